@@ -1,0 +1,3 @@
+//! The binary `glasscache`: reads the command line and hands over to one file per subcommand.
+
+fn main() {}

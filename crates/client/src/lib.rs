@@ -1,0 +1,1 @@
+//! The cache client: placement, pipelines, deadlines, values and their costs.

@@ -1,0 +1,1 @@
+//! Everything that measures something alive: load generator, profiles, reports.

@@ -1,0 +1,1 @@
+//! The Python extension module: conversion, release of the interpreter lock, errors.

@@ -1,0 +1,1 @@
+//! The memcached text and meta protocols, both ends, as pure functions over bytes.

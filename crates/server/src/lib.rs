@@ -1,0 +1,1 @@
+//! The memcached-compatible server: listeners, epoll workers and command execution.

@@ -1,0 +1,1 @@
+//! Near-cache policies, request scope and prefetch: what the client runs and the simulator replays.
