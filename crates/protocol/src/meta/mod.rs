@@ -1,0 +1,4 @@
+//! The meta dialect: two-letter commands with flags.
+
+pub mod reply;
+pub mod request;

@@ -1,0 +1,4 @@
+//! The classic text dialect.
+
+pub mod reply;
+pub mod request;
