@@ -1,0 +1,63 @@
+# glasscache: every task of the house, one sentence each (make help).
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+CARGO ?= cargo
+GLASSCACHE := target/release/glasscache
+MEMCACHED ?= $(shell command -v memcached 2>/dev/null)
+TRACES ?= ../shared/traces
+
+.PHONY: help
+help: ## Print each target with its sentence.
+	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
+
+# ---- the two commands -------------------------------------------------------------------------
+
+.PHONY: run
+run: release ## Build, start an embedded server, store and read back a real folder, print what it cost.
+	$(GLASSCACHE) tour
+
+.PHONY: test
+test: test-rust test-python ## Run every everyday test (Rust and Python, real sockets), under 15 minutes on 2 cores.
+
+# ---- building and checking --------------------------------------------------------------------
+
+.PHONY: release
+release: ## Build the optimised binary target/release/glasscache.
+	@scripts/need-toolchain
+	$(CARGO) build --release -p glasscache-cli
+
+.PHONY: test-rust
+test-rust: ## Run the tests of all Rust crates.
+	@scripts/need-toolchain
+	$(CARGO) test --workspace --exclude glasscache-native
+
+.PHONY: test-python
+test-python: ## Build the Python module into .venv and run the tests of the Python package.
+	@scripts/python-tests
+
+.PHONY: lint
+lint: ## Formatting, clippy and the Python linters; a warning is an error.
+	@scripts/need-toolchain
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --workspace --all-targets -- -D warnings
+
+.PHONY: check
+check: lint test ## What continuous integration runs: lint, then the tests.
+	@if [ -d "$(TRACES)" ]; then $(MAKE) --no-print-directory check-traces TRACES="$(TRACES)"; \
+	else echo "no folder $(TRACES): the checks against recorded traces are left out"; fi
+
+.PHONY: check-traces
+check-traces: ## What is checked against a folder of recorded traces (TRACES=dir).
+	@true
+
+.PHONY: test-long
+test-long: ## The tests that take longer than the everyday ones.
+	@true
+
+# ---- the server: proofs -----------------------------------------------------------------------
+
+# ---- the client: proofs -----------------------------------------------------------------------
+
+# ---- the lab: proofs --------------------------------------------------------------------------
+
+# ---- measurements -----------------------------------------------------------------------------
