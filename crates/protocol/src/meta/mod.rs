@@ -1,7 +1,10 @@
-//! The meta dialect: `flags`, `parse` and `write` are the server's end of it.
+//! The meta dialect: `flags`, `parse` and `write` are the server's end of it, `request` and `reply`
+//! the client's.
 
 mod flags;
 mod parse;
+pub mod reply;
+pub mod request;
 mod write;
 
 pub use flags::MetaFlags;

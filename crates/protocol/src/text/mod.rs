@@ -1,6 +1,9 @@
-//! The classic text dialect: `parse` and `write` are the server's end of it.
+//! The classic text dialect: `parse` and `write` are the server's end of it, `request` and `reply`
+//! the client's.
 
 mod parse;
+pub mod reply;
+pub mod request;
 mod write;
 
 pub(crate) use parse::value_length;

@@ -1,0 +1,3 @@
+//! What is recorded: key streams and request logs.
+
+pub mod log;
