@@ -37,6 +37,8 @@ pub struct Config {
     pub slab_factor: f64,
     /// `-n`: smallest chunk of memcached's slab classes less its header.
     pub slab_chunk_min: u32,
+    /// `-o slab_chunk_max` in bytes: the largest chunk; `None` is half a page, or half of `-I`.
+    pub slab_chunk_max: Option<u32>,
     /// `-b`: length of the kernel's queue of connections not yet accepted.
     pub backlog: u32,
     /// `-o idle_timeout`: seconds after which a silent connection is closed; 0 is never.
@@ -106,6 +108,7 @@ impl Default for Config {
             watch_enabled: true,
             slab_factor: 1.25,
             slab_chunk_min: 48,
+            slab_chunk_max: None,
             backlog: 1024,
             idle_timeout_s: 0,
             prefix_delimiter: b':',
@@ -118,6 +121,15 @@ impl Default for Config {
             maxconns_fast: true,
             hash_seed: None,
             shown: Shown::default(),
+        }
+    }
+}
+
+impl std::fmt::Display for Listen {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Listen::Tcp(address) => write!(f, "{address}"),
+            Listen::Unix { path, .. } => write!(f, "{}", path.display()),
         }
     }
 }
