@@ -106,9 +106,9 @@ impl PlainS3Fifo {
             self.evict();
         }
         if remembered.is_some() {
-            self.main.push_back((slot, 0))
+            self.main.push_back((slot, 0));
         } else {
-            self.small.push_back((slot, 0))
+            self.small.push_back((slot, 0));
         }
         false
     }
