@@ -2,4 +2,5 @@
 #![forbid(unsafe_code)]
 
 pub mod slabs;
+pub mod strategy;
 pub mod trace;
