@@ -365,7 +365,7 @@ fn fixed_set(log: &RequestLog, table: &Table, parts: &[&str]) -> HashSet<u32> {
         let mut order: Vec<u32> = (0..log.items.len() as u32).collect();
         match name {
             "fixed" | "fixed-hindsight" => {
-                order.sort_by_key(|&x| std::cmp::Reverse(uses[x as usize]))
+                order.sort_by_key(|&x| std::cmp::Reverse(uses[x as usize]));
             }
             "fixed-time" => order.sort_by_key(|&x| std::cmp::Reverse(time(x))),
             "fixed-bytes" => {
