@@ -58,6 +58,11 @@ test-long: ## The tests that take longer than the everyday ones.
 
 # ---- the client: proofs -----------------------------------------------------------------------
 
+.PHONY: placement
+placement: ## Compare placement key by key with the real clients (libmemcached-dev, php, ruby, go, Maven).
+	$(CARGO) build --release -p glasscache-client --example place
+	"$$(scripts/peers-python)" tests/placement/compare.py --memcached "$(MEMCACHED)"
+
 # ---- the lab: proofs --------------------------------------------------------------------------
 
 # ---- measurements -----------------------------------------------------------------------------

@@ -1,0 +1,27 @@
+//! Prints the server index of each key on standard input: `place ketama 10.0.0.1:11211*2 10.0.0.2:11212 < keys`.
+//!
+//! `make placement` sets these lines beside what the other clients answer.
+
+use std::io::{BufRead, BufWriter, Write};
+
+use glasscache_client::ring::{Placement, Ring, Server};
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let mut words = std::env::args().skip(1);
+    let placement: Placement = words.next().ok_or("which placement?")?.parse()?;
+    let servers = words
+        .map(|word| server(&word))
+        .collect::<Result<Vec<_>, _>>()?;
+    let ring = Ring::new(&servers, placement)?;
+    let mut out = BufWriter::new(std::io::stdout().lock());
+    for key in std::io::stdin().lock().split(b'\n') {
+        writeln!(out, "{}", ring.server_of(&key?))?;
+    }
+    Ok(out.flush()?)
+}
+
+fn server(word: &str) -> Result<Server, Box<dyn std::error::Error>> {
+    let (address, weight) = word.split_once('*').unwrap_or((word, "1"));
+    let (host, port) = address.rsplit_once(':').ok_or("host:port*weight")?;
+    Ok(Server::tcp(host, port.parse()?).weighing(weight.parse()?))
+}

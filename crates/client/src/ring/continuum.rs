@@ -1,0 +1,125 @@
+//! Points on a circle of 32 bits, each owned by a server: libmemcached's two ketamas and Dalli's ring.
+//!
+//! Points are sorted by value and, where two are equal, by the server's place in the list, which is what a stable
+//! sort leaves in libmemcached. ketama takes the first point at or after the key's hash, Dalli the last at or before.
+
+use sha1::{Digest, Sha1};
+
+use super::{DEFAULT_PORT, Server, hash};
+
+/// Digests per server of equal weight; each gives four points.
+const KETAMA_DIGESTS: u16 = 40;
+/// Points per server of libmemcached's unweighted ring.
+const ONE_AT_A_TIME_POINTS: usize = 100;
+/// Points per server of Dalli's ring at equal weights.
+const DALLI_POINTS: u64 = 160;
+
+/// The sorted circle and the side on which a hash looks for its point.
+#[derive(Clone, Debug)]
+pub(super) struct Continuum {
+    points: Vec<Point>,
+    side: Side,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Point {
+    value: u32,
+    server: usize,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Side {
+    AtOrAfter,
+    AtOrBefore,
+}
+
+impl Continuum {
+    /// The weighted md5 ring; the share of a server is computed in float32, as libmemcached does.
+    pub(super) fn ketama(servers: &[Server]) -> Self {
+        let total: u64 = servers.iter().map(|server| u64::from(server.weight)).sum();
+        let mut points = Vec::new();
+        for (index, server) in servers.iter().enumerate() {
+            for i in 0..ketama_digests(server.weight, total, servers.len()) {
+                let words = hash::md5_words(point_name(server, i).as_bytes());
+                points.extend(words.0.map(|value| Point {
+                    value,
+                    server: index,
+                }));
+            }
+        }
+        Self::sorted(points, Side::AtOrAfter)
+    }
+
+    /// A hundred Jenkins points per server.
+    pub(super) fn one_at_a_time(servers: &[Server]) -> Self {
+        let mut points = Vec::new();
+        for (index, server) in servers.iter().enumerate() {
+            let value = |i| hash::one_at_a_time(point_name(server, i).as_bytes());
+            points.extend((0..ONE_AT_A_TIME_POINTS).map(|i| Point {
+                value: value(i),
+                server: index,
+            }));
+        }
+        Self::sorted(points, Side::AtOrAfter)
+    }
+
+    /// Dalli's points: the first word of sha1("host:port:i"), shares by integer product and float quotient.
+    pub(super) fn dalli(servers: &[Server]) -> Self {
+        let total: u64 = servers.iter().map(|server| u64::from(server.weight)).sum();
+        let mut points = Vec::new();
+        for (index, server) in servers.iter().enumerate() {
+            let product = DALLI_POINTS * servers.len() as u64 * u64::from(server.weight);
+            let count = (product as f64 / total as f64).floor() as u64;
+            let name = server.name();
+            points.extend((0..count).map(|i| Point {
+                value: sha1_word(format!("{name}:{i}").as_bytes()),
+                server: index,
+            }));
+        }
+        Self::sorted(points, Side::AtOrBefore)
+    }
+
+    fn sorted(mut points: Vec<Point>, side: Side) -> Self {
+        points.sort_by_key(|point| point.value);
+        Self { points, side }
+    }
+
+    /// The server of the point that `hash` falls to, wrapping round the circle.
+    pub(super) fn server_of(&self, hash: u32) -> usize {
+        let points = &self.points;
+        let point = match self.side {
+            Side::AtOrAfter => points
+                .get(points.partition_point(|point| point.value < hash))
+                .or(points.first()),
+            Side::AtOrBefore => {
+                let after = points.partition_point(|point| point.value <= hash);
+                after
+                    .checked_sub(1)
+                    .and_then(|last| points.get(last))
+                    .or(points.last())
+            }
+        };
+        point.map_or(0, |point| point.server)
+    }
+}
+
+/// libmemcached's count of digests for a weight: every step in float32, for a double rounds elsewhere.
+fn ketama_digests(weight: u32, total: u64, server_count: usize) -> usize {
+    let share = weight as f32 / total as f32;
+    (share * f32::from(KETAMA_DIGESTS * 4) / 4.0 * server_count as f32 + 1e-10).floor() as usize
+}
+
+/// `host:port-i`, or `host-i` on memcached's own port.
+fn point_name(server: &Server, i: usize) -> String {
+    match server.port {
+        Some(port) if port != DEFAULT_PORT => format!("{}:{port}-{i}", server.host),
+        Some(_) => format!("{}-{i}", server.host),
+        None => format!("{}:0-{i}", server.host),
+    }
+}
+
+fn sha1_word(name: &[u8]) -> u32 {
+    let digest: [u8; 20] = Sha1::digest(name).into();
+    let [a, b, c, d, ..] = digest;
+    u32::from_be_bytes([a, b, c, d])
+}

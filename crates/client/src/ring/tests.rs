@@ -1,0 +1,122 @@
+//! Rules of placement that hold without the other libraries; `tests/placement` compares with the libraries.
+
+use super::*;
+
+fn servers(count: u16) -> Vec<Server> {
+    (0..count)
+        .map(|i| Server::tcp(format!("10.0.0.{}", i + 1), 11211 + i))
+        .collect()
+}
+
+fn keys() -> impl Iterator<Item = Vec<u8>> {
+    (0..20_000u32).map(|i| format!("key:{i}").into_bytes())
+}
+
+fn moved(before: &Ring, after: &Ring) -> f64 {
+    let moved = keys()
+        .filter(|key| before.server_of(key) != after.server_of(key))
+        .count();
+    moved as f64 / 20_000.0
+}
+
+#[test]
+fn each_placement_is_named_by_one_word() {
+    for (placement, word) in PLACEMENTS {
+        assert_eq!(word.parse(), Ok(placement));
+        assert_eq!(placement.to_string(), word);
+    }
+    assert!("ketema".parse::<Placement>().is_err());
+}
+
+#[test]
+fn a_ring_of_one_server_sends_every_key_there() {
+    for (placement, _) in PLACEMENTS {
+        let ring = Ring::new(&servers(1), placement).unwrap();
+        assert!(keys().take(100).all(|key| ring.server_of(&key) == 0));
+    }
+}
+
+#[test]
+fn every_server_gets_a_fair_share() {
+    for (placement, word) in PLACEMENTS {
+        let ring = Ring::new(&servers(5), placement).unwrap();
+        let mut counts = [0u32; 5];
+        keys().for_each(|key| counts[ring.server_of(&key)] += 1);
+        assert!(
+            counts.iter().all(|count| (2000..6500).contains(count)),
+            "{word}: {counts:?}"
+        );
+    }
+}
+
+#[test]
+fn a_new_server_takes_about_its_share_of_the_keys() {
+    for placement in [
+        Placement::Ketama,
+        Placement::KetamaOneAtATime,
+        Placement::Dalli,
+        Placement::Jump,
+        Placement::Rendezvous,
+    ] {
+        let before = Ring::new(&servers(4), placement).unwrap();
+        let after = Ring::new(&servers(5), placement).unwrap();
+        let moved = moved(&before, &after);
+        assert!((0.13..0.27).contains(&moved), "{placement}: {moved}");
+    }
+}
+
+#[test]
+fn a_weight_of_two_draws_about_twice_the_keys() {
+    for placement in [
+        Placement::Ketama,
+        Placement::Dalli,
+        Placement::Crc,
+        Placement::Crc32,
+        Placement::Jump,
+    ] {
+        let mut list = servers(3);
+        list[1].weight = 2;
+        let ring = Ring::new(&list, placement).unwrap();
+        let heavy = keys().filter(|key| ring.server_of(key) == 1).count();
+        assert!((8500..11500).contains(&heavy), "{placement}: {heavy}");
+    }
+}
+
+#[test]
+fn weights_are_refused_where_the_library_has_none() {
+    let list = [Server::tcp("a", 1).weighing(2), Server::tcp("b", 1)];
+    let refused = Ring::new(&list, Placement::Rendezvous).unwrap_err();
+    assert!(
+        refused.to_string().contains("rendezvous has no weights"),
+        "{refused}"
+    );
+    assert_eq!(
+        Ring::new(&[], Placement::Ketama).unwrap_err(),
+        RingError::NoServers
+    );
+    let zero = [Server::tcp("a", 1).weighing(0)];
+    assert!(matches!(
+        Ring::new(&zero, Placement::Ketama),
+        Err(RingError::BadWeight { .. })
+    ));
+}
+
+#[test]
+fn a_routing_part_is_what_stands_between_the_delimiters() {
+    let braces = Some((b'{', b'}'));
+    assert_eq!(routing_part(b"{user:7}:name", braces), b"user:7");
+    assert_eq!(routing_part(b"a{b}c{d}", braces), b"b");
+    for whole in [&b"plain"[..], b"{}x", b"{open", b"shut}"] {
+        assert_eq!(routing_part(whole, braces), whole);
+    }
+    assert_eq!(routing_part(b"{a}b", None), b"{a}b");
+}
+
+#[test]
+fn hashes_equal_their_published_vectors() {
+    assert_eq!(hash::one_at_a_time(b"a"), 0xca2e_9442);
+    assert_eq!(hash::murmur3_of_chars("hello"), 0x248b_fa47);
+    assert_eq!(hash::murmur3_of_chars("hello, world"), 0x149b_bb7f);
+    assert_eq!(hash::java_string(b"hello"), 99_162_322);
+    assert_eq!(hash::md5_word(b"a"), 0xb975_c10c);
+}

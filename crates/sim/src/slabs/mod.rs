@@ -1,0 +1,3 @@
+//! Slab classes of memcached: which there are, what they cost, and the best that can be had.
+
+pub mod classes;

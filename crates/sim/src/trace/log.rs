@@ -1,0 +1,84 @@
+//! A request log in memory: what the requests of an application needed, as flat columns.
+//!
+//! Columns and not one struct a request, because a simulation walks two or three of them millions
+//! of times. Formats and meaning: docs/reference/formats.md, "Request log".
+
+/// Stands in a column for "none": a root's parent, a request without page or route.
+pub const NONE: u32 = u32::MAX;
+
+/// The items, one entry an item in each column; an item's number is its index.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Items {
+    /// Keys, unique.
+    pub keys: Vec<String>,
+    /// The number of the parent, [`NONE`] for a root; parents never form a cycle.
+    pub parents: Vec<u32>,
+    /// Bytes as stored remotely, 0 where unknown.
+    pub sizes: Vec<u32>,
+}
+
+impl Items {
+    /// How many items there are.
+    pub fn len(&self) -> usize {
+        self.sizes.len()
+    }
+
+    /// Whether there is no item at all.
+    pub fn is_empty(&self) -> bool {
+        self.sizes.is_empty()
+    }
+}
+
+/// The requests in the order of their time, one entry a request in each column.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Requests {
+    /// The number that the recorder gave.
+    pub request: Vec<u64>,
+    /// When it came, in microseconds of the recorder's clock.
+    pub time_us: Vec<u64>,
+    /// Which application process served it.
+    pub instance: Vec<u16>,
+    /// Its latency with every item in local memory, in microseconds.
+    pub base_us: Vec<u32>,
+    /// The item that its page is about, or [`NONE`].
+    pub page: Vec<u32>,
+    /// Which kind of request it was, an index into `routes`, or [`NONE`].
+    pub route: Vec<u32>,
+    /// The names of the routes.
+    pub routes: Vec<String>,
+    /// Where each request's items begin in `items`; one entry more than there are requests.
+    pub starts: Vec<usize>,
+    /// The items of all requests, one request after the other, with repeats.
+    pub items: Vec<u32>,
+}
+
+impl Requests {
+    /// How many requests there are.
+    pub fn len(&self) -> usize {
+        self.base_us.len()
+    }
+
+    /// Whether there is no request at all.
+    pub fn is_empty(&self) -> bool {
+        self.base_us.is_empty()
+    }
+
+    /// The items that request `index` asked for, in order, with repeats.
+    ///
+    /// # Panics
+    /// If there is no such request.
+    pub fn items_of(&self, index: usize) -> &[u32] {
+        &self.items[self.starts[index]..self.starts[index + 1]]
+    }
+}
+
+/// Items and requests, checked: numbers in range, parents without cycle, times in order.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct RequestLog {
+    /// What was asked for.
+    pub items: Items,
+    /// Who asked.
+    pub requests: Requests,
+    /// Whole requests kept, when the file ended in the middle of one.
+    pub cut: Option<u64>,
+}

@@ -1,0 +1,89 @@
+//! Our slab classes beside those that a real memcached prints at start.
+//!
+//! Runs the program named by `MEMCACHED`, else `memcached` of the path; where there is none it says
+//! so and proves nothing (`make oracle-slabs` fails in that case, so that the check cannot go missing there).
+
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
+
+use glasscache_sim::slabs::classes::{SlabClasses, SlabConfig};
+
+/// The `slab class` lines that memcached prints with these options, or `None` without a memcached.
+fn lines_of_memcached(options: &[String]) -> Option<String> {
+    let program = std::env::var("MEMCACHED").unwrap_or_else(|_| "memcached".into());
+    let socket = std::env::temp_dir().join(format!("slab-classes-{}.sock", std::process::id()));
+    let mut child = Command::new(program)
+        .args(["-u", "nobody", "-p", "0", "-vv", "-m", "64", "-s"])
+        .arg(&socket)
+        .args(options)
+        .stderr(Stdio::piped())
+        .spawn()
+        .ok()?;
+    let reader = BufReader::new(child.stderr.take().expect("stderr is piped"));
+    let lines: Vec<String> = reader
+        .lines()
+        .map_while(Result::ok)
+        .skip_while(|l| !l.starts_with("slab"))
+        .take_while(|l| l.starts_with("slab"))
+        .collect();
+    child.kill().expect("memcached can be stopped");
+    child.wait().expect("memcached can be waited for");
+    Some(lines.join("\n") + "\n")
+}
+
+/// The unit of `-o slab_chunk_max`: kibibytes as the help says, or bytes as versions about 1.6.18 take it.
+fn unit_of_chunk_max() -> u32 {
+    let lines = lines_of_memcached(&["-o".into(), "slab_chunk_max=16".into()]).unwrap_or_default();
+    if lines
+        .trim_end()
+        .ends_with("chunk size     16384 perslab      64")
+    {
+        1024
+    } else {
+        1
+    }
+}
+
+#[test]
+fn classes_equal_those_of_memcached() {
+    let mut compared = 0;
+    let unit = unit_of_chunk_max();
+    for factor in [1.05, 1.08, 1.1, 1.25, 1.37, 2.0] {
+        for chunk in [48, 49, 72, 200] {
+            for (item, letter) in [(1u32 << 20, "1m"), (8 << 20, "8m")] {
+                for chunk_max in [None, Some(16u32), Some(256), Some(1024)] {
+                    let mut options: Vec<String> = vec![
+                        format!("-f{factor}"),
+                        format!("-n{chunk}"),
+                        format!("-I{letter}"),
+                    ];
+                    let mut config = SlabConfig {
+                        factor,
+                        chunk_bytes_min: chunk,
+                        item_bytes_max: item,
+                        ..SlabConfig::default()
+                    };
+                    if let Some(kib) = chunk_max {
+                        options.extend([
+                            "-o".into(),
+                            format!("slab_chunk_max={}", (kib << 10) / unit),
+                        ]);
+                        config.slab_chunk_bytes_max = kib << 10;
+                    }
+                    config.check().unwrap();
+                    let Some(theirs) = lines_of_memcached(&options) else {
+                        assert!(
+                            std::env::var_os("MEMCACHED").is_none(),
+                            "MEMCACHED does not run"
+                        );
+                        eprintln!("no memcached here: nothing compared");
+                        return;
+                    };
+                    assert_eq!(theirs, SlabClasses::new(&config).to_string(), "{options:?}");
+                    compared += 1;
+                }
+            }
+        }
+    }
+    eprintln!("{compared} configurations equal");
+}

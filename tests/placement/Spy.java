@@ -1,0 +1,31 @@
+// Prints spymemcached's server index of each key on standard input: Spy (spymemcached|ketama) host:port... < keys
+import java.io.*;
+import java.net.*;
+import java.nio.charset.StandardCharsets;
+import java.util.*;
+import net.spy.memcached.*;
+
+public class Spy {
+    public static void main(String[] args) throws Exception {
+        List<InetSocketAddress> servers = new ArrayList<>();
+        for (String word : Arrays.asList(args).subList(1, args.length)) {
+            int colon = word.lastIndexOf(':');
+            byte[] address = InetAddress.getByName(word.substring(0, colon)).getAddress();
+            servers.add(new InetSocketAddress(InetAddress.getByAddress(address),
+                Integer.parseInt(word.substring(colon + 1))));
+        }
+        boolean ketama = args[0].equals("ketama");
+        MemcachedClient client = ketama
+            ? new MemcachedClient(new KetamaConnectionFactory(), servers)
+            : new MemcachedClient(servers.toArray(new InetSocketAddress[0]));
+        NodeLocator locator = client.getNodeLocator();
+        BufferedReader keys = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
+        StringBuilder out = new StringBuilder();
+        for (String key; (key = keys.readLine()) != null; ) {
+            out.append(servers.indexOf(locator.getPrimary(key).getSocketAddress())).append('\n');
+        }
+        System.out.print(out);
+        System.out.flush();
+        System.exit(0);
+    }
+}
