@@ -15,6 +15,9 @@ mod op;
 mod parquet;
 #[cfg(feature = "parquet")]
 mod table;
+#[cfg(feature = "parquet")]
+mod table_write;
+pub mod writer;
 
 use crate::TraceError;
 use std::io::{BufReader, Read};
