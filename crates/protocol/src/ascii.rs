@@ -1,0 +1,104 @@
+//! Tokens and decimal numbers, the alphabet of both text dialects.
+//!
+//! Only a space separates (a tab does not), and only a line feed ends a line; a carriage return
+//! before it belongs to the ending. Numbers are strict: digits alone, no sign unless one is asked
+//! for, no white space, no overflow.
+
+/// Cuts the first line off `input`: the line without its ending, and how many bytes it took.
+#[inline]
+pub fn line(input: &[u8]) -> Option<(&[u8], usize)> {
+    let end = memchr::memchr(b'\n', input)?;
+    let line = input.get(..end)?;
+    Some((line.strip_suffix(b"\r").unwrap_or(line), end + 1))
+}
+
+/// Splits the first token off `rest`, skipping spaces before it; `None` when nothing is left.
+#[inline]
+pub fn token<'b>(rest: &mut &'b [u8]) -> Option<&'b [u8]> {
+    let mut text = *rest;
+    while let Some((b' ', tail)) = text.split_first() {
+        text = tail;
+    }
+    if text.is_empty() {
+        *rest = text;
+        return None;
+    }
+    let length = memchr::memchr(b' ', text).unwrap_or(text.len());
+    let (token, tail) = text.split_at_checked(length)?;
+    *rest = tail;
+    Some(token)
+}
+
+/// All tokens of a line, in order.
+pub fn tokens(mut rest: &[u8]) -> impl Iterator<Item = &[u8]> {
+    std::iter::from_fn(move || token(&mut rest))
+}
+
+/// A decimal number of up to 64 bits.
+#[inline]
+pub fn unsigned(digits: &[u8]) -> Option<u64> {
+    if digits.is_empty() || digits.len() > 20 {
+        return None;
+    }
+    digits.iter().try_fold(0u64, |number, byte| {
+        let digit = byte.wrapping_sub(b'0');
+        if digit > 9 {
+            return None;
+        }
+        number.checked_mul(10)?.checked_add(u64::from(digit))
+    })
+}
+
+/// A decimal number of up to 32 bits.
+#[inline]
+pub fn unsigned32(digits: &[u8]) -> Option<u32> {
+    unsigned(digits).and_then(|number| u32::try_from(number).ok())
+}
+
+/// A decimal number with an optional sign.
+#[inline]
+pub fn signed(text: &[u8]) -> Option<i64> {
+    match text.split_first()? {
+        (b'-', digits) => unsigned(digits).and_then(|n| 0i64.checked_sub_unsigned(n)),
+        (b'+', digits) => unsigned(digits).and_then(|n| i64::try_from(n).ok()),
+        _ => unsigned(text).and_then(|n| i64::try_from(n).ok()),
+    }
+}
+
+/// Appends `number` in decimal.
+#[inline]
+pub fn write_number(out: &mut Vec<u8>, number: u64) {
+    out.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_ends_at_the_line_feed_with_or_without_a_carriage_return() {
+        assert_eq!(line(b"get a\r\nrest"), Some((&b"get a"[..], 7)));
+        assert_eq!(line(b"get a\nrest"), Some((&b"get a"[..], 6)));
+        assert_eq!(line(b"get a\r"), None);
+    }
+
+    #[test]
+    fn tokens_are_split_by_spaces_only() {
+        assert_eq!(
+            tokens(b"  a\tb   c ").collect::<Vec<_>>(),
+            [&b"a\tb"[..], b"c"]
+        );
+    }
+
+    #[test]
+    fn numbers_are_strict_and_do_not_wrap() {
+        assert_eq!(unsigned(b"18446744073709551615"), Some(u64::MAX));
+        assert_eq!(unsigned(b"18446744073709551616"), None);
+        assert_eq!(unsigned(b"-1"), None);
+        assert_eq!(unsigned(b""), None);
+        assert_eq!(signed(b"-9223372036854775808"), Some(i64::MIN));
+        assert_eq!(signed(b"-"), None);
+        assert_eq!(signed(b"12a"), None);
+        assert_eq!(unsigned32(b"4294967296"), None);
+    }
+}

@@ -1,0 +1,152 @@
+//! The flags of a meta line: which letters stand there, and what their arguments say.
+//!
+//! The tokens themselves stay in the line, for the reply returns them in the order of the request.
+
+use crate::ascii;
+use crate::limits::OPAQUE_BYTES_MAX;
+use crate::words;
+
+/// The flags of one meta line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct MetaFlags<'b> {
+    /// The flag tokens as sent, for [`ascii::tokens`].
+    pub text: &'b [u8],
+    letters: u128,
+    /// `T`: a new exptime, as on the wire.
+    pub touch: i64,
+    /// `N`: the exptime of an item made on a miss, as on the wire.
+    pub vivify: i64,
+    /// `R`: seconds of life below which one client wins the refill.
+    pub recache: i64,
+    /// `F`: client flags.
+    pub client_flags: u32,
+    /// `C`: the unique that the item must have.
+    pub compare: u64,
+    /// `E`: the unique that the item shall have.
+    pub new_unique: u64,
+    /// `M`: the mode letter; 0 when none was given.
+    pub mode: u8,
+    /// `D`: the delta; 1 when none was given.
+    pub delta: u64,
+    /// `J`: the number that a missing item starts with.
+    pub initial: u64,
+}
+
+impl<'b> MetaFlags<'b> {
+    /// Whether the flag `letter` was given.
+    #[inline]
+    pub fn has(&self, letter: u8) -> bool {
+        self.letters >> (letter & 127) & 1 == 1
+    }
+
+    /// Reads the flag tokens of a line;
+    pub fn parse(text: &'b [u8]) -> Result<MetaFlags<'b>, &'static [u8]> {
+        let mut flags = MetaFlags {
+            text,
+            delta: 1,
+            ..MetaFlags::default()
+        };
+        let mut error = None;
+        for token in ascii::tokens(text) {
+            let Some((letter, argument)) = token.split_first() else {
+                continue;
+            };
+            if *letter >= 127 || flags.has(*letter) {
+                return Err(words::DUPLICATE_FLAG);
+            }
+            flags.letters |= 1 << letter;
+            match flags.read(*letter, argument) {
+                Some(Ok(())) => {}
+                Some(Err(reply)) => error = Some(reply),
+                None => return Err(words::INVALID_FLAG),
+            }
+        }
+        error.map_or(Ok(flags), Err)
+    }
+
+    /// Reads one argument; `None` is an unknown letter.
+    #[inline]
+    fn read(&mut self, letter: u8, argument: &[u8]) -> Option<Result<(), &'static [u8]>> {
+        let read = match letter {
+            b'b' | b'P' | b'L' | b'k' | b's' | b't' | b'c' | b'f' | b'v' | b'h' | b'l' | b'u'
+            | b'q' | b'x' | b'I' => Ok(()),
+            b'O' if argument.len() >= OPAQUE_BYTES_MAX => Err(words::LONG_OPAQUE),
+            b'O' => Ok(()),
+            b'N' => fill(&mut self.vivify, exptime(argument), words::BAD_TOKEN),
+            b'T' => fill(&mut self.touch, exptime(argument), words::BAD_TOKEN),
+            b'R' => fill(&mut self.recache, exptime(argument), words::BAD_TOKEN),
+            b'F' => fill(
+                &mut self.client_flags,
+                ascii::unsigned32(argument),
+                words::BAD_FORMAT,
+            ),
+            b'C' => fill(
+                &mut self.compare,
+                ascii::unsigned(argument),
+                words::BAD_TOKEN,
+            ),
+            b'E' => fill(
+                &mut self.new_unique,
+                ascii::unsigned(argument),
+                words::BAD_TOKEN,
+            ),
+            // A missing letter reads as memcached's: the byte behind the `M`, which no mode has.
+            b'M' => fill(
+                &mut self.mode,
+                Some(argument.first().copied().unwrap_or(b' ')),
+                b"",
+            ),
+            b'J' => fill(
+                &mut self.initial,
+                ascii::unsigned(argument),
+                words::ARITH_FLAG,
+            ),
+            b'D' => fill(
+                &mut self.delta,
+                ascii::unsigned(argument),
+                words::ARITH_FLAG,
+            ),
+            _ => return None,
+        };
+        Some(read)
+    }
+}
+
+fn exptime(argument: &[u8]) -> Option<i64> {
+    ascii::signed(argument).filter(|exptime| i32::try_from(*exptime).is_ok())
+}
+
+fn fill<T>(to: &mut T, value: Option<T>, reply: &'static [u8]) -> Result<(), &'static [u8]> {
+    *to = value.ok_or(reply)?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn letters_and_arguments_are_read_in_any_order() {
+        let flags = MetaFlags::parse(b"v T30 k C5 Oabc F7 N-1").unwrap();
+        assert!(flags.has(b'v') && flags.has(b'k') && !flags.has(b's'));
+        assert_eq!(
+            (flags.touch, flags.compare, flags.client_flags, flags.vivify),
+            (30, 5, 7, -1)
+        );
+        assert_eq!(flags.delta, 1);
+    }
+
+    #[test]
+    fn bad_flags_have_memcacheds_words() {
+        assert_eq!(MetaFlags::parse(b"v v"), Err(words::DUPLICATE_FLAG));
+        assert_eq!(MetaFlags::parse(b"Q"), Err(words::INVALID_FLAG));
+        assert_eq!(MetaFlags::parse(b"T"), Err(words::BAD_TOKEN));
+        assert_eq!(MetaFlags::parse(b"T4294967296"), Err(words::BAD_TOKEN));
+        assert_eq!(MetaFlags::parse(b"F4294967296"), Err(words::BAD_FORMAT));
+        assert_eq!(MetaFlags::parse(&[b'O'; 33]), Err(words::LONG_OPAQUE));
+        assert_eq!(
+            MetaFlags::parse(&[b'O'; 32]).map(|flags| flags.has(b'O')),
+            Ok(true)
+        );
+    }
+}

@@ -1,0 +1,12 @@
+//! The meta dialect: `flags`, `parse` and `write` are the server's end of it, `request` and `reply`
+//! the client's.
+
+mod flags;
+mod parse;
+pub mod reply;
+pub mod request;
+mod write;
+
+pub use flags::MetaFlags;
+pub use parse::{MetaLine, parse_line};
+pub use write::{MetaItem, hit, number, status, stored};

@@ -1,0 +1,174 @@
+//! Meta lines: command, key, for a set the length, then flags.
+
+use super::flags::MetaFlags;
+use crate::ascii;
+use crate::base64;
+use crate::command::{Command, Refusal};
+use crate::limits::{KEY_BYTES_MAX, META_TOKENS_MAX};
+use crate::text::value_length;
+use crate::words;
+
+/// Key and flags of a meta command.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MetaLine<'b> {
+    /// The key as sent: base64 under the flag `b`.
+    pub key: &'b [u8],
+    /// The flags.
+    pub flags: MetaFlags<'b>,
+}
+
+impl<'b> MetaLine<'b> {
+    /// The item's key: as sent, or decoded into `scratch`.
+    ///
+    /// # Errors
+    /// The reply, when the base64 does not decode; a parsed line always decodes.
+    #[inline]
+    pub fn item_key<'k>(&self, scratch: &'k mut Vec<u8>) -> Result<&'k [u8], &'static [u8]>
+    where
+        'b: 'k,
+    {
+        if !self.flags.has(b'b') {
+            return Ok(self.key);
+        }
+        scratch.clear();
+        base64::decode(self.key, scratch).ok_or(words::BAD_KEY)?;
+        Ok(scratch)
+    }
+}
+
+/// Parses what stands behind the word `mg`, `ms`, `md`, `ma` or `me`.
+pub fn parse_line<'b>(verb: &[u8], line: &'b [u8]) -> Result<Command<'b>, Refusal> {
+    let mut rest = line;
+    let key = ascii::token(&mut rest).ok_or(Refusal::new(words::BAD_FORMAT))?;
+    match verb {
+        b"mg" => meta_line(key, rest)
+            .map(Command::MetaGet)
+            .map_err(Refusal::new),
+        b"md" => meta_line(key, rest)
+            .map(Command::MetaDelete)
+            .map_err(Refusal::new),
+        b"ma" => parse_arith(key, rest),
+        b"ms" => parse_set(key, rest),
+        _ => parse_debug(key, rest),
+    }
+}
+
+#[inline]
+fn meta_line<'b>(key: &'b [u8], rest: &'b [u8]) -> Result<MetaLine<'b>, &'static [u8]> {
+    if key.len() > KEY_BYTES_MAX {
+        return Err(words::BAD_FORMAT);
+    }
+    check_tokens(rest)?;
+    let line = MetaLine {
+        key,
+        flags: MetaFlags::parse(rest)?,
+    };
+    if line.flags.has(b'b') && base64::decode(key, &mut Vec::new()).is_none() {
+        return Err(words::BAD_KEY);
+    }
+    Ok(line)
+}
+
+/// memcached's tokenizer refuses a line whose flags are neither letters nor digits, or too many.
+fn check_tokens(rest: &[u8]) -> Result<(), &'static [u8]> {
+    let mut count = 2;
+    for token in ascii::tokens(rest) {
+        count += 1;
+        if !matches!(token.first(), Some(65..=122 | b'0'..=b'9')) {
+            return Err(words::BAD_FORMAT);
+        }
+    }
+    if count > META_TOKENS_MAX {
+        Err(words::LONG_FLAGS)
+    } else {
+        Ok(())
+    }
+}
+
+fn parse_arith<'b>(key: &'b [u8], rest: &'b [u8]) -> Result<Command<'b>, Refusal> {
+    let line = meta_line(key, rest).map_err(|reply| {
+        // memcached words every bad flag of `ma` alike.
+        let is_format = key.len() > KEY_BYTES_MAX || check_tokens(rest).is_err();
+        let is_opaque = reply == words::LONG_OPAQUE;
+        Refusal::new(if is_format || is_opaque {
+            reply
+        } else {
+            words::ARITH_FLAG
+        })
+    })?;
+    match line.flags.mode {
+        0 | b'I' | b'+' | b'D' | b'-' => Ok(Command::MetaArith(line)),
+        _ => Err(Refusal::new(words::BAD_ARITH_MODE)),
+    }
+}
+
+fn parse_set<'b>(key: &'b [u8], mut rest: &'b [u8]) -> Result<Command<'b>, Refusal> {
+    let length = ascii::token(&mut rest).ok_or(Refusal::new(words::BAD_FORMAT))?;
+    let value_bytes = value_length(length)?;
+    let refused = |reply| Refusal {
+        swallow_bytes: u64::from(value_bytes) + 2,
+        ..Refusal::new(reply)
+    };
+    let line = meta_line(key, rest).map_err(refused)?;
+    match line.flags.mode {
+        0 | b'E' | b'A' | b'P' | b'R' | b'S' => Ok(Command::MetaSet(line, value_bytes)),
+        _ => Err(refused(words::BAD_SET_MODE)),
+    }
+}
+
+fn parse_debug<'b>(key: &'b [u8], mut rest: &'b [u8]) -> Result<Command<'b>, Refusal> {
+    if key.len() > KEY_BYTES_MAX {
+        return Err(Refusal::new(words::BAD_FORMAT));
+    }
+    let is_base64 = ascii::token(&mut rest) == Some(b"b");
+    if is_base64 && base64::decode(key, &mut Vec::new()).is_none() {
+        return Err(Refusal::new(words::BAD_FORMAT));
+    }
+    Ok(Command::MetaDebug { key, is_base64 })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::text::{Parsed, parse};
+
+    fn refused(input: &[u8]) -> (&'static [u8], u64) {
+        match parse(input) {
+            Parsed::Refused(refusal, _) => (refusal.reply, refusal.swallow_bytes),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_meta_get_keeps_its_flags_in_order() {
+        let Parsed::Command(Command::MetaGet(line), 14) = parse(b"mg foo t v s\r\n") else {
+            panic!()
+        };
+        assert_eq!(line.key, b"foo");
+        assert_eq!(
+            ascii::tokens(line.flags.text).collect::<Vec<_>>(),
+            [b"t", b"v", b"s"]
+        );
+    }
+
+    #[test]
+    fn a_binary_key_is_decoded_on_demand() {
+        let Parsed::Command(Command::MetaGet(line), _) = parse(b"mg aGVsbG8= b v\r\n") else {
+            panic!()
+        };
+        assert_eq!(line.item_key(&mut Vec::new()), Ok(&b"hello"[..]));
+        assert_eq!(refused(b"mg aGVsbG8 b\r\n"), (words::BAD_KEY, 0));
+    }
+
+    #[test]
+    fn bad_lines_have_memcacheds_words_and_swallow_the_value() {
+        assert_eq!(refused(b"mg\r\n"), (words::BAD_FORMAT, 0));
+        assert_eq!(refused(b"mg foo !\r\n"), (words::BAD_FORMAT, 0));
+        assert_eq!(refused(b"ms foo\r\n"), (words::BAD_FORMAT, 0));
+        assert_eq!(refused(b"ms foo S1\r\n"), (words::BAD_FORMAT, 0));
+        assert_eq!(refused(b"ms foo 3 MZ\r\n"), (words::BAD_SET_MODE, 5));
+        assert_eq!(refused(b"ms foo 3 T\r\n"), (words::BAD_TOKEN, 5));
+        assert_eq!(refused(b"ma foo Dabc\r\n"), (words::ARITH_FLAG, 0));
+        assert_eq!(refused(b"ma foo MX\r\n"), (words::BAD_ARITH_MODE, 0));
+    }
+}

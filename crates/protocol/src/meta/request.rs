@@ -1,0 +1,219 @@
+//! Meta requests, written by a client into its output buffer.
+//!
+//! Each carries an opaque, which the server gives back: a reply is then matched to its request and
+//! not to its place in the stream. Quiet ones (`q`) are answered only when something went wrong and
+//! are closed by `mn`, so a hundred writes cost one reply line.
+
+use crate::text::request::{StoreWord, number};
+
+/// A key as it goes on the wire.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct WireKey<'a> {
+    /// The bytes: the key itself, or its base64 form.
+    pub bytes: &'a [u8],
+    /// Whether they are base64, which adds the flag `b`.
+    pub is_base64: bool,
+}
+
+/// What every meta request may carry.
+#[derive(Debug, Clone, Copy)]
+pub struct Common {
+    /// Given back with the reply.
+    pub opaque: u32,
+    /// Answer only what is out of the ordinary.
+    pub quiet: bool,
+}
+
+fn head(out: &mut Vec<u8>, command: &[u8], key: WireKey<'_>) {
+    out.extend_from_slice(command);
+    out.extend_from_slice(key.bytes);
+}
+
+fn tail(out: &mut Vec<u8>, key: WireKey<'_>, common: Common) {
+    if key.is_base64 {
+        out.extend_from_slice(b" b");
+    }
+    out.extend_from_slice(b" O");
+    number(out, common.opaque);
+    out.extend_from_slice(if common.quiet { b" q\r\n" } else { b"\r\n" });
+}
+
+fn flag(out: &mut Vec<u8>, letter: u8, n: impl itoa::Integer) {
+    out.extend_from_slice(&[b' ', letter]);
+    number(out, n);
+}
+
+/// Appends the head of `ms`; value and line end follow on the wire.
+///
+/// `exptime` 0 is left out, as are client flags of 0.
+pub fn set(
+    out: &mut Vec<u8>,
+    word: StoreWord,
+    key: WireKey<'_>,
+    item: &crate::text::request::StoreHead,
+    common: Common,
+) {
+    head(out, b"ms ", key);
+    out.push(b' ');
+    number(out, item.value_bytes);
+    let mode: &[u8] = match word {
+        StoreWord::Set => b"",
+        StoreWord::Add => b" ME",
+        StoreWord::Replace => b" MR",
+        StoreWord::Append => b" MA",
+        StoreWord::Prepend => b" MP",
+        StoreWord::Cas(unique) => {
+            flag(out, b'C', unique);
+            b""
+        }
+    };
+    out.extend_from_slice(mode);
+    if item.flags != 0 {
+        flag(out, b'F', item.flags);
+    }
+    if item.exptime != 0 {
+        flag(out, b'T', item.exptime);
+    }
+    tail(out, key, common);
+}
+
+/// What a meta get asks for.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Wanted {
+    /// Value and client flags.
+    pub value: bool,
+    /// CAS unique.
+    pub cas: bool,
+    /// Remaining TTL, seconds since last access, hit before.
+    pub metadata: bool,
+    /// Give the item this expiry.
+    pub touch: Option<i64>,
+}
+
+/// Appends `mg`.
+pub fn get(out: &mut Vec<u8>, key: WireKey<'_>, wanted: Wanted, common: Common) {
+    head(out, b"mg ", key);
+    // `k` makes the server echo the key: the second proof that the value is this key's.
+    out.extend_from_slice(b" k");
+    if wanted.value {
+        out.extend_from_slice(b" f v");
+    }
+    if wanted.cas {
+        out.extend_from_slice(b" c");
+    }
+    if wanted.metadata {
+        out.extend_from_slice(b" t l h");
+    }
+    if let Some(exptime) = wanted.touch {
+        flag(out, b'T', exptime);
+    }
+    tail(out, key, common);
+}
+
+/// Appends `md`.
+pub fn delete(out: &mut Vec<u8>, key: WireKey<'_>, common: Common) {
+    head(out, b"md ", key);
+    tail(out, key, common);
+}
+
+/// An addition or subtraction.
+#[derive(Debug, Clone, Copy)]
+pub struct Arithmetic {
+    /// By how much.
+    pub delta: u64,
+    /// Subtract, not below 0.
+    pub down: bool,
+    /// Make a missing item with this number and this expiry.
+    pub initial: Option<(u64, i64)>,
+}
+
+/// Appends `ma`; the reply carries the new number as a value.
+pub fn arithmetic(out: &mut Vec<u8>, key: WireKey<'_>, by: &Arithmetic, common: Common) {
+    head(out, b"ma ", key);
+    out.extend_from_slice(b" v");
+    if by.down {
+        out.extend_from_slice(b" MD");
+    }
+    flag(out, b'D', by.delta);
+    if let Some((number, exptime)) = by.initial {
+        flag(out, b'J', number);
+        flag(out, b'N', exptime);
+    }
+    tail(out, key, common);
+}
+
+/// Appends `mn`, which is answered by `MN` when all before it has been.
+pub fn noop(out: &mut Vec<u8>) {
+    out.extend_from_slice(b"mn\r\n");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::text::request::StoreHead;
+
+    const KEY: WireKey<'static> = WireKey {
+        bytes: b"k",
+        is_base64: false,
+    };
+
+    #[test]
+    fn a_quiet_set_names_only_what_differs_from_the_default() {
+        let item = StoreHead {
+            flags: 0,
+            exptime: 0,
+            value_bytes: 3,
+            noreply: false,
+        };
+        let mut out = Vec::new();
+        set(
+            &mut out,
+            StoreWord::Set,
+            KEY,
+            &item,
+            Common {
+                opaque: 7,
+                quiet: true,
+            },
+        );
+        assert_eq!(out, b"ms k 3 O7 q\r\n");
+    }
+
+    #[test]
+    fn a_base64_key_is_marked() {
+        let mut out = Vec::new();
+        let key = WireKey {
+            bytes: b"YSBi",
+            is_base64: true,
+        };
+        delete(
+            &mut out,
+            key,
+            Common {
+                opaque: 1,
+                quiet: false,
+            },
+        );
+        assert_eq!(out, b"md YSBi b O1\r\n");
+    }
+
+    #[test]
+    fn arithmetic_with_an_initial_number_says_when_it_expires() {
+        let mut out = Vec::new();
+        let by = Arithmetic {
+            delta: 2,
+            down: true,
+            initial: Some((5, 60)),
+        };
+        arithmetic(
+            &mut out,
+            KEY,
+            &by,
+            Common {
+                opaque: 1,
+                quiet: false,
+            },
+        );
+        assert_eq!(out, b"ma k v MD D2 J5 N60 O1\r\n");
+    }
+}

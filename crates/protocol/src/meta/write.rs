@@ -1,0 +1,203 @@
+//! Meta replies: a status of two letters, then what the request's flags ask for, in their order.
+
+use super::parse::MetaLine;
+use crate::ascii::{self, write_number};
+use crate::base64;
+
+/// What a reply can tell of an item.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct MetaItem {
+    /// Length of the value.
+    pub value_bytes: u32,
+    /// The client's flags.
+    pub client_flags: u32,
+    /// The item's unique.
+    pub unique: u64,
+    /// Seconds left to live; `None` is for ever.
+    pub ttl_s: Option<u32>,
+    /// Seconds since it was last read or written.
+    pub idle_s: u32,
+    /// It had been read before.
+    pub was_fetched: bool,
+    /// This client won the refill (W).
+    pub won: bool,
+    /// It is marked stale (X).
+    pub is_stale: bool,
+    /// Another client won the refill (Z).
+    pub win_sent: bool,
+}
+
+/// Appends the line of an `mg` hit: `VA <bytes>` when the value follows, else `HD`.
+#[inline]
+pub fn hit(out: &mut Vec<u8>, line: &MetaLine<'_>, key: &[u8], item: &MetaItem, with_value: bool) {
+    if with_value {
+        out.extend_from_slice(b"VA ");
+        write_number(out, u64::from(item.value_bytes));
+    } else {
+        out.extend_from_slice(b"HD");
+    }
+    for token in ascii::tokens(line.flags.text) {
+        match token.first() {
+            Some(b's') => argument(out, b's', u64::from(item.value_bytes)),
+            Some(b't') => ttl(out, item.ttl_s),
+            Some(b'c') => argument(out, b'c', item.unique),
+            Some(b'f') => argument(out, b'f', u64::from(item.client_flags)),
+            Some(b'l') => argument(out, b'l', u64::from(item.idle_s)),
+            Some(b'h') => argument(out, b'h', u64::from(item.was_fetched)),
+            Some(b'O') => opaque(out, token),
+            Some(b'k') => key_back(out, line, key),
+            _ => {}
+        }
+    }
+    for (is_set, mark) in [
+        (item.win_sent, b" Z"),
+        (item.is_stale, b" X"),
+        (item.won, b" W"),
+    ] {
+        if is_set {
+            out.extend_from_slice(mark);
+        }
+    }
+    out.extend_from_slice(b"\r\n");
+}
+
+/// Appends a bare status with the opaque and the key that the request asked back.
+#[inline]
+pub fn status(out: &mut Vec<u8>, line: &MetaLine<'_>, key: &[u8], word: [u8; 2]) {
+    out.extend_from_slice(&word);
+    for token in ascii::tokens(line.flags.text) {
+        match token.first() {
+            Some(b'O') => opaque(out, token),
+            Some(b'k') => key_back(out, line, key),
+            _ => {}
+        }
+    }
+    out.extend_from_slice(b"\r\n");
+}
+
+/// Appends the reply of an `ms`.
+#[inline]
+pub fn stored(
+    out: &mut Vec<u8>,
+    line: &MetaLine<'_>,
+    key: &[u8],
+    word: [u8; 2],
+    (unique, value_bytes): (u64, u32),
+) {
+    out.extend_from_slice(&word);
+    for token in ascii::tokens(line.flags.text) {
+        match token.first() {
+            Some(b'O') => opaque(out, token),
+            Some(b'k') => key_back(out, line, key),
+            Some(b'c') => argument(out, b'c', unique),
+            Some(b's') => argument(out, b's', u64::from(value_bytes)),
+            _ => {}
+        }
+    }
+    out.extend_from_slice(b"\r\n");
+}
+
+/// Appends the reply of an `ma` that has a number: with `v` the number stands below the line.
+pub fn number(
+    out: &mut Vec<u8>,
+    line: &MetaLine<'_>,
+    key: &[u8],
+    (value, unique, ttl_s): (u64, u64, Option<u32>),
+) {
+    let mut digits = itoa::Buffer::new();
+    let digits = digits.format(value);
+    if line.flags.has(b'v') {
+        out.extend_from_slice(b"VA ");
+        write_number(out, digits.len() as u64);
+    } else {
+        out.extend_from_slice(b"HD");
+    }
+    for token in ascii::tokens(line.flags.text) {
+        match token.first() {
+            Some(b'c') => argument(out, b'c', unique),
+            Some(b't') => ttl(out, ttl_s),
+            Some(b'O') => opaque(out, token),
+            Some(b'k') => key_back(out, line, key),
+            _ => {}
+        }
+    }
+    out.extend_from_slice(b"\r\n");
+    if line.flags.has(b'v') {
+        out.extend_from_slice(digits.as_bytes());
+        out.extend_from_slice(b"\r\n");
+    }
+}
+
+fn argument(out: &mut Vec<u8>, letter: u8, number: u64) {
+    out.extend_from_slice(&[b' ', letter]);
+    write_number(out, number);
+}
+
+fn ttl(out: &mut Vec<u8>, ttl_s: Option<u32>) {
+    match ttl_s {
+        Some(seconds) => argument(out, b't', u64::from(seconds)),
+        None => out.extend_from_slice(b" t-1"),
+    }
+}
+
+fn opaque(out: &mut Vec<u8>, token: &[u8]) {
+    out.push(b' ');
+    out.extend_from_slice(token);
+}
+
+/// The key goes back as it came: base64 with `b`, or plain.
+fn key_back(out: &mut Vec<u8>, line: &MetaLine<'_>, key: &[u8]) {
+    out.extend_from_slice(b" k");
+    if line.flags.has(b'b') {
+        base64::encode(key, out);
+        out.extend_from_slice(b" b");
+    } else {
+        out.extend_from_slice(key);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::meta::MetaFlags;
+
+    fn line<'b>(key: &'b [u8], text: &'b [u8]) -> MetaLine<'b> {
+        MetaLine {
+            key,
+            flags: MetaFlags::parse(text).unwrap(),
+        }
+    }
+
+    #[test]
+    fn a_hit_returns_its_flags_in_the_order_asked() {
+        let item = MetaItem {
+            value_bytes: 5,
+            unique: 9,
+            won: true,
+            ..MetaItem::default()
+        };
+        let mut out = Vec::new();
+        hit(
+            &mut out,
+            &line(b"foo", b"c k t Oab v s"),
+            b"foo",
+            &item,
+            true,
+        );
+        assert_eq!(out, b"VA 5 c9 kfoo t-1 Oab s5 W\r\n");
+    }
+
+    #[test]
+    fn a_binary_key_goes_back_in_base64() {
+        let mut out = Vec::new();
+        status(&mut out, &line(b"aGVsbG8=", b"k b"), b"hello", *b"EN");
+        assert_eq!(out, b"EN kaGVsbG8= b\r\n");
+    }
+
+    #[test]
+    fn a_number_stands_below_its_line() {
+        let mut out = Vec::new();
+        number(&mut out, &line(b"n", b"v t c"), b"n", (50, 3, Some(30)));
+        assert_eq!(out, b"VA 2 t30 c3\r\n50\r\n");
+    }
+}

@@ -1,0 +1,324 @@
+//! From the front of the input to one command: lines of both dialects, and the keys of a get.
+//!
+//! A get is split in two, its head and its keys one by one, so that a line of 80,000 keys needs no
+//! buffer of its own length and can be answered in slices. Every other line must fit 2 KiB.
+//! What is accepted follows memcached 1.6's parser, down to its order of errors.
+
+use crate::ascii;
+use crate::command::{AdminVerb, Command, GetHead, Refusal, StoreHead, StoreVerb};
+use crate::limits::{KEY_BYTES_MAX, LINE_BYTES_MAX, VALUE_BYTES_MAX};
+use crate::meta;
+use crate::words;
+
+/// What stands at the front of the input.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Parsed<'b> {
+    /// No whole line yet.
+    Incomplete,
+    /// A command; `used` bytes of the input are done with.
+    Command(Command<'b>, usize),
+    /// A line to be answered with an error; `used` bytes are done with.
+    Refused(Refusal, usize),
+}
+
+/// Parses the command at the front of `input`.
+#[inline]
+pub fn parse(input: &[u8]) -> Parsed<'_> {
+    if let Some(rest) = input.strip_prefix(b"get ")
+        && memchr::memchr(b'\n', rest).is_some()
+        && !matches!(rest.first(), Some(b' ' | b'\r' | b'\n'))
+    {
+        return Parsed::Command(Command::Get(GetHead::default()), 4);
+    }
+    match ascii::line(input) {
+        Some((line, used)) => {
+            if line.len() > LINE_BYTES_MAX && !is_get(line) {
+                return Parsed::Refused(Refusal::closing(words::LINE_TOO_LONG), used);
+            }
+            parse_line(line, used)
+        }
+        None if input.len() <= LINE_BYTES_MAX => Parsed::Incomplete,
+        None if is_get(input) => parse_line(input, input.len()),
+        None => Parsed::Refused(Refusal::closing(words::LINE_TOO_LONG), input.len()),
+    }
+}
+
+fn is_get(line: &[u8]) -> bool {
+    let verb = line.split(|byte| *byte == b' ').next().unwrap_or_default();
+    matches!(verb, b"get" | b"gets" | b"gat" | b"gats")
+}
+
+fn parse_line(line: &[u8], used: usize) -> Parsed<'_> {
+    // memcached calls everything below two letters a bad line, and the rest below unknown.
+    if line.len() < 2 {
+        return Parsed::Refused(Refusal::new(words::BAD_FORMAT), used);
+    }
+    let verb_bytes = memchr::memchr(b' ', line).unwrap_or(line.len());
+    let (verb, rest) = line.split_at_checked(verb_bytes).unwrap_or((line, &[]));
+    let parsed = match verb {
+        b"get" | b"gets" | b"gat" | b"gats" => return parse_get(verb, line, rest, used),
+        b"set" => parse_store(StoreVerb::Set, rest),
+        b"add" => parse_store(StoreVerb::Add, rest),
+        b"cas" => parse_store(StoreVerb::Cas, rest),
+        b"replace" => parse_store(StoreVerb::Replace, rest),
+        b"append" => parse_store(StoreVerb::Append, rest),
+        b"prepend" => parse_store(StoreVerb::Prepend, rest),
+        b"delete" => parse_delete(rest),
+        b"incr" => parse_arith(rest, false),
+        b"decr" => parse_arith(rest, true),
+        b"touch" => parse_touch(rest),
+        b"mg" | b"ms" | b"md" | b"ma" | b"me" => meta::parse_line(verb, rest),
+        b"mn" => Ok(Command::MetaNoop),
+        b"version" => Ok(Command::Version),
+        b"quit" => Ok(Command::Quit),
+        b"stats" => Ok(admin(AdminVerb::Stats, rest)),
+        b"watch" => Ok(admin(AdminVerb::Watch, rest)),
+        _ => parse_unknown(line),
+    };
+    match parsed {
+        Ok(command) => Parsed::Command(command, used),
+        Err(refusal) => Parsed::Refused(refusal, used),
+    }
+}
+
+/// The head of a get; the keys stay in the input.
+fn parse_get<'b>(verb: &[u8], line: &'b [u8], mut rest: &'b [u8], used: usize) -> Parsed<'b> {
+    let touch = if verb.starts_with(b"gat") {
+        let exptime = ascii::token(&mut rest);
+        if rest.iter().all(|byte| *byte == b' ') {
+            return Parsed::Refused(Refusal::new(words::BAD_FORMAT), used);
+        }
+        let Some(exptime) = exptime.and_then(exptime32) else {
+            return Parsed::Refused(Refusal::new(words::BAD_EXPTIME), used);
+        };
+        Some(exptime)
+    } else if rest.iter().all(|byte| *byte == b' ') {
+        return Parsed::Refused(Refusal::new(words::BAD_FORMAT), used);
+    } else {
+        None
+    };
+    let head = GetHead {
+        with_unique: verb.ends_with(b"s"),
+        touch,
+    };
+    Parsed::Command(Command::Get(head), line.len() - rest.len())
+}
+
+/// The exptime of touch and gat, where memcached refuses what does not fit 32 bits.
+fn exptime32(text: &[u8]) -> Option<i64> {
+    ascii::signed(text).filter(|exptime| i32::try_from(*exptime).is_ok())
+}
+
+/// Whether the last word of `rest` is "noreply".
+fn is_noreply(rest: &[u8]) -> bool {
+    let trimmed = rest.trim_ascii_end();
+    trimmed == b"noreply" || trimmed.ends_with(b" noreply")
+}
+
+fn bad_format(noreply: bool) -> Refusal {
+    Refusal {
+        noreply,
+        ..Refusal::new(words::BAD_FORMAT)
+    }
+}
+
+fn parse_store(verb: StoreVerb, line: &[u8]) -> Result<Command<'_>, Refusal> {
+    let mut rest = line;
+    let (Some(key), Some(flags), Some(exptime), Some(bytes)) = (
+        ascii::token(&mut rest),
+        ascii::token(&mut rest),
+        ascii::token(&mut rest),
+        ascii::token(&mut rest),
+    ) else {
+        return Err(Refusal::new(words::BAD_FORMAT));
+    };
+    let noreply = is_noreply(rest);
+    let value_bytes = value_length(bytes)?;
+    let refusal = Refusal {
+        reply: words::BAD_FORMAT,
+        swallow_bytes: u64::from(value_bytes) + 2,
+        noreply,
+        close: false,
+    };
+    if key.len() > KEY_BYTES_MAX {
+        return Err(refusal);
+    }
+    let (Some(flags), Some(exptime)) = (client_flags(flags), ascii::signed(exptime)) else {
+        return Err(refusal);
+    };
+    let compare = match verb {
+        StoreVerb::Cas => Some(
+            ascii::token(&mut rest)
+                .and_then(ascii::unsigned)
+                .ok_or(refusal)?,
+        ),
+        _ => None,
+    };
+    Ok(Command::Store(StoreHead {
+        verb,
+        key,
+        flags,
+        exptime,
+        value_bytes,
+        compare,
+        noreply,
+    }))
+}
+
+/// The length of a value. A number beyond all bounds closes the connection, for the bytes that
+/// follow must not be executed and cannot be waited for.
+pub(crate) fn value_length(text: &[u8]) -> Result<u32, Refusal> {
+    match ascii::unsigned32(text) {
+        Some(bytes) if bytes <= VALUE_BYTES_MAX => Ok(bytes),
+        _ if text.first().is_some_and(u8::is_ascii_digit) => {
+            Err(Refusal::closing(words::BAD_FORMAT))
+        }
+        _ => Err(Refusal::new(words::BAD_FORMAT)),
+    }
+}
+
+/// Client flags: 32 bits; a plus sign is taken as memcached's `strtoul` does.
+fn client_flags(text: &[u8]) -> Option<u32> {
+    ascii::unsigned32(text.strip_prefix(b"+").unwrap_or(text))
+}
+
+fn key_of<'b>(rest: &mut &'b [u8]) -> Result<&'b [u8], Refusal> {
+    let noreply = is_noreply(rest);
+    let key = ascii::token(rest).ok_or(Refusal::new(words::BAD_FORMAT))?;
+    if key.len() > KEY_BYTES_MAX {
+        return Err(bad_format(noreply));
+    }
+    Ok(key)
+}
+
+fn parse_delete(mut rest: &[u8]) -> Result<Command<'_>, Refusal> {
+    let key = key_of(&mut rest)?;
+    Ok(Command::Delete {
+        key,
+        noreply: is_noreply(rest),
+    })
+}
+
+fn parse_arith(mut rest: &[u8], decrement: bool) -> Result<Command<'_>, Refusal> {
+    let key = key_of(&mut rest)?;
+    let noreply = is_noreply(rest);
+    let delta = ascii::token(&mut rest).ok_or(Refusal::new(words::BAD_FORMAT))?;
+    let delta = ascii::unsigned(delta).ok_or(Refusal {
+        noreply,
+        ..Refusal::new(words::BAD_DELTA)
+    })?;
+    Ok(Command::Arith {
+        key,
+        delta,
+        decrement,
+        noreply,
+    })
+}
+
+fn parse_touch(mut rest: &[u8]) -> Result<Command<'_>, Refusal> {
+    let key = key_of(&mut rest)?;
+    let noreply = is_noreply(rest);
+    let exptime = ascii::token(&mut rest).ok_or(Refusal::new(words::BAD_FORMAT))?;
+    let exptime = exptime32(exptime).ok_or(Refusal {
+        noreply,
+        ..Refusal::new(words::BAD_EXPTIME)
+    })?;
+    Ok(Command::Touch {
+        key,
+        exptime,
+        noreply,
+    })
+}
+
+fn admin(verb: AdminVerb, rest: &[u8]) -> Command<'_> {
+    Command::Admin {
+        verb,
+        arguments: rest,
+        noreply: false,
+    }
+}
+
+/// The rare commands, which memcached looks up by their first word after any leading spaces.
+fn parse_unknown(line: &[u8]) -> Result<Command<'_>, Refusal> {
+    let mut rest = line;
+    let verb = match ascii::token(&mut rest).unwrap_or_default() {
+        b"flush_all" => AdminVerb::FlushAll,
+        b"verbosity" => AdminVerb::Verbosity,
+        b"shutdown" => AdminVerb::Shutdown,
+        b"cache_memlimit" => AdminVerb::CacheMemlimit,
+        b"lru" => AdminVerb::Lru,
+        b"lru_crawler" => AdminVerb::LruCrawler,
+        b"slabs" => AdminVerb::Slabs,
+        b"debugtime" => AdminVerb::DebugTime,
+        b"misbehave" => AdminVerb::Misbehave,
+        // A browser or a forged request: what follows are headers and perhaps commands in a body.
+        _ if ascii::tokens(rest)
+            .last()
+            .is_some_and(|word| word.starts_with(b"HTTP/")) =>
+        {
+            return Err(Refusal {
+                noreply: true,
+                ..Refusal::closing(words::ERROR)
+            });
+        }
+        _ => {
+            return Err(Refusal {
+                noreply: is_noreply(rest),
+                ..Refusal::new(words::ERROR)
+            });
+        }
+    };
+    Ok(Command::Admin {
+        verb,
+        arguments: rest,
+        noreply: is_noreply(rest),
+    })
+}
+
+/// What stands next on a get line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum KeyToken<'b> {
+    /// A key; `used` bytes are done with.
+    Key(&'b [u8], usize),
+    /// The end of the line; `used` bytes are done with.
+    End(usize),
+    /// Neither a whole key nor the end has arrived.
+    Incomplete,
+    /// A key longer than [`KEY_BYTES_MAX`].
+    TooLong,
+}
+
+/// Takes the next key off a get line.
+#[inline]
+pub fn next_key(input: &[u8]) -> KeyToken<'_> {
+    let mut text = input;
+    while let Some((b' ', tail)) = text.split_first() {
+        text = tail;
+    }
+    let skipped = input.len() - text.len();
+    let Some(stop) = memchr::memchr2(b' ', b'\n', text) else {
+        let is_too_long = text.len() > KEY_BYTES_MAX + 1;
+        return if is_too_long {
+            KeyToken::TooLong
+        } else {
+            KeyToken::Incomplete
+        };
+    };
+    let Some((mut key, tail)) = text.split_at_checked(stop) else {
+        return KeyToken::Incomplete;
+    };
+    if tail.first() == Some(&b'\n') {
+        key = key.strip_suffix(b"\r").unwrap_or(key);
+        if key.is_empty() {
+            return KeyToken::End(skipped + stop + 1);
+        }
+    }
+    if key.len() > KEY_BYTES_MAX {
+        return KeyToken::TooLong;
+    }
+    KeyToken::Key(key, skipped + key.len())
+}
+
+#[cfg(test)]
+#[path = "parse_tests.rs"]
+mod tests;

@@ -1,0 +1,109 @@
+//! What the parser takes and what it refuses, rule by rule.
+
+use super::*;
+
+fn refused(input: &[u8]) -> (&'static [u8], u64) {
+    match parse(input) {
+        Parsed::Refused(refusal, used) => {
+            assert_eq!(
+                used,
+                memchr::memchr(b'\n', input).map_or(input.len(), |at| at + 1)
+            );
+            (refusal.reply, refusal.swallow_bytes)
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+fn keys(mut input: &[u8]) -> Vec<&[u8]> {
+    let mut keys = Vec::new();
+    while let KeyToken::Key(key, used) = next_key(input) {
+        keys.push(key);
+        input = &input[used..];
+    }
+    keys
+}
+
+#[test]
+fn the_keys_of_a_get_are_taken_one_by_one() {
+    let line = b"get a  bc d\r\n";
+    assert_eq!(
+        parse(line),
+        Parsed::Command(Command::Get(GetHead::default()), 4)
+    );
+    assert_eq!(keys(&line[4..]), [&b"a"[..], b"bc", b"d"]);
+    assert_eq!(next_key(b"\r\n"), KeyToken::End(2));
+    assert_eq!(next_key(b" \n"), KeyToken::End(2));
+    assert_eq!(next_key(b"abc"), KeyToken::Incomplete);
+    assert_eq!(next_key(&[b'a'; 252]), KeyToken::TooLong);
+}
+
+#[test]
+fn a_gat_has_its_exptime_before_the_keys() {
+    let head = GetHead {
+        with_unique: true,
+        touch: Some(-1),
+    };
+    assert_eq!(
+        parse(b"gats -1 a b\r\n"),
+        Parsed::Command(Command::Get(head), 7)
+    );
+    assert_eq!(refused(b"gat x a\r\n").0, words::BAD_EXPTIME);
+    assert_eq!(refused(b"gat 0\r\n").0, words::BAD_FORMAT);
+}
+
+#[test]
+fn an_unended_line_waits_up_to_its_bound_and_a_get_goes_on() {
+    assert_eq!(parse(b"set a 0 0 "), Parsed::Incomplete);
+    assert_eq!(refused(&[b'x'; 3000]).0, words::LINE_TOO_LONG);
+    let mut long = b"gets ".to_vec();
+    long.extend(std::iter::repeat_n(b"0123456789 ", 300).flatten());
+    assert!(matches!(parse(&long), Parsed::Command(Command::Get(_), _)));
+}
+
+#[test]
+fn a_refused_set_takes_its_value_with_it() {
+    assert_eq!(refused(b"set a -1 0 5\r\n"), (words::BAD_FORMAT, 7));
+    assert_eq!(refused(b"set a 4294967296 0 5\r\n"), (words::BAD_FORMAT, 7));
+    assert_eq!(refused(b"set a 0 0.5 5\r\n"), (words::BAD_FORMAT, 7));
+    assert_eq!(refused(b"set a 0 0 -1\r\n"), (words::BAD_FORMAT, 0));
+    assert_eq!(refused(b"cas a 0 0 5 x\r\n"), (words::BAD_FORMAT, 7));
+    let Parsed::Refused(refusal, _) = parse(b"set a 0 0 4294967297\r\n") else {
+        panic!()
+    };
+    assert!(refusal.close);
+}
+
+#[test]
+fn noreply_is_the_last_word_and_nothing_else_is() {
+    let Parsed::Command(Command::Delete { noreply, .. }, _) = parse(b"delete a noreply\r\n") else {
+        panic!()
+    };
+    assert!(noreply);
+    let Parsed::Command(Command::Delete { noreply, key }, _) = parse(b"delete noreply\r\n") else {
+        panic!()
+    };
+    assert!(!noreply && key == b"noreply");
+}
+
+#[test]
+fn short_and_unknown_lines_have_memcacheds_words() {
+    assert_eq!(refused(b"\r\n").0, words::BAD_FORMAT);
+    assert_eq!(refused(b"a\r\n").0, words::BAD_FORMAT);
+    assert_eq!(refused(b"ab\r\n").0, words::ERROR);
+    assert_eq!(refused(b"get\r\n").0, words::BAD_FORMAT);
+    assert_eq!(refused(b"  get a\r\n").0, words::ERROR);
+    assert_eq!(refused(b"get\ta\r\n").0, words::ERROR);
+    assert_eq!(refused(b"incr a +1\r\n").0, words::BAD_DELTA);
+    assert!(matches!(
+        parse(b"  flush_all 5 noreply\r\n"),
+        Parsed::Command(
+            Command::Admin {
+                verb: AdminVerb::FlushAll,
+                noreply: true,
+                ..
+            },
+            _
+        )
+    ));
+}

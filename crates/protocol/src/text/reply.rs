@@ -1,0 +1,251 @@
+//! Classic text replies, parsed by a client from what it has received so far.
+//!
+//! One call reads one line: a status, or the head of a value whose bytes follow it. Nothing is
+//! trusted: a line has a bound, numbers are checked, and a word that this file does not know is a
+//! fault, for a client that guesses where the next reply begins returns other people's values.
+
+use memchr::memchr;
+
+/// Longest reply line that is waited for, in bytes: `VALUE`, a key of 250 and three numbers take
+/// 310, `stats` rows and error sentences stay below 1,000.
+pub const REPLY_LINE_BYTES_MAX: usize = 8192;
+
+/// Why received bytes cannot be the reply that was waited for; the connection must close.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum ReplyFault {
+    /// A line that is no reply known to the dialect, or not one to this request.
+    #[error("a reply line that fits no request")]
+    Unexpected,
+    /// More than [`REPLY_LINE_BYTES_MAX`] bytes without a line end.
+    #[error("a reply line without an end")]
+    EndlessLine,
+    /// A number that does not read.
+    #[error("a reply with a number that does not read")]
+    BadNumber,
+}
+
+/// A line of a reply.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Line<'a> {
+    /// Head of a value; `value_bytes` bytes and a line end follow.
+    Value {
+        /// The item's key.
+        key: &'a [u8],
+        /// Its client flags.
+        flags: u32,
+        /// Length of its value.
+        value_bytes: u64,
+        /// Its CAS unique, if `gets` asked for it.
+        cas: Option<u64>,
+    },
+    /// `END`: no further values or stats.
+    End,
+    /// A one-word outcome.
+    Status(Status),
+    /// The new number of an incr or decr.
+    Number(u64),
+    /// `VERSION`, with what follows the word.
+    Version(&'a [u8]),
+    /// `STAT name value`.
+    Stat(&'a [u8], &'a [u8]),
+    /// `ERROR`, `CLIENT_ERROR` or `SERVER_ERROR`.
+    Refused(Refused<'a>),
+}
+
+/// One-word outcomes of writes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Status {
+    /// Stored, deleted, touched, flushed: it was done.
+    Done,
+    /// The condition of the store did not hold.
+    NotStored,
+    /// The CAS unique has changed.
+    Exists,
+    /// There is no such item.
+    NotFound,
+}
+
+/// An error line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Refused<'a> {
+    /// Whose fault the server says it is.
+    pub blame: Blame,
+    /// Its sentence, without the word.
+    pub message: &'a [u8],
+}
+
+/// The word of an error line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Blame {
+    /// `ERROR`: the command is unknown.
+    Command,
+    /// `CLIENT_ERROR`: the request is wrong.
+    Client,
+    /// `SERVER_ERROR`: the server could not.
+    Server,
+}
+
+/// Finds one line in `input`: the line without its end, and the bytes taken with it.
+///
+/// `Ok(None)` means: not complete yet.
+pub fn line(input: &[u8]) -> Result<Option<(&[u8], usize)>, ReplyFault> {
+    let window = input.get(..REPLY_LINE_BYTES_MAX).unwrap_or(input);
+    let Some(at) = memchr(b'\n', window) else {
+        return if input.len() >= REPLY_LINE_BYTES_MAX {
+            Err(ReplyFault::EndlessLine)
+        } else {
+            Ok(None)
+        };
+    };
+    let line = input.get(..at).unwrap_or_default();
+    match line.strip_suffix(b"\r") {
+        Some(line) => Ok(Some((line, at + 1))),
+        None => Err(ReplyFault::Unexpected),
+    }
+}
+
+/// Reads one line as a classic reply.
+pub fn parse(line: &[u8]) -> Result<Line<'_>, ReplyFault> {
+    if let Some(rest) = line.strip_prefix(b"VALUE ") {
+        return value(rest);
+    }
+    let status = match line {
+        b"END" => return Ok(Line::End),
+        b"STORED" | b"DELETED" | b"TOUCHED" | b"OK" | b"RESET" => Status::Done,
+        b"NOT_STORED" => Status::NotStored,
+        b"EXISTS" => Status::Exists,
+        b"NOT_FOUND" => Status::NotFound,
+        _ => return other(line),
+    };
+    Ok(Line::Status(status))
+}
+
+fn other(line: &[u8]) -> Result<Line<'_>, ReplyFault> {
+    if let Some(rest) = line.strip_prefix(b"STAT ") {
+        let at = memchr(b' ', rest).unwrap_or(rest.len());
+        let (name, value) = rest.split_at(at);
+        return Ok(Line::Stat(
+            name,
+            value.strip_prefix(b" ").unwrap_or_default(),
+        ));
+    }
+    if let Some(version) = line.strip_prefix(b"VERSION ") {
+        return Ok(Line::Version(version));
+    }
+    if let Some(refused) = refused(line) {
+        return Ok(Line::Refused(refused));
+    }
+    // memcached pads a decremented number with spaces in the item, never in the reply.
+    number(line).map(Line::Number).ok_or(ReplyFault::Unexpected)
+}
+
+/// Reads an error line, which both dialects share.
+pub fn refused(line: &[u8]) -> Option<Refused<'_>> {
+    let words = [
+        (&b"ERROR"[..], Blame::Command),
+        (b"CLIENT_ERROR", Blame::Client),
+        (b"SERVER_ERROR", Blame::Server),
+    ];
+    words.into_iter().find_map(|(word, blame)| {
+        let rest = line.strip_prefix(word)?;
+        match rest {
+            [] => Some(Refused {
+                blame,
+                message: rest,
+            }),
+            [b' ', message @ ..] => Some(Refused { blame, message }),
+            _ => None,
+        }
+    })
+}
+
+fn value(rest: &[u8]) -> Result<Line<'_>, ReplyFault> {
+    let mut words = rest.split(|&b| b == b' ');
+    let key = words
+        .next()
+        .filter(|key| !key.is_empty())
+        .ok_or(ReplyFault::Unexpected)?;
+    let mut next = || {
+        words
+            .next()
+            .map(|word| number(word).ok_or(ReplyFault::BadNumber))
+    };
+    let flags = next().ok_or(ReplyFault::Unexpected)??;
+    let value_bytes = next().ok_or(ReplyFault::Unexpected)??;
+    let cas = next().transpose()?;
+    if words.next().is_some() {
+        return Err(ReplyFault::Unexpected);
+    }
+    let flags = u32::try_from(flags).map_err(|_| ReplyFault::BadNumber)?;
+    Ok(Line::Value {
+        key,
+        flags,
+        value_bytes,
+        cas,
+    })
+}
+
+/// Reads a decimal number of 1 to 20 digits that fits 64 bits.
+pub fn number(digits: &[u8]) -> Option<u64> {
+    if digits.is_empty() || digits.len() > 20 {
+        return None;
+    }
+    digits.iter().try_fold(0u64, |n, &b| {
+        let digit = b.wrapping_sub(b'0');
+        if digit > 9 {
+            return None;
+        }
+        n.checked_mul(10)?.checked_add(u64::from(digit))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_value_head_gives_key_flags_length_and_unique() {
+        let expected = Line::Value {
+            key: b"k",
+            flags: 16,
+            value_bytes: 40,
+            cas: Some(9),
+        };
+        assert_eq!(parse(b"VALUE k 16 40 9"), Ok(expected));
+    }
+
+    #[test]
+    fn numbers_that_do_not_fit_are_faults() {
+        assert_eq!(parse(b"VALUE k 4294967296 1"), Err(ReplyFault::BadNumber));
+        assert_eq!(parse(b"VALUE k 0 -1"), Err(ReplyFault::BadNumber));
+        assert_eq!(
+            parse(b"VALUE k 0 99999999999999999999"),
+            Err(ReplyFault::BadNumber)
+        );
+        assert_eq!(number(b"18446744073709551616"), None);
+    }
+
+    #[test]
+    fn a_line_has_a_bound_and_must_end_in_crlf() {
+        assert_eq!(line(b"END"), Ok(None));
+        assert_eq!(line(b"END\r\nX"), Ok(Some((&b"END"[..], 5))));
+        assert_eq!(line(b"END\n"), Err(ReplyFault::Unexpected));
+        assert_eq!(
+            line(&[b'x'; REPLY_LINE_BYTES_MAX]),
+            Err(ReplyFault::EndlessLine)
+        );
+    }
+
+    #[test]
+    fn error_lines_keep_their_sentence() {
+        let line = parse(b"SERVER_ERROR out of memory").unwrap();
+        assert_eq!(
+            line,
+            Line::Refused(Refused {
+                blame: Blame::Server,
+                message: b"out of memory"
+            })
+        );
+        assert_eq!(parse(b"ERRORS"), Err(ReplyFault::Unexpected));
+    }
+}

@@ -1,0 +1,168 @@
+//! Classic text requests, written by a client into its output buffer.
+//!
+//! Keys arrive checked (1 to 250 bytes, no space, no control byte): the client looks at each key
+//! once, where it enters, so a writer has no error to give. Values are not written here: the head
+//! of a store names their length, and the transport sends head, value and line end together.
+
+/// Which store command: the word on the wire.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StoreWord {
+    /// Store in any case.
+    Set,
+    /// Store only if there is no item.
+    Add,
+    /// Store only if there is one.
+    Replace,
+    /// Put the bytes behind those that are there.
+    Append,
+    /// Put the bytes before those that are there.
+    Prepend,
+    /// Store only if the item's CAS unique is still this one.
+    Cas(u64),
+}
+
+impl StoreWord {
+    fn word(self) -> &'static [u8] {
+        match self {
+            Self::Set => b"set ",
+            Self::Add => b"add ",
+            Self::Replace => b"replace ",
+            Self::Append => b"append ",
+            Self::Prepend => b"prepend ",
+            Self::Cas(_) => b"cas ",
+        }
+    }
+}
+
+/// What the head of a store says beside verb and key.
+#[derive(Debug, Clone, Copy)]
+pub struct StoreHead {
+    /// Client flags.
+    pub flags: u32,
+    /// The exptime as it goes on the wire.
+    pub exptime: i64,
+    /// Length of the value in bytes.
+    pub value_bytes: usize,
+    /// Whether the server is asked to be silent.
+    pub noreply: bool,
+}
+
+/// Appends a decimal number.
+pub fn number(out: &mut Vec<u8>, n: impl itoa::Integer) {
+    out.extend_from_slice(itoa::Buffer::new().format(n).as_bytes());
+}
+
+fn end(out: &mut Vec<u8>, noreply: bool) {
+    out.extend_from_slice(if noreply { b" noreply\r\n" } else { b"\r\n" });
+}
+
+/// Appends `get key*` or, with `cas`, `gets key*`.
+pub fn get<'a>(out: &mut Vec<u8>, keys: impl IntoIterator<Item = &'a [u8]>, cas: bool) {
+    out.extend_from_slice(if cas { b"gets" } else { b"get" });
+    for key in keys {
+        out.push(b' ');
+        out.extend_from_slice(key);
+    }
+    out.extend_from_slice(b"\r\n");
+}
+
+/// Appends `gat exptime key`: a get that also sets the expiry.
+pub fn get_and_touch(out: &mut Vec<u8>, key: &[u8], exptime: i64) {
+    out.extend_from_slice(b"gat ");
+    number(out, exptime);
+    out.push(b' ');
+    out.extend_from_slice(key);
+    out.extend_from_slice(b"\r\n");
+}
+
+/// Appends the head of a store; the value and a line end follow it on the wire.
+pub fn store(out: &mut Vec<u8>, word: StoreWord, key: &[u8], head: &StoreHead) {
+    out.extend_from_slice(word.word());
+    out.extend_from_slice(key);
+    out.push(b' ');
+    number(out, head.flags);
+    out.push(b' ');
+    number(out, head.exptime);
+    out.push(b' ');
+    number(out, head.value_bytes);
+    if let StoreWord::Cas(unique) = word {
+        out.push(b' ');
+        number(out, unique);
+    }
+    end(out, head.noreply);
+}
+
+/// Appends `delete key`.
+pub fn delete(out: &mut Vec<u8>, key: &[u8], noreply: bool) {
+    out.extend_from_slice(b"delete ");
+    out.extend_from_slice(key);
+    end(out, noreply);
+}
+
+/// Appends `touch key exptime`.
+pub fn touch(out: &mut Vec<u8>, key: &[u8], exptime: i64, noreply: bool) {
+    out.extend_from_slice(b"touch ");
+    out.extend_from_slice(key);
+    out.push(b' ');
+    number(out, exptime);
+    end(out, noreply);
+}
+
+/// Appends `incr key delta`, or `decr` with `down`.
+pub fn arithmetic(out: &mut Vec<u8>, key: &[u8], delta: u64, down: bool, noreply: bool) {
+    out.extend_from_slice(if down { b"decr " } else { b"incr " });
+    out.extend_from_slice(key);
+    out.push(b' ');
+    number(out, delta);
+    end(out, noreply);
+}
+
+/// Appends `flush_all`, after `delay_s` seconds if not 0.
+pub fn flush_all(out: &mut Vec<u8>, delay_s: u32) {
+    out.extend_from_slice(b"flush_all");
+    if delay_s > 0 {
+        out.push(b' ');
+        number(out, delay_s);
+    }
+    out.extend_from_slice(b"\r\n");
+}
+
+/// Appends `stats`, with its argument if not empty.
+pub fn stats(out: &mut Vec<u8>, argument: &[u8]) {
+    out.extend_from_slice(b"stats");
+    if !argument.is_empty() {
+        out.push(b' ');
+        out.extend_from_slice(argument);
+    }
+    out.extend_from_slice(b"\r\n");
+}
+
+/// Appends `version`.
+pub fn version(out: &mut Vec<u8>) {
+    out.extend_from_slice(b"version\r\n");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cas_carries_its_unique_and_a_noreply_its_word() {
+        let mut out = Vec::new();
+        let head = StoreHead {
+            flags: 16,
+            exptime: -1,
+            value_bytes: 3,
+            noreply: true,
+        };
+        store(&mut out, StoreWord::Cas(7), b"k", &head);
+        assert_eq!(out, b"cas k 16 -1 3 7 noreply\r\n");
+    }
+
+    #[test]
+    fn a_get_names_its_keys_in_order() {
+        let mut out = Vec::new();
+        get(&mut out, [&b"a"[..], b"b"], true);
+        assert_eq!(out, b"gets a b\r\n");
+    }
+}

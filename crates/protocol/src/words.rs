@@ -1,0 +1,62 @@
+//! The fixed replies, in memcached's words, for clients match on them.
+
+/// Ends the reply of a `get`.
+pub const END: &[u8] = b"END\r\n";
+/// The value is stored.
+pub const STORED: &[u8] = b"STORED\r\n";
+/// The condition of add, replace, append or prepend did not hold.
+pub const NOT_STORED: &[u8] = b"NOT_STORED\r\n";
+/// The unique of a `cas` did not match.
+pub const EXISTS: &[u8] = b"EXISTS\r\n";
+/// There is no such item.
+pub const NOT_FOUND: &[u8] = b"NOT_FOUND\r\n";
+/// The item is gone.
+pub const DELETED: &[u8] = b"DELETED\r\n";
+/// The item has its new expiry.
+pub const TOUCHED: &[u8] = b"TOUCHED\r\n";
+/// An administrative command was taken.
+pub const OK: &[u8] = b"OK\r\n";
+/// `stats reset` was taken.
+pub const RESET: &[u8] = b"RESET\r\n";
+/// An unknown command.
+pub const ERROR: &[u8] = b"ERROR\r\n";
+/// The line does not read as its command demands.
+pub const BAD_FORMAT: &[u8] = b"CLIENT_ERROR bad command line format\r\n";
+/// The line has too few words.
+pub const BAD_LINE: &[u8] = b"CLIENT_ERROR bad command line\r\n";
+/// The value is not followed by a line ending.
+pub const BAD_CHUNK: &[u8] = b"CLIENT_ERROR bad data chunk\r\n";
+/// The exptime is no number.
+pub const BAD_EXPTIME: &[u8] = b"CLIENT_ERROR invalid exptime argument\r\n";
+/// The delta of incr or decr is no number.
+pub const BAD_DELTA: &[u8] = b"CLIENT_ERROR invalid numeric delta argument\r\n";
+/// The value under the key is no number.
+pub const NOT_A_NUMBER: &[u8] = b"CLIENT_ERROR cannot increment or decrement non-numeric value\r\n";
+/// A line that does not end within its bound; the connection closes behind it.
+pub const LINE_TOO_LONG: &[u8] = b"CLIENT_ERROR line too long\r\n";
+/// The value is larger than `-I` allows.
+pub const TOO_LARGE: &[u8] = b"SERVER_ERROR object too large for cache\r\n";
+/// No memory for a new item.
+pub const NO_MEMORY: &[u8] = b"SERVER_ERROR out of memory storing object\r\n";
+/// No memory for a changed item.
+pub const NO_MEMORY_ARITH: &[u8] = b"SERVER_ERROR out of memory\r\n";
+/// More connections than `-c` allows.
+pub const TOO_MANY: &[u8] = b"ERROR Too many open connections\r\n";
+/// A meta flag appears twice.
+pub const DUPLICATE_FLAG: &[u8] = b"CLIENT_ERROR duplicate flag\r\n";
+/// A meta flag is unknown.
+pub const INVALID_FLAG: &[u8] = b"CLIENT_ERROR invalid flag\r\n";
+/// A meta arithmetic line has a bad flag of any kind.
+pub const ARITH_FLAG: &[u8] = b"CLIENT_ERROR invalid or duplicate flag\r\n";
+/// The argument of a meta flag does not read.
+pub const BAD_TOKEN: &[u8] = b"CLIENT_ERROR bad token in command line format\r\n";
+/// The base64 key does not decode.
+pub const BAD_KEY: &[u8] = b"CLIENT_ERROR error decoding key\r\n";
+/// The opaque is longer than its bound.
+pub const LONG_OPAQUE: &[u8] = b"CLIENT_ERROR opaque token too long\r\n";
+/// The line has more flags than its bound.
+pub const LONG_FLAGS: &[u8] = b"CLIENT_ERROR options flags are too long\r\n";
+/// An unknown mode of a meta set.
+pub const BAD_SET_MODE: &[u8] = b"CLIENT_ERROR invalid mode for ms M token\r\n";
+/// An unknown mode of a meta arithmetic.
+pub const BAD_ARITH_MODE: &[u8] = b"CLIENT_ERROR invalid mode for ma M token\r\n";
