@@ -412,7 +412,10 @@ pub struct Reservation {
 impl Reservation {
     /// The next stretch to fill, never longer than what is missing; empty when complete or when
     /// no memory can be had now (then `is_complete` is false and the upload should be closed).
-    pub fn space(&mut self) -> &mut [u8] {
+    ///
+    /// The worker is needed because room for the next piece may have to be won by eviction;
+    /// it is asked for piece by piece, as bytes arrive (at most 64 KiB at a time).
+    pub fn space(&mut self, _worker: &Worker, _now: Seconds) -> &mut [u8] {
         &mut self.value[self.filled..]
     }
     /// Says that `bytes` of `space` were written.

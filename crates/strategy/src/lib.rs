@@ -1,1 +1,12 @@
 //! Near-cache policies, request scope and prefetch: what the client runs and the simulator replays.
+//!
+//! A strategy says what a process keeps ([`file::Strategy`]), a policy which local items stay
+//! ([`policy`]), and [`rules`] what one request fetches. All of it is free of sockets, clocks and
+//! values, so that the forecast of the simulator and the deed of the client are the same code.
+#![forbid(unsafe_code)]
+
+pub mod file;
+pub mod near;
+pub mod policy;
+pub mod rules;
+pub mod scope;

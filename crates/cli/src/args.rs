@@ -1,0 +1,54 @@
+//! The command line: one line per subcommand, in the order of the help.
+//!
+//! To add a command, write `commands/<name>.rs` with a clap `Args` struct and
+//! `run(self, &Output) -> Result<Exit, Failure>`, and add one line to `commands!` below.
+
+use clap::{Parser, Subcommand};
+
+use crate::commands;
+use crate::output::{Exit, Failure, Output};
+
+const AFTER_HELP: &str = "\
+Exit codes: 0 done, 1 a finding or a failed check, 2 wrong usage, 3 cannot reach or cannot open,
+4 the data cannot be understood.
+
+Examples:
+  glasscache serve -m 1024 -t 4          a server with one gigabyte
+  glasscache set greeting hello          store a value on 127.0.0.1:11211
+  glasscache get greeting                and read it back";
+
+/// A memcached-compatible cache that you can see through: server, lab and tools.
+#[derive(Parser)]
+#[command(name = "glasscache", version, propagate_version = true, after_help = AFTER_HELP)]
+pub(crate) struct Cli {
+    /// Print results as JSON.
+    #[arg(long, global = true)]
+    pub json: bool,
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+macro_rules! commands {
+    ($($(#[$doc:meta])* $variant:ident => $module:ident,)*) => {
+        /// Every subcommand.
+        #[derive(Subcommand)]
+        pub(crate) enum Command {
+            $($(#[$doc])* $variant(commands::$module::Args),)*
+        }
+
+        impl Command {
+            /// Runs the chosen command.
+            pub(crate) fn run(self, out: &Output) -> Result<Exit, Failure> {
+                match self {
+                    $(Command::$variant(args) => args.run(out),)*
+                }
+            }
+        }
+    };
+}
+
+commands! {
+    /// Show or check the server's settings and where each comes from
+    Config => config,
+}

@@ -1,0 +1,124 @@
+//! `glasscache config`: shows every setting with its value and origin, or checks them.
+//!
+//! Reads the same file and environment as `serve` and takes the same flags, opens nothing.
+
+use clap::Subcommand;
+use serde_json::json;
+
+use crate::output::{Exit, Failure, Output};
+use crate::settings::{FLAGS, Resolved, ServerFlags, Setting, listen_addresses, options};
+
+const EXAMPLES: &str = "\
+Examples:
+  glasscache config show --origin --config /etc/glasscache.toml
+  glasscache config check -m 1024 -I 8m";
+
+/// Show or check the server's settings.
+#[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Subcommand)]
+enum Verb {
+    /// Print every setting in the form of the TOML file
+    Show(Show),
+    /// Say whether a server would accept these settings
+    Check(Check),
+}
+
+#[derive(clap::Args)]
+struct Show {
+    /// Say beside each value where it comes from
+    #[arg(long)]
+    origin: bool,
+    #[command(flatten)]
+    flags: ServerFlags,
+}
+
+#[derive(clap::Args)]
+struct Check {
+    #[command(flatten)]
+    flags: ServerFlags,
+}
+
+impl Args {
+    /// Runs the chosen verb.
+    pub(crate) fn run(self, out: &Output) -> Result<Exit, Failure> {
+        match self.verb {
+            Verb::Show(show) => show.run(out),
+            Verb::Check(check) => {
+                let resolved = check.flags.resolve()?;
+                listen_addresses(&resolved.settings).map_err(Failure::usage)?;
+                out.line(format!("ok: {} settings given", resolved.assigned.len()))?;
+                Ok(Exit::Done)
+            }
+        }
+    }
+}
+
+impl Show {
+    fn run(self, out: &Output) -> Result<Exit, Failure> {
+        let resolved = self.flags.resolve()?;
+        if out.is_json() {
+            let list = |settings: &mut dyn Iterator<Item = &'static Setting>| -> Vec<_> {
+                settings.map(|setting| row(setting, &resolved)).collect()
+            };
+            let flags = list(&mut FLAGS.iter());
+            let extended = list(&mut options(false));
+            out.document(&json!({ "schema": 1, "settings": flags, "extended": extended }))?;
+            return Ok(Exit::Done);
+        }
+        for setting in FLAGS {
+            self.print(setting, &resolved, out)?;
+        }
+        out.line("\n[extended]")?;
+        for setting in options(false) {
+            self.print(setting, &resolved, out)?;
+        }
+        Ok(Exit::Done)
+    }
+
+    /// An unset setting stands as a comment, so that the whole is a valid file.
+    fn print(&self, setting: &Setting, resolved: &Resolved, out: &Output) -> Result<(), Failure> {
+        let value = (setting.show)(&resolved.settings);
+        if setting.name.starts_with("no_") {
+            return Ok(());
+        }
+        let is_bare = value == "true" || value == "false" || value.parse::<f64>().is_ok();
+        let value = if is_bare {
+            value
+        } else {
+            format!("\"{value}\"")
+        };
+        let value = if value == "\"\"" { "" } else { &value };
+        let mark = if value.is_empty() { "# " } else { "" };
+        let line = format!("{mark}{} = {value}", setting.name);
+        if self.origin {
+            return out.line(format!("{line:<40} # {}", origin(setting, resolved)));
+        }
+        out.line(line)
+    }
+}
+
+fn origin(setting: &Setting, resolved: &Resolved) -> String {
+    let given = resolved
+        .assigned
+        .iter()
+        .find(|assigned| assigned.setting.name == setting.name);
+    given.map_or_else(
+        || "default".to_owned(),
+        |assigned| assigned.origin.to_string(),
+    )
+}
+
+fn row(setting: &Setting, resolved: &Resolved) -> serde_json::Value {
+    json!({
+        "name": setting.name,
+        "value": (setting.show)(&resolved.settings),
+        "origin": origin(setting, resolved),
+        "has_effect": setting.no_effect.is_none(),
+    })
+}

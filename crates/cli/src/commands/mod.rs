@@ -1,0 +1,3 @@
+//! One file per subcommand; `args` lists them.
+
+pub(crate) mod config;

@@ -1,0 +1,168 @@
+//! The tables as command-line arguments: builds clap's arguments from them and reads what was given.
+
+use std::fmt::Write;
+use std::path::PathBuf;
+
+use clap::{Arg, ArgAction, ArgMatches, Command, FromArgMatches};
+
+use super::{FLAGS, Resolved, Setting, Sources, Takes, options, resolve};
+use crate::output::Failure;
+
+/// The variable under which memcached's own test library runs its server.
+const DEBUG_VARIABLE: &str = "MEMCACHED_DEBUG";
+
+/// Whether memcached's own tests are being run.
+pub(crate) fn is_debug() -> bool {
+    std::env::var_os(DEBUG_VARIABLE).is_some_and(|value| value == "1")
+}
+
+/// What was given on the command line for the server, not yet read.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct ServerFlags {
+    config: Option<PathBuf>,
+    flags: Vec<(&'static str, String)>,
+    extended: Vec<String>,
+}
+
+impl ServerFlags {
+    /// Joins file, environment and flags, and reads them.
+    pub(crate) fn resolve(&self) -> Result<Resolved, Failure> {
+        let named = std::env::var_os("GLASSCACHE_CONFIG").map(PathBuf::from);
+        let file = self.config.clone().or(named);
+        let mut environment: Vec<(String, String)> = std::env::vars_os()
+            .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
+            .collect();
+        environment.sort();
+        let sources = Sources {
+            file: file.as_deref(),
+            environment,
+            flags: self.flags.clone(),
+            extended: self.extended.clone(),
+            debug: is_debug(),
+        };
+        resolve(&sources).map_err(|sentence| {
+            Failure::usage(sentence).hint("glasscache serve --help lists every setting")
+        })
+    }
+}
+
+impl clap::Args for ServerFlags {
+    fn augment_args(command: Command) -> Command {
+        let config = Arg::new("config")
+            .long("config")
+            .value_name("FILE")
+            .help("TOML file with settings by their long names [env: GLASSCACHE_CONFIG]");
+        let extended = Arg::new("extended")
+            .short('o')
+            .long("extended")
+            .value_name("NAME[=VALUE],...")
+            .action(ArgAction::Append)
+            .help("options by name, listed below");
+        let command = command
+            .args_override_self(true)
+            .arg(config.value_parser(clap::value_parser!(PathBuf)));
+        FLAGS
+            .iter()
+            .fold(command, |command, setting| command.arg(argument(setting)))
+            .arg(extended)
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        Self::augment_args(command)
+    }
+}
+
+impl FromArgMatches for ServerFlags {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<ServerFlags, clap::Error> {
+        let mut given = ServerFlags {
+            config: matches.get_one("config").cloned(),
+            ..Self::default()
+        };
+        for setting in FLAGS {
+            if let Some(text) = text(setting, matches) {
+                given.flags.push((setting.name, text));
+            }
+        }
+        given.extended = matches
+            .get_many("extended")
+            .into_iter()
+            .flatten()
+            .cloned()
+            .collect();
+        Ok(given)
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        *self = Self::from_arg_matches(matches)?;
+        Ok(())
+    }
+}
+
+/// `listen` adds up when repeated, as with memcached; all others take the last value.
+fn argument(setting: &'static Setting) -> Arg {
+    let argument = Arg::new(setting.name)
+        .long(setting.name)
+        .help(help(setting));
+    let argument = match setting.letter {
+        Some(letter) => argument.short(letter),
+        None => argument,
+    };
+    match setting.takes {
+        Takes::Nothing => argument.action(ArgAction::SetTrue),
+        Takes::Count => argument.action(ArgAction::Count),
+        Takes::Value(name) => {
+            let argument = argument.value_name(name).allow_hyphen_values(true);
+            argument.action(if setting.name == "listen" {
+                ArgAction::Append
+            } else {
+                ArgAction::Set
+            })
+        }
+    }
+}
+
+fn help(setting: &Setting) -> String {
+    let default = (setting.show)(&super::Settings::default());
+    let text = setting.help_text();
+    match setting.takes {
+        Takes::Value(_) if !default.is_empty() => format!("{text} [default: {default}]"),
+        _ => text,
+    }
+}
+
+fn text(setting: &Setting, matches: &ArgMatches) -> Option<String> {
+    match setting.takes {
+        Takes::Nothing => matches.get_flag(setting.name).then(|| "true".to_owned()),
+        Takes::Count => Some(matches.get_count(setting.name))
+            .filter(|n| *n > 0)
+            .map(|n| n.to_string()),
+        Takes::Value(_) => {
+            let given: Vec<String> = matches.get_many(setting.name)?.cloned().collect();
+            Some(given.join(","))
+        }
+    }
+}
+
+/// The part of the help that follows the flags: the `-o` options and the other sources.
+pub(crate) fn after_help() -> String {
+    let mut text = String::from("Options for -o (a name, or name=value; several by comma):\n");
+    for setting in options(false) {
+        let name = match setting.takes {
+            Takes::Value(value) => format!("{}={value}", setting.name),
+            _ => setting.name.to_owned(),
+        };
+        let _ = writeln!(text, "  {name:<28} {}", setting.help_text());
+    }
+    text.push_str(
+        "
+Each long name is also a key of the TOML file (options for -o under [extended]) and an environment
+variable, for example GLASSCACHE_MEMORY_LIMIT; a flag wins over the environment over the file.
+
+Examples:
+  glasscache serve                       127.0.0.1:11211, 64 megabytes, 4 workers
+  glasscache serve -m 4096 -t 8 -I 8m    four gigabytes, values up to 8 megabytes
+  glasscache serve -p -1 -o idle_timeout=60
+  glasscache serve -l 10.0.0.5 --public  for other machines; nothing asks for a password",
+    );
+    text
+}

@@ -1,0 +1,212 @@
+//! The settings of the server: one struct, filled from defaults, a file, the environment and flags.
+//!
+//! `table` and `extended` list every setting once: name, letter, help, bound, how it is read and how
+//! it is shown. The parser, `--help`, `config show` and the reference all walk these two lists.
+//! `layers` decides which source wins; `address` reads `-l`. Nothing here opens a socket or a store.
+
+mod address;
+mod arguments;
+mod extended;
+mod layers;
+mod table;
+mod value;
+
+use std::path::PathBuf;
+
+pub(crate) use address::{listen_addresses, reachable};
+pub(crate) use arguments::{ServerFlags, after_help, is_debug};
+pub(crate) use extended::options;
+pub(crate) use layers::{Resolved, Sources, resolve};
+pub(crate) use table::FLAGS;
+
+/// Every setting with the value it has after all sources were read. Defaults are memcached's.
+#[derive(Debug, Clone)]
+pub(crate) struct Settings {
+    /// TCP port; 0 is none, -1 a free one.
+    pub port: i64,
+    /// UDP port as given; there is no UDP, only memcached's own tests look at it.
+    pub udp_port: i64,
+    /// Addresses to listen on, comma separated as with memcached; empty means 127.0.0.1.
+    pub listen: String,
+    /// Path of the unix socket; replaces TCP.
+    pub unix_socket: Option<PathBuf>,
+    /// Permissions of the unix socket.
+    pub unix_mask: u32,
+    /// Allows listening beyond this machine.
+    pub public: bool,
+    /// Memory for everything the server holds.
+    pub memory_bytes: u64,
+    /// False: a full store refuses instead of evicting.
+    pub evict: bool,
+    /// Largest item.
+    pub item_bytes_max: u64,
+    /// Simultaneous connections.
+    pub connections_max: u32,
+    /// Worker threads.
+    pub threads: usize,
+    /// Length of the kernel's queue of unaccepted connections.
+    pub backlog: u32,
+    /// Commands of one connection before others get their turn.
+    pub requests_per_event: u32,
+    /// Whether uniques are given out.
+    pub cas_enabled: bool,
+    /// Whether `flush_all` works.
+    pub flush_enabled: bool,
+    /// Whether dumps of keys work.
+    pub dump_enabled: bool,
+    /// Whether `watch` works.
+    pub watch_enabled: bool,
+    /// Whether `shutdown` works.
+    pub shutdown_enabled: bool,
+    /// Growth factor of the slab classes that `stats items` and `stats slabs` speak of.
+    pub slab_factor: f64,
+    /// Smallest value space of these classes.
+    pub slab_min_bytes: u32,
+    /// Largest chunk of these classes; `None` is half a page.
+    pub slab_chunk_bytes_max: Option<u64>,
+    /// Whether to ask for huge pages.
+    pub large_pages: bool,
+    /// How much is told on stderr: 0 to 3.
+    pub verbosity: u8,
+    /// What ends a prefix in `stats detail`; given means detail is on from the start.
+    pub prefix_delimiter: Option<u8>,
+    /// The name of the protocol as `stats settings` tells it.
+    pub binding_protocol: &'static str,
+    /// Seconds after which an idle connection is closed; 0 never.
+    pub idle_timeout_s: u32,
+    /// Buffer of one watcher.
+    pub watcher_log_bytes: u64,
+    /// Buffer of one worker's log.
+    pub worker_log_bytes: u64,
+    /// Refuse connections above the limit at once instead of leaving them in the queue.
+    pub maxconns_fast: bool,
+    /// Whether the crawler's rows stand in `stats`.
+    pub lru_crawler: bool,
+    /// Whether the maintainer's rows stand in `stats`.
+    pub lru_maintainer: bool,
+    /// Leave the terminal.
+    pub daemon: bool,
+    /// File for the process id.
+    pub pid_file: Option<PathBuf>,
+    /// Whom to become when started as root.
+    pub user: Option<String>,
+    /// Keep all memory resident.
+    pub lock_memory: bool,
+    /// Raise the limit on core files.
+    pub core_dumps: bool,
+    /// `stats settings` rows of options that have no effect here, in the order of their table.
+    pub without_effect: Vec<(&'static str, String)>,
+}
+
+impl Default for Settings {
+    fn default() -> Settings {
+        Settings {
+            port: 11211,
+            udp_port: 0,
+            listen: String::new(),
+            unix_socket: None,
+            unix_mask: 0o700,
+            public: false,
+            memory_bytes: 64 << 20,
+            evict: true,
+            item_bytes_max: 1 << 20,
+            connections_max: 1024,
+            threads: 4,
+            backlog: 1024,
+            requests_per_event: 20,
+            cas_enabled: true,
+            flush_enabled: true,
+            dump_enabled: true,
+            watch_enabled: true,
+            shutdown_enabled: false,
+            slab_factor: 1.25,
+            slab_min_bytes: 48,
+            slab_chunk_bytes_max: None,
+            large_pages: false,
+            verbosity: 0,
+            prefix_delimiter: None,
+            binding_protocol: "auto-negotiate",
+            idle_timeout_s: 0,
+            watcher_log_bytes: 256 << 10,
+            worker_log_bytes: 64 << 10,
+            maxconns_fast: true,
+            lru_crawler: true,
+            lru_maintainer: true,
+            daemon: false,
+            pid_file: None,
+            user: None,
+            lock_memory: false,
+            core_dumps: false,
+            without_effect: Vec::new(),
+        }
+    }
+}
+
+impl Settings {
+    /// Checks what one setting alone cannot know.
+    pub(crate) fn check(&self) -> Result<(), String> {
+        let half = self.memory_bytes / 2;
+        if self.item_bytes_max > half {
+            return Err(format!(
+                "max-item-size (-I): {} is too large, it must be at most half of memory-limit (-m), here {}",
+                value::size(self.item_bytes_max),
+                value::size(half)
+            ));
+        }
+        if let Some(chunk) = self.slab_chunk_bytes_max
+            && (chunk > self.item_bytes_max || !self.item_bytes_max.is_multiple_of(chunk))
+        {
+            return Err(format!(
+                "slab_chunk_max (-o): {} does not fit, it must divide max-item-size (-I), here {}",
+                value::size(chunk),
+                value::size(self.item_bytes_max)
+            ));
+        }
+        Ok(())
+    }
+
+    /// The largest chunk of the slab classes, given or memcached's default for this item size.
+    pub(crate) fn slab_chunk_bytes(&self) -> u64 {
+        self.slab_chunk_bytes_max
+            .unwrap_or((1 << 19).min(self.item_bytes_max))
+    }
+}
+
+/// What a setting takes on the command line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Takes {
+    /// Nothing: being there means yes.
+    Nothing,
+    /// Nothing, and being there twice means 2.
+    Count,
+    /// A value, called by this name in the help.
+    Value(&'static str),
+}
+
+/// One line of a table of settings.
+pub(crate) struct Setting {
+    /// Long name on the command line, key in the file, and after `GLASSCACHE_` in the environment.
+    pub name: &'static str,
+    /// memcached's letter, if it has one.
+    pub letter: Option<char>,
+    /// What it takes.
+    pub takes: Takes,
+    /// One sentence for people.
+    pub help: &'static str,
+    /// Why it has no effect here, for those that are accepted only because scripts pass them.
+    pub no_effect: Option<&'static str>,
+    /// Reads a value into the settings, or says which bound it breaks.
+    pub set: fn(&mut Settings, &str) -> Result<(), String>,
+    /// The present value as text.
+    pub show: fn(&Settings) -> String,
+}
+
+impl Setting {
+    /// The help sentence, with the reason when there is no effect.
+    pub(crate) fn help_text(&self) -> String {
+        match self.no_effect {
+            None => self.help.to_owned(),
+            Some(reason) => format!("{} (accepted, no effect: {reason})", self.help),
+        }
+    }
+}

@@ -1,0 +1,317 @@
+//! The table of flags: memcached's letters and long names, and the few of our own.
+//!
+//! Letters, names and defaults follow memcached 1.6's usage text, so that a command line moves over
+//! unchanged. Slab settings shape only what `stats items` and `stats slabs` report.
+
+use super::value::{bytes, choice, factor, octal, size, switch, whole};
+use super::{Setting, Takes};
+
+const MIB: u64 = 1 << 20;
+/// Largest item memcached and we can be told to take.
+const ITEM_BYTES_LIMIT: u64 = 1 << 30;
+
+/// Every flag of `serve` but `-o`, in the order of the help.
+pub(crate) static FLAGS: &[Setting] = &[
+    Setting {
+        name: "port",
+        letter: Some('p'),
+        takes: Takes::Value("NUM"),
+        help: "TCP port to listen on; -1 takes a free one, 0 none",
+        no_effect: None,
+        set: |s, raw| whole(raw, -1, 65535).map(|n| s.port = n),
+        show: |s| s.port.to_string(),
+    },
+    Setting {
+        name: "listen",
+        letter: Some('l'),
+        takes: Takes::Value("ADDR"),
+        help: "address[:port] to listen on, several by comma or by repetition [default: 127.0.0.1]",
+        no_effect: None,
+        set: |s, raw| {
+            raw.trim().clone_into(&mut s.listen);
+            Ok(())
+        },
+        show: |s| s.listen.clone(),
+    },
+    Setting {
+        name: "public",
+        letter: None,
+        takes: Takes::Nothing,
+        help: "allow an address that other machines can reach (there is no password)",
+        no_effect: None,
+        set: |s, raw| switch(raw).map(|yes| s.public = yes),
+        show: |s| s.public.to_string(),
+    },
+    Setting {
+        name: "unix-socket",
+        letter: Some('s'),
+        takes: Takes::Value("FILE"),
+        help: "unix socket to listen on (then there is no TCP)",
+        no_effect: None,
+        set: |s, raw| {
+            s.unix_socket = (!raw.is_empty()).then(|| raw.into());
+            Ok(())
+        },
+        show: |s| {
+            s.unix_socket
+                .as_ref()
+                .map(|p| p.display().to_string())
+                .unwrap_or_default()
+        },
+    },
+    Setting {
+        name: "unix-mask",
+        letter: Some('a'),
+        takes: Takes::Value("MASK"),
+        help: "access mask of the unix socket, in octal",
+        no_effect: None,
+        set: |s, raw| octal(raw).map(|mask| s.unix_mask = mask),
+        show: |s| format!("{:o}", s.unix_mask),
+    },
+    Setting {
+        name: "udp-port",
+        letter: Some('U'),
+        takes: Takes::Value("NUM"),
+        help: "UDP port",
+        no_effect: Some("there is no UDP"),
+        set: |s, raw| whole(raw, -1, 65535).map(|n| s.udp_port = n),
+        show: |s| s.udp_port.to_string(),
+    },
+    Setting {
+        name: "memory-limit",
+        letter: Some('m'),
+        takes: Takes::Value("MB"),
+        help: "memory for items, index and connection buffers together, in megabytes",
+        no_effect: None,
+        set: |s, raw| bytes(raw, MIB, MIB, 1 << 44).map(|n| s.memory_bytes = n),
+        show: |s| (s.memory_bytes / MIB).to_string(),
+    },
+    Setting {
+        name: "disable-evictions",
+        letter: Some('M'),
+        takes: Takes::Nothing,
+        help: "refuse when memory is full instead of evicting",
+        no_effect: None,
+        set: |s, raw| switch(raw).map(|yes| s.evict = !yes),
+        show: |s| (!s.evict).to_string(),
+    },
+    Setting {
+        name: "max-item-size",
+        letter: Some('I'),
+        takes: Takes::Value("BYTES"),
+        help: "largest item, with suffix k or m; at most half of -m",
+        no_effect: None,
+        set: |s, raw| bytes(raw, 1, 1024, ITEM_BYTES_LIMIT).map(|n| s.item_bytes_max = n),
+        show: |s| size(s.item_bytes_max),
+    },
+    Setting {
+        name: "conn-limit",
+        letter: Some('c'),
+        takes: Takes::Value("NUM"),
+        help: "simultaneous connections",
+        no_effect: None,
+        set: |s, raw| whole(raw, 1, 1_000_000).map(|n| s.connections_max = n as u32),
+        show: |s| s.connections_max.to_string(),
+    },
+    Setting {
+        name: "threads",
+        letter: Some('t'),
+        takes: Takes::Value("NUM"),
+        help: "worker threads",
+        no_effect: None,
+        set: |s, raw| whole(raw, 1, 256).map(|n| s.threads = n as usize),
+        show: |s| s.threads.to_string(),
+    },
+    Setting {
+        name: "max-reqs-per-event",
+        letter: Some('R'),
+        takes: Takes::Value("NUM"),
+        help: "commands of one connection before the others get their turn",
+        no_effect: None,
+        set: |s, raw| whole(raw, 1, i64::from(i32::MAX)).map(|n| s.requests_per_event = n as u32),
+        show: |s| s.requests_per_event.to_string(),
+    },
+    Setting {
+        name: "listen-backlog",
+        letter: Some('b'),
+        takes: Takes::Value("NUM"),
+        help: "length of the kernel's queue of new connections",
+        no_effect: None,
+        set: |s, raw| whole(raw, 1, 65535).map(|n| s.backlog = n as u32),
+        show: |s| s.backlog.to_string(),
+    },
+    Setting {
+        name: "protocol",
+        letter: Some('B'),
+        takes: Takes::Value("NAME"),
+        help: "ascii, binary or auto; text and meta are always spoken",
+        no_effect: Some("the binary protocol is not spoken"),
+        set: |s, raw| {
+            choice(raw, &["ascii", "binary", "auto", "auto-negotiate"]).map(|name| {
+                s.binding_protocol = if name == "auto" {
+                    "auto-negotiate"
+                } else {
+                    name
+                }
+            })
+        },
+        show: |s| s.binding_protocol.to_owned(),
+    },
+    Setting {
+        name: "disable-cas",
+        letter: Some('C'),
+        takes: Takes::Nothing,
+        help: "give out no uniques for cas",
+        no_effect: None,
+        set: |s, raw| switch(raw).map(|yes| s.cas_enabled = !yes),
+        show: |s| (!s.cas_enabled).to_string(),
+    },
+    Setting {
+        name: "disable-flush-all",
+        letter: Some('F'),
+        takes: Takes::Nothing,
+        help: "refuse flush_all",
+        no_effect: None,
+        set: |s, raw| switch(raw).map(|yes| s.flush_enabled = !yes),
+        show: |s| (!s.flush_enabled).to_string(),
+    },
+    Setting {
+        name: "disable-dumping",
+        letter: Some('X'),
+        takes: Takes::Nothing,
+        help: "refuse to list keys (stats cachedump, stats detail, lru_crawler metadump)",
+        no_effect: None,
+        set: |s, raw| switch(raw).map(|yes| s.dump_enabled = !yes),
+        show: |s| (!s.dump_enabled).to_string(),
+    },
+    Setting {
+        name: "disable-watch",
+        letter: Some('W'),
+        takes: Takes::Nothing,
+        help: "refuse watch",
+        no_effect: None,
+        set: |s, raw| switch(raw).map(|yes| s.watch_enabled = !yes),
+        show: |s| (!s.watch_enabled).to_string(),
+    },
+    Setting {
+        name: "enable-shutdown",
+        letter: Some('A'),
+        takes: Takes::Nothing,
+        help: "let a client end the server with the command shutdown",
+        no_effect: None,
+        set: |s, raw| switch(raw).map(|yes| s.shutdown_enabled = yes),
+        show: |s| s.shutdown_enabled.to_string(),
+    },
+    Setting {
+        name: "prefix-delimiter",
+        letter: Some('D'),
+        takes: Takes::Value("CHAR"),
+        help: "what ends a key's prefix in stats detail, which is then on from the start",
+        no_effect: None,
+        set: |s, raw| match raw.as_bytes() {
+            [] => Err("must be one byte".to_owned()),
+            [byte] if byte.is_ascii_graphic() => {
+                s.prefix_delimiter = Some(*byte);
+                Ok(())
+            }
+            _ => Err("must be one printable byte".to_owned()),
+        },
+        show: |s| {
+            s.prefix_delimiter
+                .map(|byte| char::from(byte).to_string())
+                .unwrap_or_default()
+        },
+    },
+    Setting {
+        name: "slab-growth-factor",
+        letter: Some('f'),
+        takes: Takes::Value("FACTOR"),
+        help: "growth factor of the slab classes in stats items and stats slabs",
+        no_effect: Some("items lie in segments, only these reports use it"),
+        set: |s, raw| factor(raw, 1.0, 100.0).map(|f| s.slab_factor = f),
+        show: |s| s.slab_factor.to_string(),
+    },
+    Setting {
+        name: "slab-min-size",
+        letter: Some('n'),
+        takes: Takes::Value("BYTES"),
+        help: "smallest space for key, value and flags in these classes",
+        no_effect: Some("items lie in segments, only these reports use it"),
+        set: |s, raw| whole(raw, 1, 1 << 20).map(|n| s.slab_min_bytes = n as u32),
+        show: |s| s.slab_min_bytes.to_string(),
+    },
+    Setting {
+        name: "enable-largepages",
+        letter: Some('L'),
+        takes: Takes::Nothing,
+        help: "ask the kernel for huge pages",
+        no_effect: None,
+        set: |s, raw| switch(raw).map(|yes| s.large_pages = yes),
+        show: |s| s.large_pages.to_string(),
+    },
+    Setting {
+        name: "lock-memory",
+        letter: Some('k'),
+        takes: Takes::Nothing,
+        help: "keep all memory resident",
+        no_effect: None,
+        set: |s, raw| switch(raw).map(|yes| s.lock_memory = yes),
+        show: |s| s.lock_memory.to_string(),
+    },
+    Setting {
+        name: "daemon",
+        letter: Some('d'),
+        takes: Takes::Nothing,
+        help: "leave the terminal once the server listens",
+        no_effect: None,
+        set: |s, raw| switch(raw).map(|yes| s.daemon = yes),
+        show: |s| s.daemon.to_string(),
+    },
+    Setting {
+        name: "pidfile",
+        letter: Some('P'),
+        takes: Takes::Value("FILE"),
+        help: "write the process id to this file",
+        no_effect: None,
+        set: |s, raw| {
+            s.pid_file = (!raw.is_empty()).then(|| raw.into());
+            Ok(())
+        },
+        show: |s| {
+            s.pid_file
+                .as_ref()
+                .map(|p| p.display().to_string())
+                .unwrap_or_default()
+        },
+    },
+    Setting {
+        name: "user",
+        letter: Some('u'),
+        takes: Takes::Value("USER"),
+        help: "become this user after the sockets are open (only when started as root)",
+        no_effect: None,
+        set: |s, raw| {
+            s.user = (!raw.is_empty()).then(|| raw.to_owned());
+            Ok(())
+        },
+        show: |s| s.user.clone().unwrap_or_default(),
+    },
+    Setting {
+        name: "enable-coredumps",
+        letter: Some('r'),
+        takes: Takes::Nothing,
+        help: "raise the limit on core files",
+        no_effect: None,
+        set: |s, raw| switch(raw).map(|yes| s.core_dumps = yes),
+        show: |s| s.core_dumps.to_string(),
+    },
+    Setting {
+        name: "verbose",
+        letter: Some('v'),
+        takes: Takes::Count,
+        help: "tell more on stderr; twice also commands and replies",
+        no_effect: None,
+        set: |s, raw| whole(raw, 0, 255).map(|n| s.verbosity = (n as u8).min(3)),
+        show: |s| s.verbosity.to_string(),
+    },
+];

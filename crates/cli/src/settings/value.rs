@@ -1,0 +1,115 @@
+//! Reading the values of settings: each function returns the value or the bound that it broke.
+//!
+//! The caller puts the name of the setting and where it was given in front, so that every refusal
+//! reads the same: setting, value, bound.
+
+/// A whole number from `min` to `max`.
+pub(super) fn whole(raw: &str, min: i64, max: i64) -> Result<i64, String> {
+    let bound = || format!("must be a whole number from {min} to {max}");
+    let number: i64 = raw.trim().parse().map_err(|_| bound())?;
+    if (min..=max).contains(&number) {
+        Ok(number)
+    } else {
+        Err(bound())
+    }
+}
+
+/// A number above `above` and at most `max`.
+pub(super) fn factor(raw: &str, above: f64, max: f64) -> Result<f64, String> {
+    let bound = || format!("must be a number above {above} and at most {max}");
+    let number: f64 = raw.trim().parse().map_err(|_| bound())?;
+    if number > above && number <= max {
+        Ok(number)
+    } else {
+        Err(bound())
+    }
+}
+
+/// A size with an optional suffix k, m or g; a bare number counts in `unit` bytes.
+pub(super) fn bytes(raw: &str, unit: u64, min: u64, max: u64) -> Result<u64, String> {
+    let bound = || {
+        format!(
+            "must be a size from {} to {} (suffix k, m or g)",
+            size(min),
+            size(max)
+        )
+    };
+    let text = raw.trim().to_ascii_lowercase();
+    let (digits, scale) = match text.as_bytes().last() {
+        Some(b'k') => (&text[..text.len() - 1], 1 << 10),
+        Some(b'm') => (&text[..text.len() - 1], 1 << 20),
+        Some(b'g') => (&text[..text.len() - 1], 1 << 30),
+        _ => (text.as_str(), unit),
+    };
+    let number: u64 = digits.parse().map_err(|_| bound())?;
+    let total = number.checked_mul(scale).ok_or_else(bound)?;
+    if (min..=max).contains(&total) {
+        Ok(total)
+    } else {
+        Err(bound())
+    }
+}
+
+/// A permission mask in octal, 0 to 777.
+pub(super) fn octal(raw: &str) -> Result<u32, String> {
+    match u32::from_str_radix(raw.trim(), 8) {
+        Ok(mask) if mask <= 0o777 => Ok(mask),
+        _ => Err("must be an octal mask from 0 to 777".to_owned()),
+    }
+}
+
+/// Yes or no; a flag without a value means yes.
+pub(super) fn switch(raw: &str) -> Result<bool, String> {
+    match raw.trim() {
+        "" | "true" | "yes" | "on" | "1" => Ok(true),
+        "false" | "no" | "off" | "0" => Ok(false),
+        _ => Err("must be true or false".to_owned()),
+    }
+}
+
+/// One of `choices`, as written there.
+pub(super) fn choice(raw: &str, choices: &[&'static str]) -> Result<&'static str, String> {
+    let found = choices.iter().find(|choice| **choice == raw.trim());
+    found
+        .copied()
+        .ok_or_else(|| format!("must be one of {}", choices.join(", ")))
+}
+
+/// Renders a number of bytes with the largest suffix that divides it.
+pub(super) fn size(bytes: u64) -> String {
+    for (scale, suffix) in [(1 << 30, "g"), (1 << 20, "m"), (1 << 10, "k")] {
+        if bytes >= scale && bytes.is_multiple_of(scale) {
+            return format!("{}{suffix}", bytes / scale);
+        }
+    }
+    bytes.to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_take_suffixes_and_keep_their_bounds() {
+        assert_eq!(bytes("512k", 1, 1024, 1 << 30), Ok(512 << 10));
+        assert_eq!(bytes("64", 1 << 20, 1, u64::MAX), Ok(64 << 20));
+        assert!(
+            bytes("1000", 1, 1024, 1 << 30)
+                .unwrap_err()
+                .contains("from 1k to 1g")
+        );
+        assert!(bytes("99999999999999999999g", 1, 0, u64::MAX).is_err());
+        assert!(bytes("m", 1, 0, u64::MAX).is_err());
+    }
+
+    #[test]
+    fn numbers_outside_their_bounds_name_them() {
+        assert_eq!(whole("-1", -1, 65535), Ok(-1));
+        assert!(whole("0", 1, 64).unwrap_err().contains("from 1 to 64"));
+        assert!(whole("4x", 1, 64).is_err());
+        assert!(factor("1", 1.0, 10.0).is_err());
+        assert!(factor("nan", 1.0, 10.0).is_err());
+        assert_eq!(octal("755"), Ok(0o755));
+        assert!(octal("888").is_err());
+    }
+}

@@ -1,0 +1,80 @@
+//! What can be wrong with a trace: one sentence with file, row and column, so that the owner of the file can mend it.
+
+use std::borrow::Cow;
+use std::fmt;
+
+/// A trace that cannot be read, and where.
+///
+/// Rows are counted from 1, the header of a CSV file not among them.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub struct TraceError {
+    /// Name of the file as the caller gave it.
+    pub file: String,
+    /// Row of the fault, counted from 1; `None` when the fault is the file's.
+    pub row: Option<u64>,
+    /// Column of the fault; `None` when the fault is the row's.
+    pub column: Option<Cow<'static, str>>,
+    /// What is wrong, as the rest of a sentence.
+    pub fault: String,
+}
+
+impl fmt::Display for TraceError {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(&self.file)?;
+        if let Some(row) = self.row {
+            write!(out, ", row {row}")?;
+        }
+        if let Some(column) = &self.column {
+            write!(out, ", column {column}")?;
+        }
+        write!(out, ": {}", self.fault)
+    }
+}
+
+impl TraceError {
+    /// A fault of the whole file.
+    pub fn file(file: &str, fault: impl fmt::Display) -> Self {
+        Self {
+            file: file.to_owned(),
+            row: None,
+            column: None,
+            fault: fault.to_string(),
+        }
+    }
+
+    /// A fault of one row, counted from 1.
+    pub fn row(file: &str, row: u64, fault: impl fmt::Display) -> Self {
+        Self {
+            row: Some(row),
+            ..Self::file(file, fault)
+        }
+    }
+
+    /// The same fault, found in a column.
+    #[must_use]
+    pub fn in_column(self, column: impl Into<Cow<'static, str>>) -> Self {
+        Self {
+            column: Some(column.into()),
+            ..self
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn message_names_file_row_and_column() {
+        let error = TraceError::row("web.csv", 17, "expected a whole number, found \"-3\"")
+            .in_column("size");
+        assert_eq!(
+            error.to_string(),
+            "web.csv, row 17, column size: expected a whole number, found \"-3\""
+        );
+        assert_eq!(
+            TraceError::file("web.csv", "is empty").to_string(),
+            "web.csv: is empty"
+        );
+    }
+}

@@ -1,0 +1,174 @@
+//! Key streams as CSV: a header line with the columns' names, an empty field for null.
+
+use super::lines::Lines;
+use super::{BATCH_ROWS, Batch, Columns, KeyStream, Op};
+use crate::TraceError;
+use std::io::BufRead;
+
+/// Where each known column stands in a row.
+#[derive(Default)]
+struct Places {
+    key: usize,
+    time: Option<usize>,
+    size: Option<usize>,
+    op: Option<usize>,
+    ttl: Option<usize>,
+    count: usize,
+}
+
+/// A CSV key stream.
+pub(super) struct Reader<R> {
+    lines: Lines<R>,
+    places: Places,
+    columns: Columns,
+}
+
+impl<R: BufRead> Reader<R> {
+    pub(super) fn new(name: &str, source: R, columns: Columns) -> Result<Self, TraceError> {
+        let mut lines = Lines::new(name, source);
+        let header = lines
+            .header()?
+            .ok_or_else(|| TraceError::file(name, "is empty"))?;
+        Ok(Self {
+            places: places(name, &header)?,
+            lines,
+            columns,
+        })
+    }
+}
+
+/// Finds the known columns in the header; others are ignored.
+fn places(file: &str, header: &str) -> Result<Places, TraceError> {
+    let names: Vec<&str> = header
+        .split(',')
+        .map(|name| name.trim().trim_matches('"'))
+        .collect();
+    let place = |name: &str| names.iter().position(|&other| other == name);
+    let missing = || TraceError::file(file, "the header line names no column \"key\"");
+    Ok(Places {
+        key: place("key").ok_or_else(missing)?,
+        time: place("time"),
+        size: place("size"),
+        op: place("op"),
+        ttl: place("ttl"),
+        count: names.len(),
+    })
+}
+
+/// One row, its fields not yet numbers.
+struct Row<'a> {
+    file: &'a str,
+    number: u64,
+    fields: Vec<&'a [u8]>,
+}
+
+impl<'a> Row<'a> {
+    fn split(file: &'a str, line: &'a [u8], row: u64, count: usize) -> Result<Self, TraceError> {
+        let fields: Vec<&[u8]> = line.split(|&byte| byte == b',').map(unquoted).collect();
+        if fields.len() != count {
+            let fault = format!("expected {count} fields, found {}", fields.len());
+            return Err(TraceError::row(file, row, fault));
+        }
+        Ok(Self {
+            file,
+            number: row,
+            fields,
+        })
+    }
+
+    fn text(&self, place: Option<usize>) -> Option<&'a [u8]> {
+        place
+            .map(|place| self.fields[place])
+            .filter(|field| !field.is_empty())
+    }
+
+    fn whole(
+        &self,
+        column: &'static str,
+        place: Option<usize>,
+        max: u64,
+    ) -> Result<Option<u64>, TraceError> {
+        let Some(field) = self.text(place) else {
+            return Ok(None);
+        };
+        let parsed = std::str::from_utf8(field)
+            .ok()
+            .and_then(|text| text.parse::<u64>().ok());
+        let fault = || {
+            let found = String::from_utf8_lossy(field);
+            let fault = format!("expected a whole number from 0 to {max}, found \"{found}\"");
+            TraceError::row(self.file, self.number, fault).in_column(column)
+        };
+        parsed
+            .filter(|&number| number <= max)
+            .map(Some)
+            .ok_or_else(fault)
+    }
+
+    /// Appends the row to the columns of the batch, all or none.
+    fn append(
+        &self,
+        places: &Places,
+        wanted: Columns,
+        batch: &mut Batch,
+    ) -> Result<(), TraceError> {
+        let null =
+            || TraceError::row(self.file, self.number, "a key may not be null").in_column("key");
+        let key = self
+            .whole("key", Some(places.key), u64::MAX)?
+            .ok_or_else(null)?;
+        let time = self
+            .whole("time", places.time, u64::MAX)?
+            .unwrap_or(self.number - 1);
+        let size = self.whole("size", places.size, u64::from(u32::MAX))?;
+        let ttl = self.whole("ttl", places.ttl, u64::from(u32::MAX))?;
+        batch.key.push(key);
+        if wanted.time {
+            batch.time.push(time);
+        }
+        if wanted.size {
+            batch.size.push(size.map(|size| size as u32));
+        }
+        if wanted.op {
+            batch.op.push(self.text(places.op).map(Op::parse));
+        }
+        if wanted.ttl {
+            batch.ttl.push(ttl.map(|ttl| ttl as u32));
+        }
+        Ok(())
+    }
+}
+
+fn unquoted(field: &[u8]) -> &[u8] {
+    let field = field.trim_ascii();
+    match field {
+        [b'"', inner @ .., b'"'] => inner,
+        _ => field,
+    }
+}
+
+impl<R: BufRead + Send> KeyStream for Reader<R> {
+    fn read(&mut self, batch: &mut Batch) -> Result<usize, TraceError> {
+        batch.clear();
+        while batch.len() < BATCH_ROWS && !self.lines.is_cut() {
+            if self.lines.next()?.is_none() {
+                break;
+            }
+            let (line, row) = self.lines.last();
+            let appended = Row::split(self.lines.file(), line, row, self.places.count)
+                .and_then(|row| row.append(&self.places, self.columns, batch));
+            if let Err(error) = appended {
+                self.lines.forgive_cut(error)?;
+            }
+        }
+        Ok(batch.len())
+    }
+
+    fn rows(&self) -> Option<u64> {
+        None
+    }
+
+    fn is_cut(&self) -> bool {
+        self.lines.is_cut()
+    }
+}

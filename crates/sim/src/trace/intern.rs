@@ -1,0 +1,255 @@
+//! Interning: every key of a stream becomes a small number, once, so that all policies and sizes work on arrays.
+//!
+//! Numbers are given in the order of first use: 0, 1, 2 and so on, without a gap. The table is open addressing over
+//! the multiplied key, at most half full; a key costs one probe of 16 bytes, about as fast as memory allows.
+
+use super::{Batch, KeyStream};
+use crate::TraceError;
+
+/// 2^64 divided by the golden ratio: spreads the bits of neighbouring keys (Knuth, volume 3, 6.4).
+const SPREAD: u64 = 0x9E37_79B9_7F4A_7C15;
+
+/// A free place of the table. `u32::MAX` is never an id, for a trace has fewer requests than that.
+const FREE: u32 = u32::MAX;
+
+/// Gives each distinct key a number.
+#[derive(Debug, Clone)]
+pub struct Interner {
+    places: Vec<Entry>,
+    shift: u32,
+    /// A second word of each key, so that (key, size) pairs can be told apart.
+    count: u32,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Entry {
+    key: u64,
+    extra: u32,
+    id: u32,
+}
+
+impl Default for Interner {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Interner {
+    /// An empty table.
+    pub fn new() -> Self {
+        let bits = 12;
+        Self {
+            places: vec![
+                Entry {
+                    key: 0,
+                    extra: 0,
+                    id: FREE
+                };
+                1 << bits
+            ],
+            shift: 64 - bits,
+            count: 0,
+        }
+    }
+
+    /// Distinct keys so far; ids are below this.
+    pub fn len(&self) -> u32 {
+        self.count
+    }
+
+    /// Whether no key has been seen.
+    pub fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    /// The number of the pair (key, extra), a new one at its first use.
+    pub fn id(&mut self, key: u64, extra: u32) -> u32 {
+        let mut at = self.place(key, extra);
+        let mask = self.places.len() - 1;
+        loop {
+            let entry = self.places[at & mask];
+            if entry.id == FREE {
+                break;
+            }
+            if entry.key == key && entry.extra == extra {
+                return entry.id;
+            }
+            at += 1;
+        }
+        let id = self.count;
+        self.places[at & mask] = Entry { key, extra, id };
+        self.count += 1;
+        if self.count as usize * 2 > self.places.len() {
+            self.grow();
+        }
+        id
+    }
+
+    fn place(&self, key: u64, extra: u32) -> usize {
+        ((key ^ u64::from(extra).rotate_left(32)).wrapping_mul(SPREAD) >> self.shift) as usize
+    }
+
+    fn grow(&mut self) {
+        self.shift -= 1;
+        let empty = vec![
+            Entry {
+                key: 0,
+                extra: 0,
+                id: FREE
+            };
+            self.places.len() * 2
+        ];
+        let old = std::mem::replace(&mut self.places, empty);
+        let mask = self.places.len() - 1;
+        for entry in old.into_iter().filter(|entry| entry.id != FREE) {
+            let mut at = self.place(entry.key, entry.extra);
+            while self.places[at & mask].id != FREE {
+                at += 1;
+            }
+            self.places[at & mask] = entry;
+        }
+    }
+}
+
+/// A whole key stream, interned.
+#[derive(Debug, Clone, Default)]
+pub struct Interned {
+    /// The object of each request.
+    pub ids: Vec<u32>,
+    /// The key of each object.
+    pub keys: Vec<u64>,
+    /// Bytes of each object, at least 1; empty where every object counts 1.
+    pub sizes: Vec<u32>,
+    /// Interned left out since their size is unknown (only where sizes count).
+    pub without_size: u64,
+}
+
+/// How requests become objects.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Mode {
+    /// An object is a key and counts 1.
+    Objects,
+    /// An object is a key with a size and counts its bytes, so that a resized value is another object.
+    Bytes,
+}
+
+/// A table and the requests interned through it so far.
+#[derive(Debug, Clone)]
+pub struct Collector {
+    mode: Mode,
+    interner: Interner,
+    requests: Interned,
+}
+
+impl Collector {
+    /// Nothing collected yet.
+    pub fn new(mode: Mode) -> Self {
+        Self {
+            mode,
+            interner: Interner::new(),
+            requests: Interned::default(),
+        }
+    }
+
+    /// Takes a batch; in `Bytes` its `size` column must have been asked for.
+    ///
+    /// # Errors
+    /// The stream has more requests than 32 bits count.
+    pub fn take(&mut self, file: &str, batch: &Batch) -> Result<(), TraceError> {
+        if self.requests.ids.len() + batch.len() >= FREE as usize {
+            return Err(TraceError::file(
+                file,
+                format!("has more than {FREE} requests"),
+            ));
+        }
+        match self.mode {
+            Mode::Objects => self.take_keys(&batch.key),
+            Mode::Bytes => self.take_pairs(batch),
+        }
+        Ok(())
+    }
+
+    fn take_keys(&mut self, keys: &[u64]) {
+        for &key in keys {
+            let id = self.interner.id(key, 0);
+            if id as usize == self.requests.keys.len() {
+                self.requests.keys.push(key);
+            }
+            self.requests.ids.push(id);
+        }
+    }
+
+    fn take_pairs(&mut self, batch: &Batch) {
+        for (&key, size) in batch.key.iter().zip(&batch.size) {
+            let Some(size) = *size else {
+                self.requests.without_size += 1;
+                continue;
+            };
+            let id = self.interner.id(key, size);
+            if id as usize == self.requests.keys.len() {
+                self.requests.keys.push(key);
+                self.requests.sizes.push(size.max(1));
+            }
+            self.requests.ids.push(id);
+        }
+    }
+
+    /// The requests.
+    pub fn finish(self) -> Interned {
+        self.requests
+    }
+}
+
+impl Interned {
+    /// Reads a stream to its end.
+    pub fn read(file: &str, stream: &mut dyn KeyStream, mode: Mode) -> Result<Self, TraceError> {
+        let mut collector = Collector::new(mode);
+        let mut batch = Batch::default();
+        while stream.read(&mut batch)? > 0 {
+            collector.take(file, &batch)?;
+        }
+        Ok(collector.finish())
+    }
+
+    /// Number of distinct objects.
+    pub fn distinct(&self) -> usize {
+        self.keys.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashMap;
+
+    #[test]
+    fn numbers_follow_first_use_and_survive_growth() {
+        let mut interner = Interner::new();
+        let mut plain: HashMap<(u64, u32), u32> = HashMap::new();
+        let mut state = 1_u64;
+        for _ in 0..200_000 {
+            state = state.wrapping_mul(SPREAD).wrapping_add(1);
+            let pair = ((state >> 40) % 30_000, (state >> 20) as u32 % 2);
+            let next = plain.len() as u32;
+            assert_eq!(
+                interner.id(pair.0, pair.1),
+                *plain.entry(pair).or_insert(next)
+            );
+        }
+        assert_eq!(interner.len() as usize, plain.len());
+    }
+
+    #[test]
+    fn a_resized_key_is_another_object_in_bytes() {
+        let batch = Batch {
+            key: vec![7, 7, 7, 8],
+            size: vec![Some(0), Some(9), Some(0), None],
+            ..Batch::default()
+        };
+        let mut collector = Collector::new(Mode::Bytes);
+        collector.take("t", &batch).unwrap();
+        let requests = collector.finish();
+        assert_eq!((requests.ids, requests.sizes), (vec![0, 1, 0], vec![1, 9]));
+        assert_eq!(requests.without_size, 1);
+    }
+}

@@ -1,0 +1,147 @@
+//! Key streams as JSON lines: one object a row, with the columns' names as members.
+
+use super::lines::Lines;
+use super::{BATCH_ROWS, Batch, Columns, KeyStream, Op};
+use crate::TraceError;
+use serde_json::Value;
+use std::io::BufRead;
+
+/// A key stream of one JSON object a line.
+pub(super) struct Reader<R> {
+    lines: Lines<R>,
+    columns: Columns,
+}
+
+impl<R: BufRead> Reader<R> {
+    pub(super) fn new(name: &str, source: R, columns: Columns) -> Self {
+        Self {
+            lines: Lines::new(name, source),
+            columns,
+        }
+    }
+}
+
+/// One parsed line; also used for the lines of a request log.
+pub(super) struct Row<'a> {
+    file: &'a str,
+    at: u64,
+    object: serde_json::Map<String, Value>,
+}
+
+impl<'a> Row<'a> {
+    pub(super) fn parse(file: &'a str, line: &[u8], row: u64) -> Result<Self, TraceError> {
+        match serde_json::from_slice(line) {
+            Ok(Value::Object(object)) => Ok(Self {
+                file,
+                at: row,
+                object,
+            }),
+            Ok(_) => Err(TraceError::row(file, row, "expected a JSON object")),
+            Err(error) => Err(TraceError::row(
+                file,
+                row,
+                format!("is no JSON object: {error}"),
+            )),
+        }
+    }
+
+    /// The member, unless it is missing or null.
+    pub(super) fn member(&self, column: &str) -> Option<&Value> {
+        self.object.get(column).filter(|value| !value.is_null())
+    }
+
+    pub(super) fn number(&self, column: &'static str, max: u64) -> Result<Option<u64>, TraceError> {
+        let Some(value) = self.member(column) else {
+            return Ok(None);
+        };
+        let fault = || self.fault(column, &format!("a whole number from 0 to {max}"), value);
+        value
+            .as_u64()
+            .filter(|&number| number <= max)
+            .map(Some)
+            .ok_or_else(fault)
+    }
+
+    pub(super) fn text(&self, column: &'static str) -> Result<Option<&str>, TraceError> {
+        let Some(value) = self.member(column) else {
+            return Ok(None);
+        };
+        value
+            .as_str()
+            .map(Some)
+            .ok_or_else(|| self.fault(column, "a string", value))
+    }
+
+    pub(super) fn required<T>(
+        &self,
+        column: &'static str,
+        value: Option<T>,
+    ) -> Result<T, TraceError> {
+        let fault = || TraceError::row(self.file, self.at, "is missing or null").in_column(column);
+        value.ok_or_else(fault)
+    }
+
+    pub(super) fn fault(&self, column: &'static str, wanted: &str, found: &Value) -> TraceError {
+        let mut found = found.to_string();
+        found.truncate(
+            found
+                .char_indices()
+                .nth(60)
+                .map_or(found.len(), |(at, _)| at),
+        );
+        TraceError::row(
+            self.file,
+            self.at,
+            format!("expected {wanted}, found {found}"),
+        )
+        .in_column(column)
+    }
+
+    fn append(&self, wanted: Columns, batch: &mut Batch) -> Result<(), TraceError> {
+        let key = self.required("key", self.number("key", u64::MAX)?)?;
+        let time = self.number("time", u64::MAX)?.unwrap_or(self.at - 1);
+        let size = self.number("size", u64::from(u32::MAX))?;
+        let op = self.text("op")?;
+        let ttl = self.number("ttl", u64::from(u32::MAX))?;
+        batch.key.push(key);
+        if wanted.time {
+            batch.time.push(time);
+        }
+        if wanted.size {
+            batch.size.push(size.map(|size| size as u32));
+        }
+        if wanted.op {
+            batch.op.push(op.map(|op| Op::parse(op.as_bytes())));
+        }
+        if wanted.ttl {
+            batch.ttl.push(ttl.map(|ttl| ttl as u32));
+        }
+        Ok(())
+    }
+}
+
+impl<R: BufRead + Send> KeyStream for Reader<R> {
+    fn read(&mut self, batch: &mut Batch) -> Result<usize, TraceError> {
+        batch.clear();
+        while batch.len() < BATCH_ROWS && !self.lines.is_cut() {
+            if self.lines.next()?.is_none() {
+                break;
+            }
+            let (line, row) = self.lines.last();
+            let appended = Row::parse(self.lines.file(), line, row)
+                .and_then(|row| row.append(self.columns, batch));
+            if let Err(error) = appended {
+                self.lines.forgive_cut(error)?;
+            }
+        }
+        Ok(batch.len())
+    }
+
+    fn rows(&self) -> Option<u64> {
+        None
+    }
+
+    fn is_cut(&self) -> bool {
+        self.lines.is_cut()
+    }
+}

@@ -1,0 +1,57 @@
+//! A trace that lies in memory: for tests, for fuzzing and for Python's buffers.
+
+use std::io::{Cursor, Read};
+use std::sync::Arc;
+
+/// Bytes that are read like a file.
+#[derive(Debug, Clone)]
+pub struct Memory {
+    bytes: Cursor<Arc<[u8]>>,
+}
+
+impl Memory {
+    /// Takes the bytes of a whole trace.
+    pub fn new(bytes: impl Into<Arc<[u8]>>) -> Self {
+        Self {
+            bytes: Cursor::new(bytes.into()),
+        }
+    }
+}
+
+impl Read for Memory {
+    fn read(&mut self, into: &mut [u8]) -> std::io::Result<usize> {
+        self.bytes.read(into)
+    }
+}
+
+#[cfg(feature = "parquet")]
+mod chunks {
+    use super::{Arc, Cursor, Memory};
+    use bytes::Bytes;
+    use parquet::errors::{ParquetError, Result};
+    use parquet::file::reader::{ChunkReader, Length};
+
+    impl Length for Memory {
+        fn len(&self) -> u64 {
+            self.bytes.get_ref().len() as u64
+        }
+    }
+
+    impl ChunkReader for Memory {
+        type T = Cursor<Arc<[u8]>>;
+
+        fn get_read(&self, start: u64) -> Result<Self::T> {
+            let mut bytes = Cursor::new(Arc::clone(self.bytes.get_ref()));
+            bytes.set_position(start);
+            Ok(bytes)
+        }
+
+        fn get_bytes(&self, start: u64, length: usize) -> Result<Bytes> {
+            let start = start as usize;
+            let end = start.checked_add(length);
+            let slice = end.and_then(|end| self.bytes.get_ref().get(start..end));
+            let eof = || ParquetError::EOF(format!("{length} bytes at {start} are not there"));
+            slice.map(Bytes::copy_from_slice).ok_or_else(eof)
+        }
+    }
+}

@@ -1,0 +1,139 @@
+//! A cache inside the client's process: values by key, kept by one of the policies.
+//!
+//! Policies know slots; this file gives every key a slot, keeps the values, and takes slots back. A
+//! key whose value left may keep its slot for a while, when the policy remembers it (S3-FIFO's ghost).
+
+use std::collections::HashMap;
+use std::hash::Hash;
+
+use crate::policy::{AnyPolicy, Gone, Policy};
+
+#[derive(Debug)]
+struct Slot<K, V> {
+    key: K,
+    value: Option<V>,
+}
+
+/// A bounded map from keys to values that forgets by policy.
+#[derive(Debug)]
+pub struct NearCache<K, V> {
+    policy: AnyPolicy,
+    slot_of: HashMap<K, u32>,
+    slots: Vec<Option<Slot<K, V>>>,
+    free: Vec<u32>,
+}
+
+impl<K: Clone + Eq + Hash, V> NearCache<K, V> {
+    /// An empty cache under `policy`.
+    pub fn new(policy: AnyPolicy) -> Self {
+        Self {
+            policy,
+            slot_of: HashMap::new(),
+            slots: Vec::new(),
+            free: Vec::new(),
+        }
+    }
+
+    /// Returns the value under `key` and records the use; `None` is a miss.
+    pub fn get(&mut self, key: &K) -> Option<&V> {
+        let slot = *self.slot_of.get(key)?;
+        self.policy.get(slot);
+        self.slots[slot as usize].as_ref()?.value.as_ref()
+    }
+
+    /// Returns the value under `key` without recording anything.
+    pub fn peek(&self, key: &K) -> Option<&V> {
+        let slot = *self.slot_of.get(key)?;
+        self.slots[slot as usize].as_ref()?.value.as_ref()
+    }
+
+    /// Stores a value that counts `bytes`; what is under `key` is replaced, and others may leave.
+    pub fn insert(&mut self, key: &K, value: V, bytes: u32) {
+        if self.peek(key).is_some() {
+            self.remove(key);
+        }
+        let slot = self.slot_for(key);
+        let Self {
+            policy,
+            slot_of,
+            slots,
+            free,
+        } = self;
+        let is_kept = policy.insert(slot, bytes, &mut |slot, gone| match gone {
+            Gone::Value => {
+                if let Some(entry) = &mut slots[slot as usize] {
+                    entry.value = None;
+                }
+            }
+            Gone::Slot => release(slot, slot_of, slots, free),
+        });
+        match &mut slots[slot as usize] {
+            Some(entry) if is_kept => entry.value = Some(value),
+            _ => release(slot, slot_of, slots, free),
+        }
+    }
+
+    /// Takes the value under `key` out, as after an invalidation.
+    pub fn remove(&mut self, key: &K) -> Option<V> {
+        let slot = *self.slot_of.get(key)?;
+        self.policy.remove(slot);
+        let value = self.slots[slot as usize]
+            .as_mut()
+            .and_then(|entry| entry.value.take());
+        release(slot, &mut self.slot_of, &mut self.slots, &mut self.free);
+        value
+    }
+
+    /// Forgets everything.
+    pub fn clear(&mut self) {
+        self.policy.clear();
+        self.slot_of.clear();
+        self.slots.clear();
+        self.free.clear();
+    }
+
+    /// How many values are held.
+    pub fn len(&self) -> usize {
+        self.slots
+            .iter()
+            .flatten()
+            .filter(|entry| entry.value.is_some())
+            .count()
+    }
+
+    /// Whether nothing is held.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    fn slot_for(&mut self, key: &K) -> u32 {
+        if let Some(&slot) = self.slot_of.get(key) {
+            return slot;
+        }
+        let entry = Some(Slot {
+            key: key.clone(),
+            value: None,
+        });
+        let slot = if let Some(slot) = self.free.pop() {
+            self.slots[slot as usize] = entry;
+            slot
+        } else {
+            self.slots.push(entry);
+            (self.slots.len() - 1) as u32
+        };
+        self.slot_of.insert(key.clone(), slot);
+        slot
+    }
+}
+
+fn release<K: Eq + Hash, V>(
+    slot: u32,
+    slot_of: &mut HashMap<K, u32>,
+    slots: &mut [Option<Slot<K, V>>],
+    free: &mut Vec<u32>,
+) {
+    if let Some(entry) = slots[slot as usize].take() {
+        slot_of.remove(&entry.key);
+        free.push(slot);
+    }
+}

@@ -1,0 +1,101 @@
+//! Which local items stay: the policies of a near cache, over slots instead of keys.
+//!
+//! A policy knows slots (small numbers given out by its owner) and nothing of keys or values: the
+//! simulator uses the item's number as its slot and pays no hash, the client maps keys to slots in
+//! [`crate::near::NearCache`]. Both thereby run the same lines.
+
+mod lru;
+mod lru_bytes;
+mod queue;
+mod s3fifo;
+
+pub use lru::Lru;
+pub use lru_bytes::LruBytes;
+pub use s3fifo::S3Fifo;
+
+/// What an insertion did to another slot.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Gone {
+    /// The item left the cache, but the policy still remembers its slot: the owner keeps the key.
+    Value,
+    /// The policy has forgotten the slot: the owner may give it to another key.
+    Slot,
+}
+
+/// A replacement policy over slots.
+pub trait Policy {
+    /// Whether the slot's item is in the cache; changes nothing.
+    fn contains(&self, slot: u32) -> bool;
+
+    /// Looks the slot's item up and records the use; false is a miss.
+    fn get(&mut self, slot: u32) -> bool;
+
+    /// Inserts an absent item, telling through `gone` what left for it; false if it cannot be kept at all.
+    fn insert(&mut self, slot: u32, bytes: u32, gone: &mut impl FnMut(u32, Gone)) -> bool;
+
+    /// Takes the slot's item, or the memory of it, out of the policy; the slot is then free.
+    fn remove(&mut self, slot: u32);
+
+    /// Forgets everything; the cost is that of what was held and remembered.
+    fn clear(&mut self);
+}
+
+/// The local cache that a strategy asks for, chosen at run time.
+#[derive(Debug)]
+pub enum AnyPolicy {
+    /// Nothing is kept.
+    Nothing,
+    /// Least recently used, bounded in items.
+    Lru(Lru),
+    /// Least recently used, bounded in bytes.
+    LruBytes(LruBytes),
+    /// S3-FIFO, bounded in items.
+    S3Fifo(S3Fifo),
+}
+
+impl Policy for AnyPolicy {
+    fn contains(&self, slot: u32) -> bool {
+        match self {
+            Self::Nothing => false,
+            Self::Lru(policy) => policy.contains(slot),
+            Self::LruBytes(policy) => policy.contains(slot),
+            Self::S3Fifo(policy) => policy.contains(slot),
+        }
+    }
+
+    fn get(&mut self, slot: u32) -> bool {
+        match self {
+            Self::Nothing => false,
+            Self::Lru(policy) => policy.get(slot),
+            Self::LruBytes(policy) => policy.get(slot),
+            Self::S3Fifo(policy) => policy.get(slot),
+        }
+    }
+
+    fn insert(&mut self, slot: u32, bytes: u32, gone: &mut impl FnMut(u32, Gone)) -> bool {
+        match self {
+            Self::Nothing => false,
+            Self::Lru(policy) => policy.insert(slot, bytes, gone),
+            Self::LruBytes(policy) => policy.insert(slot, bytes, gone),
+            Self::S3Fifo(policy) => policy.insert(slot, bytes, gone),
+        }
+    }
+
+    fn remove(&mut self, slot: u32) {
+        match self {
+            Self::Nothing => {}
+            Self::Lru(policy) => policy.remove(slot),
+            Self::LruBytes(policy) => policy.remove(slot),
+            Self::S3Fifo(policy) => policy.remove(slot),
+        }
+    }
+
+    fn clear(&mut self) {
+        match self {
+            Self::Nothing => {}
+            Self::Lru(policy) => policy.clear(),
+            Self::LruBytes(policy) => policy.clear(),
+            Self::S3Fifo(policy) => policy.clear(),
+        }
+    }
+}

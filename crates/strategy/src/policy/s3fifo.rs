@@ -1,0 +1,149 @@
+//! S3-FIFO, bounded in items: most items are used once, and leave early through a small queue.
+//!
+//! Yang, Zhang, Qiu, Yue, Vinayak: "FIFO queues are all you need for cache eviction", SOSP 2023.
+//! A newcomer enters the small queue (a tenth of the cache). When room is needed and the small queue
+//! is at its share, its oldest item moves to the main queue if it was used at least twice since, else
+//! it leaves and the ghost queue remembers it. The main queue gives its oldest another round for each
+//! use, up to three. A newcomer that the ghost queue remembers enters the main queue at once.
+//! A hit only counts, up to 3: nothing moves, which is why the server can do it without a lock.
+
+use super::queue::{Links, Queue};
+use super::{Gone, Policy};
+
+/// Uses are counted up to here.
+const USES_MAX: u8 = 3;
+/// Uses in the small queue that open the main queue.
+const USES_TO_STAY: u8 = 2;
+
+/// The queues, as indices into `S3Fifo::queues`.
+const SMALL: usize = 0;
+const MAIN: usize = 1;
+const GHOST: usize = 2;
+
+#[derive(Debug, Clone, Copy, Default)]
+struct Node {
+    /// The queue the slot is in; means something only while the slot is in one.
+    place: u8,
+    uses: u8,
+}
+
+/// Keeps up to `capacity` items in a small and a main queue and remembers nine tenths as many that left.
+#[derive(Debug)]
+pub struct S3Fifo {
+    capacity: usize,
+    small_share: usize,
+    ghost_max: usize,
+    queues: [Queue; 3],
+    links: Links,
+    nodes: Vec<Node>,
+}
+
+impl S3Fifo {
+    /// An empty cache of `capacity` items, a tenth of them (at least 1) in the small queue; 0 keeps nothing.
+    pub fn new(capacity: usize) -> Self {
+        let small_share = (capacity / 10).max(1);
+        let ghost_max = capacity.saturating_sub(small_share);
+        let queues = [Queue::default(), Queue::default(), Queue::default()];
+        Self {
+            capacity,
+            small_share,
+            ghost_max,
+            queues,
+            links: Links::default(),
+            nodes: Vec::new(),
+        }
+    }
+
+    fn is_in(&self, slot: u32, place: usize) -> bool {
+        self.links.is_queued(slot) && usize::from(self.nodes[slot as usize].place) == place
+    }
+
+    fn enter(&mut self, slot: u32, place: usize, uses: u8) {
+        self.queues[place].push(&mut self.links, slot);
+        self.nodes[slot as usize] = Node {
+            place: place as u8,
+            uses,
+        };
+    }
+
+    /// Makes room for one item.
+    fn evict(&mut self, gone: &mut impl FnMut(u32, Gone)) {
+        loop {
+            let small_is_full = self.queues[SMALL].len() >= self.small_share;
+            let place = if small_is_full || self.queues[MAIN].len() == 0 {
+                SMALL
+            } else {
+                MAIN
+            };
+            let Some(slot) = self.queues[place].pop(&mut self.links) else {
+                return;
+            };
+            let uses = self.nodes[slot as usize].uses;
+            match place {
+                SMALL if uses >= USES_TO_STAY => self.enter(slot, MAIN, 0),
+                SMALL => return self.remember(slot, gone),
+                _ if uses > 0 => self.enter(slot, MAIN, uses - 1),
+                _ => return gone(slot, Gone::Slot),
+            }
+        }
+    }
+
+    fn remember(&mut self, slot: u32, gone: &mut impl FnMut(u32, Gone)) {
+        if self.ghost_max == 0 {
+            return gone(slot, Gone::Slot);
+        }
+        if self.queues[GHOST].len() == self.ghost_max
+            && let Some(oldest) = self.queues[GHOST].pop(&mut self.links)
+        {
+            gone(oldest, Gone::Slot);
+        }
+        self.enter(slot, GHOST, 0);
+        gone(slot, Gone::Value);
+    }
+}
+
+impl Policy for S3Fifo {
+    fn contains(&self, slot: u32) -> bool {
+        self.links.is_queued(slot) && !self.is_in(slot, GHOST)
+    }
+
+    fn get(&mut self, slot: u32) -> bool {
+        if !self.contains(slot) {
+            return false;
+        }
+        let uses = &mut self.nodes[slot as usize].uses;
+        *uses = (*uses + 1).min(USES_MAX);
+        true
+    }
+
+    fn insert(&mut self, slot: u32, _bytes: u32, gone: &mut impl FnMut(u32, Gone)) -> bool {
+        if self.capacity == 0 {
+            return false;
+        }
+        if slot as usize >= self.nodes.len() {
+            self.nodes.resize(slot as usize + 1, Node::default());
+        }
+        let place = if self.is_in(slot, GHOST) { MAIN } else { SMALL };
+        if place == MAIN {
+            self.queues[GHOST].unlink(&mut self.links, slot);
+        }
+        if self.queues[SMALL].len() + self.queues[MAIN].len() == self.capacity {
+            self.evict(gone);
+        }
+        self.enter(slot, place, 0);
+        true
+    }
+
+    fn remove(&mut self, slot: u32) {
+        if self.links.is_queued(slot) {
+            let place = usize::from(self.nodes[slot as usize].place);
+            self.queues[place].unlink(&mut self.links, slot);
+        }
+    }
+
+    fn clear(&mut self) {
+        for queue in &mut self.queues {
+            queue.clear(&mut self.links);
+        }
+    }
+}

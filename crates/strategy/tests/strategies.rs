@@ -1,0 +1,238 @@
+//! Words of strategies, policies beside plain lists, and the near cache beside a plain map.
+
+use std::collections::{HashMap, VecDeque};
+
+use glasscache_strategy::file::{FixedRule, LocalRule, Strategy, StrategyFile, parse_bytes};
+use glasscache_strategy::near::NearCache;
+use glasscache_strategy::policy::{Gone, Lru, LruBytes, Policy, S3Fifo};
+use glasscache_strategy::rules::Prefetch;
+use glasscache_strategy::scope::{Scope, Tree, View};
+use proptest::prelude::*;
+
+#[test]
+fn words_are_read_in_any_order_and_written_in_one() {
+    let strategy: Strategy = "children+fixed:206+lru:10+subtree:2".parse().unwrap();
+    assert_eq!(strategy.fixed, Some(FixedRule::Requests(206)));
+    assert_eq!(strategy.local, LocalRule::Lru(10));
+    assert_eq!(strategy.prefetch, Prefetch::Children);
+    assert_eq!(strategy.to_string(), "fixed:206+lru:10+children+subtree:2");
+    assert_eq!("remote".parse::<Strategy>().unwrap().to_string(), "remote");
+    assert_eq!(
+        "lru-bytes:2k".parse::<Strategy>().unwrap().local,
+        LocalRule::LruBytes(2048)
+    );
+}
+
+#[test]
+fn wrong_words_say_what_is_wrong() {
+    let message = |words: &str| words.parse::<Strategy>().unwrap_err().to_string();
+    assert!(message("lfu:3").starts_with("unknown strategy `lfu:3`"));
+    assert!(message("children:3").starts_with("unknown strategy `children:3`"));
+    assert_eq!(
+        message("lru"),
+        "strategy `lru` needs a whole number after the colon, as in `lru:206`"
+    );
+    assert_eq!(
+        message("lru:1+s3fifo:2"),
+        "strategy `lru:1+s3fifo:2` has two local caches; one at most"
+    );
+    assert_eq!(
+        message("fixed:1+fixed:2"),
+        "strategy `fixed:1+fixed:2` has two fixed sets; one at most"
+    );
+    assert_eq!(parse_bytes("64M"), Some(64 << 20));
+    assert_eq!(parse_bytes("M"), None);
+}
+
+#[test]
+fn strategy_file_round_trips() {
+    let file = StrategyFile {
+        strategy: "fixed:2+children".parse().unwrap(),
+        fixed_keys: vec!["c:0:0".into(), "c:3:9f".into()],
+    };
+    assert_eq!(file.to_string().parse::<StrategyFile>().unwrap(), file);
+    let wrong = "glasscache-strategy 1\nstrategy lru:x\n"
+        .parse::<StrategyFile>()
+        .unwrap_err();
+    assert!(wrong.to_string().starts_with("strategy file line 2: "));
+}
+
+/// LRU as a list, newest at the back; capacity in bytes, `bytes` of 1 each make it a capacity in items.
+struct PlainLru {
+    capacity: u64,
+    list: VecDeque<(u32, u64)>,
+}
+
+impl PlainLru {
+    fn access(&mut self, slot: u32, bytes: u64) -> bool {
+        let is_hit = self.list.iter().position(|&(s, _)| s == slot);
+        let entry = is_hit.and_then(|at| self.list.remove(at));
+        if entry.is_none() && bytes > self.capacity {
+            return false;
+        }
+        self.list.push_back(entry.unwrap_or((slot, bytes)));
+        while self.list.iter().map(|&(_, b)| b).sum::<u64>() > self.capacity {
+            self.list.pop_front();
+        }
+        entry.is_some()
+    }
+}
+
+/// S3-FIFO in plain lists, written from the words of the reference document.
+#[derive(Default)]
+struct PlainS3Fifo {
+    capacity: usize,
+    small: VecDeque<(u32, u32)>,
+    main: VecDeque<(u32, u32)>,
+    ghost: VecDeque<u32>,
+}
+
+impl PlainS3Fifo {
+    fn access(&mut self, slot: u32) -> bool {
+        for entry in self.small.iter_mut().chain(&mut self.main) {
+            if entry.0 == slot {
+                entry.1 = 3.min(entry.1 + 1);
+                return true;
+            }
+        }
+        if self.capacity == 0 {
+            return false;
+        }
+        let remembered = self.ghost.iter().position(|&s| s == slot);
+        if let Some(at) = remembered {
+            self.ghost.remove(at);
+        }
+        if self.small.len() + self.main.len() == self.capacity {
+            self.evict();
+        }
+        if remembered.is_some() {
+            self.main.push_back((slot, 0));
+        } else {
+            self.small.push_back((slot, 0));
+        }
+        false
+    }
+
+    fn evict(&mut self) {
+        let share = 1.max(self.capacity / 10);
+        loop {
+            if self.small.len() >= share || self.main.is_empty() {
+                let (slot, uses) = self.small.pop_front().unwrap();
+                if uses >= 2 {
+                    self.main.push_back((slot, 0));
+                    continue;
+                }
+                self.ghost.push_back(slot);
+                while self.ghost.len() > self.capacity - share {
+                    self.ghost.pop_front();
+                }
+                return;
+            }
+            let (slot, uses) = self.main.pop_front().unwrap();
+            if uses == 0 {
+                return;
+            }
+            self.main.push_back((slot, uses - 1));
+        }
+    }
+}
+
+fn access(policy: &mut impl Policy, slot: u32, bytes: u32) -> bool {
+    let is_hit = policy.get(slot);
+    if !is_hit {
+        policy.insert(slot, bytes, &mut |_, _| {});
+    }
+    is_hit
+}
+
+proptest! {
+    #[test]
+    fn lru_equals_a_plain_list(capacity in 0usize..8, slots in prop::collection::vec(0u32..16, 0..300)) {
+        let mut policy = Lru::new(capacity);
+        let mut plain = PlainLru { capacity: capacity as u64, list: VecDeque::new() };
+        for slot in slots {
+            prop_assert_eq!(access(&mut policy, slot, 1), plain.access(slot, 1));
+        }
+    }
+
+    #[test]
+    fn lru_of_bytes_equals_a_plain_list(capacity in 0u64..40, slots in prop::collection::vec(0u32..16, 0..300)) {
+        let mut policy = LruBytes::new(capacity);
+        let mut plain = PlainLru { capacity, list: VecDeque::new() };
+        for slot in slots {
+            prop_assert_eq!(access(&mut policy, slot, slot), plain.access(slot, u64::from(slot.max(1))));
+        }
+    }
+
+    #[test]
+    fn s3fifo_equals_plain_lists(capacity in 0usize..25, slots in prop::collection::vec(0u32..40, 0..600)) {
+        let mut policy = S3Fifo::new(capacity);
+        let mut plain = PlainS3Fifo { capacity, ..PlainS3Fifo::default() };
+        for slot in slots {
+            prop_assert_eq!(access(&mut policy, slot, 1), plain.access(slot));
+        }
+    }
+
+    #[test]
+    fn near_cache_never_lies(
+        words in prop::sample::select(vec!["lru:5", "s3fifo:12", "lru-bytes:30", "remote"]),
+        steps in prop::collection::vec((0u8..20, 0u32..4, 0u32..12), 0..400),
+    ) {
+        let local = words.parse::<Strategy>().unwrap().local;
+        let mut near = NearCache::new(local.policy());
+        let mut truth = HashMap::new();
+        for (key, verb, bytes) in steps {
+            match verb {
+                0 => { near.remove(&key); truth.remove(&key); }
+                1 => { near.insert(&key, bytes, bytes); truth.insert(key, bytes); }
+                _ => if let Some(value) = near.get(&key) { prop_assert_eq!(Some(value), truth.get(&key)); },
+            }
+            prop_assert!(near.len() <= 30);
+        }
+    }
+}
+
+#[test]
+fn s3fifo_remembers_what_left_early() {
+    let mut policy = S3Fifo::new(10);
+    let mut left = Vec::new();
+    for slot in 0..12 {
+        policy.insert(slot, 1, &mut |slot, gone| left.push((slot, gone)));
+    }
+    assert_eq!(left, [(0, Gone::Value), (1, Gone::Value)]);
+    policy.clear();
+    assert!((0..12).all(|slot| !policy.contains(slot)));
+}
+
+struct Pairs;
+
+impl Tree<u32> for Pairs {
+    fn children(&self, key: &u32, list: &mut Vec<u32>) {
+        if *key < 3 {
+            list.extend([key * 2 + 1, key * 2 + 2]);
+        }
+    }
+}
+
+#[test]
+fn client_fetches_children_once_and_holds_them() {
+    let rules = "lru:1+children".parse::<Strategy>().unwrap().rules();
+    let mut near = NearCache::new(LocalRule::Lru(1).policy());
+    let (fixed, mut scope) = (HashMap::new(), Scope::default());
+    let arrived: HashMap<u32, (u32, u32)> =
+        [0, 1, 2].into_iter().map(|k| (k, (k * 10, 1))).collect();
+    let mut list = Vec::new();
+    let mut view = View {
+        fixed: &fixed,
+        near: &mut near,
+        scope: &mut scope,
+        arrived: &arrived,
+        tree: &Pairs,
+    };
+    assert!(rules.ask(&mut view, &0, &mut list).is_used_key());
+    assert_eq!(list, [0, 1, 2]);
+    glasscache_strategy::rules::settle(&mut view, &list);
+    rules.ask(&mut view, &2, &mut list);
+    assert!(list.is_empty());
+    assert_eq!(scope.get(&2), Some(&20));
+}

@@ -1,0 +1,157 @@
+#!/usr/bin/env python3
+"""Runs memcached's own test files against glasscache and counts what passes.
+
+The tests start a server as `./memcached-debug`; this script puts a wrapper of that name into a
+temporary folder beside links to the tree's `t/`, so that nothing is written into the tree. A file
+passes when its plan is complete and no subtest failed. A file that skips itself counts as not
+passed; subtests that a file skips (memcached skips them too) are counted and named.
+"""
+
+from __future__ import annotations
+
+import argparse
+import concurrent.futures
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass, field
+
+FILES = """
+00-startup bogus-commands cas chunked-items daemonize dash-M evictions expirations flags flush-all
+getandtouch getset idle-timeout incrdecr issue_104 issue_108 issue_14 issue_152 issue_183 issue_29
+issue_3 issue_41 issue_42 issue_50 issue_61 issue_67 issue_68 issue_70 item_size_max
+malicious-commands maxconns metaget multiversioning noreply quit shutdown stats-conns stats-detail
+stats strtol-testing touch unixsocket watcher watcher_connid
+""".split()
+# The slowest file waits some 20 seconds by itself; this bounds a file that hangs.
+SECONDS_PER_FILE = 240
+
+WRAPPER = """#!/bin/sh
+MEMCACHED_DEBUG=1
+export MEMCACHED_DEBUG
+exec {command} "$@"
+"""
+
+
+@dataclass
+class Result:
+    """What one file came to."""
+
+    name: str
+    passed: int = 0
+    failed: int = 0
+    skipped: int = 0
+    plan: int | None = None
+    seconds: float = 0.0
+    reason: str = ""
+    output: str = field(default="", repr=False)
+
+    @property
+    def is_passed(self) -> bool:
+        return not self.reason
+
+    def read(self, output: str, code: int | None) -> None:
+        """Counts the lines of the TAP stream and says what is wrong, if anything is."""
+        self.output = output
+        whole_skip = ""
+        for line in output.splitlines():
+            if found := re.match(r"1\.\.(\d+)\s*(?:#\s*skip\s*(.*))?$", line, re.IGNORECASE):
+                self.plan = int(found[1])
+                whole_skip = found[2] or ("no tests" if self.plan == 0 else "")
+            elif found := re.match(r"(not )?ok\b(.*)", line):
+                if re.search(r"#\s*skip", found[2], re.IGNORECASE):
+                    self.skipped += 1
+                elif found[1]:
+                    self.failed += 1
+                else:
+                    self.passed += 1
+        done = self.passed + self.failed + self.skipped
+        if code is None:
+            self.reason = f"no end after {SECONDS_PER_FILE} s"
+        elif whole_skip:
+            self.reason = f"skips itself: {whole_skip}"
+        elif self.plan is None:
+            self.reason = f"ended without a plan, exit code {code}"
+        elif self.failed or done != self.plan:
+            self.reason = f"{self.failed} failed, {done} of {self.plan} run"
+        elif code != 0:
+            self.reason = f"exit code {code}"
+
+
+def prepare(tree: pathlib.Path, command: list[str], folder: pathlib.Path) -> None:
+    """Fills the folder in which the tests believe a memcached was built."""
+    (folder / "t").symlink_to(tree / "t")
+    if (tree / "timedrun").exists():
+        shutil.copy(tree / "timedrun", folder / "timedrun")
+    else:
+        subprocess.run(["cc", "-o", folder / "timedrun", tree / "timedrun.c"], check=True)
+    wrapper = folder / "memcached-debug"
+    wrapper.write_text(WRAPPER.format(command=" ".join(command)))
+    wrapper.chmod(0o755)
+
+
+def run(name: str, folder: pathlib.Path) -> Result:
+    """Runs one file to its end, or kills it with everything it started."""
+    result = Result(name)
+    begun = time.monotonic()
+    process = subprocess.Popen(
+        ["perl", "-It/lib", f"t/{name}.t"],
+        cwd=folder,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
+        text=True,
+        errors="replace",
+    )
+    try:
+        output, _ = process.communicate(timeout=SECONDS_PER_FILE)
+        code: int | None = process.returncode
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, 9)
+        output, _ = process.communicate()
+        code = None
+    result.seconds = time.monotonic() - begun
+    result.read(output, code)
+    return result
+
+
+def main() -> int:
+    """Prints one line a file and the sum; returns 0 when all passed."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("tree", type=pathlib.Path, help="a memcached source tree (1.6.45)")
+    parser.add_argument("names", nargs="*", default=FILES, help="files without .t; default: all 44")
+    parser.add_argument("--server", default="target/release/glasscache serve", help="the command")
+    parser.add_argument("--jobs", type=int, default=4)
+    parser.add_argument("--verbose", action="store_true", help="print what failing files said")
+    args = parser.parse_args()
+    tree = args.tree.resolve()
+    if not (tree / "t" / "lib" / "MemcachedTest.pm").exists():
+        print(f"{args.tree} is no memcached source tree (no t/lib/MemcachedTest.pm)", file=sys.stderr)
+        return 2
+    command = args.server.split()
+    command[0] = str(pathlib.Path(command[0]).resolve()) if "/" in command[0] else command[0]
+    results = []
+    with tempfile.TemporaryDirectory(prefix="memcached-tests-") as folder:
+        prepare(tree, command, pathlib.Path(folder))
+        with concurrent.futures.ThreadPoolExecutor(args.jobs) as pool:
+            for result in pool.map(lambda name: run(name, pathlib.Path(folder)), args.names):
+                results.append(result)
+                mark = "pass" if result.is_passed else "FAIL"
+                counts = f"{result.passed:5} ok {result.failed:3} failed {result.skipped:2} skipped"
+                print(f"{mark}  {result.name:20} {counts} {result.seconds:6.1f} s  {result.reason}", flush=True)
+                if args.verbose and not result.is_passed:
+                    print(result.output)
+    passed = sum(result.is_passed for result in results)
+    ok, failed, skipped = (sum(getattr(r, n) for r in results) for n in ("passed", "failed", "skipped"))
+    print(f"{passed} of {len(results)} files pass; subtests: {ok} ok, {failed} failed, {skipped} skipped")
+    return 0 if passed == len(results) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
