@@ -59,6 +59,8 @@ pub struct Config {
     pub lru_maintainer: bool,
     /// False under `-o no_maxconns_fast`: connections beyond `-c` wait instead of being refused.
     pub maxconns_fast: bool,
+    /// `-o watcher_logbuf_size` in bytes: what a watcher that does not read may have waiting.
+    pub watcher_bytes: usize,
     /// Seed of the key hash; `None` takes a random one.
     pub hash_seed: Option<u64>,
     /// Settings that are only shown again by `stats settings`.
@@ -72,6 +74,8 @@ pub struct Shown {
     pub inter: Option<String>,
     /// `-p` as given.
     pub tcp_port: u16,
+    /// UDP sockets that the caller holds open for show; they get a row in `stats conns`.
+    pub udp: Vec<SocketAddr>,
     /// Further rows, or other values for rows of the list, in `stats settings` form.
     pub settings: Vec<(String, String)>,
 }
@@ -119,6 +123,7 @@ impl Default for Config {
             lru_crawler: true,
             lru_maintainer: true,
             maxconns_fast: true,
+            watcher_bytes: 256 << 10,
             hash_seed: None,
             shown: Shown::default(),
         }

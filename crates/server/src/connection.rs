@@ -287,7 +287,7 @@ impl Connection {
     /// Receives an unfinished large value where it is to lie. `None` when the session must look.
     fn receive_upload(&mut self, budget: &mut usize, turn: &Turn<'_>) -> Option<Verdict> {
         while let Some(reservation) = self.session.upload_mut() {
-            let space = reservation.space();
+            let space = reservation.space(turn.store, turn.now);
             if space.is_empty() {
                 return None;
             }

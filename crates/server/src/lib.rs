@@ -27,8 +27,8 @@ mod running;
 mod send;
 mod session;
 mod shared;
-mod signals;
 mod stats;
+mod systemd;
 mod tuning;
 mod turn;
 mod wake;
@@ -37,8 +37,8 @@ mod worker;
 
 pub use config::{Config, Listen, Shown};
 pub use listener::Address;
-pub use running::{Running, start};
-pub use signals::run_until_signal;
+pub use running::{Running, Stopper, start};
+pub use systemd::notify;
 
 const _: () = assert!(
     glasscache_protocol::KEY_BYTES_MAX <= glasscache_store::KEY_BYTES_MAX,

@@ -117,14 +117,14 @@ impl Running {
         self.shared.stop();
     }
 
-    /// Waits until the server has ended.
-    pub fn join(mut self) {
-        self.join_threads();
+    /// A handle that can end the server from another thread.
+    pub fn stopper(&self) -> Stopper {
+        Stopper(Arc::clone(&self.shared))
     }
 
-    /// Whether the server is ending, by whatever cause.
-    pub fn is_stopping(&self) -> bool {
-        self.shared.is_stopping()
+    /// Waits until the server has ended: by a stopper, or by the `shutdown` command.
+    pub fn join(mut self) {
+        self.join_threads();
     }
 
     fn join_threads(&mut self) {
@@ -164,6 +164,17 @@ impl Running {
         self.threads.push(thread);
         self.thread_ids.extend(told.recv());
         Ok(())
+    }
+}
+
+/// Ends a server from any thread.
+#[derive(Clone)]
+pub struct Stopper(Arc<Shared>);
+
+impl Stopper {
+    /// As [`Running::stop`].
+    pub fn stop(&self) {
+        self.0.stop();
     }
 }
 

@@ -238,7 +238,8 @@ impl Session {
     fn write(&mut self, write: Write<'_>, head: usize, run: &mut Run<'_, '_, '_>) -> Option<Next> {
         let value_bytes = write.value_bytes as usize;
         let behind = run.rest().get(head..).unwrap_or_default();
-        if let Some((value, rest)) = behind.split_at_checked(value_bytes)
+        if write.value_bytes < UPLOAD_BYTES_MIN
+            && let Some((value, rest)) = behind.split_at_checked(value_bytes)
             && let Some((ending, _)) = rest.split_at_checked(2)
         {
             run.flush();
@@ -277,7 +278,7 @@ impl Session {
             if rest.is_empty() {
                 return Some(Next::Input);
             }
-            let space = upload.reservation.space();
+            let space = upload.reservation.space(run.turn.store, run.turn.now);
             let bytes = space.len().min(rest.len());
             if bytes == 0 {
                 return self.give_up_upload(run);
@@ -419,4 +420,3 @@ impl<'b> Run<'b, '_, '_> {
         self.batch.flush(self.turn, self.out)
     }
 }
-

@@ -89,7 +89,7 @@ impl Shared {
         let shared = Shared {
             clock: Clock::start(),
             detail: Detail::new(config.detail_enabled, config.prefix_delimiter),
-            hub: Hub::default(),
+            hub: Hub::new(config.watcher_bytes),
             tuning: Tuning::new(&config),
             connections: Connections::default(),
             verbosity: AtomicU8::new(config.verbosity),

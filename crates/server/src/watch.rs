@@ -19,9 +19,6 @@ use crate::shared::{Shared, lock};
 use crate::turn::Turn;
 use crate::wake::Waker;
 
-/// Unsent bytes a watcher may have waiting before lines are dropped.
-const BUFFER_BYTES: usize = 256 << 10;
-
 /// Watchers at once, as in memcached.
 const WATCHERS_MAX: usize = 20;
 
@@ -62,8 +59,9 @@ impl Watching {
 }
 
 /// All watchers of one server.
-#[derive(Default)]
 pub(crate) struct Hub {
+    /// Unsent bytes a watcher may have waiting before lines are dropped.
+    buffer_bytes: usize,
     /// The kinds that anybody watches.
     kinds: AtomicU16,
     next_line: AtomicU64,
@@ -80,6 +78,15 @@ struct Watcher {
 }
 
 impl Hub {
+    pub(crate) fn new(buffer_bytes: usize) -> Hub {
+        Hub {
+            buffer_bytes,
+            kinds: AtomicU16::new(0),
+            next_line: AtomicU64::new(0),
+            watchers: Mutex::default(),
+        }
+    }
+
     /// Whether anybody watches anything.
     pub(crate) fn has_watchers(&self) -> bool {
         self.kinds.load(Ordering::Relaxed) != 0
@@ -151,14 +158,14 @@ impl Hub {
             .iter_mut()
             .filter(|w| w.kinds & kind != 0)
         {
-            watcher.append(&line);
+            watcher.append(&line, self.buffer_bytes);
         }
     }
 }
 
 impl Watcher {
-    fn append(&mut self, line: &[u8]) {
-        if self.unsent.len() + line.len() > BUFFER_BYTES {
+    fn append(&mut self, line: &[u8], buffer_bytes: usize) {
+        if self.unsent.len() + line.len() > buffer_bytes {
             self.skipped += 1;
             return;
         }
@@ -343,13 +350,13 @@ mod tests {
 
     #[test]
     fn a_watcher_that_does_not_read_is_told_how_much_it_missed() {
-        let hub = Hub::default();
+        let hub = Hub::new(256 << 10);
         assert!(hub.add(1, Watching(kind::FETCHERS), Waker::new().unwrap()));
         let text = [b'x'; 1000];
         for _ in 0..300 {
             hub.publish(kind::FETCHERS, &text);
         }
-        assert!(hub.take(1).len() <= BUFFER_BYTES);
+        assert!(hub.take(1).len() <= 256 << 10);
         hub.publish(kind::FETCHERS, &text);
         assert!(hub.take(1).starts_with(b"skipped="));
         hub.remove(1);
