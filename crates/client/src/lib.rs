@@ -11,3 +11,4 @@
 #![forbid(unsafe_code)]
 
 pub mod ring;
+pub mod value;
