@@ -5,7 +5,9 @@
 #![forbid(unsafe_code)]
 
 pub mod error;
+pub mod page;
 pub mod slabs;
+pub mod strategy;
 pub mod trace;
 
 pub use error::TraceError;

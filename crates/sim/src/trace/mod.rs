@@ -5,6 +5,7 @@
 //! application.
 
 mod csv;
+pub mod generate;
 pub mod intern;
 mod jsonl;
 mod lines;
@@ -15,6 +16,9 @@ mod op;
 mod parquet;
 #[cfg(feature = "parquet")]
 mod table;
+#[cfg(feature = "parquet")]
+mod table_write;
+pub mod writer;
 
 use crate::TraceError;
 use std::io::{BufReader, Read};

@@ -3,6 +3,17 @@
 //! Columns and not one struct a request, because a simulation walks two or three of them millions
 //! of times. Formats and meaning: docs/reference/formats.md, "Request log".
 
+mod check;
+mod jsonl;
+#[cfg(feature = "parquet")]
+mod parquet;
+#[cfg(feature = "parquet")]
+mod parquet_write;
+
+use super::{Format, Source};
+use crate::TraceError;
+use std::io::{BufReader, Write};
+
 /// Stands in a column for "none": a root's parent, a request without page or route.
 pub const NONE: u32 = u32::MAX;
 
@@ -81,4 +92,49 @@ pub struct RequestLog {
     pub requests: Requests,
     /// Whole requests kept, when the file ended in the middle of one.
     pub cut: Option<u64>,
+}
+
+impl RequestLog {
+    /// Reads the items and the requests of a log; the names decide the formats and stand in errors.
+    ///
+    /// A JSONL file of requests that ends within a line is read to its last whole request, and `cut` says so.
+    ///
+    /// # Errors
+    /// A file of another kind, a missing column, a value out of range, a cycle among the parents, times out of order.
+    pub fn read<S: Source>(items: (&str, S), requests: (&str, S)) -> Result<Self, TraceError> {
+        let names = (items.0, requests.0);
+        let log = match (Format::of(items.0)?, Format::of(requests.0)?) {
+            (Format::JsonLines, Format::JsonLines) => jsonl::read(
+                (items.0, BufReader::new(items.1)),
+                (requests.0, BufReader::new(requests.1)),
+            ),
+            #[cfg(feature = "parquet")]
+            (Format::Parquet, Format::Parquet) => parquet::read(items, requests),
+            _ => {
+                let fault = "a request log is two files of one kind, Parquet or JSON lines";
+                Err(TraceError::file(names.1, fault))
+            }
+        }?;
+        check::check(&log, names.0, names.1)?;
+        Ok(log)
+    }
+
+    /// Writes the log as `items.jsonl` and `requests.jsonl`.
+    pub fn write_jsonl(
+        &self,
+        items: &mut impl Write,
+        requests: &mut impl Write,
+    ) -> std::io::Result<()> {
+        jsonl::write(self, items, requests)
+    }
+
+    /// Writes the log as `items.parquet` and `requests.parquet`.
+    #[cfg(feature = "parquet")]
+    pub fn write_parquet(
+        &self,
+        items: impl Write + Send,
+        requests: impl Write + Send,
+    ) -> std::io::Result<()> {
+        parquet_write::write(self, items, requests)
+    }
 }

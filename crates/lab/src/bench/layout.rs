@@ -1,0 +1,76 @@
+//! Who runs on which CPU: servers on the first half of the machine, the generator on the rest.
+
+/// CPUs of both sides.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Layout {
+    /// One worker of the server on each.
+    pub server: Vec<usize>,
+    /// One thread of the generator on each.
+    pub generator: Vec<usize>,
+}
+
+impl Layout {
+    /// Two and two on four cores and more; one and one on two; everything on the only one.
+    pub fn of(cores: usize) -> Self {
+        match cores {
+            0 | 1 => Self {
+                server: vec![0],
+                generator: vec![0],
+            },
+            2 | 3 => Self {
+                server: vec![0],
+                generator: vec![1],
+            },
+            _ => Self {
+                server: vec![0, 1],
+                generator: vec![2, 3],
+            },
+        }
+    }
+
+    /// The layout for this machine.
+    pub fn here() -> Self {
+        Self::of(std::thread::available_parallelism().map_or(1, usize::from))
+    }
+
+    /// What a reader must know about it.
+    pub fn sentence(&self) -> String {
+        format!(
+            "{} pinned worker{} for each server on CPU {:?}, {} generator thread{} on CPU {:?}{}",
+            self.server.len(),
+            if self.server.len() == 1 { "" } else { "s" },
+            self.server,
+            self.generator.len(),
+            if self.generator.len() == 1 { "" } else { "s" },
+            self.generator,
+            if self.server == self.generator {
+                ": they share it, so only ratios mean anything"
+            } else {
+                ""
+            },
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn small_machines_get_one_core_a_side() {
+        assert_eq!(
+            Layout::of(2),
+            Layout {
+                server: vec![0],
+                generator: vec![1]
+            }
+        );
+        assert_eq!(
+            Layout::of(4),
+            Layout {
+                server: vec![0, 1],
+                generator: vec![2, 3]
+            }
+        );
+    }
+}

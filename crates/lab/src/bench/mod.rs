@@ -1,0 +1,103 @@
+//! Benchmarks: glasscache beside a memcached, in interleaved rounds on one machine.
+//!
+//! [`speed`] asks what a request costs, [`memory`] how many user bytes a resident byte holds, [`misses`] what
+//! eviction loses. Each returns figures; [`record`] keeps them with everything needed to repeat the run.
+
+pub mod layout;
+pub mod paired;
+pub mod record;
+pub mod scenario;
+pub mod speed;
+
+pub use layout::Layout;
+pub use paired::Spread;
+pub use scenario::{Beside, Demand, Scenario, Versus};
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use crate::load;
+use crate::target::Spawn;
+
+/// Why a benchmark could not be run to its end.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A server could not be started.
+    #[error("cannot start a server: {0}")]
+    Start(std::io::Error),
+    /// The generator failed against a server.
+    #[error("{server}: {source}")]
+    Load {
+        /// Which server.
+        server: String,
+        /// What went wrong.
+        source: load::Error,
+    },
+    /// A server lost or changed values although nothing allowed it to.
+    #[error("{server}: {count} of the answers were wrong ({what})")]
+    Wrong {
+        /// Which server.
+        server: String,
+        /// How many.
+        count: u64,
+        /// In which way.
+        what: String,
+    },
+    /// A file could not be read or written.
+    #[error("{0}: {1}")]
+    File(PathBuf, String),
+}
+
+impl Error {
+    /// Whether somebody asked for this end.
+    pub const fn is_stop(&self) -> bool {
+        matches!(
+            self,
+            Self::Load {
+                source: load::Error::Stopped,
+                ..
+            }
+        )
+    }
+
+    fn load(server: &str) -> impl Fn(load::Error) -> Self {
+        move |source| Self::Load {
+            server: server.to_owned(),
+            source,
+        }
+    }
+}
+
+/// The two servers of a benchmark and where they run.
+#[derive(Debug, Clone)]
+pub struct Sides {
+    /// The `glasscache` binary.
+    pub glasscache: PathBuf,
+    /// The memcached to compare with.
+    pub memcached: PathBuf,
+    /// Who runs where.
+    pub layout: Layout,
+    /// Set by whoever wants the benchmark to stop.
+    pub stop: Arc<AtomicBool>,
+}
+
+impl Sides {
+    /// glasscache with `-m memory_mib`, pinned.
+    pub fn ours(&self, memory_mib: u64) -> Spawn {
+        let spawn = Spawn::glasscache(&self.glasscache, memory_mib, self.layout.server.len());
+        Spawn {
+            cpus: self.layout.server.clone(),
+            ..spawn
+        }
+    }
+
+    /// memcached with `-m memory_mib`, pinned.
+    pub fn theirs(&self, memory_mib: u64) -> Spawn {
+        let spawn = Spawn::memcached(&self.memcached, memory_mib, self.layout.server.len());
+        Spawn {
+            cpus: self.layout.server.clone(),
+            ..spawn
+        }
+    }
+}

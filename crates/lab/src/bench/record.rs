@@ -1,0 +1,146 @@
+//! Results that are kept: figures with machine, versions, settings, seed and commit.
+//!
+//! No path of the machine is kept: a result is read by people who have another one.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use super::Error;
+
+/// What a run was, beside its figures.
+#[derive(Debug, Clone, Serialize)]
+pub struct Record {
+    /// Which benchmark.
+    pub name: String,
+    /// UTC, as `2026-01-31T23:59:59Z`.
+    pub date: String,
+    /// Where it ran.
+    pub machine: Value,
+    /// What both servers answered to `version`, and the commit of the tree.
+    pub versions: Value,
+    /// What was asked for.
+    pub settings: Value,
+    /// What was found.
+    pub figures: Value,
+}
+
+impl Record {
+    /// A record of now and here.
+    pub fn new(name: &str, versions: &[(&str, &str)], settings: Value, figures: Value) -> Self {
+        let mut known = serde_json::Map::new();
+        for (server, version) in versions {
+            known.insert((*server).to_owned(), json!(version));
+        }
+        known.insert("commit".to_owned(), json!(commit()));
+        Self {
+            name: name.to_owned(),
+            date: date_of(now_s()),
+            machine: machine(),
+            versions: Value::Object(known),
+            settings,
+            figures,
+        }
+    }
+
+    /// Writes it to `folder/DATE-NAME.json` and returns that path; a second run of a day replaces the first.
+    pub fn keep(&self, folder: &Path) -> Result<PathBuf, Error> {
+        let day = self.date.get(..10).unwrap_or_default();
+        let path = folder.join(format!("{day}-{}.json", self.name));
+        let failed = |error: std::io::Error| Error::File(path.clone(), error.to_string());
+        std::fs::create_dir_all(folder).map_err(failed)?;
+        let mut text = serde_json::to_string_pretty(self).unwrap_or_default();
+        text.push('\n');
+        std::fs::write(&path, text).map_err(failed)?;
+        Ok(path)
+    }
+}
+
+/// The commit of the tree in the working directory, with `+` when it has changes; empty outside of one.
+fn commit() -> String {
+    let git = |arguments: &[&str]| -> Option<String> {
+        let output = Command::new("git").args(arguments).output().ok()?;
+        output
+            .status
+            .success()
+            .then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())
+    };
+    let Some(hash) = git(&["rev-parse", "--short=12", "HEAD"]) else {
+        return String::new();
+    };
+    let is_clean =
+        git(&["status", "--porcelain", "--untracked-files=no"]).is_some_and(|s| s.is_empty());
+    if is_clean { hash } else { format!("{hash}+") }
+}
+
+fn machine() -> Value {
+    let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
+    let field = |text: &str, name: &str| {
+        let line = text
+            .lines()
+            .find(|line| line.starts_with(name))
+            .unwrap_or_default();
+        line.split_once(':')
+            .map(|(_, value)| value.trim().to_owned())
+            .unwrap_or_default()
+    };
+    json!({
+        "cpu": field(&read("/proc/cpuinfo"), "model name"),
+        "cores": std::thread::available_parallelism().map_or(1, usize::from),
+        "memory": field(&read("/proc/meminfo"), "MemTotal"),
+        "kernel": read("/proc/sys/kernel/osrelease").trim(),
+    })
+}
+
+fn now_s() -> u64 {
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |since| since.as_secs())
+}
+
+/// UTC of a Unix time, by the days of the proleptic Gregorian calendar (Hinnant, "chrono-compatible
+/// low-level date algorithms").
+fn date_of(unix_s: u64) -> String {
+    let (days, second) = (unix_s / 86_400 + 719_468, unix_s % 86_400);
+    let (era, day_of_era) = (days / 146_097, days % 146_097);
+    let year_of_era =
+        (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let shifted_month = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * shifted_month + 2) / 5 + 1;
+    let month = if shifted_month < 10 {
+        shifted_month + 3
+    } else {
+        shifted_month - 9
+    };
+    let year = era * 400 + year_of_era + u64::from(month <= 2);
+    let (hour, minute, second) = (second / 3_600, second / 60 % 60, second % 60);
+    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dates_are_right_at_the_edges_of_the_calendar() {
+        assert_eq!(date_of(0), "1970-01-01T00:00:00Z");
+        assert_eq!(date_of(951_782_399), "2000-02-28T23:59:59Z");
+        assert_eq!(date_of(951_782_400), "2000-02-29T00:00:00Z");
+        assert_eq!(date_of(1_798_761_599), "2026-12-31T23:59:59Z");
+    }
+
+    #[test]
+    fn a_record_is_kept_under_its_date_and_name() {
+        let folder = std::env::temp_dir().join(format!("glasscache-record-{}", std::process::id()));
+        let record = Record::new("speed", &[("glasscache", "1")], json!({}), json!({"x": 1}));
+        let path = record.keep(&folder).unwrap();
+        let text = std::fs::read_to_string(&path).unwrap();
+        std::fs::remove_dir_all(&folder).unwrap();
+        assert!(path.to_string_lossy().ends_with("-speed.json"));
+        assert!(text.contains("\"glasscache\": \"1\"") && text.contains("\"cores\""));
+    }
+}

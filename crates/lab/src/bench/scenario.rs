@@ -1,0 +1,166 @@
+//! Scenarios of the speed benchmark, as `bench/scenarios/speed.toml` tells them.
+
+use serde::{Deserialize, Serialize};
+
+use crate::load::{Dialect, Size};
+
+/// The scenarios that the binary carries, so that it can be run from anywhere.
+const BUILT_IN: &str = include_str!("../../../../bench/scenarios/speed.toml");
+
+/// One scenario.
+#[derive(Debug, Clone, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Scenario {
+    /// Its short name, for `--scenario`.
+    pub name: String,
+    /// Its line in the table.
+    pub title: String,
+    /// How many keys there are.
+    #[serde(default = "million")]
+    pub keys: u64,
+    /// Length of each value.
+    pub value_bytes: u32,
+    /// Connections over all threads.
+    #[serde(default = "fifty")]
+    pub connections: usize,
+    /// Requests a connection sends before it waits.
+    #[serde(default = "one")]
+    pub depth: usize,
+    /// Keys of a get.
+    #[serde(default = "one")]
+    pub keys_per_get: usize,
+    /// Share of sets.
+    #[serde(default)]
+    pub write_share: f64,
+    /// Exponent of Zipf's law; uniform without.
+    pub zipf: Option<f64>,
+    /// Classic text or meta.
+    #[serde(default)]
+    pub dialect: Dialect,
+    /// Requests a second of an open loop; a closed loop without.
+    pub rate: Option<f64>,
+    /// How long each side of a round is measured.
+    #[serde(default = "a_second")]
+    pub seconds: f64,
+    /// How many paired rounds.
+    #[serde(default = "five")]
+    pub rounds: usize,
+    /// What both sides are.
+    #[serde(default)]
+    pub versus: Versus,
+    /// What happens beside the reader.
+    pub beside: Option<Beside>,
+    /// Ratios that must not be exceeded.
+    #[serde(default)]
+    pub demand: Demand,
+}
+
+/// Who is compared with whom.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Versus {
+    /// glasscache with memcached.
+    #[default]
+    Peer,
+    /// glasscache in this dialect with glasscache in classic text.
+    OwnText,
+}
+
+/// What a reader has to bear.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Beside {
+    /// 100 k/s new keys while the index doubles twice.
+    Growth,
+    /// 100 k/s new keys while memory is full.
+    Full,
+    /// 200 sets/s and 200 gets/s of 1 MB.
+    Large,
+}
+
+/// Ratios glasscache / memcached.
+#[derive(Debug, Clone, Copy, Default, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Demand {
+    /// CPU per request.
+    pub cpu: Option<f64>,
+    /// 99th percentile of latency.
+    pub p99: Option<f64>,
+    /// 99.9th percentile of latency.
+    pub p999: Option<f64>,
+    /// 99th percentile beside the trouble, over that of glasscache left in peace.
+    pub p99_of_calm: Option<f64>,
+}
+
+#[derive(Deserialize)]
+struct File {
+    scenario: Vec<Scenario>,
+}
+
+impl Scenario {
+    /// The scenarios built into the binary.
+    pub fn built_in() -> Result<Vec<Self>, toml::de::Error> {
+        Self::parse(BUILT_IN)
+    }
+
+    /// The scenarios of a file's text.
+    pub fn parse(text: &str) -> Result<Vec<Self>, toml::de::Error> {
+        toml::from_str::<File>(text).map(|file| file.scenario)
+    }
+
+    /// The first of this scenario's keys: values of one size share a key space.
+    pub fn first_id(&self) -> u64 {
+        u64::from(self.value_bytes) << 36
+    }
+
+    /// Length of its values.
+    pub const fn size(&self) -> Size {
+        Size::Fixed(self.value_bytes)
+    }
+}
+
+const fn million() -> u64 {
+    1_000_000
+}
+
+const fn fifty() -> usize {
+    50
+}
+
+const fn one() -> usize {
+    1
+}
+
+const fn five() -> usize {
+    5
+}
+
+const fn a_second() -> f64 {
+    1.2
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_built_in_scenarios_are_complete_and_named_once() {
+        let scenarios = Scenario::built_in().unwrap();
+        let mut names: Vec<_> = scenarios.iter().map(|s| s.name.as_str()).collect();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), scenarios.len());
+        assert!(scenarios.iter().all(|s| s.first_id() + s.keys < 1 << 60));
+        assert!(
+            scenarios
+                .iter()
+                .all(|s| s.demand.cpu.is_some() || s.demand.p99.is_some())
+        );
+    }
+
+    #[test]
+    fn a_misspelt_field_is_refused() {
+        let text = "[[scenario]]\nname = 'a'\ntitle = 'a'\nvalue_bytes = 1\nconections = 5\n";
+        assert!(Scenario::parse(text).is_err());
+    }
+}

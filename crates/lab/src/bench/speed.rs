@@ -1,0 +1,335 @@
+//! What a request costs: both servers under the same load, in turns.
+//!
+//! Both servers stay up through all scenarios and hold the same keys; in odd rounds glasscache goes first, in
+//! even ones memcached. Keys are filled when a scenario first needs them. A hit that misses, a wrong value or
+//! a refused set fails the run: a server that forgets would look fast.
+
+use std::collections::BTreeSet;
+
+use serde::Serialize;
+
+use super::paired::Spread;
+use super::scenario::{Scenario, Versus};
+use super::{Error, Sides};
+use crate::load::{self, Dialect, Fill, Mixed, Pace, Picker, Plan, Report, Values, Window};
+use crate::target::Server;
+
+/// `-m` of both servers: all key spaces of the scenarios together fit it twice.
+const MEMORY_MIB: u64 = 1024;
+
+/// Pipeline of the fill.
+const FILL_DEPTH: usize = 64;
+
+/// Above this many cores taken by others a round is called disturbed.
+pub const OTHER_CORES_MAX: f64 = 0.2;
+
+/// One side of one round.
+#[derive(Debug, Clone, Serialize)]
+pub struct Measured {
+    /// Requests answered a second.
+    pub requests_per_s: f64,
+    /// Server CPU per request, microseconds.
+    pub cpu_us: f64,
+    /// Its part in the program.
+    pub user_us: f64,
+    /// Its part in the kernel.
+    pub kernel_us: f64,
+    /// Percentiles of latency, from the intended time in an open loop.
+    pub p50_us: f64,
+    /// 99th.
+    pub p99_us: f64,
+    /// 99.9th.
+    pub p999_us: f64,
+    /// 99th from the send time.
+    pub p99_from_send_us: f64,
+    /// Generator CPU per request, microseconds.
+    pub generator_us: f64,
+    /// Cores taken by other processes.
+    pub other_cores: f64,
+    /// The generator was the limit.
+    pub is_generator_bound: bool,
+    /// Gets that missed.
+    pub misses: u64,
+}
+
+impl Measured {
+    pub(super) fn of(report: &Report) -> Self {
+        let per_request = 1e6 / report.tally.requests.max(1) as f64;
+        Self {
+            requests_per_s: report.rate(),
+            cpu_us: report.cpu_us(),
+            user_us: report.server.user_s * per_request,
+            kernel_us: report.server.kernel_s * per_request,
+            p50_us: report.tally.latency_us(50.0),
+            p99_us: report.tally.latency_us(99.0),
+            p999_us: report.tally.latency_us(99.9),
+            p99_from_send_us: report.tally.latency_from_send_us(99.0),
+            generator_us: report.generator_cores * report.seconds * per_request,
+            other_cores: report.other_cores,
+            is_generator_bound: report.is_generator_bound,
+            misses: report.tally.misses,
+        }
+    }
+
+    /// Others took enough of the machine to blur latencies.
+    pub fn is_disturbed(&self) -> bool {
+        self.other_cores > OTHER_CORES_MAX
+    }
+}
+
+/// All rounds of a scenario: glasscache (or meta) first, memcached (or classic text) second.
+#[derive(Debug, Clone, Serialize)]
+pub struct Figures {
+    /// What was run.
+    pub scenario: Scenario,
+    /// Both sides of each round.
+    pub rounds: Vec<(Measured, Measured)>,
+    /// Ratio of CPU per request.
+    pub cpu: Spread,
+    /// Ratio of the 99th percentiles.
+    pub p99: Spread,
+    /// Ratio of the 99.9th percentiles.
+    pub p999: Spread,
+    /// Rounds in which others took over 0.2 core.
+    pub disturbed: usize,
+    /// For a reader beside trouble: its 99th percentile over that of glasscache (memcached) left in peace.
+    pub p99_of_calm: Option<(Spread, Spread)>,
+}
+
+impl Figures {
+    pub(super) fn new(scenario: Scenario, rounds: Vec<(Measured, Measured)>) -> Self {
+        Self {
+            cpu: Spread::of_ratios(&rounds, |side| side.cpu_us),
+            p99: Spread::of_ratios(&rounds, |side| side.p99_us),
+            p999: Spread::of_ratios(&rounds, |side| side.p999_us),
+            disturbed: rounds
+                .iter()
+                .filter(|(a, b)| a.is_disturbed() || b.is_disturbed())
+                .count(),
+            p99_of_calm: None,
+            scenario,
+            rounds,
+        }
+    }
+
+    /// Each demand of the scenario: its name, the bound, what was found.
+    pub fn verdicts(&self) -> Vec<(&'static str, f64, f64)> {
+        let demand = &self.scenario.demand;
+        let calm = self.p99_of_calm.map_or(f64::NAN, |(ours, _)| ours.median);
+        [
+            ("cpu", demand.cpu, self.cpu.median),
+            ("p99", demand.p99, self.p99.median),
+            ("p99.9", demand.p999, self.p999.median),
+            ("p99/calm", demand.p99_of_calm, calm),
+        ]
+        .into_iter()
+        .filter_map(|(name, bound, found)| bound.map(|bound| (name, bound, found)))
+        .collect()
+    }
+}
+
+/// What a watcher of a benchmark hears while it runs.
+pub type Listener<'a> = dyn FnMut(&str) + 'a;
+
+/// Both servers, up and filled as far as the scenarios so far needed.
+pub struct Speed {
+    sides: Sides,
+    ours: Server,
+    theirs: Server,
+    filled: BTreeSet<(u16, u64, u64)>,
+}
+
+impl Speed {
+    /// Starts both servers.
+    pub fn start(sides: Sides) -> Result<Self, Error> {
+        let ours = sides.ours(MEMORY_MIB).start().map_err(Error::Start)?;
+        let theirs = sides.theirs(MEMORY_MIB).start().map_err(Error::Start)?;
+        Ok(Self {
+            sides,
+            ours,
+            theirs,
+            filled: BTreeSet::new(),
+        })
+    }
+
+    /// What both servers answer to `version`.
+    pub fn versions(&self) -> [(&str, &str); 2] {
+        [
+            ("glasscache", &self.ours.version),
+            ("memcached", &self.theirs.version),
+        ]
+    }
+
+    /// Runs a scenario that needs no servers of its own.
+    pub fn run(
+        &mut self,
+        scenario: &Scenario,
+        rounds: usize,
+        listener: &mut Listener<'_>,
+    ) -> Result<Figures, Error> {
+        let values = Values::new(scenario.size(), 1);
+        listener(&format!(
+            "{}: filling {} keys",
+            scenario.title, scenario.keys
+        ));
+        self.fill(scenario, &values)?;
+        let mut measured = Vec::with_capacity(rounds);
+        for round in 0..rounds {
+            let is_first = round % 2 == 0;
+            let early = self.side(scenario, &values, is_first, round)?;
+            let late = self.side(scenario, &values, !is_first, round)?;
+            let pair = if is_first {
+                (early, late)
+            } else {
+                (late, early)
+            };
+            listener(&format!(
+                "{}: round {} of {rounds}: CPU {:.2} against {:.2} us, ratio {:.2}{}",
+                scenario.title,
+                round + 1,
+                pair.0.cpu_us,
+                pair.1.cpu_us,
+                pair.0.cpu_us / pair.1.cpu_us,
+                if pair.0.is_disturbed() || pair.1.is_disturbed() {
+                    ", disturbed"
+                } else {
+                    ""
+                },
+            ));
+            measured.push(pair);
+        }
+        Ok(Figures::new(scenario.clone(), measured))
+    }
+
+    fn fill(&mut self, scenario: &Scenario, values: &Values) -> Result<(), Error> {
+        let servers: &[&Server] = match scenario.versus {
+            Versus::Peer => &[&self.ours, &self.theirs],
+            Versus::OwnText => &[&self.ours],
+        };
+        for server in servers {
+            if self
+                .filled
+                .insert((server.address.port(), scenario.first_id(), scenario.keys))
+            {
+                fill(&self.sides, server, scenario, values)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Measures one side once; `ours` is glasscache, or the dialect under test.
+    fn side(
+        &self,
+        scenario: &Scenario,
+        values: &Values,
+        ours: bool,
+        round: usize,
+    ) -> Result<Measured, Error> {
+        let (server, dialect) = match (scenario.versus, ours) {
+            (Versus::Peer, true) => (&self.ours, scenario.dialect),
+            (Versus::Peer, false) => (&self.theirs, scenario.dialect),
+            (Versus::OwnText, true) => (&self.ours, scenario.dialect),
+            (Versus::OwnText, false) => (&self.ours, Dialect::Text),
+        };
+        let measured = drive(
+            &self.sides,
+            server,
+            scenario,
+            values,
+            (dialect, round as u64),
+        )?;
+        if measured.misses > 0 {
+            let what = "misses of keys that fit".to_owned();
+            return Err(Error::Wrong {
+                server: server.name.to_owned(),
+                count: measured.misses,
+                what,
+            });
+        }
+        Ok(measured)
+    }
+}
+
+/// Stores all keys of a scenario, pipelined.
+pub(super) fn fill(
+    sides: &Sides,
+    server: &Server,
+    scenario: &Scenario,
+    values: &Values,
+) -> Result<(), Error> {
+    let cpus = sides.layout.generator.clone();
+    let plan = Plan {
+        connections: 4 * cpus.len(),
+        depth: FILL_DEPTH,
+        stop: sides.stop.clone(),
+        ..Plan::new(server.address)
+    };
+    let range = scenario.first_id()..scenario.first_id() + scenario.keys;
+    let works = Fill::over(&range, values, cpus.len());
+    let plan = Plan { cpus, ..plan };
+    let (report, works) =
+        load::run(&plan, works, &server.meter()).map_err(Error::load(server.name))?;
+    let refused: u64 = works.iter().map(|work| work.refused).sum();
+    if refused > 0 {
+        let what = format!("refused sets: {}", report.tally.refusal.unwrap_or_default());
+        return Err(Error::Wrong {
+            server: server.name.to_owned(),
+            count: refused,
+            what,
+        });
+    }
+    Ok(())
+}
+
+/// Drives a scenario against one server and measures it; misses are reported, wrong values are errors.
+pub(super) fn drive(
+    sides: &Sides,
+    server: &Server,
+    scenario: &Scenario,
+    values: &Values,
+    (dialect, seed): (Dialect, u64),
+) -> Result<Measured, Error> {
+    let threads = sides.layout.generator.len().min(scenario.connections);
+    let measure = std::time::Duration::from_secs_f64(scenario.seconds);
+    let plan = Plan {
+        connections: scenario.connections,
+        depth: scenario.depth,
+        dialect,
+        pace: scenario.rate.map_or(Pace::Closed, Pace::Open),
+        window: Window::Timed {
+            warm_up: measure.mul_f64(0.15),
+            measure,
+        },
+        cpus: sides.layout.generator.clone(),
+        seed: seed + 1,
+        stop: sides.stop.clone(),
+        ..Plan::new(server.address)
+    };
+    let works = (0..threads)
+        .map(|thread| {
+            Mixed::new(
+                (
+                    scenario.first_id(),
+                    Picker::new(scenario.keys, scenario.zipf),
+                ),
+                values.clone(),
+                (scenario.write_share, scenario.keys_per_get),
+                load::mix(seed << 8 | thread as u64),
+            )
+        })
+        .collect();
+    let (report, _) = load::run(&plan, works, &server.meter()).map_err(Error::load(server.name))?;
+    let bad = report.tally.wrong + report.tally.refused;
+    if bad > 0 {
+        let what = report
+            .tally
+            .refusal
+            .unwrap_or_else(|| "wrong values".to_owned());
+        return Err(Error::Wrong {
+            server: server.name.to_owned(),
+            count: bad,
+            what,
+        });
+    }
+    Ok(Measured::of(&report))
+}

@@ -1,0 +1,270 @@
+//! One generator thread: its connections, its epoll, and the loop between them.
+//!
+//! An open loop spins when the next request is due within a millisecond: a sleeping thread would add the
+//! wake-up of an idle CPU (30 to 80 us on a virtual machine) to every latency it reports.
+
+use std::collections::VecDeque;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use rustix::event::{Timespec, epoll};
+use rustix::time::{ClockId, clock_gettime};
+
+use super::connection::{Clock, Connection};
+use super::pace::Arrivals;
+use super::random::mix;
+use super::{Error, Pace, Plan, Tally, Work, pin};
+
+/// Bytes read at once; larger buffers fall out of the second-level cache.
+const READ_BYTES: usize = 256 * 1024;
+
+/// A sleeping generator looks at its stop flag this often.
+const SLEEP_NS_MAX: u64 = 20_000_000;
+
+/// Below this distance to the next due time an open loop spins.
+const SPIN_NS: u64 = 1_200_000;
+
+/// How long the answers to an open loop's last requests are waited for.
+const DRAIN_NS: u64 = 2_000_000_000;
+
+/// What falls to this thread.
+pub(super) struct Share {
+    pub(super) index: usize,
+    pub(super) threads: usize,
+    pub(super) start: Instant,
+    pub(super) from: Option<Instant>,
+    pub(super) until: Option<Instant>,
+}
+
+/// What a thread brings back.
+pub(super) struct End<W> {
+    pub(super) tally: Tally,
+    pub(super) work: W,
+    pub(super) busy_cores: f64,
+}
+
+struct Engine<'p, W> {
+    plan: &'p Plan,
+    work: W,
+    connections: Vec<Connection>,
+    epoll: rustix::fd::OwnedFd,
+    buffer: Vec<u8>,
+    tally: Tally,
+    clock: Clock,
+    start: Instant,
+    /// Connections without a request, oldest first (open loop only).
+    idle: VecDeque<usize>,
+    unfinished: usize,
+}
+
+/// Runs one thread's share of `plan` to its end.
+pub(super) fn run<W: Work>(plan: &Plan, share: &Share, work: W) -> Result<End<W>, Error> {
+    if let Some(&cpu) = plan.cpus.get(share.index % plan.cpus.len().max(1)) {
+        pin(None, &[cpu])?;
+    }
+    let mut engine = Engine::connect(plan, share, work)?;
+    std::thread::sleep(share.start.saturating_duration_since(Instant::now()));
+    let (begun, cpu) = (Instant::now(), thread_cpu());
+    match plan.pace {
+        Pace::Closed => engine.closed()?,
+        Pace::Open(rate) => {
+            let seed = mix(plan.seed ^ (share.index as u64 + 1));
+            engine.open(Arrivals::new(rate / share.threads as f64, seed))?;
+        }
+    }
+    let busy_cores = (thread_cpu() - cpu).as_secs_f64() / begun.elapsed().as_secs_f64().max(1e-9);
+    Ok(End {
+        tally: engine.tally,
+        work: engine.work,
+        busy_cores,
+    })
+}
+
+impl<'p, W: Work> Engine<'p, W> {
+    fn connect(plan: &'p Plan, share: &Share, work: W) -> Result<Self, Error> {
+        let count = (plan.connections / share.threads
+            + usize::from(share.index < plan.connections % share.threads))
+        .max(1);
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        let mut connections = Vec::with_capacity(count);
+        for index in 0..count {
+            let connection = Connection::open(plan.target, index, plan.check)?;
+            let data = epoll::EventData::new_u64(index as u64);
+            epoll::add(&epoll, connection.socket(), data, epoll::EventFlags::IN)?;
+            connections.push(connection);
+        }
+        let offset = |at: Option<Instant>, none: u64| {
+            at.map_or(none, |at| {
+                at.saturating_duration_since(share.start).as_nanos() as u64
+            })
+        };
+        let clock = Clock {
+            now_ns: 0,
+            from_ns: offset(share.from, 0),
+            until_ns: offset(share.until, u64::MAX),
+            by_intended: plan.pace != Pace::Closed,
+        };
+        Ok(Self {
+            plan,
+            work,
+            epoll,
+            buffer: vec![0; READ_BYTES],
+            tally: Tally::new(clock.by_intended),
+            clock,
+            start: share.start,
+            idle: (0..count).collect(),
+            unfinished: count,
+            connections,
+        })
+    }
+
+    fn closed(&mut self) -> Result<(), Error> {
+        self.tick();
+        for index in 0..self.connections.len() {
+            self.issue(index, self.clock.now_ns)?;
+        }
+        let mut events = Vec::with_capacity(self.connections.len().max(64));
+        while self.unfinished > 0 && self.clock.now_ns < self.clock.until_ns && !self.is_stopped() {
+            self.wait(&mut events, SLEEP_NS_MAX)?;
+            for event in events.drain(..) {
+                let (index, flags) = (event.data.u64() as usize, event.flags);
+                if self.serve(index, flags)? {
+                    self.issue(index, self.clock.now_ns)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn open(&mut self, mut arrivals: Arrivals) -> Result<(), Error> {
+        let mut events = Vec::with_capacity(self.connections.len().max(64));
+        let busy = |engine: &Self| engine.idle.len() < engine.connections.len();
+        let last_ns = self.clock.until_ns.saturating_add(DRAIN_NS);
+        while self.unfinished > 0 && !self.is_stopped() {
+            self.tick();
+            while arrivals.due_ns() <= self.clock.now_ns && arrivals.due_ns() < self.clock.until_ns
+            {
+                let Some(index) = self.idle.pop_front() else {
+                    break;
+                };
+                self.issue(index, arrivals.due_ns())?;
+                arrivals.advance();
+                self.tick();
+            }
+            let is_over = arrivals.due_ns() >= self.clock.until_ns;
+            if is_over && (!busy(self) || self.clock.now_ns > last_ns) {
+                break;
+            }
+            let ahead_ns = arrivals.due_ns().saturating_sub(self.clock.now_ns);
+            let must_wait_for_answers = self.idle.is_empty() || is_over;
+            let sleep_ns = match must_wait_for_answers {
+                true => SLEEP_NS_MAX,
+                false if ahead_ns < SPIN_NS => 0,
+                false => (ahead_ns - SPIN_NS).min(SLEEP_NS_MAX),
+            };
+            self.wait(&mut events, sleep_ns)?;
+            for event in events.drain(..) {
+                let (index, flags) = (event.data.u64() as usize, event.flags);
+                if self.serve(index, flags)? {
+                    self.idle.push_back(index);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Sends the next requests of a connection, due at `intended_ns`.
+    fn issue(&mut self, index: usize, intended_ns: u64) -> Result<(), Error> {
+        let Some(connection) = self.connections.get_mut(index) else {
+            return Ok(());
+        };
+        if connection.is_finished {
+            return Ok(());
+        }
+        let depth = (self.plan.depth.max(1), self.plan.dialect);
+        let times = (intended_ns, self.clock.now_ns);
+        connection.send(&mut self.work, depth, times, &mut self.tally)?;
+        self.settle(index, false)
+    }
+
+    /// Serves what epoll reported; true when the connection is ready for its next requests.
+    fn serve(&mut self, index: usize, flags: epoll::EventFlags) -> Result<bool, Error> {
+        let Some(connection) = self.connections.get_mut(index) else {
+            return Ok(false);
+        };
+        let was_waiting = connection.waits_to_write;
+        if was_waiting && flags.contains(epoll::EventFlags::OUT) {
+            connection.flush(&self.work, &mut self.tally)?;
+        }
+        if flags.intersects(epoll::EventFlags::IN | epoll::EventFlags::HUP | epoll::EventFlags::ERR)
+        {
+            self.clock.now_ns = self.start.elapsed().as_nanos() as u64;
+            connection.receive(
+                &mut self.work,
+                &mut self.buffer,
+                &self.clock,
+                &mut self.tally,
+            )?;
+        }
+        let is_ready = connection.is_idle();
+        self.settle(index, was_waiting)?;
+        Ok(is_ready)
+    }
+
+    /// Keeps epoll's interest and the count of unfinished connections in step with a connection.
+    fn settle(&mut self, index: usize, was_waiting: bool) -> Result<(), Error> {
+        let Some(connection) = self.connections.get(index) else {
+            return Ok(());
+        };
+        if connection.waits_to_write != was_waiting {
+            let flags = match connection.waits_to_write {
+                true => epoll::EventFlags::IN | epoll::EventFlags::OUT,
+                false => epoll::EventFlags::IN,
+            };
+            epoll::modify(
+                &self.epoll,
+                connection.socket(),
+                epoll::EventData::new_u64(index as u64),
+                flags,
+            )?;
+        }
+        if connection.is_finished && connection.is_idle() {
+            self.unfinished = self.unfinished.saturating_sub(1);
+        }
+        Ok(())
+    }
+
+    fn wait(&mut self, events: &mut Vec<epoll::Event>, sleep_ns: u64) -> Result<(), Error> {
+        let timeout = Timespec {
+            tv_sec: 0,
+            tv_nsec: sleep_ns.cast_signed(),
+        };
+        match epoll::wait(
+            &self.epoll,
+            rustix::buffer::spare_capacity(events),
+            Some(&timeout),
+        ) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+        self.tick();
+        Ok(())
+    }
+
+    fn tick(&mut self) {
+        self.clock.now_ns = self.start.elapsed().as_nanos() as u64;
+    }
+
+    fn is_stopped(&self) -> bool {
+        self.plan.stop.load(Ordering::Relaxed)
+    }
+}
+
+/// CPU time of the calling thread.
+fn thread_cpu() -> Duration {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    Duration::new(
+        time.tv_sec.max(0) as u64,
+        time.tv_nsec.clamp(0, 999_999_999) as u32,
+    )
+}

@@ -1,0 +1,190 @@
+//! Keys: 20 bytes of text from a number, and the choice of the next one, uniform or by Zipf's law.
+//!
+//! Zipf draws use rejection-inversion (Hoermann and Derflinger, ACM TOMACS 6(3), 1996): exact for any
+//! exponent above 0, no table, about 50 ns. Ranks are scattered over the key space, or the hottest keys
+//! would lie side by side in every hash table that was filled in order.
+
+use super::random::Dice;
+
+/// Bytes of a key's text.
+pub const KEY_BYTES: usize = 20;
+
+/// The text of key `id`: `key-` and 16 hexadecimal digits.
+pub fn key_text(id: u64) -> [u8; KEY_BYTES] {
+    let mut text = *b"key-0000000000000000";
+    for (place, digit) in text.iter_mut().skip(4).enumerate() {
+        let nibble = (id >> (60 - 4 * place)) & 15;
+        *digit = b"0123456789abcdef"
+            .get(nibble as usize)
+            .copied()
+            .unwrap_or(b'0');
+    }
+    text
+}
+
+/// How the next key is chosen among `0..count`.
+#[derive(Debug, Clone)]
+pub enum Picker {
+    /// Each key with the same chance.
+    Uniform {
+        /// How many keys there are; at least 1.
+        count: u64,
+    },
+    /// The key of rank r with a chance proportional to r^-exponent.
+    Zipf(Zipf),
+}
+
+impl Picker {
+    /// Uniform over `count` keys, or by Zipf's law when an exponent is given.
+    pub fn new(count: u64, zipf: Option<f64>) -> Self {
+        match zipf {
+            Some(exponent) => Self::Zipf(Zipf::new(count.max(1), exponent)),
+            None => Self::Uniform {
+                count: count.max(1),
+            },
+        }
+    }
+
+    /// The next key, below `count`.
+    pub fn pick(&self, dice: &mut Dice) -> u64 {
+        match self {
+            Self::Uniform { count } => dice.below(*count),
+            Self::Zipf(zipf) => scatter(zipf.rank(dice) - 1, zipf.count),
+        }
+    }
+}
+
+/// Permutes `0..count`: the prime 2^61 - 1 has no common divisor with any smaller count.
+const fn scatter(rank: u64, count: u64) -> u64 {
+    ((rank as u128 * 2_305_843_009_213_693_951_u128) % count as u128) as u64
+}
+
+/// Ranks 1 to `count` by Zipf's law.
+#[derive(Debug, Clone)]
+pub struct Zipf {
+    count: u64,
+    exponent: f64,
+    area_first: f64,
+    area_all: f64,
+    shortcut: f64,
+}
+
+impl Zipf {
+    /// `count` ranks with an `exponent` above 0.
+    pub fn new(count: u64, exponent: f64) -> Self {
+        let mut zipf = Self {
+            count,
+            exponent,
+            area_first: 0.0,
+            area_all: 0.0,
+            shortcut: 0.0,
+        };
+        zipf.area_first = zipf.area(1.5) - 1.0;
+        zipf.area_all = zipf.area(count as f64 + 0.5);
+        zipf.shortcut = 2.0 - zipf.area_inverse(zipf.area(2.5) - zipf.height(2.0));
+        zipf
+    }
+
+    /// The next rank, 1 to `count`.
+    pub fn rank(&self, dice: &mut Dice) -> u64 {
+        loop {
+            let u = self.area_all + dice.unit() * (self.area_first - self.area_all);
+            let x = self.area_inverse(u);
+            let rank = x.round().clamp(1.0, self.count as f64);
+            let under_the_curve = u >= self.area(rank + 0.5) - self.height(rank);
+            if rank - x <= self.shortcut || under_the_curve {
+                return rank as u64;
+            }
+        }
+    }
+
+    fn height(&self, x: f64) -> f64 {
+        (-self.exponent * x.ln()).exp()
+    }
+
+    /// The integral of `height`: (x^(1-e) - 1) / (1-e), continued to ln x at e = 1.
+    fn area(&self, x: f64) -> f64 {
+        let log = x.ln();
+        expm1_over(((1.0 - self.exponent) * log).max(-700.0)) * log
+    }
+
+    fn area_inverse(&self, area: f64) -> f64 {
+        let scaled = (area * (1.0 - self.exponent)).max(-1.0);
+        (log1p_over(scaled) * area).exp()
+    }
+}
+
+/// (e^x - 1) / x, continued to 1 at 0.
+fn expm1_over(x: f64) -> f64 {
+    if x.abs() > 1e-8 {
+        x.exp_m1() / x
+    } else {
+        1.0 + x * 0.5
+    }
+}
+
+/// ln(1 + x) / x, continued to 1 at 0.
+fn log1p_over(x: f64) -> f64 {
+    if x.abs() > 1e-8 {
+        x.ln_1p() / x
+    } else {
+        1.0 - x * 0.5
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn key_text_is_twenty_bytes_and_tells_the_number() {
+        assert_eq!(&key_text(0xbeef), b"key-000000000000beef");
+        assert_ne!(key_text(1), key_text(1 << 60));
+    }
+
+    #[test]
+    fn zipf_ranks_come_as_often_as_the_law_says() {
+        for exponent in [0.6, 0.99, 1.0, 1.2] {
+            let (zipf, mut dice) = (Zipf::new(1000, exponent), Dice::new(42));
+            let weight = |r: u64| (r as f64).powf(-exponent);
+            let all: f64 = (1..=1000).map(weight).sum();
+            let mut counts = vec![0_u32; 1001];
+            let draws = 400_000;
+            for _ in 0..draws {
+                counts[zipf.rank(&mut dice) as usize] += 1;
+            }
+            for rank in [1_u64, 2, 3, 10, 100] {
+                let expected = f64::from(draws) * weight(rank) / all;
+                let seen = f64::from(counts[rank as usize]);
+                assert!(
+                    (seen - expected).abs() < 5.0 * expected.sqrt(),
+                    "{exponent} {rank}: {seen} {expected}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn scattering_ranks_loses_no_key() {
+        for count in [1_u64, 7, 1000, 200_000] {
+            let mut seen: Vec<u64> = (0..count).map(|rank| scatter(rank, count)).collect();
+            seen.sort_unstable();
+            assert!(
+                seen.iter().enumerate().all(|(at, &key)| at as u64 == key),
+                "{count}"
+            );
+        }
+    }
+
+    #[test]
+    fn picks_stay_below_the_count() {
+        let mut dice = Dice::new(5);
+        for picker in [
+            Picker::new(10, None),
+            Picker::new(10, Some(0.99)),
+            Picker::new(1, Some(0.99)),
+        ] {
+            assert!((0..1000).all(|_| picker.pick(&mut dice) < 10));
+        }
+    }
+}

@@ -1,0 +1,73 @@
+//! The everlasting mix: gets and sets of keys that are drawn, not walked through.
+//!
+//! It never ends by itself: the plan's window ends it.
+
+use super::keys::{Picker, key_text};
+use super::random::Dice;
+use super::sweep::Values;
+use super::work::{Batch, Outcome, Step, Work};
+
+/// Gets and sets of drawn keys.
+pub struct Mixed {
+    dice: Dice,
+    picker: Picker,
+    first_id: u64,
+    values: Values,
+    /// Share of sets, 0 to 1.
+    write_share: f64,
+    keys_per_get: usize,
+    ids: Vec<u64>,
+}
+
+impl Mixed {
+    /// Keys `first_id..` as `picker` draws them; `write_share` of the requests are sets, the rest gets of
+    /// `keys_per_get` keys each.
+    pub fn new(
+        (first_id, picker): (u64, Picker),
+        values: Values,
+        (write_share, keys_per_get): (f64, usize),
+        seed: u64,
+    ) -> Self {
+        Self {
+            dice: Dice::new(seed),
+            picker,
+            first_id,
+            values,
+            write_share,
+            keys_per_get: keys_per_get.max(1),
+            ids: Vec::new(),
+        }
+    }
+
+    fn draw(&mut self) -> u64 {
+        self.first_id + self.picker.pick(&mut self.dice)
+    }
+}
+
+impl Work for Mixed {
+    fn next(&mut self, _connection: usize, batch: &mut Batch<'_>) -> Step {
+        if self.write_share > 0.0 && self.dice.unit() < self.write_share {
+            let id = self.draw();
+            batch.set(self, id, 0);
+        } else {
+            let mut ids = std::mem::take(&mut self.ids);
+            ids.clear();
+            for _ in 0..self.keys_per_get {
+                ids.push(self.draw());
+            }
+            batch.get(self, &ids);
+            self.ids = ids;
+        }
+        Step::Sent
+    }
+
+    fn write_key(&self, id: u64, text: &mut Vec<u8>) {
+        text.extend_from_slice(&key_text(id));
+    }
+
+    fn value(&self, id: u64) -> &[u8] {
+        self.values.of(id)
+    }
+
+    fn done(&mut self, _connection: usize, _id: u64, _outcome: Outcome) {}
+}

@@ -1,0 +1,58 @@
+//! The schedule of an open loop: when requests are due, whatever the server answers.
+//!
+//! Gaps are exponential, as between the arrivals of many independent users. The schedule never waits for a
+//! reply: a request sent late is late from the moment it was due (coordinated omission, Tene 2013).
+
+use super::random::Dice;
+
+/// Due times of a Poisson process, in nanoseconds from its start.
+#[derive(Debug, Clone)]
+pub struct Arrivals {
+    dice: Dice,
+    gap_ns_mean: f64,
+    due_ns: f64,
+}
+
+impl Arrivals {
+    /// Arrivals at `rate` a second on average.
+    pub fn new(rate: f64, seed: u64) -> Self {
+        let mut arrivals = Self {
+            dice: Dice::new(seed),
+            gap_ns_mean: 1e9 / rate,
+            due_ns: 0.0,
+        };
+        arrivals.advance();
+        arrivals
+    }
+
+    /// When the next request is due.
+    pub const fn due_ns(&self) -> u64 {
+        self.due_ns as u64
+    }
+
+    /// Takes the next request off the schedule.
+    pub fn advance(&mut self) {
+        self.due_ns -= self.gap_ns_mean * (1.0 - self.dice.unit()).ln();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn arrivals_keep_their_rate_and_spread_like_a_poisson_process() {
+        let mut arrivals = Arrivals::new(10_000.0, 9);
+        let (mut last, mut gaps) = (0, Vec::new());
+        for _ in 0..50_000 {
+            gaps.push((arrivals.due_ns() - last) as f64);
+            last = arrivals.due_ns();
+            arrivals.advance();
+        }
+        let mean = gaps.iter().sum::<f64>() / gaps.len() as f64;
+        let deviation =
+            (gaps.iter().map(|g| (g - mean).powi(2)).sum::<f64>() / gaps.len() as f64).sqrt();
+        assert!((mean - 100_000.0).abs() < 2_000.0, "{mean}");
+        assert!((deviation / mean - 1.0).abs() < 0.03, "{deviation} {mean}");
+    }
+}

@@ -1,0 +1,180 @@
+//! Filling and reading back: every key of a range once, in order.
+//!
+//! [`Fill`] stores a range, [`ReadBack`] asks for all of it and counts what is still there and right.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use super::keys::key_text;
+use super::values::{Pool, Size};
+use super::work::{Batch, Outcome, Step, Work};
+
+/// Keys and values of a benchmark: the pool, the sizes, and which version of each value is meant.
+#[derive(Debug, Clone)]
+pub struct Values {
+    /// Where the bytes come from.
+    pub pool: Arc<Pool>,
+    /// Length of each value.
+    pub size: Size,
+    /// Which write of a key is expected.
+    pub version: u32,
+}
+
+impl Values {
+    /// First versions of `size`, from a pool of its own.
+    pub fn new(size: Size, seed: u64) -> Self {
+        Self {
+            pool: Arc::new(Pool::new(size.max(), seed)),
+            size,
+            version: 0,
+        }
+    }
+
+    /// The value under `id`.
+    pub fn of(&self, id: u64) -> &[u8] {
+        self.pool.value(id, self.version, self.size.of(id))
+    }
+}
+
+/// Deals out a range in parts, so that neighbouring connections write neighbouring keys.
+fn deal(range: &mut Range<u64>, count: usize) -> Range<u64> {
+    let start = range.start;
+    range.start = (start + count as u64).min(range.end);
+    start..range.start
+}
+
+/// Splits `range` among `threads`.
+pub(crate) fn split(range: &Range<u64>, threads: usize) -> Vec<Range<u64>> {
+    let (length, threads) = (range.end.saturating_sub(range.start), threads.max(1) as u64);
+    let edge = |part: u64| range.start + length * part / threads;
+    (0..threads)
+        .map(|part| edge(part)..edge(part + 1))
+        .collect()
+}
+
+/// Stores every key of a range once.
+pub struct Fill {
+    range: Range<u64>,
+    values: Values,
+    ttl_s: u32,
+    /// Writes that were not stored.
+    pub refused: u64,
+    /// Keys stored so far.
+    pub stored: u64,
+    /// Key and value bytes stored.
+    pub user_bytes: u64,
+}
+
+impl Fill {
+    /// One workload for each of `threads` threads.
+    pub fn over(range: &Range<u64>, values: &Values, threads: usize) -> Vec<Self> {
+        split(range, threads)
+            .into_iter()
+            .map(|range| Self {
+                range,
+                values: values.clone(),
+                ttl_s: 0,
+                refused: 0,
+                stored: 0,
+                user_bytes: 0,
+            })
+            .collect()
+    }
+}
+
+impl Work for Fill {
+    fn next(&mut self, _connection: usize, batch: &mut Batch<'_>) -> Step {
+        let Some(id) = deal(&mut self.range, 1).next() else {
+            return Step::Finished;
+        };
+        batch.set(self, id, self.ttl_s);
+        Step::Sent
+    }
+
+    fn write_key(&self, id: u64, text: &mut Vec<u8>) {
+        text.extend_from_slice(&key_text(id));
+    }
+
+    fn value(&self, id: u64) -> &[u8] {
+        self.values.of(id)
+    }
+
+    fn done(&mut self, _connection: usize, id: u64, outcome: Outcome) {
+        if outcome == Outcome::Stored {
+            self.stored += 1;
+            self.user_bytes += (key_text(id).len() + self.values.size.of(id)) as u64;
+        } else {
+            self.refused += 1;
+        }
+    }
+}
+
+/// Asks for every key of a range once and sums up what is resident.
+pub struct ReadBack {
+    range: Range<u64>,
+    values: Values,
+    keys_per_get: usize,
+    ids: Vec<u64>,
+    /// Keys that came back right.
+    pub resident: u64,
+    /// Their key and value bytes.
+    pub user_bytes: u64,
+    /// Keys that came back with other bytes than were stored.
+    pub wrong: u64,
+}
+
+impl ReadBack {
+    /// One workload for each of `threads` threads, asking for `keys_per_get` keys at a time.
+    pub fn over(
+        range: &Range<u64>,
+        values: &Values,
+        threads: usize,
+        keys_per_get: usize,
+    ) -> Vec<Self> {
+        split(range, threads)
+            .into_iter()
+            .map(|range| Self {
+                range,
+                values: values.clone(),
+                keys_per_get: keys_per_get.max(1),
+                ids: Vec::new(),
+                resident: 0,
+                user_bytes: 0,
+                wrong: 0,
+            })
+            .collect()
+    }
+}
+
+impl Work for ReadBack {
+    fn next(&mut self, _connection: usize, batch: &mut Batch<'_>) -> Step {
+        let mut ids = std::mem::take(&mut self.ids);
+        ids.clear();
+        ids.extend(deal(&mut self.range, self.keys_per_get));
+        let is_over = ids.is_empty();
+        if !is_over {
+            batch.get(self, &ids);
+        }
+        self.ids = ids;
+        if is_over { Step::Finished } else { Step::Sent }
+    }
+
+    fn write_key(&self, id: u64, text: &mut Vec<u8>) {
+        text.extend_from_slice(&key_text(id));
+    }
+
+    fn value(&self, id: u64) -> &[u8] {
+        self.values.of(id)
+    }
+
+    fn done(&mut self, _connection: usize, id: u64, outcome: Outcome) {
+        match outcome {
+            Outcome::Hit => {
+                self.resident += 1;
+                self.user_bytes += (key_text(id).len() + self.values.size.of(id)) as u64;
+            }
+            Outcome::Wrong => self.wrong += 1,
+            _ => {}
+        }
+    }
+}

@@ -1,0 +1,260 @@
+//! What the kernel knows: CPU time of the server's threads, of everybody else, and resident memory.
+//!
+//! CPU comes from the threads' `schedstat` (nanoseconds on a CPU), split into user and kernel by the ticks of
+//! `stat`. What neither the server nor this process took is "others": above 0.2 core a round is disturbed.
+
+use std::fs;
+use std::path::PathBuf;
+
+use rustix::param::clock_ticks_per_second;
+use rustix::process::{Pid, getpid};
+
+/// CPU seconds of the server.
+#[derive(Debug, Clone, Copy, Default, PartialEq, serde::Serialize, serde::Deserialize)]
+pub struct Usage {
+    /// In the program.
+    pub user_s: f64,
+    /// In the kernel.
+    pub kernel_s: f64,
+}
+
+impl Usage {
+    /// Both together.
+    pub fn cpu_s(&self) -> f64 {
+        self.user_s + self.kernel_s
+    }
+}
+
+/// Whose CPU time is the server's.
+#[derive(Debug, Clone, Default)]
+pub enum Meter {
+    /// Nobody's: not measured.
+    #[default]
+    None,
+    /// All threads of another process, of which `workers` serve connections.
+    Process {
+        /// The process.
+        pid: u32,
+        /// Threads that serve connections.
+        workers: usize,
+    },
+    /// These threads of our own process.
+    Threads(Vec<u32>),
+}
+
+/// Counters of the moment.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Reading {
+    server: Times,
+    own_s: f64,
+    machine_s: f64,
+}
+
+/// What was used between two readings.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Spent {
+    /// CPU of the server.
+    pub server: Usage,
+    own_s: f64,
+    machine_s: f64,
+}
+
+/// CPU seconds of some threads: exact, and as the ticks tell user from kernel.
+#[derive(Debug, Clone, Copy, Default)]
+struct Times {
+    exact_s: f64,
+    user_s: f64,
+    kernel_s: f64,
+}
+
+impl Meter {
+    /// How many threads serve connections; 0 if unknown.
+    pub fn workers(&self) -> usize {
+        match self {
+            Self::None => 0,
+            Self::Process { workers, .. } => *workers,
+            Self::Threads(tids) => tids.len(),
+        }
+    }
+
+    /// The counters now.
+    pub fn read(&self) -> Reading {
+        let server = match self {
+            Self::None => Times::default(),
+            Self::Process { pid, .. } => sum(threads_of(*pid)
+                .iter()
+                .map(|tid| format!("/proc/{pid}/task/{tid}"))),
+            Self::Threads(tids) => sum(tids.iter().map(|tid| format!("/proc/self/task/{tid}"))),
+        };
+        let own = sum(std::iter::once("/proc/self".to_owned()));
+        let own_s = match self {
+            // The embedded server's threads are counted above.
+            Self::Threads(_) => own.exact_s - server.exact_s,
+            _ => own.exact_s,
+        };
+        Reading {
+            server,
+            own_s,
+            machine_s: machine_cpu_s(),
+        }
+    }
+}
+
+impl Reading {
+    /// What was used since an `earlier` reading.
+    pub fn since(&self, earlier: &Self) -> Spent {
+        let between = |a: f64, b: f64| (a - b).max(0.0);
+        let exact_s = between(self.server.exact_s, earlier.server.exact_s);
+        let user_s = between(self.server.user_s, earlier.server.user_s);
+        let kernel_s = between(self.server.kernel_s, earlier.server.kernel_s);
+        let user_share = if user_s + kernel_s > 0.0 {
+            user_s / (user_s + kernel_s)
+        } else {
+            0.5
+        };
+        Spent {
+            server: Usage {
+                user_s: exact_s * user_share,
+                kernel_s: exact_s * (1.0 - user_share),
+            },
+            own_s: between(self.own_s, earlier.own_s),
+            machine_s: between(self.machine_s, earlier.machine_s),
+        }
+    }
+}
+
+impl Spent {
+    /// Cores taken by neither the server nor us, over `seconds`.
+    pub fn other_cores(&self, seconds: f64) -> f64 {
+        ((self.machine_s - self.server.cpu_s() - self.own_s) / seconds.max(1e-9)).max(0.0)
+    }
+}
+
+/// Thread numbers of a process, in ascending order.
+pub fn threads_of(pid: u32) -> Vec<u32> {
+    let mut tids: Vec<u32> = fs::read_dir(format!("/proc/{pid}/task"))
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+        .collect();
+    tids.sort_unstable();
+    tids
+}
+
+/// Thread numbers of our own process.
+pub fn own_threads() -> Vec<u32> {
+    threads_of(Pid::as_raw(Some(getpid())).unsigned_abs())
+}
+
+/// The name of a thread of a process.
+pub fn thread_name(pid: u32, tid: u32) -> String {
+    fs::read_to_string(format!("/proc/{pid}/task/{tid}/comm"))
+        .unwrap_or_default()
+        .trim()
+        .to_owned()
+}
+
+/// Bytes in memory of a process: `VmRSS` and its huge pages.
+pub fn resident_bytes(pid: u32) -> u64 {
+    resident_in(&PathBuf::from(format!("/proc/{pid}/status")))
+}
+
+/// The same of our own process.
+pub fn own_resident_bytes() -> u64 {
+    resident_in(&PathBuf::from("/proc/self/status"))
+}
+
+fn resident_in(status: &PathBuf) -> u64 {
+    let text = fs::read_to_string(status).unwrap_or_default();
+    let kib = |name: &str| -> u64 {
+        let line = text.lines().find_map(|line| line.strip_prefix(name));
+        line.and_then(|rest| rest.split_whitespace().next()?.parse().ok())
+            .unwrap_or(0)
+    };
+    (kib("VmRSS:") + kib("HugetlbPages:")) * 1024
+}
+
+/// Sums the CPU time under folders such as `/proc/1/task/1` (threads) or `/proc/1` (processes).
+fn sum(folders: impl Iterator<Item = String>) -> Times {
+    folders
+        .map(|folder| times_in(&folder))
+        .fold(Times::default(), |a, b| Times {
+            exact_s: a.exact_s + b.exact_s,
+            user_s: a.user_s + b.user_s,
+            kernel_s: a.kernel_s + b.kernel_s,
+        })
+}
+
+/// `schedstat` of a process tells of its first thread only, hence ticks are taken there.
+fn times_in(folder: &str) -> Times {
+    let ticks = parse_ticks(&fs::read_to_string(format!("{folder}/stat")).unwrap_or_default());
+    let per_s = clock_ticks_per_second() as f64;
+    let (user_s, kernel_s) = (ticks.0 as f64 / per_s, ticks.1 as f64 / per_s);
+    let exact_s = fs::read_to_string(format!("{folder}/schedstat"))
+        .ok()
+        .filter(|_| folder.contains("/task/"))
+        .and_then(|text| text.split(' ').next()?.parse::<u64>().ok())
+        .map_or(user_s + kernel_s, |ns| ns as f64 / 1e9);
+    Times {
+        exact_s,
+        user_s,
+        kernel_s,
+    }
+}
+
+/// User and kernel ticks of a `stat` line: fields 14 and 15, counted after the name, which may hold spaces.
+fn parse_ticks(stat: &str) -> (u64, u64) {
+    let after_name = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
+    let mut words = after_name
+        .split_whitespace()
+        .skip(11)
+        .map(|word| word.parse().unwrap_or(0));
+    (words.next().unwrap_or(0), words.next().unwrap_or(0))
+}
+
+/// Busy seconds of all CPUs since boot, time stolen by the host included.
+fn machine_cpu_s() -> f64 {
+    let text = fs::read_to_string("/proc/stat").unwrap_or_default();
+    let mut words = text
+        .lines()
+        .next()
+        .unwrap_or_default()
+        .split_whitespace()
+        .skip(1);
+    let mut next = || {
+        words
+            .next()
+            .and_then(|word| word.parse::<u64>().ok())
+            .unwrap_or(0)
+    };
+    let (user, nice, kernel, _idle, _io_wait) = (next(), next(), next(), next(), next());
+    let (interrupt, soft, steal) = (next(), next(), next());
+    let ticks = user + nice + kernel + interrupt + soft + steal;
+    ticks as f64 / clock_ticks_per_second() as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ticks_are_read_after_a_name_with_spaces() {
+        let stat = "12 (a b) c) S 1 12 12 0 -1 4194560 100 0 0 0 250 750 0 0 20 0 4 0";
+        assert_eq!(parse_ticks(stat), (250, 750));
+    }
+
+    #[test]
+    fn a_busy_thread_of_ours_is_seen_to_be_busy() {
+        let meter = Meter::Threads(own_threads());
+        let before = meter.read();
+        let begun = std::time::Instant::now();
+        let mut x = 0_u64;
+        while begun.elapsed().as_millis() < 50 {
+            x = std::hint::black_box(x + 1);
+        }
+        let used = meter.read().since(&before);
+        assert!(used.server.cpu_s() > 0.005, "{used:?}");
+        assert!(own_resident_bytes() > 100_000);
+    }
+}

@@ -1,0 +1,241 @@
+//! Servers to measure: child processes on free ports of the loopback, pinned, and gone when dropped.
+//!
+//! memcached and glasscache are started with the same flags; nothing below tells them apart but the program.
+
+use std::io::{self, BufRead, BufReader, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, getuid, kill_process};
+
+use crate::load::pin;
+use crate::proc::{Meter, resident_bytes, thread_name, threads_of};
+
+/// How long a server may take to listen.
+const START_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// How long a server may take to leave before it is killed.
+const STOP_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// Which server to start, and how.
+#[derive(Debug, Clone)]
+pub struct Spawn {
+    /// The name in tables.
+    pub name: &'static str,
+    /// The program.
+    pub program: PathBuf,
+    /// Arguments before all others: the subcommand, where there is one.
+    pub leading: Vec<String>,
+    /// `-m`, in MiB.
+    pub memory_mib: u64,
+    /// `-t`.
+    pub workers: usize,
+    /// Further arguments.
+    pub extra: Vec<String>,
+    /// Environment beyond the inherited one.
+    pub environment: Vec<(String, String)>,
+    /// CPUs of its workers, in turn; free if empty.
+    pub cpus: Vec<usize>,
+}
+
+impl Spawn {
+    /// memcached from `program`.
+    pub fn memcached(program: &Path, memory_mib: u64, workers: usize) -> Self {
+        Self {
+            name: "memcached",
+            program: program.to_owned(),
+            leading: Vec::new(),
+            memory_mib,
+            workers,
+            extra: Vec::new(),
+            environment: Vec::new(),
+            cpus: Vec::new(),
+        }
+    }
+
+    /// The `glasscache` binary `program`.
+    pub fn glasscache(program: &Path, memory_mib: u64, workers: usize) -> Self {
+        let memcached = Self::memcached(program, memory_mib, workers);
+        Self {
+            name: "glasscache",
+            leading: vec!["serve".to_owned()],
+            ..memcached
+        }
+    }
+
+    /// The same server with further arguments.
+    #[must_use]
+    pub fn with(mut self, arguments: &[&str]) -> Self {
+        self.extra
+            .extend(arguments.iter().map(|&argument| argument.to_owned()));
+        self
+    }
+
+    /// Starts the server and waits until it answers.
+    pub fn start(&self) -> io::Result<Server> {
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()?));
+        let mut command = Command::new(&self.program);
+        command.args(&self.leading);
+        command.args([
+            "-l",
+            "127.0.0.1",
+            "-p",
+            &address.port().to_string(),
+            "-U",
+            "0",
+            "-c",
+            "4096",
+        ]);
+        command.args([
+            "-m",
+            &self.memory_mib.to_string(),
+            "-t",
+            &self.workers.to_string(),
+        ]);
+        if getuid().is_root() {
+            command.args(["-u", "root"]);
+        }
+        command
+            .args(&self.extra)
+            .envs(self.environment.iter().map(|(name, value)| (name, value)));
+        command
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null());
+        let child = command.spawn().map_err(|error| {
+            io::Error::new(error.kind(), format!("{}: {error}", self.program.display()))
+        })?;
+        let mut server = Server {
+            name: self.name,
+            address,
+            child,
+            workers: self.workers,
+            version: String::new(),
+        };
+        server.version = server.wait_until_it_answers()?;
+        server.pin(&self.cpus)?;
+        Ok(server)
+    }
+}
+
+/// A running server; dropping it ends it.
+#[derive(Debug)]
+pub struct Server {
+    /// The name in tables.
+    pub name: &'static str,
+    /// Where it listens.
+    pub address: SocketAddr,
+    /// What it answers to `version`.
+    pub version: String,
+    child: Child,
+    workers: usize,
+}
+
+impl Server {
+    /// Its process.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Counts the CPU of all its threads.
+    pub fn meter(&self) -> Meter {
+        Meter::Process {
+            pid: self.pid(),
+            workers: self.workers,
+        }
+    }
+
+    /// `VmRSS` and huge pages, in bytes.
+    pub fn resident_bytes(&self) -> u64 {
+        resident_bytes(self.pid())
+    }
+
+    /// False once the process has ended.
+    pub fn is_running(&mut self) -> bool {
+        matches!(self.child.try_wait(), Ok(None))
+    }
+
+    fn wait_until_it_answers(&mut self) -> io::Result<String> {
+        let begun = Instant::now();
+        loop {
+            match ask(self.address, "version") {
+                Ok(answer) => return Ok(answer.trim_start_matches("VERSION ").to_owned()),
+                Err(_) if self.is_running() && begun.elapsed() < START_TIMEOUT => {
+                    std::thread::sleep(Duration::from_millis(10));
+                }
+                Err(error) => {
+                    let message = format!("{} does not answer: {error}", self.name);
+                    return Err(io::Error::new(error.kind(), message));
+                }
+            }
+        }
+    }
+
+    /// Gives each worker a CPU and lets all other threads share them.
+    fn pin(&self, cpus: &[usize]) -> io::Result<()> {
+        if cpus.is_empty() {
+            return Ok(());
+        }
+        let mut next = cpus.iter().cycle();
+        for tid in threads_of(self.pid()) {
+            let is_worker = thread_name(self.pid(), tid).contains("worker");
+            let own = next.clone().take(1).copied().collect::<Vec<_>>();
+            let pid = Pid::from_raw(tid.cast_signed());
+            if is_worker {
+                next.next();
+            }
+            pin(pid, if is_worker { &own } else { cpus })?;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        if let Some(pid) = Pid::from_raw(self.pid().cast_signed()) {
+            // A server that is gone already cannot be told to go.
+            let _ = kill_process(pid, Signal::TERM);
+        }
+        let begun = Instant::now();
+        while self.is_running() && begun.elapsed() < STOP_TIMEOUT {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Sends one line and returns the first line of the answer.
+pub fn ask(address: SocketAddr, line: &str) -> io::Result<String> {
+    let mut socket = TcpStream::connect(address)?;
+    socket.set_read_timeout(Some(START_TIMEOUT))?;
+    socket.write_all(format!("{line}\r\n").as_bytes())?;
+    let mut answer = String::new();
+    BufReader::new(socket).read_line(&mut answer)?;
+    if answer.is_empty() {
+        return Err(io::ErrorKind::UnexpectedEof.into());
+    }
+    Ok(answer.trim_end().to_owned())
+}
+
+/// A port that was free a moment ago.
+fn free_port() -> io::Result<u16> {
+    Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?
+        .local_addr()?
+        .port())
+}
+
+/// The first memcached in `$MEMCACHED` or on the path.
+pub fn find_memcached() -> Option<PathBuf> {
+    let named = std::env::var_os("MEMCACHED")
+        .filter(|name| !name.is_empty())
+        .map(PathBuf::from);
+    let folders = std::env::var_os("PATH").unwrap_or_default();
+    named.or_else(|| {
+        std::env::split_paths(&folders)
+            .map(|folder| folder.join("memcached"))
+            .find(|path| path.is_file())
+    })
+}

@@ -1,0 +1,177 @@
+//! Request logs as JSON lines: `items.jsonl` and `requests.jsonl`, items named by their keys.
+//!
+//! A key that a request uses and no line lists is an item without parent, of unknown size, numbered after the listed
+//! ones in the order of first use.
+
+use super::super::jsonl::Row;
+use super::super::lines::Lines;
+use super::{Items, NONE, RequestLog, Requests};
+use crate::TraceError;
+use serde_json::Value;
+use std::collections::HashMap;
+use std::io::{BufRead, Write};
+
+/// The number of each key.
+type Numbers = HashMap<String, u32>;
+
+/// Reads both files; the rows that a cut left whole are kept.
+pub(super) fn read(
+    items: (&str, impl BufRead),
+    requests: (&str, impl BufRead),
+) -> Result<RequestLog, TraceError> {
+    let (mut items, mut numbers) = read_items(items.0, items.1)?;
+    let mut log = Requests {
+        starts: vec![0],
+        ..Requests::default()
+    };
+    let mut lines = Lines::new(requests.0, requests.1);
+    let mut routes = Numbers::new();
+    while !lines.is_cut() && lines.next()?.is_some() {
+        let (line, row) = lines.last();
+        let appended = Row::parse(lines.file(), line, row)
+            .and_then(|row| append_request(&row, &mut items, &mut numbers, &mut log, &mut routes));
+        if let Err(error) = appended {
+            lines.forgive_cut(error)?;
+        }
+    }
+    let cut = lines.is_cut().then_some(log.len() as u64);
+    Ok(RequestLog {
+        items,
+        requests: log,
+        cut,
+    })
+}
+
+fn read_items(file: &str, source: impl BufRead) -> Result<(Items, Numbers), TraceError> {
+    let mut lines = Lines::new(file, source);
+    let (mut items, mut numbers) = (Items::default(), Numbers::new());
+    let mut parents: Vec<Option<String>> = Vec::new();
+    while lines.next()?.is_some() {
+        let (line, at) = lines.last();
+        let row = Row::parse(file, line, at)?;
+        let key = row.required("key", row.text("key")?)?;
+        if numbers
+            .insert(key.to_owned(), items.keys.len() as u32)
+            .is_some()
+        {
+            let fault = format!("the key \"{key}\" stands here a second time");
+            return Err(TraceError::row(file, at, fault).in_column("key"));
+        }
+        items.keys.push(key.to_owned());
+        items
+            .sizes
+            .push(row.number("size", u32::MAX.into())?.unwrap_or(0) as u32);
+        parents.push(row.text("parent")?.map(str::to_owned));
+    }
+    for (at, parent) in parents.into_iter().enumerate() {
+        let number = match parent {
+            None => NONE,
+            Some(key) => *numbers.get(&key).ok_or_else(|| {
+                let fault = format!("the parent \"{key}\" is not in the file");
+                TraceError::row(file, at as u64 + 1, fault).in_column("parent")
+            })?,
+        };
+        items.parents.push(number);
+    }
+    Ok((items, numbers))
+}
+
+/// Appends one request, all of its columns or none.
+fn append_request(
+    row: &Row<'_>,
+    items: &mut Items,
+    numbers: &mut Numbers,
+    log: &mut Requests,
+    routes: &mut Numbers,
+) -> Result<(), TraceError> {
+    let request = row.number("request", u64::MAX)?.unwrap_or(log.len() as u64);
+    let time_us = row.required("time_us", row.number("time_us", u64::MAX)?)?;
+    let instance = row.number("instance", u16::MAX.into())?.unwrap_or(0) as u16;
+    let base_us = row.required("base_us", row.number("base_us", u32::MAX.into())?)? as u32;
+    let page = row.text("page")?;
+    let route = row.text("route")?;
+    let keys = keys(row)?;
+    let page = page.map_or(NONE, |key| number(key, items, numbers));
+    for key in keys {
+        let item = number(key, items, numbers);
+        log.items.push(item);
+    }
+    log.request.push(request);
+    log.time_us.push(time_us);
+    log.instance.push(instance);
+    log.base_us.push(base_us);
+    log.page.push(page);
+    log.route
+        .push(route.map_or(NONE, |name| log_route(name, &mut log.routes, routes)));
+    log.starts.push(log.items.len());
+    Ok(())
+}
+
+/// The keys of a request's `items`; a missing list is an empty one.
+fn keys<'a>(row: &'a Row<'_>) -> Result<Vec<&'a str>, TraceError> {
+    let Some(value) = row.member("items") else {
+        return Ok(Vec::new());
+    };
+    let fault = || row.fault("items", "a list of keys", value);
+    let list = value.as_array().ok_or_else(fault)?;
+    list.iter()
+        .map(|key| key.as_str().ok_or_else(fault))
+        .collect()
+}
+
+/// The number of a key, a new item at its first use.
+fn number(key: &str, items: &mut Items, numbers: &mut Numbers) -> u32 {
+    if let Some(&number) = numbers.get(key) {
+        return number;
+    }
+    let number = items.keys.len() as u32;
+    numbers.insert(key.to_owned(), number);
+    items.keys.push(key.to_owned());
+    items.parents.push(NONE);
+    items.sizes.push(0);
+    number
+}
+
+/// The number of a route, a new one at its first use.
+pub(super) fn log_route(name: &str, names: &mut Vec<String>, numbers: &mut Numbers) -> u32 {
+    if let Some(&number) = numbers.get(name) {
+        return number;
+    }
+    let number = names.len() as u32;
+    names.push(name.to_owned());
+    numbers.insert(name.to_owned(), number);
+    number
+}
+
+/// Writes both files.
+pub(super) fn write(
+    log: &RequestLog,
+    items: &mut impl Write,
+    requests: &mut impl Write,
+) -> std::io::Result<()> {
+    let key = |item: u32| log.items.keys.get(item as usize);
+    for at in 0..log.items.len() {
+        let parent = key(log.items.parents[at]);
+        let line = serde_json::json!({"key": log.items.keys[at], "parent": parent, "size": log.items.sizes[at]});
+        writeln!(items, "{line}")?;
+    }
+    let rows = &log.requests;
+    for at in 0..rows.len() {
+        let mut line = serde_json::json!({
+            "request": rows.request[at],
+            "time_us": rows.time_us[at],
+            "instance": rows.instance[at],
+            "base_us": rows.base_us[at],
+            "page": key(rows.page[at]),
+            "items": rows.items_of(at).iter().map(|&item| key(item)).collect::<Vec<_>>(),
+        });
+        if let (Some(object), Some(route)) = (
+            line.as_object_mut(),
+            rows.routes.get(rows.route[at] as usize),
+        ) {
+            object.insert("route".to_owned(), Value::from(route.as_str()));
+        }
+        writeln!(requests, "{line}")?;
+    }
+    Ok(())
+}

@@ -1,0 +1,104 @@
+//! Request logs written as Parquet.
+
+use super::super::table_write::{Column, GROUP_ROWS, TableWriter};
+use super::{NONE, RequestLog};
+use parquet::data_type::ByteArray;
+use std::io::{Result, Write};
+use std::ops::Range;
+
+const ITEMS: &str = "message items {
+    required int32 item (INTEGER(32, false));
+    required binary key (STRING);
+    optional int32 parent (INTEGER(32, false));
+    required int32 size (INTEGER(32, false));
+}";
+
+const REQUESTS: &str = "message requests {
+    required int64 request (INTEGER(64, false));
+    required int64 time_us (INTEGER(64, false));
+    required int32 instance (INTEGER(16, false));
+    required int32 base_us (INTEGER(32, false));
+    optional int32 page (INTEGER(32, false));
+    optional binary route (STRING);
+    required group items (LIST) { repeated group list { required int32 element (INTEGER(32, false)); } }
+}";
+
+pub(super) fn write(
+    log: &RequestLog,
+    items: impl Write + Send,
+    requests: impl Write + Send,
+) -> Result<()> {
+    let mut table = TableWriter::new(items, ITEMS)?;
+    for rows in groups(log.items.len()) {
+        table.group(&item_columns(log, rows))?;
+    }
+    table.finish()?;
+    let mut table = TableWriter::new(requests, REQUESTS)?;
+    for rows in groups(log.requests.len()) {
+        table.group(&request_columns(log, rows))?;
+    }
+    table.finish()?;
+    Ok(())
+}
+
+/// The rows of each row group.
+fn groups(rows: usize) -> impl Iterator<Item = Range<usize>> {
+    (0..rows)
+        .step_by(GROUP_ROWS)
+        .map(move |start| start..rows.min(start + GROUP_ROWS))
+}
+
+fn item_columns(log: &RequestLog, rows: Range<usize>) -> [Column; 4] {
+    let items = &log.items;
+    let word = |key: &String| ByteArray::from(key.as_str());
+    let plain = |values: Vec<i32>| Column::Ints {
+        values,
+        levels: None,
+    };
+    [
+        plain(rows.clone().map(|row| row as i32).collect()),
+        Column::Words {
+            values: items.keys[rows.clone()].iter().map(word).collect(),
+            levels: None,
+        },
+        Column::nullable(
+            items.parents[rows.clone()]
+                .iter()
+                .map(|&parent| known(parent)),
+        ),
+        plain(items.sizes[rows].iter().map(|&size| size as i32).collect()),
+    ]
+}
+
+fn request_columns(log: &RequestLog, rows: Range<usize>) -> [Column; 7] {
+    let requests = &log.requests;
+    let longs = |values: &[u64]| Column::Longs(values.iter().map(|&value| value as i64).collect());
+    let plain = |values: Vec<i32>| Column::Ints {
+        values,
+        levels: None,
+    };
+    let route = |&route: &u32| requests.routes.get(route as usize).map(String::as_str);
+    [
+        longs(&requests.request[rows.clone()]),
+        longs(&requests.time_us[rows.clone()]),
+        plain(
+            requests.instance[rows.clone()]
+                .iter()
+                .map(|&value| value.into())
+                .collect(),
+        ),
+        plain(
+            requests.base_us[rows.clone()]
+                .iter()
+                .map(|&value| value as i32)
+                .collect(),
+        ),
+        Column::nullable(requests.page[rows.clone()].iter().map(|&page| known(page))),
+        Column::nullable_words(requests.route[rows.clone()].iter().map(route)),
+        Column::lists(rows.map(|row| requests.items_of(row))),
+    ]
+}
+
+fn known(number: u32) -> Option<u32> {
+    (number != NONE).then_some(number)
+}

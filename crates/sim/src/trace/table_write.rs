@@ -1,0 +1,144 @@
+//! Parquet written as tables: a schema, then row groups of whole columns, compressed with zstd.
+
+use parquet::basic::{Compression, ZstdLevel};
+use parquet::data_type::{ByteArray, ByteArrayType, DataType, Int32Type, Int64Type};
+use parquet::errors::{ParquetError, Result};
+use parquet::file::properties::WriterProperties;
+use parquet::file::writer::{SerializedColumnWriter, SerializedFileWriter};
+use parquet::schema::parser::parse_message_type;
+use std::io::{Error, Write};
+use std::sync::Arc;
+
+/// Rows of a row group: a few megabytes of each column, so that a reader can skip and a writer need not hold all.
+pub(super) const GROUP_ROWS: usize = 1 << 20;
+
+/// The columns of one row group, in the order of the schema. Levels are the definition levels of a nullable column.
+pub(super) enum Column {
+    Longs(Vec<i64>),
+    Ints {
+        values: Vec<i32>,
+        levels: Option<Vec<i16>>,
+    },
+    Words {
+        values: Vec<ByteArray>,
+        levels: Option<Vec<i16>>,
+    },
+    Lists {
+        values: Vec<i32>,
+        definitions: Vec<i16>,
+        repetitions: Vec<i16>,
+    },
+}
+
+impl Column {
+    /// A nullable column of numbers.
+    pub(super) fn nullable(cells: impl Iterator<Item = Option<u32>>) -> Self {
+        let (mut values, mut levels) = (Vec::new(), Vec::new());
+        for cell in cells {
+            levels.push(i16::from(cell.is_some()));
+            values.extend(cell.map(|value| value as i32));
+        }
+        Self::Ints {
+            values,
+            levels: Some(levels),
+        }
+    }
+
+    /// A nullable column of strings.
+    pub(super) fn nullable_words<'a>(cells: impl Iterator<Item = Option<&'a str>>) -> Self {
+        let (mut values, mut levels) = (Vec::new(), Vec::new());
+        for cell in cells {
+            levels.push(i16::from(cell.is_some()));
+            values.extend(cell.map(ByteArray::from));
+        }
+        Self::Words {
+            values,
+            levels: Some(levels),
+        }
+    }
+
+    /// A column of lists of numbers.
+    pub(super) fn lists<'a>(cells: impl Iterator<Item = &'a [u32]>) -> Self {
+        let (mut values, mut definitions, mut repetitions) = (Vec::new(), Vec::new(), Vec::new());
+        for list in cells {
+            values.extend(list.iter().map(|&value| value as i32));
+            definitions.extend(std::iter::repeat_n(1, list.len()));
+            definitions.extend(list.is_empty().then_some(0));
+            repetitions.push(0);
+            repetitions.extend(std::iter::repeat_n(1, list.len().saturating_sub(1)));
+        }
+        Self::Lists {
+            values,
+            definitions,
+            repetitions,
+        }
+    }
+}
+
+/// A Parquet file that is being written.
+pub(super) struct TableWriter<W: Write + Send> {
+    writer: SerializedFileWriter<W>,
+}
+
+impl<W: Write + Send> TableWriter<W> {
+    /// Begins a file; `schema` is in Parquet's own notation.
+    pub(super) fn new(out: W, schema: &str) -> std::io::Result<Self> {
+        let begin = || {
+            let schema = Arc::new(parse_message_type(schema)?);
+            let level = ZstdLevel::try_new(3)?;
+            let properties = WriterProperties::builder().set_compression(Compression::ZSTD(level));
+            SerializedFileWriter::new(out, schema, Arc::new(properties.build()))
+        };
+        Ok(Self {
+            writer: begin().map_err(Error::other)?,
+        })
+    }
+
+    /// Appends one row group.
+    pub(super) fn group(&mut self, columns: &[Column]) -> std::io::Result<()> {
+        self.append(columns).map_err(Error::other)
+    }
+
+    fn append(&mut self, columns: &[Column]) -> Result<()> {
+        let mut group = self.writer.next_row_group()?;
+        for column in columns {
+            let missing = || ParquetError::General("more columns than the schema has".to_owned());
+            let mut writer = group.next_column()?.ok_or_else(missing)?;
+            match column {
+                Column::Longs(values) => put::<Int64Type>(&mut writer, values, None, None)?,
+                Column::Ints { values, levels } => {
+                    put::<Int32Type>(&mut writer, values, levels.as_deref(), None)?;
+                }
+                Column::Words { values, levels } => {
+                    put::<ByteArrayType>(&mut writer, values, levels.as_deref(), None)?;
+                }
+                Column::Lists {
+                    values,
+                    definitions,
+                    repetitions,
+                } => {
+                    put::<Int32Type>(&mut writer, values, Some(definitions), Some(repetitions))?;
+                }
+            }
+            writer.close()?;
+        }
+        group.close().map(|_| ())
+    }
+
+    /// Writes the footer and returns what the file was written to.
+    pub(super) fn finish(self) -> std::io::Result<W> {
+        self.writer.into_inner().map_err(Error::other)
+    }
+}
+
+fn put<T: DataType>(
+    writer: &mut SerializedColumnWriter<'_>,
+    values: &[T::T],
+    definitions: Option<&[i16]>,
+    repetitions: Option<&[i16]>,
+) -> Result<()> {
+    writer
+        .typed::<T>()
+        .write_batch(values, definitions, repetitions)
+        .map(|_| ())
+}

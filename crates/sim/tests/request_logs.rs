@@ -1,0 +1,142 @@
+//! Request logs: what is written is read back, and a log that cannot be right gets one sentence.
+
+use glasscache_sim::TraceError;
+use glasscache_sim::trace::Memory;
+use glasscache_sim::trace::log::{NONE, RequestLog};
+use proptest::prelude::*;
+
+const ITEMS: &str = "{\"key\":\"a\",\"size\":10}\n{\"key\":\"b\",\"parent\":\"a\",\"size\":20}\n";
+
+fn read(items: &str, requests: &str) -> Result<RequestLog, TraceError> {
+    RequestLog::read(
+        ("items.jsonl", Memory::new(items.as_bytes())),
+        ("requests.jsonl", Memory::new(requests.as_bytes())),
+    )
+}
+
+fn fault(items: &str, requests: &str) -> String {
+    read(items, requests).unwrap_err().to_string()
+}
+
+/// A request at a time, for the items of a list.
+fn line(time_us: u64, items: &str) -> String {
+    format!(
+        "{{\"request\":1,\"time_us\":{time_us},\"instance\":2,\"base_us\":9,\"items\":[{items}]}}\n"
+    )
+}
+
+#[test]
+fn keys_not_listed_are_numbered_after_the_listed_ones() {
+    let log = read(
+        ITEMS,
+        &(line(1, "\"x\",\"b\"") + &line(2, "\"y\",\"x\",\"x\"")),
+    )
+    .unwrap();
+    assert_eq!(log.items.keys, ["a", "b", "x", "y"]);
+    assert_eq!(log.items.parents, [NONE, 0, NONE, NONE]);
+    assert_eq!(log.items.sizes, [10, 20, 0, 0]);
+    assert_eq!(log.requests.items_of(0), [2, 1]);
+    assert_eq!(log.requests.items_of(1), [3, 2, 2]);
+    assert_eq!(log.cut, None);
+}
+
+#[test]
+fn a_log_cut_in_the_middle_keeps_its_whole_requests() {
+    let whole = line(1, "\"a\"") + &line(2, "");
+    let log = read(ITEMS, &whole[..whole.len() - 9]).unwrap();
+    assert_eq!((log.requests.len(), log.cut), (1, Some(1)));
+}
+
+#[test]
+fn a_cycle_among_parents_is_named() {
+    let items = "{\"key\":\"a\",\"parent\":\"b\"}\n{\"key\":\"b\",\"parent\":\"a\"}\n";
+    assert_eq!(
+        fault(items, ""),
+        "items.jsonl, row 1, column parent: item 0 (\"a\") is its own ancestor"
+    );
+    assert_eq!(
+        fault("{\"key\":\"a\",\"parent\":\"z\"}\n", ""),
+        "items.jsonl, row 1, column parent: the parent \"z\" is not in the file"
+    );
+}
+
+#[test]
+fn requests_out_of_order_and_wrong_values_are_named() {
+    assert_eq!(
+        fault(ITEMS, &(line(5, "") + &line(4, ""))),
+        "requests.jsonl, row 2, column time_us: the request is older than the one before it; \
+         rows must be in the order of time"
+    );
+    assert_eq!(
+        fault("{\"key\":\"a\",\"size\":-1}\n", ""),
+        "items.jsonl, row 1, column size: expected a whole number from 0 to 4294967295, found -1"
+    );
+    assert_eq!(
+        fault(ITEMS, "{\"time_us\":1,\"base_us\":2,\"items\":[3]}\n"),
+        "requests.jsonl, row 1, column items: expected a list of keys, found [3]"
+    );
+}
+
+fn logs() -> impl Strategy<Value = RequestLog> {
+    let request = (
+        0..5_u64,
+        any::<u16>(),
+        any::<u32>(),
+        prop::option::of(0..8_u32),
+        prop::option::of(0..3_usize),
+        prop::collection::vec(0..8_u32, 0..6),
+    );
+    prop::collection::vec(request, 0..30).prop_map(|requests| {
+        let mut log = RequestLog::default();
+        for item in 0..8 {
+            log.items.keys.push(format!("k{item}"));
+            log.items
+                .parents
+                .push(if item == 0 { NONE } else { item / 2 });
+            log.items.sizes.push(item * 100);
+        }
+        // The route names in the order of first use, as a reader numbers them.
+        let rows = &mut log.requests;
+        rows.starts.push(0);
+        let mut time = 0;
+        for (number, (step, instance, base, page, route, items)) in requests.into_iter().enumerate()
+        {
+            time += step;
+            rows.request.push(number as u64);
+            rows.time_us.push(time);
+            rows.instance.push(instance);
+            rows.base_us.push(base);
+            rows.page.push(page.unwrap_or(NONE));
+            let name = route.map(|route| format!("r{route}"));
+            let known = |name: &String| rows.routes.iter().position(|other| other == name);
+            let route = match &name {
+                None => NONE,
+                Some(name) => known(name).unwrap_or(rows.routes.len()) as u32,
+            };
+            if let Some(name) = name.filter(|_| route as usize == rows.routes.len()) {
+                rows.routes.push(name);
+            }
+            rows.route.push(route);
+            rows.items.extend(items);
+            rows.starts.push(rows.items.len());
+        }
+        log
+    })
+}
+
+proptest! {
+    #[test]
+    fn what_is_written_is_read_back(log in logs()) {
+        let (mut items, mut requests) = (Vec::new(), Vec::new());
+        log.write_jsonl(&mut items, &mut requests).unwrap();
+        let text = |bytes| String::from_utf8(bytes).unwrap();
+        prop_assert_eq!(&read(&text(items), &text(requests)).unwrap(), &log);
+        #[cfg(feature = "parquet")]
+        {
+            let (mut items, mut requests) = (Vec::new(), Vec::new());
+            log.write_parquet(&mut items, &mut requests).unwrap();
+            let read = RequestLog::read(("i.parquet", Memory::new(items)), ("r.parquet", Memory::new(requests)));
+            prop_assert_eq!(&read.unwrap(), &log);
+        }
+    }
+}
