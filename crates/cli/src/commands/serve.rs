@@ -9,6 +9,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::path::PathBuf;
 
 use glasscache_server as server;
+use nix::sys::signal::{SigSet, Signal};
 
 use crate::daemon::{self, NoticeFile};
 use crate::output::{Exit, Failure, Output};
@@ -92,18 +93,24 @@ fn serve(settings: &Settings, addresses: &[SocketAddr], is_debug: bool) -> Resul
     if settings.lock_memory {
         daemon::lock_memory()?;
     }
+    let signals = block_signals()?;
     let reserved = if is_debug {
         reserve_udp(settings, addresses)?
     } else {
         Vec::new()
     };
-    let config = config(settings, addresses, is_debug);
+    let mut config = config(settings, addresses, is_debug);
+    config.shown.udp = reserved
+        .iter()
+        .filter_map(|socket| socket.local_addr().ok())
+        .collect();
+    let udp = config.shown.udp.clone();
     let running = server::start(config).map_err(|error| failure(&error))?;
     if let Some(user) = &settings.user {
         daemon::become_user(user)?;
     }
     let tcp: Vec<SocketAddr> = running.addresses().iter().filter_map(tcp_address).collect();
-    if let Some(file) = write_port_file(&tcp, &reserved)? {
+    if let Some(file) = write_port_file(&tcp, &udp)? {
         file.keep();
     }
     let _pid_file = write_pid_file(settings)?;
@@ -111,7 +118,15 @@ fn serve(settings: &Settings, addresses: &[SocketAddr], is_debug: bool) -> Resul
     if settings.daemon {
         daemon::report_ready(settings.verbosity > 0)?;
     }
-    server::run_until_signal(running).map_err(|error| failure(&error))?;
+    server::notify("READY=1");
+    let stopper = running.stopper();
+    std::thread::spawn(move || {
+        if signals.wait().is_ok() {
+            server::notify("STOPPING=1");
+            stopper.stop();
+        }
+    });
+    running.join();
     Ok(Exit::Done)
 }
 
@@ -155,6 +170,8 @@ fn config(settings: &Settings, addresses: &[SocketAddr], is_debug: bool) -> serv
         lru_crawler: settings.lru_crawler,
         lru_maintainer: settings.lru_maintainer,
         maxconns_fast: settings.maxconns_fast,
+        watcher_bytes: settings.watcher_log_bytes as usize,
+        slab_chunk_max: settings.slab_chunk_bytes_max.map(|bytes| bytes as u32),
         shown: shown(settings),
         ..server::Config::default()
     }
@@ -180,6 +197,7 @@ fn shown(settings: &Settings) -> server::Shown {
     server::Shown {
         inter: (!settings.listen.is_empty()).then(|| settings.listen.clone()),
         tcp_port: u16::try_from(settings.port).unwrap_or(0),
+        udp: Vec::new(),
         settings: own
             .into_iter()
             .chain(noted)
@@ -193,6 +211,20 @@ fn tcp_address(address: &server::Address) -> Option<SocketAddr> {
         server::Address::Tcp(address) => Some(*address),
         server::Address::Unix(_) => None,
     }
+}
+
+/// The signals that end the server, taken out of the way of every thread: one waits for them.
+fn block_signals() -> Result<SigSet, Failure> {
+    let signals: SigSet = [Signal::SIGINT, Signal::SIGTERM, Signal::SIGUSR1]
+        .into_iter()
+        .collect();
+    signals.thread_block().map_err(|error| {
+        Failure::new(
+            Exit::Unreachable,
+            format!("cannot wait for signals: {error}"),
+        )
+    })?;
+    Ok(signals)
 }
 
 /// Under memcached's own tests `-U` reserves its port, which the tests look for; nothing reads it.
@@ -216,16 +248,15 @@ fn reserve_udp(settings: &Settings, addresses: &[SocketAddr]) -> Result<Vec<UdpS
     ips.into_iter().map(bind).collect()
 }
 
-fn write_port_file(tcp: &[SocketAddr], udp: &[UdpSocket]) -> Result<Option<NoticeFile>, Failure> {
+fn write_port_file(tcp: &[SocketAddr], udp: &[SocketAddr]) -> Result<Option<NoticeFile>, Failure> {
     let Some(path) = std::env::var_os(PORT_FILE_VARIABLE) else {
         return Ok(None);
     };
     let mut text = String::new();
-    let udp = udp.iter().filter_map(|socket| socket.local_addr().ok());
     let all = tcp
         .iter()
-        .map(|address| ("TCP", *address))
-        .chain(udp.map(|address| ("UDP", address)));
+        .map(|address| ("TCP", address))
+        .chain(udp.iter().map(|address| ("UDP", address)));
     for (kind, address) in all {
         let family = if address.is_ipv4() { "INET" } else { "INET6" };
         let _ = writeln!(text, "{kind} {family}: {}", address.port());
