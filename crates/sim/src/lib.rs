@@ -6,6 +6,8 @@
 
 pub mod error;
 pub mod page;
+pub mod policy;
+pub mod replay;
 pub mod slabs;
 pub mod strategy;
 pub mod trace;
