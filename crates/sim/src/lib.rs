@@ -6,6 +6,7 @@
 
 pub mod error;
 pub mod page;
+pub mod search;
 pub mod slabs;
 pub mod strategy;
 pub mod trace;
