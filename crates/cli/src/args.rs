@@ -51,4 +51,6 @@ macro_rules! commands {
 commands! {
     /// Show or check the server's settings and where each comes from
     Config => config,
+    /// Replay a request log under strategies: what would each request have waited?
+    Simulate => simulate,
 }

@@ -8,6 +8,8 @@ mod args;
 mod commands;
 mod output;
 mod settings;
+mod text_table;
+mod work;
 
 use std::process::ExitCode;
 

@@ -57,12 +57,19 @@ pub(crate) fn in_parallel<T: Send>(
     bar.finish_and_clear();
     let results = results.into_inner().unwrap_or_default();
     let is_stopped = results.iter().any(Option::is_none);
-    Ok(Done { results, is_stopped })
+    Ok(Done {
+        results,
+        is_stopped,
+    })
 }
 
 /// The number of threads asked for, or one a core.
 fn threads_for(asked: usize) -> usize {
-    if asked > 0 { asked } else { std::thread::available_parallelism().map_or(1, usize::from) }
+    if asked > 0 {
+        asked
+    } else {
+        std::thread::available_parallelism().map_or(1, usize::from)
+    }
 }
 
 /// A flag that Ctrl-C sets; a Ctrl-C while it is set ends the process as the shell expects.

@@ -1,3 +1,4 @@
 //! One file per subcommand; `args` lists them.
 
 pub(crate) mod config;
+pub(crate) mod simulate;

@@ -55,8 +55,16 @@ pub fn candidates(prepared: &Prepared<'_>, memory_bytes: u64) -> Vec<Candidate> 
     let mut found = Vec::new();
     for (prefetch, subtree_depth) in PREFETCHES {
         let mut add = |fixed, local, memory_bytes| {
-            let strategy = Strategy { fixed, local, prefetch, subtree_depth };
-            found.push(Candidate { strategy, memory_bytes });
+            let strategy = Strategy {
+                fixed,
+                local,
+                prefetch,
+                subtree_depth,
+            };
+            found.push(Candidate {
+                strategy,
+                memory_bytes,
+            });
         };
         add(None, LocalRule::Nothing, 0);
         for budget in SHARES.map(|share| memory_bytes / share) {
@@ -79,10 +87,20 @@ pub fn trial(prepared: &Prepared<'_>, cost: &CostModel, candidate: &Candidate) -
     let added = |chosen_on: Range<usize>, judged_on: Range<usize>| {
         let strategy = &candidate.strategy;
         let fixed = choose_on(strategy.fixed, prepared, cost, chosen_on);
-        let deeds = run(prepared, cost, strategy, &fixed, Pricing::Median, judged_on.end);
+        let deeds = run(
+            prepared,
+            cost,
+            strategy,
+            &fixed,
+            Pricing::Median,
+            judged_on.end,
+        );
         deeds[judged_on].iter().map(|deed| deed.added_ns).sum()
     };
-    Trial { past_ns: added(0..half / 2, half / 2..half), hindsight_ns: added(half..count, half..count) }
+    Trial {
+        past_ns: added(0..half / 2, half / 2..half),
+        hindsight_ns: added(half..count, half..count),
+    }
 }
 
 /// The front: candidates that no other one beats on the past with as little memory, by rising memory.
@@ -100,7 +118,9 @@ pub fn front(trials: &[(Candidate, Trial)]) -> Vec<usize> {
 
 /// The least added nanoseconds on the second half that any candidate reaches in hindsight with so much memory.
 pub fn hindsight_ns(trials: &[(Candidate, Trial)], memory_bytes: u64) -> Option<u64> {
-    let affordable = trials.iter().filter(|(candidate, _)| candidate.memory_bytes <= memory_bytes);
+    let affordable = trials
+        .iter()
+        .filter(|(candidate, _)| candidate.memory_bytes <= memory_bytes);
     affordable.map(|(_, trial)| trial.hindsight_ns).min()
 }
 
@@ -110,21 +130,38 @@ mod tests {
     use crate::trace::generate::topic_tree::{LATENCY_JSON, TopicTree, topic_tree};
 
     fn trials_of_a_small_log() -> Vec<(Candidate, Trial)> {
-        let log = topic_tree(&TopicTree { requests: 2000, items: 600, ..TopicTree::default() });
+        let log = topic_tree(&TopicTree {
+            requests: 2000,
+            items: 600,
+            ..TopicTree::default()
+        });
         let prepared = Prepared::new(&log, |_| true);
         let cost = CostModel::parse(LATENCY_JSON).unwrap();
         let candidates = candidates(&prepared, 500_000);
-        candidates.into_iter().map(|c| (c, trial(&prepared, &cost, &c))).collect()
+        candidates
+            .into_iter()
+            .map(|c| (c, trial(&prepared, &cost, &c)))
+            .collect()
     }
 
     #[test]
     fn front_falls_as_memory_rises_and_nothing_beats_it() {
         let trials = trials_of_a_small_log();
         let front = front(&trials);
-        let points: Vec<_> = front.iter().map(|&i| (trials[i].0.memory_bytes, trials[i].1.past_ns)).collect();
-        assert!(points.is_sorted_by(|a, b| a.0 < b.0 && a.1 > b.1), "{points:?}");
+        let points: Vec<_> = front
+            .iter()
+            .map(|&i| (trials[i].0.memory_bytes, trials[i].1.past_ns))
+            .collect();
+        assert!(
+            points.is_sorted_by(|a, b| a.0 < b.0 && a.1 > b.1),
+            "{points:?}"
+        );
         for (candidate, trial) in &trials {
-            let reached = points.iter().filter(|p| p.0 <= candidate.memory_bytes).map(|p| p.1).min();
+            let reached = points
+                .iter()
+                .filter(|p| p.0 <= candidate.memory_bytes)
+                .map(|p| p.1)
+                .min();
             assert!(reached.unwrap() <= trial.past_ns);
         }
     }
@@ -132,15 +169,25 @@ mod tests {
     #[test]
     fn hindsight_gains_from_memory() {
         let trials = trials_of_a_small_log();
-        let bounds: Vec<_> = [0, 100_000, 500_000].map(|bytes| hindsight_ns(&trials, bytes).unwrap()).into();
+        let bounds: Vec<_> = [0, 100_000, 500_000]
+            .map(|bytes| hindsight_ns(&trials, bytes).unwrap())
+            .into();
         assert!(bounds.is_sorted_by(|a, b| a >= b) && bounds[2] < bounds[0]);
     }
 
     #[test]
     fn search_has_about_two_hundred_combinations_within_the_budget() {
-        let log = topic_tree(&TopicTree { requests: 100, items: 600, ..TopicTree::default() });
+        let log = topic_tree(&TopicTree {
+            requests: 100,
+            items: 600,
+            ..TopicTree::default()
+        });
         let found = candidates(&Prepared::new(&log, |_| true), 300_000);
         assert_eq!(found.len(), 217);
-        assert!(found.iter().all(|candidate| candidate.memory_bytes <= 300_000));
+        assert!(
+            found
+                .iter()
+                .all(|candidate| candidate.memory_bytes <= 300_000)
+        );
     }
 }

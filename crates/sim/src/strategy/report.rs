@@ -83,16 +83,25 @@ pub fn report(
             fixed_bytes: fixed.bytes,
             local_bytes: local_bytes(strategy.local, prepared),
         },
-        second_half_ns: (half..count).map(|r| (deeds[r].added_ns, prepared.base_ns[r])).collect(),
+        second_half_ns: (half..count)
+            .map(|r| (deeds[r].added_ns, prepared.base_ns[r]))
+            .collect(),
     }
 }
 
-fn by_route(prepared: &Prepared<'_>, deeds: &[Deed], options: ReportOptions<'_>) -> Vec<(Figures, Figures)> {
+fn by_route(
+    prepared: &Prepared<'_>,
+    deeds: &[Deed],
+    options: ReportOptions<'_>,
+) -> Vec<(Figures, Figures)> {
     let of_route = |route: usize, from: usize| {
-        let is_of = move |r: &usize| options.route_of[prepared.origin[*r] as usize] as usize == route;
+        let is_of =
+            move |r: &usize| options.route_of[prepared.origin[*r] as usize] as usize == route;
         figures(prepared, deeds, (from..prepared.len()).filter(is_of))
     };
-    (0..options.routes).map(|route| (of_route(route, 0), of_route(route, prepared.half()))).collect()
+    (0..options.routes)
+        .map(|route| (of_route(route, 0), of_route(route, prepared.half())))
+        .collect()
 }
 
 fn local_bytes(rule: LocalRule, prepared: &Prepared<'_>) -> u64 {

@@ -58,7 +58,10 @@ fn strategy(report: &Report, routes: &[String]) -> Value {
     }
     if !routes.is_empty() {
         let route = |(name, (all, second_half)): (&String, &(Figures, Figures))| {
-            (name.clone(), json!({ "all": figures(all), "second_half": figures(second_half) }))
+            (
+                name.clone(),
+                json!({ "all": figures(all), "second_half": figures(second_half) }),
+            )
         };
         value["routes"] = Value::Object(routes.iter().zip(&report.routes).map(route).collect());
     }
@@ -68,7 +71,11 @@ fn strategy(report: &Report, routes: &[String]) -> Value {
 /// The figures of some requests, with the names of the format document.
 pub(super) fn figures(figures: &Figures) -> Value {
     let by_percentile = |values: Vec<Value>| -> Map<String, Value> {
-        PERCENTILES.iter().zip(values).map(|((name, _), value)| ((*name).to_owned(), value)).collect()
+        PERCENTILES
+            .iter()
+            .zip(values)
+            .map(|((name, _), value)| ((*name).to_owned(), value))
+            .collect()
     };
     let slower: Map<String, Value> = SLOWER
         .iter()

@@ -27,39 +27,68 @@ pub(super) struct Routes {
 /// Reads the log in `folder` and the latency table beside it, or the one given.
 pub(super) fn load(folder: &Path, latency: Option<&Path>) -> Result<Loaded, Failure> {
     let (items, requests) = (find(folder, "items")?, find(folder, "requests")?);
-    let log = RequestLog::read((&name(&items), open(&items)?), (&name(&requests), open(&requests)?))
-        .map_err(|e| Failure::new(Exit::BadData, e.to_string()))?;
+    let log = RequestLog::read(
+        (&name(&items), open(&items)?),
+        (&name(&requests), open(&requests)?),
+    )
+    .map_err(|e| Failure::new(Exit::BadData, e.to_string()))?;
     let latency = latency.map_or_else(|| folder.join("latency.json"), Path::to_path_buf);
     let text = std::fs::read_to_string(&latency).map_err(|e| {
-        cannot_open(&latency, &e).hint("measure one with `glasscache profile`, or name a file with --latency")
+        cannot_open(&latency, &e)
+            .hint("measure one with `glasscache profile`, or name a file with --latency")
     })?;
     let cost = CostModel::parse(&text)
         .map_err(|e| Failure::new(Exit::BadData, format!("{}: {e}", latency.display())))?;
-    Ok(Loaded { log, cost, name: name(folder) })
+    Ok(Loaded {
+        log,
+        cost,
+        name: name(folder),
+    })
 }
 
 /// The routes of the log by number of requests, most first, or none if they are not to be shown.
 pub(super) fn routes(log: &RequestLog, is_shown: bool) -> Routes {
     if !is_shown {
-        return Routes { names: Vec::new(), place_of: Vec::new() };
+        return Routes {
+            names: Vec::new(),
+            place_of: Vec::new(),
+        };
     }
     let requests = &log.requests;
     // The last place belongs to the requests without a route.
-    let index = |route: u32| if route == NONE { requests.routes.len() } else { route as usize };
+    let index = |route: u32| {
+        if route == NONE {
+            requests.routes.len()
+        } else {
+            route as usize
+        }
+    };
     let mut counts = vec![0u64; requests.routes.len() + 1];
     for &route in &requests.route {
         counts[index(route)] += 1;
     }
-    let mut order: Vec<usize> = (0..counts.len()).filter(|&route| counts[route] > 0).collect();
+    let mut order: Vec<usize> = (0..counts.len())
+        .filter(|&route| counts[route] > 0)
+        .collect();
     order.sort_by_key(|&route| std::cmp::Reverse(counts[route]));
     let mut place = vec![NONE; counts.len()];
     for (at, &route) in order.iter().enumerate() {
         place[route] = at as u32;
     }
-    let name = |route: &usize| requests.routes.get(*route).cloned().unwrap_or_else(|| "(none)".into());
+    let name = |route: &usize| {
+        requests
+            .routes
+            .get(*route)
+            .cloned()
+            .unwrap_or_else(|| "(none)".into())
+    };
     Routes {
         names: order.iter().map(name).collect(),
-        place_of: requests.route.iter().map(|&route| place[index(route)]).collect(),
+        place_of: requests
+            .route
+            .iter()
+            .map(|&route| place[index(route)])
+            .collect(),
     }
 }
 
@@ -91,10 +120,17 @@ pub(super) fn check_halves(folder: &Path, prepared: &Prepared<'_>) -> Result<(),
 
 fn find(folder: &Path, stem: &str) -> Result<PathBuf, Failure> {
     let candidates = ["parquet", "jsonl"].map(|ending| folder.join(format!("{stem}.{ending}")));
-    candidates.into_iter().find(|file| file.is_file()).ok_or_else(|| {
-        let message = format!("no {stem}.parquet and no {stem}.jsonl in {}", folder.display());
-        Failure::new(Exit::Unreachable, message).hint("a request log is a folder; docs/reference/formats.md tells its files")
-    })
+    candidates
+        .into_iter()
+        .find(|file| file.is_file())
+        .ok_or_else(|| {
+            let message = format!(
+                "no {stem}.parquet and no {stem}.jsonl in {}",
+                folder.display()
+            );
+            Failure::new(Exit::Unreachable, message)
+                .hint("a request log is a folder; docs/reference/formats.md tells its files")
+        })
 }
 
 fn open(file: &Path) -> Result<File, Failure> {
@@ -102,7 +138,10 @@ fn open(file: &Path) -> Result<File, Failure> {
 }
 
 fn cannot_open(file: &Path, error: &std::io::Error) -> Failure {
-    Failure::new(Exit::Unreachable, format!("cannot open {}: {error}", file.display()))
+    Failure::new(
+        Exit::Unreachable,
+        format!("cannot open {}: {error}", file.display()),
+    )
 }
 
 fn name(path: &Path) -> String {

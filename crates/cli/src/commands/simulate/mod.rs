@@ -95,17 +95,27 @@ impl Args {
         let routes = load::routes(&loaded.log, self.by.is_some());
         let excluded = load::excluded(&loaded.log, &self.exclude)?;
         let route_of = &loaded.log.requests.route;
-        let prepared = Prepared::new(&loaded.log, |request| !excluded.contains(&route_of[request]));
+        let prepared = Prepared::new(&loaded.log, |request| {
+            !excluded.contains(&route_of[request])
+        });
         load::check_halves(&self.log, &prepared)?;
         if self.search {
             return search::run(&self, out, &loaded, &prepared);
         }
         let findings = self.replay(&loaded, &prepared, &routes.place_of, routes.names.len())?;
         if findings.reports.is_empty() {
-            return Err(Failure::new(Exit::Finding, "stopped before the first strategy was done"));
+            return Err(Failure::new(
+                Exit::Finding,
+                "stopped before the first strategy was done",
+            ));
         }
         if out.is_json() {
-            out.document(&document::document(&loaded, &prepared, &findings, &routes.names))?;
+            out.document(&document::document(
+                &loaded,
+                &prepared,
+                &findings,
+                &routes.names,
+            ))?;
         } else {
             let page = table::page(&loaded, &prepared, &findings, &routes.names);
             print(out, &page)?;
@@ -116,9 +126,16 @@ impl Args {
         }
         if let Some(file) = &self.save {
             let best = choice::best(&findings);
-            write_file(file, choice::strategy_file(best, &loaded, &prepared).as_bytes())?;
+            write_file(
+                file,
+                choice::strategy_file(best, &loaded, &prepared).as_bytes(),
+            )?;
         }
-        Ok(if findings.is_stopped { Exit::Finding } else { Exit::Done })
+        Ok(if findings.is_stopped {
+            Exit::Finding
+        } else {
+            Exit::Done
+        })
     }
 
     fn replay(
@@ -135,15 +152,27 @@ impl Args {
         };
         let draw_seed = self.draw.then_some(self.seed);
         if self.draw && loaded.cost.quantiles().is_none() {
-            let message = "the latency table has no distribution (`single_pct`) to draw from (--draw)";
+            let message =
+                "the latency table has no distribution (`single_pct`) to draw from (--draw)";
             return Err(Failure::new(Exit::BadData, message));
         }
-        let options = ReportOptions { draw_seed, route_of, routes };
+        let options = ReportOptions {
+            draw_seed,
+            route_of,
+            routes,
+        };
         let done = work::in_parallel(named.len(), self.threads, "replaying", |index| {
             report(prepared, &loaded.cost, &named[index].strategy, options)
         })?;
-        let reports = named.into_iter().zip(done.results).filter_map(|(n, r)| Some((n, r?))).collect();
-        Ok(Findings { reports, is_stopped: done.is_stopped })
+        let reports = named
+            .into_iter()
+            .zip(done.results)
+            .filter_map(|(n, r)| Some((n, r?)))
+            .collect();
+        Ok(Findings {
+            reports,
+            is_stopped: done.is_stopped,
+        })
     }
 }
 
@@ -157,6 +186,10 @@ fn print(out: &Output, page: &Page) -> Result<(), Failure> {
 }
 
 fn write_file(file: &Path, bytes: &[u8]) -> Result<(), Failure> {
-    std::fs::write(file, bytes)
-        .map_err(|e| Failure::new(Exit::Unreachable, format!("cannot write {}: {e}", file.display())))
+    std::fs::write(file, bytes).map_err(|e| {
+        Failure::new(
+            Exit::Unreachable,
+            format!("cannot write {}: {e}", file.display()),
+        )
+    })
 }

@@ -16,7 +16,12 @@ const Z_95: f64 = 1.96;
 pub(super) const HALF_SLOWER: usize = 2;
 
 /// Tables and sentence, without charts.
-pub(super) fn page(loaded: &Loaded, prepared: &Prepared<'_>, findings: &Findings, routes: &[String]) -> Page {
+pub(super) fn page(
+    loaded: &Loaded,
+    prepared: &Prepared<'_>,
+    findings: &Findings,
+    routes: &[String],
+) -> Page {
     let mut tables = vec![strategies(findings)];
     if !routes.is_empty() {
         tables.push(by_route(findings, routes));
@@ -32,15 +37,44 @@ pub(super) fn page(loaded: &Loaded, prepared: &Prepared<'_>, findings: &Findings
 }
 
 fn strategies(findings: &Findings) -> Table {
-    let header = ["strategy", "kept a process", "calls", "keys", "used keys", "added ms", "p50", "p95", "p99", ">=10 %", ">=25 %", ">=50 %", ">=100 %"];
+    let header = [
+        "strategy",
+        "kept a process",
+        "calls",
+        "keys",
+        "used keys",
+        "added ms",
+        "p50",
+        "p95",
+        "p99",
+        ">=10 %",
+        ">=25 %",
+        ">=50 %",
+        ">=100 %",
+    ];
     let row = |(named, report): &(Named, Report)| {
         let figures = &report.second_half;
         let per_request = |n: u64| format!("{:.2}", n as f64 / figures.requests.max(1) as f64);
-        let used = if figures.keys == 0 { "-".into() } else { percent(figures.used_keys as f64 / figures.keys as f64) };
+        let used = if figures.keys == 0 {
+            "-".into()
+        } else {
+            percent(figures.used_keys as f64 / figures.keys as f64)
+        };
         let kept = format!("{}B", short_number(report.kept.bytes() as f64));
-        let mut cells = vec![named.words.clone(), kept, per_request(figures.calls), per_request(figures.keys), used];
+        let mut cells = vec![
+            named.words.clone(),
+            kept,
+            per_request(figures.calls),
+            per_request(figures.keys),
+            used,
+        ];
         cells.push(format!("{:.3}", figures.added_ms()));
-        cells.extend([2, 5, 6].map(|p| figures.slowdown_pct.get(p).map_or("-".into(), |s| percent(*s))));
+        cells.extend([2, 5, 6].map(|p| {
+            figures
+                .slowdown_pct
+                .get(p)
+                .map_or("-".into(), |s| percent(*s))
+        }));
         cells.extend(figures.share_slower.map(percent));
         cells
     };
@@ -57,8 +91,15 @@ fn strategies(findings: &Findings) -> Table {
 fn by_route(findings: &Findings, routes: &[String]) -> Table {
     let (first, best) = (&findings.reports[0], choice::best(findings));
     let total = first.1.second_half.requests.max(1);
-    let mut order: Vec<usize> = (0..routes.len()).filter(|&r| first.1.routes[r].1.requests > 0).collect();
-    order.sort_by(|&a, &b| first.1.routes[b].1.added_ms().total_cmp(&first.1.routes[a].1.added_ms()));
+    let mut order: Vec<usize> = (0..routes.len())
+        .filter(|&r| first.1.routes[r].1.requests > 0)
+        .collect();
+    order.sort_by(|&a, &b| {
+        first.1.routes[b]
+            .1
+            .added_ms()
+            .total_cmp(&first.1.routes[a].1.added_ms())
+    });
     let row = |&route: &usize| {
         let (before, after) = (&first.1.routes[route].1, &best.1.routes[route].1);
         vec![
@@ -80,13 +121,25 @@ fn by_route(findings: &Findings, routes: &[String]) -> Table {
         format!("added ms, {}", best.0.words),
         ">=50 %".into(),
     ];
-    Table { title: "By route, the worst first (second half)".into(), header: header.to_vec(), rows: order.iter().map(row).collect() }
+    Table {
+        title: "By route, the worst first (second half)".into(),
+        header: header.to_vec(),
+        rows: order.iter().map(row).collect(),
+    }
 }
 
 fn drawn(findings: &Findings) -> Option<Table> {
     let row = |(named, report): &(Named, Report)| {
         let (drawn, bound) = (report.drawn.as_ref()?, report.comonotone.as_ref()?);
-        let p = |figures: &Figures, at: usize| format!("{:.1}", figures.latency_ns_pct.get(at).map_or(0.0, |&ns| ns as f64 / 1e6));
+        let p = |figures: &Figures, at: usize| {
+            format!(
+                "{:.1}",
+                figures
+                    .latency_ns_pct
+                    .get(at)
+                    .map_or(0.0, |&ns| ns as f64 / 1e6)
+            )
+        };
         let slower = |figures: &Figures| percent(figures.share_slower[HALF_SLOWER]);
         Some(vec![
             named.words.clone(),
@@ -99,7 +152,15 @@ fn drawn(findings: &Findings) -> Option<Table> {
         ])
     };
     let rows: Vec<Vec<String>> = findings.reports.iter().filter_map(row).collect();
-    let header = ["strategy", ">=50 %: median", "drawn", "bound", "p99 ms: median", "drawn", "bound"];
+    let header = [
+        "strategy",
+        ">=50 %: median",
+        "drawn",
+        "bound",
+        "p99 ms: median",
+        "drawn",
+        "bound",
+    ];
     (!rows.is_empty()).then(|| Table {
         title: "Latencies drawn from the measured distribution (calls of a request independent; bound: all alike)".into(),
         header: header.map(String::from).to_vec(),
@@ -110,7 +171,11 @@ fn drawn(findings: &Findings) -> Option<Table> {
 fn sentence(findings: &Findings) -> String {
     let (first, best) = (&findings.reports[0], choice::best(findings));
     let slow = |report: &Report| percent_with_interval(&report.second_half);
-    let before = format!("Under `{}` {} of the requests are at least 50 % slower", first.0.words, slow(&first.1));
+    let before = format!(
+        "Under `{}` {} of the requests are at least 50 % slower",
+        first.0.words,
+        slow(&first.1)
+    );
     if first.0.words == best.0.words {
         return format!("{before}, and no other strategy here adds less time.");
     }
@@ -130,8 +195,14 @@ fn notes(loaded: &Loaded, prepared: &Prepared<'_>, findings: &Findings) -> Vec<S
         prepared.items.len(),
         prepared.instances()
     )];
-    notes.extend(loaded.log.cut.map(|whole| format!("The log ends in the middle of a request: read to its last whole one, {whole}.")));
-    notes.extend(findings.is_stopped.then(|| "Stopped early: strategies that are missing were not done.".to_owned()));
+    notes.extend(loaded.log.cut.map(|whole| {
+        format!("The log ends in the middle of a request: read to its last whole one, {whole}.")
+    }));
+    notes.extend(
+        findings
+            .is_stopped
+            .then(|| "Stopped early: strategies that are missing were not done.".to_owned()),
+    );
     notes
 }
 
@@ -147,5 +218,8 @@ pub(super) fn percent_with_interval(figures: &Figures) -> String {
     if n * share < SAMPLES_MIN || n * (1.0 - share) < SAMPLES_MIN {
         return format!("{share_text} % (too few samples)");
     }
-    format!("{share_text} ± {:.1} %", 100.0 * Z_95 * (share * (1.0 - share) / n).sqrt())
+    format!(
+        "{share_text} ± {:.1} %",
+        100.0 * Z_95 * (share * (1.0 - share) / n).sqrt()
+    )
 }

@@ -20,7 +20,10 @@ pub(super) fn page(
 ) -> Page {
     let mut page = table::page(loaded, prepared, findings, routes);
     page.charts = vec![slowdown(findings), gain(findings)];
-    page.notes.push(format!("glasscache {}, seed {seed}.", env!("CARGO_PKG_VERSION")));
+    page.notes.push(format!(
+        "glasscache {}, seed {seed}.",
+        env!("CARGO_PKG_VERSION")
+    ));
     page
 }
 
@@ -34,27 +37,43 @@ fn slowdown(findings: &Findings) -> Chart {
         title: "How many requests get slower, and by how much (second half)".into(),
         x_label: "slower by at least (added / base, %)".into(),
         y_label: "share of requests (%)".into(),
-        series: shown.into_iter().map(|(named, report)| survival(&named.words, report)).collect(),
+        series: shown
+            .into_iter()
+            .map(|(named, report)| survival(&named.words, report))
+            .collect(),
         ..Chart::default()
     }
 }
 
 fn survival(words: &str, report: &Report) -> Series {
-    let mut slower: Vec<f64> =
-        report.second_half_ns.iter().map(|&(added, base)| 100.0 * added as f64 / base.max(1000) as f64).collect();
+    let mut slower: Vec<f64> = report
+        .second_half_ns
+        .iter()
+        .map(|&(added, base)| 100.0 * added as f64 / base.max(1000) as f64)
+        .collect();
     slower.sort_unstable_by(f64::total_cmp);
     let count = slower.len().max(1) as f64;
     let share = |x: f64| 100.0 * (slower.len() - slower.partition_point(|&s| s < x)) as f64 / count;
     // Beyond three times as slow there is only tail.
-    let points = (0..=300).map(|x| (f64::from(x), share(f64::from(x)))).collect();
-    Series { label: words.into(), points, is_step: false, ..Series::default() }
+    let points = (0..=300)
+        .map(|x| (f64::from(x), share(f64::from(x))))
+        .collect();
+    Series {
+        label: words.into(),
+        points,
+        is_step: false,
+        ..Series::default()
+    }
 }
 
 /// Memory against added time: one dot a strategy.
 fn gain(findings: &Findings) -> Chart {
     let dot = |(named, report): &(Named, Report)| Series {
         label: named.words.clone(),
-        points: vec![(report.kept.bytes() as f64 / 1024.0, report.second_half.added_ms())],
+        points: vec![(
+            report.kept.bytes() as f64 / 1024.0,
+            report.second_half.added_ms(),
+        )],
         is_scatter: true,
         ..Series::default()
     };
