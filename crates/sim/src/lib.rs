@@ -6,6 +6,7 @@
 
 pub mod error;
 pub mod slabs;
+pub mod strategy;
 pub mod trace;
 
 pub use error::TraceError;

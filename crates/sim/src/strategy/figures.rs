@@ -1,0 +1,122 @@
+//! The figures of a strategy: sums, percentiles and the share of requests that got slower.
+//!
+//! docs/reference/formats.md, "Results file". Percentiles are the nearest rank, computed in integers.
+
+use super::prepare::Prepared;
+use super::run::Deed;
+
+/// The percentiles given, as written and in thousandths.
+pub const PERCENTILES: [(&str, u64); 8] = [
+    ("5", 50),
+    ("25", 250),
+    ("50", 500),
+    ("75", 750),
+    ("90", 900),
+    ("95", 950),
+    ("99", 990),
+    ("99.9", 999),
+];
+
+/// The slowdowns whose share is given, as written and in hundredths.
+pub const SLOWER: [(&str, u64); 4] = [("0.1", 10), ("0.25", 25), ("0.5", 50), ("1", 100)];
+
+/// What a strategy did over some requests.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Figures {
+    /// How many requests.
+    pub requests: u64,
+    /// Calls made.
+    pub calls: u64,
+    /// Keys fetched.
+    pub keys: u64,
+    /// Bytes fetched.
+    pub bytes: u64,
+    /// Keys fetched that were asked for.
+    pub used_keys: u64,
+    /// Nanoseconds waited.
+    pub added_ns: u64,
+    /// Percentiles of added / base, in the order of [`PERCENTILES`]; empty without requests.
+    pub slowdown_pct: Vec<f64>,
+    /// Percentiles of base + added, in the same order.
+    pub latency_ns_pct: Vec<u64>,
+    /// Share of requests with added / base of at least each of [`SLOWER`].
+    pub share_slower: [f64; 4],
+}
+
+impl Figures {
+    /// Mean of the added time, in milliseconds a request.
+    pub fn added_ms(&self) -> f64 {
+        if self.requests == 0 {
+            0.0
+        } else {
+            self.added_ns as f64 / self.requests as f64 / 1e6
+        }
+    }
+}
+
+/// The figures over the requests (kept ones, in file order) that `select` names.
+pub fn figures(
+    prepared: &Prepared<'_>,
+    deeds: &[Deed],
+    select: impl Iterator<Item = usize>,
+) -> Figures {
+    let mut figures = Figures::default();
+    let (mut slowdowns, mut latencies, mut slower) = (Vec::new(), Vec::new(), [0u64; 4]);
+    for request in select {
+        let (deed, base_ns) = (&deeds[request], prepared.base_ns[request]);
+        figures.requests += 1;
+        figures.calls += u64::from(deed.calls);
+        figures.keys += u64::from(deed.keys);
+        figures.used_keys += u64::from(deed.used_keys);
+        figures.bytes += deed.bytes;
+        figures.added_ns += deed.added_ns;
+        latencies.push(base_ns + deed.added_ns);
+        // A base of 0 counts as 1 us, the log's resolution, so that the ratio stays finite.
+        let base_ns = base_ns.max(1000);
+        // Doubles of one sign sort as their bits do.
+        slowdowns.push((deed.added_ns as f64 / base_ns as f64).to_bits());
+        for (count, (_, hundredths)) in slower.iter_mut().zip(SLOWER) {
+            *count += u64::from(
+                u128::from(deed.added_ns) * 100 >= u128::from(base_ns) * u128::from(hundredths),
+            );
+        }
+    }
+    figures.slowdown_pct = percentiles(&mut slowdowns)
+        .into_iter()
+        .map(f64::from_bits)
+        .collect();
+    figures.latency_ns_pct = percentiles(&mut latencies);
+    figures.share_slower = slower.map(|count| count as f64 / figures.requests.max(1) as f64);
+    figures
+}
+
+/// The values of rank ceil(p n / 100), at least 1, for each of [`PERCENTILES`]; reorders `values`.
+fn percentiles(values: &mut [u64]) -> Vec<u64> {
+    if values.is_empty() {
+        return Vec::new();
+    }
+    let count = values.len() as u64;
+    // Each selection leaves what is larger to its right, so the next one looks only there.
+    let mut done = 0;
+    let select = |(_, thousandths): (&str, u64)| {
+        let rank = (thousandths * count).div_ceil(1000).max(1) as usize;
+        let (_, value, _) = values[done..].select_nth_unstable(rank - 1 - done);
+        let value = *value;
+        done = rank - 1;
+        value
+    };
+    PERCENTILES.into_iter().map(select).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn percentiles_are_nearest_ranks() {
+        let mut values: Vec<u64> = (1..=20).rev().collect();
+        assert_eq!(percentiles(&mut values), [1, 5, 10, 15, 18, 19, 20, 20]);
+        assert_eq!(percentiles(&mut [7]), [7; 8]);
+        assert!(percentiles(&mut []).is_empty());
+    }
+}

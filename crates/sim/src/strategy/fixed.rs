@@ -1,0 +1,106 @@
+//! Chooses fixed sets: the items that every process keeps from its start.
+
+use std::cmp::Reverse;
+use std::ops::Range;
+
+use glasscache_strategy::file::FixedRule;
+
+use super::cost::CostModel;
+use super::prepare::Prepared;
+
+/// The items of a fixed set, with what it occupies.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FixedSet {
+    is_in: Vec<bool>,
+    /// Item numbers, best first.
+    pub items: Vec<u32>,
+    /// Their bytes together.
+    pub bytes: u64,
+}
+
+impl FixedSet {
+    /// A set of the given items.
+    pub fn new(items: Vec<u32>, sizes: &[u32]) -> Self {
+        let mut is_in = vec![false; sizes.len()];
+        let mut bytes = 0;
+        for &item in &items {
+            is_in[item as usize] = true;
+            bytes += u64::from(sizes[item as usize]);
+        }
+        Self {
+            is_in,
+            items,
+            bytes,
+        }
+    }
+
+    /// Whether an item is in the set.
+    pub fn contains(&self, item: u32) -> bool {
+        self.is_in[item as usize]
+    }
+}
+
+/// Chooses the set of a rule on the requests that the rule looks at: the first half, or all of them in hindsight.
+pub fn choose(rule: Option<FixedRule>, prepared: &Prepared<'_>, cost: &CostModel) -> FixedSet {
+    let requests = match rule {
+        Some(FixedRule::Hindsight(_)) => 0..prepared.len(),
+        _ => 0..prepared.half(),
+    };
+    choose_on(rule, prepared, cost, requests)
+}
+
+/// Chooses the set of a rule on the given requests.
+pub fn choose_on(
+    rule: Option<FixedRule>,
+    prepared: &Prepared<'_>,
+    cost: &CostModel,
+    requests: Range<usize>,
+) -> FixedSet {
+    let sizes = &prepared.items.sizes;
+    let Some(rule) = rule else {
+        return FixedSet::new(Vec::new(), sizes);
+    };
+    let uses = prepared.uses(requests);
+    let saved_ns = |item: u32| {
+        let uses = uses[item as usize];
+        u64::from(uses) * cost.call_ns(1, u64::from(sizes[item as usize]))
+    };
+    let items = match rule {
+        FixedRule::Requests(n) | FixedRule::Hindsight(n) => best(n, &uses),
+        FixedRule::Time(n) => best(
+            n,
+            &(0..sizes.len() as u32).map(saved_ns).collect::<Vec<_>>(),
+        ),
+        FixedRule::Bytes(bytes) => greedy(
+            bytes,
+            &(0..sizes.len() as u32).map(saved_ns).collect::<Vec<_>>(),
+            sizes,
+        ),
+    };
+    FixedSet::new(items, sizes)
+}
+
+/// The `n` items of the highest score; ties go to the lower number.
+fn best<S: Ord + Copy>(n: usize, scores: &[S]) -> Vec<u32> {
+    let mut items: Vec<u32> = (0..scores.len() as u32).collect();
+    items.sort_unstable_by_key(|&item| (Reverse(scores[item as usize]), item));
+    items.truncate(n);
+    items
+}
+
+/// From the highest score a byte downwards, each item that still fits.
+fn greedy(mut room: u64, scores: &[u64], sizes: &[u32]) -> Vec<u32> {
+    let mut items: Vec<u32> = (0..scores.len() as u32).collect();
+    // Fractions are compared crosswise, for two quotients may round to one double.
+    let times = |item: u32, other: u32| {
+        u128::from(scores[item as usize]) * u128::from(sizes[other as usize].max(1))
+    };
+    items.sort_unstable_by(|&a, &b| times(b, a).cmp(&times(a, b)).then(a.cmp(&b)));
+    items.retain(|&item| {
+        let bytes = u64::from(sizes[item as usize]);
+        let fits = bytes <= room;
+        room -= if fits { bytes } else { 0 };
+        fits
+    });
+    items
+}

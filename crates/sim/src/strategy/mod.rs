@@ -1,0 +1,13 @@
+//! Replays a request log under a strategy and tells what every request would have waited.
+//!
+//! The definitions are those of docs/reference/formats.md, sections 3 to 5, and results are equal to
+//! them number by number. [`prepare`] does once what all strategies share, [`run`] replays one
+//! strategy, [`figures`] makes its table; [`cost`] prices a call, [`fixed`] chooses fixed sets.
+
+pub mod cost;
+pub mod draw;
+pub mod figures;
+pub mod fixed;
+pub mod prepare;
+pub mod run;
+pub mod tree;

@@ -1,0 +1,108 @@
+//! What all strategies share, done once: repeats dropped, requests grouped by process, uses counted.
+//!
+//! An item that a request asks for again is free under every strategy, so only first requests for it
+//! are kept. Processes share nothing, so they are replayed one after the other, which keeps one local
+//! cache in memory (and in the processor's cache) instead of one a process.
+
+use super::tree::Tree;
+use crate::trace::log::{Items, NONE, RequestLog};
+
+/// A request log made ready for replay.
+#[derive(Debug)]
+pub struct Prepared<'a> {
+    /// The items of the log.
+    pub items: &'a Items,
+    /// Who is whose child.
+    pub tree: Tree,
+    /// Each kept request's index in the log, in file order.
+    pub origin: Vec<u32>,
+    /// Latency of each kept request with everything local, in nanoseconds.
+    pub base_ns: Vec<u64>,
+    /// Items asked for with repeats: the unit of speed figures.
+    pub accesses: u64,
+    pub(super) page: Vec<u32>,
+    pub(super) by_instance: Vec<Vec<u32>>,
+    starts: Vec<usize>,
+    distinct: Vec<u32>,
+}
+
+impl<'a> Prepared<'a> {
+    /// Prepares the requests that `keep` (an index into the log) lets through; the others are as if never recorded.
+    pub fn new(log: &'a RequestLog, keep: impl Fn(usize) -> bool) -> Self {
+        let requests = &log.requests;
+        let mut prepared = Self {
+            items: &log.items,
+            tree: Tree::new(&log.items.parents),
+            origin: Vec::new(),
+            base_ns: Vec::new(),
+            accesses: 0,
+            page: Vec::new(),
+            by_instance: Vec::new(),
+            starts: vec![0],
+            distinct: Vec::new(),
+        };
+        let mut last_user = vec![NONE; log.items.len()];
+        let mut group_of = vec![NONE; usize::from(u16::MAX) + 1];
+        for index in (0..requests.len()).filter(|&index| keep(index)) {
+            let request = prepared.origin.len() as u32;
+            let group = &mut group_of[usize::from(requests.instance[index])];
+            if *group == NONE {
+                *group = prepared.by_instance.len() as u32;
+                prepared.by_instance.push(Vec::new());
+            }
+            prepared.by_instance[*group as usize].push(request);
+            prepared.origin.push(index as u32);
+            prepared
+                .base_ns
+                .push(u64::from(requests.base_us[index]) * 1000);
+            prepared.page.push(requests.page[index]);
+            prepared.add_items(request, requests.items_of(index), &mut last_user);
+        }
+        prepared
+    }
+
+    fn add_items(&mut self, request: u32, items: &[u32], last_user: &mut [u32]) {
+        self.accesses += items.len() as u64;
+        for &item in items {
+            if last_user[item as usize] != request {
+                last_user[item as usize] = request;
+                self.distinct.push(item);
+            }
+        }
+        self.starts.push(self.distinct.len());
+    }
+
+    /// How many requests were kept.
+    pub fn len(&self) -> usize {
+        self.base_ns.len()
+    }
+
+    /// Whether no request was kept.
+    pub fn is_empty(&self) -> bool {
+        self.base_ns.is_empty()
+    }
+
+    /// The first request of the second half.
+    pub fn half(&self) -> usize {
+        self.len() / 2
+    }
+
+    /// How many processes served the requests.
+    pub fn instances(&self) -> usize {
+        self.by_instance.len()
+    }
+
+    /// The items of a kept request, each once, in the order in which it first asked for them.
+    pub fn items_of(&self, request: usize) -> &[u32] {
+        &self.distinct[self.starts[request]..self.starts[request + 1]]
+    }
+
+    /// For each item, how many of the given requests use it.
+    pub fn uses(&self, requests: std::ops::Range<usize>) -> Vec<u32> {
+        let mut uses = vec![0; self.items.len()];
+        for &item in &self.distinct[self.starts[requests.start]..self.starts[requests.end]] {
+            uses[item as usize] += 1;
+        }
+        uses
+    }
+}

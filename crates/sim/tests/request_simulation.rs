@@ -1,0 +1,254 @@
+//! The request simulator beside the worked example and beside a second, plain implementation.
+
+mod plain;
+
+use glasscache_sim::strategy::cost::CostModel;
+use glasscache_sim::strategy::figures::figures;
+use glasscache_sim::strategy::fixed::{FixedSet, choose};
+use glasscache_sim::strategy::prepare::Prepared;
+use glasscache_sim::strategy::run::{Deed, Pricing, run};
+use glasscache_sim::trace::log::{Items, NONE, RequestLog, Requests};
+use glasscache_strategy::file::Strategy;
+use plain::Table;
+
+fn request(requests: &mut Requests, instance: u16, base_us: u32, page: u32, items: &[u32]) {
+    let number = requests.len() as u64;
+    requests.request.push(number);
+    requests.time_us.push(number);
+    requests.instance.push(instance);
+    requests.base_us.push(base_us);
+    requests.page.push(page);
+    requests.route.push(NONE);
+    requests.items.extend(items);
+    requests.starts.push(requests.items.len());
+}
+
+fn log_of(parents: Vec<u32>, sizes: Vec<u32>) -> RequestLog {
+    let keys = (0..sizes.len()).map(|item| format!("k{item}")).collect();
+    let requests = Requests {
+        starts: vec![0],
+        ..Requests::default()
+    };
+    RequestLog {
+        items: Items {
+            keys,
+            parents,
+            sizes,
+        },
+        requests,
+        cut: None,
+    }
+}
+
+fn worked_example() -> (RequestLog, Table) {
+    let mut log = log_of(vec![NONE, 0, 0, 1], vec![1000, 1000, 1000, 10000]);
+    request(&mut log.requests, 0, 10000, 0, &[0, 1, 0, 2]);
+    request(&mut log.requests, 0, 10000, 1, &[1, 3, 1]);
+    let table = Table {
+        single: vec![(1000.0, 1000.0), (10000.0, 2000.0)],
+        batch: vec![(1.0, 1000.0), (11.0, 2000.0)],
+    };
+    (log, table)
+}
+
+fn deeds_of(log: &RequestLog, table: &Table, words: &str, fixed: Option<&[u32]>) -> Vec<Deed> {
+    let cost = CostModel::new(&table.single, &table.batch).unwrap();
+    let prepared = Prepared::new(log, |_| true);
+    let strategy: Strategy = words.parse().unwrap();
+    let set = match fixed {
+        Some(items) => FixedSet::new(items.to_vec(), &log.items.sizes),
+        None => choose(strategy.fixed, &prepared, &cost),
+    };
+    run(
+        &prepared,
+        &cost,
+        &strategy,
+        &set,
+        Pricing::Median,
+        prepared.len(),
+    )
+}
+
+/// Calls, keys and added nanoseconds of both requests.
+type CallsKeysNs = [(u32, u32, u64); 2];
+
+#[test]
+fn worked_example_comes_out_number_by_number() {
+    let (log, table) = worked_example();
+    let rows: [(&str, &[u32], CallsKeysNs); 7] = [
+        ("remote", &[], [(3, 3, 3_000_000), (2, 2, 3_000_000)]),
+        ("lru:2", &[], [(3, 3, 3_000_000), (1, 1, 2_000_000)]),
+        ("children", &[], [(1, 3, 1_677_121), (1, 2, 2_300_000)]),
+        ("subtree:1", &[], [(1, 3, 1_677_121), (1, 2, 2_300_000)]),
+        ("subtree:2", &[], [(1, 4, 2_900_000), (1, 2, 2_300_000)]),
+        ("children", &[0], [(2, 3, 3_300_000), (1, 2, 2_300_000)]),
+        (
+            "children-always",
+            &[0],
+            [(2, 3, 3_401_030), (1, 2, 2_300_000)],
+        ),
+    ];
+    for (words, fixed, expected) in rows {
+        let deeds = deeds_of(&log, &table, words, Some(fixed));
+        let found: Vec<_> = deeds
+            .iter()
+            .map(|d| (d.calls, d.keys, d.added_ns))
+            .collect();
+        assert_eq!(found, expected, "{words} with {fixed:?}");
+    }
+}
+
+#[test]
+fn figures_of_the_worked_example() {
+    let (log, table) = worked_example();
+    let deeds = deeds_of(&log, &table, "remote", None);
+    let all = figures(&Prepared::new(&log, |_| true), &deeds, 0..2);
+    assert_eq!(
+        (all.requests, all.calls, all.keys, all.used_keys),
+        (2, 5, 5, 5)
+    );
+    assert_eq!((all.bytes, all.added_ns), (14_000, 6_000_000));
+    assert_eq!(all.latency_ns_pct, [13_000_000; 8]);
+    assert!(all.slowdown_pct.iter().all(|s| (s - 0.3).abs() < 1e-12));
+    assert!((all.share_slower[1] - 1.0).abs() < 1e-12 && all.share_slower[2] < 1e-12);
+}
+
+/// A small generator of its own (xorshift), so that the logs never change with a library.
+struct Dice(u64);
+
+impl Dice {
+    fn below(&mut self, n: u32) -> u32 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 >> 33) as u32 % n
+    }
+
+    /// Low numbers often, high ones seldom.
+    fn skewed(&mut self, n: u32) -> u32 {
+        let limit = 1 + self.below(n);
+        self.below(limit)
+    }
+}
+
+fn random_log(seed: u64, items: u32, requests: u32) -> RequestLog {
+    let mut dice = Dice(seed * 2 + 1);
+    let parents = (0..items)
+        .map(|i| {
+            if i == 0 || dice.below(10) == 0 {
+                NONE
+            } else {
+                dice.below(i)
+            }
+        })
+        .collect();
+    let sizes = (0..items)
+        .map(|_| {
+            let top = 1 << dice.below(17);
+            dice.below(top)
+        })
+        .collect();
+    let mut log = log_of(parents, sizes);
+    for _ in 0..requests {
+        let wanted: Vec<u32> = (0..dice.below(14)).map(|_| dice.skewed(items)).collect();
+        let page = if dice.below(5) == 0 {
+            NONE
+        } else {
+            dice.skewed(items)
+        };
+        let instance = dice.below(3) as u16;
+        request(
+            &mut log.requests,
+            instance,
+            dice.below(20_000),
+            page,
+            &wanted,
+        );
+    }
+    log
+}
+
+/// Every strategy with n of 1 % and 5 % of the items, depths 1 to 3, and six combinations.
+fn strategies(log: &RequestLog) -> Vec<String> {
+    let mut words: Vec<String> = [
+        "remote",
+        "children",
+        "children-always",
+        "subtree:1",
+        "subtree:2",
+        "subtree:3",
+    ]
+    .map(String::from)
+    .to_vec();
+    let bytes: u64 = log.items.sizes.iter().map(|&s| u64::from(s)).sum();
+    for share in [100, 20] {
+        let n = log.items.len() / share;
+        words.extend(
+            ["lru", "fixed", "fixed-time", "fixed-hindsight", "s3fifo"]
+                .map(|name| format!("{name}:{n}")),
+        );
+        words.extend(
+            ["fixed-bytes", "lru-bytes"].map(|name| format!("{name}:{}", bytes / share as u64)),
+        );
+    }
+    let n = log.items.len() / 50;
+    words.extend([
+        format!("fixed:{n}+children"),
+        format!("fixed:{n}+lru:{n}"),
+        format!("fixed-time:{n}+lru:{n}+children-always"),
+        format!("lru:{n}+subtree:2+children"),
+        format!("fixed-bytes:{}+s3fifo:{n}+children", bytes / 50),
+        format!("fixed-hindsight:{n}+subtree:1+children-always"),
+    ]);
+    words
+}
+
+fn table() -> Table {
+    Table {
+        single: vec![
+            (1.0, 1300.0),
+            (1000.0, 1350.0),
+            (10_000.0, 1500.0),
+            (1_000_000.0, 16_000.0),
+        ],
+        batch: vec![(1.0, 1300.0), (10.0, 1640.0), (100.0, 4900.0)],
+    }
+}
+
+/// Compares every request of every strategy; returns how many figures were equal.
+fn compare(log: &RequestLog) -> usize {
+    let (table, children) = (table(), plain::all_children(log));
+    let mut equal = 0;
+    for words in strategies(log) {
+        let slow = plain::simulate(log, &table, &words, &children);
+        let fast = deeds_of(log, &table, &words, None);
+        for (r, (deed, plain)) in fast.iter().zip(&slow).enumerate() {
+            let deed = (
+                deed.added_ns,
+                deed.calls,
+                deed.keys,
+                deed.bytes,
+                deed.used_keys,
+            );
+            assert_eq!(deed, *plain, "{words}, request {r}");
+            equal += 5;
+        }
+        assert_eq!(fast.len(), slow.len());
+    }
+    equal
+}
+
+#[test]
+fn every_strategy_equals_the_plain_implementation() {
+    for seed in 0..6 {
+        compare(&random_log(seed, 150, 600));
+    }
+}
+
+/// Slow: `make simulate-full`.
+#[test]
+#[ignore = "minutes: run by `make simulate-full`"]
+fn every_strategy_equals_the_plain_implementation_on_a_full_log() {
+    let equal = compare(&random_log(99, 20_000, 200_000));
+    eprintln!("{equal} figures equal");
+}
