@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 pub mod error;
+pub mod page;
 pub mod slabs;
 pub mod strategy;
 pub mod trace;

@@ -5,6 +5,7 @@
 //! application.
 
 mod csv;
+pub mod generate;
 pub mod intern;
 mod jsonl;
 mod lines;

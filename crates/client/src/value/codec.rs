@@ -1,0 +1,309 @@
+//! The codec: a dialect, when to compress, what to refuse, and what each value cost.
+
+use std::borrow::Cow;
+use std::time::{Duration, Instant};
+
+use super::compress::{self, Compression, Fault};
+use super::dialect::{Body, Dialect, Form, Frame, Limits, Packing, Refusal, Written};
+use super::{Costs, Decoded, Method, ValueError, ValueRef};
+
+/// Settings of a codec; [`Default`] is what a new cache should use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CodecOptions {
+    /// The dialect that is written, and read.
+    pub dialect: Dialect,
+    /// When and how values are compressed; `None` never.
+    pub compression: Option<Compression>,
+    /// Bound of a value after decompression or unpacking.
+    pub decompressed_bytes_max: usize,
+    /// Hands pickles on, which can run code: only for a cache that nobody else writes.
+    pub pickle: bool,
+    /// Also reads this dialect, for a cache filled by another client; `dialect` must be [`Dialect::Own`].
+    pub migrate_from: Option<Dialect>,
+}
+
+/// Default of [`CodecOptions::decompressed_bytes_max`]: sixty-four times the largest item that servers take by default.
+const DECOMPRESSED_BYTES_MAX: usize = 64 << 20;
+
+impl Default for CodecOptions {
+    fn default() -> Self {
+        Self::of(Dialect::Own)
+    }
+}
+
+impl CodecOptions {
+    /// The options of a dialect: the own one compresses by zstd, another only when asked, for its reader may not.
+    pub fn of(dialect: Dialect) -> Self {
+        Self {
+            dialect,
+            compression: (dialect == Dialect::Own).then(|| Compression::new(Method::Zstd)),
+            decompressed_bytes_max: DECOMPRESSED_BYTES_MAX,
+            pickle: false,
+            migrate_from: None,
+        }
+    }
+}
+
+/// Turns values into bytes and flags, and back. Cheap to copy, without state.
+#[derive(Clone, Copy)]
+pub struct Codec {
+    options: CodecOptions,
+    writer: &'static dyn Form,
+    /// Flags and frame of a compressed body.
+    packing: Option<(Compression, u32, Packing)>,
+}
+
+impl std::fmt::Debug for Codec {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Codec").field(&self.options).finish()
+    }
+}
+
+impl Default for Codec {
+    fn default() -> Self {
+        Self {
+            options: CodecOptions::default(),
+            writer: Dialect::Own.form(),
+            packing: None,
+        }
+        .with_compression(CodecOptions::default().compression)
+    }
+}
+
+/// An encoded value: its flags, its bytes and what they cost.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Encoded<'v> {
+    /// The client flags of the item.
+    pub flags: u32,
+    /// The bytes: the value's own where it travels as it is.
+    pub bytes: Cow<'v, [u8]>,
+    /// What encoding took.
+    pub costs: Costs,
+}
+
+impl Codec {
+    /// A codec of these options, or the sentence that says which of them contradict each other.
+    pub fn new(options: CodecOptions) -> Result<Self, ValueError> {
+        let complain = |sentence: String| Err(ValueError::Options(sentence));
+        let writer = match options.migrate_from {
+            None => options.dialect.form(),
+            Some(_) if options.dialect == Dialect::Own => Dialect::form_while_migrating(),
+            Some(old) => {
+                return complain(format!(
+                    "migrating from {old} writes the own dialect, not {}",
+                    options.dialect
+                ));
+            }
+        };
+        let codec = Self {
+            options,
+            writer,
+            packing: None,
+        }
+        .with_compression(options.compression);
+        let Some(compression) = options.compression else {
+            return Ok(codec);
+        };
+        let (method, [least, _, most]) = (compression.method, compression.method.levels());
+        if codec.packing.is_none() {
+            return complain(format!(
+                "dialect {} has no mark for {}",
+                options.dialect,
+                method.word()
+            ));
+        }
+        if !(least..=most).contains(&compression.level) {
+            let level = compression.level;
+            return complain(format!(
+                "level {level} of {}: {least} to {most}",
+                method.word()
+            ));
+        }
+        Ok(codec)
+    }
+
+    fn with_compression(mut self, compression: Option<Compression>) -> Self {
+        self.packing = compression.and_then(|compression| {
+            let (flags, packing) = self.writer.packing_of(compression.method)?;
+            Some((compression, flags, packing))
+        });
+        self
+    }
+
+    /// The options this codec was made of.
+    pub fn options(&self) -> &CodecOptions {
+        &self.options
+    }
+
+    /// Flags and bytes of a value that travels as it is; `None` when it must be converted or may be compressed.
+    pub fn as_is<'v>(&self, value: &ValueRef<'v>) -> Option<(u32, &'v [u8])> {
+        let bytes = match value {
+            ValueRef::Str(text) => text.as_bytes(),
+            ValueRef::Bytes(bytes) | ValueRef::RawJson(bytes) => bytes,
+            _ => return None,
+        };
+        if self
+            .packing
+            .is_some_and(|(compression, ..)| bytes.len() >= compression.threshold_bytes)
+        {
+            return None;
+        }
+        let mut scratch = Vec::new();
+        match self.writer.write(value, &mut scratch).ok()? {
+            Written {
+                flags,
+                body: Body::Same(bytes),
+                ..
+            } => Some((flags, bytes)),
+            Written {
+                body: Body::Scratch,
+                ..
+            } => None,
+        }
+    }
+
+    /// The flags and bytes of `value`, borrowed from it where nothing had to be done.
+    pub fn encode<'v>(&self, value: &ValueRef<'v>) -> Result<Encoded<'v>, ValueError> {
+        if matches!(value, ValueRef::Pickle(_)) && !self.options.pickle {
+            return Err(self.unwritable(&Refusal::of("a pickle (allow it by name: pickle=True)")));
+        }
+        let mut scratch = Vec::new();
+        let mut costs = Costs::default();
+        let written = match value {
+            ValueRef::Ints(_) | ValueRef::Array(_) => timed(&mut costs.serialise, || {
+                self.writer.write(value, &mut scratch)
+            }),
+            _ => self.writer.write(value, &mut scratch),
+        };
+        let written = written.map_err(|refusal| self.unwritable(&refusal))?;
+        let plain = match written.body {
+            Body::Same(bytes) => Cow::Borrowed(bytes),
+            Body::Scratch => Cow::Owned(scratch),
+        };
+        costs.plain_bytes = plain.len();
+        let packed = self.pack(&plain, written.is_compressible, &mut costs);
+        let (flags, bytes) = match packed {
+            Some((mark, packed)) => (written.flags | mark, Cow::Owned(packed)),
+            None => (written.flags, plain),
+        };
+        costs.wire_bytes = bytes.len();
+        Ok(Encoded {
+            flags,
+            bytes,
+            costs,
+        })
+    }
+
+    fn pack(
+        &self,
+        plain: &[u8],
+        is_compressible: bool,
+        costs: &mut Costs,
+    ) -> Option<(u32, Vec<u8>)> {
+        let (compression, mark, packing) = self.packing.filter(|_| is_compressible)?;
+        if plain.len() < compression.threshold_bytes {
+            return None;
+        }
+        let packed = timed(&mut costs.compress, || compression.apply(plain))?;
+        Some((mark, framed(packing.frame, plain.len(), packed)?))
+    }
+
+    /// The value of an item; borrows from `bytes` where nothing had to be converted.
+    pub fn decode<'b>(
+        &self,
+        flags: u32,
+        bytes: &'b [u8],
+    ) -> Result<(Decoded<'b>, Costs), ValueError> {
+        let dialect = self.dialect_of(flags);
+        let form = dialect.form();
+        let mut costs = Costs {
+            wire_bytes: bytes.len(),
+            plain_bytes: bytes.len(),
+            ..Costs::default()
+        };
+        let unreadable = |what: &str| ValueError::Unreadable {
+            flags,
+            dialect,
+            what: what.to_owned(),
+        };
+        let limit = self.options.decompressed_bytes_max;
+        let plain = match form.packing(flags) {
+            None => Cow::Borrowed(bytes),
+            Some(packing) => {
+                let plain = timed(&mut costs.compress, || unframed(packing, bytes, limit));
+                Cow::Owned(plain.map_err(|fault| match fault {
+                    Fault::TooLarge => ValueError::TooLarge {
+                        flags,
+                        wire_bytes: bytes.len(),
+                        limit,
+                    },
+                    Fault::Corrupt => {
+                        unreadable(&format!("not a whole {} stream", packing.method.word()))
+                    }
+                })?)
+            }
+        };
+        costs.plain_bytes = plain.len();
+        let limits = Limits {
+            pickle: self.options.pickle,
+            bytes_max: limit,
+        };
+        let decoded = match plain.len() {
+            0..TIMED_BYTES_MIN => form.read(flags, plain, limits),
+            _ => timed(&mut costs.serialise, || form.read(flags, plain, limits)),
+        };
+        Ok((decoded.map_err(|refusal| unreadable(&refusal.0))?, costs))
+    }
+
+    /// Whose flags these are: while migrating, our mark tells our values from the other client's.
+    fn dialect_of(&self, flags: u32) -> Dialect {
+        self.options
+            .migrate_from
+            .filter(|_| !Dialect::is_own(flags))
+            .unwrap_or(self.options.dialect)
+    }
+
+    fn unwritable(&self, refusal: &Refusal) -> ValueError {
+        ValueError::Unwritable {
+            dialect: self.options.dialect,
+            what: refusal.0.to_string(),
+        }
+    }
+}
+
+/// Values shorter than this are read faster than the clock is.
+const TIMED_BYTES_MIN: usize = 512;
+
+fn timed<T>(spent: &mut Duration, work: impl FnOnce() -> T) -> T {
+    let begin = Instant::now();
+    let result = work();
+    *spent += begin.elapsed();
+    result
+}
+
+/// The magic bytes of a zstd frame, which meta-memcache leaves out.
+const ZSTD_MAGIC: [u8; 4] = 0xfd2f_b528_u32.to_le_bytes();
+
+fn framed(frame: Frame, plain_bytes: usize, packed: Vec<u8>) -> Option<Vec<u8>> {
+    match frame {
+        Frame::Bare => Some(packed),
+        Frame::Length => {
+            Some([&u32::try_from(plain_bytes).ok()?.to_le_bytes(), &packed[..]].concat())
+        }
+        Frame::Magicless => packed.strip_prefix(&ZSTD_MAGIC).map(<[u8]>::to_vec),
+    }
+}
+
+fn unframed(packing: Packing, bytes: &[u8], limit: usize) -> Result<Vec<u8>, Fault> {
+    match packing.frame {
+        Frame::Bare => compress::decompress(packing.method, bytes, limit),
+        Frame::Length => {
+            let (length, stream) = bytes.split_first_chunk::<4>().ok_or(Fault::Corrupt)?;
+            let plain_bytes = u32::from_le_bytes(*length) as usize;
+            compress::decompress_sized(packing.method, stream, plain_bytes, limit)
+        }
+        Frame::Magicless => {
+            compress::decompress(packing.method, &[&ZSTD_MAGIC, bytes].concat(), limit)
+        }
+    }
+}

@@ -1,0 +1,320 @@
+//! Compression methods, each bounded on the way back: a value may not grow past the caller's limit.
+//!
+//! Contexts of zlib and zstd are kept per thread, for making one costs more than compressing a small value. Output is
+//! limited on the way in as well: a value that does not save what was asked stops the compressor early.
+
+use std::cell::RefCell;
+use std::io::Read;
+
+use flate2::{Compress, Decompress, FlushCompress, FlushDecompress, Status};
+
+use super::fastlz;
+
+/// How bytes are compressed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Method {
+    /// zlib, levels 0 to 9.
+    Zlib,
+    /// zlib in gzip's frame, levels 0 to 9: spymemcached.
+    Gzip,
+    /// zstd, levels -7 to 22.
+    Zstd,
+    /// lz4 blocks with the plain length before them.
+    Lz4,
+    /// `QuickLZ`, levels 1 and 3, for comparison.
+    QuickLz,
+    /// `FastLZ`, level 1: php-memcached.
+    FastLz,
+}
+
+/// Each method with its word and its least, usual and greatest level.
+pub(super) const METHODS: [(Method, &str, [i32; 3]); 6] = [
+    (Method::Zlib, "zlib", [0, 1, 9]),
+    (Method::Gzip, "gzip", [0, 1, 9]),
+    (Method::Zstd, "zstd", [-7, 1, 22]),
+    (Method::Lz4, "lz4", [1, 1, 1]),
+    (Method::QuickLz, "quicklz", [1, 1, 3]),
+    (Method::FastLz, "fastlz", [1, 1, 1]),
+];
+
+impl Method {
+    /// The method's word.
+    pub fn word(self) -> &'static str {
+        METHODS
+            .iter()
+            .find(|(method, ..)| *method == self)
+            .map_or("", |(_, word, _)| word)
+    }
+
+    /// The method of that word.
+    pub fn named(word: &str) -> Option<Self> {
+        METHODS
+            .iter()
+            .find(|(_, known, _)| *known == word)
+            .map(|(method, ..)| *method)
+    }
+
+    /// Least, usual and greatest level.
+    pub fn levels(self) -> [i32; 3] {
+        METHODS
+            .iter()
+            .find(|(method, ..)| *method == self)
+            .map_or([0; 3], |(.., levels)| *levels)
+    }
+}
+
+/// When and how a codec compresses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Compression {
+    /// The method.
+    pub method: Method,
+    /// Its level.
+    pub level: i32,
+    /// Values shorter than this are left alone; below 1 KiB compression without a dictionary rarely pays.
+    pub threshold_bytes: usize,
+    /// Per cent of the plain length that must be saved for the compressed form to be used.
+    pub min_saving_percent: u8,
+}
+
+impl Compression {
+    /// `method` at its usual level, from 1 KiB, when it saves a tenth.
+    pub fn new(method: Method) -> Self {
+        let [_, level, _] = method.levels();
+        Self {
+            method,
+            level,
+            threshold_bytes: 1024,
+            min_saving_percent: 10,
+        }
+    }
+
+    /// The compressed form of `plain`, or `None` when it is too short or saves too little.
+    pub(super) fn apply(&self, plain: &[u8]) -> Option<Vec<u8>> {
+        if plain.len() < self.threshold_bytes.max(1) {
+            return None;
+        }
+        let saving = plain.len() as u128 * u128::from(self.min_saving_percent.min(100)) / 100;
+        let limit = plain.len() - saving as usize;
+        compress(self.method, self.level, plain, limit)
+    }
+}
+
+/// Why bytes did not decompress.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Fault {
+    /// They would pass the bound.
+    TooLarge,
+    /// They are not what the flags say.
+    Corrupt,
+}
+
+/// `plain` compressed into at most `limit` bytes.
+fn compress(method: Method, level: i32, plain: &[u8], limit: usize) -> Option<Vec<u8>> {
+    match method {
+        Method::Zlib | Method::Gzip => deflate(method == Method::Gzip, level, plain, limit),
+        Method::Zstd => zstd(level, plain, limit),
+        Method::Lz4 => within(lz4_flex::block::compress_prepend_size(plain), limit),
+        Method::QuickLz => {
+            use quicklz::CompressionLevel::{Lvl1, Lvl3};
+            within(
+                quicklz::compress(plain, if level == 3 { Lvl3 } else { Lvl1 }),
+                limit,
+            )
+        }
+        Method::FastLz => within(fastlz::compress(plain), limit),
+    }
+}
+
+fn within(packed: Vec<u8>, limit: usize) -> Option<Vec<u8>> {
+    (packed.len() <= limit).then_some(packed)
+}
+
+/// Level, gzip or not, and the compressor that was made for them.
+type Deflater = (i32, bool, Compress);
+
+thread_local! {
+    static DEFLATER: RefCell<Option<Deflater>> = const { RefCell::new(None) };
+    static ZSTD: RefCell<Option<(i32, zstd::bulk::Compressor<'static>)>> = const { RefCell::new(None) };
+    static UNZSTD: RefCell<Option<zstd::bulk::Decompressor<'static>>> = const { RefCell::new(None) };
+}
+
+/// The deflate window that every zlib and gzip reader has, in bits.
+const WINDOW_BITS: u8 = 15;
+
+fn deflate(is_gzip: bool, level: i32, plain: &[u8], limit: usize) -> Option<Vec<u8>> {
+    DEFLATER.with_borrow_mut(|kept| {
+        if kept
+            .as_ref()
+            .is_none_or(|(at, gzip, _)| (*at, *gzip) != (level, is_gzip))
+        {
+            let depth = flate2::Compression::new(level.clamp(0, 9) as u32);
+            let made = if is_gzip {
+                Compress::new_gzip(depth, WINDOW_BITS)
+            } else {
+                Compress::new(depth, true)
+            };
+            *kept = Some((level, is_gzip, made));
+        }
+        let (_, _, deflater) = kept.as_mut()?;
+        deflater.reset();
+        let mut packed = Vec::with_capacity(limit);
+        let status = deflater
+            .compress_vec(plain, &mut packed, FlushCompress::Finish)
+            .ok()?;
+        (status == Status::StreamEnd).then_some(packed)
+    })
+}
+
+fn zstd(level: i32, plain: &[u8], limit: usize) -> Option<Vec<u8>> {
+    ZSTD.with_borrow_mut(|kept| {
+        if kept.as_ref().is_none_or(|(at, _)| *at != level) {
+            *kept = Some((level, zstd::bulk::Compressor::new(level).ok()?));
+        }
+        let (_, compressor) = kept.as_mut()?;
+        let mut packed = Vec::with_capacity(limit);
+        compressor.compress_to_buffer(plain, &mut packed).ok()?;
+        Some(packed)
+    })
+}
+
+/// The plain form of `packed`, at most `bytes_max` long.
+pub(super) fn decompress(
+    method: Method,
+    packed: &[u8],
+    bytes_max: usize,
+) -> Result<Vec<u8>, Fault> {
+    match method {
+        Method::Zlib => inflate(Decompress::new(true), packed, bytes_max),
+        Method::Gzip => inflate(Decompress::new_gzip(WINDOW_BITS), packed, bytes_max),
+        Method::Zstd => unzstd(packed, bytes_max),
+        Method::Lz4 => unlz4(packed, bytes_max),
+        Method::QuickLz => unquicklz(packed, bytes_max),
+        Method::FastLz => fastlz::decompress(packed, bytes_max),
+    }
+}
+
+/// The plain form of a stream whose plain length `plain_bytes` stood before it.
+pub(super) fn decompress_sized(
+    method: Method,
+    packed: &[u8],
+    plain_bytes: usize,
+    bytes_max: usize,
+) -> Result<Vec<u8>, Fault> {
+    if plain_bytes > bytes_max {
+        return Err(Fault::TooLarge);
+    }
+    let plain = decompress(method, packed, plain_bytes).map_err(|_| Fault::Corrupt)?;
+    if plain.len() == plain_bytes {
+        Ok(plain)
+    } else {
+        Err(Fault::Corrupt)
+    }
+}
+
+/// First room given to an inflated value, as a multiple of its packed length: what text usually needs.
+const INFLATE_RATIO: usize = 4;
+
+fn inflate(mut inflater: Decompress, packed: &[u8], bytes_max: usize) -> Result<Vec<u8>, Fault> {
+    let mut plain = Vec::new();
+    let mut room = packed
+        .len()
+        .saturating_mul(INFLATE_RATIO)
+        .clamp(256, 1 << 24)
+        .min(bytes_max);
+    loop {
+        // One byte more than the bound, so that a stream that fills it can say that it ends there.
+        plain.reserve_exact(room + 1);
+        let rest = packed
+            .get(inflater.total_in() as usize..)
+            .unwrap_or_default();
+        let before = plain.len();
+        let status = inflater
+            .decompress_vec(rest, &mut plain, FlushDecompress::None)
+            .map_err(|_| Fault::Corrupt)?;
+        if plain.len() > bytes_max {
+            return Err(Fault::TooLarge);
+        }
+        if status == Status::StreamEnd {
+            let is_whole = inflater.total_in() as usize == packed.len();
+            return if is_whole {
+                Ok(plain)
+            } else {
+                Err(Fault::Corrupt)
+            };
+        }
+        if plain.len() == before && plain.capacity() > before {
+            return Err(Fault::Corrupt);
+        }
+        room = plain.len().min(bytes_max - plain.len());
+    }
+}
+
+fn unzstd(packed: &[u8], bytes_max: usize) -> Result<Vec<u8>, Fault> {
+    let size = zstd::zstd_safe::get_frame_content_size(packed).map_err(|_| Fault::Corrupt)?;
+    let Some(size) = size else {
+        return unzstd_unsized(packed, bytes_max);
+    };
+    if size > bytes_max as u64 {
+        return Err(Fault::TooLarge);
+    }
+    UNZSTD.with_borrow_mut(|kept| {
+        if kept.is_none() {
+            *kept = zstd::bulk::Decompressor::new().ok();
+        }
+        let mut plain = Vec::with_capacity(size as usize);
+        let decompressor = kept.as_mut().ok_or(Fault::Corrupt)?;
+        decompressor
+            .decompress_to_buffer(packed, &mut plain)
+            .map_err(|_| Fault::Corrupt)?;
+        Ok(plain)
+    })
+}
+
+/// A frame that does not say its length, as streaming writers make.
+fn unzstd_unsized(packed: &[u8], bytes_max: usize) -> Result<Vec<u8>, Fault> {
+    let mut decoder =
+        zstd::stream::read::Decoder::with_buffer(packed).map_err(|_| Fault::Corrupt)?;
+    // A window the size of level 19's, or the bound if that is more: a frame cannot ask for gigabytes.
+    let window_log = bytes_max.max(1).ilog2().clamp(23, 27);
+    decoder
+        .window_log_max(window_log)
+        .map_err(|_| Fault::Corrupt)?;
+    let mut plain = Vec::new();
+    decoder
+        .take(bytes_max as u64 + 1)
+        .read_to_end(&mut plain)
+        .map_err(|_| Fault::Corrupt)?;
+    if plain.len() > bytes_max {
+        Err(Fault::TooLarge)
+    } else {
+        Ok(plain)
+    }
+}
+
+/// An lz4 sequence byte stands for at most 255 bytes of match.
+const LZ4_RATIO_MAX: usize = 255;
+
+fn unlz4(packed: &[u8], bytes_max: usize) -> Result<Vec<u8>, Fault> {
+    let (prefix, block) = packed.split_first_chunk::<4>().ok_or(Fault::Corrupt)?;
+    let size = u32::from_le_bytes(*prefix) as usize;
+    if size > bytes_max {
+        return Err(Fault::TooLarge);
+    }
+    if size > block.len().saturating_mul(LZ4_RATIO_MAX) {
+        return Err(Fault::Corrupt);
+    }
+    let plain = lz4_flex::block::decompress(block, size).map_err(|_| Fault::Corrupt)?;
+    if plain.len() == size {
+        Ok(plain)
+    } else {
+        Err(Fault::Corrupt)
+    }
+}
+
+fn unquicklz(mut packed: &[u8], bytes_max: usize) -> Result<Vec<u8>, Fault> {
+    let limit = u32::try_from(bytes_max).unwrap_or(u32::MAX);
+    quicklz::decompress(&mut packed, limit).map_err(|error| match error {
+        quicklz::Error::SizeLimitExceeded { .. } => Fault::TooLarge,
+        _ => Fault::Corrupt,
+    })
+}

@@ -1,0 +1,61 @@
+//! Ruby's Dalli: 1 serialised (Marshal, or JSON when so configured), 2 zlib, 4 text; 0 is raw.
+//!
+//! Scalars of Marshal are read and written; containers in Marshal are refused, those in JSON read.
+
+use std::borrow::Cow;
+
+use super::{Form, Frame, Limits, Packing, Refusal, Written, kind, refuse, text};
+use crate::value::compress::Method;
+use crate::value::{Decoded, ValueRef, marshal};
+
+const SERIALIZED: u32 = 1;
+const COMPRESSED: u32 = 2;
+const UTF8: u32 = 4;
+/// The first byte of every Marshal stream, which no JSON text begins with.
+const MARSHAL_MAJOR: u8 = 4;
+
+pub(super) struct Dalli;
+
+impl Form for Dalli {
+    fn write<'v>(
+        &self,
+        value: &ValueRef<'v>,
+        scratch: &mut Vec<u8>,
+    ) -> Result<Written<'v>, Refusal> {
+        match value {
+            ValueRef::Json(bytes) | ValueRef::RawJson(bytes) => {
+                Ok(Written::same(SERIALIZED, bytes))
+            }
+            _ if marshal::write(value, scratch) => Ok(Written::scratch(SERIALIZED)),
+            _ => Err(kind(value)),
+        }
+    }
+
+    fn packing_of(&self, method: Method) -> Option<(u32, Packing)> {
+        let packing = Packing {
+            method,
+            frame: Frame::Bare,
+        };
+        (method == Method::Zlib).then_some((COMPRESSED, packing))
+    }
+
+    fn packing(&self, flags: u32) -> Option<Packing> {
+        let packing = Packing {
+            method: Method::Zlib,
+            frame: Frame::Bare,
+        };
+        (flags & COMPRESSED != 0).then_some(packing)
+    }
+
+    fn read<'b>(&self, flags: u32, body: Cow<'b, [u8]>, _: Limits) -> Result<Decoded<'b>, Refusal> {
+        match flags & !COMPRESSED {
+            0 => Ok(Decoded::Bytes(body)),
+            UTF8 => text(body),
+            SERIALIZED if body.first() != Some(&MARSHAL_MAJOR) => Ok(Decoded::Json(body)),
+            SERIALIZED => marshal::scalar(&body).ok_or(Refusal::of(
+                "Ruby Marshal of an object or container, which can build objects (use Dalli's serializer: JSON)",
+            )),
+            _ => refuse("another client's flags"),
+        }
+    }
+}

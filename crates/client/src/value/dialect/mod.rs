@@ -1,0 +1,259 @@
+//! Dialects: whose flags and forms a codec speaks.
+//!
+//! Each dialect is a [`Form`] in a file of its own family: how it writes a type, how it marks compression, how it
+//! reads both back. Compressing itself is the codec's business. The facts stand in each client's own source and were
+//! checked against the running clients (`make dialects`).
+
+mod dalli;
+mod own;
+mod pecl;
+mod php;
+mod python;
+mod raw;
+mod spymemcached;
+
+use std::borrow::Cow;
+use std::fmt;
+use std::str::FromStr;
+
+use super::compress::Method;
+use super::{Decoded, ValueError, ValueRef};
+
+/// Whose flags are spoken.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Dialect {
+    /// This client's own: every type, high flag bits that collide with nobody's.
+    #[default]
+    Own,
+    /// pymemcache with its pickle or compressed serde.
+    Pymemcache,
+    /// pylibmc.
+    Pylibmc,
+    /// python-memcached.
+    PythonMemcached,
+    /// python-binary-memcached, and meta-memcache with its mixed and zstd serialisers.
+    Bmemcached,
+    /// PHP's `Memcached` class.
+    PhpMemcached,
+    /// PHP's `Memcache` class.
+    PeclMemcache,
+    /// Ruby's Dalli.
+    Dalli,
+    /// spymemcached and xmemcached.
+    Spymemcached,
+    /// Bytes as they are: emcache, aiomcache, gomemcache, pymemcache without serde.
+    Raw,
+}
+
+/// Each dialect with its word.
+pub const DIALECTS: [(Dialect, &str); 10] = [
+    (Dialect::Own, "own"),
+    (Dialect::Pymemcache, "pymemcache"),
+    (Dialect::Pylibmc, "pylibmc"),
+    (Dialect::PythonMemcached, "python-memcached"),
+    (Dialect::Bmemcached, "bmemcached"),
+    (Dialect::PhpMemcached, "php-memcached"),
+    (Dialect::PeclMemcache, "pecl-memcache"),
+    (Dialect::Dalli, "dalli"),
+    (Dialect::Spymemcached, "spymemcached"),
+    (Dialect::Raw, "raw"),
+];
+
+impl fmt::Display for Dialect {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(
+            DIALECTS
+                .iter()
+                .find(|(known, _)| known == self)
+                .map_or("", |(_, word)| word),
+        )
+    }
+}
+
+impl FromStr for Dialect {
+    type Err = ValueError;
+
+    fn from_str(word: &str) -> Result<Self, ValueError> {
+        let found = DIALECTS.iter().find(|(_, known)| *known == word);
+        found.map(|(dialect, _)| *dialect).ok_or_else(|| {
+            let words: Vec<&str> = DIALECTS.iter().map(|(_, word)| *word).collect();
+            ValueError::Options(format!(
+                "unknown dialect {word:?}: one of {}",
+                words.join(", ")
+            ))
+        })
+    }
+}
+
+impl Dialect {
+    /// The rules of this dialect.
+    pub(super) fn form(self) -> &'static dyn Form {
+        match self {
+            Self::Own => &own::OWN,
+            Self::Pymemcache => &python::PYMEMCACHE,
+            Self::Pylibmc => &python::PYLIBMC,
+            Self::PythonMemcached => &python::PYTHON_MEMCACHED,
+            Self::Bmemcached => &python::BMEMCACHED,
+            Self::PhpMemcached => &php::Php,
+            Self::PeclMemcache => &pecl::Pecl,
+            Self::Dalli => &dalli::Dalli,
+            Self::Spymemcached => &spymemcached::Spymemcached,
+            Self::Raw => &raw::Raw,
+        }
+    }
+
+    /// The own dialect for a cache that still holds another client's values.
+    pub(super) fn form_while_migrating() -> &'static dyn Form {
+        &own::MIGRATING
+    }
+
+    /// True when `flags` were written by this client's own dialect, whatever the codec's.
+    pub(super) fn is_own(flags: u32) -> bool {
+        own::is_own(flags)
+    }
+}
+
+/// How one dialect writes and reads.
+pub(super) trait Form: Sync {
+    /// Writes a value: its type flags, and its bytes as they are or appended to `scratch`.
+    fn write<'v>(
+        &self,
+        value: &ValueRef<'v>,
+        scratch: &mut Vec<u8>,
+    ) -> Result<Written<'v>, Refusal>;
+
+    /// How a compressed body is marked and framed, `None` when this dialect has no mark for the method.
+    fn packing_of(&self, method: Method) -> Option<(u32, Packing)>;
+
+    /// How the body under these flags is compressed, if it is.
+    fn packing(&self, flags: u32) -> Option<Packing>;
+
+    /// Reads a plain body under its flags.
+    fn read<'b>(
+        &self,
+        flags: u32,
+        body: Cow<'b, [u8]>,
+        limits: Limits,
+    ) -> Result<Decoded<'b>, Refusal>;
+}
+
+/// What reading is allowed to do.
+#[derive(Clone, Copy)]
+pub(super) struct Limits {
+    /// Pickles are handed on.
+    pub(super) pickle: bool,
+    /// Bytes that an expanding form may take.
+    pub(super) bytes_max: usize,
+}
+
+/// A value's flags and bytes before compression.
+pub(super) struct Written<'v> {
+    pub(super) flags: u32,
+    pub(super) body: Body<'v>,
+    /// False for forms that are dense already, on which a compressor would only spend time.
+    pub(super) is_compressible: bool,
+}
+
+/// Where a value's bytes are.
+pub(super) enum Body<'v> {
+    /// The value's own.
+    Same(&'v [u8]),
+    /// Appended to the scratch buffer.
+    Scratch,
+}
+
+impl<'v> Written<'v> {
+    fn same(flags: u32, bytes: &'v [u8]) -> Self {
+        Self {
+            flags,
+            body: Body::Same(bytes),
+            is_compressible: true,
+        }
+    }
+
+    fn scratch(flags: u32) -> Self {
+        Self {
+            flags,
+            body: Body::Scratch,
+            is_compressible: true,
+        }
+    }
+
+    fn text(flags: u32, text: &str, scratch: &mut Vec<u8>) -> Self {
+        scratch.extend_from_slice(text.as_bytes());
+        Self::scratch(flags)
+    }
+}
+
+/// How a compressed body is framed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Packing {
+    pub(super) method: Method,
+    pub(super) frame: Frame,
+}
+
+/// What stands around a compressed stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Frame {
+    /// Nothing.
+    Bare,
+    /// The plain length before it, 32 bits, little-endian: php-memcached.
+    Length,
+    /// zstd without its four magic bytes: meta-memcache.
+    Magicless,
+}
+
+/// Why a form does not write or read something; the codec adds flags and dialect.
+pub(super) struct Refusal(pub(super) Cow<'static, str>);
+
+impl Refusal {
+    pub(super) fn of(what: &'static str) -> Self {
+        Self(Cow::Borrowed(what))
+    }
+}
+
+fn refuse<T>(what: &'static str) -> Result<T, Refusal> {
+    Err(Refusal::of(what))
+}
+
+/// The word for a value's type in a refusal to write it.
+fn kind(value: &ValueRef<'_>) -> Refusal {
+    Refusal::of(match value {
+        ValueRef::Str(_) => "text",
+        ValueRef::Bytes(_) => "bytes",
+        ValueRef::Int(_) | ValueRef::BigInt(_) => "a whole number of this size",
+        ValueRef::Float(_) => "a float",
+        ValueRef::Bool(_) => "a boolean",
+        ValueRef::None => "None",
+        ValueRef::Ints(_) => "a packed list of whole numbers",
+        ValueRef::Array(_) => "a typed array",
+        ValueRef::Json(_) => "a container in JSON",
+        ValueRef::RawJson(_) => "raw JSON",
+        ValueRef::Msgpack(_) => "a container in MessagePack",
+        ValueRef::Pickle(_) => "a pickle",
+    })
+}
+
+/// The body as text.
+fn text(body: Cow<'_, [u8]>) -> Result<Decoded<'_>, Refusal> {
+    let text = match body {
+        Cow::Borrowed(bytes) => std::str::from_utf8(bytes).ok().map(Cow::Borrowed),
+        Cow::Owned(bytes) => String::from_utf8(bytes).ok().map(Cow::Owned),
+    };
+    text.map(Decoded::Str)
+        .ok_or(Refusal::of("text that is not UTF-8"))
+}
+
+/// The body as a whole number in decimal. memcached's `decr` leaves blanks behind a number that got shorter.
+fn decimal<'b>(body: &[u8]) -> Result<Decoded<'b>, Refusal> {
+    let text = std::str::from_utf8(body)
+        .unwrap_or_default()
+        .trim_end_matches(' ');
+    let digits = text.strip_prefix('-').unwrap_or(text);
+    if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
+        return refuse("a whole number that is not decimal");
+    }
+    Ok(text
+        .parse()
+        .map_or_else(|_| Decoded::BigInt(text.to_owned()), Decoded::Int))
+}

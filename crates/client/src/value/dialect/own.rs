@@ -1,0 +1,206 @@
+//! This client's own dialect: every type, each with a tight form.
+//!
+//! Flags: `0x9c` in the top byte, which no other client uses; then four bits of compression, four bits of version
+//! (0), a parameter of the type, and the type. Plain bytes carry flags 0, since the server keeps no flags that are
+//! 0, and what was set by hand reads as bytes. A whole number is decimal text, so that `incr` works on it.
+
+use std::borrow::Cow;
+
+use super::{Body, Form, Frame, Limits, Packing, Refusal, Written, decimal, refuse, text};
+use crate::value::compress::Method;
+use crate::value::ints::{pack, read_varint, unpack, write_varint};
+use crate::value::{Array, Decoded, DecodedArray, ValueRef};
+
+pub(super) const OWN: Own = Own {
+    is_bytes_marked: false,
+};
+
+/// The same, for a cache that still holds another dialect's values: there flags 0 are the other's, so bytes are marked.
+pub(super) const MIGRATING: Own = Own {
+    is_bytes_marked: true,
+};
+
+pub(super) struct Own {
+    is_bytes_marked: bool,
+}
+
+const MARK: u32 = 0x9c << 24;
+const MARK_MASK: u32 = 0xff << 24;
+const VERSION_MASK: u32 = 0xf << 16;
+const PACKING_SHIFT: u32 = 20;
+
+const BYTES: u32 = 0;
+const STR: u32 = 1;
+const INT: u32 = 2;
+const FLOAT: u32 = 3;
+const BOOL: u32 = 4;
+const NONE: u32 = 5;
+const INTS: u32 = 6;
+const ARRAY: u32 = 7;
+const JSON: u32 = 8;
+const RAW_JSON: u32 = 9;
+const MSGPACK: u32 = 10;
+const PICKLE: u32 = 11;
+
+/// Set in the parameter of an array that is `NumPy`'s; the rest is its letter.
+const NUMPY: u32 = 0x80;
+
+/// Compression by its number in the flags; 0 is none.
+const PACKINGS: [(u32, Method); 4] = [
+    (1, Method::Zlib),
+    (2, Method::Zstd),
+    (3, Method::Lz4),
+    (4, Method::QuickLz),
+];
+
+pub(super) fn is_own(flags: u32) -> bool {
+    flags & MARK_MASK == MARK
+}
+
+impl Form for Own {
+    fn write<'v>(
+        &self,
+        value: &ValueRef<'v>,
+        scratch: &mut Vec<u8>,
+    ) -> Result<Written<'v>, Refusal> {
+        Ok(match value {
+            ValueRef::Bytes(bytes) if !self.is_bytes_marked => Written::same(0, bytes),
+            ValueRef::Bytes(bytes) => Written::same(MARK | BYTES, bytes),
+            ValueRef::Str(text) => Written::same(MARK | STR, text.as_bytes()),
+            ValueRef::Int(number) => Written::text(MARK | INT, &number.to_string(), scratch),
+            ValueRef::BigInt(digits) => Written::same(MARK | INT, digits.as_bytes()),
+            ValueRef::Float(number) => {
+                scratch.extend_from_slice(&number.to_le_bytes());
+                Written::scratch(MARK | FLOAT)
+            }
+            ValueRef::Bool(value) => Written::same(MARK | BOOL, if *value { b"1" } else { b"0" }),
+            ValueRef::None => Written::same(MARK | NONE, b""),
+            ValueRef::Ints(numbers) => {
+                pack(numbers, scratch);
+                Written {
+                    flags: MARK | INTS,
+                    body: Body::Scratch,
+                    is_compressible: false,
+                }
+            }
+            ValueRef::Array(array) => {
+                write_array(array, scratch);
+                let letter = u32::from(array.typecode & 0x7f);
+                let parameter = letter | if array.is_numpy { NUMPY } else { 0 };
+                Written::scratch(MARK | parameter << 8 | ARRAY)
+            }
+            ValueRef::Json(bytes) => Written::same(MARK | JSON, bytes),
+            ValueRef::RawJson(bytes) => Written::same(MARK | RAW_JSON, bytes),
+            ValueRef::Msgpack(bytes) => Written::same(MARK | MSGPACK, bytes),
+            ValueRef::Pickle(bytes) => Written::same(MARK | PICKLE, bytes),
+        })
+    }
+
+    fn packing_of(&self, method: Method) -> Option<(u32, Packing)> {
+        let (number, _) = PACKINGS.iter().find(|(_, known)| *known == method)?;
+        Some((
+            MARK | number << PACKING_SHIFT,
+            Packing {
+                method,
+                frame: Frame::Bare,
+            },
+        ))
+    }
+
+    fn packing(&self, flags: u32) -> Option<Packing> {
+        let number = flags >> PACKING_SHIFT & 0xf;
+        let (_, method) = PACKINGS
+            .iter()
+            .find(|(known, _)| is_own(flags) && *known == number)?;
+        Some(Packing {
+            method: *method,
+            frame: Frame::Bare,
+        })
+    }
+
+    fn read<'b>(
+        &self,
+        flags: u32,
+        body: Cow<'b, [u8]>,
+        limits: Limits,
+    ) -> Result<Decoded<'b>, Refusal> {
+        if flags == 0 {
+            return Ok(Decoded::Bytes(body));
+        }
+        if !is_own(flags) {
+            return refuse("another client's flags (name its dialect, or migrate from it)");
+        }
+        let packing = flags >> PACKING_SHIFT & 0xf;
+        if flags & VERSION_MASK != 0 || packing as usize > PACKINGS.len() {
+            return refuse("a form of a later version of this client");
+        }
+        let parameter = flags >> 8 & 0xff;
+        match flags & 0xff {
+            BYTES => Ok(Decoded::Bytes(body)),
+            STR => text(body),
+            INT => decimal(&body),
+            FLOAT => float(&body),
+            BOOL if *body == *b"1" => Ok(Decoded::Bool(true)),
+            BOOL if *body == *b"0" => Ok(Decoded::Bool(false)),
+            NONE if body.is_empty() => Ok(Decoded::None),
+            INTS => unpack(&body, limits.bytes_max)
+                .map(Decoded::Ints)
+                .ok_or(Refusal::of(
+                    "a list of whole numbers that is cut or too long",
+                )),
+            ARRAY => read_array(parameter, body)
+                .map(Decoded::Array)
+                .ok_or(Refusal::of("an array whose header contradicts its length")),
+            JSON => Ok(Decoded::Json(body)),
+            RAW_JSON => Ok(Decoded::RawJson(body)),
+            MSGPACK => Ok(Decoded::Msgpack(body)),
+            PICKLE if limits.pickle => Ok(Decoded::Pickle(body)),
+            PICKLE => refuse("a pickle (allow it by name: pickle=True)"),
+            _ => refuse("a type unknown to this version"),
+        }
+    }
+}
+
+fn float<'b>(body: &[u8]) -> Result<Decoded<'b>, Refusal> {
+    let bytes = body
+        .try_into()
+        .map_err(|_| Refusal::of("a float that is not 8 bytes"))?;
+    Ok(Decoded::Float(f64::from_le_bytes(bytes)))
+}
+
+/// Element size, count of dimensions and each length, then the elements.
+fn write_array(array: &Array<'_>, out: &mut Vec<u8>) {
+    out.reserve(array.bytes.len() + 24);
+    out.extend([array.itemsize, array.shape.len() as u8]);
+    array.shape.iter().for_each(|len| write_varint(*len, out));
+    out.extend_from_slice(array.bytes);
+}
+
+/// Most dimensions of an array, as in `NumPy` 2.
+const DIMENSIONS_MAX: u8 = 64;
+
+fn read_array(parameter: u32, body: Cow<'_, [u8]>) -> Option<DecodedArray<'_>> {
+    let (header, mut rest) = body.split_first_chunk::<2>()?;
+    let [itemsize, dimensions] = *header;
+    if dimensions > DIMENSIONS_MAX {
+        return None;
+    }
+    let shape = (0..dimensions)
+        .map(|_| read_varint(&mut rest))
+        .collect::<Option<Vec<u64>>>()?;
+    let elements = shape
+        .iter()
+        .try_fold(1u64, |product, len| product.checked_mul(*len))?;
+    if elements.checked_mul(u64::from(itemsize))? != rest.len() as u64 {
+        return None;
+    }
+    let start = body.len() - rest.len();
+    Some(DecodedArray {
+        typecode: (parameter & 0x7f) as u8,
+        is_numpy: parameter & NUMPY != 0,
+        itemsize,
+        shape,
+        body,
+        start,
+    })
+}

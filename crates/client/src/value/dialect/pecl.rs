@@ -1,0 +1,65 @@
+//! PHP's `Memcache` class (pecl-memcache 8): 1 serialised, 2 zlib, the type in bits 8 to 11.
+
+use std::borrow::Cow;
+
+use super::php::{float_text, php_float, text_or_bytes};
+use super::{Form, Frame, Limits, Packing, Refusal, Written, decimal, kind, refuse};
+use crate::value::compress::Method;
+use crate::value::{Decoded, ValueRef};
+
+const SERIALIZED: u32 = 1;
+const COMPRESSED: u32 = 2;
+const STRING: u32 = 0;
+const BOOL: u32 = 0x100;
+const LONG: u32 = 0x300;
+const DOUBLE: u32 = 0x700;
+/// The upper sixteen bits are the application's own.
+const OURS: u32 = 0xffff;
+
+pub(super) struct Pecl;
+
+impl Form for Pecl {
+    fn write<'v>(
+        &self,
+        value: &ValueRef<'v>,
+        scratch: &mut Vec<u8>,
+    ) -> Result<Written<'v>, Refusal> {
+        Ok(match value {
+            ValueRef::Str(text) => Written::same(STRING, text.as_bytes()),
+            ValueRef::Bytes(bytes) => Written::same(STRING, bytes),
+            ValueRef::Int(number) => Written::text(LONG, &number.to_string(), scratch),
+            ValueRef::Float(number) => Written::text(DOUBLE, &php_float(*number), scratch),
+            ValueRef::Bool(value) => Written::same(BOOL, if *value { b"1" } else { b"0" }),
+            ValueRef::None => Written::same(SERIALIZED, b"N;"),
+            _ => return Err(kind(value)),
+        })
+    }
+
+    fn packing_of(&self, method: Method) -> Option<(u32, Packing)> {
+        let packing = Packing {
+            method,
+            frame: Frame::Bare,
+        };
+        (method == Method::Zlib).then_some((COMPRESSED, packing))
+    }
+
+    fn packing(&self, flags: u32) -> Option<Packing> {
+        let packing = Packing {
+            method: Method::Zlib,
+            frame: Frame::Bare,
+        };
+        (flags & COMPRESSED != 0).then_some(packing)
+    }
+
+    fn read<'b>(&self, flags: u32, body: Cow<'b, [u8]>, _: Limits) -> Result<Decoded<'b>, Refusal> {
+        match flags & OURS & !COMPRESSED {
+            STRING => Ok(text_or_bytes(body)),
+            BOOL => Ok(Decoded::Bool(!body.is_empty() && *body != *b"0")),
+            LONG => decimal(&body),
+            DOUBLE => float_text(&body),
+            SERIALIZED if *body == *b"N;" => Ok(Decoded::None),
+            SERIALIZED => refuse("PHP serialize, which can build objects"),
+            _ => refuse("another client's flags"),
+        }
+    }
+}

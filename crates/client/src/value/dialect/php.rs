@@ -1,0 +1,116 @@
+//! PHP's `Memcached` class (php-memcached 3): type in the low four bits, compression in the next four.
+//!
+//! Numbers and booleans are text, false is the empty text. A compressed body has its plain length before it. The upper
+//! sixteen bits are the application's own and are ignored. PHP's serialize and igbinary build objects and are refused,
+//! but for the null that PHP writes as a serialised value.
+
+use std::borrow::Cow;
+
+use super::{Form, Frame, Limits, Packing, Refusal, Written, decimal, kind, refuse, text};
+use crate::value::compress::Method;
+use crate::value::{Decoded, ValueRef};
+
+const TYPE_MASK: u32 = 0xf;
+const STRING: u32 = 0;
+const LONG: u32 = 1;
+const DOUBLE: u32 = 2;
+const BOOL: u32 = 3;
+const SERIALIZED: u32 = 4;
+const IGBINARY: u32 = 5;
+const JSON: u32 = 6;
+const MSGPACK: u32 = 7;
+
+const COMPRESSED: u32 = 0x10;
+const METHOD_MASK: u32 = 0xe0;
+const METHODS: [(u32, Method); 3] = [
+    (0x20, Method::Zlib),
+    (0x40, Method::FastLz),
+    (0x80, Method::Zstd),
+];
+
+pub(super) struct Php;
+
+impl Form for Php {
+    fn write<'v>(
+        &self,
+        value: &ValueRef<'v>,
+        scratch: &mut Vec<u8>,
+    ) -> Result<Written<'v>, Refusal> {
+        Ok(match value {
+            ValueRef::Str(text) => Written::same(STRING, text.as_bytes()),
+            ValueRef::Bytes(bytes) => Written::same(STRING, bytes),
+            ValueRef::Int(number) => Written::text(LONG, &number.to_string(), scratch),
+            ValueRef::Float(number) => Written::text(DOUBLE, &php_float(*number), scratch),
+            ValueRef::Bool(value) => Written::same(BOOL, if *value { b"1" } else { b"" }),
+            ValueRef::None => Written::same(SERIALIZED, b"N;"),
+            ValueRef::Json(bytes) | ValueRef::RawJson(bytes) => Written::same(JSON, bytes),
+            ValueRef::Msgpack(bytes) => Written::same(MSGPACK, bytes),
+            _ => return Err(kind(value)),
+        })
+    }
+
+    fn packing_of(&self, method: Method) -> Option<(u32, Packing)> {
+        let (bit, _) = METHODS.iter().find(|(_, known)| *known == method)?;
+        Some((
+            COMPRESSED | bit,
+            Packing {
+                method,
+                frame: Frame::Length,
+            },
+        ))
+    }
+
+    fn packing(&self, flags: u32) -> Option<Packing> {
+        let bits = flags & METHOD_MASK;
+        let (_, method) = METHODS
+            .iter()
+            .find(|(bit, _)| flags & COMPRESSED != 0 && *bit == bits)?;
+        Some(Packing {
+            method: *method,
+            frame: Frame::Length,
+        })
+    }
+
+    fn read<'b>(&self, flags: u32, body: Cow<'b, [u8]>, _: Limits) -> Result<Decoded<'b>, Refusal> {
+        if flags & COMPRESSED != 0 && self.packing(flags).is_none() {
+            return refuse("a compression of PHP that is not zlib, fastlz or zstd");
+        }
+        match flags & TYPE_MASK {
+            STRING => Ok(text_or_bytes(body)),
+            LONG => decimal(&body),
+            DOUBLE => float_text(&body),
+            BOOL => Ok(Decoded::Bool(!body.is_empty() && *body != *b"0")),
+            SERIALIZED if *body == *b"N;" => Ok(Decoded::None),
+            SERIALIZED => refuse("PHP serialize, which can build objects (store JSON instead)"),
+            IGBINARY => refuse("igbinary, which can build objects (store JSON instead)"),
+            JSON => Ok(Decoded::Json(body)),
+            MSGPACK => Ok(Decoded::Msgpack(body)),
+            _ => refuse("another client's flags"),
+        }
+    }
+}
+
+/// PHP has one string type: text when it is UTF-8, else bytes.
+pub(super) fn text_or_bytes(body: Cow<'_, [u8]>) -> Decoded<'_> {
+    if std::str::from_utf8(&body).is_err() {
+        return Decoded::Bytes(body);
+    }
+    text(body).unwrap_or(Decoded::None)
+}
+
+/// A float as PHP spells it, which also knows `INF`, `-INF` and `NAN`.
+pub(super) fn float_text<'b>(body: &[u8]) -> Result<Decoded<'b>, Refusal> {
+    let text = std::str::from_utf8(body).unwrap_or_default();
+    text.parse()
+        .map(Decoded::Float)
+        .map_err(|_| Refusal::of("a float that is not decimal"))
+}
+
+pub(super) fn php_float(number: f64) -> String {
+    match number {
+        _ if number.is_nan() => "NAN".to_owned(),
+        f64::INFINITY => "INF".to_owned(),
+        f64::NEG_INFINITY => "-INF".to_owned(),
+        _ => number.to_string(),
+    }
+}

@@ -1,0 +1,140 @@
+//! The Python clients: six flag bits that they share, and the two of them that two families swap.
+//!
+//! 1 pickle, 2 and 4 whole number, 8 zlib, 32 zstd without magic (meta-memcache). In pymemcache, pylibmc and
+//! python-memcached 0 is bytes and 16 text; in python-binary-memcached and meta-memcache it is the other way round.
+//! pylibmc marks a boolean with 2 and a whole number with 4; the others pickle a boolean.
+
+use std::borrow::Cow;
+
+use super::{Form, Frame, Limits, Packing, Refusal, Written, decimal, kind, refuse, text};
+use crate::value::compress::Method;
+use crate::value::{Decoded, ValueRef, pickle};
+
+const PICKLE: u32 = 1;
+const INTEGER: u32 = 2;
+const LONG: u32 = 4;
+const ZLIB: u32 = 8;
+const TEXT_OR_BYTES: u32 = 16;
+const ZSTD: u32 = 32;
+
+/// What sets the Python clients apart.
+pub(super) struct Python {
+    /// Flags of text and of bytes: 16 and 0, or 0 and 16.
+    str_flags: u32,
+    bytes_flags: u32,
+    int_flags: u32,
+    /// 2 means a boolean.
+    is_bool_marked: bool,
+    /// meta-memcache's zstd serialiser shares these flags.
+    has_zstd: bool,
+}
+
+const PYMEMCACHE_LIKE: Python = Python {
+    str_flags: TEXT_OR_BYTES,
+    bytes_flags: 0,
+    int_flags: INTEGER,
+    is_bool_marked: false,
+    has_zstd: false,
+};
+
+pub(super) const PYMEMCACHE: Python = PYMEMCACHE_LIKE;
+pub(super) const PYTHON_MEMCACHED: Python = PYMEMCACHE_LIKE;
+pub(super) const PYLIBMC: Python = Python {
+    int_flags: LONG,
+    is_bool_marked: true,
+    ..PYMEMCACHE_LIKE
+};
+pub(super) const BMEMCACHED: Python = Python {
+    str_flags: 0,
+    bytes_flags: TEXT_OR_BYTES,
+    has_zstd: true,
+    ..PYMEMCACHE_LIKE
+};
+
+impl Form for Python {
+    fn write<'v>(
+        &self,
+        value: &ValueRef<'v>,
+        scratch: &mut Vec<u8>,
+    ) -> Result<Written<'v>, Refusal> {
+        match value {
+            ValueRef::Str(text) => return Ok(Written::same(self.str_flags, text.as_bytes())),
+            ValueRef::Bytes(bytes) => return Ok(Written::same(self.bytes_flags, bytes)),
+            ValueRef::BigInt(digits) => {
+                return Ok(Written::same(self.int_flags, digits.as_bytes()));
+            }
+            ValueRef::Pickle(bytes) => return Ok(Written::same(PICKLE, bytes)),
+            ValueRef::Int(number) => {
+                return Ok(Written::text(self.int_flags, &number.to_string(), scratch));
+            }
+            ValueRef::Bool(value) if self.is_bool_marked => {
+                return Ok(Written::same(INTEGER, if *value { b"1" } else { b"0" }));
+            }
+            ValueRef::Bool(value) => pickle::write_bool(*value, scratch),
+            ValueRef::None => pickle::write_none(scratch),
+            ValueRef::Float(number) => pickle::write_float(*number, scratch),
+            _ => return Err(kind(value)),
+        }
+        Ok(Written::scratch(PICKLE))
+    }
+
+    fn packing_of(&self, method: Method) -> Option<(u32, Packing)> {
+        match method {
+            Method::Zlib => Some((
+                ZLIB,
+                Packing {
+                    method,
+                    frame: Frame::Bare,
+                },
+            )),
+            Method::Zstd if self.has_zstd => Some((
+                ZSTD,
+                Packing {
+                    method,
+                    frame: Frame::Magicless,
+                },
+            )),
+            _ => None,
+        }
+    }
+
+    fn packing(&self, flags: u32) -> Option<Packing> {
+        match flags & (ZLIB | ZSTD) {
+            ZLIB => Some(Packing {
+                method: Method::Zlib,
+                frame: Frame::Bare,
+            }),
+            ZSTD if self.has_zstd => Some(Packing {
+                method: Method::Zstd,
+                frame: Frame::Magicless,
+            }),
+            _ => None,
+        }
+    }
+
+    fn read<'b>(
+        &self,
+        flags: u32,
+        body: Cow<'b, [u8]>,
+        limits: Limits,
+    ) -> Result<Decoded<'b>, Refusal> {
+        let packing = if self.has_zstd { ZLIB | ZSTD } else { ZLIB };
+        match flags & !packing {
+            kind if kind == self.bytes_flags => Ok(Decoded::Bytes(body)),
+            kind if kind == self.str_flags => text(body),
+            INTEGER if self.is_bool_marked && *body == *b"1" => Ok(Decoded::Bool(true)),
+            INTEGER if self.is_bool_marked && *body == *b"0" => Ok(Decoded::Bool(false)),
+            INTEGER | LONG => decimal(&body),
+            PICKLE => unpickle(body, limits),
+            _ => refuse("another client's flags"),
+        }
+    }
+}
+
+fn unpickle(body: Cow<'_, [u8]>, limits: Limits) -> Result<Decoded<'_>, Refusal> {
+    match pickle::scalar(&body) {
+        Some(scalar) => Ok(scalar),
+        None if limits.pickle => Ok(Decoded::Pickle(body)),
+        None => refuse("a pickle (allow it by name: pickle=True)"),
+    }
+}

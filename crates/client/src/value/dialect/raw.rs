@@ -1,0 +1,37 @@
+//! No dialect: bytes in, bytes out, flags 0, whatever flags an item has.
+
+use std::borrow::Cow;
+
+use super::{Form, Limits, Packing, Refusal, Written, kind};
+use crate::value::compress::Method;
+use crate::value::{Decoded, ValueRef};
+
+pub(super) struct Raw;
+
+impl Form for Raw {
+    fn write<'v>(
+        &self,
+        value: &ValueRef<'v>,
+        scratch: &mut Vec<u8>,
+    ) -> Result<Written<'v>, Refusal> {
+        Ok(match value {
+            ValueRef::Str(text) => Written::same(0, text.as_bytes()),
+            ValueRef::Bytes(bytes) | ValueRef::RawJson(bytes) => Written::same(0, bytes),
+            ValueRef::Int(number) => Written::text(0, &number.to_string(), scratch),
+            ValueRef::BigInt(digits) => Written::same(0, digits.as_bytes()),
+            _ => return Err(kind(value)),
+        })
+    }
+
+    fn packing_of(&self, _: Method) -> Option<(u32, Packing)> {
+        None
+    }
+
+    fn packing(&self, _: u32) -> Option<Packing> {
+        None
+    }
+
+    fn read<'b>(&self, _: u32, body: Cow<'b, [u8]>, _: Limits) -> Result<Decoded<'b>, Refusal> {
+        Ok(Decoded::Bytes(body))
+    }
+}

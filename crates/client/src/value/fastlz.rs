@@ -1,0 +1,177 @@
+//! `FastLZ`, the small compressor inside php-memcached: both levels read, level 1 written.
+//!
+//! A stream is literal runs (a byte below 32: that many plus one bytes follow) and matches (three bits of length,
+//! thirteen of distance). Level 2, named by the top bits of the first byte, lengthens both with 255-runs and a far
+//! distance. The format carries no plain length; php-memcached puts it before the stream.
+
+use super::compress::Fault;
+
+/// Longest literal run.
+const LITERALS_MAX: usize = 32;
+/// Longest match of level 1.
+const MATCH_MAX: usize = 264;
+/// Shortest match.
+const MATCH_MIN: usize = 3;
+/// Farthest match of level 1, which is also where level 2's longer distances begin.
+const DISTANCE_MAX: usize = 8192;
+/// Slots of the table that remembers where three bytes were last seen.
+const TABLE_BITS: u32 = 13;
+
+/// The level 1 stream of `plain`.
+pub(super) fn compress(plain: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(plain.len() / 2 + 16);
+    let mut seen = vec![usize::MAX; 1 << TABLE_BITS];
+    let (mut at, mut literals_from) = (0, 0);
+    while let Some(three) = three_at(plain, at) {
+        let slot = (three.wrapping_mul(2_654_435_761) >> (32 - TABLE_BITS)) as usize;
+        let before = seen.get(slot).copied().unwrap_or(usize::MAX);
+        if let Some(entry) = seen.get_mut(slot) {
+            *entry = at;
+        }
+        // The first byte of a stream must be a literal: its top bits name the level.
+        let distance = at.wrapping_sub(before);
+        let is_match =
+            before < at && distance <= DISTANCE_MAX && three_at(plain, before) == Some(three);
+        if !is_match {
+            at += 1;
+            continue;
+        }
+        let len = match_len(plain, before, at);
+        literals(plain.get(literals_from..at).unwrap_or_default(), &mut out);
+        back_reference(len, distance - 1, &mut out);
+        at += len;
+        literals_from = at;
+    }
+    literals(plain.get(literals_from..).unwrap_or_default(), &mut out);
+    out
+}
+
+fn three_at(bytes: &[u8], at: usize) -> Option<u32> {
+    let three = bytes.get(at..at + MATCH_MIN)?;
+    Some(
+        three
+            .iter()
+            .fold(0, |word, byte| word << 8 | u32::from(*byte)),
+    )
+}
+
+fn match_len(plain: &[u8], before: usize, at: usize) -> usize {
+    let there = plain.get(before..).unwrap_or_default();
+    let here = plain.get(at..).unwrap_or_default();
+    there
+        .iter()
+        .zip(here)
+        .take(MATCH_MAX)
+        .take_while(|(a, b)| a == b)
+        .count()
+}
+
+fn literals(run: &[u8], out: &mut Vec<u8>) {
+    for piece in run.chunks(LITERALS_MAX) {
+        out.push((piece.len() - 1) as u8);
+        out.extend_from_slice(piece);
+    }
+}
+
+fn back_reference(len: usize, distance: usize, out: &mut Vec<u8>) {
+    let (high, low) = ((distance >> 8) as u8, distance as u8);
+    if len < 9 {
+        out.extend([((len - 2) as u8) << 5 | high, low]);
+    } else {
+        out.extend([7 << 5 | high, (len - 9) as u8, low]);
+    }
+}
+
+/// The plain bytes of a stream of either level, at most `bytes_max`.
+pub(super) fn decompress(packed: &[u8], bytes_max: usize) -> Result<Vec<u8>, Fault> {
+    let Some(first) = packed.first() else {
+        return Ok(Vec::new());
+    };
+    let is_level_2 = match first >> 5 {
+        0 => false,
+        1 => true,
+        _ => return Err(Fault::Corrupt),
+    };
+    let mut input = Input {
+        rest: packed,
+        is_level_2,
+    };
+    let mut plain = Vec::with_capacity(bytes_max.min(packed.len().saturating_mul(4)));
+    let mut control = input.byte()? & 31;
+    loop {
+        if control >= 32 {
+            let (len, distance) = input.back_reference(control)?;
+            copy(&mut plain, len, distance, bytes_max)?;
+        } else {
+            let run = input.take(usize::from(control) + 1)?;
+            if plain.len() + run.len() > bytes_max {
+                return Err(Fault::TooLarge);
+            }
+            plain.extend_from_slice(run);
+        }
+        match input.rest.split_first() {
+            Some((next, rest)) => (control, input.rest) = (*next, rest),
+            None => return Ok(plain),
+        }
+    }
+}
+
+struct Input<'b> {
+    rest: &'b [u8],
+    is_level_2: bool,
+}
+
+impl<'b> Input<'b> {
+    fn byte(&mut self) -> Result<u8, Fault> {
+        self.take(1)?.first().copied().ok_or(Fault::Corrupt)
+    }
+
+    fn take(&mut self, len: usize) -> Result<&'b [u8], Fault> {
+        let (run, rest) = self.rest.split_at_checked(len).ok_or(Fault::Corrupt)?;
+        self.rest = rest;
+        Ok(run)
+    }
+
+    /// Length and distance (1 is the byte just written) of the match that `control` begins.
+    fn back_reference(&mut self, control: u8) -> Result<(usize, usize), Fault> {
+        let mut len = usize::from(control >> 5) + 2;
+        let high = usize::from(control & 31);
+        if control >> 5 == 7 {
+            len += self.longer()?;
+        }
+        let low = self.byte()?;
+        let mut distance = (high << 8 | usize::from(low)) + 1;
+        if self.is_level_2 && high == 31 && low == 255 {
+            let far = [self.byte()?, self.byte()?];
+            distance = usize::from(u16::from_be_bytes(far)) + DISTANCE_MAX;
+        }
+        Ok((len, distance))
+    }
+
+    fn longer(&mut self) -> Result<usize, Fault> {
+        let mut more = 0;
+        loop {
+            let byte = self.byte()?;
+            more += usize::from(byte);
+            if !self.is_level_2 || byte != 255 {
+                return Ok(more);
+            }
+        }
+    }
+}
+
+fn copy(plain: &mut Vec<u8>, len: usize, distance: usize, bytes_max: usize) -> Result<(), Fault> {
+    let from = plain.len().checked_sub(distance).ok_or(Fault::Corrupt)?;
+    if plain.len() + len > bytes_max {
+        return Err(Fault::TooLarge);
+    }
+    if distance >= len {
+        plain.extend_from_within(from..from + len);
+        return Ok(());
+    }
+    for at in from..from + len {
+        let byte = plain.get(at).copied().ok_or(Fault::Corrupt)?;
+        plain.push(byte);
+    }
+    Ok(())
+}

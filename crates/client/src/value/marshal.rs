@@ -1,0 +1,231 @@
+//! Ruby Marshal of single scalars, read and written: nil, booleans, whole numbers, floats and text.
+//!
+//! Dalli marshals everything, text and numbers too, so without these a Ruby cache would be unreadable. Arrays,
+//! hashes, symbols and objects are refused, for Marshal can build any object. The format is that of Ruby's
+//! `marshal.rdoc`, version 4.8.
+
+use std::borrow::Cow;
+
+use super::{Decoded, ValueRef};
+
+const VERSION: &[u8] = b"\x04\x08";
+/// One instance variable `:E` that is true: the text is UTF-8.
+const IS_UTF8: &[u8] = b"\x06:\x06ET";
+
+/// The scalar that a Marshal stream holds, or `None` when it holds anything else.
+pub(super) fn scalar(stream: &[u8]) -> Option<Decoded<'static>> {
+    let (kind, rest) = stream.strip_prefix(VERSION)?.split_first()?;
+    Some(match (kind, rest) {
+        (b'0', []) => Decoded::None,
+        (b'T', []) => Decoded::Bool(true),
+        (b'F', []) => Decoded::Bool(false),
+        (b'i', _) => Decoded::Int(whole(fixnum(rest)?)?),
+        (b'l', _) => bignum(rest)?,
+        (b'f', _) => Decoded::Float(float(whole(sized(rest)?)?)?),
+        (b'"', _) => Decoded::Bytes(Cow::Owned(whole(sized(rest)?)?.to_vec())),
+        (b'I', [b'"', rest @ ..]) => text(sized(rest)?)?,
+        _ => return None,
+    })
+}
+
+/// The value, when nothing follows it.
+fn whole<T>((value, rest): (T, &[u8])) -> Option<T> {
+    rest.is_empty().then_some(value)
+}
+
+/// Marshal's short form of a whole number below 31 bits.
+fn fixnum(bytes: &[u8]) -> Option<(i64, &[u8])> {
+    let (first, rest) = bytes.split_first()?;
+    let lead = *first as i8;
+    match lead {
+        0 => Some((0, rest)),
+        5..=127 => Some((i64::from(lead) - 5, rest)),
+        -128..=-5 => Some((i64::from(lead) + 5, rest)),
+        _ => {
+            let (digits, rest) = rest.split_at_checked(usize::from(lead.unsigned_abs()))?;
+            let number = digits
+                .iter()
+                .rev()
+                .fold(0, |n, byte| n << 8 | i64::from(*byte));
+            let sign_bits = if lead < 0 {
+                -1 << (8 * digits.len())
+            } else {
+                0
+            };
+            Some((number | sign_bits, rest))
+        }
+    }
+}
+
+/// A run of bytes with its length before it.
+fn sized(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
+    let (len, rest) = fixnum(bytes)?;
+    rest.split_at_checked(usize::try_from(len).ok()?)
+}
+
+/// Sign, count of 16-bit words, words from the least; those that fit `i64`.
+fn bignum(bytes: &[u8]) -> Option<Decoded<'static>> {
+    let (sign, rest) = bytes.split_first()?;
+    let (words, rest) = fixnum(rest)?;
+    let digits = whole(rest.split_at_checked(usize::try_from(words).ok()?.checked_mul(2)?)?)?;
+    if digits.len() > 15 {
+        return None;
+    }
+    let number = digits
+        .iter()
+        .rev()
+        .fold(0i128, |n, byte| n << 8 | i128::from(*byte));
+    let number = if *sign == b'-' { -number } else { number };
+    Some(i64::try_from(number).map_or_else(|_| Decoded::BigInt(number.to_string()), Decoded::Int))
+}
+
+fn float(text: &[u8]) -> Option<f64> {
+    match text {
+        b"inf" => Some(f64::INFINITY),
+        b"-inf" => Some(f64::NEG_INFINITY),
+        b"nan" => Some(f64::NAN),
+        _ => std::str::from_utf8(text).ok()?.parse().ok(),
+    }
+}
+
+/// Text in UTF-8, or in US-ASCII (`E` false); other encodings are bytes of a kind we do not know.
+fn text((bytes, rest): (&[u8], &[u8])) -> Option<Decoded<'static>> {
+    let known = rest == IS_UTF8 || rest == b"\x06:\x06EF";
+    let text = std::str::from_utf8(bytes).ok().filter(|_| known)?;
+    Some(Decoded::Str(Cow::Owned(text.to_owned())))
+}
+
+/// Appends a scalar as Marshal; false when it has no scalar form.
+pub(super) fn write(value: &ValueRef<'_>, out: &mut Vec<u8>) -> bool {
+    let start = out.len();
+    out.extend_from_slice(VERSION);
+    match value {
+        ValueRef::None => out.push(b'0'),
+        ValueRef::Bool(value) => out.push(if *value { b'T' } else { b'F' }),
+        ValueRef::Int(number) => write_int(*number, out),
+        ValueRef::Float(number) => write_float(*number, out),
+        ValueRef::Str(text) => {
+            out.extend_from_slice(b"I\"");
+            write_sized(text.as_bytes(), out);
+            out.extend_from_slice(IS_UTF8);
+        }
+        ValueRef::Bytes(bytes) => {
+            out.push(b'"');
+            write_sized(bytes, out);
+        }
+        _ => {
+            out.truncate(start);
+            return false;
+        }
+    }
+    true
+}
+
+/// Numbers within 31 bits are fixnums, larger ones bignums.
+fn write_int(number: i64, out: &mut Vec<u8>) {
+    if (-(1 << 30)..1 << 30).contains(&number) {
+        out.push(b'i');
+        return write_fixnum(number, out);
+    }
+    out.extend([b'l', if number < 0 { b'-' } else { b'+' }]);
+    let digits = number.unsigned_abs().to_le_bytes();
+    let used = digits
+        .iter()
+        .rposition(|byte| *byte != 0)
+        .map_or(0, |last| last + 1);
+    let words = used.div_ceil(2);
+    write_fixnum(words as i64, out);
+    out.extend_from_slice(digits.get(..words * 2).unwrap_or_default());
+}
+
+fn write_fixnum(number: i64, out: &mut Vec<u8>) {
+    match number {
+        0 => out.push(0),
+        1..=122 => out.push(number as u8 + 5),
+        -123..=-1 => out.push((number - 5) as u8),
+        _ => {
+            let len = (1..4)
+                .find(|len| number >> (8 * len) == number >> 63)
+                .unwrap_or(4);
+            out.push(if number < 0 {
+                (-(len as i8)) as u8
+            } else {
+                len as u8
+            });
+            out.extend_from_slice(number.to_le_bytes().get(..len).unwrap_or_default());
+        }
+    }
+}
+
+fn write_float(number: f64, out: &mut Vec<u8>) {
+    let text = match number {
+        _ if number.is_nan() => "nan".to_owned(),
+        f64::INFINITY => "inf".to_owned(),
+        f64::NEG_INFINITY => "-inf".to_owned(),
+        _ => number.to_string(),
+    };
+    out.push(b'f');
+    write_sized(text.as_bytes(), out);
+}
+
+fn write_sized(bytes: &[u8], out: &mut Vec<u8>) {
+    write_fixnum(bytes.len() as i64, out);
+    out.extend_from_slice(bytes);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn what_ruby_dumps_is_read() {
+        // Marshal.dump(value) of Ruby 3.1.
+        let cases: [(&[u8], Decoded<'_>); 7] = [
+            (b"\x04\x080", Decoded::None),
+            (b"\x04\x08i/", Decoded::Int(42)),
+            (b"\x04\x08i\xf4", Decoded::Int(-7)),
+            (b"\x04\x08i\x02\xe8\x03", Decoded::Int(1000)),
+            (b"\x04\x08l+\x09\0\0\0\0\x01\0\0\0", Decoded::Int(1 << 32)),
+            (b"\x04\x08f\x081.5", Decoded::Float(1.5)),
+            (b"\x04\x08I\"\x07hi\x06:\x06ET", Decoded::Str("hi".into())),
+        ];
+        for (stream, value) in cases {
+            assert_eq!(scalar(stream), Some(value), "{stream:?}");
+        }
+    }
+
+    #[test]
+    fn objects_are_refused() {
+        for stream in [
+            &b"\x04\x08[\x06i\x06"[..],
+            b"\x04\x08{\0",
+            b"\x04\x08o:\x0bObject\0",
+            b"\x04\x07i\x06",
+            b"",
+        ] {
+            assert_eq!(scalar(stream), None);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn numbers_come_back(number in prop_oneof![any::<i64>(), -70_000i64..70_000]) {
+            let mut out = Vec::new();
+            prop_assert!(write(&ValueRef::Int(number), &mut out));
+            prop_assert_eq!(scalar(&out), Some(Decoded::Int(number)));
+        }
+
+        #[test]
+        fn text_comes_back(text in ".{0,300}") {
+            let mut out = Vec::new();
+            prop_assert!(write(&ValueRef::Str(&text), &mut out));
+            prop_assert_eq!(scalar(&out), Some(Decoded::Str(text.into())));
+        }
+
+        #[test]
+        fn any_bytes_are_read_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..60)) {
+            let _ = scalar(&[VERSION, &bytes].concat());
+        }
+    }
+}

@@ -1,0 +1,186 @@
+//! One self-contained web page for a result: a sentence that answers, tables, charts.
+//!
+//! Pure text: no script, no font, no request, so the page opens from a mail or a stick for years and
+//! cannot break offline. Charts are SVG whose colours follow the reader's light or dark setting;
+//! every point tells its numbers when the mouse rests on it.
+
+mod chart;
+mod scale;
+
+use std::fmt::Write as _;
+
+pub use chart::{Chart, Mark, Series};
+pub use scale::short_number;
+
+/// Styles of the page, light and dark.
+const STYLE: &str = include_str!("style.css");
+
+/// A page to be written.
+#[derive(Debug, Clone, Default)]
+pub struct Page {
+    /// Heading and title of the window.
+    pub title: String,
+    /// The answer in one sentence.
+    pub sentence: String,
+    /// Tables, in order.
+    pub tables: Vec<Table>,
+    /// Charts, in order, between the sentence and the tables.
+    pub charts: Vec<Chart>,
+    /// What is needed to repeat the result: versions, command, seed; small print at the end.
+    pub notes: Vec<String>,
+}
+
+/// A table of text; columns that hold numbers are set to the right.
+#[derive(Debug, Clone, Default)]
+pub struct Table {
+    /// What it shows, above it.
+    pub title: String,
+    /// Names of the columns, with units.
+    pub header: Vec<String>,
+    /// Rows as wide as the header.
+    pub rows: Vec<Vec<String>>,
+}
+
+impl Page {
+    /// Writes the page as one HTML document.
+    pub fn to_html(&self) -> String {
+        let mut html =
+            String::from("<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">");
+        html.push_str("<meta name=\"viewport\" content=\"width=device-width,initial-scale=1\">");
+        // An empty icon keeps browsers from asking the (absent) server for one.
+        html.push_str("<link rel=\"icon\" href=\"data:,\">");
+        let _ = write!(
+            html,
+            "<title>{}</title><style>{STYLE}</style></head><body><main>",
+            escape(&self.title)
+        );
+        let _ = write!(
+            html,
+            "<h1>{}</h1><p class=\"answer\">{}</p>",
+            escape(&self.title),
+            escape(&self.sentence)
+        );
+        for chart in &self.charts {
+            chart.write(&mut html);
+        }
+        for table in &self.tables {
+            table.write(&mut html);
+        }
+        for note in &self.notes {
+            let _ = write!(html, "<p class=\"note\">{}</p>", escape(note));
+        }
+        html.push_str("</main></body></html>\n");
+        html
+    }
+}
+
+impl Table {
+    fn write(&self, html: &mut String) {
+        let is_number: Vec<bool> = (0..self.header.len())
+            .map(|column| self.is_number(column))
+            .collect();
+        let class = |column: usize| {
+            if is_number.get(column) == Some(&true) {
+                " class=\"n\""
+            } else {
+                ""
+            }
+        };
+        html.push_str("<section>");
+        if !self.title.is_empty() {
+            let _ = write!(html, "<h2>{}</h2>", escape(&self.title));
+        }
+        html.push_str("<div class=\"wide\"><table><thead><tr>");
+        for (column, name) in self.header.iter().enumerate() {
+            let _ = write!(html, "<th{}>{}</th>", class(column), escape(name));
+        }
+        html.push_str("</tr></thead><tbody>");
+        for row in &self.rows {
+            html.push_str("<tr>");
+            for (column, cell) in row.iter().enumerate() {
+                let _ = write!(html, "<td{}>{}</td>", class(column), escape(cell));
+            }
+            html.push_str("</tr>");
+        }
+        html.push_str("</tbody></table></div></section>");
+    }
+
+    fn is_number(&self, column: usize) -> bool {
+        let mut cells = self
+            .rows
+            .iter()
+            .filter_map(|row| row.get(column))
+            .filter(|cell| !cell.is_empty());
+        let starts_as_number = |cell: &String| {
+            let digits = cell.trim_start_matches(['+', '-', '<', '>', '=', ' ']);
+            digits.starts_with(|c: char| c.is_ascii_digit()) || cell == "-"
+        };
+        !self.rows.is_empty() && cells.all(starts_as_number)
+    }
+}
+
+/// Text made harmless between tags and in quoted attributes.
+fn escape(text: &str) -> String {
+    let mut safe = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '&' => safe.push_str("&amp;"),
+            '<' => safe.push_str("&lt;"),
+            '>' => safe.push_str("&gt;"),
+            '"' => safe.push_str("&quot;"),
+            _ => safe.push(c),
+        }
+    }
+    safe
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_from_a_trace_cannot_break_the_page() {
+        let table = Table {
+            title: "<b>".into(),
+            header: vec!["a\"&".into()],
+            rows: vec![vec!["</td>".into()]],
+        };
+        let html = Page {
+            title: "</title>".into(),
+            tables: vec![table],
+            ..Page::default()
+        }
+        .to_html();
+        assert!(html.contains("<td>&lt;/td&gt;</td>") && html.contains("<th>a&quot;&amp;</th>"));
+        assert_eq!(html.matches("</title>").count(), 1);
+    }
+
+    #[test]
+    fn page_of_many_points_stays_small() {
+        let points = (1..200_000)
+            .map(|x| (f64::from(x), 1.0 / f64::from(x)))
+            .collect();
+        let series = Series {
+            label: "lru".into(),
+            points,
+            ..Series::default()
+        };
+        let charts = vec![
+            Chart {
+                series: vec![series; 12],
+                x_log: true,
+                ..Chart::default()
+            };
+            3
+        ];
+        assert!(
+            Page {
+                charts,
+                ..Page::default()
+            }
+            .to_html()
+            .len()
+                < 700_000
+        );
+    }
+}

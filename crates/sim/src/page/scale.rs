@@ -1,0 +1,166 @@
+//! Axes: from numbers to places on the paper, and the round numbers written beside them.
+
+/// One axis of a chart, linear or logarithmic.
+#[derive(Debug, Clone)]
+pub(super) struct Scale {
+    low: f64,
+    high: f64,
+    is_log: bool,
+    from_px: f64,
+    to_px: f64,
+    /// Where lines are drawn and numbers written.
+    pub(super) ticks: Vec<f64>,
+}
+
+impl Scale {
+    /// An axis that shows all `values` between two places; on a logarithmic one only those above 0.
+    pub(super) fn new(
+        values: impl Iterator<Item = f64>,
+        is_log: bool,
+        from_px: f64,
+        to_px: f64,
+    ) -> Self {
+        let usable = values.filter(|v| v.is_finite() && (!is_log || *v > 0.0));
+        let (low, high) = usable.fold((f64::INFINITY, f64::NEG_INFINITY), |(l, h), v| {
+            (l.min(v), h.max(v))
+        });
+        let (low, high) = if low > high { (1.0, 10.0) } else { (low, high) };
+        let (low, high, ticks) = if is_log {
+            log_ticks(low, high)
+        } else {
+            linear_ticks(low, high)
+        };
+        Self {
+            low,
+            high,
+            is_log,
+            from_px,
+            to_px,
+            ticks,
+        }
+    }
+
+    /// The place of a value, or `None` if the axis has none for it.
+    pub(super) fn place(&self, value: f64) -> Option<f64> {
+        if !value.is_finite() || (self.is_log && value <= 0.0) {
+            return None;
+        }
+        let share = if self.is_log {
+            (value / self.low).ln() / (self.high / self.low).ln()
+        } else {
+            (value - self.low) / (self.high - self.low)
+        };
+        Some(self.from_px + share.clamp(0.0, 1.0) * (self.to_px - self.from_px))
+    }
+}
+
+/// Steps of 1, 2 or 5 times a power of ten, about six of them; 0 belongs to the axis when it is near.
+fn linear_ticks(low: f64, high: f64) -> (f64, f64, Vec<f64>) {
+    let low = if low > 0.0 && low < 0.6 * high {
+        0.0
+    } else {
+        low
+    };
+    let span = if high > low {
+        high - low
+    } else {
+        high.abs().max(1.0)
+    };
+    let rough = span / 6.0;
+    let power = 10f64.powf(rough.log10().floor());
+    let step = [1.0, 2.0, 5.0, 10.0]
+        .into_iter()
+        .map(|m| m * power)
+        .find(|s| *s >= rough)
+        .unwrap_or(span);
+    let first = (low / step).floor();
+    let last = (high / step).ceil().max(first + 1.0);
+    let count = (last - first).round() as usize;
+    let ticks: Vec<f64> = (0..=count).map(|i| (first + i as f64) * step).collect();
+    (first * step, last * step, ticks)
+}
+
+/// Powers of ten; where they are few, also 2 and 5 times them, where they are many, every second or third.
+fn log_ticks(low: f64, high: f64) -> (f64, f64, Vec<f64>) {
+    let high = if high > low { high } else { low * 10.0 };
+    let decades = (high / low).log10();
+    let (first, last) = (low.log10().floor() as i32, high.log10().ceil() as i32);
+    let every = if decades > 8.0 {
+        ((last - first) / 6).max(1) as usize
+    } else {
+        1
+    };
+    let within: &[f64] = if decades < 3.0 {
+        &[1.0, 2.0, 5.0]
+    } else {
+        &[1.0]
+    };
+    let powers = (first..=last).step_by(every).map(|p| 10f64.powi(p));
+    let ticks = powers.flat_map(|p| within.iter().map(move |m| m * p));
+    let shown = |t: &f64| *t >= low * 0.999 && *t <= high * 1.001;
+    (low, high, ticks.filter(shown).collect())
+}
+
+/// A number in few signs: `1.5k`, `20M`, `0.03`.
+pub fn short_number(value: f64) -> String {
+    let size = value.abs();
+    let (scaled, unit) = match size {
+        s if s >= 1e12 => (value / 1e12, "T"),
+        s if s >= 1e9 => (value / 1e9, "G"),
+        s if s >= 1e6 => (value / 1e6, "M"),
+        s if s >= 1e4 => (value / 1e3, "k"),
+        _ => (value, ""),
+    };
+    if scaled == 0.0 {
+        return "0".into();
+    }
+    let digits = (2 - scaled.abs().log10().floor() as i32).clamp(0, 9) as usize;
+    let text = format!("{scaled:.digits$}");
+    let text = if text.contains('.') {
+        text.trim_end_matches('0').trim_end_matches('.')
+    } else {
+        &text
+    };
+    format!("{text}{unit}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_short() {
+        let cases = [
+            (0.0, "0"),
+            (0.03, "0.03"),
+            (1500.0, "1500"),
+            (20e6, "20M"),
+            (15_300.0, "15.3k"),
+            (1e9, "1G"),
+        ];
+        for (value, text) in cases {
+            assert_eq!(short_number(value), text);
+        }
+    }
+
+    #[test]
+    fn ticks_are_round_and_cover_the_values() {
+        let scale = Scale::new([3.0, 97.0].into_iter(), false, 0.0, 100.0);
+        assert_eq!(scale.ticks, [0.0, 20.0, 40.0, 60.0, 80.0, 100.0]);
+        assert_eq!(scale.place(50.0), Some(50.0));
+        let scale = Scale::new([0.0, 1.0, 1000.0].into_iter(), true, 0.0, 90.0);
+        assert_eq!(scale.ticks, [1.0, 10.0, 100.0, 1000.0]);
+        assert!((scale.place(10.0).unwrap() - 30.0).abs() < 1e-9);
+        assert_eq!(scale.place(0.0), None);
+    }
+
+    #[test]
+    fn one_value_or_none_still_makes_an_axis() {
+        for values in [vec![], vec![5.0], vec![0.0], vec![-2.0, -2.0]] {
+            for is_log in [false, true] {
+                let scale = Scale::new(values.iter().copied(), is_log, 0.0, 1.0);
+                assert!(!scale.ticks.is_empty() && scale.ticks.iter().all(|t| t.is_finite()));
+            }
+        }
+    }
+}

@@ -1,0 +1,127 @@
+//! The items of the made-up site: six levels from the root to the pages.
+
+use super::dice::Dice;
+use crate::trace::log::{Items, NONE};
+
+/// Root, subjects, topics, units, lessons, pages.
+pub(super) const LEVELS: usize = 6;
+/// Median size of an item by level, in bytes, and the deviation of its logarithm: text with markup.
+const MEDIAN_BYTES: [f64; LEVELS] = [2500.0, 3000.0, 2500.0, 2000.0, 3500.0, 6000.0];
+const SIGMA_BYTES: f64 = 0.8;
+/// Bounds of a size: an empty item, and the longest text that an editor accepts.
+const BYTES_MIN: f64 = 120.0;
+const BYTES_MAX: f64 = 400_000.0;
+
+/// The tree; item numbers rise level by level, and the children of an item are neighbours.
+#[derive(Debug)]
+pub(super) struct Tree {
+    pub(super) parents: Vec<u32>,
+    /// The first item of each level, and the number of items at the end.
+    pub(super) levels: [u32; LEVELS + 1],
+    first_child: Vec<u32>,
+    sizes: Vec<u32>,
+}
+
+impl Tree {
+    pub(super) fn new(items: u32, dice: &mut Dice) -> Self {
+        let levels = levels_of(items);
+        let mut parents = vec![NONE];
+        for level in 1..LEVELS {
+            let above = levels[level - 1]..levels[level];
+            let here = levels[level + 1] - levels[level];
+            let mut of_level: Vec<u32> = above.clone().take(here as usize).collect();
+            // Half of the rest by even chance, half towards the front: some parents are crowded.
+            while of_level.len() < here as usize {
+                let span = above.end - above.start;
+                let span = if dice.chance(0.5) {
+                    span
+                } else {
+                    1 + dice.below(span)
+                };
+                of_level.push(above.start + dice.below(span));
+            }
+            of_level.sort_unstable();
+            parents.extend(of_level);
+        }
+        let sizes =
+            (0..LEVELS).flat_map(|level| vec![level; (levels[level + 1] - levels[level]) as usize]);
+        let sizes = sizes.map(|level| {
+            let bytes = MEDIAN_BYTES[level] * dice.log_normal(SIGMA_BYTES);
+            bytes.clamp(BYTES_MIN, BYTES_MAX) as u32
+        });
+        let sizes = sizes.collect();
+        Self {
+            first_child: first_children(&parents),
+            parents,
+            levels,
+            sizes,
+        }
+    }
+
+    /// The children of an item, which are neighbours.
+    pub(super) fn children(&self, item: u32) -> std::ops::Range<u32> {
+        self.first_child[item as usize]..self.first_child[item as usize + 1]
+    }
+
+    /// The trail from the root down to the item, both included.
+    pub(super) fn trail(&self, item: u32) -> Vec<u32> {
+        let up = std::iter::successors(Some(item), |&i| {
+            Some(self.parents[i as usize]).filter(|&parent| parent != NONE)
+        });
+        let mut trail: Vec<u32> = up.collect();
+        trail.reverse();
+        trail
+    }
+
+    /// The ancestor of an item at a level above it.
+    pub(super) fn ancestor(&self, mut item: u32, level: usize) -> u32 {
+        while item >= self.levels[level + 1] {
+            item = self.parents[item as usize];
+        }
+        item
+    }
+
+    pub(super) fn into_items(self) -> Items {
+        let level_of = |item: u32| self.levels.partition_point(|&first| first <= item) - 1;
+        let key = |item: u32| format!("c:{}:{:x}", level_of(item), item);
+        let keys = (0..self.parents.len() as u32).map(key).collect();
+        Items {
+            keys,
+            parents: self.parents,
+            sizes: self.sizes,
+        }
+    }
+}
+
+/// Seven in ten items are pages, and each level above has about a sixth of the level below.
+fn levels_of(items: u32) -> [u32; LEVELS + 1] {
+    let pages = (items * 7 / 10).max(1);
+    let mut left = items - pages - 1;
+    let mut counts = [1u32; LEVELS];
+    counts[5] = pages;
+    for level in [1, 2, 3] {
+        counts[level] = (f64::from(left) / [250.0, 42.0, 7.0][level - 1])
+            .ceil()
+            .max(2.0) as u32;
+        left -= counts[level];
+    }
+    counts[4] = left;
+    let mut levels = [0; LEVELS + 1];
+    for level in 0..LEVELS {
+        levels[level + 1] = levels[level] + counts[level];
+    }
+    levels
+}
+
+/// For each item where its children begin, which is where those of the one before end.
+fn first_children(parents: &[u32]) -> Vec<u32> {
+    let mut first = vec![0u32; parents.len() + 1];
+    for &parent in &parents[1..] {
+        first[parent as usize + 1] += 1;
+    }
+    first[0] = 1;
+    for item in 1..first.len() {
+        first[item] += first[item - 1];
+    }
+    first
+}

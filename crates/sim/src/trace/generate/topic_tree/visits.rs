@@ -1,0 +1,213 @@
+//! The visitors of the made-up site: where they enter, how they walk, what each request needs.
+
+use super::DAYS;
+use super::dice::Dice;
+use super::tree::Tree;
+use crate::trace::log::NONE;
+
+/// The routes, in the order of their numbers.
+pub(super) const ROUTES: [&str; 7] = [
+    "home", "browse", "lesson", "page", "search", "api", "export",
+];
+const HOME: u32 = 0;
+const BROWSE: u32 = 1;
+const LESSON: u32 = 2;
+const PAGE: u32 = 3;
+const SEARCH: u32 = 4;
+const API: u32 = 5;
+const EXPORT: u32 = 6;
+
+/// Exponent of the popularity of lessons (Zipf); web measurements lie from 0.6 to 1.
+const ZIPF_ALPHA: f64 = 0.9;
+/// Share of visits that follow the school year: a window of units that moves through the curriculum.
+const IN_SEASON_SHARE: f64 = 0.3;
+/// Days in which the window passes the whole curriculum.
+const YEAR_DAYS: f64 = 365.0;
+/// Half width of that window, as a share of all units.
+const SEASON_WIDTH: f64 = 0.03;
+/// Chance that a visitor goes on to the next page of a lesson.
+const NEXT_PAGE_SHARE: f64 = 0.65;
+/// Mean time between two requests of a visitor, in microseconds.
+const PAUSE_US: f64 = 25e6;
+/// Results on a search page.
+const SEARCH_RESULTS: usize = 10;
+/// Lessons recommended on the home page.
+const RECOMMENDED: usize = 6;
+/// Time to render a page with everything local: a base, and some for each item shown, in microseconds.
+const RENDER_US: f64 = 30_000.0;
+const RENDER_ITEM_US: f64 = 900.0;
+/// Deviation of the logarithm of the rendering time.
+const RENDER_SIGMA: f64 = 0.5;
+
+/// One request to come.
+#[derive(Debug)]
+pub(super) struct Visit {
+    pub(super) time_us: u64,
+    pub(super) base_us: u32,
+    pub(super) page: u32,
+    pub(super) route: u32,
+    pub(super) items: Vec<u32>,
+}
+
+/// Draws visits of a tree.
+pub(super) struct Visitors<'a> {
+    tree: &'a Tree,
+    dice: &'a mut Dice,
+    /// Lessons by popularity, and the running sums of their weights.
+    lessons: Vec<u32>,
+    weights: Vec<f64>,
+    visits: Vec<Visit>,
+    time_us: u64,
+}
+
+impl<'a> Visitors<'a> {
+    pub(super) fn new(tree: &'a Tree, dice: &'a mut Dice) -> Self {
+        let mut lessons: Vec<u32> = (tree.levels[4]..tree.levels[5]).collect();
+        for index in (1..lessons.len()).rev() {
+            lessons.swap(index, dice.below(index as u32 + 1) as usize);
+        }
+        let mut sum = 0.0;
+        let weights = (1..=lessons.len()).map(|rank| {
+            sum += (rank as f64).powf(-ZIPF_ALPHA);
+            sum
+        });
+        let weights = weights.collect();
+        Self {
+            tree,
+            dice,
+            lessons,
+            weights,
+            visits: Vec::new(),
+            time_us: 0,
+        }
+    }
+
+    /// Draws visitors until there are `count` requests.
+    pub(super) fn requests(mut self, count: usize) -> Vec<Visit> {
+        while self.visits.len() < count {
+            self.time_us = self.moment();
+            self.session();
+        }
+        self.visits.truncate(count);
+        self.visits
+    }
+
+    /// A moment of the log: any day, and in the day more about its middle than at night.
+    fn moment(&mut self) -> u64 {
+        let day = f64::from(self.dice.below(DAYS as u32));
+        let hour = 24.0 * f64::midpoint(self.dice.share(), self.dice.share());
+        ((day * 24.0 + hour) * 3600e6) as u64
+    }
+
+    /// One visitor: from an entrance down to a lesson, then along its pages.
+    fn session(&mut self) {
+        let lesson = self.interest();
+        let entrance = self.dice.share();
+        if entrance < 0.25 {
+            self.home();
+            (1..4).for_each(|level| self.browse(lesson, level));
+        } else if entrance < 0.45 {
+            self.browse(lesson, 3);
+        } else if entrance < 0.60 {
+            self.search();
+        }
+        self.view(lesson, LESSON);
+        for page in self.tree.children(lesson) {
+            if !self.dice.chance(NEXT_PAGE_SHARE) {
+                break;
+            }
+            self.view(page, PAGE);
+        }
+        if self.dice.chance(0.3) {
+            self.push(API, NONE, Vec::new());
+        }
+        if self.dice.chance(0.01) {
+            self.export(lesson);
+        }
+    }
+
+    /// The lesson that somebody is after at this moment.
+    fn interest(&mut self) -> u32 {
+        if self.dice.chance(IN_SEASON_SHARE) {
+            return self.lesson_in_season();
+        }
+        let total = self.weights[self.weights.len() - 1];
+        let at = self.dice.share() * total;
+        self.lessons[self
+            .weights
+            .partition_point(|&sum| sum <= at)
+            .min(self.lessons.len() - 1)]
+    }
+
+    fn lesson_in_season(&mut self) -> u32 {
+        let units = self.tree.levels[4] - self.tree.levels[3];
+        let year = self.time_us as f64 / (YEAR_DAYS * 86_400e6);
+        let place = (year + SEASON_WIDTH * self.dice.normal()).rem_euclid(1.0);
+        let unit = self.tree.levels[3] + ((place * f64::from(units)) as u32).min(units - 1);
+        let lessons = self.tree.children(unit);
+        lessons.start + self.dice.below(lessons.end - lessons.start)
+    }
+
+    fn home(&mut self) {
+        let mut items = vec![0];
+        items.extend(self.tree.children(0));
+        for _ in 0..RECOMMENDED {
+            items.push(self.interest());
+        }
+        items.push(0);
+        self.push(HOME, 0, items);
+    }
+
+    fn browse(&mut self, lesson: u32, level: usize) {
+        self.view(self.tree.ancestor(lesson, level), BROWSE);
+    }
+
+    /// A page about an item: the trail above it, itself, and a list: its children, or for a page its neighbours.
+    fn view(&mut self, item: u32, route: u32) {
+        let mut items = self.tree.trail(item);
+        items.push(item);
+        let parent = self.tree.parents[item as usize];
+        let listed = if route == PAGE { parent } else { item };
+        items.extend(self.tree.children(listed));
+        items.push(0);
+        self.push(route, item, items);
+    }
+
+    /// Hits with the lesson and the unit they belong to; about no item.
+    fn search(&mut self) {
+        let mut items = vec![0];
+        for _ in 0..SEARCH_RESULTS {
+            let lesson = self.interest();
+            items.extend([lesson, self.tree.parents[lesson as usize]]);
+        }
+        self.push(SEARCH, NONE, items);
+    }
+
+    /// A whole unit with lessons and pages in one document: seldom, and far more than any page.
+    fn export(&mut self, lesson: u32) {
+        let unit = self.tree.ancestor(lesson, 3);
+        let mut items = self.tree.trail(unit);
+        for lesson in self.tree.children(unit) {
+            items.push(lesson);
+            items.extend(self.tree.children(lesson));
+        }
+        self.push(EXPORT, unit, items);
+    }
+
+    fn push(&mut self, route: u32, page: u32, items: Vec<u32>) {
+        let render_us = if route == API {
+            6000.0
+        } else {
+            RENDER_US + RENDER_ITEM_US * items.len() as f64
+        };
+        let base_us = (render_us * self.dice.log_normal(RENDER_SIGMA)) as u32;
+        self.visits.push(Visit {
+            time_us: self.time_us,
+            base_us,
+            page,
+            route,
+            items,
+        });
+        self.time_us += (-PAUSE_US * (1.0 - self.dice.share()).ln()) as u64;
+    }
+}
