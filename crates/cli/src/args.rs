@@ -51,4 +51,6 @@ macro_rules! commands {
 commands! {
     /// Show or check the server's settings and where each comes from
     Config => config,
+    /// Measure this server beside a memcached
+    Bench => bench,
 }

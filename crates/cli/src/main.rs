@@ -8,6 +8,7 @@ mod args;
 mod commands;
 mod output;
 mod settings;
+mod table;
 
 use std::process::ExitCode;
 

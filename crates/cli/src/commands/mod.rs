@@ -1,3 +1,4 @@
 //! One file per subcommand; `args` lists them.
 
+pub(crate) mod bench;
 pub(crate) mod config;

@@ -153,10 +153,10 @@ impl Speed {
     }
 
     /// What both servers answer to `version`.
-    pub fn versions(&self) -> [(&str, &str); 2] {
+    pub fn versions(&self) -> [(&'static str, String); 2] {
         [
-            ("glasscache", &self.ours.version),
-            ("memcached", &self.theirs.version),
+            ("glasscache", self.ours.version.clone()),
+            ("memcached", self.theirs.version.clone()),
         ]
     }
 
