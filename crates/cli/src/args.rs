@@ -53,4 +53,6 @@ commands! {
     Config => config,
     /// Measure this server beside a memcached
     Bench => bench,
+    /// Store a real folder in a server started here, read it back, see what it cost
+    Tour => tour,
 }
