@@ -63,6 +63,11 @@ placement: ## Compare placement key by key with the real clients (libmemcached-d
 	$(CARGO) build --release -p glasscache-client --example place
 	"$$(scripts/peers-python)" tests/placement/compare.py --memcached "$(MEMCACHED)"
 
+.PHONY: dialects
+dialects: ## Write values with the real clients and read them with ours, and the other way round.
+	$(CARGO) build --release -p glasscache-client --example speak
+	"$$(scripts/peers-python)" tests/dialects/compare.py --memcached "$(MEMCACHED)"
+
 # ---- the lab: proofs --------------------------------------------------------------------------
 
 # ---- measurements -----------------------------------------------------------------------------

@@ -49,6 +49,8 @@ macro_rules! commands {
 }
 
 commands! {
+    /// Run the server, with memcached's flags
+    Serve => serve,
     /// Show or check the server's settings and where each comes from
     Config => config,
     /// Measure this server beside a memcached

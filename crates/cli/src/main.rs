@@ -6,6 +6,7 @@
 
 mod args;
 mod commands;
+mod daemon;
 mod output;
 mod settings;
 mod table;

@@ -2,4 +2,5 @@
 
 pub(crate) mod bench;
 pub(crate) mod config;
+pub(crate) mod serve;
 pub(crate) mod tour;
