@@ -6,8 +6,10 @@
 
 mod args;
 mod commands;
+mod daemon;
 mod output;
 mod settings;
+mod table;
 mod text_table;
 mod work;
 

@@ -1,4 +1,9 @@
 //! The cache client: placement, pipelines, deadlines, values and their costs.
+//!
+//! [`Client`] is what an application holds. A call finds its server on the [`ring`], takes a
+//! connection from the [`pool`], writes a [`request`] and reads the replies through a
+//! [`pipeline`], all under one deadline. The pipeline knows no socket, so an event loop of another
+//! language can drive it as well as the blocking [`call`].
 #![cfg_attr(
     not(test),
     deny(
@@ -10,5 +15,26 @@
 )]
 #![forbid(unsafe_code)]
 
+pub mod address;
+pub mod bulk;
+pub mod call;
+pub mod client;
+pub mod costs;
+pub mod error;
+pub mod health;
+pub mod key;
+pub mod options;
+pub mod outcome;
+pub mod pipeline;
+pub mod pool;
+mod probe;
+pub mod request;
 pub mod ring;
+mod transport;
 pub mod value;
+
+pub use address::Address;
+pub use client::{Budget, Client, Value};
+pub use error::Error;
+pub use options::Options;
+pub use ring::Placement;

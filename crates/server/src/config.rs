@@ -37,6 +37,8 @@ pub struct Config {
     pub slab_factor: f64,
     /// `-n`: smallest chunk of memcached's slab classes less its header.
     pub slab_chunk_min: u32,
+    /// `-o slab_chunk_max` in bytes: the largest chunk; `None` is half a page, or half of `-I`.
+    pub slab_chunk_max: Option<u32>,
     /// `-b`: length of the kernel's queue of connections not yet accepted.
     pub backlog: u32,
     /// `-o idle_timeout`: seconds after which a silent connection is closed; 0 is never.
@@ -57,6 +59,8 @@ pub struct Config {
     pub lru_maintainer: bool,
     /// False under `-o no_maxconns_fast`: connections beyond `-c` wait instead of being refused.
     pub maxconns_fast: bool,
+    /// `-o watcher_logbuf_size` in bytes: what a watcher that does not read may have waiting.
+    pub watcher_bytes: usize,
     /// Seed of the key hash; `None` takes a random one.
     pub hash_seed: Option<u64>,
     /// Settings that are only shown again by `stats settings`.
@@ -70,6 +74,8 @@ pub struct Shown {
     pub inter: Option<String>,
     /// `-p` as given.
     pub tcp_port: u16,
+    /// UDP sockets that the caller holds open for show; they get a row in `stats conns`.
+    pub udp: Vec<SocketAddr>,
     /// Further rows, or other values for rows of the list, in `stats settings` form.
     pub settings: Vec<(String, String)>,
 }
@@ -106,6 +112,7 @@ impl Default for Config {
             watch_enabled: true,
             slab_factor: 1.25,
             slab_chunk_min: 48,
+            slab_chunk_max: None,
             backlog: 1024,
             idle_timeout_s: 0,
             prefix_delimiter: b':',
@@ -116,8 +123,18 @@ impl Default for Config {
             lru_crawler: true,
             lru_maintainer: true,
             maxconns_fast: true,
+            watcher_bytes: 256 << 10,
             hash_seed: None,
             shown: Shown::default(),
+        }
+    }
+}
+
+impl std::fmt::Display for Listen {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Listen::Tcp(address) => write!(f, "{address}"),
+            Listen::Unix { path, .. } => write!(f, "{}", path.display()),
         }
     }
 }

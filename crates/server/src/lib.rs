@@ -1,1 +1,71 @@
 //! The memcached-compatible server: listeners, epoll workers and command execution.
+//!
+//! [`start`] gives a running server inside this process, for the command line, the tour, the tests.
+//! What bytes mean is `protocol`'s affair, where items lie is `store`'s; this crate moves bytes
+//! between them and sockets, on N threads that share nothing but the store and a few registries.
+#![forbid(unsafe_code)]
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::unwrap_used,
+        clippy::expect_used,
+        clippy::panic,
+        clippy::indexing_slicing
+    )
+)]
+
+mod classes;
+mod clock;
+mod config;
+mod connection;
+mod counters;
+mod detail;
+mod execute;
+mod listener;
+mod output;
+mod running;
+mod send;
+mod session;
+mod shared;
+mod stats;
+mod systemd;
+mod tuning;
+mod turn;
+mod wake;
+mod watch;
+mod worker;
+
+pub use config::{Config, Listen, Shown};
+pub use listener::Address;
+pub use running::{Running, Stopper, start};
+pub use systemd::notify;
+
+const _: () = assert!(
+    glasscache_protocol::KEY_BYTES_MAX <= glasscache_store::KEY_BYTES_MAX,
+    "key limits"
+);
+
+/// The version that `version` and `stats` tell: clients ask it whether meta commands work.
+macro_rules! version {
+    () => {
+        "1.6.45-glasscache"
+    };
+}
+pub(crate) use version;
+
+/// Why a server could not start.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// An address cannot be listened on.
+    #[error("cannot listen on {0}: {1}")]
+    Bind(String, std::io::Error),
+    /// There is no memory for the items.
+    #[error(transparent)]
+    Store(#[from] glasscache_store::Error),
+    /// The kernel refused a thread, a descriptor or a signal handler.
+    #[error("cannot start the server: {0}")]
+    System(std::io::Error),
+    /// A setting makes no sense.
+    #[error("{0}")]
+    Setting(String),
+}

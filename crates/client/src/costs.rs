@@ -1,0 +1,240 @@
+//! What calls cost: time by phase, by size of the value and by width of a bulk read.
+//!
+//! The founding question of a slow page is "is it the network or my serialiser?", so every call
+//! leaves its share of each phase here. Counting costs two clock readings and a few additions: all
+//! cells are atomics, and what two threads add at once is exact, while a snapshot taken meanwhile
+//! may be torn between cells.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+/// The parts of a call, in the order in which a write and then a read meet them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Part {
+    /// Making bytes of a value.
+    Serialise,
+    /// Making them fewer.
+    Compress,
+    /// Waiting for a connection, or making one.
+    Wait,
+    /// From the first byte sent to the last received: network and server.
+    Wire,
+    /// Undoing the compression.
+    Decompress,
+    /// Making a value of bytes.
+    Deserialise,
+}
+
+/// Every part, with its word.
+pub const PARTS: [(Part, &str); 6] = [
+    (Part::Serialise, "serialise"),
+    (Part::Compress, "compress"),
+    (Part::Wait, "wait"),
+    (Part::Wire, "network+server"),
+    (Part::Decompress, "decompress"),
+    (Part::Deserialise, "deserialise"),
+];
+
+/// Size decades: the last takes all from 100 MB on. Decade 0 is below 10 bytes.
+pub const DECADES: usize = 9;
+
+/// Width classes of bulk calls: 1, 2-3, 4-7, ..., 1024 and more.
+pub const WIDTHS: usize = 11;
+
+/// Buckets of a latency histogram: bucket i holds times below 2^i microseconds.
+pub const BUCKETS: usize = 24;
+
+/// Which kind of call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Operation {
+    /// Reads.
+    Read,
+    /// Writes of a value.
+    Write,
+    /// The rest: removal, expiry, arithmetic, administration.
+    Other,
+}
+
+/// Every operation, with its word.
+pub const OPERATIONS: [(Operation, &str); 3] = [
+    (Operation::Read, "read"),
+    (Operation::Write, "write"),
+    (Operation::Other, "other"),
+];
+
+/// The times of one call.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Spent {
+    /// Nanoseconds for each of [`PARTS`].
+    pub parts_ns: [u64; PARTS.len()],
+}
+
+impl Spent {
+    /// Adds a time to a part.
+    pub fn add(&mut self, part: Part, ns: u64) {
+        if let Some(slot) = self.parts_ns.get_mut(part as usize) {
+            *slot += ns;
+        }
+    }
+
+    /// Adds a time to a part.
+    pub fn add_time(&mut self, part: Part, time: Duration) {
+        self.add(part, time.as_nanos() as u64);
+    }
+}
+
+/// Sums of one class of calls.
+#[derive(Debug, Default)]
+struct Cell {
+    calls: AtomicU64,
+    bytes: AtomicU64,
+    parts_ns: [AtomicU64; PARTS.len()],
+    /// Calls by the time of their wire part.
+    latency: [AtomicU64; BUCKETS],
+}
+
+/// Sums of one class of calls, at one moment.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CellSnapshot {
+    /// How many calls.
+    pub calls: u64,
+    /// Bytes of their values on the wire.
+    pub bytes: u64,
+    /// Nanoseconds for each of [`PARTS`].
+    pub parts_ns: [u64; PARTS.len()],
+    /// Calls whose network+server time lay below 2^i microseconds and not below half of it.
+    pub latency: [u64; BUCKETS],
+}
+
+/// All classes of one client.
+#[derive(Debug, Default)]
+pub struct Costs {
+    by_size: [[Cell; DECADES]; OPERATIONS.len()],
+    by_width: [Cell; WIDTHS],
+}
+
+impl Cell {
+    fn add(&self, spent: &Spent, bytes: u64) {
+        // Relaxed: each sum stands for itself.
+        self.calls.fetch_add(1, Ordering::Relaxed);
+        self.bytes.fetch_add(bytes, Ordering::Relaxed);
+        for (sum, &ns) in self.parts_ns.iter().zip(&spent.parts_ns) {
+            if ns > 0 {
+                sum.fetch_add(ns, Ordering::Relaxed);
+            }
+        }
+        let wire_us = spent
+            .parts_ns
+            .get(Part::Wire as usize)
+            .copied()
+            .unwrap_or_default()
+            / 1000;
+        let bucket = (u64::BITS - wire_us.leading_zeros()) as usize;
+        if let Some(count) = self.latency.get(bucket.min(BUCKETS - 1)) {
+            count.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    fn snapshot(&self) -> CellSnapshot {
+        let load = |n: &AtomicU64| n.load(Ordering::Relaxed);
+        CellSnapshot {
+            calls: load(&self.calls),
+            bytes: load(&self.bytes),
+            parts_ns: std::array::from_fn(|i| self.parts_ns.get(i).map_or(0, load)),
+            latency: std::array::from_fn(|i| self.latency.get(i).map_or(0, load)),
+        }
+    }
+}
+
+/// The size decade of a value: 0 below 10 bytes, 1 below 100, and so on.
+pub fn decade_of(value_bytes: u64) -> usize {
+    let decade = if value_bytes == 0 {
+        0
+    } else {
+        value_bytes.ilog10() as usize
+    };
+    decade.min(DECADES - 1)
+}
+
+/// The width class of a bulk call.
+pub fn width_class_of(keys: usize) -> usize {
+    (keys.max(1).ilog2() as usize).min(WIDTHS - 1)
+}
+
+impl Costs {
+    /// Counts a call about one value.
+    pub fn count(&self, operation: Operation, value_bytes: u64, spent: &Spent) {
+        let cell = self
+            .by_size
+            .get(operation as usize)
+            .and_then(|row| row.get(decade_of(value_bytes)));
+        if let Some(cell) = cell {
+            cell.add(spent, value_bytes);
+        }
+    }
+
+    /// Counts a bulk call.
+    pub fn count_bulk(&self, keys: usize, bytes: u64, spent: &Spent) {
+        if let Some(cell) = self.by_width.get(width_class_of(keys)) {
+            cell.add(spent, bytes);
+        }
+    }
+
+    /// The classes of single calls that have any: operation, decade, sums.
+    pub fn by_size(&self) -> Vec<(Operation, usize, CellSnapshot)> {
+        let rows = OPERATIONS.iter().zip(&self.by_size);
+        rows.flat_map(|((operation, _), cells)| {
+            cells
+                .iter()
+                .enumerate()
+                .map(|(decade, cell)| (*operation, decade, cell.snapshot()))
+        })
+        .filter(|(_, _, cell)| cell.calls > 0)
+        .collect()
+    }
+
+    /// The width classes of bulk calls that have any.
+    pub fn by_width(&self) -> Vec<(usize, CellSnapshot)> {
+        let cells = self.by_width.iter().map(Cell::snapshot).enumerate();
+        cells.filter(|(_, cell)| cell.calls > 0).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_call_is_found_in_its_decade_with_its_parts() {
+        let costs = Costs::default();
+        let mut spent = Spent::default();
+        spent.add(Part::Wire, 9_000);
+        costs.count(Operation::Read, 1024, &spent);
+        let cells = costs.by_size();
+        assert_eq!(cells.len(), 1);
+        assert_eq!((cells[0].0, cells[0].1), (Operation::Read, 3));
+        assert_eq!(cells[0].2.parts_ns[Part::Wire as usize], 9_000);
+        assert_eq!(cells[0].2.latency[4], 1, "9 us lie between 8 and 16");
+    }
+
+    #[test]
+    fn classes_have_ends() {
+        assert_eq!(
+            (
+                decade_of(0),
+                decade_of(9),
+                decade_of(10),
+                decade_of(u64::MAX)
+            ),
+            (0, 0, 1, 8)
+        );
+        assert_eq!(
+            (
+                width_class_of(0),
+                width_class_of(1),
+                width_class_of(1 << 20)
+            ),
+            (0, 0, 10)
+        );
+    }
+}

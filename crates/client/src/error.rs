@@ -1,0 +1,143 @@
+//! What can go wrong for a caller: one variant per thing that a caller can act on.
+
+use std::fmt;
+
+use crate::pipeline::{Fault, Refusal};
+
+/// How far a call had come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Phase {
+    /// Waiting for a free connection.
+    Wait,
+    /// Finding the host or connecting.
+    Connect,
+    /// Sending the request.
+    Write,
+    /// Waiting for the reply.
+    Read,
+}
+
+impl Phase {
+    /// The phase as one word.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Wait => "wait",
+            Self::Connect => "connect",
+            Self::Write => "write",
+            Self::Read => "read",
+        }
+    }
+}
+
+impl fmt::Display for Phase {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.word())
+    }
+}
+
+/// Where and when a call ended early, and whether the server may have acted on it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Context {
+    /// The server, as it was named.
+    pub server: String,
+    /// How far the call had come.
+    pub phase: Phase,
+    /// Whether the call may be made again: it was not sent, or doing it twice is doing it once.
+    pub retry_is_safe: bool,
+}
+
+impl fmt::Display for Context {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let retry = if self.retry_is_safe {
+            "a retry is safe"
+        } else {
+            "it may have been done"
+        };
+        write!(f, "{} (phase {}; {retry})", self.server, self.phase)
+    }
+}
+
+/// Errors of the client.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Error {
+    /// The server cannot be reached, or closed the connection.
+    #[error("server unavailable: {0}: {1}")]
+    Unavailable(Context, String),
+    /// The call's time was over.
+    #[error("deadline exceeded: {0}")]
+    Deadline(Context),
+    /// The reply does not fit the request; the connection was closed.
+    #[error("protocol broken by {server}: {fault}; the connection was closed")]
+    Protocol {
+        /// The server, as it was named.
+        server: String,
+        /// What did not fit.
+        fault: Fault,
+    },
+    /// The server refused the request.
+    #[error("refused by {server}: {}", .refusal.message)]
+    Refused {
+        /// The server, as it was named.
+        server: String,
+        /// In its own words.
+        refusal: Refusal,
+    },
+    /// The value is larger than the server takes.
+    #[error(
+        "value too large: {bytes} bytes under {key:?}, limit {limit} (value_bytes_max here, -I at the server)"
+    )]
+    TooLarge {
+        /// The key.
+        key: String,
+        /// Length of the value as it was to be stored.
+        bytes: usize,
+        /// The bound that is known, 0 if only the server knows it.
+        limit: u64,
+    },
+    /// The key cannot go on the wire.
+    #[error("bad key {key:?}: {why}")]
+    BadKey {
+        /// The key, cut to what can be shown.
+        key: String,
+        /// What is wrong with it.
+        why: &'static str,
+    },
+    /// A write of a batch was not done, for its condition did not hold.
+    #[error("not stored by {server}: {outcome:?}")]
+    NotStored {
+        /// The server, as it was named.
+        server: String,
+        /// Which condition.
+        outcome: crate::outcome::Outcome,
+    },
+    /// The server, or the proxy before it, has no command for this.
+    #[error("{server} has no meta commands: {what} needs them")]
+    Unsupported {
+        /// The server, as it was named.
+        server: String,
+        /// The operation.
+        what: &'static str,
+    },
+    /// A setting of the client makes no sense.
+    #[error("{0}")]
+    BadSetting(String),
+    /// A signal came and its handler said stop.
+    #[error("interrupted")]
+    Interrupted,
+    /// The client was closed.
+    #[error("the client is closed")]
+    Closed,
+}
+
+impl Error {
+    /// Whether the cause is the server or the network: what `on_error="miss"` turns into a miss.
+    pub fn is_failure_of_server(&self) -> bool {
+        matches!(
+            self,
+            Self::Unavailable(..)
+                | Self::Deadline(_)
+                | Self::Protocol { .. }
+                | Self::Refused { .. }
+        )
+    }
+}

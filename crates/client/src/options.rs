@@ -1,0 +1,47 @@
+//! The settings of a client, with the defaults that a careful user would choose.
+
+use std::time::Duration;
+
+use crate::pipeline::VALUE_BYTES_MAX;
+
+/// What is done with a key that the text protocol cannot carry (spaces, control characters).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum KeyRule {
+    /// Refuse it with a sentence.
+    #[default]
+    Refuse,
+    /// Send it as base64 in meta commands.
+    Base64,
+}
+
+/// Settings of a client.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// How long a call may take, connecting and retries included.
+    pub timeout: Duration,
+    /// Longest value that is sent or received, in bytes.
+    pub value_bytes_max: u64,
+    /// Most connections to one server; a call beyond waits for one until its deadline.
+    pub connections_max: usize,
+    /// What stands before each key on the wire.
+    pub namespace: Vec<u8>,
+    /// What is done with keys that need base64.
+    pub keys: KeyRule,
+    /// Whether the cost of each call is counted.
+    pub costs: bool,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            // A cache that takes a quarter of a second is no cache: fail, and let the caller compute.
+            timeout: Duration::from_millis(250),
+            value_bytes_max: VALUE_BYTES_MAX,
+            // A thread needs one connection at a time, and 32 threads at once in a call are rare.
+            connections_max: 32,
+            namespace: Vec::new(),
+            keys: KeyRule::default(),
+            costs: true,
+        }
+    }
+}

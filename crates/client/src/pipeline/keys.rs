@@ -1,0 +1,75 @@
+//! The keys of one bulk read: the request line itself, and where in it each key stands.
+//!
+//! Keeping the line means one copy of the keys serves as request and as the measure of its replies.
+
+use std::collections::HashMap;
+
+/// Keys of a `get` in flight.
+#[derive(Debug, Default)]
+pub struct KeyList {
+    line: Vec<u8>,
+    spans: Vec<(u32, u32)>,
+    /// Made only when values come in another order than asked, as from a proxy.
+    places: Option<HashMap<Box<[u8]>, usize>>,
+}
+
+impl KeyList {
+    /// Begins a line with a command word such as `get`.
+    pub fn begin(&mut self, word: &[u8]) {
+        self.clear();
+        self.line.extend_from_slice(word);
+    }
+
+    /// Adds a key, which goes on the wire as `prefix` and `key` together.
+    pub fn push(&mut self, prefix: &[u8], key: &[u8]) {
+        self.line.push(b' ');
+        let from = self.line.len() as u32;
+        self.line.extend_from_slice(prefix);
+        self.line.extend_from_slice(key);
+        self.spans.push((from, self.line.len() as u32));
+    }
+
+    /// Ends the line and returns it.
+    pub fn finish(&mut self) -> &[u8] {
+        self.line.extend_from_slice(b"\r\n");
+        &self.line
+    }
+
+    /// How many keys there are.
+    pub fn len(&self) -> usize {
+        self.spans.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.spans.is_empty()
+    }
+
+    /// The key at a place, as it goes on the wire.
+    pub fn get(&self, index: usize) -> Option<&[u8]> {
+        let &(from, to) = self.spans.get(index)?;
+        self.line.get(from as usize..to as usize)
+    }
+
+    pub(crate) fn clear(&mut self) {
+        self.line.clear();
+        self.spans.clear();
+        self.places = None;
+    }
+
+    /// Finds a key, looking first from `cursor` on, where a server that keeps the order has it.
+    pub(crate) fn find(&mut self, key: &[u8], cursor: usize) -> Option<usize> {
+        // Misses are skipped by walking; few are expected in a row.
+        const WALK_MAX: usize = 16;
+        let near =
+            (cursor..self.len().min(cursor + WALK_MAX)).find(|&at| self.get(at) == Some(key));
+        if near.is_some() {
+            return near;
+        }
+        if self.places.is_none() {
+            let all = (0..self.len()).filter_map(|at| Some((self.get(at)?.into(), at)));
+            self.places = Some(all.collect());
+        }
+        self.places.as_ref()?.get(key).copied()
+    }
+}

@@ -1,0 +1,315 @@
+//! The pipeline of one connection: requests in flight, bytes received, replies told apart. No socket.
+//!
+//! Whatever moves the bytes (a blocking socket, an event loop, a fuzzer) hands them in; the pipeline
+//! says when the oldest request has its whole reply. Each reply is matched to its request by opaque
+//! or by key, and each length is checked against a bound before anything is allocated for it. The
+//! first thing that does not fit poisons the pipeline for good: the connection is closed then, for
+//! where one reply was misread the next belongs to somebody else.
+
+mod inbox;
+mod keys;
+mod parse;
+
+use std::collections::VecDeque;
+
+use glasscache_protocol::meta::reply::Code;
+use glasscache_protocol::text::reply::{Blame, ReplyFault, Status};
+
+use inbox::Inbox;
+pub use keys::KeyList;
+
+/// Values longer than this are refused unless the client was told otherwise: the largest item
+/// size in common use with room to spare, and far below what a hostile length would take.
+pub const VALUE_BYTES_MAX: u64 = 64 << 20;
+
+/// What a request in flight waits for.
+#[derive(Debug)]
+pub enum Expect {
+    /// The values of these keys, in any order, then `END`.
+    Values(KeyList),
+    /// One classic line: a status, a number, a version.
+    Line,
+    /// One meta reply with this opaque.
+    Meta(u32),
+    /// Meta replies only where something went wrong, then `MN`; opaques from `first` on.
+    Quiet {
+        /// Opaque of the first request.
+        first: u32,
+        /// How many requests there are.
+        count: u32,
+    },
+    /// `STAT` rows, then `END`.
+    Rows,
+    /// `MN`, or an error line from a server that has no meta commands.
+    Probe,
+}
+
+/// A value in a reply: whose it is and where its bytes lie (see [`Pipeline::body`]).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Found {
+    /// Place of its key in the request.
+    pub key_index: usize,
+    /// Client flags.
+    pub flags: u32,
+    /// CAS unique; 0 if it was not asked for.
+    pub cas: u64,
+    /// Length in bytes.
+    pub value_bytes: usize,
+    at: usize,
+}
+
+/// What a meta reply told beside its value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MetaAnswer {
+    /// The outcome.
+    pub code: Code,
+    /// Seconds left; -1 never expires; `None` was not asked for.
+    pub ttl_s: Option<i64>,
+    /// Seconds since the last access.
+    pub last_access_s: Option<u64>,
+    /// Whether it was fetched before.
+    pub was_hit: Option<bool>,
+    /// The CAS unique.
+    pub cas: Option<u64>,
+    /// This client has won the right to refill.
+    pub won: bool,
+    /// Kept past its worth.
+    pub stale: bool,
+}
+
+/// A server's refusal in its own words.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Refusal {
+    /// Whose fault it says it is.
+    pub blame: Blame,
+    /// Its sentence.
+    pub message: String,
+}
+
+/// The whole reply to one request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Answer {
+    /// Values, in [`Pipeline::found`].
+    Values,
+    /// The outcome of a write.
+    Status(Status),
+    /// A new number.
+    Number(u64),
+    /// The server's version.
+    Version(String),
+    /// A meta reply; a value, if any, is in [`Pipeline::found`].
+    Meta(MetaAnswer),
+    /// The troubles of a quiet batch: (index of the request, outcome), and refusals that name none.
+    Quiet(Vec<(usize, Code)>, Vec<Refusal>),
+    /// Rows of `stats`.
+    Rows(Vec<(String, String)>),
+    /// The probe was answered: whether the server speaks meta.
+    Probe(bool),
+    /// The server refused the request.
+    Refused(Refusal),
+}
+
+/// Why a pipeline is poisoned.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Fault {
+    /// The line does not read.
+    #[error(transparent)]
+    Line(#[from] ReplyFault),
+    /// A value of a key that was not asked for, or twice.
+    #[error("a value of a key that this request did not ask for")]
+    WrongKey,
+    /// A reply to another request.
+    #[error("a reply with another request's opaque")]
+    WrongOpaque,
+    /// Bytes while nothing was asked.
+    #[error("bytes that nobody asked for")]
+    Unasked,
+    /// A value is not followed by a line end: its length is wrong.
+    #[error("a value that does not end where its length says")]
+    WrongLength,
+    /// A length beyond the bound.
+    #[error("a value of {bytes} bytes, limit {limit} (value_bytes_max)")]
+    TooLong {
+        /// What the server announced.
+        bytes: u64,
+        /// The bound.
+        limit: u64,
+    },
+    /// More rows than any reply has.
+    #[error("a reply of more rows than any server sends")]
+    TooManyRows,
+}
+
+/// How far the oldest request is.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Progress {
+    /// Nothing is in flight.
+    Idle,
+    /// At least this many bytes are missing.
+    Incomplete(usize),
+    /// Its reply is complete; [`Pipeline::body`] gives values until [`Pipeline::release`].
+    Whole(Answer),
+}
+
+/// Requests in flight and the bytes of their replies.
+#[derive(Debug)]
+pub struct Pipeline {
+    inbox: Inbox,
+    in_flight: VecDeque<Expect>,
+    scan: Scan,
+    spare: Option<KeyList>,
+    value_bytes_max: u64,
+    fault: Option<Fault>,
+}
+
+/// How far the reply at the head of the inbox has been read.
+#[derive(Debug, Default)]
+struct Scan {
+    /// Bytes of it that are understood.
+    at: usize,
+    /// The head of this value was read, its body not yet.
+    body: Option<Found>,
+    /// The body was taken by the caller; its line end is still to come.
+    body_taken: bool,
+    /// Values so far.
+    found: Vec<Found>,
+    /// Where the next value's key is looked for first.
+    key_cursor: usize,
+    /// Meta head of the value being read.
+    meta: Option<MetaAnswer>,
+    troubles: Vec<(usize, Code)>,
+    refusals: Vec<Refusal>,
+    rows: Vec<(String, String)>,
+}
+
+impl Pipeline {
+    /// An empty pipeline that refuses values longer than `value_bytes_max`.
+    pub fn new(value_bytes_max: u64) -> Self {
+        Self {
+            inbox: Inbox::default(),
+            in_flight: VecDeque::new(),
+            scan: Scan::default(),
+            spare: None,
+            value_bytes_max,
+            fault: None,
+        }
+    }
+
+    /// Notes a request that was or will be written after all those noted before.
+    pub fn expect(&mut self, expect: Expect) {
+        self.in_flight.push_back(expect);
+    }
+
+    /// How many requests wait for their reply.
+    pub fn in_flight(&self) -> usize {
+        self.in_flight.len()
+    }
+
+    /// Whether every request has its reply and not one byte more has come.
+    pub fn is_clean(&self) -> bool {
+        self.fault.is_none() && self.in_flight.is_empty() && self.inbox.is_empty()
+    }
+
+    /// A key list to fill, with the room of an earlier one.
+    pub fn key_list(&mut self) -> KeyList {
+        self.spare.take().unwrap_or_default()
+    }
+
+    /// Room for at least `bytes` more received bytes; [`Self::received`] says how many came.
+    pub fn space(&mut self, bytes: usize) -> &mut [u8] {
+        self.inbox.space(bytes)
+    }
+
+    /// Notes that `bytes` were written into [`Self::space`].
+    pub fn received(&mut self, bytes: usize) {
+        self.inbox.received(bytes);
+    }
+
+    /// Takes received bytes by copy.
+    pub fn feed(&mut self, bytes: &[u8]) {
+        if let Some(room) = self.inbox.space(bytes.len()).get_mut(..bytes.len()) {
+            room.copy_from_slice(bytes);
+            self.inbox.received(bytes.len());
+        }
+    }
+
+    /// Reads on, and says how far the oldest request is. A fault stays: each later call returns it.
+    pub fn poll(&mut self) -> Result<Progress, Fault> {
+        if let Some(fault) = self.fault {
+            return Err(fault);
+        }
+        let progress = self.advance();
+        if let Err(fault) = progress {
+            self.fault = Some(fault);
+        }
+        progress
+    }
+
+    /// Values of the reply that is complete, or that have come so far.
+    pub fn found(&self) -> &[Found] {
+        &self.scan.found
+    }
+
+    /// The bytes of a value of the current reply.
+    pub fn body(&self, found: &Found) -> &[u8] {
+        self.inbox
+            .slice(found.at, found.value_bytes)
+            .unwrap_or_default()
+    }
+
+    /// The value whose body has come in part, if that is what is missing and it is the reply's first.
+    pub fn partial(&self) -> Option<Found> {
+        self.scan.body.filter(|_| self.scan.found.is_empty())
+    }
+
+    /// Moves what has come of the [`Self::partial`] value into `target`, which is as long as the value, and
+    /// returns how much that was. The caller receives the rest itself and goes on with [`Self::poll`].
+    pub fn take_partial(&mut self, target: &mut [u8]) -> usize {
+        let Some(found) = self.partial() else {
+            return 0;
+        };
+        let have = self.inbox.len().saturating_sub(found.at).min(target.len());
+        if let (Some(from), Some(to)) = (self.inbox.slice(found.at, have), target.get_mut(..have)) {
+            to.copy_from_slice(from);
+        }
+        self.inbox.consume(found.at + have);
+        self.scan.at = 0;
+        self.scan.body = None;
+        self.scan.body_taken = true;
+        have
+    }
+
+    /// Gives up the complete reply and its bytes; the next request is then the oldest.
+    pub fn release(&mut self) {
+        if let Some(Expect::Values(mut keys)) = self.in_flight.pop_front() {
+            keys.clear();
+            self.spare = Some(keys);
+        }
+        self.inbox.consume(self.scan.at);
+        self.scan.reset();
+    }
+
+    /// The oldest request, without its reply.
+    pub fn oldest(&self) -> Option<&Expect> {
+        self.in_flight.front()
+    }
+
+    /// Whether nothing at all has been received for the requests in flight.
+    pub fn is_untouched(&self) -> bool {
+        self.scan.at == 0 && self.inbox.is_empty() && !self.scan.body_taken
+    }
+}
+
+impl Scan {
+    fn reset(&mut self) {
+        self.at = 0;
+        self.body = None;
+        self.body_taken = false;
+        self.found.clear();
+        self.key_cursor = 0;
+        self.meta = None;
+    }
+}
+
+#[cfg(test)]
+mod tests;

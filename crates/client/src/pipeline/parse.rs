@@ -1,0 +1,265 @@
+//! Reading replies: one step a line or a body, each step resumable when bytes run out.
+
+use glasscache_protocol::meta::reply::{self as meta, Code};
+use glasscache_protocol::text::reply::{self as text, Blame, Line, Refused, ReplyFault};
+
+use super::{Answer, Expect, Fault, Found, MetaAnswer, Pipeline, Progress, Refusal};
+
+/// Most rows of a `stats` reply and most refusals of one batch that are kept.
+const ROWS_MAX: usize = 100_000;
+
+/// Where a step left off.
+enum Step {
+    /// More of this reply follows.
+    Again,
+    /// So many bytes are missing.
+    Missing(usize),
+    /// The reply is complete.
+    Whole(Answer),
+}
+
+impl Pipeline {
+    pub(super) fn advance(&mut self) -> Result<Progress, Fault> {
+        if self.in_flight.is_empty() {
+            return if self.inbox.is_empty() {
+                Ok(Progress::Idle)
+            } else {
+                Err(Fault::Unasked)
+            };
+        }
+        loop {
+            match self.step()? {
+                Step::Again => {}
+                Step::Missing(bytes) => return Ok(Progress::Incomplete(bytes)),
+                Step::Whole(answer) => return Ok(Progress::Whole(answer)),
+            }
+        }
+    }
+
+    fn step(&mut self) -> Result<Step, Fault> {
+        if self.scan.body_taken {
+            return self.end_of_taken_body();
+        }
+        if let Some(found) = self.scan.body {
+            return self.body_step(found);
+        }
+        let Some((line, taken)) = text::line(self.inbox.rest(self.scan.at))? else {
+            return Ok(Step::Missing(1));
+        };
+        let after = self.scan.at + taken;
+        let step = match self.in_flight.front_mut() {
+            Some(Expect::Values(keys)) => {
+                let line = text::parse(line)?;
+                let Line::Value {
+                    key,
+                    flags,
+                    value_bytes,
+                    cas,
+                } = line
+                else {
+                    self.scan.at = after;
+                    return end_of_values(&line);
+                };
+                let key_index = keys
+                    .find(key, self.scan.key_cursor)
+                    .ok_or(Fault::WrongKey)?;
+                let cas = cas.unwrap_or_default();
+                let is_ahead = key_index >= self.scan.key_cursor;
+                if !is_ahead && self.scan.found.iter().any(|f| f.key_index == key_index) {
+                    return Err(Fault::WrongKey);
+                }
+                self.scan.key_cursor = key_index + 1;
+                let value_bytes = bounded(value_bytes, self.value_bytes_max)?;
+                self.scan.body = Some(Found {
+                    key_index,
+                    flags,
+                    cas,
+                    value_bytes,
+                    at: after,
+                });
+                Step::Again
+            }
+            Some(Expect::Line) => Step::Whole(one_line(&text::parse(line)?)?),
+            Some(Expect::Rows) => match text::parse(line)? {
+                Line::Stat(name, value) if self.scan.rows.len() < ROWS_MAX => {
+                    self.scan.rows.push((lossy(name), lossy(value)));
+                    Step::Again
+                }
+                Line::Stat(..) => return Err(Fault::TooManyRows),
+                Line::End => Step::Whole(Answer::Rows(std::mem::take(&mut self.scan.rows))),
+                Line::Refused(refused) => Step::Whole(Answer::Refused(owned(&refused))),
+                _ => return Err(ReplyFault::Unexpected.into()),
+            },
+            Some(Expect::Probe) => match meta::parse(line)? {
+                meta::Line::Reply {
+                    code: Code::Noop, ..
+                } => Step::Whole(Answer::Probe(true)),
+                meta::Line::Refused(_) => Step::Whole(Answer::Probe(false)),
+                meta::Line::Reply { .. } => return Err(ReplyFault::Unexpected.into()),
+            },
+            Some(&mut Expect::Meta(opaque)) => {
+                let (answer, found) = meta_line(line, opaque, after, self.value_bytes_max)?;
+                match (answer, found) {
+                    (Answer::Meta(meta), Some(found)) => {
+                        self.scan.meta = Some(meta);
+                        self.scan.body = Some(found);
+                        Step::Again
+                    }
+                    (answer, _) => Step::Whole(answer),
+                }
+            }
+            Some(&mut Expect::Quiet { first, count }) => match meta::parse(line)? {
+                meta::Line::Reply {
+                    code: Code::Noop, ..
+                } => {
+                    let troubles = std::mem::take(&mut self.scan.troubles);
+                    Step::Whole(Answer::Quiet(
+                        troubles,
+                        std::mem::take(&mut self.scan.refusals),
+                    ))
+                }
+                meta::Line::Reply {
+                    code: Code::Value, ..
+                } => {
+                    return Err(ReplyFault::Unexpected.into());
+                }
+                meta::Line::Reply { code, flags, .. } => {
+                    let index = flags.opaque.map(|opaque| opaque.wrapping_sub(first));
+                    let index = index
+                        .filter(|&index| index < count)
+                        .ok_or(Fault::WrongOpaque)?;
+                    self.scan.troubles.push((index as usize, code));
+                    Step::Again
+                }
+                // A batch that the server does not understand has no `MN` to wait for.
+                meta::Line::Refused(refused) if refused.blame == Blame::Command => {
+                    return Err(ReplyFault::Unexpected.into());
+                }
+                meta::Line::Refused(refused) if self.scan.refusals.len() < count as usize => {
+                    self.scan.refusals.push(owned(&refused));
+                    Step::Again
+                }
+                meta::Line::Refused(_) => return Err(Fault::TooManyRows),
+            },
+            None => return Err(Fault::Unasked),
+        };
+        self.scan.at = after;
+        Ok(step)
+    }
+
+    /// The body of a value is awaited: is it here, and does it end where its length says?
+    fn body_step(&mut self, found: Found) -> Result<Step, Fault> {
+        let end = found.at.saturating_add(found.value_bytes);
+        let Some(line_end) = self.inbox.slice(end, 2) else {
+            return Ok(Step::Missing(end + 2 - self.inbox.len()));
+        };
+        if line_end != b"\r\n" {
+            return Err(Fault::WrongLength);
+        }
+        self.scan.body = None;
+        self.scan.at = end + 2;
+        self.scan.found.push(found);
+        Ok(self
+            .scan
+            .meta
+            .map_or(Step::Again, |meta| Step::Whole(Answer::Meta(meta))))
+    }
+
+    /// The body went straight to the caller: only its line end is still looked at.
+    fn end_of_taken_body(&mut self) -> Result<Step, Fault> {
+        let Some(line_end) = self.inbox.slice(0, 2) else {
+            return Ok(Step::Missing(2 - self.inbox.len()));
+        };
+        if line_end != b"\r\n" {
+            return Err(Fault::WrongLength);
+        }
+        self.scan.body_taken = false;
+        self.scan.at = 2;
+        Ok(self
+            .scan
+            .meta
+            .map_or(Step::Again, |meta| Step::Whole(Answer::Meta(meta))))
+    }
+}
+
+fn end_of_values(line: &Line<'_>) -> Result<Step, Fault> {
+    match line {
+        Line::End => Ok(Step::Whole(Answer::Values)),
+        Line::Refused(refused) => Ok(Step::Whole(Answer::Refused(owned(refused)))),
+        _ => Err(ReplyFault::Unexpected.into()),
+    }
+}
+
+fn one_line(line: &Line<'_>) -> Result<Answer, Fault> {
+    Ok(match line {
+        Line::Status(status) => Answer::Status(*status),
+        Line::Number(number) => Answer::Number(*number),
+        Line::Version(version) => Answer::Version(lossy(version)),
+        Line::Refused(refused) => Answer::Refused(owned(refused)),
+        Line::Value { .. } | Line::End | Line::Stat(..) => {
+            return Err(ReplyFault::Unexpected.into());
+        }
+    })
+}
+
+fn meta_line(
+    line: &[u8],
+    opaque: u32,
+    after: usize,
+    limit: u64,
+) -> Result<(Answer, Option<Found>), Fault> {
+    let (code, value_bytes, flags) = match meta::parse(line)? {
+        meta::Line::Refused(refused) => return Ok((Answer::Refused(owned(&refused)), None)),
+        meta::Line::Reply {
+            code: Code::Noop, ..
+        } => return Err(ReplyFault::Unexpected.into()),
+        meta::Line::Reply {
+            code,
+            value_bytes,
+            flags,
+        } => (code, value_bytes, flags),
+    };
+    // Older servers answer a missed `mg` by a bare `EN`; everything else gives the opaque back.
+    let is_bare_miss = code == Code::Miss && flags.opaque.is_none();
+    if !is_bare_miss && flags.opaque != Some(opaque) {
+        return Err(Fault::WrongOpaque);
+    }
+    let answer = MetaAnswer {
+        code,
+        ttl_s: flags.ttl_s,
+        last_access_s: flags.last_access_s,
+        was_hit: flags.was_hit,
+        cas: flags.cas,
+        won: flags.won,
+        stale: flags.stale,
+    };
+    let found = match code {
+        Code::Value => Some(Found {
+            key_index: 0,
+            flags: flags.client_flags,
+            cas: flags.cas.unwrap_or_default(),
+            value_bytes: bounded(value_bytes, limit)?,
+            at: after,
+        }),
+        _ => None,
+    };
+    Ok((Answer::Meta(answer), found))
+}
+
+fn bounded(bytes: u64, limit: u64) -> Result<usize, Fault> {
+    if bytes > limit {
+        return Err(Fault::TooLong { bytes, limit });
+    }
+    usize::try_from(bytes).map_err(|_| Fault::TooLong { bytes, limit })
+}
+
+fn lossy(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+fn owned(refused: &Refused<'_>) -> Refusal {
+    Refusal {
+        blame: refused.blame,
+        message: lossy(refused.message),
+    }
+}

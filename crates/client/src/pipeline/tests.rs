@@ -1,0 +1,139 @@
+use super::*;
+
+fn get(keys: &[&[u8]]) -> Pipeline {
+    let mut pipeline = Pipeline::new(1000);
+    let mut list = pipeline.key_list();
+    list.begin(b"get");
+    for key in keys {
+        list.push(b"", key);
+    }
+    list.finish();
+    pipeline.expect(Expect::Values(list));
+    pipeline
+}
+
+/// Feeds `reply` in pieces of `piece` bytes and returns where the pipeline stands then.
+fn fed(mut pipeline: Pipeline, reply: &[u8], piece: usize) -> (Pipeline, Result<Progress, Fault>) {
+    let mut progress = pipeline.poll();
+    for bytes in reply.chunks(piece) {
+        pipeline.feed(bytes);
+        progress = pipeline.poll();
+        if progress.is_err() {
+            break;
+        }
+    }
+    (pipeline, progress)
+}
+
+#[test]
+fn values_are_matched_by_key_however_the_bytes_are_cut() {
+    let reply = b"VALUE a 16 3\r\nx\r\n\r\nVALUE c 0 0\r\n\r\nEND\r\n";
+    for piece in 1..reply.len() {
+        let (mut pipeline, progress) = fed(get(&[b"a", b"b", b"c"]), reply, piece);
+        assert_eq!(progress, Ok(Progress::Whole(Answer::Values)));
+        let found = pipeline.found().to_vec();
+        assert_eq!(
+            found.iter().map(|f| f.key_index).collect::<Vec<_>>(),
+            [0, 2]
+        );
+        assert_eq!(pipeline.body(&found[0]), b"x\r\n");
+        assert_eq!(pipeline.body(&found[1]), b"");
+        assert!(!pipeline.is_clean());
+        pipeline.release();
+        assert!(pipeline.is_clean());
+    }
+}
+
+#[test]
+fn values_may_come_in_another_order_but_not_twice() {
+    let reply = b"VALUE b 0 1\r\n2\r\nVALUE a 0 1\r\n1\r\nEND\r\n";
+    let (pipeline, progress) = fed(get(&[b"a", b"b"]), reply, 7);
+    assert_eq!(progress, Ok(Progress::Whole(Answer::Values)));
+    assert_eq!(pipeline.body(&pipeline.found()[1]), b"1");
+    let reply = b"VALUE a 0 1\r\n1\r\nVALUE a 0 1\r\n1\r\nEND\r\n";
+    assert_eq!(fed(get(&[b"a", b"b"]), reply, 7).1, Err(Fault::WrongKey));
+}
+
+#[test]
+fn what_does_not_fit_poisons_for_good() {
+    let cases: [(&[u8], Fault); 6] = [
+        (b"VALUE other 0 1\r\nx\r\nEND\r\n", Fault::WrongKey),
+        (b"VALUE a 0 5\r\nx\r\nEND\r\n", Fault::WrongLength),
+        (
+            b"VALUE a 0 2000000000\r\n",
+            Fault::TooLong {
+                bytes: 2_000_000_000,
+                limit: 1000,
+            },
+        ),
+        (b"STORED\r\n", Fault::Line(ReplyFault::Unexpected)),
+        (
+            b"VALUE a 0 1\r\nx\r\n\r\n",
+            Fault::Line(ReplyFault::Unexpected),
+        ),
+        (&[b'x'; 9000], Fault::Line(ReplyFault::EndlessLine)),
+    ];
+    for (reply, fault) in cases {
+        let (mut pipeline, progress) = fed(get(&[b"a"]), reply, 9000);
+        assert_eq!(progress, Err(fault));
+        pipeline.feed(b"END\r\n");
+        assert_eq!(pipeline.poll(), Err(fault));
+        assert!(!pipeline.is_clean());
+    }
+}
+
+#[test]
+fn bytes_beyond_the_last_reply_are_a_fault() {
+    let (mut pipeline, progress) = fed(get(&[b"a"]), b"END\r\nEND\r\n", 100);
+    assert_eq!(progress, Ok(Progress::Whole(Answer::Values)));
+    pipeline.release();
+    assert!(!pipeline.is_clean());
+    assert_eq!(pipeline.poll(), Err(Fault::Unasked));
+}
+
+#[test]
+fn a_meta_reply_must_carry_its_opaque() {
+    for (reply, expected) in [
+        (&b"HD O7\r\n"[..], None),
+        (b"HD O8\r\n", Some(Fault::WrongOpaque)),
+        (b"HD\r\n", Some(Fault::WrongOpaque)),
+    ] {
+        let mut pipeline = Pipeline::new(1000);
+        pipeline.expect(Expect::Meta(7));
+        assert_eq!(fed(pipeline, reply, 2).1.err(), expected);
+    }
+}
+
+#[test]
+fn a_quiet_batch_names_the_requests_that_failed() {
+    let mut pipeline = Pipeline::new(1000);
+    pipeline.expect(Expect::Quiet {
+        first: 10,
+        count: 3,
+    });
+    let (_, progress) = fed(
+        pipeline,
+        b"NS O11\r\nSERVER_ERROR object too large\r\nMN\r\n",
+        3,
+    );
+    let Ok(Progress::Whole(Answer::Quiet(troubles, refusals))) = progress else {
+        panic!("{progress:?}")
+    };
+    assert_eq!(troubles, [(1, Code::NotStored)]);
+    assert_eq!(refusals[0].message, "object too large");
+}
+
+#[test]
+fn a_large_body_can_go_straight_to_its_place() {
+    let mut pipeline = get(&[b"a"]);
+    pipeline.feed(b"VALUE a 3 10\r\n0123");
+    assert_eq!(pipeline.poll(), Ok(Progress::Incomplete(8)));
+    let found = pipeline.partial().unwrap();
+    let mut target = vec![0; found.value_bytes];
+    assert_eq!(pipeline.take_partial(&mut target), 4);
+    assert_eq!(&target[..4], b"0123");
+    pipeline.feed(b"\r\nEND\r\n");
+    assert_eq!(pipeline.poll(), Ok(Progress::Whole(Answer::Values)));
+    pipeline.release();
+    assert!(pipeline.is_clean());
+}

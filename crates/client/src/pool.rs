@@ -1,0 +1,212 @@
+//! The connections to one server: handed out to one call at a time, taken back only when clean.
+//!
+//! A connection that has not read exactly one whole reply for each request sent is closed, for
+//! every kind of exit: [`Lease`] closes it when dropped, and only [`Lease::give_back`] returns it.
+
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use crate::address::Place;
+use crate::health::Health;
+use crate::options::Options;
+use crate::request::Dialect;
+use crate::transport::blocking::Link;
+
+/// A connection idle for longer is looked at before it is used: the server may have closed it.
+const TRUSTED_IDLE: Duration = Duration::from_millis(20);
+
+/// One server: where it is, how it is, and the connections to it.
+#[derive(Debug)]
+pub struct Server {
+    /// Where it listens.
+    pub place: Place,
+    /// Its name in errors and counters.
+    pub name: String,
+    /// Whether it is worth asking.
+    pub health: Health,
+    /// Protocol faults seen.
+    pub faults: AtomicU64,
+    /// Refusals and lost quiet writes, found out when the next call had the connection.
+    pub noreply_failures: AtomicU64,
+    pub(crate) options: Arc<Options>,
+    dialect: AtomicU8,
+    pool: Mutex<Pool>,
+    returned: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct Pool {
+    idle: Vec<Box<Link>>,
+    open: usize,
+    waiting: usize,
+}
+
+/// What a call gets when it asks for a connection.
+pub(crate) enum Checkout {
+    /// A connection, used before.
+    Used(Box<Link>),
+    /// The right to make a new one.
+    Free,
+    /// The pool is full and stayed so until the deadline.
+    Full,
+}
+
+impl Server {
+    pub(crate) fn new(place: Place, options: Arc<Options>) -> Self {
+        Self {
+            name: place.to_string(),
+            place,
+            health: Health::default(),
+            faults: AtomicU64::new(0),
+            noreply_failures: AtomicU64::new(0),
+            options,
+            dialect: AtomicU8::new(0),
+            pool: Mutex::default(),
+            returned: Condvar::new(),
+        }
+    }
+
+    fn pool(&self) -> MutexGuard<'_, Pool> {
+        // Nothing in this file can panic with the pool half changed.
+        self.pool.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Which commands the server understands; `None` until the first connection has found out.
+    pub fn dialect(&self) -> Option<Dialect> {
+        // Relaxed: the number is all there is.
+        match self.dialect.load(Ordering::Relaxed) {
+            1 => Some(Dialect::Meta),
+            2 => Some(Dialect::Classic),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn learn_dialect(&self, dialect: Dialect) {
+        let number = if dialect == Dialect::Meta { 1 } else { 2 };
+        self.dialect.store(number, Ordering::Relaxed);
+    }
+
+    /// Connections that are open, and those of them that are idle.
+    pub fn connections(&self) -> (usize, usize) {
+        let pool = self.pool();
+        (pool.open, pool.idle.len())
+    }
+
+    /// Takes an idle connection or the right to make one; waits for either until `deadline`.
+    pub(crate) fn checkout(&self, now: Instant, deadline: Instant) -> Checkout {
+        let mut pool = self.pool();
+        loop {
+            while let Some(link) = pool.idle.pop() {
+                let is_trusted = now.saturating_duration_since(link.idle_since) < TRUSTED_IDLE;
+                if is_trusted || link.is_quiet() {
+                    return Checkout::Used(link);
+                }
+                pool.open = pool.open.saturating_sub(1);
+            }
+            if pool.open < self.options.connections_max {
+                pool.open += 1;
+                return Checkout::Free;
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Checkout::Full;
+            }
+            pool.waiting += 1;
+            let woken = self.returned.wait_timeout(pool, left);
+            pool = woken.unwrap_or_else(PoisonError::into_inner).0;
+            pool.waiting -= 1;
+        }
+    }
+
+    fn give_back(&self, link: Box<Link>) {
+        let mut pool = self.pool();
+        pool.idle.push(link);
+        self.wake(&pool);
+    }
+
+    fn lost_one(&self) {
+        let mut pool = self.pool();
+        pool.open = pool.open.saturating_sub(1);
+        self.wake(&pool);
+    }
+
+    fn wake(&self, pool: &MutexGuard<'_, Pool>) {
+        if pool.waiting > 0 {
+            self.returned.notify_one();
+        }
+    }
+
+    /// In a child after a fork: closes the child's copies of idle connections, without a wait for
+    /// a lock whose holder was not taken along.
+    pub(crate) fn abandon(&self) {
+        if let Ok(mut pool) = self.pool.try_lock() {
+            pool.idle.clear();
+        }
+    }
+
+    /// Whether a connection has quiet writes that were not answered for.
+    pub(crate) fn has_unanswered(&self) -> bool {
+        self.pool().idle.iter().any(|link| link.unanswered > 0)
+    }
+
+    /// Closes the idle connections; returns them to be closed outside the lock.
+    pub(crate) fn take_idle(&self) -> Vec<Box<Link>> {
+        let mut pool = self.pool();
+        let idle = std::mem::take(&mut pool.idle);
+        pool.open = pool.open.saturating_sub(idle.len());
+        idle
+    }
+}
+
+/// A connection in the hands of one call; closed when dropped unless it was given back.
+#[derive(Debug)]
+pub(crate) struct Lease {
+    link: Option<Box<Link>>,
+    server: Arc<Server>,
+    holds_place: bool,
+}
+
+impl Lease {
+    /// Holds a place in the pool, with a connection or before there is one.
+    pub(crate) fn new(server: Arc<Server>, link: Option<Box<Link>>) -> Self {
+        Self {
+            link,
+            server,
+            holds_place: true,
+        }
+    }
+
+    pub(crate) fn link(&mut self) -> Option<&mut Link> {
+        self.link.as_deref_mut()
+    }
+
+    pub(crate) fn link_ref(&self) -> Option<&Link> {
+        self.link.as_deref()
+    }
+
+    /// Closes the connection, if any, and keeps the place for another.
+    pub(crate) fn replace(&mut self, link: Option<Box<Link>>) {
+        self.link = link;
+    }
+
+    /// Returns the connection to the pool if every reply was read to its end, else closes it.
+    pub(crate) fn give_back(mut self, now: Instant) -> bool {
+        let Some(mut link) = self.link.take_if(|link| link.pipeline.is_clean()) else {
+            return false;
+        };
+        link.idle_since = now;
+        self.holds_place = false;
+        self.server.give_back(link);
+        true
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        if self.holds_place {
+            self.link = None;
+            self.server.lost_one();
+        }
+    }
+}

@@ -1,0 +1,235 @@
+//! One connection on a blocking socket, where each wait ends at the call's deadline.
+//!
+//! A round trip should cost two system calls, so the first wait is a plain `recv` under a socket
+//! time-out that is never longer than what is left of the call. What is left after an early
+//! time-out is waited for by `poll`. Nothing here ever waits per read.
+
+use std::io::IoSlice;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
+use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, recv, sendmsg};
+
+use crate::pipeline::Pipeline;
+
+/// Room that an idle connection keeps for requests.
+const OUT_KEPT_MAX: usize = 1 << 20;
+
+/// Shortest socket time-out that is set; the kernel counts in steps of some milliseconds.
+const TIMEOUT_MIN: Duration = Duration::from_millis(1);
+
+/// How a wait for bytes ended without any.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Stop {
+    /// The deadline has passed.
+    Deadline,
+    /// The peer closed the connection, in order or not.
+    Closed(Option<Errno>),
+    /// A signal came: the caller may look at it and go on.
+    Interrupted,
+    /// Waiting was not allowed.
+    WouldWait,
+}
+
+impl From<Errno> for Stop {
+    fn from(error: Errno) -> Self {
+        match error {
+            Errno::INTR => Self::Interrupted,
+            Errno::AGAIN => Self::WouldWait,
+            error => Self::Closed(Some(error)),
+        }
+    }
+}
+
+/// Whether a wait may happen here or only where many connections are waited for together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Patience {
+    UntilDeadline,
+    None,
+}
+
+/// A connection: its socket, its pipeline, what is to be sent.
+#[derive(Debug)]
+pub(crate) struct Link {
+    fd: OwnedFd,
+    pub(crate) pipeline: Pipeline,
+    /// What is to be sent before the loose body.
+    pub(crate) out: Vec<u8>,
+    /// Bytes of `out`, loose body and line end that are sent.
+    sent: usize,
+    pub(crate) opaque: u32,
+    /// Quiet writes that no `mn` has answered for yet.
+    pub(crate) unanswered: u32,
+    pub(crate) idle_since: Instant,
+    /// Replies read on it so far; the first failure of a connection that had none is no stale one.
+    pub(crate) replies: u64,
+    receive_timeout: Option<Duration>,
+}
+
+impl Link {
+    pub(crate) fn new(fd: OwnedFd, value_bytes_max: u64, now: Instant) -> Self {
+        Self {
+            fd,
+            pipeline: Pipeline::new(value_bytes_max),
+            out: Vec::new(),
+            sent: 0,
+            opaque: 1,
+            unanswered: 0,
+            idle_since: now,
+            replies: 0,
+            receive_timeout: None,
+        }
+    }
+
+    pub(crate) fn fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+
+    /// Begins a new request: what was sent is forgotten.
+    pub(crate) fn begin(&mut self) {
+        self.sent = 0;
+        if self.out.capacity() > OUT_KEPT_MAX {
+            self.out = Vec::new();
+        }
+        self.out.clear();
+    }
+
+    /// Whether any byte of the request has left.
+    pub(crate) fn has_sent(&self) -> bool {
+        self.sent > 0
+    }
+
+    /// Sends what the socket takes of `out`, the loose body and its line end; true when all is sent.
+    pub(crate) fn send(&mut self, body: Option<&[u8]>) -> Result<bool, Stop> {
+        let (body, end): (&[u8], &[u8]) = body.map_or((b"", b""), |body| (body, b"\r\n"));
+        let total = self.out.len() + body.len() + end.len();
+        while self.sent < total {
+            let mut skip = self.sent;
+            let mut left = |part: &'_ [u8]| {
+                let from = skip.min(part.len());
+                skip -= from;
+                from
+            };
+            let (a, b, c) = (left(&self.out), left(body), left(end));
+            let parts = [
+                IoSlice::new(self.out.get(a..).unwrap_or_default()),
+                IoSlice::new(body.get(b..).unwrap_or_default()),
+                IoSlice::new(end.get(c..).unwrap_or_default()),
+            ];
+            let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+            match sendmsg(&self.fd, &parts, &mut SendAncillaryBuffer::default(), flags) {
+                Ok(bytes) => self.sent += bytes,
+                Err(Errno::AGAIN) => return Ok(false),
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(true)
+    }
+
+    /// Receives into the pipeline, at least one byte.
+    pub(crate) fn receive(
+        &mut self,
+        missing: usize,
+        deadline: Instant,
+        patience: Patience,
+        now: Instant,
+    ) -> Result<(), Stop> {
+        if patience == Patience::UntilDeadline {
+            self.limit_wait(deadline, now)?;
+        } else if now >= deadline {
+            return Err(Stop::Deadline);
+        }
+        let flags = if patience == Patience::None {
+            RecvFlags::DONTWAIT
+        } else {
+            RecvFlags::empty()
+        };
+        match recv(&self.fd, self.pipeline.space(missing), flags) {
+            Ok((_, 0)) => Err(Stop::Closed(None)),
+            Ok((_, bytes)) => {
+                self.pipeline.received(bytes);
+                Ok(())
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Receives straight into `target`; returns how much came.
+    pub(crate) fn receive_into(
+        &mut self,
+        target: &mut [u8],
+        deadline: Instant,
+    ) -> Result<usize, Stop> {
+        self.limit_wait(deadline, Instant::now())?;
+        match recv(&self.fd, target, RecvFlags::WAITALL) {
+            Ok((_, 0)) => Err(Stop::Closed(None)),
+            Ok((_, bytes)) => Ok(bytes),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Keeps the socket's own time-out at or below what is left of the call.
+    ///
+    /// It is changed only when it must be, and then to a power of two of microseconds, so that a
+    /// row of calls with falling deadlines changes it a few times and not each time.
+    fn limit_wait(&mut self, deadline: Instant, now: Instant) -> Result<(), Stop> {
+        let left = deadline.saturating_duration_since(now);
+        if left.is_zero() {
+            return Err(Stop::Deadline);
+        }
+        let fits = self
+            .receive_timeout
+            .is_some_and(|set| set <= left && set * 4 > left);
+        if fits {
+            return Ok(());
+        }
+        let micros = left.as_micros().min(1 << 40) as u64;
+        let rounded = Duration::from_micros(1 << micros.max(1).ilog2());
+        // The usual case, the client's own time-out, is kept exact: it returns with every call.
+        let is_first = self.receive_timeout.is_none();
+        let timeout = if is_first { left } else { rounded }.max(TIMEOUT_MIN);
+        set_socket_timeout(&self.fd, Timeout::Recv, Some(timeout)).map_err(Stop::from)?;
+        self.receive_timeout = Some(timeout);
+        Ok(())
+    }
+
+    /// Whether an idle connection is still good: not closed by the peer, and nothing came unasked.
+    ///
+    /// Quiet writes may have been answered by error lines, which the next call reads.
+    pub(crate) fn is_quiet(&self) -> bool {
+        if self.unanswered > 0 {
+            return true;
+        }
+        let mut fds = [PollFd::new(&self.fd, PollFlags::IN)];
+        matches!(
+            poll(
+                &mut fds,
+                Some(&Timespec {
+                    tv_sec: 0,
+                    tv_nsec: 0
+                })
+            ),
+            Ok(0)
+        )
+    }
+}
+
+/// Waits until one of `fds` is ready or the deadline passes; a signal ends it too.
+pub(crate) fn wait(fds: &mut [PollFd<'_>], deadline: Instant) -> Result<(), Stop> {
+    let left = deadline.saturating_duration_since(Instant::now());
+    if left.is_zero() {
+        return Err(Stop::Deadline);
+    }
+    let left = Timespec {
+        tv_sec: left.as_secs().min(1 << 30) as i64,
+        tv_nsec: left.subsec_nanos().into(),
+    };
+    match poll(fds, Some(&left)) {
+        Ok(0) => Err(Stop::Deadline),
+        Ok(_) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}

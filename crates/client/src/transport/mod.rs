@@ -1,0 +1,4 @@
+//! Moving a pipeline's bytes.
+
+pub(crate) mod blocking;
+pub(crate) mod connect;

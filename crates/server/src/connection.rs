@@ -1,0 +1,431 @@
+//! One socket: what arrives goes through its session, what the session says is sent.
+//!
+//! An idle connection owns no buffer. What cannot be used yet, or not be sent yet, is kept in
+//! vectors of its own size, charged to the store's budget, and given back as soon as it is gone.
+//! While output waits nothing is received: a client that does not read does not get to write.
+
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
+
+use glasscache_protocol::words;
+use rustix::io::Errno;
+use rustix::net::RecvFlags;
+
+use crate::execute::dump::Dump;
+use crate::output::Output;
+use crate::send::{self, Sent, Waiting};
+use crate::session::{Next, SLICE_BYTES, Session, UPLOAD_BYTES_MIN};
+use crate::turn::Turn;
+use crate::watch::Watching;
+
+/// Bytes received at a time: enough for hundreds of commands, and small enough that a large value
+/// is received into the store's memory and not through here.
+const RECV_BYTES: usize = 16 << 10;
+
+/// The input buffer of a worker: the longest unfinished command, and room to receive behind it.
+pub(crate) const INPUT_BYTES: usize = UPLOAD_BYTES_MIN as usize + 4096 + RECV_BYTES;
+
+/// Output or upload bytes after which a connection lets others go first.
+const TURN_BYTES: usize = 2 * SLICE_BYTES;
+
+/// What names a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct ConnectionId {
+    /// Its file descriptor, as memcached shows it; used again after a close.
+    pub(crate) descriptor: i32,
+    /// Its number since the start, never used again.
+    pub(crate) serial: u64,
+}
+
+/// Who is at the other end.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Peer {
+    Tcp(SocketAddr),
+    Unix,
+}
+
+/// What others may know of a connection (`stats conns`, `watch connevents`).
+#[derive(Debug)]
+pub(crate) struct Info {
+    pub(crate) id: ConnectionId,
+    pub(crate) peer: Peer,
+    /// The listening address it came through, as an index into the server's list.
+    pub(crate) listener: usize,
+    /// The second of its last command.
+    pub(crate) last_command: AtomicU32,
+    state: AtomicU8,
+}
+
+/// What a connection is doing, in memcached's words.
+const STATES: [&str; 3] = ["conn_read", "conn_nread", "conn_watch"];
+const READING: u8 = 0;
+const READING_VALUE: u8 = 1;
+const WATCHING: u8 = 2;
+
+impl Info {
+    pub(crate) fn new(id: ConnectionId, peer: Peer, listener: usize, now: u32) -> Info {
+        Info {
+            id,
+            peer,
+            listener,
+            last_command: AtomicU32::new(now),
+            state: AtomicU8::new(0),
+        }
+    }
+
+    /// What the connection is doing.
+    pub(crate) fn state(&self) -> &'static str {
+        let state = usize::from(self.state.load(Ordering::Relaxed));
+        STATES.get(state).copied().unwrap_or("conn_read")
+    }
+
+    fn set_state(&self, state: u8) {
+        self.state.store(state, Ordering::Relaxed);
+    }
+}
+
+/// One client's connection, owned by one worker for life.
+pub(crate) struct Connection {
+    pub(crate) socket: OwnedFd,
+    pub(crate) info: Arc<Info>,
+    session: Session,
+    /// Input that cannot be used yet.
+    pending: Vec<u8>,
+    /// Output that could not be sent yet.
+    waiting: Option<Box<Waiting>>,
+    mode: Mode,
+    is_closing: bool,
+    /// Whether epoll reports room to send rather than input.
+    pub(crate) awaits_room: bool,
+}
+
+enum Mode {
+    Serve,
+    Watch,
+    Dump(Box<Dump>),
+}
+
+/// What a worker lends to the connection it serves.
+pub(crate) struct Buffers {
+    pub(crate) input: Vec<u8>,
+    pub(crate) output: Vec<u8>,
+}
+
+impl Buffers {
+    pub(crate) fn new() -> Buffers {
+        Buffers {
+            input: vec![0; INPUT_BYTES],
+            output: Vec::new(),
+        }
+    }
+}
+
+/// What is to happen to a connection after it was served.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// Wait for the socket.
+    Wait,
+    /// It has more to do; serve others first.
+    Again,
+    /// Close it.
+    Close(Reason),
+}
+
+/// Why a connection is closed, in memcached's words.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Reason {
+    Normal,
+    Error,
+    IdleTimeout,
+    Shutdown,
+}
+
+impl Reason {
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Reason::Normal => "normal",
+            Reason::Error => "error",
+            Reason::IdleTimeout => "idle_timeout",
+            Reason::Shutdown => "shutdown",
+        }
+    }
+}
+
+impl Connection {
+    pub(crate) fn new(socket: OwnedFd, info: Arc<Info>) -> Connection {
+        Connection {
+            socket,
+            info,
+            session: Session::default(),
+            pending: Vec::new(),
+            waiting: None,
+            mode: Mode::Serve,
+            is_closing: false,
+            awaits_room: false,
+        }
+    }
+
+    /// Whether output waits for the socket.
+    pub(crate) fn is_waiting(&self) -> bool {
+        self.waiting.is_some()
+    }
+
+    /// Whether nothing has begun that is not finished.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.session.is_idle() && self.pending.is_empty() && self.waiting.is_none()
+    }
+
+    pub(crate) fn is_watching(&self) -> bool {
+        matches!(self.mode, Mode::Watch)
+    }
+
+    /// The socket has input.
+    pub(crate) fn readable(&mut self, turn: &Turn<'_>, buffers: &mut Buffers) -> Verdict {
+        match self.mode {
+            Mode::Serve => self.serve(true, turn, buffers),
+            // What a watcher says is not listened to, but its leaving is noticed.
+            Mode::Watch | Mode::Dump(_) => self.notice_leaving(turn, buffers),
+        }
+    }
+
+    /// The socket has room, or the connection's next share of time has come.
+    pub(crate) fn go_on(&mut self, turn: &Turn<'_>, buffers: &mut Buffers) -> Verdict {
+        if let Some(waiting) = &mut self.waiting {
+            match waiting.send(&self.socket, turn) {
+                Sent::All => self.waiting = None,
+                Sent::Some => return Verdict::Wait,
+                Sent::Failed => return Verdict::Close(Reason::Error),
+            }
+        }
+        if self.is_closing {
+            return Verdict::Close(Reason::Normal);
+        }
+        match self.mode {
+            Mode::Serve => self.serve(false, turn, buffers),
+            Mode::Watch => self.send_events(turn, buffers),
+            Mode::Dump(_) => self.dump(turn, buffers),
+        }
+    }
+
+    /// Serves what has been received, after receiving more if `receives`.
+    fn serve(&mut self, receives: bool, turn: &Turn<'_>, buffers: &mut Buffers) -> Verdict {
+        let mut budget = TURN_BYTES;
+        if receives && let Some(verdict) = self.receive_upload(&mut budget, turn) {
+            return verdict;
+        }
+        self.info.last_command.store(turn.now.0, Ordering::Relaxed);
+        let mut filled = self.take_pending(turn, buffers);
+        if receives {
+            let most = if filled == 0 { RECV_BYTES } else { INPUT_BYTES };
+            let room = buffers.input.get_mut(filled..).unwrap_or_default();
+            let bytes = room.len().min(most);
+            match receive(
+                &self.socket,
+                room.get_mut(..bytes).unwrap_or_default(),
+                turn,
+            ) {
+                Ok(Some(received)) => filled += received,
+                Ok(None) => {
+                    self.keep(buffers.input.get(..filled).unwrap_or_default(), turn);
+                    return Verdict::Wait;
+                }
+                Err(reason) => return Verdict::Close(reason),
+            }
+        }
+        let mut used = 0;
+        let verdict = loop {
+            let input = buffers.input.get(used..filled).unwrap_or_default();
+            let mut out = Output::new(std::mem::take(&mut buffers.output));
+            let progress = self.session.run(input, turn, &mut out);
+            used += progress.used;
+            budget = budget.saturating_sub(out.len());
+            let sent = self.send(&out, turn);
+            buffers.output = out.into_bytes();
+            if sent == Sent::Failed {
+                break Verdict::Close(Reason::Error);
+            }
+            match self.after(progress.next, sent, budget, turn) {
+                Some(verdict) => break verdict,
+                None => {}
+            }
+        };
+        self.keep(buffers.input.get(used..filled).unwrap_or_default(), turn);
+        verdict
+    }
+
+    /// What a turn's end means; `None` runs the session again.
+    fn after(&mut self, next: Next, sent: Sent, budget: usize, turn: &Turn<'_>) -> Option<Verdict> {
+        let is_stuck = sent == Sent::Some;
+        match next {
+            Next::Close(_) if is_stuck => {
+                self.is_closing = true;
+                Some(Verdict::Wait)
+            }
+            Next::Close(reason) => Some(Verdict::Close(reason)),
+            Next::Watch(watching) => {
+                self.mode = Mode::Watch;
+                Some(self.begin_watch(watching, turn))
+            }
+            Next::Dump(dump) => {
+                self.mode = Mode::Dump(Box::new(dump));
+                Some(if is_stuck {
+                    Verdict::Wait
+                } else {
+                    Verdict::Again
+                })
+            }
+            _ if is_stuck => Some(Verdict::Wait),
+            Next::Input => Some(Verdict::Wait),
+            Next::Flush if budget > 0 => None,
+            Next::Flush | Next::Yield => {
+                turn.counters.conn_yields.bump();
+                Some(Verdict::Again)
+            }
+        }
+    }
+
+    /// Receives an unfinished large value where it is to lie. `None` when the session must look.
+    fn receive_upload(&mut self, budget: &mut usize, turn: &Turn<'_>) -> Option<Verdict> {
+        while let Some(reservation) = self.session.upload_mut() {
+            let space = reservation.space(turn.store, turn.now);
+            if space.is_empty() {
+                return None;
+            }
+            let received = receive(&self.socket, space, turn);
+            match received {
+                Ok(Some(bytes)) => {
+                    reservation.advance(bytes);
+                    *budget = budget.saturating_sub(bytes);
+                }
+                Ok(None) => return Some(Verdict::Wait),
+                Err(reason) => return Some(Verdict::Close(reason)),
+            }
+            if *budget == 0 {
+                return Some(Verdict::Wait);
+            }
+        }
+        None
+    }
+
+    /// Sends a turn's output; what the socket does not take waits.
+    fn send(&mut self, out: &Output<'_>, turn: &Turn<'_>) -> Sent {
+        match send::output(&self.socket, out, turn) {
+            Ok(None) => Sent::All,
+            Ok(Some(waiting)) => {
+                self.waiting = Some(waiting);
+                Sent::Some
+            }
+            Err(_) => Sent::Failed,
+        }
+    }
+
+    /// Puts kept input in front of the buffer and returns how much it was.
+    fn take_pending(&mut self, turn: &Turn<'_>, buffers: &mut Buffers) -> usize {
+        if self.pending.is_empty() {
+            return 0;
+        }
+        let pending = std::mem::take(&mut self.pending);
+        turn.store.store().charge_buffers(-(pending.len() as i64));
+        match buffers.input.get_mut(..pending.len()) {
+            Some(room) => room.copy_from_slice(&pending),
+            None => return 0,
+        }
+        pending.len()
+    }
+
+    /// Keeps input that cannot be used yet.
+    fn keep(&mut self, input: &[u8], turn: &Turn<'_>) {
+        let is_value = self.session.awaits_value() || !input.is_empty();
+        self.info
+            .set_state(if is_value { READING_VALUE } else { READING });
+        if !input.is_empty() {
+            turn.store.store().charge_buffers(input.len() as i64);
+            self.pending = input.to_vec();
+        }
+    }
+
+    fn begin_watch(&mut self, watching: Watching, turn: &Turn<'_>) -> Verdict {
+        let serial = self.info.id.serial;
+        self.info.set_state(WATCHING);
+        let is_added = turn.shared.hub.add(serial, watching, turn.waker.clone());
+        turn.shared.observe();
+        let reply: &[u8] = if is_added {
+            words::OK
+        } else {
+            b"WATCHER_TOO_MANY log watcher limit reached\r\n"
+        };
+        self.mode = if is_added { Mode::Watch } else { Mode::Serve };
+        self.send_plain(reply.to_vec(), turn)
+    }
+
+    /// Sends the lines that wait for a watcher.
+    fn send_events(&mut self, turn: &Turn<'_>, _buffers: &mut Buffers) -> Verdict {
+        let lines = turn.shared.hub.take(self.info.id.serial);
+        if lines.is_empty() {
+            Verdict::Wait
+        } else {
+            self.send_plain(lines, turn)
+        }
+    }
+
+    fn send_plain(&mut self, bytes: Vec<u8>, turn: &Turn<'_>) -> Verdict {
+        match self.send(&Output::rendered(bytes), turn) {
+            Sent::Failed => Verdict::Close(Reason::Error),
+            Sent::All | Sent::Some => Verdict::Wait,
+        }
+    }
+
+    /// Sends the next slice of a listing.
+    fn dump(&mut self, turn: &Turn<'_>, buffers: &mut Buffers) -> Verdict {
+        let Mode::Dump(dump) = &mut self.mode else {
+            return Verdict::Wait;
+        };
+        let mut out = Output::new(std::mem::take(&mut buffers.output));
+        let is_done = dump.run(turn, &mut out);
+        if is_done {
+            self.mode = Mode::Serve;
+        }
+        let sent = self.send(&out, turn);
+        buffers.output = out.into_bytes();
+        match sent {
+            Sent::Failed => Verdict::Close(Reason::Error),
+            Sent::Some => Verdict::Wait,
+            Sent::All => Verdict::Again,
+        }
+    }
+
+    /// Input of a connection that is not listened to: thrown away, or its end.
+    fn notice_leaving(&mut self, turn: &Turn<'_>, buffers: &mut Buffers) -> Verdict {
+        match receive(&self.socket, &mut buffers.input, turn) {
+            Ok(_) => Verdict::Wait,
+            Err(reason) => Verdict::Close(reason),
+        }
+    }
+
+    /// Gives back what the connection was charged for.
+    pub(crate) fn release(&mut self, turn: &Turn<'_>) {
+        turn.store
+            .store()
+            .charge_buffers(-(self.pending.len() as i64));
+        self.pending = Vec::new();
+        if let Some(waiting) = self.waiting.take() {
+            waiting.release(turn);
+        }
+    }
+}
+
+/// Receives into `room`: `None` when nothing is there, an error when the connection is over.
+fn receive(socket: &OwnedFd, room: &mut [u8], turn: &Turn<'_>) -> Result<Option<usize>, Reason> {
+    turn.counters.recv_calls.bump();
+    match rustix::net::recv(socket, &mut *room, RecvFlags::empty()) {
+        Ok((0, _)) => Err(Reason::Normal),
+        Ok((bytes, _)) => {
+            turn.counters.bytes_read.add(bytes as u64);
+            Ok(Some(bytes))
+        }
+        Err(Errno::AGAIN | Errno::INTR) => Ok(None),
+        Err(_) => Err(Reason::Error),
+    }
+}

@@ -1,0 +1,265 @@
+//! Reads of keys, up to 16 at once: hash and fetch buckets, fetch items, then verify and answer.
+//!
+//! Done one by one, each lookup waits twice for memory; done in three passes the waits overlap
+//! (61 ns a key at 16 against 108 at 1, measured on a table of a million items).
+
+use arrayvec::ArrayVec;
+use glasscache_protocol::command::GetHead;
+use glasscache_protocol::meta::{self, MetaItem, MetaLine};
+use glasscache_protocol::{text, words};
+use glasscache_store::{GetOptions, Item, KeyHash, Lease};
+
+use crate::output::{Mark, Output};
+use crate::turn::{Turn, ttl_s};
+use crate::watch;
+
+/// Lookups made together: more gains nothing, for a core has 10 to 16 line fills in flight.
+const BATCH: usize = 16;
+
+/// One key to be looked up.
+pub(crate) struct Lookup<'b> {
+    key: &'b [u8],
+    hash: KeyHash,
+    kind: Kind<'b>,
+}
+
+enum Kind<'b> {
+    Text {
+        head: GetHead,
+        /// The first key of its line.
+        is_first: bool,
+        /// The last key of its line: `END` follows.
+        ends: bool,
+    },
+    Meta(MetaLine<'b>),
+}
+
+impl<'b> Lookup<'b> {
+    /// A key of a get line.
+    #[inline]
+    pub(crate) fn text(key: &'b [u8], head: GetHead, is_first: bool, turn: &Turn<'_>) -> Self {
+        let hash = turn.store.store().hash(key);
+        turn.store.prefetch_bucket(hash);
+        Lookup {
+            key,
+            hash,
+            kind: Kind::Text {
+                head,
+                is_first,
+                ends: false,
+            },
+        }
+    }
+
+    /// An `mg` with a plain key.
+    #[inline]
+    pub(crate) fn meta(line: MetaLine<'b>, turn: &Turn<'_>) -> Self {
+        let hash = turn.store.store().hash(line.key);
+        turn.store.prefetch_bucket(hash);
+        Lookup {
+            key: line.key,
+            hash,
+            kind: Kind::Meta(line),
+        }
+    }
+}
+
+/// Lookups whose buckets are on their way.
+pub(crate) struct Batch<'b> {
+    lookups: ArrayVec<Lookup<'b>, BATCH>,
+}
+
+impl<'b> Batch<'b> {
+    pub(crate) fn new() -> Batch<'b> {
+        Batch {
+            lookups: ArrayVec::new(),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.lookups.is_empty()
+    }
+
+    #[inline]
+    pub(crate) fn is_full(&self) -> bool {
+        self.lookups.is_full()
+    }
+
+    /// Adds a lookup; INVARIANT: the batch is not full.
+    #[inline]
+    pub(crate) fn push(&mut self, lookup: Lookup<'b>) {
+        // A full batch would lose a reply; the caller looks first.
+        debug_assert!(!self.is_full());
+        let _ = self.lookups.try_push(lookup);
+    }
+
+    /// The line of the last key is over.
+    #[inline]
+    pub(crate) fn end(&mut self, out: &mut Output<'_>) {
+        match self.lookups.last_mut() {
+            Some(Lookup {
+                kind: Kind::Text { ends, .. },
+                ..
+            }) => *ends = true,
+            _ => out.bytes.extend_from_slice(words::END),
+        }
+    }
+
+    /// Makes all lookups in order and returns where the last get line that began here began.
+    #[inline]
+    pub(crate) fn flush<'w>(&mut self, turn: &Turn<'w>, out: &mut Output<'w>) -> Option<Mark> {
+        if self.lookups.is_empty() {
+            return None;
+        }
+        for lookup in &self.lookups {
+            turn.store.prefetch_item(lookup.hash);
+        }
+        if self.lookups.is_full() {
+            turn.counters.batches.bump();
+        }
+        let mut mark = None;
+        for lookup in self.lookups.drain(..) {
+            match lookup.kind {
+                Kind::Meta(line) => meta_get(&line, lookup.key, lookup.hash, turn, out),
+                Kind::Text {
+                    head,
+                    is_first,
+                    ends,
+                } => {
+                    if is_first {
+                        mark = Some(out.mark());
+                    }
+                    text_get(&head, lookup.key, lookup.hash, turn, out);
+                    if ends {
+                        out.bytes.extend_from_slice(words::END);
+                    }
+                }
+            }
+        }
+        mark
+    }
+}
+
+#[inline]
+fn text_get<'w>(head: &GetHead, key: &[u8], hash: KeyHash, turn: &Turn<'w>, out: &mut Output<'w>) {
+    let item = match head.touch {
+        None => turn.store.get(key, hash, turn.now),
+        Some(exptime) => {
+            let touch = Some(turn.expiry(exptime));
+            let options = GetOptions {
+                touch,
+                ..GetOptions::default()
+            };
+            turn.store
+                .get_with(key, hash, &options, turn.now)
+                .map(|(item, _)| item)
+        }
+    };
+    count(turn, key, item.as_ref(), head.touch.is_some());
+    if let Some(item) = item {
+        let unique = head.with_unique.then(|| turn.shown_unique(item.unique()));
+        text::value_line(
+            &mut out.bytes,
+            key,
+            item.flags(),
+            item.value_bytes(),
+            unique,
+        );
+        turn.shared
+            .classes
+            .hit(turn, key.len(), &item, head.touch.is_some());
+        out.value(item);
+    }
+}
+
+/// `mg`: the store reads and, as the flags ask, touches, creates or lets one client win.
+#[inline]
+pub(crate) fn meta_get<'w>(
+    line: &MetaLine<'_>,
+    key: &[u8],
+    hash: KeyHash,
+    turn: &Turn<'w>,
+    out: &mut Output<'w>,
+) {
+    let flags = &line.flags;
+    let found = turn
+        .store
+        .get_with(key, hash, &get_options(line, turn), turn.now);
+    count(
+        turn,
+        key,
+        found.as_ref().map(|(item, _)| item),
+        flags.has(b'T'),
+    );
+    let Some((item, lease)) = found else {
+        if !flags.has(b'q') {
+            meta::status(&mut out.bytes, line, key, *b"EN");
+        }
+        return;
+    };
+    let unique = turn.shown_unique(item.unique());
+    let with_value = flags.has(b'v') && !(flags.has(b'C') && flags.compare == unique);
+    meta::hit(
+        &mut out.bytes,
+        line,
+        key,
+        &meta_item(&item, lease, unique, turn),
+        with_value,
+    );
+    turn.shared
+        .classes
+        .hit(turn, key.len(), &item, flags.has(b'T'));
+    if with_value {
+        out.value(item);
+    }
+}
+
+fn get_options(line: &MetaLine<'_>, turn: &Turn<'_>) -> GetOptions {
+    let flags = &line.flags;
+    GetOptions {
+        touch: flags.has(b'T').then(|| turn.expiry(flags.touch)),
+        vivify: flags.has(b'N').then(|| turn.expiry(flags.vivify)),
+        // A negative or absolute time means what it means for an exptime.
+        recache_s: flags
+            .has(b'R')
+            .then(|| ttl_s(turn.expiry(flags.recache), turn.now))
+            .flatten(),
+        no_bump: flags.has(b'u'),
+        new_unique: flags
+            .has(b'E')
+            .then_some(glasscache_store::CasUnique(flags.new_unique)),
+    }
+}
+
+#[inline]
+fn meta_item(item: &Item<'_>, lease: Lease, unique: u64, turn: &Turn<'_>) -> MetaItem {
+    MetaItem {
+        value_bytes: item.value_bytes(),
+        client_flags: item.flags(),
+        unique,
+        ttl_s: ttl_s(item.expiry(), turn.now),
+        idle_s: turn.now.0.saturating_sub(item.last_access().0),
+        was_fetched: item.was_fetched(),
+        won: lease.won,
+        is_stale: lease.is_stale,
+        win_sent: lease.win_sent,
+    }
+}
+
+#[inline]
+fn count(turn: &Turn<'_>, key: &[u8], item: Option<&Item<'_>>, is_touch: bool) {
+    let counters = turn.counters;
+    let is_hit = item.is_some();
+    if is_touch {
+        counters.touch_cmds.bump();
+        counters.touch_hits.add(u64::from(is_hit));
+    } else {
+        counters.get_cmds.bump();
+        counters.get_hits.add(u64::from(is_hit));
+    }
+    if turn.shared.is_observed() {
+        turn.shared.detail.record_get(key, is_hit);
+        watch::fetched(turn, key, item.map(Item::value_bytes));
+    }
+}

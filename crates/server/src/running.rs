@@ -1,0 +1,215 @@
+//! Starting a server, and the handle on a running one.
+
+use std::sync::{Arc, Mutex, mpsc};
+use std::thread::JoinHandle;
+
+use glasscache_store::Store;
+use rustix::thread::{CpuSet, Pid, gettid, sched_getaffinity, sched_setaffinity};
+
+use crate::Error;
+use crate::classes::{ClassCounters, Classes};
+use crate::config::Config;
+use crate::counters::Counters;
+use crate::listener::{self, Address, Bound, Listener};
+use crate::shared::{Parts, Shared};
+use crate::wake::Waker;
+use crate::worker::{Inbox, Worker};
+
+/// A server that runs in this process. It ends by [`Running::stop`], by the `shutdown` command, or
+/// when the handle is dropped.
+pub struct Running {
+    shared: Arc<Shared>,
+    threads: Vec<JoinHandle<()>>,
+    thread_ids: Vec<i32>,
+}
+
+/// Binds, allocates, starts the threads; when it returns, connections are accepted.
+///
+/// # Errors
+/// A setting out of bounds, an address in use, no memory for the store, no threads.
+pub fn start(config: Config) -> Result<Running, Error> {
+    check(&config)?;
+    let bound = listener::bind(&config)?;
+    let classes = Classes::new(&config);
+    let store = Store::new(glasscache_store::Config {
+        memory_bytes: config.memory_bytes,
+        item_bytes_max: config.item_bytes_max,
+        evict: config.evict,
+        workers: config.workers,
+        hash_seed: config.hash_seed.unwrap_or_else(random_seed),
+        slab_chunk_bytes: classes.chunks().to_vec(),
+    })?;
+    launch(config, bound, classes, &store)
+}
+
+fn check(config: &Config) -> Result<(), Error> {
+    if config.workers == 0 {
+        return Err(Error::Setting(
+            "threads must be at least 1, not 0 (-t)".to_owned(),
+        ));
+    }
+    if config.connections_max == 0 {
+        return Err(Error::Setting(
+            "connections must be at least 1, not 0 (-c)".to_owned(),
+        ));
+    }
+    Ok(())
+}
+
+fn launch(
+    config: Config,
+    bound: Vec<Bound>,
+    classes: Classes,
+    store: &Arc<Store>,
+) -> Result<Running, Error> {
+    let counts = || {
+        let by_class = (0..=classes.chunks().len())
+            .map(|_| ClassCounters::default())
+            .collect();
+        Arc::new(Counters {
+            by_class,
+            ..Counters::default()
+        })
+    };
+    let workers = (0..config.workers)
+        .map(|_| Ok((counts(), Waker::new()?)))
+        .collect::<rustix::io::Result<Vec<_>>>()
+        .map_err(system)?;
+    let shared = Arc::new(Shared::new(Parts {
+        addresses: bound.iter().map(Bound::shown).collect(),
+        listener: Waker::new().map_err(system)?,
+        store: Arc::clone(store),
+        workers,
+        classes,
+        config,
+    }));
+    let mut running = Running {
+        shared: Arc::clone(&shared),
+        threads: Vec::new(),
+        thread_ids: Vec::new(),
+    };
+    let inboxes: Vec<Inbox> = shared
+        .workers
+        .iter()
+        .map(|_| Arc::new(Mutex::new(Vec::new())))
+        .collect();
+    for (index, inbox) in inboxes.iter().enumerate() {
+        running.start_worker(index, Arc::clone(inbox))?;
+    }
+    let listener = Listener::new(Arc::clone(&shared), bound, inboxes).map_err(system)?;
+    running.spawn("gc-listener".to_owned(), move || listener.run())?;
+    Ok(running)
+}
+
+impl Running {
+    /// Where the server listens, ports filled in.
+    pub fn addresses(&self) -> Vec<Address> {
+        self.shared
+            .addresses
+            .iter()
+            .map(|(_, address)| address.clone())
+            .collect()
+    }
+
+    /// The kernel's ids of the server's threads, workers first, for reading their CPU time.
+    pub fn thread_ids(&self) -> &[i32] {
+        &self.thread_ids
+    }
+
+    /// Asks the server to end: begun requests are answered, within a second all is over.
+    pub fn stop(&self) {
+        self.shared.stop();
+    }
+
+    /// A handle that can end the server from another thread.
+    pub fn stopper(&self) -> Stopper {
+        Stopper(Arc::clone(&self.shared))
+    }
+
+    /// Waits until the server has ended: by a stopper, or by the `shutdown` command.
+    pub fn join(mut self) {
+        self.join_threads();
+    }
+
+    fn join_threads(&mut self) {
+        for thread in self.threads.drain(..) {
+            // A thread that panicked has said so on the error stream; the others must still end.
+            if thread.join().is_err() {
+                self.shared.stop();
+            }
+        }
+    }
+
+    fn start_worker(&mut self, index: usize, inbox: Inbox) -> Result<(), Error> {
+        let shared = Arc::clone(&self.shared);
+        let Some((counters, waker)) = shared.workers.get(index).cloned() else {
+            return Ok(());
+        };
+        let store = shared.store.worker();
+        let pins = shared.config.pin_workers;
+        let worker = Worker::new(shared, store, (counters, waker), inbox).map_err(system)?;
+        self.spawn(format!("gc-worker-{index}"), move || {
+            if pins {
+                pin(index);
+            }
+            worker.run();
+        })
+    }
+
+    fn spawn(&mut self, name: String, run: impl FnOnce() + Send + 'static) -> Result<(), Error> {
+        let (tell, told) = mpsc::channel();
+        let thread = std::thread::Builder::new()
+            .name(name)
+            .spawn(move || {
+                let _ = tell.send(gettid().as_raw_nonzero().get());
+                run();
+            })
+            .map_err(Error::System)?;
+        self.threads.push(thread);
+        self.thread_ids.extend(told.recv());
+        Ok(())
+    }
+}
+
+/// Ends a server from any thread.
+#[derive(Clone)]
+pub struct Stopper(Arc<Shared>);
+
+impl Stopper {
+    /// As [`Running::stop`].
+    pub fn stop(&self) {
+        self.0.stop();
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.shared.stop();
+        self.join_threads();
+    }
+}
+
+/// Keeps this thread on the `index`-th of the processors it may use; without leave it roams on.
+fn pin(index: usize) {
+    let Ok(allowed) = sched_getaffinity(None::<Pid>) else {
+        return;
+    };
+    let processors: Vec<usize> = (0..CpuSet::MAX_CPU)
+        .filter(|processor| allowed.is_set(*processor))
+        .collect();
+    if let Some(processor) = processors.get(index % processors.len().max(1)) {
+        let mut one = CpuSet::new();
+        one.set(*processor);
+        let _ = sched_setaffinity(None, &one);
+    }
+}
+
+/// A seed that no client can guess: the hash of a value the standard library draws at random.
+fn random_seed() -> u64 {
+    use std::hash::{BuildHasher, RandomState};
+    RandomState::new().hash_one(std::process::id())
+}
+
+fn system(error: rustix::io::Errno) -> Error {
+    Error::System(error.into())
+}

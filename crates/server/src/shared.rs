@@ -1,0 +1,210 @@
+//! The server as all its threads see it: settings, clock, store, and the registries of workers,
+//! connections and watchers.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use glasscache_store::Store;
+
+use crate::classes::Classes;
+use crate::clock::Clock;
+use crate::config::Config;
+use crate::connection::Info;
+use crate::counters::{Counter, Counters, TIMES, Totals};
+use crate::detail::Detail;
+use crate::listener::Address;
+use crate::tuning::Tuning;
+use crate::wake::Waker;
+use crate::watch::Hub;
+
+/// What the threads of one server share.
+pub(crate) struct Shared {
+    pub(crate) config: Config,
+    pub(crate) clock: Clock,
+    pub(crate) store: Arc<Store>,
+    pub(crate) classes: Classes,
+    pub(crate) detail: Detail,
+    pub(crate) hub: Hub,
+    pub(crate) tuning: Tuning,
+    pub(crate) connections: Connections,
+    /// Each worker's counters and bell.
+    pub(crate) workers: Vec<(Arc<Counters>, Waker)>,
+    /// Where the server listens, and the descriptor of each socket.
+    pub(crate) addresses: Vec<(i32, Address)>,
+    /// How much is said on the error stream.
+    pub(crate) verbosity: AtomicU8,
+    /// Somebody watches or counts prefixes: the request path must tell.
+    observed: AtomicBool,
+    /// The server is to end.
+    stopping: AtomicBool,
+    /// What `stats reset` subtracts.
+    baseline: Mutex<(Totals, Lost)>,
+    /// The thread that waits for the server's end.
+    pub(crate) listener: Waker,
+}
+
+/// The open connections and what happened to them.
+#[derive(Default)]
+pub(crate) struct Connections {
+    /// Open now.
+    pub(crate) current: AtomicI64,
+    /// Ever opened.
+    pub(crate) total: AtomicU64,
+    /// Refused because of `-c`.
+    pub(crate) rejected: AtomicU64,
+    /// Times the listener could not go on because of `-c`.
+    pub(crate) listen_disabled: AtomicU64,
+    /// Microseconds for which it could not.
+    pub(crate) listen_disabled_us: AtomicU64,
+    by_serial: Mutex<BTreeMap<u64, Arc<Info>>>,
+}
+
+impl Connections {
+    pub(crate) fn insert(&self, info: Arc<Info>) {
+        lock(&self.by_serial).insert(info.id.serial, info);
+    }
+
+    pub(crate) fn remove(&self, serial: u64) {
+        lock(&self.by_serial).remove(&serial);
+        self.current.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// All open connections, in the order of their opening.
+    pub(crate) fn list(&self) -> Vec<Arc<Info>> {
+        lock(&self.by_serial).values().cloned().collect()
+    }
+}
+
+impl Shared {
+    pub(crate) fn new(parts: Parts) -> Shared {
+        let Parts {
+            config,
+            store,
+            classes,
+            workers,
+            addresses,
+            listener,
+        } = parts;
+        let shared = Shared {
+            clock: Clock::start(),
+            detail: Detail::new(config.detail_enabled, config.prefix_delimiter),
+            hub: Hub::new(config.watcher_bytes),
+            tuning: Tuning::new(&config),
+            connections: Connections::default(),
+            verbosity: AtomicU8::new(config.verbosity),
+            observed: AtomicBool::new(false),
+            stopping: AtomicBool::new(false),
+            baseline: Mutex::default(),
+            config,
+            store,
+            classes,
+            workers,
+            addresses,
+            listener,
+        };
+        shared.observe();
+        shared
+    }
+
+    /// Whether the request path must tell watchers or count prefixes.
+    #[inline]
+    pub(crate) fn is_observed(&self) -> bool {
+        // LOSSY: a command may be missed right after somebody began to watch.
+        self.observed.load(Ordering::Relaxed)
+    }
+
+    /// To be called after watchers or prefix counting changed.
+    pub(crate) fn observe(&self) {
+        let is_observed = self.detail.is_on() || self.hub.has_watchers();
+        self.observed.store(is_observed, Ordering::Relaxed);
+    }
+
+    pub(crate) fn is_stopping(&self) -> bool {
+        // Acquire pairs with the Release of `stop`: what led to it is visible.
+        self.stopping.load(Ordering::Acquire)
+    }
+
+    /// Asks all threads to end; they answer what has begun first.
+    pub(crate) fn stop(&self) {
+        self.stopping.store(true, Ordering::Release);
+        self.listener.wake();
+        for (_, waker) in &self.workers {
+            waker.wake();
+        }
+    }
+
+    /// All workers' counts since the start or the last `stats reset`.
+    pub(crate) fn totals(&self) -> Totals {
+        self.totals_ever().since(&lock(&self.baseline).0)
+    }
+
+    /// All workers' counts since the start.
+    pub(crate) fn totals_ever(&self) -> Totals {
+        let mut totals = Totals::default();
+        for (counters, _) in &self.workers {
+            totals.add(counters);
+        }
+        totals
+    }
+
+    /// `stats reset`: the counts so far are no longer shown.
+    pub(crate) fn reset(&self) {
+        *lock(&self.baseline) = (self.totals_ever(), self.lost_ever());
+    }
+
+    /// What the store lost since the start or the last `stats reset`.
+    pub(crate) fn lost(&self) -> Lost {
+        let (now, before) = (self.lost_ever(), lock(&self.baseline).1);
+        Lost {
+            evictions: now.evictions.wrapping_sub(before.evictions),
+            reclaimed: now.reclaimed.wrapping_sub(before.reclaimed),
+        }
+    }
+
+    fn lost_ever(&self) -> Lost {
+        let counters = self.store.counters();
+        Lost {
+            evictions: counters.evictions,
+            reclaimed: counters.reclaimed,
+        }
+    }
+
+    /// How many turns of all workers took less than so many microseconds, and no less than the
+    /// bound before.
+    pub(crate) fn turn_times(&self) -> Vec<(u64, u64)> {
+        (0..TIMES)
+            .map(|index| {
+                let of = |counters: &Counters| counters.turn_times.get(index).map(Counter::get);
+                let count = self
+                    .workers
+                    .iter()
+                    .filter_map(|(counters, _)| of(counters))
+                    .sum();
+                (1 << index, count)
+            })
+            .collect()
+    }
+}
+
+/// Items that the store let go of.
+#[derive(Debug, Default, Clone, Copy)]
+pub(crate) struct Lost {
+    pub(crate) evictions: u64,
+    pub(crate) reclaimed: u64,
+}
+
+/// What [`Shared`] is made of.
+pub(crate) struct Parts {
+    pub(crate) config: Config,
+    pub(crate) store: Arc<Store>,
+    pub(crate) classes: Classes,
+    pub(crate) workers: Vec<(Arc<Counters>, Waker)>,
+    pub(crate) addresses: Vec<(i32, Address)>,
+    pub(crate) listener: Waker,
+}
+
+/// Locks, whatever became of the last owner: what these locks guard is whole between statements.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,56 @@
+//! What a session needs to act: the store, the clock's second, the counters, the server around it.
+
+use glasscache_store::{Expiry, Seconds, Worker};
+
+use crate::connection::Info;
+use crate::counters::Counters;
+use crate::shared::Shared;
+use crate::wake::Waker;
+
+/// The surroundings of one turn of one connection.
+#[derive(Clone, Copy)]
+pub(crate) struct Turn<'w> {
+    /// This thread's handle on the store.
+    pub(crate) store: &'w Worker,
+    /// The server.
+    pub(crate) shared: &'w Shared,
+    /// This thread's counters.
+    pub(crate) counters: &'w Counters,
+    /// The second in which the turn runs.
+    pub(crate) now: Seconds,
+    /// The connection served.
+    pub(crate) connection: &'w Info,
+    /// Wakes this thread.
+    pub(crate) waker: &'w Waker,
+}
+
+impl Turn<'_> {
+    /// What an exptime of the wire means now.
+    #[inline]
+    pub(crate) fn expiry(&self, exptime: i64) -> Expiry {
+        if exptime == 0 {
+            Expiry::Never
+        } else {
+            self.shared.clock.expiry(exptime, self.now)
+        }
+    }
+
+    /// The unique as clients see it: 0 when uniques are off.
+    #[inline]
+    pub(crate) fn shown_unique(&self, unique: glasscache_store::CasUnique) -> u64 {
+        if self.shared.config.cas_enabled {
+            unique.0
+        } else {
+            0
+        }
+    }
+}
+
+/// Seconds left until `expiry`; `None` is for ever.
+#[inline]
+pub(crate) fn ttl_s(expiry: Expiry, now: Seconds) -> Option<u32> {
+    match expiry {
+        Expiry::Never => None,
+        Expiry::At(at) => Some(at.0.saturating_sub(now.0)),
+    }
+}

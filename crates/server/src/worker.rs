@@ -1,0 +1,394 @@
+//! A worker: one thread, one epoll, its connections for life.
+//!
+//! A turn of its loop takes what is ready, serves each connection, then those that had to let others
+//! go first, then a bounded piece of the store's background work. While it sleeps it is offline, so
+//! that memory others give up can be used again.
+
+use std::collections::VecDeque;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use glasscache_store::Seconds;
+use rustix::event::Timespec;
+use rustix::event::epoll::{self, EventData, EventFlags};
+
+use crate::connection::{Buffers, Connection, Info, Reason, Verdict};
+use crate::counters::{Counters, TIMES};
+use crate::shared::{Shared, lock};
+use crate::turn::Turn;
+use crate::wake::Waker;
+use crate::watch;
+
+/// Events taken at once.
+const EVENTS: usize = 64;
+
+/// A sleeping worker looks about once a second: for silent connections and for expired items.
+const SLEEP: Timespec = Timespec {
+    tv_sec: 1,
+    tv_nsec: 0,
+};
+
+/// How long begun requests may take to finish once the server is to end.
+const DRAIN: Duration = Duration::from_millis(700);
+
+/// The event data that means the worker's bell.
+const BELL: u64 = u64::MAX;
+
+/// Connections handed to a worker and not yet taken.
+pub(crate) type Inbox = Arc<Mutex<Vec<(OwnedFd, Arc<Info>)>>>;
+
+/// One worker's state.
+pub(crate) struct Worker {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) store: glasscache_store::Worker,
+    pub(crate) counters: Arc<Counters>,
+    pub(crate) waker: Waker,
+    pub(crate) inbox: Inbox,
+    poll: OwnedFd,
+    connections: Slots,
+    buffers: Buffers,
+    /// Connections whose turn comes after the others'.
+    again: VecDeque<u64>,
+    last_look: u32,
+    /// The second in which this turn runs.
+    now: Seconds,
+    /// Whether the store reports evictions to this worker.
+    reports: bool,
+}
+
+/// Connections by slot; a key is slot and generation, so that a stale event finds nobody.
+#[derive(Default)]
+struct Slots {
+    slots: Vec<(u32, Option<Connection>)>,
+    free: Vec<u32>,
+}
+
+impl Slots {
+    fn insert(&mut self, connection: Connection) -> u64 {
+        let slot = self.free.pop().unwrap_or_else(|| {
+            self.slots.push((0, None));
+            self.slots.len() as u32 - 1
+        });
+        match self.slots.get_mut(slot as usize) {
+            Some((generation, place)) => {
+                *generation = generation.wrapping_add(1) & 0x7fff_ffff;
+                *place = Some(connection);
+                u64::from(*generation) << 32 | u64::from(slot)
+            }
+            None => BELL,
+        }
+    }
+
+    fn get_mut(&mut self, key: u64) -> Option<&mut Connection> {
+        let (generation, place) = self.slots.get_mut(key as u32 as usize)?;
+        if u64::from(*generation) == key >> 32 {
+            place.as_mut()
+        } else {
+            None
+        }
+    }
+
+    fn remove(&mut self, key: u64) -> Option<Connection> {
+        self.get_mut(key)?;
+        let slot = key as u32;
+        self.free.push(slot);
+        self.slots.get_mut(slot as usize)?.1.take()
+    }
+
+    /// The keys of all connections that `is_wanted`.
+    fn keys(&self, is_wanted: impl Fn(&Connection) -> bool) -> Vec<u64> {
+        let key = |(slot, (generation, place)): (usize, &(u32, Option<Connection>))| {
+            let wanted = place.as_ref().is_some_and(&is_wanted);
+            wanted.then_some(u64::from(*generation) << 32 | slot as u64)
+        };
+        self.slots.iter().enumerate().filter_map(key).collect()
+    }
+}
+
+/// What woke a connection.
+#[derive(Clone, Copy)]
+enum Cause {
+    Input,
+    Room,
+}
+
+impl Worker {
+    pub(crate) fn new(
+        shared: Arc<Shared>,
+        store: glasscache_store::Worker,
+        (counters, waker): (Arc<Counters>, Waker),
+        inbox: Inbox,
+    ) -> rustix::io::Result<Worker> {
+        let poll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        epoll::add(
+            &poll,
+            waker.as_fd(),
+            EventData::new_u64(BELL),
+            EventFlags::IN,
+        )?;
+        Ok(Worker {
+            shared,
+            store,
+            counters,
+            waker,
+            inbox,
+            poll,
+            connections: Slots::default(),
+            buffers: Buffers::new(),
+            again: VecDeque::new(),
+            last_look: 0,
+            now: Seconds(2),
+            reports: false,
+        })
+    }
+
+    /// Serves until the server is to end.
+    pub(crate) fn run(mut self) {
+        let mut events = Vec::with_capacity(EVENTS);
+        let mut has_work = false;
+        self.store.go_online();
+        while !self.shared.is_stopping() {
+            self.wait(&mut events, has_work);
+            self.turn(&events);
+            has_work = self.store.maintain(self.now);
+            self.tell_evictions();
+        }
+        self.drain(&mut events);
+        self.close_all();
+        self.store.go_offline();
+    }
+
+    /// Sleeps until something is ready, unless there is work.
+    fn wait(&mut self, events: &mut Vec<epoll::Event>, has_work: bool) {
+        events.clear();
+        self.store.pass();
+        if has_work || !self.again.is_empty() {
+            let now = Timespec {
+                tv_sec: 0,
+                tv_nsec: 0,
+            };
+            let _ = epoll::wait(
+                &self.poll,
+                rustix::buffer::spare_capacity(events),
+                Some(&now),
+            );
+            return;
+        }
+        self.store.go_offline();
+        // An interrupted wait is a turn without events.
+        let _ = epoll::wait(
+            &self.poll,
+            rustix::buffer::spare_capacity(events),
+            Some(&SLEEP),
+        );
+        self.store.go_online();
+    }
+
+    fn turn(&mut self, events: &[epoll::Event]) {
+        let begun = Instant::now();
+        self.now = self.shared.clock.at(begun);
+        self.counters.turns.bump();
+        let waiting_from_before = self.again.len();
+        for event in events {
+            // The kernel's structure is packed: its fields are copied out, never borrowed.
+            let (key, flags) = ({ event.data }.u64(), { event.flags });
+            if key == BELL {
+                self.waker.answer();
+                self.take_inbox();
+                self.serve_watchers();
+            } else if flags.contains(EventFlags::OUT) {
+                self.serve(key, Cause::Room);
+            } else {
+                self.serve(key, Cause::Input);
+            }
+        }
+        for _ in 0..waiting_from_before {
+            if let Some(key) = self.again.pop_front() {
+                self.serve(key, Cause::Room);
+            }
+        }
+        self.look_about();
+        self.count_time(begun);
+    }
+
+    fn count_time(&self, begun: Instant) {
+        let elapsed_us = begun.elapsed().as_micros() as u64;
+        let index = (u64::BITS - elapsed_us.leading_zeros()) as usize;
+        if let Some(count) = self.counters.turn_times.get(index.min(TIMES - 1)) {
+            count.bump();
+        }
+    }
+
+    fn serve(&mut self, key: u64, cause: Cause) {
+        let Some(connection) = self.connections.get_mut(key) else {
+            return;
+        };
+        let info = Arc::clone(&connection.info);
+        let turn = Turn {
+            store: &self.store,
+            shared: &self.shared,
+            counters: &self.counters,
+            now: self.now,
+            connection: &info,
+            waker: &self.waker,
+        };
+        let verdict = match cause {
+            Cause::Input if !connection.is_waiting() => {
+                connection.readable(&turn, &mut self.buffers)
+            }
+            _ => connection.go_on(&turn, &mut self.buffers),
+        };
+        match verdict {
+            Verdict::Wait => {}
+            Verdict::Again => self.again.push_back(key),
+            Verdict::Close(reason) => return self.close(key, reason),
+        }
+        // Nothing is borrowed between two connections: memory that others gave up may go.
+        self.store.pass();
+        self.listen_for(key);
+    }
+
+    /// Tells epoll what the connection waits for, when that has changed.
+    fn listen_for(&mut self, key: u64) {
+        let Some(connection) = self.connections.get_mut(key) else {
+            return;
+        };
+        let awaits_room = connection.is_waiting();
+        if awaits_room == connection.awaits_room {
+            return;
+        }
+        connection.awaits_room = awaits_room;
+        let flags = if awaits_room {
+            EventFlags::OUT
+        } else {
+            EventFlags::IN
+        };
+        let data = EventData::new_u64(key);
+        if epoll::modify(&self.poll, &connection.socket, data, flags).is_err() {
+            self.close(key, Reason::Error);
+        }
+    }
+
+    fn close(&mut self, key: u64, reason: Reason) {
+        let Some(mut connection) = self.connections.remove(key) else {
+            return;
+        };
+        let info = Arc::clone(&connection.info);
+        let turn = Turn {
+            store: &self.store,
+            shared: &self.shared,
+            counters: &self.counters,
+            now: self.now,
+            connection: &info,
+            waker: &self.waker,
+        };
+        connection.release(&turn);
+        if connection.is_watching() {
+            self.shared.hub.remove(info.id.serial);
+            self.shared.observe();
+        }
+        watch::connection(&self.shared, &info, Some(reason.word()));
+        self.shared.connections.remove(info.id.serial);
+        // The socket closes with the connection, which takes it out of epoll.
+        drop(connection);
+    }
+
+    fn take_inbox(&mut self) {
+        let arrived = std::mem::take(&mut *lock(&self.inbox));
+        for (socket, info) in arrived {
+            let serial = info.id.serial;
+            let key = self.connections.insert(Connection::new(socket, info));
+            let data = EventData::new_u64(key);
+            let is_added = self.connections.get_mut(key).is_some_and(|connection| {
+                epoll::add(&self.poll, &connection.socket, data, EventFlags::IN).is_ok()
+            });
+            if !is_added {
+                self.connections.remove(key);
+                self.shared.connections.remove(serial);
+            }
+        }
+    }
+
+    fn serve_watchers(&mut self) {
+        if !self.shared.hub.has_watchers() {
+            return;
+        }
+        for key in self
+            .connections
+            .keys(|c| c.is_watching() && !c.is_waiting())
+        {
+            self.serve(key, Cause::Room);
+        }
+    }
+
+    fn tell_evictions(&mut self) {
+        let has_watchers = self.shared.hub.has_watchers();
+        if has_watchers != self.reports {
+            self.reports = has_watchers;
+            self.store.report_evictions(has_watchers);
+        }
+        if has_watchers {
+            let now = self.shared.clock.now();
+            self.store
+                .take_evicted(&mut |item| watch::evicted(&self.shared, item, now));
+        }
+    }
+
+    /// Once a second: closes connections that were silent for too long.
+    fn look_about(&mut self) {
+        let now = self.now.0;
+        let limit = self.shared.config.idle_timeout_s;
+        if limit == 0 || now == self.last_look {
+            return;
+        }
+        self.last_look = now;
+        let is_silent = |connection: &Connection| {
+            let last = connection
+                .info
+                .last_command
+                .load(std::sync::atomic::Ordering::Relaxed);
+            !connection.is_watching() && now.saturating_sub(last) > limit
+        };
+        for key in self.connections.keys(is_silent) {
+            self.counters.idle_kicks.bump();
+            self.close(key, Reason::IdleTimeout);
+        }
+    }
+
+    /// Answers what has begun: input already received by the kernel is served, unfinished commands
+    /// and unsent replies have until [`DRAIN`] is over.
+    fn drain(&mut self, events: &mut Vec<epoll::Event>) {
+        let end = Instant::now() + DRAIN;
+        self.take_inbox();
+        for key in self.connections.keys(|connection| !connection.is_waiting()) {
+            self.serve(key, Cause::Input);
+        }
+        while Instant::now() < end {
+            for key in self.connections.keys(|c| c.is_idle() || c.is_watching()) {
+                self.close(key, Reason::Shutdown);
+            }
+            if self.connections.keys(|_| true).is_empty() {
+                return;
+            }
+            events.clear();
+            self.store.pass();
+            let tick = Timespec {
+                tv_sec: 0,
+                tv_nsec: 10_000_000,
+            };
+            let _ = epoll::wait(
+                &self.poll,
+                rustix::buffer::spare_capacity(events),
+                Some(&tick),
+            );
+            self.turn(&std::mem::take(events));
+        }
+    }
+
+    fn close_all(&mut self) {
+        for key in self.connections.keys(|_| true) {
+            self.close(key, Reason::Shutdown);
+        }
+    }
+}

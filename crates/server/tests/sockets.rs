@@ -1,0 +1,158 @@
+//! The server over real sockets: what only a socket can show (ports, limits, slow readers, the end).
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::time::Duration;
+
+use glasscache_server::{Address, Config, Listen, Running, start};
+
+fn config() -> Config {
+    Config {
+        listeners: vec![Listen::Tcp(([127, 0, 0, 1], 0).into())],
+        workers: 2,
+        hash_seed: Some(1),
+        ..Config::default()
+    }
+}
+
+fn connect(server: &Running) -> TcpStream {
+    let Some(Address::Tcp(address)) = server.addresses().first().cloned() else {
+        panic!("no port")
+    };
+    let stream = TcpStream::connect(address).unwrap();
+    stream
+        .set_read_timeout(Some(Duration::from_secs(5)))
+        .unwrap();
+    stream
+}
+
+/// Sends `request` and expects exactly `reply`.
+fn talk(stream: &mut TcpStream, request: &[u8], reply: &[u8]) {
+    stream.write_all(request).unwrap();
+    let mut got = vec![0; reply.len()];
+    if let Err(error) = stream.read_exact(&mut got) {
+        panic!("{error} after {:?}", String::from_utf8_lossy(request));
+    }
+    assert_eq!(
+        String::from_utf8_lossy(&got),
+        String::from_utf8_lossy(reply),
+        "for {:?}",
+        String::from_utf8_lossy(request)
+    );
+}
+
+#[test]
+fn a_value_goes_in_and_comes_out() {
+    let server = start(config()).unwrap();
+    let mut client = connect(&server);
+    talk(&mut client, b"set a 5 0 3\r\nabc\r\n", b"STORED\r\n");
+    talk(
+        &mut client,
+        b"get a b\r\n",
+        b"VALUE a 5 3\r\nabc\r\nEND\r\n",
+    );
+    talk(&mut client, b"delete a\r\n", b"DELETED\r\n");
+    talk(&mut client, b"mg a v\r\nmn\r\n", b"EN\r\nMN\r\n");
+}
+
+#[test]
+fn large_values_arrive_and_leave_whole() {
+    let server = start(config()).unwrap();
+    let mut client = connect(&server);
+    for bytes in [60_000, 65_536, 70_000, 300_000, 1_000_000] {
+        let value: Vec<u8> = (0..bytes).map(|n| (n % 251) as u8).collect();
+        let mut request = format!("set big 0 0 {bytes}\r\n").into_bytes();
+        request.extend_from_slice(&value);
+        request.extend_from_slice(b"\r\n");
+        talk(&mut client, &request, b"STORED\r\n");
+        let mut reply = format!("VALUE big 0 {bytes}\r\n").into_bytes();
+        reply.extend_from_slice(&value);
+        reply.extend_from_slice(b"\r\nEND\r\n");
+        talk(&mut client, b"get big\r\n", &reply);
+    }
+}
+
+#[test]
+fn a_reader_that_does_not_read_is_waited_for_and_gets_all() {
+    let server = start(config()).unwrap();
+    let mut client = connect(&server);
+    let value = vec![b'x'; 500_000];
+    let mut request = b"set big 0 0 500000\r\n".to_vec();
+    request.extend_from_slice(&value);
+    request.extend_from_slice(b"\r\n");
+    talk(&mut client, &request, b"STORED\r\n");
+    let mut writer = client.try_clone().unwrap();
+    let sender = std::thread::spawn(move || {
+        for _ in 0..100 {
+            writer.write_all(b"get big\r\n").unwrap();
+        }
+        writer.write_all(b"mn\r\n").unwrap();
+    });
+    let mut reader = BufReader::new(client);
+    let mut line = String::new();
+    for _ in 0..100 {
+        line.clear();
+        reader.read_line(&mut line).unwrap();
+        assert_eq!(line, "VALUE big 0 500000\r\n");
+        let mut got = vec![0; 500_002 + 5];
+        reader.read_exact(&mut got).unwrap();
+        assert!(got.starts_with(&value) && got.ends_with(b"\r\nEND\r\n"));
+    }
+    line.clear();
+    reader.read_line(&mut line).unwrap();
+    assert_eq!(line, "MN\r\n");
+    sender.join().unwrap();
+}
+
+#[test]
+fn beyond_the_limit_a_connection_is_refused_in_words() {
+    let server = start(Config {
+        connections_max: 2,
+        ..config()
+    })
+    .unwrap();
+    let (mut one, mut two) = (connect(&server), connect(&server));
+    talk(&mut one, b"version\r\n", b"VERSION ");
+    talk(&mut two, b"version\r\n", b"VERSION ");
+    let mut refused = connect(&server);
+    let mut said = String::new();
+    refused.read_to_string(&mut said).unwrap();
+    assert_eq!(said, "ERROR Too many open connections\r\n");
+}
+
+#[test]
+fn stopping_answers_what_has_begun() {
+    let server = start(config()).unwrap();
+    let mut client = connect(&server);
+    talk(&mut client, b"set a 0 0 1\r\n1\r\n", b"STORED\r\n");
+    client.write_all(b"get a\r\nset b 0 0 3\r\nab").unwrap();
+    // The reply shows that the server has read the unfinished set as well.
+    talk(&mut client, b"", b"VALUE a 0 1\r\n1\r\nEND\r\n");
+    server.stop();
+    talk(&mut client, b"c\r\n", b"STORED\r\n");
+    let mut rest = Vec::new();
+    client.read_to_end(&mut rest).unwrap();
+    assert!(rest.is_empty());
+    server.join();
+}
+
+#[test]
+fn a_unix_socket_serves_and_is_removed_at_the_end() {
+    let path = std::env::temp_dir().join(format!("glasscache-test-{}", std::process::id()));
+    let listen = Listen::Unix {
+        path: path.clone(),
+        mode: 0o700,
+    };
+    let server = start(Config {
+        listeners: vec![listen],
+        ..config()
+    })
+    .unwrap();
+    let mut client = std::os::unix::net::UnixStream::connect(&path).unwrap();
+    client.write_all(b"mn\r\n").unwrap();
+    let mut got = [0; 4];
+    client.read_exact(&mut got).unwrap();
+    assert_eq!(&got, b"MN\r\n");
+    drop(server);
+    assert!(!path.exists());
+}
