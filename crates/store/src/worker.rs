@@ -112,6 +112,11 @@ impl Worker {
         swept || resized || tidied
     }
 
+    /// From now on evicted items are reported to `take_evicted` (for `watch evictions`); off by default.
+    pub fn report_evictions(&self, on: bool) {
+        self.store.report_evictions(on);
+    }
+
     /// Takes what `watch evictions` has not seen yet.
     pub fn take_evicted(&self, visit: &mut dyn FnMut(&Evicted)) {
         self.store.reports.take().iter().for_each(visit);
