@@ -118,11 +118,12 @@ fn serve(settings: &Settings, addresses: &[SocketAddr], is_debug: bool) -> Resul
     if settings.daemon {
         daemon::report_ready(settings.verbosity > 0)?;
     }
-    server::notify("READY=1");
+    // Whether somebody listens is systemd's affair.
+    let _ = server::notify("READY=1");
     let stopper = running.stopper();
     std::thread::spawn(move || {
         if signals.wait().is_ok() {
-            server::notify("STOPPING=1");
+            let _ = server::notify("STOPPING=1");
             stopper.stop();
         }
     });
