@@ -9,6 +9,9 @@ mod commands;
 mod daemon;
 mod output;
 mod settings;
+mod table;
+mod text_table;
+mod work;
 
 use std::process::ExitCode;
 

@@ -22,7 +22,7 @@ mod lirs;
 mod lru;
 mod positions;
 mod queue;
-mod random;
+pub(crate) mod random;
 mod ring;
 mod s3fifo;
 mod sieve;
