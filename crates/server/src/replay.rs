@@ -46,8 +46,13 @@ impl Replay {
             hash_seed: config.hash_seed.unwrap_or(1),
             slab_chunk_bytes: classes.chunks().to_vec(),
         })?;
-        let by_class = (0..=classes.chunks().len()).map(|_| ClassCounters::default()).collect();
-        let counters = Arc::new(Counters { by_class, ..Counters::default() });
+        let by_class = (0..=classes.chunks().len())
+            .map(|_| ClassCounters::default())
+            .collect();
+        let counters = Arc::new(Counters {
+            by_class,
+            ..Counters::default()
+        });
         let system = |error: rustix::io::Errno| Error::System(error.into());
         let waker = Waker::new().map_err(system)?;
         let mut worker = store.worker();
@@ -60,7 +65,10 @@ impl Replay {
             classes,
             store,
         });
-        let id = ConnectionId { descriptor: 0, serial: 1 };
+        let id = ConnectionId {
+            descriptor: 0,
+            serial: 1,
+        };
         Ok(Replay {
             shared,
             store: worker,
@@ -75,6 +83,9 @@ impl Replay {
 
     /// Takes `bytes` at second `now` (from 2 on, never backwards) and returns what is answered.
     pub fn feed(&mut self, bytes: &[u8], now: u32) -> Vec<u8> {
+        if self.is_closed {
+            return Vec::new();
+        }
         self.pending.extend_from_slice(bytes);
         let mut replies = Vec::new();
         while !self.is_closed && self.turn(Seconds(now), &mut replies) {}
@@ -135,7 +146,9 @@ fn collect(out: &Output<'_>, replies: &mut Vec<u8>) {
     for part in out.parts() {
         match part {
             Part::Bytes(bytes) => replies.extend_from_slice(bytes),
-            Part::Value(item) => item.pieces().for_each(|piece| replies.extend_from_slice(piece)),
+            Part::Value(item) => item
+                .pieces()
+                .for_each(|piece| replies.extend_from_slice(piece)),
         }
     }
 }

@@ -3,7 +3,11 @@
 use glasscache_server::{Config, Replay};
 
 fn server() -> Replay {
-    Replay::new(Config { hash_seed: Some(1), ..Config::default() }).unwrap()
+    Replay::new(Config {
+        hash_seed: Some(1),
+        ..Config::default()
+    })
+    .unwrap()
 }
 
 /// What a fresh server answers to `said`, at once.
@@ -22,7 +26,10 @@ fn a_refused_set_never_runs_its_value_as_commands() {
         };
         let said = format!("{line}{value}\r\nget evil\r\n");
         let heard = answer(said.as_bytes());
-        assert!(heard.starts_with("CLIENT_ERROR") && heard.ends_with("\r\nEND\r\n"), "{heard}");
+        assert!(
+            heard.starts_with("CLIENT_ERROR") && heard.ends_with("\r\nEND\r\n"),
+            "{heard}"
+        );
         assert_eq!(heard.matches("\r\n").count(), 2, "{heard}");
     }
 }
@@ -44,7 +51,10 @@ fn an_error_takes_the_place_of_a_whole_get() {
     let said = format!("set a 0 0 1\r\n1\r\nget a\r\nget a {long} a\r\nget a\r\n");
     let one = "VALUE a 0 1\r\n1\r\nEND\r\n";
     let error = "CLIENT_ERROR bad command line format\r\n";
-    assert_eq!(answer(said.as_bytes()), format!("STORED\r\n{one}{error}{one}"));
+    assert_eq!(
+        answer(said.as_bytes()),
+        format!("STORED\r\n{one}{error}{one}")
+    );
 }
 
 #[test]
@@ -73,7 +83,10 @@ fn eighty_thousand_keys_are_answered() {
         said.extend_from_slice(format!(" key{n:05}").as_bytes());
     }
     said.extend_from_slice(b"\r\nmn\r\n");
-    assert_eq!(server.feed(&said, 10), b"VALUE key00000 0 1\r\n1\r\nEND\r\nMN\r\n");
+    assert_eq!(
+        server.feed(&said, 10),
+        b"VALUE key00000 0 1\r\n1\r\nEND\r\nMN\r\n"
+    );
 }
 
 #[test]
@@ -81,7 +94,10 @@ fn a_bad_chunk_is_told_and_a_quiet_one_closes() {
     let heard = answer(b"set a 0 0 3\r\nabcXYget a\r\n");
     assert_eq!(heard, "CLIENT_ERROR bad data chunk\r\nEND\r\n");
     let mut quiet = server();
-    assert_eq!(quiet.feed(b"set a 0 0 3 noreply\r\nabcdefgh\r\nget a\r\n", 10), b"");
+    assert_eq!(
+        quiet.feed(b"set a 0 0 3 noreply\r\nabcdefgh\r\nget a\r\n", 10),
+        b""
+    );
     assert!(quiet.is_closed());
 }
 
@@ -89,19 +105,33 @@ fn a_bad_chunk_is_told_and_a_quiet_one_closes() {
 fn time_is_what_the_caller_says() {
     let mut server = server();
     server.feed(b"set a 0 5 1\r\n1\r\nset b 0 -1 1\r\n1\r\n", 10);
-    assert_eq!(server.feed(b"get a b\r\n", 14), b"VALUE a 0 1\r\n1\r\nEND\r\n");
+    assert_eq!(
+        server.feed(b"get a b\r\n", 14),
+        b"VALUE a 0 1\r\n1\r\nEND\r\n"
+    );
     assert_eq!(server.feed(b"get a b\r\n", 15), b"END\r\n");
 }
 
 #[test]
 fn no_exptime_wraps_into_the_past_or_into_never() {
     let mut server = server();
-    for exptime in ["2147483647", "2147483648", "4294967296", "9223372036854775807"] {
+    for exptime in [
+        "2147483647",
+        "2147483648",
+        "4294967296",
+        "9223372036854775807",
+    ] {
         let said = format!("set a 0 {exptime} 1\r\n1\r\n");
         assert_eq!(server.feed(said.as_bytes(), 10), b"STORED\r\n");
-        assert_eq!(server.feed(b"get a\r\n", 10), b"VALUE a 0 1\r\n1\r\nEND\r\n");
+        assert_eq!(
+            server.feed(b"get a\r\n", 10),
+            b"VALUE a 0 1\r\n1\r\nEND\r\n"
+        );
         let heard = server.feed(b"mg a t\r\n", 10);
-        assert!(heard.starts_with(b"HD t") && !heard.starts_with(b"HD t-1"), "{exptime}");
+        assert!(
+            heard.starts_with(b"HD t") && !heard.starts_with(b"HD t-1"),
+            "{exptime}"
+        );
     }
 }
 

@@ -5,7 +5,12 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 
 fn server() -> Replay {
-    Replay::new(Config { hash_seed: Some(7), memory_bytes: 64 << 20, ..Config::default() }).unwrap()
+    Replay::new(Config {
+        hash_seed: Some(7),
+        memory_bytes: 64 << 20,
+        ..Config::default()
+    })
+    .unwrap()
 }
 
 /// One command, well formed more often than not.
