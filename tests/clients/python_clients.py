@@ -126,7 +126,7 @@ def python_memcached(port: int) -> None:
     check("get_stats", client.get_stats()[0][1])
     check("get_stats settings", client.get_stats("settings")[0][1])
     check("get_slab_stats", client.get_slab_stats() is not None)
-    check("get_slabs", client.get_slabs() is not None)
+    # `get_slabs` of 1.62 mixes bytes and text on Python 3 and fails with every server.
     client.disconnect_all()
 
 
@@ -200,13 +200,19 @@ async def aiomcache_(port: int) -> None:
 
 def meta_memcache(port: int) -> None:
     """meta-memcache, meta protocol only."""
-    from meta_memcache import CacheClient, Key, ServerAddress
-    from meta_memcache.configuration import default_socket_factory_builder  # noqa: F401
+    from meta_memcache import (
+        CacheClient,
+        Key,
+        LeasePolicy,
+        RecachePolicy,
+        ServerAddress,
+        SetMode,
+        StalePolicy,
+        connection_pool_factory_builder,
+    )
 
-    from meta_memcache.protocol import SetMode
-    from meta_memcache.configuration import LeasePolicy, RecachePolicy, StalePolicy
-
-    client = CacheClient.cache_client_from_servers([ServerAddress("127.0.0.1", port)])
+    pool = connection_pool_factory_builder()
+    client = CacheClient.cache_client_from_servers([ServerAddress("127.0.0.1", port)], pool)
     key = Key("mm:a")
     check("set", client.set(key, "text", ttl=100))
     check("get", client.get(key) == "text")
@@ -228,9 +234,17 @@ def meta_memcache(port: int) -> None:
     check("delta_and_get", client.delta_and_get(Key("mm:n"), 3) == 8)
     check("delta_initialize_and_get", client.delta_initialize_and_get(Key("mm:m"), 1, 5, 100) == 5)
     check("delta again", client.delta(Key("mm:n"), -2))
-    check("delete", client.delete(Key("mm:n")) and not client.delete(Key("mm:n"), no_reply=False) in (True,))
+    check("set_cas", client.set_cas(Key("mm:c"), "v", ttl=100) > 0)
+    check("multi_get_cas", client.multi_get_cas([Key("mm:c")])[Key("mm:c")][1] > 0)
+    check("refill", client.refill(Key("mm:r"), "v", ttl=100) and client.get(Key("mm:r")) == "v")
+    check("append", client.set(Key("mm:r"), "w", ttl=100, set_mode=SetMode.APPEND) and client.get(Key("mm:r")) == "vw")
+    check("prepend and replace", client.set(Key("mm:r"), "u", ttl=100, set_mode=SetMode.PREPEND))
+    check("replace", client.set(Key("mm:r"), "x", ttl=100, set_mode=SetMode.REPLACE))
+    check("no_reply", client.set(Key("mm:q"), "v", ttl=100, no_reply=True) and client.get(Key("mm:q")) == "v")
+    check("delete", client.delete(Key("mm:n")) and not client.delete(Key("mm:n")))
+    check("get after invalidate", client.get(key) in ("next", None))
     check("long key", client.set(Key("k" * 300), "long", ttl=100) and client.get(Key("k" * 300)) == "long")
-    check("unicode key", client.set(Key("ü", is_unicode=True), "u", ttl=100) and client.get(Key("ü", is_unicode=True)) == "u")
+    check("unicode key", client.set(Key("ü"), "u", ttl=100) and client.get(Key("ü")) == "u")
     check("touch of nothing", client.touch(Key("mm:none"), ttl=1) is False)
 
 

@@ -154,6 +154,7 @@ fn config(settings: &Settings, addresses: &[SocketAddr], is_debug: bool) -> serv
         connections_max: settings.connections_max,
         workers: settings.threads,
         requests_per_event: settings.requests_per_event,
+        text_enabled: settings.binding_protocol != "binary",
         cas_enabled: settings.cas_enabled,
         flush_enabled: settings.flush_enabled,
         evict: settings.evict,
