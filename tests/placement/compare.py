@@ -9,19 +9,20 @@ paper's loop over xxh3 written down in this file, and the table says so.
 from __future__ import annotations
 
 import argparse
-import contextlib
-import os
 import shutil
 import socket
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent.parent
+sys.path.insert(0, str(HERE.parent))
+
+from live import memcacheds  # noqa: E402
+
 Judge = Callable[[Sequence[str], list[str]], list[int]]
 
 
@@ -209,36 +210,6 @@ def holds(address: str, keys: list[str]) -> Iterator[bytes]:
         batch = b" ".join(key.encode() for key in keys[start : start + 200])
         reply = ask(address, b"get " + batch + b"\r\n", b"END\r\n")
         yield from (line.split()[1] for line in reply.split(b"\r\n") if line.startswith(b"VALUE "))
-
-
-@contextlib.contextmanager
-def memcacheds(count: int, memcached: str) -> Iterator[list[str]]:
-    """Empty servers on ports of the kernel's choice."""
-    with contextlib.ExitStack() as stack:
-        addresses = []
-        for _ in range(count):
-            with socket.socket() as free:
-                free.bind(("127.0.0.1", 0))
-                port = free.getsockname()[1]
-            command = [memcached, "-p", str(port), "-l", "127.0.0.1", "-U", "0", "-m", "256", "-t", "1"]
-            if os.geteuid() == 0:
-                command += ["-u", "root"]
-            server = subprocess.Popen(command)
-            stack.callback(server.wait)
-            stack.callback(server.terminate)
-            addresses.append(f"127.0.0.1:{port}")
-        for address in addresses:
-            wait_for(address)
-        yield addresses
-
-
-def wait_for(address: str) -> None:
-    host, port = address.rsplit(":", 1)
-    give_up = time.monotonic() + 10
-    while time.monotonic() < give_up:
-        with contextlib.suppress(OSError), socket.create_connection((host, int(port))):
-            return
-    raise RuntimeError(f"no server at {address}")
 
 
 def server_lists(live: list[str]) -> dict[str, list[str]]:

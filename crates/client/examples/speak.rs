@@ -1,0 +1,90 @@
+//! Encodes and decodes values on standard input, a line each, for `make dialects` to compare with other clients.
+//!
+//! `encode DIALECT METHOD TYPE PAYLOAD` answers `FLAGS HEX`; `decode DIALECT FLAGS HEX` answers `TYPE PAYLOAD`. METHOD is
+//! a compression method or `-`. A payload is hex for text and bytes, else decimal. What is refused answers `refused` and why.
+
+use std::io::{BufRead, Write};
+
+use glasscache_client::value::{
+    Codec, CodecOptions, Compression, Decoded, Dialect, Method, ValueError, ValueRef,
+};
+
+type Answer = Result<String, Box<dyn std::error::Error>>;
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let mut out = std::io::stdout().lock();
+    for line in std::io::stdin().lock().lines() {
+        let line = line?;
+        let answer = match line.split(' ').collect::<Vec<_>>()[..] {
+            ["encode", dialect, method, kind, payload] => encode(dialect, method, kind, payload),
+            ["decode", dialect, flags, hex] => decode(dialect, flags, hex),
+            _ => Err(format!("what is {line:?}?").into()),
+        };
+        match answer {
+            Ok(answer) => writeln!(out, "{answer}")?,
+            Err(error) if error.is::<ValueError>() => writeln!(out, "refused {error}")?,
+            Err(error) => return Err(error),
+        }
+        out.flush()?;
+    }
+    Ok(())
+}
+
+fn encode(dialect: &str, method: &str, kind: &str, payload: &str) -> Answer {
+    let dialect: Dialect = dialect.parse()?;
+    let compression = Method::named(method).map(Compression::new);
+    let codec = Codec::new(CodecOptions {
+        compression,
+        ..CodecOptions::of(dialect)
+    })?;
+    let bytes = || unhex(payload);
+    let encoded = match kind {
+        "str" => codec
+            .encode(&ValueRef::Str(std::str::from_utf8(&bytes()?)?))
+            .map(owned),
+        "bytes" => codec.encode(&ValueRef::Bytes(&bytes()?)).map(owned),
+        "json" => codec.encode(&ValueRef::Json(&bytes()?)).map(owned),
+        "int" => codec.encode(&ValueRef::Int(payload.parse()?)).map(owned),
+        "float" => codec.encode(&ValueRef::Float(payload.parse()?)).map(owned),
+        "bool" => codec.encode(&ValueRef::Bool(payload == "1")).map(owned),
+        "none" => codec.encode(&ValueRef::None).map(owned),
+        _ => return Err(format!("what is a {kind}?").into()),
+    };
+    let (flags, bytes) = encoded?;
+    Ok(format!("{flags} {}", hex(&bytes)))
+}
+
+fn owned(encoded: glasscache_client::value::Encoded<'_>) -> (u32, Vec<u8>) {
+    (encoded.flags, encoded.bytes.into_owned())
+}
+
+fn decode(dialect: &str, flags: &str, payload: &str) -> Answer {
+    let codec = Codec::new(CodecOptions::of(dialect.parse()?))?;
+    let bytes = unhex(payload)?;
+    let (decoded, _) = codec.decode(flags.parse()?, &bytes)?;
+    Ok(match decoded {
+        Decoded::Str(text) => format!("str {}", hex(text.as_bytes())),
+        Decoded::Bytes(bytes) => format!("bytes {}", hex(&bytes)),
+        Decoded::Json(bytes) => format!("json {}", hex(&bytes)),
+        Decoded::Int(number) => format!("int {number}"),
+        Decoded::BigInt(digits) => format!("int {digits}"),
+        Decoded::Float(number) => format!("float {number:?}"),
+        Decoded::Bool(value) => format!("bool {}", i32::from(value)),
+        Decoded::None => "none ".to_owned(),
+        Decoded::DateMs(ms) => format!("date {ms}"),
+        other => format!("other {other:?}"),
+    })
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes
+        .iter()
+        .flat_map(|byte| [byte >> 4, byte & 15])
+        .filter_map(|digit| char::from_digit(digit.into(), 16))
+        .collect()
+}
+
+fn unhex(text: &str) -> Result<Vec<u8>, std::num::ParseIntError> {
+    let pairs = text.as_bytes().chunks(2).map(String::from_utf8_lossy);
+    pairs.map(|pair| u8::from_str_radix(&pair, 16)).collect()
+}

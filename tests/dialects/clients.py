@@ -1,0 +1,176 @@
+"""The real clients: how each stores and reads typed values, and what it cannot tell apart or cannot write."""
+
+from __future__ import annotations
+
+import importlib
+import shutil
+import subprocess
+import zlib
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from wire import Case, fetch, native, spelled, store
+
+HERE = Path(__file__).parent
+
+
+class Missing(Exception):
+    """The client is not on this machine."""
+
+
+@dataclass
+class Client:
+    """A real client: how it stores and reads, and what it cannot tell apart or cannot write."""
+
+    name: str
+    dialect: str
+    method: str
+    write: Callable[[str, list[Case]], None]
+    read: Callable[[str, list[str]], dict[str, tuple[str, str]]]
+    skips: frozenset[str] = frozenset()
+    one_string_type: bool = False
+    bool_reads_as_int: bool = False
+    none_reads_as_false: bool = False
+    float_digits: int = 17
+
+
+def library(name: str) -> Any:
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        raise Missing(name) from error
+
+
+def python_client(name: str, dialect: str, method: str, connect: Callable[[str], Any], **quirks: Any) -> Client:
+    def write(server: str, lines: list[Case]) -> None:
+        client = connect(server)
+        for key, kind, payload in lines:
+            client.set(key, native(kind, payload))
+
+    def read(server: str, keys: list[str]) -> dict[str, tuple[str, str]]:
+        client = connect(server)
+        return {key: spelled(client.get(key)) for key in keys}
+
+    return Client(name, dialect, method, write, read, **quirks)
+
+
+def script_client(name: str, dialect: str, method: str, command: list[str], **quirks: Any) -> Client:
+    if shutil.which(command[0]) is None:
+        raise Missing(command[0])
+
+    def run(verb: str, server: str, lines: Iterable[Case]) -> str:
+        host, port = server.split(":")
+        text = "".join("\t".join(line) + "\n" for line in lines)
+        done = subprocess.run([*command, verb, host, port, method], input=text, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise RuntimeError(f"{name}: {done.stderr[-2000:]}")
+        return done.stdout
+
+    def read(server: str, keys: list[str]) -> dict[str, tuple[str, str]]:
+        lines = run("read", server, ((key, "", "") for key in keys)).splitlines()
+        return {key: (kind, payload) for key, kind, payload in (line.split("\t") for line in lines)}
+
+    return Client(name, dialect, method, lambda server, lines: run("write", server, lines) and None, read, **quirks)
+
+
+def pymemcache(method: str) -> Client:
+    base, serde = library("pymemcache.client.base"), library("pymemcache.serde")
+    form = serde.compressed_serde if method == "zlib" else serde.pickle_serde
+    return python_client("pymemcache", "pymemcache", method, lambda server: base.Client(server, serde=form, default_noreply=False))
+
+
+def pylibmc(method: str) -> Client:
+    class Packing:
+        def __init__(self, server: str) -> None:
+            self.client = library("pylibmc").Client([server])
+
+        def set(self, key: str, value: object) -> None:
+            self.client.set(key, value, min_compress_len=1000 if method == "zlib" else 0)
+
+        def get(self, key: str) -> object:
+            return self.client.get(key)
+    return python_client("pylibmc", "pylibmc", method, Packing, bool_reads_as_int=True)
+
+
+def python_memcached(method: str) -> Client:
+    class Packing:
+        def __init__(self, server: str) -> None:
+            self.client = library("memcache").Client([server])
+
+        def set(self, key: str, value: object) -> None:
+            self.client.set(key, value, min_compress_len=1000 if method == "zlib" else 0)
+
+        def get(self, key: str) -> object:
+            return self.client.get(key)
+    return python_client("python-memcached", "python-memcached", method, Packing)
+
+
+def bmemcached(method: str) -> Client:
+    client = library("bmemcached").Client
+
+    def connect(server: str) -> Any:
+        made = client((server,), compression=zlib if method == "zlib" else None)
+        return made
+    return python_client("python-binary-memcached", "bmemcached", method, connect)
+
+
+def meta_memcache(method: str) -> Client:
+    """meta-memcache's serialisers, with our own text commands around them."""
+    meta, serializer = library("meta_memcache"), library("meta_memcache.serializer")
+    if method == "zstd":
+        form = serializer.ZstdSerializer(library("meta_memcache.compression.zstd_manager").ThreadLocalZstdManager())
+    else:
+        form = serializer.MixedSerializer()
+
+    def write(server: str, lines: list[Case]) -> None:
+        made = {key: form.serialize(meta.Key(key), native(kind, payload)) for key, kind, payload in lines}
+        store(server, {key: (value.encoding_id, bytes(value.data)) for key, value in made.items()})
+
+    def read(server: str, keys: list[str]) -> dict[str, tuple[str, str]]:
+        return {key: spelled(form.unserialize(body, flags)) for key, (flags, body) in fetch(server, keys).items()}
+
+    return Client("meta-memcache", "bmemcached", method, write, read)
+
+
+def php_memcached(method: str) -> Client:
+    command = ["php", str(HERE / "phpmemcached.php")]
+    return script_client("php-memcached", "php-memcached", method, command, one_string_type=True)
+
+
+def pecl_memcache(method: str) -> Client:
+    command = ["php", str(HERE / "pecl.php")]
+    # It writes 14 digits of a float, and reads its own null as false.
+    quirks = {"one_string_type": True, "none_reads_as_false": True, "float_digits": 14}
+    return script_client("pecl-memcache", "pecl-memcache", method, command, **quirks)
+
+
+def dalli(method: str) -> Client:
+    return script_client("Dalli", "dalli", method, ["ruby", str(HERE / "dalli.rb")])
+
+
+def spymemcached(method: str, build: Path) -> Client:
+    if not (build / "Spy.class").exists():
+        command = ["mvn", "-q", "dependency:copy", "-Dartifact=net.spy:spymemcached:2.12.3", f"-DoutputDirectory={build}"]
+        if shutil.which("mvn") is None or subprocess.run(command, capture_output=True, check=False).returncode:
+            raise Missing("spymemcached by Maven")
+        jar = build / "spymemcached-2.12.3.jar"
+        subprocess.run(["javac", "-cp", str(jar), "-d", str(build), str(HERE / "Spy.java")], check=True)
+    path = f"{build}:{build / 'spymemcached-2.12.3.jar'}"
+    return script_client("spymemcached", "spymemcached", method, ["java", "-cp", path, "Spy"], skips=frozenset({"none"}))
+
+
+def makers(build: Path) -> list[tuple[str, Callable[[], Client]]]:
+    """Each client, plain and with each compression that it can write."""
+    return [
+        *(("pymemcache", lambda m=m: pymemcache(m)) for m in ("-", "zlib")),
+        *(("pylibmc", lambda m=m: pylibmc(m)) for m in ("-", "zlib")),
+        *(("python-memcached", lambda m=m: python_memcached(m)) for m in ("-", "zlib")),
+        *(("python-binary-memcached", lambda m=m: bmemcached(m)) for m in ("-", "zlib")),
+        *(("meta-memcache", lambda m=m: meta_memcache(m)) for m in ("zlib", "zstd")),
+        *(("php-memcached", lambda m=m: php_memcached(m)) for m in ("-", "zlib", "fastlz")),
+        *(("pecl-memcache", lambda m=m: pecl_memcache(m)) for m in ("-", "zlib")),
+        *(("Dalli", lambda m=m: dalli(m)) for m in ("-", "zlib")),
+        *(("spymemcached", lambda m=m: spymemcached(m, build)) for m in ("-", "gzip")),
+    ]

@@ -1,0 +1,70 @@
+"""The typed values that are compared, and raw text commands to store and fetch them with their flags."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable
+from typing import Any
+
+Case = tuple[str, str, str]
+
+
+def cases() -> list[Case]:
+    """(key, type, payload) of each value."""
+    long_text = "".join(f"line {i} of a page; " for i in range(400))
+    texts = {"ascii": "hello", "unicode": "caf\u00e9 \u2603", "empty": "", "digits": "42", "long": long_text}
+    raw = {"binary": bytes(range(128, 256)), "nul": b"\0\xff\0", "long": b"\xff\xfe\x00" * 3000}
+    numbers = (0, 1, 42, -7, 255, -300, 65536, 2**31 - 1, -(2**31), 2**40, -(2**62))
+    floats = (0.0, 1.5, -0.1, 1e300, 3.0, 1 / 3)
+    return [
+        *((f"str.{name}", "str", text.encode().hex()) for name, text in texts.items()),
+        *((f"bytes.{name}", "bytes", value.hex()) for name, value in raw.items()),
+        *((f"int.{number}", "int", str(number)) for number in numbers),
+        *((f"float.{number!r}", "float", repr(number)) for number in floats),
+        ("bool.true", "bool", "1"), ("bool.false", "bool", "0"), ("none", "none", ""), ("list", "list", ""),
+    ]
+
+
+def native(kind: str, payload: str) -> Any:
+    makers: dict[str, Callable[[str], Any]] = {
+        "str": lambda text: bytes.fromhex(text).decode(), "bytes": bytes.fromhex, "int": int, "float": float,
+        "bool": lambda text: text == "1", "none": lambda _: None, "list": lambda _: [1, "a", 2.5],
+    }
+    return makers[kind](payload)
+
+
+def spelled(value: Any) -> tuple[str, str]:
+    match value:
+        case None: return "none", ""
+        case bool(): return "bool", str(int(value))
+        case int(): return "int", str(value)
+        case float(): return "float", repr(value)
+        case str(): return "str", value.encode().hex()
+        case bytes(): return "bytes", value.hex()
+        case _: return "list", repr(value)
+
+
+def fetch(server: str, keys: list[str]) -> dict[str, tuple[int, bytes]]:
+    """Flags and bytes of each item, read by text commands of our own."""
+    host, port = server.split(":")
+    items = {}
+    with socket.create_connection((host, int(port))) as peer, peer.makefile("rb") as replies:
+        for key in keys:
+            peer.sendall(f"get {key}\r\n".encode())
+            header = replies.readline().split()
+            if header == [b"END"]:
+                continue
+            items[key] = int(header[2]), replies.read(int(header[3]))
+            replies.readline()
+            replies.readline()
+    return items
+
+
+def store(server: str, items: dict[str, tuple[int, bytes]]) -> None:
+    host, port = server.split(":")
+    with socket.create_connection((host, int(port))) as peer, peer.makefile("rb") as replies:
+        for key, (flags, body) in items.items():
+            peer.sendall(f"set {key} {flags} 0 {len(body)}\r\n".encode() + body + b"\r\n")
+            reply = replies.readline()
+            if reply != b"STORED\r\n":
+                raise RuntimeError(f"set {key}: {reply!r}")

@@ -1,0 +1,40 @@
+"""Real memcached servers for the comparisons with other clients, on ports of the kernel's choice."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+
+
+@contextlib.contextmanager
+def memcacheds(count: int, memcached: str) -> Iterator[list[str]]:
+    """Empty servers on ports of the kernel's choice."""
+    with contextlib.ExitStack() as stack:
+        addresses = []
+        for _ in range(count):
+            with socket.socket() as free:
+                free.bind(("127.0.0.1", 0))
+                port = free.getsockname()[1]
+            command = [memcached, "-p", str(port), "-l", "127.0.0.1", "-U", "0", "-m", "256", "-t", "1"]
+            if os.geteuid() == 0:
+                command += ["-u", "root"]
+            server = subprocess.Popen(command)
+            stack.callback(server.wait)
+            stack.callback(server.terminate)
+            addresses.append(f"127.0.0.1:{port}")
+        for address in addresses:
+            wait_for(address)
+        yield addresses
+
+
+def wait_for(address: str) -> None:
+    host, port = address.rsplit(":", 1)
+    give_up = time.monotonic() + 10
+    while time.monotonic() < give_up:
+        with contextlib.suppress(OSError), socket.create_connection((host, int(port))):
+            return
+    raise RuntimeError(f"no server at {address}")
