@@ -14,7 +14,7 @@ help: ## Print each target with its sentence.
 
 .PHONY: run
 run: release ## Build, start an embedded server, store and read back a real folder, print what it cost.
-	$(GLASSCACHE) tour
+	$(GLASSCACHE) tour $(if $(MEMCACHED),--vs "$(MEMCACHED)")
 
 .PHONY: test
 test: test-rust test-python ## Run every everyday test (Rust and Python, real sockets), under 15 minutes on 2 cores.
@@ -71,3 +71,7 @@ dialects: ## Write values with the real clients and read them with ours, and the
 # ---- the lab: proofs --------------------------------------------------------------------------
 
 # ---- measurements -----------------------------------------------------------------------------
+
+.PHONY: bench
+bench: release ## Measure CPU per request and latency beside memcached (MEMCACHED=path, ARGS="--scenario get-50 --rounds 5 --json").
+	$(GLASSCACHE) bench --keep bench/results $(if $(MEMCACHED),--memcached "$(MEMCACHED)") $(ARGS)

@@ -49,6 +49,14 @@ macro_rules! commands {
 }
 
 commands! {
+    /// Run the server, with memcached's flags
+    Serve => serve,
     /// Show or check the server's settings and where each comes from
     Config => config,
+    /// Measure this server beside a memcached
+    Bench => bench,
+    /// Store a real folder in a server started here, read it back, see what it cost
+    Tour => tour,
+    /// Replay a request log under strategies: what would each request have waited?
+    Simulate => simulate,
 }

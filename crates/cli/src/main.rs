@@ -6,8 +6,12 @@
 
 mod args;
 mod commands;
+mod daemon;
 mod output;
 mod settings;
+mod table;
+mod text_table;
+mod work;
 
 use std::process::ExitCode;
 

@@ -32,6 +32,8 @@ pub struct Budget<'g> {
     pub deadline: Instant,
     /// Whether to go on after a signal.
     pub go_on: &'g (dyn Fn() -> bool + Sync),
+    /// What was spent on the value before, to be counted with the call.
+    pub spent: Spent,
 }
 
 impl Budget<'_> {
@@ -42,6 +44,7 @@ impl Budget<'_> {
             started,
             deadline: started + timeout,
             go_on: &|| true,
+            spent: Spent::default(),
         }
     }
 }
@@ -225,14 +228,13 @@ impl Client {
             result = Some(read(answer, pipeline, &server.name));
             Ok(())
         })?;
-        self.count(what.0, bytes, &call);
+        self.count(what.0, bytes, &call, budget.spent);
         result.transpose()
     }
 
-    /// Counts a finished call that was about one value.
-    pub fn count(&self, operation: Operation, value_bytes: usize, call: &Call<'_>) {
+    /// Counts a finished call that was about one value, with what else was `spent` on it.
+    pub fn count(&self, operation: Operation, value_bytes: usize, call: &Call<'_>, mut spent: Spent) {
         if self.options.costs {
-            let mut spent = Spent::default();
             spent.add_time(Part::Wait, call.waited());
             spent.add_time(Part::Wire, call.wire_time());
             self.costs.count(operation, value_bytes as u64, &spent);

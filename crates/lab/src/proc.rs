@@ -62,9 +62,9 @@ pub struct Spent {
 /// CPU seconds of some threads: exact, and as the ticks tell user from kernel.
 #[derive(Debug, Clone, Copy, Default)]
 struct Times {
-    exact_s: f64,
-    user_s: f64,
-    kernel_s: f64,
+    exact: f64,
+    user: f64,
+    kernel: f64,
 }
 
 impl Meter {
@@ -89,8 +89,8 @@ impl Meter {
         let own = sum(std::iter::once("/proc/self".to_owned()));
         let own_s = match self {
             // The embedded server's threads are counted above.
-            Self::Threads(_) => own.exact_s - server.exact_s,
-            _ => own.exact_s,
+            Self::Threads(_) => own.exact - server.exact,
+            _ => own.exact,
         };
         Reading {
             server,
@@ -104,9 +104,9 @@ impl Reading {
     /// What was used since an `earlier` reading.
     pub fn since(&self, earlier: &Self) -> Spent {
         let between = |a: f64, b: f64| (a - b).max(0.0);
-        let exact_s = between(self.server.exact_s, earlier.server.exact_s);
-        let user_s = between(self.server.user_s, earlier.server.user_s);
-        let kernel_s = between(self.server.kernel_s, earlier.server.kernel_s);
+        let exact_s = between(self.server.exact, earlier.server.exact);
+        let user_s = between(self.server.user, earlier.server.user);
+        let kernel_s = between(self.server.kernel, earlier.server.kernel);
         let user_share = if user_s + kernel_s > 0.0 {
             user_s / (user_s + kernel_s)
         } else {
@@ -180,9 +180,9 @@ fn sum(folders: impl Iterator<Item = String>) -> Times {
     folders
         .map(|folder| times_in(&folder))
         .fold(Times::default(), |a, b| Times {
-            exact_s: a.exact_s + b.exact_s,
-            user_s: a.user_s + b.user_s,
-            kernel_s: a.kernel_s + b.kernel_s,
+            exact: a.exact + b.exact,
+            user: a.user + b.user,
+            kernel: a.kernel + b.kernel,
         })
 }
 
@@ -190,16 +190,16 @@ fn sum(folders: impl Iterator<Item = String>) -> Times {
 fn times_in(folder: &str) -> Times {
     let ticks = parse_ticks(&fs::read_to_string(format!("{folder}/stat")).unwrap_or_default());
     let per_s = clock_ticks_per_second() as f64;
-    let (user_s, kernel_s) = (ticks.0 as f64 / per_s, ticks.1 as f64 / per_s);
-    let exact_s = fs::read_to_string(format!("{folder}/schedstat"))
+    let (user, kernel) = (ticks.0 as f64 / per_s, ticks.1 as f64 / per_s);
+    let exact = fs::read_to_string(format!("{folder}/schedstat"))
         .ok()
         .filter(|_| folder.contains("/task/"))
         .and_then(|text| text.split(' ').next()?.parse::<u64>().ok())
-        .map_or(user_s + kernel_s, |ns| ns as f64 / 1e9);
+        .map_or(user + kernel, |ns| ns as f64 / 1e9);
     Times {
-        exact_s,
-        user_s,
-        kernel_s,
+        exact,
+        user,
+        kernel,
     }
 }
 

@@ -43,15 +43,19 @@ pub struct Folder {
     files: Vec<(String, Vec<u8>)>,
     /// Files left out because of their size or name.
     pub skipped: usize,
+    /// There was more than a tour takes.
+    pub is_cut: bool,
 }
 
 impl Folder {
-    /// Reads the files under `path`, in the order of their names; those that cannot be items are skipped.
-    pub fn read(path: &Path) -> std::io::Result<Self> {
+    /// Reads the files under `path`, in the order of their names; those that cannot be items are skipped, and
+    /// so are folders called as one of `not_in`.
+    pub fn read(path: &Path, not_in: &[&str]) -> std::io::Result<Self> {
         let mut folder = Self {
             path: path.to_owned(),
             files: Vec::new(),
             skipped: 0,
+            is_cut: false,
         };
         let (mut open, mut bytes) = (vec![path.to_owned()], 0_u64);
         while let Some(next) = open.pop() {
@@ -68,9 +72,13 @@ impl Folder {
                     continue;
                 };
                 if meta.is_dir() {
-                    open.push(path);
+                    let is_wanted = path
+                        .file_name()
+                        .is_none_or(|n| not_in.iter().all(|x| n != *x));
+                    open.extend(is_wanted.then_some(path));
                 } else if meta.is_file() {
                     if folder.files.len() >= FILES_MAX || bytes + meta.len() > FOLDER_BYTES_MAX {
+                        folder.is_cut = true;
                         return Ok(folder);
                     }
                     bytes += folder.take(&path, meta.len());
@@ -178,6 +186,8 @@ pub struct StageFigures {
     pub server_cpu_us_per_key: f64,
     /// Keys that were absent, refused or wrong.
     pub failed: u64,
+    /// The first of them that was wrong or refused, in words.
+    pub complaint: Option<String>,
 }
 
 /// What a tour of one server showed.
@@ -267,6 +277,7 @@ fn figures(stage: Stage, report: &Report, asked: u64) -> StageFigures {
         server_cpu_us: report.cpu_us(),
         server_cpu_us_per_key: server_us / good.max(1) as f64,
         failed: asked.saturating_sub(good),
+        complaint: tally.difference.clone().or_else(|| tally.refusal.clone()),
     }
 }
 
@@ -349,10 +360,12 @@ mod tests {
     fn a_folder_is_read_with_its_subfolders_in_order() {
         let path = std::env::temp_dir().join(format!("glasscache-tour-{}", std::process::id()));
         std::fs::create_dir_all(path.join("sub")).unwrap();
+        std::fs::create_dir_all(path.join("not")).unwrap();
+        std::fs::write(path.join("not/c"), b"1").unwrap();
         std::fs::write(path.join("b"), b"22").unwrap();
         std::fs::write(path.join("sub/a c"), b"333").unwrap();
         std::fs::write(path.join("sub/a"), b"").unwrap();
-        let folder = Folder::read(&path).unwrap();
+        let folder = Folder::read(&path, &["not"]).unwrap();
         std::fs::remove_dir_all(&path).unwrap();
         assert_eq!(
             (folder.items(), folder.user_bytes(), folder.skipped),

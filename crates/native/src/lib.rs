@@ -1,1 +1,27 @@
 //! The Python extension module: conversion, release of the interpreter lock, errors.
+//!
+//! Decisions and defaults are Python's and the client's; users see `glasscache`, never this module.
+#![forbid(unsafe_code)]
+// PyO3 hands arguments over by value, and Python's exceptions carry text that is made late.
+#![expect(clippy::needless_pass_by_value, reason = "the signatures are what PyO3 calls")]
+
+use pyo3::prelude::*;
+
+mod bulk;
+mod client;
+mod deadline;
+mod error;
+mod pipeline;
+mod settings;
+mod tables;
+mod value;
+
+/// The native half of the package `glasscache`.
+#[pymodule]
+fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_class::<client::Client>()?;
+    module.add_class::<settings::Codec>()?;
+    module.add_function(wrap_pyfunction!(settings::server_of, module)?)?;
+    module.add("PARTS", tables::parts())?;
+    Ok(())
+}

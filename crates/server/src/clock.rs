@@ -37,7 +37,12 @@ impl Clock {
     }
 
     pub(crate) fn now(&self) -> Seconds {
-        let elapsed = self.started.elapsed().as_secs() as i64;
+        self.at(Instant::now())
+    }
+
+    /// What the clock shows at `instant`.
+    pub(crate) fn at(&self, instant: Instant) -> Seconds {
+        let elapsed = instant.saturating_duration_since(self.started).as_secs() as i64;
         // LOSSY: a worker may see a moved clock one command late.
         let shown = elapsed + FIRST_SECOND + self.moved_s.load(Ordering::Relaxed);
         Seconds(u32::try_from(shown.max(FIRST_SECOND)).unwrap_or(u32::MAX))

@@ -59,8 +59,10 @@ pub(crate) struct Info {
 }
 
 /// What a connection is doing, in memcached's words.
-const STATES: [&str; 2] = ["conn_read", "conn_watch"];
-const WATCHING: u8 = 1;
+const STATES: [&str; 3] = ["conn_read", "conn_nread", "conn_watch"];
+const READING: u8 = 0;
+const READING_VALUE: u8 = 1;
+const WATCHING: u8 = 2;
 
 impl Info {
     pub(crate) fn new(id: ConnectionId, peer: Peer, listener: usize, now: u32) -> Info {
@@ -335,6 +337,9 @@ impl Connection {
 
     /// Keeps input that cannot be used yet.
     fn keep(&mut self, input: &[u8], turn: &Turn<'_>) {
+        let is_value = self.session.awaits_value() || !input.is_empty();
+        self.info
+            .set_state(if is_value { READING_VALUE } else { READING });
         if !input.is_empty() {
             turn.store.store().charge_buffers(input.len() as i64);
             self.pending = input.to_vec();

@@ -33,6 +33,9 @@ impl Counter {
     }
 }
 
+/// Turn times are told apart up to 2 to the power of this many microseconds, less one.
+pub(crate) const TIMES: usize = 20;
+
 macro_rules! counters {
     ($($(#[$doc:meta])* $name:ident),* $(,)?) => {
         /// The counts of one worker.
@@ -42,6 +45,8 @@ macro_rules! counters {
             $($(#[$doc])* pub(crate) $name: Counter,)*
             /// Counts by memcached's slab class, which counts from 1.
             pub(crate) by_class: Vec<ClassCounters>,
+            /// Turns of the event loop by the power of two above their microseconds.
+            pub(crate) turn_times: [Counter; TIMES],
         }
 
         /// The counts of all workers, added up.
@@ -119,14 +124,10 @@ counters! {
     send_calls,
     /// Turns of the event loop.
     turns,
-    /// Values sent by reference rather than copied.
-    large_values,
     /// Readers closed because they did not read.
     stalled_closed,
     /// Broken invariants, each of which closed a connection.
     invariant_broken,
-    /// auth attempts; always 0 while there is no authentication.
-    auth_cmds,
 }
 
 #[cfg(test)]

@@ -54,7 +54,14 @@ impl std::fmt::Display for Address {
 /// A bound socket and its address.
 pub(crate) struct Bound {
     socket: OwnedFd,
-    pub(crate) address: Address,
+    address: Address,
+}
+
+impl Bound {
+    /// Its descriptor and its address, for those who show them.
+    pub(crate) fn shown(&self) -> (i32, Address) {
+        (self.socket.as_raw_fd(), self.address.clone())
+    }
 }
 
 /// Binds all addresses of the settings, or none.

@@ -76,7 +76,7 @@ fn launch(
         .collect::<rustix::io::Result<Vec<_>>>()
         .map_err(system)?;
     let shared = Arc::new(Shared::new(Parts {
-        addresses: bound.iter().map(|bound| bound.address.clone()).collect(),
+        addresses: bound.iter().map(Bound::shown).collect(),
         listener: Waker::new().map_err(system)?,
         store: Arc::clone(store),
         workers,
@@ -103,8 +103,12 @@ fn launch(
 
 impl Running {
     /// Where the server listens, ports filled in.
-    pub fn addresses(&self) -> &[Address] {
-        &self.shared.addresses
+    pub fn addresses(&self) -> Vec<Address> {
+        self.shared
+            .addresses
+            .iter()
+            .map(|(_, address)| address.clone())
+            .collect()
     }
 
     /// The kernel's ids of the server's threads, workers first, for reading their CPU time.

@@ -139,6 +139,11 @@ impl Session {
         }
     }
 
+    /// Whether a large value is on its way.
+    pub(crate) fn awaits_value(&self) -> bool {
+        matches!(self.state, State::Upload(_) | State::Swallow(_))
+    }
+
     /// Whether the stream stands between two commands.
     pub(crate) fn is_idle(&self) -> bool {
         matches!(self.state, State::Command)

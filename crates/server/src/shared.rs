@@ -11,7 +11,7 @@ use crate::classes::Classes;
 use crate::clock::Clock;
 use crate::config::Config;
 use crate::connection::Info;
-use crate::counters::{Counters, Totals};
+use crate::counters::{Counter, Counters, TIMES, Totals};
 use crate::detail::Detail;
 use crate::listener::Address;
 use crate::tuning::Tuning;
@@ -30,8 +30,8 @@ pub(crate) struct Shared {
     pub(crate) connections: Connections,
     /// Each worker's counters and bell.
     pub(crate) workers: Vec<(Arc<Counters>, Waker)>,
-    /// Where the server listens, set once before the first connection.
-    pub(crate) addresses: Vec<Address>,
+    /// Where the server listens, and the descriptor of each socket.
+    pub(crate) addresses: Vec<(i32, Address)>,
     /// How much is said on the error stream.
     pub(crate) verbosity: AtomicU8,
     /// Somebody watches or counts prefixes: the request path must tell.
@@ -39,7 +39,7 @@ pub(crate) struct Shared {
     /// The server is to end.
     stopping: AtomicBool,
     /// What `stats reset` subtracts.
-    baseline: Mutex<Totals>,
+    baseline: Mutex<(Totals, Lost)>,
     /// The thread that waits for the server's end.
     pub(crate) listener: Waker,
 }
@@ -136,7 +136,7 @@ impl Shared {
 
     /// All workers' counts since the start or the last `stats reset`.
     pub(crate) fn totals(&self) -> Totals {
-        self.totals_ever().since(&lock(&self.baseline))
+        self.totals_ever().since(&lock(&self.baseline).0)
     }
 
     /// All workers' counts since the start.
@@ -150,8 +150,48 @@ impl Shared {
 
     /// `stats reset`: the counts so far are no longer shown.
     pub(crate) fn reset(&self) {
-        *lock(&self.baseline) = self.totals_ever();
+        *lock(&self.baseline) = (self.totals_ever(), self.lost_ever());
     }
+
+    /// What the store lost since the start or the last `stats reset`.
+    pub(crate) fn lost(&self) -> Lost {
+        let (now, before) = (self.lost_ever(), lock(&self.baseline).1);
+        Lost {
+            evictions: now.evictions.wrapping_sub(before.evictions),
+            reclaimed: now.reclaimed.wrapping_sub(before.reclaimed),
+        }
+    }
+
+    fn lost_ever(&self) -> Lost {
+        let counters = self.store.counters();
+        Lost {
+            evictions: counters.evictions,
+            reclaimed: counters.reclaimed,
+        }
+    }
+
+    /// How many turns of all workers took less than so many microseconds, and no less than the
+    /// bound before.
+    pub(crate) fn turn_times(&self) -> Vec<(u64, u64)> {
+        (0..TIMES)
+            .map(|index| {
+                let of = |counters: &Counters| counters.turn_times.get(index).map(Counter::get);
+                let count = self
+                    .workers
+                    .iter()
+                    .filter_map(|(counters, _)| of(counters))
+                    .sum();
+                (1 << index, count)
+            })
+            .collect()
+    }
+}
+
+/// Items that the store let go of.
+#[derive(Debug, Default, Clone, Copy)]
+pub(crate) struct Lost {
+    pub(crate) evictions: u64,
+    pub(crate) reclaimed: u64,
 }
 
 /// What [`Shared`] is made of.
@@ -160,7 +200,7 @@ pub(crate) struct Parts {
     pub(crate) store: Arc<Store>,
     pub(crate) classes: Classes,
     pub(crate) workers: Vec<(Arc<Counters>, Waker)>,
-    pub(crate) addresses: Vec<Address>,
+    pub(crate) addresses: Vec<(i32, Address)>,
     pub(crate) listener: Waker,
 }
 

@@ -9,11 +9,12 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use glasscache_store::Seconds;
 use rustix::event::Timespec;
 use rustix::event::epoll::{self, EventData, EventFlags};
 
 use crate::connection::{Buffers, Connection, Info, Reason, Verdict};
-use crate::counters::Counters;
+use crate::counters::{Counters, TIMES};
 use crate::shared::{Shared, lock};
 use crate::turn::Turn;
 use crate::wake::Waker;
@@ -50,6 +51,8 @@ pub(crate) struct Worker {
     /// Connections whose turn comes after the others'.
     again: VecDeque<u64>,
     last_look: u32,
+    /// The second in which this turn runs.
+    now: Seconds,
     /// Whether the store reports evictions to this worker.
     reports: bool,
 }
@@ -135,6 +138,7 @@ impl Worker {
             buffers: Buffers::new(),
             again: VecDeque::new(),
             last_look: 0,
+            now: Seconds(2),
             reports: false,
         })
     }
@@ -147,7 +151,7 @@ impl Worker {
         while !self.shared.is_stopping() {
             self.wait(&mut events, has_work);
             self.turn(&events);
-            has_work = self.store.maintain(self.shared.clock.now());
+            has_work = self.store.maintain(self.now);
             self.tell_evictions();
         }
         self.drain(&mut events);
@@ -182,6 +186,8 @@ impl Worker {
     }
 
     fn turn(&mut self, events: &[epoll::Event]) {
+        let begun = Instant::now();
+        self.now = self.shared.clock.at(begun);
         self.counters.turns.bump();
         let waiting_from_before = self.again.len();
         for event in events {
@@ -203,6 +209,15 @@ impl Worker {
             }
         }
         self.look_about();
+        self.count_time(begun);
+    }
+
+    fn count_time(&self, begun: Instant) {
+        let elapsed_us = begun.elapsed().as_micros() as u64;
+        let index = (u64::BITS - elapsed_us.leading_zeros()) as usize;
+        if let Some(count) = self.counters.turn_times.get(index.min(TIMES - 1)) {
+            count.bump();
+        }
     }
 
     fn serve(&mut self, key: u64, cause: Cause) {
@@ -214,7 +229,7 @@ impl Worker {
             store: &self.store,
             shared: &self.shared,
             counters: &self.counters,
-            now: self.shared.clock.now(),
+            now: self.now,
             connection: &info,
             waker: &self.waker,
         };
@@ -229,6 +244,8 @@ impl Worker {
             Verdict::Again => self.again.push_back(key),
             Verdict::Close(reason) => return self.close(key, reason),
         }
+        // Nothing is borrowed between two connections: memory that others gave up may go.
+        self.store.pass();
         self.listen_for(key);
     }
 
@@ -262,7 +279,7 @@ impl Worker {
             store: &self.store,
             shared: &self.shared,
             counters: &self.counters,
-            now: self.shared.clock.now(),
+            now: self.now,
             connection: &info,
             waker: &self.waker,
         };
@@ -320,7 +337,7 @@ impl Worker {
 
     /// Once a second: closes connections that were silent for too long.
     fn look_about(&mut self) {
-        let now = self.shared.clock.now().0;
+        let now = self.now.0;
         let limit = self.shared.config.idle_timeout_s;
         if limit == 0 || now == self.last_look {
             return;

@@ -16,7 +16,7 @@ fn config() -> Config {
 }
 
 fn connect(server: &Running) -> TcpStream {
-    let Some(Address::Tcp(address)) = server.addresses().first() else {
+    let Some(Address::Tcp(address)) = server.addresses().first().cloned() else {
         panic!("no port")
     };
     let stream = TcpStream::connect(address).unwrap();

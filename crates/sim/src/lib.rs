@@ -4,8 +4,12 @@
 //! No file is opened, no thread started and nothing printed; the commands, the live lab and Python do that.
 #![forbid(unsafe_code)]
 
+pub mod curve;
 pub mod error;
 pub mod page;
+pub mod policy;
+pub mod replay;
+pub mod search;
 pub mod slabs;
 pub mod strategy;
 pub mod trace;

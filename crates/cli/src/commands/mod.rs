@@ -1,3 +1,7 @@
 //! One file per subcommand; `args` lists them.
 
+pub(crate) mod bench;
 pub(crate) mod config;
+pub(crate) mod serve;
+pub(crate) mod simulate;
+pub(crate) mod tour;

@@ -33,6 +33,19 @@ impl Layout {
         Self::of(std::thread::available_parallelism().map_or(1, usize::from))
     }
 
+    /// For a reader beside trouble: the generator's first CPU alone.
+    pub(super) fn reader(&self) -> Self {
+        Self {
+            server: self.server.clone(),
+            generator: self.generator.iter().take(1).copied().collect(),
+        }
+    }
+
+    /// The CPU from which trouble comes: the generator's last.
+    pub(super) fn trouble(&self) -> Vec<usize> {
+        self.generator.last().copied().into_iter().collect()
+    }
+
     /// What a reader must know about it.
     pub fn sentence(&self) -> String {
         format!(

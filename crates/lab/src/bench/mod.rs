@@ -3,6 +3,7 @@
 //! [`speed`] asks what a request costs, [`memory`] how many user bytes a resident byte holds, [`misses`] what
 //! eviction loses. Each returns figures; [`record`] keeps them with everything needed to repeat the run.
 
+pub mod beside;
 pub mod layout;
 pub mod paired;
 pub mod record;

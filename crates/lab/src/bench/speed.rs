@@ -153,10 +153,10 @@ impl Speed {
     }
 
     /// What both servers answer to `version`.
-    pub fn versions(&self) -> [(&str, &str); 2] {
+    pub fn versions(&self) -> [(&'static str, String); 2] {
         [
-            ("glasscache", &self.ours.version),
-            ("memcached", &self.theirs.version),
+            ("glasscache", self.ours.version.clone()),
+            ("memcached", self.theirs.version.clone()),
         ]
     }
 
@@ -225,11 +225,10 @@ impl Speed {
         ours: bool,
         round: usize,
     ) -> Result<Measured, Error> {
-        let (server, dialect) = match (scenario.versus, ours) {
-            (Versus::Peer, true) => (&self.ours, scenario.dialect),
-            (Versus::Peer, false) => (&self.theirs, scenario.dialect),
-            (Versus::OwnText, true) => (&self.ours, scenario.dialect),
-            (Versus::OwnText, false) => (&self.ours, Dialect::Text),
+        let (server, dialect) = match (ours, scenario.versus) {
+            (true, _) => (&self.ours, scenario.dialect),
+            (false, Versus::Peer) => (&self.theirs, scenario.dialect),
+            (false, Versus::OwnText) => (&self.ours, Dialect::Text),
         };
         let measured = drive(
             &self.sides,

@@ -227,7 +227,12 @@ impl Connection {
         let body = now
             .get(..now.len().min(bytes.saturating_sub(seen)))
             .unwrap_or_default();
-        let good = good && self.check.agrees(work.value(id), seen, body);
+        // Nothing of the value is left when only its line end was cut off from it.
+        let agrees = body.is_empty() || self.check.agrees(work.value(id), seen, body);
+        if !(good && agrees) && tally.difference.is_none() {
+            tally.difference = Some(difference(work, id, (bytes, seen), body));
+        }
+        let good = good && agrees;
         let seen = seen + now.len();
         if seen < bytes + 2 {
             self.reading = Reading::Value {
@@ -376,6 +381,16 @@ impl Check {
         let at = body.len() - tail;
         expected_here.get(..head) == body.get(..head) && expected_here.get(at..) == body.get(at..)
     }
+}
+
+/// Says where a value differs from what was stored under its key.
+fn difference<W: Work>(work: &W, id: u64, (bytes, seen): (usize, usize), body: &[u8]) -> String {
+    let (mut key, expected) = (Vec::new(), work.value(id));
+    work.write_key(id, &mut key);
+    let rest = expected.get(seen.min(expected.len())..).unwrap_or_default();
+    let at = seen + rest.iter().zip(body).take_while(|(a, b)| a == b).count();
+    let (key, stored) = (text_of(&key), expected.len());
+    format!("{key:?}: {bytes} bytes came for {stored} that were stored, different from byte {at}")
 }
 
 fn rest_of(parts: [&[u8]; 3], mut written: usize) -> [&[u8]; 3] {

@@ -72,7 +72,8 @@ pub(super) fn run<W: Work>(plan: &Plan, share: &Share, work: W) -> Result<End<W>
             engine.open(Arrivals::new(rate / share.threads as f64, seed))?;
         }
     }
-    let busy_cores = (thread_cpu() - cpu).as_secs_f64() / begun.elapsed().as_secs_f64().max(1e-9);
+    let busy_cores =
+        thread_cpu().saturating_sub(cpu).as_secs_f64() / begun.elapsed().as_secs_f64().max(1e-9);
     Ok(End {
         tally: engine.tally,
         work: engine.work,
@@ -217,9 +218,10 @@ impl<'p, W: Work> Engine<'p, W> {
             return Ok(());
         };
         if connection.waits_to_write != was_waiting {
-            let flags = match connection.waits_to_write {
-                true => epoll::EventFlags::IN | epoll::EventFlags::OUT,
-                false => epoll::EventFlags::IN,
+            let flags = if connection.waits_to_write {
+                epoll::EventFlags::IN | epoll::EventFlags::OUT
+            } else {
+                epoll::EventFlags::IN
             };
             epoll::modify(
                 &self.epoll,

@@ -30,6 +30,8 @@ pub struct Tally {
     pub wrong: u64,
     /// The first reply that was no success, for the report.
     pub refusal: Option<String>,
+    /// Where the first wrong value differed, for the report.
+    pub difference: Option<String>,
     /// Bytes received.
     pub received_bytes: u64,
     /// Bytes sent.
@@ -55,6 +57,7 @@ impl Tally {
             refused: 0,
             wrong: 0,
             refusal: None,
+            difference: None,
             received_bytes: 0,
             sent_bytes: 0,
             from_intended: open.then(empty),
@@ -95,6 +98,9 @@ impl Tally {
         self.sent_bytes += other.sent_bytes;
         if self.refusal.is_none() {
             self.refusal.clone_from(&other.refusal);
+        }
+        if self.difference.is_none() {
+            self.difference.clone_from(&other.difference);
         }
         if let (Some(mine), Some(theirs)) = (&mut self.from_intended, &other.from_intended) {
             mine.add(theirs)

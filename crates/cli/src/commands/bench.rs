@@ -1,0 +1,323 @@
+//! `glasscache bench`: this binary's server beside a memcached, in interleaved rounds.
+//!
+//! Finds both programs, hands them to the lab, prints what it found and keeps it under `--keep`. Progress
+//! goes to stderr, one line a round.
+
+use std::fmt::Write;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use glasscache_lab::bench::record::Record;
+use glasscache_lab::bench::speed::{Figures, Measured, OTHER_CORES_MAX, Speed};
+use glasscache_lab::bench::{Error, Layout, Scenario, Sides, Spread, beside};
+use glasscache_lab::target::find_memcached;
+use serde_json::json;
+
+use crate::output::{Exit, Failure, Output};
+use crate::table::{Table, count, decimal};
+
+/// Measure this server beside a memcached.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    common: Common,
+    /// Only the scenario of this name; may be repeated.
+    #[arg(long, value_name = "NAME")]
+    scenario: Vec<String>,
+    /// Paired rounds of each scenario [default: what the scenario says].
+    #[arg(long, value_name = "N")]
+    rounds: Option<usize>,
+    /// Scenarios from this file instead of the built-in ones.
+    #[arg(long, value_name = "FILE")]
+    scenarios: Option<PathBuf>,
+    /// List the scenarios and end.
+    #[arg(long)]
+    list: bool,
+}
+
+/// What all benchmarks take.
+#[derive(clap::Args)]
+pub(crate) struct Common {
+    /// The memcached to compare with [default: the one on the path].
+    #[arg(long, value_name = "PROGRAM", env = "MEMCACHED")]
+    memcached: Option<PathBuf>,
+    /// The glasscache to measure [default: this binary].
+    #[arg(long, value_name = "PROGRAM")]
+    glasscache: Option<PathBuf>,
+    /// Keep the result as DATE-NAME.json in this folder.
+    #[arg(long, value_name = "FOLDER")]
+    keep: Option<PathBuf>,
+}
+
+impl Common {
+    /// Both programs, where they run, and Ctrl-C as a flag.
+    pub(crate) fn sides(&self) -> Result<Sides, Failure> {
+        let memcached = self
+            .memcached
+            .clone()
+            .filter(|path| !path.as_os_str().is_empty())
+            .or_else(find_memcached);
+        let memcached = memcached.ok_or_else(|| {
+            Failure::new(Exit::Unreachable, "no memcached is on the path")
+                .hint("install one, or name it: --memcached PROGRAM")
+        })?;
+        let glasscache = match &self.glasscache {
+            Some(path) => path.clone(),
+            None => std::env::current_exe()?,
+        };
+        let stop = Arc::new(AtomicBool::new(false));
+        signal_hook::flag::register(signal_hook::consts::SIGINT, Arc::clone(&stop))?;
+        Ok(Sides {
+            glasscache,
+            memcached,
+            layout: Layout::here(),
+            stop,
+        })
+    }
+
+    /// Keeps a result if asked to, and says where.
+    pub(crate) fn keep(&self, record: &Record) -> Result<(), Failure> {
+        if let Some(folder) = &self.keep {
+            let path = record.keep(folder).map_err(failure)?;
+            eprintln!("kept as {}", path.display());
+        }
+        Ok(())
+    }
+}
+
+/// The exit code of a benchmark's error.
+pub(crate) fn failure(error: Error) -> Failure {
+    match error {
+        error if error.is_stop() => Failure::new(Exit::Finding, "stopped; nothing is left behind"),
+        error @ (Error::Start(_) | Error::File(..)) => {
+            Failure::new(Exit::Unreachable, error.to_string())
+        }
+        error @ Error::Wrong { .. } => Failure::new(Exit::Finding, error.to_string()),
+        error @ Error::Load { .. } => Failure::new(Exit::BadData, error.to_string()),
+    }
+}
+
+impl Args {
+    /// Runs the chosen scenarios.
+    pub(crate) fn run(self, out: &Output) -> Result<Exit, Failure> {
+        let scenarios = self.chosen()?;
+        if self.list {
+            for scenario in &scenarios {
+                out.line(format!("{:16}{}", scenario.name, scenario.title))?;
+            }
+            return Ok(Exit::Done);
+        }
+        let sides = self.common.sides()?;
+        let sentence = sides.layout.sentence();
+        let mut listener = |line: &str| eprintln!("  {line}");
+        let mut speed = Speed::start(sides.clone()).map_err(failure)?;
+        let versions = speed.versions();
+        if !out.is_json() {
+            out.line(format!(
+                "glasscache {} beside memcached {}; {sentence}.",
+                versions[0].1, versions[1].1
+            ))?;
+            out.line("CPU is the server's, user and kernel, per request; ratio is glasscache / memcached in")?;
+            out.line(
+                "the same round, the median with its range; * marks a demand that is missed.\n",
+            )?;
+            out.line(line_of(&HEAD.map(str::to_owned)))?;
+        }
+        let mut all = Vec::new();
+        for scenario in &scenarios {
+            let rounds = self.rounds.unwrap_or(scenario.rounds).max(1);
+            let figures = match scenario.beside {
+                Some(trouble) => beside::run(&sides, scenario, trouble, rounds, &mut listener),
+                None => speed.run(scenario, rounds, &mut listener),
+            }
+            .map_err(failure)?;
+            if !out.is_json() {
+                print(out, &figures)?;
+            }
+            all.push(figures);
+        }
+        let settings =
+            json!({ "layout": sentence, "rounds": self.rounds, "seed": "the number of the round" });
+        let known = versions
+            .each_ref()
+            .map(|(name, version)| (*name, version.as_str()));
+        let record = Record::new("speed", &known, settings, json!(all));
+        if out.is_json() {
+            out.document(&json!(record))?;
+        } else {
+            conclude(out, &all)?;
+        }
+        self.common.keep(&record)?;
+        Ok(Exit::Done)
+    }
+
+    fn chosen(&self) -> Result<Vec<Scenario>, Failure> {
+        let all = match &self.scenarios {
+            None => Scenario::built_in().map_err(|error| Failure::usage(error.to_string()))?,
+            Some(path) => {
+                let text = std::fs::read_to_string(path).map_err(|error| {
+                    Failure::new(Exit::Unreachable, format!("{}: {error}", path.display()))
+                })?;
+                Scenario::parse(&text)
+                    .map_err(|error| Failure::usage(format!("{}: {error}", path.display())))?
+            }
+        };
+        if let Some(unknown) = self
+            .scenario
+            .iter()
+            .find(|name| all.iter().all(|s| s.name != **name))
+        {
+            return Err(Failure::usage(format!("no scenario is called {unknown:?}"))
+                .hint("--list shows them"));
+        }
+        let is_chosen = |s: &Scenario| self.scenario.is_empty() || self.scenario.contains(&s.name);
+        Ok(all.into_iter().filter(is_chosen).collect())
+    }
+}
+
+const HEAD: [&str; 9] = [
+    "",
+    "",
+    "requests/s",
+    "CPU us",
+    "user",
+    "kernel",
+    "p50 us",
+    "p99 us",
+    "p99.9 us",
+];
+
+const WIDTHS: [usize; 9] = [34, 11, 11, 8, 8, 8, 8, 8, 9];
+
+/// One line of a table that grows while its rows are measured.
+fn line_of(cells: &[String; 9]) -> String {
+    let mut line = String::new();
+    for (index, (cell, width)) in cells.iter().zip(WIDTHS).enumerate() {
+        let _ = if index < 2 {
+            write!(line, "{cell:<width$} ")
+        } else {
+            write!(line, "{cell:>width$} ")
+        };
+    }
+    line.trim_end().to_owned()
+}
+
+fn print(out: &Output, figures: &Figures) -> Result<(), Failure> {
+    let is_own = figures.scenario.versus == glasscache_lab::bench::Versus::OwnText;
+    let names = if is_own {
+        ["meta", "text"]
+    } else {
+        ["glasscache", "memcached"]
+    };
+    let sides: [Vec<&Measured>; 2] = [
+        figures.rounds.iter().map(|round| &round.0).collect(),
+        figures.rounds.iter().map(|round| &round.1).collect(),
+    ];
+    for (index, (name, side)) in names.iter().zip(&sides).enumerate() {
+        let median =
+            |figure: fn(&Measured) -> f64| Spread::of(side.iter().map(|m| figure(m))).median;
+        let title = if index == 0 {
+            figures.scenario.title.as_str()
+        } else {
+            ""
+        };
+        out.line(line_of(&[
+            title.chars().take(33).collect(),
+            (*name).to_owned(),
+            count(median(|m| m.requests_per_s) as u64),
+            decimal(median(|m| m.cpu_us)),
+            decimal(median(|m| m.user_us)),
+            decimal(median(|m| m.kernel_us)),
+            count(median(|m| m.p50_us) as u64),
+            count(median(|m| m.p99_us) as u64),
+            count(median(|m| m.p999_us) as u64),
+        ]))?;
+    }
+    out.line(format!("{:34}{}", "", ratios(figures)))?;
+    let notes = notes(figures);
+    if notes.is_empty() {
+        Ok(())
+    } else {
+        out.line(format!("{:34}{notes}", ""))
+    }
+}
+
+/// `CPU 0.31 (0.29-0.34), at most 0.30 *; p99 ...`
+fn ratios(figures: &Figures) -> String {
+    let spread = |s: &Spread| format!("{:.2} ({:.2}-{:.2})", s.median, s.min, s.max);
+    let verdicts = figures.verdicts();
+    let demand = |name: &str| match verdicts.iter().find(|verdict| verdict.0 == name) {
+        Some((_, bound, found)) => {
+            format!(
+                ", at most {bound:.2}{}",
+                if found <= bound { "" } else { " *" }
+            )
+        }
+        None => String::new(),
+    };
+    let mut parts = vec![
+        format!("ratio: CPU {}{}", spread(&figures.cpu), demand("cpu")),
+        format!("p99 {}{}", spread(&figures.p99), demand("p99")),
+        format!("p99.9 {}{}", spread(&figures.p999), demand("p99.9")),
+    ];
+    if let Some((ours, theirs)) = &figures.p99_of_calm {
+        parts.push(format!(
+            "p99 to calm {}{}",
+            spread(ours),
+            demand("p99/calm")
+        ));
+        parts.push(format!("memcached's {}", spread(theirs)));
+    }
+    parts.join("; ")
+}
+
+fn notes(figures: &Figures) -> String {
+    let mut notes = Vec::new();
+    if figures.disturbed > 0 {
+        let all = figures.rounds.len();
+        notes.push(format!(
+            "{} of {all} rounds disturbed (others over {OTHER_CORES_MAX} core)",
+            figures.disturbed
+        ));
+    }
+    let bound = |side: fn(&(Measured, Measured)) -> &Measured| {
+        figures
+            .rounds
+            .iter()
+            .filter(|round| side(round).is_generator_bound)
+            .count()
+    };
+    let (ours, theirs) = (bound(|round| &round.0), bound(|round| &round.1));
+    if ours + theirs > 0 {
+        notes.push(format!(
+            "generator-bound: {ours} of ours, {theirs} of theirs"
+        ));
+    }
+    let misses: u64 = figures
+        .rounds
+        .iter()
+        .map(|round| round.0.misses + round.1.misses)
+        .sum();
+    if misses > 0 {
+        notes.push(format!("{} misses", count(misses)));
+    }
+    notes.join("; ")
+}
+
+fn conclude(out: &Output, all: &[Figures]) -> Result<(), Failure> {
+    let mut table = Table::new(&["", "what", "at most", "found", ""]);
+    for figures in all {
+        for (name, bound, found) in figures.verdicts() {
+            table.row([
+                figures.scenario.title.clone(),
+                name.to_owned(),
+                format!("{bound:.2}"),
+                format!("{found:.2}"),
+                if found <= bound { "met" } else { "missed" }.to_owned(),
+            ]);
+        }
+    }
+    out.line("")?;
+    out.line(table.to_string())
+}

@@ -1,0 +1,300 @@
+//! `glasscache serve`: the server, with memcached's flags.
+//!
+//! The flags come from the tables in `settings`; here they become a `server::Config` and a running
+//! server. The order of the start follows from rights and from leaving nothing behind: settings,
+//! limits, sockets, user, then the port and pid files, then word to whoever waits.
+
+use std::fmt::Write;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
+use std::path::PathBuf;
+
+use glasscache_server as server;
+use nix::sys::signal::{SigSet, Signal};
+
+use crate::daemon::{self, NoticeFile};
+use crate::output::{Exit, Failure, Output};
+use crate::settings::{ServerFlags, Settings, after_help, is_debug, listen_addresses, reachable};
+
+/// memcached's name for the file that tells its ports.
+const PORT_FILE_VARIABLE: &str = "MEMCACHED_PORT_FILENAME";
+
+/// Run the server.
+#[derive(clap::Args)]
+#[command(after_help = after_help())]
+pub(crate) struct Args {
+    #[command(flatten)]
+    flags: ServerFlags,
+}
+
+impl Args {
+    /// Runs the server until a signal or a client ends it.
+    pub(crate) fn run(self, _out: &Output) -> Result<Exit, Failure> {
+        let resolved = self.flags.resolve()?;
+        for warning in &resolved.warnings {
+            eprintln!("glasscache: {warning}");
+        }
+        if resolved.settings.verbosity > 0 {
+            for assigned in &resolved.assigned {
+                if let Some(reason) = assigned.setting.no_effect {
+                    eprintln!(
+                        "glasscache: {} has no effect: {reason}",
+                        assigned.setting.name
+                    );
+                }
+            }
+        }
+        let mut settings = resolved.settings;
+        let is_debug = is_debug();
+        if is_debug
+            && settings.udp_port != 0
+            && !resolved.assigned.iter().any(|a| a.setting.name == "port")
+        {
+            settings.port = settings.udp_port;
+        }
+        let addresses = listen_addresses(&settings).map_err(Failure::usage)?;
+        check_reachable(&settings, &addresses, is_debug)?;
+        if settings.daemon && !daemon::is_child() {
+            return daemon::launch();
+        }
+        serve(&settings, &addresses, is_debug)
+    }
+}
+
+fn check_reachable(
+    settings: &Settings,
+    addresses: &[SocketAddr],
+    is_debug: bool,
+) -> Result<(), Failure> {
+    if settings.public {
+        return Ok(());
+    }
+    let Some(address) = reachable(addresses) else {
+        return Ok(());
+    };
+    let sentence = format!(
+        "listen (-l): {address} can be reached by other machines and nothing asks for a password"
+    );
+    if is_debug {
+        eprintln!("glasscache: {sentence}");
+        return Ok(());
+    }
+    Err(Failure::usage(sentence)
+        .hint("add --public if a firewall protects it, or listen on 127.0.0.1"))
+}
+
+fn serve(settings: &Settings, addresses: &[SocketAddr], is_debug: bool) -> Result<Exit, Failure> {
+    if settings.daemon {
+        daemon::leave_session()?;
+    }
+    daemon::raise_descriptors(settings.connections_max);
+    if settings.core_dumps {
+        daemon::allow_core_files()?;
+    }
+    if settings.lock_memory {
+        daemon::lock_memory()?;
+    }
+    let signals = block_signals()?;
+    let reserved = if is_debug {
+        reserve_udp(settings, addresses)?
+    } else {
+        Vec::new()
+    };
+    let mut config = config(settings, addresses, is_debug);
+    config.shown.udp = reserved
+        .iter()
+        .filter_map(|socket| socket.local_addr().ok())
+        .collect();
+    let udp = config.shown.udp.clone();
+    let running = server::start(config).map_err(|error| failure(&error))?;
+    if let Some(user) = &settings.user {
+        daemon::become_user(user)?;
+    }
+    let tcp: Vec<SocketAddr> = running.addresses().iter().filter_map(tcp_address).collect();
+    if let Some(file) = write_port_file(&tcp, &udp)? {
+        file.keep();
+    }
+    let _pid_file = write_pid_file(settings)?;
+    announce(settings, &tcp);
+    if settings.daemon {
+        daemon::report_ready(settings.verbosity > 0)?;
+    }
+    server::notify("READY=1");
+    let stopper = running.stopper();
+    std::thread::spawn(move || {
+        if signals.wait().is_ok() {
+            server::notify("STOPPING=1");
+            stopper.stop();
+        }
+    });
+    running.join();
+    Ok(Exit::Done)
+}
+
+/// `server::Config` from the settings; what has no effect here still shows in `stats settings`.
+fn config(settings: &Settings, addresses: &[SocketAddr], is_debug: bool) -> server::Config {
+    let mut listeners: Vec<server::Listen> =
+        addresses.iter().copied().map(server::Listen::Tcp).collect();
+    if let Some(path) = &settings.unix_socket {
+        // The daemon leaves its folder, so the name must not depend on it.
+        let path = if settings.daemon {
+            std::path::absolute(path).unwrap_or_else(|_| path.clone())
+        } else {
+            path.clone()
+        };
+        listeners.push(server::Listen::Unix {
+            path,
+            mode: settings.unix_mask,
+        });
+    }
+    server::Config {
+        listeners,
+        memory_bytes: settings.memory_bytes,
+        item_bytes_max: settings.item_bytes_max as u32,
+        connections_max: settings.connections_max,
+        workers: settings.threads,
+        requests_per_event: settings.requests_per_event,
+        cas_enabled: settings.cas_enabled,
+        flush_enabled: settings.flush_enabled,
+        evict: settings.evict,
+        shutdown_enabled: settings.shutdown_enabled,
+        dump_enabled: settings.dump_enabled,
+        watch_enabled: settings.watch_enabled,
+        slab_factor: settings.slab_factor,
+        slab_chunk_min: settings.slab_min_bytes,
+        backlog: settings.backlog,
+        idle_timeout_s: settings.idle_timeout_s,
+        prefix_delimiter: settings.prefix_delimiter.unwrap_or(b':'),
+        detail_enabled: settings.prefix_delimiter.is_some(),
+        verbosity: settings.verbosity,
+        debug: is_debug,
+        lru_crawler: settings.lru_crawler,
+        lru_maintainer: settings.lru_maintainer,
+        maxconns_fast: settings.maxconns_fast,
+        watcher_bytes: settings.watcher_log_bytes as usize,
+        slab_chunk_max: settings.slab_chunk_bytes_max.map(|bytes| bytes as u32),
+        shown: shown(settings),
+        ..server::Config::default()
+    }
+}
+
+fn shown(settings: &Settings) -> server::Shown {
+    let own = [
+        ("umask", format!("{:o}", settings.unix_mask)),
+        ("udpport", settings.udp_port.to_string()),
+        ("binding_protocol", settings.binding_protocol.to_owned()),
+        ("slab_chunk_max", settings.slab_chunk_bytes().to_string()),
+        (
+            "watcher_logbuf_size",
+            settings.watcher_log_bytes.to_string(),
+        ),
+        ("worker_logbuf_size", settings.worker_log_bytes.to_string()),
+    ];
+    let noted = settings
+        .without_effect
+        .iter()
+        .filter(|(name, _)| !name.starts_with("no_"))
+        .cloned();
+    server::Shown {
+        inter: (!settings.listen.is_empty()).then(|| settings.listen.clone()),
+        tcp_port: u16::try_from(settings.port).unwrap_or(0),
+        udp: Vec::new(),
+        settings: own
+            .into_iter()
+            .chain(noted)
+            .map(|(name, value)| (name.to_owned(), value))
+            .collect(),
+    }
+}
+
+fn tcp_address(address: &server::Address) -> Option<SocketAddr> {
+    match address {
+        server::Address::Tcp(address) => Some(*address),
+        server::Address::Unix(_) => None,
+    }
+}
+
+/// The signals that end the server, taken out of the way of every thread: one waits for them.
+fn block_signals() -> Result<SigSet, Failure> {
+    let signals: SigSet = [Signal::SIGINT, Signal::SIGTERM, Signal::SIGUSR1]
+        .into_iter()
+        .collect();
+    signals.thread_block().map_err(|error| {
+        Failure::new(
+            Exit::Unreachable,
+            format!("cannot wait for signals: {error}"),
+        )
+    })?;
+    Ok(signals)
+}
+
+/// Under memcached's own tests `-U` reserves its port, which the tests look for; nothing reads it.
+fn reserve_udp(settings: &Settings, addresses: &[SocketAddr]) -> Result<Vec<UdpSocket>, Failure> {
+    if settings.udp_port == 0 || settings.unix_socket.is_some() {
+        return Ok(Vec::new());
+    }
+    let port = u16::try_from(settings.udp_port).unwrap_or(0);
+    let mut ips: Vec<IpAddr> = addresses.iter().map(SocketAddr::ip).collect();
+    if ips.is_empty() {
+        ips.push(IpAddr::V4(Ipv4Addr::LOCALHOST));
+    }
+    let bind = |ip: IpAddr| {
+        UdpSocket::bind((ip, port)).map_err(|error| {
+            Failure::new(
+                Exit::Unreachable,
+                format!("udp-port (-U): {port} cannot be reserved: {error}"),
+            )
+        })
+    };
+    ips.into_iter().map(bind).collect()
+}
+
+fn write_port_file(tcp: &[SocketAddr], udp: &[SocketAddr]) -> Result<Option<NoticeFile>, Failure> {
+    let Some(path) = std::env::var_os(PORT_FILE_VARIABLE) else {
+        return Ok(None);
+    };
+    let mut text = String::new();
+    let all = tcp
+        .iter()
+        .map(|address| ("TCP", address))
+        .chain(udp.iter().map(|address| ("UDP", address)));
+    for (kind, address) in all {
+        let family = if address.is_ipv4() { "INET" } else { "INET6" };
+        let _ = writeln!(text, "{kind} {family}: {}", address.port());
+    }
+    NoticeFile::write(PORT_FILE_VARIABLE, &PathBuf::from(path), &text).map(Some)
+}
+
+fn write_pid_file(settings: &Settings) -> Result<Option<NoticeFile>, Failure> {
+    let Some(path) = &settings.pid_file else {
+        return Ok(None);
+    };
+    let text = format!("{}\n", std::process::id());
+    NoticeFile::write("pidfile (-P)", path, &text).map(Some)
+}
+
+/// One line on stderr, so that somebody who starts a server by hand sees where it is.
+fn announce(settings: &Settings, addresses: &[SocketAddr]) {
+    let memory = settings.memory_bytes >> 20;
+    let places: Vec<String> = match &settings.unix_socket {
+        Some(path) => vec![path.display().to_string()],
+        None => addresses.iter().map(ToString::to_string).collect(),
+    };
+    eprintln!(
+        "glasscache {} listens on {} with {memory} MB and {} workers",
+        env!("CARGO_PKG_VERSION"),
+        if places.is_empty() {
+            "nothing".to_owned()
+        } else {
+            places.join(", ")
+        },
+        settings.threads
+    );
+}
+
+fn failure(error: &server::Error) -> Failure {
+    let exit = match error {
+        server::Error::Setting(_) => Exit::Usage,
+        _ => Exit::Unreachable,
+    };
+    Failure::new(exit, error.to_string())
+}

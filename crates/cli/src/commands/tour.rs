@@ -1,0 +1,387 @@
+//! `glasscache tour`: a real folder through a server started here, and what each step cost.
+//!
+//! The lab measures, this file wires: it starts the server in this process (and memcached as a child), hands
+//! address and thread numbers over, and prints. Resident bytes of the embedded server are what this process
+//! grew by since before the start, the folder already in memory.
+
+use std::io::IsTerminal;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use glasscache_lab::load::Error as LoadError;
+use glasscache_lab::proc::{Meter, own_resident_bytes};
+use glasscache_lab::target::{Spawn, ask, find_memcached};
+use glasscache_lab::tour::{
+    FILE_BYTES_MAX, Folder, KEYS_PER_GET, PIPELINE, Stage, StageFigures, TourFigures, keys_of,
+    run_stage,
+};
+use glasscache_server::{Address, Config, Listen};
+use indicatif::{ProgressBar, ProgressStyle};
+use serde_json::json;
+
+use crate::output::{Exit, Failure, Output};
+use crate::table::{Table, bytes, count, decimal};
+
+/// Store a real folder in a server started here, read it back, and see what it cost.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// The folder to store [default: the sources of Python's standard library].
+    folder: Option<PathBuf>,
+    /// Run memcached beside it: the one on the path, or this program.
+    #[arg(long, value_name = "PROGRAM", num_args = 0..=1, default_missing_value = "")]
+    vs: Option<String>,
+    /// Worker threads of each server [default: one a core, at most 4].
+    #[arg(short = 't', long)]
+    threads: Option<usize>,
+}
+
+/// What is no source of the standard library although it lies under it.
+const NOT_IN: [&str; 3] = ["site-packages", "dist-packages", "__pycache__"];
+
+/// A server under measurement.
+struct Host {
+    name: &'static str,
+    version: String,
+    address: SocketAddr,
+    meter: Meter,
+}
+
+impl Args {
+    /// Runs the tour and prints its table.
+    pub(crate) fn run(self, out: &Output) -> Result<Exit, Failure> {
+        let stop = Arc::new(AtomicBool::new(false));
+        signal_hook::flag::register(signal_hook::consts::SIGINT, Arc::clone(&stop))?;
+        let not_in: &[&str] = if self.folder.is_some() { &[] } else { &NOT_IN };
+        let path = self.folder.clone().unwrap_or_else(default_folder);
+        let folder = Folder::read(&path, not_in).map_err(|error| {
+            Failure::new(
+                Exit::Unreachable,
+                format!("cannot read {}: {error}", path.display()),
+            )
+        })?;
+        if folder.items() == 0 {
+            return Err(Failure::usage(format!(
+                "no file under {} can be an item",
+                path.display()
+            )));
+        }
+        let folder = Arc::new(folder);
+        if !out.is_json() {
+            introduce(out, &folder)?;
+        }
+        let mut all = vec![self.ours(&folder, &stop)?];
+        if let Some(program) = &self.vs {
+            all.push(self.theirs(program, &folder, &stop)?);
+        }
+        if out.is_json() {
+            out.document(
+                &json!({ "folder": { "items": folder.items(), "user_bytes": folder.user_bytes(),
+                "skipped": folder.skipped }, "servers": all }),
+            )?;
+        } else {
+            print(out, &all)?;
+        }
+        let failed: u64 = all.iter().map(TourFigures::failed).sum();
+        if failed > 0 {
+            let complaint = all
+                .iter()
+                .flat_map(|server| &server.stages)
+                .find_map(|stage| stage.complaint.clone());
+            let failure =
+                Failure::new(Exit::Finding, format!("{failed} keys were absent or wrong"));
+            return Err(match complaint {
+                Some(complaint) => failure.hint(complaint),
+                None => failure,
+            });
+        }
+        Ok(Exit::Done)
+    }
+
+    fn workers(&self) -> usize {
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        self.threads.unwrap_or(cores.min(4)).max(1)
+    }
+
+    fn ours(&self, folder: &Arc<Folder>, stop: &Arc<AtomicBool>) -> Result<TourFigures, Failure> {
+        let before = own_resident_bytes();
+        let config = Config {
+            listeners: vec![Listen::Tcp(SocketAddr::from(([127, 0, 0, 1], 0)))],
+            memory_bytes: memory_mib(folder) << 20,
+            workers: self.workers(),
+            ..Config::default()
+        };
+        let running = glasscache_server::start(config)
+            .map_err(|error| Failure::new(Exit::Unreachable, error.to_string()))?;
+        let address = running
+            .addresses()
+            .iter()
+            .find_map(|address| match address {
+                Address::Tcp(address) => Some(*address),
+                Address::Unix(_) => None,
+            });
+        let Some(address) = address else {
+            return Err(Failure::new(
+                Exit::Unreachable,
+                "the server listens nowhere",
+            ));
+        };
+        let host = Host {
+            name: "glasscache",
+            version: version_of(address),
+            address,
+            meter: Meter::Threads(
+                running
+                    .thread_ids()
+                    .iter()
+                    .map(|tid| tid.unsigned_abs())
+                    .collect(),
+            ),
+        };
+        let figures = visit(folder, &host, stop, || {
+            own_resident_bytes().saturating_sub(before)
+        });
+        running.stop();
+        running.join();
+        figures
+    }
+
+    fn theirs(
+        &self,
+        program: &str,
+        folder: &Arc<Folder>,
+        stop: &Arc<AtomicBool>,
+    ) -> Result<TourFigures, Failure> {
+        let program = if program.is_empty() {
+            find_memcached()
+        } else {
+            Some(PathBuf::from(program))
+        };
+        let program = program.ok_or_else(|| {
+            Failure::new(Exit::Unreachable, "no memcached is on the path")
+                .hint("--vs takes its path")
+        })?;
+        let server = Spawn::memcached(&program, memory_mib(folder), self.workers())
+            .start()
+            .map_err(|error| Failure::new(Exit::Unreachable, error.to_string()))?;
+        let host = Host {
+            name: "memcached",
+            version: server.version.clone(),
+            address: server.address,
+            meter: server.meter(),
+        };
+        visit(folder, &host, stop, || server.resident_bytes())
+    }
+}
+
+/// Runs all stages against a server.
+fn visit(
+    folder: &Arc<Folder>,
+    host: &Host,
+    stop: &Arc<AtomicBool>,
+    resident_bytes: impl Fn() -> u64,
+) -> Result<TourFigures, Failure> {
+    let mut stages = Vec::new();
+    let mut resident = 0;
+    for stage in Stage::ALL {
+        let progress = Arc::new(AtomicU64::new(0));
+        let bar = bar(host.name, stage, keys_of(folder, stage) as u64);
+        let is_over = AtomicBool::new(false);
+        let figures = std::thread::scope(|scope| {
+            let (bar, over, seen) = (&bar, &is_over, &progress);
+            scope.spawn(move || {
+                while !over.load(Ordering::Relaxed) {
+                    bar.set_position(seen.load(Ordering::Relaxed));
+                    std::thread::sleep(Duration::from_millis(50));
+                }
+            });
+            let figures = run_stage(folder, stage, host.address, &host.meter, stop, &progress);
+            is_over.store(true, Ordering::Relaxed);
+            figures
+        });
+        bar.finish_and_clear();
+        stages.push(figures.map_err(|error| match error {
+            LoadError::Stopped => Failure::new(Exit::Finding, "stopped; nothing is left behind"),
+            error => Failure::new(Exit::BadData, format!("{}: {error}", host.name)),
+        })?);
+        resident = resident.max(resident_bytes());
+    }
+    Ok(TourFigures {
+        server: host.name.to_owned(),
+        version: host.version.clone(),
+        items: folder.items(),
+        user_bytes: folder.user_bytes(),
+        resident_bytes: resident,
+        stages,
+    })
+}
+
+fn bar(server: &str, stage: Stage, keys: u64) -> ProgressBar {
+    if !std::io::stderr().is_terminal() {
+        return ProgressBar::hidden();
+    }
+    let style = ProgressStyle::with_template("  {msg:32} {bar:36} {percent:>3} %  {eta} left")
+        .unwrap_or_else(|_| ProgressStyle::default_bar())
+        .progress_chars("━╸─");
+    ProgressBar::new(keys)
+        .with_style(style)
+        .with_message(format!("{server}: {}", title(stage)))
+}
+
+const fn title(stage: Stage) -> &'static str {
+    match stage {
+        Stage::Store => "store",
+        Stage::Single => "read singly",
+        Stage::Pipelined => "read, pipelined",
+        Stage::MultiGet => "read, multi-get",
+    }
+}
+
+fn introduce(out: &Output, folder: &Folder) -> Result<(), Failure> {
+    let (items, size) = (count(folder.items() as u64), bytes(folder.user_bytes()));
+    let which = if folder.is_cut { "the first" } else { "the" };
+    out.line(format!(
+        "{which} {items} files under {} ({size})",
+        folder.path.display()
+    ))?;
+    out.line("  stored over a socket in a server started for this, each under its path as the key, then read")?;
+    out.line(format!(
+        "  back singly, in pipelines of {PIPELINE} and by multi-gets of {KEYS_PER_GET}; every byte is compared.",
+    ))?;
+    if folder.skipped > 0 {
+        let bound = bytes(FILE_BYTES_MAX);
+        let skipped = count(folder.skipped as u64);
+        out.line(format!(
+            "  {skipped} left out: above {bound}, unreadable, or a name that is no key."
+        ))?;
+    }
+    out.line("")
+}
+
+fn print(out: &Output, all: &[TourFigures]) -> Result<(), Failure> {
+    let mut memory = Table::new(&[
+        "",
+        "items",
+        "user bytes",
+        "resident bytes",
+        "user per resident byte",
+    ]);
+    for server in all {
+        memory.row([
+            format!("{} {}", server.server, server.version),
+            count(server.items as u64),
+            bytes(server.user_bytes),
+            bytes(server.resident_bytes),
+            format!("{:.2}", server.density()),
+        ]);
+    }
+    out.line(memory.to_string())?;
+    let head = [
+        "",
+        "",
+        "requests/s",
+        "keys/s",
+        "MB/s",
+        "p50 us",
+        "p99 us",
+        "p99.9 us",
+        "CPU us/req",
+        "/key",
+    ];
+    let mut speed = Table::new(&head);
+    for stage in Stage::ALL {
+        let rows: Vec<(&TourFigures, &StageFigures)> = all
+            .iter()
+            .filter_map(|server| Some((server, server.stages.iter().find(|s| s.stage == stage)?)))
+            .collect();
+        for (index, (server, figures)) in rows.iter().enumerate() {
+            speed.row(stage_row(
+                if index == 0 { title(stage) } else { "" },
+                &server.server,
+                figures,
+            ));
+        }
+        if let [(_, ours), (_, theirs)] = rows.as_slice() {
+            speed.row(ratio_row(ours, theirs));
+        }
+    }
+    out.line(speed.to_string())?;
+    out.line(
+        "Latency is that of a whole request over 8 connections (store: 1), from send to last byte.",
+    )?;
+    out.line(
+        "CPU is what the server's threads used, kernel included; the generator's own is not in it.",
+    )?;
+    if all.iter().all(|server| server.failed() == 0) {
+        let checked: u64 = all
+            .iter()
+            .flat_map(|s| &s.stages)
+            .skip(1)
+            .map(|s| s.keys)
+            .sum();
+        out.line(format!(
+            "All {} values that were read came back byte for byte.",
+            count(checked)
+        ))?;
+    }
+    Ok(())
+}
+
+fn stage_row(title: &str, server: &str, figures: &StageFigures) -> [String; 10] {
+    [
+        title.to_owned(),
+        server.to_owned(),
+        count(figures.requests_per_s as u64),
+        count(figures.keys_per_s as u64),
+        count((figures.bytes_per_s / 1e6) as u64),
+        count(figures.latency_us_p50 as u64),
+        count(figures.latency_us_p99 as u64),
+        count(figures.latency_us_p999 as u64),
+        decimal(figures.server_cpu_us),
+        decimal(figures.server_cpu_us_per_key),
+    ]
+}
+
+/// The first server's figures over the second's.
+fn ratio_row(ours: &StageFigures, theirs: &StageFigures) -> [String; 10] {
+    let ratio = |figure: fn(&StageFigures) -> f64| decimal(figure(ours) / figure(theirs));
+    [
+        String::new(),
+        "ratio".to_owned(),
+        ratio(|s| s.requests_per_s),
+        ratio(|s| s.keys_per_s),
+        ratio(|s| s.bytes_per_s),
+        ratio(|s| s.latency_us_p50),
+        ratio(|s| s.latency_us_p99),
+        ratio(|s| s.latency_us_p999),
+        ratio(|s| s.server_cpu_us),
+        ratio(|s| s.server_cpu_us_per_key),
+    ]
+}
+
+/// `-m` of both servers: everything fits twice, so that nothing is evicted.
+fn memory_mib(folder: &Folder) -> u64 {
+    64 + 2 * folder.user_bytes().div_ceil(1 << 20)
+}
+
+fn version_of(address: SocketAddr) -> String {
+    let answer = ask(address, "version").unwrap_or_default();
+    answer.trim_start_matches("VERSION ").to_owned()
+}
+
+/// The sources of Python's standard library, else the system's headers, else where we stand.
+fn default_folder() -> PathBuf {
+    let question = "import sysconfig; print(sysconfig.get_path('stdlib'))";
+    let answer = Command::new("python3").args(["-c", question]).output().ok();
+    let library = answer
+        .filter(|output| output.status.success())
+        .map(|output| PathBuf::from(String::from_utf8_lossy(&output.stdout).trim()));
+    [library, Some(PathBuf::from("/usr/include"))]
+        .into_iter()
+        .flatten()
+        .find(|folder| folder.is_dir())
+        .unwrap_or_else(|| PathBuf::from("."))
+}

@@ -1,0 +1,207 @@
+//! Leaving the terminal, and the other rights and limits of a server process.
+//!
+//! There is no fork here, which no safe crate can offer to a program that may have threads: the
+//! process starts itself again with a mark in the environment, the new process leaves the session,
+//! and the old one waits for one line that says whether the server listens. So the exit code of
+//! `serve -d` is the truth, and no error is lost.
+
+use std::fs::{self, File};
+use std::io::{self, BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use nix::sys::mman::{MlockAllFlags, mlockall};
+use nix::unistd::{Uid, User, initgroups, setgid, setuid};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+use crate::output::{Exit, Failure};
+
+/// The mark that tells the second process that it is to be the daemon.
+const MARK: &str = "GLASSCACHE_DAEMON_CHILD";
+/// What the daemon writes to its starter once it listens.
+const READY: &str = "ready";
+/// Descriptors beside the connections: listeners, epoll, event descriptors, logs.
+const SPARE_DESCRIPTORS: u64 = 128;
+
+/// Whether this process was started by [`launch`].
+pub(crate) fn is_child() -> bool {
+    std::env::var_os(MARK).is_some()
+}
+
+/// Starts this program again as the daemon and waits until it listens or ends.
+pub(crate) fn launch() -> Result<Exit, Failure> {
+    let cannot = |error: io::Error| {
+        Failure::new(
+            Exit::Unreachable,
+            format!("daemon (-d): cannot start the daemon: {error}"),
+        )
+    };
+    let mut child = Command::new(std::env::current_exe().map_err(cannot)?)
+        .args(std::env::args_os().skip(1))
+        .env(MARK, "1")
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .spawn()
+        .map_err(cannot)?;
+    let mut first_line = String::new();
+    if let Some(stdout) = child.stdout.take() {
+        BufReader::new(stdout)
+            .read_line(&mut first_line)
+            .map_err(cannot)?;
+    }
+    if first_line.trim_end() == READY {
+        return Ok(Exit::Done);
+    }
+    match child.wait().map_err(cannot)?.code() {
+        Some(2) => Ok(Exit::Usage),
+        _ => Ok(Exit::Unreachable),
+    }
+}
+
+/// Leaves the session of the terminal; to be called first in the daemon.
+pub(crate) fn leave_session() -> Result<(), Failure> {
+    rustix::process::setsid().map(drop).map_err(|error| {
+        Failure::new(
+            Exit::Unreachable,
+            format!("daemon (-d): cannot leave the terminal: {error}"),
+        )
+    })
+}
+
+/// Tells the starter that the server listens, then lets go of its terminal and its folder.
+pub(crate) fn report_ready(keep_stderr: bool) -> io::Result<()> {
+    let mut stdout = io::stdout().lock();
+    writeln!(stdout, "{READY}")?;
+    stdout.flush()?;
+    let nowhere = File::options().read(true).write(true).open("/dev/null")?;
+    rustix::stdio::dup2_stdout(&nowhere)?;
+    if !keep_stderr {
+        rustix::stdio::dup2_stderr(&nowhere)?;
+    }
+    Ok(rustix::process::chdir("/")?)
+}
+
+/// Makes room for `connections` descriptors, as far as this user may.
+pub(crate) fn raise_descriptors(connections: u32) {
+    let wanted = u64::from(connections) + SPARE_DESCRIPTORS;
+    let now = getrlimit(Resource::Nofile);
+    if now.current.is_none_or(|current| current >= wanted) {
+        return;
+    }
+    let hard = now.maximum.map(|maximum| maximum.max(wanted));
+    let best = Rlimit {
+        current: Some(wanted),
+        maximum: hard,
+    };
+    let allowed = Rlimit {
+        current: now.maximum.map(|max| max.min(wanted)),
+        maximum: now.maximum,
+    };
+    if setrlimit(Resource::Nofile, best).is_err() && setrlimit(Resource::Nofile, allowed).is_err() {
+        eprintln!("glasscache: conn-limit (-c): cannot open {wanted} descriptors");
+    } else if getrlimit(Resource::Nofile)
+        .current
+        .is_some_and(|current| current < wanted)
+    {
+        eprintln!(
+            "glasscache: conn-limit (-c): this user may open fewer than {wanted} descriptors"
+        );
+    }
+}
+
+/// Raises the limit on core files to what this user may have (`-r`).
+pub(crate) fn allow_core_files() -> Result<(), Failure> {
+    let free = Rlimit {
+        current: None,
+        maximum: None,
+    };
+    let hard = getrlimit(Resource::Core).maximum;
+    let most = Rlimit {
+        current: hard,
+        maximum: hard,
+    };
+    setrlimit(Resource::Core, free)
+        .or_else(|_| setrlimit(Resource::Core, most))
+        .map_err(|error| {
+            Failure::new(
+                Exit::Unreachable,
+                format!("enable-coredumps (-r): not allowed: {error}"),
+            )
+        })
+}
+
+/// Keeps all memory of the process resident, also what it will map later (`-k`).
+pub(crate) fn lock_memory() -> Result<(), Failure> {
+    let all = MlockAllFlags::MCL_CURRENT | MlockAllFlags::MCL_FUTURE;
+    mlockall(all).map_err(|error| {
+        Failure::new(
+            Exit::Unreachable,
+            format!("lock-memory (-k): not allowed: {error}"),
+        )
+        .hint("raise the limit on locked memory (ulimit -l) or leave -k out")
+    })
+}
+
+/// Becomes `name` for good; without effect when not started as root, as with memcached.
+pub(crate) fn become_user(name: &str) -> Result<(), Failure> {
+    if !Uid::effective().is_root() {
+        return Ok(());
+    }
+    let user = User::from_name(name).ok().flatten().ok_or_else(|| {
+        Failure::usage(format!(
+            "user (-u): \"{name}\" is not a user of this machine"
+        ))
+    })?;
+    if user.uid.is_root() {
+        return Ok(());
+    }
+    let steps = || -> nix::Result<()> {
+        let c_name = std::ffi::CString::new(name).map_err(|_| nix::Error::EINVAL)?;
+        initgroups(&c_name, user.gid)?;
+        setgid(user.gid)?;
+        setuid(user.uid)
+    };
+    steps().map_err(|error| {
+        Failure::new(
+            Exit::Unreachable,
+            format!("user (-u): cannot become \"{name}\": {error}"),
+        )
+    })
+}
+
+/// A small file that others wait for; removed when dropped.
+#[derive(Debug)]
+pub(crate) struct NoticeFile(PathBuf);
+
+impl NoticeFile {
+    /// Writes `text` whole: first beside it under another name, then renamed, so that nobody
+    /// reads half a file.
+    pub(crate) fn write(setting: &str, path: &Path, text: &str) -> Result<NoticeFile, Failure> {
+        let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+        let mut beside = path.clone().into_os_string();
+        beside.push(".tmp");
+        let written = fs::write(&beside, text).and_then(|()| fs::rename(&beside, &path));
+        written.map_err(|error| {
+            let _ = fs::remove_file(&beside);
+            let shown = path.display();
+            Failure::new(
+                Exit::Unreachable,
+                format!("{setting}: cannot write {shown}: {error}"),
+            )
+        })?;
+        Ok(NoticeFile(path))
+    }
+
+    /// Leaves the file where it is.
+    pub(crate) fn keep(mut self) {
+        self.0.clear();
+    }
+}
+
+impl Drop for NoticeFile {
+    fn drop(&mut self) {
+        if !self.0.as_os_str().is_empty() {
+            let _ = fs::remove_file(&self.0);
+        }
+    }
+}

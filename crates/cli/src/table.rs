@@ -1,0 +1,143 @@
+//! Tables and numbers for people: aligned columns, thousands set apart, units spelt out.
+
+use std::fmt::{self, Write};
+
+/// Spaces between two columns.
+const GAP: &str = "  ";
+
+/// A table of text: the first column, and those it says, flush left, the others flush right.
+#[derive(Debug)]
+pub(crate) struct Table {
+    rows: Vec<Vec<String>>,
+    left: usize,
+}
+
+impl Table {
+    /// A table with this head; its leading columns without a title, and at least the first, are flush left.
+    pub(crate) fn new(head: &[&str]) -> Table {
+        let left = head
+            .iter()
+            .take_while(|title| title.is_empty())
+            .count()
+            .max(1);
+        Table {
+            rows: vec![head.iter().map(|title| (*title).to_owned()).collect()],
+            left,
+        }
+    }
+
+    /// Adds a row.
+    pub(crate) fn row(&mut self, cells: impl IntoIterator<Item = String>) {
+        self.rows.push(cells.into_iter().collect());
+    }
+}
+
+impl fmt::Display for Table {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let columns = self.rows.iter().map(Vec::len).max().unwrap_or(0);
+        let width_of = |column: usize| {
+            self.rows
+                .iter()
+                .filter_map(|row| row.get(column))
+                .map(|cell| cell.chars().count())
+                .max()
+        };
+        let widths: Vec<usize> = (0..columns)
+            .map(|column| width_of(column).unwrap_or(0))
+            .collect();
+        for row in &self.rows {
+            let mut line = String::new();
+            for (column, (cell, &width)) in row.iter().zip(&widths).enumerate() {
+                line.push_str(GAP);
+                if column < self.left {
+                    write!(line, "{cell:<width$}")?;
+                } else {
+                    write!(line, "{cell:>width$}")?;
+                }
+            }
+            writeln!(f, "{}", line.trim_end())?;
+        }
+        Ok(())
+    }
+}
+
+/// A whole number with its thousands set apart: `1,234,567`.
+pub(crate) fn count(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::with_capacity(digits.len() + digits.len() / 3);
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// A number with about three digits: `0.123`, `1.23`, `12.3`, `1,234`.
+pub(crate) fn decimal(number: f64) -> String {
+    match number {
+        n if !n.is_finite() => "-".to_owned(),
+        n if n < 0.995 => format!("{n:.3}"),
+        n if n < 9.95 => format!("{n:.2}"),
+        n if n < 99.5 => format!("{n:.1}"),
+        n => count(n.round() as u64),
+    }
+}
+
+/// Bytes in decimal units: `999 B`, `31.2 MB`.
+pub(crate) fn bytes(number: u64) -> String {
+    const UNITS: [&str; 4] = ["B", "KB", "MB", "GB"];
+    let mut amount = number as f64;
+    let mut unit = 0;
+    while amount >= 999.5 && unit + 1 < UNITS.len() {
+        amount /= 1000.0;
+        unit += 1;
+    }
+    let name = UNITS.get(unit).copied().unwrap_or_default();
+    if unit == 0 || amount >= 99.95 {
+        format!("{amount:.0} {name}")
+    } else {
+        format!("{amount:.1} {name}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_line_up_and_lines_have_no_blanks_at_their_end() {
+        let mut table = Table::new(&["", "items", "CPU"]);
+        table.row(["glasscache".into(), "1,842".into(), "0.5".into()]);
+        table.row(["memcached".into(), "7".into(), String::new()]);
+        let expected = "              items  CPU\n  glasscache  1,842  0.5\n  memcached       7\n";
+        assert_eq!(table.to_string(), expected);
+    }
+
+    #[test]
+    fn numbers_are_written_for_people() {
+        assert_eq!(
+            [count(0), count(999), count(1000), count(1_234_567)],
+            ["0", "999", "1,000", "1,234,567"]
+        );
+        assert_eq!(
+            [
+                decimal(0.1234),
+                decimal(1.234),
+                decimal(45.67),
+                decimal(1234.4)
+            ],
+            ["0.123", "1.23", "45.7", "1,234"]
+        );
+        assert_eq!(
+            [
+                bytes(12),
+                bytes(1500),
+                bytes(31_234_567),
+                bytes(256_000_000)
+            ],
+            ["12 B", "1.5 KB", "31.2 MB", "256 MB"]
+        );
+    }
+}

@@ -1,0 +1,141 @@
+//! The generator against a peer that answers from a script, cut into pieces of every size.
+//!
+//! A real server is asked in the tests of the command line; here replies are cut where no server would.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener};
+
+use glasscache_lab::load::{
+    self, Check, Dialect, Error, Fill, Plan, ReadBack, Size, Values, key_text,
+};
+use glasscache_lab::proc::Meter;
+
+/// Answers one connection with `reply`, `piece` bytes at a time, then hangs up when the client does.
+fn scripted(reply: Vec<u8>, piece: usize) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    std::thread::spawn(move || {
+        let (mut socket, _) = listener.accept().unwrap();
+        socket.set_nodelay(true).unwrap();
+        let mut request = [0; 4096];
+        let _ = socket.read(&mut request).unwrap();
+        for part in reply.chunks(piece) {
+            if socket.write_all(part).is_err() {
+                return;
+            }
+            // Lets the reader see this piece alone; correctness does not hang on it.
+            std::thread::yield_now();
+        }
+        while socket.read(&mut request).is_ok_and(|bytes| bytes > 0) {}
+    });
+    address
+}
+
+fn text_reply(values: &Values, ids: &[u64]) -> Vec<u8> {
+    let mut reply = Vec::new();
+    for &id in ids {
+        let value = values.of(id);
+        reply.extend_from_slice(b"VALUE ");
+        reply.extend_from_slice(&key_text(id));
+        reply.extend_from_slice(format!(" 0 {}\r\n", value.len()).as_bytes());
+        reply.extend_from_slice(value);
+        reply.extend_from_slice(b"\r\n");
+    }
+    reply.extend_from_slice(b"END\r\n");
+    reply
+}
+
+fn read_back(
+    address: SocketAddr,
+    values: &Values,
+    dialect: Dialect,
+    keys: u64,
+) -> Result<(load::Report, ReadBack), Error> {
+    let plan = Plan {
+        check: Check::Full,
+        dialect,
+        ..Plan::new(address)
+    };
+    let works = ReadBack::over(&(0..keys), values, 1, keys as usize);
+    load::run(&plan, works, &Meter::None).map(|(report, mut works)| (report, works.remove(0)))
+}
+
+#[test]
+fn replies_cut_anywhere_are_understood() {
+    let values = Values::new(Size::Fixed(150), 1);
+    for piece in [1, 2, 3, 7, 64, 150, 191, 192, 193, 4096] {
+        let address = scripted(text_reply(&values, &[0, 2, 3]), piece);
+        let (report, work) = read_back(address, &values, Dialect::Text, 5).unwrap();
+        assert_eq!(
+            (work.resident, work.wrong, report.tally.misses),
+            (3, 0, 2),
+            "pieces of {piece}"
+        );
+        assert_eq!(report.tally.requests, 1);
+    }
+}
+
+#[test]
+fn meta_replies_cut_anywhere_are_understood() {
+    let values = Values::new(Size::Fixed(40), 1);
+    let mut reply = b"VA 40\r\n".to_vec();
+    reply.extend_from_slice(values.of(0));
+    reply.extend_from_slice(b"\r\n");
+    for piece in [1, 5, 8, 47, 48, 100] {
+        let address = scripted(reply.clone(), piece);
+        let (report, work) = read_back(address, &values, Dialect::Meta, 1).unwrap();
+        assert_eq!(
+            (work.resident, work.wrong, report.tally.hits),
+            (1, 0, 1),
+            "pieces of {piece}"
+        );
+    }
+}
+
+#[test]
+fn one_changed_byte_is_a_wrong_value() {
+    let values = Values::new(Size::Fixed(1000), 1);
+    let mut reply = text_reply(&values, &[0]);
+    reply[500] ^= 1;
+    let (report, work) = read_back(scripted(reply, 4096), &values, Dialect::Text, 1).unwrap();
+    assert_eq!((work.resident, work.wrong), (0, 1));
+    assert!(report.tally.difference.is_some());
+}
+
+#[test]
+fn a_value_of_another_length_is_wrong() {
+    let (values, longer) = (
+        Values::new(Size::Fixed(50), 1),
+        Values::new(Size::Fixed(51), 1),
+    );
+    let address = scripted(text_reply(&longer, &[0]), 4096);
+    let (_, work) = read_back(address, &values, Dialect::Text, 1).unwrap();
+    assert_eq!((work.resident, work.wrong), (0, 1));
+}
+
+#[test]
+fn a_stream_out_of_step_ends_the_run() {
+    let values = Values::new(Size::Fixed(50), 1);
+    let address = scripted(b"STORED\r\n".to_vec(), 4096);
+    let result = read_back(address, &values, Dialect::Text, 1);
+    assert!(matches!(result, Err(Error::Unexpected(_))));
+}
+
+#[test]
+fn refused_sets_are_counted_and_quoted() {
+    let values = Values::new(Size::Fixed(10), 1);
+    let address = scripted(
+        b"SERVER_ERROR out of memory storing object\r\nSTORED\r\n".to_vec(),
+        4096,
+    );
+    let plan = Plan {
+        depth: 2,
+        ..Plan::new(address)
+    };
+    let (report, works) = load::run(&plan, Fill::over(&(0..2), &values, 1), &Meter::None).unwrap();
+    assert_eq!((works[0].stored, works[0].refused), (1, 1));
+    assert_eq!(
+        report.tally.refusal.as_deref(),
+        Some("SERVER_ERROR out of memory storing object")
+    );
+}

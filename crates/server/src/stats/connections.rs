@@ -1,0 +1,63 @@
+//! `stats conns`: each socket, what it is doing, and how long ago it did it.
+
+use std::sync::atomic::Ordering;
+
+use super::rows::Rows;
+use crate::connection::{Info, Peer};
+use crate::listener::Address;
+use crate::turn::Turn;
+
+/// Appends all rows and END.
+pub(super) fn write(turn: &Turn<'_>, out: &mut Vec<u8>) {
+    let mut rows = Rows::new(out);
+    for (descriptor, address) in &turn.shared.addresses {
+        rows.row(format_args!("{descriptor}:addr"), shown(address));
+        rows.row(format_args!("{descriptor}:state"), "conn_listening");
+        let uptime = turn.now.0.saturating_sub(2);
+        rows.row(format_args!("{descriptor}:secs_since_last_cmd"), uptime);
+    }
+    for (index, address) in turn.shared.config.shown.udp.iter().enumerate() {
+        // The caller holds these; they have a number that no socket of ours can have.
+        let number = 1_000_000 + index;
+        rows.row(format_args!("{number}:addr"), format_args!("udp:{address}"));
+        rows.row(format_args!("{number}:state"), "conn_read");
+        rows.row(format_args!("{number}:secs_since_last_cmd"), 0);
+    }
+    for info in turn.shared.connections.list() {
+        connection(&info, turn, &mut rows);
+    }
+    rows.end();
+}
+
+fn connection(info: &Info, turn: &Turn<'_>, rows: &mut Rows<'_>) {
+    let descriptor = info.id.descriptor;
+    let address = match &info.peer {
+        Peer::Tcp(peer) => shown(&Address::Tcp(*peer)),
+        Peer::Unix => "unix:".to_owned(),
+    };
+    let is_asking = info.id == turn.connection.id;
+    rows.row(format_args!("{descriptor}:addr"), address);
+    if let Some((_, listener)) = turn.shared.addresses.get(info.listener) {
+        rows.row(format_args!("{descriptor}:listen_addr"), shown(listener));
+    }
+    let state = if is_asking {
+        "conn_parse_cmd"
+    } else {
+        info.state()
+    };
+    rows.row(format_args!("{descriptor}:state"), state);
+    let idle = turn
+        .now
+        .0
+        .saturating_sub(info.last_command.load(Ordering::Relaxed));
+    rows.row(format_args!("{descriptor}:secs_since_last_cmd"), idle);
+}
+
+/// An address in memcached's form.
+fn shown(address: &Address) -> String {
+    match address {
+        Address::Tcp(address) if address.is_ipv6() => format!("tcp6:{address}"),
+        Address::Tcp(address) => format!("tcp:{address}"),
+        Address::Unix(path) => format!("unix:{}", path.display()),
+    }
+}

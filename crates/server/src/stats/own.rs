@@ -1,0 +1,50 @@
+//! `stats glasscache`: what is true of this server, in its own words.
+
+use std::sync::atomic::Ordering;
+
+use super::process;
+use super::rows::Rows;
+use crate::turn::Turn;
+
+/// Appends all rows and END.
+pub(super) fn write(turn: &Turn<'_>, out: &mut Vec<u8>) {
+    let store = turn.store.store().counters();
+    let totals = turn.shared.totals();
+    let mut rows = Rows::new(out);
+    for (name, value) in [
+        ("resident_bytes", process::resident_bytes()),
+        ("user_bytes", store.user_bytes),
+        ("item_bytes", store.item_bytes),
+        ("segment_bytes", store.segment_bytes),
+        ("index_bytes", store.index_bytes),
+        ("buffer_bytes", store.buffer_bytes),
+        ("items", store.items),
+        ("items_total", store.items_total),
+        ("evictions", store.evictions),
+        ("evicted_unfetched", store.evicted_unfetched),
+        ("expired_unfetched", store.expired_unfetched),
+        ("reclaimed", store.reclaimed),
+        ("loop_turns", totals.turns),
+        ("recv_calls", totals.recv_calls),
+        ("send_calls", totals.send_calls),
+        ("full_batches", totals.batches),
+        ("stalled_readers_closed", totals.stalled_closed),
+        ("idle_connections_closed", totals.idle_kicks),
+        ("invariants_broken", totals.invariant_broken),
+        (
+            "connections_total",
+            turn.shared.connections.total.load(Ordering::Relaxed),
+        ),
+    ] {
+        rows.row(name, value);
+    }
+    turn_times(turn, &mut rows);
+    rows.end();
+}
+
+/// How long turns of the event loop took: what a request waits for the requests beside it.
+fn turn_times(turn: &Turn<'_>, rows: &mut Rows<'_>) {
+    for (bound_us, count) in turn.shared.turn_times() {
+        rows.row(format_args!("turn_us_below_{bound_us}"), count);
+    }
+}

@@ -1,0 +1,43 @@
+//! The form of all statistics: `STAT <name> <value>` lines and an END.
+
+use std::fmt::Display;
+use std::io::Write as _;
+
+/// Writes rows into a reply.
+pub(super) struct Rows<'o> {
+    out: &'o mut Vec<u8>,
+}
+
+impl<'o> Rows<'o> {
+    pub(super) fn new(out: &'o mut Vec<u8>) -> Rows<'o> {
+        Rows { out }
+    }
+
+    /// One row.
+    pub(super) fn row(&mut self, name: impl Display, value: impl Display) {
+        // Writing to a vector cannot fail.
+        let _ = write!(self.out, "STAT {name} {value}\r\n");
+    }
+
+    /// Several rows of one value: what we do not have and never count.
+    pub(super) fn zeros(&mut self, names: &[&str]) {
+        for name in names {
+            self.row(name, 0);
+        }
+    }
+
+    /// Ends the table.
+    pub(super) fn end(self) {
+        self.out.extend_from_slice(b"END\r\n");
+    }
+}
+
+/// "yes" or "no".
+pub(super) fn yes(is_so: bool) -> &'static str {
+    if is_so { "yes" } else { "no" }
+}
+
+/// "on" or "off".
+pub(super) fn on(is_so: bool) -> &'static str {
+    if is_so { "on" } else { "off" }
+}

@@ -1,0 +1,48 @@
+//! What people ask of a curve: where it bends, and whether more memory or a better policy brings more.
+
+use super::Curve;
+
+/// Where a curve bends.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Knee {
+    /// Size in objects or bytes.
+    pub size: u64,
+    /// The miss ratio there.
+    pub miss_ratio: f64,
+}
+
+/// What more memory brings beside what another policy would at the same size.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Trade<P> {
+    /// The miss ratio now.
+    pub miss_ratio: f64,
+    /// With a tenth more memory.
+    pub with_more_memory: f64,
+    /// The policy with the fewest misses at this size, and its miss ratio.
+    pub best: Option<(P, f64)>,
+}
+
+impl Curve {
+    /// The point that lies furthest below the straight line from the curve's start to its end (Satopää et al. 2011);
+    /// `None` for a curve that never falls below that line.
+    pub fn knee(&self) -> Option<Knee> {
+        let points = self.points(4096);
+        let (&(_, first), &(end, last)) = (points.first()?, points.last()?);
+        let depth = |&(size, ratio): &(u64, f64)| {
+            first + (last - first) * size as f64 / end.max(1) as f64 - ratio
+        };
+        let lowest = points.iter().max_by(|a, b| depth(a).total_cmp(&depth(b)))?;
+        let &(size, miss_ratio) = lowest;
+        (depth(lowest) > 0.0).then_some(Knee { size, miss_ratio })
+    }
+}
+
+/// Compares a tenth more memory with a better policy at `size`; `others` are miss ratios of other policies there.
+pub fn trade<P: Copy>(lru: &Curve, size: u64, others: &[(P, f64)]) -> Trade<P> {
+    let best = others.iter().copied().min_by(|a, b| a.1.total_cmp(&b.1));
+    Trade {
+        miss_ratio: lru.miss_ratio(size),
+        with_more_memory: lru.miss_ratio(size.saturating_add(size / 10)),
+        best,
+    }
+}

@@ -1,0 +1,100 @@
+//! Miss-ratio curves: the miss ratio of LRU at every size at once, and what can be read off it.
+//!
+//! LRU is a stack algorithm (Mattson et al., IBM Systems Journal 1970): a request hits in every cache at least as
+//! large as its stack distance, the weight of the distinct objects used since the object's last use, itself
+//! included. So one histogram of distances is the whole curve: exact (`mattson`), or from a sample of the keys
+//! (`shards`). Other policies have no such order and are replayed size by size (`replay`).
+
+mod answers;
+mod distances;
+mod mattson;
+mod shards;
+
+pub use answers::{Knee, Trade, trade};
+pub use mattson::mattson;
+pub use shards::{Band, Shards, shards, spread};
+
+/// Places of a curve at most: finer than any chart, coarse enough to keep.
+const PLACES_MAX: u64 = 1 << 20;
+
+/// Misses by size.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Curve {
+    requests: f64,
+    /// What one place stands for, in objects or bytes.
+    step: u64,
+    /// Misses at size `place * step`; the last place holds everything.
+    misses: Vec<f64>,
+}
+
+/// Hits by stack distance, on the way to a curve.
+struct Histogram {
+    step: u64,
+    hits: Vec<f64>,
+}
+
+impl Histogram {
+    /// For distances up to `footprint`.
+    fn new(footprint: u64) -> Self {
+        let step = footprint.div_ceil(PLACES_MAX).max(1);
+        Self {
+            step,
+            hits: vec![0.0; (footprint / step + 2) as usize],
+        }
+    }
+
+    /// Counts a request that hits at `distance` and above, rounded up to whole steps.
+    #[inline]
+    fn add(&mut self, distance: u64, weight: f64) {
+        let place = (distance.div_ceil(self.step) as usize).min(self.hits.len() - 1);
+        self.hits[place] += weight;
+    }
+
+    fn curve(self, requests: f64) -> Curve {
+        let mut left = requests;
+        let fall = |&hits: &f64| {
+            left -= hits;
+            left.max(0.0)
+        };
+        Curve {
+            requests,
+            step: self.step,
+            misses: self.hits.iter().map(fall).collect(),
+        }
+    }
+}
+
+impl Curve {
+    /// The miss ratio at a size in objects or bytes; sizes between two steps count as the lower one.
+    pub fn miss_ratio(&self, size: u64) -> f64 {
+        let place = ((size / self.step) as usize).min(self.misses.len() - 1);
+        if self.requests == 0.0 {
+            0.0
+        } else {
+            self.misses[place] / self.requests
+        }
+    }
+
+    /// The smallest size with at most this miss ratio, `None` if no size has it.
+    pub fn size_for(&self, miss_ratio: f64) -> Option<u64> {
+        let place = self
+            .misses
+            .partition_point(|&misses| misses > miss_ratio * self.requests);
+        (place < self.misses.len()).then_some(place as u64 * self.step)
+    }
+
+    /// The largest size the curve tells of: the footprint of the trace.
+    pub fn end(&self) -> u64 {
+        (self.misses.len() as u64).saturating_sub(2) * self.step
+    }
+
+    /// Up to `count` points (size, miss ratio) from 0 to the end, evenly spaced.
+    pub fn points(&self, count: u64) -> Vec<(u64, f64)> {
+        let end = self.end().max(1);
+        let count = count.clamp(1, end);
+        let size = |at: u64| (u128::from(end) * u128::from(at) / u128::from(count)) as u64;
+        (0..=count)
+            .map(|at| (size(at), self.miss_ratio(size(at))))
+            .collect()
+    }
+}

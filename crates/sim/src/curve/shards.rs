@@ -1,0 +1,127 @@
+//! SHARDS: the curve of LRU from the requests of a sample of keys, chosen by hash, of a fixed number.
+//!
+//! A key is in the sample if its hash is below a threshold, which falls as the sample fills; distances of the sample
+//! are divided by the rate at which keys are taken, and so is each request counted (Waldspurger et al., FAST 2015).
+//! What the sample's requests are short of, or over, the expected number is put on the shortest distance (the "adj"
+//! of the paper): without it the error is ten times as large. Several seeds give an interval.
+
+use super::distances::Distances;
+use super::{Curve, Histogram};
+use crate::policy::random::mix;
+use crate::replay::Prepared;
+use std::collections::BinaryHeap;
+
+/// How to sample.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Shards {
+    /// Keys of the sample at most.
+    pub keys: usize,
+    /// Seed of the hash that chooses them.
+    pub seed: u64,
+}
+
+impl Default for Shards {
+    /// 8192 keys: a mean error of 0.001 on real traces, in 400 kB.
+    fn default() -> Self {
+        Self {
+            keys: 8192,
+            seed: 1,
+        }
+    }
+}
+
+/// The sampled curve of LRU.
+pub fn shards(trace: &Prepared, options: Shards) -> Curve {
+    let salt = mix(options.seed);
+    let hashes: Vec<u64> = trace.keys().iter().map(|&key| mix(key ^ salt)).collect();
+    let mut sample = Sample {
+        threshold: u64::MAX,
+        members: BinaryHeap::new(),
+        distances: Distances::new(trace.distinct(), options.keys + 1),
+        keys_max: options.keys.max(1),
+    };
+    let mut histogram = Histogram::new(trace.footprint());
+    let mut counted = 0.0;
+    for &id in trace.ids() {
+        let hash = hashes[id as usize];
+        if hash > sample.threshold {
+            continue;
+        }
+        let one = 1.0 / sample.rate();
+        counted += one;
+        let weight = trace.sizes().get(id as usize).copied().unwrap_or(1);
+        if let Some(distance) = sample.note_use(id, hash, weight) {
+            histogram.add((distance as f64 * one).round() as u64, one);
+        }
+    }
+    let requests = trace.requests() as f64;
+    histogram.add(1, requests - counted);
+    histogram.curve(requests)
+}
+
+/// The keys of the sample and their last uses.
+struct Sample {
+    /// Keys whose hash is above are not taken.
+    threshold: u64,
+    members: BinaryHeap<(u64, u32)>,
+    distances: Distances,
+    keys_max: usize,
+}
+
+impl Sample {
+    /// The share of keys that is taken.
+    fn rate(&self) -> f64 {
+        (self.threshold as f64 + 1.0) / 2.0_f64.powi(64)
+    }
+
+    /// Notes a use; a key too many lowers the threshold below the highest hash.
+    fn note_use(&mut self, id: u32, hash: u64, weight: u32) -> Option<u64> {
+        let distance = self.distances.note_use(id, weight);
+        if distance.is_none() {
+            self.members.push((hash, id));
+            if self.members.len() > self.keys_max {
+                self.lower();
+            }
+        }
+        distance
+    }
+
+    fn lower(&mut self) {
+        if let Some((hash, id)) = self.members.pop() {
+            self.threshold = hash.saturating_sub(1);
+            self.distances.remove(id);
+        }
+        while self
+            .members
+            .peek()
+            .is_some_and(|&(hash, _)| hash > self.threshold)
+        {
+            if let Some((_, id)) = self.members.pop() {
+                self.distances.remove(id);
+            }
+        }
+    }
+}
+
+/// Miss ratios at one size, over several seeds.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Band {
+    /// Mean of the seeds.
+    pub mean: f64,
+    /// The lowest of the seeds.
+    pub low: f64,
+    /// The highest of the seeds.
+    pub high: f64,
+}
+
+/// The spread of several sampled curves at a size; `None` without a curve.
+pub fn spread(curves: &[Curve], size: u64) -> Option<Band> {
+    let ratios: Vec<f64> = curves.iter().map(|curve| curve.miss_ratio(size)).collect();
+    let low = ratios.iter().copied().reduce(f64::min)?;
+    let high = ratios.iter().copied().reduce(f64::max)?;
+    Some(Band {
+        mean: ratios.iter().sum::<f64>() / ratios.len() as f64,
+        low,
+        high,
+    })
+}

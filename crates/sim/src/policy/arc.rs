@@ -1,0 +1,131 @@
+//! ARC: objects seen once and objects seen again, whose share follows the hits in their ghosts.
+//!
+//! Names as in the paper (Megiddo and Modha, FAST 2003): T1 and T2 hold the cache, B1 and B2 remember what left them,
+//! and `target` is the wanted weight of T1. An object is in one of the four at most.
+
+use super::queue::{Queue, Words, queue_of};
+use super::{Policy, Weights};
+
+const T1: u32 = 1;
+const T2: u32 = 2;
+const B1: u32 = 3;
+const B2: u32 = 4;
+
+/// An ARC cache.
+pub(crate) struct Arc<W> {
+    words: Words,
+    t1: Queue,
+    t2: Queue,
+    b1: Queue,
+    b2: Queue,
+    target: f64,
+    capacity: u64,
+    weights: W,
+}
+
+impl<W: Weights> Arc<W> {
+    pub(crate) fn new(distinct: usize, weights: W, capacity: u64) -> Self {
+        Self {
+            words: vec![0; distinct],
+            t1: Queue::new(T1),
+            t2: Queue::new(T2),
+            b1: Queue::new(B1),
+            b2: Queue::new(B2),
+            target: 0.0,
+            capacity,
+            weights,
+        }
+    }
+
+    /// Moves the oldest of T1 or T2 to its ghost.
+    fn replace(&mut self, is_from_b2: bool) {
+        let weights = self.weights;
+        let weight = |id: u32| weights.of(id);
+        let t1 = self.t1.weight() as f64;
+        let is_t1_over = t1 > self.target || (is_from_b2 && t1 >= self.target);
+        let takes_t1 = self.t1.count() > 0 && (is_t1_over || self.t2.count() == 0);
+        let (queue, ghost) = if takes_t1 {
+            (&mut self.t1, &mut self.b1)
+        } else {
+            (&mut self.t2, &mut self.b2)
+        };
+        if let Some(id) = queue.pop(&mut self.words, weight) {
+            ghost.push(&mut self.words, id, weight(id));
+        }
+    }
+
+    /// Makes room for an object of a weight in T1 and T2.
+    fn make_room(&mut self, weight: u64, is_from_b2: bool) {
+        while self.t1.weight() + self.t2.weight() + weight > self.capacity {
+            self.replace(is_from_b2);
+        }
+    }
+
+    /// A hit in a ghost: the other list gives way, the more the shorter the ghost that was hit.
+    fn recall(&mut self, id: u32, weight: u64, is_from_b2: bool) {
+        let (b1, b2) = (self.b1.weight() as f64, self.b2.weight() as f64);
+        let step = |other: f64, own: f64| (other / own).max(1.0) * weight as f64;
+        self.target = if is_from_b2 {
+            (self.target - step(b1, b2)).max(0.0)
+        } else {
+            (self.target + step(b2, b1)).min(self.capacity as f64)
+        };
+        // The object leaves its ghost first, so that making room cannot push it out.
+        self.words[id as usize] = 0;
+        if is_from_b2 {
+            self.b2.leave(weight);
+        } else {
+            self.b1.leave(weight);
+        }
+        self.make_room(weight, is_from_b2);
+        self.t2.push(&mut self.words, id, weight);
+    }
+
+    /// An object of which nothing is known. The four lists keep to twice the capacity, T1 and B1 to once.
+    fn admit(&mut self, id: u32, weight: u64) {
+        let weights = self.weights;
+        let of = |id: u32| weights.of(id);
+        while self.t1.weight() + self.b1.weight() + weight > self.capacity {
+            if self.b1.pop(&mut self.words, of).is_none()
+                && self.t1.pop(&mut self.words, of).is_none()
+            {
+                break;
+            }
+        }
+        self.make_room(weight, false);
+        let all =
+            |arc: &Self| arc.t1.weight() + arc.t2.weight() + arc.b1.weight() + arc.b2.weight();
+        while all(self) + weight > 2 * self.capacity {
+            if self.b2.pop(&mut self.words, of).is_none() {
+                break;
+            }
+        }
+        self.t1.push(&mut self.words, id, weight);
+    }
+}
+
+impl<W: Weights> Policy for Arc<W> {
+    #[inline]
+    fn request(&mut self, _: u32, id: u32) -> bool {
+        let weight = self.weights.of(id);
+        match queue_of(self.words[id as usize]) {
+            T1 => {
+                self.t1.leave(weight);
+                self.t2.push(&mut self.words, id, weight);
+                return true;
+            }
+            T2 => {
+                self.t2.renew(&mut self.words, id);
+                return true;
+            }
+            B1 => self.recall(id, weight, false),
+            B2 => self.recall(id, weight, true),
+            _ => self.admit(id, weight),
+        }
+        false
+    }
+
+    fn warm(&self, ids: &[u32]) -> u32 {
+        ids.iter().fold(0, |sum, &id| sum ^ self.words[id as usize])
+    }
+}

@@ -1,0 +1,42 @@
+//! FIFO without a queue: an object is in the cache until as much has been stored after it as fits.
+//!
+//! Eviction takes the oldest only when room is needed, so the cache holds the longest stretch of stores, ending now,
+//! that fits. An object's word is the weight that had been stored before it; a request is one read, and no branch.
+
+use super::{Policy, Weights};
+
+/// A FIFO cache.
+pub(crate) struct Fifo<W> {
+    /// Weight stored before each object; 0 for one never stored, since the count starts above the capacity.
+    before: Vec<u64>,
+    stored: u64,
+    capacity: u64,
+    weights: W,
+}
+
+impl<W: Weights> Fifo<W> {
+    pub(crate) fn new(distinct: usize, weights: W, capacity: u64) -> Self {
+        Self {
+            before: vec![0; distinct],
+            stored: capacity + 1,
+            capacity,
+            weights,
+        }
+    }
+}
+
+impl<W: Weights> Policy for Fifo<W> {
+    #[inline]
+    fn request(&mut self, _: u32, id: u32) -> bool {
+        let before = &mut self.before[id as usize];
+        let is_hit = self.stored - *before <= self.capacity;
+        *before = if is_hit { *before } else { self.stored };
+        self.stored += if is_hit { 0 } else { self.weights.of(id) };
+        is_hit
+    }
+
+    fn warm(&self, ids: &[u32]) -> u32 {
+        ids.iter()
+            .fold(0, |sum, &id| sum ^ self.before[id as usize] as u32)
+    }
+}

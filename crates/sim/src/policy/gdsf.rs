@@ -1,0 +1,86 @@
+//! GDSF: evicts the lowest uses / size, raised by the priority of what was evicted last, so that old uses fade.
+//!
+//! A binary heap whose entries may be out of date: a hit only raises the object's priority in its array, and an entry
+//! met at the top with a priority of the past goes back at the present one (Cherkasova, 1998).
+
+use super::{Policy, Weights};
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+/// What one use of an object of weight 1 is worth: priorities are whole numbers, and sizes up to this are told apart.
+const SCALE: u64 = 1 << 32;
+
+/// A GDSF cache.
+pub(crate) struct Gdsf<W> {
+    /// The priority of each object in the cache; 0 for others.
+    priorities: Vec<u64>,
+    uses: Vec<u32>,
+    heap: BinaryHeap<Reverse<(u64, u32)>>,
+    /// Priority of the object evicted last.
+    floor: u64,
+    used: u64,
+    capacity: u64,
+    weights: W,
+}
+
+impl<W: Weights> Gdsf<W> {
+    pub(crate) fn new(distinct: usize, weights: W, capacity: u64) -> Self {
+        Self {
+            priorities: vec![0; distinct],
+            uses: vec![0; distinct],
+            heap: BinaryHeap::new(),
+            floor: 0,
+            used: 0,
+            capacity,
+            weights,
+        }
+    }
+
+    fn evict(&mut self) {
+        while let Some(mut top) = self.heap.peek_mut() {
+            let Reverse((priority, id)) = *top;
+            let present = self.priorities[id as usize];
+            if present == priority {
+                std::collections::binary_heap::PeekMut::pop(top);
+                self.priorities[id as usize] = 0;
+                self.floor = priority;
+                self.used -= self.weights.of(id);
+                return;
+            }
+            // Writing through the guard sifts the entry down once, in place of a pop and a push.
+            *top = Reverse((present, id));
+        }
+    }
+
+    #[inline]
+    fn raise(&mut self, id: u32) {
+        let uses = &mut self.uses[id as usize];
+        *uses += 1;
+        let worth = u64::from(*uses) * SCALE / self.weights.of(id);
+        self.priorities[id as usize] = self.floor + worth.max(1);
+    }
+}
+
+impl<W: Weights> Policy for Gdsf<W> {
+    #[inline]
+    fn request(&mut self, _: u32, id: u32) -> bool {
+        if self.priorities[id as usize] != 0 {
+            self.raise(id);
+            return true;
+        }
+        let weight = self.weights.of(id);
+        while self.used + weight > self.capacity {
+            self.evict();
+        }
+        self.used += weight;
+        self.uses[id as usize] = 0;
+        self.raise(id);
+        self.heap.push(Reverse((self.priorities[id as usize], id)));
+        false
+    }
+
+    fn warm(&self, ids: &[u32]) -> u32 {
+        ids.iter()
+            .fold(0, |sum, &id| sum ^ self.priorities[id as usize] as u32)
+    }
+}

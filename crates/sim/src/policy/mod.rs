@@ -1,0 +1,95 @@
+//! Replacement policies over dense object numbers: which requests of a trace hit, at a given size.
+//!
+//! A policy never sees a key. Its state is one array entry an object and a few rings, so that a request costs one or
+//! two cache lines; what a hash table and linked nodes would cost is paid once, when the trace is interned. Every
+//! policy works on objects that count 1 and on objects that count their bytes, as a type parameter.
+//!
+//! All start empty, count every request and insert on every miss. An object larger than the cache is never stored.
+
+mod arc;
+mod belady;
+mod belady_size;
+mod clock;
+mod fifo;
+mod frequency;
+mod gdsf;
+mod ghost;
+mod kind;
+mod lecar;
+mod lfu;
+mod lhd;
+mod lirs;
+mod lru;
+mod positions;
+mod queue;
+pub(crate) mod random;
+mod ring;
+mod s3fifo;
+mod sieve;
+mod slru;
+mod tinylfu;
+mod twoq;
+
+pub use kind::{PolicyKind, UnknownPolicy};
+
+pub(crate) use arc::Arc;
+pub(crate) use belady::Belady;
+pub(crate) use belady_size::BeladySize;
+pub(crate) use clock::Clock;
+pub(crate) use fifo::Fifo;
+pub(crate) use gdsf::Gdsf;
+pub(crate) use lecar::LeCar;
+pub(crate) use lfu::Lfu;
+pub(crate) use lhd::Lhd;
+pub(crate) use lirs::Lirs;
+pub(crate) use lru::Lru;
+pub(crate) use s3fifo::S3Fifo;
+pub(crate) use sieve::Sieve;
+pub(crate) use slru::Slru;
+pub(crate) use tinylfu::TinyLfu;
+pub(crate) use twoq::TwoQ;
+
+/// A cache of some policy.
+pub(crate) trait Policy {
+    /// Serves request number `at`, for object `id`, which fits; returns whether it hit. A miss stores the object.
+    fn request(&mut self, at: u32, id: u32) -> bool;
+
+    /// Reads what the coming requests will need, so that their cache misses overlap; the result is of no meaning.
+    fn warm(&self, ids: &[u32]) -> u32 {
+        let _ = ids;
+        0
+    }
+}
+
+/// What an object counts against the capacity.
+pub(crate) trait Weights: Copy {
+    /// The weight of an object, at least 1.
+    fn of(self, id: u32) -> u64;
+}
+
+/// Every object counts 1.
+#[derive(Clone, Copy)]
+pub(crate) struct Ones;
+
+impl Weights for Ones {
+    #[inline]
+    fn of(self, _: u32) -> u64 {
+        1
+    }
+}
+
+/// An object counts its bytes.
+#[derive(Clone, Copy)]
+pub(crate) struct Bytes<'a>(pub(crate) &'a [u32]);
+
+impl Weights for Bytes<'_> {
+    #[inline]
+    fn of(self, id: u32) -> u64 {
+        self.0[id as usize].into()
+    }
+}
+
+/// A share of a capacity, at least 1.
+fn share(capacity: u64, part: f64) -> u64 {
+    ((capacity as f64 * part) as u64).max(1)
+}

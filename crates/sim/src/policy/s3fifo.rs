@@ -1,0 +1,123 @@
+//! S3-FIFO: newcomers pass a small queue, what is used there goes on to the main one, and a ghost remembers the rest.
+//!
+//! Small queue 10 % of the capacity, ghost 90 %, two uses to go on; the main queue is a Clock with counts up to 3
+//! (Yang et al., SOSP 2023). No object moves on a hit: one byte an object holds where it is and its uses.
+
+use super::ghost::Ghost;
+use super::ring::Ring;
+use super::{Policy, Weights, share};
+
+/// Uses are the low bits of a state, counted up to 3.
+const USES: u8 = 3;
+const SMALL: u8 = 4;
+const MAIN: u8 = 8;
+
+/// Uses in the small queue that take an object to the main one.
+const USES_TO_STAY: u8 = 2;
+
+/// An S3-FIFO cache.
+pub(crate) struct S3Fifo<W> {
+    states: Vec<u8>,
+    small: Ring,
+    main: Ring,
+    small_used: u64,
+    main_used: u64,
+    small_capacity: u64,
+    capacity: u64,
+    ghost: Ghost,
+    has_evicted: bool,
+    weights: W,
+}
+
+impl<W: Weights> S3Fifo<W> {
+    pub(crate) fn new(distinct: usize, weights: W, capacity: u64) -> Self {
+        Self {
+            states: vec![0; distinct],
+            small: Ring::new(),
+            main: Ring::new(),
+            small_used: 0,
+            main_used: 0,
+            small_capacity: share(capacity, 0.1),
+            capacity,
+            ghost: Ghost::new(distinct, share(capacity, 0.9)),
+            has_evicted: false,
+            weights,
+        }
+    }
+
+    fn evict(&mut self) {
+        self.has_evicted = true;
+        let main_capacity = self.capacity - self.small_capacity;
+        if self.main_used > main_capacity || self.small.is_empty() {
+            self.evict_from_main();
+        } else {
+            self.evict_from_small();
+        }
+    }
+
+    /// Moves used objects on until one goes; when all were used the caller asks again, and the main queue gives.
+    fn evict_from_small(&mut self) {
+        while let Some(id) = self.small.pop() {
+            let weight = self.weights.of(id);
+            self.small_used -= weight;
+            let state = &mut self.states[id as usize];
+            if *state & USES < USES_TO_STAY {
+                *state = 0;
+                self.ghost.remember(id, self.weights);
+                return;
+            }
+            *state = MAIN;
+            self.main_used += weight;
+            self.main.push(id);
+        }
+    }
+
+    fn evict_from_main(&mut self) {
+        while let Some(id) = self.main.pop() {
+            let state = &mut self.states[id as usize];
+            if *state & USES == 0 {
+                *state = 0;
+                self.main_used -= self.weights.of(id);
+                return;
+            }
+            *state -= 1;
+            self.main.push(id);
+        }
+    }
+
+    fn store(&mut self, id: u32, weight: u64) {
+        let is_remembered = self.ghost.recall(id, weight);
+        while self.small_used + self.main_used + weight > self.capacity {
+            self.evict();
+        }
+        // Before anything was evicted a full small queue says nothing of its objects: they go to the main one.
+        let is_filling = !self.has_evicted && self.small_used >= self.small_capacity;
+        if is_remembered || is_filling {
+            self.states[id as usize] = MAIN;
+            self.main_used += weight;
+            self.main.push(id);
+        } else {
+            self.states[id as usize] = SMALL;
+            self.small_used += weight;
+            self.small.push(id);
+        }
+    }
+}
+
+impl<W: Weights> Policy for S3Fifo<W> {
+    #[inline]
+    fn request(&mut self, _: u32, id: u32) -> bool {
+        let state = &mut self.states[id as usize];
+        if *state != 0 {
+            *state += u8::from(*state & USES < USES);
+            return true;
+        }
+        self.store(id, self.weights.of(id));
+        false
+    }
+
+    fn warm(&self, ids: &[u32]) -> u32 {
+        ids.iter()
+            .fold(0, |sum, &id| sum ^ u32::from(self.states[id as usize]))
+    }
+}

@@ -1,0 +1,118 @@
+//! SIEVE: a queue in the order of arrival, and a hand that moves from old to new, evicting what was not used.
+//!
+//! The queue is an array with holes: an evicted object leaves one, and the array is packed when it is full, so the
+//! hand reads forward through memory where a list would jump (Zhang et al., NSDI 2024).
+
+use super::{Policy, Weights};
+
+const ABSENT: u8 = 0;
+const PRESENT: u8 = 1;
+const USED: u8 = 2;
+
+/// Marks a place whose object was evicted; no id, for a trace has fewer requests than that.
+const HOLE: u32 = u32::MAX;
+
+/// A SIEVE cache.
+pub(crate) struct Sieve<W> {
+    states: Vec<u8>,
+    /// Objects from old to new, with holes.
+    queue: Vec<u32>,
+    hand: usize,
+    used: u64,
+    capacity: u64,
+    weights: W,
+}
+
+impl<W: Weights> Sieve<W> {
+    pub(crate) fn new(distinct: usize, weights: W, capacity: u64) -> Self {
+        Self {
+            states: vec![ABSENT; distinct],
+            queue: Vec::with_capacity(1024),
+            hand: 0,
+            used: 0,
+            capacity,
+            weights,
+        }
+    }
+
+    #[inline]
+    fn evict(&mut self) {
+        loop {
+            if self.hand >= self.queue.len() {
+                self.hand = 0;
+            }
+            let id = self.queue[self.hand];
+            self.hand += 1;
+            if id == HOLE {
+                continue;
+            }
+            let state = &mut self.states[id as usize];
+            if *state == PRESENT {
+                *state = ABSENT;
+                self.queue[self.hand - 1] = HOLE;
+                self.used -= self.weights.of(id);
+                self.step_over_holes();
+                return;
+            }
+            *state = PRESENT;
+        }
+    }
+
+    /// Rests the hand on the next object, or on the oldest if none is newer: what comes now is not its next.
+    #[inline]
+    fn step_over_holes(&mut self) {
+        while self.queue.get(self.hand) == Some(&HOLE) {
+            self.hand += 1;
+        }
+        if self.hand >= self.queue.len() {
+            self.hand = 0;
+        }
+    }
+
+    #[inline]
+    fn store(&mut self, id: u32) {
+        if self.queue.len() == self.queue.capacity() {
+            self.pack();
+        }
+        self.queue.push(id);
+    }
+
+    /// Closes the holes; the array doubles if that leaves it more than half full.
+    #[cold]
+    fn pack(&mut self) {
+        let size = self.queue.capacity();
+        let holes = self.queue[..self.hand]
+            .iter()
+            .filter(|&&id| id == HOLE)
+            .count();
+        self.hand -= holes;
+        self.queue.retain(|&id| id != HOLE);
+        if self.queue.len() * 2 > size {
+            self.queue.reserve_exact(size * 2 - self.queue.len());
+        }
+    }
+}
+
+impl<W: Weights> Policy for Sieve<W> {
+    #[inline]
+    fn request(&mut self, _: u32, id: u32) -> bool {
+        let state = &mut self.states[id as usize];
+        if *state != ABSENT {
+            *state = USED;
+            return true;
+        }
+        *state = PRESENT;
+        let weight = self.weights.of(id);
+        while self.used + weight > self.capacity {
+            self.evict();
+        }
+        self.used += weight;
+        self.store(id);
+        false
+    }
+
+    fn warm(&self, ids: &[u32]) -> u32 {
+        ids.iter()
+            .fold(0, |sum, &id| sum ^ u32::from(self.states[id as usize]))
+    }
+}

@@ -1,0 +1,140 @@
+//! W-TinyLFU: a window of a hundredth, and behind it a segmented LRU that admits what is used more than what it evicts.
+//!
+//! Uses of the recent past are counted for every object, up to 15, and halved after ten times as many requests as the
+//! cache holds objects (Einziger, Friedman and Manes, 2017). The counts are exact, one byte an object, where a cache
+//! has a sketch: the sketch's collisions are what this model leaves out.
+
+use super::queue::{Queue, Words, queue_of};
+use super::{Policy, Weights, share};
+
+const WINDOW: u32 = 1;
+const PROBATION: u32 = 2;
+const PROTECTED: u32 = 3;
+
+/// Uses are counted up to this, as in a sketch of four bits.
+const USES_MAX: u8 = 15;
+
+/// A W-TinyLFU cache.
+pub(crate) struct TinyLfu<W> {
+    words: Words,
+    uses: Vec<u8>,
+    window: Queue,
+    probation: Queue,
+    protected: Queue,
+    window_capacity: u64,
+    protected_capacity: u64,
+    capacity: u64,
+    /// Requests until the counts are halved.
+    left: u64,
+    weights: W,
+}
+
+impl<W: Weights> TinyLfu<W> {
+    pub(crate) fn new(distinct: usize, weights: W, capacity: u64) -> Self {
+        let window_capacity = share(capacity, 0.01);
+        Self {
+            words: vec![0; distinct],
+            uses: vec![0; distinct],
+            window: Queue::new(WINDOW),
+            probation: Queue::new(PROBATION),
+            protected: Queue::new(PROTECTED),
+            window_capacity,
+            protected_capacity: share(capacity.saturating_sub(window_capacity), 0.8),
+            capacity,
+            left: 1000,
+            weights,
+        }
+    }
+
+    #[inline]
+    fn note_use(&mut self, id: u32) {
+        let uses = &mut self.uses[id as usize];
+        *uses += u8::from(*uses < USES_MAX);
+        self.left -= 1;
+        if self.left == 0 {
+            self.age();
+        }
+    }
+
+    #[cold]
+    fn age(&mut self) {
+        for uses in &mut self.uses {
+            *uses /= 2;
+        }
+        let objects = self.window.count() + self.probation.count() + self.protected.count();
+        self.left = 10 * u64::from(objects).max(100);
+    }
+
+    /// Moves an object on probation among the protected, and lets those fall back that no longer fit.
+    fn protect(&mut self, id: u32) {
+        let weights = self.weights;
+        let weight = weights.of(id);
+        self.probation.leave(weight);
+        self.protected.push(&mut self.words, id, weight);
+        while self.protected.weight() > self.protected_capacity {
+            let Some(id) = self.protected.pop(&mut self.words, |id| weights.of(id)) else {
+                return;
+            };
+            self.probation.push(&mut self.words, id, weights.of(id));
+        }
+    }
+
+    /// What leaves the window asks for admission.
+    fn shrink_window(&mut self) {
+        let weights = self.weights;
+        while self.window.weight() > self.window_capacity {
+            let Some(candidate) = self.window.pop(&mut self.words, |id| weights.of(id)) else {
+                return;
+            };
+            self.admit(candidate);
+        }
+    }
+
+    /// Admits the candidate if there is room, or if every object that must go for it is used less.
+    fn admit(&mut self, candidate: u32) {
+        let weights = self.weights;
+        let weight = weights.of(candidate);
+        let room = self.capacity - self.window_capacity.min(self.capacity);
+        if weight > room {
+            return;
+        }
+        while self.probation.weight() + self.protected.weight() + weight > room {
+            let queue = if self.probation.count() > 0 {
+                &mut self.probation
+            } else {
+                &mut self.protected
+            };
+            let Some(victim) = queue.peek(&self.words) else {
+                return;
+            };
+            if self.uses[candidate as usize] <= self.uses[victim as usize] {
+                return;
+            }
+            queue.pop(&mut self.words, |id| weights.of(id));
+        }
+        self.probation.push(&mut self.words, candidate, weight);
+    }
+}
+
+impl<W: Weights> Policy for TinyLfu<W> {
+    #[inline]
+    fn request(&mut self, _: u32, id: u32) -> bool {
+        self.note_use(id);
+        match queue_of(self.words[id as usize]) {
+            WINDOW => self.window.renew(&mut self.words, id),
+            PROBATION => self.protect(id),
+            PROTECTED => self.protected.renew(&mut self.words, id),
+            _ => {
+                let weight = self.weights.of(id);
+                self.window.push(&mut self.words, id, weight);
+                self.shrink_window();
+                return false;
+            }
+        }
+        true
+    }
+
+    fn warm(&self, ids: &[u32]) -> u32 {
+        ids.iter().fold(0, |sum, &id| sum ^ self.words[id as usize])
+    }
+}

@@ -1,0 +1,77 @@
+//! 2Q: newcomers wait in a FIFO of a quarter; those asked for again after they left it enter the LRU.
+//!
+//! The ghost of the FIFO's leavers holds half the capacity (Johnson and Shasha, VLDB 1994, full version).
+
+use super::ghost::Ghost;
+use super::queue::{Queue, Words, queue_of};
+use super::{Policy, Weights, share};
+
+const FRESH: u32 = 1;
+const MAIN: u32 = 2;
+
+/// A 2Q cache.
+pub(crate) struct TwoQ<W> {
+    words: Words,
+    fresh: Queue,
+    main: Queue,
+    ghost: Ghost,
+    fresh_capacity: u64,
+    capacity: u64,
+    weights: W,
+}
+
+impl<W: Weights> TwoQ<W> {
+    pub(crate) fn new(distinct: usize, weights: W, capacity: u64) -> Self {
+        Self {
+            words: vec![0; distinct],
+            fresh: Queue::new(FRESH),
+            main: Queue::new(MAIN),
+            ghost: Ghost::new(distinct, share(capacity, 0.5)),
+            fresh_capacity: share(capacity, 0.25),
+            capacity,
+            weights,
+        }
+    }
+
+    fn evict(&mut self) {
+        let weights = self.weights;
+        let weight = |id: u32| weights.of(id);
+        if self.fresh.weight() >= self.fresh_capacity || self.main.count() == 0 {
+            if let Some(id) = self.fresh.pop(&mut self.words, weight) {
+                self.ghost.remember(id, weights);
+            }
+        } else {
+            self.main.pop(&mut self.words, weight);
+        }
+    }
+}
+
+impl<W: Weights> Policy for TwoQ<W> {
+    #[inline]
+    fn request(&mut self, _: u32, id: u32) -> bool {
+        match queue_of(self.words[id as usize]) {
+            FRESH => return true,
+            MAIN => {
+                self.main.renew(&mut self.words, id);
+                return true;
+            }
+            _ => {}
+        }
+        let weight = self.weights.of(id);
+        let is_remembered = self.ghost.recall(id, weight);
+        while self.fresh.weight() + self.main.weight() + weight > self.capacity {
+            self.evict();
+        }
+        let queue = if is_remembered {
+            &mut self.main
+        } else {
+            &mut self.fresh
+        };
+        queue.push(&mut self.words, id, weight);
+        false
+    }
+
+    fn warm(&self, ids: &[u32]) -> u32 {
+        ids.iter().fold(0, |sum, &id| sum ^ self.words[id as usize])
+    }
+}

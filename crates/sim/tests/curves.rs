@@ -1,0 +1,108 @@
+//! Curves: Mattson equals a replay at every size, never rises, and SHARDS stays near it.
+
+use glasscache_sim::curve::{Shards, mattson, shards, spread, trade};
+use glasscache_sim::policy::PolicyKind;
+use glasscache_sim::replay::{Prepared, Task};
+use glasscache_sim::trace::Batch;
+use glasscache_sim::trace::intern::{Collector, Mode};
+use proptest::prelude::*;
+
+fn prepare(requests: &[(u64, u32)], mode: Mode) -> Prepared {
+    let batch = Batch {
+        key: requests.iter().map(|request| request.0).collect(),
+        size: requests.iter().map(|request| Some(request.1)).collect(),
+        ..Batch::default()
+    };
+    let mut collector = Collector::new(mode);
+    collector.take("test", &batch).unwrap();
+    Prepared::new(collector.finish())
+}
+
+/// Keys by the square of a uniform number: low ones come most often.
+fn skewed(requests: u64, keys: u64) -> Vec<(u64, u32)> {
+    let mut state = 9_u64;
+    let mut draw = || {
+        state = state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        (state >> 33) as f64 / f64::from(1_u32 << 31)
+    };
+    (0..requests)
+        .map(|_| ((keys as f64 * draw().powi(2)) as u64, 1))
+        .collect()
+}
+
+proptest! {
+    #[test]
+    fn mattson_equals_replay_at_every_size(
+        requests in prop::collection::vec((0..60_u64, 1..9_u32), 0..600),
+    ) {
+        for mode in [Mode::Objects, Mode::Bytes] {
+            let trace = prepare(&requests, mode);
+            let curve = mattson(&trace, &|| true).unwrap();
+            let largest = if mode == Mode::Objects { 1 } else { 9 };
+            let mut before = 1.0;
+            for capacity in largest..=trace.footprint() + 2 {
+                let task = Task { policy: PolicyKind::Lru, capacity, seed: 0 };
+                let outcome = task.run(&trace, &|| true).unwrap();
+                let ratio = curve.miss_ratio(capacity);
+                prop_assert!((ratio - outcome.miss_ratio()).abs() < 1e-12, "at {}", capacity);
+                prop_assert!(ratio <= before, "rises at {}", capacity);
+                before = ratio;
+            }
+        }
+    }
+}
+
+#[test]
+fn shards_stays_near_the_exact_curve() {
+    let trace = prepare(&skewed(400_000, 50_000), Mode::Objects);
+    let exact = mattson(&trace, &|| true).unwrap();
+    let curves: Vec<_> = (0..4)
+        .map(|seed| shards(&trace, Shards { keys: 4096, seed }))
+        .collect();
+    for step in 1..20 {
+        let size = trace.footprint() * step / 20;
+        let error = (spread(&curves, size).unwrap().mean - exact.miss_ratio(size)).abs();
+        assert!(error < 0.01, "error {error} at {size}");
+    }
+}
+
+#[test]
+fn a_sample_of_all_keys_is_exact() {
+    let trace = prepare(&skewed(20_000, 1000), Mode::Objects);
+    let exact = mattson(&trace, &|| true).unwrap();
+    let sampled = shards(
+        &trace,
+        Shards {
+            keys: 2000,
+            seed: 5,
+        },
+    );
+    for size in 0..=trace.footprint() {
+        assert!((exact.miss_ratio(size) - sampled.miss_ratio(size)).abs() < 1e-9);
+    }
+}
+
+#[test]
+fn the_knee_of_a_loop_with_noise_is_the_loop() {
+    // 100 keys in a loop, and a key seen once after each: LRU needs the loop and what passes meanwhile.
+    let requests: Vec<(u64, u32)> = (0..20_000_u64)
+        .flat_map(|at| [(at % 100, 1), (1_000_000 + at, 1)])
+        .collect();
+    let trace = prepare(&requests, Mode::Objects);
+    let curve = mattson(&trace, &|| true).unwrap();
+    let knee = curve.knee().unwrap();
+    assert_eq!((knee.size, curve.size_for(0.51)), (200, Some(200)));
+    assert_eq!(curve.size_for(0.1), None);
+    let trade = trade(&curve, 190, &[("a", 0.9), ("b", 0.6)]);
+    assert!((trade.miss_ratio - 1.0).abs() < 1e-9);
+    assert!((trade.with_more_memory - curve.miss_ratio(209)).abs() < 1e-12);
+    assert_eq!(trade.best, Some(("b", 0.6)));
+}
+
+#[test]
+fn an_empty_trace_has_a_curve() {
+    let curve = mattson(&prepare(&[], Mode::Objects), &|| true).unwrap();
+    assert_eq!((curve.miss_ratio(5), curve.knee()), (0.0, None));
+}

@@ -1,0 +1,127 @@
+//! Policies against plain definitions on small random traces, and what must hold for every one of them.
+
+mod plain;
+
+use glasscache_sim::policy::PolicyKind;
+use glasscache_sim::replay::{Outcome, Prepared, Task};
+use glasscache_sim::trace::Batch;
+use glasscache_sim::trace::intern::{Collector, Mode};
+use proptest::prelude::*;
+
+/// Requests as (key, size).
+type Requests = Vec<(u64, u32)>;
+
+fn prepare(requests: &Requests, mode: Mode) -> Prepared {
+    let mut batch = Batch::default();
+    for &(key, size) in requests {
+        batch.key.push(key);
+        batch.size.push(Some(size));
+    }
+    let mut collector = Collector::new(mode);
+    collector.take("test", &batch).unwrap();
+    Prepared::new(collector.finish())
+}
+
+fn replay(policy: PolicyKind, capacity: u64, trace: &Prepared) -> Outcome {
+    Task {
+        policy,
+        capacity,
+        seed: 3,
+    }
+    .run(trace, &|| true)
+    .unwrap()
+}
+
+/// Keys of which the small ones come more often, each with one size.
+fn requests() -> impl Strategy<Value = Requests> {
+    let key = (0..12_u64, 0..8_u64).prop_map(|(high, low)| high * low);
+    let request = key.prop_map(|key| (key, (key * 7 % 10) as u32));
+    prop::collection::vec(request, 0..400)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(300))]
+
+    #[test]
+    fn defined_policies_equal_their_definitions(requests in requests(), capacity in 1..40_usize) {
+        let trace = prepare(&requests, Mode::Objects);
+        let keys: Vec<u64> = requests.iter().map(|&(key, _)| key).collect();
+        for (policy, definition) in [
+            (PolicyKind::Lru, plain::lru as fn(&[u64], usize) -> u64),
+            (PolicyKind::Fifo, plain::fifo),
+            (PolicyKind::Clock, plain::clock),
+            (PolicyKind::Sieve, plain::sieve),
+            (PolicyKind::Lfu, plain::lfu),
+            (PolicyKind::Belady, plain::belady),
+        ] {
+            let misses = replay(policy, capacity as u64, &trace).misses;
+            prop_assert_eq!(misses, definition(&keys, capacity), "{}", policy);
+        }
+    }
+
+    #[test]
+    fn defined_policies_equal_their_definitions_in_bytes(requests in requests(), capacity in 1..80_u64) {
+        let trace = prepare(&requests, Mode::Bytes);
+        for policy in [PolicyKind::Lru, PolicyKind::Fifo] {
+            let outcome = replay(policy, capacity, &trace);
+            let plain = plain::by_bytes(&requests, capacity, policy == PolicyKind::Lru);
+            prop_assert_eq!((outcome.misses, outcome.missed_bytes), plain, "{}", policy);
+        }
+    }
+
+    #[test]
+    fn nothing_misses_less_than_belady(requests in requests(), capacity in 1..40_u64) {
+        let trace = prepare(&requests, Mode::Objects);
+        let bypass = replay(PolicyKind::BeladyBypass, capacity, &trace).misses;
+        let insert = replay(PolicyKind::Belady, capacity, &trace).misses;
+        prop_assert!(bypass <= insert);
+        for policy in PolicyKind::ALL {
+            let misses = replay(policy, capacity, &trace).misses;
+            prop_assert!(misses >= bypass, "{} misses {} times, Belady {}", policy, misses, bypass);
+        }
+    }
+
+    #[test]
+    fn with_room_for_all_only_first_uses_miss(requests in requests(), spare in 100..200_u64) {
+        for mode in [Mode::Objects, Mode::Bytes] {
+            let trace = prepare(&requests, mode);
+            for policy in PolicyKind::ALL {
+                let misses = replay(policy, 10 * trace.footprint() + spare, &trace).misses;
+                prop_assert_eq!(misses, trace.distinct() as u64, "{}", policy);
+            }
+        }
+    }
+
+    #[test]
+    fn each_policy_survives_every_size_in_bytes(requests in requests(), capacity in 1..200_u64) {
+        let trace = prepare(&requests, Mode::Bytes);
+        for policy in PolicyKind::ALL {
+            let outcome = replay(policy, capacity, &trace);
+            prop_assert!(outcome.misses >= trace.distinct() as u64, "{}", policy);
+            prop_assert!(outcome.missed_bytes <= outcome.bytes, "{}", policy);
+        }
+    }
+}
+
+#[test]
+fn a_replay_that_is_told_to_stop_has_no_outcome() {
+    let trace = prepare(&vec![(1, 1); 10], Mode::Objects);
+    let task = Task {
+        policy: PolicyKind::Lru,
+        capacity: 1,
+        seed: 0,
+    };
+    assert_eq!(task.run(&trace, &|| false), None);
+}
+
+#[test]
+fn the_same_seed_gives_the_same_misses() {
+    let requests: Requests = (0..5000_u64).map(|at| (at * at % 613, 1)).collect();
+    let trace = prepare(&requests, Mode::Objects);
+    for policy in PolicyKind::ALL
+        .into_iter()
+        .filter(|policy| policy.is_random())
+    {
+        assert_eq!(replay(policy, 60, &trace), replay(policy, 60, &trace));
+    }
+}

@@ -1,0 +1,252 @@
+"""What the hostile cases stand on: a server process, connections, a witness, and the list of cases.
+
+Only the standard library is used, so that the cases run against any memcached on any machine.
+"""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import signal
+import socket
+import subprocess
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+REPLY_SECONDS = 10.0
+
+
+class Failed(AssertionError):
+    """A demand was not met; the message says which."""
+
+
+def demand(condition: object, message: str) -> None:
+    """Raises `Failed` unless the condition holds."""
+    if not condition:
+        raise Failed(message)
+
+
+@dataclass(frozen=True)
+class Case:
+    """One hostile input with what it demands."""
+
+    name: str
+    kind: str
+    run: Callable[[Server], str | None]
+    options: tuple[str, ...] | None
+
+
+CASES: list[Case] = []
+
+
+def case(kind: str = "core", options: tuple[str, ...] | None = None) -> Callable[..., Callable[..., object]]:
+    """Registers a case; `options` asks for a server of its own, started with them."""
+
+    def register(function: Callable[[Server], str | None]) -> Callable[[Server], str | None]:
+        CASES.append(Case(function.__name__, kind, function, options))
+        return function
+
+    return register
+
+
+class Server:
+    """A server process on a free port of this machine."""
+
+    def __init__(self, command: list[str], options: tuple[str, ...] = ("-m", "64")) -> None:
+        self.memory_mb = int(options[options.index("-m") + 1]) if "-m" in options else 64
+        for _ in range(5):
+            self.port = free_port()
+            arguments = [*command, "-p", str(self.port), "-l", "127.0.0.1", "-U", "0", "-t", "2", *options]
+            if is_root() and "memcached" in pathlib.Path(command[0]).name:
+                arguments += ["-u", "root"]
+            self.process = subprocess.Popen(arguments, stdin=subprocess.DEVNULL)
+            if self._answers():
+                return
+            self.kill()
+        raise SystemExit(f"the server does not start: {' '.join(arguments)}")
+
+    def _answers(self) -> bool:
+        deadline = time.monotonic() + 10
+        while time.monotonic() < deadline and self.process.poll() is None:
+            try:
+                with self.connect() as wire:
+                    wire.send(b"version\r\n")
+                    return wire.line().startswith(b"VERSION")
+            except OSError:
+                time.sleep(0.02)
+        return False
+
+    def connect(self, timeout: float = REPLY_SECONDS, receive_buffer: int | None = None) -> Wire:
+        """Opens a connection."""
+        return Wire(self.port, timeout, receive_buffer)
+
+    def resident_mb(self) -> float:
+        """Resident memory now, in MiB, huge pages included."""
+        text = pathlib.Path(f"/proc/{self.process.pid}/status").read_text()
+        fields = dict(line.split(":", 1) for line in text.splitlines() if ":" in line)
+        kilobytes = sum(int(fields.get(name, "0 kB").split()[0]) for name in ("VmRSS", "HugetlbPages"))
+        return kilobytes / 1024
+
+    def descriptors(self) -> int:
+        """Open descriptors of the server."""
+        return sum(1 for _ in pathlib.Path(f"/proc/{self.process.pid}/fd").iterdir())
+
+    def is_alive(self) -> bool:
+        """Whether the process runs and answers."""
+        if self.process.poll() is not None:
+            return False
+        try:
+            with self.connect() as wire:
+                wire.send(b"version\r\n")
+                return wire.line().startswith(b"VERSION")
+        except OSError:
+            return False
+
+    def signal(self, number: int) -> None:
+        """Sends a signal to the process."""
+        self.process.send_signal(number)
+
+    def kill(self) -> None:
+        """Ends the process."""
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGKILL)
+        self.process.wait()
+
+
+class Wire:
+    """A connection that reads lines and blocks, with a deadline on each read."""
+
+    def __init__(self, port: int, timeout: float, receive_buffer: int | None) -> None:
+        self.socket = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        if receive_buffer:
+            self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
+        self.socket.settimeout(timeout)
+        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.socket.connect(("127.0.0.1", port))
+        self.buffer = b""
+
+    def __enter__(self) -> Wire:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.socket.close()
+
+    def send(self, data: bytes) -> None:
+        """Sends all bytes."""
+        self.socket.sendall(data)
+
+    def line(self) -> bytes:
+        """The next line without its end; empty at the end of the stream."""
+        while b"\n" not in self.buffer:
+            piece = self.socket.recv(1 << 16)
+            if not piece:
+                rest, self.buffer = self.buffer, b""
+                return rest
+            self.buffer += piece
+        line, self.buffer = self.buffer.split(b"\n", 1)
+        return line.rstrip(b"\r")
+
+    def block(self, size: int) -> bytes:
+        """The next `size` bytes and the line end after them."""
+        pieces = bytearray(self.buffer)
+        while len(pieces) < size + 2:
+            piece = self.socket.recv(1 << 18)
+            if not piece:
+                raise ConnectionError("the stream ended inside a value")
+            pieces += piece
+        self.buffer = bytes(pieces[size + 2 :])
+        return bytes(pieces[:size])
+
+    def ask(self, data: bytes) -> bytes:
+        """Sends a request and returns the first line of the reply."""
+        self.send(data)
+        return self.line()
+
+    def set(self, key: bytes, value: bytes, flags: int = 0, exptime: int = 0) -> bytes:
+        """Stores a value and returns the reply."""
+        return self.ask(b"set %s %d %d %d\r\n%s\r\n" % (key, flags, exptime, len(value), value))
+
+    def get(self, key: bytes) -> bytes | None:
+        """The value under the key; `None` is a miss."""
+        head = self.ask(b"get %s\r\n" % key)
+        if head == b"END":
+            return None
+        demand(head.startswith(b"VALUE "), f"get answered {head!r}")
+        value = self.block(int(head.split()[3]))
+        demand(self.line() == b"END", "no END after the value")
+        return value
+
+    def rest(self, seconds: float = 3.0) -> bytes:
+        """Everything until the server closes or is silent for `seconds`."""
+        self.socket.settimeout(seconds)
+        pieces = [self.buffer]
+        self.buffer = b""
+        try:
+            while piece := self.socket.recv(1 << 18):
+                pieces.append(piece)
+        except (TimeoutError, ConnectionError):
+            pass
+        return b"".join(pieces)
+
+    def is_closed(self, seconds: float = 5.0) -> bool:
+        """Whether the server closes within `seconds`, whatever it says before."""
+        self.socket.settimeout(seconds)
+        try:
+            while self.socket.recv(1 << 18):
+                pass
+        except TimeoutError:
+            return False
+        except ConnectionError:
+            return True
+        return True
+
+    def in_step(self) -> bool:
+        """Whether the next reply belongs to the next request."""
+        reply = self.ask(b"mn\r\n")
+        return reply == b"MN"
+
+
+class Witness:
+    """Another client, asking every few milliseconds while a case runs; keeps its worst wait."""
+
+    def __init__(self, server: Server) -> None:
+        self.server = server
+        self.worst_ms = 0.0
+        self.errors: list[str] = []
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def __enter__(self) -> Witness:
+        # Connected before the case begins, so that a case may count descriptors.
+        self._wire = self.server.connect()
+        demand(self._wire.in_step(), "the witness is not served")
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        try:
+            with self._wire as wire:
+                while not self._stop.wait(0.005):
+                    begun = time.monotonic()
+                    demand(wire.ask(b"mn\r\n") == b"MN", "the witness got another reply")
+                    self.worst_ms = max(self.worst_ms, (time.monotonic() - begun) * 1000)
+        except (OSError, Failed) as error:
+            self.errors.append(str(error))
+
+
+def free_port() -> int:
+    """A port that was free a moment ago."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def is_root() -> bool:
+    """Whether this runs as root (memcached then wants `-u`)."""
+    return os.geteuid() == 0

@@ -1,0 +1,378 @@
+"""Hostile loads: too much, too slow, never read, cut off. Others are served, and memory comes back."""
+
+from __future__ import annotations
+
+import random
+import signal
+import socket
+import struct
+import threading
+import time
+
+from harness import Failed, Server, Wire, case, demand
+
+RANDOM_SEED = 21
+
+
+def fill(wire: Wire, count: int, size: int, prefix: bytes = b"fill") -> None:
+    """Stores `count` values of `size` bytes without replies."""
+    value = b"v" * size
+    batch = bytearray()
+    for number in range(count):
+        batch += b"set %s%d 0 0 %d noreply\r\n%s\r\n" % (prefix, number, size, value)
+        if len(batch) > 1 << 18:
+            wire.send(bytes(batch))
+            batch.clear()
+    demand(wire.ask(bytes(batch) + b"mn\r\n") == b"MN", "a noreply set was answered")
+
+
+@case()
+def one_key_seventy_thousand_times(server: Server) -> str:
+    """One get that names one key 70,000 times: memcached answers 59,999 of them, all is better."""
+    with server.connect(30) as wire:
+        demand(wire.set(b"k", b"v") == b"STORED", "not stored")
+        wire.send(b"get" + b" k" * 70_000 + b"\r\n")
+        values = 0
+        while (line := wire.line()) != b"END":
+            demand(line.startswith(b"VALUE k 0 1") or line.startswith(b"SERVER_ERROR"), f"got {line!r}")
+            if line.startswith(b"SERVER_ERROR"):
+                break
+            demand(wire.block(1) == b"v", "another value")
+            values += 1
+        demand(values >= 59_999, f"only {values} values")
+        demand(wire.in_step(), "out of step")
+        return f"{values} values"
+
+
+@case("beyond", options=("-m", "64"))
+def one_megabyte_of_keys(server: Server) -> str:
+    """80,000 keys in one get are answered, and cost at most 24 MB."""
+    before = server.resident_mb()
+    peak = [before]
+    stop = threading.Event()
+
+    def watch() -> None:
+        while not stop.wait(0.002):
+            peak[0] = max(peak[0], server.resident_mb())
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    try:
+        with server.connect(30) as wire:
+            wire.send(b"get " + b" ".join(b"absent%06d" % number for number in range(80_000)) + b"\r\n")
+            reply = wire.line()
+            demand(reply == b"END", f"answered {reply!r}")
+            demand(wire.in_step(), "out of step")
+    finally:
+        stop.set()
+        watcher.join()
+    grown = max(peak[0], server.resident_mb()) - before
+    demand(grown <= 24, f"{grown:.0f} MB more resident")
+    return f"{grown:+.1f} MB"
+
+
+@case()
+def fifty_thousand_pipelined_gets(server: Server) -> None:
+    """All answered, in order."""
+    with server.connect(30) as wire:
+        for number in range(100):
+            wire.set(b"p%d" % number, b"%d" % number)
+        sender = threading.Thread(
+            target=wire.send, args=(b"".join(b"get p%d\r\n" % (number % 100) for number in range(50_000)),)
+        )
+        sender.start()
+        for number in range(50_000):
+            expected = b"%d" % (number % 100)
+            demand(wire.line() == b"VALUE p%s 0 %d" % (expected, len(expected)), f"reply {number} is another key's")
+            demand(wire.line() == expected and wire.line() == b"END", f"reply {number} is wrong")
+        sender.join()
+
+
+@case()
+def slow_writers_and_half_commands(server: Server) -> str:
+    """20 writers at a byte every 20 ms and 500 half commands: others wait at most 50 ms, 16 KB each."""
+    before = server.resident_mb()
+    halves = [server.connect() for _ in range(500)]
+    for wire in halves:
+        wire.send(b"set half 0 0 100\r\n" + b"x" * 50)
+    slow = [server.connect() for _ in range(20)]
+    request = b"set slow 0 0 10\r\n0123456789\r\n"
+    worst = 0.0
+    with server.connect() as other:
+        for byte in request:
+            for wire in slow:
+                wire.send(bytes([byte]))
+            begun = time.monotonic()
+            demand(other.in_step(), "another client got a wrong reply")
+            worst = max(worst, time.monotonic() - begun)
+            time.sleep(0.02)
+    for wire in slow:
+        demand(wire.line() == b"STORED", "a slow writer was not answered")
+    each = (server.resident_mb() - before) * 1024 / 520
+    for wire in halves + slow:
+        wire.socket.close()
+    demand(each <= 16, f"{each:.1f} KB for each half command")
+    demand(worst < 0.25, f"another client waited {worst * 1000:.0f} ms")
+    return f"{each:.1f} KB each, others wait {worst * 1000:.1f} ms"
+
+
+def never_reading(server: Server, requests: bytes, repeat: int, connections: int) -> str:
+    """Sends while the server takes it and reads nothing: backpressure, and no memory beyond 40 MB."""
+    before = server.resident_mb()
+    wires = [server.connect(0.3, receive_buffer=4096) for _ in range(connections)]
+    sent = 0
+    peak = before
+    for wire in wires:
+        try:
+            for _ in range(repeat):
+                wire.send(requests)
+                sent += len(requests)
+        except (TimeoutError, ConnectionError):
+            pass
+        peak = max(peak, server.resident_mb())
+    with server.connect() as other:
+        demand(other.in_step(), "another client is not served")
+    peak = max(peak, server.resident_mb())
+    for wire in wires:
+        wire.socket.close()
+    demand(peak - before <= 40, f"{peak - before:.0f} MB more resident")
+    return f"{sent >> 10} KB taken, {peak - before:+.1f} MB"
+
+
+@case()
+def reader_that_never_reads_200_mb(server: Server) -> str:
+    """200 gets of 1 MB, no reply read."""
+    with server.connect() as wire:
+        demand(wire.set(b"mega", b"m" * 1_000_000) == b"STORED", "not stored")
+    return never_reading(server, b"get mega\r\n", 200, 1)
+
+
+@case()
+def reader_that_never_reads_endless_pipeline(server: Server) -> str:
+    """Small gets without end, no reply read."""
+    with server.connect() as wire:
+        wire.set(b"small", b"s" * 100)
+    return never_reading(server, b"get small\r\n" * 4096, 2000, 1)
+
+
+@case()
+def readers_that_never_read_multigets(server: Server) -> str:
+    """Eight connections ask 2000 keys each, many times, and read nothing."""
+    with server.connect(30) as wire:
+        fill(wire, 2000, 1000, b"many")
+    request = b"get " + b" ".join(b"many%d" % number for number in range(2000)) + b"\r\n"
+    return never_reading(server, request, 100, 8)
+
+
+@case()
+def cut_off_commands(server: Server) -> str:
+    """1000 partial commands, then close or reset: nothing leaks."""
+    before = server.descriptors()
+    for number in range(1000):
+        wire = server.connect()
+        wire.send(b"set cut 0 0 100000\r\n" + b"x" * (number * 37 % 5000))
+        if number % 2:
+            wire.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        wire.socket.close()
+    return wait_for_descriptors(server, before)
+
+
+def wait_for_descriptors(server: Server, before: int) -> str:
+    """The server's descriptors come back within two seconds."""
+    deadline = time.monotonic() + 2
+    while server.descriptors() > before and time.monotonic() < deadline:
+        time.sleep(0.02)
+    demand(server.descriptors() <= before, f"{server.descriptors() - before} descriptors are left")
+    with server.connect() as wire:
+        demand(wire.in_step(), "not served")
+    return "descriptors back"
+
+
+@case()
+def five_thousand_connects(server: Server) -> str:
+    """Connect and close, 5000 times: nothing leaks."""
+    before = server.descriptors()
+    for _ in range(5000):
+        server.connect().socket.close()
+    return wait_for_descriptors(server, before)
+
+
+@case(options=("-m", "64", "-c", "20000"))
+def sixteen_thousand_idle_connections(server: Server) -> str:
+    """Each costs at most 1 KB beyond the start-up tables, and others are served at once."""
+    import resource
+
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    wanted = min(16_000, hard - 200)
+    probes = [server.connect() for _ in range(50)]
+    for wire in probes:
+        demand(wire.in_step(), "not served")
+    before = server.resident_mb()
+    wires = [server.connect() for _ in range(wanted)]
+    worst = 0.0
+    for _ in range(50):
+        begun = time.monotonic()
+        demand(probes[0].in_step(), "not served")
+        worst = max(worst, time.monotonic() - begun)
+    each = (server.resident_mb() - before) * 1024 / wanted
+    demand(wires[-1].in_step(), "the last connection is not served")
+    for wire in probes + wires:
+        wire.socket.close()
+    demand(each <= 1.0, f"{each:.2f} KB for each of {wanted}")
+    return f"{wanted} connections, {each:.2f} KB each, others wait {worst * 1000:.1f} ms"
+
+
+@case(options=("-m", "64", "-c", "50"))
+def connections_beyond_the_limit(server: Server) -> None:
+    """Refused with memcached's words and closed; at once usable when one leaves."""
+    wires: list[Wire] = []
+    refused = None
+    for _ in range(80):
+        wire = server.connect(2)
+        try:
+            wire.send(b"mn\r\n")
+            reply = wire.line()
+        except ConnectionError:
+            reply = b""
+        if reply == b"MN":
+            wires.append(wire)
+            continue
+        refused = reply
+        wire.socket.close()
+        break
+    demand(refused is not None, "never refused")
+    demand(refused in (b"ERROR Too many open connections", b""), f"refused with {refused!r}")
+    wires.pop().socket.close()
+    deadline = time.monotonic() + 2
+    while time.monotonic() < deadline:
+        try:
+            with server.connect(1) as wire:
+                if wire.in_step():
+                    break
+        except OSError:
+            time.sleep(0.02)
+    else:
+        raise Failed("a free place is not given out")
+    for wire in wires:
+        wire.socket.close()
+
+
+@case()
+def unread_watch(server: Server) -> None:
+    """A watcher that reads nothing loses lines; nobody else waits."""
+    with server.connect(5, receive_buffer=4096) as watcher, server.connect() as wire:
+        demand(watcher.ask(b"watch fetchers mutations\r\n") == b"OK", "no OK")
+        before = server.resident_mb()
+        for _ in range(30):
+            wire.send(b"get nothing_for_the_watcher\r\n" * 1000)
+            for _ in range(1000):
+                demand(wire.line() == b"END", "no END")
+        demand(server.resident_mb() - before < 16, "the log grew")
+    demand(server.is_alive(), "the server is gone")
+
+
+@case()
+def unread_metadump(server: Server) -> None:
+    """A dump nobody reads stalls nobody, and a later dump ends."""
+    with server.connect(10) as wire:
+        fill(wire, 20_000, 10, b"dump")
+    with server.connect(5, receive_buffer=4096) as stalled:
+        stalled.send(b"lru_crawler metadump all\r\n")
+        with server.connect() as wire:
+            demand(wire.in_step(), "another client is not served")
+    deadline = time.monotonic() + 20
+    while time.monotonic() < deadline:
+        with server.connect(20) as wire:
+            reply = wire.ask(b"lru_crawler metadump all\r\n")
+            if reply.startswith(b"BUSY"):
+                time.sleep(0.2)
+                continue
+            while reply not in (b"END", b""):
+                reply = wire.line()
+            demand(reply == b"END", "the dump did not end")
+            return
+    raise Failed("no second dump within 20 s")
+
+
+@case(options=("-m", "64"))
+def churn_and_change_of_sizes(server: Server) -> str:
+    """2.5 times the memory in large values, then tiny ones, then 100 KB: none refused, 150 of 200 kept."""
+    source = random.Random(RANDOM_SEED)
+    refused = 0
+    with server.connect(60) as wire:
+        for number in range(800):
+            refused += wire.set(b"large%d" % number, b"L" * source.randint(100_000, 300_000)) != b"STORED"
+        for start in range(0, 200_000, 1000):
+            wire.send(b"".join(b"set tiny%d 0 0 10\r\n0123456789\r\n" % (start + n) for n in range(1000)))
+            refused += sum(wire.line() != b"STORED" for _ in range(1000))
+        for number in range(200):
+            refused += wire.set(b"hundred%d" % number, b"h" * 100_000) != b"STORED"
+        kept = sum(wire.get(b"hundred%d" % number) is not None for number in range(200))
+    demand(refused == 0, f"{refused} sets refused")
+    demand(kept >= 150, f"only {kept} of 200 kept")
+    return f"{kept} of 200 kept"
+
+
+@case(options=("-m", "64"))
+def stopped_for_three_seconds(server: Server) -> str:
+    """After SIGSTOP and SIGCONT the first answer comes at once, and what expired meanwhile is gone."""
+    with server.connect() as wire:
+        demand(wire.set(b"short", b"v", exptime=2) == b"STORED", "not stored")
+        server.signal(signal.SIGSTOP)
+        time.sleep(3)
+        begun = time.monotonic()
+        server.signal(signal.SIGCONT)
+        demand(wire.in_step(), "not served")
+        waited = time.monotonic() - begun
+        demand(waited < 0.25, f"answered after {waited * 1000:.0f} ms")
+        deadline = time.monotonic() + 1.5
+        while wire.get(b"short") is not None:
+            demand(time.monotonic() < deadline, "expiry was not caught up")
+            time.sleep(0.02)
+    return f"answered after {waited * 1000:.1f} ms"
+
+
+def under_load(server: Server, number: int, within: float) -> str:
+    """Signals a busy server; every reply read until the end is whole, and the process leaves in time."""
+    broken: list[str] = []
+
+    def load() -> None:
+        try:
+            with server.connect(5) as wire:
+                while True:
+                    reply = wire.set(b"load", b"x" * 1000)
+                    if reply == b"":
+                        return
+                    if reply != b"STORED":
+                        broken.append(repr(reply))
+        except OSError:
+            return
+
+    threads = [threading.Thread(target=load) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    time.sleep(0.3)
+    begun = time.monotonic()
+    server.signal(number)
+    code = server.process.wait(timeout=10)
+    took = time.monotonic() - begun
+    for thread in threads:
+        thread.join()
+    demand(took <= within, f"gone after {took:.2f} s")
+    demand(not broken, f"broken replies: {broken[:2]}")
+    if number == signal.SIGTERM:
+        demand(code in (0, -signal.SIGTERM), f"exit code {code}")
+    return f"gone after {took * 1000:.0f} ms, exit code {code}"
+
+
+@case(options=("-m", "64"))
+def sigterm_under_load(server: Server) -> str:
+    """SIGTERM: begun requests are answered, gone within a second."""
+    return under_load(server, signal.SIGTERM, 1.0)
+
+
+@case(options=("-m", "64"))
+def sigkill_under_load(server: Server) -> str:
+    """SIGKILL: gone at once."""
+    return under_load(server, signal.SIGKILL, 1.0)
