@@ -14,9 +14,9 @@ KEPT = Path(tempfile.gettempdir()) / "glasscache-sources"
 def source(requirement: str) -> Path:
     """Return the unpacked source distribution of `name==version`, fetched once."""
     folder = KEPT / requirement
-    if not folder.exists():
-        folder.mkdir(parents=True)
-        command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--no-build-isolation"]
+    if not list(folder.glob("*.tar.gz")):
+        folder.mkdir(parents=True, exist_ok=True)
+        command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps"]
         subprocess.run([*command, "--no-binary", ":all:", "--dest", str(folder), requirement], check=True)
         (archive,) = folder.glob("*.tar.gz")
         with tarfile.open(archive) as tar:

@@ -67,13 +67,13 @@ def srv(name: str, *, nameserver: str | None = None, timeout: float = 2.0) -> So
     return servers
 
 
-def elasticache(endpoint: str, *, timeout: float = 2.0) -> Source:
+def elasticache(endpoint: str, key: str = "cluster", *, timeout: float = 2.0) -> Source:
     """Return a source of the nodes that a configuration endpoint names (`config get cluster`)."""
     host, _, port = endpoint.rpartition(":")
 
     def servers() -> list[str]:
         with socket.create_connection((host.strip("[]"), int(port)), timeout) as peer, peer.makefile("rb") as replies:
-            peer.sendall(b"config get cluster\r\n")
+            peer.sendall(f"config get {key}\r\n".encode())
             return parse_cluster(replies.readline, replies.read)
 
     return servers
@@ -84,14 +84,19 @@ _CLUSTER_BYTES_MAX: Final = 1 << 20
 
 
 def parse_cluster(readline: Callable[[int], bytes], read: Callable[[int], bytes]) -> list[str]:
-    """Return the nodes of a `CONFIG cluster` reply: a version line, then `name|address|port` with blanks between."""
+    """Return the nodes of a `CONFIG cluster` reply."""
     words = readline(1024).split()
     if len(words) != 4 or words[:2] != [b"CONFIG", b"cluster"] or not words[3].isdigit():
         raise DiscoveryError(f"not a cluster configuration: {b' '.join(words)[:100]!r}")
     size = int(words[3])
     if size > _CLUSTER_BYTES_MAX:
         raise DiscoveryError(f"cluster configuration of {size} bytes, limit {_CLUSTER_BYTES_MAX}")
-    lines = read(size).decode().split("\n")
+    return cluster_nodes(read(size).decode())
+
+
+def cluster_nodes(text: str) -> list[str]:
+    """Return the nodes of a cluster's description: a version line, then `name|address|port` with blanks between."""
+    lines = text.split("\n")
     if len(lines) < 2 or not lines[0].strip().isdigit():
         raise DiscoveryError(f"cluster configuration without a version: {lines[0][:100]!r}")
     nodes = []

@@ -79,6 +79,8 @@ class Codec(_native.Codec):
     ) -> Codec:
         """Make a codec; the class says what the words mean."""
         dump = _DUMPERS[objects]
+        if objects == "pickle" and dialect != "own":
+            dump = _dump_pickle_alone  # other clients have no form for arrays
         codec = super().__new__(
             cls,
             dump,
@@ -238,10 +240,12 @@ def _dump_msgpack(value: Any) -> tuple[str, Any]:
 
 
 def _dump_pickle(value: Any) -> tuple[str, Any]:
+    return _parts(value) or _dump_pickle_alone(value)
+
+
+def _dump_pickle_alone(value: Any) -> tuple[str, Any]:
     import pickle  # noqa: PLC0415, S403 - asked for by name
 
-    if parts := _parts(value):
-        return parts
     return "pickle", pickle.dumps(value, protocol=5)
 
 

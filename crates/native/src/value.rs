@@ -6,7 +6,7 @@
 use std::time::Instant;
 
 use glasscache_client::costs::{Part, Spent};
-use glasscache_client::value::{Array, Costs, Decoded, DecodedArray, ValueRef};
+use glasscache_client::value::{Array, Costs, Decoded, DecodedArray, Dialect, ValueRef};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{
@@ -43,7 +43,9 @@ pub(crate) fn with_bytes<R>(
     if value.is_none() {
         return encode(codec, value, &ValueRef::None, then);
     }
-    if let Some(numbers) = whole_numbers(value) {
+    // Other clients know no packed lists: there a list of numbers goes the way of every list.
+    let packs_lists = codec.rust.options().dialect == Dialect::Own;
+    if let Some(numbers) = packs_lists.then(|| whole_numbers(value)).flatten() {
         return encode(codec, value, &ValueRef::Ints(&numbers), then);
     }
     if value.is_instance_of::<PyByteArray>() || value.is_instance_of::<PyMemoryView>() {
@@ -74,6 +76,10 @@ fn with_dumped<R>(
         let typecode = u8::try_from(typecode).map_err(|_| PyTypeError::new_err("odd typecode"))?;
         let array = Array { typecode, is_numpy, itemsize, shape: &shape, bytes: bytes.as_bytes() };
         return encode(codec, value, &ValueRef::Array(array), then);
+    }
+    if kind == "flagged" {
+        let (flags, bytes) = fields.extract::<(u32, Bound<'_, PyBytes>)>()?;
+        return encode(codec, value, &ValueRef::Flagged(flags, bytes.as_bytes()), then);
     }
     let bytes = fields.cast::<PyBytes>()?.as_bytes();
     let value_ref = match kind {
@@ -159,6 +165,10 @@ pub(crate) fn from_bytes<'py>(
         Decoded::RawJson(bytes) => load(py, codec, "raw_json", &bytes)?,
         Decoded::Msgpack(bytes) => load(py, codec, "msgpack", &bytes).map_err(|e| unreadable(py, flags, &e))?,
         Decoded::Pickle(bytes) => load(py, codec, "pickle", &bytes).map_err(|e| unreadable(py, flags, &e))?,
+        Decoded::Flagged(flags, bytes) => {
+            let parts = (flags, PyBytes::new(py, &bytes));
+            codec.load.bind(py).call1(("flagged", parts))?
+        }
         Decoded::DateMs(ms) => codec.load.bind(py).call1(("date_ms", ms))?,
     };
     Ok((value, costs))

@@ -6,6 +6,7 @@ import time
 from typing import Any, Final
 
 from glasscache import _native
+from glasscache.values import Codec
 
 Flagged = tuple[int, bytes]
 
@@ -21,12 +22,15 @@ def _load(_kind: str, body: Flagged) -> Flagged:
     return body
 
 
-def flagged_codec() -> _native.Codec:
-    """Return a codec whose values are (flags, bytes)."""
-    return _native.Codec(
-        _dump, _load, dialect="flagged", compress=None, level=None, threshold=0, min_saving=0,
-        decompressed_bytes_max=0, pickle=False, migrate_from=None,
-    )  # fmt: skip
+class FlaggedCodec(Codec):
+    """A codec whose values are (flags, bytes)."""
+
+    def __new__(cls) -> FlaggedCodec:
+        """Make one; it has no settings."""
+        return _native.Codec.__new__(
+            cls, _dump, _load, dialect="flagged", compress=None, level=None, threshold=0, min_saving=0,
+            decompressed_bytes_max=0, pickle=False, migrate_from=None,
+        )  # fmt: skip
 
 
 def ttl_of(exptime: float) -> float:

@@ -20,13 +20,16 @@ import asyncio
 import logging
 import weakref
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from django.core.cache.backends.base import DEFAULT_TIMEOUT
 from django.core.cache.backends.memcached import BaseMemcachedCache
 
-from glasscache import AsyncClient, Client, ValueTooLarge
+from glasscache import Client, RequestRefused, ValueTooLarge
 from glasscache.leases import Lease
+
+if TYPE_CHECKING:
+    from glasscache import AsyncClient
 
 _log = logging.getLogger("glasscache.django")
 
@@ -41,6 +44,18 @@ def _stored(store: Callable[[], bool]) -> bool:
     except ValueTooLarge as error:
         _log.warning("not cached: %s", error)
         return False
+
+
+def _counted(count: Callable[[], int | None]) -> int | None:
+    try:
+        return count()
+    except RequestRefused as error:
+        raise _not_a_number(error) from error
+
+
+def _not_a_number(error: RequestRefused) -> Exception:
+    """Django wants a TypeError for adding to what is no number."""
+    return TypeError(str(error)) if "non-numeric" in str(error) else error
 
 
 class DjangoClient:
@@ -70,12 +85,12 @@ class DjangoClient:
         return self.client.delete(key)
 
     def incr(self, key: str, delta: int = 1) -> int | None:
-        """Add to a number; None when there is none."""
-        return self.client.incr(key, delta)
+        """Add to a number; None when there is none, TypeError when it is no number."""
+        return _counted(lambda: self.client.incr(key, delta))
 
     def decr(self, key: str, delta: int = 1) -> int | None:
-        """Subtract from a number, not below 0; None when there is none."""
-        return self.client.decr(key, delta)
+        """Subtract from a number, not below 0; None when there is none, TypeError when it is no number."""
+        return _counted(lambda: self.client.decr(key, delta))
 
     def get_multi(self, keys: Iterable[str]) -> dict[str, Any]:
         """Return the values of those keys that have one."""
@@ -136,6 +151,8 @@ class GlassCache(BaseMemcachedCache):  # type: ignore[misc]
     @property
     def _async(self) -> AsyncClient:
         """The client of the running loop."""
+        from glasscache import AsyncClient  # noqa: PLC0415 - asyncio only for those who use it
+
         loop = asyncio.get_running_loop()
         client = self._by_loop.get(loop)
         if client is None:
@@ -192,7 +209,10 @@ class GlassCache(BaseMemcachedCache):  # type: ignore[misc]
         """As `incr`, awaited."""
         made = self._key(key, version)
         call = self._async.decr(made, -delta) if delta < 0 else self._async.incr(made, delta)
-        number = await call
+        try:
+            number = await call
+        except RequestRefused as error:
+            raise _not_a_number(error) from error
         if number is None:
             raise ValueError(f"Key '{made}' not found")
         return int(number)

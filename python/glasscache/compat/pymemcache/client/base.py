@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, TypeVar
 
 import glasscache
-from glasscache.compat._flagged import flagged_codec, ttl_of
+from glasscache.compat._flagged import FlaggedCodec, ttl_of
 from glasscache.compat.pymemcache.exceptions import (
     MemcacheClientError,
     MemcacheIllegalInputError,
@@ -122,7 +122,7 @@ class Client:
         self._client = self._connect([address(server)])
 
     def _connect(self, addresses: list[str]) -> glasscache.Client:
-        return glasscache.Client(addresses, timeout=self._timeout, placement="rendezvous", codec=flagged_codec())
+        return glasscache.Client(addresses, timeout=self._timeout, placement="rendezvous", codec=FlaggedCodec())
 
     # Keys and values.
 
@@ -262,7 +262,7 @@ class Client:
     ) -> bool:
         """Put bytes behind a value; whether there was one. The server ignores expiry and flags."""
         client, name = self._of(key)
-        return bool(client.append(name, self._flagged(key, value, flags), noreply=bool(noreply)))
+        return bool(client.append(name, self._flagged(key, value, flags)[1], noreply=bool(noreply)))
 
     @translated
     def prepend(
@@ -270,7 +270,7 @@ class Client:
     ) -> bool:
         """Put bytes before a value; whether there was one. The server ignores expiry and flags."""
         client, name = self._of(key)
-        return bool(client.prepend(name, self._flagged(key, value, flags), noreply=bool(noreply)))
+        return bool(client.prepend(name, self._flagged(key, value, flags)[1], noreply=bool(noreply)))
 
     @translated
     def cas(
@@ -430,7 +430,7 @@ class PooledClient(Client):
 
     def _connect(self, addresses: list[str]) -> glasscache.Client:
         return glasscache.Client(
-            addresses, timeout=self._timeout, placement="rendezvous", codec=flagged_codec(),
+            addresses, timeout=self._timeout, placement="rendezvous", codec=FlaggedCodec(),
             connections_max=self._connections_max,
         )  # fmt: skip
 

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final, NoReturn, TypeVar
 
 import glasscache
-from glasscache.compat._flagged import Flagged, flagged_codec, ttl_of
+from glasscache.compat._flagged import Flagged, FlaggedCodec, ttl_of
 
 __version__: Final = "1.6.3"
 """The version whose interface this is."""
@@ -243,7 +243,7 @@ class client:  # noqa: N801 - the name of pylibmc's C class
         # libmemcached's timeouts are milliseconds for connecting, microseconds for the rest; ours is for the call.
         timeout = max(0.25, behaviors["connect_timeout"] / 1e3, behaviors["receive_timeout"] / 1e6)
         return glasscache.Client(
-            self._addresses, timeout=timeout, placement=_placement(behaviors), codec=flagged_codec(), keys="base64"
+            self._addresses, timeout=timeout, placement=_placement(behaviors), codec=FlaggedCodec(), keys="base64"
         )
 
     # Behaviors.
@@ -365,12 +365,12 @@ class client:  # noqa: N801 - the name of pylibmc's C class
     @_translated
     def append(self, key: Key, value: Any) -> bool:
         """Put bytes or text behind a value; whether there was one."""
-        return self._client.append(key, (0, self.serialize(value)[0]))
+        return self._client.append(key, self.serialize(value)[0])
 
     @_translated
     def prepend(self, key: Key, value: Any) -> bool:
         """Put bytes or text before a value; whether there was one."""
-        return self._client.prepend(key, (0, self.serialize(value)[0]))
+        return self._client.prepend(key, self.serialize(value)[0])
 
     @_translated
     def cas(self, key: Key, value: Any, cas: int, time: float = 0) -> bool:
