@@ -78,8 +78,21 @@ dropin-tests: ## Run pymemcache's and pylibmc's own tests on the drop-in modules
 
 # ---- the lab: proofs --------------------------------------------------------------------------
 
+.PHONY: oracle-slabs
+oracle-slabs: ## Compare our slab classes and plans with a real memcached (MEMCACHED=program).
+	@test -n "$(MEMCACHED)" || { echo "no memcached on the path: MEMCACHED=program"; exit 1; }
+	MEMCACHED=$(MEMCACHED) $(CARGO) test --release -p glasscache-sim --test slab_classes_of_memcached --test slab_fill_of_memcached -- --include-ignored --nocapture
+
+.PHONY: simulate-full
+simulate-full: ## Compare the request simulator with its plain second implementation on a log of 200,000 requests.
+	$(CARGO) test --release -p glasscache-sim --test request_simulation -- --include-ignored --nocapture
+
 # ---- measurements -----------------------------------------------------------------------------
 
 .PHONY: bench
 bench: release ## Measure CPU per request and latency beside memcached (MEMCACHED=path, ARGS="--scenario get-50 --rounds 5 --json").
 	$(GLASSCACHE) bench --keep bench/results $(if $(MEMCACHED),--memcached "$(MEMCACHED)") $(ARGS)
+
+.PHONY: bench-simulate
+bench-simulate: ## Measure the request simulator and the optimum of slab classes on one core.
+	$(CARGO) test --release -p glasscache-sim --lib --test topic_tree_findings -- --ignored --nocapture --test-threads=1

@@ -118,5 +118,9 @@ class ClientClosed(GlasscacheError):
     """The client was closed."""
 
 
+class StaleConnection(GlasscacheError):
+    """A connection was closed while idle: the asyncio client sends again. Never seen by callers."""
+
+
 MISSABLE = (ServerUnavailable, DeadlineExceeded, ProtocolBroken, RequestRefused, UnreadableValue)
 """What `on_error="miss"` turns into a counted miss."""

@@ -9,6 +9,7 @@ only where it was asked for by name, since reading one can run code.
 from __future__ import annotations
 
 import datetime as _datetime
+import functools
 import importlib
 import json as _json
 import sys
@@ -78,9 +79,7 @@ class Codec(_native.Codec):
         migrate_from: str | None = None,
     ) -> Codec:
         """Make a codec; the class says what the words mean."""
-        dump = _DUMPERS[objects]
-        if objects == "pickle" and dialect != "own":
-            dump = _dump_pickle_alone  # other clients have no form for arrays
+        dump = functools.partial(_DUMPERS[objects], has_arrays=dialect == "own")
         codec = super().__new__(
             cls,
             dump,
@@ -197,8 +196,8 @@ def _json_pair_of() -> tuple[Callable[[Any], bytes], Callable[[bytes], Any]]:
     return _json_pair
 
 
-def _dump_json(value: Any) -> tuple[str, Any]:
-    if parts := _parts(value):
+def _dump_json(value: Any, *, has_arrays: bool) -> tuple[str, Any]:
+    if has_arrays and (parts := _parts(value)):
         return parts
     value = _plain(value)
     _check(value)
@@ -228,8 +227,8 @@ def _msgpack() -> Any:
     return msgspec.msgpack
 
 
-def _dump_msgpack(value: Any) -> tuple[str, Any]:
-    if parts := _parts(value):
+def _dump_msgpack(value: Any, *, has_arrays: bool) -> tuple[str, Any]:
+    if has_arrays and (parts := _parts(value)):
         return parts
     value = _plain(value)
     _check(value)
@@ -239,17 +238,15 @@ def _dump_msgpack(value: Any) -> tuple[str, Any]:
         raise UnwritableValue(f"MessagePack: {error}") from error
 
 
-def _dump_pickle(value: Any) -> tuple[str, Any]:
-    return _parts(value) or _dump_pickle_alone(value)
-
-
-def _dump_pickle_alone(value: Any) -> tuple[str, Any]:
+def _dump_pickle(value: Any, *, has_arrays: bool) -> tuple[str, Any]:
     import pickle  # noqa: PLC0415, S403 - asked for by name
 
+    if has_arrays and (parts := _parts(value)):
+        return parts
     return "pickle", pickle.dumps(value, protocol=5)
 
 
-_DUMPERS: Final[dict[str, Callable[[Any], tuple[str, Any]]]] = {
+_DUMPERS: Final[dict[str, Callable[..., tuple[str, Any]]]] = {
     "json": _dump_json,
     "msgpack": _dump_msgpack,
     "pickle": _dump_pickle,

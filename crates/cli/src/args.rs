@@ -59,4 +59,6 @@ commands! {
     Tour => tour,
     /// Replay a request log under strategies: what would each request have waited?
     Simulate => simulate,
+    /// Show what memcached's slab classes waste, and the best classes that can be had
+    Slabs => slabs,
 }

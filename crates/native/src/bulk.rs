@@ -27,21 +27,36 @@ impl<'a> WireKeys<'a> {
         let mut is_base64 = Vec::with_capacity(keys.len());
         for key in &keys {
             let mut scratch = Vec::new();
-            let wire = maker.wire(key, &mut scratch).map_err(|e| error::of_client(py, &e))?;
+            let wire = maker
+                .wire(key, &mut scratch)
+                .map_err(|e| error::of_client(py, &e))?;
             is_base64.push(wire.is_base64);
             made.push(scratch);
         }
-        Ok(Self { keys, is_base64, made })
+        Ok(Self {
+            keys,
+            is_base64,
+            made,
+        })
     }
 
     fn get(&self, index: usize) -> Option<WireKey<'_>> {
         let made = self.made.get(index)?;
-        let bytes = if made.is_empty() { *self.keys.get(index)? } else { made.as_slice() };
-        Some(WireKey { bytes, is_base64: *self.is_base64.get(index)? })
+        let bytes = if made.is_empty() {
+            *self.keys.get(index)?
+        } else {
+            made.as_slice()
+        };
+        Some(WireKey {
+            bytes,
+            is_base64: *self.is_base64.get(index)?,
+        })
     }
 
     fn all(&self) -> Vec<WireKey<'_>> {
-        (0..self.keys.len()).filter_map(|index| self.get(index)).collect()
+        (0..self.keys.len())
+            .filter_map(|index| self.get(index))
+            .collect()
     }
 }
 
@@ -71,7 +86,10 @@ impl Client {
         let mut scratch = Vec::new();
         for object in &objects {
             let bytes = key_bytes(object)?;
-            let wire = self.keys().wire(bytes, &mut scratch).map_err(|e| error::of_client(py, &e))?;
+            let wire = self
+                .keys()
+                .wire(bytes, &mut scratch)
+                .map_err(|e| error::of_client(py, &e))?;
             if wire.is_base64 {
                 if let Some((value, _)) = self.read_one(py, wire, times)? {
                     values.set_item(object, value)?;
@@ -119,12 +137,18 @@ impl Client {
             return Err(raised);
         }
         let failures = done.map_err(|error| error::of_client(py, &error))?;
-        let first = failures.first().map(|(_, error)| error::of_client(py, error));
+        let first = failures
+            .first()
+            .map(|(_, error)| error::of_client(py, error));
         let missing = failures.iter().map(|(index, _)| *index);
         let missing = missing.chain(unreadable.iter().map(|(index, _)| *index));
-        let missing: Vec<_> = missing.filter_map(|index| plain_objects.get(index)).collect();
+        let missing: Vec<_> = missing
+            .filter_map(|index| plain_objects.get(index))
+            .collect();
         let first = first.or_else(|| unreadable.into_iter().next().map(|(_, error)| error));
-        let Some(first) = first else { return Ok(values) };
+        let Some(first) = first else {
+            return Ok(values);
+        };
         let count = missing.len() as u64;
         let exception = first.value(py);
         exception.setattr("unanswered", PyList::new(py, missing)?)?;
@@ -149,7 +173,10 @@ impl Client {
         let times = self.times(deadline)?;
         let exptime = exptime(ttl)?;
         let pairs: Vec<(Bound<'py, PyAny>, Bound<'py, PyAny>)> = values.iter().collect();
-        let keys: Vec<&[u8]> = pairs.iter().map(|(key, _)| key_bytes(key)).collect::<PyResult<_>>()?;
+        let keys: Vec<&[u8]> = pairs
+            .iter()
+            .map(|(key, _)| key_bytes(key))
+            .collect::<PyResult<_>>()?;
         let wire = WireKeys::new(py, self, keys)?;
         let mut bodies: Vec<u8> = Vec::new();
         let mut spans = Vec::with_capacity(pairs.len());
@@ -167,13 +194,19 @@ impl Client {
             .iter()
             .enumerate()
             .filter_map(|(index, &(flags, from, to))| {
-                Some(Item { key: wire.get(index)?, flags, body: bodies.get(from..to)? })
+                Some(Item {
+                    key: wire.get(index)?,
+                    flags,
+                    body: bodies.get(from..to)?,
+                })
             })
             .collect();
         let failures = self.detached(py, times, spent, |core, budget| {
             core.store_many(StoreWord::Set, &items, exptime, budget)
         });
-        self.told(py, failures?, |index| pairs.get(index).map(|(key, _)| key.clone()))
+        self.told(py, failures?, |index| {
+            pairs.get(index).map(|(key, _)| key.clone())
+        })
     }
 
     /// Remove keys; return the exception of each key that failed. A key that was not there is none.

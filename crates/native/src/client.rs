@@ -24,6 +24,9 @@ use crate::{deadline as deadlines, error, value as conversion};
 /// TTLs up to 30 days are relative on the wire; longer ones must be a date.
 const RELATIVE_MAX_S: i64 = 30 * 24 * 3600;
 
+/// Values of fewer bytes become objects faster than the clock is read.
+const TIMED_BYTES_MIN: usize = 512;
+
 /// Numbers clients, so that the deadline blocks of one do not bind another.
 static NUMBERS: AtomicU64 = AtomicU64::new(0);
 
@@ -46,20 +49,27 @@ pub(crate) fn key_bytes<'a>(key: &'a Bound<'_, PyAny>) -> PyResult<&'a [u8]> {
     if let Ok(bytes) = key.cast::<PyBytes>() {
         return Ok(bytes.as_bytes());
     }
-    Err(PyTypeError::new_err(format!("a key is str or bytes, not {}", key.get_type().name()?)))
+    Err(PyTypeError::new_err(format!(
+        "a key is str or bytes, not {}",
+        key.get_type().name()?
+    )))
 }
 
 /// A TTL in seconds as it goes on the wire: 0 never expires, below 0 is over at once.
 pub(crate) fn exptime(ttl: Option<f64>) -> PyResult<i64> {
     let Some(ttl) = ttl else { return Ok(0) };
     if !ttl.is_finite() || ttl > 1e11 {
-        return Err(PyTypeError::new_err(format!("a ttl of {ttl} s: 0 is for ever")));
+        return Err(PyTypeError::new_err(format!(
+            "a ttl of {ttl} s: 0 is for ever"
+        )));
     }
     let ttl = ttl.ceil() as i64;
     if ttl <= RELATIVE_MAX_S {
         return Ok(ttl.max(-1));
     }
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let now = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default();
     Ok(ttl.saturating_add(now.as_secs() as i64))
 }
 
@@ -71,7 +81,10 @@ impl Client {
     /// When a call that begins now began, and when it must end.
     pub(crate) fn times(&self, own: Option<f64>) -> PyResult<(Instant, Instant)> {
         let now = Instant::now();
-        Ok((now, deadlines::of_call(self.number, own, self.timeout, now)?))
+        Ok((
+            now,
+            deadlines::of_call(self.number, own, self.timeout, now)?,
+        ))
     }
 
     pub(crate) fn keys(&self) -> KeyMaker<'_> {
@@ -99,7 +112,12 @@ impl Client {
                     }
                 })
             };
-            let budget = Budget { started: times.0, deadline: times.1, go_on: &go_on, spent };
+            let budget = Budget {
+                started: times.0,
+                deadline: times.1,
+                go_on: &go_on,
+                spent,
+            };
             work(&self.core, &budget)
         });
         result.map_err(|error| {
@@ -111,7 +129,7 @@ impl Client {
     /// What a failed call returns: its error, or a counted miss where that was asked for.
     pub(crate) fn missed<R>(&self, py: Python<'_>, result: PyResult<R>, miss: R) -> PyResult<R> {
         let Err(error) = result else { return result };
-        if self.errors_are_misses && is_failure(py, &error) {
+        if self.errors_are_misses && error::is_missable(py, &error) {
             self.misses_by_error.fetch_add(1, Ordering::Relaxed);
             return Ok(miss);
         }
@@ -119,8 +137,14 @@ impl Client {
     }
 
     /// As [`Self::missed`], for a bulk read of which `count` keys failed.
-    pub(crate) fn missed_many<R>(&self, py: Python<'_>, error: PyErr, arrived: R, count: u64) -> PyResult<R> {
-        if self.errors_are_misses && is_failure(py, &error) {
+    pub(crate) fn missed_many<R>(
+        &self,
+        py: Python<'_>,
+        error: PyErr,
+        arrived: R,
+        count: u64,
+    ) -> PyResult<R> {
+        if self.errors_are_misses && error::is_missable(py, &error) {
             self.misses_by_error.fetch_add(count, Ordering::Relaxed);
             return Ok(arrived);
         }
@@ -145,7 +169,9 @@ impl Client {
         scratch: &'a mut Vec<u8>,
     ) -> PyResult<WireKey<'a>> {
         let key = key_bytes(key)?;
-        self.keys().wire(key, scratch).map_err(|error| error::of_client(py, &error))
+        self.keys()
+            .wire(key, scratch)
+            .map_err(|error| error::of_client(py, &error))
     }
 
     /// Reads one value: it is decoded from the receive buffer, or received into its own `bytes`.
@@ -165,21 +191,28 @@ impl Client {
         let mut spent = Spent::default();
         let mut value_bytes = 0;
         loop {
-            match py.detach(|| call.run()).map_err(|error| error::of_client(py, &error))? {
+            match py
+                .detach(|| call.run())
+                .map_err(|error| error::of_client(py, &error))?
+            {
                 State::Reply(Answer::Refused(refusal)) => {
                     let server = call.server().name.clone();
                     call.next();
                     return Err(error::of_client(py, &Error::Refused { server, refusal }));
                 }
                 State::Reply(_) => {
-                    if self.core.options().costs {
+                    let found = call.pipeline().and_then(|p| p.found().first().copied());
+                    value_bytes = found.map_or(value_bytes, |found| found.value_bytes);
+                    if self.core.options().costs && value_bytes >= TIMED_BYTES_MIN {
                         call.note_arrival();
                     }
-                    if let Some((pipeline, found)) =
-                        call.pipeline().and_then(|p| Some((p, *p.found().first()?)))
-                    {
-                        value_bytes = found.value_bytes;
-                        let read = conversion::from_bytes(py, self.codec(), found.flags, pipeline.body(&found));
+                    if let (Some(found), Some(pipeline)) = (found, call.pipeline()) {
+                        let read = conversion::from_bytes(
+                            py,
+                            self.codec(),
+                            found.flags,
+                            pipeline.body(&found),
+                        );
                         match read {
                             Ok((value, costs)) => {
                                 spent.add_time(Part::Decompress, costs.compress);
@@ -204,8 +237,17 @@ impl Client {
             }
         }
         if self.core.options().costs {
-            let unpacking = Duration::from_nanos(spent.parts_ns[Part::Decompress as usize]);
-            spent.add_time(Part::Deserialise, call.reading_time().saturating_sub(unpacking));
+            let unpacking = Duration::from_nanos(
+                spent
+                    .parts_ns
+                    .get(Part::Decompress as usize)
+                    .copied()
+                    .unwrap_or_default(),
+            );
+            spent.add_time(
+                Part::Deserialise,
+                call.reading_time().saturating_sub(unpacking),
+            );
             self.core.count(Operation::Read, value_bytes, &call, spent);
         }
         Ok(result)
@@ -219,7 +261,10 @@ impl Client {
         found: &Found,
     ) -> PyResult<Bound<'py, PyAny>> {
         let mut fill = |target: &mut [u8]| -> PyResult<()> {
-            while !py.detach(|| call.receive_body(target)).map_err(|error| error::of_client(py, &error))? {
+            while !py
+                .detach(|| call.receive_body(target))
+                .map_err(|error| error::of_client(py, &error))?
+            {
                 py.check_signals()?;
             }
             Ok(())
@@ -259,18 +304,15 @@ impl Client {
     }
 }
 
-/// Whether an exception is one that `on_error="miss"` turns into a miss.
-fn is_failure(py: Python<'_>, error: &PyErr) -> bool {
-    let class = py.import("glasscache.errors").and_then(|errors| errors.getattr("MISSABLE"));
-    class.is_ok_and(|class| error.matches(py, class).unwrap_or(false))
-}
-
 #[pymethods]
 impl Client {
     #[new]
     #[pyo3(signature = (servers, codec, *, timeout, placement, namespace, errors_are_misses,
                         value_bytes_max, connections_max, base64_keys, costs))]
-    #[expect(clippy::too_many_arguments, reason = "each is a keyword of the Python face")]
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "each is a keyword of the Python face"
+    )]
     fn new(
         py: Python<'_>,
         servers: Vec<String>,
@@ -285,8 +327,19 @@ impl Client {
         costs: bool,
     ) -> PyResult<Self> {
         let timeout = deadlines::seconds(timeout)?;
-        let keys = if base64_keys { KeyRule::Base64 } else { KeyRule::Refuse };
-        let options = Options { timeout, value_bytes_max, connections_max, namespace, keys, costs };
+        let keys = if base64_keys {
+            KeyRule::Base64
+        } else {
+            KeyRule::Refuse
+        };
+        let options = Options {
+            timeout,
+            value_bytes_max,
+            connections_max,
+            namespace,
+            keys,
+            costs,
+        };
         let core = settings::addresses(&servers)
             .and_then(|addresses| Core::new(addresses, settings::named(placement)?, options))
             .map_err(|error| error::of_client(py, &error))?;
@@ -329,7 +382,9 @@ impl Client {
         let key = self.wire(py, key, &mut scratch)?;
         let read = self.read(py, key, false, times);
         let value = self.missed(py, read, None)?.map(|(value, _)| value);
-        Ok(value.or(default).unwrap_or_else(|| py.None().into_bound(py)))
+        Ok(value
+            .or(default)
+            .unwrap_or_else(|| py.None().into_bound(py)))
     }
 
     /// Return (value, CAS unique) under key, or None on a miss; `cas` takes the unique.
@@ -401,7 +456,10 @@ impl Client {
         noreply: bool,
         deadline: Option<f64>,
     ) -> PyResult<bool> {
-        Ok(self.write(py, StoreWord::Replace, key, value, ttl, noreply, deadline)? == Outcome::Done)
+        Ok(
+            self.write(py, StoreWord::Replace, key, value, ttl, noreply, deadline)?
+                == Outcome::Done,
+        )
     }
 
     /// Put str or bytes behind those under key; False if there are none.
@@ -444,11 +502,13 @@ impl Client {
         deadline: Option<f64>,
     ) -> PyResult<Option<bool>> {
         let word = StoreWord::Cas(cas);
-        Ok(match self.write(py, word, key, value, ttl, noreply, deadline)? {
-            Outcome::Done => Some(true),
-            Outcome::NotFound => None,
-            Outcome::Exists | Outcome::NotStored => Some(false),
-        })
+        Ok(
+            match self.write(py, word, key, value, ttl, noreply, deadline)? {
+                Outcome::Done => Some(true),
+                Outcome::NotFound => None,
+                Outcome::Exists | Outcome::NotStored => Some(false),
+            },
+        )
     }
 
     /// Remove key; whether it was there.
@@ -511,7 +571,9 @@ impl Client {
             Ok(value.transpose()?.map(|(value, _)| value))
         });
         let value = self.missed(py, read, None)?;
-        Ok(value.or(default).unwrap_or_else(|| py.None().into_bound(py)))
+        Ok(value
+            .or(default)
+            .unwrap_or_else(|| py.None().into_bound(py)))
     }
 
     /// Add delta to the number under key and return the sum, or None if there is no such key.
@@ -564,12 +626,24 @@ impl Client {
         let times = self.times(deadline)?;
         let mut scratch = Vec::new();
         let key = self.wire(py, key, &mut scratch)?;
-        let read = self.detached(py, times, Spent::default(), |core, budget| core.inspect(key, budget));
+        let read = self.detached(py, times, Spent::default(), |core, budget| {
+            core.inspect(key, budget)
+        });
         let read = read.and_then(|found| {
-            let Some((value, meta)) = found else { return Ok(None) };
+            let Some((value, meta)) = found else {
+                return Ok(None);
+            };
             let (object, _) = conversion::from_bytes(py, self.codec(), value.flags, &value.bytes)?;
             let told = (meta.cas, meta.ttl_s, meta.last_access_s, meta.was_hit);
-            Ok(Some((object, told.0, told.1, told.2, told.3, meta.stale, value.bytes.len())))
+            Ok(Some((
+                object,
+                told.0,
+                told.1,
+                told.2,
+                told.3,
+                meta.stale,
+                value.bytes.len(),
+            )))
         });
         self.missed(py, read, None)
     }
@@ -596,8 +670,14 @@ impl Client {
     }
 
     /// Return the bytes that a value would take on the wire, and its flags.
-    fn encode<'py>(&self, py: Python<'py>, value: &Bound<'py, PyAny>) -> PyResult<(u32, Bound<'py, PyBytes>)> {
-        conversion::with_bytes(self.codec(), value, |flags, bytes, _| Ok((flags, PyBytes::new(py, bytes))))
+    fn encode<'py>(
+        &self,
+        py: Python<'py>,
+        value: &Bound<'py, PyAny>,
+    ) -> PyResult<(u32, Bound<'py, PyBytes>)> {
+        conversion::with_bytes(self.codec(), value, |flags, bytes, _| {
+            Ok((flags, PyBytes::new(py, bytes)))
+        })
     }
 
     /// Return the name of the server that a key belongs to.
@@ -605,7 +685,9 @@ impl Client {
         let mut scratch = Vec::new();
         let key = self.wire(py, key, &mut scratch)?;
         let server = self.core.server(self.core.place_of(key.bytes));
-        server.map(|server| server.name.clone()).map_err(|error| error::of_client(py, &error))
+        server
+            .map(|server| server.name.clone())
+            .map_err(|error| error::of_client(py, &error))
     }
 
     /// Return every server's own counters by its name; an exception in place of a failed one's.
@@ -616,7 +698,9 @@ impl Client {
         argument: &str,
         deadline: Option<f64>,
     ) -> PyResult<Bound<'py, PyDict>> {
-        let request = Request::Stats { argument: argument.as_bytes() };
+        let request = Request::Stats {
+            argument: argument.as_bytes(),
+        };
         self.of_all(py, request, deadline, |answer| match answer {
             Answer::Rows(rows) => {
                 let dict = PyDict::new(py);
@@ -640,15 +724,29 @@ impl Client {
 
     /// Drop every item of every server, after delay seconds; name by name True or an exception.
     #[pyo3(signature = (delay=0, *, deadline=None))]
-    fn flush<'py>(&self, py: Python<'py>, delay: u32, deadline: Option<f64>) -> PyResult<Bound<'py, PyDict>> {
+    fn flush<'py>(
+        &self,
+        py: Python<'py>,
+        delay: u32,
+        deadline: Option<f64>,
+    ) -> PyResult<Bound<'py, PyDict>> {
         let request = Request::Flush { delay_s: delay };
-        self.of_all(py, request, deadline, |_| Ok(true.into_pyobject(py)?.to_owned().into_any()))
+        self.of_all(py, request, deadline, |_| {
+            Ok(true.into_pyobject(py)?.to_owned().into_any())
+        })
     }
 }
 
 /// What `inspect` returns.
-type Inspected<'py> =
-    (Bound<'py, PyAny>, Option<u64>, Option<i64>, Option<u64>, Option<bool>, bool, usize);
+type Inspected<'py> = (
+    Bound<'py, PyAny>,
+    Option<u64>,
+    Option<i64>,
+    Option<u64>,
+    Option<bool>,
+    bool,
+    usize,
+);
 
 impl Client {
     fn extend(
@@ -666,7 +764,11 @@ impl Client {
             .map_err(|_| PyTypeError::new_err("append and prepend take str or bytes"))?;
         let mut scratch = Vec::new();
         let key = self.wire(py, key, &mut scratch)?;
-        let item = Item { key, flags: 0, body };
+        let item = Item {
+            key,
+            flags: 0,
+            body,
+        };
         let done = self.detached(py, times, Spent::default(), |core, budget| {
             core.store(word, item, 0, noreply, budget)
         });
@@ -686,7 +788,11 @@ impl Client {
     ) -> PyResult<Option<u64>> {
         let times = self.times(deadline)?;
         let exptime = exptime(ttl)?;
-        let by = Arithmetic { delta, down, initial: initial.map(|number| (number, exptime)) };
+        let by = Arithmetic {
+            delta,
+            down,
+            initial: initial.map(|number| (number, exptime)),
+        };
         let mut scratch = Vec::new();
         let key = self.wire(py, key, &mut scratch)?;
         let done = self.detached(py, times, Spent::default(), |core, budget| {

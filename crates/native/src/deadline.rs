@@ -17,7 +17,9 @@ const FOREVER: Duration = Duration::from_secs(365 * 24 * 3600);
 /// Seconds as Python gives them, as a duration; refuses what is no length of time.
 pub(crate) fn seconds(seconds: f64) -> PyResult<Duration> {
     if seconds.is_nan() || seconds <= 0.0 {
-        return Err(PyValueError::new_err(format!("a time-out of {seconds} s: it must be above 0")));
+        return Err(PyValueError::new_err(format!(
+            "a time-out of {seconds} s: it must be above 0"
+        )));
     }
     Ok(Duration::try_from_secs_f64(seconds).map_or(FOREVER, |time| time.min(FOREVER)))
 }

@@ -35,18 +35,18 @@ fn with_context(attributes: &Bound<'_, PyDict>, context: &Context) -> PyResult<(
 pub(crate) fn of_client(py: Python<'_>, error: &Error) -> PyErr {
     let message = error.to_string();
     match error {
-        Error::Unavailable(context, _) => {
-            raise(py, "ServerUnavailable", message, |a| with_context(a, context))
-        }
-        Error::Deadline(context) => {
-            raise(py, "DeadlineExceeded", message, |a| with_context(a, context))
-        }
-        Error::Protocol { server, .. } => {
-            raise(py, "ProtocolBroken", message, |a| a.set_item("server", server))
-        }
-        Error::Refused { server, .. } => {
-            raise(py, "RequestRefused", message, |a| a.set_item("server", server))
-        }
+        Error::Unavailable(context, _) => raise(py, "ServerUnavailable", message, |a| {
+            with_context(a, context)
+        }),
+        Error::Deadline(context) => raise(py, "DeadlineExceeded", message, |a| {
+            with_context(a, context)
+        }),
+        Error::Protocol { server, .. } => raise(py, "ProtocolBroken", message, |a| {
+            a.set_item("server", server)
+        }),
+        Error::Refused { server, .. } => raise(py, "RequestRefused", message, |a| {
+            a.set_item("server", server)
+        }),
         Error::TooLarge { key, bytes, limit } => raise(py, "ValueTooLarge", message, |a| {
             a.set_item("key", key)?;
             a.set_item("value_bytes", bytes)?;
@@ -62,8 +62,9 @@ pub(crate) fn of_client(py: Python<'_>, error: &Error) -> PyErr {
         Error::BadSetting(_) => raise(py, "BadSetting", message, |_| Ok(())),
         Error::Closed => raise(py, "ClientClosed", message, |_| Ok(())),
         // The handler's own exception is on its way; this stands in where there is none.
-        Error::Interrupted => PyErr::take(py)
-            .unwrap_or_else(|| pyo3::exceptions::PyKeyboardInterrupt::new_err(())),
+        Error::Interrupted => {
+            PyErr::take(py).unwrap_or_else(|| pyo3::exceptions::PyKeyboardInterrupt::new_err(()))
+        }
     }
 }
 
@@ -72,7 +73,9 @@ pub(crate) fn of_value(py: Python<'_>, error: &ValueError) -> PyErr {
     let message = error.to_string();
     match error {
         ValueError::Unreadable { flags, .. } | ValueError::TooLarge { flags, .. } => {
-            raise(py, "UnreadableValue", message, |a| a.set_item("flags", flags))
+            raise(py, "UnreadableValue", message, |a| {
+                a.set_item("flags", flags)
+            })
         }
         ValueError::Unwritable { .. } => raise(py, "UnwritableValue", message, |_| Ok(())),
         ValueError::Options(_) => raise(py, "BadSetting", message, |_| Ok(())),
@@ -82,7 +85,36 @@ pub(crate) fn of_value(py: Python<'_>, error: &ValueError) -> PyErr {
 /// A reader's exception as `UnreadableValue`, with it as the cause.
 pub(crate) fn unreadable(py: Python<'_>, flags: u32, cause: &PyErr) -> PyErr {
     let message = format!("unreadable value: {cause}, flags {flags:#x}");
-    let error = raise(py, "UnreadableValue", message, |a| a.set_item("flags", flags));
+    let error = raise(py, "UnreadableValue", message, |a| {
+        a.set_item("flags", flags)
+    });
     error.set_cause(py, Some(cause.clone_ref(py)));
     error
+}
+
+/// The internal exception that asks the Python half to connect anew and send again.
+pub(crate) fn stale(py: Python<'_>) -> PyErr {
+    raise(
+        py,
+        "StaleConnection",
+        "the connection was closed while idle".into(),
+        |_| Ok(()),
+    )
+}
+
+/// Whether an exception is the internal one of [`stale`].
+pub(crate) fn is_stale(py: Python<'_>, error: &PyErr) -> bool {
+    is_of(py, error, "StaleConnection")
+}
+
+/// Whether an exception is one that `on_error="miss"` turns into a miss.
+pub(crate) fn is_missable(py: Python<'_>, error: &PyErr) -> bool {
+    is_of(py, error, "MISSABLE")
+}
+
+fn is_of(py: Python<'_>, error: &PyErr, class: &str) -> bool {
+    let class = py
+        .import("glasscache.errors")
+        .and_then(|errors| errors.getattr(class));
+    class.is_ok_and(|class| error.matches(py, class).unwrap_or(false))
 }

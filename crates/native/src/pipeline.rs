@@ -15,7 +15,13 @@ use crate::client::{Client, exptime, key_bytes};
 use crate::{error, value as conversion};
 
 /// A call as Python wrote it down: what, key, value, ttl, delta.
-type Written<'py> = (String, Bound<'py, PyAny>, Bound<'py, PyAny>, Option<f64>, u64);
+type Written<'py> = (
+    String,
+    Bound<'py, PyAny>,
+    Bound<'py, PyAny>,
+    Option<f64>,
+    u64,
+);
 
 /// A call with its key and body made.
 struct Prepared {
@@ -83,19 +89,46 @@ impl Prepared {
     }
 
     fn request(&self) -> Request<'_> {
-        let key = WireKey { bytes: &self.key, is_base64: self.is_base64 };
+        let key = WireKey {
+            bytes: &self.key,
+            is_base64: self.is_base64,
+        };
         let exptime = self.exptime;
         match self.what {
             What::Get => Request::Get { key, cas: false },
             What::Store(word) => {
-                let item = Item { key, flags: self.flags, body: &self.body };
-                Request::Store { word, item, exptime, noreply: false }
+                let item = Item {
+                    key,
+                    flags: self.flags,
+                    body: &self.body,
+                };
+                Request::Store {
+                    word,
+                    item,
+                    exptime,
+                    noreply: false,
+                }
             }
-            What::Delete => Request::Delete { key, noreply: false },
-            What::Touch => Request::Touch { key, exptime, noreply: false },
+            What::Delete => Request::Delete {
+                key,
+                noreply: false,
+            },
+            What::Touch => Request::Touch {
+                key,
+                exptime,
+                noreply: false,
+            },
             What::Arithmetic { down } => {
-                let by = Arithmetic { delta: self.delta, down, initial: None };
-                Request::Arithmetic { key, by, noreply: false }
+                let by = Arithmetic {
+                    delta: self.delta,
+                    down,
+                    initial: None,
+                };
+                Request::Arithmetic {
+                    key,
+                    by,
+                    noreply: false,
+                }
             }
         }
     }
@@ -112,8 +145,10 @@ impl Client {
         deadline: Option<f64>,
     ) -> PyResult<Bound<'py, PyList>> {
         let times = self.times(deadline)?;
-        let prepared: Vec<Prepared> =
-            calls.iter().map(|call| Prepared::new(self, call)).collect::<PyResult<_>>()?;
+        let prepared: Vec<Prepared> = calls
+            .iter()
+            .map(|call| Prepared::new(self, call))
+            .collect::<PyResult<_>>()?;
         let mut results: Vec<Option<Bound<'py, PyAny>>> = vec![None; prepared.len()];
         for place in 0..self.core.servers_count() {
             let mine: Vec<usize> = (0..prepared.len())
@@ -122,19 +157,31 @@ impl Client {
             if mine.is_empty() {
                 continue;
             }
-            let requests: Vec<Request<'_>> =
-                mine.iter().filter_map(|&index| prepared.get(index)).map(Prepared::request).collect();
-            let server = self.core.server(place).map_err(|error| error::of_client(py, &error))?;
+            let requests: Vec<Request<'_>> = mine
+                .iter()
+                .filter_map(|&index| prepared.get(index))
+                .map(Prepared::request)
+                .collect();
+            let server = self
+                .core
+                .server(place)
+                .map_err(|error| error::of_client(py, &error))?;
             let mut call = Call::new(server, &requests, times.0, times.1);
             let mut answered = mine.iter().zip(&requests);
             let failure = loop {
                 match py.detach(|| call.run()) {
                     Ok(State::Reply(answer)) => {
-                        let Some((&index, request)) = answered.next() else { break Error::Closed };
+                        let Some((&index, request)) = answered.next() else {
+                            break Error::Closed;
+                        };
                         let name = call.server().name.clone();
-                        let shown = call.pipeline().map(|p| self.show(py, request, answer, p, &name));
+                        let shown = call
+                            .pipeline()
+                            .map(|p| self.show(py, request, answer, p, &name));
                         if let (Some(slot), Some(shown)) = (results.get_mut(index), shown) {
-                            *slot = Some(shown.unwrap_or_else(|error| error.into_value(py).into_bound(py).into_any()));
+                            *slot = Some(shown.unwrap_or_else(|error| {
+                                error.into_value(py).into_bound(py).into_any()
+                            }));
                         }
                         call.next();
                     }
@@ -146,7 +193,12 @@ impl Client {
             };
             for (&index, _) in answered {
                 if let Some(slot) = results.get_mut(index) {
-                    *slot = Some(error::of_client(py, &failure).into_value(py).into_bound(py).into_any());
+                    *slot = Some(
+                        error::of_client(py, &failure)
+                            .into_value(py)
+                            .into_bound(py)
+                            .into_any(),
+                    );
                 }
             }
         }
@@ -176,9 +228,9 @@ impl Client {
                     }
                 }
             }
-            Request::Arithmetic { .. } => {
-                Ok(number(answer, pipeline, server).map_err(told)?.into_pyobject(py)?)
-            }
+            Request::Arithmetic { .. } => Ok(number(answer, pipeline, server)
+                .map_err(told)?
+                .into_pyobject(py)?),
             _ => {
                 let done = outcome(answer, server).map_err(told)? == Outcome::Done;
                 Ok(done.into_pyobject(py)?.to_owned().into_any())

@@ -22,7 +22,10 @@ impl Codec {
     #[new]
     #[pyo3(signature = (dump, load, *, dialect, compress, level, threshold, min_saving,
                         decompressed_bytes_max, pickle, migrate_from))]
-    #[expect(clippy::too_many_arguments, reason = "each is a keyword of the Python face")]
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "each is a keyword of the Python face"
+    )]
     fn new(
         py: Python<'_>,
         dump: Py<PyAny>,
@@ -38,7 +41,8 @@ impl Codec {
     ) -> PyResult<Self> {
         let bad = |sentence: String| error::of_client(py, &Error::BadSetting(sentence));
         let dialect_of = |word: &str| {
-            word.parse::<Dialect>().map_err(|_| bad(format!("no dialect {word:?}")))
+            word.parse::<Dialect>()
+                .map_err(|_| bad(format!("no dialect {word:?}")))
         };
         let dialect = dialect_of(dialect)?;
         let mut options = CodecOptions::of(dialect);
@@ -69,16 +73,13 @@ impl Codec {
         py: Python<'py>,
         value: &Bound<'py, PyAny>,
     ) -> PyResult<(u32, Bound<'py, PyBytes>)> {
-        conversion::with_bytes(self, value, |flags, bytes, _| Ok((flags, PyBytes::new(py, bytes))))
+        conversion::with_bytes(self, value, |flags, bytes, _| {
+            Ok((flags, PyBytes::new(py, bytes)))
+        })
     }
 
     /// Return the value that flags and bytes stand for.
-    fn decode<'py>(
-        &self,
-        py: Python<'py>,
-        flags: u32,
-        body: &[u8],
-    ) -> PyResult<Bound<'py, PyAny>> {
+    fn decode<'py>(&self, py: Python<'py>, flags: u32, body: &[u8]) -> PyResult<Bound<'py, PyAny>> {
         conversion::from_bytes(py, self, flags, body).map(|(value, _)| value)
     }
 
@@ -100,14 +101,18 @@ pub(crate) fn server_of(
     keys: Vec<Vec<u8>>,
 ) -> PyResult<Vec<usize>> {
     let made = addresses(&servers).and_then(|addresses| {
-        let client = glasscache_client::Client::new(addresses, named(placement)?, Options::default())?;
+        let client =
+            glasscache_client::Client::new(addresses, named(placement)?, Options::default())?;
         Ok(keys.iter().map(|key| client.place_of(key)).collect())
     });
     made.map_err(|error| error::of_client(py, &error))
 }
 
 pub(crate) fn addresses(servers: &[String]) -> Result<Vec<Address>, Error> {
-    let lists: Result<Vec<_>, _> = servers.iter().map(|text| Address::parse_list(text)).collect();
+    let lists: Result<Vec<_>, _> = servers
+        .iter()
+        .map(|text| Address::parse_list(text))
+        .collect();
     let addresses = lists?.concat();
     if addresses.is_empty() {
         return Err(Error::BadSetting("no server: Client(\"host:port\")".into()));
@@ -116,5 +121,7 @@ pub(crate) fn addresses(servers: &[String]) -> Result<Vec<Address>, Error> {
 }
 
 pub(crate) fn named(placement: &str) -> Result<Placement, Error> {
-    placement.parse().map_err(|_| Error::BadSetting(format!("no placement {placement:?}")))
+    placement
+        .parse()
+        .map_err(|_| Error::BadSetting(format!("no placement {placement:?}")))
 }

@@ -2,7 +2,9 @@
 
 use std::sync::atomic::Ordering;
 
+use glasscache_client::Client as Core;
 use glasscache_client::costs::{CellSnapshot, OPERATIONS, PARTS};
+use glasscache_client::request::Dialect;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
 
@@ -31,13 +33,23 @@ impl Client {
     /// Return this client's counters: what its calls cost, and how each server is. No network.
     fn counters<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let all = PyDict::new(py);
-        all.set_item("misses_by_error", self.misses_by_error.load(Ordering::Relaxed))?;
+        all.set_item(
+            "misses_by_error",
+            self.misses_by_error.load(Ordering::Relaxed),
+        )?;
         let by_size = PyList::empty(py);
         for (operation, decade, snapshot) in self.core.costs().by_size() {
             let row = cell(py, &snapshot)?;
             let word = OPERATIONS.iter().find(|(each, _)| *each == operation);
             row.set_item("operation", word.map(|(_, word)| *word))?;
-            row.set_item("bytes_from", if decade == 0 { 0 } else { 10u64.pow(decade as u32) })?;
+            row.set_item(
+                "bytes_from",
+                if decade == 0 {
+                    0
+                } else {
+                    10u64.pow(decade as u32)
+                },
+            )?;
             by_size.append(row)?;
         }
         all.set_item("by_size", by_size)?;
@@ -48,20 +60,28 @@ impl Client {
             by_width.append(row)?;
         }
         all.set_item("by_width", by_width)?;
-        let servers = PyDict::new(py);
-        for server in self.core.servers() {
-            let row = PyDict::new(py);
-            let (open, idle) = server.connections();
-            row.set_item("is_down", server.health.is_down())?;
-            row.set_item("times_down", server.health.times_down())?;
-            row.set_item("connections", open)?;
-            row.set_item("idle", idle)?;
-            row.set_item("faults", server.faults.load(Ordering::Relaxed))?;
-            row.set_item("noreply_failures", server.noreply_failures.load(Ordering::Relaxed))?;
-            row.set_item("speaks_meta", server.dialect().map(|d| d == glasscache_client::request::Dialect::Meta))?;
-            servers.set_item(&server.name, row)?;
-        }
-        all.set_item("servers", servers)?;
+        all.set_item("servers", servers(py, &self.core)?)?;
         Ok(all)
     }
+}
+
+/// How each server of a client is, by its name.
+pub(crate) fn servers<'py>(py: Python<'py>, core: &Core) -> PyResult<Bound<'py, PyDict>> {
+    let servers = PyDict::new(py);
+    for server in core.servers() {
+        let row = PyDict::new(py);
+        let (open, idle) = server.connections();
+        row.set_item("is_down", server.health.is_down())?;
+        row.set_item("times_down", server.health.times_down())?;
+        row.set_item("connections", open)?;
+        row.set_item("idle", idle)?;
+        row.set_item("faults", server.faults.load(Ordering::Relaxed))?;
+        row.set_item(
+            "noreply_failures",
+            server.noreply_failures.load(Ordering::Relaxed),
+        )?;
+        row.set_item("speaks_meta", server.dialect().map(|d| d == Dialect::Meta))?;
+        servers.set_item(&server.name, row)?;
+    }
+    Ok(servers)
 }

@@ -31,7 +31,12 @@ pub(crate) fn with_bytes<R>(
     if value.is_exact_instance_of::<PyInt>() {
         return match value.extract::<i64>() {
             Ok(number) => encode(codec, value, &ValueRef::Int(number), then),
-            Err(_) => encode(codec, value, &ValueRef::BigInt(value.str()?.to_str()?), then),
+            Err(_) => encode(
+                codec,
+                value,
+                &ValueRef::BigInt(value.str()?.to_str()?),
+                then,
+            ),
         };
     }
     if let Ok(number) = value.cast_exact::<PyFloat>() {
@@ -43,22 +48,39 @@ pub(crate) fn with_bytes<R>(
     if value.is_none() {
         return encode(codec, value, &ValueRef::None, then);
     }
-    // Other clients know no packed lists: there a list of numbers goes the way of every list.
-    let packs_lists = codec.rust.options().dialect == Dialect::Own;
-    if let Some(numbers) = packs_lists.then(|| whole_numbers(value)).flatten() {
+    let is_own = codec.rust.options().dialect == Dialect::Own;
+    if let Some(numbers) = whole_numbers(value).filter(|_| is_own) {
         return encode(codec, value, &ValueRef::Ints(&numbers), then);
     }
     if value.is_instance_of::<PyByteArray>() || value.is_instance_of::<PyMemoryView>() {
-        let bytes: Vec<u8> = value.call_method0("__bytes__").or_else(|_| {
-            value.py().import("builtins")?.getattr("bytes")?.call1((value,))
-        })?.extract()?;
+        let bytes: Vec<u8> = value
+            .call_method0("__bytes__")
+            .or_else(|_| {
+                value
+                    .py()
+                    .import("builtins")?
+                    .getattr("bytes")?
+                    .call1((value,))
+            })?
+            .extract()?;
         return encode(codec, value, &ValueRef::Bytes(&bytes), then);
     }
     let begin = Instant::now();
-    let (kind, fields) = codec.dump.bind(value.py()).call1((value,))?.extract::<(String, Bound<'_, PyAny>)>()?;
+    let (kind, fields) = codec
+        .dump
+        .bind(value.py())
+        .call1((value,))?
+        .extract::<(String, Bound<'_, PyAny>)>()?;
     let dumping = begin.elapsed();
     with_dumped(codec, value, &kind, &fields, |flags, bytes, costs| {
-        then(flags, bytes, &Costs { serialise: costs.serialise + dumping, ..*costs })
+        then(
+            flags,
+            bytes,
+            &Costs {
+                serialise: costs.serialise + dumping,
+                ..*costs
+            },
+        )
     })
 }
 
@@ -74,12 +96,23 @@ fn with_dumped<R>(
         type Parts<'py> = (char, bool, u8, Vec<u64>, Bound<'py, PyBytes>);
         let (typecode, is_numpy, itemsize, shape, bytes) = fields.extract::<Parts<'_>>()?;
         let typecode = u8::try_from(typecode).map_err(|_| PyTypeError::new_err("odd typecode"))?;
-        let array = Array { typecode, is_numpy, itemsize, shape: &shape, bytes: bytes.as_bytes() };
+        let array = Array {
+            typecode,
+            is_numpy,
+            itemsize,
+            shape: &shape,
+            bytes: bytes.as_bytes(),
+        };
         return encode(codec, value, &ValueRef::Array(array), then);
     }
     if kind == "flagged" {
         let (flags, bytes) = fields.extract::<(u32, Bound<'_, PyBytes>)>()?;
-        return encode(codec, value, &ValueRef::Flagged(flags, bytes.as_bytes()), then);
+        return encode(
+            codec,
+            value,
+            &ValueRef::Flagged(flags, bytes.as_bytes()),
+            then,
+        );
     }
     let bytes = fields.cast::<PyBytes>()?.as_bytes();
     let value_ref = match kind {
@@ -99,7 +132,11 @@ fn encode<R>(
     then: impl FnOnce(u32, &[u8], &Costs) -> PyResult<R>,
 ) -> PyResult<R> {
     if let Some((flags, bytes)) = codec.rust.as_is(value_ref) {
-        let costs = Costs { plain_bytes: bytes.len(), wire_bytes: bytes.len(), ..Costs::default() };
+        let costs = Costs {
+            plain_bytes: bytes.len(),
+            wire_bytes: bytes.len(),
+            ..Costs::default()
+        };
         return then(flags, bytes, &costs);
     }
     match codec.rust.encode(value_ref) {
@@ -146,25 +183,36 @@ pub(crate) fn from_bytes<'py>(
     flags: u32,
     body: &[u8],
 ) -> PyResult<(Bound<'py, PyAny>, Costs)> {
-    let (decoded, costs) =
-        codec.rust.decode(flags, body).map_err(|error| error::of_value(py, &error))?;
+    let (decoded, costs) = codec
+        .rust
+        .decode(flags, body)
+        .map_err(|error| error::of_value(py, &error))?;
     let value = match decoded {
         Decoded::Str(text) => PyString::new(py, &text).into_any(),
         Decoded::Bytes(bytes) => PyBytes::new(py, &bytes).into_any(),
         Decoded::Int(number) => number.into_pyobject(py)?.into_any(),
         Decoded::BigInt(digits) => {
             let int = py.get_type::<PyInt>();
-            int.call1((digits,)).map_err(|error| unreadable(py, flags, &error))?
+            int.call1((digits,))
+                .map_err(|error| unreadable(py, flags, &error))?
         }
         Decoded::Float(number) => PyFloat::new(py, number).into_any(),
         Decoded::Bool(truth) => PyBool::new(py, truth).to_owned().into_any(),
         Decoded::None => py.None().into_bound(py),
         Decoded::Ints(numbers) => PyList::new(py, numbers)?.into_any(),
-        Decoded::Array(array) => load_array(py, codec, &array).map_err(|e| unreadable(py, flags, &e))?,
-        Decoded::Json(bytes) => load(py, codec, "json", &bytes).map_err(|e| unreadable(py, flags, &e))?,
+        Decoded::Array(array) => {
+            load_array(py, codec, &array).map_err(|e| unreadable(py, flags, &e))?
+        }
+        Decoded::Json(bytes) => {
+            load(py, codec, "json", &bytes).map_err(|e| unreadable(py, flags, &e))?
+        }
         Decoded::RawJson(bytes) => load(py, codec, "raw_json", &bytes)?,
-        Decoded::Msgpack(bytes) => load(py, codec, "msgpack", &bytes).map_err(|e| unreadable(py, flags, &e))?,
-        Decoded::Pickle(bytes) => load(py, codec, "pickle", &bytes).map_err(|e| unreadable(py, flags, &e))?,
+        Decoded::Msgpack(bytes) => {
+            load(py, codec, "msgpack", &bytes).map_err(|e| unreadable(py, flags, &e))?
+        }
+        Decoded::Pickle(bytes) => {
+            load(py, codec, "pickle", &bytes).map_err(|e| unreadable(py, flags, &e))?
+        }
         Decoded::Flagged(flags, bytes) => {
             let parts = (flags, PyBytes::new(py, &bytes));
             codec.load.bind(py).call1(("flagged", parts))?
@@ -174,7 +222,12 @@ pub(crate) fn from_bytes<'py>(
     Ok((value, costs))
 }
 
-fn load<'py>(py: Python<'py>, codec: &Codec, kind: &str, bytes: &[u8]) -> PyResult<Bound<'py, PyAny>> {
+fn load<'py>(
+    py: Python<'py>,
+    codec: &Codec,
+    kind: &str,
+    bytes: &[u8],
+) -> PyResult<Bound<'py, PyAny>> {
     codec.load.bind(py).call1((kind, PyBytes::new(py, bytes)))
 }
 
@@ -184,7 +237,12 @@ fn load_array<'py>(
     array: &DecodedArray<'_>,
 ) -> PyResult<Bound<'py, PyAny>> {
     let shape = PyTuple::new(py, &array.shape)?;
-    let parts = (char::from(array.typecode), array.is_numpy, shape, PyBytes::new(py, array.bytes()));
+    let parts = (
+        char::from(array.typecode),
+        array.is_numpy,
+        shape,
+        PyBytes::new(py, array.bytes()),
+    );
     codec.load.bind(py).call1(("array", parts))
 }
 

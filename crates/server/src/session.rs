@@ -161,6 +161,12 @@ impl Session {
                 Next::Yield
             });
         }
+        if let Some((key, used)) = text::single_get(run.rest()) {
+            run.used += used;
+            run.commands += 1;
+            run.look_up(Lookup::single(key, run.turn));
+            return None;
+        }
         match text::parse(run.rest()) {
             Parsed::Incomplete => Some(Next::Input),
             Parsed::Refused(refusal, used) => {

@@ -4,4 +4,5 @@ pub(crate) mod bench;
 pub(crate) mod config;
 pub(crate) mod serve;
 pub(crate) mod simulate;
+pub(crate) mod slabs;
 pub(crate) mod tour;
