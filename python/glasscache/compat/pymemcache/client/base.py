@@ -122,7 +122,9 @@ class Client:
         self._client = self._connect([address(server)])
 
     def _connect(self, addresses: list[str]) -> glasscache.Client:
-        return glasscache.Client(addresses, timeout=self._timeout, placement="rendezvous", codec=FlaggedCodec())
+        return glasscache.Client(
+            addresses, timeout=self._timeout, placement="rendezvous", codec=FlaggedCodec()
+        )
 
     # Keys and values.
 
@@ -141,7 +143,9 @@ class Client:
             try:
                 made = str(made).encode(self.encoding)
             except UnicodeEncodeError as error:
-                raise MemcacheIllegalInputError(f"Data values must be binary-safe: {error}") from error
+                raise MemcacheIllegalInputError(
+                    f"Data values must be binary-safe: {error}"
+                ) from error
         return own_flags if flags is None else flags, made
 
     def _value(self, key: Key, found: tuple[int, bytes]) -> Any:
@@ -176,7 +180,11 @@ class Client:
         def read() -> tuple[Any, Any]:
             client, name = self._of(key)
             found = client.gets(name)
-            return (default, cas_default) if found is None else (self._value(key, found[0]), b"%d" % found[1])
+            return (
+                (default, cas_default)
+                if found is None
+                else (self._value(key, found[0]), b"%d" % found[1])
+            )
 
         return self._or((default, cas_default), read)
 
@@ -189,7 +197,9 @@ class Client:
             values = {}
             for client, names in self._grouped(keys):
                 found = client.get_many(list(names))
-                values.update({names[name]: self._value(names[name], item) for name, item in found.items()})
+                values.update(
+                    {names[name]: self._value(names[name], item) for name, item in found.items()}
+                )
             return values
 
         return self._or({}, read) if keys else {}
@@ -212,7 +222,9 @@ class Client:
 
         return self._or(default, read)
 
-    def gats(self, key: Key, expire: int = 0, default: Any = None, cas_default: Any = None) -> tuple[Any, Any]:
+    def gats(
+        self, key: Key, expire: int = 0, default: Any = None, cas_default: Any = None
+    ) -> tuple[Any, Any]:
         """Return value and CAS unique, and give the key another expiry."""
         found = self.gets(key, default, cas_default)
         if found[1] is not cas_default:
@@ -229,36 +241,60 @@ class Client:
 
     # Writing.
 
-    def _store(self, word: str, key: Key, value: Any, expire: int, noreply: bool | None, flags: int | None) -> bool:
+    def _store(
+        self, word: str, key: Key, value: Any, expire: int, noreply: bool | None, flags: int | None
+    ) -> bool:
         client, name = self._of(key)
         expire = _whole(expire, "expire")
         store = getattr(client, word)
-        return bool(store(name, self._flagged(key, value, flags), ttl_of(expire), noreply=bool(noreply)))
+        return bool(
+            store(name, self._flagged(key, value, flags), ttl_of(expire), noreply=bool(noreply))
+        )
 
     @translated
     def set(
-        self, key: Key, value: Any, expire: int = 0, noreply: bool | None = None, flags: int | None = None
+        self,
+        key: Key,
+        value: Any,
+        expire: int = 0,
+        noreply: bool | None = None,
+        flags: int | None = None,
     ) -> bool:
         """Store a value; whether it was stored."""
         return self._store("set", key, value, expire, noreply, flags)
 
     @translated
     def add(
-        self, key: Key, value: Any, expire: int = 0, noreply: bool | None = None, flags: int | None = None
+        self,
+        key: Key,
+        value: Any,
+        expire: int = 0,
+        noreply: bool | None = None,
+        flags: int | None = None,
     ) -> bool:
         """Store a value if there is none; whether it was stored."""
         return self._store("add", key, value, expire, noreply, flags)
 
     @translated
     def replace(
-        self, key: Key, value: Any, expire: int = 0, noreply: bool | None = None, flags: int | None = None
+        self,
+        key: Key,
+        value: Any,
+        expire: int = 0,
+        noreply: bool | None = None,
+        flags: int | None = None,
     ) -> bool:
         """Store a value if there is one; whether it was stored."""
         return self._store("replace", key, value, expire, noreply, flags)
 
     @translated
     def append(
-        self, key: Key, value: Any, expire: int = 0, noreply: bool | None = None, flags: int | None = None
+        self,
+        key: Key,
+        value: Any,
+        expire: int = 0,
+        noreply: bool | None = None,
+        flags: int | None = None,
     ) -> bool:
         """Put bytes behind a value; whether there was one. The server ignores expiry and flags."""
         client, name = self._of(key)
@@ -266,26 +302,45 @@ class Client:
 
     @translated
     def prepend(
-        self, key: Key, value: Any, expire: int = 0, noreply: bool | None = None, flags: int | None = None
+        self,
+        key: Key,
+        value: Any,
+        expire: int = 0,
+        noreply: bool | None = None,
+        flags: int | None = None,
     ) -> bool:
         """Put bytes before a value; whether there was one. The server ignores expiry and flags."""
         client, name = self._of(key)
-        return bool(client.prepend(name, self._flagged(key, value, flags)[1], noreply=bool(noreply)))
+        return bool(
+            client.prepend(name, self._flagged(key, value, flags)[1], noreply=bool(noreply))
+        )
 
     @translated
     def cas(
-        self, key: Key, value: Any, cas: Any, expire: int = 0, noreply: bool = False, flags: int | None = None
+        self,
+        key: Key,
+        value: Any,
+        cas: Any,
+        expire: int = 0,
+        noreply: bool = False,
+        flags: int | None = None,
     ) -> bool | None:
         """Store a value if its CAS unique is still this one: True, False, or None when there is none."""
         client, name = self._of(key)
         text = cas.decode("ascii", "replace") if isinstance(cas, bytes) else str(cas)
         if not text.isdigit():
             raise MemcacheIllegalInputError(f"cas must be a number: {cas!r}")
-        return client.cas(name, self._flagged(key, value, flags), int(text), ttl_of(expire), noreply=noreply)
+        return client.cas(
+            name, self._flagged(key, value, flags), int(text), ttl_of(expire), noreply=noreply
+        )
 
     @translated
     def set_many(
-        self, values: Mapping[Key, Any], expire: int = 0, noreply: bool | None = None, flags: int | None = None
+        self,
+        values: Mapping[Key, Any],
+        expire: int = 0,
+        noreply: bool | None = None,
+        flags: int | None = None,
     ) -> list[Key]:
         """Store many values in one round trip; the keys that were not stored."""
         failed: list[Key] = []
@@ -362,7 +417,9 @@ class Client:
 
     def raw_command(self, command: Key, end_tokens: Key = b"\r\n") -> bytes:
         """Send a command of your own and return its reply without the end token; by a connection of its own."""
-        command, end = (part.encode() if isinstance(part, str) else part for part in (command, end_tokens))
+        command, end = (
+            part.encode() if isinstance(part, str) else part for part in (command, end_tokens)
+        )
         if isinstance(self.server, str):
             peer = socket.socket(socket.AF_UNIX)
             peer.settimeout(self._timeout)

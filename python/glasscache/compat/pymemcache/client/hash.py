@@ -7,7 +7,13 @@ from typing import Any
 
 import glasscache
 from glasscache import _native
-from glasscache.compat.pymemcache.client.base import Client, Key, PooledClient, address, normalize_server_spec
+from glasscache.compat.pymemcache.client.base import (
+    Client,
+    Key,
+    PooledClient,
+    address,
+    normalize_server_spec,
+)
 
 
 class HashClient(PooledClient):
@@ -51,7 +57,9 @@ class HashClient(PooledClient):
 
     def add_server(self, server: Any, port: int | None = None) -> None:
         """Add a server: a pair, a text, or host and port."""
-        self._change([*self._servers, normalize_server_spec(server if port is None else (server, port))])
+        self._change(
+            [*self._servers, normalize_server_spec(server if port is None else (server, port))]
+        )
 
     def remove_server(self, server: Any, port: int | None = None) -> None:
         """Remove a server."""
