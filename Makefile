@@ -68,6 +68,14 @@ dialects: ## Write values with the real clients and read them with ours, and the
 	$(CARGO) build --release -p glasscache-client --example speak
 	"$$(scripts/peers-python)" tests/dialects/compare.py --memcached "$(MEMCACHED)"
 
+.PHONY: django-tests
+django-tests: ## Run Django's own cache, middleware, session and template tests on our backend.
+	@scripts/drop-in-tests tests/django/run.py --memcached "$(MEMCACHED)"
+
+.PHONY: dropin-tests
+dropin-tests: ## Run pymemcache's and pylibmc's own tests on the drop-in modules.
+	@scripts/drop-in-tests tests/dropin/run.py --memcached "$(MEMCACHED)"
+
 # ---- the lab: proofs --------------------------------------------------------------------------
 
 .PHONY: oracle-slabs
