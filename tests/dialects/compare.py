@@ -19,7 +19,7 @@ ROOT = HERE.parent.parent
 sys.path.insert(0, str(HERE.parent))
 
 from clients import Client, Missing, makers  # noqa: E402
-from live import memcacheds  # noqa: E402
+from servers import memcacheds  # noqa: E402
 from wire import Case, cases, fetch, store  # noqa: E402
 
 

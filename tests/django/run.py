@@ -19,7 +19,7 @@ from pathlib import Path
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent))
 
-from live import memcacheds  # noqa: E402
+from servers import memcacheds  # noqa: E402
 from sources import source  # noqa: E402
 
 BACKEND = "glasscache.contrib.django.GlassCache"

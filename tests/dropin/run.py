@@ -20,7 +20,7 @@ from pathlib import Path
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent))
 
-from live import memcacheds  # noqa: E402
+from servers import memcacheds  # noqa: E402
 from reasons import REASONS  # noqa: E402
 from sources import source  # noqa: E402
 
@@ -87,7 +87,9 @@ def report(name: str, passed: int, failed: dict[str, str]) -> bool:
 def run_pymemcache(server: str, work: Path) -> bool:
     host, port = server.split(":")
     tests = work / "pymemcache_tests"
-    shutil.copytree(installed("pymemcache") / "test", tests)
+    home = installed("pymemcache")
+    os.environ["PYMEMCACHE_HOME"] = str(home)
+    shutil.copytree(home / "test", tests)
     ignored = [f"--ignore={tests / 'test_benchmark.py'}"]
     # A server with TLS is not at hand; that client has none.
     return report(

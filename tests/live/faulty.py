@@ -127,15 +127,11 @@ class Session(threading.Thread):
             return b"STORED\r\n"
         if verb == b"mg":
             found = store.read(key)
-            extra = b" ".join(
-                word if word[:1] == b"O" else b"k" + key for word in words[2:] if word[:1] in b"kO"
-            )
+            extra = b" ".join(word if word[:1] == b"O" else b"k" + key for word in words[2:] if word[:1] in b"kO")
             return b"VA %d %s\r\n%s\r\n" % (len(found[1]), extra, found[1]) if found else b"EN\r\n"
         meta = verb in (b"md", b"ma")
         if item is None:
-            return (
-                b"NF\r\n" if meta else b"NOT_STORED\r\n" if verb == b"append" else b"NOT_FOUND\r\n"
-            )
+            return b"NF\r\n" if meta else b"NOT_STORED\r\n" if verb == b"append" else b"NOT_FOUND\r\n"
         return self.change(verb, words, value, item)
 
     def change(self, verb: bytes, words: list[bytes], value: bytes, item: Item) -> bytes:
@@ -166,13 +162,7 @@ class Session(threading.Thread):
             if found := self.store.read(key):
                 item, value = found
                 unique = b" %d" % item.unique if with_unique else b""
-                reply += b"VALUE %s %s %d%s\r\n%s\r\n" % (
-                    key,
-                    item.flags,
-                    len(value),
-                    unique,
-                    value,
-                )
+                reply += b"VALUE %s %s %d%s\r\n%s\r\n" % (key, item.flags, len(value), unique, value)
         return reply + b"END\r\n"
 
 

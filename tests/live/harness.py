@@ -41,9 +41,7 @@ class Case:
 CASES: list[Case] = []
 
 
-def case(
-    kind: str = "core", options: tuple[str, ...] | None = None
-) -> Callable[..., Callable[..., object]]:
+def case(kind: str = "core", options: tuple[str, ...] | None = None) -> Callable[..., Callable[..., object]]:
     """Registers a case; `options` asks for a server of its own, started with them."""
 
     def register(function: Callable[[Server], str | None]) -> Callable[[Server], str | None]:
@@ -60,18 +58,7 @@ class Server:
         self.memory_mb = int(options[options.index("-m") + 1]) if "-m" in options else 64
         for _ in range(5):
             self.port = free_port()
-            arguments = [
-                *command,
-                "-p",
-                str(self.port),
-                "-l",
-                "127.0.0.1",
-                "-U",
-                "0",
-                "-t",
-                "2",
-                *options,
-            ]
+            arguments = [*command, "-p", str(self.port), "-l", "127.0.0.1", "-U", "0", "-t", "2", *options]
             if is_root() and "memcached" in pathlib.Path(command[0]).name:
                 arguments += ["-u", "root"]
             self.process = subprocess.Popen(arguments, stdin=subprocess.DEVNULL)
@@ -99,9 +86,7 @@ class Server:
         """Resident memory now, in MiB, huge pages included."""
         text = pathlib.Path(f"/proc/{self.process.pid}/status").read_text()
         fields = dict(line.split(":", 1) for line in text.splitlines() if ":" in line)
-        kilobytes = sum(
-            int(fields.get(name, "0 kB").split()[0]) for name in ("VmRSS", "HugetlbPages")
-        )
+        kilobytes = sum(int(fields.get(name, "0 kB").split()[0]) for name in ("VmRSS", "HugetlbPages"))
         return kilobytes / 1024
 
     def descriptors(self) -> int:

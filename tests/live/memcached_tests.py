@@ -132,9 +132,7 @@ def main() -> int:
     args = parser.parse_args()
     tree = args.tree.resolve()
     if not (tree / "t" / "lib" / "MemcachedTest.pm").exists():
-        print(
-            f"{args.tree} is no memcached source tree (no t/lib/MemcachedTest.pm)", file=sys.stderr
-        )
+        print(f"{args.tree} is no memcached source tree (no t/lib/MemcachedTest.pm)", file=sys.stderr)
         return 2
     command = args.server.split()
     command[0] = str(pathlib.Path(command[0]).resolve()) if "/" in command[0] else command[0]
@@ -146,19 +144,12 @@ def main() -> int:
                 results.append(result)
                 mark = "pass" if result.is_passed else "FAIL"
                 counts = f"{result.passed:5} ok {result.failed:3} failed {result.skipped:2} skipped"
-                print(
-                    f"{mark}  {result.name:20} {counts} {result.seconds:6.1f} s  {result.reason}",
-                    flush=True,
-                )
+                print(f"{mark}  {result.name:20} {counts} {result.seconds:6.1f} s  {result.reason}", flush=True)
                 if args.verbose and not result.is_passed:
                     print(result.output)
     passed = sum(result.is_passed for result in results)
-    ok, failed, skipped = (
-        sum(getattr(r, n) for r in results) for n in ("passed", "failed", "skipped")
-    )
-    print(
-        f"{passed} of {len(results)} files pass; subtests: {ok} ok, {failed} failed, {skipped} skipped"
-    )
+    ok, failed, skipped = (sum(getattr(r, n) for r in results) for n in ("passed", "failed", "skipped"))
+    print(f"{passed} of {len(results)} files pass; subtests: {ok} ok, {failed} failed, {skipped} skipped")
     return 0 if passed == len(results) else 1
 
 

@@ -26,13 +26,7 @@ def key_of_251_bytes_is_refused(server: Server) -> None:
     """One byte more is the client's error, for writes and reads, and the stream stays in step."""
     with server.connect() as wire:
         key = b"k" * 251
-        for request in (
-            b"set %s 0 0 1\r\nv\r\n",
-            b"delete %s\r\n",
-            b"incr %s 1\r\n",
-            b"touch %s 0\r\n",
-            b"mg %s v\r\n",
-        ):
+        for request in (b"set %s 0 0 1\r\nv\r\n", b"delete %s\r\n", b"incr %s 1\r\n", b"touch %s 0\r\n", b"mg %s v\r\n"):
             reply = wire.ask(request % key)
             demand(reply.startswith(b"CLIENT_ERROR"), f"{request[:6]!r} answered {reply!r}")
         reply = wire.ask(b"get %s\r\n" % key)
@@ -122,9 +116,7 @@ def refused_set(server: Server, head: bytes) -> None:
     with server.connect() as wire:
         wire.send(b"delete smuggled noreply\r\n" + head + payload + b"\r\nmn\r\n")
         reply = wire.line()
-        demand(
-            reply.startswith((b"CLIENT_ERROR", b"SERVER_ERROR", b"ERROR")), f"answered {reply!r}"
-        )
+        demand(reply.startswith((b"CLIENT_ERROR", b"SERVER_ERROR", b"ERROR")), f"answered {reply!r}")
         after = wire.line()
         demand(after in (b"MN", b""), f"after the refusal came {after!r}")
     with server.connect() as wire:
@@ -177,31 +169,11 @@ def refused_ms_long_key(server: Server) -> None:
 def lengths_out_of_range(server: Server) -> None:
     """Lengths beyond 2^31, 2^32, 2^63, 2^64, negative and text are refused without taking memory."""
     before = server.resident_mb()
-    for length in (
-        2**31 - 1,
-        2**31,
-        2**32 - 1,
-        2**32,
-        2**32 + 2,
-        2**63,
-        2**64,
-        2**64 + 2,
-        10**40,
-        -1,
-        -(2**31),
-    ):
-        for form in (
-            b"set k 0 0 %d\r\n",
-            b"ms k %d\r\n",
-            b"append k 0 0 %d\r\n",
-            b"cas k 0 0 %d 1\r\n",
-        ):
+    for length in (2**31 - 1, 2**31, 2**32 - 1, 2**32, 2**32 + 2, 2**63, 2**64, 2**64 + 2, 10**40, -1, -(2**31)):
+        for form in (b"set k 0 0 %d\r\n", b"ms k %d\r\n", b"append k 0 0 %d\r\n", b"cas k 0 0 %d 1\r\n"):
             with server.connect(3) as wire:
                 reply = wire.ask(form % length)
-                demand(
-                    reply.startswith((b"CLIENT_ERROR", b"SERVER_ERROR", b"ERROR")),
-                    f"{form % length!r}: {reply!r}",
-                )
+                demand(reply.startswith((b"CLIENT_ERROR", b"SERVER_ERROR", b"ERROR")), f"{form % length!r}: {reply!r}")
     for text in (b"abc", b"1e3", b"0x10", b"", b"+-1", b"\xff"):
         with server.connect(3) as wire:
             reply = wire.ask(b"set k 0 0 " + text + b"\r\n")
@@ -395,9 +367,7 @@ def mutate(source: random.Random, command: bytes) -> bytes:
         elif choice == 1 and place < len(data):
             del data[place]
         elif choice == 2:
-            data[place:place] = source.choice(
-                [b" ", b"\r\n", b"0", b"-1", b"999999999999999999999", b"\x00", b"noreply"]
-            )
+            data[place:place] = source.choice([b" ", b"\r\n", b"0", b"-1", b"999999999999999999999", b"\x00", b"noreply"])
         else:
             data[place:place] = data[: source.randrange(8)]
     return bytes(data)
@@ -425,10 +395,7 @@ def foreign(server: Server, data: bytes) -> None:
         wire.send(data)
         reply = wire.rest(0.5)
     lines = [line for line in reply.split(b"\r\n") if line]
-    demand(
-        all(line.startswith((b"ERROR", b"CLIENT_ERROR", b"SERVER_ERROR")) for line in lines),
-        f"answered {reply[:80]!r}",
-    )
+    demand(all(line.startswith((b"ERROR", b"CLIENT_ERROR", b"SERVER_ERROR")) for line in lines), f"answered {reply[:80]!r}")
     demand(server.is_alive(), "the server is gone")
 
 

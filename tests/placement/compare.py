@@ -21,7 +21,7 @@ HERE = Path(__file__).parent
 ROOT = HERE.parent.parent
 sys.path.insert(0, str(HERE.parent))
 
-from live import memcacheds  # noqa: E402
+from servers import memcacheds  # noqa: E402
 
 Judge = Callable[[Sequence[str], list[str]], list[int]]
 
