@@ -75,3 +75,7 @@ dialects: ## Write values with the real clients and read them with ours, and the
 .PHONY: bench
 bench: release ## Measure CPU per request and latency beside memcached (MEMCACHED=path, ARGS="--scenario get-50 --rounds 5 --json").
 	$(GLASSCACHE) bench --keep bench/results $(if $(MEMCACHED),--memcached "$(MEMCACHED)") $(ARGS)
+
+.PHONY: bench-memory
+bench-memory: release ## Fill to the limit and read back: user bytes per resident byte beside memcached, and the bounds (ARGS="-m 256 --size mix").
+	$(GLASSCACHE) bench memory --keep bench/results $(if $(MEMCACHED),--memcached "$(MEMCACHED)") $(ARGS)
