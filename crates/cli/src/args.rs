@@ -57,4 +57,6 @@ commands! {
     Bench => bench,
     /// Store a real folder in a server started here, read it back, see what it cost
     Tour => tour,
+    /// Replay a request log under strategies: what would each request have waited?
+    Simulate => simulate,
 }

@@ -10,6 +10,8 @@ mod daemon;
 mod output;
 mod settings;
 mod table;
+mod text_table;
+mod work;
 
 use std::process::ExitCode;
 

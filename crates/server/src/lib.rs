@@ -23,6 +23,7 @@ mod detail;
 mod execute;
 mod listener;
 mod output;
+mod replay;
 mod running;
 mod send;
 mod session;
@@ -37,6 +38,7 @@ mod worker;
 
 pub use config::{Config, Listen, Shown};
 pub use listener::Address;
+pub use replay::Replay;
 pub use running::{Running, Stopper, start};
 pub use systemd::notify;
 

@@ -9,6 +9,7 @@ pub mod error;
 pub mod page;
 pub mod policy;
 pub mod replay;
+pub mod search;
 pub mod slabs;
 pub mod strategy;
 pub mod trace;

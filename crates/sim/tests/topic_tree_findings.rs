@@ -50,6 +50,7 @@ fn both_founding_findings_come_out() {
 /// Speed on one core; means something only in a release build on a machine at rest.
 #[test]
 #[ignore = "a measurement: run by `make bench-simulate`"]
+#[expect(clippy::disallowed_methods, reason = "a measurement needs a clock")]
 fn speed_of_the_replay() {
     let log = topic_tree(&TopicTree::default());
     let cost = CostModel::parse(LATENCY_JSON).unwrap();

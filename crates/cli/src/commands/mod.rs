@@ -3,4 +3,5 @@
 pub(crate) mod bench;
 pub(crate) mod config;
 pub(crate) mod serve;
+pub(crate) mod simulate;
 pub(crate) mod tour;

@@ -171,6 +171,11 @@ impl<'b> Write<'b> {
 
     #[inline]
     fn answer(&self, outcome: SetOutcome, turn: &Turn<'_>, out: &mut Output<'_>) {
+        // Nothing to append to is "not stored", with a unique or without.
+        let outcome = match (outcome, self.options.mode) {
+            (SetOutcome::NotFound, SetMode::Append | SetMode::Prepend) => SetOutcome::NotStored,
+            _ => outcome,
+        };
         self.count(outcome, turn);
         match &self.dialect {
             Dialect::Text { noreply: true } => {}

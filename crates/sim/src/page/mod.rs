@@ -105,7 +105,8 @@ impl Table {
         html.push_str("</tbody></table></div></section>");
     }
 
-    fn is_number(&self, column: usize) -> bool {
+    /// Whether every cell of a column begins with a number, so that it is set to the right.
+    pub fn is_number(&self, column: usize) -> bool {
         let mut cells = self
             .rows
             .iter()

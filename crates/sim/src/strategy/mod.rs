@@ -2,12 +2,18 @@
 //!
 //! The definitions are those of docs/reference/formats.md, sections 3 to 5, and results are equal to
 //! them number by number. [`prepare`] does once what all strategies share, [`run`] replays one
-//! strategy, [`figures`] makes its table; [`cost`] prices a call, [`fixed`] chooses fixed sets.
+//! strategy, [`figures`] makes its table, [`report`] puts them together; [`cost`] prices a call, [`fixed`] chooses fixed sets.
 
 pub mod cost;
 pub mod draw;
 pub mod figures;
 pub mod fixed;
 pub mod prepare;
+pub mod report;
 pub mod run;
 pub mod tree;
+
+pub use glasscache_strategy::file::{
+    FixedRule, LocalRule, Strategy, StrategyError, StrategyFile, parse_bytes,
+};
+pub use glasscache_strategy::rules::Prefetch;

@@ -1,0 +1,149 @@
+//! Opens what `simulate` reads: the log's two files and the latency table, with one sentence for each fault.
+
+use std::collections::HashSet;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+
+use glasscache_sim::strategy::cost::CostModel;
+use glasscache_sim::strategy::prepare::Prepared;
+use glasscache_sim::trace::log::{NONE, RequestLog};
+
+use crate::output::{Exit, Failure};
+
+/// A log and what its calls cost.
+pub(super) struct Loaded {
+    pub(super) log: RequestLog,
+    pub(super) cost: CostModel,
+    /// The folder, for titles.
+    pub(super) name: String,
+}
+
+/// Routes to show: their names, and for each request of the log the place among them.
+pub(super) struct Routes {
+    pub(super) names: Vec<String>,
+    pub(super) place_of: Vec<u32>,
+}
+
+/// Reads the log in `folder` and the latency table beside it, or the one given.
+pub(super) fn load(folder: &Path, latency: Option<&Path>) -> Result<Loaded, Failure> {
+    let (items, requests) = (find(folder, "items")?, find(folder, "requests")?);
+    let log = RequestLog::read(
+        (&name(&items), open(&items)?),
+        (&name(&requests), open(&requests)?),
+    )
+    .map_err(|e| Failure::new(Exit::BadData, e.to_string()))?;
+    let latency = latency.map_or_else(|| folder.join("latency.json"), Path::to_path_buf);
+    let text = std::fs::read_to_string(&latency).map_err(|e| {
+        cannot_open(&latency, &e)
+            .hint("measure one with `glasscache profile`, or name a file with --latency")
+    })?;
+    let cost = CostModel::parse(&text)
+        .map_err(|e| Failure::new(Exit::BadData, format!("{}: {e}", latency.display())))?;
+    Ok(Loaded {
+        log,
+        cost,
+        name: name(folder),
+    })
+}
+
+/// The routes of the log by number of requests, most first, or none if they are not to be shown.
+pub(super) fn routes(log: &RequestLog, is_shown: bool) -> Routes {
+    if !is_shown {
+        return Routes {
+            names: Vec::new(),
+            place_of: Vec::new(),
+        };
+    }
+    let requests = &log.requests;
+    // The last place belongs to the requests without a route.
+    let index = |route: u32| {
+        if route == NONE {
+            requests.routes.len()
+        } else {
+            route as usize
+        }
+    };
+    let mut counts = vec![0u64; requests.routes.len() + 1];
+    for &route in &requests.route {
+        counts[index(route)] += 1;
+    }
+    let mut order: Vec<usize> = (0..counts.len())
+        .filter(|&route| counts[route] > 0)
+        .collect();
+    order.sort_by_key(|&route| std::cmp::Reverse(counts[route]));
+    let mut place = vec![NONE; counts.len()];
+    for (at, &route) in order.iter().enumerate() {
+        place[route] = at as u32;
+    }
+    let name = |route: &usize| {
+        requests
+            .routes
+            .get(*route)
+            .cloned()
+            .unwrap_or_else(|| "(none)".into())
+    };
+    Routes {
+        names: order.iter().map(name).collect(),
+        place_of: requests
+            .route
+            .iter()
+            .map(|&route| place[index(route)])
+            .collect(),
+    }
+}
+
+/// The numbers of the routes to leave out.
+pub(super) fn excluded(log: &RequestLog, names: &[String]) -> Result<HashSet<u32>, Failure> {
+    let known = &log.requests.routes;
+    let number = |name: &String| {
+        let at = known.iter().position(|route| route == name);
+        at.map(|at| at as u32).ok_or_else(|| {
+            let message = format!("no request has the route `{name}` (--exclude)");
+            Failure::usage(message).hint(format!("routes of this log: {}", known.join(", ")))
+        })
+    };
+    names.iter().map(number).collect()
+}
+
+/// Refuses a log whose halves are empty: there would be nothing to choose on, or nothing to judge by.
+pub(super) fn check_halves(folder: &Path, prepared: &Prepared<'_>) -> Result<(), Failure> {
+    if prepared.len() >= 2 {
+        return Ok(());
+    }
+    let message = format!(
+        "{}: {} requests are left, at least 2 are needed: one half to choose on, one to judge by",
+        folder.display(),
+        prepared.len()
+    );
+    Err(Failure::new(Exit::BadData, message))
+}
+
+fn find(folder: &Path, stem: &str) -> Result<PathBuf, Failure> {
+    let candidates = ["parquet", "jsonl"].map(|ending| folder.join(format!("{stem}.{ending}")));
+    candidates
+        .into_iter()
+        .find(|file| file.is_file())
+        .ok_or_else(|| {
+            let message = format!(
+                "no {stem}.parquet and no {stem}.jsonl in {}",
+                folder.display()
+            );
+            Failure::new(Exit::Unreachable, message)
+                .hint("a request log is a folder; docs/reference/formats.md tells its files")
+        })
+}
+
+fn open(file: &Path) -> Result<File, Failure> {
+    File::open(file).map_err(|e| cannot_open(file, &e))
+}
+
+fn cannot_open(file: &Path, error: &std::io::Error) -> Failure {
+    Failure::new(
+        Exit::Unreachable,
+        format!("cannot open {}: {error}", file.display()),
+    )
+}
+
+fn name(path: &Path) -> String {
+    path.display().to_string()
+}

@@ -1,0 +1,195 @@
+//! `glasscache simulate`: what would every request have waited, under each strategy?
+//!
+//! Reads a request log and a latency table, replays the log under every strategy and compares them on
+//! the half of the requests that no choice has seen. `--search` looks for the best combination itself.
+
+mod choice;
+mod document;
+mod load;
+mod search;
+mod table;
+mod web;
+
+use std::path::{Path, PathBuf};
+
+use glasscache_sim::page::Page;
+use glasscache_sim::strategy::Strategy;
+use glasscache_sim::strategy::prepare::Prepared;
+use glasscache_sim::strategy::report::{Report, ReportOptions, report};
+
+use crate::output::{Exit, Failure, Output};
+use crate::text_table::text;
+use crate::work;
+use load::Loaded;
+
+const EXAMPLES: &str = "\
+Strategies, joined by + : remote, lru:N, s3fifo:N, lru-bytes:B, fixed:N, fixed-time:N, fixed-bytes:B,
+fixed-hindsight:N, children, children-always, subtree:D. B takes k, m or g. What each does to the last
+nanosecond: docs/reference/formats.md.
+
+Examples:
+  glasscache generate topic-tree --out site            a made-up log to try it on
+  glasscache simulate site                             the usual strategies at 1 % and 5 % of the items
+  glasscache simulate site --strategies remote,lru:206,fixed:206+children --json
+  glasscache simulate site --search --memory 8M --html best.html
+  glasscache simulate site --by route --exclude export";
+
+/// Replay a request log under strategies: what would each request have waited?
+#[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Args {
+    /// Folder of the request log: items and requests as .parquet or .jsonl
+    log: PathBuf,
+    /// Latency table; the log's own latency.json if not given
+    #[arg(long, value_name = "FILE")]
+    latency: Option<PathBuf>,
+    /// Strategies to compare; without it the usual ones at 1 % and 5 % of the items
+    #[arg(long, value_delimiter = ',', value_name = "LIST")]
+    strategies: Vec<String>,
+    /// Search the best combination of fixed set, local cache, prefetch and depth
+    #[arg(long, conflicts_with = "strategies")]
+    search: bool,
+    /// Memory that the search may use in each process
+    #[arg(long, default_value = "64M", value_name = "BYTES")]
+    memory: String,
+    /// Show the figures of each route
+    #[arg(long, value_parser = ["route"])]
+    by: Option<String>,
+    /// Leave the requests of these routes out, as if they had never been recorded
+    #[arg(long, value_delimiter = ',', value_name = "ROUTE")]
+    exclude: Vec<String>,
+    /// Also draw each call's latency from the measured distribution, the same luck for every strategy
+    #[arg(long)]
+    draw: bool,
+    /// Seed of the draws
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Write the best strategy and its fixed set to a file that a client can load
+    #[arg(long, value_name = "FILE")]
+    save: Option<PathBuf>,
+    /// Also write a web page
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+    /// Threads; 0 is one a core
+    #[arg(long, default_value_t = 0, value_name = "N")]
+    threads: usize,
+}
+
+/// A strategy under the words in which it was asked for.
+struct Named {
+    words: String,
+    strategy: Strategy,
+}
+
+/// What the replays found.
+struct Findings {
+    /// Strategies with their reports, in the order asked for; those that Ctrl-C left out are missing.
+    reports: Vec<(Named, Report)>,
+    is_stopped: bool,
+}
+
+impl Args {
+    /// Loads, replays, prints.
+    pub(crate) fn run(self, out: &Output) -> Result<Exit, Failure> {
+        let loaded = load::load(&self.log, self.latency.as_deref())?;
+        let routes = load::routes(&loaded.log, self.by.is_some());
+        let excluded = load::excluded(&loaded.log, &self.exclude)?;
+        let route_of = &loaded.log.requests.route;
+        let prepared = Prepared::new(&loaded.log, |request| {
+            !excluded.contains(&route_of[request])
+        });
+        load::check_halves(&self.log, &prepared)?;
+        if self.search {
+            return search::run(&self, out, &loaded, &prepared);
+        }
+        let findings = self.replay(&loaded, &prepared, &routes.place_of, routes.names.len())?;
+        if findings.reports.is_empty() {
+            return Err(Failure::new(
+                Exit::Finding,
+                "stopped before the first strategy was done",
+            ));
+        }
+        if out.is_json() {
+            out.document(&document::document(
+                &loaded,
+                &prepared,
+                &findings,
+                &routes.names,
+            ))?;
+        } else {
+            let page = table::page(&loaded, &prepared, &findings, &routes.names);
+            print(out, &page)?;
+        }
+        if let Some(file) = &self.html {
+            let page = web::page(&loaded, &prepared, &findings, &routes.names, self.seed);
+            write_file(file, page.to_html().as_bytes())?;
+        }
+        if let Some(file) = &self.save {
+            let best = choice::best(&findings);
+            write_file(
+                file,
+                choice::strategy_file(best, &loaded, &prepared).as_bytes(),
+            )?;
+        }
+        Ok(if findings.is_stopped {
+            Exit::Finding
+        } else {
+            Exit::Done
+        })
+    }
+
+    fn replay(
+        &self,
+        loaded: &Loaded,
+        prepared: &Prepared<'_>,
+        route_of: &[u32],
+        routes: usize,
+    ) -> Result<Findings, Failure> {
+        let named = if self.strategies.is_empty() {
+            choice::usual(prepared.items.len())
+        } else {
+            choice::parse(&self.strategies)?
+        };
+        let draw_seed = self.draw.then_some(self.seed);
+        if self.draw && loaded.cost.quantiles().is_none() {
+            let message =
+                "the latency table has no distribution (`single_pct`) to draw from (--draw)";
+            return Err(Failure::new(Exit::BadData, message));
+        }
+        let options = ReportOptions {
+            draw_seed,
+            route_of,
+            routes,
+        };
+        let done = work::in_parallel(named.len(), self.threads, "replaying", |index| {
+            report(prepared, &loaded.cost, &named[index].strategy, options)
+        })?;
+        let reports = named
+            .into_iter()
+            .zip(done.results)
+            .filter_map(|(n, r)| Some((n, r?)))
+            .collect();
+        Ok(Findings {
+            reports,
+            is_stopped: done.is_stopped,
+        })
+    }
+}
+
+/// Prints tables, then the sentence that answers.
+fn print(out: &Output, page: &Page) -> Result<(), Failure> {
+    for table in &page.tables {
+        out.line(text(table))?;
+    }
+    out.line(&page.sentence)?;
+    page.notes.iter().try_for_each(|note| out.line(note))
+}
+
+fn write_file(file: &Path, bytes: &[u8]) -> Result<(), Failure> {
+    std::fs::write(file, bytes).map_err(|e| {
+        Failure::new(
+            Exit::Unreachable,
+            format!("cannot write {}: {e}", file.display()),
+        )
+    })
+}

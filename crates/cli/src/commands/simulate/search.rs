@@ -1,0 +1,248 @@
+//! `simulate --search`: the best combinations for each amount of memory, judged on what they have not seen.
+
+use glasscache_sim::page::{Chart, Page, Series, Table, short_number};
+use glasscache_sim::search::{Candidate, Trial, candidates, front, hindsight_ns, trial};
+use glasscache_sim::strategy::parse_bytes;
+use glasscache_sim::strategy::prepare::Prepared;
+use glasscache_sim::strategy::report::{Report, ReportOptions, report};
+use serde_json::json;
+
+use super::load::Loaded;
+use super::table::{percent, percent_with_interval};
+use super::{Args, Named, choice, document, print, write_file};
+use crate::output::{Exit, Failure, Output};
+use crate::work;
+
+/// A point of the front, judged.
+struct Point {
+    named: Named,
+    memory_bytes: u64,
+    report: Report,
+    /// Added milliseconds a request that hindsight could reach with the same memory.
+    bound_ms: f64,
+}
+
+/// Searches, judges the front, prints.
+pub(super) fn run(
+    args: &Args,
+    out: &Output,
+    loaded: &Loaded,
+    prepared: &Prepared<'_>,
+) -> Result<Exit, Failure> {
+    let memory = parse_bytes(&args.memory).ok_or_else(|| {
+        Failure::usage(format!(
+            "`{}` is no number of bytes, as 64M is (--memory)",
+            args.memory
+        ))
+    })?;
+    if prepared.half() < 2 {
+        return Err(Failure::new(
+            Exit::BadData,
+            "a search needs at least 4 requests: it splits the first half again",
+        ));
+    }
+    let candidates = candidates(prepared, memory);
+    let done = work::in_parallel(candidates.len(), args.threads, "searching", |index| {
+        trial(prepared, &loaded.cost, &candidates[index])
+    })?;
+    let tried: Vec<_> = candidates
+        .into_iter()
+        .zip(done.results)
+        .filter_map(|(c, t)| Some((c, t?)))
+        .collect();
+    if tried.is_empty() {
+        return Err(Failure::new(
+            Exit::Finding,
+            "stopped before the first combination was done",
+        ));
+    }
+    let points = judge(args, loaded, prepared, &tried)?;
+    let page = page(args, loaded, &points, tried.len(), done.is_stopped);
+    if out.is_json() {
+        out.document(&json(
+            loaded,
+            prepared,
+            &points,
+            tried.len(),
+            done.is_stopped,
+        ))?;
+    } else {
+        print(
+            out,
+            &Page {
+                charts: Vec::new(),
+                ..page.clone()
+            },
+        )?;
+    }
+    if let Some(file) = &args.html {
+        write_file(file, page.to_html().as_bytes())?;
+    }
+    if let (Some(file), Some(best)) = (&args.save, points.into_iter().next_back()) {
+        let text = choice::strategy_file(&(best.named, best.report), loaded, prepared);
+        write_file(file, text.as_bytes())?;
+    }
+    Ok(if done.is_stopped {
+        Exit::Finding
+    } else {
+        Exit::Done
+    })
+}
+
+/// Replays the front with fixed sets chosen on the whole past.
+fn judge(
+    args: &Args,
+    loaded: &Loaded,
+    prepared: &Prepared<'_>,
+    tried: &[(Candidate, Trial)],
+) -> Result<Vec<Point>, Failure> {
+    let chosen: Vec<Candidate> = front(tried)
+        .into_iter()
+        .map(|index| tried[index].0)
+        .collect();
+    let options = ReportOptions {
+        draw_seed: None,
+        route_of: &[],
+        routes: 0,
+    };
+    let done = work::in_parallel(chosen.len(), args.threads, "judging", |index| {
+        report(prepared, &loaded.cost, &chosen[index].strategy, options)
+    })?;
+    let judged = chosen
+        .into_iter()
+        .zip(done.results)
+        .filter_map(|(candidate, report)| {
+            let report = report?;
+            let bound_ns = hindsight_ns(tried, candidate.memory_bytes)?;
+            let bound_ms = bound_ns as f64 / report.second_half.requests as f64 / 1e6;
+            let named = Named {
+                words: candidate.strategy.to_string(),
+                strategy: candidate.strategy,
+            };
+            Some(Point {
+                named,
+                memory_bytes: candidate.memory_bytes,
+                report,
+                bound_ms,
+            })
+        });
+    Ok(judged.collect())
+}
+
+fn page(args: &Args, loaded: &Loaded, points: &[Point], tried: usize, is_stopped: bool) -> Page {
+    let mut notes = vec![format!(
+        "{tried} combinations tried: fixed sets chosen on the first quarter, combinations on the second, the table judged on the second half. \
+         Hindsight: the best for the same memory when everything is chosen on the half that judges it."
+    )];
+    notes.extend(
+        is_stopped
+            .then(|| "Stopped early: combinations that were not tried may be better.".to_owned()),
+    );
+    notes.push(format!("glasscache {}.", env!("CARGO_PKG_VERSION")));
+    Page {
+        title: format!("Best use of memory: {}", loaded.name),
+        sentence: sentence(args, points),
+        tables: vec![table(points)],
+        charts: vec![chart(points)],
+        notes,
+    }
+}
+
+fn sentence(args: &Args, points: &[Point]) -> String {
+    let (Some(first), Some(best)) = (points.first(), points.last()) else {
+        return "No combination was judged.".into();
+    };
+    format!(
+        "Within {} a process `{}` does best: {:.2} ms added a request and {} at least 50 % slower, where nothing kept adds {:.2} ms; hindsight could reach {:.2} ms.",
+        args.memory,
+        best.named.words,
+        best.report.second_half.added_ms(),
+        percent_with_interval(&best.report.second_half),
+        first.report.second_half.added_ms(),
+        best.bound_ms
+    )
+}
+
+fn table(points: &[Point]) -> Table {
+    let header = [
+        "memory",
+        "strategy",
+        "added ms",
+        "in hindsight",
+        "calls",
+        ">=10 %",
+        ">=25 %",
+        ">=50 %",
+        ">=100 %",
+    ];
+    let row = |point: &Point| {
+        let figures = &point.report.second_half;
+        let mut cells = vec![
+            format!("{}B", short_number(point.memory_bytes as f64)),
+            point.named.words.clone(),
+            format!("{:.3}", figures.added_ms()),
+            format!("{:.3}", point.bound_ms),
+            format!(
+                "{:.2}",
+                figures.calls as f64 / figures.requests.max(1) as f64
+            ),
+        ];
+        cells.extend(figures.share_slower.map(percent));
+        cells
+    };
+    Table {
+        title:
+            "The front: what each amount of memory (a process) can buy, judged on the second half"
+                .into(),
+        header: header.map(String::from).to_vec(),
+        rows: points.iter().map(row).collect(),
+    }
+}
+
+fn chart(points: &[Point]) -> Chart {
+    let series = |label: &str, ms: fn(&Point) -> f64| Series {
+        label: label.into(),
+        points: points
+            .iter()
+            .map(|p| (p.memory_bytes as f64 / f64::from(1 << 20), ms(p)))
+            .collect(),
+        ..Series::default()
+    };
+    Chart {
+        title: "Memory against added time".into(),
+        x_label: "memory in each process (MiB)".into(),
+        y_label: "added time (ms a request)".into(),
+        series: vec![
+            series("chosen on the past, judged on the second half", |p| {
+                p.report.second_half.added_ms()
+            }),
+            series("in hindsight", |p| p.bound_ms),
+        ],
+        ..Chart::default()
+    }
+}
+
+fn json(
+    loaded: &Loaded,
+    prepared: &Prepared<'_>,
+    points: &[Point],
+    tried: usize,
+    is_stopped: bool,
+) -> serde_json::Value {
+    let point = |point: &Point| {
+        json!({
+            "memory_bytes": point.memory_bytes,
+            "strategy": point.named.words,
+            "all": document::figures(&point.report.all),
+            "second_half": document::figures(&point.report.second_half),
+            "hindsight_added_ms": point.bound_ms,
+        })
+    };
+    json!({
+        "version": document::VERSION,
+        "log": document::log(loaded, prepared),
+        "tried": tried,
+        "stopped": is_stopped,
+        "front": points.iter().map(point).collect::<Vec<_>>(),
+    })
+}

@@ -1,0 +1,225 @@
+//! The results as people read them: a table of strategies, one of routes, and a sentence that answers.
+
+use glasscache_sim::page::{Page, Table, short_number};
+use glasscache_sim::strategy::figures::Figures;
+use glasscache_sim::strategy::prepare::Prepared;
+use glasscache_sim::strategy::report::Report;
+
+use super::load::Loaded;
+use super::{Findings, Named, choice};
+
+/// Below so many requests on either side of a share its interval says nothing.
+const SAMPLES_MIN: f64 = 10.0;
+/// Two-sided 95 % of the normal distribution.
+const Z_95: f64 = 1.96;
+/// The index of "at least 50 % slower" among the shares.
+pub(super) const HALF_SLOWER: usize = 2;
+
+/// Tables and sentence, without charts.
+pub(super) fn page(
+    loaded: &Loaded,
+    prepared: &Prepared<'_>,
+    findings: &Findings,
+    routes: &[String],
+) -> Page {
+    let mut tables = vec![strategies(findings)];
+    if !routes.is_empty() {
+        tables.push(by_route(findings, routes));
+    }
+    tables.extend(drawn(findings));
+    Page {
+        title: format!("What requests wait for: {}", loaded.name),
+        sentence: sentence(findings),
+        tables,
+        notes: notes(loaded, prepared, findings),
+        ..Page::default()
+    }
+}
+
+fn strategies(findings: &Findings) -> Table {
+    let header = [
+        "strategy",
+        "kept a process",
+        "calls",
+        "keys",
+        "used keys",
+        "added ms",
+        "p50",
+        "p95",
+        "p99",
+        ">=10 %",
+        ">=25 %",
+        ">=50 %",
+        ">=100 %",
+    ];
+    let row = |(named, report): &(Named, Report)| {
+        let figures = &report.second_half;
+        let per_request = |n: u64| format!("{:.2}", n as f64 / figures.requests.max(1) as f64);
+        let used = if figures.keys == 0 {
+            "-".into()
+        } else {
+            percent(figures.used_keys as f64 / figures.keys as f64)
+        };
+        let kept = format!("{}B", short_number(report.kept.bytes() as f64));
+        let mut cells = vec![
+            named.words.clone(),
+            kept,
+            per_request(figures.calls),
+            per_request(figures.keys),
+            used,
+        ];
+        cells.push(format!("{:.3}", figures.added_ms()));
+        cells.extend([2, 5, 6].map(|p| {
+            figures
+                .slowdown_pct
+                .get(p)
+                .map_or("-".into(), |s| percent(*s))
+        }));
+        cells.extend(figures.share_slower.map(percent));
+        cells
+    };
+    Table {
+        title: "Second half of the requests. Per request: calls, keys, added ms. p50 to p99: added / base. \
+                Last four: share of requests slower by at least that much"
+            .into(),
+        header: header.map(String::from).to_vec(),
+        rows: findings.reports.iter().map(row).collect(),
+    }
+}
+
+/// The worst routes first, under the first strategy asked for and under the best.
+fn by_route(findings: &Findings, routes: &[String]) -> Table {
+    let (first, best) = (&findings.reports[0], choice::best(findings));
+    let total = first.1.second_half.requests.max(1);
+    let mut order: Vec<usize> = (0..routes.len())
+        .filter(|&r| first.1.routes[r].1.requests > 0)
+        .collect();
+    order.sort_by(|&a, &b| {
+        first.1.routes[b]
+            .1
+            .added_ms()
+            .total_cmp(&first.1.routes[a].1.added_ms())
+    });
+    let row = |&route: &usize| {
+        let (before, after) = (&first.1.routes[route].1, &best.1.routes[route].1);
+        vec![
+            routes[route].clone(),
+            before.requests.to_string(),
+            percent(before.requests as f64 / total as f64),
+            format!("{:.3}", before.added_ms()),
+            percent_with_interval(before),
+            format!("{:.3}", after.added_ms()),
+            percent_with_interval(after),
+        ]
+    };
+    let header = [
+        "route".into(),
+        "requests".into(),
+        "share".into(),
+        format!("added ms, {}", first.0.words),
+        ">=50 %".into(),
+        format!("added ms, {}", best.0.words),
+        ">=50 %".into(),
+    ];
+    Table {
+        title: "By route, the worst first (second half)".into(),
+        header: header.to_vec(),
+        rows: order.iter().map(row).collect(),
+    }
+}
+
+fn drawn(findings: &Findings) -> Option<Table> {
+    let row = |(named, report): &(Named, Report)| {
+        let (drawn, bound) = (report.drawn.as_ref()?, report.comonotone.as_ref()?);
+        let p = |figures: &Figures, at: usize| {
+            format!(
+                "{:.1}",
+                figures
+                    .latency_ns_pct
+                    .get(at)
+                    .map_or(0.0, |&ns| ns as f64 / 1e6)
+            )
+        };
+        let slower = |figures: &Figures| percent(figures.share_slower[HALF_SLOWER]);
+        Some(vec![
+            named.words.clone(),
+            slower(&report.second_half),
+            slower(drawn),
+            slower(bound),
+            p(&report.second_half, 6),
+            p(drawn, 6),
+            p(bound, 6),
+        ])
+    };
+    let rows: Vec<Vec<String>> = findings.reports.iter().filter_map(row).collect();
+    let header = [
+        "strategy",
+        ">=50 %: median",
+        "drawn",
+        "bound",
+        "p99 ms: median",
+        "drawn",
+        "bound",
+    ];
+    (!rows.is_empty()).then(|| Table {
+        title: "Latencies drawn from the measured distribution (calls of a request independent; bound: all alike)".into(),
+        header: header.map(String::from).to_vec(),
+        rows,
+    })
+}
+
+fn sentence(findings: &Findings) -> String {
+    let (first, best) = (&findings.reports[0], choice::best(findings));
+    let slow = |report: &Report| percent_with_interval(&report.second_half);
+    let before = format!(
+        "Under `{}` {} of the requests are at least 50 % slower",
+        first.0.words,
+        slow(&first.1)
+    );
+    if first.0.words == best.0.words {
+        return format!("{before}, and no other strategy here adds less time.");
+    }
+    format!(
+        "{before}; `{}` does best with {}, adding {:.2} ms a request instead of {:.2}.",
+        best.0.words,
+        slow(&best.1),
+        best.1.second_half.added_ms(),
+        first.1.second_half.added_ms()
+    )
+}
+
+fn notes(loaded: &Loaded, prepared: &Prepared<'_>, findings: &Findings) -> Vec<String> {
+    let mut notes = vec![format!(
+        "{} requests over {} items in {} processes; fixed sets chosen on the first half; latencies are medians, calls of a request one after the other.",
+        prepared.len(),
+        prepared.items.len(),
+        prepared.instances()
+    )];
+    notes.extend(loaded.log.cut.map(|whole| {
+        format!("The log ends in the middle of a request: read to its last whole one, {whole}.")
+    }));
+    notes.extend(
+        findings
+            .is_stopped
+            .then(|| "Stopped early: strategies that are missing were not done.".to_owned()),
+    );
+    notes
+}
+
+/// A share as per cent.
+pub(super) fn percent(share: f64) -> String {
+    format!("{:.1} %", share * 100.0)
+}
+
+/// The share of requests at least 50 % slower, with its 95 % interval or the words that there is none.
+pub(super) fn percent_with_interval(figures: &Figures) -> String {
+    let (n, share) = (figures.requests as f64, figures.share_slower[HALF_SLOWER]);
+    let share_text = format!("{:.1}", share * 100.0);
+    if n * share < SAMPLES_MIN || n * (1.0 - share) < SAMPLES_MIN {
+        return format!("{share_text} % (too few samples)");
+    }
+    format!(
+        "{share_text} ± {:.1} %",
+        100.0 * Z_95 * (share * (1.0 - share) / n).sqrt()
+    )
+}

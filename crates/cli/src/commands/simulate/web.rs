@@ -1,0 +1,87 @@
+//! The results as a web page: the tables of the terminal, and how slowdown is distributed under each strategy.
+
+use glasscache_sim::page::{Chart, Page, Series};
+use glasscache_sim::strategy::prepare::Prepared;
+use glasscache_sim::strategy::report::Report;
+
+use super::load::Loaded;
+use super::{Findings, Named, table};
+
+/// Curves that can be told apart on one chart.
+const CURVES_MAX: usize = 10;
+
+/// The page with its charts.
+pub(super) fn page(
+    loaded: &Loaded,
+    prepared: &Prepared<'_>,
+    findings: &Findings,
+    routes: &[String],
+    seed: u64,
+) -> Page {
+    let mut page = table::page(loaded, prepared, findings, routes);
+    page.charts = vec![slowdown(findings), gain(findings)];
+    page.notes.push(format!(
+        "glasscache {}, seed {seed}.",
+        env!("CARGO_PKG_VERSION")
+    ));
+    page
+}
+
+/// Share of requests that are slower by at least x.
+fn slowdown(findings: &Findings) -> Chart {
+    let mut shown: Vec<&(Named, Report)> = findings.reports.iter().collect();
+    // The first strategy is what the others are compared with; of those, the best are shown.
+    shown[1..].sort_by_key(|(_, report)| report.second_half.added_ns);
+    shown.truncate(CURVES_MAX);
+    Chart {
+        title: "How many requests get slower, and by how much (second half)".into(),
+        x_label: "slower by at least (added / base, %)".into(),
+        y_label: "share of requests (%)".into(),
+        series: shown
+            .into_iter()
+            .map(|(named, report)| survival(&named.words, report))
+            .collect(),
+        ..Chart::default()
+    }
+}
+
+fn survival(words: &str, report: &Report) -> Series {
+    let mut slower: Vec<f64> = report
+        .second_half_ns
+        .iter()
+        .map(|&(added, base)| 100.0 * added as f64 / base.max(1000) as f64)
+        .collect();
+    slower.sort_unstable_by(f64::total_cmp);
+    let count = slower.len().max(1) as f64;
+    let share = |x: f64| 100.0 * (slower.len() - slower.partition_point(|&s| s < x)) as f64 / count;
+    // Beyond three times as slow there is only tail.
+    let points = (0..=300)
+        .map(|x| (f64::from(x), share(f64::from(x))))
+        .collect();
+    Series {
+        label: words.into(),
+        points,
+        is_step: false,
+        ..Series::default()
+    }
+}
+
+/// Memory against added time: one dot a strategy.
+fn gain(findings: &Findings) -> Chart {
+    let dot = |(named, report): &(Named, Report)| Series {
+        label: named.words.clone(),
+        points: vec![(
+            report.kept.bytes() as f64 / 1024.0,
+            report.second_half.added_ms(),
+        )],
+        is_scatter: true,
+        ..Series::default()
+    };
+    Chart {
+        title: "What memory buys (second half)".into(),
+        x_label: "kept in each process (KiB)".into(),
+        y_label: "added time (ms a request)".into(),
+        series: findings.reports.iter().map(dot).collect(),
+        ..Chart::default()
+    }
+}

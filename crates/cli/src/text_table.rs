@@ -1,0 +1,39 @@
+//! A table of text as a terminal shows it: columns aligned, numbers to the right, no colour needed.
+
+use glasscache_sim::page::Table;
+
+/// Writes a table with two spaces between its columns; its title, if any, stands on a line before.
+pub(crate) fn text(table: &Table) -> String {
+    let columns = table.header.len();
+    let rows = || std::iter::once(&table.header).chain(&table.rows);
+    let width = |column: usize| {
+        rows()
+            .filter_map(|row| row.get(column))
+            .map(|cell| cell.chars().count())
+            .max()
+    };
+    let widths: Vec<usize> = (0..columns)
+        .map(|column| width(column).unwrap_or(0))
+        .collect();
+    let to_right: Vec<bool> = (0..columns).map(|column| table.is_number(column)).collect();
+    let mut text = String::new();
+    if !table.title.is_empty() {
+        text.push_str(&table.title);
+        text.push('\n');
+    }
+    for row in rows() {
+        let cells = row
+            .iter()
+            .zip(widths.iter().zip(&to_right))
+            .map(|(cell, (&width, &right))| {
+                if right {
+                    format!("{cell:>width$}")
+                } else {
+                    format!("{cell:<width$}")
+                }
+            });
+        text.push_str(cells.collect::<Vec<_>>().join("  ").trim_end());
+        text.push('\n');
+    }
+    text
+}

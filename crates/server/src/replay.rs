@@ -1,0 +1,154 @@
+//! One session without a socket: bytes in, bytes out, at the second that the caller says.
+//!
+//! For tests, fuzzing and the replay of a recorded stream. It is the session that workers run; what
+//! is missing is the kernel, so a reply comes back whole and at once.
+
+use std::sync::Arc;
+
+use glasscache_store::{Seconds, Store};
+
+use crate::Error;
+use crate::classes::{ClassCounters, Classes};
+use crate::config::Config;
+use crate::connection::{ConnectionId, Info, Peer};
+use crate::counters::Counters;
+use crate::execute::dump::Dump;
+use crate::output::{Output, Part};
+use crate::session::{Next, Session};
+use crate::shared::{Parts, Shared};
+use crate::turn::Turn;
+use crate::wake::Waker;
+
+/// A server with one worker and one connection, driven by hand.
+pub struct Replay {
+    shared: Shared,
+    store: glasscache_store::Worker,
+    counters: Arc<Counters>,
+    waker: Waker,
+    info: Info,
+    session: Session,
+    pending: Vec<u8>,
+    is_closed: bool,
+}
+
+impl Replay {
+    /// A fresh server. `listeners`, `workers` and `connections_max` of the settings do not matter.
+    ///
+    /// # Errors
+    /// When the store has no memory.
+    pub fn new(config: Config) -> Result<Replay, Error> {
+        let classes = Classes::new(&config);
+        let store = Store::new(glasscache_store::Config {
+            memory_bytes: config.memory_bytes,
+            item_bytes_max: config.item_bytes_max,
+            evict: config.evict,
+            workers: 1,
+            hash_seed: config.hash_seed.unwrap_or(1),
+            slab_chunk_bytes: classes.chunks().to_vec(),
+        })?;
+        let by_class = (0..=classes.chunks().len())
+            .map(|_| ClassCounters::default())
+            .collect();
+        let counters = Arc::new(Counters {
+            by_class,
+            ..Counters::default()
+        });
+        let system = |error: rustix::io::Errno| Error::System(error.into());
+        let waker = Waker::new().map_err(system)?;
+        let mut worker = store.worker();
+        worker.go_online();
+        let shared = Shared::new(Parts {
+            addresses: Vec::new(),
+            listener: Waker::new().map_err(system)?,
+            workers: vec![(Arc::clone(&counters), waker.clone())],
+            config,
+            classes,
+            store,
+        });
+        let id = ConnectionId {
+            descriptor: 0,
+            serial: 1,
+        };
+        Ok(Replay {
+            shared,
+            store: worker,
+            counters,
+            waker,
+            info: Info::new(id, Peer::Unix, 0, 0),
+            session: Session::default(),
+            pending: Vec::new(),
+            is_closed: false,
+        })
+    }
+
+    /// Takes `bytes` at second `now` (from 2 on, never backwards) and returns what is answered.
+    pub fn feed(&mut self, bytes: &[u8], now: u32) -> Vec<u8> {
+        if self.is_closed {
+            return Vec::new();
+        }
+        self.pending.extend_from_slice(bytes);
+        let mut replies = Vec::new();
+        while !self.is_closed && self.turn(Seconds(now), &mut replies) {}
+        replies
+    }
+
+    /// Whether the server would have closed the connection.
+    pub fn is_closed(&self) -> bool {
+        self.is_closed
+    }
+
+    /// Input that waits for more.
+    pub fn pending_bytes(&self) -> usize {
+        self.pending.len()
+    }
+
+    /// One turn of the session; false when it waits for input.
+    fn turn(&mut self, now: Seconds, replies: &mut Vec<u8>) -> bool {
+        self.store.pass();
+        let turn = Turn {
+            store: &self.store,
+            shared: &self.shared,
+            counters: &self.counters,
+            now,
+            connection: &self.info,
+            waker: &self.waker,
+        };
+        let mut out = Output::new(Vec::new());
+        let progress = self.session.run(&self.pending, &turn, &mut out);
+        collect(&out, replies);
+        drop(out);
+        self.pending.drain(..progress.used);
+        match progress.next {
+            Next::Input => false,
+            Next::Flush | Next::Yield => true,
+            Next::Dump(dump) => {
+                list(dump, &turn, replies);
+                true
+            }
+            Next::Close(_) | Next::Watch(_) => {
+                self.is_closed = true;
+                false
+            }
+        }
+    }
+}
+
+fn list(mut dump: Dump, turn: &Turn<'_>, replies: &mut Vec<u8>) {
+    let mut is_done = false;
+    while !is_done {
+        let mut out = Output::new(Vec::new());
+        is_done = dump.run(turn, &mut out);
+        collect(&out, replies);
+    }
+}
+
+fn collect(out: &Output<'_>, replies: &mut Vec<u8>) {
+    for part in out.parts() {
+        match part {
+            Part::Bytes(bytes) => replies.extend_from_slice(bytes),
+            Part::Value(item) => item
+                .pieces()
+                .for_each(|piece| replies.extend_from_slice(piece)),
+        }
+    }
+}

@@ -1,0 +1,67 @@
+//! However the bytes of a stream are cut, the replies are the same.
+
+use glasscache_server::{Config, Replay};
+use proptest::collection::vec;
+use proptest::prelude::*;
+
+fn server() -> Replay {
+    Replay::new(Config {
+        hash_seed: Some(7),
+        memory_bytes: 64 << 20,
+        ..Config::default()
+    })
+    .unwrap()
+}
+
+/// One command, well formed more often than not.
+fn command() -> impl Strategy<Value = Vec<u8>> {
+    let key = "[a-d]{1,2}";
+    prop_oneof![
+        8 => vec(key, 1..20).prop_map(|keys| format!("get {}\r\n", keys.join(" ")).into_bytes()),
+        3 => vec(key, 1..5).prop_map(|keys| format!("gats 100 {}\n", keys.join("  ")).into_bytes()),
+        8 => (key, 0usize..200, any::<bool>()).prop_map(|(key, bytes, quiet)| {
+            let noreply = if quiet { " noreply" } else { "" };
+            let value = "v".repeat(bytes);
+            format!("set {key} {bytes} 0 {bytes}{noreply}\r\n{value}\r\n").into_bytes()
+        }),
+        1 => (key, 60_000usize..140_000).prop_map(|(key, bytes)| {
+            format!("ms {key} {bytes} c\r\n{}\r\n", "w".repeat(bytes)).into_bytes()
+        }),
+        4 => (key, "[vtcfskqlhu]( [TN]1[0-9])?").prop_map(|(key, flags)| {
+            format!("mg {key} {flags} Oq1\r\n").into_bytes()
+        }),
+        2 => key.prop_map(|key| format!("append {key} 0 0 2\r\n11\r\n").into_bytes()),
+        2 => key.prop_map(|key| format!("incr {key} 5\r\n").into_bytes()),
+        2 => key.prop_map(|key| format!("delete {key}\r\n").into_bytes()),
+        1 => "[a-z ]{0,12}".prop_map(|junk| format!("{junk}\r\n").into_bytes()),
+        1 => (key, 1usize..50).prop_map(|(key, bytes)| {
+            format!("set {key} -1 0 {bytes}\r\n{}\r\n", "x".repeat(bytes)).into_bytes()
+        }),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 96, ..ProptestConfig::default() })]
+
+    #[test]
+    fn any_cut_gives_the_same_replies(
+        commands in vec(command(), 1..40),
+        cuts in vec(1usize..3000, 1..60),
+    ) {
+        let stream = commands.concat();
+        let mut whole = server();
+        let expected = whole.feed(&stream, 10);
+        let mut pieces = server();
+        let (mut heard, mut rest) = (Vec::new(), stream.as_slice());
+        for cut in cuts.iter().cycle() {
+            if rest.is_empty() {
+                break;
+            }
+            let (piece, tail) = rest.split_at((*cut).min(rest.len()));
+            heard.extend(pieces.feed(piece, 10));
+            rest = tail;
+        }
+        prop_assert_eq!(String::from_utf8_lossy(&heard), String::from_utf8_lossy(&expected));
+        prop_assert_eq!(whole.is_closed(), pieces.is_closed());
+    }
+}

@@ -1,0 +1,169 @@
+//! Arithmetic on decimal values: `incr`, `decr` and meta `ma`.
+
+use crate::Worker;
+use crate::item::bits;
+use crate::log::Unique;
+use crate::lookup::Located;
+use crate::request::{ArithOptions, ArithOutcome, CasUnique, Expiry, KeyHash, Seconds};
+use crate::write::{Found, New, Part, Swap};
+
+impl Worker {
+    /// Adds to or subtracts from a decimal value. A new number that is shorter than the old value is padded with
+    /// spaces to its length, as memcached writes it.
+    pub fn arith(
+        &self,
+        key: &[u8],
+        hash: KeyHash,
+        options: &ArithOptions,
+        now: Seconds,
+    ) -> ArithOutcome {
+        if !self.begin(now) {
+            return ArithOutcome::NoMemory;
+        }
+        loop {
+            let found = self.look(key, hash, now);
+            let outcome = match found.alive() {
+                Some(old) => self.change_number(key, hash, &found, &old, options, now),
+                None => self.create_number(key, hash, &found, options, now),
+            };
+            if let Some(outcome) = outcome {
+                return outcome;
+            }
+        }
+    }
+
+    /// `None` if another writer was faster.
+    fn change_number(
+        &self,
+        key: &[u8],
+        hash: KeyHash,
+        found: &Found,
+        old: &Located,
+        options: &ArithOptions,
+        now: Seconds,
+    ) -> Option<ArithOutcome> {
+        if options
+            .compare
+            .is_some_and(|wanted| wanted.0 != self.store.unique_of(old))
+        {
+            return Some(ArithOutcome::Exists);
+        }
+        let text = self.store.inline_value(old);
+        let Some(number) = parse(text) else {
+            return Some(ArithOutcome::NotANumber);
+        };
+        let value = if options.decrement {
+            number.saturating_sub(options.delta)
+        } else {
+            number.wrapping_add(options.delta)
+        };
+        let mut digits = itoa(value);
+        let is_longer = digits.len() > text.len();
+        digits.resize(digits.len().max(text.len()), b' ');
+        let expiry = options.touch.unwrap_or(old.header.expiry);
+        let new = New {
+            flags: old.header.flags,
+            expiry,
+            unique: options
+                .new_unique
+                .map_or(self.above(found), |unique| Unique::Exactly(unique.0)),
+            marks: 0,
+            // memcached changes a number in place when it fits, and with it the marks stay.
+            keeps: if is_longer { 0 } else { bits::FLAGS },
+            access: now,
+            parts: &[Part::Bytes(&digits)],
+            is_growing: false,
+        };
+        self.finish(self.swap(key, hash, found, &new, now), value, expiry, false)
+    }
+
+    fn create_number(
+        &self,
+        key: &[u8],
+        hash: KeyHash,
+        found: &Found,
+        options: &ArithOptions,
+        now: Seconds,
+    ) -> Option<ArithOutcome> {
+        let Some((value, expiry)) = options.initial else {
+            self.reap(hash, found, now);
+            return Some(ArithOutcome::NotFound);
+        };
+        let digits = itoa(value);
+        let new = New {
+            flags: 0,
+            expiry,
+            unique: options
+                .new_unique
+                .map_or(self.above(found), |unique| Unique::Exactly(unique.0)),
+            marks: 0,
+            keeps: 0,
+            access: now,
+            parts: &[Part::Bytes(&digits)],
+            is_growing: false,
+        };
+        self.finish(self.swap(key, hash, found, &new, now), value, expiry, true)
+    }
+
+    fn finish(
+        &self,
+        swap: Swap,
+        value: u64,
+        expiry: Expiry,
+        created: bool,
+    ) -> Option<ArithOutcome> {
+        match swap {
+            Swap::Done {
+                unique: CasUnique(unique),
+                ..
+            } => Some(ArithOutcome::Number {
+                value,
+                unique: CasUnique(unique),
+                expiry,
+                created,
+            }),
+            Swap::Changed => None,
+            Swap::NoMemory => Some(ArithOutcome::NoMemory),
+        }
+    }
+}
+
+fn itoa(number: u64) -> Vec<u8> {
+    number.to_string().into_bytes()
+}
+
+/// The number at the start of a value: spaces, digits, then the end or a space (as strtoull with memcached's check).
+fn parse(text: &[u8]) -> Option<u64> {
+    let text = text.trim_ascii_start();
+    let end = text
+        .iter()
+        .position(|byte| !byte.is_ascii_digit())
+        .unwrap_or(text.len());
+    let (digits, rest) = text.split_at(end);
+    if rest.first().is_some_and(|byte| !byte.is_ascii_whitespace()) {
+        return None;
+    }
+    std::str::from_utf8(digits).ok()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::parse;
+
+    #[test]
+    fn a_number_may_have_spaces_around_it_and_nothing_else() {
+        assert_eq!(parse(b"12"), Some(12));
+        assert_eq!(parse(b" 7   "), Some(7));
+        assert_eq!(parse(b"18446744073709551615"), Some(u64::MAX));
+        for bad in [
+            &b""[..],
+            b" ",
+            b"-1",
+            b"12a",
+            b"a12",
+            b"18446744073709551616",
+        ] {
+            assert_eq!(parse(bad), None);
+        }
+    }
+}

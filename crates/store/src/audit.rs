@@ -1,0 +1,159 @@
+//! The audit: every byte of the arena counted once, every item found exactly once. For tests and `strict`.
+
+use std::collections::HashSet;
+
+use crate::item::{self, PIECE_HEADER, Record, piece_bytes};
+use crate::memory::{Addr, SegmentId};
+use crate::request::KeyHash;
+use crate::segments::State;
+use crate::{Store, Worker};
+
+/// Where the bytes are.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Audit {
+    /// Records that a slot, or a chained item that a slot names, stands for.
+    pub live_bytes: usize,
+    /// Records that nothing names.
+    pub dead_bytes: usize,
+    /// Not yet written in open segments, and unused ends of sealed ones.
+    pub open_bytes: usize,
+    /// Free segments, those that wait for readers, and those never used.
+    pub free_bytes: usize,
+    /// Index and ghost.
+    pub line_bytes: usize,
+    /// Items, each found once in the index and once in a segment.
+    pub items: usize,
+}
+
+impl Audit {
+    /// All of it.
+    pub fn total(&self) -> usize {
+        self.live_bytes + self.dead_bytes + self.open_bytes + self.free_bytes + self.line_bytes
+    }
+}
+
+impl Store {
+    /// Counts everything. `workers` are all workers there are, and none of them does anything meanwhile.
+    ///
+    /// # Panics
+    /// If a byte is counted twice or not at all, or an item is lost or found twice.
+    pub fn audit(&self, workers: &[&Worker]) -> Audit {
+        let mut audit = Audit::default();
+        let segment_bytes = self.arena().segment_bytes();
+        let mut open = Vec::new();
+        workers
+            .iter()
+            .for_each(|worker| worker.logs.each(|id, used| open.push((id, used))));
+        let mut found = HashSet::new();
+        let mut segments = 0;
+        for view in self.segments.each() {
+            let open_used = open
+                .iter()
+                .find(|(id, _)| *id == view.id)
+                .map(|(_, used)| *used);
+            let used = match open_used {
+                Some(used) => used,
+                None if view.is(State::Sealed) || view.is(State::Sweeping) => view.used,
+                None => {
+                    assert!(
+                        !view.is(State::Open),
+                        "an open segment that no worker knows"
+                    );
+                    let bytes = if view.is(State::Lines) {
+                        &mut audit.line_bytes
+                    } else {
+                        &mut audit.free_bytes
+                    };
+                    *bytes += segment_bytes;
+                    segments += 1;
+                    continue;
+                }
+            };
+            let live = self.audit_segment(view.id, used, &mut found);
+            assert_eq!(live, view.live, "live bytes of segment {:?}", view.id);
+            audit.live_bytes += live;
+            audit.dead_bytes += used - live;
+            audit.open_bytes += segment_bytes - used;
+            segments += 1;
+        }
+        audit.free_bytes += (self.arena().segments() - segments) * segment_bytes;
+        assert_eq!(
+            audit.total(),
+            self.arena().segments() * segment_bytes,
+            "a byte counted twice or not at all"
+        );
+        audit.items = self.audit_index(&found);
+        assert_eq!(
+            audit.items as u64,
+            self.counters().items,
+            "items in the index and in the counters"
+        );
+        assert_eq!(
+            audit.line_bytes / segment_bytes,
+            self.index.segments() + self.ghost.segments()
+        );
+        audit
+    }
+
+    /// Walks a segment; notes the items that are alive, and returns their bytes and those of living pieces.
+    fn audit_segment(&self, id: SegmentId, used: usize, found: &mut HashSet<Addr>) -> usize {
+        let start = self.arena().start(id);
+        let (mut at, mut live) = (0, 0);
+        while at < used {
+            let record = start.plus(at);
+            let visible = PIECE_HEADER.min(self.arena().segment_bytes() - at);
+            let (bytes, is_live) = match item::parse_record(self.arena().bytes(record, visible)) {
+                Some(Record::Piece { data_bytes, hash }) => (
+                    piece_bytes(data_bytes),
+                    self.is_named(record, KeyHash(hash)),
+                ),
+                Some(Record::Item) => {
+                    let item = self.locate(record);
+                    let hash = self.hash(self.key_of(&item));
+                    let is_live = self.index.find(hash, |there| there == record).is_some();
+                    if is_live {
+                        assert!(found.insert(record), "an item found twice");
+                    }
+                    (self.record_bytes(&item), is_live)
+                }
+                None => panic!("no record at {record:?}"),
+            };
+            at += bytes;
+            live += if is_live { bytes } else { 0 };
+        }
+        assert_eq!(at, used, "a record runs over the end of its segment");
+        live
+    }
+
+    fn is_named(&self, piece: Addr, hash: KeyHash) -> bool {
+        let owns = |at| {
+            let item = self.locate(at);
+            item.header.is_chained && self.pieces_of(&item).any(|there| there == piece)
+        };
+        self.index.find(hash, owns).is_some()
+    }
+
+    /// Every slot names an item that was found, no two the same.
+    fn audit_index(&self, found: &HashSet<Addr>) -> usize {
+        let (mut cursor, mut seen, mut entries) = (Some(0), HashSet::new(), Vec::new());
+        while let Some(at) = cursor {
+            let buckets = self
+                .index
+                .entries_of(KeyHash(u64::reverse_bits(at)), &mut entries);
+            cursor = crate::index::next_cursor(at, buckets);
+            for entry in &entries {
+                assert!(
+                    found.contains(&entry.item()),
+                    "a slot names what is not in a segment"
+                );
+                assert!(seen.insert(entry.item()), "two slots name one item");
+            }
+        }
+        assert_eq!(
+            seen.len(),
+            found.len(),
+            "an item that no walk of the index finds"
+        );
+        seen.len()
+    }
+}

@@ -1,0 +1,166 @@
+//! What the store counts: a block of plain numbers per worker, summed when somebody asks.
+//!
+//! A worker only ever adds to its own block (a load and a store, no locked instruction), so counting costs
+//! nothing that other workers could feel. Differences may be negative in one block: only sums mean something.
+
+use std::sync::atomic::{AtomicI64, Ordering};
+
+/// A snapshot of what the store holds and did.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Items resident now (expired ones count until they are found).
+    pub items: u64,
+    /// Items ever stored.
+    pub items_total: u64,
+    /// Key and value bytes of the resident items.
+    pub user_bytes: u64,
+    /// Bytes that the resident items take in segments, headers included.
+    pub item_bytes: u64,
+    /// Segments of the index, in bytes.
+    pub index_bytes: u64,
+    /// Segments of the ghost, in bytes.
+    pub ghost_bytes: u64,
+    /// Segments of items, in bytes.
+    pub segment_bytes: u64,
+    /// What was charged for buffers.
+    pub buffer_bytes: u64,
+    /// Items removed for room.
+    pub evictions: u64,
+    /// Evicted without ever having been read.
+    pub evicted_unfetched: u64,
+    /// Evicted although they had not expired yet and had a TTL.
+    pub evicted_with_ttl: u64,
+    /// Expired items removed without ever having been read.
+    pub expired_unfetched: u64,
+    /// Expired items whose memory came back.
+    pub reclaimed: u64,
+    /// Items copied by compaction and promotion.
+    pub moved_items: u64,
+    /// Bytes copied by compaction and promotion.
+    pub moved_bytes: u64,
+    /// Writes of keys that the ghost remembered.
+    pub ghost_hits: u64,
+    /// Segments dropped whole, because copying could not keep up.
+    pub dropped_segments: u64,
+    /// Items given up because the index had no room for another line.
+    pub displaced: u64,
+    /// Writes refused for want of memory.
+    pub refused: u64,
+    /// Times a writer had to give its time slice away for another worker's epoch.
+    pub epoch_waits: u64,
+    /// Segments held by reference beyond the epoch now.
+    pub held_segments: u64,
+    /// Bytes of uploads that are not committed now.
+    pub upload_bytes: u64,
+    /// Items, and their requested bytes in memcached's measure, per slab class of the config.
+    pub by_slab_class: Vec<(u64, u64)>,
+}
+
+/// The numbers of one worker, by name.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Count {
+    Items,
+    ItemsTotal,
+    UserBytes,
+    ItemBytes,
+    Evictions,
+    EvictedUnfetched,
+    EvictedWithTtl,
+    ExpiredUnfetched,
+    Reclaimed,
+    MovedItems,
+    MovedBytes,
+    GhostHits,
+    DroppedSegments,
+    Displaced,
+    Refused,
+    EpochWaits,
+}
+
+const COUNTS: usize = Count::EpochWaits as usize + 1;
+
+/// One worker's numbers.
+pub(crate) struct Block {
+    counts: [AtomicI64; COUNTS],
+    classes: Box<[[AtomicI64; 2]]>,
+}
+
+impl Block {
+    pub(crate) fn new(classes: usize) -> Self {
+        let class = || [AtomicI64::new(0), AtomicI64::new(0)];
+        Block {
+            counts: std::array::from_fn(|_| AtomicI64::new(0)),
+            classes: (0..classes).map(|_| class()).collect(),
+        }
+    }
+
+    /// Adds to a number; only the owner of the block calls this.
+    #[inline]
+    pub(crate) fn add(&self, count: Count, amount: i64) {
+        if let Some(number) = self.counts.get(count as usize) {
+            bump(number, amount);
+        }
+    }
+
+    /// Adds items and requested bytes to a slab class.
+    #[inline]
+    pub(crate) fn add_class(&self, class: usize, items: i64, bytes: i64) {
+        if let Some([number, size]) = self.classes.get(class) {
+            bump(number, items);
+            bump(size, bytes);
+        }
+    }
+}
+
+/// One writer, so a load and a store are enough; readers may see either.
+#[inline]
+fn bump(number: &AtomicI64, amount: i64) {
+    number.store(
+        number.load(Ordering::Relaxed).wrapping_add(amount),
+        Ordering::Relaxed,
+    );
+}
+
+/// Sums what the workers counted.
+pub(crate) fn sum<'b>(blocks: impl Iterator<Item = &'b Block>) -> Counters {
+    let mut totals = [0i64; COUNTS];
+    let mut classes: Vec<(i64, i64)> = Vec::new();
+    for block in blocks {
+        for (total, number) in totals.iter_mut().zip(&block.counts) {
+            *total += number.load(Ordering::Relaxed);
+        }
+        classes.resize(classes.len().max(block.classes.len()), (0, 0));
+        for (total, [items, bytes]) in classes.iter_mut().zip(&block.classes) {
+            total.0 += items.load(Ordering::Relaxed);
+            total.1 += bytes.load(Ordering::Relaxed);
+        }
+    }
+    let of = |count: Count| {
+        totals
+            .get(count as usize)
+            .map_or(0, |&total| total.max(0) as u64)
+    };
+    Counters {
+        items: of(Count::Items),
+        items_total: of(Count::ItemsTotal),
+        user_bytes: of(Count::UserBytes),
+        item_bytes: of(Count::ItemBytes),
+        evictions: of(Count::Evictions),
+        evicted_unfetched: of(Count::EvictedUnfetched),
+        evicted_with_ttl: of(Count::EvictedWithTtl),
+        expired_unfetched: of(Count::ExpiredUnfetched),
+        reclaimed: of(Count::Reclaimed),
+        moved_items: of(Count::MovedItems),
+        moved_bytes: of(Count::MovedBytes),
+        ghost_hits: of(Count::GhostHits),
+        dropped_segments: of(Count::DroppedSegments),
+        displaced: of(Count::Displaced),
+        refused: of(Count::Refused),
+        epoch_waits: of(Count::EpochWaits),
+        by_slab_class: classes
+            .into_iter()
+            .map(|(items, bytes)| (items.max(0) as u64, bytes.max(0) as u64))
+            .collect(),
+        ..Counters::default()
+    }
+}

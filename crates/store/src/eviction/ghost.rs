@@ -1,0 +1,143 @@
+//! The ghost: 16-bit tags of what was evicted from the small queue, to recognise what comes back.
+//!
+//! Lines of 28 tags lie in segments of the arena, inside the budget; a line is a small ring in which a
+//! new tag overwrites the oldest. A tag is found by chance once in 2,300 looks: a newcomer then starts in
+//! the main queue, which costs a little room and nothing else. All accesses are single atomics.
+// LOSSY: two threads that write one line at once may overwrite each other's tag.
+
+use std::sync::Mutex;
+
+use crate::index::bucket_of;
+use crate::memory::{Line, LineId, Lines, SegmentId};
+use crate::request::KeyHash;
+use crate::segments::Segments;
+use crate::sync::{AtomicU32, AtomicUsize, Ordering};
+
+/// Tags in a slot of 64 bits.
+const TAGS_PER_SLOT: usize = 4;
+/// Tags in a line.
+const TAGS: usize = crate::memory::SLOTS * TAGS_PER_SLOT;
+/// Bits of a tag.
+const TAG_BITS: u32 = 16;
+
+/// The table of tags.
+pub(crate) struct Ghost {
+    lines: Lines,
+    directory: Box<[AtomicU32]>,
+    /// Segments in use.
+    segments: AtomicUsize,
+    resize: Mutex<()>,
+}
+
+impl Ghost {
+    pub(crate) fn new(lines: Lines, segments_max: usize) -> Self {
+        Ghost {
+            lines,
+            directory: (0..segments_max).map(|_| AtomicU32::new(0)).collect(),
+            segments: AtomicUsize::new(0),
+            resize: Mutex::new(()),
+        }
+    }
+
+    /// Segments that the ghost holds.
+    pub(crate) fn segments(&self) -> usize {
+        self.segments.load(Ordering::Acquire)
+    }
+
+    /// Remembers an evicted key.
+    pub(crate) fn remember(&self, hash: KeyHash) {
+        let Some(line) = self.line_of(hash) else {
+            return;
+        };
+        let hand = line.word.load(Ordering::Relaxed) as usize % TAGS;
+        line.word
+            .store((hand as u64 + 1) % TAGS as u64, Ordering::Relaxed);
+        set_tag(line, hand, tag_of(hash));
+    }
+
+    /// Whether the key was evicted lately; it is forgotten by that.
+    pub(crate) fn recall(&self, hash: KeyHash) -> bool {
+        let Some(line) = self.line_of(hash) else {
+            return false;
+        };
+        let tag = tag_of(hash);
+        for at in 0..TAGS {
+            if get_tag(line, at) == tag {
+                set_tag(line, at, 0);
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Grows or shrinks by one segment towards `tags` tags, if a segment is to be had.
+    pub(crate) fn fit(&self, tags: usize, segments: &Segments, floor: usize) {
+        let Ok(_guard) = self.resize.try_lock() else {
+            return;
+        };
+        let now = self.segments.load(Ordering::Relaxed);
+        let per_segment = self.lines.per_segment() * TAGS;
+        let wanted = (tags + per_segment / 2) / per_segment;
+        if wanted > now {
+            if let (Some(id), Some(place)) = (segments.take_lines(floor), self.directory.get(now)) {
+                self.clear(id);
+                place.store(id.0, Ordering::Release);
+                self.segments.store(now + 1, Ordering::Release);
+            }
+        } else if wanted + 1 < now
+            && let Some(place) = self.directory.get(now - 1)
+        {
+            self.segments.store(now - 1, Ordering::Release);
+            segments.give_lines(SegmentId(place.load(Ordering::Relaxed)));
+        }
+    }
+
+    fn clear(&self, segment: SegmentId) {
+        let first = u64::from(segment.0) * self.lines.per_segment() as u64;
+        for id in first..first + self.lines.per_segment() as u64 {
+            let line = self.lines.line(LineId(id));
+            line.word.store(0, Ordering::Relaxed);
+            line.slots
+                .iter()
+                .for_each(|slot| slot.store(0, Ordering::Relaxed));
+        }
+    }
+
+    fn line_of(&self, hash: KeyHash) -> Option<&Line> {
+        let segments = self.segments.load(Ordering::Acquire);
+        if segments == 0 {
+            return None;
+        }
+        // Other bits of the hash than the index uses, so that a bucket's keys spread.
+        let spread = KeyHash(hash.0.rotate_right(20));
+        let number = bucket_of(spread, segments * self.lines.per_segment());
+        let segment = self
+            .directory
+            .get(number / self.lines.per_segment())?
+            .load(Ordering::Acquire);
+        let within = number % self.lines.per_segment();
+        Some(self.lines.line(LineId(
+            u64::from(segment) * self.lines.per_segment() as u64 + within as u64,
+        )))
+    }
+}
+
+fn tag_of(hash: KeyHash) -> u64 {
+    (hash.0 >> 4 & 0xffff).max(1)
+}
+
+fn get_tag(line: &Line, at: usize) -> u64 {
+    let slot = line
+        .slots
+        .get(at / TAGS_PER_SLOT)
+        .map_or(0, |slot| slot.load(Ordering::Relaxed));
+    slot >> (TAG_BITS * (at % TAGS_PER_SLOT) as u32) & 0xffff
+}
+
+fn set_tag(line: &Line, at: usize, tag: u64) {
+    if let Some(slot) = line.slots.get(at / TAGS_PER_SLOT) {
+        let shift = TAG_BITS * (at % TAGS_PER_SLOT) as u32;
+        let others = slot.load(Ordering::Relaxed) & !(0xffff << shift);
+        slot.store(others | tag << shift, Ordering::Relaxed);
+    }
+}

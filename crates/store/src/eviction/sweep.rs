@@ -1,0 +1,475 @@
+//! The sweep: walking one segment to its end, keeping what shall live and letting go of the rest.
+//!
+//! It proceeds in slices, a few records at a time, so that the write that pays for it waits for no whole segment.
+//! A record is alive if a slot names it; what is kept is copied to the worker's own open segment and published
+//! in the old one's place, as any write is. Hashes are computed and buckets fetched eight records ahead.
+
+use super::{Reason, Verdict};
+use crate::counters::Count;
+use crate::index::Hit;
+use crate::item::{self, PIECE_HEADER, Record, bits, piece_bytes};
+use crate::log::{Body, Draft, Log, Refill, Unique};
+use crate::lookup::Located;
+use crate::memory::{Addr, SegmentId};
+use crate::request::{KeyHash, Seconds};
+use crate::segments::{Queue, View};
+use crate::write::Publication;
+use crate::{Store, Worker};
+
+/// Records whose buckets are fetched before the first is looked up.
+const AHEAD: usize = 8;
+/// At most three quarters of a victim are kept, so that four sweeps free one segment at worst.
+const KEPT_QUARTERS_MAX: usize = 3;
+
+/// A segment being swept.
+pub(crate) struct Sweep {
+    id: SegmentId,
+    reason: Reason,
+    queue: Queue,
+    order: u64,
+    used: usize,
+    cursor: usize,
+    kept: usize,
+}
+
+impl Sweep {
+    pub(crate) fn new(view: &View, reason: Reason) -> Self {
+        Sweep {
+            id: view.id,
+            reason,
+            queue: view.queue,
+            order: view.order,
+            used: view.used,
+            cursor: 0,
+            kept: 0,
+        }
+    }
+
+    fn may_keep(&self, bytes: usize) -> bool {
+        self.reason != Reason::Evict || (self.kept + bytes) * 4 <= self.used * KEPT_QUARTERS_MAX
+    }
+
+    fn aged_log(&self) -> Log {
+        match self.queue {
+            Queue::Small => Log::AgedSmall,
+            Queue::Main => Log::AgedMain,
+        }
+    }
+}
+
+/// A record that was fetched and waits for its verdict.
+#[derive(Clone, Copy)]
+struct Waiting {
+    at: Addr,
+    hash: KeyHash,
+    is_piece: bool,
+}
+
+/// What handling a record came to.
+#[derive(PartialEq, Eq)]
+enum Handled {
+    /// Go on.
+    On,
+    /// There is no room for what must be kept: leave the segment as it is.
+    NoRoom,
+    /// One piece fills the segment and lives: the segment moved in the queue instead.
+    Requeued,
+}
+
+/// What became of a copy.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Copied {
+    /// It stands in the old one's place.
+    Done,
+    /// The item was replaced or removed by others meanwhile.
+    Overtaken,
+    /// No segment for it.
+    NoRoom,
+}
+
+impl Worker {
+    /// Sweeps about `bytes` bytes while segments are missing; false if there was nothing to sweep.
+    pub(crate) fn sweep_some(&self, bytes: usize, now: Seconds) -> bool {
+        self.sweep_while(bytes, now, false)
+    }
+
+    /// As [`Worker::sweep_some`], for segments that expired or were flushed as a whole.
+    pub(crate) fn sweep_dead(&self, bytes: usize, now: Seconds) -> bool {
+        self.sweep_while(bytes, now, true)
+    }
+
+    fn sweep_while(&self, bytes: usize, now: Seconds, only_dead: bool) -> bool {
+        // Taken out while it runs: what it calls may not sweep again.
+        let Ok(mut held) = self.sweep.try_borrow_mut() else {
+            return false;
+        };
+        let mut left = bytes;
+        let mut is_progress = false;
+        while left > 0 {
+            let next = || {
+                (only_dead || self.is_behind())
+                    .then(|| self.choose(now, only_dead))
+                    .flatten()
+            };
+            let Some(mut sweep) = held.take().or_else(next) else {
+                break;
+            };
+            is_progress = true;
+            match self.slice(&mut sweep, &mut left, now) {
+                Handled::On if sweep.cursor < sweep.used => *held = Some(sweep),
+                Handled::On => self.store.segments.finish_sweep(sweep.id),
+                Handled::NoRoom => {
+                    self.store.segments.stop_sweep(sweep.id);
+                    return false;
+                }
+                Handled::Requeued => {}
+            }
+        }
+        is_progress
+    }
+
+    /// Gives an unfinished sweep back to the others.
+    pub(crate) fn put_sweep_back(&mut self) {
+        if let Some(sweep) = self.sweep.get_mut().take() {
+            self.store.segments.stop_sweep(sweep.id);
+        }
+    }
+
+    /// Handles records until `left` is used up or the segment ends.
+    fn slice(&self, sweep: &mut Sweep, left: &mut usize, now: Seconds) -> Handled {
+        while *left > 0 && sweep.cursor < sweep.used {
+            let start = sweep.cursor;
+            let (waiting, count) = self.fetch(sweep);
+            for record in waiting.iter().take(count).flatten() {
+                let handled = if record.is_piece {
+                    self.handle_piece(sweep, record, now)
+                } else {
+                    self.handle_item(sweep, record, now)
+                };
+                if handled != Handled::On {
+                    return handled;
+                }
+            }
+            *left = left.saturating_sub(sweep.cursor - start);
+        }
+        Handled::On
+    }
+
+    /// Reads the next records and asks for their buckets.
+    fn fetch(&self, sweep: &mut Sweep) -> ([Option<Waiting>; AHEAD], usize) {
+        let mut waiting = [None; AHEAD];
+        let mut count = 0;
+        let store = &*self.store;
+        let start = store.arena().start(sweep.id);
+        while let Some(place) = waiting.get_mut(count)
+            && sweep.cursor < sweep.used
+        {
+            let at = start.plus(sweep.cursor);
+            let visible = PIECE_HEADER.min(store.arena().segment_bytes() - sweep.cursor);
+            let (bytes, hash, is_piece) = match item::parse_record(store.arena().bytes(at, visible))
+            {
+                Some(Record::Piece { data_bytes, hash }) => {
+                    (piece_bytes(data_bytes), Some(KeyHash(hash)), true)
+                }
+                Some(Record::Item) => {
+                    let item = store.locate(at);
+                    (
+                        store.record_bytes(&item),
+                        Some(store.hash(store.key_of(&item))),
+                        false,
+                    )
+                }
+                None => {
+                    strict_assert!(false, "a segment has bytes that are no record");
+                    (sweep.used - sweep.cursor, None, false)
+                }
+            };
+            sweep.cursor += bytes;
+            if let Some(hash) = hash {
+                store.index.prefetch(hash);
+                *place = Some(Waiting { at, hash, is_piece });
+                count += 1;
+            }
+        }
+        (waiting, count)
+    }
+
+    fn handle_item(&self, sweep: &mut Sweep, record: &Waiting, now: Seconds) -> Handled {
+        let Some(hit) = self.store.index.find(record.hash, |at| at == record.at) else {
+            return Handled::On;
+        };
+        let item = self.store.locate(record.at);
+        if !self.store.is_alive(&item, now) {
+            self.remove(record.hash, &item, now, None);
+            return Handled::On;
+        }
+        let bytes = self.store.record_bytes(&item);
+        let frequency = hit.entry.frequency();
+        let moved = match self.verdict(sweep, sweep.queue, frequency, bytes) {
+            Verdict::Evict { remember } => {
+                self.remove(record.hash, &item, now, Some(remember));
+                return Handled::On;
+            }
+            Verdict::Promote { frequency } => {
+                self.move_item(sweep, record.hash, &item, Log::Main, frequency, now)
+            }
+            Verdict::Stay { frequency } => {
+                self.move_item(sweep, record.hash, &item, sweep.aged_log(), frequency, now)
+            }
+        };
+        self.moved_or_gone(sweep, record.hash, &item, moved, bytes, now)
+    }
+
+    /// A piece is treated for its item: the first piece decides, the others follow it.
+    fn handle_piece(&self, sweep: &mut Sweep, record: &Waiting, now: Seconds) -> Handled {
+        let store = &*self.store;
+        let Some((hit, head)) = self.head_of(record) else {
+            return Handled::On;
+        };
+        if !store.is_alive(&head, now) {
+            self.remove(record.hash, &head, now, None);
+            return Handled::On;
+        }
+        let bytes = piece_bytes(store.piece_data_bytes(record.at));
+        let first = store.pieces_of(&head).next().unwrap_or(record.at);
+        let is_judged = first != record.at && store.segments.standing(first).1 > sweep.order;
+        let frequency = hit.entry.frequency();
+        let verdict = if is_judged && sweep.may_keep(bytes) {
+            match sweep.reason {
+                Reason::Evict => Verdict::Promote { frequency },
+                _ => Verdict::Stay { frequency },
+            }
+        } else {
+            self.verdict(sweep, sweep.queue, frequency, bytes)
+        };
+        let (log, next_frequency) = match verdict {
+            Verdict::Evict { remember } => {
+                self.remove(record.hash, &head, now, Some(remember));
+                return Handled::On;
+            }
+            Verdict::Promote { frequency } => (Log::Main, frequency),
+            Verdict::Stay { frequency } => (sweep.aged_log(), frequency),
+        };
+        let next_frequency = if first == record.at {
+            next_frequency
+        } else {
+            frequency
+        };
+        if bytes * 4 >= store.arena().segment_bytes() * KEPT_QUARTERS_MAX
+            && sweep.reason == Reason::Evict
+        {
+            hit.set_frequency(next_frequency);
+            let queue = if log == Log::Main {
+                Queue::Main
+            } else {
+                sweep.queue
+            };
+            store.segments.requeue(sweep.id, queue);
+            return Handled::Requeued;
+        }
+        let moved = self.move_piece(sweep, record, &head, log, next_frequency, now);
+        self.moved_or_gone(sweep, record.hash, &head, moved, bytes, now)
+    }
+
+    /// The chained item that a piece belongs to, if it is still part of one.
+    fn head_of(&self, record: &Waiting) -> Option<(Hit<'_>, Located)> {
+        let store = &*self.store;
+        let owns = |at| {
+            let item = store.locate(at);
+            item.header.is_chained && store.pieces_of(&item).any(|piece| piece == record.at)
+        };
+        let hit = store.index.find(record.hash, owns)?;
+        Some((hit, store.locate(hit.entry.item())))
+    }
+
+    fn verdict(&self, sweep: &Sweep, queue: Queue, frequency: u8, bytes: usize) -> Verdict {
+        if sweep.reason != Reason::Evict {
+            return Verdict::Stay { frequency };
+        }
+        match self.store.policy.judge(queue, frequency) {
+            evict @ Verdict::Evict { .. } => evict,
+            keep if sweep.may_keep(bytes) => keep,
+            _ => Verdict::Evict { remember: true },
+        }
+    }
+
+    fn moved_or_gone(
+        &self,
+        sweep: &mut Sweep,
+        hash: KeyHash,
+        item: &Located,
+        copied: Copied,
+        bytes: usize,
+        now: Seconds,
+    ) -> Handled {
+        match copied {
+            Copied::Done => {
+                sweep.kept += bytes;
+                self.count(Count::MovedItems, 1);
+                self.count(Count::MovedBytes, bytes as i64);
+            }
+            Copied::Overtaken => {}
+            Copied::NoRoom if self.store.config().evict => {
+                self.remove(hash, item, now, Some(false))
+            }
+            Copied::NoRoom => return Handled::NoRoom,
+        }
+        Handled::On
+    }
+
+    /// Takes an item out for good: evicted (`Some`, to be remembered or not) or found dead.
+    fn remove(&self, hash: KeyHash, item: &Located, now: Seconds, evicted: Option<bool>) {
+        if !self.unlink(hash, item.at) {
+            return;
+        }
+        match evicted {
+            Some(remember) => {
+                self.evicted(item, now);
+                if remember {
+                    self.store.ghost.remember(hash);
+                }
+            }
+            None => self.expired(item, now),
+        }
+        self.forget(item, &[]);
+    }
+
+    /// Copies an item.
+    fn move_item(
+        &self,
+        sweep: &Sweep,
+        hash: KeyHash,
+        item: &Located,
+        log: Log,
+        frequency: u8,
+        now: Seconds,
+    ) -> Copied {
+        let store = &*self.store;
+        let pieces: Vec<Addr> = store.pieces_of(item).collect();
+        let value = [store.inline_value(item)];
+        let body = if item.header.is_chained {
+            Body::Chain {
+                value_bytes: item.header.value_bytes,
+                pieces: &pieces,
+            }
+        } else {
+            Body::Inline(&value)
+        };
+        self.publish_copy(sweep, hash, item, body, &pieces, log, frequency, now)
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "what a moved copy is made of")]
+    fn publish_copy(
+        &self,
+        sweep: &Sweep,
+        hash: KeyHash,
+        item: &Located,
+        body: Body<'_>,
+        pieces: &[Addr],
+        log: Log,
+        frequency: u8,
+        now: Seconds,
+    ) -> Copied {
+        let store = &*self.store;
+        let draft = Draft {
+            key: store.key_of(item),
+            flags: item.header.flags,
+            expiry: item.header.expiry,
+            unique: Unique::Exactly(store.unique_of(item)),
+            marks: 0,
+            access: Store::access_of(item, store.mutable_of(item.at)),
+            body,
+        };
+        let Some(placed) = self
+            .logs
+            .place(store, log, &draft, now, refill(sweep, item, log))
+        else {
+            return Copied::NoRoom;
+        };
+        let publication = Publication {
+            key: draft.key,
+            hash,
+            expected: Some(item.at),
+            new: placed.at,
+            frequency: Some(frequency),
+            keeps: bits::FLAGS,
+        };
+        if self.publish(&publication, now) {
+            self.account(&store.locate(placed.at), 1);
+            self.forget(item, pieces);
+            Copied::Done
+        } else {
+            self.logs.undo(store, &placed);
+            Copied::Overtaken
+        }
+    }
+
+    /// Copies a piece and writes a new head that names the copy.
+    fn move_piece(
+        &self,
+        sweep: &Sweep,
+        record: &Waiting,
+        head: &Located,
+        log: Log,
+        frequency: u8,
+        now: Seconds,
+    ) -> Copied {
+        let store = &*self.store;
+        let data = store.piece_data(record.at);
+        let mut own = Vec::new();
+        let mut copied = 0;
+        while let Some(rest) = data.get(copied..).filter(|rest| !rest.is_empty()) {
+            let refill = refill(sweep, head, log);
+            let Some((piece, len)) =
+                self.logs
+                    .place_piece(store, log, record.hash, rest.len(), now, refill)
+            else {
+                break;
+            };
+            store.arena().write(
+                piece.plus(PIECE_HEADER),
+                rest.get(..len).unwrap_or_default(),
+            );
+            own.push(piece);
+            copied += len;
+        }
+        let pieces: Vec<Addr> = store
+            .pieces_of(head)
+            .flat_map(|piece| {
+                if piece == record.at {
+                    own.clone()
+                } else {
+                    vec![piece]
+                }
+            })
+            .collect();
+        let body = Body::Chain {
+            value_bytes: head.header.value_bytes,
+            pieces: &pieces,
+        };
+        let outcome = if copied == data.len() {
+            self.publish_copy(sweep, record.hash, head, body, &pieces, log, frequency, now)
+        } else {
+            Copied::NoRoom
+        };
+        for &piece in &own {
+            if outcome != Copied::Done {
+                store
+                    .segments
+                    .unlive(piece, piece_bytes(store.piece_data_bytes(piece)));
+            }
+            store.segments.unpin(piece);
+        }
+        outcome
+    }
+}
+
+/// A mover may take the last segments, and what it opens starts where the victim did.
+fn refill(sweep: &Sweep, item: &Located, log: Log) -> Refill {
+    let order = matches!(log, Log::AgedSmall | Log::AgedMain).then_some(sweep.order);
+    Refill {
+        floor: 0,
+        base: item.base,
+        order,
+    }
+}

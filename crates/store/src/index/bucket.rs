@@ -1,0 +1,243 @@
+//! One locked chain: what a writer may do to it while readers look on.
+//!
+//! The word of a bucket: bit 0 the lock, bits 1 to 29 the version, bits 30 to 63 the first overflow line
+//! (0: none). Each change bumps the version when the lock falls, which sends readers that missed back to
+//! look again. An overflow line has its successor in the same place and its bucket's number in the low bits.
+
+use super::{Entry, Index, Supply};
+use crate::memory::{Addr, Line, LineId};
+use crate::request::KeyHash;
+use crate::sync::{AtomicU64, Ordering, relax};
+
+const LOCKED: u64 = 1;
+const VERSION_ONE: u64 = 2;
+const LINK_SHIFT: u32 = 30;
+const LOW_MASK: u64 = (1 << LINK_SHIFT) - 1;
+
+/// More buckets than an overflow line can name its owner among are never made.
+pub(super) const BUCKETS_MAX: usize = 1 << LINK_SHIFT;
+
+#[inline]
+pub(super) fn is_locked(word: u64) -> bool {
+    word & LOCKED != 0
+}
+
+#[inline]
+pub(super) fn link_of(word: u64) -> Option<LineId> {
+    let link = word >> LINK_SHIFT;
+    (link != 0).then_some(LineId(link))
+}
+
+pub(super) fn with_link(word: u64, link: Option<LineId>) -> u64 {
+    word & LOW_MASK | link.map_or(0, |line| line.0) << LINK_SHIFT
+}
+
+/// The bucket whose chain an overflow line belongs to.
+pub(super) fn owner_of(word: u64) -> usize {
+    (word & LOW_MASK) as usize
+}
+
+/// No room in the chain and no line to be had.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Full;
+
+/// A slot of a locked chain.
+#[derive(Clone, Copy)]
+pub(crate) struct Place<'i> {
+    slot: &'i AtomicU64,
+    /// What it held under the lock (the frequency may still grow).
+    pub(crate) entry: Entry,
+}
+
+/// A locked chain; dropping it unlocks.
+pub(crate) struct Bucket<'i> {
+    index: &'i Index,
+    primary: &'i Line,
+    number: usize,
+}
+
+impl<'i> Bucket<'i> {
+    pub(super) fn lock(index: &'i Index, number: usize) -> Self {
+        let primary = index.bucket(number);
+        let mut round = 0;
+        loop {
+            let word = primary.word.load(Ordering::Relaxed);
+            // Acquire pairs with the Release of the unlock: the chain is as its last holder left it.
+            let locked = |()| {
+                primary.word.compare_exchange_weak(
+                    word,
+                    word | LOCKED,
+                    Ordering::Acquire,
+                    Ordering::Relaxed,
+                )
+            };
+            if !is_locked(word) && locked(()).is_ok() {
+                return Bucket {
+                    index,
+                    primary,
+                    number,
+                };
+            }
+            relax(&mut round);
+        }
+    }
+
+    /// The slot for which `matches` holds among those with the tag of `hash`.
+    pub(crate) fn find(
+        &self,
+        hash: KeyHash,
+        mut matches: impl FnMut(Addr) -> bool,
+    ) -> Option<Place<'i>> {
+        self.places()
+            .find(|place| place.entry.may_be(hash) && matches(place.entry.item()))
+    }
+
+    /// The least used entry of the first line, the one to give up when there is no room.
+    pub(crate) fn least_used(&self) -> Option<Place<'i>> {
+        self.places()
+            .take(self.primary.slots.len())
+            .filter(|p| p.entry.0 != 0)
+            .min_by_key(|p| p.entry.frequency())
+    }
+
+    /// Puts another entry into a slot that was found under this lock.
+    pub(crate) fn replace(&mut self, place: Place<'i>, entry: Entry) {
+        // Release: the new item's bytes come with it.
+        place.slot.store(entry.0, Ordering::Release);
+    }
+
+    /// Adds an entry, in a new overflow line if need be.
+    pub(crate) fn insert(&mut self, entry: Entry, supply: &dyn Supply) -> Result<(), Full> {
+        if let Some(empty) = self.places().find(|place| place.entry.0 == 0) {
+            empty.slot.store(entry.0, Ordering::Release);
+            return Ok(());
+        }
+        let (id, line) = self
+            .index
+            .overflow
+            .take(&self.index.lines, supply)
+            .ok_or(Full)?;
+        line.word.store(self.number as u64, Ordering::Relaxed);
+        for slot in &line.slots {
+            slot.store(0, Ordering::Relaxed);
+        }
+        if let Some(first) = line.slots.first() {
+            first.store(entry.0, Ordering::Release);
+        }
+        let tail = self.lines().last().unwrap_or(self.primary);
+        // Release: a reader that follows the link sees the line filled.
+        tail.word.store(
+            with_link(tail.word.load(Ordering::Relaxed), Some(id)),
+            Ordering::Release,
+        );
+        Ok(())
+    }
+
+    /// Empties a slot; the chain's last entry moves into the gap and an empty last line is given back.
+    pub(crate) fn remove(&mut self, place: Place<'i>) {
+        let last = self.places().filter(|p| p.entry.0 != 0).last();
+        if let Some(last) = last
+            && !std::ptr::eq(last.slot, place.slot)
+        {
+            place
+                .slot
+                .store(last.slot.load(Ordering::Relaxed), Ordering::Release);
+            last.slot.store(0, Ordering::Release);
+        } else {
+            place.slot.store(0, Ordering::Release);
+        }
+        self.trim();
+    }
+
+    /// Gives back overflow lines at the end of the chain that hold nothing.
+    pub(super) fn trim(&mut self) {
+        let mut keeper = self.primary;
+        let mut line = self.primary;
+        while let Some(next) = link_of(line.word.load(Ordering::Relaxed)) {
+            line = self.index.lines.line(next);
+            if line
+                .slots
+                .iter()
+                .any(|slot| slot.load(Ordering::Relaxed) != 0)
+            {
+                keeper = line;
+            }
+        }
+        let mut surplus = link_of(keeper.word.load(Ordering::Relaxed));
+        keeper.word.store(
+            with_link(keeper.word.load(Ordering::Relaxed), None),
+            Ordering::Release,
+        );
+        while let Some(id) = surplus {
+            surplus = link_of(self.index.lines.line(id).word.load(Ordering::Relaxed));
+            self.index.overflow.give(&self.index.lines, id);
+        }
+    }
+
+    /// Writes exactly `entries` into the chain, which has room for them, in this order.
+    ///
+    /// No entry is missing at any moment if each stood at the same place or further back before.
+    pub(super) fn rewrite(&mut self, entries: &[Entry]) {
+        let mut rest = entries.iter();
+        for place in self.places() {
+            let entry = rest.next().map_or(0, |entry| entry.0);
+            place.slot.store(entry, Ordering::Release);
+        }
+        self.trim();
+    }
+
+    /// Everything in the chain, in order.
+    pub(super) fn entries(&self) -> impl Iterator<Item = Entry> + use<'_, 'i> {
+        self.places()
+            .map(|place| place.entry)
+            .filter(|entry| entry.0 != 0)
+    }
+
+    /// Puts another line in the place of an overflow line, for a segment that shall be emptied.
+    pub(super) fn relocate(&mut self, old: LineId, new: LineId) -> bool {
+        let link = |line: &Line| link_of(line.word.load(Ordering::Relaxed));
+        let before = std::iter::once(self.primary)
+            .chain(self.lines())
+            .find(|line| link(line) == Some(old));
+        let Some(before) = before else { return false };
+        let (from, to) = (self.index.lines.line(old), self.index.lines.line(new));
+        for (from, to) in from.slots.iter().zip(&to.slots) {
+            to.store(from.load(Ordering::Relaxed), Ordering::Release);
+        }
+        to.word
+            .store(from.word.load(Ordering::Relaxed), Ordering::Release);
+        before.word.store(
+            with_link(before.word.load(Ordering::Relaxed), Some(new)),
+            Ordering::Release,
+        );
+        true
+    }
+
+    /// The overflow lines, in order.
+    fn lines(&self) -> impl Iterator<Item = &'i Line> + use<'i> {
+        let index = self.index;
+        let next = move |line: &Line| {
+            link_of(line.word.load(Ordering::Relaxed)).map(|id| index.lines.line(id))
+        };
+        std::iter::successors(next(self.primary), move |line| next(line))
+    }
+
+    fn places(&self) -> impl Iterator<Item = Place<'i>> + use<'i> {
+        let all = std::iter::once(self.primary).chain(self.lines());
+        all.flat_map(|line| &line.slots).map(|slot| Place {
+            slot,
+            entry: Entry(slot.load(Ordering::Relaxed)),
+        })
+    }
+}
+
+impl Drop for Bucket<'_> {
+    fn drop(&mut self) {
+        let word = self.primary.word.load(Ordering::Relaxed);
+        let version = (word & LOW_MASK & !LOCKED).wrapping_add(VERSION_ONE) & LOW_MASK;
+        // Release pairs with the Acquire of readers and of the next lock.
+        self.primary
+            .word
+            .store(word & !LOW_MASK | version, Ordering::Release);
+    }
+}

@@ -1,0 +1,360 @@
+//! The index: linear hashing over 64-byte buckets that lie in segments of the arena.
+//!
+//! A key belongs to one chain: a bucket of seven slots and, when it is full, overflow lines. Linear hashing
+//! (Litwin, VLDB 1980) grows and shrinks it by one bucket at a time, so no request ever waits for a big
+//! copy, and whole segments go back to the items when the index needs fewer. Readers take no lock: a hit is
+//! believed as it stands, a miss only if the bucket's word and the number of buckets stood still meanwhile.
+//! Writers take the bucket's lock bit (docs/concurrency.md). Knows addresses and hashes, never item bytes:
+//! callers hand in `matches` and [`Keys`].
+
+mod bucket;
+mod overflow;
+mod resize;
+#[cfg(test)]
+mod tests;
+
+pub(crate) use bucket::Bucket;
+pub(crate) use resize::Step;
+
+use crate::memory::{Addr, Line, LineId, Lines, SLOTS, SegmentId};
+use crate::request::KeyHash;
+use crate::sync::{AtomicU32, AtomicU64, AtomicUsize, Ordering, fence, relax};
+
+/// Frequency counts to three and stays there, as S3-FIFO has it: a hot item is then read without a write.
+pub(crate) const FREQUENCY_MAX: u8 = 3;
+
+/// Items per bucket at which the index splits one: with 7 slots, overflow lines included, slots are
+/// used to about 0.73 at every count (0.69 to 0.77 between doublings), 13 bytes an item.
+const SPLIT_ITEMS_PER_16_BUCKETS: usize = 116;
+
+/// Below this the index merges. Far from the split, so that a steady count never does both.
+const MERGE_ITEMS_PER_16_BUCKETS: usize = 72;
+
+/// A walk along a chain longer than this has strayed into lines that were given to others.
+const CHAIN_LINES_MAX: usize = 64;
+
+/// What the index must ask of whoever knows the items: the hash, when a bucket is split.
+pub(crate) trait Keys {
+    /// The hash of the key of a published item.
+    fn hash_of(&self, item: Addr) -> KeyHash;
+    /// Asks for the item's bytes ahead of `hash_of`.
+    fn prefetch(&self, _item: Addr) {}
+}
+
+/// Where the index gets its segments from and gives them back to.
+pub(crate) trait Supply {
+    /// A segment for lines; `None` when items need the memory more.
+    fn take(&self) -> Option<SegmentId>;
+    /// A segment that nothing in the index names any more.
+    fn give(&self, segment: SegmentId);
+}
+
+/// A slot's content: tag 14 bits, frequency 2, address 48. Zero is an empty slot.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Entry(pub(crate) u64);
+
+const ADDRESS_BITS: u32 = 48;
+const TAG_SHIFT: u32 = 50;
+
+impl Entry {
+    /// The slot that names `item`.
+    pub(crate) fn new(hash: KeyHash, frequency: u8, item: Addr) -> Self {
+        Entry(
+            (hash.0 >> TAG_SHIFT << TAG_SHIFT)
+                | u64::from(frequency & FREQUENCY_MAX) << ADDRESS_BITS
+                | item.0,
+        )
+    }
+
+    /// The address of the item.
+    #[inline]
+    pub(crate) fn item(self) -> Addr {
+        Addr(self.0 & ((1 << ADDRESS_BITS) - 1))
+    }
+
+    /// How often it was used lately, 0 to 3.
+    #[inline]
+    pub(crate) fn frequency(self) -> u8 {
+        (self.0 >> ADDRESS_BITS) as u8 & FREQUENCY_MAX
+    }
+
+    /// The same item with another frequency.
+    pub(crate) fn with_frequency(self, frequency: u8) -> Self {
+        let mask = u64::from(FREQUENCY_MAX) << ADDRESS_BITS;
+        Entry(self.0 & !mask | u64::from(frequency & FREQUENCY_MAX) << ADDRESS_BITS)
+    }
+
+    #[inline]
+    fn may_be(self, hash: KeyHash) -> bool {
+        self.0 != 0 && (self.0 ^ hash.0) >> TAG_SHIFT == 0
+    }
+}
+
+/// A slot that was found by a reader.
+#[derive(Clone, Copy)]
+pub(crate) struct Hit<'i> {
+    /// What the slot held when it was read.
+    pub(crate) entry: Entry,
+    slot: &'i AtomicU64,
+}
+
+impl Hit<'_> {
+    /// Counts a use.
+    // LOSSY: a use that meets another change of the slot is not counted.
+    #[inline]
+    pub(crate) fn note_use(&self) {
+        let frequency = self.entry.frequency();
+        if frequency < FREQUENCY_MAX {
+            let more = self.entry.with_frequency(frequency + 1).0;
+            // Relaxed: publishes nothing; Release all the same so that the slot keeps carrying the item.
+            let _ = self.slot.compare_exchange(
+                self.entry.0,
+                more,
+                Ordering::Release,
+                Ordering::Relaxed,
+            );
+        }
+    }
+}
+
+impl Hit<'_> {
+    /// Gives the entry another frequency.
+    // LOSSY: as with uses, a change that meets another is not made.
+    pub(crate) fn set_frequency(&self, frequency: u8) {
+        let next = self.entry.with_frequency(frequency).0;
+        let _ =
+            self.slot
+                .compare_exchange(self.entry.0, next, Ordering::Release, Ordering::Relaxed);
+    }
+}
+
+/// The index itself.
+pub(crate) struct Index {
+    lines: Lines,
+    /// Segments of primary buckets, in order; written before the bucket count that makes them reachable.
+    directory: Box<[AtomicU32]>,
+    /// Number of primary buckets; Release when published by a split or merge, Acquire when read.
+    buckets: AtomicUsize,
+    per_segment_shift: u32,
+    overflow: overflow::Overflow,
+    resize: resize::Resize,
+}
+
+impl Index {
+    /// An index of one segment of buckets. `segment` must read as zeros; it is never given back.
+    pub(crate) fn new(lines: Lines, segment: SegmentId, segments_max: usize) -> Self {
+        let per_segment = lines.per_segment();
+        let directory: Box<[AtomicU32]> = (0..segments_max).map(|_| AtomicU32::new(0)).collect();
+        if let Some(first) = directory.first() {
+            first.store(segment.0, Ordering::Release);
+        }
+        Index {
+            directory,
+            buckets: AtomicUsize::new(per_segment),
+            per_segment_shift: per_segment.trailing_zeros(),
+            overflow: overflow::Overflow::new(per_segment),
+            resize: resize::Resize::new(),
+            lines,
+        }
+    }
+
+    /// Finds the item for which `matches` holds among those with the tag of `hash`.
+    #[inline]
+    pub(crate) fn find(
+        &self,
+        hash: KeyHash,
+        mut matches: impl FnMut(Addr) -> bool,
+    ) -> Option<Hit<'_>> {
+        let mut round = 0;
+        loop {
+            let number = self.number_of(hash);
+            let primary = self.bucket(number);
+            // Acquire pairs with the Release of the last unlock.
+            let before = primary.word.load(Ordering::Acquire);
+            if let Some(hit) = self.scan_chain(primary, before, hash, &mut matches) {
+                return Some(hit);
+            }
+            // INVARIANT: the slots were read with Acquire, so whoever cleared one of them locked the bucket
+            // first and this load sees it; then the number of buckets tells of a split before `before`.
+            fence(Ordering::Acquire);
+            let after = primary.word.load(Ordering::Relaxed);
+            if before == after && !bucket::is_locked(before) && self.number_of(hash) == number {
+                return None;
+            }
+            relax(&mut round);
+        }
+    }
+
+    #[inline]
+    fn scan_chain<'i>(
+        &'i self,
+        primary: &'i Line,
+        word: u64,
+        hash: KeyHash,
+        matches: &mut impl FnMut(Addr) -> bool,
+    ) -> Option<Hit<'i>> {
+        if let Some(hit) = scan_line(primary, hash, matches) {
+            return Some(hit);
+        }
+        let mut link = bucket::link_of(word);
+        for _ in 0..CHAIN_LINES_MAX {
+            let line = self.lines.line(link?);
+            if let Some(hit) = scan_line(line, hash, matches) {
+                return Some(hit);
+            }
+            link = bucket::link_of(line.word.load(Ordering::Acquire));
+        }
+        None
+    }
+
+    /// Collects every entry of the bucket that holds `hash`, from one unchanged state; returns the number of
+    /// buckets that was true of.
+    pub(crate) fn entries_of(&self, hash: KeyHash, into: &mut Vec<Entry>) -> usize {
+        let mut round = 0;
+        loop {
+            into.clear();
+            let buckets = self.buckets();
+            let primary = self.bucket(bucket_of(hash, buckets));
+            let before = primary.word.load(Ordering::Acquire);
+            let mut line = primary;
+            let mut link = bucket::link_of(before);
+            for _ in 0..CHAIN_LINES_MAX {
+                let slots = line
+                    .slots
+                    .iter()
+                    .map(|slot| Entry(slot.load(Ordering::Acquire)));
+                into.extend(slots.filter(|entry| entry.0 != 0));
+                let Some(next) = link else { break };
+                line = self.lines.line(next);
+                link = bucket::link_of(line.word.load(Ordering::Acquire));
+            }
+            fence(Ordering::Acquire);
+            let after = primary.word.load(Ordering::Relaxed);
+            if before == after && !bucket::is_locked(before) && self.buckets() == buckets {
+                return buckets;
+            }
+            relax(&mut round);
+        }
+    }
+
+    /// Locks the chain that `hash` belongs to.
+    pub(crate) fn lock(&self, hash: KeyHash) -> Bucket<'_> {
+        loop {
+            let number = self.number_of(hash);
+            let bucket = Bucket::lock(self, number);
+            // A split or merge may have moved the key while we waited.
+            if self.number_of(hash) == number {
+                return bucket;
+            }
+        }
+    }
+
+    /// Asks for the bucket's line ahead of a lookup.
+    #[inline]
+    pub(crate) fn prefetch(&self, hash: KeyHash) {
+        self.lines.prefetch(self.line_of(self.number_of(hash)));
+    }
+
+    /// Calls `fetch` with the items that a lookup would compare, from the first line alone.
+    #[inline]
+    pub(crate) fn candidates(&self, hash: KeyHash, mut fetch: impl FnMut(Addr)) {
+        for slot in &self.bucket(self.number_of(hash)).slots {
+            let entry = Entry(slot.load(Ordering::Relaxed));
+            if entry.may_be(hash) {
+                fetch(entry.item());
+            }
+        }
+    }
+
+    /// How many primary buckets there are.
+    pub(crate) fn buckets(&self) -> usize {
+        self.buckets.load(Ordering::Acquire)
+    }
+
+    /// Segments that the index holds.
+    pub(crate) fn segments(&self) -> usize {
+        self.buckets().div_ceil(1 << self.per_segment_shift) + self.overflow.segments()
+    }
+
+    /// Whether `items` items want another bucket.
+    pub(crate) fn wants_split(&self, items: usize) -> bool {
+        items * 16 > self.buckets.load(Ordering::Relaxed) * SPLIT_ITEMS_PER_16_BUCKETS
+    }
+
+    /// Whether `items` items would do with a bucket less.
+    pub(crate) fn wants_merge(&self, items: usize) -> bool {
+        let buckets = self.buckets.load(Ordering::Relaxed);
+        buckets > 1 << self.per_segment_shift && items * 16 < buckets * MERGE_ITEMS_PER_16_BUCKETS
+    }
+
+    #[inline]
+    fn number_of(&self, hash: KeyHash) -> usize {
+        bucket_of(hash, self.buckets.load(Ordering::Acquire))
+    }
+
+    #[inline]
+    fn line_of(&self, number: usize) -> LineId {
+        let segment = self.directory.get(number >> self.per_segment_shift);
+        let segment = segment.map_or(0, |segment| segment.load(Ordering::Acquire));
+        let within = number & ((1 << self.per_segment_shift) - 1);
+        LineId((u64::from(segment) << self.per_segment_shift) + within as u64)
+    }
+
+    #[inline]
+    fn bucket(&self, number: usize) -> &Line {
+        self.lines.line(self.line_of(number))
+    }
+}
+
+#[inline]
+fn scan_line<'i>(
+    line: &'i Line,
+    hash: KeyHash,
+    matches: &mut impl FnMut(Addr) -> bool,
+) -> Option<Hit<'i>> {
+    for slot in &line.slots {
+        // Acquire pairs with the Release that published the item: its bytes are visible.
+        let entry = Entry(slot.load(Ordering::Acquire));
+        if entry.may_be(hash) && matches(entry.item()) {
+            return Some(Hit { entry, slot });
+        }
+    }
+    None
+}
+
+/// The bucket of a hash among `buckets` (not 0) of a linear hash table.
+#[inline]
+pub(crate) fn bucket_of(hash: KeyHash, buckets: usize) -> usize {
+    let level = usize::BITS - 1 - buckets.leading_zeros();
+    let number = hash.0 as usize & ((2 << level) - 1);
+    if number < buckets {
+        number
+    } else {
+        number & ((1 << level) - 1)
+    }
+}
+
+/// Where a walk goes on that has visited the bucket of `cursor` among `buckets`; `None` at the end.
+///
+/// The walk is in the order of the reversed hash, in which a bucket and what it splits into are neighbours:
+/// whatever splits or merges meanwhile, no item is passed over (as in Redis's SCAN, for linear hashing).
+pub(crate) fn next_cursor(cursor: u64, buckets: usize) -> Option<u64> {
+    let level = usize::BITS - 1 - buckets.leading_zeros();
+    let number = bucket_of(KeyHash(cursor.reverse_bits()), buckets);
+    let split = buckets - (1 << level);
+    let bits = if number < split || number >= 1 << level {
+        level + 1
+    } else {
+        level
+    };
+    if bits == 0 {
+        return None;
+    }
+    let width = 1u64 << (u64::BITS - bits);
+    (cursor & !(width - 1)).checked_add(width)
+}
+
+const _: () = assert!(
+    SLOTS == 7,
+    "the thresholds of splits and merges are measured for seven slots"
+);

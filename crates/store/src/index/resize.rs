@@ -1,0 +1,178 @@
+//! Growing and shrinking by one bucket: split, merge, and clearing segments of overflow lines.
+//!
+//! The order makes readers safe. A split copies to the new bucket, publishes the count, and clears the old
+//! bucket last; a merge copies to the lower bucket, publishes, and clears the upper last. So an item is
+//! always in the bucket that the count, as the reader knows it, points to; and a reader with an old count
+//! that comes after the clearing finds the version or the count changed. Both hold two locks, lower first.
+
+use super::bucket::BUCKETS_MAX;
+use super::{Bucket, Entry, Index, Keys, Supply, bucket_of};
+use crate::memory::{LineId, SegmentId};
+use crate::sync::{Mutex, Ordering};
+
+/// What a call achieved.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Step {
+    /// One bucket more or less, or overflow lines moved.
+    Done,
+    /// Nothing to do.
+    Idle,
+    /// Another worker is at it.
+    Busy,
+    /// A line or segment was needed and refused.
+    NoRoom,
+}
+
+/// Overflow lines looked at in one step of draining.
+const DRAIN_LINES: u64 = 32;
+
+/// What only the one who resizes touches.
+pub(super) struct Resize {
+    state: Mutex<State>,
+}
+
+struct State {
+    /// Entries of the directory that are in use.
+    segments: usize,
+    /// Where the draining of an overflow segment goes on.
+    drain_from: u64,
+    stay: Vec<Entry>,
+    go: Vec<Entry>,
+}
+
+impl Resize {
+    pub(super) fn new() -> Self {
+        let state = State {
+            segments: 1,
+            drain_from: 0,
+            stay: Vec::new(),
+            go: Vec::new(),
+        };
+        Resize {
+            state: Mutex::new(state),
+        }
+    }
+}
+
+impl Index {
+    /// Splits the next bucket in turn.
+    pub(crate) fn split(&self, keys: &dyn Keys, supply: &dyn Supply) -> Step {
+        let Ok(mut state) = self.resize.state.try_lock() else {
+            return Step::Busy;
+        };
+        let state = &mut *state;
+        let new = self.buckets.load(Ordering::Relaxed);
+        let old = new - (1 << new.ilog2());
+        if new >= BUCKETS_MAX || !self.prepare(new, state, supply) {
+            return Step::NoRoom;
+        }
+        let mut lower = Bucket::lock(self, old);
+        lower
+            .entries()
+            .for_each(|entry| keys.prefetch(entry.item()));
+        let mut upper = Bucket::lock(self, new);
+        state.stay.clear();
+        state.go.clear();
+        for entry in lower.entries() {
+            let stays = bucket_of(keys.hash_of(entry.item()), new + 1) == old;
+            if stays {
+                &mut state.stay
+            } else {
+                &mut state.go
+            }
+            .push(entry);
+        }
+        for entry in &state.go {
+            if upper.insert(*entry, supply).is_err() {
+                upper.rewrite(&[]);
+                return Step::NoRoom;
+            }
+        }
+        // Release: whoever sees the count sees the new bucket filled.
+        self.buckets.store(new + 1, Ordering::Release);
+        lower.rewrite(&state.stay);
+        Step::Done
+    }
+
+    /// Merges the last bucket into the one it was split from.
+    pub(crate) fn merge(&self, supply: &dyn Supply) -> Step {
+        let Ok(mut state) = self.resize.state.try_lock() else {
+            return Step::Busy;
+        };
+        let last = self.buckets.load(Ordering::Relaxed) - 1;
+        if last < 1 << self.per_segment_shift {
+            return Step::Idle;
+        }
+        let mut lower = Bucket::lock(self, last - (1 << last.ilog2()));
+        let mut upper = Bucket::lock(self, last);
+        state.stay.clear();
+        state.stay.extend(lower.entries());
+        state.go.clear();
+        state.go.extend(upper.entries());
+        for entry in &state.go {
+            if lower.insert(*entry, supply).is_err() {
+                lower.rewrite(&state.stay);
+                return Step::NoRoom;
+            }
+        }
+        self.buckets.store(last, Ordering::Release);
+        upper.rewrite(&[]);
+        drop((lower, upper));
+        self.retire_segments(last, &mut state, supply);
+        Step::Done
+    }
+
+    /// Clears part of the emptiest segment of overflow lines if that would free it.
+    pub(crate) fn tidy(&self, supply: &dyn Supply) -> Step {
+        let Ok(mut state) = self.resize.state.try_lock() else {
+            return Step::Busy;
+        };
+        if self.drain_overflow(&mut state.drain_from, DRAIN_LINES, supply) {
+            Step::Done
+        } else {
+            Step::Idle
+        }
+    }
+
+    /// Makes sure that the segment of bucket `new` is there.
+    fn prepare(&self, new: usize, state: &mut State, supply: &dyn Supply) -> bool {
+        if new >> self.per_segment_shift < state.segments {
+            return true;
+        }
+        let Some(place) = self.directory.get(state.segments) else {
+            return false;
+        };
+        let Some(segment) = supply.take() else {
+            return false;
+        };
+        self.clear(segment);
+        // Release: a reader that still has a larger count from before a merge finds empty lines here.
+        place.store(segment.0, Ordering::Release);
+        state.segments += 1;
+        true
+    }
+
+    /// The segment held items before; nobody reaches it as lines yet.
+    fn clear(&self, segment: SegmentId) {
+        let first = u64::from(segment.0) << self.per_segment_shift;
+        for id in first..first + (1 << self.per_segment_shift) {
+            let line = self.lines.line(LineId(id));
+            line.word.store(0, Ordering::Relaxed);
+            line.slots
+                .iter()
+                .for_each(|slot| slot.store(0, Ordering::Relaxed));
+        }
+    }
+
+    /// After a merge that emptied the first bucket of a segment: the segment goes back.
+    fn retire_segments(&self, last: usize, state: &mut State, supply: &dyn Supply) {
+        while state.segments << self.per_segment_shift >= last + (1 << self.per_segment_shift) {
+            let Some(place) = self.directory.get(state.segments - 1) else {
+                return;
+            };
+            // The entry stays readable for readers with the old count; the epoch keeps the segment for them.
+            supply.give(SegmentId(place.load(Ordering::Relaxed)));
+            state.segments -= 1;
+        }
+    }
+}

@@ -1,0 +1,312 @@
+//! The layout of an item: the bytes that lie in a segment, and nothing about where.
+//!
+//! ```text
+//! 0  mutable   2  stale, win sent, fetched, and a coarse last access: the only bytes that ever change
+//! 2  key       1  length of the key, 1 to 250; 0 marks a record that is no item (below)
+//! 3  kind      1  widths of the fields that follow, two bits each: value length, flags, expiry, unique
+//! 4  value length 1, 2 or 4 · client flags 0, 1, 2 or 4 · expiry 0, 2 or 4 · CAS unique 0, 6 or 8 · key · value
+//! ```
+//!
+//! A small item so costs 5 bytes, one of up to 64 KiB 6. Expiry is seconds since the segment's origin (2 bytes)
+//! or of the clock (4); the unique is stored only where it differs from what the address gives. A chained
+//! item has, in the value's place, the number of its pieces (4 bytes) and their addresses (6 each). A piece is a
+//! record of its own, with the hash of its key, by which whoever moves it finds its head. What is abandoned
+//! stays a record of valid length that nothing names.
+
+use crate::request::{Expiry, Seconds};
+
+/// Bytes before the fields of variable width.
+pub(crate) const FIXED_BYTES: usize = 4;
+/// The most that the fields of variable width can take.
+const FIELDS_MAX: usize = 4 + 4 + 4 + 8;
+/// The most that precedes the key.
+pub(crate) const HEADER_MAX: usize = FIXED_BYTES + FIELDS_MAX;
+/// Bytes before a piece's data: marker, kind, length, hash of the key.
+pub(crate) const PIECE_HEADER: usize = 16;
+/// Bytes of the number of pieces before their addresses.
+pub(crate) const PIECE_COUNT: usize = 4;
+/// Bytes of an address in a table of pieces.
+pub(crate) const PIECE_ADDRESS: usize = 6;
+/// Bits of the mutable field.
+pub(crate) mod bits {
+    /// Marked stale by `md I` or by a `ms I` with an older unique.
+    pub(crate) const STALE: u16 = 1;
+    /// One client has been told to refill.
+    pub(crate) const WIN: u16 = 2;
+    /// Read at least once.
+    pub(crate) const FETCHED: u16 = 4;
+    /// The last access starts here.
+    pub(crate) const ACCESS_SHIFT: u32 = 3;
+    /// All flags.
+    pub(crate) const FLAGS: u16 = STALE | WIN | FETCHED;
+}
+
+const VALUE_WIDTHS: [usize; 4] = [1, 2, 4, 4];
+const CHAINED: u8 = 3;
+const FLAG_WIDTHS: [usize; 4] = [0, 1, 2, 4];
+const EXPIRY_WIDTHS: [usize; 4] = [0, 2, 4, 4];
+const UNIQUE_WIDTHS: [usize; 4] = [0, 6, 8, 8];
+
+/// What stands for the kind in the record of a piece.
+const KIND_PIECE: u8 = 2;
+
+/// Bytes of the variable fields for each kind, so that a lookup finds the key with one load.
+pub(crate) const FIELD_BYTES: [u8; 256] = field_bytes();
+
+const fn field_bytes() -> [u8; 256] {
+    let mut table = [0; 256];
+    let mut kind = 0;
+    while kind < 256 {
+        let widths = VALUE_WIDTHS[kind & 3]
+            + FLAG_WIDTHS[kind >> 2 & 3]
+            + EXPIRY_WIDTHS[kind >> 4 & 3]
+            + UNIQUE_WIDTHS[kind >> 6 & 3];
+        table[kind] = widths as u8;
+        kind += 1;
+    }
+    table
+}
+
+/// What the header of an item says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Header {
+    pub(crate) key_bytes: usize,
+    pub(crate) value_bytes: u32,
+    pub(crate) is_chained: bool,
+    pub(crate) flags: u32,
+    pub(crate) expiry: Expiry,
+    /// The unique, where it is stored.
+    pub(crate) unique: Option<u64>,
+}
+
+/// A record of a segment, as a walk finds it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Record {
+    /// An item; its header must still be parsed.
+    Item,
+    /// Part of a chained item's value.
+    Piece {
+        /// Length of the data.
+        data_bytes: usize,
+        /// Hash of the key of the item it belongs to.
+        hash: u64,
+    },
+}
+
+/// What stands in the first sixteen bytes of a record; `None` for bytes that no record starts with.
+pub(crate) fn parse_record(bytes: &[u8]) -> Option<Record> {
+    match (*bytes.get(2)?, *bytes.get(3)?) {
+        (0, KIND_PIECE) => Some(Record::Piece {
+            data_bytes: read(bytes.get(4..8)?) as usize,
+            hash: read(bytes.get(8..16)?),
+        }),
+        (0, _) => None,
+        _ => Some(Record::Item),
+    }
+}
+
+/// The header of a piece.
+pub(crate) fn piece(data_bytes: usize, hash: u64) -> [u8; PIECE_HEADER] {
+    let mut header = [0; PIECE_HEADER];
+    put(&mut header, 3, u64::from(KIND_PIECE), 1);
+    put(&mut header, 4, data_bytes as u64, 4);
+    put(&mut header, 8, hash, 8);
+    header
+}
+
+/// The unpadded bytes of a piece's record.
+pub(crate) fn piece_bytes(data_bytes: usize) -> usize {
+    padded(PIECE_HEADER + data_bytes)
+}
+
+/// Records start at even addresses.
+pub(crate) fn padded(bytes: usize) -> usize {
+    bytes.next_multiple_of(crate::memory::arena::ITEM_ALIGN)
+}
+
+impl Header {
+    /// Reads the fields; `fixed` are key length and kind, `fields` what [`FIELD_BYTES`] says for the kind.
+    pub(crate) fn parse(fixed: [u8; 2], fields: &[u8], origin: Seconds) -> Header {
+        let [key_bytes, kind] = fixed;
+        let (value_code, flag_code) = (kind & 3, usize::from(kind >> 2 & 3));
+        let (expiry_code, unique_code) = (usize::from(kind >> 4 & 3), usize::from(kind >> 6));
+        let mut rest = fields;
+        let value_bytes = take(&mut rest, width(VALUE_WIDTHS, usize::from(value_code))) as u32;
+        let flags = take(&mut rest, width(FLAG_WIDTHS, flag_code)) as u32;
+        let expiry = take(&mut rest, width(EXPIRY_WIDTHS, expiry_code)) as u32;
+        let unique = take(&mut rest, width(UNIQUE_WIDTHS, unique_code));
+        Header {
+            key_bytes: usize::from(key_bytes),
+            value_bytes,
+            is_chained: value_code == CHAINED,
+            flags,
+            expiry: match expiry_code {
+                0 => Expiry::Never,
+                1 => Expiry::At(Seconds(origin.0.saturating_add(expiry))),
+                _ => Expiry::At(Seconds(expiry)),
+            },
+            unique: (unique_code != 0).then_some(unique),
+        }
+    }
+
+    /// Writes the header, without the two mutable bytes, and returns how long it is with them.
+    pub(crate) fn write(&self, origin: Seconds, into: &mut [u8; HEADER_MAX]) -> usize {
+        let value_code = match self.value_bytes {
+            _ if self.is_chained => usize::from(CHAINED),
+            0..=0xff => 0,
+            0x100..=0xffff => 1,
+            _ => 2,
+        };
+        let flag_code = match self.flags {
+            0 => 0,
+            1..=0xff => 1,
+            0x100..=0xffff => 2,
+            _ => 3,
+        };
+        let (expiry_code, expiry) = match self.expiry {
+            Expiry::Never => (0, 0),
+            Expiry::At(at) => match at.0.checked_sub(origin.0) {
+                Some(delta) if delta <= 0xffff => (1, delta),
+                _ => (2, at.0),
+            },
+        };
+        let unique_code = match self.unique {
+            None => 0,
+            Some(unique) if unique >> 48 == 0 => 1,
+            Some(_) => 2,
+        };
+        put(into, 2, self.key_bytes as u64, 1);
+        put(
+            into,
+            3,
+            (value_code | flag_code << 2 | expiry_code << 4 | unique_code << 6) as u64,
+            1,
+        );
+        let fields = [
+            (u64::from(self.value_bytes), width(VALUE_WIDTHS, value_code)),
+            (u64::from(self.flags), width(FLAG_WIDTHS, flag_code)),
+            (u64::from(expiry), width(EXPIRY_WIDTHS, expiry_code)),
+            (self.unique.unwrap_or(0), width(UNIQUE_WIDTHS, unique_code)),
+        ];
+        let mut at = FIXED_BYTES;
+        for (number, width) in fields {
+            put(into, at, number, width);
+            at += width;
+        }
+        at
+    }
+}
+
+/// Seconds since the origin, in 13 bits: exact up to 511, then to one part in 256, never too late.
+pub(crate) fn encode_access(seconds: u32) -> u16 {
+    let code = if seconds < 256 {
+        seconds
+    } else {
+        let shift = seconds.ilog2() - 8;
+        (shift + 1) << 8 | (seconds >> shift & 0xff)
+    };
+    (code as u16) << bits::ACCESS_SHIFT
+}
+
+/// The seconds that [`encode_access`] kept in a mutable field.
+pub(crate) fn decode_access(mutable: u16) -> u32 {
+    let code = u32::from(mutable >> bits::ACCESS_SHIFT);
+    let (exponent, low) = (code >> 8, code & 0xff);
+    if exponent == 0 {
+        low
+    } else {
+        (256 | low) << (exponent - 1).min(23)
+    }
+}
+
+/// The least significant bytes first, as they stand.
+pub(crate) fn read(bytes: &[u8]) -> u64 {
+    let mut number = [0; 8];
+    for (to, from) in number.iter_mut().zip(bytes) {
+        *to = *from;
+    }
+    u64::from_le_bytes(number)
+}
+
+fn width(table: [usize; 4], code: usize) -> usize {
+    table.get(code).copied().unwrap_or(0)
+}
+
+fn take(rest: &mut &[u8], width: usize) -> u64 {
+    let (field, tail) = rest.split_at_checked(width).unwrap_or((rest, &[]));
+    *rest = tail;
+    read(field)
+}
+
+fn put(into: &mut [u8], at: usize, number: u64, width: usize) {
+    for (to, from) in into
+        .iter_mut()
+        .skip(at)
+        .take(width)
+        .zip(number.to_le_bytes())
+    {
+        *to = from;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_header_reads_as_it_was_written() {
+        for value_bytes in [0, 1, 255, 256, 65535, 65536, u32::MAX] {
+            for flags in [0, 1, 255, 256, 70_000, u32::MAX] {
+                for expiry in [
+                    Expiry::Never,
+                    Expiry::At(Seconds(1005)),
+                    Expiry::At(Seconds(90_000_000)),
+                ] {
+                    for unique in [None, Some(1), Some(u64::MAX)] {
+                        for is_chained in [false, true] {
+                            let header = Header {
+                                key_bytes: 250,
+                                value_bytes,
+                                is_chained,
+                                flags,
+                                expiry,
+                                unique,
+                            };
+                            let mut bytes = [0; HEADER_MAX];
+                            let len = header.write(Seconds(1000), &mut bytes);
+                            let fields = usize::from(FIELD_BYTES[usize::from(bytes[3])]);
+                            assert_eq!(len, FIXED_BYTES + fields);
+                            let read =
+                                Header::parse([bytes[2], bytes[3]], &bytes[4..len], Seconds(1000));
+                            assert_eq!(read, header);
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_last_access_is_exact_at_first_and_never_late() {
+        for seconds in (0..2000).chain([10_000, 86_400, 2_592_000, 100_000_000]) {
+            let kept = decode_access(encode_access(seconds));
+            assert!(
+                kept <= seconds && seconds - kept <= seconds / 256,
+                "{seconds} became {kept}"
+            );
+            assert!(seconds >= 512 || kept == seconds);
+        }
+    }
+
+    #[test]
+    fn records_that_are_no_items_are_told_apart() {
+        assert_eq!(
+            parse_record(&piece(77, u64::MAX - 5)),
+            Some(Record::Piece {
+                data_bytes: 77,
+                hash: u64::MAX - 5
+            })
+        );
+        assert_eq!(parse_record(&[0; 16]), None);
+    }
+}

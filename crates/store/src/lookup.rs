@@ -1,0 +1,186 @@
+//! Reading items where they lie: from an address to key, header, value and pieces.
+//!
+//! Every address comes from a slot (or from a piece's table) that was read in the present epoch, so the bytes
+//! behind it stand still (`memory`).
+
+use std::sync::atomic::Ordering;
+
+use crate::index::{Hit, Keys};
+use crate::item::{
+    self, FIELD_BYTES, FIXED_BYTES, Header, PIECE_ADDRESS, PIECE_COUNT, PIECE_HEADER, Record,
+};
+use crate::memory::Addr;
+use crate::request::{Expiry, KeyHash, Seconds};
+use crate::{Store, segments};
+
+/// An item whose header was read.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Located {
+    pub(crate) at: Addr,
+    pub(crate) header: Header,
+    /// Bytes before the key.
+    head_bytes: usize,
+    generation: u32,
+    pub(crate) base: Seconds,
+}
+
+impl Located {
+    /// Where the value, or the table of pieces, starts.
+    fn body(&self) -> Addr {
+        self.at.plus(self.head_bytes + self.header.key_bytes)
+    }
+}
+
+impl Store {
+    /// The slot of the key, dead or alive.
+    #[inline]
+    pub(crate) fn find(&self, key: &[u8], hash: KeyHash) -> Option<Hit<'_>> {
+        self.index.find(hash, |at| self.has_key(at, key))
+    }
+
+    /// Whether the item at `at` has this key.
+    #[inline]
+    pub(crate) fn has_key(&self, at: Addr, key: &[u8]) -> bool {
+        let [key_bytes, kind] = self.fixed(at);
+        usize::from(key_bytes) == key.len() && {
+            let fields = usize::from(FIELD_BYTES.get(usize::from(kind)).copied().unwrap_or(0));
+            self.arena().bytes(at.plus(FIXED_BYTES + fields), key.len()) == key
+        }
+    }
+
+    /// Reads the header at `at`.
+    #[inline]
+    pub(crate) fn locate(&self, at: Addr) -> Located {
+        let fixed = self.fixed(at);
+        let [_, kind] = fixed;
+        let field_bytes = usize::from(FIELD_BYTES.get(usize::from(kind)).copied().unwrap_or(0));
+        let fields = self.arena().bytes(at.plus(FIXED_BYTES), field_bytes);
+        let (generation, base) = self.segments.birth(at);
+        let header = Header::parse(fixed, fields, base);
+        Located {
+            at,
+            header,
+            head_bytes: FIXED_BYTES + field_bytes,
+            generation,
+            base,
+        }
+    }
+
+    #[inline]
+    fn fixed(&self, at: Addr) -> [u8; 2] {
+        self.arena()
+            .bytes(at.plus(2), 2)
+            .try_into()
+            .unwrap_or([0; 2])
+    }
+
+    /// Whether the item has neither expired nor been flushed.
+    #[inline]
+    pub(crate) fn is_alive(&self, item: &Located, now: Seconds) -> bool {
+        item.generation == self.segments.generation()
+            && match item.header.expiry {
+                Expiry::Never => true,
+                Expiry::At(at) => at > now,
+            }
+    }
+
+    /// The key of an item.
+    pub(crate) fn key_of(&self, item: &Located) -> &[u8] {
+        self.arena()
+            .bytes(item.at.plus(item.head_bytes), item.header.key_bytes)
+    }
+
+    /// The value of an item that is not chained; nothing for one that is.
+    pub(crate) fn inline_value(&self, item: &Located) -> &[u8] {
+        let bytes = if item.header.is_chained {
+            0
+        } else {
+            item.header.value_bytes as usize
+        };
+        self.arena().bytes(item.body(), bytes)
+    }
+
+    /// Addresses of the pieces of a chained item, none for another.
+    pub(crate) fn pieces_of(
+        &self,
+        item: &Located,
+    ) -> impl ExactSizeIterator<Item = Addr> + use<'_> {
+        let table = item.body().plus(PIECE_COUNT);
+        (0..self.piece_count(item)).map(move |piece| {
+            Addr(item::read(
+                self.arena()
+                    .bytes(table.plus(piece * PIECE_ADDRESS), PIECE_ADDRESS),
+            ))
+        })
+    }
+
+    fn piece_count(&self, item: &Located) -> usize {
+        if item.header.is_chained {
+            item::read(self.arena().bytes(item.body(), PIECE_COUNT)) as usize
+        } else {
+            0
+        }
+    }
+
+    /// Length of a piece's data.
+    pub(crate) fn piece_data_bytes(&self, piece: Addr) -> usize {
+        match item::parse_record(self.arena().bytes(piece, PIECE_HEADER)) {
+            Some(Record::Piece { data_bytes, .. }) => data_bytes,
+            _ => 0,
+        }
+    }
+
+    /// A piece's data.
+    pub(crate) fn piece_data(&self, piece: Addr) -> &[u8] {
+        self.arena()
+            .bytes(piece.plus(PIECE_HEADER), self.piece_data_bytes(piece))
+    }
+
+    /// Bytes of the item's own record, pieces apart.
+    pub(crate) fn record_bytes(&self, item: &Located) -> usize {
+        let stored = if item.header.is_chained {
+            PIECE_COUNT + self.piece_count(item) * PIECE_ADDRESS
+        } else {
+            item.header.value_bytes as usize
+        };
+        item::padded(item.head_bytes + item.header.key_bytes + stored)
+    }
+
+    /// Key and value bytes.
+    pub(crate) fn user_bytes(item: &Located) -> usize {
+        item.header.key_bytes + item.header.value_bytes as usize
+    }
+
+    /// The CAS unique of an item.
+    pub(crate) fn unique_of(&self, item: &Located) -> u64 {
+        item.header
+            .unique
+            .unwrap_or_else(|| self.segments.implied_unique(item.at))
+    }
+
+    /// Marks and last access as they are now.
+    pub(crate) fn mutable_of(&self, at: Addr) -> u16 {
+        self.arena().mutable(at).load(Ordering::Relaxed)
+    }
+
+    /// When an item with this mutable field was last used.
+    pub(crate) fn access_of(item: &Located, mutable: u16) -> Seconds {
+        Seconds(item.base.0.saturating_add(item::decode_access(mutable)))
+    }
+
+    /// The queue that an item stands in.
+    pub(crate) fn queue_of(&self, at: Addr) -> segments::Queue {
+        self.segments.standing(at).0
+    }
+}
+
+impl Keys for Store {
+    fn hash_of(&self, item: Addr) -> KeyHash {
+        let item = self.locate(item);
+        self.hash(self.key_of(&item))
+    }
+
+    fn prefetch(&self, item: Addr) {
+        self.arena().prefetch(item);
+    }
+}

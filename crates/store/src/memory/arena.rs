@@ -1,0 +1,223 @@
+//! The arena: one lazily backed stretch of memory, cut into segments of equal size.
+//!
+//! It is mapped once, larger than `-m` so that `cache_memlimit` can grow it; a page costs memory only
+//! when it is first written, and `discard` gives a segment's pages back. Addresses are byte offsets from
+//! its start. Knows neither items nor who owns a segment: the rules of the parent module do.
+
+use std::ptr::NonNull;
+use std::sync::atomic::AtomicU16;
+
+use crate::Error;
+
+/// Items start at even addresses, so that their two mutable bytes are one aligned atomic.
+pub(crate) const ITEM_ALIGN: usize = 2;
+
+/// A byte offset in the arena, below 2^48. Offset 0 belongs to the index and never names an item.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Addr(pub(crate) u64);
+
+impl Addr {
+    /// The address `bytes` further on.
+    pub(crate) fn plus(self, bytes: usize) -> Addr {
+        Addr(self.0 + bytes as u64)
+    }
+}
+
+/// The number of a segment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct SegmentId(pub(crate) u32);
+
+/// The memory itself.
+pub(crate) struct Arena {
+    base: NonNull<u8>,
+    bytes: usize,
+    segment_shift: u32,
+}
+
+// SAFETY: the arena is plain memory; who may touch which bytes is settled by the rules of the parent module.
+unsafe impl Send for Arena {}
+// SAFETY: as above; all shared mutation goes through atomics or through bytes with one owner.
+unsafe impl Sync for Arena {}
+
+impl Arena {
+    /// Maps `segments` segments of `1 << segment_shift` bytes, all zero and not yet backed.
+    pub(crate) fn new(segments: usize, segment_shift: u32) -> Result<Self, Error> {
+        let bytes = segments << segment_shift;
+        let base = map(bytes)?;
+        Ok(Arena {
+            base,
+            bytes,
+            segment_shift,
+        })
+    }
+
+    /// Size of a segment in bytes.
+    pub(crate) fn segment_bytes(&self) -> usize {
+        1 << self.segment_shift
+    }
+
+    /// How many segments the mapping has.
+    pub(crate) fn segments(&self) -> usize {
+        self.bytes >> self.segment_shift
+    }
+
+    /// Where a segment starts.
+    pub(crate) fn start(&self, segment: SegmentId) -> Addr {
+        Addr(u64::from(segment.0) << self.segment_shift)
+    }
+
+    /// The segment that an address lies in.
+    pub(crate) fn segment_of(&self, at: Addr) -> SegmentId {
+        SegmentId((at.0 >> self.segment_shift) as u32)
+    }
+
+    /// How far into its segment an address lies.
+    pub(crate) fn offset_of(&self, at: Addr) -> usize {
+        (at.0 as usize) & (self.segment_bytes() - 1)
+    }
+
+    /// Published bytes (rules 2 to 4).
+    #[inline]
+    pub(crate) fn bytes(&self, at: Addr, len: usize) -> &[u8] {
+        let from = self.pointer(at, len);
+        // SAFETY: in bounds by `pointer`; by rules 2 to 4 nobody writes these bytes while they can be reached.
+        unsafe { std::slice::from_raw_parts(from, len) }
+    }
+
+    /// Copies bytes to a place that the caller owns and has not published (rule 1).
+    #[inline]
+    pub(crate) fn write(&self, at: Addr, from: &[u8]) {
+        let to = self.pointer(at, from.len());
+        // SAFETY: in bounds by `pointer`; unpublished bytes have one owner, so no other access exists, and
+        // `from` is either outside the arena or published, hence disjoint.
+        unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), to, from.len()) }
+    }
+
+    /// An unpublished stretch that its one owner fills (an upload's piece).
+    #[allow(
+        clippy::mut_from_ref,
+        reason = "rule 1: the owner asks for its own unpublished bytes"
+    )]
+    pub(crate) fn space(&self, at: Addr, len: usize) -> &mut [u8] {
+        let to = self.pointer(at, len);
+        // SAFETY: in bounds by `pointer`; by rule 1 the caller is the only one who can reach these bytes, and
+        // it borrows them mutably through itself (`Reservation::space` takes `&mut self`).
+        unsafe { std::slice::from_raw_parts_mut(to, len) }
+    }
+
+    /// The two mutable bytes of an item.
+    #[inline]
+    pub(crate) fn mutable(&self, at: Addr) -> &AtomicU16 {
+        let bytes = self.pointer(at, ITEM_ALIGN);
+        assert!(at.0.is_multiple_of(ITEM_ALIGN as u64), "items are aligned");
+        // SAFETY: in bounds, aligned, and by rule 2 only ever touched as this atomic while reachable.
+        unsafe { AtomicU16::from_ptr(bytes.cast::<u16>()) }
+    }
+
+    /// Asks the processor to fetch the line of `at`; a wrong address costs nothing but the fetch.
+    #[inline]
+    pub(crate) fn prefetch(&self, at: Addr) {
+        #[cfg(all(target_arch = "x86_64", not(miri)))]
+        if (at.0 as usize) < self.bytes {
+            // SAFETY: in bounds of the mapping, and a prefetch reads nothing that the program can see.
+            unsafe {
+                let line = self.base.as_ptr().add(at.0 as usize);
+                std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(line.cast());
+            }
+        }
+        #[cfg(any(not(target_arch = "x86_64"), miri))]
+        let _ = at;
+    }
+
+    /// Gives a free segment's pages back to the system; it reads as zeros afterwards.
+    pub(crate) fn discard(&self, segment: SegmentId) {
+        let len = self.segment_bytes();
+        let from = self.pointer(self.start(segment), len);
+        #[cfg(not(any(miri, loom)))]
+        // SAFETY: page-aligned and in bounds; the segment is free, so by rule 3 nobody can reach its bytes. A
+        // refusal leaves the pages as they were, which is allowed for free memory.
+        let _ = unsafe { rustix::mm::madvise(from.cast(), len, rustix::mm::Advice::LinuxDontNeed) };
+        #[cfg(any(miri, loom))]
+        // SAFETY: as above.
+        unsafe {
+            std::ptr::write_bytes(from, 0, len);
+        }
+    }
+
+    /// The line at a byte offset, as the index sees it.
+    #[cfg(not(loom))]
+    #[inline]
+    pub(super) fn at<T>(&self, offset: usize) -> *const T {
+        self.pointer(Addr(offset as u64), size_of::<T>())
+            .cast_const()
+            .cast()
+    }
+
+    #[inline]
+    fn pointer(&self, at: Addr, len: usize) -> *mut u8 {
+        let at = at.0 as usize;
+        assert!(
+            at <= self.bytes && len <= self.bytes - at,
+            "address outside the arena"
+        );
+        // SAFETY: `at + len` was just checked to lie within the mapping.
+        unsafe { self.base.as_ptr().add(at) }
+    }
+}
+
+impl Drop for Arena {
+    fn drop(&mut self) {
+        unmap(self.base, self.bytes);
+    }
+}
+
+/// Huge pages spare the index and the items most misses of the address translation; below this size
+/// they would only round up what a small cache keeps resident.
+#[cfg(not(any(miri, loom)))]
+const HUGE_PAGES_FROM_BYTES: usize = 64 << 20;
+
+#[cfg(not(any(miri, loom)))]
+fn map(bytes: usize) -> Result<NonNull<u8>, Error> {
+    use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous};
+    let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
+    // SAFETY: a fresh private mapping at an address of the kernel's choice touches no memory of ours.
+    let base = unsafe {
+        mmap_anonymous(
+            std::ptr::null_mut(),
+            bytes,
+            ProtFlags::READ | ProtFlags::WRITE,
+            flags,
+        )
+    }
+    .map_err(|error| Error::NoMemory(bytes as u64, error.to_string()))?;
+    if bytes >= HUGE_PAGES_FROM_BYTES {
+        // SAFETY: advice about our own mapping; where it is refused, small pages serve.
+        let _ = unsafe { madvise(base, bytes, Advice::LinuxHugepage) };
+    }
+    NonNull::new(base.cast()).ok_or_else(|| Error::NoMemory(bytes as u64, "mapped at null".into()))
+}
+
+#[cfg(not(any(miri, loom)))]
+fn unmap(base: NonNull<u8>, bytes: usize) {
+    // SAFETY: exactly what `map` returned, and the arena is being dropped.
+    let _ = unsafe { rustix::mm::munmap(base.as_ptr().cast(), bytes) };
+}
+
+#[cfg(any(miri, loom))]
+fn layout(bytes: usize) -> std::alloc::Layout {
+    std::alloc::Layout::from_size_align(bytes.max(64), 4096)
+        .unwrap_or(std::alloc::Layout::new::<u64>())
+}
+
+#[cfg(any(miri, loom))]
+fn map(bytes: usize) -> Result<NonNull<u8>, Error> {
+    // SAFETY: the layout is never of size zero.
+    let base = unsafe { std::alloc::alloc_zeroed(layout(bytes)) };
+    NonNull::new(base).ok_or_else(|| Error::NoMemory(bytes as u64, "heap refused".into()))
+}
+
+#[cfg(any(miri, loom))]
+fn unmap(base: NonNull<u8>, bytes: usize) {
+    // SAFETY: allocated by `map` with the same layout.
+    unsafe { std::alloc::dealloc(base.as_ptr(), layout(bytes)) }
+}

@@ -1,0 +1,118 @@
+//! Epochs: how a worker that reuses a segment knows that no other worker still reads it.
+//!
+//! Quiescent-state reclamation (McKenney and Slingwine 1998; Hart et al., IPDPS 2006). The clock ticks
+//! whenever something is retired; each worker notes the tick it saw when it last held nothing. What was
+//! retired at tick t may be reused once every online worker has noted t or later. A worker that sleeps is
+//! offline and holds nobody up.
+
+use crate::sync::{AtomicU64, Ordering, fence};
+
+/// What an offline worker notes.
+const OFFLINE: u64 = 0;
+/// What marks a place that no worker has taken.
+const UNREGISTERED: u64 = u64::MAX;
+
+/// One worker's note, on a line of its own: it is written once a loop turn.
+#[repr(align(64))]
+struct Note(AtomicU64);
+
+/// The clock and the notes.
+pub(crate) struct Epochs {
+    clock: AtomicU64,
+    notes: Box<[Note]>,
+}
+
+impl Epochs {
+    /// Room for `workers` workers.
+    pub(crate) fn new(workers: usize) -> Self {
+        let note = || Note(AtomicU64::new(UNREGISTERED));
+        Epochs {
+            clock: AtomicU64::new(1),
+            notes: (0..workers).map(|_| note()).collect(),
+        }
+    }
+
+    /// Takes a place for a worker, offline at first; `None` when all are taken.
+    pub(crate) fn register(&self) -> Option<usize> {
+        self.notes.iter().position(|note| {
+            // AcqRel: the next owner of a place starts after its last owner ended.
+            note.0
+                .compare_exchange(UNREGISTERED, OFFLINE, Ordering::AcqRel, Ordering::Relaxed)
+                .is_ok()
+        })
+    }
+
+    /// Gives a place back.
+    pub(crate) fn unregister(&self, worker: usize) {
+        self.note(worker, UNREGISTERED);
+    }
+
+    /// From here on the worker may read.
+    pub(crate) fn online(&self, worker: usize) {
+        self.note(worker, self.clock.load(Ordering::Acquire));
+        // Pairs with the fence in `safe`: either the reclaimer sees this worker online, or this worker's
+        // next loads see everything that was unlinked before.
+        fence(Ordering::SeqCst);
+    }
+
+    /// The worker holds nothing at this moment and reads on. Acquire pairs with `retire`: a worker that
+    /// notes tick t sees everything unlinked before t.
+    pub(crate) fn pass(&self, worker: usize) {
+        self.note(worker, self.clock.load(Ordering::Acquire));
+    }
+
+    /// The worker holds nothing and sleeps.
+    pub(crate) fn offline(&self, worker: usize) {
+        self.note(worker, OFFLINE);
+    }
+
+    /// The tick of something that was just unlinked.
+    pub(crate) fn retire(&self) -> u64 {
+        self.clock.fetch_add(1, Ordering::AcqRel) + 1
+    }
+
+    /// What was retired at this tick or before may be reused now.
+    pub(crate) fn safe(&self) -> u64 {
+        fence(Ordering::SeqCst);
+        // Acquire pairs with the Release in `note`: what the worker read before it passed, it has read.
+        let ticks = self.notes.iter().map(|note| note.0.load(Ordering::Acquire));
+        ticks
+            .filter(|&tick| tick != OFFLINE)
+            .min()
+            .unwrap_or(UNREGISTERED)
+    }
+
+    /// Whether a worker holds back the tick `at`.
+    pub(crate) fn is_behind(&self, worker: usize, at: u64) -> bool {
+        self.notes.get(worker).is_some_and(|note| {
+            let tick = note.0.load(Ordering::Acquire);
+            tick != OFFLINE && tick < at
+        })
+    }
+
+    fn note(&self, worker: usize, tick: u64) {
+        if let Some(note) = self.notes.get(worker) {
+            note.0.store(tick, Ordering::Release);
+        }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reader_holds_back_what_was_retired_after_it_began() {
+        let epochs = Epochs::new(2);
+        let (a, b) = (epochs.register().unwrap(), epochs.register().unwrap());
+        assert!(epochs.register().is_none());
+        epochs.online(a);
+        epochs.online(b);
+        let tick = epochs.retire();
+        assert!(epochs.safe() < tick);
+        epochs.pass(a);
+        assert!(epochs.safe() < tick && epochs.is_behind(b, tick) && !epochs.is_behind(a, tick));
+        epochs.offline(b);
+        assert!(epochs.safe() >= tick);
+    }
+}

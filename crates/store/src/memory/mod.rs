@@ -1,0 +1,24 @@
+//! The only folder with `unsafe`: the arena's bytes, the index lines that live in it, and the epochs
+//! that say when a segment may be written again.
+//!
+//! The rules that its safe faces rely on are kept by the rest of the crate and stand here once.
+//!
+//! 1. Bytes of a segment are written only by the worker (or upload) that took them from its open
+//!    segment, and only before they are published by a slot in the index.
+//! 2. Published bytes never change until the segment is reused; the two mutable bytes at the head of an
+//!    item are atomics and are never read in another way.
+//! 3. A segment is reused only after nothing in the index names it and every online worker has passed
+//!    (`epoch`), and while nobody holds it by reference.
+//! 4. Whoever reads bytes is online, or holds the segment.
+#![allow(
+    unsafe_code,
+    reason = "the one folder that may; every block says why it is sound"
+)]
+
+pub(crate) mod arena;
+pub(crate) mod epoch;
+pub(crate) mod lines;
+
+pub(crate) use arena::{Addr, Arena, SegmentId};
+pub(crate) use epoch::Epochs;
+pub(crate) use lines::{Line, LineId, Lines, SLOTS};

@@ -1,0 +1,63 @@
+//! What `watch evictions` is told: a bounded list of evicted items, filled only while somebody watches.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use crate::request::Seconds;
+
+/// What `watch evictions` tells of one evicted item.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Evicted {
+    /// Its key.
+    pub key: Box<[u8]>,
+    /// Whether it had ever been read.
+    pub was_fetched: bool,
+    /// Seconds it had left to live; `None` if it never expires.
+    pub ttl_s: Option<u32>,
+    /// When it was last read or written.
+    pub last_access: Seconds,
+    /// Length of its value.
+    pub value_bytes: u32,
+}
+
+/// Reports that wait to be taken, at most; the oldest falls out, as memcached's log buffer drops lines.
+const WAITING_MAX: usize = 4096;
+
+/// The list.
+#[derive(Default)]
+pub(crate) struct Reports {
+    is_on: AtomicBool,
+    waiting: Mutex<VecDeque<Evicted>>,
+}
+
+impl Reports {
+    /// Starts or stops reporting; stopping forgets what waits.
+    pub(crate) fn set(&self, on: bool) {
+        self.is_on.store(on, Ordering::Relaxed);
+        if !on {
+            self.waiting
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .clear();
+        }
+    }
+
+    /// Whether anybody watches.
+    pub(crate) fn is_on(&self) -> bool {
+        self.is_on.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn add(&self, evicted: Evicted) {
+        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        if waiting.len() == WAITING_MAX {
+            waiting.pop_front();
+        }
+        waiting.push_back(evicted);
+    }
+
+    /// Takes what waits.
+    pub(crate) fn take(&self) -> VecDeque<Evicted> {
+        std::mem::take(&mut *self.waiting.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}

@@ -1,0 +1,529 @@
+//! The table of segments: which are free, open, sealed or waiting for readers, and what lives in each.
+//!
+//! A segment goes free -> open -> sealed -> (sweeping) -> limbo -> free; index and ghost take whole segments
+//! from the same table. Live bytes are counted down by whoever unlinks an item; the one who brings a sealed
+//! segment to zero retires it, whoever that is. Taking and returning a segment takes one short lock, once in
+//! 64 KiB to 1 MiB written; everything else here is atomics.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::memory::{Addr, Arena, Epochs, SegmentId};
+use crate::request::Seconds;
+
+/// Where a segment is in its life.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u32)]
+pub(crate) enum State {
+    /// Nobody's; its bytes mean nothing.
+    Free,
+    /// A worker appends to it.
+    Open,
+    /// Full or old; only read, and a candidate for eviction and compaction.
+    Sealed,
+    /// A sweep walks it.
+    Sweeping,
+    /// Nothing in the index names it; readers may still be in it.
+    Limbo,
+    /// Lines of the index or of the ghost.
+    Lines,
+}
+
+/// Which of the policy's queues a segment stands in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Queue {
+    /// Where newcomers are tried.
+    Small,
+    /// Where proven items stay.
+    Main,
+}
+
+/// What changes while a segment lives; on lines of its own, for many threads count it down.
+#[repr(align(64))]
+pub(crate) struct Meta {
+    state: AtomicU32,
+    is_main: AtomicU32,
+    /// Bytes of records that something still names.
+    live: AtomicU32,
+    /// Bytes appended; written when sealed.
+    used: AtomicU32,
+    /// Pieces of values that are not committed yet: such a segment is not swept.
+    pins: AtomicU32,
+    /// References held beyond the epoch: such a segment is not reused.
+    holds: AtomicU32,
+    /// The last second at which anything in it is alive; `u32::MAX` if something never expires.
+    expires: AtomicU32,
+    /// Age in the queue: smaller is older.
+    order: AtomicU64,
+}
+
+/// What readers ask of a segment; written when it is opened, so that reading it is cheap.
+struct Origin {
+    /// Number of the opening, from 1: with the offset it makes the CAS unique.
+    sequence: AtomicU64,
+    /// Generation (flushes so far) in the upper half, base second in the lower.
+    birth: AtomicU64,
+}
+
+/// Free and waiting segments.
+struct Plan {
+    free: Vec<SegmentId>,
+    limbo: VecDeque<(SegmentId, u64)>,
+    /// Given back to the system because the limit fell.
+    parked: Vec<SegmentId>,
+    /// Segments from here on were never used.
+    fresh: u32,
+    /// Segments that may hold pages: in use, free or in limbo.
+    backed: usize,
+}
+
+/// All segments.
+pub(crate) struct Segments {
+    arena: Arc<Arena>,
+    epochs: Epochs,
+    metas: Box<[Meta]>,
+    origins: Box<[Origin]>,
+    plan: Mutex<Plan>,
+    sequence: AtomicU64,
+    order: AtomicU64,
+    /// Flushes so far; items of an older generation are dead.
+    generation: AtomicU32,
+    /// How many segments the budget allows now.
+    allowed: AtomicUsize,
+    /// Open, sealed, sweeping or lines.
+    in_use: AtomicUsize,
+    /// Segments with at least one hold.
+    held: AtomicUsize,
+}
+
+impl Segments {
+    pub(crate) fn new(arena: Arc<Arena>, workers: usize, allowed: usize) -> Self {
+        let meta = || Meta {
+            state: AtomicU32::new(State::Free as u32),
+            is_main: AtomicU32::new(0),
+            live: AtomicU32::new(0),
+            used: AtomicU32::new(0),
+            pins: AtomicU32::new(0),
+            holds: AtomicU32::new(0),
+            expires: AtomicU32::new(0),
+            order: AtomicU64::new(0),
+        };
+        let origin = || Origin {
+            sequence: AtomicU64::new(0),
+            birth: AtomicU64::new(0),
+        };
+        let count = arena.segments();
+        let plan = Plan {
+            free: Vec::new(),
+            limbo: VecDeque::new(),
+            parked: Vec::new(),
+            fresh: 0,
+            backed: 0,
+        };
+        Segments {
+            epochs: Epochs::new(workers),
+            metas: (0..count).map(|_| meta()).collect(),
+            origins: (0..count).map(|_| origin()).collect(),
+            plan: Mutex::new(plan),
+            sequence: AtomicU64::new(1),
+            order: AtomicU64::new(1),
+            generation: AtomicU32::new(0),
+            allowed: AtomicUsize::new(allowed.min(count)),
+            in_use: AtomicUsize::new(0),
+            held: AtomicUsize::new(0),
+            arena,
+        }
+    }
+
+    pub(crate) fn arena(&self) -> &Arc<Arena> {
+        &self.arena
+    }
+
+    pub(crate) fn epochs(&self) -> &Epochs {
+        &self.epochs
+    }
+
+    /// What may still be taken before the budget is used up, limbo included.
+    pub(crate) fn spare(&self) -> usize {
+        self.allowed
+            .load(Ordering::Relaxed)
+            .saturating_sub(self.in_use.load(Ordering::Relaxed))
+    }
+
+    /// Segments that hold items or lines.
+    pub(crate) fn in_use(&self) -> usize {
+        self.in_use.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn allowed(&self) -> usize {
+        self.allowed.load(Ordering::Relaxed)
+    }
+
+    /// Sets how many segments the budget allows; what is free beyond it goes back to the system.
+    pub(crate) fn set_allowed(&self, allowed: usize) {
+        self.allowed
+            .store(allowed.min(self.metas.len()), Ordering::Relaxed);
+        let mut plan = self.lock();
+        self.settle(&mut plan);
+    }
+
+    /// Takes a segment if more than `floor` are spare; open, with its origin set.
+    pub(crate) fn open(&self, floor: usize, queue: Queue, base: Seconds) -> Option<SegmentId> {
+        let id = self.take(floor, State::Open)?;
+        let (meta, origin) = (self.meta(id), self.origin(id));
+        meta.is_main
+            .store(u32::from(queue == Queue::Main), Ordering::Relaxed);
+        meta.expires.store(0, Ordering::Relaxed);
+        origin.sequence.store(
+            self.sequence.fetch_add(1, Ordering::Relaxed),
+            Ordering::Relaxed,
+        );
+        let birth = u64::from(self.generation()) << 32 | u64::from(base.0);
+        // Readers see it through the slot that publishes an item of the segment.
+        origin.birth.store(birth, Ordering::Relaxed);
+        Some(id)
+    }
+
+    /// Takes a segment for lines if more than `floor` are spare.
+    pub(crate) fn take_lines(&self, floor: usize) -> Option<SegmentId> {
+        self.take(floor, State::Lines)
+    }
+
+    fn take(&self, floor: usize, state: State) -> Option<SegmentId> {
+        let mut plan = self.lock();
+        if self.spare() <= floor {
+            return None;
+        }
+        let allowed = self.allowed();
+        let id = match plan.free.pop() {
+            Some(id) => id,
+            None if plan.backed < allowed => self.back_one(&mut plan)?,
+            None => {
+                self.settle(&mut plan);
+                plan.free.pop()?
+            }
+        };
+        self.in_use.fetch_add(1, Ordering::Relaxed);
+        let meta = self.meta(id);
+        meta.live.store(0, Ordering::Relaxed);
+        meta.used.store(0, Ordering::Relaxed);
+        meta.pins.store(0, Ordering::Relaxed);
+        meta.state.store(state as u32, Ordering::Release);
+        Some(id)
+    }
+
+    fn back_one(&self, plan: &mut Plan) -> Option<SegmentId> {
+        let id = plan.parked.pop().or_else(|| {
+            let id = SegmentId(plan.fresh);
+            ((id.0 as usize) < self.metas.len()).then(|| {
+                plan.fresh += 1;
+                id
+            })
+        })?;
+        plan.backed += 1;
+        Some(id)
+    }
+
+    /// Moves what no reader can see any more from limbo to the free ones, or back to the system.
+    fn settle(&self, plan: &mut Plan) {
+        let safe = self.epochs.safe();
+        let allowed = self.allowed();
+        for _ in 0..plan.limbo.len() {
+            let Some((id, tick)) = plan.limbo.pop_front() else {
+                break;
+            };
+            // Acquire pairs with the Release of the last hold's end.
+            if tick <= safe && self.meta(id).holds.load(Ordering::Acquire) == 0 {
+                self.meta(id)
+                    .state
+                    .store(State::Free as u32, Ordering::Relaxed);
+                plan.free.push(id);
+            } else {
+                plan.limbo.push_back((id, tick));
+            }
+        }
+        while plan.backed > allowed {
+            let Some(id) = plan.free.pop() else { break };
+            self.arena.discard(id);
+            plan.parked.push(id);
+            plan.backed -= 1;
+        }
+    }
+
+    /// Gives back a segment of lines that nothing reaches any more.
+    pub(crate) fn give_lines(&self, id: SegmentId) {
+        self.retire(id);
+    }
+
+    /// Closes an open segment of which `used` bytes were written. `order` places it in its queue; `None` at
+    /// the young end.
+    pub(crate) fn seal(&self, id: SegmentId, used: usize, expires: u32, order: Option<u64>) {
+        let meta = self.meta(id);
+        meta.used.store(used as u32, Ordering::Relaxed);
+        meta.expires.store(expires, Ordering::Relaxed);
+        let order = order.unwrap_or_else(|| self.order.fetch_add(1, Ordering::Relaxed));
+        meta.order.store(order, Ordering::Relaxed);
+        // SeqCst with `unlive`: either it sees the seal, or we see its count.
+        meta.state.store(State::Sealed as u32, Ordering::SeqCst);
+        self.retire_if_dead(id);
+    }
+
+    /// Starts a sweep; false if somebody else has it, or if an upload still writes into it.
+    pub(crate) fn start_sweep(&self, id: SegmentId) -> bool {
+        let meta = self.meta(id);
+        // Acquire pairs with the seal: the walk sees the bytes.
+        if !self.change(id, State::Sealed, State::Sweeping) {
+            return false;
+        }
+        if meta.pins.load(Ordering::SeqCst) != 0 {
+            self.stop_sweep(id);
+            return false;
+        }
+        true
+    }
+
+    /// Puts a segment back that could not be swept to its end.
+    pub(crate) fn stop_sweep(&self, id: SegmentId) {
+        self.meta(id)
+            .state
+            .store(State::Sealed as u32, Ordering::SeqCst);
+        self.retire_if_dead(id);
+    }
+
+    /// The segment holds nothing alive any more.
+    pub(crate) fn finish_sweep(&self, id: SegmentId) {
+        self.retire(id);
+    }
+
+    /// Lets a fully live segment stand at the young end of a queue instead of being copied there.
+    pub(crate) fn requeue(&self, id: SegmentId, queue: Queue) {
+        let meta = self.meta(id);
+        meta.is_main
+            .store(u32::from(queue == Queue::Main), Ordering::Relaxed);
+        meta.order.store(
+            self.order.fetch_add(1, Ordering::Relaxed),
+            Ordering::Relaxed,
+        );
+        self.stop_sweep(id);
+    }
+
+    fn retire(&self, id: SegmentId) {
+        let mut plan = self.lock();
+        self.meta(id)
+            .state
+            .store(State::Limbo as u32, Ordering::Relaxed);
+        let tick = self.epochs.retire();
+        plan.limbo.push_back((id, tick));
+        self.in_use.fetch_sub(1, Ordering::Relaxed);
+        self.settle(&mut plan);
+    }
+
+    fn retire_if_dead(&self, id: SegmentId) {
+        let meta = self.meta(id);
+        if meta.live.load(Ordering::SeqCst) == 0
+            && meta.pins.load(Ordering::SeqCst) == 0
+            && self.change(id, State::Sealed, State::Limbo)
+        {
+            self.retire(id);
+        }
+    }
+
+    fn change(&self, id: SegmentId, from: State, to: State) -> bool {
+        let state = &self.meta(id).state;
+        state
+            .compare_exchange(from as u32, to as u32, Ordering::SeqCst, Ordering::Relaxed)
+            .is_ok()
+    }
+
+    /// Counts a record as live, before it is published.
+    pub(crate) fn live(&self, at: Addr, bytes: usize) {
+        self.meta(self.arena.segment_of(at))
+            .live
+            .fetch_add(bytes as u32, Ordering::SeqCst);
+    }
+
+    /// Counts a record as dead, after nothing names it any more.
+    pub(crate) fn unlive(&self, at: Addr, bytes: usize) {
+        let id = self.arena.segment_of(at);
+        let before = self.meta(id).live.fetch_sub(bytes as u32, Ordering::SeqCst);
+        strict_assert!(before as usize >= bytes, "live bytes below zero");
+        if before as usize == bytes {
+            self.retire_if_dead(id);
+        }
+    }
+
+    /// Keeps the segment from being swept while a value is not committed.
+    pub(crate) fn pin(&self, at: Addr) {
+        self.meta(self.arena.segment_of(at))
+            .pins
+            .fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// Ends a [`Segments::pin`].
+    pub(crate) fn unpin(&self, at: Addr) {
+        let id = self.arena.segment_of(at);
+        if self.meta(id).pins.fetch_sub(1, Ordering::SeqCst) == 1 {
+            self.retire_if_dead(id);
+        }
+    }
+
+    /// Keeps the segment from being reused; false (and nothing changed) if too many are held already.
+    pub(crate) fn hold(&self, at: Addr) -> bool {
+        let meta = self.meta(self.arena.segment_of(at));
+        if meta.holds.fetch_add(1, Ordering::AcqRel) == 0 {
+            let held = self.held.fetch_add(1, Ordering::Relaxed) + 1;
+            if held > (self.allowed() / HELD_SHARE).max(1) {
+                self.unhold(at);
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Ends a [`Segments::hold`].
+    pub(crate) fn unhold(&self, at: Addr) {
+        // Release pairs with the Acquire in `settle`: the holder has read what it wanted.
+        if self
+            .meta(self.arena.segment_of(at))
+            .holds
+            .fetch_sub(1, Ordering::AcqRel)
+            == 1
+        {
+            self.held.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Segments held beyond the epoch.
+    pub(crate) fn held(&self) -> usize {
+        self.held.load(Ordering::Relaxed)
+    }
+
+    /// The number of flushes so far.
+    pub(crate) fn generation(&self) -> u32 {
+        self.generation.load(Ordering::Acquire)
+    }
+
+    /// Makes everything written so far dead.
+    pub(crate) fn next_generation(&self) {
+        self.generation.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// Generation and base second of a segment.
+    #[inline]
+    pub(crate) fn birth(&self, at: Addr) -> (u32, Seconds) {
+        let birth = self
+            .origin(self.arena.segment_of(at))
+            .birth
+            .load(Ordering::Relaxed);
+        ((birth >> 32) as u32, Seconds(birth as u32))
+    }
+
+    /// The CAS unique that an address gives: larger for what was appended later to the same segment, and for
+    /// segments opened later.
+    pub(crate) fn implied_unique(&self, at: Addr) -> u64 {
+        let sequence = self
+            .origin(self.arena.segment_of(at))
+            .sequence
+            .load(Ordering::Relaxed);
+        let steps = self.arena.segment_bytes() / crate::memory::arena::ITEM_ALIGN;
+        sequence * steps as u64
+            + (self.arena.offset_of(at) / crate::memory::arena::ITEM_ALIGN) as u64
+    }
+
+    /// Whether the limbo is kept from draining by `worker` itself.
+    pub(crate) fn waits_for(&self, worker: usize) -> bool {
+        let plan = self.lock();
+        plan.limbo
+            .front()
+            .is_some_and(|&(_, tick)| self.epochs.is_behind(worker, tick))
+    }
+
+    /// Tries to bring segments from limbo back.
+    pub(crate) fn settle_now(&self) {
+        self.settle(&mut self.lock());
+    }
+
+    /// A view of every segment, for choosing.
+    pub(crate) fn each(&self) -> impl Iterator<Item = View> + '_ {
+        let fresh = self.lock().fresh;
+        self.metas
+            .iter()
+            .zip(&self.origins)
+            .zip(0..fresh)
+            .map(|((meta, origin), id)| View {
+                id: SegmentId(id),
+                state: meta.state.load(Ordering::Relaxed),
+                queue: queue_of(meta),
+                live: meta.live.load(Ordering::Relaxed) as usize,
+                used: meta.used.load(Ordering::Relaxed) as usize,
+                expires: meta.expires.load(Ordering::Relaxed),
+                order: meta.order.load(Ordering::Relaxed),
+                generation: (origin.birth.load(Ordering::Relaxed) >> 32) as u32,
+                is_pinned: meta.pins.load(Ordering::Relaxed) != 0,
+            })
+    }
+
+    /// Queue and age of the segment of an address.
+    pub(crate) fn standing(&self, at: Addr) -> (Queue, u64) {
+        let meta = self.meta(self.arena.segment_of(at));
+        let order = match meta.state.load(Ordering::Relaxed) {
+            open if open == State::Open as u32 => u64::MAX,
+            _ => meta.order.load(Ordering::Relaxed),
+        };
+        (queue_of(meta), order)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Plan> {
+        self.plan.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    #[expect(
+        clippy::indexing_slicing,
+        reason = "addresses come from the arena, whose segments these are"
+    )]
+    #[inline]
+    fn meta(&self, id: SegmentId) -> &Meta {
+        &self.metas[id.0 as usize]
+    }
+
+    #[expect(
+        clippy::indexing_slicing,
+        reason = "addresses come from the arena, whose segments these are"
+    )]
+    #[inline]
+    fn origin(&self, id: SegmentId) -> &Origin {
+        &self.origins[id.0 as usize]
+    }
+}
+
+fn queue_of(meta: &Meta) -> Queue {
+    if meta.is_main.load(Ordering::Relaxed) == 0 {
+        Queue::Small
+    } else {
+        Queue::Main
+    }
+}
+
+/// At most one in this many segments may be held beyond the epoch: the rest must stay evictable.
+const HELD_SHARE: usize = 8;
+
+/// One segment as a choice sees it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct View {
+    pub(crate) id: SegmentId,
+    state: u32,
+    pub(crate) queue: Queue,
+    pub(crate) live: usize,
+    pub(crate) used: usize,
+    pub(crate) expires: u32,
+    pub(crate) order: u64,
+    pub(crate) generation: u32,
+    pub(crate) is_pinned: bool,
+}
+
+impl View {
+    pub(crate) fn is(&self, state: State) -> bool {
+        self.state == state as u32
+    }
+}

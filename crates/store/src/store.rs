@@ -1,0 +1,295 @@
+//! The shared half of the store: its parts, its budget, and what concerns all workers at once.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+
+use rapidhash::v3::{RapidSecrets, rapidhash_v3_micro_inline};
+
+use crate::counters::{self, Block, Counters};
+use crate::eviction::{Ghost, Policy, PolicyKind};
+use crate::index::{Index, Supply};
+use crate::memory::{Arena, Lines, SegmentId};
+use crate::report::Reports;
+use crate::request::{KeyHash, Seconds};
+use crate::segments::Segments;
+use crate::upload::Uploads;
+use crate::worker::Worker;
+use crate::{Error, PolicyKind as Kind};
+
+/// Settings fixed at start.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// `-m` in bytes: items, index and buffers together.
+    pub memory_bytes: u64,
+    /// `-I`: largest item (memcached's measure: key + value + its header).
+    pub item_bytes_max: u32,
+    /// False under `-M`: refuse instead of evicting.
+    pub evict: bool,
+    /// How many [`Worker`]s will be registered at most.
+    pub workers: usize,
+    /// Seed of the key hash; random in production, fixed in tests.
+    pub hash_seed: u64,
+    /// memcached's chunk sizes at the given -f and -n; the store counts what its items would occupy.
+    pub slab_chunk_bytes: Vec<u32>,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Config {
+            memory_bytes: 64 << 20,
+            item_bytes_max: 1 << 20,
+            evict: true,
+            workers: 4,
+            hash_seed: 0,
+            slab_chunk_bytes: Vec::new(),
+        }
+    }
+}
+
+/// The least that a store works in.
+const MEMORY_BYTES_MIN: u64 = 1 << 20;
+/// Segments that `-m` is cut into, before rounding to a power of two.
+const SEGMENTS: u64 = 512;
+/// Smallest segment: a store of 2 MiB then has 256 of them, more than its workers hold open.
+const SEGMENT_SHIFT_MIN: u32 = 13;
+/// Largest segment, 1 MiB: above it a sweep would only become coarser.
+const SEGMENT_SHIFT_MAX: u32 = 20;
+/// How far `cache_memlimit` can raise the limit: the arena's addresses are mapped for it at start.
+const GROWTH: u64 = 4;
+/// Bytes that workers may write between two passes while nothing can be reclaimed from their own past.
+const AHEAD_BYTES: usize = 128 << 10;
+/// Segments that only movers, and writers in need, may take.
+pub(crate) const MOVER_FLOOR: usize = 2;
+/// memcached's bytes for an item beside key and value: header, CAS unique, key's end, line end.
+const PEER_HEADER_BYTES: usize = 48 + 8 + 1 + 2;
+/// memcached's bytes for client flags other than 0.
+const PEER_FLAGS_BYTES: usize = 4;
+
+/// The store, shared by all workers.
+pub struct Store {
+    config: Config,
+    secrets: RapidSecrets,
+    pub(crate) segments: Segments,
+    pub(crate) index: Index,
+    pub(crate) ghost: Ghost,
+    pub(crate) policy: Box<dyn Policy>,
+    pub(crate) blocks: Box<[Block]>,
+    pub(crate) uploads: Uploads,
+    pub(crate) reports: Reports,
+    /// About how many items there are; workers add their part now and then.
+    pub(crate) items: AtomicI64,
+    /// Order of the segment that was swept last.
+    pub(crate) hand: AtomicU64,
+    /// Spare segments that eviction keeps ahead of the writers.
+    reserve: usize,
+    memory_bytes: AtomicU64,
+    buffer_bytes: AtomicI64,
+    /// Second at which a pending `flush_all` takes effect, plus one; 0 if none is pending.
+    flush_at: AtomicU64,
+}
+
+impl Store {
+    /// Makes an empty store. Memory is mapped and not yet backed.
+    pub fn new(config: Config) -> Result<Arc<Store>, Error> {
+        Self::with_policy(config, Kind::default())
+    }
+
+    /// Makes an empty store with another eviction policy, for comparison.
+    pub fn with_policy(config: Config, policy: PolicyKind) -> Result<Arc<Store>, Error> {
+        if config.memory_bytes < MEMORY_BYTES_MIN {
+            return Err(Error::MemoryTooSmall(config.memory_bytes));
+        }
+        let rounded = (config.memory_bytes / SEGMENTS).max(1).next_power_of_two();
+        let shift = rounded
+            .trailing_zeros()
+            .clamp(SEGMENT_SHIFT_MIN, SEGMENT_SHIFT_MAX);
+        let allowed = (config.memory_bytes >> shift) as usize;
+        let mapped = if cfg!(miri) {
+            allowed
+        } else {
+            allowed * GROWTH as usize
+        };
+        let arena = Arc::new(Arena::new(mapped, shift)?);
+        let segments = Segments::new(Arc::clone(&arena), config.workers, allowed);
+        let first = segments.take_lines(0).unwrap_or(SegmentId(0));
+        let classes = config.slab_chunk_bytes.len();
+        Ok(Arc::new(Store {
+            secrets: RapidSecrets::seed(config.hash_seed),
+            index: Index::new(Lines::new(Arc::clone(&arena)), first, mapped),
+            ghost: Ghost::new(Lines::new(arena), mapped),
+            policy: policy.make(),
+            blocks: (0..config.workers).map(|_| Block::new(classes)).collect(),
+            uploads: Uploads::default(),
+            reports: Reports::default(),
+            items: AtomicI64::new(0),
+            hand: AtomicU64::new(0),
+            reserve: config.workers + 2 + AHEAD_BYTES.div_ceil(1 << shift),
+            memory_bytes: AtomicU64::new(config.memory_bytes),
+            buffer_bytes: AtomicI64::new(0),
+            flush_at: AtomicU64::new(0),
+            segments,
+            config,
+        }))
+    }
+
+    /// The settings it was made with.
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// The seeded hash of a key, which every operation on the key is given.
+    #[inline]
+    pub fn hash(&self, key: &[u8]) -> KeyHash {
+        KeyHash(rapidhash_v3_micro_inline::<true, false>(key, &self.secrets))
+    }
+
+    /// Registers one worker; at most `config.workers` may live at once. A further one can do nothing: its
+    /// reads miss and its writes are refused.
+    pub fn worker(self: &Arc<Self>) -> Worker {
+        Worker::new(Arc::clone(self))
+    }
+
+    /// Makes everything written before the clock shows `at` dead from then on (`flush_all [delay]`).
+    pub fn flush(&self, at: Seconds, now: Seconds) {
+        if at <= now {
+            self.flush_at.store(0, Ordering::Relaxed);
+            self.segments.next_generation();
+        } else {
+            self.flush_at.store(u64::from(at.0) + 1, Ordering::Relaxed);
+        }
+    }
+
+    /// Lets a pending flush take effect; every operation asks first, so it is one load.
+    #[inline]
+    pub(crate) fn note_time(&self, now: Seconds) {
+        let pending = self.flush_at.load(Ordering::Relaxed);
+        if pending != 0 && pending <= u64::from(now.0) + 1 {
+            self.flush_now(pending);
+        }
+    }
+
+    #[cold]
+    fn flush_now(&self, pending: u64) {
+        // Who wins the exchange flushes; the others come after it or write to the new generation.
+        if self
+            .flush_at
+            .compare_exchange(pending, 0, Ordering::AcqRel, Ordering::Relaxed)
+            .is_ok()
+        {
+            self.segments.next_generation();
+        }
+    }
+
+    /// `cache_memlimit`: a new limit in bytes, at most four times the first.
+    pub fn set_memory(&self, bytes: u64) -> Result<(), Error> {
+        let mapped = (self.arena().segments() * self.arena().segment_bytes()) as u64;
+        if bytes < MEMORY_BYTES_MIN {
+            return Err(Error::MemoryTooSmall(bytes));
+        }
+        if bytes > mapped {
+            return Err(Error::MemoryTooLarge(bytes, mapped));
+        }
+        self.memory_bytes.store(bytes, Ordering::Relaxed);
+        self.apply_budget();
+        Ok(())
+    }
+
+    /// The limit in bytes as it is now.
+    pub fn memory_bytes(&self) -> u64 {
+        self.memory_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Counts memory outside the store that belongs inside `-m` (connection buffers); any thread may call it.
+    pub fn charge_buffers(&self, delta_bytes: i64) {
+        let before = self.buffer_bytes.fetch_add(delta_bytes, Ordering::Relaxed);
+        let segment = self.arena().segment_bytes() as i64;
+        if before / segment != (before + delta_bytes) / segment {
+            self.apply_budget();
+        }
+    }
+
+    /// Segments are what the limit leaves beside the buffers; half of it stays with the items in any case.
+    fn apply_budget(&self) {
+        let limit = self.memory_bytes();
+        let buffers = self.buffer_bytes.load(Ordering::Relaxed).max(0) as u64;
+        let left = (limit - buffers.min(limit / 2)) as usize;
+        self.segments
+            .set_allowed(left / self.arena().segment_bytes());
+    }
+
+    /// A snapshot of what the store holds and did.
+    pub fn counters(&self) -> Counters {
+        let segment = self.arena().segment_bytes() as u64;
+        let (index, ghost) = (self.index.segments() as u64, self.ghost.segments() as u64);
+        Counters {
+            index_bytes: index * segment,
+            ghost_bytes: ghost * segment,
+            segment_bytes: (self.segments.in_use() as u64).saturating_sub(index + ghost) * segment,
+            buffer_bytes: self.buffer_bytes.load(Ordering::Relaxed).max(0) as u64,
+            held_segments: self.segments.held() as u64,
+            upload_bytes: self.uploads.bytes(),
+            ..counters::sum(self.blocks.iter())
+        }
+    }
+
+    /// The upload that made no progress for longest, as [`crate::Reservation::id`] names it: the one to close
+    /// when room for another is refused.
+    pub fn idlest_upload(&self) -> Option<u64> {
+        self.uploads.idlest()
+    }
+
+    /// From now on evicted items are reported to `take_evicted` (for `watch evictions`); off by default.
+    pub fn report_evictions(&self, on: bool) {
+        self.reports.set(on);
+    }
+
+    pub(crate) fn arena(&self) -> &Arena {
+        self.segments.arena()
+    }
+
+    /// Spare segments to keep ahead.
+    pub(crate) fn reserve(&self) -> usize {
+        self.reserve
+    }
+
+    /// Above this an item that does not fit the open segment continues in the next.
+    pub(crate) fn inline_max(&self) -> usize {
+        self.arena().segment_bytes() / 16
+    }
+
+    /// All uncommitted uploads together may take this many bytes.
+    pub(crate) fn upload_bytes_max(&self) -> u64 {
+        self.memory_bytes() / 8
+    }
+
+    /// The bytes that memcached would count for an item.
+    pub(crate) fn peer_bytes(key_bytes: usize, value_bytes: usize, flags: u32) -> usize {
+        let flags_bytes = if flags == 0 { 0 } else { PEER_FLAGS_BYTES };
+        PEER_HEADER_BYTES + key_bytes + value_bytes + flags_bytes
+    }
+
+    /// Whether an item is over `-I`, or can never fit.
+    pub(crate) fn is_too_large(&self, key: &[u8], value_bytes: usize, flags: u32) -> bool {
+        let bytes = Self::peer_bytes(key.len(), value_bytes, flags);
+        bytes > self.config.item_bytes_max as usize || bytes as u64 > self.memory_bytes() / 2
+    }
+
+    /// The slab class that memcached would put an item of this size in.
+    pub(crate) fn slab_class(&self, peer_bytes: usize) -> usize {
+        let chunks = &self.config.slab_chunk_bytes;
+        chunks
+            .partition_point(|&chunk| (chunk as usize) < peer_bytes)
+            .min(chunks.len().saturating_sub(1))
+    }
+}
+
+/// The index takes segments while items do not need the last ones.
+impl Supply for Store {
+    fn take(&self) -> Option<SegmentId> {
+        self.segments.take_lines(MOVER_FLOOR)
+    }
+
+    fn give(&self, segment: SegmentId) {
+        self.segments.give_lines(segment);
+    }
+}

@@ -1,0 +1,147 @@
+//! What a caller sees of an item, and a value that is held beyond the epoch.
+
+use std::sync::Arc;
+
+use crate::Store;
+use crate::item::bits;
+use crate::lookup::Located;
+use crate::memory::Addr;
+use crate::request::{CasUnique, Expiry, Seconds};
+
+/// A live item, borrowed until the worker passes.
+pub struct Item<'w> {
+    store: &'w Arc<Store>,
+    item: Located,
+    was_fetched: bool,
+    last_access: Seconds,
+}
+
+impl<'w> Item<'w> {
+    pub(crate) fn new(store: &'w Arc<Store>, item: Located, mutable: u16) -> Self {
+        Self::with_access(store, item, mutable, Store::access_of(&item, mutable))
+    }
+
+    pub(crate) fn with_access(
+        store: &'w Arc<Store>,
+        item: Located,
+        mutable: u16,
+        last_access: Seconds,
+    ) -> Self {
+        Item {
+            store,
+            item,
+            was_fetched: mutable & bits::FETCHED != 0,
+            last_access,
+        }
+    }
+
+    /// Its key.
+    pub fn key(&self) -> &'w [u8] {
+        self.store.key_of(&self.item)
+    }
+
+    /// The client's 32 bits.
+    pub fn flags(&self) -> u32 {
+        self.item.header.flags
+    }
+
+    /// Length of the value.
+    pub fn value_bytes(&self) -> u32 {
+        self.item.header.value_bytes
+    }
+
+    /// The value when it lies in one piece (every value below a sixteenth of a segment does).
+    #[inline]
+    pub fn value(&self) -> Option<&'w [u8]> {
+        (!self.item.header.is_chained).then(|| self.store.inline_value(&self.item))
+    }
+
+    /// The value in one or more pieces, in order.
+    pub fn pieces(&self) -> impl Iterator<Item = &'w [u8]> + use<'w> {
+        let store: &'w Store = self.store;
+        let whole = self.value();
+        let pieces: Vec<Addr> = store.pieces_of(&self.item).collect();
+        whole
+            .into_iter()
+            .chain(pieces.into_iter().map(|piece| store.piece_data(piece)))
+    }
+
+    /// Its CAS unique.
+    pub fn unique(&self) -> CasUnique {
+        CasUnique(self.store.unique_of(&self.item))
+    }
+
+    /// When it dies.
+    pub fn expiry(&self) -> Expiry {
+        self.item.header.expiry
+    }
+
+    /// Whether it had been read before this read (meta `h`).
+    pub fn was_fetched(&self) -> bool {
+        self.was_fetched
+    }
+
+    /// When it was last read or written before this read (meta `l` is computed from it): exact for the first
+    /// eight minutes of a segment's life, then to one part in 256, never later than it was.
+    pub fn last_access(&self) -> Seconds {
+        self.last_access
+    }
+
+    /// Keeps the value's segments alive beyond the epoch, for a socket that does not take it all.
+    /// `None` when an eighth of all segments is held already: copy, or close the longest-stalled reader.
+    pub fn hold(&self) -> Option<Held> {
+        let store = Arc::clone(self.store);
+        let mut held = Held {
+            store,
+            whole: None,
+            pieces: Vec::new(),
+        };
+        if let Some(value) = self.value() {
+            let at = self.item.at;
+            if !held.store.segments.hold(at) {
+                return None;
+            }
+            let offset = value.as_ptr().addr() - held.store.arena().bytes(at, 0).as_ptr().addr();
+            held.whole = Some((at, offset, value.len()));
+        }
+        for piece in self.store.pieces_of(&self.item) {
+            if !held.store.segments.hold(piece) {
+                return None;
+            }
+            held.pieces.push(piece);
+        }
+        Some(held)
+    }
+}
+
+/// A value held by reference beyond the epoch; dropping it lets the segments go.
+pub struct Held {
+    store: Arc<Store>,
+    /// The item, and where its value lies behind that.
+    whole: Option<(Addr, usize, usize)>,
+    pieces: Vec<Addr>,
+}
+
+impl Held {
+    /// The value in one or more pieces, in order.
+    pub fn pieces(&self) -> impl Iterator<Item = &[u8]> {
+        let whole = self
+            .whole
+            .iter()
+            .map(|&(at, offset, len)| self.store.arena().bytes(at.plus(offset), len));
+        whole.chain(
+            self.pieces
+                .iter()
+                .map(|&piece| self.store.piece_data(piece)),
+        )
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        let whole = self.whole.iter().map(|&(at, ..)| at);
+        whole
+            .chain(self.pieces.iter().copied())
+            .for_each(|at| self.store.segments.unhold(at));
+    }
+}

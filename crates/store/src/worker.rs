@@ -1,0 +1,312 @@
+//! A worker: one thread's handle on the store.
+//!
+//! It owns open segments, a place among the epochs, a block of counters, and at most one sweep in hand. After
+//! each write it does its share of what keeps the store going (splits, evictions), in proportion to what it
+//! wrote, so that no request pays for a whole segment.
+
+use std::cell::{Cell, RefCell};
+use std::sync::Arc;
+
+use crate::Store;
+use crate::counters::{Block, Count};
+use crate::eviction::Sweep;
+use crate::index::Step;
+use crate::log::{Draft, Log, Logs, Placed, Refill};
+use crate::report::Evicted;
+use crate::request::{KeyHash, Seconds};
+use crate::store::MOVER_FLOOR;
+
+/// A worker tells the others of its new items once in so many.
+const ITEMS_TOLD: i64 = 16;
+/// Buckets split or merged at one such time: twice what that many items need.
+const RESIZE_STEPS: usize = 5;
+/// Bytes swept per byte written when one segment is missing from the reserve; more when more are missing.
+const SWEEP_FACTOR: usize = 2;
+/// Bytes that every write counts for at least, for what a sweep costs per item.
+const WRITE_BYTES_MIN: usize = 64;
+/// The most that is swept after one write, in bytes, while the reserve lasts.
+const SWEEP_BYTES_MAX: usize = 64 << 10;
+/// Sweeps tried at once by a writer that finds no segment at all.
+const SWEEPS_IN_NEED: usize = 48;
+/// Time slices given away for other workers' epochs before a write is refused.
+const EPOCH_YIELDS: usize = 4000;
+/// Bytes swept in one call of `maintain`.
+const MAINTAIN_BYTES: usize = 64 << 10;
+
+/// One thread's handle on the store: its epoch, its open segments, its counters. Not `Sync`.
+///
+/// Items borrow from `&self`; `pass` and `go_offline` take `&mut self`, so nothing can be borrowed when the
+/// worker tells the others that it has let go. Between two passes at most 128 KiB should be written: what a
+/// worker itself freed can be reused only after it passed.
+pub struct Worker {
+    pub(crate) store: Arc<Store>,
+    /// Its place among the epochs; `None` beyond `config.workers`.
+    place: Option<usize>,
+    is_online: Cell<bool>,
+    pub(crate) logs: Logs,
+    pub(crate) sweep: RefCell<Option<Sweep>>,
+    untold_items: Cell<i64>,
+    maintained: Cell<Seconds>,
+}
+
+impl Worker {
+    pub(crate) fn new(store: Arc<Store>) -> Self {
+        let place = store.segments.epochs().register();
+        Worker {
+            place,
+            is_online: Cell::new(false),
+            logs: Logs::default(),
+            sweep: RefCell::default(),
+            untold_items: Cell::new(0),
+            maintained: Cell::new(Seconds(0)),
+            store,
+        }
+    }
+
+    /// The store it works on.
+    pub fn store(&self) -> &Arc<Store> {
+        &self.store
+    }
+
+    /// Must be called before the first lookup and after each sleep.
+    pub fn go_online(&mut self) {
+        self.enter();
+    }
+
+    /// Says that nothing is borrowed and the thread may sleep.
+    pub fn go_offline(&mut self) {
+        if let Some(place) = self.place {
+            self.store.segments.epochs().offline(place);
+        }
+        self.is_online.set(false);
+    }
+
+    /// Says that nothing is borrowed at this moment; call once a loop turn and between long slices.
+    pub fn pass(&mut self) {
+        if let Some(place) = self.place
+            && self.is_online.get()
+        {
+            self.store.segments.epochs().pass(place);
+        }
+    }
+
+    /// Bounded background work (compaction, expiry, splits); true while more is waiting.
+    pub fn maintain(&mut self, now: Seconds) -> bool {
+        if !self.begin(now) {
+            return false;
+        }
+        let is_new_second = self.maintained.replace(now) < now;
+        if is_new_second {
+            self.logs.seal(&self.store, Some(now));
+            self.fit_ghost();
+            self.store.segments.settle_now();
+        }
+        let is_sweeping = self.sweep.borrow().is_some();
+        let swept = if self.is_behind() {
+            self.sweep_some(MAINTAIN_BYTES, now)
+        } else {
+            (is_new_second || is_sweeping) && self.sweep_dead(MAINTAIN_BYTES, now)
+        };
+        let resized = self.resize();
+        let tidied = self.store.index.tidy(&*self.store) == Step::Done;
+        swept || resized || tidied
+    }
+
+    /// From now on evicted items are reported to `take_evicted` (for `watch evictions`); off by default.
+    pub fn report_evictions(&self, on: bool) {
+        self.store.report_evictions(on);
+    }
+
+    /// Takes what `watch evictions` has not seen yet.
+    pub fn take_evicted(&self, visit: &mut dyn FnMut(&Evicted)) {
+        self.store.reports.take().iter().for_each(visit);
+    }
+
+    /// Asks for the bucket's line ahead of a lookup.
+    #[inline]
+    pub fn prefetch_bucket(&self, hash: KeyHash) {
+        self.store.index.prefetch(hash);
+    }
+
+    /// Asks for the item's first two lines ahead of a lookup; best after [`Worker::prefetch_bucket`] and a little
+    /// other work.
+    #[inline]
+    pub fn prefetch_item(&self, hash: KeyHash) {
+        let arena = self.store.arena();
+        self.store.index.candidates(hash, |item| {
+            arena.prefetch(item);
+            arena.prefetch(item.plus(crate::memory::lines::LINE_BYTES));
+        });
+    }
+
+    /// Whether fewer segments are spare than eviction should keep ahead.
+    pub(crate) fn is_behind(&self) -> bool {
+        self.store.segments.spare() < self.store.reserve()
+    }
+
+    /// Every operation starts here; false for a worker that was never registered.
+    #[inline]
+    pub(crate) fn begin(&self, now: Seconds) -> bool {
+        self.store.note_time(now);
+        self.is_online.get() || self.enter()
+    }
+
+    #[cold]
+    fn enter(&self) -> bool {
+        if let Some(place) = self.place {
+            self.store.segments.epochs().online(place);
+            self.is_online.set(true);
+        }
+        self.is_online.get()
+    }
+
+    #[inline]
+    pub(crate) fn count(&self, count: Count, amount: i64) {
+        if let Some(block) = self.block() {
+            block.add(count, amount);
+        }
+    }
+
+    pub(crate) fn block(&self) -> Option<&Block> {
+        self.store.blocks.get(self.place?)
+    }
+
+    /// Notes that items came or went, and now and then lets the index follow.
+    #[inline]
+    pub(crate) fn tell_items(&self, amount: i64) {
+        let untold = self.untold_items.get() + amount;
+        self.untold_items.set(untold);
+        if untold.abs() >= ITEMS_TOLD {
+            self.store
+                .items
+                .fetch_add(untold, std::sync::atomic::Ordering::Relaxed);
+            self.untold_items.set(0);
+            self.resize();
+        }
+    }
+
+    /// A few splits or merges, if the number of items asks for them; true if more would be due.
+    fn resize(&self) -> bool {
+        let store = &*self.store;
+        let items = store
+            .items
+            .load(std::sync::atomic::Ordering::Relaxed)
+            .max(0) as usize;
+        for _ in 0..RESIZE_STEPS {
+            let step = if store.index.wants_split(items) {
+                store.index.split(store, store)
+            } else if store.index.wants_merge(items) {
+                store.index.merge(store)
+            } else {
+                return false;
+            };
+            if step != Step::Done {
+                return false;
+            }
+        }
+        store.index.wants_split(items) || store.index.wants_merge(items)
+    }
+
+    /// Lets the ghost follow the number of items.
+    fn fit_ghost(&self) {
+        let percent = self.store.policy.ghost_percent();
+        if percent > 0 && self.store.config().evict {
+            let items = self
+                .store
+                .items
+                .load(std::sync::atomic::Ordering::Relaxed)
+                .max(0) as usize;
+            self.store
+                .ghost
+                .fit(items * percent / 100, &self.store.segments, MOVER_FLOOR);
+        }
+    }
+
+    /// The share of keeping segments free that goes with `bytes` written.
+    #[inline]
+    pub(crate) fn pace(&self, bytes: usize, now: Seconds) {
+        let missing = self
+            .store
+            .reserve()
+            .saturating_sub(self.store.segments.spare());
+        if missing > 0 {
+            let due = (bytes + WRITE_BYTES_MIN) * SWEEP_FACTOR * missing;
+            self.sweep_some(due.min(SWEEP_BYTES_MAX), now);
+        }
+    }
+
+    /// Writes an item, and wins a segment for it if need be.
+    pub(crate) fn place(&self, log: Log, draft: &Draft<'_>, now: Seconds) -> Option<Placed> {
+        self.with_room(now, |refill| {
+            self.logs.place(&self.store, log, draft, now, refill)
+        })
+    }
+
+    /// Tries `append`, and wins segments until it succeeds or nothing more can be won.
+    pub(crate) fn with_room<T>(
+        &self,
+        now: Seconds,
+        append: impl Fn(Refill) -> Option<T>,
+    ) -> Option<T> {
+        let refill = |floor| Refill {
+            floor,
+            base: now,
+            order: None,
+        };
+        if let Some(done) = append(refill(MOVER_FLOOR)) {
+            return Some(done);
+        }
+        for _ in 0..SWEEPS_IN_NEED {
+            let won = self.sweep_some(self.store.arena().segment_bytes(), now);
+            self.store.segments.settle_now();
+            if let Some(done) = append(refill(MOVER_FLOOR)) {
+                return Some(done);
+            }
+            if !won {
+                break;
+            }
+        }
+        if let Some(done) = append(refill(0)) {
+            return Some(done);
+        }
+        self.wait_for_epochs(refill(0), append)
+    }
+
+    /// Segments are free but for readers of other workers: their loop turns are short, so this is too.
+    fn wait_for_epochs<T>(
+        &self,
+        refill: Refill,
+        append: impl Fn(Refill) -> Option<T>,
+    ) -> Option<T> {
+        for _ in 0..EPOCH_YIELDS {
+            if self.store.segments.spare() == 0
+                || self
+                    .place
+                    .is_none_or(|own| self.store.segments.waits_for(own))
+            {
+                break;
+            }
+            self.count(Count::EpochWaits, 1);
+            std::thread::yield_now();
+            if let Some(done) = append(refill) {
+                return Some(done);
+            }
+        }
+        self.count(Count::Refused, 1);
+        None
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        self.put_sweep_back();
+        self.logs.seal(&self.store, None);
+        self.store.items.fetch_add(
+            self.untold_items.get(),
+            std::sync::atomic::Ordering::Relaxed,
+        );
+        if let Some(place) = self.place {
+            self.store.segments.epochs().unregister(place);
+        }
+    }
+}
