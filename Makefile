@@ -79,3 +79,7 @@ bench: release ## Measure CPU per request and latency beside memcached (MEMCACHE
 .PHONY: bench-memory
 bench-memory: release ## Fill to the limit and read back: user bytes per resident byte beside memcached, and the bounds (ARGS="-m 256 --size mix").
 	$(GLASSCACHE) bench memory --keep bench/results $(if $(MEMCACHED),--memcached "$(MEMCACHED)") $(ARGS)
+
+.PHONY: bench-misses
+bench-misses: release ## Replay recorded key streams look-aside and compare avoidable misses with memcached's (TRACES=dir ARGS="--trace NAME").
+	$(GLASSCACHE) bench misses "$(TRACES)" --keep bench/results $(if $(MEMCACHED),--memcached "$(MEMCACHED)") $(ARGS)

@@ -7,6 +7,7 @@ pub mod beside;
 pub mod bounds;
 pub mod layout;
 pub mod memory;
+pub mod misses;
 pub mod paired;
 pub mod record;
 pub mod scenario;

@@ -4,6 +4,7 @@
 //! goes to stderr. Without a word after it, it measures speed.
 
 mod memory;
+mod misses;
 mod speed;
 
 use std::path::PathBuf;
@@ -31,6 +32,8 @@ pub(crate) struct Args {
 enum What {
     /// User bytes per resident byte, and the bounds a server keeps whatever is done to it
     Memory(memory::Args),
+    /// Avoidable misses of real key streams at equal memory
+    Misses(misses::Args),
 }
 
 impl Args {
@@ -39,6 +42,7 @@ impl Args {
         match self.what {
             None => self.speed.run(out),
             Some(What::Memory(args)) => args.run(out),
+            Some(What::Misses(args)) => args.run(out),
         }
     }
 }
