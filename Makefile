@@ -111,3 +111,9 @@ bench-misses: release ## Replay recorded key streams look-aside and compare avoi
 .PHONY: bench-simulate
 bench-simulate: ## Measure the request simulator and the optimum of slab classes on one core.
 	$(CARGO) test --release -p glasscache-sim --lib --test topic_tree_findings -- --ignored --nocapture --test-threads=1
+
+.PHONY: fuzz
+fuzz: ## Feed each parser and the session with random bytes (SECONDS_EACH=60; nightly toolchain, cargo-fuzz).
+	for target in text meta session; do \
+		cargo +nightly fuzz run $$target -- -max_total_time=$${SECONDS_EACH:-60} -max_len=8192 || exit 1; \
+	done
