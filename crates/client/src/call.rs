@@ -66,6 +66,7 @@ pub struct Call<'a> {
     was_retried: bool,
     hands_out_bodies: bool,
     finished: Instant,
+    arrived: Option<Instant>,
     /// Replies that belong to quiet writes before this call.
     skip: usize,
     body_left: Option<(Found, usize)>,
@@ -95,6 +96,7 @@ impl<'a> Call<'a> {
             was_retried: false,
             hands_out_bodies: false,
             finished: now,
+            arrived: None,
             skip: 0,
             body_left: None,
             presumes_classic: false,
@@ -119,7 +121,19 @@ impl<'a> Call<'a> {
 
     /// How long network and server took, once the call is finished.
     pub fn wire_time(&self) -> Duration {
-        self.finished.saturating_duration_since(self.connected)
+        let arrived = self.arrived.unwrap_or(self.finished);
+        arrived.saturating_duration_since(self.connected)
+    }
+
+    /// How long the caller worked on the reply between [`Self::note_arrival`] and the end.
+    pub fn reading_time(&self) -> Duration {
+        let arrived = self.arrived.unwrap_or(self.finished);
+        self.finished.saturating_duration_since(arrived)
+    }
+
+    /// Notes that the reply is here and that what follows is the caller's own work.
+    pub fn note_arrival(&mut self) {
+        self.arrived = Some(Instant::now());
     }
 
     /// Asks for [`State::Body`]: a large value is then handed out while it arrives. For one `get`.

@@ -1,7 +1,7 @@
 //! The client: servers on a ring, a call per request, and what their answers mean.
 //!
-//! After a fork the child must not share a socket with its parent: each call compares the process
-//! id with the one that made the connections, and a child begins anew with none.
+//! After a fork the child must not share a socket with its parent: each call looks whether this is
+//! still the process that made the connections, and a child begins anew with none.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,6 +15,7 @@ use crate::address::{Address, Place};
 use crate::call::{Call, State};
 use crate::costs::{Costs, Operation, Part, Spent};
 use crate::error::Error;
+use crate::fork;
 use crate::key::KeyMaker;
 use crate::options::Options;
 use crate::outcome::{Outcome, number, outcome, refused};
@@ -32,6 +33,8 @@ pub struct Budget<'g> {
     pub deadline: Instant,
     /// Whether to go on after a signal.
     pub go_on: &'g (dyn Fn() -> bool + Sync),
+    /// What was spent on the value before, to be counted with the call.
+    pub spent: Spent,
 }
 
 impl Budget<'_> {
@@ -42,6 +45,7 @@ impl Budget<'_> {
             started,
             deadline: started + timeout,
             go_on: &|| true,
+            spent: Spent::default(),
         }
     }
 }
@@ -71,7 +75,7 @@ pub struct Client {
 /// What belongs to one process.
 #[derive(Debug)]
 struct Here {
-    process_id: u32,
+    generation: u64,
     servers: Vec<Arc<Server>>,
 }
 
@@ -80,7 +84,7 @@ impl Here {
         let server =
             |address: &Address| Arc::new(Server::new(address.place.clone(), options.clone()));
         Self {
-            process_id: std::process::id(),
+            generation: fork::generation(),
             servers: addresses.iter().map(server).collect(),
         }
     }
@@ -157,7 +161,7 @@ impl Client {
     /// The state of this process: a child's own if it was made by a fork.
     fn here(&self) -> arc_swap::Guard<Arc<Here>> {
         let state = self.here.load();
-        if state.process_id == std::process::id() {
+        if state.generation == fork::generation() {
             return state;
         }
         for server in &state.servers {
@@ -225,14 +229,19 @@ impl Client {
             result = Some(read(answer, pipeline, &server.name));
             Ok(())
         })?;
-        self.count(what.0, bytes, &call);
+        self.count(what.0, bytes, &call, budget.spent);
         result.transpose()
     }
 
-    /// Counts a finished call that was about one value.
-    pub fn count(&self, operation: Operation, value_bytes: usize, call: &Call<'_>) {
+    /// Counts a finished call that was about one value, with what else was `spent` on it.
+    pub fn count(
+        &self,
+        operation: Operation,
+        value_bytes: usize,
+        call: &Call<'_>,
+        mut spent: Spent,
+    ) {
         if self.options.costs {
-            let mut spent = Spent::default();
             spent.add_time(Part::Wait, call.waited());
             spent.add_time(Part::Wire, call.wire_time());
             self.costs.count(operation, value_bytes as u64, &spent);

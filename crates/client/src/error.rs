@@ -83,9 +83,7 @@ pub enum Error {
         refusal: Refusal,
     },
     /// The value is larger than the server takes.
-    #[error(
-        "value too large: {bytes} bytes under {key:?}, limit {limit} (value_bytes_max here, -I at the server)"
-    )]
+    #[error("value too large: {bytes} bytes under {key:?}, {}", limit_shown(*.limit))]
     TooLarge {
         /// The key.
         key: String,
@@ -127,6 +125,13 @@ pub enum Error {
     /// The client was closed.
     #[error("the client is closed")]
     Closed,
+}
+
+fn limit_shown(limit: u64) -> String {
+    match limit {
+        0 => "more than the server takes (its -I)".to_owned(),
+        limit => format!("limit {limit} (value_bytes_max)"),
+    }
 }
 
 impl Error {

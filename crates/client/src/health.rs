@@ -11,13 +11,13 @@ use std::time::Duration;
 const BAD_CALLS_MAX: u32 = 3;
 
 /// A call that gave up sooner than this says nothing about the server: its deadline was short.
-pub(crate) const PATIENCE: Duration = Duration::from_millis(50);
+pub const PATIENCE: Duration = Duration::from_millis(50);
 
 /// Mean pause between two probes; the real one lies 30 % below to 30 % above.
 const PROBE_PAUSE_MS: u64 = 100;
 
 /// Longest a probe waits for an answer. Together with the pause: back in use within 230 ms.
-pub(crate) const PROBE_TIMEOUT: Duration = Duration::from_millis(100);
+pub const PROBE_TIMEOUT: Duration = Duration::from_millis(100);
 
 /// Whether a server is worth asking.
 #[derive(Debug, Default)]
@@ -40,20 +40,20 @@ impl Health {
     }
 
     /// Notes a good answer.
-    pub(crate) fn good(&self) {
+    pub fn good(&self) {
         if self.bad_calls.load(Ordering::Relaxed) != 0 {
             self.bad_calls.store(0, Ordering::Relaxed);
         }
     }
 
     /// Notes a call that failed on a connection; true if the server has just gone down by it.
-    pub(crate) fn bad(&self) -> bool {
+    pub fn bad(&self) -> bool {
         let bad_calls = self.bad_calls.fetch_add(1, Ordering::Relaxed) + 1;
         bad_calls >= BAD_CALLS_MAX && self.down()
     }
 
     /// Notes that no connection can be made; true if the server has just gone down by it.
-    pub(crate) fn down(&self) -> bool {
+    pub fn down(&self) -> bool {
         let is_news = !self.is_down.swap(true, Ordering::Relaxed);
         if is_news {
             self.times_down.fetch_add(1, Ordering::Relaxed);
@@ -62,7 +62,7 @@ impl Health {
     }
 
     /// Notes that a probe was answered.
-    pub(crate) fn up(&self) {
+    pub fn up(&self) {
         self.bad_calls.store(0, Ordering::Relaxed);
         self.is_down.store(false, Ordering::Relaxed);
     }

@@ -21,6 +21,7 @@ pub mod call;
 pub mod client;
 pub mod costs;
 pub mod error;
+pub mod fork;
 pub mod health;
 pub mod key;
 pub mod options;

@@ -82,7 +82,8 @@ impl Server {
         }
     }
 
-    pub(crate) fn learn_dialect(&self, dialect: Dialect) {
+    /// Notes which commands the server understands.
+    pub fn learn_dialect(&self, dialect: Dialect) {
         let number = if dialect == Dialect::Meta { 1 } else { 2 };
         self.dialect.store(number, Ordering::Relaxed);
     }

@@ -87,14 +87,19 @@ pub enum Request<'a> {
 
 /// The operation cannot be said in the server's dialect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Unsaid(pub(crate) &'static str);
+pub struct Unsaid(pub &'static str);
 
 /// Where requests are written: the output, the pipeline that learns of them, the next opaque.
-pub(crate) struct Desk<'d> {
-    pub(crate) dialect: Dialect,
-    pub(crate) pipeline: &'d mut Pipeline,
-    pub(crate) out: &'d mut Vec<u8>,
-    pub(crate) opaque: &'d mut u32,
+#[derive(Debug)]
+pub struct Desk<'d> {
+    /// What the server understands.
+    pub dialect: Dialect,
+    /// Learns what is awaited.
+    pub pipeline: &'d mut Pipeline,
+    /// Takes the bytes.
+    pub out: &'d mut Vec<u8>,
+    /// The next opaque.
+    pub opaque: &'d mut u32,
 }
 
 impl Desk<'_> {
@@ -147,7 +152,7 @@ impl<'a> Request<'a> {
     }
 
     /// The body that is sent from where it lies, behind what [`Self::write`] wrote.
-    pub(crate) fn loose_body(&self) -> Option<&'a [u8]> {
+    pub fn loose_body(&self) -> Option<&'a [u8]> {
         match self {
             Self::Store { item, .. } if item.body.len() > BODY_COPIED_MAX => Some(item.body),
             _ => None,
@@ -155,7 +160,7 @@ impl<'a> Request<'a> {
     }
 
     /// Writes the request, less its loose body, and notes what reply it has.
-    pub(crate) fn write(&self, desk: &mut Desk<'_>) -> Result<(), Unsaid> {
+    pub fn write(&self, desk: &mut Desk<'_>) -> Result<(), Unsaid> {
         match desk.dialect {
             Dialect::Meta => {
                 self.write_meta(desk);

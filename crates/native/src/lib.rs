@@ -1,1 +1,48 @@
 //! The Python extension module: conversion, release of the interpreter lock, errors.
+//!
+//! Decisions and defaults are Python's and the client's; users see `glasscache`, never this module.
+#![forbid(unsafe_code)]
+// PyO3 hands arguments over by value, and Python's exceptions carry text that is made late.
+#![expect(
+    clippy::needless_pass_by_value,
+    reason = "the signatures are what PyO3 calls"
+)]
+
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+
+mod aio;
+mod bulk;
+mod client;
+mod deadline;
+mod error;
+mod pipeline;
+mod settings;
+mod tables;
+mod value;
+
+/// Note that this process is a child that was just made by a fork.
+#[pyfunction]
+fn note_fork() {
+    glasscache_client::fork::note();
+}
+
+/// The native half of the package `glasscache`.
+#[pymodule]
+fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_class::<client::Client>()?;
+    module.add_class::<settings::Codec>()?;
+    module.add_class::<aio::AsyncClient>()?;
+    module.add_class::<aio::Connection>()?;
+    let hooks = PyDict::new(module.py());
+    let note = wrap_pyfunction!(note_fork, module)?;
+    hooks.set_item("after_in_child", &note)?;
+    module
+        .py()
+        .import("os")?
+        .call_method("register_at_fork", (), Some(&hooks))?;
+    glasscache_client::fork::promise();
+    module.add_function(wrap_pyfunction!(settings::server_of, module)?)?;
+    module.add("PARTS", tables::parts())?;
+    Ok(())
+}

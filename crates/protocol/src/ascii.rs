@@ -29,9 +29,11 @@ pub fn token<'b>(rest: &mut &'b [u8]) -> Option<&'b [u8]> {
     Some(token)
 }
 
-/// All tokens of a line, in order.
-pub fn tokens(mut rest: &[u8]) -> impl Iterator<Item = &[u8]> {
-    std::iter::from_fn(move || token(&mut rest))
+/// All tokens of a line, in order; made for flags and words, which are short.
+#[inline]
+pub fn tokens(rest: &[u8]) -> impl Iterator<Item = &[u8]> {
+    rest.split(|byte| *byte == b' ')
+        .filter(|token| !token.is_empty())
 }
 
 /// A decimal number of up to 64 bits.

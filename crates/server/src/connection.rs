@@ -4,6 +4,7 @@
 //! vectors of its own size, charged to the store's budget, and given back as soon as it is gone.
 //! While output waits nothing is received: a client that does not read does not get to write.
 
+use std::io::IoSliceMut;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -212,28 +213,20 @@ impl Connection {
     /// Serves what has been received, after receiving more if `receives`.
     fn serve(&mut self, receives: bool, turn: &Turn<'_>, buffers: &mut Buffers) -> Verdict {
         let mut budget = TURN_BYTES;
-        if receives && let Some(verdict) = self.receive_upload(&mut budget, turn) {
-            return verdict;
-        }
         self.info.last_command.store(turn.now.0, Ordering::Relaxed);
-        let mut filled = self.take_pending(turn, buffers);
-        if receives {
-            let most = if filled == 0 { RECV_BYTES } else { INPUT_BYTES };
-            let room = buffers.input.get_mut(filled..).unwrap_or_default();
-            let bytes = room.len().min(most);
-            match receive(
-                &self.socket,
-                room.get_mut(..bytes).unwrap_or_default(),
-                turn,
-            ) {
-                Ok(Some(received)) => filled += received,
-                Ok(None) => {
-                    self.keep(buffers.input.get(..filled).unwrap_or_default(), turn);
-                    return Verdict::Wait;
-                }
-                Err(reason) => return Verdict::Close(reason),
+        let filled = if !receives {
+            self.take_pending(turn, buffers)
+        } else if self.session.upload_mut().is_some() {
+            match self.receive_upload(&mut budget, turn, buffers) {
+                Ok(behind) => behind,
+                Err(verdict) => return verdict,
             }
-        }
+        } else {
+            match self.receive_commands(turn, buffers) {
+                Ok(filled) => filled,
+                Err(verdict) => return verdict,
+            }
+        };
         let mut used = 0;
         let verdict = loop {
             let input = buffers.input.get(used..filled).unwrap_or_default();
@@ -286,27 +279,64 @@ impl Connection {
         }
     }
 
-    /// Receives an unfinished large value where it is to lie. `None` when the session must look.
-    fn receive_upload(&mut self, budget: &mut usize, turn: &Turn<'_>) -> Option<Verdict> {
+    /// Receives behind what is kept; how much there is then.
+    fn receive_commands(
+        &mut self,
+        turn: &Turn<'_>,
+        buffers: &mut Buffers,
+    ) -> Result<usize, Verdict> {
+        let filled = self.take_pending(turn, buffers);
+        let most = if filled == 0 { RECV_BYTES } else { INPUT_BYTES };
+        let room = buffers.input.get_mut(filled..).unwrap_or_default();
+        let bytes = room.len().min(most);
+        match receive(
+            &self.socket,
+            room.get_mut(..bytes).unwrap_or_default(),
+            turn,
+        ) {
+            Ok(Some(received)) => Ok(filled + received),
+            Ok(None) => {
+                self.keep(buffers.input.get(..filled).unwrap_or_default(), turn);
+                Err(Verdict::Wait)
+            }
+            Err(reason) => Err(Verdict::Close(reason)),
+        }
+    }
+
+    /// Receives an unfinished large value where it is to lie, and what follows it into the buffer:
+    /// its ending and the next commands need no call of their own. Returns how much followed.
+    fn receive_upload(
+        &mut self,
+        budget: &mut usize,
+        turn: &Turn<'_>,
+        buffers: &mut Buffers,
+    ) -> Result<usize, Verdict> {
         while let Some(reservation) = self.session.upload_mut() {
+            let missing = reservation.missing_bytes() as usize;
             let space = reservation.space(turn.store, turn.now);
             if space.is_empty() {
-                return None;
+                // No memory: the session says so when it is run.
+                return Ok(0);
             }
-            let received = receive(&self.socket, space, turn);
-            match received {
-                Ok(Some(bytes)) => {
-                    reservation.advance(bytes);
-                    *budget = budget.saturating_sub(bytes);
-                }
-                Ok(None) => return Some(Verdict::Wait),
-                Err(reason) => return Some(Verdict::Close(reason)),
+            let room = space.len();
+            let behind = if room == missing { RECV_BYTES } else { 0 };
+            let behind = buffers.input.get_mut(..behind).unwrap_or_default();
+            let received =
+                receive_two(&self.socket, space, behind, turn).map_err(Verdict::Close)?;
+            let Some(received) = received else {
+                return Err(Verdict::Wait);
+            };
+            reservation.advance(received.min(room));
+            *budget = budget.saturating_sub(received);
+            if received > room {
+                return Ok(received - room);
             }
-            if *budget == 0 {
-                return Some(Verdict::Wait);
+            // The socket had no more, or others are to have their turn.
+            if received < room || *budget == 0 {
+                break;
             }
         }
-        None
+        Ok(0)
     }
 
     /// Sends a turn's output; what the socket does not take waits.
@@ -413,6 +443,26 @@ impl Connection {
         if let Some(waiting) = self.waiting.take() {
             waiting.release(turn);
         }
+    }
+}
+
+/// Receives into `first` and then into `second`, as [`receive`] does.
+fn receive_two(
+    socket: &OwnedFd,
+    first: &mut [u8],
+    second: &mut [u8],
+    turn: &Turn<'_>,
+) -> Result<Option<usize>, Reason> {
+    turn.counters.recv_calls.bump();
+    let mut rooms = [IoSliceMut::new(first), IoSliceMut::new(second)];
+    match rustix::io::readv(socket, &mut rooms) {
+        Ok(0) => Err(Reason::Normal),
+        Ok(bytes) => {
+            turn.counters.bytes_read.add(bytes as u64);
+            Ok(Some(bytes))
+        }
+        Err(Errno::AGAIN | Errno::INTR) => Ok(None),
+        Err(_) => Err(Reason::Error),
     }
 }
 

@@ -13,6 +13,7 @@ pub struct Item<'w> {
     store: &'w Arc<Store>,
     item: Located,
     was_fetched: bool,
+    is_marked: bool,
     last_access: Seconds,
 }
 
@@ -31,6 +32,7 @@ impl<'w> Item<'w> {
             store,
             item,
             was_fetched: mutable & bits::FETCHED != 0,
+            is_marked: mutable & (bits::STALE | bits::WIN) != 0,
             last_access,
         }
     }
@@ -79,6 +81,12 @@ impl<'w> Item<'w> {
     /// Whether it had been read before this read (meta `h`).
     pub fn was_fetched(&self) -> bool {
         self.was_fetched
+    }
+
+    /// Whether it is marked stale or its refill was won: only [`crate::Worker::get_with`] tells which, and answers a
+    /// reader of such an item rightly.
+    pub fn is_marked(&self) -> bool {
+        self.is_marked
     }
 
     /// When it was last read or written before this read (meta `l` is computed from it): exact for the first

@@ -2,7 +2,7 @@
 //!
 //! The flags come from the tables in `settings`; here they become a `server::Config` and a running
 //! server. The order of the start follows from rights and from leaving nothing behind: settings,
-//! limits, sockets, user, then the port and pid files, then word to whoever waits.
+//! limits, sockets, the port and pid files, user, then word to whoever waits.
 
 use std::fmt::Write;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
@@ -106,14 +106,14 @@ fn serve(settings: &Settings, addresses: &[SocketAddr], is_debug: bool) -> Resul
         .collect();
     let udp = config.shown.udp.clone();
     let running = server::start(config).map_err(|error| failure(&error))?;
-    if let Some(user) = &settings.user {
-        daemon::become_user(user)?;
-    }
     let tcp: Vec<SocketAddr> = running.addresses().iter().filter_map(tcp_address).collect();
     if let Some(file) = write_port_file(&tcp, &udp)? {
         file.keep();
     }
     let _pid_file = write_pid_file(settings)?;
+    if let Some(user) = &settings.user {
+        daemon::become_user(user)?;
+    }
     announce(settings, &tcp);
     if settings.daemon {
         daemon::report_ready(settings.verbosity > 0)?;

@@ -116,7 +116,7 @@ fn run(server: &Server, case: &Case, fence: &str) -> Result<(), String> {
             };
         }
         let reply = reply(&mut wire, &request, fence);
-        compare(expect, &reply, &mut captured).map_err(|reason| {
+        compare(&repeat(expect), &reply, &mut captured).map_err(|reason| {
             format!(
                 "  sent     {:?}\n  expected {expect:?}\n  came     {:?}\n  {reason}",
                 short(send),
@@ -147,23 +147,29 @@ fn short(text: &str) -> String {
     short
 }
 
-/// Replaces `{k*251}` and `{u}` in bytes to send.
-fn fill(text: &str, captured: &HashMap<String, String>) -> Vec<u8> {
+/// Replaces `{k*251}` by so many letters.
+fn repeat(text: &str) -> String {
     let mut filled = String::new();
     let mut rest = text;
     while let Some((before, tail)) = rest.split_once('{') {
         let (token, after) = tail.split_once('}').expect("a closed brace");
-        filled.push_str(before);
+        filled += before;
         match token.split_once('*') {
-            Some((letter, count)) => {
-                filled.push_str(&letter.repeat(count.parse().expect("a count")))
-            }
-            None => filled.push_str(&captured[token]),
+            Some((letter, count)) => filled += &letter.repeat(count.parse().expect("a count")),
+            None => filled += &format!("{{{token}}}"),
         }
         rest = after;
     }
-    filled.push_str(rest);
-    filled.into_bytes()
+    filled + rest
+}
+
+/// Replaces `{k*251}` and `{u}` in bytes to send.
+fn fill(text: &str, captured: &HashMap<String, String>) -> Vec<u8> {
+    let mut text = repeat(text);
+    for (name, value) in captured {
+        text = text.replace(&format!("{{{name}}}"), value);
+    }
+    text.into_bytes()
 }
 
 /// Holds a reply against its pattern, remembering `{u}` when it is new.

@@ -91,8 +91,12 @@ fn a_port_in_use_ends_with_code_3_and_leaves_nothing() {
 
 #[test]
 fn memory_that_cannot_be_had_ends_with_code_3() {
-    let (code, text) = refusal(&["serve", "-p", "-1", "-m", "16777216"]);
-    assert_eq!(code, Some(3), "{text}");
+    let program = env!("CARGO_BIN_EXE_glasscache");
+    let script = format!("ulimit -v 300000; exec {program} serve -p -1 -m 4096");
+    let output = Command::new("sh").args(["-c", &script]).output().unwrap();
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(3), "{text}");
+    assert_eq!(text.lines().count(), 1, "{text}");
 }
 
 #[test]

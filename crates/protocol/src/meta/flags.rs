@@ -3,8 +3,11 @@
 //! The tokens themselves stay in the line, for the reply returns them in the order of the request.
 
 use crate::ascii;
-use crate::limits::OPAQUE_BYTES_MAX;
+use crate::limits::{META_TOKENS_MAX, OPAQUE_BYTES_MAX};
 use crate::words;
+
+/// Most flags on a line: command and key are tokens too.
+const FLAGS_MAX: usize = META_TOKENS_MAX - 2;
 
 /// The flags of one meta line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -47,10 +50,15 @@ impl<'b> MetaFlags<'b> {
             ..MetaFlags::default()
         };
         let mut error = None;
+        let mut count = 0;
         for token in ascii::tokens(text) {
             let Some((letter, argument)) = token.split_first() else {
                 continue;
             };
+            count += 1;
+            if count > FLAGS_MAX {
+                return Err(words::LONG_FLAGS);
+            }
             if *letter >= 127 || flags.has(*letter) {
                 return Err(words::DUPLICATE_FLAG);
             }
@@ -58,6 +66,8 @@ impl<'b> MetaFlags<'b> {
             match flags.read(*letter, argument) {
                 Some(Ok(())) => {}
                 Some(Err(reply)) => error = Some(reply),
+                // memcached's tokenizer knows letters, digits and what lies between them.
+                None if !matches!(letter, 65..=122 | b'0'..=b'9') => return Err(words::BAD_FORMAT),
                 None => return Err(words::INVALID_FLAG),
             }
         }

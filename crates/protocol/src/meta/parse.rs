@@ -4,7 +4,7 @@ use super::flags::MetaFlags;
 use crate::ascii;
 use crate::base64;
 use crate::command::{Command, Refusal};
-use crate::limits::{KEY_BYTES_MAX, META_TOKENS_MAX};
+use crate::limits::KEY_BYTES_MAX;
 use crate::text::value_length;
 use crate::words;
 
@@ -58,7 +58,6 @@ fn meta_line<'b>(key: &'b [u8], rest: &'b [u8]) -> Result<MetaLine<'b>, &'static
     if key.len() > KEY_BYTES_MAX {
         return Err(words::BAD_FORMAT);
     }
-    check_tokens(rest)?;
     let line = MetaLine {
         key,
         flags: MetaFlags::parse(rest)?,
@@ -69,32 +68,11 @@ fn meta_line<'b>(key: &'b [u8], rest: &'b [u8]) -> Result<MetaLine<'b>, &'static
     Ok(line)
 }
 
-/// memcached's tokenizer refuses a line whose flags are neither letters nor digits, or too many.
-fn check_tokens(rest: &[u8]) -> Result<(), &'static [u8]> {
-    let mut count = 2;
-    for token in ascii::tokens(rest) {
-        count += 1;
-        if !matches!(token.first(), Some(65..=122 | b'0'..=b'9')) {
-            return Err(words::BAD_FORMAT);
-        }
-    }
-    if count > META_TOKENS_MAX {
-        Err(words::LONG_FLAGS)
-    } else {
-        Ok(())
-    }
-}
-
 fn parse_arith<'b>(key: &'b [u8], rest: &'b [u8]) -> Result<Command<'b>, Refusal> {
     let line = meta_line(key, rest).map_err(|reply| {
-        // memcached words every bad flag of `ma` alike.
-        let is_format = key.len() > KEY_BYTES_MAX || check_tokens(rest).is_err();
-        let is_opaque = reply == words::LONG_OPAQUE;
-        Refusal::new(if is_format || is_opaque {
-            reply
-        } else {
-            words::ARITH_FLAG
-        })
+        // memcached words every bad flag of `ma` alike, save for those that its tokenizer refuses.
+        let is_kept = [words::BAD_FORMAT, words::LONG_OPAQUE, words::LONG_FLAGS].contains(&reply);
+        Refusal::new(if is_kept { reply } else { words::ARITH_FLAG })
     })?;
     match line.flags.mode {
         0 | b'I' | b'+' | b'D' | b'-' => Ok(Command::MetaArith(line)),

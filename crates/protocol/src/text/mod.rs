@@ -7,5 +7,5 @@ pub mod request;
 mod write;
 
 pub(crate) use parse::value_length;
-pub use parse::{KeyToken, Parsed, next_key, parse};
+pub use parse::{KeyToken, Parsed, next_key, parse, single_get};
 pub use write::{value_line, value_line_bytes};

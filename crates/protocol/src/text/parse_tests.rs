@@ -29,9 +29,9 @@ fn the_keys_of_a_get_are_taken_one_by_one() {
     let line = b"get a  bc d\r\n";
     assert_eq!(
         parse(line),
-        Parsed::Command(Command::Get(GetHead::default()), 4)
+        Parsed::Command(Command::Get(GetHead::default()), 3)
     );
-    assert_eq!(keys(&line[4..]), [&b"a"[..], b"bc", b"d"]);
+    assert_eq!(keys(&line[3..]), [&b"a"[..], b"bc", b"d"]);
     assert_eq!(next_key(b"\r\n"), KeyToken::End(2));
     assert_eq!(next_key(b" \n"), KeyToken::End(2));
     assert_eq!(next_key(b"abc"), KeyToken::Incomplete);
@@ -106,4 +106,21 @@ fn short_and_unknown_lines_have_memcacheds_words() {
             _
         )
     ));
+}
+
+#[test]
+fn the_short_way_takes_only_what_the_long_way_would_take_alike() {
+    assert_eq!(single_get(b"get abc\r\nget"), Some((&b"abc"[..], 9)));
+    assert_eq!(single_get(b"get abc\n"), Some((&b"abc"[..], 8)));
+    for other in [
+        &b"get abc"[..],
+        b"get \r\n",
+        b"get  a\r\n",
+        b"get a b\r\n",
+        b"gets a\r\n",
+    ] {
+        assert_eq!(single_get(other), None);
+    }
+    let long = [b"get ".as_slice(), &[b'k'; 251], b"\r\n"].concat();
+    assert_eq!(single_get(&long), None);
 }

@@ -51,6 +51,19 @@ impl<'b> Lookup<'b> {
         }
     }
 
+    /// The key of a `get` that has no other.
+    #[inline]
+    pub(crate) fn single(key: &'b [u8], turn: &Turn<'_>) -> Self {
+        let hash = turn.store.store().hash(key);
+        turn.store.prefetch_bucket(hash);
+        let kind = Kind::Text {
+            head: GetHead::default(),
+            is_first: true,
+            ends: true,
+        };
+        Lookup { key, hash, kind }
+    }
+
     /// An `mg` with a plain key.
     #[inline]
     pub(crate) fn meta(line: MetaLine<'b>, turn: &Turn<'_>) -> Self {
@@ -119,24 +132,25 @@ impl<'b> Batch<'b> {
             turn.counters.batches.bump();
         }
         let mut mark = None;
-        for lookup in self.lookups.drain(..) {
-            match lookup.kind {
-                Kind::Meta(line) => meta_get(&line, lookup.key, lookup.hash, turn, out),
+        for lookup in &self.lookups {
+            match &lookup.kind {
+                Kind::Meta(line) => meta_get(line, lookup.key, lookup.hash, turn, out),
                 Kind::Text {
                     head,
                     is_first,
                     ends,
                 } => {
-                    if is_first {
+                    if *is_first {
                         mark = Some(out.mark());
                     }
-                    text_get(&head, lookup.key, lookup.hash, turn, out);
-                    if ends {
+                    text_get(head, lookup.key, lookup.hash, turn, out);
+                    if *ends {
                         out.bytes.extend_from_slice(words::END);
                     }
                 }
             }
         }
+        self.lookups.clear();
         mark
     }
 }
@@ -183,9 +197,7 @@ pub(crate) fn meta_get<'w>(
     out: &mut Output<'w>,
 ) {
     let flags = &line.flags;
-    let found = turn
-        .store
-        .get_with(key, hash, &get_options(line, turn), turn.now);
+    let found = meta_find(line, key, hash, turn);
     count(
         turn,
         key,
@@ -213,6 +225,32 @@ pub(crate) fn meta_get<'w>(
     if with_value {
         out.value(item);
     }
+}
+
+/// Flags that make an `mg` more than a plain read.
+const CHANGING: [u8; 4] = *b"TNRu";
+
+/// Finds as a plain `get` does when the flags ask for no more and the item bears no mark.
+#[inline]
+fn meta_find<'w>(
+    line: &MetaLine<'_>,
+    key: &[u8],
+    hash: KeyHash,
+    turn: &Turn<'w>,
+) -> Option<(Item<'w>, Lease)> {
+    if !CHANGING.iter().any(|flag| line.flags.has(*flag)) {
+        let item = turn.store.get(key, hash, turn.now)?;
+        if !item.is_marked() {
+            return Some((item, Lease::default()));
+        }
+        // The first read stands, for it knows what was before it; the second settles the lease.
+        let lease = turn
+            .store
+            .get_with(key, hash, &GetOptions::default(), turn.now);
+        return Some((item, lease.map(|(_, lease)| lease).unwrap_or_default()));
+    }
+    turn.store
+        .get_with(key, hash, &get_options(line, turn), turn.now)
 }
 
 fn get_options(line: &MetaLine<'_>, turn: &Turn<'_>) -> GetOptions {

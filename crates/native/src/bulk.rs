@@ -1,0 +1,251 @@
+//! Bulk calls and pipelines from Python: many keys at once, each key's failure by its name.
+
+use glasscache_client::bulk::Failures;
+use glasscache_client::call::receive_all;
+use glasscache_client::costs::Spent;
+use glasscache_client::request::Item;
+use glasscache_client::{Budget, Error};
+use glasscache_protocol::meta::request::WireKey;
+use glasscache_protocol::text::request::StoreWord;
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyList};
+
+use crate::client::{Client, exptime, key_bytes};
+use crate::{error, value as conversion};
+
+/// Wire keys of many Python keys: each is its own bytes or lies in one shared buffer.
+struct WireKeys<'a> {
+    keys: Vec<&'a [u8]>,
+    is_base64: Vec<bool>,
+    made: Vec<Vec<u8>>,
+}
+
+impl<'a> WireKeys<'a> {
+    fn new(py: Python<'_>, client: &Client, keys: Vec<&'a [u8]>) -> PyResult<Self> {
+        let maker = client.keys();
+        let mut made = Vec::new();
+        let mut is_base64 = Vec::with_capacity(keys.len());
+        for key in &keys {
+            let mut scratch = Vec::new();
+            let wire = maker
+                .wire(key, &mut scratch)
+                .map_err(|e| error::of_client(py, &e))?;
+            is_base64.push(wire.is_base64);
+            made.push(scratch);
+        }
+        Ok(Self {
+            keys,
+            is_base64,
+            made,
+        })
+    }
+
+    fn get(&self, index: usize) -> Option<WireKey<'_>> {
+        let made = self.made.get(index)?;
+        let bytes = if made.is_empty() {
+            *self.keys.get(index)?
+        } else {
+            made.as_slice()
+        };
+        Some(WireKey {
+            bytes,
+            is_base64: *self.is_base64.get(index)?,
+        })
+    }
+
+    fn all(&self) -> Vec<WireKey<'_>> {
+        (0..self.keys.len())
+            .filter_map(|index| self.get(index))
+            .collect()
+    }
+}
+
+#[pymethods]
+impl Client {
+    /// Return the values under keys, as a dict without those that missed.
+    ///
+    /// All servers are asked at once. If one fails, the error has `unanswered`, the keys that got no
+    /// answer, and `arrived`, the values that did; with on_error="miss" the values are returned.
+    ///
+    /// >>> client.set_many({"a": 1, "b": "two"})
+    /// {}
+    /// >>> sorted(client.get_many(["a", "b", "c"]).items())
+    /// [('a', 1), ('b', 'two')]
+    #[pyo3(signature = (keys, *, deadline=None))]
+    fn get_many<'py>(
+        &self,
+        py: Python<'py>,
+        keys: &Bound<'py, PyAny>,
+        deadline: Option<f64>,
+    ) -> PyResult<Bound<'py, PyDict>> {
+        let times = self.times(deadline)?;
+        let objects: Vec<Bound<'py, PyAny>> = keys.try_iter()?.collect::<PyResult<_>>()?;
+        let mut plain = Vec::with_capacity(objects.len());
+        let mut plain_objects = Vec::with_capacity(objects.len());
+        let values = PyDict::new(py);
+        let mut scratch = Vec::new();
+        for object in &objects {
+            let bytes = key_bytes(object)?;
+            let wire = self
+                .keys()
+                .wire(bytes, &mut scratch)
+                .map_err(|e| error::of_client(py, &e))?;
+            if wire.is_base64 {
+                if let Some((value, _)) = self.read_one(py, wire, times)? {
+                    values.set_item(object, value)?;
+                }
+            } else {
+                plain.push(bytes);
+                plain_objects.push(object);
+            }
+        }
+        if plain.is_empty() {
+            return Ok(values);
+        }
+        let mut raised = None;
+        let budget = Budget {
+            started: times.0,
+            deadline: times.1,
+            go_on: &|| true,
+            spent: Spent::default(),
+        };
+        let mut unreadable = Vec::new();
+        let done = self.core.read_many(
+            &plain,
+            &budget,
+            |calls| loop {
+                if py.detach(|| receive_all(calls)) {
+                    return Ok(());
+                }
+                if let Err(error) = py.check_signals() {
+                    raised = Some(error);
+                    return Err(Error::Interrupted);
+                }
+            },
+            |index, found, body| {
+                if let Some(object) = plain_objects.get(index) {
+                    let value = conversion::from_bytes(py, self.codec(), found.flags, body);
+                    let kept = value.and_then(|(value, _)| values.set_item(object, value));
+                    if let Err(error) = kept {
+                        unreadable.push((index, error));
+                    }
+                }
+                Ok(())
+            },
+        );
+        if let Some(raised) = raised {
+            return Err(raised);
+        }
+        let failures = done.map_err(|error| error::of_client(py, &error))?;
+        let first = failures
+            .first()
+            .map(|(_, error)| error::of_client(py, error));
+        let missing = failures.iter().map(|(index, _)| *index);
+        let missing = missing.chain(unreadable.iter().map(|(index, _)| *index));
+        let missing: Vec<_> = missing
+            .filter_map(|index| plain_objects.get(index))
+            .collect();
+        let first = first.or_else(|| unreadable.into_iter().next().map(|(_, error)| error));
+        let Some(first) = first else {
+            return Ok(values);
+        };
+        let count = missing.len() as u64;
+        let exception = first.value(py);
+        exception.setattr("unanswered", PyList::new(py, missing)?)?;
+        exception.setattr("arrived", &values)?;
+        self.missed_many(py, first, values, count)
+    }
+
+    /// Store a mapping's values for ttl seconds; return the exception of each key that failed.
+    ///
+    /// One round trip a server, whatever the number of keys. An empty dict is success.
+    ///
+    /// >>> client.set_many({"a": 1, "b": 2}, ttl=60)
+    /// {}
+    #[pyo3(signature = (values, ttl=None, *, deadline=None))]
+    fn set_many<'py>(
+        &self,
+        py: Python<'py>,
+        values: &Bound<'py, PyDict>,
+        ttl: Option<f64>,
+        deadline: Option<f64>,
+    ) -> PyResult<Bound<'py, PyDict>> {
+        let times = self.times(deadline)?;
+        let exptime = exptime(ttl)?;
+        let pairs: Vec<(Bound<'py, PyAny>, Bound<'py, PyAny>)> = values.iter().collect();
+        let keys: Vec<&[u8]> = pairs
+            .iter()
+            .map(|(key, _)| key_bytes(key))
+            .collect::<PyResult<_>>()?;
+        let wire = WireKeys::new(py, self, keys)?;
+        let mut bodies: Vec<u8> = Vec::new();
+        let mut spans = Vec::with_capacity(pairs.len());
+        let mut spent = Spent::default();
+        for (_, value) in &pairs {
+            conversion::with_bytes(self.codec(), value, |flags, bytes, costs| {
+                let from = bodies.len();
+                bodies.extend_from_slice(bytes);
+                spans.push((flags, from, bodies.len()));
+                conversion::add_costs(&mut spent, costs);
+                Ok(())
+            })?;
+        }
+        let items: Vec<Item<'_>> = spans
+            .iter()
+            .enumerate()
+            .filter_map(|(index, &(flags, from, to))| {
+                Some(Item {
+                    key: wire.get(index)?,
+                    flags,
+                    body: bodies.get(from..to)?,
+                })
+            })
+            .collect();
+        let failures = self.detached(py, times, spent, |core, budget| {
+            core.store_many(StoreWord::Set, &items, exptime, budget)
+        });
+        self.told(py, failures?, |index| {
+            pairs.get(index).map(|(key, _)| key.clone())
+        })
+    }
+
+    /// Remove keys; return the exception of each key that failed. A key that was not there is none.
+    ///
+    /// >>> client.delete_many(["a", "b", "never"])
+    /// {}
+    #[pyo3(signature = (keys, *, deadline=None))]
+    fn delete_many<'py>(
+        &self,
+        py: Python<'py>,
+        keys: &Bound<'py, PyAny>,
+        deadline: Option<f64>,
+    ) -> PyResult<Bound<'py, PyDict>> {
+        let times = self.times(deadline)?;
+        let objects: Vec<Bound<'py, PyAny>> = keys.try_iter()?.collect::<PyResult<_>>()?;
+        let bytes: Vec<&[u8]> = objects.iter().map(key_bytes).collect::<PyResult<_>>()?;
+        let wire = WireKeys::new(py, self, bytes)?;
+        let all = wire.all();
+        let failures = self.detached(py, times, Spent::default(), |core, budget| {
+            core.delete_many(&all, budget)
+        });
+        self.told(py, failures?, |index| objects.get(index).cloned())
+    }
+}
+
+impl Client {
+    /// The failures of a bulk write by key.
+    fn told<'py>(
+        &self,
+        py: Python<'py>,
+        failures: Failures,
+        key: impl Fn(usize) -> Option<Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyDict>> {
+        let dict = PyDict::new(py);
+        for (index, error) in failures {
+            if let Some(key) = key(index) {
+                dict.set_item(key, error::of_client(py, &error).into_value(py))?;
+            }
+        }
+        Ok(dict)
+    }
+}

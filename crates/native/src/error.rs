@@ -1,0 +1,120 @@
+//! Errors of the client as Python exceptions: the classes of `glasscache.errors`.
+
+use glasscache_client::Error;
+use glasscache_client::error::Context;
+use glasscache_client::value::ValueError;
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+
+/// Makes an exception of a class in `glasscache.errors`.
+fn raise(
+    py: Python<'_>,
+    class: &str,
+    message: String,
+    fill: impl FnOnce(&Bound<'_, PyDict>) -> PyResult<()>,
+) -> PyErr {
+    let made = || {
+        let class = py.import("glasscache.errors")?.getattr(class)?;
+        let attributes = PyDict::new(py);
+        fill(&attributes)?;
+        class.call((message,), Some(&attributes))
+    };
+    match made() {
+        Ok(exception) => PyErr::from_value(exception),
+        Err(error) => error,
+    }
+}
+
+fn with_context(attributes: &Bound<'_, PyDict>, context: &Context) -> PyResult<()> {
+    attributes.set_item("server", &context.server)?;
+    attributes.set_item("phase", context.phase.word())?;
+    attributes.set_item("retry_is_safe", context.retry_is_safe)
+}
+
+/// The Python exception for an error of the client.
+pub(crate) fn of_client(py: Python<'_>, error: &Error) -> PyErr {
+    let message = error.to_string();
+    match error {
+        Error::Unavailable(context, _) => raise(py, "ServerUnavailable", message, |a| {
+            with_context(a, context)
+        }),
+        Error::Deadline(context) => raise(py, "DeadlineExceeded", message, |a| {
+            with_context(a, context)
+        }),
+        Error::Protocol { server, .. } => raise(py, "ProtocolBroken", message, |a| {
+            a.set_item("server", server)
+        }),
+        Error::Refused { server, .. } => raise(py, "RequestRefused", message, |a| {
+            a.set_item("server", server)
+        }),
+        Error::TooLarge { key, bytes, limit } => raise(py, "ValueTooLarge", message, |a| {
+            a.set_item("key", key)?;
+            a.set_item("value_bytes", bytes)?;
+            a.set_item("limit", (*limit > 0).then_some(limit))
+        }),
+        Error::BadKey { key, .. } => raise(py, "BadKey", message, |a| a.set_item("key", key)),
+        Error::NotStored { server, .. } => {
+            raise(py, "NotStored", message, |a| a.set_item("server", server))
+        }
+        Error::Unsupported { server, .. } => {
+            raise(py, "Unsupported", message, |a| a.set_item("server", server))
+        }
+        Error::BadSetting(_) => raise(py, "BadSetting", message, |_| Ok(())),
+        Error::Closed => raise(py, "ClientClosed", message, |_| Ok(())),
+        // The handler's own exception is on its way; this stands in where there is none.
+        Error::Interrupted => {
+            PyErr::take(py).unwrap_or_else(|| pyo3::exceptions::PyKeyboardInterrupt::new_err(()))
+        }
+    }
+}
+
+/// The Python exception for a value that cannot be written or read.
+pub(crate) fn of_value(py: Python<'_>, error: &ValueError) -> PyErr {
+    let message = error.to_string();
+    match error {
+        ValueError::Unreadable { flags, .. } | ValueError::TooLarge { flags, .. } => {
+            raise(py, "UnreadableValue", message, |a| {
+                a.set_item("flags", flags)
+            })
+        }
+        ValueError::Unwritable { .. } => raise(py, "UnwritableValue", message, |_| Ok(())),
+        ValueError::Options(_) => raise(py, "BadSetting", message, |_| Ok(())),
+    }
+}
+
+/// A reader's exception as `UnreadableValue`, with it as the cause.
+pub(crate) fn unreadable(py: Python<'_>, flags: u32, cause: &PyErr) -> PyErr {
+    let message = format!("unreadable value: {cause}, flags {flags:#x}");
+    let error = raise(py, "UnreadableValue", message, |a| {
+        a.set_item("flags", flags)
+    });
+    error.set_cause(py, Some(cause.clone_ref(py)));
+    error
+}
+
+/// The internal exception that asks the Python half to connect anew and send again.
+pub(crate) fn stale(py: Python<'_>) -> PyErr {
+    raise(
+        py,
+        "StaleConnection",
+        "the connection was closed while idle".into(),
+        |_| Ok(()),
+    )
+}
+
+/// Whether an exception is the internal one of [`stale`].
+pub(crate) fn is_stale(py: Python<'_>, error: &PyErr) -> bool {
+    is_of(py, error, "StaleConnection")
+}
+
+/// Whether an exception is one that `on_error="miss"` turns into a miss.
+pub(crate) fn is_missable(py: Python<'_>, error: &PyErr) -> bool {
+    is_of(py, error, "MISSABLE")
+}
+
+fn is_of(py: Python<'_>, error: &PyErr, class: &str) -> bool {
+    let class = py
+        .import("glasscache.errors")
+        .and_then(|errors| errors.getattr(class));
+    class.is_ok_and(|class| error.matches(py, class).unwrap_or(false))
+}

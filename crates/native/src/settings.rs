@@ -1,0 +1,127 @@
+//! What Python configures: the codec's options, and placement for those who only ask for it.
+
+use glasscache_client::value::{self, CodecOptions, Compression, Dialect, Method};
+use glasscache_client::{Address, Error, Options, Placement};
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+
+use crate::{error, value as conversion};
+
+/// Makes bytes of values and values of bytes, by a dialect's rules.
+#[pyclass(frozen, subclass, module = "glasscache._native")]
+pub(crate) struct Codec {
+    pub(crate) rust: value::Codec,
+    /// Called for objects without a form of their own: `dump(value) -> (kind, bytes)`.
+    pub(crate) dump: Py<PyAny>,
+    /// Called to read them: `load(kind, bytes) -> value`.
+    pub(crate) load: Py<PyAny>,
+}
+
+#[pymethods]
+impl Codec {
+    #[new]
+    #[pyo3(signature = (dump, load, *, dialect, compress, level, threshold, min_saving,
+                        decompressed_bytes_max, pickle, migrate_from))]
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "each is a keyword of the Python face"
+    )]
+    fn new(
+        py: Python<'_>,
+        dump: Py<PyAny>,
+        load: Py<PyAny>,
+        dialect: &str,
+        compress: Option<&str>,
+        level: Option<i32>,
+        threshold: usize,
+        min_saving: u8,
+        decompressed_bytes_max: usize,
+        pickle: bool,
+        migrate_from: Option<&str>,
+    ) -> PyResult<Self> {
+        let bad = |sentence: String| error::of_client(py, &Error::BadSetting(sentence));
+        let dialect_of = |word: &str| {
+            word.parse::<Dialect>()
+                .map_err(|_| bad(format!("no dialect {word:?}")))
+        };
+        let dialect = dialect_of(dialect)?;
+        let mut options = CodecOptions::of(dialect);
+        options.compression = match compress {
+            None => None,
+            Some("default") => options.compression,
+            Some(word) => {
+                let method = Method::named(word);
+                let method = method.ok_or_else(|| bad(format!("no compression {word:?}")))?;
+                Some(Compression::new(method))
+            }
+        };
+        if let Some(compression) = &mut options.compression {
+            compression.level = level.unwrap_or(compression.level);
+            compression.threshold_bytes = threshold;
+            compression.min_saving_percent = min_saving;
+        }
+        options.decompressed_bytes_max = decompressed_bytes_max;
+        options.pickle = pickle;
+        options.migrate_from = migrate_from.map(dialect_of).transpose()?;
+        let rust = value::Codec::new(options).map_err(|error| error::of_value(py, &error))?;
+        Ok(Self { rust, dump, load })
+    }
+
+    /// Return the flags and bytes that stand for a value on the wire.
+    fn encode<'py>(
+        &self,
+        py: Python<'py>,
+        value: &Bound<'py, PyAny>,
+    ) -> PyResult<(u32, Bound<'py, PyBytes>)> {
+        conversion::with_bytes(self, value, |flags, bytes, _| {
+            Ok((flags, PyBytes::new(py, bytes)))
+        })
+    }
+
+    /// Return the value that flags and bytes stand for.
+    fn decode<'py>(&self, py: Python<'py>, flags: u32, body: &[u8]) -> PyResult<Bound<'py, PyAny>> {
+        conversion::from_bytes(py, self, flags, body).map(|(value, _)| value)
+    }
+
+    /// Return (seconds serialising, seconds compressing, plain bytes, wire bytes) of one encoding.
+    fn cost_of(&self, value: &Bound<'_, PyAny>) -> PyResult<(f64, f64, usize, usize)> {
+        conversion::with_bytes(self, value, |_, _, costs| {
+            let times = (costs.serialise.as_secs_f64(), costs.compress.as_secs_f64());
+            Ok((times.0, times.1, costs.plain_bytes, costs.wire_bytes))
+        })
+    }
+}
+
+/// Return the place of each key's server in the list, as a placement has it.
+#[pyfunction]
+pub(crate) fn server_of(
+    py: Python<'_>,
+    placement: &str,
+    servers: Vec<String>,
+    keys: Vec<Vec<u8>>,
+) -> PyResult<Vec<usize>> {
+    let made = addresses(&servers).and_then(|addresses| {
+        let client =
+            glasscache_client::Client::new(addresses, named(placement)?, Options::default())?;
+        Ok(keys.iter().map(|key| client.place_of(key)).collect())
+    });
+    made.map_err(|error| error::of_client(py, &error))
+}
+
+pub(crate) fn addresses(servers: &[String]) -> Result<Vec<Address>, Error> {
+    let lists: Result<Vec<_>, _> = servers
+        .iter()
+        .map(|text| Address::parse_list(text))
+        .collect();
+    let addresses = lists?.concat();
+    if addresses.is_empty() {
+        return Err(Error::BadSetting("no server: Client(\"host:port\")".into()));
+    }
+    Ok(addresses)
+}
+
+pub(crate) fn named(placement: &str) -> Result<Placement, Error> {
+    placement
+        .parse()
+        .map_err(|_| Error::BadSetting(format!("no placement {placement:?}")))
+}

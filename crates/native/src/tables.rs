@@ -1,0 +1,87 @@
+//! The client's counters as plain Python tables; names and order come from the client.
+
+use std::sync::atomic::Ordering;
+
+use glasscache_client::Client as Core;
+use glasscache_client::costs::{CellSnapshot, OPERATIONS, PARTS};
+use glasscache_client::request::Dialect;
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyList};
+
+use crate::client::Client;
+
+/// The words of the parts of a call.
+pub(crate) fn parts() -> Vec<&'static str> {
+    PARTS.iter().map(|(_, word)| *word).collect()
+}
+
+fn cell<'py>(py: Python<'py>, cell: &CellSnapshot) -> PyResult<Bound<'py, PyDict>> {
+    let row = PyDict::new(py);
+    row.set_item("calls", cell.calls)?;
+    row.set_item("bytes", cell.bytes)?;
+    let seconds = PyDict::new(py);
+    for ((_, word), ns) in PARTS.iter().zip(cell.parts_ns) {
+        seconds.set_item(word, ns as f64 / 1e9)?;
+    }
+    row.set_item("seconds", seconds)?;
+    row.set_item("latency_us_log2", cell.latency.to_vec())?;
+    Ok(row)
+}
+
+#[pymethods]
+impl Client {
+    /// Return this client's counters: what its calls cost, and how each server is. No network.
+    fn counters<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let all = PyDict::new(py);
+        all.set_item(
+            "misses_by_error",
+            self.misses_by_error.load(Ordering::Relaxed),
+        )?;
+        let by_size = PyList::empty(py);
+        for (operation, decade, snapshot) in self.core.costs().by_size() {
+            let row = cell(py, &snapshot)?;
+            let word = OPERATIONS.iter().find(|(each, _)| *each == operation);
+            row.set_item("operation", word.map(|(_, word)| *word))?;
+            row.set_item(
+                "bytes_from",
+                if decade == 0 {
+                    0
+                } else {
+                    10u64.pow(decade as u32)
+                },
+            )?;
+            by_size.append(row)?;
+        }
+        all.set_item("by_size", by_size)?;
+        let by_width = PyList::empty(py);
+        for (class, snapshot) in self.core.costs().by_width() {
+            let row = cell(py, &snapshot)?;
+            row.set_item("keys_from", 1u64 << class)?;
+            by_width.append(row)?;
+        }
+        all.set_item("by_width", by_width)?;
+        all.set_item("servers", servers(py, &self.core)?)?;
+        Ok(all)
+    }
+}
+
+/// How each server of a client is, by its name.
+pub(crate) fn servers<'py>(py: Python<'py>, core: &Core) -> PyResult<Bound<'py, PyDict>> {
+    let servers = PyDict::new(py);
+    for server in core.servers() {
+        let row = PyDict::new(py);
+        let (open, idle) = server.connections();
+        row.set_item("is_down", server.health.is_down())?;
+        row.set_item("times_down", server.health.times_down())?;
+        row.set_item("connections", open)?;
+        row.set_item("idle", idle)?;
+        row.set_item("faults", server.faults.load(Ordering::Relaxed))?;
+        row.set_item(
+            "noreply_failures",
+            server.noreply_failures.load(Ordering::Relaxed),
+        )?;
+        row.set_item("speaks_meta", server.dialect().map(|d| d == Dialect::Meta))?;
+        servers.set_item(&server.name, row)?;
+    }
+    Ok(servers)
+}

@@ -1,0 +1,255 @@
+//! Python values and bytes: the hot types here, the rest through the codec's Python half.
+//!
+//! A `str`, `bytes` or `int` is borrowed from its object and sent from there; a value read becomes its
+//! object in one step. Lists of whole numbers and arrays are packed here too.
+
+use std::time::Instant;
+
+use glasscache_client::costs::{Part, Spent};
+use glasscache_client::value::{Array, Costs, Decoded, DecodedArray, Dialect, ValueRef};
+use pyo3::exceptions::PyTypeError;
+use pyo3::prelude::*;
+use pyo3::types::{
+    PyBool, PyByteArray, PyBytes, PyFloat, PyInt, PyList, PyMemoryView, PyString, PyTuple,
+};
+
+use crate::error;
+use crate::settings::Codec;
+
+/// Encodes a value and hands flags, bytes and costs to `then`, without a copy where there need be none.
+pub(crate) fn with_bytes<R>(
+    codec: &Codec,
+    value: &Bound<'_, PyAny>,
+    then: impl FnOnce(u32, &[u8], &Costs) -> PyResult<R>,
+) -> PyResult<R> {
+    if let Ok(text) = value.cast_exact::<PyString>() {
+        return encode(codec, value, &ValueRef::Str(text.to_str()?), then);
+    }
+    if let Ok(bytes) = value.cast_exact::<PyBytes>() {
+        return encode(codec, value, &ValueRef::Bytes(bytes.as_bytes()), then);
+    }
+    if value.is_exact_instance_of::<PyInt>() {
+        return match value.extract::<i64>() {
+            Ok(number) => encode(codec, value, &ValueRef::Int(number), then),
+            Err(_) => encode(
+                codec,
+                value,
+                &ValueRef::BigInt(value.str()?.to_str()?),
+                then,
+            ),
+        };
+    }
+    if let Ok(number) = value.cast_exact::<PyFloat>() {
+        return encode(codec, value, &ValueRef::Float(number.value()), then);
+    }
+    if let Ok(truth) = value.cast_exact::<PyBool>() {
+        return encode(codec, value, &ValueRef::Bool(truth.is_true()), then);
+    }
+    if value.is_none() {
+        return encode(codec, value, &ValueRef::None, then);
+    }
+    let is_own = codec.rust.options().dialect == Dialect::Own;
+    if let Some(numbers) = whole_numbers(value).filter(|_| is_own) {
+        return encode(codec, value, &ValueRef::Ints(&numbers), then);
+    }
+    if value.is_instance_of::<PyByteArray>() || value.is_instance_of::<PyMemoryView>() {
+        let bytes: Vec<u8> = value
+            .call_method0("__bytes__")
+            .or_else(|_| {
+                value
+                    .py()
+                    .import("builtins")?
+                    .getattr("bytes")?
+                    .call1((value,))
+            })?
+            .extract()?;
+        return encode(codec, value, &ValueRef::Bytes(&bytes), then);
+    }
+    let begin = Instant::now();
+    let (kind, fields) = codec
+        .dump
+        .bind(value.py())
+        .call1((value,))?
+        .extract::<(String, Bound<'_, PyAny>)>()?;
+    let dumping = begin.elapsed();
+    with_dumped(codec, value, &kind, &fields, |flags, bytes, costs| {
+        then(
+            flags,
+            bytes,
+            &Costs {
+                serialise: costs.serialise + dumping,
+                ..*costs
+            },
+        )
+    })
+}
+
+/// Encodes what the Python half made of a value: its kind, and bytes or the parts of an array.
+fn with_dumped<R>(
+    codec: &Codec,
+    value: &Bound<'_, PyAny>,
+    kind: &str,
+    fields: &Bound<'_, PyAny>,
+    then: impl FnOnce(u32, &[u8], &Costs) -> PyResult<R>,
+) -> PyResult<R> {
+    if kind == "array" {
+        type Parts<'py> = (char, bool, u8, Vec<u64>, Bound<'py, PyBytes>);
+        let (typecode, is_numpy, itemsize, shape, bytes) = fields.extract::<Parts<'_>>()?;
+        let typecode = u8::try_from(typecode).map_err(|_| PyTypeError::new_err("odd typecode"))?;
+        let array = Array {
+            typecode,
+            is_numpy,
+            itemsize,
+            shape: &shape,
+            bytes: bytes.as_bytes(),
+        };
+        return encode(codec, value, &ValueRef::Array(array), then);
+    }
+    if kind == "flagged" {
+        let (flags, bytes) = fields.extract::<(u32, Bound<'_, PyBytes>)>()?;
+        return encode(
+            codec,
+            value,
+            &ValueRef::Flagged(flags, bytes.as_bytes()),
+            then,
+        );
+    }
+    let bytes = fields.cast::<PyBytes>()?.as_bytes();
+    let value_ref = match kind {
+        "json" => ValueRef::Json(bytes),
+        "raw_json" => ValueRef::RawJson(bytes),
+        "msgpack" => ValueRef::Msgpack(bytes),
+        "pickle" => ValueRef::Pickle(bytes),
+        other => return Err(PyTypeError::new_err(format!("no kind {other:?}"))),
+    };
+    encode(codec, value, &value_ref, then)
+}
+
+fn encode<R>(
+    codec: &Codec,
+    value: &Bound<'_, PyAny>,
+    value_ref: &ValueRef<'_>,
+    then: impl FnOnce(u32, &[u8], &Costs) -> PyResult<R>,
+) -> PyResult<R> {
+    if let Some((flags, bytes)) = codec.rust.as_is(value_ref) {
+        let costs = Costs {
+            plain_bytes: bytes.len(),
+            wire_bytes: bytes.len(),
+            ..Costs::default()
+        };
+        return then(flags, bytes, &costs);
+    }
+    match codec.rust.encode(value_ref) {
+        Ok(encoded) => then(encoded.flags, &encoded.bytes, &encoded.costs),
+        Err(error) => Err(error::of_value(value.py(), &error)),
+    }
+}
+
+/// Adds what encoding took to what a call has spent.
+pub(crate) fn add_costs(spent: &mut Spent, costs: &Costs) {
+    spent.add_time(Part::Serialise, costs.serialise);
+    spent.add_time(Part::Compress, costs.compress);
+}
+
+/// The numbers of a list that holds nothing but `int`s of 64 bits; a `bool` is not one.
+fn whole_numbers(value: &Bound<'_, PyAny>) -> Option<Vec<i64>> {
+    let list = value.cast_exact::<PyList>().ok()?;
+    if list.is_empty() {
+        return None;
+    }
+    let mut numbers = Vec::with_capacity(list.len());
+    for item in list {
+        if !item.is_exact_instance_of::<PyInt>() {
+            return None;
+        }
+        numbers.push(item.extract().ok()?);
+    }
+    Some(numbers)
+}
+
+/// Whether values of these flags are bytes as they came, so that they can be received into their object.
+pub(crate) fn arrives_as_bytes(codec: &Codec, flags: u32) -> bool {
+    // Anything that must be unpacked does not borrow its empty form as bytes.
+    matches!(
+        codec.rust.decode(flags, &[]),
+        Ok((Decoded::Bytes(std::borrow::Cow::Borrowed(_)), _))
+    )
+}
+
+/// The value that flags and bytes stand for, and what reading it cost.
+pub(crate) fn from_bytes<'py>(
+    py: Python<'py>,
+    codec: &Codec,
+    flags: u32,
+    body: &[u8],
+) -> PyResult<(Bound<'py, PyAny>, Costs)> {
+    let (decoded, costs) = codec
+        .rust
+        .decode(flags, body)
+        .map_err(|error| error::of_value(py, &error))?;
+    let value = match decoded {
+        Decoded::Str(text) => PyString::new(py, &text).into_any(),
+        Decoded::Bytes(bytes) => PyBytes::new(py, &bytes).into_any(),
+        Decoded::Int(number) => number.into_pyobject(py)?.into_any(),
+        Decoded::BigInt(digits) => {
+            let int = py.get_type::<PyInt>();
+            int.call1((digits,))
+                .map_err(|error| unreadable(py, flags, &error))?
+        }
+        Decoded::Float(number) => PyFloat::new(py, number).into_any(),
+        Decoded::Bool(truth) => PyBool::new(py, truth).to_owned().into_any(),
+        Decoded::None => py.None().into_bound(py),
+        Decoded::Ints(numbers) => PyList::new(py, numbers)?.into_any(),
+        Decoded::Array(array) => {
+            load_array(py, codec, &array).map_err(|e| unreadable(py, flags, &e))?
+        }
+        Decoded::Json(bytes) => {
+            load(py, codec, "json", &bytes).map_err(|e| unreadable(py, flags, &e))?
+        }
+        Decoded::RawJson(bytes) => load(py, codec, "raw_json", &bytes)?,
+        Decoded::Msgpack(bytes) => {
+            load(py, codec, "msgpack", &bytes).map_err(|e| unreadable(py, flags, &e))?
+        }
+        Decoded::Pickle(bytes) => {
+            load(py, codec, "pickle", &bytes).map_err(|e| unreadable(py, flags, &e))?
+        }
+        Decoded::Flagged(flags, bytes) => {
+            let parts = (flags, PyBytes::new(py, &bytes));
+            codec.load.bind(py).call1(("flagged", parts))?
+        }
+        Decoded::DateMs(ms) => codec.load.bind(py).call1(("date_ms", ms))?,
+    };
+    Ok((value, costs))
+}
+
+fn load<'py>(
+    py: Python<'py>,
+    codec: &Codec,
+    kind: &str,
+    bytes: &[u8],
+) -> PyResult<Bound<'py, PyAny>> {
+    codec.load.bind(py).call1((kind, PyBytes::new(py, bytes)))
+}
+
+fn load_array<'py>(
+    py: Python<'py>,
+    codec: &Codec,
+    array: &DecodedArray<'_>,
+) -> PyResult<Bound<'py, PyAny>> {
+    let shape = PyTuple::new(py, &array.shape)?;
+    let parts = (
+        char::from(array.typecode),
+        array.is_numpy,
+        shape,
+        PyBytes::new(py, array.bytes()),
+    );
+    codec.load.bind(py).call1(("array", parts))
+}
+
+/// A reader's own exception, told as a value that cannot be read. Interrupts stay what they are.
+fn unreadable(py: Python<'_>, flags: u32, cause: &PyErr) -> PyErr {
+    if !cause.is_instance_of::<pyo3::exceptions::PyException>(py) {
+        return cause.clone_ref(py);
+    }
+    error::unreadable(py, flags, cause)
+}

@@ -1,0 +1,70 @@
+"""A memcached-compatible cache that you can see through.
+
+>>> from glasscache import Client
+>>> with Client(server.address) as cache:
+...     cache.set("k", [1, 2, 3], ttl=60)
+...     cache.get("k")
+True
+[1, 2, 3]
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from glasscache.client import Client, Item
+from glasscache.errors import (
+    BadKey,
+    BadSetting,
+    ClientClosed,
+    DeadlineExceeded,
+    GlasscacheError,
+    NotStored,
+    ProtocolBroken,
+    RequestRefused,
+    ServerUnavailable,
+    UnreadableValue,
+    Unsupported,
+    UnwritableValue,
+    ValueTooLarge,
+)
+from glasscache.values import Codec, RawJSON
+
+if TYPE_CHECKING:
+    from typing import Any
+
+    from glasscache.aio import AsyncClient
+    from glasscache.server import Server
+
+__all__ = [
+    "AsyncClient",
+    "BadKey",
+    "BadSetting",
+    "Client",
+    "ClientClosed",
+    "Codec",
+    "DeadlineExceeded",
+    "GlasscacheError",
+    "Item",
+    "NotStored",
+    "ProtocolBroken",
+    "RawJSON",
+    "RequestRefused",
+    "Server",
+    "ServerUnavailable",
+    "UnreadableValue",
+    "Unsupported",
+    "UnwritableValue",
+    "ValueTooLarge",
+]
+
+_LATE = {"AsyncClient": "glasscache.aio", "Server": "glasscache.server"}
+
+
+def __getattr__(name: str) -> Any:
+    """Import asyncio and subprocess only for those who use them: importing stays below 40 ms."""
+    if name in _LATE:
+        import importlib  # noqa: PLC0415
+
+        return getattr(importlib.import_module(_LATE[name]), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

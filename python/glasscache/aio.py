@@ -1,0 +1,664 @@
+"""The asyncio client: the words of the synchronous one, awaited.
+
+There is no thread and no runtime behind it: a connection is an `asyncio.Protocol` over the client's
+pipeline. All requests of one turn of the event loop leave in one write, so a hundred tasks that each
+read one key cost little more than one bulk read. Works with uvloop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import contextvars
+import random
+import time
+from typing import TYPE_CHECKING, Any, Literal
+
+from glasscache import _native, values
+from glasscache.client import Item, normal_namespace, normal_servers
+from glasscache.errors import MISSABLE, DeadlineExceeded, GlasscacheError, StaleConnection
+from glasscache.leases import AsyncLeases
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+    from types import TracebackType
+    from typing import Self
+
+    from glasscache.client import Key, OnError
+
+__all__ = ["AsyncClient", "AsyncPipeline"]
+
+_PROBE_TIMEOUT = 0.1
+_PROBE_PAUSE = (0.07, 0.13)
+
+_blocks: contextvars.ContextVar[tuple[tuple[int, float], ...]] = contextvars.ContextVar(
+    "glasscache_deadlines", default=()
+)
+
+
+class AsyncClient(AsyncLeases, _native.AsyncClient):
+    """A client of one or more servers for asyncio; the arguments are those of `Client`.
+
+    One connection a server carries the calls of all tasks. A task that is cancelled leaves the
+    others alone: its reply is read and given to nobody.
+    """
+
+    _connecting: dict[int, asyncio.Task[None]]
+    _probes: set[asyncio.Task[None]]
+    _has_blocks: int
+    _timeout: float
+
+    def __new__(  # noqa: D102 - the class says what the words mean
+        cls,
+        servers: str | Iterable[str] = "127.0.0.1:11211",
+        *,
+        timeout: float = 0.25,  # noqa: ASYNC109 - it is the default of every call
+        placement: str = "ketama",
+        namespace: Key = b"",
+        codec: values.Codec | str | None = None,
+        dialect: str | None = None,
+        on_error: OnError = "raise",
+        keys: Literal["refuse", "base64"] = "refuse",
+        value_bytes_max: int = 64 << 20,
+    ) -> Self:
+        client = super().__new__(
+            cls,
+            normal_servers(servers),
+            values.named(codec, dialect),
+            timeout=timeout,
+            placement=placement,
+            namespace=normal_namespace(namespace),
+            errors_are_misses=on_error == "miss",
+            value_bytes_max=value_bytes_max,
+            base64_keys=keys == "base64",
+        )
+        client._connecting = {}
+        client._probes = set()
+        client._has_blocks = 0
+        client._timeout = timeout
+        return client
+
+    # ---- reads --------------------------------------------------------------------------------
+
+    async def get(self, key: Key, default: Any = None, *, deadline: float | None = None) -> Any:
+        """Return the value under key, or default on a miss."""
+        if self._has_blocks:
+            deadline = self._within_block(deadline)
+        future = self.start_get(key, default, deadline)
+        if future is not None:
+            try:
+                return await future
+            except StaleConnection:
+                pass
+        return await self._late(
+            self.place_of(key), lambda left: self.start_get(key, default, left), deadline, default
+        )
+
+    async def gets(self, key: Key, *, deadline: float | None = None) -> tuple[Any, int] | None:
+        """Return (value, CAS unique) under key, or None on a miss; `cas` takes the unique."""
+        found: tuple[Any, int] | None = await self._call(
+            key, lambda left: self.start_gets(key, left), deadline, None
+        )
+        return found
+
+    async def gat(
+        self, key: Key, ttl: float, default: Any = None, *, deadline: float | None = None
+    ) -> Any:
+        """Return the value under key and give it a new ttl in seconds."""
+        return await self._call(
+            key, lambda left: self.start_gat(key, ttl, default, left), deadline, default
+        )
+
+    async def get_with_meta(self, key: Key, *, deadline: float | None = None) -> Item | None:
+        """Return the value under key with its TTL, last access and CAS unique, or None on a miss."""
+        found = await self._call(key, lambda left: self.start_inspect(key, left), deadline, None)
+        if found is None:
+            return None
+        value, cas, ttl, last_access, was_hit, is_stale, value_bytes = found
+        ttl = None if ttl == -1 else ttl
+        return Item(value, cas, ttl, last_access, was_hit, is_stale, value_bytes)
+
+    async def get_many(
+        self, keys: Iterable[Key], *, deadline: float | None = None
+    ) -> dict[Key, Any]:
+        """Return the values under keys, as a dict without those that missed.
+
+        All servers are asked at once. If one fails, the error has `unanswered` and `arrived`.
+        """
+        shares = self._shares(keys)
+        results = await self._bulk(
+            shares, lambda place, share, left: self.start_get_many(place, share, left), deadline
+        )
+        found: dict[Key, Any] = {}
+        failure: GlasscacheError | None = None
+        unanswered: list[Key] = []
+        for place, result in results.items():
+            if isinstance(result, GlasscacheError):
+                failure = failure or result
+                unanswered += shares[place]
+            else:
+                found.update(result)
+        if failure is not None and not (isinstance(failure, MISSABLE) and self.count_miss()):
+            failure.unanswered, failure.arrived = unanswered, found
+            raise failure
+        return found
+
+    async def set(
+        self,
+        key: Key,
+        value: Any,
+        ttl: float | None = None,
+        *,
+        noreply: bool = False,
+        deadline: float | None = None,
+    ) -> bool:
+        """Store value under key for ttl seconds (0: no expiry); True when the server has it."""
+        if self._has_blocks:
+            deadline = self._within_block(deadline)
+        future = self.start_store("set", key, value, ttl, noreply, deadline, None)
+        if future is not None:
+            return bool(await future)
+        return bool(await self._store("set", key, value, ttl, noreply, deadline))
+
+    async def add(
+        self,
+        key: Key,
+        value: Any,
+        ttl: float | None = None,
+        *,
+        noreply: bool = False,
+        deadline: float | None = None,
+    ) -> bool:
+        """Store value only if there is none under key; whether it was stored."""
+        return bool(await self._store("add", key, value, ttl, noreply, deadline))
+
+    async def replace(
+        self,
+        key: Key,
+        value: Any,
+        ttl: float | None = None,
+        *,
+        noreply: bool = False,
+        deadline: float | None = None,
+    ) -> bool:
+        """Store value only if there is one under key; whether it was stored."""
+        return bool(await self._store("replace", key, value, ttl, noreply, deadline))
+
+    async def append(
+        self, key: Key, value: Key, *, noreply: bool = False, deadline: float | None = None
+    ) -> bool:
+        """Put str or bytes behind those under key; False if there are none."""
+        return bool(await self._store("append", key, value, None, noreply, deadline))
+
+    async def prepend(
+        self, key: Key, value: Key, *, noreply: bool = False, deadline: float | None = None
+    ) -> bool:
+        """Put str or bytes before those under key; False if there are none."""
+        return bool(await self._store("prepend", key, value, None, noreply, deadline))
+
+    async def cas(
+        self,
+        key: Key,
+        value: Any,
+        cas: int,
+        ttl: float | None = None,
+        *,
+        noreply: bool = False,
+        deadline: float | None = None,
+    ) -> bool | None:
+        """Store value if the CAS unique still holds: True; False: it changed; None: gone."""
+        done: bool | None = await self._call(
+            key,
+            lambda left: self.start_store("cas", key, value, ttl, noreply, left, cas),
+            deadline,
+            None,
+        )
+        return done
+
+    async def delete(
+        self, key: Key, *, noreply: bool = False, deadline: float | None = None
+    ) -> bool:
+        """Remove key; whether it was there."""
+        return bool(
+            await self._call(
+                key, lambda left: self.start_delete(key, noreply, left), deadline, False
+            )
+        )
+
+    async def touch(
+        self, key: Key, ttl: float, *, noreply: bool = False, deadline: float | None = None
+    ) -> bool:
+        """Give key a new ttl in seconds; whether it was there."""
+        return bool(
+            await self._call(
+                key, lambda left: self.start_touch(key, ttl, noreply, left), deadline, False
+            )
+        )
+
+    async def incr(
+        self,
+        key: Key,
+        delta: int = 1,
+        *,
+        initial: int | None = None,
+        ttl: float | None = None,
+        noreply: bool = False,
+        deadline: float | None = None,
+    ) -> int | None:
+        """Add delta to the number under key and return the sum, or None if there is none."""
+        return await self._arithmetic(key, delta, False, initial, ttl, noreply, deadline)
+
+    async def decr(
+        self,
+        key: Key,
+        delta: int = 1,
+        *,
+        initial: int | None = None,
+        ttl: float | None = None,
+        noreply: bool = False,
+        deadline: float | None = None,
+    ) -> int | None:
+        """Subtract delta from the number under key, not below 0, and return what is left."""
+        return await self._arithmetic(key, delta, True, initial, ttl, noreply, deadline)
+
+    async def set_many(
+        self, items: Mapping[Any, Any], ttl: float | None = None, *, deadline: float | None = None
+    ) -> dict[Key, GlasscacheError]:
+        """Store a mapping's values; return the exception of each key that failed."""
+        shares = self._shares(items)
+        results = await self._bulk(
+            shares,
+            lambda place, share, left: self.start_set_many(
+                place, [(key, items[key]) for key in share], ttl, left
+            ),
+            deadline,
+        )
+        failures: dict[Key, GlasscacheError] = {}
+        for place, result in results.items():
+            if isinstance(result, GlasscacheError):
+                failures.update(dict.fromkeys(shares[place], result))
+            elif result is not None:
+                failures.update(result)
+            else:  # a refusal named no key: each is stored again with an answer of its own
+                for key in shares[place]:
+                    try:
+                        await self.set(key, items[key], ttl, deadline=deadline)
+                    except GlasscacheError as error:
+                        failures[key] = error
+        return failures
+
+    async def delete_many(
+        self, keys: Iterable[Key], *, deadline: float | None = None
+    ) -> dict[Key, GlasscacheError]:
+        """Remove keys; return the exception of each key that failed."""
+        shares = self._shares(keys)
+        results = await self._bulk(
+            shares, lambda place, share, left: self.start_delete_many(place, share, left), deadline
+        )
+        failures: dict[Key, GlasscacheError] = {}
+        for place, result in results.items():
+            if isinstance(result, GlasscacheError):
+                failures.update(dict.fromkeys(shares[place], result))
+            else:
+                failures.update(result)
+        return failures
+
+    # ---- all servers --------------------------------------------------------------------------
+
+    async def version(self, *, deadline: float | None = None) -> dict[str, Any]:
+        """Return every server's version by its name; an exception in place of a failed one's."""
+        return await self._of_all("version", "", 0, deadline)
+
+    async def server_stats(
+        self, argument: str = "", *, deadline: float | None = None
+    ) -> dict[str, Any]:
+        """Return every server's own counters by its name."""
+        return await self._of_all("stats", argument, 0, deadline)
+
+    async def flush(self, delay: int = 0, *, deadline: float | None = None) -> dict[str, Any]:
+        """Drop every item of every server, after delay seconds."""
+        return await self._of_all("flush", "", delay, deadline)
+
+    def stats(self) -> dict[str, Any]:
+        """Return this client's counters. No network."""
+        return self.counters()
+
+    def pipeline(self) -> AsyncPipeline:
+        """Return a block whose calls are sent together when it ends."""
+        return AsyncPipeline(self)
+
+    @contextlib.contextmanager
+    def deadline(self, seconds: float) -> Iterator[None]:
+        """Give all calls of this task inside the block so many seconds together."""
+        ends = time.monotonic() + seconds
+        token = _blocks.set((*_blocks.get(), (id(self), ends)))
+        self._has_blocks += 1
+        try:
+            yield
+        finally:
+            self._has_blocks -= 1
+            _blocks.reset(token)
+
+    async def close(self) -> None:
+        """Close the connections, after what was sent has been answered or was given its time."""
+        for task in [*self._probes, *self._connecting.values()]:
+            task.cancel()
+        ends = time.monotonic() + self._timeout
+        for place in range(len(self.addresses)):
+            connection = self.use_connection(place, None)
+            if connection is None:
+                continue
+            while not connection.is_idle and time.monotonic() < ends:  # noqa: ASYNC110
+                await asyncio.sleep(0.001)
+            connection.close()
+
+    async def __aenter__(self) -> Self:
+        """Return the client, which is closed at the end of the block."""
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Close the client."""
+        await self.close()
+
+    # ---- how a call is made -------------------------------------------------------------------
+
+    async def _store(
+        self, word: str, key: Key, value: Any, ttl: float | None, noreply: bool, deadline: float | None
+    ) -> Any:
+        return await self._call(
+            key,
+            lambda left: self.start_store(word, key, value, ttl, noreply, left, None),
+            deadline,
+            False,
+        )
+
+    async def _arithmetic(
+        self,
+        key: Key,
+        delta: int,
+        down: bool,
+        initial: int | None,
+        ttl: float | None,
+        noreply: bool,
+        deadline: float | None,
+    ) -> int | None:
+        number: int | None = await self._call(
+            key,
+            lambda left: self.start_arithmetic(key, delta, down, initial, ttl, noreply, left),
+            deadline,
+            None,
+        )
+        return None if noreply else number
+
+    async def _call(
+        self,
+        key: Key,
+        start: Callable[[float | None], Awaitable[Any] | None],
+        deadline: float | None,
+        miss: Any,
+    ) -> Any:
+        """Start a call; connect first where that is needed."""
+        if self._has_blocks:
+            deadline = self._within_block(deadline)
+        future = start(deadline)
+        if future is not None:
+            try:
+                return await future
+            except StaleConnection:
+                pass
+        return await self._late(self.place_of(key), start, deadline, miss)
+
+    async def _late(
+        self,
+        place: int,
+        start: Callable[[float | None], Awaitable[Any] | None],
+        deadline: float | None,
+        miss: Any,
+    ) -> Any:
+        """Connect and start a call again; one deadline over both."""
+        ends = time.monotonic() + (self._timeout if deadline is None else deadline)
+        try:
+            return await self._connected(place, start, ends)
+        except MISSABLE:
+            if self.count_miss():
+                return miss
+            raise
+
+    async def _connected(
+        self, place: int, start: Callable[[float | None], Awaitable[Any] | None], ends: float
+    ) -> Any:
+        for _ in range(3):  # a connection may go stale between being made and being used
+            await self._connect(place, ends)
+            left = ends - time.monotonic()
+            if left <= 0:
+                break
+            future = start(left)
+            if future is None:
+                continue
+            try:
+                return await future
+            except StaleConnection:
+                continue
+        raise self.too_late(place)
+
+    async def _bulk(
+        self,
+        shares: dict[int, list[Key]],
+        start: Callable[[int, list[Key], float | None], Awaitable[Any] | None],
+        deadline: float | None,
+    ) -> dict[int, Any]:
+        """Ask all servers at once; the outcome of one that failed is its exception."""
+        if self._has_blocks:
+            deadline = self._within_block(deadline)
+        futures = {place: start(place, share, deadline) for place, share in shares.items()}
+        ends = time.monotonic() + (self._timeout if deadline is None else deadline)
+        results: dict[int, Any] = {}
+        try:
+            for place, future in futures.items():
+                results[place] = await self._one_of_bulk(
+                    place,
+                    future,
+                    lambda left, place=place: start(place, shares[place], left),  # type: ignore[misc]
+                    ends,
+                )
+        except BaseException:
+            for future in futures.values():
+                if isinstance(future, asyncio.Future):
+                    future.cancel()
+            raise
+        return results
+
+    async def _one_of_bulk(
+        self,
+        place: int,
+        future: Awaitable[Any] | None,
+        start: Callable[[float | None], Awaitable[Any] | None],
+        ends: float,
+    ) -> Any:
+        try:
+            if future is not None:
+                try:
+                    return await future if isinstance(future, asyncio.Future) else future
+                except StaleConnection:
+                    pass
+            return await self._connected(place, start, ends)
+        except GlasscacheError as error:
+            return error
+
+    async def _of_all(
+        self, what: str, argument: str, delay: int, deadline: float | None
+    ) -> dict[str, Any]:
+        places = {place: [str(place)] for place in range(len(self.addresses))}
+        results = await self._bulk(
+            {place: [] for place in places},
+            lambda place, _, left: self.start_ask(place, what, argument, delay, left),
+            deadline,
+        )
+        names = [
+            host if port is None else f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+            for host, port in self.addresses
+        ]
+        return {names[place]: result for place, result in results.items()}
+
+    def _shares(self, keys: Iterable[Key]) -> dict[int, list[Key]]:
+        """Part keys by server."""
+        if len(self.addresses) == 1:
+            every = list(keys)
+            return {0: every} if every else {}
+        shares: dict[int, list[Key]] = {}
+        for key in keys:
+            shares.setdefault(self.place_of(key), []).append(key)
+        return shares
+
+    def _within_block(self, deadline: float | None) -> float | None:
+        """Return the shorter of a call's deadline and what is left of the task's blocks."""
+        now = time.monotonic()
+        lefts = [max(ends - now, 1e-6) for number, ends in _blocks.get() if number == id(self)]
+        if not lefts:
+            return deadline
+        return min([*lefts, self._timeout if deadline is None else deadline])
+
+    # ---- connections --------------------------------------------------------------------------
+
+    async def _connect(self, place: int, ends: float) -> None:
+        """Return when a server has a connection that takes requests."""
+        self.check_health(place)
+        loop = asyncio.get_running_loop()
+        connection = self.connection_of(place)
+        if connection is not None and connection.is_paused:
+            while connection.is_paused and time.monotonic() < ends:  # noqa: ASYNC110
+                await asyncio.sleep(0.001)  # the peer takes no more for now
+            if connection.is_usable:
+                return
+        task = self._connecting.get(place)
+        if task is None or task.done() or task.get_loop() is not loop:
+            task = loop.create_task(self._open(place, max(ends - time.monotonic(), 0.001)))
+            self._connecting[place] = task
+        try:
+            async with asyncio.timeout(max(ends - time.monotonic(), 0.0)):
+                await asyncio.shield(task)
+        except TimeoutError as error:
+            if isinstance(error, DeadlineExceeded):
+                raise
+            raise self.too_late(place) from None
+
+    async def _open(self, place: int, limit: float) -> None:
+        """Make a connection; a server that closes on a meta command gets classic text."""
+        for presumes_classic in (False, True):
+            loop = asyncio.get_running_loop()
+            ready: asyncio.Future[None] = loop.create_future()
+            protocol = self.new_connection(place, ready, presumes_classic)
+            try:
+                async with asyncio.timeout(limit):
+                    await self._dial(place, lambda protocol=protocol: protocol)  # type: ignore[misc]
+                    await ready
+            except (StaleConnection, GlasscacheError) as error:
+                if presumes_classic or isinstance(error, DeadlineExceeded):
+                    self._went_down(place)
+                    raise
+                continue
+            except TimeoutError:
+                protocol.close()
+                self._went_down(place)
+                raise self.too_late(place) from None
+            except OSError as error:
+                self._went_down(place)
+                raise self.unreachable(place, str(error)) from None
+            self.use_connection(place, protocol)
+            return
+
+    async def _dial(self, place: int, protocol: Callable[[], Any]) -> asyncio.BaseTransport:
+        loop = asyncio.get_running_loop()
+        host, port = self.addresses[place]
+        if port is None:
+            transport, _ = await loop.create_unix_connection(protocol, host)
+        else:
+            transport, _ = await loop.create_connection(protocol, host, port)
+        return transport
+
+    def _went_down(self, place: int) -> None:
+        if self.note_down(place):
+            task = asyncio.get_running_loop().create_task(self._probe(place))
+            self._probes.add(task)
+            task.add_done_callback(self._probes.discard)
+
+    async def _probe(self, place: int) -> None:
+        """Ask a server that is down until it answers, so that no call has to."""
+        while True:
+            await asyncio.sleep(random.uniform(*_PROBE_PAUSE))  # noqa: S311 - spreads clients
+            with contextlib.suppress(OSError, TimeoutError):
+                async with asyncio.timeout(_PROBE_TIMEOUT):
+                    if await self._answers(place):
+                        self.note_up(place)
+                        return
+
+    async def _answers(self, place: int) -> bool:
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[bool] = loop.create_future()
+        transport = await self._dial(place, lambda: _Probe(answer))
+        try:
+            return await answer
+        finally:
+            transport.close()
+
+
+class _Probe(asyncio.Protocol):
+    """Asks a harmless question; any answer but an error will do."""
+
+    def __init__(self, answer: asyncio.Future[bool]) -> None:
+        self._answer = answer
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.WriteTransport)  # noqa: S101 - as the loop promises
+        transport.write(b"version\r\n")
+
+    def data_received(self, data: bytes) -> None:
+        if not self._answer.done():
+            self._answer.set_result(data.startswith(b"VERSION"))
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if not self._answer.done():
+            self._answer.set_result(False)
+
+
+class AsyncPipeline:
+    """A block of calls that leave together; `results` has their outcomes in order afterwards."""
+
+    def __init__(self, client: AsyncClient) -> None:
+        """Begin with no calls."""
+        self._client = client
+        self._calls: list[Awaitable[Any]] = []
+        self.results: list[Any] = []
+
+    def __getattr__(self, name: str) -> Callable[..., None]:
+        """Return a method of the client whose call is written down and not yet made."""
+        method = getattr(self._client, name)
+
+        def write_down(*args: Any, **kwargs: Any) -> None:
+            self._calls.append(method(*args, **kwargs))
+
+        return write_down
+
+    async def __aenter__(self) -> Self:
+        """Return the pipeline, which runs at the end of the block."""
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Run, unless the block raised."""
+        calls, self._calls = self._calls, []
+        if kind is not None:
+            for call in calls:
+                if asyncio.iscoroutine(call):
+                    call.close()
+            return
+        self.results = await asyncio.gather(*calls, return_exceptions=True)

@@ -1,0 +1,126 @@
+"""What can go wrong, one class per thing a caller can act on, all under `GlasscacheError`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+__all__ = [
+    "BadKey",
+    "BadSetting",
+    "ClientClosed",
+    "DeadlineExceeded",
+    "GlasscacheError",
+    "NotStored",
+    "ProtocolBroken",
+    "RequestRefused",
+    "ServerUnavailable",
+    "UnreadableValue",
+    "Unsupported",
+    "UnwritableValue",
+    "ValueTooLarge",
+]
+
+
+class GlasscacheError(Exception):
+    """The base of all errors of this package."""
+
+    unanswered: tuple[Any, ...] | list[Any] = ()
+    """Keys of a bulk read that got no answer."""
+
+    arrived: dict[Any, Any]
+    """Values of a bulk read that did arrive."""
+
+    def __init__(self, message: str = "") -> None:
+        """Keep the sentence; there is nothing else to know."""
+        super().__init__(message)
+        self.arrived = {}
+
+
+class _AtServer(GlasscacheError):
+    """An error at one server."""
+
+    def __init__(
+        self, message: str = "", *, server: str = "", phase: str = "", retry_is_safe: bool = False
+    ) -> None:
+        super().__init__(message)
+        self.server = server
+        """The server, as it was named."""
+        self.phase = phase
+        """How far the call had come: "wait", "connect", "write" or "read"."""
+        self.retry_is_safe = retry_is_safe
+        """Whether the call may be made again: it was not sent, or doing it twice is doing it once."""
+
+
+class ServerUnavailable(_AtServer):
+    """The server cannot be reached, or it closed the connection."""
+
+
+class DeadlineExceeded(_AtServer, TimeoutError):
+    """The call's time was over; its connection is closed, so that a late answer meets nobody."""
+
+
+class ProtocolBroken(_AtServer):
+    """The reply did not fit the request; the connection is closed."""
+
+
+class RequestRefused(_AtServer):
+    """The server refused, in words that the message gives."""
+
+
+class NotStored(_AtServer):
+    """A write in a batch was not done, since its condition did not hold."""
+
+
+class Unsupported(_AtServer):
+    """The server, or the proxy before it, has no command for this."""
+
+
+class ValueTooLarge(GlasscacheError, ValueError):
+    """The value has more bytes than the server takes; an older value under the key is gone too."""
+
+    def __init__(
+        self, message: str = "", *, key: str = "", value_bytes: int = 0, limit: int | None = None
+    ) -> None:
+        """Keep which key, how many bytes, and the limit if it is known here."""
+        super().__init__(message)
+        self.key = key
+        self.value_bytes = value_bytes
+        self.limit = limit
+
+
+class BadKey(GlasscacheError, ValueError):
+    """The key is empty, too long, or has a space or control character."""
+
+    def __init__(self, message: str = "", *, key: str = "") -> None:
+        """Keep the key, cut to what can be shown."""
+        super().__init__(message)
+        self.key = key
+
+
+class UnreadableValue(GlasscacheError, ValueError):
+    """The item's flags or bytes are not of this client's dialect."""
+
+    def __init__(self, message: str = "", *, flags: int = 0) -> None:
+        """Keep the flags, which say whose value it may be."""
+        super().__init__(message)
+        self.flags = flags
+
+
+class UnwritableValue(GlasscacheError, TypeError):
+    """The codec has no form for a value of this type."""
+
+
+class BadSetting(GlasscacheError, ValueError):
+    """A setting of the client or the codec makes no sense."""
+
+
+class ClientClosed(GlasscacheError):
+    """The client was closed."""
+
+
+class StaleConnection(GlasscacheError):
+    """A connection was closed while idle: the asyncio client sends again. Never seen by callers."""
+
+
+MISSABLE = (ServerUnavailable, DeadlineExceeded, ProtocolBroken, RequestRefused, UnreadableValue)
+"""What `on_error="miss"` turns into a counted miss."""

@@ -1,0 +1,125 @@
+"""The server as a child process: for tests and first steps."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import sysconfig
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from types import TracebackType
+    from typing import Self
+
+__all__ = ["Server", "find_command"]
+
+_START_SECONDS = 10.0
+
+
+def find_command() -> str:
+    """Return the path of the command `glasscache`: beside this Python, on PATH, or $GLASSCACHE."""
+    own = os.environ.get("GLASSCACHE")
+    beside = [Path(sysconfig.get_path("scripts")), Path(sys.executable).parent]
+    places = [own, *(str(folder / "glasscache") for folder in beside), shutil.which("glasscache")]
+    for place in places:
+        if place and os.access(place, os.X_OK):
+            return place
+    raise FileNotFoundError("no command glasscache: pip install gives it, or set GLASSCACHE")
+
+
+class Server:
+    """A cache server of this machine alone, that ends with the block or with `stop()`.
+
+    Args:
+        memory: how much it may use, such as "64M".
+        port: 0 takes a free one.
+        arguments: more flags of `glasscache serve`.
+
+    >>> with Server(memory="64M") as own:
+    ...     own.address.startswith("127.0.0.1:")
+    True
+    """
+
+    address: str
+    """Where it listens: "127.0.0.1:port"."""
+
+    def __init__(self, memory: str = "64M", *, port: int = 0, arguments: tuple[str, ...] = ()) -> None:
+        """Start the server and return when it answers."""
+        self._process: subprocess.Popen[bytes] | None = None
+        port = port or _free_port()
+        self.address = f"127.0.0.1:{port}"
+        command = [
+            find_command(),
+            "serve",
+            "-l",
+            "127.0.0.1",
+            "-p",
+            str(port),
+            "-m",
+            memory,
+            *arguments,
+        ]
+        self._process = subprocess.Popen(  # noqa: S603 - the command is our own
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
+        )
+        self._wait_until_it_answers(port)
+
+    def _wait_until_it_answers(self, port: int) -> None:
+        process = self._process
+        ends = time.monotonic() + _START_SECONDS
+        while process is not None and time.monotonic() < ends:
+            if process.poll() is not None:
+                told = process.stderr.read().decode() if process.stderr else ""
+                raise RuntimeError(f"the server ended at once: {told.strip()}")
+            try:
+                socket.create_connection(("127.0.0.1", port), timeout=1).close()
+            except OSError:
+                time.sleep(0.01)
+            else:
+                return
+        self.stop()
+        raise TimeoutError(f"the server does not answer at {self.address}")
+
+    def stop(self) -> None:
+        """End the server; what it held is gone."""
+        process, self._process = self._process, None
+        if process is None:
+            return
+        process.terminate()
+        try:
+            process.wait(5)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        if process.stderr:
+            process.stderr.close()
+
+    def __enter__(self) -> Self:
+        """Return the server, which ends with the block."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """End the server."""
+        self.stop()
+
+    def __del__(self) -> None:
+        """End the server with the object."""
+        if getattr(self, "_process", None) is not None:
+            self.stop()
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port

@@ -1,0 +1,291 @@
+"""Values on the wire: which dialect is spoken, how objects are serialised, what is compressed.
+
+`str`, `bytes`, `int`, `float`, `bool`, `None`, lists of whole numbers and arrays have forms of their own
+and come back as what they were. Other lists, and dicts, go as JSON or MessagePack, and only if they
+come back equal: a tuple or a key that is no `str` is refused, not changed in silence. Pickle is used
+only where it was asked for by name, since reading one can run code.
+"""
+
+from __future__ import annotations
+
+import datetime as _datetime
+import functools
+import importlib
+import json as _json
+import sys
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from glasscache import _native
+from glasscache.errors import UnwritableValue
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["Codec", "RawJSON"]
+
+Objects = Literal["json", "msgpack", "pickle"]
+
+_DEPTH_MAX: Final = 200
+"""Deepest nesting of lists and dicts that is taken; a ring of references is deeper than any bound."""
+
+
+class RawJSON(bytes):
+    """JSON that the application holds as bytes already: stored as it is, and read as it was.
+
+    >>> RawJSON(b'{"a": 1}')
+    RawJSON(b'{"a": 1}')
+    """
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        """Return the form that makes it."""
+        return f"RawJSON({bytes(self)!r})"
+
+
+class Codec(_native.Codec):
+    """How values become bytes and bytes values.
+
+    Args:
+        dialect: whose flags are spoken: "own", "pymemcache", "pylibmc", "python-memcached",
+            "bmemcached", "php-memcached", "pecl-memcache", "dalli", "spymemcached" or "raw".
+        objects: how dicts and lists are serialised: "json", "msgpack" (needs msgspec) or "pickle".
+        compress: "zstd", "zlib", "lz4", "quicklz" or None; by default the dialect's own.
+        level: of the compression; None takes the method's usual one.
+        threshold: values of fewer bytes are never compressed.
+        min_saving: what compression must save, in percent, or the value goes as it is.
+        decompressed_bytes_max: a value that would be larger unpacked is refused.
+        migrate_from: also read this dialect while a cache filled by another client is emptied.
+
+    >>> Codec().encode("text")[1]
+    b'text'
+    >>> flags, body = Codec().encode([1, 2, 3])
+    >>> Codec().decode(flags, body)
+    [1, 2, 3]
+    """
+
+    objects: Objects
+
+    def __new__(
+        cls,
+        dialect: str = "own",
+        *,
+        objects: Objects = "json",
+        compress: str | None = "default",
+        level: int | None = None,
+        threshold: int = 1024,
+        min_saving: int = 10,
+        decompressed_bytes_max: int = 64 << 20,
+        migrate_from: str | None = None,
+    ) -> Codec:
+        """Make a codec; the class says what the words mean."""
+        dump = functools.partial(_DUMPERS[objects], has_arrays=dialect == "own")
+        codec = super().__new__(
+            cls,
+            dump,
+            _load,
+            dialect=dialect,
+            compress=compress,
+            level=level,
+            threshold=threshold,
+            min_saving=min_saving,
+            decompressed_bytes_max=decompressed_bytes_max,
+            pickle=objects == "pickle",
+            migrate_from=migrate_from,
+        )
+        codec.objects = objects
+        return codec
+
+
+def named(codec: Codec | str | None, dialect: str | None) -> Codec:
+    """Return the codec that a client's `codec=` and `dialect=` ask for."""
+    if isinstance(codec, Codec):
+        return codec
+    match codec:
+        case None:
+            return Codec(dialect or "own")
+        case "json" | "msgpack" | "pickle":
+            return Codec(dialect or "own", objects=codec)
+        case _:
+            return Codec(codec)
+
+
+def _parts(value: Any) -> tuple[str, Any] | None:
+    """Return the kind and parts of an array or of raw JSON, which every codec takes."""
+    if type(value) is RawJSON:
+        return "raw_json", bytes(value)
+    module = type(value).__module__
+    if module == "array":
+        shape = [len(value)]
+        return "array", (value.typecode, False, value.itemsize, shape, _little(value))
+    if module == "numpy" and type(value).__name__ == "ndarray":
+        dtype = value.dtype
+        if dtype.kind not in "biufcSU" or dtype.itemsize > 0xFF:
+            raise UnwritableValue(f"no form for a NumPy array of {dtype}")
+        native = value.astype(dtype.newbyteorder("<"), copy=False)
+        return "array", (dtype.char, True, dtype.itemsize, list(value.shape), native.tobytes())
+    return None
+
+
+def _little(value: Any) -> bytes:
+    """Return an array's elements, little-endian."""
+    if sys.byteorder == "big":
+        value = value[:]
+        value.byteswap()
+    body: bytes = value.tobytes()
+    return body
+
+
+def _check(value: Any, depth: int = 0) -> None:
+    """Raise for what JSON and MessagePack would bring back as something else."""
+    kind = type(value)
+    if kind is str or kind is int or kind is bool or kind is float or value is None:
+        return
+    if depth > _DEPTH_MAX:
+        raise UnwritableValue(f"nested deeper than {_DEPTH_MAX} (or a list that holds itself)")
+    if kind is dict:
+        for key, item in value.items():
+            if type(key) is not str:
+                raise UnwritableValue(
+                    f"a dict key of type {type(key).__name__} would come back as str "
+                    '(codec="pickle" keeps it)'
+                )
+            _check(item, depth + 1)
+    elif kind is list:
+        for item in value:
+            _check(item, depth + 1)
+    else:
+        raise UnwritableValue(
+            f"{kind.__name__} would not come back as what it was "
+            '(make it a dict or list, or take codec="pickle")'
+        )
+
+
+def _plain(value: Any) -> Any:
+    """Return a dataclass or msgspec struct as the dict it stands for; anything else as it is."""
+    if hasattr(value, "__dataclass_fields__") and not isinstance(value, type):
+        return importlib.import_module("dataclasses").asdict(value)
+    if hasattr(value, "__struct_fields__") and not isinstance(value, type):
+        return importlib.import_module("msgspec").to_builtins(value)
+    return value
+
+
+def _optional(name: str) -> Any:
+    """Return a module that makes things faster where it is installed."""
+    try:
+        return importlib.import_module(name)
+    except ImportError:
+        return None
+
+
+def _json_functions() -> tuple[Callable[[Any], bytes], Callable[[bytes], Any]]:
+    """Return the fastest JSON writer and reader at hand, found on first use."""
+    if msgspec := _optional("msgspec"):
+        return msgspec.json.Encoder().encode, msgspec.json.Decoder().decode
+    encoder = _json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    return lambda value: encoder.encode(value).encode(), _json.loads
+
+
+_json_pair: tuple[Callable[[Any], bytes], Callable[[bytes], Any]] | None = None
+
+
+def _json_pair_of() -> tuple[Callable[[Any], bytes], Callable[[bytes], Any]]:
+    global _json_pair  # noqa: PLW0603 - found once, on first use, so that importing stays cheap
+    if _json_pair is None:
+        _json_pair = _json_functions()
+    return _json_pair
+
+
+def _dump_json(value: Any, *, has_arrays: bool) -> tuple[str, Any]:
+    if has_arrays and (parts := _parts(value)):
+        return parts
+    value = _plain(value)
+    _check(value)
+    _refuse_nan(value)
+    return "json", _json_pair_of()[0](value)
+
+
+def _refuse_nan(value: Any) -> None:
+    """Raise for numbers that JSON does not have, and some writers make null of."""
+    if type(value) is float and (value != value or value in (_INF, -_INF)):  # noqa: PLR0124
+        raise UnwritableValue(f'JSON has no {value} (codec="msgpack" or "pickle" has)')
+    if type(value) is dict:
+        for item in value.values():
+            _refuse_nan(item)
+    elif type(value) is list:
+        for item in value:
+            _refuse_nan(item)
+
+
+_INF: Final = float("inf")
+
+
+def _msgpack() -> Any:
+    msgspec = _optional("msgspec")
+    if msgspec is None:
+        raise UnwritableValue('objects="msgpack" needs the package msgspec')
+    return msgspec.msgpack
+
+
+def _dump_msgpack(value: Any, *, has_arrays: bool) -> tuple[str, Any]:
+    if has_arrays and (parts := _parts(value)):
+        return parts
+    value = _plain(value)
+    _check(value)
+    try:
+        return "msgpack", _msgpack().encode(value)
+    except OverflowError as error:
+        raise UnwritableValue(f"MessagePack: {error}") from error
+
+
+def _dump_pickle(value: Any, *, has_arrays: bool) -> tuple[str, Any]:
+    import pickle  # noqa: PLC0415, S403 - asked for by name
+
+    if has_arrays and (parts := _parts(value)):
+        return parts
+    return "pickle", pickle.dumps(value, protocol=5)
+
+
+_DUMPERS: Final[dict[str, Callable[..., tuple[str, Any]]]] = {
+    "json": _dump_json,
+    "msgpack": _dump_msgpack,
+    "pickle": _dump_pickle,
+}
+
+
+def _load(kind: str, body: Any) -> Any:
+    """Return the value of a kind that the native half leaves to Python."""
+    match kind:
+        case "json":
+            return _json_pair_of()[1](body)
+        case "raw_json":
+            return RawJSON(body)
+        case "msgpack":
+            return _msgpack().decode(body)
+        case "pickle":
+            import pickle  # noqa: PLC0415, S403
+
+            return pickle.loads(body)  # noqa: S301 - the codec was made with objects="pickle"
+        case "date_ms":
+            return _datetime.datetime.fromtimestamp(body / 1000, _datetime.UTC)
+        case _:
+            return _load_array(*body)
+
+
+def _load_array(typecode: str, is_numpy: bool, shape: tuple[int, ...], body: bytes) -> Any:
+    if is_numpy:
+        numpy = importlib.import_module("numpy")
+        width = {"S": 1, "U": 4}.get(typecode)
+        count = 1
+        for length in shape:
+            count *= length
+        size = f"{len(body) // count // width}" if width and count else ""
+        dtype = numpy.dtype(f"{typecode}{size}").newbyteorder("<")
+        return numpy.frombuffer(body, dtype=dtype).reshape(shape).astype(dtype.newbyteorder("="))
+    import array  # noqa: PLC0415
+
+    value = array.array(typecode)
+    value.frombytes(body)
+    if sys.byteorder == "big":
+        value.byteswap()
+    return value
