@@ -44,7 +44,7 @@ class AsyncClient(_native.AsyncClient):
     """
 
     _connecting: dict[int, asyncio.Task[None]]
-    _probes: set[asyncio.Task[None]]
+    _probes: dict[int, asyncio.Task[None]]
     _has_blocks: int
     _timeout: float
 
@@ -73,7 +73,7 @@ class AsyncClient(_native.AsyncClient):
             base64_keys=keys == "base64",
         )
         client._connecting = {}
-        client._probes = set()
+        client._probes = {}
         client._has_blocks = 0
         client._timeout = timeout
         return client
@@ -358,7 +358,7 @@ class AsyncClient(_native.AsyncClient):
 
     async def close(self) -> None:
         """Close the connections, after what was sent has been answered or was given its time."""
-        for task in [*self._probes, *self._connecting.values()]:
+        for task in [*self._probes.values(), *self._connecting.values()]:
             task.cancel()
         ends = time.monotonic() + self._timeout
         for place in range(len(self.addresses)):
@@ -544,8 +544,10 @@ class AsyncClient(_native.AsyncClient):
 
     async def _connect(self, place: int, ends: float) -> None:
         """Return when a server has a connection that takes requests."""
-        self.check_health(place)
         loop = asyncio.get_running_loop()
+        if self.is_down(place):
+            self._begin_probe(place)
+            raise self.unreachable(place, "it is down, a probe asks it")
         connection = self.connection_of(place)
         if connection is not None and connection.is_paused:
             while connection.is_paused and time.monotonic() < ends:  # noqa: ASYNC110
@@ -599,10 +601,15 @@ class AsyncClient(_native.AsyncClient):
         return transport
 
     def _went_down(self, place: int) -> None:
-        if self.note_down(place):
-            task = asyncio.get_running_loop().create_task(self._probe(place))
-            self._probes.add(task)
-            task.add_done_callback(self._probes.discard)
+        self.note_down(place)
+        self._begin_probe(place)
+
+    def _begin_probe(self, place: int) -> None:
+        """Have one probe ask a server that is down; what counts as down is the client's core's."""
+        loop = asyncio.get_running_loop()
+        probe = self._probes.get(place)
+        if probe is None or probe.done() or probe.get_loop() is not loop:
+            self._probes[place] = loop.create_task(self._probe(place))
 
     async def _probe(self, place: int) -> None:
         """Ask a server that is down until it answers, so that no call has to."""
