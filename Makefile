@@ -47,8 +47,7 @@ check: lint test ## What continuous integration runs: lint, then the tests.
 	else echo "no folder $(TRACES): the checks against recorded traces are left out"; fi
 
 .PHONY: check-traces
-check-traces: ## What is checked against a folder of recorded traces (TRACES=dir).
-	@true
+check-traces: reference ## What is checked against a folder of recorded traces (TRACES=dir).
 
 .PHONY: test-long
 test-long: ## The tests that take longer than the everyday ones.
@@ -68,10 +67,39 @@ dialects: ## Write values with the real clients and read them with ours, and the
 	$(CARGO) build --release -p glasscache-client --example speak
 	"$$(scripts/peers-python)" tests/dialects/compare.py --memcached "$(MEMCACHED)"
 
+.PHONY: django-tests
+django-tests: ## Run Django's own cache, middleware, session and template tests on our backend.
+	@scripts/drop-in-tests tests/django/run.py --memcached "$(MEMCACHED)"
+
+.PHONY: dropin-tests
+dropin-tests: ## Run pymemcache's and pylibmc's own tests on the drop-in modules.
+	@scripts/drop-in-tests tests/dropin/run.py --memcached "$(MEMCACHED)"
+
 # ---- the lab: proofs --------------------------------------------------------------------------
 
+.PHONY: reference
+reference: release ## Compare policies and sampled curves with the reference results of a folder (TRACES=dir).
+	python3 tests/reference/compare.py "$(TRACES)" --binary $(GLASSCACHE)
+
+.PHONY: oracle-slabs
+oracle-slabs: ## Compare our slab classes and plans with a real memcached (MEMCACHED=program).
+	@test -n "$(MEMCACHED)" || { echo "no memcached on the path: MEMCACHED=program"; exit 1; }
+	MEMCACHED=$(MEMCACHED) $(CARGO) test --release -p glasscache-sim --test slab_classes_of_memcached --test slab_fill_of_memcached -- --include-ignored --nocapture
+
+.PHONY: simulate-full
+simulate-full: ## Compare the request simulator with its plain second implementation on a log of 200,000 requests.
+	$(CARGO) test --release -p glasscache-sim --test request_simulation -- --include-ignored --nocapture
+
 # ---- measurements -----------------------------------------------------------------------------
+
+.PHONY: bench-sim
+bench-sim: release ## Time policies and the whole of `curve` beside the libcachesim package (TRACES=dir).
+	"$$(scripts/sim-python)" bench/sim/run.py "$(TRACES)" --binary $(GLASSCACHE)
 
 .PHONY: bench
 bench: release ## Measure CPU per request and latency beside memcached (MEMCACHED=path, ARGS="--scenario get-50 --rounds 5 --json").
 	$(GLASSCACHE) bench --keep bench/results $(if $(MEMCACHED),--memcached "$(MEMCACHED)") $(ARGS)
+
+.PHONY: bench-simulate
+bench-simulate: ## Measure the request simulator and the optimum of slab classes on one core.
+	$(CARGO) test --release -p glasscache-sim --lib --test topic_tree_findings -- --ignored --nocapture --test-threads=1

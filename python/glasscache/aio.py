@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from glasscache import _native, values
 from glasscache.client import Item, normal_namespace, normal_servers
 from glasscache.errors import MISSABLE, DeadlineExceeded, GlasscacheError, StaleConnection
+from glasscache.leases import AsyncLeases
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
 
 __all__ = ["AsyncClient", "AsyncPipeline"]
 
-_MISSING: Any = object()
 _PROBE_TIMEOUT = 0.1
 _PROBE_PAUSE = (0.07, 0.13)
 
@@ -36,7 +36,7 @@ _blocks: contextvars.ContextVar[tuple[tuple[int, float], ...]] = contextvars.Con
 )
 
 
-class AsyncClient(_native.AsyncClient):
+class AsyncClient(AsyncLeases, _native.AsyncClient):
     """A client of one or more servers for asyncio; the arguments are those of `Client`.
 
     One connection a server carries the calls of all tasks. A task that is cancelled leaves the
@@ -142,23 +142,6 @@ class AsyncClient(_native.AsyncClient):
             failure.unanswered, failure.arrived = unanswered, found
             raise failure
         return found
-
-    async def get_or_set(
-        self,
-        key: Key,
-        make: Callable[[], Awaitable[Any]],
-        ttl: float | None = None,
-        *,
-        deadline: float | None = None,
-    ) -> Any:
-        """Return the value under key; on a miss await make(), store its result and return it."""
-        value = await self.get(key, _MISSING, deadline=deadline)
-        if value is _MISSING:
-            value = await make()
-            await self.set(key, value, ttl, deadline=deadline)
-        return value
-
-    # ---- writes -------------------------------------------------------------------------------
 
     async def set(
         self,

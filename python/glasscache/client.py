@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from glasscache import _native, values
 from glasscache._report import explain
+from glasscache.leases import SyncLeases
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Iterable, Iterator
     from types import TracebackType
     from typing import Self
 
@@ -19,8 +20,6 @@ __all__ = ["Client", "Item"]
 
 OnError = Literal["raise", "miss"]
 Key = str | bytes
-
-_MISSING: Any = object()
 
 
 class Item(NamedTuple):
@@ -52,7 +51,7 @@ def normal_namespace(namespace: Key) -> bytes:
     return namespace.encode() if isinstance(namespace, str) else bytes(namespace)
 
 
-class Client(_native.Client):
+class Client(SyncLeases, _native.Client):
     """A client of one or more servers.
 
     Args:
@@ -118,20 +117,6 @@ class Client(_native.Client):
             yield
         finally:
             self.close_deadline()
-
-    def get_or_set(
-        self, key: Key, make: Callable[[], Any], ttl: float | None = None, *, deadline: float | None = None
-    ) -> Any:
-        """Return the value under key; on a miss make it, store it for ttl seconds and return it.
-
-        >>> client.get_or_set("answer", lambda: 42, ttl=60)
-        42
-        """
-        value = self.get(key, _MISSING, deadline=deadline)
-        if value is _MISSING:
-            value = make()
-            self.set(key, value, ttl, deadline=deadline)
-        return value
 
     def get_with_meta(self, key: Key, *, deadline: float | None = None) -> Item | None:
         """Return the value under key with its TTL, last access and CAS unique, or None on a miss.

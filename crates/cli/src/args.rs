@@ -57,6 +57,14 @@ commands! {
     Bench => bench,
     /// Store a real folder in a server started here, read it back, see what it cost
     Tour => tour,
+    /// How much memory a trace needs, under which policy
+    Curve => curve,
+    /// Make up a workload to try things with
+    Generate => generate,
+    /// What is in a trace
+    Inspect => inspect,
     /// Replay a request log under strategies: what would each request have waited?
     Simulate => simulate,
+    /// Show what memcached's slab classes waste, and the best classes that can be had
+    Slabs => slabs,
 }

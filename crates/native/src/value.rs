@@ -105,6 +105,15 @@ fn with_dumped<R>(
         };
         return encode(codec, value, &ValueRef::Array(array), then);
     }
+    if kind == "flagged" {
+        let (flags, bytes) = fields.extract::<(u32, Bound<'_, PyBytes>)>()?;
+        return encode(
+            codec,
+            value,
+            &ValueRef::Flagged(flags, bytes.as_bytes()),
+            then,
+        );
+    }
     let bytes = fields.cast::<PyBytes>()?.as_bytes();
     let value_ref = match kind {
         "json" => ValueRef::Json(bytes),
@@ -203,6 +212,10 @@ pub(crate) fn from_bytes<'py>(
         }
         Decoded::Pickle(bytes) => {
             load(py, codec, "pickle", &bytes).map_err(|e| unreadable(py, flags, &e))?
+        }
+        Decoded::Flagged(flags, bytes) => {
+            let parts = (flags, PyBytes::new(py, &bytes));
+            codec.load.bind(py).call1(("flagged", parts))?
         }
         Decoded::DateMs(ms) => codec.load.bind(py).call1(("date_ms", ms))?,
     };

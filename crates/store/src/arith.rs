@@ -20,14 +20,17 @@ impl Worker {
         if !self.begin(now) {
             return ArithOutcome::NoMemory;
         }
+        let mut tries = 0;
         loop {
             let found = self.look(key, hash, now);
             let outcome = match found.alive() {
                 Some(old) => self.change_number(key, hash, &found, &old, options, now),
                 None => self.create_number(key, hash, &found, options, now),
             };
-            if let Some(outcome) = outcome {
-                return outcome;
+            match outcome {
+                Some(ArithOutcome::NoMemory) if self.may_retry(&mut tries) => {}
+                Some(outcome) => return outcome,
+                None => {}
             }
         }
     }

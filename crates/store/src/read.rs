@@ -22,13 +22,13 @@ impl Worker {
         let (hit, item) = self.find_alive(key, hash, now)?;
         hit.note_use();
         let before = self.note_access(&item, bits::FETCHED, now);
-        Some(Item::new(&self.store, item, before))
+        Some(Item::new(self.lend(), item, before))
     }
 
     /// Looks without recording anything.
     pub fn peek(&self, key: &[u8], hash: KeyHash, now: Seconds) -> Option<Item<'_>> {
         let (_, item) = self.find_alive(key, hash, now)?;
-        Some(Item::new(&self.store, item, self.store.mutable_of(item.at)))
+        Some(Item::new(self.lend(), item, self.store.mutable_of(item.at)))
     }
 
     /// A read with the options of `gat` and meta `mg`. On a miss with `vivify`, the item that was created, won by
@@ -43,6 +43,7 @@ impl Worker {
         if !self.begin(now) {
             return None;
         }
+        let mut tries = 0;
         loop {
             let found = self.look(key, hash, now);
             let outcome = match found.alive() {
@@ -53,6 +54,12 @@ impl Worker {
                 Outcome::Item(item, lease) => return Some((item, lease)),
                 Outcome::Miss => return None,
                 Outcome::Again => {}
+                Outcome::NoMemory if self.may_retry(&mut tries) => {}
+                Outcome::NoMemory => {
+                    // The old expiry of an item that could not be touched would be a lie.
+                    self.drop_old(key, hash, now);
+                    return None;
+                }
             }
         }
     }
@@ -84,11 +91,7 @@ impl Worker {
             match self.rewrite(key, hash, found, old, change, now) {
                 Swap::Done { at, .. } => item = self.store.locate(at),
                 Swap::Changed => return Outcome::Again,
-                Swap::NoMemory => {
-                    // The old expiry would be a lie.
-                    self.drop_old(key, hash, now);
-                    return Outcome::Miss;
-                }
+                Swap::NoMemory => return Outcome::NoMemory,
             }
         }
         let is_due = is_due(old.header.expiry, options.recache_s, now);
@@ -96,7 +99,7 @@ impl Worker {
             return Outcome::Again;
         };
         let kept = Store::access_of(old, before);
-        Outcome::Item(Item::with_access(&self.store, item, before, kept), lease)
+        Outcome::Item(Item::with_access(self.lend(), item, before, kept), lease)
     }
 
     /// What the marks say, and the one win; `None` if the item was replaced meanwhile.
@@ -154,10 +157,10 @@ impl Worker {
                     won: true,
                     ..Lease::default()
                 };
-                Outcome::Item(Item::with_access(&self.store, item, 0, now), lease)
+                Outcome::Item(Item::with_access(self.lend(), item, 0, now), lease)
             }
             Swap::Changed => Outcome::Again,
-            Swap::NoMemory => Outcome::Miss,
+            Swap::NoMemory => Outcome::NoMemory,
         }
     }
 
@@ -209,7 +212,9 @@ impl Worker {
 enum Outcome<'w> {
     Item(Item<'w>, Lease),
     Miss,
+    /// Somebody was faster.
     Again,
+    NoMemory,
 }
 
 /// Whether less life than asked for is left (meta `R`).

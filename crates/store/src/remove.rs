@@ -22,6 +22,7 @@ impl Worker {
         if !self.begin(now) {
             return DeleteOutcome::NotFound;
         }
+        let mut tries = 0;
         loop {
             let found = self.look(key, hash, now);
             let Some(old) = found.alive() else {
@@ -49,6 +50,7 @@ impl Worker {
             match swap {
                 Swap::Done { .. } => return DeleteOutcome::Deleted,
                 Swap::Changed => {}
+                Swap::NoMemory if self.may_retry(&mut tries) => {}
                 Swap::NoMemory => {
                     // Removing it says no less than a mark that could not be set.
                     self.drop_old(key, hash, now);

@@ -18,7 +18,7 @@ impl Worker {
         if !self.begin(now) {
             return None;
         }
-        let store = &self.store;
+        let store = self.lend();
         let (mut next, mut seen, mut entries) = (Some(cursor), 0, Vec::new());
         while let Some(at) = next {
             let buckets = store

@@ -95,6 +95,8 @@ pub(crate) struct Segments {
     in_use: AtomicUsize,
     /// Segments with at least one hold.
     held: AtomicUsize,
+    /// Segments in limbo that are held, as counted last.
+    stuck: AtomicUsize,
 }
 
 impl Segments {
@@ -132,6 +134,7 @@ impl Segments {
             allowed: AtomicUsize::new(allowed.min(count)),
             in_use: AtomicUsize::new(0),
             held: AtomicUsize::new(0),
+            stuck: AtomicUsize::new(0),
             arena,
         }
     }
@@ -144,11 +147,11 @@ impl Segments {
         &self.epochs
     }
 
-    /// What may still be taken before the budget is used up, limbo included.
+    /// What may still be taken before the budget is used up. Limbo is included, for it drains by itself, but not
+    /// what somebody holds there.
     pub(crate) fn spare(&self) -> usize {
-        self.allowed
-            .load(Ordering::Relaxed)
-            .saturating_sub(self.in_use.load(Ordering::Relaxed))
+        let gone = self.in_use.load(Ordering::Relaxed) + self.stuck.load(Ordering::Relaxed);
+        self.allowed.load(Ordering::Relaxed).saturating_sub(gone)
     }
 
     /// Segments that hold items or lines.
@@ -229,20 +232,23 @@ impl Segments {
     fn settle(&self, plan: &mut Plan) {
         let safe = self.epochs.safe();
         let allowed = self.allowed();
+        let mut stuck = 0;
         for _ in 0..plan.limbo.len() {
             let Some((id, tick)) = plan.limbo.pop_front() else {
                 break;
             };
+            let meta = self.meta(id);
             // Acquire pairs with the Release of the last hold's end.
-            if tick <= safe && self.meta(id).holds.load(Ordering::Acquire) == 0 {
-                self.meta(id)
-                    .state
-                    .store(State::Free as u32, Ordering::Relaxed);
+            let is_held = meta.holds.load(Ordering::Acquire) != 0;
+            stuck += usize::from(is_held);
+            if tick <= safe && !is_held {
+                meta.state.store(State::Free as u32, Ordering::Relaxed);
                 plan.free.push(id);
             } else {
                 plan.limbo.push_back((id, tick));
             }
         }
+        self.stuck.store(stuck, Ordering::Relaxed);
         while plan.backed > allowed {
             let Some(id) = plan.free.pop() else { break };
             self.arena.discard(id);

@@ -172,11 +172,19 @@ impl Reservation {
         {
             return None;
         }
-        let (piece, bytes) = worker.with_room(now, |refill| {
-            worker
-                .logs
-                .place_piece(&self.store, Log::Upload, self.hash, wanted, now, refill)
-        })?;
+        let mut tries = 0;
+        let (piece, bytes) = loop {
+            let placed = worker.with_room(now, |refill| {
+                worker
+                    .logs
+                    .place_piece(&self.store, Log::Upload, self.hash, wanted, now, refill)
+            });
+            match placed {
+                Some(placed) => break placed,
+                None if worker.may_retry(&mut tries) => {}
+                None => return None,
+            }
+        };
         self.pieces.push(piece);
         self.store.uploads.charge(self.id, bytes as u64, now);
         worker.pace(bytes, now);

@@ -28,8 +28,9 @@ const WRITE_BYTES_MIN: usize = 64;
 const SWEEP_BYTES_MAX: usize = 64 << 10;
 /// Sweeps tried at once by a writer that finds no segment at all.
 const SWEEPS_IN_NEED: usize = 48;
-/// Time slices given away for other workers' epochs before a write is refused.
-const EPOCH_YIELDS: usize = 4000;
+/// Time slices given away for other workers' epochs before a write is refused: about as long as the kernel may
+/// keep a thread from its processor on a crowded machine.
+const EPOCH_YIELDS: usize = 100_000;
 /// Bytes swept in one call of `maintain`.
 const MAINTAIN_BYTES: usize = 64 << 10;
 
@@ -43,6 +44,8 @@ pub struct Worker {
     /// Its place among the epochs; `None` beyond `config.workers`.
     place: Option<usize>,
     is_online: Cell<bool>,
+    /// No item was handed out since the last pass: then the worker may pass by itself in need.
+    is_clean: Cell<bool>,
     pub(crate) logs: Logs,
     pub(crate) sweep: RefCell<Option<Sweep>>,
     untold_items: Cell<i64>,
@@ -55,6 +58,7 @@ impl Worker {
         Worker {
             place,
             is_online: Cell::new(false),
+            is_clean: Cell::new(true),
             logs: Logs::default(),
             sweep: RefCell::default(),
             untold_items: Cell::new(0),
@@ -79,6 +83,7 @@ impl Worker {
             self.store.segments.epochs().offline(place);
         }
         self.is_online.set(false);
+        self.is_clean.set(true);
     }
 
     /// Says that nothing is borrowed at this moment; call once a loop turn and between long slices.
@@ -88,6 +93,7 @@ impl Worker {
         {
             self.store.segments.epochs().pass(place);
         }
+        self.is_clean.set(true);
     }
 
     /// Bounded background work (compaction, expiry, splits); true while more is waiting.
@@ -272,18 +278,17 @@ impl Worker {
         self.wait_for_epochs(refill(0), append)
     }
 
-    /// Segments are free but for readers of other workers: their loop turns are short, so this is too.
+    /// Waits inside a write, for a worker that handed items out: others pass soon, their loop turns are short.
     fn wait_for_epochs<T>(
         &self,
         refill: Refill,
         append: impl Fn(Refill) -> Option<T>,
     ) -> Option<T> {
         for _ in 0..EPOCH_YIELDS {
-            if self.store.segments.spare() == 0
-                || self
-                    .place
-                    .is_none_or(|own| self.store.segments.waits_for(own))
-            {
+            let is_own_fault = self
+                .place
+                .is_none_or(|own| self.store.segments.waits_for(own));
+            if self.store.segments.spare() == 0 || self.is_clean.get() || is_own_fault {
                 break;
             }
             self.count(Count::EpochWaits, 1);
@@ -292,8 +297,30 @@ impl Worker {
                 return Some(done);
             }
         }
-        self.count(Count::Refused, 1);
         None
+    }
+
+    /// Whether a write that found no segment should start again. If nothing is borrowed the worker passes by
+    /// itself, so that writers that wait for each other do not wait for ever; all it knew is void then.
+    pub(crate) fn may_retry(&self, tries: &mut usize) -> bool {
+        *tries += 1;
+        let may = *tries < EPOCH_YIELDS && self.is_clean.get() && self.store.segments.spare() > 0;
+        if may && let Some(place) = self.place {
+            self.store.segments.epochs().pass(place);
+            self.store.segments.settle_now();
+            self.count(Count::EpochWaits, 1);
+            std::thread::yield_now();
+        } else {
+            self.count(Count::Refused, 1);
+        }
+        may
+    }
+
+    /// An item is about to be handed out.
+    #[inline]
+    pub(crate) fn lend(&self) -> &Arc<Store> {
+        self.is_clean.set(false);
+        &self.store
     }
 }
 

@@ -118,6 +118,7 @@ impl Worker {
         options: &SetOptions,
         now: Seconds,
     ) -> SetOutcome {
+        let mut tries = 0;
         loop {
             let found = self.look(key, hash, now);
             let outcome = match (options.mode, found.alive()) {
@@ -151,6 +152,7 @@ impl Worker {
             match outcome {
                 Err(outcome) => return outcome,
                 Ok(Swap::Done { unique, .. }) => return SetOutcome::Stored(unique),
+                Ok(Swap::NoMemory) if self.may_retry(&mut tries) => {}
                 Ok(Swap::NoMemory) => {
                     self.drop_for(key, hash, options, now);
                     return SetOutcome::NoMemory;

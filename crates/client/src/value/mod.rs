@@ -51,6 +51,8 @@ pub enum ValueRef<'v> {
     Msgpack(&'v [u8]),
     /// A pickle, made because the application allowed pickles by name.
     Pickle(&'v [u8]),
+    /// Bytes under flags that the caller chose: only for [`Dialect::Flagged`].
+    Flagged(u32, &'v [u8]),
 }
 
 /// A typed array: little-endian elements in C order.
@@ -99,6 +101,8 @@ pub enum Decoded<'b> {
     Pickle(Cow<'b, [u8]>),
     /// Milliseconds since 1970, which spymemcached writes for a Java `Date`.
     DateMs(i64),
+    /// Bytes and the flags they came under: only from [`Dialect::Flagged`].
+    Flagged(u32, Cow<'b, [u8]>),
 }
 
 /// A typed array read back.

@@ -121,7 +121,10 @@ proptest! {
 fn check(codec: &Codec, dialect: Dialect, any: &Any) -> Result<(), TestCaseError> {
     let value = any.value();
     let Ok(encoded) = codec.encode(&value) else {
-        prop_assert!(matches!(dialect, Dialect::Raw | Dialect::Spymemcached));
+        prop_assert!(matches!(
+            dialect,
+            Dialect::Raw | Dialect::Flagged | Dialect::Spymemcached
+        ));
         return Ok(());
     };
     let (decoded, costs) = codec.decode(encoded.flags, &encoded.bytes).unwrap();
@@ -387,6 +390,17 @@ fn migrating_reads_the_old_and_writes_our_own() {
     assert_eq!(
         decode(Dialect::Own, new.flags, &new.bytes),
         Ok(Decoded::Bytes(b"new"[..].into()))
+    );
+}
+
+#[test]
+fn flags_of_the_callers_own_go_both_ways() {
+    let codec = codec(Dialect::Flagged);
+    let encoded = codec.encode(&ValueRef::Flagged(77, b"x")).unwrap();
+    assert_eq!((encoded.flags, &encoded.bytes[..]), (77, &b"x"[..]));
+    assert_eq!(
+        codec.decode(77, b"x").unwrap().0,
+        Decoded::Flagged(77, b"x"[..].into())
     );
 }
 

@@ -12,8 +12,10 @@ const LEFT: f64 = 64.0;
 const RIGHT: f64 = 16.0;
 const TOP: f64 = 12.0;
 const BOTTOM: f64 = 48.0;
-/// Points drawn of a curve: more than this cannot be told apart on the paper.
-const POINTS_MAX: usize = 500;
+/// Points nearer than this on the paper cannot be told apart.
+const DOT_WIDTH: f64 = 1.5;
+/// Points drawn of a curve at most.
+const POINTS_MAX: usize = 700;
 /// Curves of at most so many points show each of them, with its numbers under the mouse.
 const DOTS_MAX: usize = 48;
 /// Colours of the style sheet.
@@ -172,7 +174,7 @@ impl Series {
             .collect();
         if !self.is_scatter {
             let _ = write!(html, "<path class=\"curve\" {} d=\"", paint(index));
-            for (at, (px, py)) in thinned(&places).into_iter().enumerate() {
+            for (at, (px, py)) in thinned(&apart(&places)).into_iter().enumerate() {
                 let _ = match (at, self.is_step) {
                     (0, _) => write!(html, "M{px:.1} {py:.1}"),
                     (_, true) => write!(html, "H{px:.1}V{py:.1}"),
@@ -251,6 +253,20 @@ fn paint(index: usize) -> String {
         index % COLOURS,
         dashes[(index / COLOURS) % dashes.len()]
     )
+}
+
+/// The places that lie more than a dot's width from the one before, and the last.
+fn apart(places: &[(f64, f64)]) -> Vec<(f64, f64)> {
+    let mut kept: Vec<(f64, f64)> = Vec::new();
+    for &(px, py) in places {
+        let is_apart =
+            |last: &(f64, f64)| (px - last.0).abs().max((py - last.1).abs()) >= DOT_WIDTH;
+        if kept.last().is_none_or(is_apart) {
+            kept.push((px, py));
+        }
+    }
+    kept.extend(places.last());
+    kept
 }
 
 /// At most about [`POINTS_MAX`] of the points, evenly chosen, the first and the last among them.

@@ -10,7 +10,7 @@ mod scale;
 use std::fmt::Write as _;
 
 pub use chart::{Chart, Mark, Series};
-pub use scale::short_number;
+pub use scale::{short_bytes, short_number};
 
 /// Styles of the page, light and dark.
 const STYLE: &str = include_str!("style.css");

@@ -124,6 +124,23 @@ pub fn short_number(value: f64) -> String {
     format!("{text}{unit}")
 }
 
+/// A number of bytes in few signs, in powers of 1024: `64 MiB`.
+pub fn short_bytes(bytes: u64) -> String {
+    let units = ["B", "KiB", "MiB", "GiB", "TiB"];
+    let power = if bytes == 0 {
+        0
+    } else {
+        (bytes.ilog2() / 10).min(4)
+    };
+    let scaled = bytes as f64 / 1024f64.powi(power as i32);
+    let digits = if power == 0 || scaled >= 100.0 {
+        0
+    } else {
+        2 - usize::from(scaled >= 10.0)
+    };
+    format!("{scaled:.digits$} {}", units[power as usize])
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -140,6 +157,20 @@ mod tests {
         ];
         for (value, text) in cases {
             assert_eq!(short_number(value), text);
+        }
+    }
+
+    #[test]
+    fn bytes_are_counted_in_powers_of_1024() {
+        let cases = [
+            (0, "0 B"),
+            (1023, "1023 B"),
+            (64 << 20, "64.0 MiB"),
+            (1 << 30, "1.00 GiB"),
+            (700 << 10, "700 KiB"),
+        ];
+        for (bytes, text) in cases {
+            assert_eq!(short_bytes(bytes), text);
         }
     }
 

@@ -30,6 +30,8 @@ mod slru;
 mod tinylfu;
 mod twoq;
 
+pub(crate) use random::Random;
+
 pub use kind::{PolicyKind, UnknownPolicy};
 
 pub(crate) use arc::Arc;

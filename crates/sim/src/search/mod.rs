@@ -11,7 +11,7 @@ use std::ops::Range;
 use crate::strategy::cost::CostModel;
 use crate::strategy::fixed::choose_on;
 use crate::strategy::prepare::Prepared;
-use crate::strategy::run::{Pricing, run};
+use crate::strategy::run::{Pricing, run_each};
 use crate::strategy::{FixedRule, LocalRule, Prefetch, Strategy};
 
 /// Budgets tried, as shares of the largest: each doubles the one before.
@@ -87,15 +87,23 @@ pub fn trial(prepared: &Prepared<'_>, cost: &CostModel, candidate: &Candidate) -
     let added = |chosen_on: Range<usize>, judged_on: Range<usize>| {
         let strategy = &candidate.strategy;
         let fixed = choose_on(strategy.fixed, prepared, cost, chosen_on);
-        let deeds = run(
+        let mut sum = 0;
+        run_each(
             prepared,
             cost,
             strategy,
             &fixed,
             Pricing::Median,
             judged_on.end,
+            |request, deed| {
+                sum += if request >= judged_on.start {
+                    deed.added_ns
+                } else {
+                    0
+                };
+            },
         );
-        deeds[judged_on].iter().map(|deed| deed.added_ns).sum()
+        sum
     };
     Trial {
         past_ns: added(0..half / 2, half / 2..half),

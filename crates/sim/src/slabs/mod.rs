@@ -1,3 +1,6 @@
 //! Slab classes of memcached: which there are, what they cost, and the best that can be had.
 
 pub mod classes;
+pub mod demand;
+pub mod optimum;
+pub mod plan;

@@ -49,6 +49,29 @@ pub fn run(
     pricing: Pricing,
     end: usize,
 ) -> Vec<Deed> {
+    let mut deeds = vec![Deed::default(); end];
+    run_each(
+        prepared,
+        cost,
+        strategy,
+        fixed,
+        pricing,
+        end,
+        |request, deed| deeds[request] = deed,
+    );
+    deeds
+}
+
+/// The same without keeping them: hands each request and its deed over, process by process.
+pub fn run_each(
+    prepared: &Prepared<'_>,
+    cost: &CostModel,
+    strategy: &Strategy,
+    fixed: &FixedSet,
+    pricing: Pricing,
+    end: usize,
+    each: impl FnMut(usize, Deed),
+) {
     let prices = Prices::new(prepared, cost, pricing);
     let replay = Replay {
         prepared,
@@ -58,10 +81,10 @@ pub fn run(
         end,
     };
     match strategy.local {
-        LocalRule::Nothing => replay.all(&mut AnyPolicy::Nothing),
-        LocalRule::Lru(n) => replay.all(&mut Lru::new(n)),
-        LocalRule::LruBytes(bytes) => replay.all(&mut LruBytes::new(bytes)),
-        LocalRule::S3Fifo(n) => replay.all(&mut S3Fifo::new(n)),
+        LocalRule::Nothing => replay.all(&mut AnyPolicy::Nothing, each),
+        LocalRule::Lru(n) => replay.all(&mut Lru::new(n), each),
+        LocalRule::LruBytes(bytes) => replay.all(&mut LruBytes::new(bytes), each),
+        LocalRule::S3Fifo(n) => replay.all(&mut S3Fifo::new(n), each),
     }
 }
 
@@ -74,8 +97,7 @@ struct Replay<'a> {
 }
 
 impl Replay<'_> {
-    fn all<P: Policy>(&self, local: &mut P) -> Vec<Deed> {
-        let mut deeds = vec![Deed::default(); self.end];
+    fn all<P: Policy>(&self, local: &mut P, mut each: impl FnMut(usize, Deed)) {
         let mut world = Replica {
             fixed: self.fixed,
             local,
@@ -88,10 +110,9 @@ impl Replay<'_> {
         for requests in &self.prepared.by_instance {
             world.local.clear();
             for &request in requests.iter().take_while(|&&r| (r as usize) < self.end) {
-                deeds[request as usize] = self.one(request, &mut world, &mut list);
+                each(request as usize, self.one(request, &mut world, &mut list));
             }
         }
-        deeds
     }
 
     fn one<P: Policy>(

@@ -222,16 +222,32 @@ impl Worker {
 
     /// A piece is treated for its item: the first piece decides, the others follow it.
     fn handle_piece(&self, sweep: &mut Sweep, record: &Waiting, now: Seconds) -> Handled {
+        // INVARIANT: a piece is done with only when no head names it. A head that was replaced meanwhile (touched,
+        // say) has a successor with the same pieces, so it is looked for again.
+        while let Some((hit, head)) = self.head_of(record) {
+            let handled = self.treat_piece(sweep, record, &hit, &head, now);
+            if handled != Handled::On {
+                return handled;
+            }
+        }
+        Handled::On
+    }
+
+    fn treat_piece(
+        &self,
+        sweep: &mut Sweep,
+        record: &Waiting,
+        hit: &Hit<'_>,
+        head: &Located,
+        now: Seconds,
+    ) -> Handled {
         let store = &*self.store;
-        let Some((hit, head)) = self.head_of(record) else {
-            return Handled::On;
-        };
-        if !store.is_alive(&head, now) {
-            self.remove(record.hash, &head, now, None);
+        if !store.is_alive(head, now) {
+            self.remove(record.hash, head, now, None);
             return Handled::On;
         }
         let bytes = piece_bytes(store.piece_data_bytes(record.at));
-        let first = store.pieces_of(&head).next().unwrap_or(record.at);
+        let first = store.pieces_of(head).next().unwrap_or(record.at);
         let is_judged = first != record.at && store.segments.standing(first).1 > sweep.order;
         let frequency = hit.entry.frequency();
         let verdict = if is_judged && sweep.may_keep(bytes) {
@@ -244,7 +260,7 @@ impl Worker {
         };
         let (log, next_frequency) = match verdict {
             Verdict::Evict { remember } => {
-                self.remove(record.hash, &head, now, Some(remember));
+                self.remove(record.hash, head, now, Some(remember));
                 return Handled::On;
             }
             Verdict::Promote { frequency } => (Log::Main, frequency),
@@ -267,8 +283,8 @@ impl Worker {
             store.segments.requeue(sweep.id, queue);
             return Handled::Requeued;
         }
-        let moved = self.move_piece(sweep, record, &head, log, next_frequency, now);
-        self.moved_or_gone(sweep, record.hash, &head, moved, bytes, now)
+        let moved = self.move_piece(sweep, record, head, log, next_frequency, now);
+        self.moved_or_gone(sweep, record.hash, head, moved, bytes, now)
     }
 
     /// The chained item that a piece belongs to, if it is still part of one.

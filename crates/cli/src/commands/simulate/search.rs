@@ -1,6 +1,6 @@
 //! `simulate --search`: the best combinations for each amount of memory, judged on what they have not seen.
 
-use glasscache_sim::page::{Chart, Page, Series, Table, short_number};
+use glasscache_sim::page::{Chart, Page, Series, Table, short_bytes};
 use glasscache_sim::search::{Candidate, Trial, candidates, front, hindsight_ns, trial};
 use glasscache_sim::strategy::parse_bytes;
 use glasscache_sim::strategy::prepare::Prepared;
@@ -178,7 +178,7 @@ fn table(points: &[Point]) -> Table {
     let row = |point: &Point| {
         let figures = &point.report.second_half;
         let mut cells = vec![
-            format!("{}B", short_number(point.memory_bytes as f64)),
+            short_bytes(point.memory_bytes),
             point.named.words.clone(),
             format!("{:.3}", figures.added_ms()),
             format!("{:.3}", point.bound_ms),

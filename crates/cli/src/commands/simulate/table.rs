@@ -1,6 +1,6 @@
 //! The results as people read them: a table of strategies, one of routes, and a sentence that answers.
 
-use glasscache_sim::page::{Page, Table, short_number};
+use glasscache_sim::page::{Page, Table, short_bytes};
 use glasscache_sim::strategy::figures::Figures;
 use glasscache_sim::strategy::prepare::Prepared;
 use glasscache_sim::strategy::report::Report;
@@ -60,7 +60,7 @@ fn strategies(findings: &Findings) -> Table {
         } else {
             percent(figures.used_keys as f64 / figures.keys as f64)
         };
-        let kept = format!("{}B", short_number(report.kept.bytes() as f64));
+        let kept = short_bytes(report.kept.bytes());
         let mut cells = vec![
             named.words.clone(),
             kept,
@@ -162,7 +162,7 @@ fn drawn(findings: &Findings) -> Option<Table> {
         "bound",
     ];
     (!rows.is_empty()).then(|| Table {
-        title: "Latencies drawn from the measured distribution (calls of a request independent; bound: all alike)".into(),
+        title: "Latencies drawn from the measured distribution (drawn: calls of a request independent; all alike: they share their luck, which bounds the tail)".into(),
         header: header.map(String::from).to_vec(),
         rows,
     })

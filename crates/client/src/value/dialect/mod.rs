@@ -41,12 +41,14 @@ pub enum Dialect {
     Dalli,
     /// spymemcached and xmemcached.
     Spymemcached,
+    /// Flags and bytes as the caller gives them, for one who brings a serialiser of another client.
+    Flagged,
     /// Bytes as they are: emcache, aiomcache, gomemcache, pymemcache without serde.
     Raw,
 }
 
 /// Each dialect with its word.
-pub const DIALECTS: [(Dialect, &str); 10] = [
+pub const DIALECTS: [(Dialect, &str); 11] = [
     (Dialect::Own, "own"),
     (Dialect::Pymemcache, "pymemcache"),
     (Dialect::Pylibmc, "pylibmc"),
@@ -56,6 +58,7 @@ pub const DIALECTS: [(Dialect, &str); 10] = [
     (Dialect::PeclMemcache, "pecl-memcache"),
     (Dialect::Dalli, "dalli"),
     (Dialect::Spymemcached, "spymemcached"),
+    (Dialect::Flagged, "flagged"),
     (Dialect::Raw, "raw"),
 ];
 
@@ -98,6 +101,7 @@ impl Dialect {
             Self::PeclMemcache => &pecl::Pecl,
             Self::Dalli => &dalli::Dalli,
             Self::Spymemcached => &spymemcached::Spymemcached,
+            Self::Flagged => &raw::Flagged,
             Self::Raw => &raw::Raw,
         }
     }
@@ -231,6 +235,7 @@ fn kind(value: &ValueRef<'_>) -> Refusal {
         ValueRef::RawJson(_) => "raw JSON",
         ValueRef::Msgpack(_) => "a container in MessagePack",
         ValueRef::Pickle(_) => "a pickle",
+        ValueRef::Flagged(..) => "bytes under flags of the caller's",
     })
 }
 

@@ -6,7 +6,7 @@
 
 use std::borrow::Cow;
 
-use super::{Body, Form, Frame, Limits, Packing, Refusal, Written, decimal, refuse, text};
+use super::{Body, Form, Frame, Limits, Packing, Refusal, Written, decimal, kind, refuse, text};
 use crate::value::compress::Method;
 use crate::value::ints::{pack, read_varint, unpack, write_varint};
 use crate::value::{Array, Decoded, DecodedArray, ValueRef};
@@ -93,6 +93,7 @@ impl Form for Own {
             ValueRef::RawJson(bytes) => Written::same(MARK | RAW_JSON, bytes),
             ValueRef::Msgpack(bytes) => Written::same(MARK | MSGPACK, bytes),
             ValueRef::Pickle(bytes) => Written::same(MARK | PICKLE, bytes),
+            ValueRef::Flagged(..) => return Err(kind(value)),
         })
     }
 

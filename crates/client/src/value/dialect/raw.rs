@@ -1,4 +1,4 @@
-//! No dialect: bytes in, bytes out, flags 0, whatever flags an item has.
+//! No dialect: bytes in, bytes out, flags 0 whatever flags an item has; or flags and bytes as the caller has them.
 
 use std::borrow::Cow;
 
@@ -33,5 +33,28 @@ impl Form for Raw {
 
     fn read<'b>(&self, _: u32, body: Cow<'b, [u8]>, _: Limits) -> Result<Decoded<'b>, Refusal> {
         Ok(Decoded::Bytes(body))
+    }
+}
+
+pub(super) struct Flagged;
+
+impl Form for Flagged {
+    fn write<'v>(&self, value: &ValueRef<'v>, _: &mut Vec<u8>) -> Result<Written<'v>, Refusal> {
+        match value {
+            ValueRef::Flagged(flags, bytes) => Ok(Written::same(*flags, bytes)),
+            _ => Err(kind(value)),
+        }
+    }
+
+    fn packing_of(&self, _: Method) -> Option<(u32, Packing)> {
+        None
+    }
+
+    fn packing(&self, _: u32) -> Option<Packing> {
+        None
+    }
+
+    fn read<'b>(&self, flags: u32, body: Cow<'b, [u8]>, _: Limits) -> Result<Decoded<'b>, Refusal> {
+        Ok(Decoded::Flagged(flags, body))
     }
 }

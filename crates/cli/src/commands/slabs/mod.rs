@@ -1,0 +1,131 @@
+//! `glasscache slabs`: where the memory of a memcached goes, and which classes would waste least.
+//!
+//! Without a source it prints the classes that settings make. With one (a running server, a trace, a
+//! histogram) it shows the waste of each class and compares factors, the exact optimum and segments.
+
+mod input;
+mod server;
+mod tables;
+
+use std::path::PathBuf;
+
+use glasscache_sim::slabs::classes::{SlabClasses, SlabConfig};
+use glasscache_sim::slabs::optimum::SIZES_MAX;
+use glasscache_sim::strategy::parse_bytes;
+use serde_json::json;
+
+use crate::output::{Exit, Failure, Output};
+use crate::text_table::text;
+
+const EXAMPLES: &str = "\
+A source is HOST:PORT of a running server, a trace (.parquet, .csv, .jsonl with a column size), or a
+histogram: a CSV file whose header is `size,count` (bytes of the value; keys of --key-bytes) or
+`item_bytes,count` (memcached's measure, header included).
+
+Examples:
+  glasscache slabs --factor 1.08 --json                the chunk sizes of -f 1.08
+  glasscache slabs 127.0.0.1:11211                     a running memcached
+  glasscache slabs sizes.csv --memory 1g --classes 40";
+
+/// Show what memcached's slab classes waste, and the best classes that can be had
+#[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Args {
+    /// HOST:PORT of a server, a trace, or a histogram of sizes
+    source: Option<String>,
+    /// Growth factor, as -f of memcached
+    #[arg(short, long, default_value_t = 1.25, value_name = "F")]
+    factor: f64,
+    /// Least room for key, value and flags in bytes, as -n of memcached
+    #[arg(short = 'n', long, default_value_t = 48, value_name = "BYTES")]
+    chunk: u32,
+    /// Largest item, as -I of memcached
+    #[arg(short = 'I', long, default_value = "1m", value_name = "BYTES")]
+    item_max: String,
+    /// Largest chunk, as `-o slab_chunk_max` of memcached
+    #[arg(long, default_value = "512k", value_name = "BYTES")]
+    slab_chunk_max: String,
+    /// Chunk sizes by hand, as `-o slab_sizes` of memcached: 96-208-1024
+    #[arg(long, value_delimiter = '-', value_name = "SIZES")]
+    slab_sizes: Option<Vec<u32>>,
+    /// How many classes by hand the optimum may use (memcached takes 62)
+    #[arg(short = 'k', long, default_value_t = SIZES_MAX as u32, value_name = "K", value_parser = clap::value_parser!(u32).range(1..=62))]
+    classes: u32,
+    /// Memory for which items are counted
+    #[arg(short, long, default_value = "1g", value_name = "BYTES")]
+    memory: String,
+    /// Bytes of a key where the source does not tell
+    #[arg(long, default_value_t = 30, value_name = "BYTES", value_parser = clap::value_parser!(u32).range(1..=250))]
+    key_bytes: u32,
+    /// Also write a web page
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+}
+
+impl Args {
+    /// Prints the classes, or what they cost.
+    pub(crate) fn run(self, out: &Output) -> Result<Exit, Failure> {
+        let config = self.config()?;
+        config.check().map_err(|e| Failure::usage(e.to_string()))?;
+        let Some(source) = &self.source else {
+            return list(out, &config);
+        };
+        let memory_bytes = amount(&self.memory, "--memory")?;
+        let source = input::read(source, config, self.key_bytes)?;
+        let findings = tables::Findings::new(&source, memory_bytes, self.classes as usize);
+        let page = findings.page();
+        if out.is_json() {
+            out.document(&findings.document())?;
+        } else {
+            for table in &page.tables {
+                out.line(text(table))?;
+            }
+            out.line(&page.sentence)?;
+            page.notes.iter().try_for_each(|note| out.line(note))?;
+        }
+        if let Some(file) = &self.html {
+            let cannot = |e| {
+                Failure::new(
+                    Exit::Unreachable,
+                    format!("cannot write {}: {e}", file.display()),
+                )
+            };
+            std::fs::write(file, page.to_html()).map_err(cannot)?;
+        }
+        Ok(Exit::Done)
+    }
+
+    fn config(&self) -> Result<SlabConfig, Failure> {
+        let bytes = |text: &str, flag: &str| {
+            let bytes = amount(text, flag)?;
+            u32::try_from(bytes)
+                .map_err(|_| Failure::usage(format!("{text} is more than 4 GiB ({flag})")))
+        };
+        Ok(SlabConfig {
+            factor: self.factor,
+            chunk_bytes_min: self.chunk,
+            item_bytes_max: bytes(&self.item_max, "--item-max")?,
+            slab_chunk_bytes_max: bytes(&self.slab_chunk_max, "--slab-chunk-max")?,
+            slab_sizes: self.slab_sizes.clone(),
+        })
+    }
+}
+
+/// The classes alone, as `memcached -vv` prints them.
+fn list(out: &Output, config: &SlabConfig) -> Result<Exit, Failure> {
+    let classes = SlabClasses::new(config);
+    if out.is_json() {
+        out.document(&json!({ "version": tables::VERSION, "chunk_sizes": classes.chunks() }))?;
+    } else {
+        out.bytes(classes.to_string().as_bytes())?;
+    }
+    Ok(Exit::Done)
+}
+
+fn amount(text: &str, flag: &str) -> Result<u64, Failure> {
+    parse_bytes(text).ok_or_else(|| {
+        Failure::usage(format!(
+            "`{text}` is no number of bytes, as 64m is ({flag})"
+        ))
+    })
+}

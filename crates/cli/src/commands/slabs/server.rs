@@ -1,0 +1,134 @@
+//! Asks a running server for its settings and what its classes hold, in four lines of the text protocol.
+
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader, Write};
+use std::net::{TcpStream, ToSocketAddrs};
+use std::time::Duration;
+
+use glasscache_sim::slabs::classes::{SlabConfig, head_bytes};
+use glasscache_sim::slabs::demand::Demand;
+
+use super::input::Source;
+use crate::output::{Exit, Failure};
+
+/// A server that does not answer within this time is taken for gone.
+const TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Name and value of each `STAT` line.
+type Stats = BTreeMap<String, String>;
+
+/// Reads settings and sizes of the server at `address`.
+pub(super) fn read(address: &str) -> Result<Source, Failure> {
+    let unreachable = |e: std::io::Error| {
+        Failure::new(
+            Exit::Unreachable,
+            format!("cannot ask the server at {address}: {e}"),
+        )
+    };
+    let mut server = connect(address).map_err(unreachable)?;
+    let mut ask = |what: &str| stats(&mut server, what).map_err(unreachable);
+    let (settings, slabs, items, sizes) = (
+        ask("settings")?,
+        ask("slabs")?,
+        ask("items")?,
+        ask("sizes")?,
+    );
+    let config = config(&settings);
+    let mut demand = Demand::default();
+    let mut notes = Vec::new();
+    let counted = sizes
+        .iter()
+        .filter_map(|(size, count)| Some((size.parse().ok()?, count.parse().ok()?)));
+    for (size, count) in counted {
+        add(&mut demand, &config, size, count);
+    }
+    if demand.is_empty() {
+        by_class(&mut demand, &config, &slabs, &items);
+        notes.push(
+            "Sizes are the mean of each class, as the server does not count sizes (-o track_sizes): what other classes \
+             would save is understated."
+                .to_owned(),
+        );
+    }
+    if demand.is_empty() {
+        let message =
+            format!("the server at {address} holds no items, so there is nothing to plan for");
+        return Err(Failure::new(Exit::BadData, message));
+    }
+    Ok(Source {
+        name: address.to_owned(),
+        config,
+        demand,
+        notes,
+    })
+}
+
+fn connect(address: &str) -> std::io::Result<BufReader<TcpStream>> {
+    let resolved = address.to_socket_addrs()?.next();
+    let resolved = resolved.ok_or_else(|| std::io::Error::other("no such host"))?;
+    let stream = TcpStream::connect_timeout(&resolved, TIMEOUT)?;
+    stream.set_read_timeout(Some(TIMEOUT))?;
+    stream.set_write_timeout(Some(TIMEOUT))?;
+    Ok(BufReader::new(stream))
+}
+
+fn stats(server: &mut BufReader<TcpStream>, what: &str) -> std::io::Result<Stats> {
+    server
+        .get_mut()
+        .write_all(format!("stats {what}\r\n").as_bytes())?;
+    let mut stats = Stats::new();
+    loop {
+        let mut line = String::new();
+        if server.read_line(&mut line)? == 0 {
+            return Err(std::io::Error::other("it closed the connection"));
+        }
+        match line
+            .trim_end()
+            .strip_prefix("STAT ")
+            .and_then(|rest| rest.split_once(' '))
+        {
+            Some((name, value)) => stats.insert(name.to_owned(), value.to_owned()),
+            // END, or an error from a server that does not know these statistics.
+            None => return Ok(stats),
+        };
+    }
+}
+
+fn config(settings: &Stats) -> SlabConfig {
+    fn number<T: std::str::FromStr>(settings: &Stats, name: &str, default: T) -> T {
+        settings
+            .get(name)
+            .and_then(|value| value.parse().ok())
+            .unwrap_or(default)
+    }
+    let default = SlabConfig::default();
+    SlabConfig {
+        factor: number(settings, "growth_factor", default.factor),
+        chunk_bytes_min: number(settings, "chunk_size", default.chunk_bytes_min),
+        item_bytes_max: number(settings, "item_size_max", default.item_bytes_max),
+        slab_chunk_bytes_max: number(settings, "slab_chunk_max", default.slab_chunk_bytes_max),
+        slab_sizes: None,
+    }
+}
+
+/// Chunks in use and bytes asked for, by class; the bytes stand under `items` in newer versions.
+fn by_class(demand: &mut Demand, config: &SlabConfig, slabs: &Stats, items: &Stats) {
+    for class in 1..=u32::from(u8::MAX) {
+        let number = |stats: &Stats, name: String| stats.get(&name)?.parse::<u64>().ok();
+        let Some(used) = number(slabs, format!("{class}:used_chunks")).filter(|&used| used > 0)
+        else {
+            continue;
+        };
+        let asked = number(slabs, format!("{class}:mem_requested"))
+            .or_else(|| number(items, format!("items:{class}:mem_requested")));
+        if let Some(asked) = asked {
+            add(demand, config, (asked / used) as u32, used);
+        }
+    }
+}
+
+/// Adds items by their size in memcached's measure; what of it is key does not matter to classes.
+fn add(demand: &mut Demand, config: &SlabConfig, item_bytes: u32, count: u64) {
+    let head = head_bytes(1, false).min(item_bytes.saturating_sub(2));
+    demand.add(config, head, item_bytes.saturating_sub(head + 2), count);
+}

@@ -1,0 +1,299 @@
+//! What the classes cost, as tables, sentence, chart and JSON.
+
+use glasscache_sim::page::{Chart, Mark, Page, Series, Table, short_bytes};
+use glasscache_sim::slabs::classes::{SlabClasses, SlabConfig};
+use glasscache_sim::slabs::optimum::optimal_sizes;
+use glasscache_sim::slabs::plan::{ClassUse, Plan, items_in_segments};
+use serde_json::{Value, json};
+
+use super::input::Source;
+
+/// Version of the JSON document.
+pub(super) const VERSION: u32 = 1;
+/// The factors that everybody compares: the oldest default, today's, and what is often advised.
+const FACTORS: [f64; 3] = [2.0, 1.25, 1.08];
+
+/// A list of classes with its cost.
+struct Choice {
+    name: String,
+    /// The line to start memcached with, if it needs one.
+    line: Option<String>,
+    plan: Plan,
+    items: u64,
+}
+
+/// All that is shown.
+pub(super) struct Findings<'a> {
+    source: &'a Source,
+    memory_bytes: u64,
+    /// The classes of today first, then the factors, then optima.
+    options: Vec<Choice>,
+    /// Items that glasscache's segments hold in the same memory.
+    in_segments: u64,
+}
+
+impl<'a> Findings<'a> {
+    /// Computes every option.
+    pub(super) fn new(source: &'a Source, memory_bytes: u64, classes: usize) -> Self {
+        let now = &source.config;
+        let option = |name: String, config: &SlabConfig| {
+            let plan = Plan::new(&SlabClasses::new(config), &source.demand);
+            let items = plan.items_that_fit(memory_bytes);
+            Choice {
+                name,
+                line: line(config),
+                plan,
+                items,
+            }
+        };
+        let mut options = vec![option(format!("now ({})", describe(now)), now)];
+        for factor in FACTORS {
+            options.push(option(
+                format!("factor {factor}"),
+                &SlabConfig {
+                    factor,
+                    slab_sizes: None,
+                    ..now.clone()
+                },
+            ));
+        }
+        let as_many = options[2].plan.used_classes().min(classes);
+        let mut counts = vec![as_many, 40.min(classes), classes];
+        counts.dedup();
+        for k in counts {
+            let sizes = optimal_sizes(now, &source.demand, k);
+            let name = format!("optimal, {} classes", sizes.len());
+            options.push(option(
+                name,
+                &SlabConfig {
+                    slab_sizes: Some(sizes),
+                    ..now.clone()
+                },
+            ));
+        }
+        options.dedup_by(|a, b| a.name == b.name);
+        let in_segments = items_in_segments(&source.demand, memory_bytes);
+        Self {
+            source,
+            memory_bytes,
+            options,
+            in_segments,
+        }
+    }
+
+    fn best(&self) -> &Choice {
+        &self.options[self.options.len() - 1]
+    }
+
+    /// The page; its tables and sentence are what the terminal shows.
+    pub(super) fn page(&self) -> Page {
+        let mut notes = self.source.notes.clone();
+        if let Some(line) = &self.best().line {
+            notes.insert(0, format!("To copy: memcached {line}"));
+        }
+        notes.extend(self.options.iter().filter_map(|option| {
+            let end = option.plan.trap()?;
+            let largest = self.source.config.slab_chunk_bytes_max;
+            Some(format!(
+                "Trap: {}: its 62 classes end at {end} bytes, and every larger item takes a chunk of {largest}.",
+                option.name
+            ))
+        }));
+        if self.source.demand.refused() > 0 {
+            notes.push(format!(
+                "{} items are above -I and are left out.",
+                self.source.demand.refused()
+            ));
+        }
+        notes.push("Segments: estimated from the layout of glasscache's store (item header, index slot), whose items lie without rounding.".into());
+        Page {
+            title: format!("Slab classes: {}", self.source.name),
+            sentence: self.sentence(),
+            tables: vec![self.by_class(), self.options()],
+            charts: vec![self.chart()],
+            notes,
+        }
+    }
+
+    fn sentence(&self) -> String {
+        let (now, best) = (&self.options[0], self.best());
+        format!(
+            "{} of the memory holds no item today; {} by hand waste {} and keep {} more items, segments {} more.",
+            percent(now.plan.waste()),
+            best.name,
+            percent(best.plan.waste()),
+            percent(ratio(best.items, now.items) - 1.0),
+            percent(ratio(self.in_segments, now.items) - 1.0),
+        )
+    }
+
+    fn by_class(&self) -> Table {
+        let used = self.options[0]
+            .plan
+            .classes
+            .iter()
+            .enumerate()
+            .filter(|(_, class)| class.chunks > 0);
+        let total = self.options[0].plan.taken_bytes();
+        let row = |(index, class): (usize, &ClassUse)| {
+            vec![
+                (index + 1).to_string(),
+                class.chunk_bytes.to_string(),
+                class.per_page().to_string(),
+                class.chunks.to_string(),
+                format!("{:.0}", class.asked_bytes as f64 / class.chunks as f64),
+                format!("{:.2}", class.wasted_bytes() / f64::from(1 << 20)),
+                percent(class.wasted_bytes() / class.taken_bytes()),
+                percent(class.wasted_bytes() / total),
+            ]
+        };
+        let header = [
+            "class",
+            "chunk bytes",
+            "per page",
+            "chunks",
+            "mean bytes",
+            "wasted MiB",
+            "of the class",
+            "of all",
+        ];
+        Table {
+            title: format!("Classes of today ({})", describe(&self.source.config)),
+            header: header.map(String::from).to_vec(),
+            rows: used.map(row).collect(),
+        }
+    }
+
+    fn options(&self) -> Table {
+        let now = self.options[0].items;
+        let row = |name: &str, classes: String, waste: String, items: u64| {
+            vec![
+                name.to_owned(),
+                classes,
+                waste,
+                items.to_string(),
+                format!("{:+.1} %", 100.0 * (ratio(items, now) - 1.0)),
+            ]
+        };
+        let mut rows: Vec<Vec<String>> = self
+            .options
+            .iter()
+            .map(|o| {
+                row(
+                    &o.name,
+                    o.plan.used_classes().to_string(),
+                    percent(o.plan.waste()),
+                    o.items,
+                )
+            })
+            .collect();
+        rows.push(row(
+            "glasscache segments",
+            "-".into(),
+            "-".into(),
+            self.in_segments,
+        ));
+        let header = ["classes", "used", "waste", "items that fit", "against now"];
+        Table {
+            title: format!("What fits into {}", short_bytes(self.memory_bytes)),
+            header: header.map(String::from).to_vec(),
+            rows,
+        }
+    }
+
+    /// How sizes are distributed, with the edges of the best classes.
+    fn chart(&self) -> Chart {
+        let total: u64 = self.source.demand.chunks().map(|(_, count)| count).sum();
+        let mut sum = 0;
+        let points = self.source.demand.chunks().map(|(bytes, count)| {
+            sum += count;
+            (f64::from(bytes), 100.0 * sum as f64 / total as f64)
+        });
+        let points = points.collect();
+        let edge = |class: &ClassUse| Mark {
+            x: f64::from(class.chunk_bytes),
+            label: format!("{} bytes", class.chunk_bytes),
+        };
+        let best = self.best();
+        Chart {
+            title: format!("Sizes asked for, and the edges of: {}", best.name),
+            x_label: "size of the item in memcached's measure (bytes)".into(),
+            y_label: "share of the chunks up to that size (%)".into(),
+            x_log: true,
+            series: vec![Series {
+                label: "chunks asked for".into(),
+                points,
+                is_step: true,
+                ..Series::default()
+            }],
+            marks: best
+                .plan
+                .classes
+                .iter()
+                .filter(|class| class.chunks > 0)
+                .map(edge)
+                .collect(),
+            ..Chart::default()
+        }
+    }
+
+    /// The findings for machines.
+    pub(super) fn document(&self) -> Value {
+        let option = |o: &Choice| {
+            json!({
+                "name": o.name,
+                "memcached_options": o.line,
+                "chunk_sizes": o.plan.classes.iter().map(|c| c.chunk_bytes).collect::<Vec<_>>(),
+                "used_classes": o.plan.used_classes(),
+                "waste": o.plan.waste(),
+                "items_that_fit": o.items,
+                "small_factor_trap_above_bytes": o.plan.trap(),
+            })
+        };
+        let class = |(index, c): (usize, &ClassUse)| {
+            json!({
+                "class": index + 1,
+                "chunk_bytes": c.chunk_bytes,
+                "chunks": c.chunks,
+                "asked_bytes": c.asked_bytes as f64,
+                "wasted_bytes": c.wasted_bytes(),
+            })
+        };
+        json!({
+            "version": VERSION,
+            "source": self.source.name,
+            "items": self.source.demand.items(),
+            "item_bytes": self.source.demand.item_bytes() as f64,
+            "refused_items": self.source.demand.refused(),
+            "memory_bytes": self.memory_bytes,
+            "classes": self.options[0].plan.classes.iter().enumerate().map(class).collect::<Vec<_>>(),
+            "options": self.options.iter().map(option).collect::<Vec<_>>(),
+            "items_in_segments": self.in_segments,
+            "notes": self.source.notes,
+        })
+    }
+}
+
+fn describe(config: &SlabConfig) -> String {
+    match &config.slab_sizes {
+        Some(sizes) => format!("{} sizes by hand", sizes.len()),
+        None => format!("-f {} -n {}", config.factor, config.chunk_bytes_min),
+    }
+}
+
+fn line(config: &SlabConfig) -> Option<String> {
+    let sizes = config
+        .slab_sizes
+        .as_ref()
+        .filter(|sizes| !sizes.is_empty())?;
+    let sizes: Vec<String> = sizes.iter().map(u32::to_string).collect();
+    Some(format!("-o slab_sizes={}", sizes.join("-")))
+}
+
+fn ratio(a: u64, b: u64) -> f64 {
+    a as f64 / b.max(1) as f64
+}
+
+fn percent(share: f64) -> String {
+    format!("{:.1} %", share * 100.0)
+}

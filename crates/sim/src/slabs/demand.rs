@@ -1,0 +1,82 @@
+//! The sizes that a memcached has to keep: how many chunks of which size its items ask for.
+//!
+//! An item asks for one chunk of its own size; one above the largest chunk asks for a head and pieces.
+//! What it asks for does not depend on the classes, so one histogram of chunks serves every plan.
+
+use std::collections::BTreeMap;
+
+use super::classes::{PIECE_HEADER_BYTES, SlabConfig};
+
+/// Chunks asked for, by size in memcached's measure.
+#[derive(Debug, Clone, Default)]
+pub struct Demand {
+    /// Bytes asked for -> chunks, ascending.
+    chunks: BTreeMap<u32, u64>,
+    /// Items that ask for them.
+    items: u64,
+    /// Bytes of the items, headers included.
+    item_bytes: u128,
+    /// Items above the largest item, which memcached refuses.
+    refused: u64,
+}
+
+impl Demand {
+    /// Adds `count` items of so many bytes without and with their value (docs: [`super::classes::head_bytes`]).
+    pub fn add(&mut self, config: &SlabConfig, head_bytes: u32, value_bytes: u32, count: u64) {
+        let Some(item_bytes) = head_bytes
+            .checked_add(value_bytes)
+            .and_then(|sum| sum.checked_add(2))
+        else {
+            self.refused += count;
+            return;
+        };
+        if item_bytes > config.item_bytes_max {
+            self.refused += count;
+            return;
+        }
+        self.items += count;
+        self.item_bytes += u128::from(item_bytes) * u128::from(count);
+        let chunk_max = config.slab_chunk_bytes_max;
+        if item_bytes <= chunk_max {
+            return self.ask(item_bytes, count);
+        }
+        self.ask(head_bytes + PIECE_HEADER_BYTES, count);
+        let room = chunk_max.saturating_sub(PIECE_HEADER_BYTES).max(1);
+        let (whole, rest) = ((value_bytes + 2) / room, (value_bytes + 2) % room);
+        self.ask(chunk_max, u64::from(whole) * count);
+        if rest > 0 {
+            self.ask(rest + PIECE_HEADER_BYTES, count);
+        }
+    }
+
+    fn ask(&mut self, bytes: u32, chunks: u64) {
+        if chunks > 0 {
+            *self.chunks.entry(bytes).or_default() += chunks;
+        }
+    }
+
+    /// Sizes asked for and how many chunks of each, ascending.
+    pub fn chunks(&self) -> impl Iterator<Item = (u32, u64)> {
+        self.chunks.iter().map(|(&bytes, &count)| (bytes, count))
+    }
+
+    /// How many items there are.
+    pub fn items(&self) -> u64 {
+        self.items
+    }
+
+    /// Bytes of all items in memcached's measure.
+    pub fn item_bytes(&self) -> u128 {
+        self.item_bytes
+    }
+
+    /// How many items are larger than memcached accepts.
+    pub fn refused(&self) -> u64 {
+        self.refused
+    }
+
+    /// Whether there is nothing to plan for.
+    pub fn is_empty(&self) -> bool {
+        self.items == 0
+    }
+}

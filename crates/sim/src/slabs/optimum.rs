@@ -1,0 +1,391 @@
+//! The best `k` classes that can be had for given sizes, exactly.
+//!
+//! Let the candidates be chunk sizes `s_1 < s_2 < ...`, `N_b` the chunks asked for that fit into `s_b`,
+//! and `c_b` the memory that one chunk of `s_b` takes with its part of the page's tail. The least memory
+//! for the chunks up to `s_b` with `j` classes, the last of them `s_b`, is
+//!
+//! ```text
+//! D[j][b] = min over a of  D[j-1][a] + c_b (N_b - N_a),    s_a <= s_b - 16
+//! ```
+//!
+//! For a fixed `j` the right side is the least of straight lines in `c_b` with slopes `-N_a`. Both `c_b`
+//! and `N_a` rise with their index, so the lower envelope of the lines is built and walked once from left
+//! to right: O(k n) in all where the plain form takes O(k n^2), and n itself shrinks (`worthwhile`).
+//! Numbers are integers (1/1024 byte), so both forms agree exactly.
+//!
+//! memcached wants sizes by hand to lie more than 8 bytes apart, hence the 16: all sizes are multiples of
+//! 8. A class may thereby have to lie 8 above the largest item it holds, and never more, so sizes asked
+//! for and those plus 8 are candidates enough. What is above the last class goes into memcached's own
+//! class of the largest chunk.
+
+use super::classes::{CHUNK_ALIGN_BYTES, CLASSES_MAX, PAGE_BYTES, SlabConfig};
+use super::demand::Demand;
+
+/// Classes by hand that memcached takes at most.
+pub const SIZES_MAX: usize = CLASSES_MAX - 1;
+/// Least distance of two sizes by hand that are multiples of 8.
+const GAP_BYTES: u32 = 2 * CHUNK_ALIGN_BYTES;
+/// Parts of a byte in which costs are counted.
+const PARTS: u64 = 1024;
+/// More than any cost, and far enough from overflow to be added to.
+const UNREACHABLE: i64 = i64::MAX / 4;
+
+/// Candidate chunk sizes with what they cost and hold.
+#[derive(Debug)]
+struct Candidates {
+    sizes: Vec<u32>,
+    cost: Vec<i64>,
+    held: Vec<i64>,
+    total: i64,
+    cost_of_largest: i64,
+}
+
+impl Candidates {
+    fn new(config: &SlabConfig, demand: &Demand) -> Self {
+        let chunk_max = config.slab_chunk_bytes_max;
+        let floor = config
+            .chunk_bytes_min
+            .max(CHUNK_ALIGN_BYTES + 1)
+            .next_multiple_of(CHUNK_ALIGN_BYTES);
+        let rounded = |bytes: u32| bytes.next_multiple_of(CHUNK_ALIGN_BYTES).max(floor);
+        let mut sizes: Vec<u32> = demand
+            .chunks()
+            .flat_map(|(bytes, _)| [rounded(bytes), rounded(bytes) + CHUNK_ALIGN_BYTES])
+            .filter(|&size| size < chunk_max)
+            .collect();
+        sizes.sort_unstable();
+        sizes.dedup();
+        let sizes = worthwhile(&sizes);
+        let mut chunks = demand.chunks().peekable();
+        let mut sum = 0;
+        let held = sizes.iter().map(|&size| {
+            while let Some((_, count)) = chunks.next_if(|&(bytes, _)| bytes <= size) {
+                sum += count as i64;
+            }
+            sum
+        });
+        let held = held.collect();
+        let cost = sizes.iter().map(|&size| cost_of(size)).collect();
+        let total = demand.chunks().map(|(_, count)| count as i64).sum();
+        Self {
+            sizes,
+            cost,
+            held,
+            total,
+            cost_of_largest: cost_of(chunk_max),
+        }
+    }
+}
+
+/// Drops what cannot be better: of the sizes of which a page holds equally many, and which so cost the
+/// same, the largest holds most. The one before it stays too, for it may leave the gap to the next class.
+///
+/// This leaves about 1,100 of 65,536 sizes, for a page holds few large chunks.
+fn worthwhile(sizes: &[u32]) -> Vec<u32> {
+    let per_page = |size: u32| PAGE_BYTES / size;
+    let is_worthwhile = |index: &usize| {
+        let second_next = sizes.get(index + 2);
+        second_next.is_none_or(|&larger| per_page(larger) != per_page(sizes[*index]))
+    };
+    (0..sizes.len())
+        .filter(is_worthwhile)
+        .map(|index| sizes[index])
+        .collect()
+}
+
+/// Memory of one chunk with its part of the page's tail, in parts of a byte.
+fn cost_of(size: u32) -> i64 {
+    (u64::from(PAGE_BYTES) * PARTS / u64::from(PAGE_BYTES / size)) as i64
+}
+
+/// The best sizes by hand, at most `k` of them, ascending: the list for `-o slab_sizes`.
+///
+/// Empty when nothing is asked for below the largest chunk.
+pub fn optimal_sizes(config: &SlabConfig, demand: &Demand, k: usize) -> Vec<u32> {
+    let candidates = Candidates::new(config, demand);
+    let k = k.min(SIZES_MAX);
+    let count = candidates.sizes.len();
+    let mut chosen = vec![0u32; k * count];
+    let mut before = vec![UNREACHABLE; count];
+    let (mut best, mut best_at) = (candidates.total * candidates.cost_of_largest, None);
+    for layer in 0..k {
+        let here = &mut chosen[layer * count..(layer + 1) * count];
+        let now = if layer == 0 {
+            first_layer(&candidates)
+        } else {
+            next_layer(&candidates, &before, here)
+        };
+        for (index, &cost) in now.iter().enumerate() {
+            let whole =
+                cost + candidates.cost_of_largest * (candidates.total - candidates.held[index]);
+            if whole < best {
+                (best, best_at) = (whole, Some((layer, index)));
+            }
+        }
+        before = now;
+    }
+    trace_back(&candidates, &chosen, best_at)
+}
+
+fn first_layer(candidates: &Candidates) -> Vec<i64> {
+    candidates
+        .cost
+        .iter()
+        .zip(&candidates.held)
+        .map(|(cost, held)| cost * held)
+        .collect()
+}
+
+/// The layer above `before`; writes for each candidate which one the class below it is.
+fn next_layer(candidates: &Candidates, before: &[i64], chosen: &mut [u32]) -> Vec<i64> {
+    let mut envelope = Envelope {
+        lines: Vec::new(),
+        at: 0,
+    };
+    let mut next = 0;
+    let mut layer = Vec::with_capacity(before.len());
+    for (index, &size) in candidates.sizes.iter().enumerate() {
+        while candidates.sizes[next] + GAP_BYTES <= size {
+            if before[next] < UNREACHABLE {
+                envelope.add(Line {
+                    at_zero: before[next],
+                    held: candidates.held[next],
+                    index: next as u32,
+                });
+            }
+            next += 1;
+        }
+        let cost = candidates.cost[index];
+        layer.push(match envelope.least(cost) {
+            Some(line) => {
+                chosen[index] = line.index;
+                line.value(cost) + cost * candidates.held[index]
+            }
+            None => UNREACHABLE,
+        });
+    }
+    layer
+}
+
+fn trace_back(
+    candidates: &Candidates,
+    chosen: &[u32],
+    best_at: Option<(usize, usize)>,
+) -> Vec<u32> {
+    let Some((layer, mut index)) = best_at else {
+        return Vec::new();
+    };
+    let mut sizes = vec![candidates.sizes[index]];
+    for layer in (1..=layer).rev() {
+        index = chosen[layer * candidates.sizes.len() + index] as usize;
+        sizes.push(candidates.sizes[index]);
+    }
+    sizes.reverse();
+    sizes
+}
+
+/// The straight line `at_zero - held x` of one class below.
+#[derive(Debug, Clone, Copy)]
+struct Line {
+    at_zero: i64,
+    held: i64,
+    index: u32,
+}
+
+impl Line {
+    fn value(&self, x: i64) -> i64 {
+        self.at_zero - self.held * x
+    }
+}
+
+/// The lower envelope of lines that come in order of falling slope and are asked in order of rising `x`.
+struct Envelope {
+    lines: Vec<Line>,
+    at: usize,
+}
+
+impl Envelope {
+    fn add(&mut self, line: Line) {
+        if let Some(last) = self.lines.last()
+            && last.held == line.held
+        {
+            if last.at_zero <= line.at_zero {
+                return;
+            }
+            self.lines.pop();
+        }
+        while let [.., first, second] = self.lines.as_slice() {
+            if !is_hidden(*first, *second, line) {
+                break;
+            }
+            self.lines.pop();
+        }
+        self.lines.push(line);
+        self.at = self.at.min(self.lines.len() - 1);
+    }
+
+    fn least(&mut self, x: i64) -> Option<Line> {
+        while self.at + 1 < self.lines.len()
+            && self.lines[self.at + 1].value(x) <= self.lines[self.at].value(x)
+        {
+            self.at += 1;
+        }
+        self.lines.get(self.at).copied()
+    }
+}
+
+/// Whether `second` is nowhere below both of its neighbours: they cross before it crosses the first.
+fn is_hidden(first: Line, second: Line, third: Line) -> bool {
+    let times = |a: i64, b: i64| i128::from(a) * i128::from(b);
+    times(third.at_zero - first.at_zero, second.held - first.held)
+        <= times(second.at_zero - first.at_zero, third.held - first.held)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::classes::{SlabClasses, head_bytes};
+    use super::super::plan::Plan;
+    use super::*;
+    use proptest::prelude::*;
+
+    /// Memory of a list of sizes, in parts of a byte.
+    fn cost_of_sizes(config: &SlabConfig, demand: &Demand, sizes: &[u32]) -> i64 {
+        let class = |bytes: u32| {
+            sizes
+                .iter()
+                .copied()
+                .find(|&s| s >= bytes)
+                .unwrap_or(config.slab_chunk_bytes_max)
+        };
+        demand
+            .chunks()
+            .map(|(bytes, count)| count as i64 * cost_of(class(bytes)))
+            .sum()
+    }
+
+    /// The recurrence as it stands, over every multiple of 8.
+    fn plain(config: &SlabConfig, demand: &Demand, k: usize) -> i64 {
+        let top = demand
+            .chunks()
+            .last()
+            .map_or(0, |(bytes, _)| bytes)
+            .min(config.slab_chunk_bytes_max - 8)
+            + 8;
+        let sizes: Vec<u32> = (48..=top.next_multiple_of(8))
+            .step_by(8)
+            .filter(|&s| s < config.slab_chunk_bytes_max)
+            .collect();
+        let held = |size: u32| {
+            demand
+                .chunks()
+                .filter(|c| c.0 <= size)
+                .map(|c| c.1 as i64)
+                .sum::<i64>()
+        };
+        let held: Vec<i64> = sizes.iter().map(|&size| held(size)).collect();
+        let total: i64 = demand.chunks().map(|c| c.1 as i64).sum();
+        let largest = cost_of(config.slab_chunk_bytes_max);
+        let mut best = total * largest;
+        let mut layer: Vec<i64> = sizes
+            .iter()
+            .zip(&held)
+            .map(|(&s, h)| cost_of(s) * h)
+            .collect();
+        for _ in 0..k {
+            for (b, cost) in layer
+                .iter()
+                .enumerate()
+                .filter(|(_, cost)| **cost < UNREACHABLE)
+            {
+                best = best.min(cost + largest * (total - held[b]));
+            }
+            let next = |b: usize| {
+                let below = (0..b).filter(|&a| sizes[a] + 16 <= sizes[b] && layer[a] < UNREACHABLE);
+                below
+                    .map(|a| layer[a] + cost_of(sizes[b]) * (held[b] - held[a]))
+                    .min()
+                    .unwrap_or(UNREACHABLE)
+            };
+            layer = (0..sizes.len()).map(next).collect();
+        }
+        best
+    }
+
+    proptest! {
+        #[test]
+        fn envelope_equals_the_plain_recurrence(
+            values in prop::collection::vec((1u32..1500, 1u64..1000), 1..60),
+            scale in 1u32..9,
+            k in 1usize..9,
+        ) {
+            let config = SlabConfig::default();
+            let mut demand = Demand::default();
+            for (value, count) in values {
+                demand.add(&config, head_bytes(4, false), value * scale, count);
+            }
+            let sizes = optimal_sizes(&config, &demand, k);
+            prop_assert!(sizes.len() <= k);
+            prop_assert_eq!(cost_of_sizes(&config, &demand, &sizes), plain(&config, &demand, k));
+            let by_hand = SlabConfig { slab_sizes: Some(sizes), ..config };
+            prop_assert_eq!(by_hand.check(), Ok(()));
+        }
+    }
+
+    #[test]
+    fn optimum_beats_every_factor_with_as_many_classes() {
+        let config = SlabConfig::default();
+        let mut demand = Demand::default();
+        for value in 1..60_000u32 {
+            demand.add(
+                &config,
+                head_bytes(20, false),
+                value,
+                u64::from(60_000 / value),
+            );
+        }
+        for factor in [1.08, 1.25, 2.0] {
+            let classes = SlabClasses::new(&SlabConfig {
+                factor,
+                ..config.clone()
+            });
+            let by_factor = Plan::new(&classes, &demand);
+            let sizes = optimal_sizes(&config, &demand, by_factor.used_classes());
+            let by_hand = SlabConfig {
+                slab_sizes: Some(sizes),
+                ..config.clone()
+            };
+            let optimal = Plan::new(&SlabClasses::new(&by_hand), &demand);
+            assert!(
+                optimal.taken_bytes() <= by_factor.taken_bytes(),
+                "factor {factor}"
+            );
+        }
+    }
+
+    /// n = 65,535 sizes and k = 62, the largest plan there is. Means something only in a release build.
+    #[test]
+    #[ignore = "a measurement: run by `make bench-simulate`"]
+    #[expect(clippy::disallowed_methods, reason = "a measurement needs a clock")]
+    fn speed_of_the_largest_plan() {
+        let config = SlabConfig::default();
+        let mut demand = Demand::default();
+        for step in 0..65_520u32 {
+            demand.add(
+                &config,
+                head_bytes(4, false),
+                step * 8 + 1,
+                u64::from(step % 977 + 1),
+            );
+        }
+        for _ in 0..5 {
+            let begin = std::time::Instant::now();
+            let sizes = optimal_sizes(&config, &demand, 62);
+            eprintln!(
+                "{} sizes of {} in {:?}",
+                sizes.len(),
+                demand.chunks().count(),
+                begin.elapsed()
+            );
+        }
+    }
+}

@@ -1,0 +1,206 @@
+//! What a list of classes costs for given sizes: waste by class, and how many items a memory holds.
+
+use super::classes::{PAGE_BYTES, SlabClasses};
+use super::demand::Demand;
+
+/// What one class does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct ClassUse {
+    /// Size of its chunks.
+    pub chunk_bytes: u32,
+    /// Chunks that items ask for.
+    pub chunks: u64,
+    /// Bytes asked for in them.
+    pub asked_bytes: u128,
+}
+
+impl ClassUse {
+    /// Chunks that a page holds.
+    pub fn per_page(&self) -> u32 {
+        PAGE_BYTES / self.chunk_bytes
+    }
+
+    /// Bytes that its chunks take, the unusable tail of each page shared among them.
+    pub fn taken_bytes(&self) -> f64 {
+        self.chunks as f64 * f64::from(PAGE_BYTES) / f64::from(self.per_page())
+    }
+
+    /// Bytes taken and not asked for.
+    pub fn wasted_bytes(&self) -> f64 {
+        self.taken_bytes() - self.asked_bytes as f64
+    }
+}
+
+/// A list of classes under a demand.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Plan {
+    /// Every class, also those that nothing asks for.
+    pub classes: Vec<ClassUse>,
+    items: u64,
+    item_bytes: u128,
+}
+
+impl Plan {
+    /// Puts a demand into classes.
+    pub fn new(classes: &SlabClasses, demand: &Demand) -> Self {
+        let chunks = classes.chunks();
+        let mut uses: Vec<ClassUse> = chunks
+            .iter()
+            .map(|&chunk_bytes| ClassUse {
+                chunk_bytes,
+                ..ClassUse::default()
+            })
+            .collect();
+        for (bytes, count) in demand.chunks() {
+            let index = chunks
+                .partition_point(|&chunk| chunk < bytes)
+                .min(chunks.len() - 1);
+            uses[index].chunks += count;
+            uses[index].asked_bytes += u128::from(bytes) * u128::from(count);
+        }
+        Self {
+            classes: uses,
+            items: demand.items(),
+            item_bytes: demand.item_bytes(),
+        }
+    }
+
+    /// Bytes that all chunks take, page tails included.
+    pub fn taken_bytes(&self) -> f64 {
+        self.classes.iter().map(ClassUse::taken_bytes).sum()
+    }
+
+    /// The share of the memory that holds no byte of an item.
+    pub fn waste(&self) -> f64 {
+        if self.items == 0 {
+            0.0
+        } else {
+            1.0 - self.item_bytes as f64 / self.taken_bytes()
+        }
+    }
+
+    /// Classes that something asks for.
+    pub fn used_classes(&self) -> usize {
+        self.classes.iter().filter(|class| class.chunks > 0).count()
+    }
+
+    /// The trap of small factors: the classes end early, and all above falls into the largest chunk.
+    ///
+    /// Returns the last chunk before the largest, when more than a hundredth of the memory is lost above it.
+    pub fn trap(&self) -> Option<u32> {
+        let [.., before, last] = self.classes.as_slice() else {
+            return None;
+        };
+        let is_far = f64::from(last.chunk_bytes) > 4.0 * f64::from(before.chunk_bytes);
+        (is_far && last.wasted_bytes() > 0.01 * self.taken_bytes()).then_some(before.chunk_bytes)
+    }
+
+    /// How many items of this mix a memory holds before memcached has to evict.
+    ///
+    /// Pages go to the classes one by one as the mix arrives, so each class has begun a page that is not
+    /// full; a class that so few items ask for that none is expected has no page.
+    pub fn items_that_fit(&self, memory_bytes: u64) -> u64 {
+        let pages = memory_bytes / u64::from(PAGE_BYTES);
+        let needed = |items: u64| -> u64 {
+            let share = items as f64 / self.items.max(1) as f64;
+            let pages_of = |class: &ClassUse| {
+                let chunks = class.chunks as f64 * share;
+                if chunks < 0.5 {
+                    0
+                } else {
+                    (chunks / f64::from(class.per_page())).ceil() as u64
+                }
+            };
+            self.classes.iter().map(pages_of).sum()
+        };
+        if self.items == 0 {
+            return 0;
+        }
+        // No item takes less than the smallest chunk, which bounds the answer.
+        let (mut fits, mut too_many) =
+            (0, memory_bytes / u64::from(self.classes[0].chunk_bytes) + 1);
+        while fits + 1 < too_many {
+            let middle = u64::midpoint(fits, too_many);
+            if needed(middle) <= pages {
+                fits = middle;
+            } else {
+                too_many = middle;
+            }
+        }
+        fits
+    }
+}
+
+/// Bytes of an item in a segment beyond key and value: fixed fields and a length of two bytes.
+const SEGMENT_HEADER_BYTES: f64 = 6.0;
+/// Bytes of the index an item: a bucket of 64 bytes holds 7 slots and is split at 7.25 items, so that on
+/// the way from one split to the next about 6.4 are in it.
+const INDEX_BYTES: f64 = 10.0;
+/// Share of the memory that segments keep free ahead of need.
+const RESERVE_SHARE: f64 = 0.02;
+
+/// How many items of this mix glasscache's segments hold: an estimate from their layout, without rounding of sizes.
+pub fn items_in_segments(demand: &Demand, memory_bytes: u64) -> u64 {
+    let items = demand.items() as f64;
+    // What memcached adds to key and value (`head_bytes` and the two bytes that end a value).
+    let added_by_memcached = f64::from(super::classes::head_bytes(0, false) + 2);
+    let user_bytes = demand.item_bytes() as f64 - items * added_by_memcached;
+    let bytes = user_bytes / items + SEGMENT_HEADER_BYTES + INDEX_BYTES;
+    (memory_bytes as f64 * (1.0 - RESERVE_SHARE) / bytes) as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::classes::{SlabConfig, head_bytes};
+    use super::*;
+
+    fn demand(sizes: &[(u32, u64)]) -> Demand {
+        let mut demand = Demand::default();
+        for &(value, count) in sizes {
+            demand.add(&SlabConfig::default(), head_bytes(10, false), value, count);
+        }
+        demand
+    }
+
+    #[test]
+    fn waste_is_what_chunks_and_pages_take_beyond_the_items() {
+        let classes = SlabClasses::new(&SlabConfig::default());
+        let plan = Plan::new(&classes, &demand(&[(27, 1000)]));
+        assert_eq!((plan.used_classes(), plan.classes[0].chunks), (1, 1000));
+        let expected = 1.0 - 96.0 / (1_048_576.0 / 10_922.0);
+        assert!((plan.waste() - expected).abs() < 1e-9);
+        assert_eq!(plan.items_that_fit(64 << 20), 64 * 10_922);
+    }
+
+    #[test]
+    fn large_items_take_a_head_and_pieces() {
+        let classes = SlabClasses::new(&SlabConfig::default());
+        let plan = Plan::new(&classes, &demand(&[(600_000, 10)]));
+        assert_eq!(
+            plan.classes.iter().map(|class| class.chunks).sum::<u64>(),
+            30
+        );
+    }
+
+    #[test]
+    fn small_factor_is_a_trap_for_large_values() {
+        let small = SlabConfig {
+            factor: 1.08,
+            ..SlabConfig::default()
+        };
+        let mix = demand(&[(100, 1000), (20_000, 1000)]);
+        assert_eq!(
+            Plan::new(&SlabClasses::new(&small), &mix).trap(),
+            Some(13_800)
+        );
+        assert_eq!(
+            Plan::new(&SlabClasses::new(&SlabConfig::default()), &mix).trap(),
+            None
+        );
+        let only_small = demand(&[(100, 1000)]);
+        assert_eq!(
+            Plan::new(&SlabClasses::new(&small), &only_small).trap(),
+            None
+        );
+    }
+}

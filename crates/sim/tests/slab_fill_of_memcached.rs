@@ -1,0 +1,171 @@
+//! The items that we predict to fit beside those that a real memcached holds when it begins to evict.
+//!
+//! Run by `make oracle-slabs`, with the program named by `MEMCACHED`, else `memcached` of the path.
+
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::net::UnixStream;
+use std::process::{Child, Command};
+
+use glasscache_sim::slabs::classes::{SlabClasses, SlabConfig, head_bytes};
+use glasscache_sim::slabs::demand::Demand;
+use glasscache_sim::slabs::optimum::optimal_sizes;
+use glasscache_sim::slabs::plan::Plan;
+
+const MEMORY_MIB: u64 = 256;
+const KEY_BYTES: u32 = 10;
+const SEED: u64 = 1234;
+/// Sets between two looks at the evictions.
+const BATCH: usize = 500;
+
+/// Log-normal value sizes with a median of 300 bytes, the same in every run.
+struct Sizes(u64);
+
+impl Sizes {
+    fn share(&mut self) -> f64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 >> 11) as f64 / (1u64 << 53) as f64
+    }
+
+    fn next(&mut self) -> u32 {
+        let normal = (-2.0 * (1.0 - self.share()).ln()).sqrt()
+            * (std::f64::consts::TAU * self.share()).cos();
+        (300.0 * normal.exp()).min(100_000.0) as u32
+    }
+}
+
+struct Server {
+    child: Child,
+    socket: BufReader<UnixStream>,
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Server {
+    fn start(name: &str, options: &[String]) -> Self {
+        let program = std::env::var("MEMCACHED").unwrap_or_else(|_| "memcached".into());
+        let path =
+            std::env::temp_dir().join(format!("slab-fill-{name}-{}.sock", std::process::id()));
+        let child = Command::new(program)
+            .args(["-u", "root", "-p", "0", "-m", &MEMORY_MIB.to_string(), "-s"])
+            .arg(&path)
+            .args(options)
+            .spawn()
+            .expect("memcached starts");
+        // The socket appears when memcached listens; connecting is tried until then.
+        let stream = std::iter::repeat_with(|| UnixStream::connect(&path))
+            .take(2_000_000)
+            .find_map(Result::ok);
+        Self {
+            child,
+            socket: BufReader::new(stream.expect("memcached listens")),
+        }
+    }
+
+    fn set(&mut self, first: usize, sizes: &mut Sizes) {
+        let mut commands = Vec::new();
+        for number in first..first + BATCH {
+            let size = sizes.next();
+            write!(commands, "set k{number:09} 0 0 {size} noreply\r\n").unwrap();
+            commands.resize(commands.len() + size as usize, b'x');
+            commands.extend(b"\r\n");
+        }
+        self.socket.get_mut().write_all(&commands).unwrap();
+    }
+
+    /// Items held and items evicted.
+    fn items_and_evictions(&mut self) -> (u64, u64) {
+        self.socket.get_mut().write_all(b"stats\r\n").unwrap();
+        let (mut items, mut evictions) = (0, 0);
+        loop {
+            let mut line = String::new();
+            self.socket.read_line(&mut line).unwrap();
+            let mut words = line.split_whitespace().skip(1);
+            match (words.next(), words.next()) {
+                (Some("curr_items"), Some(n)) => items = n.parse().unwrap(),
+                (Some("evictions"), Some(n)) => evictions = n.parse().unwrap(),
+                (None, _) => return (items, evictions),
+                _ => {}
+            }
+        }
+    }
+
+    /// Items held when the first is evicted.
+    fn fill(&mut self) -> u64 {
+        let mut sizes = Sizes(SEED);
+        for batch in 0.. {
+            self.set(batch * BATCH, &mut sizes);
+            let (items, evictions) = self.items_and_evictions();
+            if evictions > 0 {
+                return items;
+            }
+        }
+        unreachable!("a bounded memory fills")
+    }
+}
+
+/// The demand of the first sizes that a server is filled with.
+fn demand_of_first(items: u64) -> Demand {
+    let (mut demand, mut sizes) = (Demand::default(), Sizes(SEED));
+    for _ in 0..items {
+        demand.add(
+            &SlabConfig::default(),
+            head_bytes(KEY_BYTES, false),
+            sizes.next(),
+            1,
+        );
+    }
+    demand
+}
+
+#[test]
+#[ignore = "needs a memcached: run by `make oracle-slabs`"]
+fn predicted_items_are_within_one_per_cent_of_a_real_memcached() {
+    let default = SlabConfig::default();
+    let by_hand = optimal_sizes(&default, &demand_of_first(400_000), 40);
+    let words: Vec<String> = by_hand.iter().map(u32::to_string).collect();
+    let cases = [
+        ("f125", vec!["-f1.25".to_owned()], default.clone()),
+        (
+            "f200",
+            vec!["-f2".to_owned()],
+            SlabConfig {
+                factor: 2.0,
+                ..default.clone()
+            },
+        ),
+        (
+            "f108",
+            vec!["-f1.08".to_owned()],
+            SlabConfig {
+                factor: 1.08,
+                ..default.clone()
+            },
+        ),
+        (
+            "optimal",
+            vec!["-o".to_owned(), format!("slab_sizes={}", words.join("-"))],
+            SlabConfig {
+                slab_sizes: Some(by_hand),
+                ..default
+            },
+        ),
+    ];
+    for (name, options, config) in cases {
+        let held = Server::start(name, &options).fill();
+        let plan = Plan::new(&SlabClasses::new(&config), &demand_of_first(held));
+        let predicted = plan.items_that_fit(MEMORY_MIB << 20);
+        let error = predicted as f64 / held as f64 - 1.0;
+        eprintln!(
+            "{name:8} predicted {predicted}, held {held}, error {:+.2} %",
+            100.0 * error
+        );
+        assert!(error.abs() < 0.01, "{name}");
+    }
+}

@@ -1,0 +1,137 @@
+//! How many user bytes a store keeps per resident byte, and what a set and a get cost, by value size.
+//!
+//! `cargo run --release -p glasscache-store --example density -- [MiB] [workers] [value bytes ...]`; size 0
+//! stands for the log-normal mix (median 230, sigma 1.5, at most 1 MB). Each line fills a fresh store with twice
+//! its memory in unique keys of 20 bytes, in one process, so the resident figure includes this program's 2 MiB.
+#![allow(clippy::print_stdout, reason = "an example speaks on stdout")]
+
+use glasscache_store::{Config, Seconds, SetOptions, SetOutcome, Store, Worker};
+
+const NOW: Seconds = Seconds(2);
+
+fn next(state: &mut u64) -> u64 {
+    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let z = (*state ^ (*state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}
+
+/// A size from the mix, by the Box-Muller transform.
+fn mixed(state: &mut u64) -> usize {
+    let unit = |bits: u64| ((bits >> 11) as f64 + 1.0) / (1u64 << 53) as f64;
+    let (a, b) = (unit(next(state)), unit(next(state)));
+    let normal = (-2.0 * a.ln()).sqrt() * (std::f64::consts::TAU * b).cos();
+    ((230f64.ln() + 1.5 * normal).exp() as usize).clamp(1, 1_000_000)
+}
+
+fn resident_bytes() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find(|line| line.starts_with("VmRSS")).unwrap_or("");
+    line.split_whitespace().nth(1).and_then(|kib| kib.parse::<u64>().ok()).unwrap_or(0) * 1024
+}
+
+/// Nanoseconds that this thread has spent on a processor: a crowded machine does not count.
+fn cpu_ns() -> f64 {
+    let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
+    text.split_whitespace().next().and_then(|ns| ns.parse().ok()).unwrap_or(0.0)
+}
+
+fn key(number: usize) -> String {
+    format!("key:{number:016}")
+}
+
+fn store_one(worker: &mut Worker, key: &str, value: &[u8]) -> bool {
+    let hash = worker.store().hash(key.as_bytes());
+    let options = SetOptions::default();
+    let outcome = if value.len() < 64 << 10 {
+        worker.set(key.as_bytes(), hash, value, &options, NOW)
+    } else {
+        let Ok(mut upload) = worker.reserve(key.as_bytes(), hash, value.len() as u32, &options, NOW) else {
+            return false;
+        };
+        let mut rest = value;
+        while !upload.is_complete() {
+            let space = upload.space(worker, NOW);
+            if space.is_empty() {
+                return false;
+            }
+            let (now, later) = rest.split_at(space.len());
+            space.copy_from_slice(now);
+            rest = later;
+            upload.advance(now.len());
+            worker.pass();
+        }
+        worker.commit(upload, NOW)
+    };
+    worker.pass();
+    matches!(outcome, SetOutcome::Stored(_))
+}
+
+fn run(mib: u64, workers: usize, size: usize) {
+    let config = Config { memory_bytes: mib << 20, workers, ..Config::default() };
+    let store = Store::new(config).expect("a store");
+    let mut worker = store.worker();
+    let filler: Vec<u8> = (0..1_000_000u32).map(|at| (at * 7) as u8).collect();
+    let (mut sent, mut count, mut refused, mut state) = (0u64, 0, 0, 1);
+    let begin = cpu_ns();
+    while sent < 2 * (mib << 20) {
+        let bytes = if size == 0 { mixed(&mut state) } else { size };
+        let value = filler.get(..bytes).unwrap_or(&filler);
+        refused += u64::from(!store_one(&mut worker, &key(count), value));
+        sent += 20 + bytes as u64;
+        count += 1;
+    }
+    let set_ns = (cpu_ns() - begin) / count as f64;
+    let counters = store.counters();
+    let resident = resident_bytes();
+    let (single, batched) = read_all(&mut worker, count);
+    println!(
+        "{:>7} B  user/RSS {:.3}  user/-m {:.3}  RSS {:.1} MiB  items {}  index {:.1}%  moved {:.2}  set {set_ns:.0} ns  get {single:.0} ns  get in 16s {batched:.0} ns  refused {refused}",
+        size,
+        counters.user_bytes as f64 / resident as f64,
+        counters.user_bytes as f64 / (mib << 20) as f64,
+        resident as f64 / 1_048_576.0,
+        counters.items,
+        counters.index_bytes as f64 * 100.0 / (mib << 20) as f64,
+        counters.moved_bytes as f64 / sent as f64,
+    );
+}
+
+/// Random gets of resident keys, one by one and with buckets and items fetched sixteen ahead.
+fn read_all(worker: &mut Worker, count: usize) -> (f64, f64) {
+    let mut state = 7;
+    let resident = worker.store().counters().items as usize;
+    let first = count.saturating_sub(resident * 8 / 10).min(count - 1);
+    let keys: Vec<String> =
+        (0..400_000).map(|_| key(first + next(&mut state) as usize % (count - first))).collect();
+    let time = |batch: usize, worker: &mut Worker| {
+        let begin = cpu_ns();
+        let mut bytes = 0u64;
+        for chunk in keys.chunks(batch) {
+            let hashes: Vec<_> = chunk.iter().map(|key| worker.store().hash(key.as_bytes())).collect();
+            if batch > 1 {
+                hashes.iter().for_each(|hash| worker.prefetch_bucket(*hash));
+                hashes.iter().for_each(|hash| worker.prefetch_item(*hash));
+            }
+            for (key, hash) in chunk.iter().zip(hashes) {
+                let item = worker.get(key.as_bytes(), hash, NOW);
+                bytes += item.map_or(0, |item| u64::from(item.value_bytes()));
+            }
+            worker.pass();
+        }
+        std::hint::black_box(bytes);
+        (cpu_ns() - begin) / keys.len() as f64
+    };
+    (time(1, worker), time(16, worker))
+}
+
+fn main() {
+    let arguments: Vec<usize> = std::env::args().skip(1).filter_map(|text| text.parse().ok()).collect();
+    let mib = arguments.first().copied().unwrap_or(64) as u64;
+    let workers = arguments.get(1).copied().unwrap_or(2);
+    let sizes: &[usize] = arguments.get(2..).unwrap_or_default();
+    let all = [10, 64, 230, 1001, 4000, 10_000, 100_000, 500_000, 0];
+    for &size in if sizes.is_empty() { &all } else { sizes } {
+        run(mib, workers, size);
+    }
+}

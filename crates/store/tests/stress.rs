@@ -1,0 +1,320 @@
+//! Threads against one small store, with everything forced: splits, merges, evictions, compaction, expiry,
+//! chains, uploads, holds and flushes; every hit is verified.
+//!
+//! A value names its key and version and is filled from both. Each key has one writer, so a read must show a
+//! version between the last one acknowledged when it began and the last one begun when it ended. Counters are
+//! incremented by all threads: a number never goes back while it lives. `STRESS_SECONDS` (default 2) is the
+//! length, `STRESS_SEED` repeats a choice of operations; `make stress` runs ten minutes.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use glasscache_store::{
+    ArithOptions, ArithOutcome, Config, DeleteOptions, Expiry, GetOptions, Held, Item, Seconds,
+    SetMode, SetOptions, SetOutcome, Store, Worker,
+};
+
+const THREADS: usize = 4;
+const KEYS: usize = 60_000;
+const COUNTERS: usize = 64;
+/// Seconds of real time for which the sizes stay as they are.
+const PHASE_MS: u64 = 300;
+
+struct Rng(u64);
+
+impl Rng {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+    fn below(&mut self, bound: u64) -> u64 {
+        self.next() % bound
+    }
+}
+
+/// What is known of a key beside the store.
+#[derive(Default)]
+struct Truth {
+    begun: AtomicU64,
+    acknowledged: AtomicU64,
+}
+
+struct Shared {
+    store: Arc<Store>,
+    truth: Vec<Truth>,
+    counters: Vec<AtomicU64>,
+    stop: AtomicBool,
+    clock: Instant,
+}
+
+impl Shared {
+    fn now(&self) -> Seconds {
+        // Ten store seconds a real one, so that expiry is busy.
+        Seconds(2 + (self.clock.elapsed().as_millis() / 100) as u32)
+    }
+}
+
+fn value_of(key: usize, version: u64, bytes: usize) -> Vec<u8> {
+    let mut value = Vec::with_capacity(bytes.max(16));
+    value.extend_from_slice(&(key as u64).to_le_bytes());
+    value.extend_from_slice(&version.to_le_bytes());
+    let mut fill = Rng(key as u64 ^ version << 20);
+    while value.len() < bytes {
+        value.extend_from_slice(&fill.next().to_le_bytes());
+    }
+    value.truncate(bytes.max(16));
+    value
+}
+
+/// The version that a value shows, if it is a value of `key` to its last byte.
+fn version_of(key: usize, value: &[u8]) -> u64 {
+    assert!(
+        value.len() >= 16,
+        "a value of {key} is cut to {} bytes",
+        value.len()
+    );
+    let version = u64::from_le_bytes(value[8..16].try_into().unwrap());
+    assert_eq!(
+        value,
+        value_of(key, version, value.len()),
+        "a value of key {key} is torn or another's"
+    );
+    version
+}
+
+fn check(shared: &Shared, key: usize, at_least: u64, item: &Item<'_>) {
+    assert_eq!(item.key(), name(key).as_bytes());
+    let value: Vec<u8> = item.pieces().flatten().copied().collect();
+    let version = version_of(key, &value);
+    let at_most = shared.truth[key].begun.load(Ordering::SeqCst);
+    assert!(
+        (at_least..=at_most).contains(&version),
+        "key {key}: {version} outside {at_least}..={at_most}"
+    );
+}
+
+fn name(key: usize) -> String {
+    format!("stress-{key}")
+}
+
+fn bytes_for(rng: &mut Rng, phase: u64) -> usize {
+    let phase = phase % 6;
+    (match phase {
+        0 => 16 + rng.below(20),
+        1 => 100 + rng.below(100),
+        2 => 1000 + rng.below(500),
+        3 => 10_000 + rng.below(10_000),
+        4 => 100_000 + rng.below(200_000),
+        _ => {
+            let scale = rng.below(13);
+            16 + rng.below(16 << scale)
+        }
+    }) as usize
+}
+
+fn write(shared: &Shared, worker: &mut Worker, rng: &mut Rng, me: usize) {
+    let key = (rng.below((KEYS / THREADS) as u64) as usize) * THREADS + me;
+    let now = shared.now();
+    let phase = shared.clock.elapsed().as_millis() as u64 / PHASE_MS;
+    let bytes = bytes_for(rng, phase);
+    let truth = &shared.truth[key];
+    let version = truth.begun.load(Ordering::SeqCst) + 1;
+    truth.begun.store(version, Ordering::SeqCst);
+    let value = value_of(key, version, bytes);
+    let expiry = if rng.below(3) == 0 {
+        Expiry::At(Seconds(now.0 + rng.below(40) as u32))
+    } else {
+        Expiry::Never
+    };
+    let options = SetOptions {
+        expiry,
+        ..SetOptions::default()
+    };
+    let hash = worker.store().hash(name(key).as_bytes());
+    let outcome = if value.len() < 64 << 10 {
+        worker.set(name(key).as_bytes(), hash, &value, &options, now)
+    } else {
+        let Ok(mut reservation) = worker.reserve(
+            name(key).as_bytes(),
+            hash,
+            value.len() as u32,
+            &options,
+            now,
+        ) else {
+            return;
+        };
+        let mut sent = 0;
+        while !reservation.is_complete() {
+            let space = reservation.space(worker, now);
+            if space.is_empty() || rng.below(50) == 0 {
+                return;
+            }
+            let len = space.len();
+            space.copy_from_slice(&value[sent..sent + len]);
+            reservation.advance(len);
+            sent += len;
+            worker.pass();
+        }
+        worker.commit(reservation, now)
+    };
+    if matches!(outcome, SetOutcome::Stored(_)) {
+        truth.acknowledged.store(version, Ordering::SeqCst);
+    }
+}
+
+fn read(shared: &Shared, worker: &mut Worker, rng: &mut Rng, held: &mut Vec<(usize, u64, Held)>) {
+    // Neighbours in the key space, so that some are hot.
+    let key = (rng.below(KEYS as u64) * rng.below(1000) / 1000) as usize;
+    let hash = worker.store().hash(name(key).as_bytes());
+    worker.prefetch_bucket(hash);
+    worker.prefetch_item(hash);
+    let at_least = shared.truth[key].acknowledged.load(Ordering::SeqCst);
+    let now = shared.now();
+    let touch = (rng.below(10) == 0).then_some(Expiry::At(Seconds(now.0 + 30)));
+    let recache_s = (rng.below(10) == 0).then_some(20);
+    let options = GetOptions {
+        touch,
+        recache_s,
+        ..GetOptions::default()
+    };
+    if let Some((item, _)) = worker.get_with(name(key).as_bytes(), hash, &options, now) {
+        check(shared, key, at_least, &item);
+        if rng.below(20) == 0
+            && let Some(hold) = item.hold()
+        {
+            held.push((key, at_least, hold));
+        }
+    }
+    if held.len() > 8 {
+        let (key, at_least, hold) = held.remove(rng.below(8) as usize);
+        let value: Vec<u8> = hold.pieces().flatten().copied().collect();
+        assert!(version_of(key, &value) >= at_least, "a held value changed");
+    }
+}
+
+fn count(shared: &Shared, worker: &Worker, rng: &mut Rng) {
+    let which = rng.below(COUNTERS as u64) as usize;
+    let key = format!("count-{which}");
+    let hash = worker.store().hash(key.as_bytes());
+    let now = shared.now();
+    // The first number of a life is above all numbers before, so that a number never goes back.
+    let start = shared.counters[which].load(Ordering::SeqCst) + 1;
+    let options = ArithOptions {
+        delta: 1,
+        ..ArithOptions::default()
+    };
+    match worker.arith(key.as_bytes(), hash, &options, now) {
+        ArithOutcome::Number { value, .. } => {
+            shared.counters[which].fetch_max(value, Ordering::SeqCst);
+            assert!(
+                value >= start.saturating_sub(COUNTERS as u64),
+                "an increment was lost: {value} after {start}"
+            );
+        }
+        ArithOutcome::NotFound => {
+            // A race of two creators must not set a number back: only one of them may add.
+            let text = (start + 1000).to_string();
+            let options = SetOptions {
+                mode: SetMode::Add,
+                ..SetOptions::default()
+            };
+            worker.set(key.as_bytes(), hash, text.as_bytes(), &options, now);
+        }
+        ArithOutcome::NoMemory => {}
+        other => panic!("{other:?}"),
+    }
+}
+
+fn work(shared: &Shared, me: usize, seed: u64) -> u64 {
+    let mut worker = shared.store.worker();
+    let mut rng = Rng(seed + me as u64);
+    let mut held = Vec::new();
+    let mut operations = 0;
+    while !shared.stop.load(Ordering::Relaxed) {
+        worker.go_online();
+        for _ in 0..32 {
+            match rng.below(20) {
+                0..=8 => write(shared, &mut worker, &mut rng, me),
+                9..=16 => read(shared, &mut worker, &mut rng, &mut held),
+                17..=18 => count(shared, &worker, &mut rng),
+                _ => {
+                    let key = name(rng.below(KEYS as u64) as usize);
+                    let hash = worker.store().hash(key.as_bytes());
+                    worker.delete(
+                        key.as_bytes(),
+                        hash,
+                        &DeleteOptions::default(),
+                        shared.now(),
+                    );
+                }
+            }
+            operations += 1;
+            worker.pass();
+        }
+        if rng.below(20_000) == 0 {
+            let now = shared.now();
+            shared.store.flush(now, now);
+        }
+        if rng.below(500) == 0 {
+            let delta = (rng.below(3) as i64 - 1) * (512 << 10);
+            shared.store.charge_buffers(delta);
+        }
+        worker.maintain(shared.now());
+        worker.go_offline();
+        if rng.below(3000) == 0 {
+            // A worker that goes and comes back.
+            drop(worker);
+            worker = shared.store.worker();
+        }
+    }
+    operations
+}
+
+#[test]
+fn every_hit_is_a_value_that_was_written() {
+    let seconds: u64 = std::env::var("STRESS_SECONDS").map_or(2, |text| text.parse().unwrap());
+    let seed: u64 = std::env::var("STRESS_SEED").map_or(1, |text| text.parse().unwrap());
+    let memory_bytes = 12 << 20;
+    let config = Config {
+        memory_bytes,
+        workers: THREADS,
+        item_bytes_max: 1 << 20,
+        ..Config::default()
+    };
+    let shared = Shared {
+        store: Store::new(config).unwrap(),
+        truth: (0..KEYS).map(|_| Truth::default()).collect(),
+        counters: (0..COUNTERS).map(|_| AtomicU64::new(0)).collect(),
+        stop: AtomicBool::new(false),
+        clock: Instant::now(),
+    };
+    let operations: u64 = std::thread::scope(|scope| {
+        let shared = &shared;
+        let threads: Vec<_> = (0..THREADS)
+            .map(|me| scope.spawn(move || work(shared, me, seed)))
+            .collect();
+        while shared.clock.elapsed() < Duration::from_secs(seconds)
+            && threads.iter().all(|thread| !thread.is_finished())
+        {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        shared.stop.store(true, Ordering::Relaxed);
+        threads
+            .into_iter()
+            .map(|thread| thread.join().unwrap())
+            .sum()
+    });
+    let audit = shared.store.audit(&[]);
+    let counters = shared.store.counters();
+    println!("{operations} operations; {audit:?}; {counters:?}");
+    assert_eq!(counters.upload_bytes, 0);
+    assert_eq!(counters.held_segments, 0);
+    assert!(
+        counters.evictions > 0 && counters.moved_items > 0,
+        "nothing was forced"
+    );
+}

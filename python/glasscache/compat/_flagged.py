@@ -1,0 +1,38 @@
+"""Values as (flags, bytes): what the drop-in modules hand to the client, their own serialisers having run."""
+
+from __future__ import annotations
+
+import time
+from typing import Any, Final
+
+from glasscache import _native
+from glasscache.values import Codec
+
+Flagged = tuple[int, bytes]
+
+_RELATIVE_MAX_S: Final = 30 * 24 * 3600
+"""The greatest exptime that memcached counts from now; a greater one is a Unix time."""
+
+
+def _dump(value: Any) -> tuple[str, Flagged]:
+    return "flagged", value
+
+
+def _load(_kind: str, body: Flagged) -> Flagged:
+    return body
+
+
+class FlaggedCodec(Codec):
+    """A codec whose values are (flags, bytes)."""
+
+    def __new__(cls) -> FlaggedCodec:
+        """Make one; it has no settings."""
+        return _native.Codec.__new__(
+            cls, _dump, _load, dialect="flagged", compress=None, level=None, threshold=0, min_saving=0,
+            decompressed_bytes_max=0, pickle=False, migrate_from=None,
+        )  # fmt: skip
+
+
+def ttl_of(exptime: float) -> float:
+    """Return our seconds for an exptime as memcached means it."""
+    return max(-1.0, exptime - time.time()) if exptime > _RELATIVE_MAX_S else exptime

@@ -1,0 +1,75 @@
+"""pymemcache's exceptions, and how this package's become them."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any, NoReturn, TypeVar
+
+import glasscache
+
+C = TypeVar("C", bound=Callable[..., Any])
+
+
+class MemcacheError(Exception):
+    """The base of all."""
+
+
+class MemcacheClientError(MemcacheError):
+    """The server calls the request wrong."""
+
+
+class MemcacheUnknownCommandError(MemcacheClientError):
+    """The server does not know the command."""
+
+
+class MemcacheIllegalInputError(MemcacheClientError):
+    """The key or the value cannot be sent."""
+
+
+class MemcacheServerError(MemcacheError):
+    """The server reports a fault of its own."""
+
+
+class MemcacheUnknownError(MemcacheError):
+    """The reply did not fit."""
+
+
+class MemcacheUnexpectedCloseError(MemcacheServerError):
+    """The server closed the connection."""
+
+
+def translated(call: C) -> C:
+    """Make a call raise pymemcache's errors."""
+
+    @functools.wraps(call)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return call(*args, **kwargs)
+        except glasscache.GlasscacheError as error:
+            _raise(error)
+
+    return wrapper  # type: ignore[return-value]
+
+
+def _raise(error: glasscache.GlasscacheError) -> NoReturn:
+    text = str(error)
+    match error:
+        case glasscache.BadKey():
+            raise MemcacheIllegalInputError(text) from error
+        case glasscache.ValueTooLarge():
+            raise MemcacheServerError(text) from error
+        case glasscache.DeadlineExceeded():
+            raise TimeoutError(text) from error
+        case glasscache.ServerUnavailable() if error.phase == "connect":
+            raise ConnectionRefusedError(text) from error
+        case glasscache.ServerUnavailable():
+            raise MemcacheUnexpectedCloseError(text) from error
+        case glasscache.RequestRefused() if "CLIENT_ERROR" in text:
+            raise MemcacheClientError(text) from error
+        case glasscache.RequestRefused() if "SERVER_ERROR" in text:
+            raise MemcacheServerError(text) from error
+        case glasscache.RequestRefused() | glasscache.Unsupported():
+            raise MemcacheUnknownCommandError(text) from error
+        case _:
+            raise MemcacheUnknownError(text) from error

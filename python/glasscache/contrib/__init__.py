@@ -1,0 +1,1 @@
+"""Backends for frameworks, each importing its framework only when it is used."""

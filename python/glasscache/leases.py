@@ -1,0 +1,271 @@
+"""One filler for a cold key, stale values for the rest: `get_or_set` of both clients.
+
+The right to fill is an `add` of a sibling key that lives for the lease; memcached grants it to one client only. The meta
+flag that lets a get create an empty item would save that round trip, but a plain `get` reads such an item as an empty
+value, which is a lie, so it is not used. A stored item outlives its worth by `stale` seconds; how much is left is
+read with it, so that a hit costs one round trip. What to do is decided here without waiting, by a generator; the two
+mixins at the end carry its steps out, blocking or awaiting.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar, cast
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Generator
+
+T = TypeVar("T")
+Key = str | bytes
+
+_MISSING: Final = object()
+_LEASE_PREFIX: Final = "~lease:"
+_KEY_BYTES_MAX: Final = 200
+"""Longer keys are hashed in the name of their lease, so that it stays within memcached's 250 bytes and a namespace."""
+_POLL_FIRST_S: Final = 0.002
+_POLL_LAST_S: Final = 0.05
+
+
+class Lease(NamedTuple):
+    """How a cold or stale key is refilled.
+
+    Attributes:
+        ttl: seconds for which a value is fresh; None for ever.
+        stale: seconds beyond, in which one caller refills and the others take the old value.
+        lease: seconds that the filler has before another may try; whole seconds, at least 1.
+        wait: seconds to wait for another's value before making it oneself; None takes `lease`.
+        early: seconds that making usually takes; with it a fresh value is now and then refilled shortly before its
+            time, the likelier the closer (Vattani et al., "Optimal Probabilistic Cache Stampede Prevention", 2015).
+        none_ttl: ttl of a None; None takes `ttl`, 0 does not store it.
+        stale_if_error: return the old value when making a new one fails.
+    """
+
+    ttl: float | None
+    stale: float = 0
+    lease: float = 5
+    wait: float | None = None
+    early: float = 0
+    none_ttl: float | None = None
+    stale_if_error: bool = False
+
+    def is_worn(self, left: float | None, chance: float) -> bool:
+        """Whether a value with `left` seconds of life should be refilled; `chance` is random in (0, 1]."""
+        if left is None or left < 0:
+            return False
+        return left - self.stale <= (-self.early * math.log(chance) if self.early else 0)
+
+    def ttl_of(self, value: object) -> float | None:
+        """The life of `value` in the cache, its stale time included; 0 for one that is not stored."""
+        fresh = self.none_ttl if value is None and self.none_ttl is not None else self.ttl
+        if fresh is None or fresh == 0:
+            return fresh
+        return fresh + self.stale
+
+
+class _Do(NamedTuple):
+    """A call to make on the client; its result is sent back."""
+
+    name: str
+    arguments: tuple[Any, ...]
+    options: dict[str, Any]
+
+
+class _Sleep(NamedTuple):
+    seconds: float
+
+
+class _Make:
+    """Make the value; what is sent back is the value, an exception is thrown in."""
+
+
+_Step = _Do | _Sleep | _Make
+
+
+def _do(name: str, *arguments: Any, **options: Any) -> _Do:
+    return _Do(name, arguments, options)
+
+
+def lease_key(key: Key) -> str:
+    """The name of the lease of `key`."""
+    raw = key.encode() if isinstance(key, str) else key
+    if len(raw) <= _KEY_BYTES_MAX:
+        try:
+            return _LEASE_PREFIX + raw.decode()
+        except UnicodeDecodeError:
+            pass
+    import hashlib  # noqa: PLC0415 - long keys are rare, importing the package is not
+
+    return _LEASE_PREFIX + hashlib.blake2b(raw, digest_size=20).hexdigest()
+
+
+def _plan(key: Key, lease: Lease, clock: Callable[[], float]) -> Generator[_Step, Any, Any]:
+    """The steps of one `get_or_set`; returns the value."""
+    import random  # noqa: PLC0415 - likewise
+
+    value, left = yield from _look(key, lease)
+    if value is not _MISSING and not lease.is_worn(left, 1 - random.random()):
+        return value
+    begin = clock()
+    patience = lease.lease if lease.wait is None else lease.wait
+    pause = _POLL_FIRST_S
+    while True:
+        won = yield _do("add", lease_key(key), b"1", ttl=max(1, math.ceil(lease.lease)))
+        if won:
+            return (yield from _fill(key, lease, value, clock))
+        if value is not _MISSING:
+            return value
+        waited = clock() - begin
+        if waited >= patience:
+            return (yield from _make_and_store(key, lease))
+        yield _Sleep(min(pause * (0.5 + random.random()), patience - waited))
+        pause = min(2 * pause, _POLL_LAST_S)
+        value = yield _do("get", key, default=_MISSING)
+        if value is not _MISSING:
+            return value
+
+
+def _look(key: Key, lease: Lease) -> Generator[_Step, Any, tuple[Any, float | None]]:
+    """The value and its seconds left; those are asked for only where they matter."""
+    if not lease.stale and not lease.early:
+        return (yield _do("get", key, default=_MISSING)), None
+    found = yield _do("get_with_meta", key)
+    return (_MISSING, None) if found is None else (found.value, found.ttl)
+
+
+def _fill(
+    key: Key, lease: Lease, old: Any, clock: Callable[[], float]
+) -> Generator[_Step, Any, Any]:
+    """Makes the value while holding the lease, and gives the lease back whatever happens."""
+    begin = clock()
+    try:
+        # Between our look and our lease another may have filled and left.
+        if old is _MISSING:
+            found = yield _do("get", key, default=_MISSING)
+            if found is not _MISSING:
+                return found
+        return (yield from _make_and_store(key, lease))
+    except Exception:
+        if lease.stale_if_error and old is not _MISSING:
+            return old
+        raise
+    finally:
+        # A lease that ran out may be another's by now.
+        if clock() - begin < lease.lease:
+            yield _do("delete", lease_key(key))
+
+
+def _make_and_store(key: Key, lease: Lease) -> Generator[_Step, Any, Any]:
+    value = yield _Make()
+    ttl = lease.ttl_of(value)
+    if ttl != 0:
+        yield _do("set", key, value, ttl=ttl)
+    return value
+
+
+class SyncLeases:
+    """`get_or_set` for a client that blocks."""
+
+    def get_or_set(
+        self,
+        key: Key,
+        make: Callable[[], T],
+        *,
+        ttl: float | None,
+        stale: float = 0,
+        lease: float = 5,
+        wait: float | None = None,
+        early: float = 0,
+        none_ttl: float | None = None,
+        stale_if_error: bool = False,
+    ) -> T:
+        """Return the value under key, or make it, store it and return it.
+
+        On a cold key one caller among all processes makes the value while the others wait for it. In the `stale` seconds
+        after `ttl` one caller makes a new value while the others get the old one at once.
+
+        Args:
+            key: as for `get`.
+            make: called without arguments, in at most one process at a time while its lease lasts.
+            ttl: seconds for which the value is fresh; None for ever.
+            stale, lease, wait, early, none_ttl, stale_if_error: see `Lease`.
+
+        Raises:
+            What `make` raises, and what `get` and `set` raise.
+        """
+        return self.get_or_set_by(
+            key, make, Lease(ttl, stale, lease, wait, early, none_ttl, stale_if_error)
+        )
+
+    def get_or_set_by(self, key: Key, make: Callable[[], T], lease: Lease) -> T:
+        """`get_or_set` with its settings in one object."""
+        plan = _plan(key, lease, time.monotonic)
+        step, outcome, error = next(plan), None, None
+        while True:
+            try:
+                match step:
+                    case _Do(name, arguments, options):
+                        outcome = getattr(self, name)(*arguments, **options)
+                    case _Sleep(seconds):
+                        time.sleep(seconds)
+                    case _Make():
+                        outcome = make()
+            except BaseException as raised:
+                error = raised
+            try:
+                step = plan.send(outcome) if error is None else plan.throw(error)
+            except StopIteration as end:
+                return cast("T", end.value)
+            outcome, error = None, None
+
+
+class AsyncLeases:
+    """`get_or_set` for a client that is awaited."""
+
+    async def get_or_set(
+        self,
+        key: Key,
+        make: Callable[[], Awaitable[T] | T],
+        *,
+        ttl: float | None,
+        stale: float = 0,
+        lease: float = 5,
+        wait: float | None = None,
+        early: float = 0,
+        none_ttl: float | None = None,
+        stale_if_error: bool = False,
+    ) -> T:
+        """Return the value under key, or make it, store it and return it; see the blocking client's `get_or_set`.
+
+        `make` may be a function or a coroutine function.
+        """
+        return await self.get_or_set_by(
+            key, make, Lease(ttl, stale, lease, wait, early, none_ttl, stale_if_error)
+        )
+
+    async def get_or_set_by(
+        self, key: Key, make: Callable[[], Awaitable[T] | T], lease: Lease
+    ) -> T:
+        """`get_or_set` with its settings in one object."""
+        import asyncio  # noqa: PLC0415 - importing the blocking client does not pay for it
+
+        plan = _plan(key, lease, time.monotonic)
+        step, outcome, error = next(plan), None, None
+        while True:
+            try:
+                match step:
+                    case _Do(name, arguments, options):
+                        outcome = await getattr(self, name)(*arguments, **options)
+                    case _Sleep(seconds):
+                        await asyncio.sleep(seconds)
+                    case _Make():
+                        outcome = make()
+                        if hasattr(outcome, "__await__"):
+                            outcome = await outcome
+            except BaseException as raised:
+                error = raised
+            try:
+                step = plan.send(outcome) if error is None else plan.throw(error)
+            except StopIteration as end:
+                return cast("T", end.value)
+            outcome, error = None, None

@@ -1,0 +1,131 @@
+"""Groups of keys that are thrown away together, without listing them.
+
+A tag is a number in the cache, its generation; a tagged value lives under a key that holds the generations of its tags.
+Invalidating a tag gives it a new random number, so that no old key is asked for again and the old values fall out by
+age. A generation that was evicted gets a new number as well: a lost tag means misses, never an old value. A tagged read costs one round trip for all its tags and one for the value.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+from collections.abc import Awaitable, Callable, Generator, Sequence
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+_TAG_PREFIX = "~tag:"
+
+
+def tag_key(tag: str) -> str:
+    """The key of a tag's generation."""
+    return _TAG_PREFIX + tag
+
+
+def _generation() -> int:
+    """A number that no tag had before: 62 random bits."""
+    return secrets.randbits(62)
+
+
+def _keys(tags: Sequence[str]) -> list[str]:
+    return [tag_key(tag) for tag in sorted(set(tags))]
+
+
+def _tagged_key(key: str, generations: Sequence[int]) -> str:
+    text = ",".join(map(str, generations))
+    return f"{key}~{hashlib.blake2b(text.encode(), digest_size=8).hexdigest()}"
+
+
+def _plan(key: str, tags: Sequence[str]) -> Generator[tuple[str, tuple[Any, ...]], Any, str]:
+    """The calls that find a tagged key, the key being returned."""
+    keys = _keys(tags)
+    found = yield "get_many", (keys,)
+    for name in keys:
+        if name not in found:
+            generation = _generation()
+            added = yield "add", (name, generation)
+            # Another was quicker: its number counts.
+            found[name] = generation if added else (yield "get", (name,))
+            if found[name] is None:
+                found[name] = generation
+    return _tagged_key(key, [int(found[name]) for name in keys])
+
+
+class Tagged:
+    """Access to values that belong to tags, on a blocking client: `Tagged(client, "user:7", "prices")`."""
+
+    def __init__(self, client: Any, *tags: str) -> None:
+        self._client, self._tags = client, tags
+
+    def key(self, key: str) -> str:
+        """The key under which `key` is stored as long as no tag is invalidated."""
+        plan = _plan(key, self._tags)
+        name, arguments = next(plan)
+        while True:
+            try:
+                name, arguments = plan.send(getattr(self._client, name)(*arguments))
+            except StopIteration as end:
+                return str(end.value)
+
+    def get(self, key: str, default: Any = None) -> Any:
+        """Return the value under key, or `default` when there is none or one of the tags was invalidated."""
+        return self._client.get(self.key(key), default)
+
+    def set(self, key: str, value: Any, *, ttl: float | None = None) -> bool:
+        """Store a value that goes when any of the tags is invalidated."""
+        return bool(self._client.set(self.key(key), value, ttl=ttl))
+
+    def get_or_set(self, key: str, make: Callable[[], T], **options: Any) -> T:
+        """`get_or_set` of the client, under the tags."""
+        made: T = self._client.get_or_set(self.key(key), make, **options)
+        return made
+
+    def invalidate(self) -> None:
+        """Throw away every value of each of the tags."""
+        for tag in self._tags:
+            invalidate_tag(self._client, tag)
+
+
+class AsyncTagged:
+    """Access to values that belong to tags, on an asyncio client."""
+
+    def __init__(self, client: Any, *tags: str) -> None:
+        self._client, self._tags = client, tags
+
+    async def key(self, key: str) -> str:
+        """The key under which `key` is stored as long as no tag is invalidated."""
+        plan = _plan(key, self._tags)
+        name, arguments = next(plan)
+        while True:
+            try:
+                name, arguments = plan.send(await getattr(self._client, name)(*arguments))
+            except StopIteration as end:
+                return str(end.value)
+
+    async def get(self, key: str, default: Any = None) -> Any:
+        """Return the value under key, or `default` when there is none or one of the tags was invalidated."""
+        return await self._client.get(await self.key(key), default)
+
+    async def set(self, key: str, value: Any, *, ttl: float | None = None) -> bool:
+        """Store a value that goes when any of the tags is invalidated."""
+        return bool(await self._client.set(await self.key(key), value, ttl=ttl))
+
+    async def get_or_set(self, key: str, make: Callable[[], Awaitable[T] | T], **options: Any) -> T:
+        """`get_or_set` of the client, under the tags."""
+        made: T = await self._client.get_or_set(await self.key(key), make, **options)
+        return made
+
+    async def invalidate(self) -> None:
+        """Throw away every value of each of the tags."""
+        for tag in self._tags:
+            await invalidate_tag_async(self._client, tag)
+
+
+def invalidate_tag(client: Any, tag: str) -> None:
+    """Throw away every value of a tag."""
+    client.set(tag_key(tag), _generation())
+
+
+async def invalidate_tag_async(client: Any, tag: str) -> None:
+    """Throw away every value of a tag, on an asyncio client."""
+    await client.set(tag_key(tag), _generation())

@@ -1,0 +1,127 @@
+"""Runs Django's own cache, middleware and session tests on `GlassCache`: `make django-tests`.
+
+The tests are those of Django's source distribution. The memcached ones get a class for our backend, the middleware
+ones have their in-memory backend replaced by ours in a copy of the file, the session ones take it from the settings.
+`asyncs.py` beside this file tries every `a*` method and counts threads.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE.parent))
+
+from servers import memcacheds  # noqa: E402
+from sources import source  # noqa: E402
+
+BACKEND = "glasscache.contrib.django.GlassCache"
+
+SETTINGS = """
+from test_sqlite import *  # noqa: F403
+CACHES = {{"default": {{"BACKEND": "{backend}", "LOCATION": "{server}", "OPTIONS": {{"timeout": 5}}}}}}
+"""
+
+MEMCACHED_TESTS = """
+
+GlassCache_params = {{"BACKEND": "{backend}", "LOCATION": "{server}", "OPTIONS": {{"timeout": 5}}}}
+
+
+@override_settings(CACHES=caches_setting_for_tests(base=GlassCache_params, exclude=memcached_excluded_caches))
+class GlassCacheTests(BaseMemcachedTests, TestCase):
+    base_params = GlassCache_params
+    # Connections serve the next request, whichever thread it comes in.
+    should_disconnect_on_close = False
+"""
+
+CLASSES = {
+    "memcached": ["cache.tests.GlassCacheTests"],
+    "middleware": [
+        f"cache.tests.{name}"
+        for name in (
+            "CacheUtils", "PrefixedCacheUtils", "CacheHEADTest", "CacheI18nTest", "PrefixedCacheI18nTest",
+            "CacheMiddlewareTest", "TestWithTemplateResponse", "TestMakeTemplateFragmentKey", "CacheHandlerTest",
+        )
+    ],
+    "sessions": ["sessions_tests"],
+    "templates": ["template_tests.syntax_tests.test_cache"],
+}  # fmt: skip
+
+
+def prepare(django: Path, work: Path, server: str) -> Path:
+    """Copies Django's tests and puts our backend in."""
+    tests = work / "tests"
+    shutil.copytree(django / "tests", tests, symlinks=True)
+    (tests / "glass_settings.py").write_text(SETTINGS.format(backend=BACKEND, server=server))
+    file = tests / "cache" / "tests.py"
+    text = file.read_text()
+    begin = text.index("class CacheUtils(")
+    head, tail = text[:begin], text[begin:]
+    # Each in-memory cache of the middleware tests becomes ours, its LOCATION a prefix, so that they stay apart.
+    tail = tail.replace('"django.core.cache.backends.locmem.LocMemCache"', f'"{BACKEND}"')
+    tail = re.sub(
+        r'("BACKEND": "glasscache[^"]*",)(\s*)"LOCATION": "([^"]*)"',
+        rf'\1\2"LOCATION": "{server}", "KEY_PREFIX": "\3"',
+        tail,
+    )
+    tail = re.sub(
+        r'("BACKEND": "glasscache[^"]*",)(?!\s*"LOCATION")', rf'\1 "LOCATION": "{server}",', tail
+    )
+    file.write_text(head + tail + MEMCACHED_TESTS.format(backend=BACKEND, server=server))
+    return tests
+
+
+def run(label: str, command: list[str], cwd: Path, path: str) -> bool:
+    environment = {**os.environ, "PYTHONPATH": path, "PYTHONWARNINGS": "ignore"}
+    done = subprocess.run(
+        command, cwd=cwd, env=environment, capture_output=True, text=True, check=False
+    )
+    output = done.stdout + done.stderr
+    ran = re.search(r"Ran (\d+) tests? in ([\d.]+)s", output)
+    verdict = output.strip().splitlines()[-1] if output.strip() else ""
+    for line in output.splitlines():
+        if line.startswith(("FAILED", "OK")):
+            verdict = line
+    print(f"{label:12} {ran.group(0) if ran else 'did not run':30} {verdict}", flush=True)
+    if done.returncode:
+        print(output[-6000:])
+    return done.returncode == 0
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--django", default="5.2.*", help="version of Django")
+    parser.add_argument(
+        "--memcached", default=shutil.which("memcached"), help="the server's binary"
+    )
+    parser.add_argument("--only", choices=CLASSES)
+    options = parser.parse_args()
+    django = source(f"django=={options.django}")
+    path = os.pathsep.join([str(django), os.environ.get("PYTHONPATH", "")])
+    good = True
+    with memcacheds(1, options.memcached) as [server], tempfile.TemporaryDirectory() as work:
+        tests = prepare(django, Path(work), server)
+        for label, classes in CLASSES.items():
+            if options.only in (None, label):
+                command = [
+                    sys.executable,
+                    "runtests.py",
+                    "--settings=glass_settings",
+                    "--parallel=1",
+                    *classes,
+                ]
+                good &= run(label, command, tests, path)
+        if options.only is None:
+            good &= run("async", [sys.executable, str(HERE / "asyncs.py"), server], tests, path)
+    return 0 if good else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,134 @@
+"""Runs pymemcache's and pylibmc's own tests with the import changed to our drop-in modules: `make dropin-tests`.
+
+The tests are those of the projects' distributions, on a real memcached. A test that looks into the other client's inside
+(its socket objects, its C module's constants) is named in `REASONS` with why it cannot hold; every other failure
+fails the run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE.parent))
+
+from servers import memcacheds  # noqa: E402
+from reasons import REASONS  # noqa: E402
+from sources import source  # noqa: E402
+
+
+def installed(package: str) -> Path:
+    """The folder of an installed package, found without importing it."""
+    spec = importlib.util.find_spec(package)
+    assert spec and spec.origin, f"{package} is not installed"
+    return Path(spec.origin).parent
+
+
+def pytest(name: str, folder: Path, work: Path, *arguments: str) -> tuple[int, dict[str, str]]:
+    """Runs pytest with the aliases of `name`; the number of tests that passed, and each failed one's reason or ''."""
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join([str(HERE), str(work), os.environ.get("PYTHONPATH", "")]),
+    }
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        f"alias_{name}",
+        "-p",
+        "no:cacheprovider",
+        "-rfE",
+        "--tb=short",
+    ]
+    done = subprocess.run(
+        [*command, *arguments],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    passed = re.search(r"(\d+) passed", done.stdout)
+    if passed is None:
+        print(done.stdout[-3000:], done.stderr[-3000:])
+    failed = {}
+    for test in re.findall(r"^(?:FAILED|ERROR) (\S+)", done.stdout, re.MULTILINE):
+        failed[test] = next(
+            (reason for pattern, reason in REASONS[name] if re.search(pattern, test)), ""
+        )
+    if os.environ.get("DROPIN_VERBOSE"):
+        print(done.stdout)
+    return int(passed.group(1)) if passed else 0, failed
+
+
+def report(name: str, passed: int, failed: dict[str, str]) -> bool:
+    total = passed + len(failed)
+    unexplained = [test for test, reason in failed.items() if not reason]
+    print(
+        f"{name:12} {passed} of {total} passed ({100 * passed / max(total, 1):.1f} %), {len(unexplained)} without a reason"
+    )
+    for reason in sorted(set(failed.values()) - {""}):
+        print(f"    {sum(kept == reason for kept in failed.values()):3} {reason}")
+    for test in unexplained:
+        print(f"    FAILED {test}")
+    return not unexplained and passed > 0
+
+
+def run_pymemcache(server: str, work: Path) -> bool:
+    host, port = server.split(":")
+    tests = work / "pymemcache_tests"
+    home = installed("pymemcache")
+    os.environ["PYMEMCACHE_HOME"] = str(home)
+    shutil.copytree(home / "test", tests)
+    ignored = [f"--ignore={tests / 'test_benchmark.py'}"]
+    # A server with TLS is not at hand; that client has none.
+    return report(
+        "pymemcache",
+        *pytest(
+            "pymemcache",
+            tests,
+            work,
+            f"--server={host}",
+            f"--port={port}",
+            *ignored,
+            "-k",
+            "not tls",
+            str(tests),
+        ),
+    )
+
+
+def run_pylibmc(server: str, work: Path) -> bool:
+    folder = source("pylibmc==1.6.3")
+    os.environ["MEMCACHED_HOST"], os.environ["MEMCACHED_PORT"] = server.split(":")
+    return report("pylibmc", *pytest("pylibmc", folder, work, "tests"))
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--memcached", default=shutil.which("memcached"))
+    parser.add_argument("--only", choices=("pymemcache", "pylibmc"))
+    options = parser.parse_args()
+    good = True
+    for name, run in (("pymemcache", run_pymemcache), ("pylibmc", run_pylibmc)):
+        if options.only in (None, name):
+            with (
+                memcacheds(1, options.memcached) as [server],
+                tempfile.TemporaryDirectory() as work,
+            ):
+                good &= run(server, Path(work))
+    return 0 if good else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,27 @@
+"""Source distributions of other projects, whose own tests are run on our drop-in modules."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tarfile
+import tempfile
+from pathlib import Path
+
+KEPT = Path(tempfile.gettempdir()) / "glasscache-sources"
+
+
+def source(requirement: str) -> Path:
+    """Return the unpacked source distribution of `name==version`, fetched once."""
+    folder = KEPT / requirement
+    if not list(folder.glob("*.tar.gz")):
+        folder.mkdir(parents=True, exist_ok=True)
+        command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps"]
+        subprocess.run(
+            [*command, "--no-binary", ":all:", "--dest", str(folder), requirement], check=True
+        )
+        (archive,) = folder.glob("*.tar.gz")
+        with tarfile.open(archive) as tar:
+            tar.extractall(folder, filter="data")
+    (inside,) = (path for path in folder.iterdir() if path.is_dir())
+    return inside
