@@ -350,7 +350,9 @@ class AsyncClient(AsyncLeases, _native.AsyncClient):
                 continue
             while not connection.is_idle and time.monotonic() < ends:  # noqa: ASYNC110
                 await asyncio.sleep(0.001)
-            connection.close()
+            with contextlib.suppress(RuntimeError):  # its loop is closed, and its socket with it
+                connection.close()
+        self.mark_closed()
 
     async def __aenter__(self) -> Self:
         """Return the client, which is closed at the end of the block."""

@@ -856,6 +856,11 @@ impl AsyncClient {
         self.core.servers().iter().map(place).collect()
     }
 
+    /// Note that the client is closed: later calls raise.
+    fn mark_closed(&self, py: Python<'_>) {
+        py.detach(|| self.core.close());
+    }
+
     /// Whether a server is down, so that calls fail at once.
     fn is_down(&self, py: Python<'_>, place: usize) -> PyResult<bool> {
         Ok(self.server(py, place)?.health.is_down())
