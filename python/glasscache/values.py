@@ -8,10 +8,8 @@ only where it was asked for by name, since reading one can run code.
 
 from __future__ import annotations
 
-import datetime as _datetime
 import functools
 import importlib
-import json as _json
 import sys
 from typing import TYPE_CHECKING, Any, Final, Literal
 
@@ -182,8 +180,10 @@ def _json_functions() -> tuple[Callable[[Any], bytes], Callable[[bytes], Any]]:
     """Return the fastest JSON writer and reader at hand, found on first use."""
     if msgspec := _optional("msgspec"):
         return msgspec.json.Encoder().encode, msgspec.json.Decoder().decode
-    encoder = _json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False)
-    return lambda value: encoder.encode(value).encode(), _json.loads
+    import json  # noqa: PLC0415 - where msgspec is there, it is not needed
+
+    encoder = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    return lambda value: encoder.encode(value).encode(), json.loads
 
 
 _json_pair: tuple[Callable[[Any], bytes], Callable[[bytes], Any]] | None = None
@@ -267,7 +267,9 @@ def _load(kind: str, body: Any) -> Any:
 
             return pickle.loads(body)  # noqa: S301 - the codec was made with objects="pickle"
         case "date_ms":
-            return _datetime.datetime.fromtimestamp(body / 1000, _datetime.UTC)
+            import datetime  # noqa: PLC0415 - only one dialect has dates
+
+            return datetime.datetime.fromtimestamp(body / 1000, datetime.UTC)
         case _:
             return _load_array(*body)
 

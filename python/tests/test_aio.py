@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import threading
+import warnings
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -139,7 +141,6 @@ def test_a_closed_client_does_not_connect_again(server: Server) -> None:
     asyncio.run(main())
 
 
-@pytest.mark.filterwarnings("ignore::ResourceWarning")
 def test_a_client_may_be_used_on_one_loop_after_another(server: Server) -> None:
     client = AsyncClient(server.address, timeout=5)
 
@@ -147,6 +148,10 @@ def test_a_client_may_be_used_on_one_loop_after_another(server: Server) -> None:
         assert await client.set("a", number)
         assert await client.get("a") == number
 
-    for number in range(3):
-        asyncio.run(main(number))
-    asyncio.run(client.close())
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)  # a loop closes without its transports
+        for number in range(3):
+            asyncio.run(main(number))
+        asyncio.run(client.close())
+        del client, main
+        gc.collect()
