@@ -2,14 +2,14 @@
 
 import asyncio
 from collections.abc import Callable, Iterable
-from typing import Any, Self, final
+from typing import Any, Self, TypeAlias, final
 
 from typing_extensions import disjoint_base
 
 from glasscache.errors import GlasscacheError
 
-_Key = str | bytes
-_Inspected = tuple[Any, int | None, int | None, int | None, bool | None, bool, int]
+_Key: TypeAlias = str | bytes
+_Inspected: TypeAlias = tuple[Any, int | None, int | None, int | None, bool | None, bool, int]
 
 __all__ = ["PARTS", "AsyncClient", "Client", "Codec", "Connection", "server_of"]
 

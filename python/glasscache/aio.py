@@ -20,7 +20,7 @@ from glasscache.errors import MISSABLE, DeadlineExceeded, GlasscacheError, Stale
 from glasscache.leases import AsyncLeases
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+    from collections.abc import Awaitable, Callable, Iterable, Generator, Mapping
     from types import TracebackType
     from typing import Self
 
@@ -52,7 +52,7 @@ class AsyncClient(AsyncLeases, _native.AsyncClient):
         cls,
         servers: str | Iterable[str] = "127.0.0.1:11211",
         *,
-        timeout: float = 0.25,  # noqa: ASYNC109 - it is the default of every call
+        timeout: float = 0.25,
         placement: str = "ketama",
         namespace: Key = b"",
         codec: values.Codec | str | None = None,
@@ -328,7 +328,7 @@ class AsyncClient(AsyncLeases, _native.AsyncClient):
         return AsyncPipeline(self)
 
     @contextlib.contextmanager
-    def deadline(self, seconds: float) -> Iterator[None]:
+    def deadline(self, seconds: float) -> Generator[None]:
         """Give all calls of this task inside the block so many seconds together."""
         ends = time.monotonic() + seconds
         token = _blocks.set((*_blocks.get(), (id(self), ends)))
@@ -370,7 +370,13 @@ class AsyncClient(AsyncLeases, _native.AsyncClient):
     # ---- how a call is made -------------------------------------------------------------------
 
     async def _store(
-        self, word: str, key: Key, value: Any, ttl: float | None, noreply: bool, deadline: float | None
+        self,
+        word: str,
+        key: Key,
+        value: Any,
+        ttl: float | None,
+        noreply: bool,
+        deadline: float | None,
     ) -> Any:
         return await self._call(
             key,
@@ -630,7 +636,7 @@ class _Probe(asyncio.Protocol):
         if not self._answer.done():
             self._answer.set_result(data.startswith(b"VERSION"))
 
-    def connection_lost(self, exc: Exception | None) -> None:
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - the loop's words
         if not self._answer.done():
             self._answer.set_result(False)
 

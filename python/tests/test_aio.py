@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import uvloop
-
 from glasscache import AsyncClient, BadKey, ClientClosed, Server, ServerUnavailable, ValueTooLarge
 
 if TYPE_CHECKING:
@@ -153,5 +152,4 @@ def test_a_client_may_be_used_on_one_loop_after_another(server: Server) -> None:
         for number in range(3):
             asyncio.run(main(number))
         asyncio.run(client.close())
-        del client, main
         gc.collect()

@@ -7,11 +7,8 @@ import threading
 import time
 from typing import Any
 
-import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
-
 import glasscache
+import pytest
 from glasscache import (
     BadKey,
     BadSetting,
@@ -27,6 +24,8 @@ from glasscache import (
     UnwritableValue,
     ValueTooLarge,
 )
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 JSON = st.recursive(
     st.none()
@@ -67,7 +66,9 @@ def test_messagepack_brings_back_what_json_does(value: Any) -> None:
     assert same(codec.decode(flags, body), value)
 
 
-@pytest.mark.parametrize("value", [(1, 2), {1: 2}, {"a": {3}}, object(), float, [float("nan"), "x"]])
+@pytest.mark.parametrize(
+    "value", [(1, 2), {1: 2}, {"a": {3}}, object(), float, [float("nan"), "x"]]
+)
 def test_what_would_come_back_changed_is_refused(value: Any) -> None:
     with pytest.raises(UnwritableValue):
         Codec().encode(value)
@@ -214,12 +215,12 @@ def test_keys_with_spaces_can_go_as_base64(server: Server) -> None:
 
 
 def test_a_namespace_stands_before_each_key(server: Server) -> None:
-    with Client(server.address, timeout=5) as plain:
-        with Client(server.address, timeout=5, namespace="shop:") as shop:
-            shop.set("k", 1)
-            shop.set_many({"l": 2})
-            assert plain.get_many(["shop:k", "shop:l", "k"]) == {"shop:k": 1, "shop:l": 2}
-            assert shop.get_many(["k", "l"]) == {"k": 1, "l": 2}
+    shop = Client(server.address, timeout=5, namespace="shop:")
+    with shop, Client(server.address, timeout=5) as plain:
+        shop.set("k", 1)
+        shop.set_many({"l": 2})
+        assert plain.get_many(["shop:k", "shop:l", "k"]) == {"shop:k": 1, "shop:l": 2}
+        assert shop.get_many(["k", "l"]) == {"k": 1, "l": 2}
 
 
 def test_three_servers_share_the_keys() -> None:

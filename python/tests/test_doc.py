@@ -58,5 +58,14 @@ def test_the_stubs_are_the_module() -> None:
 def test_importing_brings_nothing_that_is_slow_to_import() -> None:
     code = "import sys, glasscache; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    slow = {"asyncio", "subprocess", "json", "datetime", "inspect", "dataclasses", "msgspec", "numpy"}
+    slow = {
+        "asyncio",
+        "subprocess",
+        "json",
+        "datetime",
+        "inspect",
+        "dataclasses",
+        "msgspec",
+        "numpy",
+    }
     assert slow & set(done.stdout.split()) == set()

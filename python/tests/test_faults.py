@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 from faulty_server import MODES, FaultyServer, value_of
-
 from glasscache import AsyncClient, Client, GlasscacheError
 
 if TYPE_CHECKING:
