@@ -20,7 +20,7 @@ from glasscache.errors import MISSABLE, DeadlineExceeded, GlasscacheError, Stale
 from glasscache.leases import AsyncLeases
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Generator, Mapping
+    from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping
     from types import TracebackType
     from typing import Self
 

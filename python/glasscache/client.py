@@ -10,7 +10,7 @@ from glasscache._report import explain
 from glasscache.leases import SyncLeases
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Generator
+    from collections.abc import Generator, Iterable
     from types import TracebackType
     from typing import Self
 

@@ -141,7 +141,7 @@ def _little(value: Any) -> bytes:
 
 def _check(value: Any, depth: int = 0) -> None:
     """Raise for what JSON and MessagePack would bring back as something else."""
-    kind: type = type(value)
+    kind: Any = type(value)
     if kind is str or kind is int or kind is bool or kind is float or value is None:
         return
     if depth > _DEPTH_MAX:
@@ -291,7 +291,7 @@ def _load_array(typecode: str, is_numpy: bool, shape: tuple[int, ...], body: byt
         return numpy.frombuffer(body, dtype=dtype).reshape(shape).astype(dtype.newbyteorder("="))
     import array  # noqa: PLC0415
 
-    value: Any = array.array(typecode)
+    value = cast("Any", array.array(typecode))
     value.frombytes(body)
     if sys.byteorder == "big":
         value.byteswap()
