@@ -141,7 +141,7 @@ def _little(value: Any) -> bytes:
 
 def _check(value: Any, depth: int = 0) -> None:
     """Raise for what JSON and MessagePack would bring back as something else."""
-    kind: Any = type(value)
+    kind = cast("Any", type(value))
     if kind is str or kind is int or kind is bool or kind is float or value is None:
         return
     if depth > _DEPTH_MAX:
