@@ -100,6 +100,14 @@ bench-sim: release ## Time policies and the whole of `curve` beside the libcache
 bench: release ## Measure CPU per request and latency beside memcached (MEMCACHED=path, ARGS="--scenario get-50 --rounds 5 --json").
 	$(GLASSCACHE) bench --keep bench/results $(if $(MEMCACHED),--memcached "$(MEMCACHED)") $(ARGS)
 
+.PHONY: bench-memory
+bench-memory: release ## Fill to the limit and read back: user bytes per resident byte beside memcached, and the bounds (ARGS="-m 256 --size mix").
+	$(GLASSCACHE) bench memory --keep bench/results $(if $(MEMCACHED),--memcached "$(MEMCACHED)") $(ARGS)
+
+.PHONY: bench-misses
+bench-misses: release ## Replay recorded key streams look-aside and compare avoidable misses with memcached's (TRACES=dir ARGS="--trace NAME").
+	$(GLASSCACHE) bench misses "$(TRACES)" --keep bench/results $(if $(MEMCACHED),--memcached "$(MEMCACHED)") $(ARGS)
+
 .PHONY: bench-simulate
 bench-simulate: ## Measure the request simulator and the optimum of slab classes on one core.
 	$(CARGO) test --release -p glasscache-sim --lib --test topic_tree_findings -- --ignored --nocapture --test-threads=1

@@ -300,8 +300,11 @@ impl Session {
             upload.reservation.advance(bytes);
             run.used += bytes;
         }
-        let ending = run.rest().get(..2)?.to_owned();
-        self.finish_upload(&ending, run)
+        let Some(ending) = run.rest().get(..2) else {
+            // The value is whole and its line end is not: not reading on here would spin for ever.
+            return Some(Next::Input);
+        };
+        self.finish_upload(ending, run)
     }
 
     fn finish_upload(&mut self, ending: &[u8], run: &mut Run<'_, '_, '_>) -> Option<Next> {
