@@ -75,6 +75,19 @@ django-tests: ## Run Django's own cache, middleware, session and template tests 
 dropin-tests: ## Run pymemcache's and pylibmc's own tests on the drop-in modules.
 	@scripts/drop-in-tests tests/dropin/run.py --memcached "$(MEMCACHED)"
 
+.PHONY: py
+py: ## Build the Python module into .venv and say how to use it.
+	@scripts/python-tests --collect-only -q >/dev/null
+	@echo 'PYTHONPATH=python .venv/bin/python -c "import glasscache"'
+
+.PHONY: wheel
+wheel: ## Build the wheel (module and command) and install it into a fresh environment, where its examples run.
+	@scripts/wheel-check
+
+.PHONY: faults
+faults: ## Run the clients against a server that lies, hangs and breaks off: threads, asyncio and fork too.
+	@scripts/python-tests -v python/tests/test_faults.py
+
 # ---- the lab: proofs --------------------------------------------------------------------------
 
 .PHONY: reference
@@ -117,3 +130,7 @@ fuzz: ## Feed each parser and the session with random bytes (SECONDS_EACH=60; ni
 	for target in text meta session; do \
 		cargo +nightly fuzz run $$target -- -max_total_time=$${SECONDS_EACH:-60} -max_len=8192 || exit 1; \
 	done
+
+.PHONY: bench-client
+bench-client: ## Measure the Python clients side by side against one memcached on one CPU (SCALE=1).
+	@scripts/bench-client $(or $(SCALE),1)
