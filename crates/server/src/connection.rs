@@ -155,11 +155,11 @@ impl Reason {
 }
 
 impl Connection {
-    pub(crate) fn new(socket: OwnedFd, info: Arc<Info>) -> Connection {
+    pub(crate) fn new(socket: OwnedFd, info: Arc<Info>, session: Session) -> Connection {
         Connection {
             socket,
             info,
-            session: Session::default(),
+            session,
             pending: Vec::new(),
             waiting: None,
             mode: Mode::Serve,

@@ -89,6 +89,13 @@ pub(crate) struct Progress {
 }
 
 impl Session {
+    /// A session that closes at the first bytes it gets.
+    pub(crate) fn closed() -> Session {
+        Session {
+            state: State::Closed,
+        }
+    }
+
     /// Serves what `input` holds, as far as the turn goes. Bytes beyond `used` must come again.
     pub(crate) fn run<'w>(
         &mut self,
