@@ -49,6 +49,10 @@ def _client_of(kind: Any, **always: Any) -> Any:
     return make_client
 
 
+def _base_client(self: Any, mock_socket_values: Any, **kwargs: Any) -> Any:
+    return base.Client(play(mock_socket_values), **kwargs)
+
+
 def _hash_client(self: Any, *canned: Any, **kwargs: Any) -> Any:
     return hash.HashClient([play(replies) for replies in canned], **kwargs)
 
@@ -62,15 +66,10 @@ def pytest_collection_modifyitems(items: list[Any]) -> None:
         "TestPrefixedClient": _client_of(base.Client, key_prefix=b"xyz:"),
         "TestPrefixedPooledClient": _client_of(base.PooledClient, key_prefix=b"xyz:"),
         "TestRetryOnEINTR": _client_of(base.Client),
-        "TestHashClient": _client_of_hash(),
+        "TestHashClient": _hash_client,
     }
     for item in items:
         if item.cls is not None and item.cls.__name__ in makers:
             item.cls.make_client = makers[item.cls.__name__]
-
-
-def _client_of_hash() -> Any:
-    def make_client(self: Any, mock_socket_values: Any, **kwargs: Any) -> Any:
-        return hash.HashClient([play(mock_socket_values)], **kwargs)
-
-    return make_client
+        if item.cls is not None and hasattr(item.cls, "make_base_client"):
+            item.cls.make_base_client = _base_client

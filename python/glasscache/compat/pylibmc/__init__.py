@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final, NoReturn, TypeVar
 
 import glasscache
-from glasscache.compat._flagged import Flagged, FlaggedCodec, ttl_of
+from glasscache.compat._flagged import Flagged, FlaggedCodec, each_of, ttl_of
 
 __version__: Final = "1.6.3"
 """The version whose interface this is."""
@@ -124,7 +124,7 @@ def _raise(error: glasscache.GlasscacheError) -> NoReturn:
     }
     kind = next((ours for theirs, ours in kinds.items() if isinstance(error, theirs)), None)
     if kind is None:
-        is_clients = isinstance(error, glasscache.RequestRefused) and "CLIENT_ERROR" in str(error)
+        is_clients = isinstance(error, glasscache.RequestRefused) and error.blame == "client"
         kind = ClientError if is_clients else Failure
     raise kind(str(error)) from error
 
@@ -507,7 +507,7 @@ class client:  # noqa: N801 - the name of pylibmc's C class
     @_translated
     def get_stats(self, args: str = "") -> list[tuple[str, dict[str, str]]]:
         """Return each server's name and counters."""
-        stats = self._client.server_stats(args)
+        stats = each_of(self._client.server_stats(args))
         return [
             (f"{name} ({i})", dict(counters)) for i, (name, counters) in enumerate(stats.items())
         ]
@@ -515,7 +515,7 @@ class client:  # noqa: N801 - the name of pylibmc's C class
     @_translated
     def flush_all(self, time: int = 0) -> bool:
         """Remove everything on all servers."""
-        self._client.flush(time)
+        each_of(self._client.flush(time))
         return True
 
     def disconnect_all(self) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, TypeVar
 
 import glasscache
-from glasscache.compat._flagged import FlaggedCodec, ttl_of
+from glasscache.compat._flagged import FlaggedCodec, each_of, ttl_of
 from glasscache.compat.pymemcache.exceptions import (
     MemcacheClientError,
     MemcacheIllegalInputError,
@@ -48,6 +48,18 @@ def check_key_helper(key: Key, allow_unicode_keys: bool, key_prefix: bytes = b""
     return raw
 
 
+class KeepaliveOpts:
+    """Seconds idle, seconds between probes and probes, as pymemcache's `socket_keepalive` takes them."""
+
+    __slots__ = ("cnt", "idle", "intvl")
+
+    def __init__(self, idle: int = 1, intvl: int = 1, cnt: int = 5) -> None:
+        """Refuse what is below 1."""
+        if min(idle, intvl, cnt) < 1:
+            raise ValueError("idle, intvl and cnt must be greater or equal to 1")
+        self.idle, self.intvl, self.cnt = idle, intvl, cnt
+
+
 def normalize_server_spec(server: Any) -> Any:
     """Return (host, port), or the path of a unix socket, of any way to write a server.
 
@@ -56,12 +68,12 @@ def normalize_server_spec(server: Any) -> Any:
     >>> normalize_server_spec("unix:/run/memcached.sock")
     '/run/memcached.sock'
     """
-    if isinstance(server, tuple) or server is None:
+    if isinstance(server, tuple):
         return server
     if isinstance(server, list):
         return tuple(server)
     if not isinstance(server, str):
-        raise ValueError(f"Unknown server provided: {server!r}")
+        raise ValueError(f"Unsupported server specification: {server!r}")
     if server.startswith("unix:"):
         return server[5:]
     if server.startswith("/"):
@@ -328,7 +340,7 @@ class Client:
         """Store a value if its CAS unique is still this one: True, False, or None when there is none."""
         client, name = self._of(key)
         text = cas.decode("ascii", "replace") if isinstance(cas, bytes) else str(cas)
-        if not text.isdigit():
+        if not (text.isascii() and text.isdigit()):
             raise MemcacheIllegalInputError(f"cas must be a number: {cas!r}")
         return client.cas(
             name, self._flagged(key, value, flags), int(text), ttl_of(expire), noreply=noreply
@@ -391,14 +403,14 @@ class Client:
         """Return the server's counters, numbers as numbers."""
         words = " ".join(arg.decode() if isinstance(arg, bytes) else str(arg) for arg in args)
         counters: dict[bytes, Any] = {}
-        for each in self._client.server_stats(words).values():
+        for each in each_of(self._client.server_stats(words)).values():
             counters.update({_bytes(name): _number(value) for name, value in each.items()})
         return counters
 
     @translated
     def flush_all(self, delay: int = 0, noreply: bool | None = None) -> bool:
         """Remove everything, after `delay` seconds."""
-        self._client.flush(delay)
+        each_of(self._client.flush(delay))
         return True
 
     def version(self) -> bytes:

@@ -38,8 +38,10 @@ class HashClient(PooledClient):
         if hasher is not None:
             raise ValueError("hasher: the placement is pymemcache's rendezvous hash")
         self._servers = [normalize_server_spec(server) for server in servers]
+        if not self._servers:
+            raise ValueError("servers: a client needs at least one")
         self._by_server: dict[str, glasscache.Client] = {}
-        super().__init__(self._servers[0] if self._servers else None, serde, **kwargs)
+        super().__init__(self._servers[0], serde, **kwargs)
 
     def _connect(self, addresses: list[str]) -> glasscache.Client:
         return super()._connect([address(server) for server in self._servers])
