@@ -155,11 +155,11 @@ impl Reason {
 }
 
 impl Connection {
-    pub(crate) fn new(socket: OwnedFd, info: Arc<Info>) -> Connection {
+    pub(crate) fn new(socket: OwnedFd, info: Arc<Info>, session: Session) -> Connection {
         Connection {
             socket,
             info,
-            session: Session::default(),
+            session,
             pending: Vec::new(),
             waiting: None,
             mode: Mode::Serve,
@@ -288,6 +288,10 @@ impl Connection {
         let most = if filled == 0 { RECV_BYTES } else { INPUT_BYTES };
         let room = buffers.input.get_mut(filled..).unwrap_or_default();
         let bytes = room.len().min(most);
+        if bytes == 0 {
+            // Full of commands that wait for their turn: these first.
+            return Ok(filled);
+        }
         match receive(
             &self.socket,
             room.get_mut(..bytes).unwrap_or_default(),

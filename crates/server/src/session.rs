@@ -89,6 +89,13 @@ pub(crate) struct Progress {
 }
 
 impl Session {
+    /// A session that closes at the first bytes it gets.
+    pub(crate) fn closed() -> Session {
+        Session {
+            state: State::Closed,
+        }
+    }
+
     /// Serves what `input` holds, as far as the turn goes. Bytes beyond `used` must come again.
     pub(crate) fn run<'w>(
         &mut self,
@@ -313,7 +320,11 @@ impl Session {
             return None;
         };
         let mut scratch = Vec::new();
-        let write = Write::from_line(&upload.line, &mut scratch, run.turn)?;
+        let Some(write) = Write::from_line(&upload.line, &mut scratch, run.turn) else {
+            // The line was parsed once already: a server that cannot read it again is broken.
+            run.turn.counters.invariant_broken.bump();
+            return Some(Next::Close(Reason::Error));
+        };
         if ending != b"\r\n" {
             return write.refuse_chunk(run.out);
         }
