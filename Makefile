@@ -47,8 +47,7 @@ check: lint test ## What continuous integration runs: lint, then the tests.
 	else echo "no folder $(TRACES): the checks against recorded traces are left out"; fi
 
 .PHONY: check-traces
-check-traces: ## What is checked against a folder of recorded traces (TRACES=dir).
-	@true
+check-traces: reference ## What is checked against a folder of recorded traces (TRACES=dir).
 
 .PHONY: test-long
 test-long: ## The tests that take longer than the everyday ones.
@@ -74,6 +73,33 @@ sanitize: ## The store's tests and a minute of stress under AddressSanitizer and
 miri: ## The store's unit tests under Miri, where the nightly toolchain has it.
 	@scripts/store-miri
 
+.PHONY: memcached-tests
+memcached-tests: release ## Run memcached's own test files against us (TREE=a memcached 1.6.45 source tree, ARGS="metaget --verbose").
+	@test -n "$(TREE)" || { echo "say where the source tree is: make memcached-tests TREE=dir"; exit 2; }
+	python3 tests/live/memcached_tests.py "$(TREE)" --server "$(GLASSCACHE) serve" $(ARGS)
+
+.PHONY: oracle
+oracle: ## Send the conformance cases to a real memcached (MEMCACHED=path).
+	@test -n "$(MEMCACHED)" || { echo "no memcached found: make oracle MEMCACHED=path"; exit 2; }
+	GLASSCACHE_TEST_ORACLE="$(MEMCACHED)" $(CARGO) test -p glasscache-cli --test it -- --nocapture conformance
+
+.PHONY: hostile
+hostile: release ## Send hostile inputs to a server and measure its memory (ARGS='--server memcached' for another).
+	python3 tests/live/hostile.py --server "$(GLASSCACHE) serve" $(ARGS)
+
+.PHONY: consistency
+consistency: release ## Check concurrent operations for 60 s with evictions and killed connections, after proving the check.
+	python3 tests/live/consistency.py --faulty all --seconds 15
+	python3 tests/live/consistency.py --server "$(GLASSCACHE) serve" $(ARGS)
+
+.PHONY: soak
+soak: release ## Checked churn for an hour with memory slope and descriptors (SOAK_SECONDS=600 for ten minutes).
+	python3 tests/live/consistency.py --soak --server "$(GLASSCACHE) serve" --seconds $(or $(SOAK_SECONDS),3600) $(ARGS)
+
+.PHONY: clients
+clients: release ## Run unchanged clients of other projects against us (pip, apt, go, mvn; ARGS="pymemcache dalli").
+	python3 tests/clients/run.py --server "$(GLASSCACHE) serve" $(ARGS)
+
 # ---- the client: proofs -----------------------------------------------------------------------
 
 .PHONY: placement
@@ -96,6 +122,10 @@ dropin-tests: ## Run pymemcache's and pylibmc's own tests on the drop-in modules
 
 # ---- the lab: proofs --------------------------------------------------------------------------
 
+.PHONY: reference
+reference: release ## Compare policies and sampled curves with the reference results of a folder (TRACES=dir).
+	python3 tests/reference/compare.py "$(TRACES)" --binary $(GLASSCACHE)
+
 .PHONY: oracle-slabs
 oracle-slabs: ## Compare our slab classes and plans with a real memcached (MEMCACHED=program).
 	@test -n "$(MEMCACHED)" || { echo "no memcached on the path: MEMCACHED=program"; exit 1; }
@@ -107,10 +137,28 @@ simulate-full: ## Compare the request simulator with its plain second implementa
 
 # ---- measurements -----------------------------------------------------------------------------
 
+.PHONY: bench-sim
+bench-sim: release ## Time policies and the whole of `curve` beside the libcachesim package (TRACES=dir).
+	"$$(scripts/sim-python)" bench/sim/run.py "$(TRACES)" --binary $(GLASSCACHE)
+
 .PHONY: bench
 bench: release ## Measure CPU per request and latency beside memcached (MEMCACHED=path, ARGS="--scenario get-50 --rounds 5 --json").
 	$(GLASSCACHE) bench --keep bench/results $(if $(MEMCACHED),--memcached "$(MEMCACHED)") $(ARGS)
 
+.PHONY: bench-memory
+bench-memory: release ## Fill to the limit and read back: user bytes per resident byte beside memcached, and the bounds (ARGS="-m 256 --size mix").
+	$(GLASSCACHE) bench memory --keep bench/results $(if $(MEMCACHED),--memcached "$(MEMCACHED)") $(ARGS)
+
+.PHONY: bench-misses
+bench-misses: release ## Replay recorded key streams look-aside and compare avoidable misses with memcached's (TRACES=dir ARGS="--trace NAME").
+	$(GLASSCACHE) bench misses "$(TRACES)" --keep bench/results $(if $(MEMCACHED),--memcached "$(MEMCACHED)") $(ARGS)
+
 .PHONY: bench-simulate
 bench-simulate: ## Measure the request simulator and the optimum of slab classes on one core.
 	$(CARGO) test --release -p glasscache-sim --lib --test topic_tree_findings -- --ignored --nocapture --test-threads=1
+
+.PHONY: fuzz
+fuzz: ## Feed each parser and the session with random bytes (SECONDS_EACH=60; nightly toolchain, cargo-fuzz).
+	for target in text meta session; do \
+		cargo +nightly fuzz run $$target -- -max_total_time=$${SECONDS_EACH:-60} -max_len=8192 || exit 1; \
+	done

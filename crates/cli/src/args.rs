@@ -53,10 +53,28 @@ commands! {
     Serve => serve,
     /// Show or check the server's settings and where each comes from
     Config => config,
+    /// Ask a server whether it answers
+    Ping => ping,
+    /// Print the values of keys
+    Get => get,
+    /// Store a value
+    Set => set,
+    /// Remove keys
+    Delete => delete,
+    /// Print a server's counters
+    Stats => stats,
+    /// List the keys of a server
+    Keys => keys,
     /// Measure this server beside a memcached
     Bench => bench,
     /// Store a real folder in a server started here, read it back, see what it cost
     Tour => tour,
+    /// How much memory a trace needs, under which policy
+    Curve => curve,
+    /// Make up a workload to try things with
+    Generate => generate,
+    /// What is in a trace
+    Inspect => inspect,
     /// Replay a request log under strategies: what would each request have waited?
     Simulate => simulate,
     /// Show what memcached's slab classes waste, and the best classes that can be had

@@ -11,6 +11,7 @@ mod output;
 mod settings;
 mod table;
 mod text_table;
+mod traces;
 mod work;
 
 use std::process::ExitCode;

@@ -73,6 +73,26 @@ fn large_values_arrive_and_leave_whole() {
 }
 
 #[test]
+fn a_large_value_may_arrive_before_its_line_end() {
+    let server = start(config()).unwrap();
+    let mut client = connect(&server);
+    let mut request = b"set big 0 0 100000\r\n".to_vec();
+    request.resize(request.len() + 100_000, b'x');
+    for end in [&b"\r\n"[..], b"\r"] {
+        client.write_all(&request).unwrap();
+        // A reply to another client shows that the worker is not stuck on this one.
+        for _ in 0..4 {
+            talk(&mut connect(&server), b"mn\r\n", b"MN\r\n");
+        }
+        client.write_all(end).unwrap();
+        if end.len() == 1 {
+            client.write_all(b"\n").unwrap();
+        }
+        talk(&mut client, b"", b"STORED\r\n");
+    }
+}
+
+#[test]
 fn a_reader_that_does_not_read_is_waited_for_and_gets_all() {
     let server = start(config()).unwrap();
     let mut client = connect(&server);

@@ -4,7 +4,10 @@
 //! eviction loses. Each returns figures; [`record`] keeps them with everything needed to repeat the run.
 
 pub mod beside;
+pub mod bounds;
 pub mod layout;
+pub mod memory;
+pub mod misses;
 pub mod paired;
 pub mod record;
 pub mod scenario;

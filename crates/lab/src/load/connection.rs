@@ -113,9 +113,13 @@ impl Connection {
                 large: &mut self.large,
                 dialect,
             };
-            if work.next(self.index, &mut batch) == Step::Finished {
-                self.is_finished = true;
-                break;
+            match work.next(self.index, &mut batch) {
+                Step::Sent => {}
+                Step::Wait => break,
+                Step::Finished => {
+                    self.is_finished = true;
+                    break;
+                }
             }
             if let Some(request) = self.requests.back_mut() {
                 request.intended_ns = intended_ns;

@@ -25,6 +25,9 @@ pub trait Work: Send {
 pub enum Step {
     /// One request was appended.
     Sent,
+    /// Nothing was appended, and nothing more follows before the answers under way are in. Only for a
+    /// connection that has a request under way: otherwise nothing would ever wake it.
+    Wait,
     /// This connection is done once its replies are in.
     Finished,
 }

@@ -26,14 +26,17 @@ impl Curve {
     /// The point that lies furthest below the straight line from the curve's start to its end (Satopää et al. 2011);
     /// `None` for a curve that never falls below that line.
     pub fn knee(&self) -> Option<Knee> {
-        let points = self.points(4096);
-        let (&(_, first), &(end, last)) = (points.first()?, points.last()?);
-        let depth = |&(size, ratio): &(u64, f64)| {
-            first + (last - first) * size as f64 / end.max(1) as f64 - ratio
+        let end = self.end();
+        let (first, last) = (self.miss_ratio(0), self.miss_ratio(end));
+        let depth = |size: u64| {
+            first + (last - first) * size as f64 / end.max(1) as f64 - self.miss_ratio(size)
         };
-        let lowest = points.iter().max_by(|a, b| depth(a).total_cmp(&depth(b)))?;
-        let &(size, miss_ratio) = lowest;
-        (depth(lowest) > 0.0).then_some(Knee { size, miss_ratio })
+        let sizes = (0..=end).step_by(self.step as usize);
+        let size = sizes.max_by(|&a, &b| depth(a).total_cmp(&depth(b)))?;
+        (depth(size) > 0.0).then(|| Knee {
+            size,
+            miss_ratio: self.miss_ratio(size),
+        })
     }
 }
 

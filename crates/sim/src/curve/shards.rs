@@ -51,7 +51,9 @@ pub fn shards(trace: &Prepared, options: Shards) -> Curve {
         counted += one;
         let weight = trace.sizes().get(id as usize).copied().unwrap_or(1);
         if let Some(distance) = sample.note_use(id, hash, weight) {
-            histogram.add((distance as f64 * one).round() as u64, one);
+            // The object itself counts once, the others stand for those not taken.
+            let others = (distance - u64::from(weight)) as f64 * one;
+            histogram.add(others.round() as u64 + u64::from(weight), one);
         }
     }
     let requests = trace.requests() as f64;

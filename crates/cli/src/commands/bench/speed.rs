@@ -1,23 +1,18 @@
-//! `glasscache bench`: this binary's server beside a memcached, in interleaved rounds.
-//!
-//! Finds both programs, hands them to the lab, prints what it found and keeps it under `--keep`. Progress
-//! goes to stderr, one line a round.
+//! `glasscache bench`: CPU per request and latency beside a memcached, in interleaved rounds.
 
 use std::fmt::Write;
 use std::path::PathBuf;
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 
 use glasscache_lab::bench::record::Record;
 use glasscache_lab::bench::speed::{Figures, Measured, OTHER_CORES_MAX, Speed};
-use glasscache_lab::bench::{Error, Layout, Scenario, Sides, Spread, beside};
-use glasscache_lab::target::find_memcached;
+use glasscache_lab::bench::{Scenario, Spread, beside};
 use serde_json::json;
 
+use super::{Common, failure};
 use crate::output::{Exit, Failure, Output};
 use crate::table::{Table, count, decimal};
 
-/// Measure this server beside a memcached.
+/// What the speed benchmark takes.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     #[command(flatten)]
@@ -34,68 +29,6 @@ pub(crate) struct Args {
     /// List the scenarios and end.
     #[arg(long)]
     list: bool,
-}
-
-/// What all benchmarks take.
-#[derive(clap::Args)]
-pub(crate) struct Common {
-    /// The memcached to compare with [default: the one on the path].
-    #[arg(long, value_name = "PROGRAM", env = "MEMCACHED")]
-    memcached: Option<PathBuf>,
-    /// The glasscache to measure [default: this binary].
-    #[arg(long, value_name = "PROGRAM")]
-    glasscache: Option<PathBuf>,
-    /// Keep the result as DATE-NAME.json in this folder.
-    #[arg(long, value_name = "FOLDER")]
-    keep: Option<PathBuf>,
-}
-
-impl Common {
-    /// Both programs, where they run, and Ctrl-C as a flag.
-    pub(crate) fn sides(&self) -> Result<Sides, Failure> {
-        let memcached = self
-            .memcached
-            .clone()
-            .filter(|path| !path.as_os_str().is_empty())
-            .or_else(find_memcached);
-        let memcached = memcached.ok_or_else(|| {
-            Failure::new(Exit::Unreachable, "no memcached is on the path")
-                .hint("install one, or name it: --memcached PROGRAM")
-        })?;
-        let glasscache = match &self.glasscache {
-            Some(path) => path.clone(),
-            None => std::env::current_exe()?,
-        };
-        let stop = Arc::new(AtomicBool::new(false));
-        signal_hook::flag::register(signal_hook::consts::SIGINT, Arc::clone(&stop))?;
-        Ok(Sides {
-            glasscache,
-            memcached,
-            layout: Layout::here(),
-            stop,
-        })
-    }
-
-    /// Keeps a result if asked to, and says where.
-    pub(crate) fn keep(&self, record: &Record) -> Result<(), Failure> {
-        if let Some(folder) = &self.keep {
-            let path = record.keep(folder).map_err(failure)?;
-            eprintln!("kept as {}", path.display());
-        }
-        Ok(())
-    }
-}
-
-/// The exit code of a benchmark's error.
-pub(crate) fn failure(error: Error) -> Failure {
-    match error {
-        error if error.is_stop() => Failure::new(Exit::Finding, "stopped; nothing is left behind"),
-        error @ (Error::Start(_) | Error::File(..)) => {
-            Failure::new(Exit::Unreachable, error.to_string())
-        }
-        error @ Error::Wrong { .. } => Failure::new(Exit::Finding, error.to_string()),
-        error @ Error::Load { .. } => Failure::new(Exit::BadData, error.to_string()),
-    }
 }
 
 impl Args {
@@ -234,12 +167,12 @@ fn print(out: &Output, figures: &Figures) -> Result<(), Failure> {
             count(median(|m| m.p999_us) as u64),
         ]))?;
     }
-    out.line(format!("{:34}{}", "", ratios(figures)))?;
+    out.line(format!("{:35}{}", "", ratios(figures)))?;
     let notes = notes(figures);
     if notes.is_empty() {
         Ok(())
     } else {
-        out.line(format!("{:34}{notes}", ""))
+        out.line(format!("{:35}{notes}", ""))
     }
 }
 

@@ -1,0 +1,287 @@
+//! `glasscache bench memory`: how many user bytes a resident byte holds, beside memcached, and the bounds
+//! that hold whatever is done to a server.
+
+use glasscache_lab::bench::Sides;
+use glasscache_lab::bench::bounds::{self, Finding};
+use glasscache_lab::bench::memory::{Chain, FillSize, Held, chain, density};
+use glasscache_lab::bench::record::Record;
+use serde_json::{Value, json};
+
+use super::{Common, failure};
+use crate::output::{Exit, Failure, Output};
+use crate::table::{Table, count};
+
+/// What the memory benchmark takes.
+#[derive(clap::Args)]
+pub(super) struct Args {
+    #[command(flatten)]
+    common: Common,
+    /// `-m` of the fills, in MiB; may be repeated.
+    #[arg(short = 'm', long = "memory", value_name = "MIB", default_values_t = [256, 64, 100, 400])]
+    memory_mib: Vec<u64>,
+    /// Only this value size (10 64 230 1001 4000 10000 100000 500000 mix); may be repeated.
+    #[arg(long, value_name = "BYTES")]
+    size: Vec<String>,
+    /// Only this part; may be repeated.
+    #[arg(long, value_enum)]
+    part: Vec<Part>,
+    /// Only this bound (empty one-key ttls stalled read-your-writes); may be repeated.
+    #[arg(long, value_name = "NAME")]
+    bound: Vec<String>,
+    /// Leave memcached out: for a quick look at a change.
+    #[arg(long)]
+    alone: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Part {
+    /// The fills.
+    Fills,
+    /// One server through fills of shifting sizes.
+    Chain,
+    /// The bounds.
+    Bounds,
+}
+
+impl Args {
+    /// Runs the chosen parts.
+    pub(super) fn run(self, out: &Output) -> Result<Exit, Failure> {
+        let sides = self.common.sides()?;
+        let wants = |part: Part| self.part.is_empty() || self.part.contains(&part);
+        let mut figures = serde_json::Map::new();
+        if wants(Part::Fills) {
+            figures.insert("fills".to_owned(), self.fills(out, &sides)?);
+        }
+        if wants(Part::Chain) {
+            figures.insert("chain".to_owned(), self.chain(out, &sides)?);
+        }
+        if wants(Part::Bounds) {
+            figures.insert("bounds".to_owned(), self.bounds(out, &sides)?);
+        }
+        let ours = bounds::version(&sides).map_err(failure)?;
+        let settings = json!({ "memory_mib": self.memory_mib, "seed": 1, "key_bytes": 20 });
+        let record = Record::new(
+            "memory",
+            &[("glasscache", &ours)],
+            settings,
+            Value::Object(figures),
+        );
+        if out.is_json() {
+            out.document(&json!(record))?;
+        }
+        self.common.keep(&record)?;
+        Ok(Exit::Done)
+    }
+
+    fn fills(&self, out: &Output, sides: &Sides) -> Result<Value, Failure> {
+        let mut rows = Vec::new();
+        let mut table = Table::new(&[
+            "value bytes",
+            "-m",
+            "items",
+            "user/resident",
+            "user/-m",
+            "refused",
+            "-f 1.25",
+            "best -f",
+            "ratio",
+            "at least",
+            "to best",
+        ]);
+        for &memory_mib in &self.memory_mib {
+            for size in FillSize::all() {
+                if !self.size.is_empty() && self.size.iter().all(|name| name != size.name) {
+                    continue;
+                }
+                let fill = Fill::measure(sides, memory_mib, &size, self.alone).map_err(failure)?;
+                eprintln!("  {}", fill.sentence());
+                table.row(fill.row());
+                rows.push(fill.json());
+            }
+        }
+        if !out.is_json() {
+            out.line("User bytes per resident byte after a fill of at least twice the limit, all read back:")?;
+            out.line(table.to_string())?;
+        }
+        Ok(Value::Array(rows))
+    }
+
+    fn chain(&self, out: &Output, sides: &Sides) -> Result<Value, Failure> {
+        let memory_mib = self.memory_mib.first().copied().unwrap_or(256);
+        let ours = chain(sides, &sides.ours(memory_mib)).map_err(failure)?;
+        let theirs = if self.alone {
+            None
+        } else {
+            Some(chain(sides, &sides.theirs(memory_mib)).map_err(failure)?)
+        };
+        if !out.is_json() {
+            out.line(format!(
+                "One server at -m {memory_mib} through fills of shifting sizes, each once -m:"
+            ))?;
+            out.line(chain_table(&ours, theirs.as_ref(), memory_mib).to_string())?;
+        }
+        Ok(json!({ "glasscache": ours, "memcached": theirs }))
+    }
+
+    fn bounds(&self, out: &Output, sides: &Sides) -> Result<Value, Failure> {
+        let mut all: Vec<Finding> = Vec::new();
+        for (name, check) in bounds::ALL {
+            if self.bound.is_empty() || self.bound.iter().any(|wanted| wanted == name) {
+                eprintln!("  checking {name}");
+                all.extend(check(sides).map_err(failure)?);
+            }
+        }
+        if !out.is_json() {
+            let mut table = Table::new(&["", "at most", "found", ""]);
+            for finding in &all {
+                table.row([
+                    finding.what.clone(),
+                    format!("{:.1}", finding.at_most),
+                    format!("{:.2}", finding.found),
+                    format!(
+                        "{} {}",
+                        if finding.is_met() { "met   " } else { "MISSED" },
+                        finding.note
+                    ),
+                ]);
+            }
+            out.line(table.to_string())?;
+        }
+        Ok(json!(all))
+    }
+}
+
+/// One size at one limit, on both sides.
+struct Fill {
+    memory_mib: u64,
+    size: FillSize,
+    ours: Held,
+    theirs: Option<(Held, Held)>,
+}
+
+impl Fill {
+    fn measure(
+        sides: &Sides,
+        memory_mib: u64,
+        size: &FillSize,
+        alone: bool,
+    ) -> Result<Fill, glasscache_lab::bench::Error> {
+        let ours = density(sides, &sides.ours(memory_mib), size)?;
+        let theirs = if alone {
+            None
+        } else {
+            let plain = density(sides, &sides.theirs(memory_mib), size)?;
+            let best = match size.best_factor {
+                "1.25" => plain.clone(),
+                factor => density(sides, &sides.theirs(memory_mib).with(&["-f", factor]), size)?,
+            };
+            Some((plain, best))
+        };
+        Ok(Fill {
+            memory_mib,
+            size: *size,
+            ours,
+            theirs,
+        })
+    }
+
+    fn ratio(&self) -> f64 {
+        self.theirs
+            .as_ref()
+            .map_or(f64::NAN, |(plain, _)| self.ours.density() / plain.density())
+    }
+
+    fn sentence(&self) -> String {
+        let (name, ours) = (self.size.name, self.ours.density());
+        format!(
+            "{name} B at -m {}: {ours:.3} user bytes per resident byte, ratio {:.2}",
+            self.memory_mib,
+            self.ratio()
+        )
+    }
+
+    fn row(&self) -> [String; 11] {
+        let theirs = |pick: fn(&(Held, Held)) -> &Held| {
+            self.theirs.as_ref().map_or("-".to_owned(), |both| {
+                format!("{:.3}", pick(both).density())
+            })
+        };
+        let to_best = self
+            .theirs
+            .as_ref()
+            .map(|(_, best)| self.ours.density() / best.density());
+        let demand = self.size.demand.map_or(String::new(), |demand| {
+            let is_missed = self.theirs.is_some() && self.ratio() < demand;
+            format!("{demand:.2}{}", if is_missed { " *" } else { "  " })
+        });
+        [
+            self.size.name.to_owned(),
+            self.memory_mib.to_string(),
+            count(self.ours.items),
+            format!("{:.3}", self.ours.density()),
+            format!("{:.3}", self.ours.of_limit()),
+            self.ours.refused.to_string(),
+            theirs(|both| &both.0),
+            theirs(|both| &both.1),
+            if self.theirs.is_some() {
+                format!("{:.2}", self.ratio())
+            } else {
+                "-".to_owned()
+            },
+            demand,
+            to_best.map_or("-".to_owned(), |ratio| format!("{ratio:.2}")),
+        ]
+    }
+
+    fn json(&self) -> Value {
+        json!({ "value": self.size.name, "memory_mib": self.memory_mib, "demand": self.size.demand,
+            "ratio": self.theirs.as_ref().map(|_| self.ratio()), "density": self.ours.density(),
+            "of_limit": self.ours.of_limit(), "glasscache": self.ours,
+            "memcached": self.theirs.as_ref().map(|both| &both.0), "best_factor": self.size.best_factor,
+            "memcached_best": self.theirs.as_ref().map(|both| &both.1) })
+    }
+}
+
+fn chain_table(ours: &Chain, theirs: Option<&Chain>, memory_mib: u64) -> Table {
+    let budget = bounds::budget_mib(memory_mib);
+    let mut table = Table::new(&[
+        "fill",
+        "resident MiB",
+        "at most",
+        "own user/-m",
+        "left at the end",
+        "refused",
+        "memcached's MiB",
+        "own user/-m",
+    ]);
+    let limit = (memory_mib << 20) as f64;
+    let mib = |bytes: u64| format!("{:.1}", bytes as f64 / f64::from(1 << 20));
+    for (at, link) in ours.links.iter().enumerate() {
+        let their = theirs.and_then(|chain| chain.links.get(at));
+        table.row([
+            link.name.to_owned(),
+            mib(link.resident_bytes),
+            format!("{budget:.1}"),
+            format!("{:.3}", link.own_user_bytes as f64 / limit),
+            format!("{:.3}", link.last_user_bytes as f64 / limit),
+            link.refused.to_string(),
+            their.map_or("-".to_owned(), |link| mib(link.resident_bytes)),
+            their.map_or("-".to_owned(), |link| {
+                format!("{:.3}", link.own_user_bytes as f64 / limit)
+            }),
+        ]);
+    }
+    table.row([
+        "all at the end".to_owned(),
+        mib(ours.held.resident_bytes),
+        String::new(),
+        format!("{:.3}", ours.held.of_limit()),
+        "at least 0.85".to_owned(),
+        ours.held.refused.to_string(),
+        theirs.map_or("-".to_owned(), |chain| mib(chain.held.resident_bytes)),
+        theirs.map_or("-".to_owned(), |chain| {
+            format!("{:.3}", chain.held.of_limit())
+        }),
+    ]);
+    table
+}

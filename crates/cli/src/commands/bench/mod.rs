@@ -1,0 +1,110 @@
+//! `glasscache bench`: this binary's server beside a memcached.
+//!
+//! Finds both programs, hands them to the lab, prints what it found and keeps it under `--keep`. Progress
+//! goes to stderr. Without a word after it, it measures speed.
+
+mod memory;
+mod misses;
+mod speed;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use clap::Subcommand;
+use glasscache_lab::bench::record::Record;
+use glasscache_lab::bench::{Error, Layout, Sides};
+use glasscache_lab::target::find_memcached;
+
+use crate::output::{Exit, Failure, Output};
+
+/// Measure this server beside a memcached: speed, unless another word follows.
+#[derive(clap::Args)]
+#[command(args_conflicts_with_subcommands = true)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    what: Option<What>,
+    #[command(flatten)]
+    speed: speed::Args,
+}
+
+#[derive(Subcommand)]
+enum What {
+    /// User bytes per resident byte, and the bounds a server keeps whatever is done to it
+    Memory(memory::Args),
+    /// Avoidable misses of real key streams at equal memory
+    Misses(misses::Args),
+}
+
+impl Args {
+    /// Runs the chosen benchmark.
+    pub(crate) fn run(self, out: &Output) -> Result<Exit, Failure> {
+        match self.what {
+            None => self.speed.run(out),
+            Some(What::Memory(args)) => args.run(out),
+            Some(What::Misses(args)) => args.run(out),
+        }
+    }
+}
+
+/// What all benchmarks take.
+#[derive(clap::Args)]
+struct Common {
+    /// The memcached to compare with [default: the one on the path].
+    #[arg(long, value_name = "PROGRAM", env = "MEMCACHED")]
+    memcached: Option<PathBuf>,
+    /// The glasscache to measure [default: this binary].
+    #[arg(long, value_name = "PROGRAM")]
+    glasscache: Option<PathBuf>,
+    /// Keep the result as DATE-NAME.json in this folder.
+    #[arg(long, value_name = "FOLDER")]
+    keep: Option<PathBuf>,
+}
+
+impl Common {
+    /// Both programs, where they run, and Ctrl-C as a flag.
+    fn sides(&self) -> Result<Sides, Failure> {
+        let memcached = self
+            .memcached
+            .clone()
+            .filter(|path| !path.as_os_str().is_empty())
+            .or_else(find_memcached);
+        let memcached = memcached.ok_or_else(|| {
+            Failure::new(Exit::Unreachable, "no memcached is on the path")
+                .hint("install one, or name it: --memcached PROGRAM")
+        })?;
+        let glasscache = match &self.glasscache {
+            Some(path) => path.clone(),
+            None => std::env::current_exe()?,
+        };
+        let stop = Arc::new(AtomicBool::new(false));
+        signal_hook::flag::register(signal_hook::consts::SIGINT, Arc::clone(&stop))?;
+        Ok(Sides {
+            glasscache,
+            memcached,
+            layout: Layout::here(),
+            stop,
+        })
+    }
+
+    /// Keeps a result if asked to, and says where.
+    fn keep(&self, record: &Record) -> Result<(), Failure> {
+        if let Some(folder) = &self.keep {
+            let path = record.keep(folder).map_err(failure)?;
+            eprintln!("kept as {}", path.display());
+        }
+        Ok(())
+    }
+}
+
+/// The exit code of a benchmark's error.
+fn failure(error: Error) -> Failure {
+    match error {
+        error if error.is_stop() => Failure::new(Exit::Finding, "stopped; nothing is left behind"),
+        error @ (Error::Start(_) | Error::File(..)) => {
+            Failure::new(Exit::Unreachable, error.to_string())
+        }
+        error @ Error::Wrong { .. } => Failure::new(Exit::Finding, error.to_string()),
+        error @ Error::Load { .. } => Failure::new(Exit::BadData, error.to_string()),
+    }
+}

@@ -1,0 +1,234 @@
+//! `glasscache curve`: how much memory a cache needs, and whether another policy would do more.
+//!
+//! LRU at all sizes from one pass, the other policies replayed at chosen sizes on all cores. The computing is
+//! `glasscache_sim`'s; here are flags, threads, and what is printed.
+
+mod answer;
+mod page;
+mod sizes;
+mod table;
+mod work;
+
+use std::path::PathBuf;
+
+use clap::ValueEnum;
+use glasscache_sim::policy::PolicyKind;
+use glasscache_sim::replay::Prepared;
+use glasscache_sim::trace::Columns;
+use glasscache_sim::trace::intern::{Interned, Mode};
+use serde_json::{Value, json};
+
+use crate::output::{Exit, Failure, Output};
+use crate::traces::open_keys;
+use answer::Answer;
+use work::{Results, Row};
+
+/// Version of the JSON form.
+const JSON_VERSION: u32 = 1;
+
+/// Memory from which the server's own store is replayed: its least, and room for the segments that one worker opens.
+const OWN_BYTES_MIN: u64 = 2 << 20;
+
+const EXAMPLES: &str = "\
+Examples:
+  glasscache curve requests.parquet
+  glasscache curve requests.parquet --mode bytes --misses 5 --html curve.html
+  glasscache curve requests.csv --policies lru,s3fifo,belady --capacities 1000,10000 --json
+  glasscache curve huge.parquet --policies none --sample 8192";
+
+/// How much memory do I need?
+#[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Args {
+    /// Key stream: .parquet, .csv or .jsonl
+    trace: PathBuf,
+    /// What an object counts
+    #[arg(long, value_enum, default_value = "objects")]
+    mode: ModeFlag,
+    /// Policies to replay: names, "all", "none", or "own" for the server's own store
+    #[arg(long, value_delimiter = ',', default_value = "common")]
+    policies: Vec<String>,
+    /// Sizes to replay, in objects or bytes (64k, 1.5G), or shares of all objects (5%)
+    #[arg(long, value_delimiter = ',', default_value = "0.1%,1%,5%,10%,20%")]
+    capacities: Vec<String>,
+    /// Say which size has at most this miss ratio, in per cent
+    #[arg(long, value_name = "PERCENT", default_value_t = 10.0)]
+    misses: f64,
+    /// Size at which memory and policies are compared; without it, the replayed one nearest the knee
+    #[arg(long, value_name = "SIZE")]
+    at: Option<String>,
+    /// Draw LRU's curve from a sample of so many keys (SHARDS), with an interval over eight seeds
+    #[arg(long, value_name = "KEYS")]
+    sample: Option<usize>,
+    /// Write a page with the curves
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+    /// Seed of the sample and of the policies that draw lots
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Give the CPU seconds of each replay in the JSON results
+    #[arg(long)]
+    time: bool,
+    /// Threads, 0 for one a core
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    threads: usize,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum ModeFlag {
+    /// Every object counts 1
+    Objects,
+    /// An object counts the bytes of its value
+    Bytes,
+}
+
+impl ModeFlag {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Objects => "objects",
+            Self::Bytes => "bytes",
+        }
+    }
+}
+
+impl Args {
+    /// Computes and prints the curve.
+    pub(crate) fn run(self, out: &Output) -> Result<Exit, Failure> {
+        let policies = policies(&self.policies)?;
+        if !(0.0..=100.0).contains(&self.misses) {
+            return Err(Failure::usage(format!(
+                "--misses is per cent, 0 to 100, not {}",
+                self.misses
+            )));
+        }
+        let has_own = policies.contains(&PolicyKind::Own);
+        if has_own && self.mode == ModeFlag::Objects {
+            return Err(Failure::usage(
+                "the server's own store counts bytes: add --mode bytes",
+            ));
+        }
+        let trace = self.read()?;
+        let capacities = sizes::all(&self.capacities, &trace)?;
+        if let Some(size) = capacities
+            .iter()
+            .find(|&&size| has_own && size < OWN_BYTES_MIN)
+        {
+            let fault = format!("the server's own store needs {OWN_BYTES_MIN} bytes, not {size}");
+            return Err(Failure::usage(fault).hint("choose sizes with --capacities"));
+        }
+        let at = self
+            .at
+            .as_deref()
+            .map(|text| sizes::one(text, &trace))
+            .transpose()?;
+        let plan = work::Plan {
+            policies: &policies,
+            capacities: &capacities,
+            seed: self.seed,
+            sample: self.sample,
+            threads: self.threads,
+        };
+        let results = plan.run(&trace)?;
+        let answer = Answer::new(&results, &trace, self.misses / 100.0, at);
+        if let Some(path) = &self.html {
+            let page = page::page(&self, &trace, &results, &answer);
+            std::fs::write(path, page).map_err(|error| {
+                let fault = format!("cannot write {}: {error}", path.display());
+                Failure::new(Exit::Unreachable, fault)
+            })?;
+        }
+        if out.is_json() {
+            out.document(&self.document(&results, &answer))?;
+        } else {
+            out.bytes(table::text(&self, &trace, &results).as_bytes())?;
+            out.line(answer.sentence())?;
+        }
+        if results.is_whole {
+            return Ok(Exit::Done);
+        }
+        eprintln!("stopped: this is what was known by then");
+        Ok(Exit::Finding)
+    }
+
+    /// Reads and links the trace, telling what was left out of it.
+    fn read(&self) -> Result<Prepared, Failure> {
+        let mode = match self.mode {
+            ModeFlag::Objects => Mode::Objects,
+            ModeFlag::Bytes => Mode::Bytes,
+        };
+        let name = self.trace.to_string_lossy();
+        let columns = Columns {
+            size: mode == Mode::Bytes,
+            ..Columns::KEY
+        };
+        let mut stream = open_keys(&self.trace, columns)?;
+        let requests = Interned::read(&name, &mut *stream, mode)?;
+        if stream.is_cut() {
+            let rows = requests.ids.len() as u64 + requests.without_size;
+            eprintln!("note: {name} ends within a row; its {rows} whole rows are used");
+        }
+        if requests.without_size > 0 {
+            eprintln!(
+                "note: {} requests of unknown size are left out",
+                requests.without_size
+            );
+        }
+        if requests.ids.is_empty() {
+            let what = if requests.without_size > 0 {
+                "request of known size"
+            } else {
+                "request"
+            };
+            return Err(Failure::new(
+                Exit::BadData,
+                format!("{name}: has no {what}"),
+            ));
+        }
+        Ok(Prepared::new(requests))
+    }
+
+    fn document(&self, results: &Results, answer: &Answer) -> Value {
+        let rows: Vec<Value> = results.rows.iter().map(|row| self.row(row)).collect();
+        let mut document = json!({ "version": JSON_VERSION, "results": rows });
+        // The answer belongs to the question in its plain form; a script that names policies wants the rows alone.
+        if self.policies == ["common"] || self.policies == ["none"] {
+            document["answer"] = answer.document();
+            document["lru"] = answer.curve_document();
+        }
+        document
+    }
+
+    fn row(&self, row: &Row) -> Value {
+        let mut result = json!({
+            "policy": row.policy.name(),
+            "mode": self.mode.name(),
+            "capacity": row.capacity,
+            "requests": row.outcome.requests,
+            "misses": row.outcome.misses,
+            "miss_ratio": row.outcome.miss_ratio(),
+            "byte_miss_ratio": row.outcome.byte_miss_ratio(),
+        });
+        if self.time {
+            result["cpu_s"] = json!(row.cpu_s);
+        }
+        result
+    }
+}
+
+/// Policies by their names; "common" is all but those that differ from another in a detail.
+fn policies(names: &[String]) -> Result<Vec<PolicyKind>, Failure> {
+    let is_common = |kind: &PolicyKind| *kind != PolicyKind::BeladySize;
+    let mut kinds = Vec::new();
+    for name in names {
+        match name.as_str() {
+            "all" => kinds.extend(PolicyKind::ALL),
+            "common" => kinds.extend(PolicyKind::ALL.into_iter().filter(is_common)),
+            "none" => {}
+            name => kinds.push(
+                name.parse()
+                    .map_err(|error| Failure::usage(format!("{error}")))?,
+            ),
+        }
+    }
+    Ok(kinds)
+}

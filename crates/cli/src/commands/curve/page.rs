@@ -1,0 +1,91 @@
+//! The page of `curve`: LRU's curve with its interval, the other policies' points, the knee.
+
+use glasscache_sim::page::{Chart, Mark, Page, Series};
+use glasscache_sim::replay::Prepared;
+
+use super::answer::{Answer, amount};
+use super::table::{Grid, summary};
+use super::work::Results;
+use super::{Args, ModeFlag};
+
+/// Writes the page.
+pub(super) fn page(args: &Args, trace: &Prepared, results: &Results, answer: &Answer) -> String {
+    let grid = Grid::of(results);
+    let table = grid.table(args, trace);
+    Page {
+        title: format!("Miss-ratio curve of {}", summary(args, trace)),
+        sentence: answer.sentence(),
+        tables: if table.rows.is_empty() { Vec::new() } else { vec![table] },
+        charts: vec![chart(args, trace, results, answer)],
+        notes: vec![
+            format!("glasscache {}, seed {}.", env!("CARGO_PKG_VERSION"), args.seed),
+            "Cold start; every request counts and every miss stores. Belady policies know the future: no cache \
+             can have them. A star marks the fewest misses of the others."
+                .to_owned(),
+        ],
+    }
+    .to_html()
+}
+
+fn chart(args: &Args, trace: &Prepared, results: &Results, answer: &Answer) -> Chart {
+    let points = answer.points();
+    let is_sampled = results.curves.len() > 1;
+    let band =
+        |(size, band): &(u64, glasscache_sim::curve::Band)| (*size as f64, band.low, band.high);
+    let lru = Series {
+        label: if is_sampled {
+            "LRU (sampled, all seeds)"
+        } else {
+            "LRU (exact)"
+        }
+        .to_owned(),
+        points: points
+            .iter()
+            .map(|(size, band)| (*size as f64, band.mean))
+            .collect(),
+        band: if is_sampled {
+            points.iter().map(band).collect()
+        } else {
+            Vec::new()
+        },
+        ..Series::default()
+    };
+    let mark = |size| Mark {
+        x: size as f64,
+        label: format!("knee: {}", amount(trace.mode(), size)),
+    };
+    Chart {
+        title: "Miss ratio by size".to_owned(),
+        x_label: match args.mode {
+            ModeFlag::Objects => "size of the cache (objects)".to_owned(),
+            ModeFlag::Bytes => "size of the cache (bytes)".to_owned(),
+        },
+        y_label: "miss ratio (misses / requests)".to_owned(),
+        series: std::iter::once(lru).chain(others(results)).collect(),
+        marks: answer
+            .knee()
+            .map(|knee| mark(knee.size))
+            .into_iter()
+            .collect(),
+        ..Chart::default()
+    }
+}
+
+/// A series of points for each replayed policy but LRU, whose curve is there.
+fn others(results: &Results) -> Vec<Series> {
+    let grid = Grid::of(results);
+    let others = grid.policies.iter().filter(|policy| policy.name() != "LRU");
+    let series = |&policy: &_| {
+        let rows = results.rows.iter().filter(|row| row.policy == policy);
+        let mut points: Vec<(f64, f64)> = rows
+            .map(|row| (row.capacity as f64, row.outcome.miss_ratio()))
+            .collect();
+        points.sort_by(|a, b| a.0.total_cmp(&b.0));
+        Series {
+            label: policy.name().to_owned(),
+            points,
+            ..Series::default()
+        }
+    };
+    others.map(series).collect()
+}

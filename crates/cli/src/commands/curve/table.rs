@@ -1,0 +1,129 @@
+//! The table of `curve`: a row a policy, a column a size, the fewest misses of a size that a cache could have starred.
+
+use std::fmt::Write as _;
+
+use glasscache_sim::page::Table;
+use glasscache_sim::policy::PolicyKind;
+use glasscache_sim::replay::Prepared;
+use glasscache_sim::trace::intern::Mode;
+
+use super::answer::amount;
+use super::work::{Results, Row};
+use super::{Args, ModeFlag};
+use crate::text_table;
+use crate::traces::grouped;
+
+/// The replayed points as cells: policies, sizes, and the row of each pair that was replayed.
+pub(super) struct Grid<'a> {
+    pub(super) policies: Vec<PolicyKind>,
+    pub(super) sizes: Vec<u64>,
+    rows: &'a [Row],
+}
+
+impl<'a> Grid<'a> {
+    pub(super) fn of(results: &'a Results) -> Self {
+        let (mut policies, mut sizes) = (Vec::new(), Vec::new());
+        for row in &results.rows {
+            if !policies.contains(&row.policy) {
+                policies.push(row.policy);
+            }
+            if !sizes.contains(&row.capacity) {
+                sizes.push(row.capacity);
+            }
+        }
+        Self {
+            policies,
+            sizes,
+            rows: &results.rows,
+        }
+    }
+
+    /// The grid as a table: a row a policy, a column a size.
+    pub(super) fn table(&self, args: &Args, trace: &Prepared) -> Table {
+        let footprint = trace.footprint() as f64;
+        let head = |&size: &u64| {
+            let share = significant(size as f64 / footprint * 100.0);
+            format!("{} ({share} %)", grouped(size))
+        };
+        let row = |&policy: &PolicyKind| {
+            let cells = self.sizes.iter().map(|&size| self.cell(policy, size));
+            std::iter::once(policy.name().to_owned())
+                .chain(cells)
+                .collect()
+        };
+        Table {
+            title: format!("miss ratio by size in {} (share of all)", args.mode.name()),
+            header: std::iter::once("policy".to_owned())
+                .chain(self.sizes.iter().map(head))
+                .collect(),
+            rows: self.policies.iter().map(row).collect(),
+        }
+    }
+
+    fn find(&self, policy: PolicyKind, size: u64) -> Option<&Row> {
+        self.rows
+            .iter()
+            .find(|row| row.policy == policy && row.capacity == size)
+    }
+
+    /// Miss ratio, or a dash where the replay was stopped; a star at the lowest of a policy that knows no future.
+    fn cell(&self, policy: PolicyKind, size: u64) -> String {
+        let Some(row) = self.find(policy, size) else {
+            return "-".to_owned();
+        };
+        let online = self
+            .rows
+            .iter()
+            .filter(|row| row.capacity == size && !row.policy.is_offline());
+        let least = online.map(|row| row.outcome.misses).min();
+        let is_best =
+            self.policies.len() > 1 && !policy.is_offline() && least == Some(row.outcome.misses);
+        format!(
+            "{:.4}{}",
+            row.outcome.miss_ratio(),
+            if is_best { "*" } else { " " }
+        )
+    }
+}
+
+/// The head line and the table.
+pub(super) fn text(args: &Args, trace: &Prepared, results: &Results) -> String {
+    let mut text = summary(args, trace) + "\n";
+    let grid = Grid::of(results);
+    if !grid.policies.is_empty() {
+        text.push_str(&text_table::text(&grid.table(args, trace)));
+        text.push_str("* fewest misses of a policy that does not know the future\n");
+    }
+    text
+}
+
+/// Requests, objects and their weight.
+pub(super) fn summary(args: &Args, trace: &Prepared) -> String {
+    let name = args.trace.file_name().unwrap_or_default().to_string_lossy();
+    let (requests, distinct) = (trace.requests() as u64, trace.distinct() as u64);
+    let mut text = format!(
+        "{name}: {} requests, {} objects",
+        grouped(requests),
+        grouped(distinct)
+    );
+    if args.mode == ModeFlag::Bytes {
+        let _ = write!(
+            text,
+            " of {} together",
+            amount(Mode::Bytes, trace.footprint())
+        );
+    }
+    text
+}
+
+/// A number with two digits that count.
+fn significant(value: f64) -> String {
+    let digits = if value >= 9.95 {
+        0
+    } else if value >= 0.995 {
+        1
+    } else {
+        2
+    };
+    format!("{value:.digits$}")
+}

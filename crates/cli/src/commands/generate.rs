@@ -1,0 +1,240 @@
+//! `glasscache generate`: workloads to try everything with, without anyone's data.
+//!
+//! Key streams go to one file whose name tells the format; a request log goes to a folder. What each is like is
+//! told in docs/reference/formats.md; the drawing is `glasscache_sim`'s.
+
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::path::{Path, PathBuf};
+
+use clap::{Subcommand, ValueEnum};
+use glasscache_sim::trace::generate::keys::KeyLoad;
+use glasscache_sim::trace::generate::topic_tree::{LATENCY_JSON, TopicTree, topic_tree};
+use glasscache_sim::trace::generate::twitter::{CLUSTERS, twitter_cluster};
+use glasscache_sim::trace::writer::Writer;
+use glasscache_sim::trace::{Batch, Format};
+use serde_json::json;
+
+use crate::output::{Exit, Failure, Output};
+use crate::traces::grouped;
+
+/// Version of the JSON form.
+const JSON_VERSION: u32 = 1;
+
+const EXAMPLES: &str = "\
+Examples:
+  glasscache generate zipf keys.parquet --requests 1000000 --keys 100000 --skew 0.9
+  glasscache generate twitter-cluster 12 cluster12.csv
+  glasscache generate topic-tree log/";
+
+/// Make up a workload, the same from the same seed.
+#[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    load: Load,
+}
+
+#[derive(Subcommand)]
+enum Load {
+    /// A key stream: rank k as often as 1 / k^skew
+    Zipf(ZipfArgs),
+    /// A key stream after the published figures of one of Twitter's clusters
+    TwitterCluster(ClusterArgs),
+    /// A request log: visitors of a site of topics, pages and lessons
+    TopicTree(TreeArgs),
+}
+
+#[derive(clap::Args)]
+struct ZipfArgs {
+    /// File to write: .parquet, .csv or .jsonl
+    file: PathBuf,
+    /// Requests in all
+    #[arg(long, default_value_t = 1_000_000)]
+    requests: u64,
+    /// Keys to draw from
+    #[arg(long, default_value_t = 100_000)]
+    keys: u64,
+    /// Exponent, 0 for all keys alike
+    #[arg(long, default_value_t = 1.0)]
+    skew: f64,
+    /// Mean bytes of a value, log-normal; without it no sizes are written
+    #[arg(
+        long,
+        value_name = "BYTES",
+        default_value_t = 0.0,
+        hide_default_value = true
+    )]
+    size: f64,
+    /// Share of requests that read; the others write
+    #[arg(long, value_name = "SHARE", default_value_t = 1.0)]
+    reads: f64,
+    /// Seed of the draws
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+}
+
+#[derive(clap::Args)]
+struct ClusterArgs {
+    /// Number of the cluster, 1 to 54
+    cluster: u32,
+    /// File to write: .parquet, .csv or .jsonl
+    file: PathBuf,
+    /// Requests in all
+    #[arg(long, default_value_t = 1_000_000)]
+    requests: u64,
+    /// Seed of the draws
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+}
+
+#[derive(clap::Args)]
+struct TreeArgs {
+    /// Folder to write to
+    folder: PathBuf,
+    /// Requests in all
+    #[arg(long, default_value_t = 200_000)]
+    requests: u32,
+    /// Items of the site
+    #[arg(long, default_value_t = 20_000)]
+    items: u32,
+    /// Application processes that serve the requests
+    #[arg(long, default_value_t = 4)]
+    instances: u16,
+    /// Format of the files
+    #[arg(long, value_enum, default_value = "parquet")]
+    format: LogFormat,
+    /// Seed of the draws
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum LogFormat {
+    /// items.parquet and requests.parquet
+    Parquet,
+    /// items.jsonl and requests.jsonl
+    Jsonl,
+}
+
+impl Args {
+    /// Writes the workload and says where.
+    pub(crate) fn run(self, out: &Output) -> Result<Exit, Failure> {
+        match self.load {
+            Load::Zipf(args) => args.run(out),
+            Load::TwitterCluster(args) => args.run(out),
+            Load::TopicTree(args) => args.run(out),
+        }
+    }
+}
+
+impl ZipfArgs {
+    fn run(self, out: &Output) -> Result<Exit, Failure> {
+        if !(0.0..=10.0).contains(&self.skew) {
+            return Err(Failure::usage(format!(
+                "--skew is from 0 to 10, not {}",
+                self.skew
+            )));
+        }
+        if self.keys == 0 || self.keys > 1 << 40 {
+            return Err(Failure::usage(format!(
+                "--keys is from 1 to 2^40, not {}",
+                self.keys
+            )));
+        }
+        let load = KeyLoad {
+            requests: self.requests,
+            keys: self.keys,
+            skew: self.skew,
+            size_mean: self.size,
+            read_share: self.reads,
+            seed: self.seed,
+            ..KeyLoad::default()
+        };
+        write_keys(out, load, &self.file)
+    }
+}
+
+impl ClusterArgs {
+    fn run(self, out: &Output) -> Result<Exit, Failure> {
+        let load = twitter_cluster(self.cluster, self.requests, self.seed).ok_or_else(|| {
+            let cluster = self.cluster;
+            Failure::usage(format!("no figures were published of a cluster {cluster}")).hint(
+                format!("clusters are numbered 1 to {CLUSTERS}; number 5 has no figures"),
+            )
+        })?;
+        write_keys(out, load, &self.file)
+    }
+}
+
+impl TreeArgs {
+    fn run(self, out: &Output) -> Result<Exit, Failure> {
+        let Self {
+            requests,
+            items,
+            instances,
+            seed,
+            ..
+        } = self;
+        let log = topic_tree(&TopicTree {
+            requests,
+            items,
+            instances,
+            seed,
+        });
+        let fault = |error| cannot_write(&self.folder, &error);
+        std::fs::create_dir_all(&self.folder).map_err(fault)?;
+        let create = |name: &str| create(&self.folder.join(name));
+        match self.format {
+            LogFormat::Parquet => log
+                .write_parquet(create("items.parquet")?, create("requests.parquet")?)
+                .map_err(fault)?,
+            LogFormat::Jsonl => log
+                .write_jsonl(&mut create("items.jsonl")?, &mut create("requests.jsonl")?)
+                .map_err(fault)?,
+        }
+        std::fs::write(self.folder.join("latency.json"), LATENCY_JSON).map_err(fault)?;
+        said(out, &self.folder, log.requests.len() as u64)
+    }
+}
+
+/// Writes a key stream to a file.
+fn write_keys(out: &Output, load: KeyLoad, path: &Path) -> Result<Exit, Failure> {
+    let format =
+        Format::of(&path.to_string_lossy()).map_err(|error| Failure::usage(error.to_string()))?;
+    let fault = |error| cannot_write(path, &error);
+    let mut writer = Writer::new(format, create(path)?).map_err(fault)?;
+    let (mut keys, mut batch, mut rows) = (load.start(), Batch::default(), 0);
+    while keys.read(&mut batch) > 0 {
+        rows += batch.len() as u64;
+        writer.write(&batch).map_err(fault)?;
+    }
+    writer
+        .finish()
+        .and_then(|mut file| file.flush())
+        .map_err(fault)?;
+    said(out, path, rows)
+}
+
+fn create(path: &Path) -> Result<BufWriter<File>, Failure> {
+    File::create(path)
+        .map(BufWriter::new)
+        .map_err(|error| cannot_write(path, &error))
+}
+
+fn cannot_write(path: &Path, error: &std::io::Error) -> Failure {
+    Failure::new(
+        Exit::Unreachable,
+        format!("cannot write {}: {error}", path.display()),
+    )
+}
+
+fn said(out: &Output, path: &Path, rows: u64) -> Result<Exit, Failure> {
+    if out.is_json() {
+        let file = path.to_string_lossy();
+        out.document(&json!({ "version": JSON_VERSION, "written": file, "requests": rows }))?;
+    } else {
+        out.line(format!("{}: {} requests", path.display(), grouped(rows)))?;
+    }
+    Ok(Exit::Done)
+}

@@ -1,0 +1,244 @@
+//! `glasscache inspect`: what is in a trace, before anything is computed from it.
+//!
+//! A file is read as a key stream, a folder as a request log; either is read to its end, so a fault anywhere is found.
+
+use std::path::{Path, PathBuf};
+
+use glasscache_sim::trace::intern::Interner;
+use glasscache_sim::trace::log::{NONE, RequestLog};
+use glasscache_sim::trace::{Batch, Columns, Op};
+use serde_json::{Value, json};
+
+use crate::output::{Exit, Failure, Output};
+use crate::traces::{grouped, open_file, open_keys};
+
+/// Version of the JSON form.
+const JSON_VERSION: u32 = 1;
+
+const EXAMPLES: &str = "\
+Examples:
+  glasscache inspect requests.parquet
+  glasscache inspect recorded/ --json";
+
+/// What is in this trace?
+#[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Args {
+    /// Key stream (.parquet, .csv, .jsonl) or folder of a request log
+    trace: PathBuf,
+}
+
+impl Args {
+    /// Reads the trace and prints what it holds.
+    pub(crate) fn run(self, out: &Output) -> Result<Exit, Failure> {
+        let facts = if self.trace.is_dir() {
+            log_facts(&self.trace)?
+        } else {
+            key_facts(&self.trace)?
+        };
+        if out.is_json() {
+            let mut document = json!({ "version": JSON_VERSION });
+            for fact in facts {
+                document[fact.name] = fact.value;
+            }
+            out.document(&document)?;
+        } else {
+            for fact in facts {
+                out.line(format!(
+                    "{:<24}{}",
+                    fact.name.replace('_', " "),
+                    fact.text()
+                ))?;
+            }
+        }
+        Ok(Exit::Done)
+    }
+}
+
+/// One thing known of a trace.
+struct Fact {
+    name: &'static str,
+    value: Value,
+}
+
+impl Fact {
+    fn new(name: &'static str, value: impl Into<Value>) -> Self {
+        Self {
+            name,
+            value: value.into(),
+        }
+    }
+
+    fn text(&self) -> String {
+        match &self.value {
+            Value::Null => "unknown".to_owned(),
+            Value::String(text) => text.clone(),
+            Value::Bool(is_so) => if *is_so { "yes" } else { "no" }.to_owned(),
+            Value::Object(map) => {
+                let pairs = map.iter().map(|(name, count)| {
+                    format!("{name} {}", grouped(count.as_u64().unwrap_or(0)))
+                });
+                pairs.collect::<Vec<_>>().join(", ")
+            }
+            value => match (value.as_u64(), value.as_f64()) {
+                (Some(whole), _) => grouped(whole),
+                (None, Some(real)) => format!("{real:.4}"),
+                _ => value.to_string(),
+            },
+        }
+    }
+}
+
+/// What is counted of a key stream while it is read.
+#[derive(Default)]
+struct Counts {
+    requests: u64,
+    /// Requests of each key.
+    uses: Vec<u32>,
+    bytes: u64,
+    sized: u64,
+    /// How often each operation occurs, in the order of first use.
+    ops: Vec<(Option<Op>, u64)>,
+    first_time: u64,
+    last_time: u64,
+}
+
+impl Counts {
+    fn take(&mut self, batch: &Batch, interner: &mut Interner) {
+        if self.requests == 0 {
+            self.first_time = batch.time.first().copied().unwrap_or(0);
+        }
+        self.last_time = batch.time.last().copied().unwrap_or(self.last_time);
+        self.requests += batch.len() as u64;
+        for &key in &batch.key {
+            let id = interner.id(key, 0) as usize;
+            if id == self.uses.len() {
+                self.uses.push(0);
+            }
+            self.uses[id] = self.uses[id].saturating_add(1);
+        }
+        for size in batch.size.iter().flatten() {
+            self.bytes += u64::from(*size);
+            self.sized += 1;
+        }
+        for op in &batch.op {
+            match self.ops.iter_mut().find(|(known, _)| known == op) {
+                Some((_, count)) => *count += 1,
+                None => self.ops.push((*op, 1)),
+            }
+        }
+    }
+
+    fn ops(&self) -> Value {
+        let word = |op: Option<Op>| op.map_or("unknown", Op::word).to_owned();
+        self.ops
+            .iter()
+            .map(|&(op, count)| (word(op), json!(count)))
+            .collect()
+    }
+}
+
+fn key_facts(path: &Path) -> Result<Vec<Fact>, Failure> {
+    let mut stream = open_keys(path, Columns::ALL)?;
+    let (mut counts, mut interner, mut batch) =
+        (Counts::default(), Interner::new(), Batch::default());
+    while stream.read(&mut batch)? > 0 {
+        counts.take(&batch, &mut interner);
+    }
+    let distinct = counts.uses.len() as u64;
+    let once = counts.uses.iter().filter(|&&uses| uses == 1).count() as u64;
+    let known = |value: f64| {
+        if counts.sized > 0 {
+            json!(value)
+        } else {
+            Value::Null
+        }
+    };
+    Ok(vec![
+        Fact::new("kind", "key stream"),
+        Fact::new("requests", counts.requests),
+        Fact::new("distinct_keys", distinct),
+        Fact::new("seen_once", once),
+        Fact::new(
+            "most_used_key_requests",
+            counts.uses.iter().max().copied().unwrap_or(0),
+        ),
+        Fact::new(
+            "bytes_requested",
+            if counts.sized > 0 {
+                json!(counts.bytes)
+            } else {
+                Value::Null
+            },
+        ),
+        Fact::new(
+            "mean_size_bytes",
+            known(counts.bytes as f64 / counts.sized.max(1) as f64),
+        ),
+        Fact::new("requests_without_size", counts.requests - counts.sized),
+        Fact::new("operations", counts.ops()),
+        Fact::new("first_time", counts.first_time),
+        Fact::new("last_time", counts.last_time),
+        Fact::new("cut_within_a_row", stream.is_cut()),
+    ])
+}
+
+/// Reads the request log in a folder, Parquet or JSON lines.
+fn read_log(folder: &Path) -> Result<RequestLog, Failure> {
+    let ending = ["parquet", "jsonl"]
+        .into_iter()
+        .find(|ending| folder.join(format!("requests.{ending}")).exists());
+    let Some(ending) = ending else {
+        let fault = format!(
+            "{}: has neither requests.parquet nor requests.jsonl",
+            folder.display()
+        );
+        return Err(Failure::new(Exit::BadData, fault));
+    };
+    let items = folder.join(format!("items.{ending}"));
+    let requests = folder.join(format!("requests.{ending}"));
+    let (items_file, requests_file) = (open_file(&items)?, open_file(&requests)?);
+    Ok(RequestLog::read(
+        (&items.to_string_lossy(), items_file),
+        (&requests.to_string_lossy(), requests_file),
+    )?)
+}
+
+fn log_facts(folder: &Path) -> Result<Vec<Fact>, Failure> {
+    let log = read_log(folder)?;
+    let (items, requests) = (&log.items, &log.requests);
+    let roots = items
+        .parents
+        .iter()
+        .filter(|&&parent| parent == NONE)
+        .count();
+    let instances = requests
+        .instance
+        .iter()
+        .collect::<std::collections::BTreeSet<_>>()
+        .len();
+    let mean = requests.items.len() as f64 / requests.len().max(1) as f64;
+    Ok(vec![
+        Fact::new("kind", "request log"),
+        Fact::new("requests", requests.len()),
+        Fact::new("items", items.len()),
+        Fact::new("roots", roots),
+        Fact::new(
+            "item_bytes",
+            items.sizes.iter().map(|&size| u64::from(size)).sum::<u64>(),
+        ),
+        Fact::new("instances", instances),
+        Fact::new("routes", requests.routes.len()),
+        Fact::new("items_asked_for", requests.items.len()),
+        Fact::new("items_per_request", mean),
+        Fact::new(
+            "first_time_us",
+            requests.time_us.first().copied().unwrap_or(0),
+        ),
+        Fact::new(
+            "last_time_us",
+            requests.time_us.last().copied().unwrap_or(0),
+        ),
+        Fact::new("cut_within_a_row", log.cut.is_some()),
+    ])
+}

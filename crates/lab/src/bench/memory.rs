@@ -1,0 +1,294 @@
+//! How many user bytes a resident byte holds: fill beyond the limit, read everything back, divide.
+//!
+//! Each fill sends a multiple of the limit in unique 20-byte keys with random values. What is resident is not
+//! what the server says but what comes back byte for byte; what it occupies is what the kernel says (`VmRSS`
+//! and huge pages, the larger of after the fill and after the reading).
+
+use std::ops::Range;
+
+use serde::Serialize;
+
+use super::{Error, Sides};
+use crate::load::{self, Check, Fill, KEY_BYTES, Plan, ReadBack, Size, Values};
+use crate::target::{Server, Spawn};
+
+/// Pipeline of fills; values of 32 KiB and more go one at a time.
+const DEPTH: usize = 64;
+
+/// A multi-get of the reading asks for about this many value bytes, and for at most 100 keys.
+const GET_BYTES: usize = 64 * 1024;
+
+/// A value size of the fills.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct FillSize {
+    /// Its name in tables and on the command line.
+    pub name: &'static str,
+    /// The sizes of its values.
+    #[serde(skip)]
+    pub size: Size,
+    /// User bytes sent, in multiples of `-m`.
+    pub times: f64,
+    /// memcached's best growth factor for it among 1.05, 1.07, 1.25 and 2 (measured at `-m` 256).
+    pub best_factor: &'static str,
+    /// The ratio to memcached `-f 1.25` to be reached.
+    pub demand: Option<f64>,
+}
+
+impl FillSize {
+    const fn fixed(
+        name: &'static str,
+        bytes: u32,
+        best_factor: &'static str,
+        demand: Option<f64>,
+    ) -> Self {
+        // At 10 bytes one and a half times the limit in user bytes is five times what memcached can hold.
+        let times = if bytes == 10 { 1.5 } else { 2.0 };
+        Self {
+            name,
+            size: Size::Fixed(bytes),
+            times,
+            best_factor,
+            demand,
+        }
+    }
+
+    /// All sizes, smallest first, the mix at last.
+    pub fn all() -> [Self; 9] {
+        [
+            Self::fixed("10", 10, "1.25", Some(1.9)),
+            Self::fixed("64", 64, "1.05", Some(1.45)),
+            Self::fixed("230", 230, "1.05", Some(1.35)),
+            Self::fixed("1001", 1001, "1.05", Some(1.08)),
+            Self::fixed("4000", 4000, "1.07", None),
+            Self::fixed("10000", 10_000, "1.25", Some(1.05)),
+            Self::fixed("100000", 100_000, "1.25", Some(1.0)),
+            Self::fixed("500000", 500_000, "1.05", None),
+            Self {
+                name: "mix",
+                size: Size::MIX,
+                times: 3.0,
+                best_factor: "1.25",
+                demand: Some(1.13),
+            },
+        ]
+    }
+
+    /// Keys whose items together hold `user_bytes`.
+    pub fn keys_for(&self, user_bytes: u64) -> u64 {
+        let sample = 100_000;
+        let mean = match self.size {
+            Size::Fixed(bytes) => f64::from(bytes),
+            Size::LogNormal { .. } => {
+                (0..sample).map(|id| self.size.of(id)).sum::<usize>() as f64 / sample as f64
+            }
+        };
+        (user_bytes as f64 / (mean + KEY_BYTES as f64)).ceil() as u64
+    }
+}
+
+/// What a filled server holds.
+#[derive(Debug, Clone, Serialize)]
+pub struct Held {
+    /// Sets sent.
+    pub sent: u64,
+    /// Sets refused.
+    pub refused: u64,
+    /// Items that came back right.
+    pub items: u64,
+    /// Their key and value bytes.
+    pub user_bytes: u64,
+    /// `VmRSS` and huge pages.
+    pub resident_bytes: u64,
+    /// `-m`, in bytes.
+    pub limit_bytes: u64,
+}
+
+impl Held {
+    /// User bytes per resident byte.
+    pub fn density(&self) -> f64 {
+        self.user_bytes as f64 / self.resident_bytes.max(1) as f64
+    }
+
+    /// User bytes per byte of `-m`.
+    pub fn of_limit(&self) -> f64 {
+        self.user_bytes as f64 / self.limit_bytes.max(1) as f64
+    }
+}
+
+/// Starts `spawn`, fills it with `size` and reads it back.
+pub fn density(sides: &Sides, spawn: &Spawn, size: &FillSize) -> Result<Held, Error> {
+    let server = spawn.start().map_err(Error::Start)?;
+    let limit_bytes = spawn.memory_mib << 20;
+    let keys = size.keys_for((limit_bytes as f64 * size.times) as u64);
+    let values = Values::new(size.size, 1);
+    let refused = fill(sides, &server, &(0..keys), &values)?;
+    let filled_bytes = server.resident_bytes();
+    let (items, user_bytes) = read_back(sides, &server, &(0..keys), &values)?;
+    let resident_bytes = filled_bytes.max(server.resident_bytes());
+    Ok(Held {
+        sent: keys,
+        refused,
+        items,
+        user_bytes,
+        resident_bytes,
+        limit_bytes,
+    })
+}
+
+/// One fill of a chain.
+#[derive(Debug, Clone, Serialize)]
+pub struct Link {
+    /// Its value size.
+    pub name: &'static str,
+    /// Sets refused.
+    pub refused: u64,
+    /// `VmRSS` and huge pages after it.
+    pub resident_bytes: u64,
+    /// User bytes of this fill that are resident after it.
+    pub own_user_bytes: u64,
+    /// User bytes of this fill that are resident at the end of the chain.
+    pub last_user_bytes: u64,
+}
+
+/// One server through fills of shifting sizes.
+#[derive(Debug, Clone, Serialize)]
+pub struct Chain {
+    /// The fills, in order.
+    pub links: Vec<Link>,
+    /// What the server holds at the end, of all fills.
+    pub held: Held,
+}
+
+/// Fills one server with 100 B, 1 KB, 10 KB, 10 B, 100 KB and the mix, each once `-m` in user bytes.
+pub fn chain(sides: &Sides, spawn: &Spawn) -> Result<Chain, Error> {
+    let server = spawn.start().map_err(Error::Start)?;
+    let limit_bytes = spawn.memory_mib << 20;
+    let fills = [
+        FillSize::fixed("100", 100, "", None),
+        FillSize::fixed("1000", 1000, "", None),
+        FillSize::fixed("10000", 10_000, "", None),
+        FillSize::fixed("10", 10, "", None),
+        FillSize::fixed("100000", 100_000, "", None),
+        FillSize {
+            name: "mix",
+            size: Size::MIX,
+            times: 1.0,
+            best_factor: "",
+            demand: None,
+        },
+    ];
+    let ranges: Vec<(Range<u64>, Values)> = (1_u64..)
+        .zip(&fills)
+        .map(|(at, fill)| {
+            let first = at << 40;
+            (
+                first..first + fill.keys_for(limit_bytes),
+                Values::new(fill.size, at),
+            )
+        })
+        .collect();
+    let mut links = Vec::with_capacity(fills.len());
+    for (size, (range, values)) in fills.iter().zip(&ranges) {
+        let refused = fill(sides, &server, range, values)?;
+        let (_, own_user_bytes) = read_back(sides, &server, range, values)?;
+        let resident_bytes = server.resident_bytes();
+        links.push(Link {
+            name: size.name,
+            refused,
+            resident_bytes,
+            own_user_bytes,
+            last_user_bytes: 0,
+        });
+    }
+    let (mut items, mut user_bytes) = (0, 0);
+    for (link, (range, values)) in links.iter_mut().zip(&ranges) {
+        let (found, bytes) = read_back(sides, &server, range, values)?;
+        link.last_user_bytes = bytes;
+        items += found;
+        user_bytes += bytes;
+    }
+    let held = Held {
+        sent: ranges
+            .iter()
+            .map(|(range, _)| range.end - range.start)
+            .sum(),
+        refused: links.iter().map(|link| link.refused).sum(),
+        items,
+        user_bytes,
+        resident_bytes: server.resident_bytes(),
+        limit_bytes,
+    };
+    Ok(Chain { links, held })
+}
+
+/// Stores a range; returns how many sets were refused.
+pub(super) fn fill(
+    sides: &Sides,
+    server: &Server,
+    range: &Range<u64>,
+    values: &Values,
+) -> Result<u64, Error> {
+    let plan = plan(sides, server, DEPTH);
+    let works = Fill::over(range, values, plan.cpus.len());
+    let (_, works) = load::run(&plan, works, &server.meter()).map_err(Error::load(server.name))?;
+    Ok(works.iter().map(|work| work.refused).sum())
+}
+
+/// Reads a range back: items and their user bytes. A value that is not what was stored is an error.
+pub(super) fn read_back(
+    sides: &Sides,
+    server: &Server,
+    range: &Range<u64>,
+    values: &Values,
+) -> Result<(u64, u64), Error> {
+    let plan = Plan {
+        check: Check::Full,
+        ..plan(sides, server, 1)
+    };
+    let typical = values
+        .size
+        .of(range.start)
+        .max(values.size.of(range.start + 1))
+        .max(1);
+    let keys_per_get = (GET_BYTES / typical).clamp(1, 100);
+    let works = ReadBack::over(range, values, plan.cpus.len(), keys_per_get);
+    let (report, works) =
+        load::run(&plan, works, &server.meter()).map_err(Error::load(server.name))?;
+    let wrong: u64 = works.iter().map(|work| work.wrong).sum();
+    if wrong > 0 {
+        let what = report.tally.difference.unwrap_or_default();
+        return Err(Error::Wrong {
+            server: server.name.to_owned(),
+            count: wrong,
+            what,
+        });
+    }
+    let items = works.iter().map(|work| work.resident).sum();
+    Ok((items, works.iter().map(|work| work.user_bytes).sum()))
+}
+
+fn plan(sides: &Sides, server: &Server, depth: usize) -> Plan {
+    let cpus = sides.layout.generator.clone();
+    Plan {
+        connections: 4 * cpus.len(),
+        depth,
+        cpus,
+        stop: sides.stop.clone(),
+        ..Plan::new(server.address)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_fill_sends_the_bytes_it_was_asked_for() {
+        for size in FillSize::all() {
+            let keys = size.keys_for(64 << 20);
+            let sent: usize = (0..keys).map(|id| KEY_BYTES + size.size.of(id)).sum();
+            let off = sent as f64 / f64::from(64 << 20);
+            assert!((0.95..1.05).contains(&off), "{}: {off}", size.name);
+        }
+    }
+}

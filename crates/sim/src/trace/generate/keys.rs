@@ -1,0 +1,193 @@
+//! Key streams drawn from a Zipf distribution, and from the published figures of Twitter's cache clusters.
+//!
+//! Every stream is a function of its settings and a seed. Keys are hashes of ranks, so that neither their order nor
+//! their bits tell how often they come; a key has one size and one time to live, drawn from its hash.
+
+use super::super::{BATCH_ROWS, Batch, Op};
+use super::zipf::Zipf;
+use crate::policy::Random;
+use crate::policy::random::mix;
+
+/// Where the stream of keys seen once begins, far from all ranks.
+const ONCE: u64 = 1 << 48;
+
+/// Spread of sizes, as the standard deviation of their logarithm: between the 0.5 and 1.5 of measured caches.
+const SIZE_SIGMA: f64 = 1.0;
+
+/// What a made-up key stream is like.
+#[derive(Debug, Clone, PartialEq)]
+pub struct KeyLoad {
+    /// Requests in all.
+    pub requests: u64,
+    /// Keys that are drawn by rank.
+    pub keys: u64,
+    /// Exponent of the Zipf distribution over the ranks, 0 for all alike.
+    pub skew: f64,
+    /// Share of the requests that go to keys never used again.
+    pub once_share: f64,
+    /// Mean bytes of a value, 0 for no sizes.
+    pub size_mean: f64,
+    /// Share of requests that read; the rest write.
+    pub read_share: f64,
+    /// Requests a second, which the times follow.
+    pub rate: f64,
+    /// Seconds to live with the share of keys that have them; empty for no column.
+    pub ttls: Vec<(u32, f64)>,
+    /// Seed of the draws.
+    pub seed: u64,
+}
+
+impl Default for KeyLoad {
+    /// A million reads of 100,000 keys, Zipf 1.0, without sizes.
+    fn default() -> Self {
+        Self {
+            requests: 1_000_000,
+            keys: 100_000,
+            skew: 1.0,
+            once_share: 0.0,
+            size_mean: 0.0,
+            read_share: 1.0,
+            rate: 100_000.0,
+            ttls: Vec::new(),
+            seed: 1,
+        }
+    }
+}
+
+/// The requests of a load, batch by batch.
+#[derive(Debug, Clone)]
+pub struct Keys {
+    load: KeyLoad,
+    zipf: Zipf,
+    random: Random,
+    done: u64,
+}
+
+impl KeyLoad {
+    /// Starts drawing.
+    pub fn start(self) -> Keys {
+        let zipf = Zipf::new(self.keys.max(1), self.skew);
+        Keys {
+            random: Random::new(mix(self.seed)),
+            zipf,
+            done: 0,
+            load: self,
+        }
+    }
+
+    /// Bytes of a key's value: log-normal with the load's mean.
+    fn size(&self, key: u64) -> Option<u32> {
+        if self.size_mean <= 0.0 {
+            return None;
+        }
+        let location = self.size_mean.ln() - SIZE_SIGMA * SIZE_SIGMA / 2.0;
+        let mut random = Random::new(key ^ self.seed);
+        // Box and Muller: a normal number from two uniform ones.
+        let radius = (-2.0 * (1.0 - random.unit()).ln()).sqrt();
+        let normal = radius * (std::f64::consts::TAU * random.unit()).cos();
+        Some(
+            (location + SIZE_SIGMA * normal)
+                .exp()
+                .clamp(1.0, f64::from(u32::MAX)) as u32,
+        )
+    }
+
+    fn ttl(&self, key: u64) -> Option<u32> {
+        let total: f64 = self.ttls.iter().map(|&(_, share)| share).sum();
+        let mut left = Random::new(!key).unit() * total;
+        let fits = |&&(_, share): &&(u32, f64)| {
+            left -= share;
+            left < 0.0
+        };
+        self.ttls
+            .iter()
+            .find(fits)
+            .or(self.ttls.last())
+            .map(|&(ttl, _)| ttl)
+    }
+}
+
+impl Keys {
+    /// Replaces the rows of `batch` by the next ones and returns how many; 0 is the end. Times are microseconds.
+    pub fn read(&mut self, batch: &mut Batch) -> usize {
+        batch.clear();
+        let rows = (self.load.requests - self.done).min(BATCH_ROWS as u64);
+        for _ in 0..rows {
+            let key = self.key();
+            let is_read = self.random.unit() < self.load.read_share;
+            batch.key.push(key);
+            batch
+                .time
+                .push((self.done as f64 / self.load.rate * 1e6) as u64);
+            batch.size.push(self.load.size(key));
+            batch.op.push(Some(if is_read { Op::Get } else { Op::Set }));
+            batch.ttl.push(self.load.ttl(key));
+            self.done += 1;
+        }
+        rows as usize
+    }
+
+    fn key(&mut self) -> u64 {
+        let is_once = self.load.once_share > 0.0 && self.random.unit() < self.load.once_share;
+        let rank = if is_once {
+            ONCE + self.done
+        } else {
+            self.zipf.draw(&mut self.random)
+        };
+        mix(rank ^ mix(self.load.seed))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn all(load: KeyLoad) -> Batch {
+        let (mut keys, mut batch, mut all) = (load.start(), Batch::default(), Batch::default());
+        while keys.read(&mut batch) > 0 {
+            all.key.extend(&batch.key);
+            all.size.extend(&batch.size);
+            all.op.extend(&batch.op);
+            all.ttl.extend(&batch.ttl);
+        }
+        all
+    }
+
+    #[test]
+    fn the_same_seed_gives_the_same_stream_and_another_one_another() {
+        let load = |seed| KeyLoad {
+            requests: 20_000,
+            seed,
+            ..KeyLoad::default()
+        };
+        assert_eq!(all(load(1)), all(load(1)));
+        assert_ne!(all(load(1)).key, all(load(2)).key);
+    }
+
+    #[test]
+    fn sizes_writes_and_ttls_come_as_asked() {
+        let load = KeyLoad {
+            requests: 100_000,
+            skew: 0.0,
+            size_mean: 300.0,
+            read_share: 0.9,
+            ttls: vec![(60, 0.25), (600, 0.75)],
+            ..KeyLoad::default()
+        };
+        let all = all(load);
+        let rows = all.key.len() as f64;
+        let mean = all
+            .size
+            .iter()
+            .flatten()
+            .map(|&size| f64::from(size))
+            .sum::<f64>()
+            / rows;
+        assert!((mean - 300.0).abs() < 15.0, "mean {mean}");
+        let share = |count: usize| count as f64 / rows;
+        let writes = share(all.op.iter().filter(|op| **op == Some(Op::Set)).count());
+        assert!((writes - 0.1).abs() < 0.01, "writes {writes}");
+        let short = share(all.ttl.iter().filter(|ttl| **ttl == Some(60)).count());
+        assert!((short - 0.25).abs() < 0.01, "short {short}");
+    }
+}

@@ -1,0 +1,97 @@
+//! Draws from a Zipf distribution over any number of ranks in constant time and memory.
+//!
+//! Rejection-inversion (Hörmann and Derflinger, ACM TOMACS 1996): the probability of rank k is bounded by a curve
+//! whose integral can be inverted; a draw on the curve is a rank, and more than four of five are kept.
+
+use crate::policy::Random;
+
+/// Ranks from 1 to a number, rank k as often as 1 / k^skew.
+#[derive(Debug, Clone)]
+pub(super) struct Zipf {
+    ranks: f64,
+    skew: f64,
+    /// The integral of the bound at its two ends.
+    low: f64,
+    high: f64,
+    /// Draws within this of their rank are kept without a further look.
+    sure: f64,
+}
+
+impl Zipf {
+    pub(super) fn new(ranks: u64, skew: f64) -> Self {
+        let ranks = ranks as f64;
+        let mut zipf = Self {
+            ranks,
+            skew,
+            low: 0.0,
+            high: 0.0,
+            sure: 0.0,
+        };
+        zipf.low = zipf.integral(1.5) - 1.0;
+        zipf.high = zipf.integral(ranks + 0.5);
+        zipf.sure = 2.0 - zipf.inverse(zipf.integral(2.5) - zipf.weight(2.0));
+        zipf
+    }
+
+    /// A rank.
+    pub(super) fn draw(&self, random: &mut Random) -> u64 {
+        loop {
+            let area = self.high + random.unit() * (self.low - self.high);
+            let at = self.inverse(area);
+            let rank = at.round().clamp(1.0, self.ranks);
+            if rank - at <= self.sure || area >= self.integral(rank + 0.5) - self.weight(rank) {
+                return rank as u64;
+            }
+        }
+    }
+
+    fn weight(&self, rank: f64) -> f64 {
+        rank.powf(-self.skew)
+    }
+
+    /// The integral of 1 / x^skew, up to a constant.
+    fn integral(&self, x: f64) -> f64 {
+        let exponent = 1.0 - self.skew;
+        if exponent.abs() < 1e-9 {
+            x.ln()
+        } else {
+            (x.powf(exponent) - 1.0) / exponent
+        }
+    }
+
+    fn inverse(&self, area: f64) -> f64 {
+        let exponent = 1.0 - self.skew;
+        if exponent.abs() < 1e-9 {
+            area.exp()
+        } else {
+            (area * exponent + 1.0).max(0.0).powf(1.0 / exponent)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranks_come_as_often_as_the_formula_says() {
+        for skew in [0.0, 0.7, 1.0, 1.6] {
+            let zipf = Zipf::new(50, skew);
+            let mut random = Random::new(11);
+            let mut counts = [0_u32; 51];
+            for _ in 0..400_000 {
+                counts[zipf.draw(&mut random) as usize] += 1;
+            }
+            let total: f64 = (1..=50).map(|rank| f64::from(rank).powf(-skew)).sum();
+            for rank in [1, 2, 3, 10, 50] {
+                let wanted = f64::from(rank).powf(-skew) / total;
+                let found = f64::from(counts[rank as usize]) / 400_000.0;
+                let error = (found - wanted).abs() / (wanted / 400_000.0).sqrt();
+                assert!(
+                    error < 5.0,
+                    "skew {skew}, rank {rank}: {found} for {wanted}"
+                );
+            }
+        }
+    }
+}
