@@ -34,14 +34,16 @@ pub struct Counters {
     pub expired_unfetched: u64,
     /// Expired items whose memory came back.
     pub reclaimed: u64,
+    /// Reads that missed because the item under the key had expired.
+    pub misses_expired: u64,
+    /// Reads that missed because the item under the key had been flushed.
+    pub misses_flushed: u64,
     /// Items copied by compaction and promotion.
     pub moved_items: u64,
     /// Bytes copied by compaction and promotion.
     pub moved_bytes: u64,
     /// Writes of keys that the ghost remembered.
     pub ghost_hits: u64,
-    /// Segments dropped whole, because copying could not keep up.
-    pub dropped_segments: u64,
     /// Items given up because the index had no room for another line.
     pub displaced: u64,
     /// Writes refused for want of memory.
@@ -52,7 +54,8 @@ pub struct Counters {
     pub held_segments: u64,
     /// Bytes of uploads that are not committed now.
     pub upload_bytes: u64,
-    /// Items, and their requested bytes in memcached's measure, per slab class of the config.
+    /// Items, and their requested bytes in memcached's measure, per slab class of the config (the first entry is
+    /// the class of the smallest chunk).
     pub by_slab_class: Vec<(u64, u64)>,
 }
 
@@ -68,10 +71,11 @@ pub(crate) enum Count {
     EvictedWithTtl,
     ExpiredUnfetched,
     Reclaimed,
+    MissesExpired,
+    MissesFlushed,
     MovedItems,
     MovedBytes,
     GhostHits,
-    DroppedSegments,
     Displaced,
     Refused,
     EpochWaits,
@@ -150,10 +154,11 @@ pub(crate) fn sum<'b>(blocks: impl Iterator<Item = &'b Block>) -> Counters {
         evicted_with_ttl: of(Count::EvictedWithTtl),
         expired_unfetched: of(Count::ExpiredUnfetched),
         reclaimed: of(Count::Reclaimed),
+        misses_expired: of(Count::MissesExpired),
+        misses_flushed: of(Count::MissesFlushed),
         moved_items: of(Count::MovedItems),
         moved_bytes: of(Count::MovedBytes),
         ghost_hits: of(Count::GhostHits),
-        dropped_segments: of(Count::DroppedSegments),
         displaced: of(Count::Displaced),
         refused: of(Count::Refused),
         epoch_waits: of(Count::EpochWaits),
