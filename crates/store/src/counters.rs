@@ -57,6 +57,8 @@ pub struct Counters {
     /// Items, and their requested bytes in memcached's measure, per slab class of the config (the first entry is
     /// the class of the smallest chunk).
     pub by_slab_class: Vec<(u64, u64)>,
+    /// Items removed for room, and those of them that had a TTL, per slab class of the config.
+    pub evicted_by_slab_class: Vec<(u64, u64)>,
 }
 
 /// The numbers of one worker, by name.
@@ -86,12 +88,13 @@ const COUNTS: usize = Count::EpochWaits as usize + 1;
 /// One worker's numbers.
 pub(crate) struct Block {
     counts: [AtomicI64; COUNTS],
-    classes: Box<[[AtomicI64; 2]]>,
+    /// Items, their bytes, evicted, evicted with a TTL.
+    classes: Box<[[AtomicI64; 4]]>,
 }
 
 impl Block {
     pub(crate) fn new(classes: usize) -> Self {
-        let class = || [AtomicI64::new(0), AtomicI64::new(0)];
+        let class = || std::array::from_fn(|_| AtomicI64::new(0));
         Block {
             counts: std::array::from_fn(|_| AtomicI64::new(0)),
             classes: (0..classes).map(|_| class()).collect(),
@@ -109,9 +112,17 @@ impl Block {
     /// Adds items and requested bytes to a slab class.
     #[inline]
     pub(crate) fn add_class(&self, class: usize, items: i64, bytes: i64) {
-        if let Some([number, size]) = self.classes.get(class) {
+        if let Some([number, size, ..]) = self.classes.get(class) {
             bump(number, items);
             bump(size, bytes);
+        }
+    }
+
+    /// Counts an evicted item in its slab class.
+    pub(crate) fn add_evicted(&self, class: usize, has_ttl: bool) {
+        if let Some([.., evicted, with_ttl]) = self.classes.get(class) {
+            bump(evicted, 1);
+            bump(with_ttl, i64::from(has_ttl));
         }
     }
 }
@@ -125,18 +136,28 @@ fn bump(number: &AtomicI64, amount: i64) {
     );
 }
 
+/// Two of the numbers of each class.
+fn pairs(classes: &[[i64; 4]], of: fn([i64; 4]) -> (i64, i64)) -> Vec<(u64, u64)> {
+    let pair = |numbers: &[i64; 4]| {
+        let (one, other) = of(*numbers);
+        (one.max(0) as u64, other.max(0) as u64)
+    };
+    classes.iter().map(pair).collect()
+}
+
 /// Sums what the workers counted.
 pub(crate) fn sum<'b>(blocks: impl Iterator<Item = &'b Block>) -> Counters {
     let mut totals = [0i64; COUNTS];
-    let mut classes: Vec<(i64, i64)> = Vec::new();
+    let mut classes: Vec<[i64; 4]> = Vec::new();
     for block in blocks {
         for (total, number) in totals.iter_mut().zip(&block.counts) {
             *total += number.load(Ordering::Relaxed);
         }
-        classes.resize(classes.len().max(block.classes.len()), (0, 0));
-        for (total, [items, bytes]) in classes.iter_mut().zip(&block.classes) {
-            total.0 += items.load(Ordering::Relaxed);
-            total.1 += bytes.load(Ordering::Relaxed);
+        classes.resize(classes.len().max(block.classes.len()), [0; 4]);
+        for (totals, numbers) in classes.iter_mut().zip(&block.classes) {
+            for (total, number) in totals.iter_mut().zip(numbers) {
+                *total += number.load(Ordering::Relaxed);
+            }
         }
     }
     let of = |count: Count| {
@@ -162,10 +183,8 @@ pub(crate) fn sum<'b>(blocks: impl Iterator<Item = &'b Block>) -> Counters {
         displaced: of(Count::Displaced),
         refused: of(Count::Refused),
         epoch_waits: of(Count::EpochWaits),
-        by_slab_class: classes
-            .into_iter()
-            .map(|(items, bytes)| (items.max(0) as u64, bytes.max(0) as u64))
-            .collect(),
+        by_slab_class: pairs(&classes, |[items, bytes, ..]| (items, bytes)),
+        evicted_by_slab_class: pairs(&classes, |[.., evicted, with_ttl]| (evicted, with_ttl)),
         ..Counters::default()
     }
 }

@@ -174,6 +174,12 @@ impl Worker {
             Expiry::At(at) => Some(at.0.saturating_sub(now.0)),
         };
         self.count(Count::EvictedWithTtl, i64::from(ttl_s.is_some()));
+        if let Some(block) = self.block() {
+            let header = &item.header;
+            let value_bytes = header.value_bytes as usize;
+            let peer = Store::peer_bytes(header.key_bytes, value_bytes, header.flags);
+            block.add_evicted(self.store.slab_class(peer), ttl_s.is_some());
+        }
         if self.store.reports.is_on() {
             self.store.reports.add(Evicted {
                 key: self.store.key_of(item).into(),
