@@ -1,6 +1,7 @@
 //! The two findings that this project began with, on the made-up site: remote items slow whole requests
 //! down, and a fixed set chosen on the past keeps more of them fast than an LRU of as many items.
 
+use glasscache_sim::search::{candidates, trial};
 use glasscache_sim::strategy::cost::CostModel;
 use glasscache_sim::strategy::figures::{Figures, figures};
 use glasscache_sim::strategy::fixed::choose;
@@ -80,4 +81,24 @@ fn speed_of_the_replay() {
             deeds.len()
         );
     }
+}
+
+/// CPU time of a whole search: every combination on the past and in hindsight.
+#[test]
+#[ignore = "a measurement: run by `make bench-simulate`"]
+fn speed_of_a_search() {
+    let log = topic_tree(&TopicTree::default());
+    let cost = CostModel::parse(LATENCY_JSON).unwrap();
+    let prepared = Prepared::new(&log, |_| true);
+    let begin = computed_ns();
+    let candidates = candidates(&prepared, 16 << 20);
+    let hindsight: u64 = candidates
+        .iter()
+        .map(|c| trial(&prepared, &cost, c).hindsight_ns)
+        .sum();
+    let seconds = (computed_ns() - begin) / 1e9;
+    eprintln!(
+        "{} combinations: {seconds:.1} s of one core (sum {hindsight} ns)",
+        candidates.len()
+    );
 }
