@@ -55,6 +55,24 @@ test-long: ## The tests that take longer than the everyday ones.
 
 # ---- the server: proofs -----------------------------------------------------------------------
 
+STRESS_SECONDS ?= 600
+
+.PHONY: stress
+stress: ## Threads against one small store, every hit verified, everything forced, ten minutes (STRESS_SECONDS=n).
+	STRESS_SECONDS=$(STRESS_SECONDS) $(CARGO) test --release -p glasscache-store --features strict --test stress -- --nocapture
+
+.PHONY: loom
+loom: ## Explore the store's hand-made protocols (bucket, resize, epoch) in every order of their steps.
+	RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=target/loom $(CARGO) test --release -p glasscache-store --lib interleaved
+
+.PHONY: sanitize
+sanitize: ## The store's tests and a minute of stress under AddressSanitizer and ThreadSanitizer (nightly).
+	@scripts/store-sanitize
+
+.PHONY: miri
+miri: ## The store's unit tests under Miri, where the nightly toolchain has it.
+	@scripts/store-miri
+
 .PHONY: memcached-tests
 memcached-tests: release ## Run memcached's own test files against us (TREE=a memcached 1.6.45 source tree, ARGS="metaget --verbose").
 	@test -n "$(TREE)" || { echo "say where the source tree is: make memcached-tests TREE=dir"; exit 2; }
