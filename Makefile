@@ -111,3 +111,7 @@ bench-misses: release ## Replay recorded key streams look-aside and compare avoi
 .PHONY: bench-simulate
 bench-simulate: ## Measure the request simulator and the optimum of slab classes on one core.
 	$(CARGO) test --release -p glasscache-sim --lib --test topic_tree_findings -- --ignored --nocapture --test-threads=1
+
+.PHONY: figures
+figures: release ## Print each promised figure with its command, the demand and what was found (ARGS="speed --kept").
+	@scripts/figures $(ARGS)

@@ -97,6 +97,11 @@ impl Common {
     }
 }
 
+/// The name under which a result is kept: a run of some parts must not replace one of all.
+fn name_of(benchmark: &str, parts: impl Iterator<Item = String>) -> String {
+    parts.fold(benchmark.to_owned(), |name, part| format!("{name}-{part}"))
+}
+
 /// The exit code of a benchmark's error.
 fn failure(error: Error) -> Failure {
     match error {
