@@ -55,6 +55,33 @@ test-long: ## The tests that take longer than the everyday ones.
 
 # ---- the server: proofs -----------------------------------------------------------------------
 
+.PHONY: memcached-tests
+memcached-tests: release ## Run memcached's own test files against us (TREE=a memcached 1.6.45 source tree, ARGS="metaget --verbose").
+	@test -n "$(TREE)" || { echo "say where the source tree is: make memcached-tests TREE=dir"; exit 2; }
+	python3 tests/live/memcached_tests.py "$(TREE)" --server "$(GLASSCACHE) serve" $(ARGS)
+
+.PHONY: oracle
+oracle: ## Send the conformance cases to a real memcached (MEMCACHED=path).
+	@test -n "$(MEMCACHED)" || { echo "no memcached found: make oracle MEMCACHED=path"; exit 2; }
+	GLASSCACHE_TEST_ORACLE="$(MEMCACHED)" $(CARGO) test -p glasscache-cli --test it -- --nocapture conformance
+
+.PHONY: hostile
+hostile: release ## Send hostile inputs to a server and measure its memory (ARGS='--server memcached' for another).
+	python3 tests/live/hostile.py --server "$(GLASSCACHE) serve" $(ARGS)
+
+.PHONY: consistency
+consistency: release ## Check concurrent operations for 60 s with evictions and killed connections, after proving the check.
+	python3 tests/live/consistency.py --faulty all --seconds 15
+	python3 tests/live/consistency.py --server "$(GLASSCACHE) serve" $(ARGS)
+
+.PHONY: soak
+soak: release ## Checked churn for an hour with memory slope and descriptors (SOAK_SECONDS=600 for ten minutes).
+	python3 tests/live/consistency.py --soak --server "$(GLASSCACHE) serve" --seconds $(or $(SOAK_SECONDS),3600) $(ARGS)
+
+.PHONY: clients
+clients: release ## Run unchanged clients of other projects against us (pip, apt, go, mvn; ARGS="pymemcache dalli").
+	python3 tests/clients/run.py --server "$(GLASSCACHE) serve" $(ARGS)
+
 # ---- the client: proofs -----------------------------------------------------------------------
 
 .PHONY: placement
@@ -115,3 +142,9 @@ bench-simulate: ## Measure the request simulator and the optimum of slab classes
 .PHONY: figures
 figures: release ## Print each promised figure with its command, the demand and what was found (ARGS="speed --kept").
 	@scripts/figures $(ARGS)
+
+.PHONY: fuzz
+fuzz: ## Feed each parser and the session with random bytes (SECONDS_EACH=60; nightly toolchain, cargo-fuzz).
+	for target in text meta session; do \
+		cargo +nightly fuzz run $$target -- -max_total_time=$${SECONDS_EACH:-60} -max_len=8192 || exit 1; \
+	done

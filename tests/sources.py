@@ -17,7 +17,9 @@ def source(requirement: str) -> Path:
     if not list(folder.glob("*.tar.gz")):
         folder.mkdir(parents=True, exist_ok=True)
         command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps"]
-        subprocess.run([*command, "--no-binary", ":all:", "--dest", str(folder), requirement], check=True)
+        subprocess.run(
+            [*command, "--no-binary", ":all:", "--dest", str(folder), requirement], check=True
+        )
         (archive,) = folder.glob("*.tar.gz")
         with tarfile.open(archive) as tar:
             tar.extractall(folder, filter="data")

@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING, Any, Literal
 from glasscache import _native, values
 from glasscache.client import Item, normal_namespace, normal_servers
 from glasscache.errors import MISSABLE, DeadlineExceeded, GlasscacheError, StaleConnection
+from glasscache.leases import AsyncLeases
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+    from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping
     from types import TracebackType
     from typing import Self
 
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
 
 __all__ = ["AsyncClient", "AsyncPipeline"]
 
-_MISSING: Any = object()
 _PROBE_TIMEOUT = 0.1
 _PROBE_PAUSE = (0.07, 0.13)
 
@@ -36,7 +36,7 @@ _blocks: contextvars.ContextVar[tuple[tuple[int, float], ...]] = contextvars.Con
 )
 
 
-class AsyncClient(_native.AsyncClient):
+class AsyncClient(AsyncLeases, _native.AsyncClient):
     """A client of one or more servers for asyncio; the arguments are those of `Client`.
 
     One connection a server carries the calls of all tasks. A task that is cancelled leaves the
@@ -44,7 +44,7 @@ class AsyncClient(_native.AsyncClient):
     """
 
     _connecting: dict[int, asyncio.Task[None]]
-    _probes: set[asyncio.Task[None]]
+    _probes: dict[int, asyncio.Task[None]]
     _has_blocks: int
     _timeout: float
 
@@ -52,7 +52,7 @@ class AsyncClient(_native.AsyncClient):
         cls,
         servers: str | Iterable[str] = "127.0.0.1:11211",
         *,
-        timeout: float = 0.25,  # noqa: ASYNC109 - it is the default of every call
+        timeout: float = 0.25,
         placement: str = "ketama",
         namespace: Key = b"",
         codec: values.Codec | str | None = None,
@@ -73,7 +73,7 @@ class AsyncClient(_native.AsyncClient):
             base64_keys=keys == "base64",
         )
         client._connecting = {}
-        client._probes = set()
+        client._probes = {}
         client._has_blocks = 0
         client._timeout = timeout
         return client
@@ -142,23 +142,6 @@ class AsyncClient(_native.AsyncClient):
             failure.unanswered, failure.arrived = unanswered, found
             raise failure
         return found
-
-    async def get_or_set(
-        self,
-        key: Key,
-        make: Callable[[], Awaitable[Any]],
-        ttl: float | None = None,
-        *,
-        deadline: float | None = None,
-    ) -> Any:
-        """Return the value under key; on a miss await make(), store its result and return it."""
-        value = await self.get(key, _MISSING, deadline=deadline)
-        if value is _MISSING:
-            value = await make()
-            await self.set(key, value, ttl, deadline=deadline)
-        return value
-
-    # ---- writes -------------------------------------------------------------------------------
 
     async def set(
         self,
@@ -345,7 +328,7 @@ class AsyncClient(_native.AsyncClient):
         return AsyncPipeline(self)
 
     @contextlib.contextmanager
-    def deadline(self, seconds: float) -> Iterator[None]:
+    def deadline(self, seconds: float) -> Generator[None]:
         """Give all calls of this task inside the block so many seconds together."""
         ends = time.monotonic() + seconds
         token = _blocks.set((*_blocks.get(), (id(self), ends)))
@@ -358,7 +341,7 @@ class AsyncClient(_native.AsyncClient):
 
     async def close(self) -> None:
         """Close the connections, after what was sent has been answered or was given its time."""
-        for task in [*self._probes, *self._connecting.values()]:
+        for task in [*self._probes.values(), *self._connecting.values()]:
             task.cancel()
         ends = time.monotonic() + self._timeout
         for place in range(len(self.addresses)):
@@ -367,7 +350,9 @@ class AsyncClient(_native.AsyncClient):
                 continue
             while not connection.is_idle and time.monotonic() < ends:  # noqa: ASYNC110
                 await asyncio.sleep(0.001)
-            connection.close()
+            with contextlib.suppress(RuntimeError):  # its loop is closed, and its socket with it
+                connection.close()
+        self.mark_closed()
 
     async def __aenter__(self) -> Self:
         """Return the client, which is closed at the end of the block."""
@@ -385,7 +370,13 @@ class AsyncClient(_native.AsyncClient):
     # ---- how a call is made -------------------------------------------------------------------
 
     async def _store(
-        self, word: str, key: Key, value: Any, ttl: float | None, noreply: bool, deadline: float | None
+        self,
+        word: str,
+        key: Key,
+        value: Any,
+        ttl: float | None,
+        noreply: bool,
+        deadline: float | None,
     ) -> Any:
         return await self._call(
             key,
@@ -544,8 +535,10 @@ class AsyncClient(_native.AsyncClient):
 
     async def _connect(self, place: int, ends: float) -> None:
         """Return when a server has a connection that takes requests."""
-        self.check_health(place)
         loop = asyncio.get_running_loop()
+        if self.is_down(place):
+            self._begin_probe(place)
+            raise self.unreachable(place, "it is down, a probe asks it")
         connection = self.connection_of(place)
         if connection is not None and connection.is_paused:
             while connection.is_paused and time.monotonic() < ends:  # noqa: ASYNC110
@@ -599,10 +592,15 @@ class AsyncClient(_native.AsyncClient):
         return transport
 
     def _went_down(self, place: int) -> None:
-        if self.note_down(place):
-            task = asyncio.get_running_loop().create_task(self._probe(place))
-            self._probes.add(task)
-            task.add_done_callback(self._probes.discard)
+        self.note_down(place)
+        self._begin_probe(place)
+
+    def _begin_probe(self, place: int) -> None:
+        """Have one probe ask a server that is down; what counts as down is the client's core's."""
+        loop = asyncio.get_running_loop()
+        probe = self._probes.get(place)
+        if probe is None or probe.done() or probe.get_loop() is not loop:
+            self._probes[place] = loop.create_task(self._probe(place))
 
     async def _probe(self, place: int) -> None:
         """Ask a server that is down until it answers, so that no call has to."""
@@ -638,7 +636,7 @@ class _Probe(asyncio.Protocol):
         if not self._answer.done():
             self._answer.set_result(data.startswith(b"VERSION"))
 
-    def connection_lost(self, exc: Exception | None) -> None:
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - the loop's words
         if not self._answer.done():
             self._answer.set_result(False)
 

@@ -91,7 +91,9 @@ def cached(
     return decorate
 
 
-def _decorate_sync(client: SyncLeases, function: Callable[..., Any], naming: _Naming, lease: Lease) -> Any:
+def _decorate_sync(
+    client: SyncLeases, function: Callable[..., Any], naming: _Naming, lease: Lease
+) -> Any:
     counts = _Counts()
 
     @functools.wraps(function)
@@ -114,7 +116,9 @@ def _decorate_sync(client: SyncLeases, function: Callable[..., Any], naming: _Na
     return _attach(wrapper, naming, counts, refresh, invalidate)
 
 
-def _decorate_async(client: AsyncLeases, function: Callable[..., Any], naming: _Naming, lease: Lease) -> Any:
+def _decorate_async(
+    client: AsyncLeases, function: Callable[..., Any], naming: _Naming, lease: Lease
+) -> Any:
     counts = _Counts()
 
     @functools.wraps(function)
@@ -148,7 +152,9 @@ def _attach(wrapper: Any, naming: _Naming, counts: _Counts, refresh: Any, invali
 class _Naming:
     """The key of a call: the function's name and a digest of its bound arguments."""
 
-    def __init__(self, function: Callable[..., Any], key: Callable[..., str] | None, ignored: frozenset[str]) -> None:
+    def __init__(
+        self, function: Callable[..., Any], key: Callable[..., str] | None, ignored: frozenset[str]
+    ) -> None:
         self.name = f"{function.__module__}.{function.__qualname__}"
         self._prefix = self.name.replace("<locals>.", "").replace("<lambda>", "lambda")[-120:]
         self._signature = inspect.signature(function)
@@ -193,4 +199,6 @@ def _name(value: Any, write: Callable[[bytes], None], where: str) -> None:
         text = repr(value).encode()
         write(f"{kind}:{len(text)}:".encode() + text)
     else:
-        raise TypeError(f"{where} is a {kind}, which has no stable name: give it a cache_key, or pass key= to cached")
+        raise TypeError(
+            f"{where} is a {kind}, which has no stable name: give it a cache_key, or pass key= to cached"
+        )

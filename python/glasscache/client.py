@@ -10,7 +10,7 @@ from glasscache._report import explain
 from glasscache.leases import SyncLeases
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Generator, Iterable
     from types import TracebackType
     from typing import Self
 
@@ -74,6 +74,7 @@ class Client(SyncLeases, _native.Client):
     True
     >>> client.get("greeting")
     {'text': 'hello', 'to': ['you']}
+
     """
 
     def __new__(  # noqa: D102 - the class says what the words mean
@@ -106,7 +107,7 @@ class Client(SyncLeases, _native.Client):
         )
 
     @contextlib.contextmanager
-    def deadline(self, seconds: float) -> Iterator[None]:
+    def deadline(self, seconds: float) -> Generator[None]:
         """Give all calls of this thread inside the block so many seconds together.
 
         >>> with client.deadline(0.05):

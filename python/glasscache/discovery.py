@@ -61,7 +61,8 @@ def srv(name: str, *, nameserver: str | None = None, timeout: float = 2.0) -> So
         chosen = [record for record in records if record[0] == least]
         is_weighted = len({weight for _, weight, *_ in chosen}) > 1
         return sorted(
-            f"{target}:{port}" + (f"*{max(1, weight)}" if is_weighted else "") for _, weight, port, target in chosen
+            f"{target}:{port}" + (f"*{max(1, weight)}" if is_weighted else "")
+            for _, weight, port, target in chosen
         )
 
     return servers
@@ -72,7 +73,10 @@ def elasticache(endpoint: str, key: str = "cluster", *, timeout: float = 2.0) ->
     host, _, port = endpoint.rpartition(":")
 
     def servers() -> list[str]:
-        with socket.create_connection((host.strip("[]"), int(port)), timeout) as peer, peer.makefile("rb") as replies:
+        with (
+            socket.create_connection((host.strip("[]"), int(port)), timeout) as peer,
+            peer.makefile("rb") as replies,
+        ):
             peer.sendall(f"config get {key}\r\n".encode())
             return parse_cluster(replies.readline, replies.read)
 
@@ -211,8 +215,14 @@ def _query_srv(name: str, nameserver: str, timeout: float) -> list[tuple[int, in
 
 
 def _srv_query(name: str) -> bytes:
-    labels = b"".join(bytes([len(label)]) + label for label in name.rstrip(".").encode("idna").split(b"."))
-    return struct.pack(">HHHHHH", secrets.randbits(16), _RECURSE, 1, 0, 0, 0) + labels + struct.pack(">xHH", _SRV, _INTERNET)
+    labels = b"".join(
+        bytes([len(label)]) + label for label in name.rstrip(".").encode("idna").split(b".")
+    )
+    return (
+        struct.pack(">HHHHHH", secrets.randbits(16), _RECURSE, 1, 0, 0, 0)
+        + labels
+        + struct.pack(">xHH", _SRV, _INTERNET)
+    )
 
 
 def _ask_by_udp(query: bytes, address: tuple[str, int], timeout: float) -> bytes:
@@ -226,7 +236,11 @@ def _ask_by_udp(query: bytes, address: tuple[str, int], timeout: float) -> bytes
                 while True:
                     reply = peer.recv(65536)
                     # The question comes back, else it is not the answer to ours.
-                    if len(reply) >= len(query) and reply[:2] == query[:2] and reply[12 : len(query)] == query[12:]:
+                    if (
+                        len(reply) >= len(query)
+                        and reply[:2] == query[:2]
+                        and reply[12 : len(query)] == query[12:]
+                    ):
                         return reply
     raise TimeoutError(f"no answer from name server {address[0]}")
 

@@ -66,6 +66,20 @@ class ProtocolBroken(_AtServer):
 class RequestRefused(_AtServer):
     """The server refused, in words that the message gives."""
 
+    def __init__(
+        self,
+        message: str = "",
+        *,
+        server: str = "",
+        phase: str = "",
+        retry_is_safe: bool = False,
+        blame: str = "",
+    ) -> None:
+        """Keep whom the server blames."""
+        super().__init__(message, server=server, phase=phase, retry_is_safe=retry_is_safe)
+        self.blame = blame
+        """"client" (CLIENT_ERROR), "server" (SERVER_ERROR) or "command" (ERROR, an unknown one)."""
+
 
 class NotStored(_AtServer):
     """A write in a batch was not done, since its condition did not hold."""

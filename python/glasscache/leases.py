@@ -9,14 +9,12 @@ mixins at the end carry its steps out, blocking or awaiting.
 
 from __future__ import annotations
 
-import asyncio
-import hashlib
 import math
-import random
 import time
-from collections.abc import Awaitable, Callable, Generator
-from dataclasses import dataclass
-from typing import Any, Final, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar, cast
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Generator
 
 T = TypeVar("T")
 Key = str | bytes
@@ -29,8 +27,7 @@ _POLL_FIRST_S: Final = 0.002
 _POLL_LAST_S: Final = 0.05
 
 
-@dataclass(frozen=True, slots=True)
-class Lease:
+class Lease(NamedTuple):
     """How a cold or stale key is refilled.
 
     Attributes:
@@ -66,8 +63,7 @@ class Lease:
         return fresh + self.stale
 
 
-@dataclass(frozen=True, slots=True)
-class _Do:
+class _Do(NamedTuple):
     """A call to make on the client; its result is sent back."""
 
     name: str
@@ -75,12 +71,10 @@ class _Do:
     options: dict[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class _Sleep:
+class _Sleep(NamedTuple):
     seconds: float
 
 
-@dataclass(frozen=True, slots=True)
 class _Make:
     """Make the value; what is sent back is the value, an exception is thrown in."""
 
@@ -100,11 +94,15 @@ def lease_key(key: Key) -> str:
             return _LEASE_PREFIX + raw.decode()
         except UnicodeDecodeError:
             pass
+    import hashlib  # noqa: PLC0415 - long keys are rare, importing the package is not
+
     return _LEASE_PREFIX + hashlib.blake2b(raw, digest_size=20).hexdigest()
 
 
 def _plan(key: Key, lease: Lease, clock: Callable[[], float]) -> Generator[_Step, Any, Any]:
     """The steps of one `get_or_set`; returns the value."""
+    import random  # noqa: PLC0415 - likewise
+
     value, left = yield from _look(key, lease)
     if value is not _MISSING and not lease.is_worn(left, 1 - random.random()):
         return value
@@ -135,7 +133,9 @@ def _look(key: Key, lease: Lease) -> Generator[_Step, Any, tuple[Any, float | No
     return (_MISSING, None) if found is None else (found.value, found.ttl)
 
 
-def _fill(key: Key, lease: Lease, old: Any, clock: Callable[[], float]) -> Generator[_Step, Any, Any]:
+def _fill(
+    key: Key, lease: Lease, old: Any, clock: Callable[[], float]
+) -> Generator[_Step, Any, Any]:
     """Makes the value while holding the lease, and gives the lease back whatever happens."""
     begin = clock()
     try:
@@ -193,7 +193,9 @@ class SyncLeases:
         Raises:
             What `make` raises, and what `get` and `set` raise.
         """
-        return self.get_or_set_by(key, make, Lease(ttl, stale, lease, wait, early, none_ttl, stale_if_error))
+        return self.get_or_set_by(
+            key, make, Lease(ttl, stale, lease, wait, early, none_ttl, stale_if_error)
+        )
 
     def get_or_set_by(self, key: Key, make: Callable[[], T], lease: Lease) -> T:
         """`get_or_set` with its settings in one object."""
@@ -237,10 +239,16 @@ class AsyncLeases:
 
         `make` may be a function or a coroutine function.
         """
-        return await self.get_or_set_by(key, make, Lease(ttl, stale, lease, wait, early, none_ttl, stale_if_error))
+        return await self.get_or_set_by(
+            key, make, Lease(ttl, stale, lease, wait, early, none_ttl, stale_if_error)
+        )
 
-    async def get_or_set_by(self, key: Key, make: Callable[[], Awaitable[T] | T], lease: Lease) -> T:
+    async def get_or_set_by(
+        self, key: Key, make: Callable[[], Awaitable[T] | T], lease: Lease
+    ) -> T:
         """`get_or_set` with its settings in one object."""
+        import asyncio  # noqa: PLC0415 - importing the blocking client does not pay for it
+
         plan = _plan(key, lease, time.monotonic)
         step, outcome, error = next(plan), None, None
         while True:
@@ -252,7 +260,7 @@ class AsyncLeases:
                         await asyncio.sleep(seconds)
                     case _Make():
                         outcome = make()
-                        if isinstance(outcome, Awaitable):
+                        if hasattr(outcome, "__await__"):
                             outcome = await outcome
             except BaseException as raised:
                 error = raised

@@ -43,12 +43,15 @@ class Server:
     >>> with Server(memory="64M") as own:
     ...     own.address.startswith("127.0.0.1:")
     True
+
     """
 
     address: str
     """Where it listens: "127.0.0.1:port"."""
 
-    def __init__(self, memory: str = "64M", *, port: int = 0, arguments: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self, memory: str = "64M", *, port: int = 0, arguments: tuple[str, ...] = ()
+    ) -> None:
         """Start the server and return when it answers."""
         self._process: subprocess.Popen[bytes] | None = None
         port = port or _free_port()

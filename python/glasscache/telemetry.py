@@ -25,7 +25,6 @@ _METHODS: Final = (
 _log = logging.getLogger("glasscache.slow")
 
 
-
 def instrument(
     client: Any,
     *,
@@ -58,10 +57,16 @@ def instrument(
 
 def _set_up(provider: Any, stand_in: str) -> Any:
     """The provider, or None when it is the API's stand-in for none."""
-    return None if type(provider).__name__ in {stand_in, "NoOpTracerProvider", "NoOpMeterProvider"} else provider
+    return (
+        None
+        if type(provider).__name__ in {stand_in, "NoOpTracerProvider", "NoOpMeterProvider"}
+        else provider
+    )
 
 
-def log_slow_calls(client: Any, *, threshold: float = 0.05, keys: bool = False, logger: logging.Logger = _log) -> None:
+def log_slow_calls(
+    client: Any, *, threshold: float = 0.05, keys: bool = False, logger: logging.Logger = _log
+) -> None:
     """Log each call of a client that takes longer than `threshold` seconds, as a warning with operation and duration."""
 
     def observe(name: str, call: Callable[..., Any]) -> Callable[..., Any]:
@@ -72,13 +77,21 @@ def log_slow_calls(client: Any, *, threshold: float = 0.05, keys: bool = False, 
                 end = f", {type(error).__name__}" if error else ""
                 logger.warning("slow call: %s%s took %.1f ms%s", name, what, took * 1e3, end)
 
-        return _around(call, lambda args, kwargs: (time.perf_counter(), args), lambda state, _, error: slow(*state, error))
+        return _around(
+            call,
+            lambda args, kwargs: (time.perf_counter(), args),
+            lambda state, _, error: slow(*state, error),
+        )
 
     _wrap(client, observe)
 
 
 def _width(name: str, args: tuple[Any, ...]) -> str:
-    return f" of {len(args[0])} keys" if name in _BATCHES and args and isinstance(args[0], Sized) else ""
+    return (
+        f" of {len(args[0])} keys"
+        if name in _BATCHES and args and isinstance(args[0], Sized)
+        else ""
+    )
 
 
 def _shown(args: tuple[Any, ...]) -> str:
@@ -127,14 +140,22 @@ def _around(
     return called
 
 
-def _observed(name: str, call: Callable[..., Any], tracer: Any, durations: Any, keys: bool) -> Callable[..., Any]:
+def _observed(
+    name: str, call: Callable[..., Any], tracer: Any, durations: Any, keys: bool
+) -> Callable[..., Any]:
     from opentelemetry.trace import SpanKind, StatusCode
 
-    operation = f"BATCH {name.removesuffix('_many')}" if name in _BATCHES else name.removesuffix("_by")
+    operation = (
+        f"BATCH {name.removesuffix('_many')}" if name in _BATCHES else name.removesuffix("_by")
+    )
     common = {"db.system.name": "memcached", "db.operation.name": operation}
 
     def before(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, float]:
-        span = None if tracer is None else tracer.start_span(operation, kind=SpanKind.CLIENT, attributes=common)
+        span = (
+            None
+            if tracer is None
+            else tracer.start_span(operation, kind=SpanKind.CLIENT, attributes=common)
+        )
         if span is not None and span.is_recording():
             if name in _BATCHES and args and isinstance(args[0], Sized):
                 span.set_attribute("db.operation.batch.size", len(args[0]))

@@ -8,22 +8,24 @@ only where it was asked for by name, since reading one can run code.
 
 from __future__ import annotations
 
-import datetime as _datetime
 import functools
 import importlib
-import json as _json
 import sys
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal, cast
 
 from glasscache import _native
 from glasscache.errors import UnwritableValue
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from typing import Self
 
 __all__ = ["Codec", "RawJSON"]
 
 Objects = Literal["json", "msgpack", "pickle"]
+
+_ITEM_BYTES_MAX: Final = 255
+"""Longest element of an array: its length is one byte on the wire."""
 
 _DEPTH_MAX: Final = 200
 """Deepest nesting of lists and dicts that is taken; a ring of references is deeper than any bound."""
@@ -62,6 +64,7 @@ class Codec(_native.Codec):
     >>> flags, body = Codec().encode([1, 2, 3])
     >>> Codec().decode(flags, body)
     [1, 2, 3]
+
     """
 
     objects: Objects
@@ -77,7 +80,7 @@ class Codec(_native.Codec):
         min_saving: int = 10,
         decompressed_bytes_max: int = 64 << 20,
         migrate_from: str | None = None,
-    ) -> Codec:
+    ) -> Self:
         """Make a codec; the class says what the words mean."""
         dump = functools.partial(_DUMPERS[objects], has_arrays=dialect == "own")
         codec = super().__new__(
@@ -120,7 +123,7 @@ def _parts(value: Any) -> tuple[str, Any] | None:
         return "array", (value.typecode, False, value.itemsize, shape, _little(value))
     if module == "numpy" and type(value).__name__ == "ndarray":
         dtype = value.dtype
-        if dtype.kind not in "biufcSU" or dtype.itemsize > 0xFF:
+        if dtype.kind not in "biufcSU" or dtype.itemsize > _ITEM_BYTES_MAX:
             raise UnwritableValue(f"no form for a NumPy array of {dtype}")
         native = value.astype(dtype.newbyteorder("<"), copy=False)
         return "array", (dtype.char, True, dtype.itemsize, list(value.shape), native.tobytes())
@@ -138,7 +141,7 @@ def _little(value: Any) -> bytes:
 
 def _check(value: Any, depth: int = 0) -> None:
     """Raise for what JSON and MessagePack would bring back as something else."""
-    kind = type(value)
+    kind = cast("Any", type(value))
     if kind is str or kind is int or kind is bool or kind is float or value is None:
         return
     if depth > _DEPTH_MAX:
@@ -182,8 +185,10 @@ def _json_functions() -> tuple[Callable[[Any], bytes], Callable[[bytes], Any]]:
     """Return the fastest JSON writer and reader at hand, found on first use."""
     if msgspec := _optional("msgspec"):
         return msgspec.json.Encoder().encode, msgspec.json.Decoder().decode
-    encoder = _json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False)
-    return lambda value: encoder.encode(value).encode(), _json.loads
+    import json  # noqa: PLC0415 - where msgspec is there, it is not needed
+
+    encoder = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    return lambda value: encoder.encode(value).encode(), json.loads
 
 
 _json_pair: tuple[Callable[[Any], bytes], Callable[[bytes], Any]] | None = None
@@ -210,10 +215,10 @@ def _refuse_nan(value: Any) -> None:
     if type(value) is float and (value != value or value in (_INF, -_INF)):  # noqa: PLR0124
         raise UnwritableValue(f'JSON has no {value} (codec="msgpack" or "pickle" has)')
     if type(value) is dict:
-        for item in value.values():
+        for item in cast("dict[str, Any]", value).values():
             _refuse_nan(item)
     elif type(value) is list:
-        for item in value:
+        for item in cast("list[Any]", value):
             _refuse_nan(item)
 
 
@@ -239,7 +244,7 @@ def _dump_msgpack(value: Any, *, has_arrays: bool) -> tuple[str, Any]:
 
 
 def _dump_pickle(value: Any, *, has_arrays: bool) -> tuple[str, Any]:
-    import pickle  # noqa: PLC0415, S403 - asked for by name
+    import pickle  # noqa: PLC0415 - asked for by name
 
     if has_arrays and (parts := _parts(value)):
         return parts
@@ -263,11 +268,13 @@ def _load(kind: str, body: Any) -> Any:
         case "msgpack":
             return _msgpack().decode(body)
         case "pickle":
-            import pickle  # noqa: PLC0415, S403
+            import pickle  # noqa: PLC0415
 
             return pickle.loads(body)  # noqa: S301 - the codec was made with objects="pickle"
         case "date_ms":
-            return _datetime.datetime.fromtimestamp(body / 1000, _datetime.UTC)
+            import datetime as dt  # noqa: PLC0415 - only one dialect has dates
+
+            return dt.datetime.fromtimestamp(body / 1000, dt.UTC)
         case _:
             return _load_array(*body)
 
@@ -284,7 +291,7 @@ def _load_array(typecode: str, is_numpy: bool, shape: tuple[int, ...], body: byt
         return numpy.frombuffer(body, dtype=dtype).reshape(shape).astype(dtype.newbyteorder("="))
     import array  # noqa: PLC0415
 
-    value = array.array(typecode)
+    value = cast("Any", array.array(typecode))
     value.frombytes(body)
     if sys.byteorder == "big":
         value.byteswap()

@@ -43,7 +43,9 @@ def library(name: str) -> Any:
         raise Missing(name) from error
 
 
-def python_client(name: str, dialect: str, method: str, connect: Callable[[str], Any], **quirks: Any) -> Client:
+def python_client(
+    name: str, dialect: str, method: str, connect: Callable[[str], Any], **quirks: Any
+) -> Client:
     def write(server: str, lines: list[Case]) -> None:
         client = connect(server)
         for key, kind, payload in lines:
@@ -56,14 +58,22 @@ def python_client(name: str, dialect: str, method: str, connect: Callable[[str],
     return Client(name, dialect, method, write, read, **quirks)
 
 
-def script_client(name: str, dialect: str, method: str, command: list[str], **quirks: Any) -> Client:
+def script_client(
+    name: str, dialect: str, method: str, command: list[str], **quirks: Any
+) -> Client:
     if shutil.which(command[0]) is None:
         raise Missing(command[0])
 
     def run(verb: str, server: str, lines: Iterable[Case]) -> str:
         host, port = server.split(":")
         text = "".join("\t".join(line) + "\n" for line in lines)
-        done = subprocess.run([*command, verb, host, port, method], input=text, capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            [*command, verb, host, port, method],
+            input=text,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
         if done.returncode:
             raise RuntimeError(f"{name}: {done.stderr[-2000:]}")
         return done.stdout
@@ -72,13 +82,25 @@ def script_client(name: str, dialect: str, method: str, command: list[str], **qu
         lines = run("read", server, ((key, "", "") for key in keys)).splitlines()
         return {key: (kind, payload) for key, kind, payload in (line.split("\t") for line in lines)}
 
-    return Client(name, dialect, method, lambda server, lines: run("write", server, lines) and None, read, **quirks)
+    return Client(
+        name,
+        dialect,
+        method,
+        lambda server, lines: run("write", server, lines) and None,
+        read,
+        **quirks,
+    )
 
 
 def pymemcache(method: str) -> Client:
     base, serde = library("pymemcache.client.base"), library("pymemcache.serde")
     form = serde.compressed_serde if method == "zlib" else serde.pickle_serde
-    return python_client("pymemcache", "pymemcache", method, lambda server: base.Client(server, serde=form, default_noreply=False))
+    return python_client(
+        "pymemcache",
+        "pymemcache",
+        method,
+        lambda server: base.Client(server, serde=form, default_noreply=False),
+    )
 
 
 def pylibmc(method: str) -> Client:
@@ -91,6 +113,7 @@ def pylibmc(method: str) -> Client:
 
         def get(self, key: str) -> object:
             return self.client.get(key)
+
     return python_client("pylibmc", "pylibmc", method, Packing, bool_reads_as_int=True)
 
 
@@ -104,6 +127,7 @@ def python_memcached(method: str) -> Client:
 
         def get(self, key: str) -> object:
             return self.client.get(key)
+
     return python_client("python-memcached", "python-memcached", method, Packing)
 
 
@@ -113,6 +137,7 @@ def bmemcached(method: str) -> Client:
     def connect(server: str) -> Any:
         made = client((server,), compression=zlib if method == "zlib" else None)
         return made
+
     return python_client("python-binary-memcached", "bmemcached", method, connect)
 
 
@@ -120,16 +145,24 @@ def meta_memcache(method: str) -> Client:
     """meta-memcache's serialisers, with our own text commands around them."""
     meta, serializer = library("meta_memcache"), library("meta_memcache.serializer")
     if method == "zstd":
-        form = serializer.ZstdSerializer(library("meta_memcache.compression.zstd_manager").ThreadLocalZstdManager())
+        form = serializer.ZstdSerializer(
+            library("meta_memcache.compression.zstd_manager").ThreadLocalZstdManager()
+        )
     else:
         form = serializer.MixedSerializer()
 
     def write(server: str, lines: list[Case]) -> None:
-        made = {key: form.serialize(meta.Key(key), native(kind, payload)) for key, kind, payload in lines}
+        made = {
+            key: form.serialize(meta.Key(key), native(kind, payload))
+            for key, kind, payload in lines
+        }
         store(server, {key: (value.encoding_id, bytes(value.data)) for key, value in made.items()})
 
     def read(server: str, keys: list[str]) -> dict[str, tuple[str, str]]:
-        return {key: spelled(form.unserialize(body, flags)) for key, (flags, body) in fetch(server, keys).items()}
+        return {
+            key: spelled(form.unserialize(body, flags))
+            for key, (flags, body) in fetch(server, keys).items()
+        }
 
     return Client("meta-memcache", "bmemcached", method, write, read)
 
@@ -152,13 +185,30 @@ def dalli(method: str) -> Client:
 
 def spymemcached(method: str, build: Path) -> Client:
     if not (build / "Spy.class").exists():
-        command = ["mvn", "-q", "dependency:copy", "-Dartifact=net.spy:spymemcached:2.12.3", f"-DoutputDirectory={build}"]
-        if shutil.which("mvn") is None or subprocess.run(command, capture_output=True, check=False).returncode:
+        command = [
+            "mvn",
+            "-q",
+            "dependency:copy",
+            "-Dartifact=net.spy:spymemcached:2.12.3",
+            f"-DoutputDirectory={build}",
+        ]
+        if (
+            shutil.which("mvn") is None
+            or subprocess.run(command, capture_output=True, check=False).returncode
+        ):
             raise Missing("spymemcached by Maven")
         jar = build / "spymemcached-2.12.3.jar"
-        subprocess.run(["javac", "-cp", str(jar), "-d", str(build), str(HERE / "Spy.java")], check=True)
+        subprocess.run(
+            ["javac", "-cp", str(jar), "-d", str(build), str(HERE / "Spy.java")], check=True
+        )
     path = f"{build}:{build / 'spymemcached-2.12.3.jar'}"
-    return script_client("spymemcached", "spymemcached", method, ["java", "-cp", path, "Spy"], skips=frozenset({"none"}))
+    return script_client(
+        "spymemcached",
+        "spymemcached",
+        method,
+        ["java", "-cp", path, "Spy"],
+        skips=frozenset({"none"}),
+    )
 
 
 def makers(build: Path) -> list[tuple[str, Callable[[], Client]]]:

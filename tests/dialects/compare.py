@@ -19,7 +19,7 @@ ROOT = HERE.parent.parent
 sys.path.insert(0, str(HERE.parent))
 
 from clients import Client, Missing, makers  # noqa: E402
-from live import memcacheds  # noqa: E402
+from servers import memcacheds  # noqa: E402
 from wire import Case, cases, fetch, store  # noqa: E402
 
 
@@ -28,7 +28,9 @@ class Ours:
 
     def __init__(self) -> None:
         binary = ROOT / "target" / "release" / "examples" / "speak"
-        self.child = subprocess.Popen([str(binary)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.child = subprocess.Popen(
+            [str(binary)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
 
     def _ask(self, line: str) -> list[str]:
         assert self.child.stdin and self.child.stdout
@@ -39,7 +41,9 @@ class Ours:
             raise RuntimeError(f"our codec ended at {line[:200]}")
         return answer.split(" ", 1)
 
-    def encode(self, dialect: str, method: str, kind: str, payload: str) -> tuple[int, bytes] | None:
+    def encode(
+        self, dialect: str, method: str, kind: str, payload: str
+    ) -> tuple[int, bytes] | None:
         first, rest = self._ask(f"encode {dialect} {method} {kind} {payload}")
         return None if first == "refused" else (int(first), bytes.fromhex(rest))
 
@@ -53,7 +57,10 @@ def is_same(client: Client, case: Case, got: tuple[str, str]) -> bool:
     (_, kind, payload), (got_kind, got_payload) = case, got
     if kind == "float":
         digits = client.float_digits
-        return got_kind == "float" and f"{float(payload):.{digits}g}" == f"{float(got_payload):.{digits}g}"
+        return (
+            got_kind == "float"
+            and f"{float(payload):.{digits}g}" == f"{float(got_payload):.{digits}g}"
+        )
     if client.one_string_type and {kind, got_kind} <= {"str", "bytes"}:
         return payload == got_payload
     return (kind, payload) == (got_kind, got_payload)
@@ -72,7 +79,9 @@ def read_theirs(ours: Ours, client: Client, server: str, lines: list[Case]) -> l
         got = ours.decode(client.dialect, *items[key])
         is_right = got[0] == "refused" if kind == "list" else is_same(client, case, got)
         if not is_right:
-            wrong.append(f"{key}: flags {items[key][0]:#x} {items[key][1][:20]!r} read as {got[0]} {got[1][:60]}")
+            wrong.append(
+                f"{key}: flags {items[key][0]:#x} {items[key][1][:20]!r} read as {got[0]} {got[1][:60]}"
+            )
     return wrong
 
 
@@ -99,7 +108,9 @@ def read_ours(ours: Ours, client: Client, server: str, lines: list[Case]) -> lis
         if client.none_reads_as_false and case[1] == "none" and got == ("bool", "0"):
             got = ("none", "")
         if not is_same(client, case, got):
-            wrong.append(f"{key}: flags {items[key][0]:#x} {items[key][1][:20]!r} read as {got[0]} {got[1][:60]}")
+            wrong.append(
+                f"{key}: flags {items[key][0]:#x} {items[key][1][:20]!r} read as {got[0]} {got[1][:60]}"
+            )
     return wrong
 
 
@@ -124,9 +135,17 @@ def main() -> int:
                 failed += not options.allow_missing
                 continue
             lines = [case for case in cases() if case[1] not in client.skips]
-            wrong = [read_theirs(ours, client, server, lines), read_ours(ours, client, server, lines)]
-            counts = [f"{total - len(bad)}/{total}" for bad, total in zip(wrong, (len(lines), len(lines) - 1), strict=True)]
-            print(f"{client.name:26} {client.method:12} {counts[0]:>15} {counts[1]:>15}", flush=True)
+            wrong = [
+                read_theirs(ours, client, server, lines),
+                read_ours(ours, client, server, lines),
+            ]
+            counts = [
+                f"{total - len(bad)}/{total}"
+                for bad, total in zip(wrong, (len(lines), len(lines) - 1), strict=True)
+            ]
+            print(
+                f"{client.name:26} {client.method:12} {counts[0]:>15} {counts[1]:>15}", flush=True
+            )
             for sentence in wrong[0] + wrong[1]:
                 print(f"    {sentence}")
             failed += sum(map(len, wrong))

@@ -12,7 +12,13 @@ Case = tuple[str, str, str]
 def cases() -> list[Case]:
     """(key, type, payload) of each value."""
     long_text = "".join(f"line {i} of a page; " for i in range(400))
-    texts = {"ascii": "hello", "unicode": "caf\u00e9 \u2603", "empty": "", "digits": "42", "long": long_text}
+    texts = {
+        "ascii": "hello",
+        "unicode": "caf\u00e9 \u2603",
+        "empty": "",
+        "digits": "42",
+        "long": long_text,
+    }
     raw = {"binary": bytes(range(128, 256)), "nul": b"\0\xff\0", "long": b"\xff\xfe\x00" * 3000}
     numbers = (0, 1, 42, -7, 255, -300, 65536, 2**31 - 1, -(2**31), 2**40, -(2**62))
     floats = (0.0, 1.5, -0.1, 1e300, 3.0, 1 / 3)
@@ -21,27 +27,42 @@ def cases() -> list[Case]:
         *((f"bytes.{name}", "bytes", value.hex()) for name, value in raw.items()),
         *((f"int.{number}", "int", str(number)) for number in numbers),
         *((f"float.{number!r}", "float", repr(number)) for number in floats),
-        ("bool.true", "bool", "1"), ("bool.false", "bool", "0"), ("none", "none", ""), ("list", "list", ""),
+        ("bool.true", "bool", "1"),
+        ("bool.false", "bool", "0"),
+        ("none", "none", ""),
+        ("list", "list", ""),
     ]
 
 
 def native(kind: str, payload: str) -> Any:
     makers: dict[str, Callable[[str], Any]] = {
-        "str": lambda text: bytes.fromhex(text).decode(), "bytes": bytes.fromhex, "int": int, "float": float,
-        "bool": lambda text: text == "1", "none": lambda _: None, "list": lambda _: [1, "a", 2.5],
+        "str": lambda text: bytes.fromhex(text).decode(),
+        "bytes": bytes.fromhex,
+        "int": int,
+        "float": float,
+        "bool": lambda text: text == "1",
+        "none": lambda _: None,
+        "list": lambda _: [1, "a", 2.5],
     }
     return makers[kind](payload)
 
 
 def spelled(value: Any) -> tuple[str, str]:
     match value:
-        case None: return "none", ""
-        case bool(): return "bool", str(int(value))
-        case int(): return "int", str(value)
-        case float(): return "float", repr(value)
-        case str(): return "str", value.encode().hex()
-        case bytes(): return "bytes", value.hex()
-        case _: return "list", repr(value)
+        case None:
+            return "none", ""
+        case bool():
+            return "bool", str(int(value))
+        case int():
+            return "int", str(value)
+        case float():
+            return "float", repr(value)
+        case str():
+            return "str", value.encode().hex()
+        case bytes():
+            return "bytes", value.hex()
+        case _:
+            return "list", repr(value)
 
 
 def fetch(server: str, keys: list[str]) -> dict[str, tuple[int, bytes]]:

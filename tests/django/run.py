@@ -19,7 +19,7 @@ from pathlib import Path
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent))
 
-from live import memcacheds  # noqa: E402
+from servers import memcacheds  # noqa: E402
 from sources import source  # noqa: E402
 
 BACKEND = "glasscache.contrib.django.GlassCache"
@@ -66,16 +66,23 @@ def prepare(django: Path, work: Path, server: str) -> Path:
     head, tail = text[:begin], text[begin:]
     # Each in-memory cache of the middleware tests becomes ours, its LOCATION a prefix, so that they stay apart.
     tail = tail.replace('"django.core.cache.backends.locmem.LocMemCache"', f'"{BACKEND}"')
-    tail = re.sub(r'("BACKEND": "glasscache[^"]*",)(\s*)"LOCATION": "([^"]*)"',
-                  rf'\1\2"LOCATION": "{server}", "KEY_PREFIX": "\3"', tail)
-    tail = re.sub(r'("BACKEND": "glasscache[^"]*",)(?!\s*"LOCATION")', rf'\1 "LOCATION": "{server}",', tail)
+    tail = re.sub(
+        r'("BACKEND": "glasscache[^"]*",)(\s*)"LOCATION": "([^"]*)"',
+        rf'\1\2"LOCATION": "{server}", "KEY_PREFIX": "\3"',
+        tail,
+    )
+    tail = re.sub(
+        r'("BACKEND": "glasscache[^"]*",)(?!\s*"LOCATION")', rf'\1 "LOCATION": "{server}",', tail
+    )
     file.write_text(head + tail + MEMCACHED_TESTS.format(backend=BACKEND, server=server))
     return tests
 
 
 def run(label: str, command: list[str], cwd: Path, path: str) -> bool:
     environment = {**os.environ, "PYTHONPATH": path, "PYTHONWARNINGS": "ignore"}
-    done = subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        command, cwd=cwd, env=environment, capture_output=True, text=True, check=False
+    )
     output = done.stdout + done.stderr
     ran = re.search(r"Ran (\d+) tests? in ([\d.]+)s", output)
     verdict = output.strip().splitlines()[-1] if output.strip() else ""
@@ -91,7 +98,9 @@ def run(label: str, command: list[str], cwd: Path, path: str) -> bool:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--django", default="5.2.*", help="version of Django")
-    parser.add_argument("--memcached", default=shutil.which("memcached"), help="the server's binary")
+    parser.add_argument(
+        "--memcached", default=shutil.which("memcached"), help="the server's binary"
+    )
     parser.add_argument("--only", choices=CLASSES)
     options = parser.parse_args()
     django = source(f"django=={options.django}")
@@ -101,7 +110,13 @@ def main() -> int:
         tests = prepare(django, Path(work), server)
         for label, classes in CLASSES.items():
             if options.only in (None, label):
-                command = [sys.executable, "runtests.py", "--settings=glass_settings", "--parallel=1", *classes]
+                command = [
+                    sys.executable,
+                    "runtests.py",
+                    "--settings=glass_settings",
+                    "--parallel=1",
+                    *classes,
+                ]
                 good &= run(label, command, tests, path)
         if options.only is None:
             good &= run("async", [sys.executable, str(HERE / "asyncs.py"), server], tests, path)

@@ -1,17 +1,19 @@
 """A pytest plugin: `pymemcache` and its modules are our drop-in modules.
 
-The project's tests feed canned replies through a socket object of their own. Our client opens its sockets itself, so a
-`make_client` with canned replies gets a client of a server that plays those replies over TCP. It closes the connection
-on a meta command, as a proxy does that knows only the classic ones: our client then speaks what the replies answer.
+The project's tests feed canned replies through a socket object of their own. Our client opens its sockets itself, so
+their `make_client` gets a client of a server that plays those replies over TCP. It closes the connection on a meta
+command, as a proxy does that knows only the classic ones: our client then speaks what the replies answer.
 """
 
 from __future__ import annotations
 
+import importlib.util
+import os
 import sys
 import types
 from pathlib import Path
+from typing import Any
 
-import pytest
 from glasscache.compat import pymemcache
 from glasscache.compat.pymemcache import client, exceptions, serde
 from glasscache.compat.pymemcache.client import base, hash, retrying
@@ -19,6 +21,55 @@ from played import play
 
 sys.modules.update({
     "pymemcache": pymemcache, "pymemcache.client": client, "pymemcache.client.base": base,
-    "pymemcache.client.hash": hash, "pymemcache.client.retrying": retrying, "pymemcache.exceptions": exceptions,
-    "pymemcache.serde": serde,
+    "pymemcache.client.hash": hash, "pymemcache.client.retrying": retrying,
+    "pymemcache.exceptions": exceptions, "pymemcache.serde": serde,
 })  # fmt: skip
+
+_THEIRS = Path(os.environ["PYMEMCACHE_HOME"])
+
+
+def _load(name: str, file: str) -> types.ModuleType:
+    """A module of the project that its tests use as a tool."""
+    spec = importlib.util.spec_from_file_location(name, _THEIRS / file)
+    assert spec and spec.loader
+    module = sys.modules[name] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+pymemcache.pool = _load("pymemcache.pool", "pool.py")
+tests = sys.modules["pymemcache.test"] = types.ModuleType("pymemcache.test")
+tests.__path__ = [str(_THEIRS / "test")]
+
+
+def _client_of(kind: Any, **always: Any) -> Any:
+    def make_client(self: Any, mock_socket_values: Any, **kwargs: Any) -> Any:
+        return kind(play(mock_socket_values), **always, **kwargs)
+
+    return make_client
+
+
+def _base_client(self: Any, mock_socket_values: Any, **kwargs: Any) -> Any:
+    return base.Client(play(mock_socket_values), **kwargs)
+
+
+def _hash_client(self: Any, *canned: Any, **kwargs: Any) -> Any:
+    return hash.HashClient([play(replies) for replies in canned], **kwargs)
+
+
+def pytest_collection_modifyitems(items: list[Any]) -> None:
+    """Replace what makes a client over a mocked socket."""
+    makers = {
+        "TestClient": _client_of(base.Client),
+        "TestPooledClient": _client_of(base.PooledClient),
+        "TestPooledClientIdleTimeout": _client_of(base.PooledClient),
+        "TestPrefixedClient": _client_of(base.Client, key_prefix=b"xyz:"),
+        "TestPrefixedPooledClient": _client_of(base.PooledClient, key_prefix=b"xyz:"),
+        "TestRetryOnEINTR": _client_of(base.Client),
+        "TestHashClient": _hash_client,
+    }
+    for item in items:
+        if item.cls is not None and item.cls.__name__ in makers:
+            item.cls.make_client = makers[item.cls.__name__]
+        if item.cls is not None and hasattr(item.cls, "make_base_client"):
+            item.cls.make_base_client = _base_client

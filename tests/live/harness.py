@@ -61,7 +61,7 @@ class Server:
             arguments = [*command, "-p", str(self.port), "-l", "127.0.0.1", "-U", "0", "-t", "2", *options]
             if is_root() and "memcached" in pathlib.Path(command[0]).name:
                 arguments += ["-u", "root"]
-            self.process = subprocess.Popen(arguments, stdin=subprocess.DEVNULL)
+            self.process = subprocess.Popen(arguments, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
             if self._answers():
                 return
             self.kill()

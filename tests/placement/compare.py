@@ -21,7 +21,7 @@ HERE = Path(__file__).parent
 ROOT = HERE.parent.parent
 sys.path.insert(0, str(HERE.parent))
 
-from live import memcacheds  # noqa: E402
+from servers import memcacheds  # noqa: E402
 
 Judge = Callable[[Sequence[str], list[str]], list[int]]
 
@@ -32,7 +32,14 @@ class Missing(Exception):
 
 def make_keys(count: int) -> list[str]:
     """Keys of the kinds that users have: short, long, numbered, some beyond ASCII."""
-    shapes = ("k{}", "user:{}:profile", "shop:item/{}", "session_{:032x}", "a.b.c-{}", "caf\u00e9:{}")
+    shapes = (
+        "k{}",
+        "user:{}:profile",
+        "shop:item/{}",
+        "session_{:032x}",
+        "a.b.c-{}",
+        "caf\u00e9:{}",
+    )
     return [shapes[i % len(shapes)].format(i * 2654435761 % 2**40) for i in range(count)]
 
 
@@ -60,20 +67,29 @@ def libmemcached(rule: str, build: Path) -> Judge:
     binary = build / "libmemcached"
     if not binary.exists():
         source = str(HERE / "libmemcached.c")
-        done = subprocess.run([need("cc"), source, "-o", str(binary), "-lmemcached"], capture_output=True, check=False)
+        done = subprocess.run(
+            [need("cc"), source, "-o", str(binary), "-lmemcached"], capture_output=True, check=False
+        )
         if done.returncode:
             raise Missing("libmemcached-dev")
     return lambda servers, keys: run([str(binary), rule, *servers], keys)
 
 
 def php(rule: str) -> Judge:
-    if "memcached" not in subprocess.run([need("php"), "-m"], capture_output=True, check=True).stdout.decode().split():
+    if (
+        "memcached"
+        not in subprocess.run([need("php"), "-m"], capture_output=True, check=True)
+        .stdout.decode()
+        .split()
+    ):
         raise Missing("php-memcached")
     return lambda servers, keys: run(["php", str(HERE / "phpmemcached.php"), rule, *servers], keys)
 
 
 def dalli() -> Judge:
-    if subprocess.run([need("ruby"), "-e", "require 'dalli'"], capture_output=True, check=False).returncode:
+    if subprocess.run(
+        [need("ruby"), "-e", "require 'dalli'"], capture_output=True, check=False
+    ).returncode:
         raise Missing("ruby-dalli")
     return lambda servers, keys: run(["ruby", str(HERE / "dalli.rb"), *servers], keys)
 
@@ -86,8 +102,10 @@ def gomemcache(build: Path) -> Judge:
         if done.returncode:
             raise Missing(done.stderr.decode()[-200:])
     repeat = lambda servers: [a for a, w in map(split, servers) for _ in range(w)]  # noqa: E731
+
     def judge(servers: Sequence[str], keys: list[str]) -> list[int]:
         return run([str(binary), *repeat(servers)], keys)
+
     return judge
 
 
@@ -98,7 +116,9 @@ def spymemcached(rule: str, build: Path) -> Judge:
         if subprocess.run(command, capture_output=True, check=False).returncode:
             raise Missing("spymemcached by Maven")
         jar = str(build / "spymemcached-2.12.3.jar")
-        subprocess.run([need("javac"), "-cp", jar, "-d", str(build), str(HERE / "Spy.java")], check=True)
+        subprocess.run(
+            [need("javac"), "-cp", jar, "-d", str(build), str(HERE / "Spy.java")], check=True
+        )
     path = f"{build}:{build / 'spymemcached-2.12.3.jar'}"
     return lambda servers, keys: run(["java", "-cp", path, "Spy", rule, *servers], keys)
 
@@ -113,6 +133,7 @@ def pymemcache() -> Judge:
         ring = RendezvousHash(list(servers))
         index = {server: i for i, server in enumerate(servers)}
         return [index[ring.get_node(key)] for key in keys]
+
     return judge
 
 
@@ -125,8 +146,11 @@ def python_memcached() -> Judge:
     def judge(servers: Sequence[str], keys: list[str]) -> list[int]:
         client = memcache.Client([split(server) for server in servers])
         index = {id(server): i for i, server in enumerate(client.servers)}
-        pick = lambda key: client.buckets[memcache.cmemcache_hash(key.encode()) % len(client.buckets)]  # noqa: E731
+        pick = lambda key: client.buckets[
+            memcache.cmemcache_hash(key.encode()) % len(client.buckets)
+        ]  # noqa: E731
         return [index[id(pick(key))] for key in keys]
+
     return judge
 
 
@@ -146,7 +170,10 @@ def jump_of_the_paper() -> Judge:
 
     def judge(servers: Sequence[str], keys: list[str]) -> list[int]:
         repeated = [i for i, (_, weight) in enumerate(map(split, servers)) for _ in range(weight)]
-        return [repeated[bucket(xxhash.xxh3_64_intdigest(key.encode()), len(repeated))] for key in keys]
+        return [
+            repeated[bucket(xxhash.xxh3_64_intdigest(key.encode()), len(repeated))] for key in keys
+        ]
+
     return judge
 
 
@@ -162,14 +189,24 @@ def stored_by(store: Callable[[Sequence[str], list[str]], None]) -> Judge:
         for i, address in enumerate(addresses):
             where.update(dict.fromkeys(holds(address, keys), i))
         return [where.get(key.encode(), -1) for key in keys]
+
     return judge
 
 
 def pecl() -> Judge:
-    if "memcache" not in subprocess.run([need("php"), "-m"], capture_output=True, check=True).stdout.decode().split():
+    if (
+        "memcache"
+        not in subprocess.run([need("php"), "-m"], capture_output=True, check=True)
+        .stdout.decode()
+        .split()
+    ):
         raise Missing("php-memcache")
+
     def store(servers: Sequence[str], keys: list[str]) -> None:
-        run(["php", "-d", "memcache.hash_strategy=standard", str(HERE / "pecl.php"), *servers], keys)
+        run(
+            ["php", "-d", "memcache.hash_strategy=standard", str(HERE / "pecl.php"), *servers], keys
+        )
+
     return stored_by(store)
 
 
@@ -180,10 +217,14 @@ def pylibmc(behaviors: dict[str, object]) -> Judge:
         raise Missing("pylibmc") from error
 
     def store(servers: Sequence[str], keys: list[str]) -> None:
-        spelled = [address if weight == 1 else f"{address}:{weight}" for address, weight in map(split, servers)]
+        spelled = [
+            address if weight == 1 else f"{address}:{weight}"
+            for address, weight in map(split, servers)
+        ]
         client = library.Client(spelled, behaviors=behaviors)
         for key in keys:
             client.set(key, b"1")
+
     return stored_by(store)
 
 
@@ -217,13 +258,22 @@ def server_lists(live: list[str]) -> dict[str, list[str]]:
     offline = [f"10.1.{i}.{i * 37 % 250}:{11211 + i % 3}" for i in range(7)]
     weigh = lambda servers: [f"{server}*{1 + i * i % 5}" for i, server in enumerate(servers)]  # noqa: E731
     return {
-        "3": offline[:3], "7": offline, "3 weighted": weigh(offline[:3]), "7 weighted": weigh(offline),
-        "3 live": live[:3], "7 live": live, "3 live weighted": weigh(live[:3]), "7 live weighted": weigh(live),
+        "3": offline[:3],
+        "7": offline,
+        "3 weighted": weigh(offline[:3]),
+        "7 weighted": weigh(offline),
+        "3 live": live[:3],
+        "7 live": live,
+        "3 live weighted": weigh(live[:3]),
+        "7 live weighted": weigh(live),
     }
 
 
 PLAIN, WEIGHTED = ("3", "7"), ("3", "7", "3 weighted", "7 weighted")
-LIVE, LIVE_WEIGHTED = ("3 live", "7 live"), ("3 live", "7 live", "3 live weighted", "7 live weighted")
+LIVE, LIVE_WEIGHTED = (
+    ("3 live", "7 live"),
+    ("3 live", "7 live", "3 live weighted", "7 live weighted"),
+)
 
 
 def comparisons(build: Path) -> list[tuple[str, str, Callable[[], Judge], Sequence[str]]]:
@@ -231,12 +281,37 @@ def comparisons(build: Path) -> list[tuple[str, str, Callable[[], Judge], Sequen
     return [
         ("ketama", "libmemcached", lambda: libmemcached("ketama", build), WEIGHTED),
         ("ketama", "php-memcached LIBKETAMA_COMPATIBLE", lambda: php("ketama"), WEIGHTED),
-        ("ketama", "pylibmc ketama_weighted", lambda: pylibmc({"ketama_weighted": True}), LIVE_WEIGHTED),
-        ("ketama", "spymemcached KetamaConnectionFactory", lambda: spymemcached("ketama", build), LIVE),
-        ("ketama-oneatatime", "libmemcached", lambda: libmemcached("ketama-oneatatime", build), WEIGHTED),
-        ("ketama-oneatatime", "php-memcached CONSISTENT", lambda: php("ketama-oneatatime"), WEIGHTED),
+        (
+            "ketama",
+            "pylibmc ketama_weighted",
+            lambda: pylibmc({"ketama_weighted": True}),
+            LIVE_WEIGHTED,
+        ),
+        (
+            "ketama",
+            "spymemcached KetamaConnectionFactory",
+            lambda: spymemcached("ketama", build),
+            LIVE,
+        ),
+        (
+            "ketama-oneatatime",
+            "libmemcached",
+            lambda: libmemcached("ketama-oneatatime", build),
+            WEIGHTED,
+        ),
+        (
+            "ketama-oneatatime",
+            "php-memcached CONSISTENT",
+            lambda: php("ketama-oneatatime"),
+            WEIGHTED,
+        ),
         # Not "7 live weighted": there pylibmc 1.6.3's own libmemcached writes past its continuum and aborts.
-        ("ketama-oneatatime", "pylibmc ketama", lambda: pylibmc({"ketama": True}), (*LIVE, "3 live weighted")),
+        (
+            "ketama-oneatatime",
+            "pylibmc ketama",
+            lambda: pylibmc({"ketama": True}),
+            (*LIVE, "3 live weighted"),
+        ),
         ("modula", "libmemcached", lambda: libmemcached("modula", build), PLAIN),
         ("modula", "php-memcached default", lambda: php("modula"), PLAIN),
         ("modula", "pylibmc default", lambda: pylibmc({}), LIVE),

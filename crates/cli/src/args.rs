@@ -53,6 +53,18 @@ commands! {
     Serve => serve,
     /// Show or check the server's settings and where each comes from
     Config => config,
+    /// Ask a server whether it answers
+    Ping => ping,
+    /// Print the values of keys
+    Get => get,
+    /// Store a value
+    Set => set,
+    /// Remove keys
+    Delete => delete,
+    /// Print a server's counters
+    Stats => stats,
+    /// List the keys of a server
+    Keys => keys,
     /// Measure this server beside a memcached
     Bench => bench,
     /// Store a real folder in a server started here, read it back, see what it cost

@@ -1,6 +1,6 @@
 //! What people and scripts see: data on stdout, the rest on stderr, JSON on request, exit codes.
 
-use std::io::{self, Write};
+use std::io::{self, IsTerminal, Write};
 use std::process::ExitCode;
 
 /// How a command ended, as scripts see it.
@@ -97,10 +97,14 @@ impl Output {
         self.json
     }
 
+    /// Whether a person looks at the output as it comes.
+    pub(crate) fn is_terminal(&self) -> bool {
+        self.stdout.is_terminal()
+    }
+
     /// Prints one line of text.
     pub(crate) fn line(&self, text: impl AsRef<str>) -> Result<(), Failure> {
-        self.bytes(text.as_ref().as_bytes())?;
-        self.bytes(b"\n")
+        Ok(writeln!(self.stdout.lock(), "{}", text.as_ref())?)
     }
 
     /// Prints one JSON document on a line of its own.

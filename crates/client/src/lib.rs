@@ -37,5 +37,7 @@ pub mod value;
 pub use address::Address;
 pub use client::{Budget, Client, Value};
 pub use error::Error;
+pub use glasscache_protocol::meta::request::WireKey;
+pub use glasscache_protocol::text::request::StoreWord;
 pub use options::Options;
 pub use ring::Placement;

@@ -38,7 +38,8 @@ enum Kind {
     Gets,
     Inspect,
     Stored,
-    CasStored,
+    /// A write of a value, with its key and length for an error.
+    Written { key: Py<PyAny>, value_bytes: usize, is_cas: bool },
     Number,
     Many(Vec<Py<PyAny>>),
     ManyStored(Vec<Py<PyAny>>),
@@ -243,8 +244,10 @@ impl Connection {
             | Kind::Gets
             | Kind::Inspect
             | Kind::Number
-            | Kind::CasStored => py.None().into_bound(py),
-            Kind::Stored => false.into_pyobject(py)?.to_owned().into_any(),
+            | Kind::Written { is_cas: true, .. } => py.None().into_bound(py),
+            Kind::Stored | Kind::Written { .. } => {
+                false.into_pyobject(py)?.to_owned().into_any()
+            }
             Kind::Many(_) => PyDict::new(py).into_any(),
             _ => return set_exception(py, future, error),
         };
@@ -323,11 +326,20 @@ impl Connection {
                 _ => Ok(none()),
             },
             Kind::Stored => truth(outcome(answer, server).map_err(told)? == Outcome::Done),
-            Kind::CasStored => match outcome(answer, server).map_err(told)? {
-                Outcome::Done => truth(true),
-                Outcome::NotFound => Ok(none()),
-                Outcome::Exists | Outcome::NotStored => truth(false),
-            },
+            Kind::Written { key, value_bytes, is_cas } => {
+                let done = outcome(answer, server).map_err(|error| match error {
+                    Error::Refused { refusal, .. } if refusal.message.contains("too large") => {
+                        let key = key.bind(py).to_string();
+                        told(Error::TooLarge { key, bytes: *value_bytes, limit: 0 })
+                    }
+                    error => told(error),
+                })?;
+                match (done, *is_cas) {
+                    (Outcome::Done, _) => truth(true),
+                    (Outcome::NotFound, true) => Ok(none()),
+                    _ => truth(false),
+                }
+            }
             Kind::Number => Ok(number(answer, &self.pipeline, server)
                 .map_err(told)?
                 .into_pyobject(py)?),
@@ -844,13 +856,14 @@ impl AsyncClient {
         self.core.servers().iter().map(place).collect()
     }
 
-    /// Raise if the server is down, since calls then fail at once.
-    fn check_health(&self, py: Python<'_>, place: usize) -> PyResult<()> {
-        let server = self.server(py, place)?;
-        if server.health.is_down() {
-            return Err(self.unavailable(py, place, "it is down, a probe asks it"));
-        }
-        Ok(())
+    /// Note that the client is closed: later calls raise.
+    fn mark_closed(&self, py: Python<'_>) {
+        py.detach(|| self.core.close());
+    }
+
+    /// Whether a server is down, so that calls fail at once.
+    fn is_down(&self, py: Python<'_>, place: usize) -> PyResult<bool> {
+        Ok(self.server(py, place)?.health.is_down())
     }
 
     /// Return the exception for a server that cannot be reached.
@@ -871,9 +884,10 @@ impl AsyncClient {
             .into_any())
     }
 
-    /// Note that a server is down; True if that is news and it should be probed.
-    fn note_down(&self, py: Python<'_>, place: usize) -> PyResult<bool> {
-        Ok(self.server(py, place)?.health.down())
+    /// Note that a server cannot be connected to.
+    fn note_down(&self, py: Python<'_>, place: usize) -> PyResult<()> {
+        self.server(py, place)?.health.down();
+        Ok(())
     }
 
     /// Note that a server answers again.
@@ -996,11 +1010,6 @@ impl AsyncClient {
             ("prepend", _) => (StoreWord::Prepend, true),
             (word, _) => return Err(PyValueError::new_err(format!("no store {word:?}"))),
         };
-        let kind = if cas.is_some() {
-            Kind::CasStored
-        } else {
-            Kind::Stored
-        };
         let send = |flags: u32, body: &[u8]| {
             let limit = self.core.options().value_bytes_max;
             if body.len() as u64 > limit {
@@ -1012,6 +1021,11 @@ impl AsyncClient {
                 };
                 return Err(error::of_client(py, &error));
             }
+            let kind = Kind::Written {
+                key: key.clone().unbind(),
+                value_bytes: body.len(),
+                is_cas: cas.is_some(),
+            };
             let item = Item {
                 key: wire,
                 flags,

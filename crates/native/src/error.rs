@@ -3,6 +3,7 @@
 use glasscache_client::Error;
 use glasscache_client::error::Context;
 use glasscache_client::value::ValueError;
+use glasscache_protocol::text::reply::Blame;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
@@ -31,6 +32,14 @@ fn with_context(attributes: &Bound<'_, PyDict>, context: &Context) -> PyResult<(
     attributes.set_item("retry_is_safe", context.retry_is_safe)
 }
 
+fn blame(blame: Blame) -> &'static str {
+    match blame {
+        Blame::Command => "command",
+        Blame::Client => "client",
+        Blame::Server => "server",
+    }
+}
+
 /// The Python exception for an error of the client.
 pub(crate) fn of_client(py: Python<'_>, error: &Error) -> PyErr {
     let message = error.to_string();
@@ -44,8 +53,9 @@ pub(crate) fn of_client(py: Python<'_>, error: &Error) -> PyErr {
         Error::Protocol { server, .. } => raise(py, "ProtocolBroken", message, |a| {
             a.set_item("server", server)
         }),
-        Error::Refused { server, .. } => raise(py, "RequestRefused", message, |a| {
-            a.set_item("server", server)
+        Error::Refused { server, refusal } => raise(py, "RequestRefused", message, |a| {
+            a.set_item("server", server)?;
+            a.set_item("blame", blame(refusal.blame))
         }),
         Error::TooLarge { key, bytes, limit } => raise(py, "ValueTooLarge", message, |a| {
             a.set_item("key", key)?;

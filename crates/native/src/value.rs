@@ -151,20 +151,37 @@ pub(crate) fn add_costs(spent: &mut Spent, costs: &Costs) {
     spent.add_time(Part::Compress, costs.compress);
 }
 
+/// From this length on `array.array` converts a list in C, several times faster than number by number through the
+/// stable interface of Python.
+const ARRAY_NUMBERS_MIN: usize = 32;
+
 /// The numbers of a list that holds nothing but `int`s of 64 bits; a `bool` is not one.
 fn whole_numbers(value: &Bound<'_, PyAny>) -> Option<Vec<i64>> {
     let list = value.cast_exact::<PyList>().ok()?;
-    if list.is_empty() {
+    if list.is_empty() || !list.iter().all(|item| item.is_exact_instance_of::<PyInt>()) {
         return None;
     }
-    let mut numbers = Vec::with_capacity(list.len());
-    for item in list {
-        if !item.is_exact_instance_of::<PyInt>() {
-            return None;
-        }
-        numbers.push(item.extract().ok()?);
+    if list.len() < ARRAY_NUMBERS_MIN {
+        return list.iter().map(|item| item.extract().ok()).collect();
     }
-    Some(numbers)
+    let array = array_type(value.py()).and_then(|array| array.call1(("q", list)));
+    let bytes = array.and_then(|array| array.call_method0("tobytes")).ok()?;
+    let (numbers, _) = bytes.cast::<PyBytes>().ok()?.as_bytes().as_chunks::<8>();
+    Some(numbers.iter().map(|eight| i64::from_ne_bytes(*eight)).collect())
+}
+
+/// The list of these numbers.
+fn list_of<'py>(py: Python<'py>, numbers: &[i64]) -> PyResult<Bound<'py, PyAny>> {
+    if numbers.len() < ARRAY_NUMBERS_MIN {
+        return Ok(PyList::new(py, numbers)?.into_any());
+    }
+    let bytes: Vec<u8> = numbers.iter().flat_map(|number| number.to_ne_bytes()).collect();
+    let array = array_type(py)?.call1(("q", PyBytes::new(py, &bytes)))?;
+    array.call_method0("tolist")
+}
+
+fn array_type(py: Python<'_>) -> PyResult<Bound<'_, PyAny>> {
+    py.import("array")?.getattr("array")
 }
 
 /// Whether values of these flags are bytes as they came, so that they can be received into their object.
@@ -199,7 +216,7 @@ pub(crate) fn from_bytes<'py>(
         Decoded::Float(number) => PyFloat::new(py, number).into_any(),
         Decoded::Bool(truth) => PyBool::new(py, truth).to_owned().into_any(),
         Decoded::None => py.None().into_bound(py),
-        Decoded::Ints(numbers) => PyList::new(py, numbers)?.into_any(),
+        Decoded::Ints(numbers) => list_of(py, &numbers)?,
         Decoded::Array(array) => {
             load_array(py, codec, &array).map_err(|e| unreadable(py, flags, &e))?
         }

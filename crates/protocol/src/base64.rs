@@ -52,7 +52,7 @@ pub fn decode(text: &[u8], out: &mut Vec<u8>) -> Option<usize> {
 }
 
 fn decode_into(text: &[u8], out: &mut Vec<u8>) -> Option<()> {
-    if text.is_empty() || text.len() % 4 != 0 {
+    if text.is_empty() || !text.len().is_multiple_of(4) {
         return None;
     }
     let body = text

@@ -77,9 +77,9 @@ impl Classes {
         let (class, _) = self.of(key_bytes, item.value_bytes(), item.flags());
         if let Some(counters) = turn.counters.by_class.get(class) {
             if is_touch {
-                counters.touch_hits.bump()
+                counters.touch_hits.bump();
             } else {
-                counters.get_hits.bump()
+                counters.get_hits.bump();
             }
         }
     }
@@ -109,9 +109,9 @@ impl Classes {
         let (class, _) = self.of(key.len(), digits, 0);
         if let Some(counters) = turn.counters.by_class.get(class) {
             if decrement {
-                counters.decr_hits.bump()
+                counters.decr_hits.bump();
             } else {
-                counters.incr_hits.bump()
+                counters.incr_hits.bump();
             }
         }
     }

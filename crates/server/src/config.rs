@@ -21,6 +21,9 @@ pub struct Config {
     pub workers: usize,
     /// `-R`: commands that one connection may run before others get their turn.
     pub requests_per_event: u32,
+    /// False under `-B binary`: the binary protocol is not spoken, so every connection is closed at
+    /// its first bytes instead of being served text that was not wanted.
+    pub text_enabled: bool,
     /// False under `-C`: no CAS uniques in replies.
     pub cas_enabled: bool,
     /// False under `-F`: `flush_all` is refused.
@@ -104,6 +107,7 @@ impl Default for Config {
             connections_max: 1024,
             workers: 4,
             requests_per_event: 64,
+            text_enabled: true,
             cas_enabled: true,
             flush_enabled: true,
             evict: true,

@@ -155,11 +155,11 @@ impl Reason {
 }
 
 impl Connection {
-    pub(crate) fn new(socket: OwnedFd, info: Arc<Info>) -> Connection {
+    pub(crate) fn new(socket: OwnedFd, info: Arc<Info>, session: Session) -> Connection {
         Connection {
             socket,
             info,
-            session: Session::default(),
+            session,
             pending: Vec::new(),
             waiting: None,
             mode: Mode::Serve,
@@ -239,9 +239,8 @@ impl Connection {
             if sent == Sent::Failed {
                 break Verdict::Close(Reason::Error);
             }
-            match self.after(progress.next, sent, budget, turn) {
-                Some(verdict) => break verdict,
-                None => {}
+            if let Some(verdict) = self.after(progress.next, sent, budget, turn) {
+                break verdict;
             }
         };
         self.keep(buffers.input.get(used..filled).unwrap_or_default(), turn);
@@ -440,7 +439,7 @@ impl Connection {
             .store()
             .charge_buffers(-(self.pending.len() as i64));
         self.pending = Vec::new();
-        if let Some(waiting) = self.waiting.take() {
+        if let Some(mut waiting) = self.waiting.take() {
             waiting.release(turn);
         }
     }

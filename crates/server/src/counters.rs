@@ -78,7 +78,7 @@ counters! {
     get_flushed,
     /// Storage commands.
     set_cmds,
-    /// flush_all.
+    /// Flushes of everything.
     flush_cmds,
     /// touch, gat, gats.
     touch_cmds,

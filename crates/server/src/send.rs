@@ -190,7 +190,7 @@ impl Waiting {
     }
 
     /// Gives the charge back without sending.
-    pub(crate) fn release(mut self: Box<Self>, turn: &Turn<'_>) {
+    pub(crate) fn release(&mut self, turn: &Turn<'_>) {
         while !self.parts.is_empty() {
             self.drop_first(turn);
         }

@@ -89,6 +89,13 @@ pub(crate) struct Progress {
 }
 
 impl Session {
+    /// A session that closes at the first bytes it gets.
+    pub(crate) fn closed() -> Session {
+        Session {
+            state: State::Closed,
+        }
+    }
+
     /// Serves what `input` holds, as far as the turn goes. Bytes beyond `used` must come again.
     pub(crate) fn run<'w>(
         &mut self,
@@ -150,7 +157,7 @@ impl Session {
     }
 
     /// Takes one line. `None` goes on.
-    fn command<'b>(&mut self, run: &mut Run<'b, '_, '_>) -> Option<Next> {
+    fn command(&mut self, run: &mut Run<'_, '_, '_>) -> Option<Next> {
         if run.out.len() >= SLICE_BYTES && run.batch.is_empty() {
             return Some(Next::Flush);
         }
@@ -204,16 +211,16 @@ impl Session {
                 run.look_up(Lookup::meta(line, run.turn));
                 None
             }
-            Command::Store(head) => self.write(Write::text(&head, run.turn), used, run),
+            Command::Store(head) => self.write(&Write::text(&head, run.turn), used, run),
             Command::MetaSet(line, bytes) => {
                 let mut scratch = Vec::new();
                 let write = Write::meta(&line, bytes, &mut scratch, run.turn);
-                self.write(write, used, run)
+                self.write(&write, used, run)
             }
             other => {
                 run.used += used;
                 run.flush();
-                match execute::command(other, run.turn, run.out) {
+                match execute::command(&other, run.turn, run.out) {
                     Outcome::Done => None,
                     Outcome::Close(reason) => Some(Next::Close(reason)),
                     Outcome::Watch(watching) => Some(Next::Watch(watching)),
@@ -246,7 +253,7 @@ impl Session {
 
     /// A storage command: at once when its value is here, else into the store piece by piece when
     /// it is large, else when more has come.
-    fn write(&mut self, write: Write<'_>, head: usize, run: &mut Run<'_, '_, '_>) -> Option<Next> {
+    fn write(&mut self, write: &Write<'_>, head: usize, run: &mut Run<'_, '_, '_>) -> Option<Next> {
         let value_bytes = write.value_bytes as usize;
         let behind = run.rest().get(head..).unwrap_or_default();
         if write.value_bytes < UPLOAD_BYTES_MIN
@@ -336,7 +343,7 @@ impl Session {
     }
 
     /// Takes the keys of a get, up to the end of the line, of the input, or of the slice.
-    fn keys<'b>(&mut self, mut keys: Keys, run: &mut Run<'b, '_, '_>) -> Option<Next> {
+    fn keys(&mut self, mut keys: Keys, run: &mut Run<'_, '_, '_>) -> Option<Next> {
         loop {
             if run.out.len() >= SLICE_BYTES && run.batch.is_empty() {
                 self.state = State::Keys(keys);

@@ -4,10 +4,13 @@ use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 
 /// Tells systemd `READY=1` or `STOPPING=1`, when it started this process and asked to be told.
-///
-/// # Errors
-/// When the socket that systemd named cannot be written to; the server serves all the same.
-pub fn notify(word: &str) -> std::io::Result<()> {
+/// When it cannot be told, the server serves all the same.
+pub fn notify(word: &str) {
+    // LOSSY: whoever asked is gone, and there is nobody else to tell.
+    drop(tell(word));
+}
+
+fn tell(word: &str) -> std::io::Result<()> {
     let Some(path) = std::env::var_os("NOTIFY_SOCKET") else {
         return Ok(());
     };

@@ -15,6 +15,7 @@ use rustix::event::epoll::{self, EventData, EventFlags};
 
 use crate::connection::{Buffers, Connection, Info, Reason, Verdict};
 use crate::counters::{Counters, TIMES};
+use crate::session::Session;
 use crate::shared::{Shared, lock};
 use crate::turn::Turn;
 use crate::wake::Waker;
@@ -298,7 +299,14 @@ impl Worker {
         let arrived = std::mem::take(&mut *lock(&self.inbox));
         for (socket, info) in arrived {
             let serial = info.id.serial;
-            let key = self.connections.insert(Connection::new(socket, info));
+            let session = if self.shared.config.text_enabled {
+                Session::default()
+            } else {
+                Session::closed()
+            };
+            let key = self
+                .connections
+                .insert(Connection::new(socket, info, session));
             let data = EventData::new_u64(key);
             let is_added = self.connections.get_mut(key).is_some_and(|connection| {
                 epoll::add(&self.poll, &connection.socket, data, EventFlags::IN).is_ok()

@@ -224,6 +224,11 @@ impl Task {
                 weights,
                 BeladySize::new(distinct, links, weights, capacity, seed),
             ),
+            #[cfg(feature = "own-policy")]
+            PolicyKind::Own => drive.run(
+                weights,
+                crate::policy::Own::new(distinct, weights, capacity),
+            ),
         }
     }
 }

@@ -128,6 +128,28 @@ fn a_text_cut_within_a_row_keeps_the_whole_rows_and_says_so() {
 }
 
 #[cfg(feature = "parquet")]
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(3000))]
+
+    #[test]
+    fn a_damaged_parquet_file_ends_in_rows_or_a_sentence(
+        batch in rows(),
+        damage in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..6),
+    ) {
+        let mut writer = Writer::new(Format::Parquet, Vec::new()).unwrap();
+        writer.write(&batch).unwrap();
+        let mut bytes = writer.finish().unwrap();
+        for (at, byte) in damage {
+            let at = at.index(bytes.len());
+            bytes[at] = byte;
+        }
+        if let Err(error) = read("t.parquet", &bytes) {
+            prop_assert!(error.to_string().starts_with("t.parquet"));
+        }
+    }
+}
+
+#[cfg(feature = "parquet")]
 #[test]
 fn a_cut_or_foreign_parquet_file_gets_a_sentence() {
     let mut writer = Writer::new(Format::Parquet, Vec::new()).unwrap();

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from typing import Any, Final
 
 from glasscache import _native
@@ -36,3 +37,11 @@ class FlaggedCodec(Codec):
 def ttl_of(exptime: float) -> float:
     """Return our seconds for an exptime as memcached means it."""
     return max(-1.0, exptime - time.time()) if exptime > _RELATIVE_MAX_S else exptime
+
+
+def each_of(answers: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return what every server answered, or raise the first error among the answers."""
+    for answer in answers.values():
+        if isinstance(answer, Exception):
+            raise answer
+    return answers

@@ -41,9 +41,15 @@ def _stored(store: Callable[[], bool]) -> bool:
     """Runs a write; a value over the limit is a warning and not the end of a request, its old value is gone."""
     try:
         return store()
-    except ValueTooLarge as error:
-        _log.warning("not cached: %s", error)
-        return False
+    except (ValueTooLarge, RequestRefused) as error:
+        return _not_cached(error)
+
+
+def _not_cached(error: ValueTooLarge | RequestRefused) -> bool:
+    if isinstance(error, RequestRefused) and "too large" not in str(error):
+        raise error
+    _log.warning("not cached: %s", error)
+    return False
 
 
 def _counted(count: Callable[[], int | None]) -> int | None:
@@ -120,8 +126,15 @@ class GlassCache(BaseMemcachedCache):  # type: ignore[misc]
         options = dict(params.get("OPTIONS") or {})
         self._lease_options = {word: options.pop(word) for word in _LEASE_WORDS if word in options}
         options.setdefault("codec", "pickle")
-        super().__init__(server, {**params, "OPTIONS": options}, library=_Library, value_not_found_exception=KeyError)
-        self._by_loop: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, AsyncClient] = weakref.WeakKeyDictionary()
+        super().__init__(
+            server,
+            {**params, "OPTIONS": options},
+            library=_Library,
+            value_not_found_exception=KeyError,
+        )
+        self._by_loop: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, AsyncClient] = (
+            weakref.WeakKeyDictionary()
+        )
 
     def get_backend_timeout(self, timeout: Any = DEFAULT_TIMEOUT) -> int:
         """Return seconds as our client counts them: 0 for ever, -1 expired at once, any number of days relative."""
@@ -134,12 +147,16 @@ class GlassCache(BaseMemcachedCache):  # type: ignore[misc]
     def close(self, **kwargs: Any) -> None:
         """Keep the connections: they serve the next request."""
 
-    def get_or_set(self, key: str, default: Any, timeout: Any = DEFAULT_TIMEOUT, version: int | None = None) -> Any:
+    def get_or_set(
+        self, key: str, default: Any, timeout: Any = DEFAULT_TIMEOUT, version: int | None = None
+    ) -> Any:
         """Return the value under key, or make it with `default`, in one process at a time."""
         lease = self._lease(timeout)
         if not callable(default) or lease is None:
             return super().get_or_set(key, default, timeout, version)
-        return self._cache.client.get_or_set_by(self.make_and_validate_key(key, version=version), default, lease)
+        return self._cache.client.get_or_set_by(
+            self.make_and_validate_key(key, version=version), default, lease
+        )
 
     def _lease(self, timeout: Any) -> Lease | None:
         """How `get_or_set` refills; None for a timeout that expires at once."""
@@ -164,23 +181,33 @@ class GlassCache(BaseMemcachedCache):  # type: ignore[misc]
         made: str = self.make_and_validate_key(key, version=version)
         return made
 
-    async def aadd(self, key: str, value: Any, timeout: Any = DEFAULT_TIMEOUT, version: int | None = None) -> bool:
+    async def aadd(
+        self, key: str, value: Any, timeout: Any = DEFAULT_TIMEOUT, version: int | None = None
+    ) -> bool:
         """As `add`, awaited."""
-        return await _astored(self._async.add(self._key(key, version), value, self.get_backend_timeout(timeout)))
+        return await _astored(
+            self._async.add(self._key(key, version), value, self.get_backend_timeout(timeout))
+        )
 
     async def aget(self, key: str, default: Any = None, version: int | None = None) -> Any:
         """As `get`, awaited."""
         return await self._async.get(self._key(key, version), default)
 
-    async def aset(self, key: str, value: Any, timeout: Any = DEFAULT_TIMEOUT, version: int | None = None) -> None:
+    async def aset(
+        self, key: str, value: Any, timeout: Any = DEFAULT_TIMEOUT, version: int | None = None
+    ) -> None:
         """As `set`, awaited."""
         key = self._key(key, version)
         if not await _astored(self._async.set(key, value, self.get_backend_timeout(timeout))):
             await self._async.delete(key)
 
-    async def atouch(self, key: str, timeout: Any = DEFAULT_TIMEOUT, version: int | None = None) -> bool:
+    async def atouch(
+        self, key: str, timeout: Any = DEFAULT_TIMEOUT, version: int | None = None
+    ) -> bool:
         """As `touch`, awaited."""
-        return bool(await self._async.touch(self._key(key, version), self.get_backend_timeout(timeout)))
+        return bool(
+            await self._async.touch(self._key(key, version), self.get_backend_timeout(timeout))
+        )
 
     async def adelete(self, key: str, version: int | None = None) -> bool:
         """As `delete`, awaited."""
@@ -268,9 +295,8 @@ class GlassCache(BaseMemcachedCache):  # type: ignore[misc]
 async def _astored(store: Awaitable[bool]) -> bool:
     try:
         return await store
-    except ValueTooLarge as error:
-        _log.warning("not cached: %s", error)
-        return False
+    except (ValueTooLarge, RequestRefused) as error:
+        return _not_cached(error)
 
 
 class _Library:

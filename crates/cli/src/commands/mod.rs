@@ -1,11 +1,18 @@
-//! One file per subcommand; `args` lists them.
+//! One file per subcommand; `args` lists them. `target` is what the small ones share.
 
 pub(crate) mod bench;
 pub(crate) mod config;
 pub(crate) mod curve;
+pub(crate) mod delete;
 pub(crate) mod generate;
+pub(crate) mod get;
 pub(crate) mod inspect;
+pub(crate) mod keys;
+pub(crate) mod ping;
 pub(crate) mod serve;
+pub(crate) mod set;
 pub(crate) mod simulate;
 pub(crate) mod slabs;
+pub(crate) mod stats;
+mod target;
 pub(crate) mod tour;

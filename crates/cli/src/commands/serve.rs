@@ -2,7 +2,7 @@
 //!
 //! The flags come from the tables in `settings`; here they become a `server::Config` and a running
 //! server. The order of the start follows from rights and from leaving nothing behind: settings,
-//! limits, sockets, user, then the port and pid files, then word to whoever waits.
+//! limits, sockets, the port and pid files, user, then word to whoever waits.
 
 use std::fmt::Write;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
@@ -106,23 +106,24 @@ fn serve(settings: &Settings, addresses: &[SocketAddr], is_debug: bool) -> Resul
         .collect();
     let udp = config.shown.udp.clone();
     let running = server::start(config).map_err(|error| failure(&error))?;
-    if let Some(user) = &settings.user {
-        daemon::become_user(user)?;
-    }
     let tcp: Vec<SocketAddr> = running.addresses().iter().filter_map(tcp_address).collect();
     if let Some(file) = write_port_file(&tcp, &udp)? {
         file.keep();
     }
     let _pid_file = write_pid_file(settings)?;
+    if let Some(user) = &settings.user {
+        daemon::become_user(user)?;
+    }
     announce(settings, &tcp);
     if settings.daemon {
         daemon::report_ready(settings.verbosity > 0)?;
     }
-    server::notify("READY=1");
+    // Whether somebody listens is systemd's affair.
+    let _ = server::notify("READY=1");
     let stopper = running.stopper();
     std::thread::spawn(move || {
         if signals.wait().is_ok() {
-            server::notify("STOPPING=1");
+            let _ = server::notify("STOPPING=1");
             stopper.stop();
         }
     });
@@ -153,6 +154,7 @@ fn config(settings: &Settings, addresses: &[SocketAddr], is_debug: bool) -> serv
         connections_max: settings.connections_max,
         workers: settings.threads,
         requests_per_event: settings.requests_per_event,
+        text_enabled: settings.binding_protocol != "binary",
         cas_enabled: settings.cas_enabled,
         flush_enabled: settings.flush_enabled,
         evict: settings.evict,

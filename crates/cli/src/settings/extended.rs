@@ -153,7 +153,7 @@ static VALUED: &[Setting] = &[
     inert!(
         "hashpower",
         NUM,
-        "0",
+        "",
         INDEX,
         "size of the hash table, as a power of two",
         |raw| { whole(raw, 12, 64).map(drop) }
@@ -258,7 +258,7 @@ static VALUED: &[Setting] = &[
     inert!(
         "tail_repair_time",
         NUM,
-        "0",
+        "",
         LRU,
         "seconds after which a stuck item is freed",
         |raw| { whole(raw, 10, i64::from(i32::MAX)).map(drop) }

@@ -144,8 +144,8 @@ pub(crate) static FLAGS: &[Setting] = &[
         name: "protocol",
         letter: Some('B'),
         takes: Takes::Value("NAME"),
-        help: "ascii, binary or auto; text and meta are always spoken",
-        no_effect: Some("the binary protocol is not spoken"),
+        help: "ascii or auto: text and meta; binary is not spoken, and closes every connection",
+        no_effect: None,
         set: |s, raw| {
             choice(raw, &["ascii", "binary", "auto", "auto-negotiate"]).map(|name| {
                 s.binding_protocol = if name == "auto" {

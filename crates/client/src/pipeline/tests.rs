@@ -1,3 +1,5 @@
+//! Tests of the pipeline: requests expected, replies in pieces, and replies that do not fit.
+
 use super::*;
 
 fn get(keys: &[&[u8]]) -> Pipeline {

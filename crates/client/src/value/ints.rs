@@ -93,14 +93,17 @@ fn frame(
 }
 
 fn write_bits(offsets: &[u64], width: usize, out: &mut Vec<u8>) {
-    let (mut pending, mut bits) = (0u128, 0);
+    let (mut pending, mut bits) = (0u64, 0);
     for &offset in offsets {
-        pending |= u128::from(offset) << bits;
-        bits += width;
-        if bits >= 64 {
-            out.extend_from_slice(&(pending as u64).to_le_bytes());
-            pending >>= 64;
+        pending |= offset << bits;
+        if bits + width >= 64 {
+            out.extend_from_slice(&pending.to_le_bytes());
+            // What did not fit; two shifts, for one by 64 would overflow.
+            pending = offset >> (63 - bits) >> 1;
+            bits += width;
             bits -= 64;
+        } else {
+            bits += width;
         }
     }
     let tail = pending.to_le_bytes();
@@ -121,22 +124,22 @@ fn read_block(count: usize, rest: &mut &[u8], numbers: &mut Vec<i64>) -> Option<
     } else {
         (1 << width) - 1
     };
-    let (words, tail) = block.as_chunks::<8>();
-    let mut last = [0; 8];
-    last.iter_mut().zip(tail).for_each(|(to, from)| *to = *from);
-    let mut words = words.iter().copied().chain([last]).map(u64::from_le_bytes);
-    let (mut pending, mut bits) = (0u128, 0);
-    numbers.extend((0..count).map(|_| {
-        if bits < width {
-            pending |= u128::from(words.next().unwrap_or(0)) << bits;
-            bits += 64;
-        }
-        let offset = pending as u64 & mask;
-        pending >>= width;
-        bits -= width;
+    // Nine bytes behind the block, so that the last number is read like the first.
+    let mut padded = [0; BLOCK * 8 + 9];
+    padded.get_mut(..block.len())?.copy_from_slice(block);
+    numbers.extend((0..count).map(|i| {
+        let (byte, bit) = (i * width / 8, i * width % 8);
+        let low = padded.get(byte..byte + 8).map_or(0, eight_bytes);
+        let high = padded.get(byte + 8).map_or(0, |byte| u64::from(*byte));
+        // Two shifts: by 64 at once, where bit is 0, would overflow.
+        let offset = (low >> bit | high << (63 - bit) << 1) & mask;
         least.wrapping_add(offset as i64)
     }));
     Some(())
+}
+
+fn eight_bytes(bytes: &[u8]) -> u64 {
+    bytes.try_into().map_or(0, u64::from_le_bytes)
 }
 
 /// LEB128, least significant seven bits first.

@@ -78,10 +78,9 @@ impl<'b> MetaFlags<'b> {
     #[inline]
     fn read(&mut self, letter: u8, argument: &[u8]) -> Option<Result<(), &'static [u8]>> {
         let read = match letter {
-            b'b' | b'P' | b'L' | b'k' | b's' | b't' | b'c' | b'f' | b'v' | b'h' | b'l' | b'u'
-            | b'q' | b'x' | b'I' => Ok(()),
             b'O' if argument.len() >= OPAQUE_BYTES_MAX => Err(words::LONG_OPAQUE),
-            b'O' => Ok(()),
+            b'b' | b'P' | b'L' | b'k' | b's' | b't' | b'c' | b'f' | b'v' | b'h' | b'l' | b'u'
+            | b'q' | b'x' | b'I' | b'O' => Ok(()),
             b'N' => fill(&mut self.vivify, exptime(argument), words::BAD_TOKEN),
             b'T' => fill(&mut self.touch, exptime(argument), words::BAD_TOKEN),
             b'R' => fill(&mut self.recache, exptime(argument), words::BAD_TOKEN),

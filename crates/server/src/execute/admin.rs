@@ -1,4 +1,4 @@
-//! Commands that administer the server: stats, flush_all, limits, crawls, and the words for slabs
+//! Commands that administer the server: stats, `flush_all`, limits, crawls, and the words for slabs
 //! and LRU segments, which we do not have but whose scripts must go on working.
 
 use glasscache_protocol::ascii;

@@ -85,9 +85,9 @@ fn change(key: &[u8], options: &ArithOptions, turn: &Turn<'_>) -> ArithOutcome {
         (ArithOutcome::Number { created: true, .. }, _) => {}
         (ArithOutcome::Number { value, .. }, decrement) => {
             if decrement {
-                counters.decr_hits.bump()
+                counters.decr_hits.bump();
             } else {
-                counters.incr_hits.bump()
+                counters.incr_hits.bump();
             }
             turn.shared.classes.arith(turn, key, value, decrement);
         }

@@ -32,8 +32,8 @@ pub(crate) enum Outcome {
 }
 
 /// Executes a command that has no value and is no batch of keys.
-pub(crate) fn command<'w>(command: Command<'_>, turn: &Turn<'w>, out: &mut Output<'w>) -> Outcome {
-    match command {
+pub(crate) fn command<'w>(command: &Command<'_>, turn: &Turn<'w>, out: &mut Output<'w>) -> Outcome {
+    match *command {
         Command::Delete { key, noreply } => reply(noreply, out, items::delete(key, turn)),
         Command::Touch {
             key,
@@ -54,9 +54,9 @@ pub(crate) fn command<'w>(command: Command<'_>, turn: &Turn<'w>, out: &mut Outpu
                 out.rewind(mark);
             }
         }
-        Command::MetaGet(line) => items::meta_get_binary(&line, turn, out),
-        Command::MetaDelete(line) => items::meta_delete(&line, turn, &mut out.bytes),
-        Command::MetaArith(line) => items::meta_arith(&line, turn, &mut out.bytes),
+        Command::MetaGet(ref line) => items::meta_get_binary(line, turn, out),
+        Command::MetaDelete(ref line) => items::meta_delete(line, turn, &mut out.bytes),
+        Command::MetaArith(ref line) => items::meta_arith(line, turn, &mut out.bytes),
         Command::MetaDebug { key, is_base64 } => {
             items::meta_debug(key, is_base64, turn, &mut out.bytes);
         }

@@ -12,7 +12,8 @@ const PAGE_BYTES: u64 = 1 << 20;
 
 /// One class that has items.
 struct Class {
-    class: usize,
+    /// Its number, from 1.
+    number: usize,
     items: u64,
     bytes: u64,
     chunk_bytes: u64,
@@ -24,7 +25,7 @@ fn classes_in_use(turn: &Turn<'_>) -> Vec<Class> {
     let class = |(index, ((items, bytes), chunk)): (usize, (&(u64, u64), &u32))| {
         let chunk_bytes = u64::from(*chunk);
         let class = Class {
-            class: index + 1,
+            number: index + 1,
             items: *items,
             bytes: *bytes,
             chunk_bytes,
@@ -68,7 +69,7 @@ pub(super) fn items(turn: &Turn<'_>, out: &mut Vec<u8>) {
     let has_segments = turn.shared.config.lru_maintainer;
     let mut rows = Rows::new(out);
     for Class {
-        class,
+        number: class,
         items,
         bytes,
         ..
@@ -115,7 +116,7 @@ pub(super) fn slabs(turn: &Turn<'_>, out: &mut Vec<u8>) {
     let mut rows = Rows::new(out);
     let (mut active, mut malloced) = (0, 0);
     for Class {
-        class,
+        number: class,
         items,
         chunk_bytes,
         ..
@@ -143,8 +144,11 @@ pub(super) fn slabs(turn: &Turn<'_>, out: &mut Vec<u8>) {
     rows.end();
 }
 
+/// Reads one count of a class.
+type Count = fn(&ClassCounters) -> u64;
+
 /// What is counted of a class, in memcached's order.
-const COUNTED: [(&str, fn(&ClassCounters) -> u64); 8] = [
+const COUNTED: [(&str, Count); 8] = [
     ("get_hits", |counters| counters.get_hits.get()),
     ("cmd_set", |counters| counters.set_cmds.get()),
     ("delete_hits", |counters| counters.delete_hits.get()),
@@ -156,7 +160,7 @@ const COUNTED: [(&str, fn(&ClassCounters) -> u64); 8] = [
 ];
 
 /// One count of a class over all workers.
-fn total(turn: &Turn<'_>, class: usize, count: fn(&ClassCounters) -> u64) -> u64 {
+fn total(turn: &Turn<'_>, class: usize, count: Count) -> u64 {
     let of_worker = |counters: &crate::counters::Counters| counters.by_class.get(class).map(count);
     turn.shared
         .workers

@@ -40,10 +40,13 @@ pub enum PolicyKind {
     BeladyBypass,
     /// Belady by size times distance, over a sample of the cache. Knows the future.
     BeladySize,
+    /// The server's own store, to which the capacity is all of its memory. Not among [`PolicyKind::ALL`].
+    #[cfg(feature = "own-policy")]
+    Own,
 }
 
 impl PolicyKind {
-    /// Every policy, in the order in which tables show them.
+    /// Every policy of the literature, in the order in which tables show them.
     pub const ALL: [Self; 17] = [
         Self::Lru,
         Self::Fifo,
@@ -84,6 +87,8 @@ impl PolicyKind {
             Self::Belady => "Belady",
             Self::BeladyBypass => "Belady-bypass",
             Self::BeladySize => "BeladySize",
+            #[cfg(feature = "own-policy")]
+            Self::Own => "glasscache",
         }
     }
 
@@ -127,6 +132,10 @@ impl FromStr for PolicyKind {
     /// Reads a name in any case, with or without hyphens.
     fn from_str(name: &str) -> Result<Self, UnknownPolicy> {
         let wanted = plain(name);
+        #[cfg(feature = "own-policy")]
+        if wanted == "own" || wanted == "glasscache" {
+            return Ok(Self::Own);
+        }
         let unknown = || UnknownPolicy(name.to_owned());
         Self::ALL
             .into_iter()

@@ -20,6 +20,8 @@ mod lfu;
 mod lhd;
 mod lirs;
 mod lru;
+#[cfg(feature = "own-policy")]
+mod own;
 mod positions;
 mod queue;
 pub(crate) mod random;
@@ -45,6 +47,8 @@ pub(crate) use lfu::Lfu;
 pub(crate) use lhd::Lhd;
 pub(crate) use lirs::Lirs;
 pub(crate) use lru::Lru;
+#[cfg(feature = "own-policy")]
+pub(crate) use own::Own;
 pub(crate) use s3fifo::S3Fifo;
 pub(crate) use sieve::Sieve;
 pub(crate) use slru::Slru;

@@ -7,8 +7,10 @@ use crate::TraceError;
 use parquet::basic::{ConvertedType, LogicalType, Type};
 use parquet::column::reader::{ColumnReader, ColumnReaderImpl};
 use parquet::data_type::{ByteArray, DataType};
+use parquet::errors::ParquetError;
 use parquet::file::reader::{ChunkReader, FileReader, SerializedFileReader};
 use std::ops::Range;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// A Parquet file, open.
 pub(super) struct Table<S: ChunkReader + 'static> {
@@ -40,7 +42,7 @@ pub(super) struct Cells {
 
 impl<S: ChunkReader + 'static> Table<S> {
     pub(super) fn open(file: &str, source: S) -> Result<Self, TraceError> {
-        let reader = SerializedFileReader::new(source).map_err(|error| {
+        let reader = guarded(|| SerializedFileReader::new(source)).map_err(|error| {
             TraceError::file(file, format!("is no whole Parquet file: {error}"))
         })?;
         Ok(Self {
@@ -119,14 +121,19 @@ impl<S: ChunkReader + 'static> Table<S> {
         let schema = self.reader.metadata().file_metadata().schema_descr();
         let column = schema.column(place.index);
         let fault = |error| self.fault(first_row, place.name, &error);
-        let reader = self.reader.get_row_group(group).map_err(fault)?;
+        let open = || {
+            self.reader
+                .get_row_group(group)?
+                .get_column_reader(place.index)
+        };
+        let reader = guarded(open).map_err(fault)?;
         Ok(Cells {
             file: self.file.clone(),
             name: place.name,
             row: first_row,
             max_definition: column.max_def_level(),
             is_signed: is_signed(column.logical_type_ref(), column.converted_type()),
-            reader: reader.get_column_reader(place.index).map_err(fault)?,
+            reader,
             definitions: Vec::new(),
             repetitions: Vec::new(),
             numbers: Vec::new(),
@@ -319,6 +326,13 @@ impl Cells {
     }
 }
 
+/// Turns a panic of the `parquet` crate into its error: it checks most of a damaged file, but not all (a wrong count of
+/// levels or a wrong bit width runs past its buffers). What panicked is not used again.
+fn guarded<T>(work: impl FnOnce() -> Result<T, ParquetError>) -> Result<T, ParquetError> {
+    let contradiction = || ParquetError::General("its pages contradict each other".to_owned());
+    catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_| Err(contradiction()))
+}
+
 /// Reads whole rows of one column and returns how many came.
 fn pull<T: DataType>(
     reader: &mut ColumnReaderImpl<T>,
@@ -326,9 +340,8 @@ fn pull<T: DataType>(
     (definitions, repetitions): (&mut Vec<i16>, &mut Vec<i16>),
     values: &mut Vec<T::T>,
 ) -> parquet::errors::Result<usize> {
-    reader
-        .read_records(rows, Some(definitions), Some(repetitions), values)
-        .map(|(rows, ..)| rows)
+    let read = || reader.read_records(rows, Some(definitions), Some(repetitions), values);
+    guarded(read).map(|(rows, ..)| rows)
 }
 
 /// The rows of a file in pieces that stay within one row group: (group, rows before the piece, its length).

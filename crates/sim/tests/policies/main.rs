@@ -125,3 +125,17 @@ fn the_same_seed_gives_the_same_misses() {
         assert_eq!(replay(policy, 60, &trace), replay(policy, 60, &trace));
     }
 }
+
+#[cfg(feature = "own-policy")]
+#[test]
+fn the_own_store_hits_what_fits_and_forgets_under_pressure() {
+    let requests: Requests = (0..40_000_u64).map(|at| (at * at % 4001, 1000)).collect();
+    let trace = prepare(&requests, Mode::Bytes);
+    let roomy = replay(PolicyKind::Own, 16 << 20, &trace);
+    assert_eq!(roomy.misses, trace.distinct() as u64);
+    let tight = replay(PolicyKind::Own, 2 << 20, &trace);
+    assert!(
+        tight.misses > roomy.misses && tight.misses < tight.requests,
+        "{tight:?}"
+    );
+}

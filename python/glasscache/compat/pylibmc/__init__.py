@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final, NoReturn, TypeVar
 
 import glasscache
-from glasscache.compat._flagged import Flagged, FlaggedCodec, ttl_of
+from glasscache.compat._flagged import Flagged, FlaggedCodec, each_of, ttl_of
 
 __version__: Final = "1.6.3"
 """The version whose interface this is."""
@@ -124,12 +124,22 @@ def _raise(error: glasscache.GlasscacheError) -> NoReturn:
     }
     kind = next((ours for theirs, ours in kinds.items() if isinstance(error, theirs)), None)
     if kind is None:
-        is_clients = isinstance(error, glasscache.RequestRefused) and "CLIENT_ERROR" in str(error)
+        is_clients = isinstance(error, glasscache.RequestRefused) and error.blame == "client"
         kind = ClientError if is_clients else Failure
     raise kind(str(error)) from error
 
 
-hashers: Final = ("default", "md5", "crc", "fnv1_64", "fnv1a_64", "fnv1_32", "fnv1a_32", "murmur", "hsieh")
+hashers: Final = (
+    "default",
+    "md5",
+    "crc",
+    "fnv1_64",
+    "fnv1a_64",
+    "fnv1_32",
+    "fnv1a_32",
+    "murmur",
+    "hsieh",
+)
 distributions: Final = ("modula", "consistent", "consistent_ketama", "consistent ketama")
 
 _BEHAVIORS: Final[dict[str, Any]] = {
@@ -161,7 +171,9 @@ class BehaviorDict(dict[str, Any]):
         self._client.set_behaviors(dict(behaviors))
 
 
-def translate_server_spec(server: str, port: int = 11211, weight: int = 1) -> tuple[int, str, int, int]:
+def translate_server_spec(
+    server: str, port: int = 11211, weight: int = 1
+) -> tuple[int, str, int, int]:
     """Return (type, host or path, port, weight) of "host:port:weight", "udp:...", "[v6]:port" or a path.
 
     >>> translate_server_spec("127.0.0.1:1234:2")
@@ -185,10 +197,18 @@ def translate_server_spec(server: str, port: int = 11211, weight: int = 1) -> tu
 
 
 def _address(server: str | tuple[Any, ...]) -> str:
-    kind, host, port, weight = (*server, 1)[:4] if isinstance(server, tuple) else translate_server_spec(server)
+    kind, host, port, weight = (
+        (*server, 1)[:4] if isinstance(server, tuple) else translate_server_spec(server)
+    )
     if kind == server_type_udp:
         raise Error(f"{host}: there is no UDP in this client")
-    place = host if kind == server_type_unix else f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    place = (
+        host
+        if kind == server_type_unix
+        else f"[{host}]:{port}"
+        if ":" in host
+        else f"{host}:{port}"
+    )
     return place if weight == 1 else f"{place}*{weight}"
 
 
@@ -204,7 +224,9 @@ def _placement(behaviors: Mapping[str, Any]) -> str:
         case "crc":
             return "crc"
         case other:
-            raise Error(f"hash {other!r} with distribution {behaviors['distribution']!r} has no placement here")
+            raise Error(
+                f"hash {other!r} with distribution {behaviors['distribution']!r} has no placement here"
+            )
 
 
 class client:  # noqa: N801 - the name of pylibmc's C class
@@ -243,7 +265,11 @@ class client:  # noqa: N801 - the name of pylibmc's C class
         # libmemcached's timeouts are milliseconds for connecting, microseconds for the rest; ours is for the call.
         timeout = max(0.25, behaviors["connect_timeout"] / 1e3, behaviors["receive_timeout"] / 1e6)
         return glasscache.Client(
-            self._addresses, timeout=timeout, placement=_placement(behaviors), codec=FlaggedCodec(), keys="base64"
+            self._addresses,
+            timeout=timeout,
+            placement=_placement(behaviors),
+            codec=FlaggedCodec(),
+            keys="base64",
         )
 
     # Behaviors.
@@ -254,8 +280,13 @@ class client:  # noqa: N801 - the name of pylibmc's C class
 
     def set_behaviors(self, behaviors: Mapping[str, Any]) -> None:
         """Change behaviors; those that choose servers hold from the next call on."""
-        behaviors = {"retry_timeout" if name == "_retry_timeout" else name: b for name, b in behaviors.items()}
-        unknown = {name for name in behaviors if name not in _BEHAVIORS and not name.startswith("_")}
+        behaviors = {
+            "retry_timeout" if name == "_retry_timeout" else name: b
+            for name, b in behaviors.items()
+        }
+        unknown = {
+            name for name in behaviors if name not in _BEHAVIORS and not name.startswith("_")
+        }
         if unknown:
             raise ValueError(f"unknown behavior names: {', '.join(sorted(unknown))}")
         changed = {**self._behaviors, **behaviors}
@@ -346,21 +377,46 @@ class client:  # noqa: N801 - the name of pylibmc's C class
     # Writing.
 
     @_translated
-    def set(self, key: Key, value: Any, time: float = 0, min_compress_len: int = 0, compress_level: int = -1) -> bool:
+    def set(
+        self,
+        key: Key,
+        value: Any,
+        time: float = 0,
+        min_compress_len: int = 0,
+        compress_level: int = -1,
+    ) -> bool:
         """Store a value; whether it was stored."""
-        return self._client.set(key, self._flagged(value, min_compress_len, compress_level), ttl_of(time))
+        return self._client.set(
+            key, self._flagged(value, min_compress_len, compress_level), ttl_of(time)
+        )
 
     @_translated
-    def add(self, key: Key, value: Any, time: float = 0, min_compress_len: int = 0, compress_level: int = -1) -> bool:
+    def add(
+        self,
+        key: Key,
+        value: Any,
+        time: float = 0,
+        min_compress_len: int = 0,
+        compress_level: int = -1,
+    ) -> bool:
         """Store a value if there is none; whether it was stored."""
-        return self._client.add(key, self._flagged(value, min_compress_len, compress_level), ttl_of(time))
+        return self._client.add(
+            key, self._flagged(value, min_compress_len, compress_level), ttl_of(time)
+        )
 
     @_translated
     def replace(
-        self, key: Key, value: Any, time: float = 0, min_compress_len: int = 0, compress_level: int = -1
+        self,
+        key: Key,
+        value: Any,
+        time: float = 0,
+        min_compress_len: int = 0,
+        compress_level: int = -1,
     ) -> bool:
         """Store a value if there is one; whether it was stored."""
-        return self._client.replace(key, self._flagged(value, min_compress_len, compress_level), ttl_of(time))
+        return self._client.replace(
+            key, self._flagged(value, min_compress_len, compress_level), ttl_of(time)
+        )
 
     @_translated
     def append(self, key: Key, value: Any) -> bool:
@@ -392,7 +448,8 @@ class client:  # noqa: N801 - the name of pylibmc's C class
         """Store many values in one round trip; the keys that were not stored."""
         names = {_joined(key_prefix, key): key for key in mapping}
         values = {
-            name: self._flagged(mapping[key], min_compress_len, compress_level) for name, key in names.items()
+            name: self._flagged(mapping[key], min_compress_len, compress_level)
+            for name, key in names.items()
         }
         return [names[name] for name in self._client.set_many(values, ttl_of(time))]
 
@@ -406,7 +463,9 @@ class client:  # noqa: N801 - the name of pylibmc's C class
     ) -> list[Key]:
         """Store those values whose keys have none; the other keys."""
         options = (time, min_compress_len, compress_level)
-        return [key for key in mapping if not self.add(_joined(key_prefix, key), mapping[key], *options)]
+        return [
+            key for key in mapping if not self.add(_joined(key_prefix, key), mapping[key], *options)
+        ]
 
     @_translated
     def touch(self, key: Key, time: float) -> bool:
@@ -436,7 +495,9 @@ class client:  # noqa: N801 - the name of pylibmc's C class
         """Subtract from a number, not below 0, and return it; NotFound when there is none."""
         return _number(key, self._client.decr(key, delta))
 
-    def incr_multi(self, keys: Iterable[Key], key_prefix: Key | None = None, delta: int = 1) -> None:
+    def incr_multi(
+        self, keys: Iterable[Key], key_prefix: Key | None = None, delta: int = 1
+    ) -> None:
         """Add to many numbers; NotFound when one of them is none."""
         for key in keys:
             self.incr(_joined(key_prefix, key), delta)
@@ -446,13 +507,15 @@ class client:  # noqa: N801 - the name of pylibmc's C class
     @_translated
     def get_stats(self, args: str = "") -> list[tuple[str, dict[str, str]]]:
         """Return each server's name and counters."""
-        stats = self._client.server_stats(args)
-        return [(f"{name} ({i})", dict(counters)) for i, (name, counters) in enumerate(stats.items())]
+        stats = each_of(self._client.server_stats(args))
+        return [
+            (f"{name} ({i})", dict(counters)) for i, (name, counters) in enumerate(stats.items())
+        ]
 
     @_translated
     def flush_all(self, time: int = 0) -> bool:
         """Remove everything on all servers."""
-        self._client.flush(time)
+        each_of(self._client.flush(time))
         return True
 
     def disconnect_all(self) -> None:

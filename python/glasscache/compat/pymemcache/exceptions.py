@@ -65,9 +65,9 @@ def _raise(error: glasscache.GlasscacheError) -> NoReturn:
             raise ConnectionRefusedError(text) from error
         case glasscache.ServerUnavailable():
             raise MemcacheUnexpectedCloseError(text) from error
-        case glasscache.RequestRefused() if "CLIENT_ERROR" in text:
+        case glasscache.RequestRefused() if error.blame == "client":
             raise MemcacheClientError(text) from error
-        case glasscache.RequestRefused() if "SERVER_ERROR" in text:
+        case glasscache.RequestRefused() if error.blame == "server":
             raise MemcacheServerError(text) from error
         case glasscache.RequestRefused() | glasscache.Unsupported():
             raise MemcacheUnknownCommandError(text) from error

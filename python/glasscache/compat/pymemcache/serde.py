@@ -34,7 +34,9 @@ class Serde(Protocol):
         ...
 
 
-def _serialize(key: Any, value: Any, pickle_version: int = DEFAULT_PICKLE_VERSION) -> tuple[Any, int]:
+def _serialize(
+    key: Any, value: Any, pickle_version: int = DEFAULT_PICKLE_VERSION
+) -> tuple[Any, int]:
     # The exact types: a subclass would come back as its base.
     kind = type(value)
     if kind is bytes:

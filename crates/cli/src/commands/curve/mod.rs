@@ -26,6 +26,9 @@ use work::{Results, Row};
 /// Version of the JSON form.
 const JSON_VERSION: u32 = 1;
 
+/// Memory from which the server's own store is replayed: its least, and room for the segments that one worker opens.
+const OWN_BYTES_MIN: u64 = 2 << 20;
+
 const EXAMPLES: &str = "\
 Examples:
   glasscache curve requests.parquet
@@ -42,7 +45,7 @@ pub(crate) struct Args {
     /// What an object counts
     #[arg(long, value_enum, default_value = "objects")]
     mode: ModeFlag,
-    /// Policies to replay: names, "all" or "none"
+    /// Policies to replay: names, "all", "none", or "own" for the server's own store
     #[arg(long, value_delimiter = ',', default_value = "common")]
     policies: Vec<String>,
     /// Sizes to replay, in objects or bytes (64k, 1.5G), or shares of all objects (5%)
@@ -98,8 +101,21 @@ impl Args {
                 self.misses
             )));
         }
+        let has_own = policies.contains(&PolicyKind::Own);
+        if has_own && self.mode == ModeFlag::Objects {
+            return Err(Failure::usage(
+                "the server's own store counts bytes: add --mode bytes",
+            ));
+        }
         let trace = self.read()?;
         let capacities = sizes::all(&self.capacities, &trace)?;
+        if let Some(size) = capacities
+            .iter()
+            .find(|&&size| has_own && size < OWN_BYTES_MIN)
+        {
+            let fault = format!("the server's own store needs {OWN_BYTES_MIN} bytes, not {size}");
+            return Err(Failure::usage(fault).hint("choose sizes with --capacities"));
+        }
         let at = self
             .at
             .as_deref()

@@ -28,7 +28,7 @@ fixed-hindsight:N, children, children-always, subtree:D. B takes k, m or g. What
 nanosecond: docs/reference/formats.md.
 
 Examples:
-  glasscache generate topic-tree --out site            a made-up log to try it on
+  glasscache generate topic-tree site                  a made-up log to try it on
   glasscache simulate site                             the usual strategies at 1 % and 5 % of the items
   glasscache simulate site --strategies remote,lru:206,fixed:206+children --json
   glasscache simulate site --search --memory 8M --html best.html

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, TypeVar
 
 import glasscache
-from glasscache.compat._flagged import FlaggedCodec, ttl_of
+from glasscache.compat._flagged import FlaggedCodec, each_of, ttl_of
 from glasscache.compat.pymemcache.exceptions import (
     MemcacheClientError,
     MemcacheIllegalInputError,
@@ -48,6 +48,18 @@ def check_key_helper(key: Key, allow_unicode_keys: bool, key_prefix: bytes = b""
     return raw
 
 
+class KeepaliveOpts:
+    """Seconds idle, seconds between probes and probes, as pymemcache's `socket_keepalive` takes them."""
+
+    __slots__ = ("cnt", "idle", "intvl")
+
+    def __init__(self, idle: int = 1, intvl: int = 1, cnt: int = 5) -> None:
+        """Refuse what is below 1."""
+        if min(idle, intvl, cnt) < 1:
+            raise ValueError("idle, intvl and cnt must be greater or equal to 1")
+        self.idle, self.intvl, self.cnt = idle, intvl, cnt
+
+
 def normalize_server_spec(server: Any) -> Any:
     """Return (host, port), or the path of a unix socket, of any way to write a server.
 
@@ -56,12 +68,12 @@ def normalize_server_spec(server: Any) -> Any:
     >>> normalize_server_spec("unix:/run/memcached.sock")
     '/run/memcached.sock'
     """
-    if isinstance(server, tuple) or server is None:
+    if isinstance(server, tuple):
         return server
     if isinstance(server, list):
         return tuple(server)
     if not isinstance(server, str):
-        raise ValueError(f"Unknown server provided: {server!r}")
+        raise ValueError(f"Unsupported server specification: {server!r}")
     if server.startswith("unix:"):
         return server[5:]
     if server.startswith("/"):
@@ -122,7 +134,9 @@ class Client:
         self._client = self._connect([address(server)])
 
     def _connect(self, addresses: list[str]) -> glasscache.Client:
-        return glasscache.Client(addresses, timeout=self._timeout, placement="rendezvous", codec=FlaggedCodec())
+        return glasscache.Client(
+            addresses, timeout=self._timeout, placement="rendezvous", codec=FlaggedCodec()
+        )
 
     # Keys and values.
 
@@ -141,7 +155,9 @@ class Client:
             try:
                 made = str(made).encode(self.encoding)
             except UnicodeEncodeError as error:
-                raise MemcacheIllegalInputError(f"Data values must be binary-safe: {error}") from error
+                raise MemcacheIllegalInputError(
+                    f"Data values must be binary-safe: {error}"
+                ) from error
         return own_flags if flags is None else flags, made
 
     def _value(self, key: Key, found: tuple[int, bytes]) -> Any:
@@ -176,7 +192,11 @@ class Client:
         def read() -> tuple[Any, Any]:
             client, name = self._of(key)
             found = client.gets(name)
-            return (default, cas_default) if found is None else (self._value(key, found[0]), b"%d" % found[1])
+            return (
+                (default, cas_default)
+                if found is None
+                else (self._value(key, found[0]), b"%d" % found[1])
+            )
 
         return self._or((default, cas_default), read)
 
@@ -189,7 +209,9 @@ class Client:
             values = {}
             for client, names in self._grouped(keys):
                 found = client.get_many(list(names))
-                values.update({names[name]: self._value(names[name], item) for name, item in found.items()})
+                values.update(
+                    {names[name]: self._value(names[name], item) for name, item in found.items()}
+                )
             return values
 
         return self._or({}, read) if keys else {}
@@ -212,7 +234,9 @@ class Client:
 
         return self._or(default, read)
 
-    def gats(self, key: Key, expire: int = 0, default: Any = None, cas_default: Any = None) -> tuple[Any, Any]:
+    def gats(
+        self, key: Key, expire: int = 0, default: Any = None, cas_default: Any = None
+    ) -> tuple[Any, Any]:
         """Return value and CAS unique, and give the key another expiry."""
         found = self.gets(key, default, cas_default)
         if found[1] is not cas_default:
@@ -229,36 +253,60 @@ class Client:
 
     # Writing.
 
-    def _store(self, word: str, key: Key, value: Any, expire: int, noreply: bool | None, flags: int | None) -> bool:
+    def _store(
+        self, word: str, key: Key, value: Any, expire: int, noreply: bool | None, flags: int | None
+    ) -> bool:
         client, name = self._of(key)
         expire = _whole(expire, "expire")
         store = getattr(client, word)
-        return bool(store(name, self._flagged(key, value, flags), ttl_of(expire), noreply=bool(noreply)))
+        return bool(
+            store(name, self._flagged(key, value, flags), ttl_of(expire), noreply=bool(noreply))
+        )
 
     @translated
     def set(
-        self, key: Key, value: Any, expire: int = 0, noreply: bool | None = None, flags: int | None = None
+        self,
+        key: Key,
+        value: Any,
+        expire: int = 0,
+        noreply: bool | None = None,
+        flags: int | None = None,
     ) -> bool:
         """Store a value; whether it was stored."""
         return self._store("set", key, value, expire, noreply, flags)
 
     @translated
     def add(
-        self, key: Key, value: Any, expire: int = 0, noreply: bool | None = None, flags: int | None = None
+        self,
+        key: Key,
+        value: Any,
+        expire: int = 0,
+        noreply: bool | None = None,
+        flags: int | None = None,
     ) -> bool:
         """Store a value if there is none; whether it was stored."""
         return self._store("add", key, value, expire, noreply, flags)
 
     @translated
     def replace(
-        self, key: Key, value: Any, expire: int = 0, noreply: bool | None = None, flags: int | None = None
+        self,
+        key: Key,
+        value: Any,
+        expire: int = 0,
+        noreply: bool | None = None,
+        flags: int | None = None,
     ) -> bool:
         """Store a value if there is one; whether it was stored."""
         return self._store("replace", key, value, expire, noreply, flags)
 
     @translated
     def append(
-        self, key: Key, value: Any, expire: int = 0, noreply: bool | None = None, flags: int | None = None
+        self,
+        key: Key,
+        value: Any,
+        expire: int = 0,
+        noreply: bool | None = None,
+        flags: int | None = None,
     ) -> bool:
         """Put bytes behind a value; whether there was one. The server ignores expiry and flags."""
         client, name = self._of(key)
@@ -266,26 +314,45 @@ class Client:
 
     @translated
     def prepend(
-        self, key: Key, value: Any, expire: int = 0, noreply: bool | None = None, flags: int | None = None
+        self,
+        key: Key,
+        value: Any,
+        expire: int = 0,
+        noreply: bool | None = None,
+        flags: int | None = None,
     ) -> bool:
         """Put bytes before a value; whether there was one. The server ignores expiry and flags."""
         client, name = self._of(key)
-        return bool(client.prepend(name, self._flagged(key, value, flags)[1], noreply=bool(noreply)))
+        return bool(
+            client.prepend(name, self._flagged(key, value, flags)[1], noreply=bool(noreply))
+        )
 
     @translated
     def cas(
-        self, key: Key, value: Any, cas: Any, expire: int = 0, noreply: bool = False, flags: int | None = None
+        self,
+        key: Key,
+        value: Any,
+        cas: Any,
+        expire: int = 0,
+        noreply: bool = False,
+        flags: int | None = None,
     ) -> bool | None:
         """Store a value if its CAS unique is still this one: True, False, or None when there is none."""
         client, name = self._of(key)
         text = cas.decode("ascii", "replace") if isinstance(cas, bytes) else str(cas)
-        if not text.isdigit():
+        if not (text.isascii() and text.isdigit()):
             raise MemcacheIllegalInputError(f"cas must be a number: {cas!r}")
-        return client.cas(name, self._flagged(key, value, flags), int(text), ttl_of(expire), noreply=noreply)
+        return client.cas(
+            name, self._flagged(key, value, flags), int(text), ttl_of(expire), noreply=noreply
+        )
 
     @translated
     def set_many(
-        self, values: Mapping[Key, Any], expire: int = 0, noreply: bool | None = None, flags: int | None = None
+        self,
+        values: Mapping[Key, Any],
+        expire: int = 0,
+        noreply: bool | None = None,
+        flags: int | None = None,
     ) -> list[Key]:
         """Store many values in one round trip; the keys that were not stored."""
         failed: list[Key] = []
@@ -336,14 +403,14 @@ class Client:
         """Return the server's counters, numbers as numbers."""
         words = " ".join(arg.decode() if isinstance(arg, bytes) else str(arg) for arg in args)
         counters: dict[bytes, Any] = {}
-        for each in self._client.server_stats(words).values():
+        for each in each_of(self._client.server_stats(words)).values():
             counters.update({_bytes(name): _number(value) for name, value in each.items()})
         return counters
 
     @translated
     def flush_all(self, delay: int = 0, noreply: bool | None = None) -> bool:
         """Remove everything, after `delay` seconds."""
-        self._client.flush(delay)
+        each_of(self._client.flush(delay))
         return True
 
     def version(self) -> bytes:
@@ -362,7 +429,9 @@ class Client:
 
     def raw_command(self, command: Key, end_tokens: Key = b"\r\n") -> bytes:
         """Send a command of your own and return its reply without the end token; by a connection of its own."""
-        command, end = (part.encode() if isinstance(part, str) else part for part in (command, end_tokens))
+        command, end = (
+            part.encode() if isinstance(part, str) else part for part in (command, end_tokens)
+        )
         if isinstance(self.server, str):
             peer = socket.socket(socket.AF_UNIX)
             peer.settimeout(self._timeout)

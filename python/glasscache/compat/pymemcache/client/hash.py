@@ -7,7 +7,13 @@ from typing import Any
 
 import glasscache
 from glasscache import _native
-from glasscache.compat.pymemcache.client.base import Client, Key, PooledClient, address, normalize_server_spec
+from glasscache.compat.pymemcache.client.base import (
+    Client,
+    Key,
+    PooledClient,
+    address,
+    normalize_server_spec,
+)
 
 
 class HashClient(PooledClient):
@@ -32,8 +38,10 @@ class HashClient(PooledClient):
         if hasher is not None:
             raise ValueError("hasher: the placement is pymemcache's rendezvous hash")
         self._servers = [normalize_server_spec(server) for server in servers]
+        if not self._servers:
+            raise ValueError("servers: a client needs at least one")
         self._by_server: dict[str, glasscache.Client] = {}
-        super().__init__(self._servers[0] if self._servers else None, serde, **kwargs)
+        super().__init__(self._servers[0], serde, **kwargs)
 
     def _connect(self, addresses: list[str]) -> glasscache.Client:
         return super()._connect([address(server) for server in self._servers])
@@ -51,7 +59,9 @@ class HashClient(PooledClient):
 
     def add_server(self, server: Any, port: int | None = None) -> None:
         """Add a server: a pair, a text, or host and port."""
-        self._change([*self._servers, normalize_server_spec(server if port is None else (server, port))])
+        self._change(
+            [*self._servers, normalize_server_spec(server if port is None else (server, port))]
+        )
 
     def remove_server(self, server: Any, port: int | None = None) -> None:
         """Remove a server."""

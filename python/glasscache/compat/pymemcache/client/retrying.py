@@ -7,7 +7,9 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 
-def _tuple_of_exceptions(given: Iterable[type[Exception]] | None, name: str) -> tuple[type[Exception], ...]:
+def _tuple_of_exceptions(
+    given: Iterable[type[Exception]] | None, name: str
+) -> tuple[type[Exception], ...]:
     if given is None:
         return ()
     if not isinstance(given, list | set | tuple):
@@ -34,13 +36,17 @@ class RetryingClient:
         Only exceptions of `retry_for` (all when it is empty) and not of `do_not_retry_for` are tried again.
         """
         if attempts < 1:
-            raise ValueError("`attempts` argument must be at least 1. Otherwise no attempts will be made.")
+            raise ValueError(
+                "`attempts` argument must be at least 1. Otherwise no attempts will be made."
+            )
         self._client, self._attempts, self._retry_delay = client, attempts, retry_delay
         self._retry_for = _tuple_of_exceptions(retry_for, "retry_for")
         self._do_not_retry_for = _tuple_of_exceptions(do_not_retry_for, "do_not_retry_for")
         for kind in self._do_not_retry_for:
             if kind in self._retry_for:
-                raise ValueError(f"Exception class {kind!r} was present in both `retry_for` and `do_not_retry_for`.")
+                raise ValueError(
+                    f"Exception class {kind!r} was present in both `retry_for` and `do_not_retry_for`."
+                )
         self._client_dir = dir(client)
 
     def _retry(self, name: str, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:

@@ -19,7 +19,19 @@ def memcacheds(count: int, memcached: str) -> Iterator[list[str]]:
             with socket.socket() as free:
                 free.bind(("127.0.0.1", 0))
                 port = free.getsockname()[1]
-            command = [memcached, "-p", str(port), "-l", "127.0.0.1", "-U", "0", "-m", "256", "-t", "1"]
+            command = [
+                memcached,
+                "-p",
+                str(port),
+                "-l",
+                "127.0.0.1",
+                "-U",
+                "0",
+                "-m",
+                "256",
+                "-t",
+                "1",
+            ]
             if os.geteuid() == 0:
                 command += ["-u", "root"]
             server = subprocess.Popen(command)

@@ -1,0 +1,48 @@
+//! `glasscache delete`: removes keys.
+
+use serde_json::json;
+
+use super::target::{Target, failure, wire_key};
+use crate::output::{Exit, Failure, Output};
+
+const EXAMPLES: &str = "\
+Examples:
+  glasscache delete greeting
+  glasscache delete a b c -s cache1:11211,cache2:11211
+
+The exit code is 1 when a key was not there.";
+
+/// Remove keys.
+#[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Args {
+    /// Keys to remove
+    #[arg(required = true)]
+    keys: Vec<String>,
+    #[command(flatten)]
+    target: Target,
+}
+
+impl Args {
+    /// Removes each key and says whether it was there.
+    pub(crate) fn run(self, out: &Output) -> Result<Exit, Failure> {
+        let client = self.target.client()?;
+        let mut exit = Exit::Done;
+        for key in &self.keys {
+            let deleted = client.delete(wire_key(key)?, false, &self.target.budget());
+            let deleted = deleted.map_err(|error| failure(&error))?;
+            if !deleted {
+                exit = Exit::Finding;
+            }
+            if out.is_json() {
+                out.document(&json!({ "schema": 1, "key": key, "deleted": deleted }))?;
+            } else {
+                out.line(format!(
+                    "{key}: {}",
+                    if deleted { "deleted" } else { "not there" }
+                ))?;
+            }
+        }
+        Ok(exit)
+    }
+}

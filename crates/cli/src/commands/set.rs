@@ -1,0 +1,89 @@
+//! `glasscache set`: stores a value from the command line or from stdin.
+
+use std::io::Read;
+
+use glasscache_client::StoreWord;
+use glasscache_client::outcome::Outcome;
+use glasscache_client::request::Item;
+use serde_json::json;
+
+use super::target::{Target, failure, wire_key};
+use crate::output::{Exit, Failure, Output};
+
+const EXAMPLES: &str = "\
+Examples:
+  glasscache set greeting hello
+  glasscache set page --ttl 60 < page.html   the value from stdin
+  glasscache set lock me --add               only if it is not there";
+
+/// Store a value.
+#[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Args {
+    /// Key to store under
+    key: String,
+    /// Value; left out or \"-\", it is read from stdin
+    value: Option<String>,
+    /// Seconds to live; 0 is for ever
+    #[arg(long, value_name = "SECONDS", default_value_t = 0)]
+    ttl: u32,
+    /// The 32 bits that belong to the client
+    #[arg(long, default_value_t = 0)]
+    flags: u32,
+    /// Store only if the key is not there
+    #[arg(long, conflicts_with = "replace")]
+    add: bool,
+    /// Store only if the key is there
+    #[arg(long)]
+    replace: bool,
+    #[command(flatten)]
+    target: Target,
+}
+
+impl Args {
+    /// Stores and says whether the condition held.
+    pub(crate) fn run(self, out: &Output) -> Result<Exit, Failure> {
+        let body = match self.value.as_deref() {
+            Some(text) if text != "-" => text.as_bytes().to_vec(),
+            _ => {
+                let mut bytes = Vec::new();
+                let read = std::io::stdin().lock().read_to_end(&mut bytes);
+                read.map_err(|error| Failure::usage(format!("cannot read stdin: {error}")))?;
+                bytes
+            }
+        };
+        let word = match (self.add, self.replace) {
+            (true, _) => StoreWord::Add,
+            (_, true) => StoreWord::Replace,
+            _ => StoreWord::Set,
+        };
+        let item = Item {
+            key: wire_key(&self.key)?,
+            flags: self.flags,
+            body: &body,
+        };
+        let client = self.target.client()?;
+        let outcome = client.store(word, item, exptime(self.ttl)?, false, &self.target.budget());
+        let is_stored = outcome.map_err(|error| failure(&error))? == Outcome::Done;
+        if out.is_json() {
+            out.document(
+                &json!({ "schema": 1, "key": self.key, "stored": is_stored, "bytes": body.len() }),
+            )?;
+        } else {
+            out.line(if is_stored { "stored" } else { "not stored" })?;
+        }
+        Ok(if is_stored { Exit::Done } else { Exit::Finding })
+    }
+}
+
+/// Seconds to live as they go on the wire: above 30 days the protocol wants a date.
+fn exptime(ttl: u32) -> Result<i64, Failure> {
+    const THIRTY_DAYS: u32 = 60 * 60 * 24 * 30;
+    if ttl <= THIRTY_DAYS {
+        return Ok(i64::from(ttl));
+    }
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    let now =
+        now.map_err(|_| Failure::usage("--ttl: the clock of this machine stands before 1970"))?;
+    Ok(now.as_secs() as i64 + i64::from(ttl))
+}

@@ -1,0 +1,101 @@
+//! Which server the small commands talk to, and what its errors mean for the exit code.
+//!
+//! They use the client crate with one connection and one deadline a call, against any memcached.
+
+use std::time::Duration;
+
+use glasscache_client::pipeline::Answer;
+use glasscache_client::request::Request;
+use glasscache_client::{Address, Budget, Client, Error, Options, Placement, WireKey};
+
+use crate::output::{Exit, Failure};
+
+/// Largest value the commands take or give: memcached's greatest `-I`.
+const VALUE_BYTES_MAX: u64 = 1 << 30;
+
+/// The server and the patience.
+#[derive(clap::Args, Debug, Clone)]
+pub(crate) struct Target {
+    /// Server as host:port or path of a unix socket; several by comma share the keys (ketama)
+    #[arg(
+        long,
+        short = 's',
+        value_name = "ADDR",
+        env = "GLASSCACHE_SERVER",
+        default_value = "127.0.0.1:11211"
+    )]
+    pub server: String,
+    /// How long a call may take, in milliseconds
+    #[arg(long, value_name = "MS", default_value_t = 1000)]
+    pub timeout_ms: u64,
+}
+
+impl Target {
+    /// A client of the named servers; connects to none yet.
+    pub(crate) fn client(&self) -> Result<Client, Failure> {
+        let addresses = Address::parse_list(&self.server).map_err(|error| failure(&error))?;
+        if addresses.is_empty() {
+            return Err(Failure::usage("--server: no address given"));
+        }
+        let options = Options {
+            timeout: self.timeout(),
+            value_bytes_max: VALUE_BYTES_MAX,
+            costs: false,
+            ..Options::default()
+        };
+        Client::new(addresses, Placement::Ketama, options).map_err(|error| failure(&error))
+    }
+
+    /// A deadline for one call that begins now.
+    pub(crate) fn budget(&self) -> Budget<'static> {
+        Budget::new(self.timeout())
+    }
+
+    fn timeout(&self) -> Duration {
+        Duration::from_millis(self.timeout_ms.max(1))
+    }
+
+    /// Asks every server the same; the first failure ends it.
+    pub(crate) fn ask_all(&self, request: Request<'_>) -> Result<Vec<(String, Answer)>, Failure> {
+        let answers = self.client()?.ask_all(request, &self.budget());
+        let one = |(name, answer): (String, Result<Answer, Error>)| match answer {
+            Ok(answer) => Ok((name, answer)),
+            Err(error) => Err(failure(&error)),
+        };
+        answers.into_iter().map(one).collect()
+    }
+}
+
+/// The key as it goes on the wire, or a sentence why it cannot.
+pub(crate) fn wire_key(key: &str) -> Result<WireKey<'_>, Failure> {
+    let is_bad = |byte: u8| byte <= b' ' || byte == 0x7f;
+    if key.is_empty() || key.len() > 250 || key.bytes().any(is_bad) {
+        return Err(Failure::usage(format!(
+            "key \"{key}\": must be 1 to 250 bytes without spaces and control characters, it has {}",
+            key.len()
+        )));
+    }
+    Ok(WireKey {
+        bytes: key.as_bytes(),
+        is_base64: false,
+    })
+}
+
+/// What an error of the client means for a script.
+pub(crate) fn failure(error: &Error) -> Failure {
+    let exit = match error {
+        Error::Unavailable(..) | Error::Deadline(_) | Error::Closed | Error::Interrupted => {
+            Exit::Unreachable
+        }
+        Error::Protocol { .. } => Exit::BadData,
+        Error::BadKey { .. } | Error::BadSetting(_) => Exit::Usage,
+        _ => Exit::Finding,
+    };
+    let failure = Failure::new(exit, error.to_string());
+    match error {
+        Error::Unavailable(..) => {
+            failure.hint("glasscache serve starts a server on 127.0.0.1:11211")
+        }
+        _ => failure,
+    }
+}

@@ -1,0 +1,236 @@
+//! The cases of `conformance/` against our server, or against a real memcached (`make oracle`).
+//!
+//! After each step a `version` follows, whose answer ends the reply: so a missing and a superfluous
+//! line are both seen, without waiting. Where a step ends the conversation, the close is the end.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+
+use crate::server::{Server, Wire};
+
+/// Names a memcached to ask instead of ours.
+const ORACLE_VARIABLE: &str = "GLASSCACHE_TEST_ORACLE";
+/// The request behind each step; its answer is asked for once and then known.
+const FENCE: &str = "version\r\n";
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    case: Vec<Case>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Case {
+    name: String,
+    steps: Vec<(String, String)>,
+    #[serde(default)]
+    since: Option<String>,
+    #[serde(default)]
+    differs: Option<String>,
+    #[serde(default)]
+    closes: bool,
+}
+
+#[test]
+fn every_case_is_answered_as_written() {
+    let oracle = std::env::var_os(ORACLE_VARIABLE);
+    let server = match &oracle {
+        Some(path) => Server::memcached(path),
+        None => Server::start(&["-m", "64"]),
+    };
+    let fence = server.connect().ask(FENCE);
+    let version = version(&fence);
+    let (mut passed, mut skipped, mut failures) = (0, 0, Vec::new());
+    for path in files() {
+        let text = std::fs::read_to_string(&path).unwrap();
+        let file: File =
+            toml::from_str(&text).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+        for case in file.case {
+            let is_newer = case
+                .since
+                .as_deref()
+                .is_some_and(|since| version < self::version(since));
+            if oracle.is_some() && (is_newer || case.differs.is_some()) {
+                skipped += 1;
+                continue;
+            }
+            match run(&server, &case, &format!("{fence}\r\n")) {
+                Ok(()) => passed += 1,
+                Err(text) => failures.push(format!("{}: {}\n{text}", stem(&path), case.name)),
+            }
+        }
+    }
+    let who = oracle.map_or_else(
+        || "glasscache".to_owned(),
+        |path| path.to_string_lossy().into_owned(),
+    );
+    eprintln!(
+        "{who} {version:?}: {passed} cases pass, {} fail, {skipped} skipped",
+        failures.len()
+    );
+    assert!(failures.is_empty(), "\n{}", failures.join("\n"));
+}
+
+fn files() -> Vec<PathBuf> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../conformance");
+    let entries = std::fs::read_dir(folder)
+        .unwrap()
+        .map(|entry| entry.unwrap().path());
+    let mut files: Vec<PathBuf> = entries
+        .filter(|path| path.extension().is_some_and(|ext| ext == "toml"))
+        .collect();
+    files.sort();
+    assert!(files.len() >= 10, "the cases are missing");
+    files
+}
+
+fn stem(path: &Path) -> String {
+    path.file_stem().unwrap().to_string_lossy().into_owned()
+}
+
+/// The numbers of a version text such as `VERSION 1.6.45-x`.
+fn version(text: &str) -> Vec<u32> {
+    let text = text.trim_start_matches("VERSION ");
+    text.split(|c: char| !c.is_ascii_digit())
+        .take(3)
+        .filter_map(|part| part.parse().ok())
+        .collect()
+}
+
+fn run(server: &Server, case: &Case, fence: &str) -> Result<(), String> {
+    let mut wire = server.connect();
+    assert_eq!(wire.ask("flush_all\r\n"), "OK");
+    let mut captured = HashMap::new();
+    for (number, (send, expect)) in case.steps.iter().enumerate() {
+        let is_last = number + 1 == case.steps.len();
+        let request = fill(send, &captured);
+        wire.send(&request);
+        if case.closes && is_last {
+            return if wire.is_closed() {
+                Ok(())
+            } else {
+                Err("the server does not close".to_owned())
+            };
+        }
+        let reply = reply(&mut wire, &request, fence);
+        compare(&repeat(expect), &reply, &mut captured).map_err(|reason| {
+            format!(
+                "  sent     {:?}\n  expected {expect:?}\n  came     {:?}\n  {reason}",
+                short(send),
+                short(&String::from_utf8_lossy(&reply))
+            )
+        })?;
+    }
+    Ok(())
+}
+
+/// What comes back before the answer to the fence. A step that ends inside a value has no fence:
+/// its reply is one line.
+fn reply(wire: &mut Wire, request: &[u8], fence: &str) -> Vec<u8> {
+    if !request.ends_with(b"\n") {
+        return wire.until(b"\n");
+    }
+    wire.send(FENCE.as_bytes());
+    let mut reply = wire.until(fence.as_bytes());
+    reply.truncate(reply.len() - fence.len());
+    reply
+}
+
+fn short(text: &str) -> String {
+    let mut short: String = text.chars().take(200).collect();
+    if short.len() < text.len() {
+        short.push_str("...");
+    }
+    short
+}
+
+/// Replaces `{k*251}` by so many letters.
+fn repeat(text: &str) -> String {
+    let mut filled = String::new();
+    let mut rest = text;
+    while let Some((before, tail)) = rest.split_once('{') {
+        let (token, after) = tail.split_once('}').expect("a closed brace");
+        filled += before;
+        match token.split_once('*') {
+            Some((letter, count)) => filled += &letter.repeat(count.parse().expect("a count")),
+            None => filled += &format!("{{{token}}}"),
+        }
+        rest = after;
+    }
+    filled + rest
+}
+
+/// Replaces `{k*251}` and `{u}` in bytes to send.
+fn fill(text: &str, captured: &HashMap<String, String>) -> Vec<u8> {
+    let mut text = repeat(text);
+    for (name, value) in captured {
+        text = text.replace(&format!("{{{name}}}"), value);
+    }
+    text.into_bytes()
+}
+
+/// Holds a reply against its pattern, remembering `{u}` when it is new.
+fn compare(
+    pattern: &str,
+    reply: &[u8],
+    captured: &mut HashMap<String, String>,
+) -> Result<(), String> {
+    let mut reply = reply;
+    let mut pattern = pattern;
+    while !pattern.is_empty() {
+        let token_at = pattern.find(['{', '<']).unwrap_or(pattern.len());
+        let (literal, tail) = pattern.split_at(token_at);
+        reply = reply
+            .strip_prefix(literal.as_bytes())
+            .ok_or_else(|| format!("{literal:?} is not there"))?;
+        if tail.is_empty() {
+            break;
+        }
+        let end = tail.find(['}', '>']).expect("a closed token");
+        let token = &tail[1..end];
+        pattern = &tail[end + 1..];
+        let is_digit = |byte: &&u8| byte.is_ascii_digit();
+        let digits = reply.iter().take_while(is_digit).count();
+        let length = match (token, token.split_once("..")) {
+            ("word", _) => reply
+                .iter()
+                .take_while(|byte| !byte.is_ascii_whitespace())
+                .count(),
+            (_, Some((low, high))) => {
+                let number: u64 = std::str::from_utf8(&reply[..digits])
+                    .unwrap()
+                    .parse()
+                    .map_err(|_| "no number")?;
+                let range = low.parse().unwrap()..=high.parse::<u64>().unwrap();
+                if !range.contains(&number) {
+                    return Err(format!("{number} is not in {token}"));
+                }
+                digits
+            }
+            _ => digits,
+        };
+        if length == 0 {
+            return Err(format!("nothing stands where <{token}> should"));
+        }
+        let text = String::from_utf8_lossy(&reply[..length]).into_owned();
+        if tail.starts_with('{') {
+            let known = captured
+                .entry(token.to_owned())
+                .or_insert_with(|| text.clone());
+            if *known != text {
+                return Err(format!(
+                    "{text} is not {known}, which was {{{token}}} before"
+                ));
+            }
+        }
+        reply = &reply[length..];
+    }
+    if reply.is_empty() {
+        Ok(())
+    } else {
+        Err("more came than was expected".to_owned())
+    }
+}

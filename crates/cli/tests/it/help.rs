@@ -1,0 +1,43 @@
+//! What people and scripts read: help texts change only on purpose (`cargo insta review`).
+
+use crate::server::glasscache;
+
+fn help(arguments: &[&str]) -> String {
+    let output = glasscache()
+        .args(arguments)
+        .env("COLUMNS", "100")
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(0));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[test]
+fn help_of_serve_stays_as_it_is() {
+    insta::assert_snapshot!("serve", help(&["serve", "-h"]));
+}
+
+#[test]
+fn help_of_the_small_commands_stays_as_it_is() {
+    for name in ["ping", "get", "set", "delete", "stats", "keys", "config"] {
+        insta::assert_snapshot!(name, help(&[name, "-h"]));
+    }
+}
+
+#[test]
+fn help_names_what_memcacheds_tests_look_for_and_nothing_that_is_not_here() {
+    let text = help(&["serve", "-h"]);
+    assert!(text.contains("unix-socket"));
+    for absent in [
+        "sasl",
+        "ext_path",
+        "proxy_config",
+        "enable-ssl",
+        "no_drop_privileges",
+    ] {
+        assert!(
+            !text.to_lowercase().contains(absent),
+            "{absent} is not here"
+        );
+    }
+}

@@ -1,0 +1,7 @@
+//! Tests of the built binary, over real sockets and real processes: one test binary, one room a file.
+
+mod conformance;
+mod help;
+mod serve;
+mod server;
+mod small_commands;

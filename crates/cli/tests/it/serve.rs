@@ -1,0 +1,284 @@
+//! `glasscache serve` as a process: settings that stop it, files it leaves, signals, the daemon.
+
+use std::net::TcpListener;
+use std::process::{Command, Output, Stdio};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+use crate::server::{Server, glasscache};
+
+fn run(arguments: &[&str]) -> Output {
+    glasscache()
+        .args(arguments)
+        .stdin(Stdio::null())
+        .output()
+        .unwrap()
+}
+
+/// The exit code and the first sentence on stderr.
+fn refusal(arguments: &[&str]) -> (Option<i32>, String) {
+    let output = run(arguments);
+    let text = String::from_utf8(output.stderr).unwrap();
+    (
+        output.status.code(),
+        text.lines().next().unwrap_or_default().to_owned(),
+    )
+}
+
+#[test]
+fn wrong_settings_end_with_one_sentence_and_code_2() {
+    let cases: [(&[&str], &str); 10] = [
+        (
+            &["-t", "0"],
+            "threads (-t): \"0\" (command line) must be a whole number from 1 to 256",
+        ),
+        (
+            &["-c", "-1"],
+            "conn-limit (-c): \"-1\" (command line) must be a whole number from 1 to 1000000",
+        ),
+        (
+            &["-B", "http"],
+            "protocol (-B): \"http\" (command line) must be one of ascii, binary, auto",
+        ),
+        (
+            &["-l", "256.0.0.1"],
+            "listen (-l): 256.0.0.1: cannot resolve the name",
+        ),
+        (
+            &["-I", "1000"],
+            "max-item-size (-I): \"1000\" (command line) must be a size from 1k to 1g",
+        ),
+        (
+            &["-I", "256m"],
+            "max-item-size (-I): 256m is too large, it must be at most half of memory-limit",
+        ),
+        (
+            &["-o", "idle_timout=3"],
+            "-o idle_timout: no such option (command line); the nearest is idle_timeout",
+        ),
+        (
+            &["-l", "0.0.0.0"],
+            "listen (-l): 0.0.0.0:11211 can be reached by other machines",
+        ),
+        (
+            &["-a", "999"],
+            "unix-mask (-a): \"999\" (command line) must be an octal mask",
+        ),
+        (
+            &["--config", "/no/such/file"],
+            "config: cannot read /no/such/file",
+        ),
+    ];
+    for (flags, sentence) in cases {
+        let (code, text) = refusal(&[&["serve"], flags].concat());
+        assert_eq!(code, Some(2), "{flags:?}: {text}");
+        assert!(text.contains(sentence), "{flags:?}: {text}");
+    }
+}
+
+#[test]
+fn a_port_in_use_ends_with_code_3_and_leaves_nothing() {
+    let holder = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = holder.local_addr().unwrap().port().to_string();
+    let folder = tempfile::tempdir().unwrap();
+    let pid_file = folder.path().join("pid");
+    let (code, text) = refusal(&["serve", "-p", &port, "-P", pid_file.to_str().unwrap()]);
+    assert_eq!(code, Some(3), "{text}");
+    assert!(text.contains(&port), "{text}");
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+}
+
+#[test]
+fn memory_that_cannot_be_had_ends_with_code_3() {
+    let program = env!("CARGO_BIN_EXE_glasscache");
+    let script = format!("ulimit -v 300000; exec {program} serve -p -1 -m 4096");
+    let output = Command::new("sh").args(["-c", &script]).output().unwrap();
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(3), "{text}");
+    assert_eq!(text.lines().count(), 1, "{text}");
+}
+
+#[test]
+fn memcacheds_flags_are_all_accepted_together() {
+    let flags = [
+        "-m",
+        "64",
+        "-c",
+        "100",
+        "-t",
+        "2",
+        "-I",
+        "512k",
+        "-R",
+        "30",
+        "-C",
+        "-F",
+        "-f",
+        "1.5",
+        "-n",
+        "64",
+        "-u",
+        "nobody",
+        "-v",
+        "-A",
+        "-b",
+        "50",
+        "-U",
+        "0",
+        "-B",
+        "auto",
+        "-W",
+        "-D",
+        ":",
+        "-X",
+        "-a",
+        "700",
+        "-o",
+        "hashpower=20,slab_reassign,lru_crawler",
+        "-o",
+        "idle_timeout=60,no_lru_maintainer",
+    ];
+    let server = Server::start(&flags);
+    let mut wire = server.connect();
+    wire.send(b"stats settings\r\n");
+    let rows = String::from_utf8(wire.until(b"END\r\n")).unwrap();
+    for row in [
+        "cas_enabled no",
+        "flush_enabled no",
+        "item_size_max 524288",
+        "idle_timeout 60",
+        "tcp_backlog 50",
+        "maxconns 100",
+        "num_threads 2",
+        "reqs_per_event 30",
+        "detail_enabled yes",
+        "shutdown_command yes",
+        "growth_factor 1.50",
+        "chunk_size 64",
+        "lru_maintainer_thread no",
+    ] {
+        assert!(
+            rows.contains(&format!("STAT {row}\r\n")),
+            "{row} is missing in\n{rows}"
+        );
+    }
+}
+
+#[test]
+fn two_megabytes_are_enough_to_start() {
+    let server = Server::start(&["-m", "2"]);
+    assert_eq!(server.connect().ask("set a 0 0 1\r\nx\r\n"), "STORED");
+}
+
+#[test]
+fn sigterm_ends_it_with_code_0_and_without_its_files() {
+    let folder = tempfile::tempdir().unwrap();
+    let pid_file = folder.path().join("pid");
+    let mut server = Server::start(&["-P", pid_file.to_str().unwrap()]);
+    assert!(server.connect().ask("version\r\n").starts_with("VERSION "));
+    // The pid file is written before the server says that it is ready, the port file before that.
+    kill(Pid::from_raw(server.id() as i32), Signal::SIGTERM).unwrap();
+    assert_eq!(server.wait(), Some(0));
+    assert!(!pid_file.exists());
+}
+
+#[test]
+fn the_unix_socket_replaces_tcp_and_goes_away() {
+    use std::io::{BufRead, BufReader, Write};
+    use std::os::unix::net::UnixStream;
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("socket");
+    let mut child = glasscache()
+        .args(["serve", "-s"])
+        .arg(&path)
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut said = String::new();
+    BufReader::new(child.stderr.take().unwrap())
+        .read_line(&mut said)
+        .unwrap();
+    assert!(said.contains("listens on"), "{said}");
+    let mut stream = UnixStream::connect(&path).unwrap();
+    stream.write_all(b"version\r\n").unwrap();
+    let mut line = String::new();
+    BufReader::new(stream).read_line(&mut line).unwrap();
+    assert!(line.starts_with("VERSION "));
+    kill(Pid::from_raw(child.id() as i32), Signal::SIGTERM).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+    assert!(!path.exists());
+}
+
+#[test]
+fn the_daemon_listens_when_its_starter_returns() {
+    let folder = tempfile::tempdir().unwrap();
+    let (pid_file, port_file) = (folder.path().join("pid"), folder.path().join("port"));
+    let status = glasscache()
+        .args(["serve", "-d", "-p", "-1", "-P"])
+        .arg(&pid_file)
+        .env("MEMCACHED_PORT_FILENAME", &port_file)
+        .stderr(Stdio::null())
+        .status()
+        .unwrap();
+    assert_eq!(status.code(), Some(0));
+    let id: i32 = std::fs::read_to_string(&pid_file)
+        .unwrap()
+        .trim()
+        .parse()
+        .unwrap();
+    let ports = std::fs::read_to_string(&port_file).unwrap();
+    let port: u16 = ports
+        .trim()
+        .strip_prefix("TCP INET: ")
+        .unwrap()
+        .parse()
+        .unwrap();
+    std::net::TcpStream::connect(("127.0.0.1", port)).unwrap();
+    kill(Pid::from_raw(id), Signal::SIGKILL).unwrap();
+}
+
+#[test]
+fn a_daemon_that_cannot_start_tells_its_starter() {
+    let holder = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = holder.local_addr().unwrap().port().to_string();
+    let (code, text) = refusal(&["serve", "-d", "-p", &port]);
+    assert_eq!(code, Some(3), "{text}");
+    assert!(text.contains("cannot listen"), "{text}");
+}
+
+#[test]
+fn memcacheds_tests_may_bind_in_public_others_may_not() {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_glasscache"));
+    command
+        .args([
+            "serve",
+            "-p",
+            "-1",
+            "-l",
+            "0.0.0.0",
+            "-o",
+            "relaxed_privileges",
+        ])
+        .env("MEMCACHED_DEBUG", "1");
+    let server = Server::run(command);
+    assert_eq!(server.connect().ask("debugtime 5\r\n"), "OK");
+    drop(server);
+    assert_eq!(refusal(&["serve", "-p", "-1", "-l", "0.0.0.0"]).0, Some(2));
+    let public = Server::start(&["-l", "0.0.0.0", "--public"]);
+    assert_eq!(public.connect().ask("debugtime 5\r\n"), "ERROR");
+}
+
+#[test]
+fn config_show_can_be_read_back_as_a_file() {
+    let shown = run(&["config", "show", "-m", "100", "-o", "idle_timeout=7"]);
+    assert_eq!(shown.status.code(), Some(0));
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("glasscache.toml");
+    std::fs::write(&file, &shown.stdout).unwrap();
+    let again = run(&["config", "show", "--config", file.to_str().unwrap()]);
+    assert_eq!(
+        String::from_utf8(again.stdout).unwrap(),
+        String::from_utf8(shown.stdout).unwrap()
+    );
+}

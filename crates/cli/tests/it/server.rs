@@ -1,0 +1,171 @@
+//! A server process for a test: ours on a free port, or a real memcached, killed when dropped.
+
+use std::ffi::OsString;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use tempfile::TempDir;
+
+/// How long a server may take to listen on a busy machine.
+const START_TIMEOUT: Duration = Duration::from_secs(20);
+/// How long a reply may take on a busy machine.
+const REPLY_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// The binary under test.
+pub(crate) fn glasscache() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_glasscache"));
+    for (name, _) in std::env::vars_os() {
+        if name.to_string_lossy().starts_with("GLASSCACHE_") {
+            command.env_remove(name);
+        }
+    }
+    command
+        .env_remove("MEMCACHED_DEBUG")
+        .env_remove("MEMCACHED_PORT_FILENAME");
+    command
+}
+
+/// A running server.
+pub(crate) struct Server {
+    child: Child,
+    port: u16,
+    _folder: TempDir,
+}
+
+impl Server {
+    /// Starts ours with these further flags on a free port.
+    pub(crate) fn start(flags: &[&str]) -> Server {
+        let mut command = glasscache();
+        command.arg("serve").args(["-p", "-1"]).args(flags);
+        Server::run(command)
+    }
+
+    /// Starts a real memcached on a free port.
+    pub(crate) fn memcached(path: &OsString) -> Server {
+        let mut command = Command::new(path);
+        command.args(["-p", "-1", "-U", "0", "-l", "127.0.0.1", "-u", "root"]);
+        Server::run(command)
+    }
+
+    /// Runs a command that writes its port to the file memcached's variable names.
+    pub(crate) fn run(mut command: Command) -> Server {
+        let folder = tempfile::tempdir().unwrap();
+        let port_file = folder.path().join("ports");
+        command
+            .env("MEMCACHED_PORT_FILENAME", &port_file)
+            .stderr(Stdio::null());
+        let mut child = command.spawn().unwrap();
+        let port = wait_for_port(&port_file, &mut child);
+        Server {
+            child,
+            port,
+            _folder: folder,
+        }
+    }
+
+    /// The process id.
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// The TCP port.
+    pub(crate) fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// Opens a connection.
+    pub(crate) fn connect(&self) -> Wire {
+        let stream = TcpStream::connect(("127.0.0.1", self.port)).unwrap();
+        stream.set_read_timeout(Some(REPLY_TIMEOUT)).unwrap();
+        stream.set_nodelay(true).unwrap();
+        Wire {
+            reader: BufReader::new(stream),
+        }
+    }
+
+    /// Waits for the process to end by itself and returns its exit code.
+    pub(crate) fn wait(&mut self) -> Option<i32> {
+        let deadline = Instant::now() + START_TIMEOUT;
+        while Instant::now() < deadline {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                return status.code();
+            }
+            std::thread::yield_now();
+        }
+        panic!("the server did not end");
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn wait_for_port(file: &Path, child: &mut Child) -> u16 {
+    let deadline = Instant::now() + START_TIMEOUT;
+    while Instant::now() < deadline {
+        let text = std::fs::read_to_string(file).unwrap_or_default();
+        if let Some(port) = text
+            .lines()
+            .find_map(|line| line.strip_prefix("TCP INET: "))
+        {
+            return port.trim().parse().unwrap();
+        }
+        if let Some(status) = child.try_wait().unwrap() {
+            panic!("the server ended with {status}");
+        }
+        std::thread::yield_now();
+    }
+    panic!("the server does not listen");
+}
+
+/// One connection.
+pub(crate) struct Wire {
+    reader: BufReader<TcpStream>,
+}
+
+impl Wire {
+    /// Sends bytes.
+    pub(crate) fn send(&mut self, bytes: &[u8]) {
+        self.reader.get_mut().write_all(bytes).unwrap();
+    }
+
+    /// Sends a request and returns the first line of the reply, without its end.
+    pub(crate) fn ask(&mut self, request: &str) -> String {
+        self.send(request.as_bytes());
+        self.line()
+    }
+
+    /// The next line, without its end.
+    pub(crate) fn line(&mut self) -> String {
+        let mut line = Vec::new();
+        self.reader.read_until(b'\n', &mut line).unwrap();
+        String::from_utf8_lossy(&line).trim_end().to_owned()
+    }
+
+    /// Reads exactly up to and including `last`.
+    pub(crate) fn until(&mut self, last: &[u8]) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        while !bytes.ends_with(last) {
+            let available = self.reader.fill_buf().unwrap();
+            assert!(
+                !available.is_empty(),
+                "closed after {:?}",
+                String::from_utf8_lossy(&bytes)
+            );
+            bytes.push(available[0]);
+            self.reader.consume(1);
+        }
+        bytes
+    }
+
+    /// Whether the server has closed and sent nothing more.
+    pub(crate) fn is_closed(&mut self) -> bool {
+        matches!(self.reader.read(&mut [0]), Ok(0))
+    }
+}

@@ -1,0 +1,276 @@
+//! `glasscache simulate` and `glasscache slabs` as people and scripts see them: help, tables, JSON, exit codes.
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+use tempfile::TempDir;
+
+const LATENCY: &str =
+    r#"{"unit":"us","single_us":[[1000,1000],[10000,2000]],"batch_us":[[1,1000],[11,2000]]}"#;
+const ITEMS: &str = r#"{"key":"a","parent":null,"size":1000}
+{"key":"b","parent":"a","size":1000}
+{"key":"c","parent":"a","size":1000}
+{"key":"d","parent":"b","size":10000}
+"#;
+const REQUESTS: &str = r#"{"request":0,"time_us":1,"instance":0,"base_us":10000,"page":"a","route":"home","items":["a","b","a","c"]}
+{"request":1,"time_us":2,"instance":0,"base_us":10000,"page":"b","route":"page","items":["b","d","b"]}
+"#;
+
+fn glasscache(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_glasscache"))
+        .args(arguments)
+        .env("COLUMNS", "100")
+        .output()
+        .unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+/// A log in a folder of its own.
+fn log(items: &str, requests: &str) -> TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    for (name, content) in [
+        ("items.jsonl", items),
+        ("requests.jsonl", requests),
+        ("latency.json", LATENCY),
+    ] {
+        std::fs::write(folder.path().join(name), content).unwrap();
+    }
+    folder
+}
+
+fn simulate(folder: &Path, more: &[&str]) -> Output {
+    let folder = folder.to_str().unwrap();
+    glasscache(&[&["simulate", folder], more].concat())
+}
+
+/// What went wrong: exit code and first line, the folder's name taken out.
+fn failure(folder: &Path, more: &[&str]) -> (Option<i32>, String) {
+    let output = simulate(folder, more);
+    let errors = text(&output.stderr).replace(folder.to_str().unwrap(), "LOG");
+    (
+        output.status.code(),
+        errors.lines().next().unwrap_or_default().to_owned(),
+    )
+}
+
+#[test]
+fn help_is_as_it_was() {
+    insta::assert_snapshot!(
+        "simulate_help",
+        text(&glasscache(&["simulate", "--help"]).stdout)
+    );
+    insta::assert_snapshot!("slabs_help", text(&glasscache(&["slabs", "--help"]).stdout));
+}
+
+#[test]
+fn worked_example_is_printed_as_a_table() {
+    let folder = log(ITEMS, REQUESTS);
+    let words = "remote,lru:2,children,subtree:1,subtree:2,fixed:1+children";
+    let output = simulate(folder.path(), &["--strategies", words, "--by", "route"]);
+    assert_eq!(output.status.code(), Some(0));
+    insta::assert_snapshot!("worked_example", text(&output.stdout));
+}
+
+#[test]
+fn worked_example_is_printed_as_json() {
+    let folder = log(ITEMS, REQUESTS);
+    let output = simulate(
+        folder.path(),
+        &["--strategies", "remote,subtree:2", "--json"],
+    );
+    let document: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let all = &document["strategies"]["subtree:2"]["all"];
+    assert_eq!(all["added_ns"], 5_200_000);
+    assert_eq!(all["calls"], 2);
+    assert_eq!(all["keys"], 6);
+    assert_eq!(all["latency_ns_pct"]["99.9"], 12_900_000);
+    let second_half = &document["strategies"]["remote"]["second_half"];
+    assert_eq!(second_half["requests"], 1);
+    assert_eq!(second_half["added_ns"], 3_000_000);
+    assert_eq!(second_half["slowdown_pct"]["50"], 0.3);
+    assert_eq!(second_half["share_slower"]["0.25"], 1.0);
+}
+
+#[test]
+fn excluded_routes_are_as_if_never_recorded() {
+    let three = format!(
+        "{REQUESTS}{}",
+        REQUESTS
+            .lines()
+            .next()
+            .unwrap()
+            .replace("\"time_us\":1", "\"time_us\":3")
+    );
+    let folder = log(ITEMS, &format!("{three}\n"));
+    let output = simulate(
+        folder.path(),
+        &["--strategies", "remote", "--exclude", "page", "--json"],
+    );
+    let document: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(document["log"]["requests"], 2);
+    let (code, line) = failure(folder.path(), &["--exclude", "nowhere"]);
+    assert_eq!(
+        (code, line.as_str()),
+        (
+            Some(2),
+            "glasscache: no request has the route `nowhere` (--exclude)"
+        )
+    );
+}
+
+#[test]
+fn log_cut_in_the_middle_is_read_to_its_last_whole_request() {
+    let folder = log(
+        ITEMS,
+        &format!("{REQUESTS}{{\"request\":2,\"time_us\":3,\"inst"),
+    );
+    let output = simulate(folder.path(), &["--strategies", "remote"]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    assert!(
+        text(&output.stdout)
+            .contains("The log ends in the middle of a request: read to its last whole one, 2.")
+    );
+}
+
+#[test]
+fn wrong_logs_end_with_one_sentence_and_code_4() {
+    let cases = [
+        (ITEMS.replace("null", "\"d\""), REQUESTS.to_owned()),
+        (ITEMS.replacen("1000", "-1", 1), REQUESTS.to_owned()),
+        (
+            ITEMS.to_owned(),
+            REQUESTS.replace("\"time_us\":2", "\"time_us\":0"),
+        ),
+        (
+            ITEMS.to_owned(),
+            REQUESTS.replace("\"instance\":0", "\"instance\":\"x\""),
+        ),
+        (
+            ITEMS.to_owned(),
+            REQUESTS.lines().next().unwrap().to_owned() + "\n",
+        ),
+        (ITEMS.to_owned(), String::new()),
+        ("PK\u{3}\u{4}".to_owned(), REQUESTS.to_owned()),
+    ];
+    let found: Vec<String> = cases
+        .iter()
+        .map(|(items, requests)| {
+            let (code, line) = failure(log(items, requests).path(), &[]);
+            assert_eq!(code, Some(4), "{line}");
+            line
+        })
+        .collect();
+    insta::assert_snapshot!("wrong_logs", found.join("\n"));
+}
+
+#[test]
+fn wrong_use_is_told_apart_from_what_is_missing() {
+    let folder = log(ITEMS, REQUESTS);
+    let (code, line) = failure(folder.path(), &["--strategies", "lfu:3"]);
+    assert_eq!(code, Some(2));
+    assert!(
+        line.starts_with("glasscache: unknown strategy `lfu:3`: remote, lru:N"),
+        "{line}"
+    );
+    assert_eq!(failure(folder.path(), &["--draw"]).0, Some(4));
+    std::fs::remove_file(folder.path().join("latency.json")).unwrap();
+    assert_eq!(failure(folder.path(), &[]).0, Some(3));
+    assert_eq!(failure(&folder.path().join("nothing"), &[]).0, Some(3));
+}
+
+#[test]
+fn search_prints_a_front_and_saves_what_a_client_can_load() {
+    let mut requests = String::new();
+    for number in 0..40 {
+        let line = REQUESTS.lines().nth(number % 2).unwrap();
+        requests += &line.replacen(
+            &format!("\"time_us\":{}", number % 2 + 1),
+            &format!("\"time_us\":{number}"),
+            1,
+        );
+        requests += "\n";
+    }
+    let folder = log(ITEMS, &requests);
+    let file = folder.path().join("best.strategy");
+    let output = simulate(
+        folder.path(),
+        &[
+            "--search",
+            "--memory",
+            "20k",
+            "--json",
+            "--save",
+            file.to_str().unwrap(),
+        ],
+    );
+    let document: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(document["tried"], 217);
+    let front = document["front"].as_array().unwrap();
+    assert!(front.len() > 1 && front[0]["memory_bytes"] == 0);
+    assert!(
+        std::fs::read_to_string(file)
+            .unwrap()
+            .starts_with("glasscache-strategy 1\nstrategy ")
+    );
+}
+
+#[test]
+fn pages_are_written_whole_and_ask_for_nothing() {
+    let folder = log(ITEMS, REQUESTS);
+    let file = folder.path().join("page.html");
+    simulate(folder.path(), &["--html", file.to_str().unwrap()]);
+    let html = std::fs::read_to_string(file).unwrap();
+    assert!(html.ends_with("</html>\n") && html.len() < 700_000);
+    assert!(!html.contains("http") && !html.contains("<script"));
+}
+
+#[test]
+fn slab_plan_of_a_histogram() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("sizes.csv");
+    let rows: String = (1..200)
+        .map(|i| format!("{},{}\n", i * 137, 20_000 / i))
+        .collect();
+    std::fs::write(&file, format!("size,count\n{rows}")).unwrap();
+    let path = file.to_str().unwrap();
+    let output = glasscache(&["slabs", path, "--memory", "64m", "--classes", "12"]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    insta::assert_snapshot!("slab_plan", text(&output.stdout));
+    std::fs::write(&file, "size,count\n100,5\n200,many\n").unwrap();
+    let output = glasscache(&["slabs", path]);
+    assert_eq!(output.status.code(), Some(4));
+    let line = text(&output.stderr).replace(path, "FILE");
+    assert_eq!(
+        line.trim_end(),
+        "glasscache: FILE, row 2, column count: expected a whole number, found \"many\""
+    );
+}
+
+#[test]
+fn slab_classes_without_a_source() {
+    let output = glasscache(&[
+        "slabs",
+        "--factor",
+        "2",
+        "--chunk",
+        "72",
+        "--item-max",
+        "8m",
+        "--json",
+    ]);
+    let document: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(document["chunk_sizes"][0], 120);
+    assert_eq!(
+        document["chunk_sizes"].as_array().unwrap().last().unwrap(),
+        524_288
+    );
+    assert_eq!(
+        glasscache(&["slabs", "--factor", "1"]).status.code(),
+        Some(2)
+    );
+    let lines = text(&glasscache(&["slabs"]).stdout);
+    assert!(lines.starts_with("slab class   1: chunk size        96 perslab   10922\n"));
+}

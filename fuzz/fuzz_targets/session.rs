@@ -1,0 +1,51 @@
+//! A whole session, its bytes cut at random and the clock moving: the replies do not depend on the
+//! cuts, nothing waits beyond its bound, nothing panics.
+
+#![no_main]
+
+use std::cell::RefCell;
+
+use glasscache_server::{Config, Replay};
+use libfuzzer_sys::fuzz_target;
+
+/// The longest unfinished command: a value below the upload size and its line.
+const PENDING_MAX: usize = (64 << 10) + 4096;
+
+fn server() -> Replay {
+    let config = Config {
+        hash_seed: Some(1),
+        memory_bytes: 8 << 20,
+        debug: false,
+        ..Config::default()
+    };
+    Replay::new(config).expect("memory for a small store")
+}
+
+thread_local! {
+    static BUSY: RefCell<Option<(Replay, Replay)>> = const { RefCell::new(None) };
+}
+
+fuzz_target!(|input: &[u8]| {
+    let Some((cuts, stream)) = input.split_first_chunk::<4>() else { return };
+    // Stores are dear to make: two of equal history serve until they are closed.
+    let (mut whole, mut pieces) = BUSY.take().unwrap_or_else(|| (server(), server()));
+    let expected = whole.feed(stream, 10);
+    let mut heard = Vec::new();
+    let mut rest = stream;
+    for cut in cuts.iter().cycle() {
+        let (piece, tail) = rest.split_at(usize::from(*cut).max(1).min(rest.len()));
+        heard.extend(pieces.feed(piece, 10));
+        assert!(pieces.pending_bytes() <= PENDING_MAX);
+        rest = tail;
+        if rest.is_empty() {
+            break;
+        }
+    }
+    assert_eq!(whole.is_closed(), pieces.is_closed());
+    if !stream.windows(5).any(|word| word == b"stats" || word == b"dump ") {
+        assert_eq!(heard, expected);
+    }
+    if !whole.is_closed() && whole.pending_bytes() == 0 {
+        BUSY.set(Some((whole, pieces)));
+    }
+});

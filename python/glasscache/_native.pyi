@@ -1,0 +1,259 @@
+"""The types of the native module; `mypy.stubtest` holds them against it."""
+
+import asyncio
+from collections.abc import Callable, Iterable
+from typing import Any, Self, TypeAlias, final
+
+from typing_extensions import disjoint_base
+
+from glasscache.errors import GlasscacheError
+
+_Key: TypeAlias = str | bytes
+_Inspected: TypeAlias = tuple[Any, int | None, int | None, int | None, bool | None, bool, int]
+
+__all__ = ["PARTS", "AsyncClient", "Client", "Codec", "Connection", "server_of"]
+
+PARTS: list[str]
+
+def server_of(placement: str, servers: list[str], keys: list[bytes]) -> list[int]: ...
+
+@disjoint_base
+class Codec:
+    def __new__(
+        cls,
+        dump: Callable[[Any], tuple[str, Any]],
+        load: Callable[[str, Any], Any],
+        *,
+        dialect: str,
+        compress: str | None,
+        level: int | None,
+        threshold: int,
+        min_saving: int,
+        decompressed_bytes_max: int,
+        pickle: bool,
+        migrate_from: str | None,
+    ) -> Self: ...
+    def encode(self, value: Any) -> tuple[int, bytes]: ...
+    def decode(self, flags: int, body: bytes) -> Any: ...
+    def cost_of(self, value: Any) -> tuple[float, float, int, int]: ...
+
+@disjoint_base
+class Client:
+    def __new__(
+        cls,
+        servers: list[str],
+        codec: Codec,
+        *,
+        timeout: float,
+        placement: str,
+        namespace: bytes,
+        errors_are_misses: bool,
+        value_bytes_max: int,
+        connections_max: int,
+        base64_keys: bool,
+        costs: bool,
+    ) -> Self: ...
+    @property
+    def codec(self) -> Codec: ...
+    def get(self, key: _Key, default: Any = None, *, deadline: float | None = None) -> Any: ...
+    def gets(self, key: _Key, *, deadline: float | None = None) -> tuple[Any, int] | None: ...
+    def gat(
+        self, key: _Key, ttl: float, default: Any = None, *, deadline: float | None = None
+    ) -> Any: ...
+    def set(
+        self,
+        key: _Key,
+        value: Any,
+        ttl: float | None = None,
+        *,
+        noreply: bool = False,
+        deadline: float | None = None,
+    ) -> bool: ...
+    def add(
+        self,
+        key: _Key,
+        value: Any,
+        ttl: float | None = None,
+        *,
+        noreply: bool = False,
+        deadline: float | None = None,
+    ) -> bool: ...
+    def replace(
+        self,
+        key: _Key,
+        value: Any,
+        ttl: float | None = None,
+        *,
+        noreply: bool = False,
+        deadline: float | None = None,
+    ) -> bool: ...
+    def append(
+        self, key: _Key, value: _Key, *, noreply: bool = False, deadline: float | None = None
+    ) -> bool: ...
+    def prepend(
+        self, key: _Key, value: _Key, *, noreply: bool = False, deadline: float | None = None
+    ) -> bool: ...
+    def cas(
+        self,
+        key: _Key,
+        value: Any,
+        cas: int,
+        ttl: float | None = None,
+        *,
+        noreply: bool = False,
+        deadline: float | None = None,
+    ) -> bool | None: ...
+    def delete(
+        self, key: _Key, *, noreply: bool = False, deadline: float | None = None
+    ) -> bool: ...
+    def touch(
+        self, key: _Key, ttl: float, *, noreply: bool = False, deadline: float | None = None
+    ) -> bool: ...
+    def incr(
+        self,
+        key: _Key,
+        delta: int = 1,
+        *,
+        initial: int | None = None,
+        ttl: float | None = None,
+        noreply: bool = False,
+        deadline: float | None = None,
+    ) -> int | None: ...
+    def decr(
+        self,
+        key: _Key,
+        delta: int = 1,
+        *,
+        initial: int | None = None,
+        ttl: float | None = None,
+        noreply: bool = False,
+        deadline: float | None = None,
+    ) -> int | None: ...
+    def inspect(self, key: _Key, *, deadline: float | None = None) -> _Inspected | None: ...
+    def get_many(
+        self, keys: Iterable[_Key], *, deadline: float | None = None
+    ) -> dict[Any, Any]: ...
+    def set_many(
+        self, values: dict[Any, Any], ttl: float | None = None, *, deadline: float | None = None
+    ) -> dict[Any, GlasscacheError]: ...
+    def delete_many(
+        self, keys: Iterable[_Key], *, deadline: float | None = None
+    ) -> dict[Any, GlasscacheError]: ...
+    def run_pipeline(
+        self,
+        calls: list[tuple[str, _Key, Any, float | None, int]],
+        *,
+        deadline: float | None = None,
+    ) -> list[Any]: ...
+    def server_stats(
+        self, argument: str = "", *, deadline: float | None = None
+    ) -> dict[str, Any]: ...
+    def version(self, *, deadline: float | None = None) -> dict[str, Any]: ...
+    def flush(self, delay: int = 0, *, deadline: float | None = None) -> dict[str, Any]: ...
+    def counters(self) -> dict[str, Any]: ...
+    def encode(self, value: Any) -> tuple[int, bytes]: ...
+    def server_of(self, key: _Key) -> str: ...
+    def open_deadline(self, length: float) -> None: ...
+    def close_deadline(self) -> None: ...
+    def close(self) -> None: ...
+
+@final
+class Connection:
+    @property
+    def is_usable(self) -> bool: ...
+    @property
+    def is_paused(self) -> bool: ...
+    @property
+    def is_idle(self) -> bool: ...
+    def connection_made(self, transport: Any) -> None: ...
+    def data_received(self, data: bytes) -> None: ...
+    def eof_received(self) -> bool: ...
+    def connection_lost(self, error: Any) -> None: ...
+    def pause_writing(self) -> None: ...
+    def resume_writing(self) -> None: ...
+    def flush(self) -> None: ...
+    def look_at_deadlines(self) -> None: ...
+    def close(self) -> None: ...
+
+@disjoint_base
+class AsyncClient:
+    def __new__(
+        cls,
+        servers: list[str],
+        codec: Codec,
+        *,
+        timeout: float,
+        placement: str,
+        namespace: bytes,
+        errors_are_misses: bool,
+        value_bytes_max: int,
+        base64_keys: bool,
+    ) -> Self: ...
+    @property
+    def codec(self) -> Codec: ...
+    @property
+    def addresses(self) -> list[tuple[str, int | None]]: ...
+    def new_connection(
+        self, place: int, ready: asyncio.Future[None], presumes_classic: bool
+    ) -> Connection: ...
+    def use_connection(self, place: int, connection: Connection | None) -> Connection | None: ...
+    def connection_of(self, place: int) -> Connection | None: ...
+    def place_of(self, key: _Key) -> int: ...
+    def mark_closed(self) -> None: ...
+    def is_down(self, place: int) -> bool: ...
+    def note_down(self, place: int) -> None: ...
+    def note_up(self, place: int) -> None: ...
+    def unreachable(self, place: int, why: str) -> GlasscacheError: ...
+    def too_late(self, place: int) -> GlasscacheError: ...
+    def count_miss(self) -> bool: ...
+    def counters(self) -> dict[str, Any]: ...
+    def start_get(
+        self, key: _Key, default: Any, deadline: float | None
+    ) -> asyncio.Future[Any] | None: ...
+    def start_gets(self, key: _Key, deadline: float | None) -> asyncio.Future[Any] | None: ...
+    def start_gat(
+        self, key: _Key, ttl: float, default: Any, deadline: float | None
+    ) -> asyncio.Future[Any] | None: ...
+    def start_inspect(self, key: _Key, deadline: float | None) -> asyncio.Future[Any] | None: ...
+    def start_store(
+        self,
+        word: str,
+        key: _Key,
+        value: Any,
+        ttl: float | None,
+        noreply: bool,
+        deadline: float | None,
+        cas: int | None,
+    ) -> asyncio.Future[Any] | None: ...
+    def start_delete(
+        self, key: _Key, noreply: bool, deadline: float | None
+    ) -> asyncio.Future[Any] | None: ...
+    def start_touch(
+        self, key: _Key, ttl: float, noreply: bool, deadline: float | None
+    ) -> asyncio.Future[Any] | None: ...
+    def start_arithmetic(
+        self,
+        key: _Key,
+        delta: int,
+        down: bool,
+        initial: int | None,
+        ttl: float | None,
+        noreply: bool,
+        deadline: float | None,
+    ) -> asyncio.Future[Any] | None: ...
+    def start_get_many(
+        self, place: int, keys: list[_Key], deadline: float | None
+    ) -> asyncio.Future[Any] | None: ...
+    def start_set_many(
+        self,
+        place: int,
+        pairs: list[tuple[_Key, Any]],
+        ttl: float | None,
+        deadline: float | None,
+    ) -> asyncio.Future[Any] | None: ...
+    def start_delete_many(
+        self, place: int, keys: list[_Key], deadline: float | None
+    ) -> asyncio.Future[Any] | None: ...
+    def start_ask(
+        self, place: int, what: str, argument: str, delay: int, deadline: float | None
+    ) -> asyncio.Future[Any] | None: ...

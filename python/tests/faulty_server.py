@@ -1,0 +1,251 @@
+"""A cache server that lies, hangs and breaks off: one mode at a time, in its own thread.
+
+It keeps a real store and answers `get`, `mg`, `ms`, `set`, `md`, `mn` and `version` rightly until a mode is
+set; then each reply goes through that mode. Values say which key they belong to, so that a client
+that gives out another key's value is found out.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import select
+import socket
+import struct
+import threading
+import time
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+MODES = (
+    "hang",
+    "late",
+    "half_then_hang",
+    "half_then_close",
+    "half_then_reset",
+    "trickle",
+    "reset",
+    "close",
+    "garbage",
+    "wrong_key",
+    "shifted",
+    "doubled",
+    "unasked",
+    "too_long",
+    "too_short",
+    "missing_end",
+    "error_line",
+    "server_error",
+    "client_error",
+    "endless_line",
+    "two_gigabytes",
+    "negative_length",
+    "other_opaque",
+    "close_in_multiget",
+    "no_accept",
+    "blackhole",
+)
+"""Every way to fail. The last two need a socket of their own: see `FaultyServer`."""
+
+
+def value_of(key: bytes, size: int = 40) -> bytes:
+    """Return the only right value of a key."""
+    return (b"<" + key + b">") * (size // (len(key) + 2) + 1)
+
+
+class FaultyServer:
+    """Listens on a free port; `mode` decides how it answers from the next request on."""
+
+    def __init__(self) -> None:
+        self.mode = "ok"
+        self._store: dict[bytes, tuple[bytes, bytes]] = {}
+        self._previous = b"END\r\n"
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port: int = self._listener.getsockname()[1]
+        self.address = f"127.0.0.1:{self.port}"
+        self._is_open = True
+        self._sockets: set[socket.socket] = set()
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def put(self, key: bytes, value: bytes, flags: bytes = b"0") -> None:
+        """Store an item without asking."""
+        self._store[key] = (flags, value)
+
+    def close(self) -> None:
+        """Close every socket."""
+        self._is_open = False
+        self._listener.close()
+        for each in list(self._sockets):
+            each.close()
+
+    def drop_connections(self) -> None:
+        """Close what is connected, as a restart does."""
+        for each in list(self._sockets):
+            with contextlib.suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)
+
+    def _accept(self) -> None:
+        while self._is_open:
+            try:
+                ready, _, _ = select.select([self._listener], [], [], 0.05)
+                if not ready or self.mode == "no_accept":
+                    time.sleep(0.005 if self.mode == "no_accept" else 0)
+                    continue
+                connection, _ = self._listener.accept()
+            except (OSError, ValueError):
+                return
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            self._sockets.add(connection)
+            threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
+
+    def _serve(self, connection: socket.socket) -> None:
+        try:
+            reader = connection.makefile("rb")
+            for reply, is_last in self._replies(reader):
+                if not _send(self, connection, reply, is_last=is_last):
+                    return
+        except (OSError, ValueError):
+            pass
+        finally:
+            self._sockets.discard(connection)
+            with contextlib.suppress(OSError):
+                connection.close()
+
+    def _replies(self, reader: object) -> Iterator[tuple[bytes, bool]]:
+        readline: Callable[[], bytes] = reader.readline  # type: ignore[attr-defined]
+        read: Callable[[int], bytes] = reader.read  # type: ignore[attr-defined]
+        while line := readline():
+            word, *words = line.split()
+            if word in (b"get", b"gets"):
+                found = b"".join(self._value(key, gets=word == b"gets") for key in words)
+                yield found + b"END\r\n", True
+            elif word == b"mn":
+                yield b"MN\r\n", False
+            elif word == b"version":
+                yield b"VERSION 1.6.45\r\n", True
+            elif word == b"ms":
+                body = read(int(words[1]) + 2)[:-2]
+                flags = next((w[1:] for w in words[2:] if w.startswith(b"F")), b"0")
+                self._store[words[0]] = (flags, body)
+                if b"q" not in words:
+                    yield b"HD" + _opaque(words) + b"\r\n", True
+            elif word == b"md":
+                had = self._store.pop(words[0], None)
+                yield (b"NF" if had is None else b"HD") + _opaque(words) + b"\r\n", True
+            elif word == b"mg":
+                item = self._store.get(words[0])
+                if item is None:
+                    yield b"EN\r\n", True
+                else:
+                    head = b"VA %d f%s" % (len(item[1]), item[0])
+                    yield head + _opaque(words) + b"\r\n" + item[1] + b"\r\n", True
+            else:
+                yield b"ERROR\r\n", True
+
+    def _value(self, key: bytes, *, gets: bool) -> bytes:
+        item = self._store.get(key)
+        if item is None:
+            return b""
+        cas = b" 7" if gets else b""
+        return b"VALUE %s %s %d%s\r\n%s\r\n" % (key, item[0], len(item[1]), cas, item[1])
+
+
+def _opaque(words: list[bytes]) -> bytes:
+    return b"".join(b" " + word for word in words[1:] if word.startswith(b"O"))
+
+
+def _send(server: FaultyServer, connection: socket.socket, reply: bytes, *, is_last: bool) -> bool:  # noqa: C901, PLR0911, PLR0912
+    """Send a reply as the mode has it; False ends the connection."""
+    mode = server.mode
+    previous, server._previous = server._previous, reply  # noqa: SLF001
+    if mode == "ok" or not is_last:
+        connection.sendall(reply)
+        return True
+    half = reply[: len(reply) // 2]
+    match mode:
+        case "hang" | "blackhole" | "no_accept":
+            _wait_for_mode(server, mode)
+            return False
+        case "late":
+            time.sleep(0.4)
+            connection.sendall(reply)
+        case "half_then_hang":
+            connection.sendall(half)
+            _wait_for_mode(server, mode)
+            return False
+        case "half_then_close":
+            connection.sendall(half)
+            return False
+        case "half_then_reset":
+            connection.sendall(half)
+            _reset(connection)
+            return False
+        case "trickle":
+            for at in range(len(reply)):
+                connection.sendall(reply[at : at + 1])
+                time.sleep(0.02)
+        case "reset":
+            _reset(connection)
+            return False
+        case "close":
+            return False
+        case "garbage":
+            connection.sendall(bytes(range(128, 250)) + b"\r\n" + reply)
+        case "wrong_key":
+            connection.sendall(reply.replace(b"VALUE k", b"VALUE x").replace(b" O", b" O9"))
+        case "shifted":
+            connection.sendall(previous)
+        case "doubled":
+            connection.sendall(reply + reply)
+        case "unasked":
+            connection.sendall(b"VALUE other 0 5\r\nother\r\nEND\r\n" + reply)
+        case "too_long":
+            connection.sendall(_length(reply, 7))
+        case "too_short":
+            connection.sendall(_length(reply, -7))
+        case "missing_end":
+            connection.sendall(reply.removesuffix(b"END\r\n"))
+        case "error_line":
+            connection.sendall(b"ERROR\r\n")
+        case "server_error":
+            connection.sendall(b"SERVER_ERROR out of memory\r\n")
+        case "client_error":
+            connection.sendall(b"CLIENT_ERROR bad command line format\r\n")
+        case "endless_line":
+            with contextlib.suppress(OSError):
+                for _ in range(2000):
+                    connection.sendall(b"x" * 65536)
+            return False
+        case "two_gigabytes":
+            connection.sendall(_length(reply, 2_000_000_000))
+        case "negative_length":
+            connection.sendall(_length(reply, -1_000_000))
+        case "other_opaque":
+            connection.sendall(reply.replace(b" O", b" O1"))
+        case "close_in_multiget":
+            connection.sendall(reply[: max(1, len(reply) * 3 // 4)])
+            return False
+        case other:
+            raise ValueError(other)
+    return True
+
+
+def _length(reply: bytes, change: int) -> bytes:
+    """Return a reply whose first value says it is longer or shorter than it is."""
+    line, rest = reply.split(b"\r\n", 1)
+    words = line.split(b" ")
+    at = {b"VALUE": 3, b"VA": 1}.get(words[0])
+    if at is None:
+        return reply
+    words[at] = b"%d" % (int(words[at]) + change)
+    return b" ".join(words) + b"\r\n" + rest
+
+
+def _wait_for_mode(server: FaultyServer, mode: str) -> None:
+    while server.mode == mode and server._is_open:  # noqa: SLF001
+        time.sleep(0.005)
+
+
+def _reset(connection: socket.socket) -> None:
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))

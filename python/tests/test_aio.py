@@ -1,0 +1,155 @@
+"""The asyncio client against a real server, on the plain loop and on uvloop."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import threading
+import warnings
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import uvloop
+from glasscache import AsyncClient, BadKey, ClientClosed, Server, ServerUnavailable, ValueTooLarge
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+
+@pytest.fixture(params=["asyncio", "uvloop"])
+def run(request: pytest.FixtureRequest, server: Server) -> Callable[..., Any]:
+    """Run a coroutine function with a client of an empty cache."""
+
+    def run(work: Callable[[AsyncClient], Awaitable[Any]]) -> Any:
+        async def main() -> Any:
+            async with AsyncClient(server.address, timeout=5) as client:
+                await client.flush()
+                return await work(client)
+
+        return uvloop.run(main()) if request.param == "uvloop" else asyncio.run(main())
+
+    return run
+
+
+def test_every_word_of_the_api(run: Callable[..., Any]) -> None:
+    async def work(client: AsyncClient) -> None:
+        assert await client.get("a") is None
+        assert await client.get("a", default=1) == 1
+        assert await client.set("a", "x", ttl=60)
+        assert await client.get("a") == "x"
+        assert not await client.add("a", 1)
+        assert await client.replace("a", "y")
+        assert await client.append("a", "z")
+        assert await client.prepend("a", "x")
+        value, unique = await client.gets("a") or ("", 0)
+        assert value == "xyz"
+        assert await client.cas("a", "!", unique) is True
+        assert await client.cas("a", "!", unique) is False
+        assert await client.cas("gone", "!", unique) is None
+        assert await client.touch("a", 50)
+        assert await client.gat("a", 40) == "!"
+        item = await client.get_with_meta("a")
+        assert item is not None
+        assert item.value == "!"
+        assert await client.delete("a")
+        assert not await client.delete("a")
+        assert await client.incr("n", initial=5) == 5
+        assert await client.incr("n", 10) == 15
+        assert await client.decr("n", 100) == 0
+        assert await client.set_many({"a": 1, "b": [2]}) == {}
+        assert await client.get_many(["a", "b", "c"]) == {"a": 1, "b": [2]}
+        assert await client.delete_many(["a", "b", "c"]) == {}
+        assert await client.get_many(["a", "b", "c"]) == {}
+        assert all((await client.version()).values())
+        assert all("curr_items" in rows for rows in (await client.server_stats()).values())
+        async with client.pipeline() as pipeline:
+            pipeline.set("a", 1)
+            pipeline.incr("a", 2)
+            pipeline.get("a")
+        assert pipeline.results == [True, 3, 3]
+        with pytest.raises(BadKey):
+            await client.get("a b")
+        with pytest.raises(BadKey):
+            await client.get_many(["a", "a b"])
+
+    run(work)
+
+
+def test_tasks_get_their_own_values(run: Callable[..., Any]) -> None:
+    async def work(client: AsyncClient) -> None:
+        async def one(number: int) -> None:
+            for turn in range(30):
+                key = f"t{number}:{turn % 3}"
+                await client.set(key, key * 30)
+                assert await client.get(key) == key * 30
+
+        threads = threading.active_count()
+        await asyncio.gather(*(one(number) for number in range(64)))
+        assert threading.active_count() == threads
+
+    run(work)
+
+
+@pytest.mark.parametrize("size", [0, 4097, 65536, 1_000_000])
+def test_values_of_every_size_come_back(size: int, run: Callable[..., Any]) -> None:
+    async def work(client: AsyncClient) -> None:
+        value = os.urandom(size)
+        assert await client.set("v", value)
+        assert await client.get("v") == value
+        assert await client.set_many({"v": value, "w": value}) == {}
+        assert await client.get_many(["v", "w"]) == {"v": value, "w": value}
+
+    run(work)
+
+
+def test_a_value_that_is_too_large_is_never_silent(run: Callable[..., Any]) -> None:
+    async def work(client: AsyncClient) -> None:
+        big = os.urandom(2_000_000)
+        with pytest.raises(ValueTooLarge):
+            await client.set("big", big)
+        failures = await client.set_many({"a": 1, "big": big, "b": 2})
+        assert list(failures) == ["big"]
+        assert await client.get_many(["a", "big", "b"]) == {"a": 1, "b": 2}
+
+    run(work)
+
+
+def test_a_server_that_is_gone_is_named(run: Callable[..., Any]) -> None:
+    async def work(_client: AsyncClient) -> None:
+        with Server() as own:
+            other = AsyncClient(own.address, timeout=2)
+            assert await other.set("a", 1)
+        with pytest.raises(ServerUnavailable) as error:
+            for _ in range(5):
+                await other.get("a")
+        assert error.value.server == own.address
+        await other.close()
+
+    run(work)
+
+
+def test_a_closed_client_does_not_connect_again(server: Server) -> None:
+    async def main() -> None:
+        client = AsyncClient(server.address, timeout=5)
+        await client.set("a", 1)
+        await client.close()
+        with pytest.raises(ClientClosed):
+            await client.get("a")
+
+    asyncio.run(main())
+
+
+def test_a_client_may_be_used_on_one_loop_after_another(server: Server) -> None:
+    client = AsyncClient(server.address, timeout=5)
+
+    async def main(number: int) -> None:
+        assert await client.set("a", number)
+        assert await client.get("a") == number
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)  # a loop closes without its transports
+        for number in range(3):
+            asyncio.run(main(number))
+        asyncio.run(client.close())
+        gc.collect()

@@ -1,0 +1,314 @@
+"""The synchronous client against a real server: the words of the API and what they return."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from typing import Any
+
+import glasscache
+import pytest
+from glasscache import (
+    BadKey,
+    BadSetting,
+    Client,
+    ClientClosed,
+    Codec,
+    GlasscacheError,
+    RawJSON,
+    RequestRefused,
+    Server,
+    ServerUnavailable,
+    UnreadableValue,
+    UnwritableValue,
+    ValueTooLarge,
+)
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+JSON = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**63), 2**63 - 1)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    max_leaves=20,
+)
+SCALARS = st.text() | st.binary(max_size=5000) | st.integers() | st.floats(allow_nan=False)
+
+
+def same(left: Any, right: Any) -> bool:
+    """Whether two values are equal and of the same types throughout."""
+    if type(left) is not type(right):
+        return False
+    if isinstance(left, list):
+        return len(left) == len(right) and all(map(same, left, right))
+    if isinstance(left, dict):
+        return left.keys() == right.keys() and all(same(left[key], right[key]) for key in left)
+    return bool(left == right)
+
+
+@settings(max_examples=200, deadline=None)
+@given(value=SCALARS | JSON | st.lists(st.integers()))
+def test_what_was_stored_comes_back_as_it_was(value: Any) -> None:
+    for codec in (Codec(), Codec(threshold=0, min_saving=0), Codec(objects="pickle")):
+        flags, body = codec.encode(value)
+        assert same(codec.decode(flags, body), value)
+
+
+@settings(max_examples=50, deadline=None)
+@given(value=JSON)
+def test_messagepack_brings_back_what_json_does(value: Any) -> None:
+    codec = Codec(objects="msgpack")
+    flags, body = codec.encode(value)
+    assert same(codec.decode(flags, body), value)
+
+
+@pytest.mark.parametrize(
+    "value", [(1, 2), {1: 2}, {"a": {3}}, object(), float, [float("nan"), "x"]]
+)
+def test_what_would_come_back_changed_is_refused(value: Any) -> None:
+    with pytest.raises(UnwritableValue):
+        Codec().encode(value)
+
+
+def test_arrays_come_back_with_their_type() -> None:
+    import array
+
+    import numpy as np
+
+    numbers = array.array("I", range(1000))
+    codec = Codec()
+    assert same(codec.decode(*codec.encode(numbers)), numbers)
+    for table in (
+        np.arange(12, dtype="f4").reshape(3, 4),
+        np.array([[True, False]]),
+        np.array(["ab", "c"]),
+        np.zeros((0, 3)),
+        np.asfortranarray(np.arange(6).reshape(2, 3)),
+    ):
+        back = codec.decode(*codec.encode(table))
+        assert back.dtype == table.dtype
+        assert np.array_equal(back, table)
+
+
+def test_raw_json_is_stored_as_it_is() -> None:
+    flags, body = Codec().encode(RawJSON(b'{"a": 1}'))
+    assert body == b'{"a": 1}'
+    assert same(Codec().decode(flags, body), RawJSON(b'{"a": 1}'))
+
+
+def test_a_decompression_bomb_is_refused() -> None:
+    flags, body = Codec().encode(b"\0" * 10_000_000)
+    assert len(body) < 10_000
+    with pytest.raises(UnreadableValue):
+        Codec(decompressed_bytes_max=1_000_000).decode(flags, body)
+
+
+def test_foreign_flags_are_named() -> None:
+    with pytest.raises(UnreadableValue) as error:
+        Codec().decode(1, b"\x80\x05.")
+    assert error.value.flags == 1
+
+
+def test_every_word_of_the_api(client: Client) -> None:
+    assert client.get("a") is None
+    assert client.get("a", default=1) == 1
+    assert client.set("a", "x", ttl=60)
+    assert client.get("a") == client.get(b"a") == "x"
+    assert not client.add("a", 1)
+    assert client.replace("a", "y")
+    assert client.append("a", "z")
+    assert client.prepend("a", "x")
+    assert client.get("a") == "xyz"
+    value, unique = client.gets("a") or ("", 0)
+    assert client.cas("a", value + "!", unique) is True
+    assert client.cas("a", value, unique) is False
+    assert client.cas("gone", value, unique) is None
+    assert client.touch("a", 50)
+    assert not client.touch("gone", 50)
+    assert client.gat("a", 40) == "xyz!"
+    item = client.get_with_meta("a")
+    assert item is not None
+    assert item.value == "xyz!"
+    assert item.ttl is not None
+    assert 38 <= item.ttl <= 40
+    assert client.delete("a")
+    assert not client.delete("a")
+    assert client.incr("n") is None
+    assert client.incr("n", initial=5) == 5
+    assert client.incr("n", 10) == 15
+    assert client.decr("n", 100) == 0
+    assert client.set_many({"a": 1, "b": [2]}) == {}
+    assert client.get_many(["a", "b", "c"]) == {"a": 1, "b": [2]}
+    assert client.delete_many(["a", "b", "c"]) == {}
+    assert client.get_many(["a", "b", "c"]) == {}
+    assert client.get_or_set("made", lambda: {"x": 1}, ttl=5) == {"x": 1}
+    assert client.get("made") == {"x": 1}
+    assert set(client.flush().values()) == {True}
+    assert client.get("made") is None
+    assert all(client.version().values())
+    assert all("curr_items" in rows for rows in client.server_stats().values())
+
+
+def test_a_pipeline_gives_each_outcome_in_order(client: Client) -> None:
+    with client.pipeline() as pipeline:
+        pipeline.set("a", 1)
+        pipeline.incr("a", 5)
+        pipeline.get("a")
+        pipeline.set("text", "x")
+        pipeline.incr("text")
+        pipeline.get("gone")
+        pipeline.delete("a")
+    *rest, refused, missing, deleted = pipeline.results
+    assert rest == [True, 6, 6, True]
+    assert isinstance(refused, RequestRefused)
+    assert (missing, deleted) == (None, True)
+
+
+def test_what_is_sent_without_waiting_arrives_in_order(client: Client) -> None:
+    for number in range(3000):
+        client.set("n", number, noreply=True)
+    assert client.get("n") == 2999
+
+
+@pytest.mark.parametrize("size", [0, 1, 4095, 4096, 4097, 65535, 65536, 70_000, 1_000_000])
+def test_values_of_every_size_come_back(size: int, client: Client) -> None:
+    value = os.urandom(size)
+    assert client.set("v", value)
+    assert client.get("v") == value
+    assert client.get_many(["v"]) == {"v": value}
+    assert client.set_many({"v": value, "w": value}) == {}
+    assert client.get_many(["v", "w"]) == {"v": value, "w": value}
+
+
+def test_a_value_that_is_too_large_is_never_silent(client: Client) -> None:
+    client.set("big", "old")
+    with pytest.raises(ValueTooLarge) as error:
+        client.set("big", os.urandom(2_000_000))
+    assert error.value.value_bytes == 2_000_000
+    assert client.get("big") is None
+    client.set("big", "old")
+    failures = client.set_many({"a": 1, "big": os.urandom(2_000_000), "b": 2})
+    assert list(failures) == ["big"]
+    assert isinstance(failures["big"], ValueTooLarge)
+    assert client.get_many(["a", "big", "b"]) == {"a": 1, "b": 2}
+
+
+@pytest.mark.parametrize("key", ["", "a b", "a\nb", "x" * 251, "\0", b"a\r\nset b 0 0 1"])
+def test_a_bad_key_is_refused_and_never_cut(key: str | bytes, client: Client) -> None:
+    for call in (client.get, client.delete, lambda key: client.get_many(["a", key])):
+        with pytest.raises(BadKey):
+            call(key)
+    with pytest.raises(BadKey):
+        client.set_many({key: 1})
+
+
+def test_keys_with_spaces_can_go_as_base64(server: Server) -> None:
+    with Client(server.address, timeout=5, keys="base64") as client:
+        assert client.set("a b\n", 1)
+        assert client.get("a b\n") == 1
+        assert client.get_many(["a b\n", "gone"]) == {"a b\n": 1}
+        assert client.delete("a b\n")
+
+
+def test_a_namespace_stands_before_each_key(server: Server) -> None:
+    shop = Client(server.address, timeout=5, namespace="shop:")
+    with shop, Client(server.address, timeout=5) as plain:
+        shop.set("k", 1)
+        shop.set_many({"l": 2})
+        assert plain.get_many(["shop:k", "shop:l", "k"]) == {"shop:k": 1, "shop:l": 2}
+        assert shop.get_many(["k", "l"]) == {"k": 1, "l": 2}
+
+
+def test_three_servers_share_the_keys() -> None:
+    with Server() as one, Server() as two, Server() as three:
+        addresses = [one.address, two.address, f"{three.address}*2"]
+        with Client(addresses, timeout=5) as client:
+            values = {f"key{n}": n for n in range(600)}
+            assert client.set_many(values) == {}
+            assert client.get_many(values) == values
+            counts = [int(rows["curr_items"]) for rows in client.server_stats().values()]
+            assert sum(counts) == 600
+            assert counts[2] == max(counts)
+            two.stop()
+            with pytest.raises(ServerUnavailable) as error:
+                client.get_many(values)
+            assert len(error.value.arrived) + len(error.value.unanswered) == 600
+            assert all(values[key] == value for key, value in error.value.arrived.items())
+            assert client.delete_many(values).keys() == set(error.value.unanswered)
+
+
+def test_threads_share_a_client(client: Client) -> None:
+    wrong: list[Any] = []
+
+    def work(number: int) -> None:
+        for turn in range(300):
+            key = f"t{number}:{turn % 10}"
+            client.set(key, key)
+            if client.get(key) != key:
+                wrong.append(key)
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == []
+
+
+def test_deadlines_are_told_from_nonsense(client: Client) -> None:
+    for deadline in (0, -1, float("nan")):
+        with pytest.raises(ValueError, match="time-out"):
+            client.get("a", deadline=deadline)
+    with client.deadline(5):
+        client.set("a", 1)
+    with pytest.raises(GlasscacheError), client.deadline(1e-6):
+        time.sleep(0.001)
+        client.get("a")
+    assert client.get("a") == 1
+
+
+def test_settings_that_make_no_sense_are_refused() -> None:
+    for settings_ in (
+        {"servers": ""},
+        {"servers": "host:99999"},
+        {"placement": "nearest"},
+        {"codec": "yaml"},
+        {"dialect": "klingon"},
+    ):
+        with pytest.raises(BadSetting):
+            Client(**settings_)  # type: ignore[arg-type]
+
+
+def test_a_closed_client_says_so(server: Server) -> None:
+    client = Client(server.address, timeout=5)
+    client.set("a", 1)
+    client.close()
+    with pytest.raises(ClientClosed):
+        client.get("a")
+
+
+def test_costs_are_found_by_size_and_width(client: Client) -> None:
+    client.set("a", {"x": "y" * 5000})
+    client.get("a")
+    client.get_many(["a", "b", "c"])
+    stats = client.stats()
+    assert {row["operation"] for row in stats["by_size"]} >= {"read", "write"}
+    write = next(row for row in stats["by_size"] if row["operation"] == "write")
+    assert write["seconds"]["compress"] > 0
+    assert write["seconds"]["network+server"] > 0
+    assert stats["by_width"][0]["keys_from"] == 2
+    assert "network" not in client.explain("a")
+    assert "compress" in client.explain({"x": list("abc")})
+
+
+def test_the_native_module_is_never_the_face() -> None:
+    from glasscache import _native
+
+    public = {name for name in dir(_native) if not name.startswith("_")}
+    faces = {"Client", "AsyncClient", "Codec", "Connection", "PARTS", "server_of"}
+    assert public == faces
+    assert issubclass(glasscache.Client, _native.Client)

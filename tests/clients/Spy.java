@@ -1,0 +1,66 @@
+import java.net.InetSocketAddress;
+import java.util.Arrays;
+import java.util.Map;
+import net.spy.memcached.CASResponse;
+import net.spy.memcached.CASValue;
+import net.spy.memcached.MemcachedClient;
+
+/** Every operation of spymemcached over the text protocol: Spy PORT. */
+public class Spy {
+    static int count = 0;
+    static int failed = 0;
+
+    static void check(String what, boolean condition) {
+        count++;
+        if (!condition) {
+            failed++;
+            System.out.println("  FAIL " + what);
+        }
+    }
+
+    public static void main(String[] arguments) throws Exception {
+        System.setProperty("net.spy.log.LoggerImpl", "net.spy.memcached.compat.log.SunLogger");
+        java.util.logging.Logger.getLogger("net.spy.memcached").setLevel(java.util.logging.Level.OFF);
+        MemcachedClient client = new MemcachedClient(new InetSocketAddress("127.0.0.1", Integer.parseInt(arguments[0])));
+        check("flush", client.flush().get());
+        check("set", client.set("a", 100, "text").get() && client.get("a").equals("text"));
+        check("miss", client.get("none") == null);
+        check("types", client.set("i", 100, 5).get() && client.get("i").equals(5));
+        char[] many = new char[100000];
+        Arrays.fill(many, 'x');
+        String large = new String(many);
+        check("compression", client.set("z", 100, large).get() && client.get("z").equals(large));
+        check("asyncGet", client.asyncGet("a").get().equals("text"));
+        Map<String, Object> bulk = client.getBulk("a", "i", "none");
+        check("getBulk", bulk.size() == 2 && bulk.get("i").equals(5));
+        check("add", client.add("b", 100, "1").get() && !client.add("b", 100, "2").get());
+        check("replace", client.replace("b", 100, "3").get() && !client.replace("none", 100, "1").get());
+        check("append", client.append("b", "4").get() && client.prepend("b", "2").get() && client.get("b").equals("234"));
+        CASValue<Object> got = client.gets("b");
+        check("gets", got.getValue().equals("234") && got.getCas() > 0);
+        check("cas", client.cas("b", got.getCas(), "5") == CASResponse.OK);
+        check("cas again", client.cas("b", got.getCas(), "6") == CASResponse.EXISTS);
+        check("cas of nothing", client.cas("none", got.getCas(), "6") == CASResponse.NOT_FOUND);
+        check("incr", client.incr("n", 1, 5L) == 5 && client.incr("n", 3) == 8 && client.decr("n", 1) == 7);
+        check("incr of nothing", client.incr("nothing", 1) == -1);
+        check("asyncIncr", client.asyncIncr("n", 2).get() == 9);
+        check("touch", client.touch("a", 200).get() && !client.touch("none", 200).get());
+        check("delete", client.delete("a").get() && !client.delete("a").get());
+        boolean[] stored = new boolean[1000];
+        for (int number = 0; number < stored.length; number++) {
+            client.set("m" + number, 100, number);
+        }
+        String[] keys = new String[stored.length];
+        for (int number = 0; number < keys.length; number++) {
+            keys[number] = "m" + number;
+        }
+        check("1000 pipelined sets and one bulk get", client.getBulk(keys).size() == keys.length);
+        check("getVersions", client.getVersions().size() == 1);
+        check("getStats", client.getStats().values().iterator().next().containsKey("pid"));
+        check("getStats settings", client.getStats("settings").values().iterator().next().containsKey("maxconns"));
+        check("flush with delay", client.flush(0).get());
+        client.shutdown();
+        System.out.println((count - failed) + " of " + count + " operations");
+        System.exit(failed == 0 ? 0 : 1);
+    }
+}
