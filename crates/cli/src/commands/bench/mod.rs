@@ -49,6 +49,7 @@ impl Args {
 
 /// What all benchmarks take.
 #[derive(clap::Args)]
+#[group(skip)]
 struct Common {
     /// The memcached to compare with [default: the one on the path].
     #[arg(long, value_name = "PROGRAM", env = "MEMCACHED")]

@@ -14,6 +14,7 @@ use crate::table::{Table, count, decimal};
 
 /// What the speed benchmark takes.
 #[derive(clap::Args)]
+#[group(skip)]
 pub(crate) struct Args {
     #[command(flatten)]
     common: Common,
