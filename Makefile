@@ -55,6 +55,24 @@ test-long: ## The tests that take longer than the everyday ones.
 
 # ---- the server: proofs -----------------------------------------------------------------------
 
+STRESS_SECONDS ?= 600
+
+.PHONY: stress
+stress: ## Threads against one small store, every hit verified, everything forced, ten minutes (STRESS_SECONDS=n).
+	STRESS_SECONDS=$(STRESS_SECONDS) $(CARGO) test --release -p glasscache-store --features strict --test stress -- --nocapture
+
+.PHONY: loom
+loom: ## Explore the store's hand-made protocols (bucket, resize, epoch) in every order of their steps.
+	RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=target/loom $(CARGO) test --release -p glasscache-store --lib interleaved
+
+.PHONY: sanitize
+sanitize: ## The store's tests and a minute of stress under AddressSanitizer and ThreadSanitizer (nightly).
+	@scripts/store-sanitize
+
+.PHONY: miri
+miri: ## The store's unit tests under Miri, where the nightly toolchain has it.
+	@scripts/store-miri
+
 .PHONY: memcached-tests
 memcached-tests: release ## Run memcached's own test files against us (TREE=a memcached 1.6.45 source tree, ARGS="metaget --verbose").
 	@test -n "$(TREE)" || { echo "say where the source tree is: make memcached-tests TREE=dir"; exit 2; }
@@ -102,6 +120,19 @@ django-tests: ## Run Django's own cache, middleware, session and template tests 
 dropin-tests: ## Run pymemcache's and pylibmc's own tests on the drop-in modules.
 	@scripts/drop-in-tests tests/dropin/run.py --memcached "$(MEMCACHED)"
 
+.PHONY: py
+py: ## Build the Python module into .venv and say how to use it.
+	@scripts/python-tests --collect-only -q >/dev/null
+	@echo 'PYTHONPATH=python .venv/bin/python -c "import glasscache"'
+
+.PHONY: wheel
+wheel: ## Build the wheel (module and command) and install it into a fresh environment, where its examples run.
+	@scripts/wheel-check
+
+.PHONY: faults
+faults: ## Run the clients against a server that lies, hangs and breaks off: threads, asyncio and fork too.
+	@scripts/python-tests -v python/tests/test_faults.py
+
 # ---- the lab: proofs --------------------------------------------------------------------------
 
 .PHONY: reference
@@ -148,3 +179,7 @@ fuzz: ## Feed each parser and the session with random bytes (SECONDS_EACH=60; ni
 	for target in text meta session; do \
 		cargo +nightly fuzz run $$target -- -max_total_time=$${SECONDS_EACH:-60} -max_len=8192 || exit 1; \
 	done
+
+.PHONY: bench-client
+bench-client: ## Measure the Python clients side by side against one memcached on one CPU (SCALE=1).
+	@scripts/bench-client $(or $(SCALE),1)

@@ -21,6 +21,11 @@ from maturin import (
     prepare_metadata_for_build_wheel,
 )
 
+_SCRIPTS = Path("build/glasscache.data/scripts")
+
+# maturin looks for the folder already when it only writes metadata.
+_SCRIPTS.mkdir(parents=True, exist_ok=True)
+
 __all__ = [
     "build_editable",
     "build_sdist",
@@ -32,14 +37,11 @@ __all__ = [
     "prepare_metadata_for_build_wheel",
 ]
 
-_SCRIPTS = Path("build/glasscache.data/scripts")
-
 
 def _lay_command() -> None:
     """Build the command and put it where maturin takes a wheel's scripts from."""
     subprocess.run(["cargo", "build", "--release", "-p", "glasscache-cli"], check=True)
     target = Path(os.environ.get("CARGO_TARGET_DIR", "target"))
-    _SCRIPTS.mkdir(parents=True, exist_ok=True)
     shutil.copy2(target / "release" / "glasscache", _SCRIPTS / "glasscache")
 
 
@@ -60,6 +62,5 @@ def build_editable(
     metadata_directory: str | None = None,
 ) -> str:
     """Return the name of an editable wheel, with the module alone."""
-    _SCRIPTS.mkdir(parents=True, exist_ok=True)
     name: str = maturin.build_editable(wheel_directory, config_settings, metadata_directory)
     return name

@@ -53,6 +53,12 @@ def _base_client(self: Any, mock_socket_values: Any, **kwargs: Any) -> Any:
     return base.Client(play(mock_socket_values), **kwargs)
 
 
+def _customized(theirs: Any) -> Any:
+    """Their `make_customized_client`, whose client overrides a private method of pymemcache's."""
+    kind = theirs.__globals__["CustomizedClient"]
+    return lambda self, mock_socket_values, **kwargs: kind(play(mock_socket_values), **kwargs)
+
+
 def _hash_client(self: Any, *canned: Any, **kwargs: Any) -> Any:
     return hash.HashClient([play(replies) for replies in canned], **kwargs)
 
@@ -71,5 +77,12 @@ def pytest_collection_modifyitems(items: list[Any]) -> None:
     for item in items:
         if item.cls is not None and item.cls.__name__ in makers:
             item.cls.make_client = makers[item.cls.__name__]
+        if (
+            item.cls is not None
+            and "CustomizedClient"
+            in getattr(getattr(item.cls, "make_customized_client", None), "__globals__", {})
+            and item.cls.make_customized_client.__name__ != "<lambda>"
+        ):
+            item.cls.make_customized_client = _customized(item.cls.make_customized_client)
         if item.cls is not None and hasattr(item.cls, "make_base_client"):
             item.cls.make_base_client = _base_client

@@ -22,6 +22,9 @@ const LINE_KEYS_MAX: usize = 10_000;
 /// What a bulk write did not do: the place of the key in the call, and why.
 pub type Failures = Vec<(usize, Error)>;
 
+/// A value of a bulk read: the place of its key in the call, its client flags, its bytes.
+pub type Indexed = (usize, u32, Vec<u8>);
+
 /// The part of a bulk call that goes to one server.
 struct Share {
     place: usize,
@@ -141,7 +144,7 @@ impl Client {
         &self,
         keys: &[&[u8]],
         budget: &Budget<'_>,
-    ) -> Result<(Vec<(usize, u32, Vec<u8>)>, Failures), Error> {
+    ) -> Result<(Vec<Indexed>, Failures), Error> {
         let mut values = Vec::new();
         let receive = |calls: &mut [(Call<'_>, Option<Error>)]| wait_for_all(calls, budget);
         let failures = self.read_many(keys, budget, receive, |index, found, body| {
@@ -200,9 +203,9 @@ impl Client {
             for batch in batches {
                 let is_taken = round.iter().any(|(place, _)| *place == batch.0);
                 if is_taken {
-                    later.push(batch)
+                    later.push(batch);
                 } else {
-                    round.push(batch)
+                    round.push(batch);
                 }
             }
             self.store_round(word, items, exptime, &round, budget, &mut failures)?;
@@ -254,7 +257,7 @@ impl Client {
             let mut unnamed = false;
             let result = match error {
                 Some(error) => Err(error),
-                None => self.read_store_answers(
+                None => Self::read_store_answers(
                     &mut call,
                     indices,
                     items,
@@ -282,7 +285,6 @@ impl Client {
 
     /// Reads the answers of one batch: one for all from a server with quiet sets, else one a value.
     fn read_store_answers(
-        &self,
         call: &mut Call<'_>,
         indices: &[usize],
         items: &[Item<'_>],

@@ -409,10 +409,11 @@ impl<'a> Call<'a> {
                 Ok(Some(State::Finished))
             }
             Ok(Progress::Incomplete(missing)) => {
-                if self.hands_out_bodies && missing >= DIRECT_BYTES_MIN {
-                    if let Some(found) = link.pipeline.partial() {
-                        return Ok(Some(State::Body(found)));
-                    }
+                if self.hands_out_bodies
+                    && missing >= DIRECT_BYTES_MIN
+                    && let Some(found) = link.pipeline.partial()
+                {
+                    return Ok(Some(State::Body(found)));
                 }
                 // The first wait begins when the call did; later ones ask the clock.
                 let now = if link.pipeline.is_untouched() {

@@ -20,8 +20,7 @@ pub struct KeyMaker<'n> {
 /// Whether each byte can stand in a text command: no space and no control byte.
 pub fn is_plain(key: &[u8]) -> bool {
     // Written without an early end, so that the compiler can look at 16 bytes at once.
-    key.iter()
-        .fold(true, |plain, &b| plain & (b > b' ') & (b != 0x7f))
+    key.iter().filter(|&&b| b <= b' ' || b == 0x7f).count() == 0
 }
 
 impl KeyMaker<'_> {

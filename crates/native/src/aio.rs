@@ -39,7 +39,11 @@ enum Kind {
     Inspect,
     Stored,
     /// A write of a value, with its key and length for an error.
-    Written { key: Py<PyAny>, value_bytes: usize, is_cas: bool },
+    Written {
+        key: Py<PyAny>,
+        value_bytes: usize,
+        is_cas: bool,
+    },
     Number,
     Many(Vec<Py<PyAny>>),
     ManyStored(Vec<Py<PyAny>>),
@@ -245,9 +249,7 @@ impl Connection {
             | Kind::Inspect
             | Kind::Number
             | Kind::Written { is_cas: true, .. } => py.None().into_bound(py),
-            Kind::Stored | Kind::Written { .. } => {
-                false.into_pyobject(py)?.to_owned().into_any()
-            }
+            Kind::Stored | Kind::Written { .. } => false.into_pyobject(py)?.to_owned().into_any(),
             Kind::Many(_) => PyDict::new(py).into_any(),
             _ => return set_exception(py, future, error),
         };
@@ -326,11 +328,19 @@ impl Connection {
                 _ => Ok(none()),
             },
             Kind::Stored => truth(outcome(answer, server).map_err(told)? == Outcome::Done),
-            Kind::Written { key, value_bytes, is_cas } => {
+            Kind::Written {
+                key,
+                value_bytes,
+                is_cas,
+            } => {
                 let done = outcome(answer, server).map_err(|error| match error {
                     Error::Refused { refusal, .. } if refusal.message.contains("too large") => {
                         let key = key.bind(py).to_string();
-                        told(Error::TooLarge { key, bytes: *value_bytes, limit: 0 })
+                        told(Error::TooLarge {
+                            key,
+                            bytes: *value_bytes,
+                            limit: 0,
+                        })
                     }
                     error => told(error),
                 })?;
@@ -459,7 +469,7 @@ impl Connection {
             }
         } else {
             this.pipeline.expect(Expect::Probe);
-            let deadline = Instant::now() + Duration::from_secs(3600); // who connects waits less
+            let deadline = Instant::now() + Duration::from_hours(1); // who connects waits less
             let op = Op {
                 kind: Kind::Probe,
                 future: this.ready.take(),
@@ -519,7 +529,8 @@ impl Connection {
     }
 
     /// Called by the loop: the peer sends no more. The connection is closed.
-    fn eof_received(&self) -> bool {
+    #[staticmethod]
+    fn eof_received() -> bool {
         false
     }
 

@@ -204,7 +204,7 @@ impl Client {
         let failures = self.detached(py, times, spent, |core, budget| {
             core.store_many(StoreWord::Set, &items, exptime, budget)
         });
-        self.told(py, failures?, |index| {
+        told(py, failures?, |index| {
             pairs.get(index).map(|(key, _)| key.clone())
         })
     }
@@ -228,24 +228,21 @@ impl Client {
         let failures = self.detached(py, times, Spent::default(), |core, budget| {
             core.delete_many(&all, budget)
         });
-        self.told(py, failures?, |index| objects.get(index).cloned())
+        told(py, failures?, |index| objects.get(index).cloned())
     }
 }
 
-impl Client {
-    /// The failures of a bulk write by key.
-    fn told<'py>(
-        &self,
-        py: Python<'py>,
-        failures: Failures,
-        key: impl Fn(usize) -> Option<Bound<'py, PyAny>>,
-    ) -> PyResult<Bound<'py, PyDict>> {
-        let dict = PyDict::new(py);
-        for (index, error) in failures {
-            if let Some(key) = key(index) {
-                dict.set_item(key, error::of_client(py, &error).into_value(py))?;
-            }
+/// The failures of a bulk write by key.
+fn told<'py>(
+    py: Python<'py>,
+    failures: Failures,
+    key: impl Fn(usize) -> Option<Bound<'py, PyAny>>,
+) -> PyResult<Bound<'py, PyDict>> {
+    let dict = PyDict::new(py);
+    for (index, error) in failures {
+        if let Some(key) = key(index) {
+            dict.set_item(key, error::of_client(py, &error).into_value(py))?;
         }
-        Ok(dict)
     }
+    Ok(dict)
 }

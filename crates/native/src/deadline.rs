@@ -12,7 +12,7 @@ thread_local! {
 }
 
 /// Longest time-out that is taken as such; longer ones, and infinity, wait this long.
-const FOREVER: Duration = Duration::from_secs(365 * 24 * 3600);
+const FOREVER: Duration = Duration::from_hours(365 * 24);
 
 /// Seconds as Python gives them, as a duration; refuses what is no length of time.
 pub(crate) fn seconds(seconds: f64) -> PyResult<Duration> {

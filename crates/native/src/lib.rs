@@ -7,6 +7,11 @@
     clippy::needless_pass_by_value,
     reason = "the signatures are what PyO3 calls"
 )]
+#![expect(
+    clippy::doc_markdown,
+    clippy::doc_link_with_quotes,
+    reason = "the comments of methods are Python docstrings"
+)]
 
 use pyo3::prelude::*;
 use pyo3::types::PyDict;

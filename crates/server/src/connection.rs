@@ -288,6 +288,10 @@ impl Connection {
         let most = if filled == 0 { RECV_BYTES } else { INPUT_BYTES };
         let room = buffers.input.get_mut(filled..).unwrap_or_default();
         let bytes = room.len().min(most);
+        if bytes == 0 {
+            // Full of commands that wait for their turn: these first.
+            return Ok(filled);
+        }
         match receive(
             &self.socket,
             room.get_mut(..bytes).unwrap_or_default(),

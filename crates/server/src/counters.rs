@@ -72,10 +72,6 @@ counters! {
     get_cmds,
     /// Of these, found.
     get_hits,
-    /// Misses because the item's time was over.
-    get_expired,
-    /// Misses because of `flush_all`.
-    get_flushed,
     /// Storage commands.
     set_cmds,
     /// Flushes of everything.

@@ -320,7 +320,11 @@ impl Session {
             return None;
         };
         let mut scratch = Vec::new();
-        let write = Write::from_line(&upload.line, &mut scratch, run.turn)?;
+        let Some(write) = Write::from_line(&upload.line, &mut scratch, run.turn) else {
+            // The line was parsed once already: a server that cannot read it again is broken.
+            run.turn.counters.invariant_broken.bump();
+            return Some(Next::Close(Reason::Error));
+        };
         if ending != b"\r\n" {
             return write.refuse_chunk(run.out);
         }

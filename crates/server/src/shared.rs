@@ -159,6 +159,8 @@ impl Shared {
         Lost {
             evictions: now.evictions.wrapping_sub(before.evictions),
             reclaimed: now.reclaimed.wrapping_sub(before.reclaimed),
+            expired: now.expired.wrapping_sub(before.expired),
+            flushed: now.flushed.wrapping_sub(before.flushed),
         }
     }
 
@@ -167,6 +169,8 @@ impl Shared {
         Lost {
             evictions: counters.evictions,
             reclaimed: counters.reclaimed,
+            expired: counters.misses_expired,
+            flushed: counters.misses_flushed,
         }
     }
 
@@ -192,6 +196,10 @@ impl Shared {
 pub(crate) struct Lost {
     pub(crate) evictions: u64,
     pub(crate) reclaimed: u64,
+    /// Reads that found an item past its time.
+    pub(crate) expired: u64,
+    /// Reads that found an item that a flush killed.
+    pub(crate) flushed: u64,
 }
 
 /// What [`Shared`] is made of.

@@ -26,14 +26,24 @@ fn mixed(state: &mut u64) -> usize {
 
 fn resident_bytes() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let line = status.lines().find(|line| line.starts_with("VmRSS")).unwrap_or("");
-    line.split_whitespace().nth(1).and_then(|kib| kib.parse::<u64>().ok()).unwrap_or(0) * 1024
+    let line = status
+        .lines()
+        .find(|line| line.starts_with("VmRSS"))
+        .unwrap_or("");
+    line.split_whitespace()
+        .nth(1)
+        .and_then(|kib| kib.parse::<u64>().ok())
+        .unwrap_or(0)
+        * 1024
 }
 
 /// Nanoseconds that this thread has spent on a processor: a crowded machine does not count.
 fn cpu_ns() -> f64 {
     let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
-    text.split_whitespace().next().and_then(|ns| ns.parse().ok()).unwrap_or(0.0)
+    text.split_whitespace()
+        .next()
+        .and_then(|ns| ns.parse().ok())
+        .unwrap_or(0.0)
 }
 
 fn key(number: usize) -> String {
@@ -46,7 +56,9 @@ fn store_one(worker: &mut Worker, key: &str, value: &[u8]) -> bool {
     let outcome = if value.len() < 64 << 10 {
         worker.set(key.as_bytes(), hash, value, &options, NOW)
     } else {
-        let Ok(mut upload) = worker.reserve(key.as_bytes(), hash, value.len() as u32, &options, NOW) else {
+        let Ok(mut upload) =
+            worker.reserve(key.as_bytes(), hash, value.len() as u32, &options, NOW)
+        else {
             return false;
         };
         let mut rest = value;
@@ -68,7 +80,11 @@ fn store_one(worker: &mut Worker, key: &str, value: &[u8]) -> bool {
 }
 
 fn run(mib: u64, workers: usize, size: usize) {
-    let config = Config { memory_bytes: mib << 20, workers, ..Config::default() };
+    let config = Config {
+        memory_bytes: mib << 20,
+        workers,
+        ..Config::default()
+    };
     let store = Store::new(config).expect("a store");
     let mut worker = store.worker();
     let filler: Vec<u8> = (0..1_000_000u32).map(|at| (at * 7) as u8).collect();
@@ -102,16 +118,24 @@ fn read_all(worker: &mut Worker, count: usize) -> (f64, f64) {
     let mut state = 7;
     let resident = worker.store().counters().items as usize;
     let first = count.saturating_sub(resident * 8 / 10).min(count - 1);
-    let keys: Vec<String> =
-        (0..400_000).map(|_| key(first + next(&mut state) as usize % (count - first))).collect();
+    let keys: Vec<String> = (0..400_000)
+        .map(|_| key(first + next(&mut state) as usize % (count - first)))
+        .collect();
     let time = |batch: usize, worker: &mut Worker| {
         let begin = cpu_ns();
         let mut bytes = 0u64;
         for chunk in keys.chunks(batch) {
-            let hashes: Vec<_> = chunk.iter().map(|key| worker.store().hash(key.as_bytes())).collect();
+            let hashes: Vec<_> = chunk
+                .iter()
+                .map(|key| worker.store().hash(key.as_bytes()))
+                .collect();
             if batch > 1 {
-                hashes.iter().for_each(|hash| worker.prefetch_bucket(*hash));
-                hashes.iter().for_each(|hash| worker.prefetch_item(*hash));
+                for hash in &hashes {
+                    worker.prefetch_bucket(*hash);
+                }
+                for hash in &hashes {
+                    worker.prefetch_item(*hash);
+                }
             }
             for (key, hash) in chunk.iter().zip(hashes) {
                 let item = worker.get(key.as_bytes(), hash, NOW);
@@ -126,7 +150,10 @@ fn read_all(worker: &mut Worker, count: usize) -> (f64, f64) {
 }
 
 fn main() {
-    let arguments: Vec<usize> = std::env::args().skip(1).filter_map(|text| text.parse().ok()).collect();
+    let arguments: Vec<usize> = std::env::args()
+        .skip(1)
+        .filter_map(|text| text.parse().ok())
+        .collect();
     let mib = arguments.first().copied().unwrap_or(64) as u64;
     let workers = arguments.get(1).copied().unwrap_or(2);
     let sizes: &[usize] = arguments.get(2..).unwrap_or_default();

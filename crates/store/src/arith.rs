@@ -4,7 +4,7 @@ use crate::Worker;
 use crate::item::bits;
 use crate::log::Unique;
 use crate::lookup::Located;
-use crate::request::{ArithOptions, ArithOutcome, CasUnique, Expiry, KeyHash, Seconds};
+use crate::request::{ArithOptions, ArithOutcome, Expiry, KeyHash, Seconds};
 use crate::write::{Found, New, Part, Swap};
 
 impl Worker {
@@ -77,7 +77,7 @@ impl Worker {
             parts: &[Part::Bytes(&digits)],
             is_growing: false,
         };
-        self.finish(self.swap(key, hash, found, &new, now), value, expiry, false)
+        finish(self.swap(key, hash, found, &new, now), value, expiry, false)
     }
 
     fn create_number(
@@ -89,7 +89,7 @@ impl Worker {
         now: Seconds,
     ) -> Option<ArithOutcome> {
         let Some((value, expiry)) = options.initial else {
-            self.reap(hash, found, now);
+            self.reap(hash, found);
             return Some(ArithOutcome::NotFound);
         };
         let digits = itoa(value);
@@ -105,29 +105,20 @@ impl Worker {
             parts: &[Part::Bytes(&digits)],
             is_growing: false,
         };
-        self.finish(self.swap(key, hash, found, &new, now), value, expiry, true)
+        finish(self.swap(key, hash, found, &new, now), value, expiry, true)
     }
+}
 
-    fn finish(
-        &self,
-        swap: Swap,
-        value: u64,
-        expiry: Expiry,
-        created: bool,
-    ) -> Option<ArithOutcome> {
-        match swap {
-            Swap::Done {
-                unique: CasUnique(unique),
-                ..
-            } => Some(ArithOutcome::Number {
-                value,
-                unique: CasUnique(unique),
-                expiry,
-                created,
-            }),
-            Swap::Changed => None,
-            Swap::NoMemory => Some(ArithOutcome::NoMemory),
-        }
+fn finish(swap: Swap, value: u64, expiry: Expiry, created: bool) -> Option<ArithOutcome> {
+    match swap {
+        Swap::Done { unique, .. } => Some(ArithOutcome::Number {
+            value,
+            unique,
+            expiry,
+            created,
+        }),
+        Swap::Changed => None,
+        Swap::NoMemory => Some(ArithOutcome::NoMemory),
     }
 }
 

@@ -32,6 +32,7 @@ impl Audit {
     }
 }
 
+#[allow(clippy::panic, reason = "a check for tests: it fails by a panic")]
 impl Store {
     /// Counts everything. `workers` are all workers there are, and none of them does anything meanwhile.
     ///
@@ -41,9 +42,9 @@ impl Store {
         let mut audit = Audit::default();
         let segment_bytes = self.arena().segment_bytes();
         let mut open = Vec::new();
-        workers
-            .iter()
-            .for_each(|worker| worker.logs.each(|id, used| open.push((id, used))));
+        for worker in workers {
+            worker.logs.each(|id, used| open.push((id, used)));
+        }
         let mut found = HashSet::new();
         let mut segments = 0;
         for view in self.segments.each() {

@@ -34,14 +34,16 @@ pub struct Counters {
     pub expired_unfetched: u64,
     /// Expired items whose memory came back.
     pub reclaimed: u64,
+    /// Reads that missed because the item under the key had expired.
+    pub misses_expired: u64,
+    /// Reads that missed because the item under the key had been flushed.
+    pub misses_flushed: u64,
     /// Items copied by compaction and promotion.
     pub moved_items: u64,
     /// Bytes copied by compaction and promotion.
     pub moved_bytes: u64,
     /// Writes of keys that the ghost remembered.
     pub ghost_hits: u64,
-    /// Segments dropped whole, because copying could not keep up.
-    pub dropped_segments: u64,
     /// Items given up because the index had no room for another line.
     pub displaced: u64,
     /// Writes refused for want of memory.
@@ -52,8 +54,11 @@ pub struct Counters {
     pub held_segments: u64,
     /// Bytes of uploads that are not committed now.
     pub upload_bytes: u64,
-    /// Items, and their requested bytes in memcached's measure, per slab class of the config.
+    /// Items, and their requested bytes in memcached's measure, per slab class of the config (the first entry is
+    /// the class of the smallest chunk).
     pub by_slab_class: Vec<(u64, u64)>,
+    /// Items removed for room, and those of them that had a TTL, per slab class of the config.
+    pub evicted_by_slab_class: Vec<(u64, u64)>,
 }
 
 /// The numbers of one worker, by name.
@@ -68,10 +73,11 @@ pub(crate) enum Count {
     EvictedWithTtl,
     ExpiredUnfetched,
     Reclaimed,
+    MissesExpired,
+    MissesFlushed,
     MovedItems,
     MovedBytes,
     GhostHits,
-    DroppedSegments,
     Displaced,
     Refused,
     EpochWaits,
@@ -82,12 +88,13 @@ const COUNTS: usize = Count::EpochWaits as usize + 1;
 /// One worker's numbers.
 pub(crate) struct Block {
     counts: [AtomicI64; COUNTS],
-    classes: Box<[[AtomicI64; 2]]>,
+    /// Items, their bytes, evicted, evicted with a TTL.
+    classes: Box<[[AtomicI64; 4]]>,
 }
 
 impl Block {
     pub(crate) fn new(classes: usize) -> Self {
-        let class = || [AtomicI64::new(0), AtomicI64::new(0)];
+        let class = || std::array::from_fn(|_| AtomicI64::new(0));
         Block {
             counts: std::array::from_fn(|_| AtomicI64::new(0)),
             classes: (0..classes).map(|_| class()).collect(),
@@ -105,9 +112,17 @@ impl Block {
     /// Adds items and requested bytes to a slab class.
     #[inline]
     pub(crate) fn add_class(&self, class: usize, items: i64, bytes: i64) {
-        if let Some([number, size]) = self.classes.get(class) {
+        if let Some([number, size, ..]) = self.classes.get(class) {
             bump(number, items);
             bump(size, bytes);
+        }
+    }
+
+    /// Counts an evicted item in its slab class.
+    pub(crate) fn add_evicted(&self, class: usize, has_ttl: bool) {
+        if let Some([.., evicted, with_ttl]) = self.classes.get(class) {
+            bump(evicted, 1);
+            bump(with_ttl, i64::from(has_ttl));
         }
     }
 }
@@ -121,18 +136,28 @@ fn bump(number: &AtomicI64, amount: i64) {
     );
 }
 
+/// Two of the numbers of each class.
+fn pairs(classes: &[[i64; 4]], of: fn([i64; 4]) -> (i64, i64)) -> Vec<(u64, u64)> {
+    let pair = |numbers: &[i64; 4]| {
+        let (one, other) = of(*numbers);
+        (one.max(0) as u64, other.max(0) as u64)
+    };
+    classes.iter().map(pair).collect()
+}
+
 /// Sums what the workers counted.
 pub(crate) fn sum<'b>(blocks: impl Iterator<Item = &'b Block>) -> Counters {
     let mut totals = [0i64; COUNTS];
-    let mut classes: Vec<(i64, i64)> = Vec::new();
+    let mut classes: Vec<[i64; 4]> = Vec::new();
     for block in blocks {
         for (total, number) in totals.iter_mut().zip(&block.counts) {
             *total += number.load(Ordering::Relaxed);
         }
-        classes.resize(classes.len().max(block.classes.len()), (0, 0));
-        for (total, [items, bytes]) in classes.iter_mut().zip(&block.classes) {
-            total.0 += items.load(Ordering::Relaxed);
-            total.1 += bytes.load(Ordering::Relaxed);
+        classes.resize(classes.len().max(block.classes.len()), [0; 4]);
+        for (totals, numbers) in classes.iter_mut().zip(&block.classes) {
+            for (total, number) in totals.iter_mut().zip(numbers) {
+                *total += number.load(Ordering::Relaxed);
+            }
         }
     }
     let of = |count: Count| {
@@ -150,17 +175,16 @@ pub(crate) fn sum<'b>(blocks: impl Iterator<Item = &'b Block>) -> Counters {
         evicted_with_ttl: of(Count::EvictedWithTtl),
         expired_unfetched: of(Count::ExpiredUnfetched),
         reclaimed: of(Count::Reclaimed),
+        misses_expired: of(Count::MissesExpired),
+        misses_flushed: of(Count::MissesFlushed),
         moved_items: of(Count::MovedItems),
         moved_bytes: of(Count::MovedBytes),
         ghost_hits: of(Count::GhostHits),
-        dropped_segments: of(Count::DroppedSegments),
         displaced: of(Count::Displaced),
         refused: of(Count::Refused),
         epoch_waits: of(Count::EpochWaits),
-        by_slab_class: classes
-            .into_iter()
-            .map(|(items, bytes)| (items.max(0) as u64, bytes.max(0) as u64))
-            .collect(),
+        by_slab_class: pairs(&classes, |[items, bytes, ..]| (items, bytes)),
+        evicted_by_slab_class: pairs(&classes, |[.., evicted, with_ttl]| (evicted, with_ttl)),
         ..Counters::default()
     }
 }

@@ -53,6 +53,10 @@ const KIND_PIECE: u8 = 2;
 /// Bytes of the variable fields for each kind, so that a lookup finds the key with one load.
 pub(crate) const FIELD_BYTES: [u8; 256] = field_bytes();
 
+#[expect(
+    clippy::indexing_slicing,
+    reason = "evaluated by the compiler, with every index masked"
+)]
 const fn field_bytes() -> [u8; 256] {
     let mut table = [0; 256];
     let mut kind = 0;

@@ -42,6 +42,7 @@ macro_rules! strict_assert {
 mod arith;
 #[cfg(any(test, feature = "strict"))]
 mod audit;
+mod compose;
 mod counters;
 mod eviction;
 mod index;
@@ -49,6 +50,7 @@ mod item;
 mod log;
 mod lookup;
 mod memory;
+mod publish;
 mod read;
 mod remove;
 mod report;
@@ -57,8 +59,6 @@ mod scan;
 mod segments;
 mod store;
 mod sync;
-#[cfg(test)]
-mod tests;
 mod upload;
 mod view;
 mod worker;

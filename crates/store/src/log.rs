@@ -242,10 +242,12 @@ impl Logs {
         open.map_or(0, |open| store.arena().segment_bytes() - open.used)
     }
 
-    /// Seals what is older than the bound, or everything.
+    /// Seals what is older than the bound or expired as a whole; without a time, everything.
     pub(crate) fn seal(&self, store: &Store, now: Option<Seconds>) {
         for open in self.open.borrow_mut().iter_mut() {
-            let is_due = |open: &Open| now.is_none_or(|now| open.opened.0 + OPEN_MAX_S <= now.0);
+            let is_due = |open: &Open| {
+                now.is_none_or(|now| open.opened.0 + OPEN_MAX_S <= now.0 || open.expires <= now.0)
+            };
             if open.as_ref().is_some_and(is_due)
                 && let Some(old) = open.take()
             {

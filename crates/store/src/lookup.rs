@@ -77,11 +77,16 @@ impl Store {
     /// Whether the item has neither expired nor been flushed.
     #[inline]
     pub(crate) fn is_alive(&self, item: &Located, now: Seconds) -> bool {
-        item.generation == self.segments.generation()
+        !self.is_flushed(item)
             && match item.header.expiry {
                 Expiry::Never => true,
                 Expiry::At(at) => at > now,
             }
+    }
+
+    /// Whether it is dead by a flush, not by its own expiry.
+    pub(crate) fn is_flushed(&self, item: &Located) -> bool {
+        item.generation != self.segments.generation()
     }
 
     /// The key of an item.

@@ -135,7 +135,7 @@ impl Worker {
         now: Seconds,
     ) -> Outcome<'_> {
         let Some(expiry) = options.vivify else {
-            self.reap(hash, found, now);
+            self.reap(hash, found);
             return Outcome::Miss;
         };
         let new = New {
@@ -180,7 +180,6 @@ impl Worker {
                 present: Some(item),
                 is_alive: false,
             },
-            now,
         );
         None
     }

@@ -26,7 +26,7 @@ impl Worker {
         loop {
             let found = self.look(key, hash, now);
             let Some(old) = found.alive() else {
-                self.reap(hash, &found, now);
+                self.reap(hash, &found);
                 return DeleteOutcome::NotFound;
             };
             if options
@@ -121,12 +121,19 @@ impl Worker {
         true
     }
 
-    /// Removes an item that was found dead.
-    pub(crate) fn reap(&self, hash: KeyHash, found: &Found, now: Seconds) {
-        if let Some(dead) = found.present.filter(|_| !found.is_alive)
-            && self.unlink(hash, dead.at)
-        {
-            self.expired(&dead, now);
+    /// Removes an item that a lookup found dead, and counts the miss.
+    pub(crate) fn reap(&self, hash: KeyHash, found: &Found) {
+        let Some(dead) = found.present.filter(|_| !found.is_alive) else {
+            return;
+        };
+        let cause = if self.store.is_flushed(&dead) {
+            Count::MissesFlushed
+        } else {
+            Count::MissesExpired
+        };
+        self.count(cause, 1);
+        if self.unlink(hash, dead.at) {
+            self.expired(&dead);
             self.forget(&dead, &[]);
         }
     }
@@ -149,7 +156,7 @@ impl Worker {
     }
 
     /// Counts an item whose time was over.
-    pub(crate) fn expired(&self, item: &Located, _now: Seconds) {
+    pub(crate) fn expired(&self, item: &Located) {
         self.count(Count::Reclaimed, 1);
         if self.store.mutable_of(item.at) & bits::FETCHED == 0 {
             self.count(Count::ExpiredUnfetched, 1);
@@ -167,6 +174,12 @@ impl Worker {
             Expiry::At(at) => Some(at.0.saturating_sub(now.0)),
         };
         self.count(Count::EvictedWithTtl, i64::from(ttl_s.is_some()));
+        if let Some(block) = self.block() {
+            let header = &item.header;
+            let value_bytes = header.value_bytes as usize;
+            let peer = Store::peer_bytes(header.key_bytes, value_bytes, header.flags);
+            block.add_evicted(self.store.slab_class(peer), ttl_s.is_some());
+        }
         if self.store.reports.is_on() {
             self.store.reports.add(Evicted {
                 key: self.store.key_of(item).into(),

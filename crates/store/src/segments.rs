@@ -437,12 +437,11 @@ impl Segments {
             + (self.arena.offset_of(at) / crate::memory::arena::ITEM_ALIGN) as u64
     }
 
-    /// Whether the limbo is kept from draining by `worker` itself.
+    /// Whether everything in limbo waits for `worker` itself.
     pub(crate) fn waits_for(&self, worker: usize) -> bool {
         let plan = self.lock();
-        plan.limbo
-            .front()
-            .is_some_and(|&(_, tick)| self.epochs.is_behind(worker, tick))
+        let is_behind = |&(_, tick): &(SegmentId, u64)| self.epochs.is_behind(worker, tick);
+        plan.limbo.iter().all(is_behind)
     }
 
     /// Tries to bring segments from limbo back.

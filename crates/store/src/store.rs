@@ -58,6 +58,8 @@ const SEGMENT_SHIFT_MAX: u32 = 20;
 const GROWTH: u64 = 4;
 /// Bytes that workers may write between two passes while nothing can be reclaimed from their own past.
 const AHEAD_BYTES: usize = 128 << 10;
+/// Uncommitted uploads may take this much even where it is more than an eighth of the memory.
+const UPLOAD_BYTES_MIN: u64 = 8 << 20;
 /// Segments that only movers, and writers in need, may take.
 pub(crate) const MOVER_FLOOR: usize = 2;
 /// memcached's bytes for an item beside key and value: header, CAS unique, key's end, line end.
@@ -257,9 +259,11 @@ impl Store {
         self.arena().segment_bytes() / 16
     }
 
-    /// All uncommitted uploads together may take this many bytes.
+    /// All uncommitted uploads together may take this many bytes: an eighth, in a small store up to a quarter, so
+    /// that a few clients can send large values at once.
     pub(crate) fn upload_bytes_max(&self) -> u64 {
-        self.memory_bytes() / 8
+        let memory_bytes = self.memory_bytes();
+        (memory_bytes / 8).max((memory_bytes / 4).min(UPLOAD_BYTES_MIN))
     }
 
     /// The bytes that memcached would count for an item.

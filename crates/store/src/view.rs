@@ -11,7 +11,7 @@ use crate::request::{CasUnique, Expiry, Seconds};
 /// A live item, borrowed until the worker passes.
 pub struct Item<'w> {
     store: &'w Arc<Store>,
-    item: Located,
+    located: Located,
     was_fetched: bool,
     is_marked: bool,
     last_access: Seconds,
@@ -24,13 +24,13 @@ impl<'w> Item<'w> {
 
     pub(crate) fn with_access(
         store: &'w Arc<Store>,
-        item: Located,
+        located: Located,
         mutable: u16,
         last_access: Seconds,
     ) -> Self {
         Item {
             store,
-            item,
+            located,
             was_fetched: mutable & bits::FETCHED != 0,
             is_marked: mutable & (bits::STALE | bits::WIN) != 0,
             last_access,
@@ -39,30 +39,30 @@ impl<'w> Item<'w> {
 
     /// Its key.
     pub fn key(&self) -> &'w [u8] {
-        self.store.key_of(&self.item)
+        self.store.key_of(&self.located)
     }
 
     /// The client's 32 bits.
     pub fn flags(&self) -> u32 {
-        self.item.header.flags
+        self.located.header.flags
     }
 
     /// Length of the value.
     pub fn value_bytes(&self) -> u32 {
-        self.item.header.value_bytes
+        self.located.header.value_bytes
     }
 
     /// The value when it lies in one piece (every value below a sixteenth of a segment does).
     #[inline]
     pub fn value(&self) -> Option<&'w [u8]> {
-        (!self.item.header.is_chained).then(|| self.store.inline_value(&self.item))
+        (!self.located.header.is_chained).then(|| self.store.inline_value(&self.located))
     }
 
     /// The value in one or more pieces, in order.
     pub fn pieces(&self) -> impl Iterator<Item = &'w [u8]> + use<'w> {
         let store: &'w Store = self.store;
         let whole = self.value();
-        let pieces: Vec<Addr> = store.pieces_of(&self.item).collect();
+        let pieces: Vec<Addr> = store.pieces_of(&self.located).collect();
         whole
             .into_iter()
             .chain(pieces.into_iter().map(|piece| store.piece_data(piece)))
@@ -70,12 +70,12 @@ impl<'w> Item<'w> {
 
     /// Its CAS unique.
     pub fn unique(&self) -> CasUnique {
-        CasUnique(self.store.unique_of(&self.item))
+        CasUnique(self.store.unique_of(&self.located))
     }
 
     /// When it dies.
     pub fn expiry(&self) -> Expiry {
-        self.item.header.expiry
+        self.located.header.expiry
     }
 
     /// Whether it had been read before this read (meta `h`).
@@ -105,14 +105,14 @@ impl<'w> Item<'w> {
             pieces: Vec::new(),
         };
         if let Some(value) = self.value() {
-            let at = self.item.at;
+            let at = self.located.at;
             if !held.store.segments.hold(at) {
                 return None;
             }
             let offset = value.as_ptr().addr() - held.store.arena().bytes(at, 0).as_ptr().addr();
             held.whole = Some((at, offset, value.len()));
         }
-        for piece in self.store.pieces_of(&self.item) {
+        for piece in self.store.pieces_of(&self.located) {
             if !held.store.segments.hold(piece) {
                 return None;
             }

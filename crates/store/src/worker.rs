@@ -28,9 +28,13 @@ const WRITE_BYTES_MIN: usize = 64;
 const SWEEP_BYTES_MAX: usize = 64 << 10;
 /// Sweeps tried at once by a writer that finds no segment at all.
 const SWEEPS_IN_NEED: usize = 48;
-/// Time slices given away for other workers' epochs before a write is refused: about as long as the kernel may
-/// keep a thread from its processor on a crowded machine.
-const EPOCH_YIELDS: usize = 100_000;
+/// Waits for other workers' epochs before a write is refused: with the sleeps below about a quarter of a second,
+/// longer than the kernel keeps a thread from its processor on a crowded machine.
+const EPOCH_WAITS: usize = 1000;
+/// The first waits only give the time slice away; the later ones sleep, so that whoever is waited for can run.
+const EPOCH_YIELDS: usize = 64;
+/// How long one of the later waits sleeps.
+const EPOCH_SLEEP: std::time::Duration = std::time::Duration::from_micros(250);
 /// Bytes swept in one call of `maintain`.
 const MAINTAIN_BYTES: usize = 64 << 10;
 
@@ -284,7 +288,7 @@ impl Worker {
         refill: Refill,
         append: impl Fn(Refill) -> Option<T>,
     ) -> Option<T> {
-        for _ in 0..EPOCH_YIELDS {
+        for round in 0..EPOCH_WAITS {
             let is_own_fault = self
                 .place
                 .is_none_or(|own| self.store.segments.waits_for(own));
@@ -292,7 +296,7 @@ impl Worker {
                 break;
             }
             self.count(Count::EpochWaits, 1);
-            std::thread::yield_now();
+            wait(round);
             if let Some(done) = append(refill) {
                 return Some(done);
             }
@@ -304,12 +308,12 @@ impl Worker {
     /// itself, so that writers that wait for each other do not wait for ever; all it knew is void then.
     pub(crate) fn may_retry(&self, tries: &mut usize) -> bool {
         *tries += 1;
-        let may = *tries < EPOCH_YIELDS && self.is_clean.get() && self.store.segments.spare() > 0;
+        let may = *tries < EPOCH_WAITS && self.is_clean.get() && self.store.segments.spare() > 0;
         if may && let Some(place) = self.place {
             self.store.segments.epochs().pass(place);
             self.store.segments.settle_now();
             self.count(Count::EpochWaits, 1);
-            std::thread::yield_now();
+            wait(*tries);
         } else {
             self.count(Count::Refused, 1);
         }
@@ -335,5 +339,14 @@ impl Drop for Worker {
         if let Some(place) = self.place {
             self.store.segments.epochs().unregister(place);
         }
+    }
+}
+
+/// Waits a moment for another worker; `round` counts the waits of one write.
+fn wait(round: usize) {
+    if round < EPOCH_YIELDS {
+        std::thread::yield_now();
+    } else {
+        std::thread::sleep(EPOCH_SLEEP);
     }
 }

@@ -5,16 +5,11 @@
 //! the copy back and starts again. So `add`, `cas`, `incr`, `append` and a moving sweep all obey one rule, and
 //! nothing is decided before the moment of publication.
 
-use std::sync::atomic::Ordering;
-
-use crate::counters::Count;
-use crate::index::Entry;
-use crate::item::{PIECE_HEADER, bits, piece_bytes};
-use crate::log::{Body, Draft, Log, Unique};
+use crate::item::bits;
+use crate::log::Unique;
 use crate::lookup::Located;
 use crate::memory::Addr;
 use crate::request::{CasUnique, Expiry, KeyHash, Seconds, SetMode, SetOptions, SetOutcome};
-use crate::segments::Queue;
 use crate::{Store, Worker};
 
 /// Appending to a chain rewrites its last piece while that is shorter than this, so that a key appended to in
@@ -77,16 +72,15 @@ pub(crate) enum Swap {
     NoMemory,
 }
 
-/// What a publication replaces.
-pub(crate) struct Publication<'a> {
-    pub(crate) key: &'a [u8],
-    pub(crate) hash: KeyHash,
-    /// The item that the slot must name; `None`: the key must have no slot.
-    pub(crate) expected: Option<Addr>,
-    pub(crate) new: Addr,
-    /// `None` inherits.
-    pub(crate) frequency: Option<u8>,
+/// What a rewritten copy has that the old one had not.
+#[derive(Clone, Copy)]
+pub(crate) struct Change {
+    pub(crate) expiry: Expiry,
+    pub(crate) unique: Unique,
+    pub(crate) marks: u16,
     pub(crate) keeps: u16,
+    /// Whether this is an access.
+    pub(crate) is_use: bool,
 }
 
 impl Worker {
@@ -121,13 +115,16 @@ impl Worker {
         let mut tries = 0;
         loop {
             let found = self.look(key, hash, now);
-            let outcome = match (options.mode, found.alive()) {
+            let swap = match (options.mode, found.alive()) {
                 (SetMode::Add, Some(old)) => {
                     self.note_use(key, hash, &old, now);
                     return SetOutcome::NotStored;
                 }
                 (SetMode::Append | SetMode::Prepend, Some(old)) => {
-                    self.extend(key, hash, &found, &old, value, options, now)
+                    match self.extend(key, hash, &found, &old, value, options, now) {
+                        Err(outcome) => return outcome,
+                        Ok(swap) => swap,
+                    }
                 }
                 (SetMode::Append | SetMode::Prepend, None) => match options.vivify {
                     Some(expiry) => {
@@ -149,15 +146,14 @@ impl Worker {
                     self.overwrite(key, hash, &found, value, options, options.expiry, 0, now)
                 }
             };
-            match outcome {
-                Err(outcome) => return outcome,
-                Ok(Swap::Done { unique, .. }) => return SetOutcome::Stored(unique),
-                Ok(Swap::NoMemory) if self.may_retry(&mut tries) => {}
-                Ok(Swap::NoMemory) => {
+            match swap {
+                Swap::Done { unique, .. } => return SetOutcome::Stored(unique),
+                Swap::NoMemory if self.may_retry(&mut tries) => {}
+                Swap::NoMemory => {
                     self.drop_for(key, hash, options, now);
                     return SetOutcome::NoMemory;
                 }
-                Ok(Swap::Changed) => {}
+                Swap::Changed => {}
             }
         }
     }
@@ -192,7 +188,7 @@ impl Worker {
         expiry: Expiry,
         marks: u16,
         now: Seconds,
-    ) -> Result<Swap, SetOutcome> {
+    ) -> Swap {
         let unique = options
             .new_unique
             .map_or(self.above(found), |unique| Unique::Exactly(unique.0));
@@ -206,7 +202,7 @@ impl Worker {
             parts,
             is_growing: false,
         };
-        Ok(self.swap(key, hash, found, &new, now))
+        self.swap(key, hash, found, &new, now)
     }
 
     #[expect(
@@ -330,308 +326,4 @@ impl Worker {
             is_alive: present.is_some_and(|item| self.store.is_alive(&item, now)),
         }
     }
-
-    /// Writes a new copy and puts it in the place of what was found.
-    pub(crate) fn swap(
-        &self,
-        key: &[u8],
-        hash: KeyHash,
-        found: &Found,
-        new: &New<'_>,
-        now: Seconds,
-    ) -> Swap {
-        let log = self.choose_log(hash, found, new.expiry, now);
-        let mut own = Vec::new();
-        let swap = self.try_swap(key, hash, found, new, log, &mut own, now);
-        for &piece in &own {
-            if !matches!(swap, Swap::Done { .. }) {
-                self.store
-                    .segments
-                    .unlive(piece, piece_bytes(self.store.piece_data_bytes(piece)));
-            }
-            self.store.segments.unpin(piece);
-        }
-        swap
-    }
-
-    #[expect(clippy::too_many_arguments, reason = "the second half of `swap`")]
-    fn try_swap(
-        &self,
-        key: &[u8],
-        hash: KeyHash,
-        found: &Found,
-        new: &New<'_>,
-        log: Log,
-        own: &mut Vec<Addr>,
-        now: Seconds,
-    ) -> Swap {
-        let total: usize = new.parts.iter().map(|part| self.part_bytes(part)).sum();
-        let (mut slices, mut pieces) = (Vec::new(), Vec::new());
-        let one;
-        let body = if let [Part::Bytes(bytes)] = new.parts
-            && self.fits_inline(key, total, log, new)
-        {
-            one = [*bytes];
-            Body::Inline(&one)
-        } else if self.fits_inline(key, total, log, new) {
-            slices.extend(new.parts.iter().filter_map(|part| match part {
-                Part::Bytes(bytes) => Some(*bytes),
-                Part::Pieces(_) => None,
-            }));
-            Body::Inline(&slices)
-        } else {
-            let mut run: Vec<&[u8]> = Vec::new();
-            for part in new.parts {
-                match part {
-                    Part::Bytes(bytes) => run.push(bytes),
-                    Part::Pieces([]) => {}
-                    Part::Pieces(taken) => {
-                        if !self.add_pieces(&mut run, hash, log, &mut pieces, own, now) {
-                            return Swap::NoMemory;
-                        }
-                        pieces.extend_from_slice(taken);
-                    }
-                }
-            }
-            if !self.add_pieces(&mut run, hash, log, &mut pieces, own, now) {
-                return Swap::NoMemory;
-            }
-            Body::Chain {
-                value_bytes: total as u32,
-                pieces: &pieces,
-            }
-        };
-        let draft = Draft {
-            key,
-            flags: new.flags,
-            expiry: new.expiry,
-            unique: new.unique,
-            marks: new.marks,
-            access: new.access,
-            body,
-        };
-        let Some(placed) = self.place(log, &draft, now) else {
-            return Swap::NoMemory;
-        };
-        let expected = found.present.map(|old| old.at);
-        let publication = Publication {
-            key,
-            hash,
-            expected,
-            new: placed.at,
-            frequency: None,
-            keeps: new.keeps,
-        };
-        if !self.publish(&publication, now) {
-            self.logs.undo(&self.store, &placed);
-            return Swap::Changed;
-        }
-        self.account_swap(found, placed.at, &pieces, now);
-        self.pace(
-            placed.bytes
-                + own
-                    .iter()
-                    .map(|&p| self.store.piece_data_bytes(p))
-                    .sum::<usize>(),
-            now,
-        );
-        Swap::Done {
-            unique: CasUnique(placed.unique),
-            at: placed.at,
-        }
-    }
-
-    /// Whether the value lies in the item itself: always when small, else if the open segment has room.
-    fn fits_inline(&self, key: &[u8], total: usize, log: Log, new: &New<'_>) -> bool {
-        let bytes = crate::item::HEADER_MAX + key.len() + total;
-        let has_pieces = new
-            .parts
-            .iter()
-            .any(|part| matches!(part, Part::Pieces(pieces) if !pieces.is_empty()));
-        !has_pieces
-            && (bytes <= self.store.inline_max()
-                || (!new.is_growing && bytes + 1 <= self.logs.rest(&self.store, log)))
-    }
-
-    /// Writes a run of slices as new pieces of a chain, which are noted in `own` too, and empties the run.
-    fn add_pieces(
-        &self,
-        run: &mut Vec<&[u8]>,
-        hash: KeyHash,
-        log: Log,
-        pieces: &mut Vec<Addr>,
-        own: &mut Vec<Addr>,
-        now: Seconds,
-    ) -> bool {
-        let mut missing: usize = run.iter().map(|slice| slice.len()).sum();
-        let mut slices = run.drain(..);
-        let mut slice = slices.next().unwrap_or_default();
-        while missing > 0 {
-            let placed = self.with_room(now, |refill| {
-                self.logs
-                    .place_piece(&self.store, log, hash, missing, now, refill)
-            });
-            let Some((piece, piece_len)) = placed else {
-                return false;
-            };
-            own.push(piece);
-            pieces.push(piece);
-            let mut filled = 0;
-            while filled < piece_len {
-                let (copied, rest) = slice.split_at(slice.len().min(piece_len - filled));
-                self.store
-                    .arena()
-                    .write(piece.plus(PIECE_HEADER + filled), copied);
-                filled += copied.len();
-                slice = if rest.is_empty() {
-                    slices.next().unwrap_or_default()
-                } else {
-                    rest
-                };
-            }
-            missing -= piece_len;
-        }
-        true
-    }
-
-    fn part_bytes(&self, part: &Part<'_>) -> usize {
-        match part {
-            Part::Bytes(bytes) => bytes.len(),
-            Part::Pieces(pieces) => pieces
-                .iter()
-                .map(|&piece| self.store.piece_data_bytes(piece))
-                .sum(),
-        }
-    }
-
-    /// An overwrite stays in the queue of the old copy; a newcomer enters where the policy says.
-    fn choose_log(&self, hash: KeyHash, found: &Found, expiry: Expiry, now: Seconds) -> Log {
-        let queue = match found.present {
-            Some(old) => self.store.queue_of(old.at),
-            None => {
-                let is_remembered = self.store.ghost.recall(hash);
-                self.count(Count::GhostHits, i64::from(is_remembered));
-                self.store.policy.enter(is_remembered)
-            }
-        };
-        match queue {
-            Queue::Main => Log::Main,
-            Queue::Small => Log::of(expiry, now),
-        }
-    }
-
-    /// Puts a new copy into the key's slot, if that still names what was expected.
-    pub(crate) fn publish(&self, publication: &Publication<'_>, now: Seconds) -> bool {
-        let Publication {
-            key,
-            hash,
-            expected,
-            new,
-            frequency,
-            keeps,
-        } = *publication;
-        let store = &*self.store;
-        let mut bucket = store.index.lock(hash);
-        let Some(expected) = expected else {
-            if bucket.find(hash, |at| store.has_key(at, key)).is_some() {
-                return false;
-            }
-            let entry = Entry::new(hash, frequency.unwrap_or(0), new);
-            if bucket.insert(entry, store).is_err()
-                && let Some(victim) = bucket.least_used()
-            {
-                bucket.replace(victim, entry);
-                drop(bucket);
-                self.displaced(victim.entry.item(), now);
-            }
-            return true;
-        };
-        let Some(place) = bucket.find(hash, |at| at == expected) else {
-            return false;
-        };
-        if keeps != 0 {
-            // Under the lock nobody wins or marks, so nothing is lost between the copies.
-            let kept = store.mutable_of(expected) & keeps;
-            store.arena().mutable(new).fetch_or(kept, Ordering::Relaxed);
-        }
-        bucket.replace(
-            place,
-            Entry::new(hash, frequency.unwrap_or(place.entry.frequency()), new),
-        );
-        true
-    }
-
-    /// The index had no room for a line: the least used item of the bucket went.
-    #[cold]
-    fn displaced(&self, at: Addr, now: Seconds) {
-        let item = self.store.locate(at);
-        self.count(Count::Displaced, 1);
-        self.evicted(&item, now);
-        self.forget(&item, &[]);
-    }
-
-    fn account_swap(&self, found: &Found, new: Addr, pieces: &[Addr], now: Seconds) {
-        let new = self.store.locate(new);
-        self.account(&new, 1);
-        self.count(Count::ItemsTotal, 1);
-        if let Some(old) = found.present {
-            if !found.is_alive {
-                self.expired(&old, now);
-            }
-            self.forget(&old, pieces);
-        }
-    }
-
-    /// Counts an item in (1) or out (-1).
-    pub(crate) fn account(&self, item: &Located, sign: i64) {
-        let store = &*self.store;
-        let pieces: usize = store
-            .pieces_of(item)
-            .map(|piece| piece_bytes(store.piece_data_bytes(piece)))
-            .sum();
-        if let Some(block) = self.block() {
-            block.add(Count::Items, sign);
-            block.add(Count::UserBytes, sign * Store::user_bytes(item) as i64);
-            block.add(
-                Count::ItemBytes,
-                sign * (store.record_bytes(item) + pieces) as i64,
-            );
-            let peer = Store::peer_bytes(
-                item.header.key_bytes,
-                item.header.value_bytes as usize,
-                item.header.flags,
-            );
-            block.add_class(store.slab_class(peer), sign, sign * peer as i64);
-        }
-        self.tell_items(sign);
-    }
-
-    /// Lets go of an item that no slot names any more; `shared` pieces live on in its successor.
-    pub(crate) fn forget(&self, item: &Located, shared: &[Addr]) {
-        self.account(item, -1);
-        let store = &*self.store;
-        if item.header.is_chained {
-            let mut shared = shared.to_vec();
-            shared.sort_unstable();
-            for piece in store.pieces_of(item) {
-                if shared.binary_search(&piece).is_err() {
-                    store
-                        .segments
-                        .unlive(piece, piece_bytes(store.piece_data_bytes(piece)));
-                }
-            }
-        }
-        store.segments.unlive(item.at, store.record_bytes(item));
-    }
-}
-
-/// What a rewritten copy has that the old one had not.
-#[derive(Clone, Copy)]
-pub(crate) struct Change {
-    pub(crate) expiry: Expiry,
-    pub(crate) unique: Unique,
-    pub(crate) marks: u16,
-    pub(crate) keeps: u16,
-    /// Whether this is an access.
-    pub(crate) is_use: bool,
 }

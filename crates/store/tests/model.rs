@@ -4,6 +4,12 @@
 //! what the map does not know is never found. After each run the audit counts every byte and every item. The
 //! seed of a failure is printed; `MODEL_SEED` repeats it, `MODEL_RUNS` lengthens the search.
 
+#![allow(
+    clippy::needless_pass_by_value,
+    clippy::single_match_else,
+    reason = "reads as the rules it checks"
+)]
+
 use std::collections::HashMap;
 
 use glasscache_store::{
@@ -127,7 +133,6 @@ fn run(seed: u64, shape: &Shape) {
         evict: shape.evict,
         hash_seed: seed,
         slab_chunk_bytes: vec![96, 120, 152, 192, 240, 1184, 8192, 1 << 20],
-        ..Config::default()
     };
     let store = Store::with_policy(config, shape.policy).unwrap();
     let mut workers = [store.worker(), store.worker()];
@@ -149,10 +154,10 @@ fn run(seed: u64, shape: &Shape) {
         workers[which].pass();
         if rng.below(20) == 0 {
             let now = model.now;
-            workers.iter_mut().for_each(|w| {
-                w.maintain(now);
-                w.pass();
-            });
+            for worker in &mut workers {
+                worker.maintain(now);
+                worker.pass();
+            }
         }
         if step % (shape.steps / 4).max(1) == 0 {
             check_all(&workers, &mut model);
@@ -377,7 +382,7 @@ fn judge_write(
             SetMode::Set => panic!("a set is stored or refused for a reason"),
             SetMode::Replace => assert!(old.is_none()),
             _ => {
-                assert!(old.is_none() || old.is_some_and(|o| o.value.len() + value.len() > 900_000))
+                assert!(old.is_none_or(|o| o.value.len() + value.len() > 900_000));
             }
         },
         SetOutcome::TooLarge => panic!("no value here is over the limit"),

@@ -6,6 +6,11 @@
 //! incremented by all threads: a number never goes back while it lives. `STRESS_SECONDS` (default 2) is the
 //! length, `STRESS_SEED` repeats a choice of operations; `make stress` runs ten minutes.
 
+#![allow(
+    clippy::disallowed_methods,
+    reason = "a stress test lasts for a real time"
+)]
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -310,7 +315,7 @@ fn every_hit_is_a_value_that_was_written() {
     });
     let audit = shared.store.audit(&[]);
     let counters = shared.store.counters();
-    println!("{operations} operations; {audit:?}; {counters:?}");
+    eprintln!("{operations} operations; {audit:?}; {counters:?}");
     assert_eq!(counters.upload_bytes, 0);
     assert_eq!(counters.held_segments, 0);
     assert!(

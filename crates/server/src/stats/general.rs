@@ -64,6 +64,7 @@ fn server(turn: &Turn<'_>, rows: &mut Rows<'_>) {
 
 fn commands(turn: &Turn<'_>, rows: &mut Rows<'_>) {
     let totals = turn.shared.totals();
+    let lost = turn.shared.lost();
     let list = [
         ("cmd_get", totals.get_cmds),
         ("cmd_set", totals.set_cmds),
@@ -75,8 +76,8 @@ fn commands(turn: &Turn<'_>, rows: &mut Rows<'_>) {
             "get_misses",
             totals.get_cmds.saturating_sub(totals.get_hits),
         ),
-        ("get_expired", totals.get_expired),
-        ("get_flushed", totals.get_flushed),
+        ("get_expired", lost.expired),
+        ("get_flushed", lost.flushed),
         ("delete_misses", totals.delete_misses),
         ("delete_hits", totals.delete_hits),
         ("incr_misses", totals.incr_misses),

@@ -17,6 +17,8 @@ struct Class {
     items: u64,
     bytes: u64,
     chunk_bytes: u64,
+    evicted: u64,
+    evicted_with_ttl: u64,
 }
 
 fn classes_in_use(turn: &Turn<'_>) -> Vec<Class> {
@@ -24,11 +26,15 @@ fn classes_in_use(turn: &Turn<'_>) -> Vec<Class> {
     let chunks = turn.shared.classes.chunks();
     let class = |(index, ((items, bytes), chunk)): (usize, (&(u64, u64), &u32))| {
         let chunk_bytes = u64::from(*chunk);
+        let evicted = counters.evicted_by_slab_class.get(index).copied();
+        let (evicted, evicted_with_ttl) = evicted.unwrap_or_default();
         let class = Class {
             number: index + 1,
             items: *items,
             bytes: *bytes,
             chunk_bytes,
+            evicted,
+            evicted_with_ttl,
         };
         (*items > 0).then_some(class)
     };
@@ -42,9 +48,7 @@ fn classes_in_use(turn: &Turn<'_>) -> Vec<Class> {
 }
 
 /// Rows of a class that have no meaning without LRU segments.
-const ITEM_ZEROS: [&str; 8] = [
-    "evicted",
-    "evicted_nonzero",
+const ITEM_ZEROS: [&str; 6] = [
     "evicted_time",
     "outofmemory",
     "tailrepairs",
@@ -72,6 +76,8 @@ pub(super) fn items(turn: &Turn<'_>, out: &mut Vec<u8>) {
         number: class,
         items,
         bytes,
+        evicted,
+        evicted_with_ttl,
         ..
     } in classes_in_use(turn)
     {
@@ -86,6 +92,8 @@ pub(super) fn items(turn: &Turn<'_>, out: &mut Vec<u8>) {
         }
         rows.row(name("age"), 0);
         rows.row(name("mem_requested"), bytes);
+        rows.row(name("evicted"), evicted);
+        rows.row(name("evicted_nonzero"), evicted_with_ttl);
         for field in ITEM_ZEROS {
             rows.row(name(field), 0);
         }

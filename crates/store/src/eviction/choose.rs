@@ -41,13 +41,19 @@ struct Candidates {
 impl Worker {
     /// Chooses and claims the next victim; `None` if nothing can be gained.
     pub(crate) fn choose(&self, now: Seconds, only_dead: bool) -> Option<Sweep> {
-        (0..TRIES)
-            .find_map(|_| self.try_choose(now, only_dead))
-            .flatten()
+        for _ in 0..TRIES {
+            let (view, reason) = self.candidate(now, only_dead)?;
+            if self.store.segments.start_sweep(view.id) {
+                if reason == Reason::Evict {
+                    self.store.hand.store(view.order, Ordering::Relaxed);
+                }
+                return Some(Sweep::new(&view, reason));
+            }
+        }
+        None
     }
 
-    /// `Some(None)`: there is nothing; `None`: somebody else was faster.
-    fn try_choose(&self, now: Seconds, only_dead: bool) -> Option<Option<Sweep>> {
+    fn candidate(&self, now: Seconds, only_dead: bool) -> Option<(View, Reason)> {
         let found = self.candidates(now);
         let segment_bytes = self.store.arena().segment_bytes();
         let evict = self
@@ -57,7 +63,7 @@ impl Worker {
             .then(|| self.victim(&found))
             .flatten();
         let is_sparse = |view: &View| view.live * 4 < segment_bytes * COMPACT_QUARTERS;
-        let choice = if let Some(dead) = found.dead {
+        if let Some(dead) = found.dead {
             Some((dead, Reason::Dead))
         } else if only_dead {
             None
@@ -74,16 +80,7 @@ impl Worker {
             ))
         } else {
             evict.map(|victim| (victim, Reason::Evict))
-        };
-        let Some((view, reason)) = choice else {
-            return Some(None);
-        };
-        self.store.segments.start_sweep(view.id).then(|| {
-            if reason == Reason::Evict {
-                self.store.hand.store(view.order, Ordering::Relaxed);
-            }
-            Some(Sweep::new(&view, reason))
-        })
+        }
     }
 
     fn candidates(&self, now: Seconds) -> Candidates {

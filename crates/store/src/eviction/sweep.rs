@@ -11,9 +11,9 @@ use crate::item::{self, PIECE_HEADER, Record, bits, piece_bytes};
 use crate::log::{Body, Draft, Log, Refill, Unique};
 use crate::lookup::Located;
 use crate::memory::{Addr, SegmentId};
+use crate::publish::Publication;
 use crate::request::{KeyHash, Seconds};
 use crate::segments::{Queue, View};
-use crate::write::Publication;
 use crate::{Store, Worker};
 
 /// Records whose buckets are fetched before the first is looked up.
@@ -326,7 +326,7 @@ impl Worker {
             }
             Copied::Overtaken => {}
             Copied::NoRoom if self.store.config().evict => {
-                self.remove(hash, item, now, Some(false))
+                self.remove(hash, item, now, Some(false));
             }
             Copied::NoRoom => return Handled::NoRoom,
         }
@@ -345,7 +345,7 @@ impl Worker {
                     self.store.ghost.remember(hash);
                 }
             }
-            None => self.expired(item, now),
+            None => self.expired(item),
         }
         self.forget(item, &[]);
     }

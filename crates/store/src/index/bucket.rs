@@ -101,9 +101,10 @@ impl<'i> Bucket<'i> {
     }
 
     /// Puts another entry into a slot that was found under this lock.
+    #[expect(clippy::unused_self, reason = "the lock is what makes it right")]
     pub(crate) fn replace(&mut self, place: Place<'i>, entry: Entry) {
         // Release: the new item's bytes come with it.
-        place.slot.store(entry.0, Ordering::Release);
+        put(place.slot, entry.0);
     }
 
     /// Adds an entry, in a new overflow line if need be.
@@ -139,12 +140,10 @@ impl<'i> Bucket<'i> {
         if let Some(last) = last
             && !std::ptr::eq(last.slot, place.slot)
         {
-            place
-                .slot
-                .store(last.slot.load(Ordering::Relaxed), Ordering::Release);
-            last.slot.store(0, Ordering::Release);
+            put(place.slot, last.slot.load(Ordering::Relaxed));
+            put(last.slot, 0);
         } else {
-            place.slot.store(0, Ordering::Release);
+            put(place.slot, 0);
         }
         self.trim();
     }
@@ -229,6 +228,12 @@ impl<'i> Bucket<'i> {
             entry: Entry(slot.load(Ordering::Relaxed)),
         })
     }
+}
+
+/// Changes a slot that readers may be counting a use in. An exchange and not a store: of two read-modify-writes
+/// one comes second and sees the first, which is easier to prove (and loom can) than a store among them.
+fn put(slot: &AtomicU64, entry: u64) {
+    slot.swap(entry, Ordering::AcqRel);
 }
 
 impl Drop for Bucket<'_> {

@@ -110,8 +110,14 @@ impl Arena {
     pub(crate) fn mutable(&self, at: Addr) -> &AtomicU16 {
         let bytes = self.pointer(at, ITEM_ALIGN);
         assert!(at.0.is_multiple_of(ITEM_ALIGN as u64), "items are aligned");
+        #[allow(
+            clippy::cast_ptr_alignment,
+            reason = "just asserted, on a mapping that is page-aligned"
+        )]
         // SAFETY: in bounds, aligned, and by rule 2 only ever touched as this atomic while reachable.
-        unsafe { AtomicU16::from_ptr(bytes.cast::<u16>()) }
+        unsafe {
+            AtomicU16::from_ptr(bytes.cast::<u16>())
+        }
     }
 
     /// Asks the processor to fetch the line of `at`; a wrong address costs nothing but the fetch.

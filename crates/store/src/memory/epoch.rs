@@ -1,6 +1,6 @@
 //! Epochs: how a worker that reuses a segment knows that no other worker still reads it.
 //!
-//! Quiescent-state reclamation (McKenney and Slingwine 1998; Hart et al., IPDPS 2006). The clock ticks
+//! Quiescent-state reclamation (Hart, `McKenney` and Brown, IPDPS 2006). The clock ticks
 //! whenever something is retired; each worker notes the tick it saw when it last held nothing. What was
 //! retired at tick t may be reused once every online worker has noted t or later. A worker that sleeps is
 //! offline and holds nobody up.
@@ -114,5 +114,71 @@ mod tests {
         assert!(epochs.safe() < tick && epochs.is_behind(b, tick) && !epochs.is_behind(a, tick));
         epochs.offline(b);
         assert!(epochs.safe() >= tick);
+    }
+}
+
+#[cfg(all(test, loom))]
+mod interleaved {
+    use std::sync::Arc;
+
+    use super::*;
+
+    /// A reader that found an item before it was unlinked is waited for; one that came after does not find it.
+    #[test]
+    fn nothing_is_reused_under_a_reader() {
+        loom::model(|| {
+            let epochs = Arc::new(Epochs::new(1));
+            // The slot names memory that is "freed" by writing 0 to it.
+            let slot = Arc::new(AtomicU64::new(1));
+            let memory = Arc::new(AtomicU64::new(7));
+            let worker = epochs.register().unwrap();
+            let reader = {
+                let (epochs, slot, memory) =
+                    (Arc::clone(&epochs), Arc::clone(&slot), Arc::clone(&memory));
+                loom::thread::spawn(move || {
+                    epochs.online(worker);
+                    if slot.load(Ordering::Acquire) == 1 {
+                        assert_eq!(memory.load(Ordering::Relaxed), 7, "read what was reused");
+                    }
+                    epochs.offline(worker);
+                })
+            };
+            slot.store(0, Ordering::Release);
+            let tick = epochs.retire();
+            if epochs.safe() >= tick {
+                memory.store(0, Ordering::Relaxed);
+            }
+            reader.join().unwrap();
+        });
+    }
+
+    /// The same for a reader that passes instead of sleeping.
+    #[test]
+    fn a_pass_lets_go_and_no_earlier() {
+        loom::model(|| {
+            let epochs = Arc::new(Epochs::new(1));
+            let slot = Arc::new(AtomicU64::new(1));
+            let memory = Arc::new(AtomicU64::new(7));
+            let worker = epochs.register().unwrap();
+            epochs.online(worker);
+            let reader = {
+                let (epochs, slot, memory) =
+                    (Arc::clone(&epochs), Arc::clone(&slot), Arc::clone(&memory));
+                loom::thread::spawn(move || {
+                    for _ in 0..2 {
+                        if slot.load(Ordering::Acquire) == 1 {
+                            assert_eq!(memory.load(Ordering::Relaxed), 7, "read what was reused");
+                        }
+                        epochs.pass(worker);
+                    }
+                })
+            };
+            slot.store(0, Ordering::Release);
+            let tick = epochs.retire();
+            if epochs.safe() >= tick {
+                memory.store(0, Ordering::Relaxed);
+            }
+            reader.join().unwrap();
+        });
     }
 }

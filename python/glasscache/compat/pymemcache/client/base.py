@@ -14,6 +14,7 @@ from glasscache.compat.pymemcache.exceptions import (
     MemcacheIllegalInputError,
     MemcacheServerError,
     MemcacheUnknownCommandError,
+    MemcacheUnknownError,
     translated,
 )
 from glasscache.compat.pymemcache.serde import LegacyWrappingSerde, Serde
@@ -415,7 +416,10 @@ class Client:
 
     def version(self) -> bytes:
         """Return the server's version."""
-        return self.raw_command(b"version").removeprefix(b"VERSION ")
+        kind, _, version = self.raw_command(b"version").partition(b" ")
+        if kind != b"VERSION":
+            raise MemcacheUnknownError(f"Received unexpected response: {kind!r}")
+        return version
 
     def cache_memlimit(self, memlimit: int) -> bool:
         """Change the server's memory limit, in megabytes."""

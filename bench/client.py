@@ -1,0 +1,335 @@
+"""Python clients side by side against one server: what each call of everyday costs.
+
+    python bench/client.py --server 127.0.0.1:11211 [--repetitions 5] [--scale 1] [--cpu 0] [--json]
+
+Server and clients should share one CPU (the server is started so by `make bench-client`): across CPUs the
+wake-ups make any client vary threefold. Clients take turns within each repetition; a figure is the
+median over repetitions, with the least and the most beside it. CPU is the client's own, per call.
+A client that is not installed is left out and named.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import importlib
+import json
+import logging
+import os
+import statistics
+import sys
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+import glasscache
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+Row = tuple[str, int, list[tuple[str, "Callable[[], Any]"]]]
+
+
+def installed(name: str) -> Any:
+    """Return a module, or None with a word on stderr."""
+    try:
+        return importlib.import_module(name)
+    except ImportError:
+        print(f"{name} is not installed and left out", file=sys.stderr)
+        return None
+
+
+def open_clients(address: str) -> dict[str, Any]:
+    """Return each client in its careful setting: waiting, TCP_NODELAY where it has the knob."""
+    host, port = address.rsplit(":", 1)
+    clients: dict[str, Any] = {
+        "glasscache": glasscache.Client(
+            address, timeout=5, codec=glasscache.Codec("pylibmc", objects="pickle")
+        )
+    }
+    if pylibmc := installed("pylibmc"):
+        clients["pylibmc"] = pylibmc.Client([address], behaviors={"tcp_nodelay": True})
+    if installed("pymemcache"):
+        from pymemcache import HashClient, serde
+        from pymemcache.client.base import Client
+
+        options = {"no_delay": True, "serde": serde.pickle_serde, "default_noreply": False}
+        clients["pymemcache"] = Client((host, int(port)), timeout=5, **options)
+        clients["pymemcache-hash"] = HashClient([(host, int(port))], timeout=5, **options)
+    if memcache := installed("memcache"):
+        clients["python-memcached"] = memcache.Client([address])
+    if installed("meta_memcache"):
+        from meta_memcache import CacheClient
+        from meta_memcache.configuration import ServerAddress, connection_pool_factory_builder
+
+        clients["meta-memcache"] = CacheClient.cache_client_from_servers(
+            servers=[ServerAddress(host, int(port))],
+            connection_pool_factory_fn=connection_pool_factory_builder(),
+        )
+    return clients
+
+
+def setter(name: str, client: Any) -> Callable[[str, Any], Any]:
+    """Return a client's set with its usual arguments."""
+    if name == "meta-memcache":
+        return lambda key, value: client.set(key, value, ttl=0)
+    return client.set
+
+
+def rows_of(clients: dict[str, Any]) -> Iterator[Row]:
+    """Yield each row: its name, calls at scale 1, and what each client does."""
+    ours = clients["glasscache"]
+    values = {"40 B": b"x" * 40, "1 KB": os.urandom(1024), "100 KB": os.urandom(100_000)}
+    thing = {"user": 17, "name": "Ada", "tags": ["a", "b"], "score": 1.5}
+    for size, value in values.items():
+        calls = 1000 if size == "100 KB" else 5000
+        for name, client in clients.items():  # each reads what it wrote itself: dialects differ
+            setter(name, client)(f"one-{name}", value)
+        gets = [(n, lambda c=c, k=f"one-{n}": c.get(k)) for n, c in clients.items()]
+        yield f"get {size}", calls, gets
+        sets = [(n, lambda put=setter(n, c), v=value: put("two", v)) for n, c in clients.items()]
+        yield f"set {size}", calls, sets
+    yield "get missing", 5000, [(n, lambda c=c: c.get("gone")) for n, c in clients.items()]
+    yield (
+        "set object",
+        3000,
+        [(n, lambda put=setter(n, c), k=f"obj-{n}": put(k, thing)) for n, c in clients.items()],
+    )
+    yield "get object", 3000, [(n, lambda c=c, k=f"obj-{n}": c.get(k)) for n, c in clients.items()]
+    for size in ("40 B", "1 KB"):
+        many = {f"many{n}": b"y" * len(values[size]) for n in range(100)}
+        keys = list(many)
+        ours.set_many(many)
+        reads = {
+            "pylibmc": "get_multi",
+            "python-memcached": "get_multi",
+            "meta-memcache": "multi_get",
+        }
+        yield (
+            f"get_many(100) {size}",
+            300,
+            [
+                (n, lambda f=getattr(c, reads.get(n, "get_many")), k=keys: f(k))
+                for n, c in clients.items()
+            ],
+        )
+        writes = {"pylibmc": "set_multi", "python-memcached": "set_multi"}
+        yield (
+            f"set_many(100) {size}",
+            150,
+            [
+                (n, lambda f=getattr(c, writes.get(n, "set_many")), m=many: f(m))
+                for n, c in clients.items()
+                if n != "meta-memcache"
+            ],
+        )
+    yield from special_rows(clients, values)
+
+
+def special_rows(clients: dict[str, Any], values: dict[str, bytes]) -> Iterator[Row]:
+    """Yield the rows that only some clients have."""
+    ours = clients["glasscache"]
+    address = next(iter(ours.stats()["servers"]))
+    value = values["1 KB"]
+    nowait: list[tuple[str, Callable[[], Any]]] = [
+        ("glasscache", lambda: ours.set("two", value, noreply=True))
+    ]
+    if "pylibmc" in clients:
+        import pylibmc
+
+        quiet = pylibmc.Client(
+            [address], behaviors={"tcp_nodelay": True, "no_block": True, "_noreply": True}
+        )
+        nowait.append(("pylibmc", lambda: quiet.set("two", value)))
+    if "pymemcache" in clients:
+        plain = clients["pymemcache"]
+        nowait.append(("pymemcache", lambda: plain.set("two", value, noreply=True)))
+    yield "set 1 KB without waiting", 5000, nowait
+    uncounted = glasscache.Client(address, timeout=5, costs=False)
+    counted = glasscache.Client(address, timeout=5)
+    ours.set("one", b"x" * 40)
+    yield (
+        "get 40 B: what counting and deadlines cost",
+        5000,
+        [
+            ("costs on", lambda: counted.get("one")),
+            ("costs off", lambda: uncounted.get("one")),
+            ("deadline per call", lambda: uncounted.get("one", deadline=0.5)),
+        ],
+    )
+    numbers = list(range(140_000))
+    packed = glasscache.Client(address, timeout=5)
+    import pickle
+    import zlib
+
+    yield (
+        "140,000 integers, write and read",
+        3,
+        [
+            ("glasscache", lambda: packed.get("nums") if packed.set("nums", numbers) else None),
+            (
+                "pickle+zlib6",
+                lambda: pickle.loads(zlib.decompress(zlib.compress(pickle.dumps(numbers, 5), 6))),
+            ),
+        ],
+    )
+
+
+def affordable(call: Callable[[], Any], count: int) -> int:
+    """Return how many calls to make: fewer where one takes long, as some do by a second each."""
+    begin = time.perf_counter()
+    call()
+    return max(1, min(count, int(2 / (time.perf_counter() - begin))))
+
+
+def measure(rows: Iterator[Row], repetitions: int, scale: float) -> Iterator[dict[str, Any]]:
+    """Yield one record a row: ops/s (median, least, most) and CPU us per call of each client."""
+    for name, calls, contenders in rows:
+        count = max(1, int(calls * scale))
+        rates: dict[str, list[float]] = {who: [] for who, _ in contenders}
+        cpu: dict[str, list[float]] = {who: [] for who, _ in contenders}
+        for _ in range(repetitions):
+            for who, call in contenders:
+                try:
+                    done = affordable(call, count)
+                    begin, used = time.perf_counter(), time.process_time()
+                    for _ in range(done):
+                        call()
+                except Exception as error:  # noqa: BLE001 - a client that cannot is named, and no reason to stop
+                    print(f"{name}: {who} failed: {type(error).__name__}", file=sys.stderr)
+                    continue
+                rates[who].append(done / (time.perf_counter() - begin))
+                cpu[who].append((time.process_time() - used) / done * 1e6)
+        yield record(name, rates, cpu)
+
+
+def record(name: str, rates: dict[str, list[float]], cpu: dict[str, list[float]]) -> dict[str, Any]:
+    """Return a row's figures."""
+    return {
+        "row": name,
+        "clients": {
+            who: {
+                "ops_per_s": statistics.median(each),
+                "least": min(each),
+                "most": max(each),
+                "cpu_us": statistics.median(cpu[who]) if who in cpu else None,
+            }
+            for who, each in rates.items()
+            if each
+        },
+    }
+
+
+def threads_row(address: str, repetitions: int, scale: float) -> dict[str, Any]:
+    """Return eight threads: one client of ours that they share, against a pylibmc client each."""
+    shared = glasscache.Client(address, timeout=5)
+    shared.set("one", os.urandom(1024))
+    count = max(1, int(2000 * scale))
+    contenders: dict[str, Callable[[], Callable[[str], Any]]] = {"glasscache": lambda: shared.get}
+    if pylibmc := installed("pylibmc"):
+        contenders["pylibmc"] = lambda: pylibmc.Client([address]).get
+    rates: dict[str, list[float]] = {who: [] for who in contenders}
+    for _ in range(repetitions):
+        for who, make in contenders.items():
+            gets = [make() for _ in range(8)]
+            threads = [
+                threading.Thread(target=lambda get=get: [get("one") for _ in range(count)])
+                for get in gets
+            ]
+            begin = time.perf_counter()
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+            rates[who].append(8 * count / (time.perf_counter() - begin))
+    return record("8 threads, get 1 KB", rates, {})
+
+
+async def asyncio_rows(address: str, repetitions: int, scale: float) -> list[dict[str, Any]]:
+    """Return 32 tasks that get and set, on the loop that runs this."""
+    host, port = address.rsplit(":", 1)
+    value, small = os.urandom(1024), b"x" * 40
+    ours = glasscache.AsyncClient(address, timeout=5)
+    await ours.set("one", small)
+    gets: dict[str, Callable[[], Any]] = {"glasscache": lambda: ours.get("one")}
+    sets: dict[str, Callable[[], Any]] = {"glasscache": lambda: ours.set("two", value)}
+    closers = [ours.close]
+    if emcache := installed("emcache"):
+        other = await emcache.create_client([emcache.MemcachedHostAddress(host, int(port))])
+        gets["emcache"] = lambda: other.get(b"one")
+        sets["emcache"] = lambda: other.set(b"two", value)
+        closers.append(other.close)
+    if aiomcache := installed("aiomcache"):
+        third = aiomcache.Client(host, int(port), pool_size=4)
+        gets["aiomcache"] = lambda: third.get(b"one")
+        sets["aiomcache"] = lambda: third.set(b"two", value)
+        closers.append(third.close)
+    count = max(1, int(100 * scale))
+
+    async def work(call: Callable[[], Any]) -> None:
+        for _ in range(count):
+            await call()
+
+    records = []
+    for name, calls in (
+        ("asyncio, 32 tasks, get 40 B", gets),
+        ("asyncio, 32 tasks, set 1 KB", sets),
+    ):
+        rates: dict[str, list[float]] = {who: [] for who in calls}
+        for _ in range(repetitions):
+            for who, call in calls.items():
+                begin = time.perf_counter()
+                await asyncio.gather(*(work(call) for _ in range(32)))
+                rates[who].append(32 * count / (time.perf_counter() - begin))
+        records.append(record(name, rates, {}))
+    for close in closers:
+        await close()
+    return records
+
+
+def show(each: dict[str, Any]) -> None:
+    """Print a row: thousands of calls a second, CPU, and ours over each other's."""
+    print(each["row"])
+    ours = each["clients"].get("glasscache")
+    for who, figures in each["clients"].items():
+        cpu = f"{figures['cpu_us']:9.1f} us CPU" if figures["cpu_us"] is not None else " " * 16
+        ratio = f"  glasscache is {ours['ops_per_s'] / figures['ops_per_s']:.2f} x" if ours else ""
+        spread = f"({figures['least'] / 1e3:.1f} to {figures['most'] / 1e3:.1f})"
+        line = f"  {who:18} {figures['ops_per_s'] / 1e3:9.2f} k/s {spread:18} {cpu}{ratio}"
+        print(line, flush=True)
+
+
+def main() -> None:
+    """Run every row."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("--server", default="127.0.0.1:11211")
+    parser.add_argument("--repetitions", type=int, default=5)
+    parser.add_argument("--scale", type=float, default=1.0)
+    parser.add_argument("--cpu", type=int, help="pin this process to one CPU")
+    parser.add_argument("--json", action="store_true")
+    arguments = parser.parse_args()
+    if arguments.cpu is not None:
+        os.sched_setaffinity(0, {arguments.cpu})
+    logging.disable(logging.CRITICAL)  # meta-memcache logs whole values
+    clients = open_clients(arguments.server)
+    records = []
+    for each in every_row(clients, arguments):
+        records.append(each)
+        if not arguments.json:
+            show(each)
+    if arguments.json:
+        print(json.dumps({"server": arguments.server, "cpu": arguments.cpu, "rows": records}))
+
+
+def every_row(clients: dict[str, Any], arguments: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    """Yield the record of each row as soon as it is measured."""
+    options = (arguments.repetitions, arguments.scale)
+    yield from measure(rows_of(clients), *options)
+    yield threads_row(arguments.server, *options)
+    yield from asyncio.run(asyncio_rows(arguments.server, *options))
+
+
+if __name__ == "__main__":
+    main()

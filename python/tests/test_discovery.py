@@ -1,0 +1,91 @@
+"""Servers found by DNS and by a cluster's configuration, from name servers and endpoints of our own."""
+
+from __future__ import annotations
+
+import socket
+import struct
+import threading
+
+import pytest
+
+from glasscache import discovery
+
+
+class Recorder:
+    def __init__(self) -> None:
+        self.lists: list[list[str]] = []
+
+    def set_servers(self, servers: list[str]) -> None:
+        self.lists.append(servers)
+
+
+def _name_server(answers: bytes, count: int, code: int = 0) -> tuple[str, threading.Thread]:
+    """A name server for one question, which answers with these records."""
+    peer = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    peer.bind(("127.0.0.1", 0))
+
+    def serve() -> None:
+        query, asker = peer.recvfrom(512)
+        header = query[:2] + struct.pack(">HHHHH", 0x8180 | code, 1, count, 0, 0)
+        peer.sendto(header + query[12:] + answers, asker)
+        peer.close()
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    return f"127.0.0.1:{peer.getsockname()[1]}", thread
+
+
+def _record(priority: int, weight: int, port: int, host: str) -> bytes:
+    name = b"".join(bytes([len(label)]) + label.encode() for label in host.split(".")) + b"\0"
+    data = struct.pack(">HHH", priority, weight, port) + name
+    return b"\xc0\x0c" + struct.pack(">HHIH", 33, 1, 60, len(data)) + data
+
+
+def test_srv_records_of_the_least_priority_become_weighted_servers():
+    answers = _record(1, 2, 11211, "a.example") + _record(1, 1, 11212, "b.example")
+    answers += _record(9, 1, 1, "spare.example")
+    nameserver, thread = _name_server(answers, 3)
+    found = discovery.srv("_memcache._tcp.example", nameserver=nameserver)()
+    thread.join()
+    assert found == ["a.example:11211*2", "b.example:11212*1"]
+
+
+def test_a_name_without_records_is_a_sentence():
+    nameserver, thread = _name_server(b"", 0, code=3)
+    with pytest.raises(discovery.DiscoveryError, match="no SRV record"):
+        discovery.srv("_memcache._tcp.example", nameserver=nameserver)()
+    thread.join()
+
+
+def test_an_answer_whose_name_points_at_itself_is_refused():
+    looped = b"\xc0\x0c" + struct.pack(">HHIH", 33, 1, 60, 8) + struct.pack(">HHH", 1, 1, 1)
+    nameserver, thread = _name_server(looped + b"\xc0\x2a", 1)
+    with pytest.raises((discovery.DiscoveryError, UnicodeDecodeError, struct.error, IndexError)):
+        discovery.srv("a.b", nameserver=nameserver)()
+    thread.join()
+
+
+def test_a_cluster_names_its_nodes():
+    text = "12\nnode1|10.0.0.1|11211 node2||11212\n"
+    assert discovery.cluster_nodes(text) == ["10.0.0.1:11211", "node2:11212"]
+    with pytest.raises(discovery.DiscoveryError, match="without a version"):
+        discovery.cluster_nodes("nothing")
+
+
+def test_a_changed_list_is_handed_on_once_and_a_failure_changes_nothing():
+    lists: list[object] = [["a:1"], ["a:1"], OSError("name server down"), [], ["a:1", "b:1"]]
+
+    def source() -> list[str]:
+        now = lists.pop(0)
+        if isinstance(now, OSError):
+            raise now
+        return now  # type: ignore[return-value]
+
+    client = Recorder()
+    watch = discovery.Watch(client, source)
+    assert [watch.check() for _ in range(5)] == [True, False, False, False, True]
+    assert client.lists == [["a:1"], ["a:1", "b:1"]]
+
+
+def test_addresses_of_a_host_become_servers():
+    assert "127.0.0.1:11299" in discovery.dns("localhost", 11299)()

@@ -1,0 +1,174 @@
+"""One filler for a cold key, stale values for the rest, and the decorator and tags built on it."""
+
+from __future__ import annotations
+
+import asyncio
+import multiprocessing
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from glasscache import AsyncClient, Client
+from glasscache.cached import cached
+from glasscache.leases import Lease, lease_key
+from glasscache.tags import Tagged, invalidate_tag
+
+
+def _fill_once(address: str, log: str, results: multiprocessing.Queue[object]) -> None:
+    def fill() -> dict[str, list[int]]:
+        with Path(log).open("a") as file:
+            file.write("x")
+        time.sleep(0.2)
+        return {"made": [1]}
+
+    with Client(address, timeout=10) as client:
+        results.put(client.get_or_set("cold", fill, ttl=60, lease=30))
+
+
+def test_of_many_processes_one_fills(glasscache_client, glasscache_server, tmp_path):
+    context = multiprocessing.get_context("spawn")
+    log, results = str(tmp_path / "fills"), context.Queue()
+    arguments = (glasscache_server.address, log, results)
+    processes = [context.Process(target=_fill_once, args=arguments) for _ in range(8)]
+    for process in processes:
+        process.start()
+    got = [results.get(timeout=60) for _ in processes]
+    for process in processes:
+        process.join()
+    assert got == [{"made": [1]}] * 8
+    assert Path(log).read_text() == "x"
+
+
+def test_while_one_refills_the_others_take_the_stale_value(glasscache_client):
+    client = glasscache_client
+    # A life of 10 s of which 20 would be stale: worn from the start.
+    client.set("k", "old", ttl=10)
+    filling, go_on = threading.Event(), threading.Event()
+
+    def slow() -> str:
+        filling.set()
+        go_on.wait(10)
+        return "new"
+
+    options = {"ttl": 60, "stale": 20, "lease": 30}
+    filler = threading.Thread(target=lambda: client.get_or_set("k", slow, **options))
+    filler.start()
+    assert filling.wait(10)
+    assert client.get_or_set("k", lambda: "other", **options) == "old"
+    go_on.set()
+    filler.join()
+    assert client.get_or_set("k", lambda: "other", **options) == "new"
+
+
+def test_a_filler_that_fails_gives_its_lease_back(glasscache_client):
+    def fail() -> None:
+        raise RuntimeError("no database")
+
+    with pytest.raises(RuntimeError, match="no database"):
+        glasscache_client.get_or_set("k", fail, ttl=60)
+    assert glasscache_client.get(lease_key("k")) is None
+    assert glasscache_client.get_or_set("k", lambda: "made", ttl=60) == "made"
+
+
+def test_a_stale_value_may_stand_in_for_an_error(glasscache_client):
+    def fail() -> None:
+        raise RuntimeError("no database")
+
+    glasscache_client.set("k", "old", ttl=10)
+    options = {"ttl": 60, "stale": 20, "stale_if_error": True}
+    assert glasscache_client.get_or_set("k", fail, **options) == "old"
+
+
+def test_a_none_is_kept_as_long_as_it_was_asked(glasscache_client):
+    assert glasscache_client.get_or_set("a", lambda: None, ttl=60) is None
+    assert glasscache_client.get_or_set("a", lambda: 1, ttl=60) is None
+    assert glasscache_client.get_or_set("b", lambda: None, ttl=60, none_ttl=0) is None
+    assert glasscache_client.get_or_set("b", lambda: 1, ttl=60) == 1
+
+
+def test_who_waited_too_long_makes_the_value_itself(glasscache_client):
+    glasscache_client.add(lease_key("k"), b"1", ttl=60)
+    assert glasscache_client.get_or_set("k", lambda: "own", ttl=60, wait=0.05) == "own"
+
+
+def test_a_value_wears_out_where_its_stale_time_begins():
+    lease = Lease(ttl=60, stale=20)
+    assert not lease.is_worn(21, chance=1)
+    assert lease.is_worn(20, chance=1)
+    assert not lease.is_worn(None, chance=1)
+    early = Lease(ttl=60, early=2)
+    assert early.is_worn(3, chance=0.1)
+    assert not early.is_worn(3, chance=0.9)
+
+
+def test_a_lease_of_a_long_key_has_a_name_that_fits():
+    assert lease_key("k") == "~lease:k"
+    assert len(lease_key("k" * 250)) < 60
+    assert lease_key("k" * 250) != lease_key("k" * 249)
+
+
+def test_tasks_of_one_loop_fill_once(glasscache_client, glasscache_server):
+    fills = 0
+
+    async def fill() -> str:
+        nonlocal fills
+        fills += 1
+        await asyncio.sleep(0.05)
+        return "made"
+
+    async def main() -> list[str]:
+        async with AsyncClient(glasscache_server.address, timeout=5) as client:
+            calls = [client.get_or_set("cold", fill, ttl=60) for _ in range(50)]
+            return await asyncio.gather(*calls)
+
+    assert set(asyncio.run(main())) == {"made"}
+    assert fills == 1
+
+
+def test_a_decorated_function_tells_its_arguments_types_apart(glasscache_client):
+    calls = []
+
+    @cached(glasscache_client, ttl=60)
+    def double(number, by=2):
+        calls.append(number)
+        return [number, by]
+
+    assert double(1) == double(1, by=2) == double(number=1) == [1, 2]
+    assert double(True) == [True, 2]
+    assert calls == [1, True]
+    assert double.cache_info() == (4, 2)
+    assert double.invalidate(1)
+    double(1)
+    assert calls == [1, True, 1]
+
+
+def test_a_method_is_cached_without_its_self_and_objects_need_a_name(glasscache_client):
+    class Shop:
+        @cached(glasscache_client, ttl=60)
+        def price(self, item):
+            return str(item)
+
+    assert Shop().price.cache_key(Shop(), "a") == Shop().price.cache_key(Shop(), "a")
+    with pytest.raises(TypeError, match="no stable name"):
+        Shop().price(object())
+
+
+def test_a_coroutine_function_needs_an_asyncio_client(glasscache_client):
+    with pytest.raises(TypeError, match="AsyncClient"):
+
+        @cached(glasscache_client, ttl=60)
+        async def later():
+            return 1
+
+
+def test_an_invalidated_tag_takes_its_values_along(glasscache_client):
+    client = glasscache_client
+    both, one = Tagged(client, "user:7", "prices"), Tagged(client, "user:7")
+    both.set("k", 1, ttl=60)
+    one.set("k", 2, ttl=60)
+    assert (both.get("k"), one.get("k")) == (1, 2)
+    invalidate_tag(client, "prices")
+    assert (both.get("k"), one.get("k")) == (None, 2)
+    assert both.get_or_set("k", lambda: 3, ttl=60) == 3
