@@ -5,21 +5,15 @@ from __future__ import annotations
 _SOCKETS = "looks at a socket object and its options; sockets are Rust's here"
 _RAISES_INSIDE = "has the mocked socket raise what no socket raises"
 _OWN_CONNECTION = "looks for a raw command on the connection of the calls; it has one of its own"
-_GETS_MANY = "is canned for one `gets` of two keys; ours asks key by key"
 _CLASS = "replaces the class of the clients for each server; ours is one client of all servers"
 _POOL = "looks into the pool of client objects; connections are pooled in Rust"
 _LAZY = "asks for a connection before any call; ours connects at the first"
 _DEAD = "looks into the private lists of dead servers; our core keeps its own"
-_GARBAGE = "takes garbage for a False; here a reply that does not fit is an error"
 
 REASONS: dict[str, dict[str, str]] = {
     "pymemcache": {
         "TestClient::test_cache_memlimit": _OWN_CONNECTION,
         "TestClient::test_stats_cachedump": _OWN_CONNECTION,
-        "TestClient::test_default_noreply_flush_all": _GARBAGE,
-        "TestPooledClient::test_default_noreply_flush_all": _GARBAGE,
-        "TestClient::test_gets_many_none_found": _GETS_MANY,
-        "TestClient::test_gets_many_some_found": _GETS_MANY,
         "TestClient::test_raw_command_empty_end_tokens": "expects the mocked socket's IndexError",
         "TestClient::test_raw_command_missing_end_tokens": "expects the mocked socket's IndexError",
         "TestClient::test_serialization": (
@@ -53,7 +47,8 @@ REASONS: dict[str, dict[str, str]] = {
         "TestRetryingClient::test_both_exception_filters": _RAISES_INSIDE,
     },
     "pylibmc": {
-        "ClientTests::test_override_deserialize": (
+        "AutoConfTests::test_no_autoconf": "asks the fixed address 127.0.0.1:11211; nothing runs there",
+        "SerializationTests::test_override_deserialize": (
             "counts references to a key while errors are kept; their tracebacks hold the frame of "
             "our get, written in Python where pylibmc's is C"
         ),

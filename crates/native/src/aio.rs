@@ -1182,6 +1182,7 @@ impl AsyncClient {
         }
         let prefix = self.core.keys().namespace;
         let request = Request::GetMany {
+            cas: false,
             prefix,
             keys: &bytes,
         };

@@ -227,10 +227,19 @@ class Client:
 
     get_multi = get_many
 
+    @translated
     def gets_many(self, keys: Iterable[Key]) -> dict[Key, tuple[Any, Any]]:
-        """Return value and CAS unique of those keys that have one."""
-        found = {key: self.gets(key) for key in keys}
-        return {key: pair for key, pair in found.items() if pair[1] is not None}
+        """Return value and CAS unique, as bytes, of those keys that have one."""
+        keys = list(keys)
+
+        def read() -> dict[Key, tuple[Any, Any]]:
+            values: dict[Key, tuple[Any, Any]] = {}
+            for client, names in self._grouped(keys):
+                for name, (item, cas) in client.gets_many(list(names)).items():
+                    values[names[name]] = (self._value(names[name], item), b"%d" % cas)
+            return values
+
+        return self._or({}, read) if keys else {}
 
     @translated
     def gat(self, key: Key, expire: int = 0, default: Any = None) -> Any:
@@ -447,12 +456,13 @@ class Client:
     def flush_all(self, delay: int = 0, noreply: bool | None = None) -> bool:
         """Remove everything, after `delay` seconds; whether the server said OK. With noreply True."""
         is_heard = not self._is_quiet(noreply)
-        with (
-            contextlib.nullcontext()
-            if is_heard
-            else contextlib.suppress(glasscache.GlasscacheError)
-        ):
+        try:
             each_of(self._client.flush(delay))
+        except glasscache.ProtocolBroken:
+            return not is_heard  # an answer that is not OK, as pymemcache tells it
+        except glasscache.GlasscacheError:
+            if is_heard:
+                raise
         return True
 
     def version(self) -> bytes:
