@@ -16,7 +16,7 @@ use crate::detail::Detail;
 use crate::listener::Address;
 use crate::tuning::Tuning;
 use crate::wake::Waker;
-use crate::watch::Hub;
+use crate::watch::{Hub, kind};
 
 /// What the threads of one server share.
 pub(crate) struct Shared {
@@ -118,6 +118,7 @@ impl Shared {
     pub(crate) fn observe(&self) {
         let is_observed = self.detail.is_on() || self.hub.has_watchers();
         self.observed.store(is_observed, Ordering::Relaxed);
+        self.store.report_evictions(self.hub.wants(kind::EVICTIONS));
     }
 
     pub(crate) fn is_stopping(&self) -> bool {

@@ -19,7 +19,7 @@ use crate::session::Session;
 use crate::shared::{Shared, lock};
 use crate::turn::Turn;
 use crate::wake::Waker;
-use crate::watch;
+use crate::watch::{self, kind};
 
 /// Events taken at once.
 const EVENTS: usize = 64;
@@ -54,8 +54,6 @@ pub(crate) struct Worker {
     last_look: u32,
     /// The second in which this turn runs.
     now: Seconds,
-    /// Whether the store reports evictions to this worker.
-    reports: bool,
 }
 
 /// Connections by slot; a key is slot and generation, so that a stale event finds nobody.
@@ -140,7 +138,6 @@ impl Worker {
             again: VecDeque::new(),
             last_look: 0,
             now: Seconds(2),
-            reports: false,
         })
     }
 
@@ -331,12 +328,7 @@ impl Worker {
     }
 
     fn tell_evictions(&mut self) {
-        let has_watchers = self.shared.hub.has_watchers();
-        if has_watchers != self.reports {
-            self.reports = has_watchers;
-            self.store.report_evictions(has_watchers);
-        }
-        if has_watchers {
+        if self.shared.hub.wants(kind::EVICTIONS) {
             let now = self.shared.clock.now();
             self.store
                 .take_evicted(&mut |item| watch::evicted(&self.shared, item, now));

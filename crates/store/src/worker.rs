@@ -154,6 +154,14 @@ impl Worker {
         self.store.segments.spare() < self.store.reserve()
     }
 
+    /// Whether a write into a full store evicts at once although enough is spare. Who watches evictions expects
+    /// one with the write that caused it, not when the segment it went to is full; at most the reserve again is
+    /// freed ahead of need.
+    #[inline]
+    pub(crate) fn follows_writes(&self) -> bool {
+        self.store.reports.is_on() && self.store.segments.spare() < 2 * self.store.reserve()
+    }
+
     /// Every operation starts here; false for a worker that was never registered.
     #[inline]
     pub(crate) fn begin(&self, now: Seconds) -> bool {
@@ -242,6 +250,8 @@ impl Worker {
         if missing > 0 {
             let due = (bytes + WRITE_BYTES_MIN) * SWEEP_FACTOR * missing;
             self.sweep_some(due.min(SWEEP_BYTES_MAX), now);
+        } else if self.follows_writes() {
+            self.sweep_some((bytes + WRITE_BYTES_MIN).min(SWEEP_BYTES_MAX), now);
         }
     }
 

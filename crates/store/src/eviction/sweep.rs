@@ -107,7 +107,7 @@ impl Worker {
         let mut is_progress = false;
         while left > 0 {
             let next = || {
-                (only_dead || self.is_behind())
+                (only_dead || self.is_behind() || self.follows_writes())
                     .then(|| self.choose(now, only_dead))
                     .flatten()
             };
