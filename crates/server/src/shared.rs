@@ -14,6 +14,7 @@ use crate::connection::Info;
 use crate::counters::{Counter, Counters, TIMES, Totals};
 use crate::detail::Detail;
 use crate::listener::Address;
+use crate::shed::Condemned;
 use crate::tuning::Tuning;
 use crate::wake::Waker;
 use crate::watch::{Hub, kind};
@@ -36,6 +37,8 @@ pub(crate) struct Shared {
     pub(crate) verbosity: AtomicU8,
     /// Somebody watches or counts prefixes: the request path must tell.
     observed: AtomicBool,
+    /// Connections that tie up what others need.
+    pub(crate) condemned: Condemned,
     /// The server is to end.
     stopping: AtomicBool,
     /// What `stats reset` subtracts.
@@ -94,6 +97,7 @@ impl Shared {
             connections: Connections::default(),
             verbosity: AtomicU8::new(config.verbosity),
             observed: AtomicBool::new(false),
+            condemned: Condemned::default(),
             stopping: AtomicBool::new(false),
             baseline: Mutex::default(),
             config,

@@ -194,6 +194,7 @@ impl Worker {
             if key == BELL {
                 self.waker.answer();
                 self.take_inbox();
+                self.close_condemned();
                 self.serve_watchers();
             } else if flags.contains(EventFlags::OUT) {
                 self.serve(key, Cause::Room);
@@ -282,6 +283,9 @@ impl Worker {
             waker: &self.waker,
         };
         connection.release(&turn);
+        if info.ties.is_condemned() {
+            self.shared.condemned.closed();
+        }
         if connection.is_watching() {
             self.shared.hub.remove(info.id.serial);
             self.shared.observe();
@@ -312,6 +316,17 @@ impl Worker {
                 self.connections.remove(key);
                 self.shared.connections.remove(serial);
             }
+        }
+    }
+
+    /// Closes own connections that tied up for too long what others need.
+    fn close_condemned(&mut self) {
+        if self.shared.condemned.is_empty() {
+            return;
+        }
+        for key in self.connections.keys(|c| c.info.ties.is_condemned()) {
+            self.counters.stalled_closed.bump();
+            self.close(key, Reason::Error);
         }
     }
 
