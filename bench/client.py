@@ -175,26 +175,32 @@ def special_rows(clients: dict[str, Any], values: dict[str, bytes]) -> Iterator[
     )
 
 
-def measure(rows: Iterator[Row], repetitions: int, scale: float) -> list[dict[str, Any]]:
-    """Return one record a row: ops/s (median, least, most) and CPU us per call of each client."""
-    records = []
+def affordable(call: Callable[[], Any], count: int) -> int:
+    """Return how many calls to make: fewer where one takes long, as some do by a second each."""
+    begin = time.perf_counter()
+    call()
+    return max(1, min(count, int(2 / (time.perf_counter() - begin))))
+
+
+def measure(rows: Iterator[Row], repetitions: int, scale: float) -> Iterator[dict[str, Any]]:
+    """Yield one record a row: ops/s (median, least, most) and CPU us per call of each client."""
     for name, calls, contenders in rows:
         count = max(1, int(calls * scale))
         rates: dict[str, list[float]] = {who: [] for who, _ in contenders}
         cpu: dict[str, list[float]] = {who: [] for who, _ in contenders}
         for _ in range(repetitions):
             for who, call in contenders:
-                begin, used = time.perf_counter(), time.process_time()
                 try:
-                    for _ in range(count):
+                    done = affordable(call, count)
+                    begin, used = time.perf_counter(), time.process_time()
+                    for _ in range(done):
                         call()
                 except Exception as error:  # noqa: BLE001 - a client that cannot is named, and no reason to stop
                     print(f"{name}: {who} failed: {type(error).__name__}", file=sys.stderr)
                     continue
-                rates[who].append(count / (time.perf_counter() - begin))
-                cpu[who].append((time.process_time() - used) / count * 1e6)
-        records.append(record(name, rates, cpu))
-    return records
+                rates[who].append(done / (time.perf_counter() - begin))
+                cpu[who].append((time.process_time() - used) / done * 1e6)
+        yield record(name, rates, cpu)
 
 
 def record(name: str, rates: dict[str, list[float]], cpu: dict[str, list[float]]) -> dict[str, Any]:
@@ -281,18 +287,16 @@ async def asyncio_rows(address: str, repetitions: int, scale: float) -> list[dic
     return records
 
 
-def show(records: list[dict[str, Any]]) -> None:
-    """Print a table: thousands of calls a second, CPU, and ours over each other's."""
-    for each in records:
-        print(each["row"])
-        ours = each["clients"].get("glasscache")
-        for who, figures in each["clients"].items():
-            cpu = f"{figures['cpu_us']:9.1f} us CPU" if figures["cpu_us"] is not None else " " * 16
-            ratio = (
-                f"  glasscache is {ours['ops_per_s'] / figures['ops_per_s']:.2f} x" if ours else ""
-            )
-            spread = f"({figures['least'] / 1e3:.1f} to {figures['most'] / 1e3:.1f})"
-            print(f"  {who:18} {figures['ops_per_s'] / 1e3:9.2f} k/s {spread:18} {cpu}{ratio}")
+def show(each: dict[str, Any]) -> None:
+    """Print a row: thousands of calls a second, CPU, and ours over each other's."""
+    print(each["row"])
+    ours = each["clients"].get("glasscache")
+    for who, figures in each["clients"].items():
+        cpu = f"{figures['cpu_us']:9.1f} us CPU" if figures["cpu_us"] is not None else " " * 16
+        ratio = f"  glasscache is {ours['ops_per_s'] / figures['ops_per_s']:.2f} x" if ours else ""
+        spread = f"({figures['least'] / 1e3:.1f} to {figures['most'] / 1e3:.1f})"
+        line = f"  {who:18} {figures['ops_per_s'] / 1e3:9.2f} k/s {spread:18} {cpu}{ratio}"
+        print(line, flush=True)
 
 
 def main() -> None:
@@ -310,13 +314,21 @@ def main() -> None:
         os.sched_setaffinity(0, {arguments.cpu})
     logging.disable(logging.CRITICAL)  # meta-memcache logs whole values
     clients = open_clients(arguments.server)
-    records = measure(rows_of(clients), arguments.repetitions, arguments.scale)
-    records.append(threads_row(arguments.server, arguments.repetitions, arguments.scale))
-    records += asyncio.run(asyncio_rows(arguments.server, arguments.repetitions, arguments.scale))
+    records = []
+    for each in every_row(clients, arguments):
+        records.append(each)
+        if not arguments.json:
+            show(each)
     if arguments.json:
         print(json.dumps({"server": arguments.server, "cpu": arguments.cpu, "rows": records}))
-    else:
-        show(records)
+
+
+def every_row(clients: dict[str, Any], arguments: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    """Yield the record of each row as soon as it is measured."""
+    options = (arguments.repetitions, arguments.scale)
+    yield from measure(rows_of(clients), *options)
+    yield threads_row(arguments.server, *options)
+    yield from asyncio.run(asyncio_rows(arguments.server, *options))
 
 
 if __name__ == "__main__":

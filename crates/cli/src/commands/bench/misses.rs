@@ -78,7 +78,8 @@ impl Args {
             json!({ "fractions": self.fraction, "requests_max": self.requests, "seed": 1 });
         let figures =
             json!({ "points": points, "geometric_mean": mean(&ratios), "worst": worst(&ratios) });
-        let record = Record::new("misses", &[("glasscache", &ours)], settings, figures);
+        let name = super::name_of("misses", self.trace.iter().cloned());
+        let record = Record::new(&name, &[("glasscache", &ours)], settings, figures);
         if out.is_json() {
             out.document(&json!(record))?;
         }
