@@ -8,6 +8,7 @@ fn glasscache(folder: &Path, arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_glasscache"))
         .args(arguments)
         .current_dir(folder)
+        .env("COLUMNS", "100")
         .output()
         .unwrap()
 }
