@@ -46,7 +46,10 @@ enum Part {
 impl Args {
     /// Runs the chosen parts.
     pub(super) fn run(self, out: &Output) -> Result<Exit, Failure> {
-        let sides = self.common.sides()?;
+        let sides = Sides {
+            is_pinned: false,
+            ..self.common.sides()?
+        };
         let wants = |part: Part| self.part.is_empty() || self.part.contains(&part);
         let mut figures = serde_json::Map::new();
         if wants(Part::Fills) {

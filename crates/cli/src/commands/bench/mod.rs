@@ -84,6 +84,7 @@ impl Common {
             glasscache,
             memcached,
             layout: Layout::here(),
+            is_pinned: true,
             stop,
         })
     }
