@@ -20,6 +20,7 @@ pub mod bulk;
 pub mod call;
 pub mod client;
 pub mod costs;
+pub mod doubts;
 pub mod error;
 pub mod fork;
 pub mod health;
