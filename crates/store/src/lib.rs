@@ -69,6 +69,8 @@ mod write;
 pub use audit::Audit;
 pub use counters::Counters;
 pub use eviction::PolicyKind;
+#[cfg(not(loom))]
+pub use memory::release_start_pages;
 pub use report::Evicted;
 pub use request::*;
 pub use store::{Config, Store};
