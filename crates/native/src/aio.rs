@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use glasscache_client::StoreWord;
 use glasscache_client::address::Place;
 use glasscache_client::doubts::{OwnedKey, write_removals};
 use glasscache_client::error::{Context, Phase};
@@ -18,9 +19,8 @@ use glasscache_client::outcome::{Outcome, number, of_code, outcome, refused};
 use glasscache_client::pipeline::{Answer, Expect, Pipeline, Progress};
 use glasscache_client::pool::Server;
 use glasscache_client::request::{Desk, Dialect, Item, Request};
+use glasscache_client::{Arithmetic, WireKey};
 use glasscache_client::{Client as Core, Error, Options};
-use glasscache_protocol::meta::request::{Arithmetic, WireKey};
-use glasscache_protocol::text::request::StoreWord;
 use pyo3::exceptions::PyValueError;
 use pyo3::intern;
 use pyo3::prelude::*;

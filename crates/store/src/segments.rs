@@ -442,6 +442,11 @@ impl Segments {
         }
     }
 
+    /// Whether more than three quarters of what may be held is.
+    pub(crate) fn holds_are_scarce(&self) -> bool {
+        self.held() * HELD_SHARE * 4 > self.allowed() * 3
+    }
+
     /// Segments held beyond the epoch.
     pub(crate) fn held(&self) -> usize {
         self.held.load(Ordering::Relaxed)

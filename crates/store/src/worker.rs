@@ -154,6 +154,14 @@ impl Worker {
         self.store.segments.spare() < self.store.reserve()
     }
 
+    /// Whether a write into a full store evicts at once although enough is spare. Who watches evictions expects
+    /// one with the write that caused it, not when the segment it went to is full; at most the reserve again is
+    /// freed ahead of need.
+    #[inline]
+    pub(crate) fn follows_writes(&self) -> bool {
+        self.store.reports.is_on() && self.store.segments.spare() < 2 * self.store.reserve()
+    }
+
     /// Whether nearly dead segments should be emptied, so that no untouched one is opened.
     #[inline]
     pub(crate) fn wants_sparse(&self) -> bool {
@@ -247,6 +255,9 @@ impl Worker {
             .saturating_sub(self.store.segments.spare());
         if missing > 0 {
             let due = (bytes + WRITE_BYTES_MIN) * SWEEP_FACTOR * missing;
+            self.sweep_for(due.min(SWEEP_BYTES_MAX), Aim::Room, now);
+        } else if self.follows_writes() {
+            let due = bytes + WRITE_BYTES_MIN;
             self.sweep_for(due.min(SWEEP_BYTES_MAX), Aim::Room, now);
         } else if self.wants_sparse() {
             let due = (bytes + WRITE_BYTES_MIN) * SWEEP_FACTOR;

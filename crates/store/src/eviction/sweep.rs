@@ -98,7 +98,7 @@ impl Worker {
         let mut is_progress = false;
         while left > 0 {
             let is_needed = || match aim {
-                Aim::Room => self.is_behind(),
+                Aim::Room => self.is_behind() || self.follows_writes(),
                 Aim::Dead => true,
                 Aim::Sparse => self.wants_sparse(),
             };
