@@ -170,6 +170,10 @@ bench-misses: release ## Replay recorded key streams look-aside and compare avoi
 bench-simulate: ## Measure the request simulator and the optimum of slab classes on one core.
 	$(CARGO) test --release -p glasscache-sim --lib --test topic_tree_findings -- --ignored --nocapture --test-threads=1
 
+.PHONY: figures
+figures: release ## Print each promised figure with its command, the demand and what was found (ARGS="speed --kept").
+	@scripts/figures $(ARGS)
+
 .PHONY: fuzz
 fuzz: ## Feed each parser and the session with random bytes (SECONDS_EACH=60; nightly toolchain, cargo-fuzz).
 	for target in text meta session; do \

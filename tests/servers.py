@@ -7,7 +7,10 @@ import os
 import socket
 import subprocess
 import time
-from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 
 @contextlib.contextmanager

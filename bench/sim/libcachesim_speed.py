@@ -1,7 +1,7 @@
 """Times libcachesim on a trace: CPU seconds of each replay alone.
 
-Reads a file of 24-byte oracleGeneral records (u32 time, u64 key, u32 size, i64 next use) through the library's own
-reader, as `bench/sim/run.py` writes it.
+Reads a file of 24-byte oracleGeneral records (u32 time, u64 key, u32 size, i64 next use) through
+the library's own reader, as `bench/sim/run.py` writes it.
 """
 
 import json
@@ -11,9 +11,21 @@ import time
 import libcachesim as lcs
 
 POLICIES = {
-    "LRU": lcs.LRU, "FIFO": lcs.FIFO, "Clock": lcs.Clock, "SIEVE": lcs.Sieve, "S3-FIFO": lcs.S3FIFO, "LFU": lcs.LFU,
-    "ARC": lcs.ARC, "2Q": lcs.TwoQ, "SLRU": lcs.SLRU, "LIRS": lcs.LIRS, "W-TinyLFU": lcs.WTinyLFU,
-    "GDSF": lcs.GDSF, "LHD": lcs.LHD, "LeCaR": lcs.LeCaR, "Belady": lcs.Belady,
+    "LRU": lcs.LRU,
+    "FIFO": lcs.FIFO,
+    "Clock": lcs.Clock,
+    "SIEVE": lcs.Sieve,
+    "S3-FIFO": lcs.S3FIFO,
+    "LFU": lcs.LFU,
+    "ARC": lcs.ARC,
+    "2Q": lcs.TwoQ,
+    "SLRU": lcs.SLRU,
+    "LIRS": lcs.LIRS,
+    "W-TinyLFU": lcs.WTinyLFU,
+    "GDSF": lcs.GDSF,
+    "LHD": lcs.LHD,
+    "LeCaR": lcs.LeCaR,
+    "Belady": lcs.Belady,
 }
 
 
@@ -35,7 +47,14 @@ def main() -> None:
     for pair in pairs:
         policy, capacity = pair.split(":")
         seconds, miss_ratio = replay(path, policy, int(capacity))
-        results.append({"policy": policy, "capacity": int(capacity), "seconds": seconds, "miss_ratio": miss_ratio})
+        results.append(
+            {
+                "policy": policy,
+                "capacity": int(capacity),
+                "seconds": seconds,
+                "miss_ratio": miss_ratio,
+            }
+        )
     print(json.dumps({"results": results}))
 
 

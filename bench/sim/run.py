@@ -1,8 +1,9 @@
 """Times `glasscache curve` beside libcachesim on the same traces, in turns, by CPU time.
 
-Two questions: how fast is each policy's replay alone (ours without interning, which all replays of a trace share;
-theirs with the native reader on unit sizes), and what does a whole command of 12 policies at 5 sizes cost on one
-thread, reading and interning included. CPU time and turns keep other work on the machine out of the ratio.
+Two questions: how fast is each policy's replay alone (ours without interning, which all replays of
+a trace share; theirs with the native reader on unit sizes), and what does a whole command of 12
+policies at 5 sizes cost on one thread, reading and interning included. CPU time and turns keep
+other work on the machine out of the ratio.
 """
 
 import argparse
@@ -13,12 +14,27 @@ import subprocess
 import sys
 import tempfile
 
-import numpy
+import numpy as np
 import pyarrow.parquet
 
 TRACES = ("cloudphysics-w106", "cache2k-orm-busy")
-POLICIES = ("LRU", "FIFO", "Clock", "SIEVE", "S3-FIFO", "LFU", "ARC", "2Q", "SLRU", "LIRS", "W-TinyLFU", "GDSF",
-            "LHD", "LeCaR", "Belady")
+POLICIES = (
+    "LRU",
+    "FIFO",
+    "Clock",
+    "SIEVE",
+    "S3-FIFO",
+    "LFU",
+    "ARC",
+    "2Q",
+    "SLRU",
+    "LIRS",
+    "W-TinyLFU",
+    "GDSF",
+    "LHD",
+    "LeCaR",
+    "Belady",
+)
 WHOLE = POLICIES[:12]
 FRACTIONS = (0.001, 0.01, 0.05, 0.1, 0.2)
 WANTED = dict.fromkeys(("LRU", "FIFO", "SIEVE"), 4.0)
@@ -28,13 +44,13 @@ WANTED_ELSE, WANTED_WHOLE = 2.0, 3.0
 def write_oracle_general(source: pathlib.Path, target: pathlib.Path) -> tuple[int, int]:
     """Writes the trace as 24-byte records with next uses; returns its requests and distinct keys."""
     keys = pyarrow.parquet.read_table(source, columns=["key"])["key"].to_numpy()
-    distinct, ids = numpy.unique(keys, return_inverse=True)
-    order = numpy.argsort(ids, kind="stable")
-    following = numpy.full(len(keys), -1, dtype=numpy.int64)
+    distinct, ids = np.unique(keys, return_inverse=True)
+    order = np.argsort(ids, kind="stable")
+    following = np.full(len(keys), -1, dtype=np.int64)
     same = ids[order[1:]] == ids[order[:-1]]
     following[order[:-1][same]] = order[1:][same]
-    records = numpy.zeros(len(keys), dtype="<u4,<u8,<u4,<i8")
-    records["f0"], records["f1"] = numpy.arange(len(keys)), keys
+    records = np.zeros(len(keys), dtype="<u4,<u8,<u4,<i8")
+    records["f0"], records["f1"] = np.arange(len(keys)), keys
     records["f2"], records["f3"] = 1, following
     records.tofile(target)
     return len(keys), len(distinct)
@@ -43,22 +59,42 @@ def write_oracle_general(source: pathlib.Path, target: pathlib.Path) -> tuple[in
 def theirs(path: pathlib.Path, pairs: list[str]) -> dict:
     """Returns what libcachesim took for (policy:capacity) pairs, in a process of its own."""
     script = pathlib.Path(__file__).with_name("libcachesim_speed.py")
-    done = subprocess.run([sys.executable, script, path, *pairs], stdout=subprocess.PIPE, check=True)
+    done = subprocess.run(
+        [sys.executable, script, path, *pairs], stdout=subprocess.PIPE, check=True
+    )
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def ours(binary: str, path: pathlib.Path, policies: tuple, capacities: list[int]) -> tuple[list[dict], float]:
+def ours(
+    binary: str, path: pathlib.Path, policies: tuple, capacities: list[int]
+) -> tuple[list[dict], float]:
     """Returns our rows with the CPU seconds of each replay, and those of the whole process, on one thread."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     done = subprocess.run(
-        [binary, "curve", path, "--policies", ",".join(policies), "--capacities", ",".join(map(str, capacities)),
-         "--threads", "1", "--time", "--json"], stdout=subprocess.PIPE, check=True)
+        [
+            binary,
+            "curve",
+            path,
+            "--policies",
+            ",".join(policies),
+            "--capacities",
+            ",".join(map(str, capacities)),
+            "--threads",
+            "1",
+            "--time",
+            "--json",
+        ],
+        stdout=subprocess.PIPE,
+        check=True,
+    )
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     seconds = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     return json.loads(done.stdout)["results"], seconds
 
 
-def compare_policies(binary: str, trace: pathlib.Path, oracle: pathlib.Path, size: tuple, turns: int) -> int:
+def compare_policies(
+    binary: str, trace: pathlib.Path, oracle: pathlib.Path, size: tuple, turns: int
+) -> int:
     """Prints million requests a second of both, policy by policy; returns how many ratios fall short."""
     requests, distinct = size
     capacity = int(distinct * 0.1 + 0.5)
@@ -70,13 +106,17 @@ def compare_policies(binary: str, trace: pathlib.Path, oracle: pathlib.Path, siz
             before = best.get(policy, (other, own))
             best[policy] = (min(before[0], other), min(before[1], own))
     short = 0
-    print(f"{trace.stem}, {capacity} objects, best of {turns} turns, million requests per CPU second:")
+    print(
+        f"{trace.stem}, {capacity} objects, best of {turns} turns, million requests per CPU second:"
+    )
     print(f"{'policy':<12}{'libcachesim':>12}{'glasscache':>12}{'ratio':>8}{'wanted':>8}")
     for policy, (other, own) in best.items():
         wanted, ratio = WANTED.get(policy, WANTED_ELSE), other / own
         short += ratio < wanted
-        print(f"{policy:<12}{requests / other / 1e6:>12.1f}{requests / own / 1e6:>12.1f}{ratio:>8.1f}{wanted:>8.0f}"
-              f"{'  SHORT' if ratio < wanted else ''}")
+        print(
+            f"{policy:<12}{requests / other / 1e6:>12.1f}{requests / own / 1e6:>12.1f}"
+            f"{ratio:>8.1f}{wanted:>8.0f}{'  SHORT' if ratio < wanted else ''}"
+        )
     return short
 
 
@@ -86,8 +126,10 @@ def compare_whole(binary: str, trace: pathlib.Path, oracle: pathlib.Path, size: 
     pairs = [f"{policy}:{capacity}" for policy in WHOLE for capacity in capacities]
     other = sum(result["seconds"] for result in theirs(oracle, pairs)["results"])
     own = ours(binary, trace, WHOLE, capacities)[1]
-    print(f"{trace.stem}, 12 policies x 5 sizes: libcachesim's 60 replays {other:.1f} s of CPU, the whole command on "
-          f"one thread {own:.1f} s, ratio {other / own:.1f} (wanted {WANTED_WHOLE:.0f})\n")
+    print(
+        f"{trace.stem}, 12 policies x 5 sizes: libcachesim's 60 replays {other:.1f} s of CPU, "
+        f"the whole command on one thread {own:.1f} s, ratio {other / own:.1f} (wanted {WANTED_WHOLE:.0f})\n"
+    )
     return int(other < own * WANTED_WHOLE)
 
 

@@ -45,6 +45,7 @@ class AsyncClient(AsyncLeases, _native.AsyncClient):
 
     _connecting: dict[int, asyncio.Task[None]]
     _probes: dict[int, asyncio.Task[None]]
+    _leaving: set[asyncio.Task[None]]
     _has_blocks: int
     _timeout: float
 
@@ -74,6 +75,7 @@ class AsyncClient(AsyncLeases, _native.AsyncClient):
         )
         client._connecting = {}
         client._probes = {}
+        client._leaving = set()
         client._has_blocks = 0
         client._timeout = timeout
         return client
@@ -327,6 +329,24 @@ class AsyncClient(AsyncLeases, _native.AsyncClient):
         """Return a block whose calls are sent together when it ends."""
         return AsyncPipeline(self)
 
+    def set_servers(self, servers: str | Iterable[str]) -> None:
+        """Change the servers for all calls to come; a call in flight ends where it began.
+
+        Connections to servers that stay are kept; those to others are closed once they have been
+        answered. To be called in the event loop. See `glasscache.discovery.keep_up` for who does.
+        """
+        for place, connection in self.change_servers(normal_servers(servers)).items():
+            self._connecting.pop(place, None)
+            probe = self._probes.pop(place, None)
+            if probe is not None:
+                probe.cancel()
+            self.note_up(place)  # should it come back, its calls find out how it is
+            if connection is not None:
+                ends = time.monotonic() + self._timeout
+                task = asyncio.get_running_loop().create_task(_close_when_idle(connection, ends))
+                self._leaving.add(task)
+                task.add_done_callback(self._leaving.discard)
+
     @contextlib.contextmanager
     def deadline(self, seconds: float) -> Generator[None]:
         """Give all calls of this task inside the block so many seconds together."""
@@ -344,14 +364,11 @@ class AsyncClient(AsyncLeases, _native.AsyncClient):
         for task in [*self._probes.values(), *self._connecting.values()]:
             task.cancel()
         ends = time.monotonic() + self._timeout
-        for place in range(len(self.addresses)):
+        for place in range(self.places_count):
             connection = self.use_connection(place, None)
-            if connection is None:
-                continue
-            while not connection.is_idle and time.monotonic() < ends:  # noqa: ASYNC110
-                await asyncio.sleep(0.001)
-            with contextlib.suppress(RuntimeError):  # its loop is closed, and its socket with it
-                connection.close()
+            if connection is not None:
+                await _close_when_idle(connection, ends)
+        await asyncio.gather(*self._leaving, return_exceptions=True)
         self.mark_closed()
 
     async def __aenter__(self) -> Self:
@@ -501,23 +518,20 @@ class AsyncClient(AsyncLeases, _native.AsyncClient):
     async def _of_all(
         self, what: str, argument: str, delay: int, deadline: float | None
     ) -> dict[str, Any]:
-        places = {place: [str(place)] for place in range(len(self.addresses))}
+        names = self.names
         results = await self._bulk(
-            {place: [] for place in places},
+            {place: [] for place in names},
             lambda place, _, left: self.start_ask(place, what, argument, delay, left),
             deadline,
         )
-        names = [
-            host if port is None else f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-            for host, port in self.addresses
-        ]
         return {names[place]: result for place, result in results.items()}
 
     def _shares(self, keys: Iterable[Key]) -> dict[int, list[Key]]:
         """Part keys by server."""
-        if len(self.addresses) == 1:
+        place = self.only_place
+        if place is not None:
             every = list(keys)
-            return {0: every} if every else {}
+            return {place: every} if every else {}
         shares: dict[int, list[Key]] = {}
         for key in keys:
             shares.setdefault(self.place_of(key), []).append(key)
@@ -584,7 +598,7 @@ class AsyncClient(AsyncLeases, _native.AsyncClient):
 
     async def _dial(self, place: int, protocol: Callable[[], Any]) -> asyncio.BaseTransport:
         loop = asyncio.get_running_loop()
-        host, port = self.addresses[place]
+        host, port = self.address_of(place)
         if port is None:
             transport, _ = await loop.create_unix_connection(protocol, host)
         else:
@@ -620,6 +634,14 @@ class AsyncClient(AsyncLeases, _native.AsyncClient):
             return await answer
         finally:
             transport.close()
+
+
+async def _close_when_idle(connection: _native.Connection, ends: float) -> None:
+    """Close a connection when it was answered, or at `ends`."""
+    while not connection.is_idle and time.monotonic() < ends:  # noqa: ASYNC110
+        await asyncio.sleep(0.001)
+    with contextlib.suppress(RuntimeError):  # its loop is closed, and its socket with it
+        connection.close()
 
 
 class _Probe(asyncio.Protocol):

@@ -1,7 +1,8 @@
 """`@cached(client, ttl=...)`: the result of a function, kept under a key made of its name and its arguments.
 
-A key tells types apart (`f(1)` and `f(True)` are two), and is the same in every process: no `hash()`, no `repr` of an
-object that shows its address. Arguments that cannot be named so are refused with a sentence unless `key=` is given.
+A key tells types apart (`f(1)` and `f(True)` are two), and is the same in every process: no
+`hash()`, no `repr` of an object that shows its address. Arguments that cannot be named so are
+refused with a sentence unless `key=` is given.
 """
 
 from __future__ import annotations
@@ -9,12 +10,14 @@ from __future__ import annotations
 import functools
 import hashlib
 import inspect
-from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from threading import Lock
-from typing import Any, NamedTuple, ParamSpec, TypeVar, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, TypeVar, cast
 
 from .leases import AsyncLeases, Lease, SyncLeases
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -69,12 +72,20 @@ def cached(
 
     Args:
         client: where results are kept.
-        ttl, stale, lease, wait, early, none_ttl, stale_if_error: as for `get_or_set`.
+        ttl: seconds for which a result is fresh; None for ever.
+        stale: seconds after `ttl` in which one caller refills and the others take the old value.
+        lease: seconds that the filler has before another may try.
+        wait: seconds to wait for another's value before making it oneself; None takes `lease`.
+        early: seconds that making usually takes, to refill now and then before the time.
+        none_ttl: ttl of a None; None takes `ttl`, 0 does not store it.
+        stale_if_error: return the old value when making a new one fails.
         key: makes the key from the arguments; without it the function's name and its arguments are the key.
         ignore: names of parameters that do not belong to the key; `self` and `cls` never do.
 
     Raises:
-        TypeError: the function and the client do not go together, or (at a call) an argument has no stable name.
+        TypeError: the function and the client do not go together, or (at a call) an argument has no
+            stable name.
+
     """
     settings = Lease(ttl, stale, lease, wait, early, none_ttl, stale_if_error)
 
@@ -142,7 +153,10 @@ def _decorate_async(
 
 
 def _attach(wrapper: Any, naming: _Naming, counts: _Counts, refresh: Any, invalidate: Any) -> Any:
-    wrapper.cache_key = lambda *args, **kwargs: naming.key(args, kwargs)
+    def cache_key(*args: Any, **kwargs: Any) -> str:
+        return naming.key(args, kwargs)
+
+    wrapper.cache_key = cache_key
     wrapper.cache_info = lambda: CacheInfo(counts.calls, counts.fills)
     wrapper.refresh = refresh
     wrapper.invalidate = invalidate
@@ -175,17 +189,18 @@ class _Naming:
 
 
 def _name(value: Any, write: Callable[[bytes], None], where: str) -> None:
-    """Writes a text that is the same for equal values of one type in every process, and for nothing else."""
+    """Write a text that is the same for equal values of one type in every process, and for no other."""
     kind = type(value).__qualname__
     if value is None or isinstance(value, bool | int | float | complex | str | bytes):
         text = value if isinstance(value, bytes) else repr(value).encode()
         write(f"{kind}:{len(text)}:".encode() + text)
     elif isinstance(value, list | tuple):
-        write(f"{kind}[{len(value)}".encode())
-        for item in value:
+        parts_in_order = cast("Sequence[Any]", value)
+        write(f"{kind}[{len(parts_in_order)}".encode())
+        for item in parts_in_order:
             _name(item, write, where)
     elif isinstance(value, set | frozenset | dict):
-        items = value.items() if isinstance(value, dict) else value
+        items = cast("Iterable[Any]", value.items() if isinstance(value, dict) else value)
         parts: list[bytes] = []
         for item in items:
             part = bytearray()

@@ -148,6 +148,14 @@ class Client(SyncLeases, _native.Client):
 
         return Pipeline(self)
 
+    def set_servers(self, servers: str | Iterable[str]) -> None:
+        """Change the servers for all calls to come; a call in flight ends where it began.
+
+        Connections to servers that stay are kept, those to others are closed. Safe while other
+        threads call. See `glasscache.discovery` for who does this by DNS or a cluster's endpoint.
+        """
+        self.change_servers(normal_servers(servers))
+
     def stats(self) -> dict[str, Any]:
         """Return this client's counters: what its calls cost and how each server is. No network.
 

@@ -1,8 +1,9 @@
 """Which servers there are, when that changes: DNS addresses, SRV records, ElastiCache's `config get cluster`.
 
-A source is a function that returns the present servers, sorted; a `Watch` asks it now and then and hands a changed list
-to `client.set_servers`, which makes a new ring and keeps the connections of the servers that stay. A source that
-fails or answers with nothing leaves the list as it is: a name server that is down is no reason to lose a cache.
+A source is a function that returns the present servers, sorted; a `Watch` asks it now and then and
+hands a changed list to `client.set_servers`, which makes a new ring and keeps the connections of
+the servers that stay. A source that fails or answers with nothing leaves the list as it is: a name
+server that is down is no reason to lose a cache.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import struct
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Self
 
 Source = Callable[[], list[str]]
 
@@ -51,6 +52,7 @@ def srv(name: str, *, nameserver: str | None = None, timeout: float = 2.0) -> So
         name: the record's name.
         nameserver: `host` or `host:port`; None takes the first of /etc/resolv.conf.
         timeout: seconds for each of two tries.
+
     """
 
     def servers() -> list[str]:
@@ -83,6 +85,9 @@ def elasticache(endpoint: str, key: str = "cluster", *, timeout: float = 2.0) ->
     return servers
 
 
+_HEAD_WORDS: Final = 4
+"""As in `CONFIG cluster 0 147`."""
+
 _CLUSTER_BYTES_MAX: Final = 1 << 20
 """Bound of a cluster's description; a node takes about a hundred bytes."""
 
@@ -90,7 +95,7 @@ _CLUSTER_BYTES_MAX: Final = 1 << 20
 def parse_cluster(readline: Callable[[int], bytes], read: Callable[[int], bytes]) -> list[str]:
     """Return the nodes of a `CONFIG cluster` reply."""
     words = readline(1024).split()
-    if len(words) != 4 or words[:2] != [b"CONFIG", b"cluster"] or not words[3].isdigit():
+    if words[:2] != [b"CONFIG", b"cluster"] or len(words) != _HEAD_WORDS or not words[3].isdigit():
         raise DiscoveryError(f"not a cluster configuration: {b' '.join(words)[:100]!r}")
     size = int(words[3])
     if size > _CLUSTER_BYTES_MAX:
@@ -99,12 +104,15 @@ def parse_cluster(readline: Callable[[int], bytes], read: Callable[[int], bytes]
 
 
 def cluster_nodes(text: str) -> list[str]:
-    """Return the nodes of a cluster's description: a version line, then `name|address|port` with blanks between."""
-    lines = text.split("\n")
-    if len(lines) < 2 or not lines[0].strip().isdigit():
-        raise DiscoveryError(f"cluster configuration without a version: {lines[0][:100]!r}")
-    nodes = []
-    for node in lines[1].split():
+    """Return the nodes of a cluster's description.
+
+    It is a line with a version, then one with `name|address|port` of each node, blanks between.
+    """
+    version, _, rest = text.partition("\n")
+    if not version.strip().isdigit():
+        raise DiscoveryError(f"cluster configuration without a version: {version[:100]!r}")
+    nodes: list[str] = []
+    for node in rest.partition("\n")[0].split():
         name, address, port = node.split("|")
         nodes.append(_spell(address or name, int(port)))
     return sorted(nodes)
@@ -113,10 +121,12 @@ def cluster_nodes(text: str) -> list[str]:
 class Watch:
     """Keeps a blocking client's servers equal to a source's, from a thread of its own.
 
-    Use it as a context manager, or call `start` and `stop`. For an asyncio client run `keep_up` as a task instead.
+    Use it as a context manager, or call `start` and `stop`. For an asyncio client run `keep_up` as
+    a task instead.
     """
 
     def __init__(self, client: Any, source: Source, *, interval: float = 60.0) -> None:
+        """Watch for a client; nothing happens before `start`."""
         self._client, self._source, self._interval = client, source, interval
         self._known: list[str] = []
         self._stop = threading.Event()
@@ -131,7 +141,7 @@ class Watch:
         self._known = servers
         return True
 
-    def start(self) -> Watch:
+    def start(self) -> Self:
         """Check now, then every `interval` seconds in the background."""
         self.check()
         self._thread = threading.Thread(target=self._run, name="glasscache-discovery", daemon=True)
@@ -148,10 +158,12 @@ class Watch:
         while not self._stop.wait(_jitter(self._interval)):
             self.check()
 
-    def __enter__(self) -> Watch:
+    def __enter__(self) -> Self:
+        """Start."""
         return self.start()
 
     def __exit__(self, *_: object) -> None:
+        """Stop."""
         self.stop()
 
 
@@ -182,7 +194,7 @@ def _ask(source: Source) -> list[str] | None:
 
 def _jitter(interval: float) -> float:
     """Within a tenth of the interval, so that a fleet does not ask in step."""
-    return interval * random.uniform(0.9, 1.1)
+    return interval * random.uniform(0.9, 1.1)  # noqa: S311 - spreads clients
 
 
 # A query of one kind (RFC 1035, RFC 2782), since the standard library resolves addresses only.
@@ -191,6 +203,7 @@ _SRV: Final = 33
 _INTERNET: Final = 1
 _TRUNCATED: Final = 0x0200
 _RECURSE: Final = 0x0100
+_POINTER: Final = 0xC0
 _POINTERS_MAX: Final = 64
 
 
@@ -262,7 +275,7 @@ def _srv_records(reply: bytes, name: str) -> list[tuple[int, int, int, str]]:
     at = 12
     for _ in range(questions):
         at = _read_name(reply, at)[1] + 4
-    records = []
+    records: list[tuple[int, int, int, str]] = []
     for _ in range(answers):
         at = _read_name(reply, at)[1]
         kind, _, _, size = struct.unpack_from(">HHIH", reply, at)
@@ -275,7 +288,7 @@ def _srv_records(reply: bytes, name: str) -> list[tuple[int, int, int, str]]:
 
 
 def _read_name(reply: bytes, at: int) -> tuple[str, int]:
-    """The name that begins at `at`, and where what follows it begins."""
+    """Return the name that begins at `at`, and where what follows it begins."""
     labels: list[str] = []
     end: int | None = None
     for _ in range(_POINTERS_MAX):
@@ -284,7 +297,7 @@ def _read_name(reply: bytes, at: int) -> tuple[str, int]:
         size = reply[at]
         if size == 0:
             return ".".join(labels), end if end is not None else at + 1
-        if size >= 0xC0:
+        if size >= _POINTER:
             end = at + 2 if end is None else end
             at = struct.unpack_from(">H", reply, at)[0] & 0x3FFF
             continue

@@ -1,10 +1,11 @@
 """One filler for a cold key, stale values for the rest: `get_or_set` of both clients.
 
-The right to fill is an `add` of a sibling key that lives for the lease; memcached grants it to one client only. The meta
-flag that lets a get create an empty item would save that round trip, but a plain `get` reads such an item as an empty
-value, which is a lie, so it is not used. A stored item outlives its worth by `stale` seconds; how much is left is
-read with it, so that a hit costs one round trip. What to do is decided here without waiting, by a generator; the two
-mixins at the end carry its steps out, blocking or awaiting.
+The right to fill is an `add` of a sibling key that lives for the lease; memcached grants it to one
+client only. The meta flag that lets a get create an empty item would save that round trip, but a
+plain `get` reads such an item as an empty value, which is a lie, so it is not used. A stored item
+outlives its worth by `stale` seconds; how much is left is read with it, so that a hit costs one
+round trip. What to do is decided here without waiting, by a generator; the two mixins at the end
+carry its steps out, blocking or awaiting.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ Key = str | bytes
 _MISSING: Final = object()
 _LEASE_PREFIX: Final = "~lease:"
 _KEY_BYTES_MAX: Final = 200
-"""Longer keys are hashed in the name of their lease, so that it stays within memcached's 250 bytes and a namespace."""
+"""Longer keys are hashed in the name of their lease, which with a namespace has 250 bytes at most."""
 _POLL_FIRST_S: Final = 0.002
 _POLL_LAST_S: Final = 0.05
 
@@ -35,10 +36,12 @@ class Lease(NamedTuple):
         stale: seconds beyond, in which one caller refills and the others take the old value.
         lease: seconds that the filler has before another may try; whole seconds, at least 1.
         wait: seconds to wait for another's value before making it oneself; None takes `lease`.
-        early: seconds that making usually takes; with it a fresh value is now and then refilled shortly before its
-            time, the likelier the closer (Vattani et al., "Optimal Probabilistic Cache Stampede Prevention", 2015).
+        early: seconds that making usually takes; with it a fresh value is now and then refilled
+            shortly before its time, the likelier the closer (Vattani et al., "Optimal Probabilistic
+            Cache Stampede Prevention", 2015).
         none_ttl: ttl of a None; None takes `ttl`, 0 does not store it.
         stale_if_error: return the old value when making a new one fails.
+
     """
 
     ttl: float | None
@@ -50,13 +53,13 @@ class Lease(NamedTuple):
     stale_if_error: bool = False
 
     def is_worn(self, left: float | None, chance: float) -> bool:
-        """Whether a value with `left` seconds of life should be refilled; `chance` is random in (0, 1]."""
+        """Return whether a value with `left` seconds of life should be refilled; `chance`: (0, 1]."""
         if left is None or left < 0:
             return False
         return left - self.stale <= (-self.early * math.log(chance) if self.early else 0)
 
     def ttl_of(self, value: object) -> float | None:
-        """The life of `value` in the cache, its stale time included; 0 for one that is not stored."""
+        """Return the life of `value`, its stale time included; 0 for one that is not stored."""
         fresh = self.none_ttl if value is None and self.none_ttl is not None else self.ttl
         if fresh is None or fresh == 0:
             return fresh
@@ -87,7 +90,7 @@ def _do(name: str, *arguments: Any, **options: Any) -> _Do:
 
 
 def lease_key(key: Key) -> str:
-    """The name of the lease of `key`."""
+    """Return the name of the lease of `key`."""
     raw = key.encode() if isinstance(key, str) else key
     if len(raw) <= _KEY_BYTES_MAX:
         try:
@@ -100,11 +103,11 @@ def lease_key(key: Key) -> str:
 
 
 def _plan(key: Key, lease: Lease, clock: Callable[[], float]) -> Generator[_Step, Any, Any]:
-    """The steps of one `get_or_set`; returns the value."""
+    """Yield the steps of one `get_or_set`; return the value."""
     import random  # noqa: PLC0415 - likewise
 
     value, left = yield from _look(key, lease)
-    if value is not _MISSING and not lease.is_worn(left, 1 - random.random()):
+    if value is not _MISSING and not lease.is_worn(left, 1 - random.random()):  # noqa: S311 - spreads refills
         return value
     begin = clock()
     patience = lease.lease if lease.wait is None else lease.wait
@@ -118,7 +121,8 @@ def _plan(key: Key, lease: Lease, clock: Callable[[], float]) -> Generator[_Step
         waited = clock() - begin
         if waited >= patience:
             return (yield from _make_and_store(key, lease))
-        yield _Sleep(min(pause * (0.5 + random.random()), patience - waited))
+        spread = 0.5 + random.random()  # noqa: S311 - spreads clients
+        yield _Sleep(min(pause * spread, patience - waited))
         pause = min(2 * pause, _POLL_LAST_S)
         value = yield _do("get", key, default=_MISSING)
         if value is not _MISSING:
@@ -126,7 +130,7 @@ def _plan(key: Key, lease: Lease, clock: Callable[[], float]) -> Generator[_Step
 
 
 def _look(key: Key, lease: Lease) -> Generator[_Step, Any, tuple[Any, float | None]]:
-    """The value and its seconds left; those are asked for only where they matter."""
+    """Return the value and its seconds left; those are asked for only where they matter."""
     if not lease.stale and not lease.early:
         return (yield _do("get", key, default=_MISSING)), None
     found = yield _do("get_with_meta", key)
@@ -136,7 +140,7 @@ def _look(key: Key, lease: Lease) -> Generator[_Step, Any, tuple[Any, float | No
 def _fill(
     key: Key, lease: Lease, old: Any, clock: Callable[[], float]
 ) -> Generator[_Step, Any, Any]:
-    """Makes the value while holding the lease, and gives the lease back whatever happens."""
+    """Make the value while holding the lease, and give the lease back whatever happens."""
     begin = clock()
     try:
         # Between our look and our lease another may have filled and left.
@@ -181,17 +185,24 @@ class SyncLeases:
     ) -> T:
         """Return the value under key, or make it, store it and return it.
 
-        On a cold key one caller among all processes makes the value while the others wait for it. In the `stale` seconds
-        after `ttl` one caller makes a new value while the others get the old one at once.
+        On a cold key one caller among all processes makes the value while the others wait for it.
+        In the `stale` seconds after `ttl` one caller makes a new value while the others get the old
+        one at once.
 
         Args:
             key: as for `get`.
             make: called without arguments, in at most one process at a time while its lease lasts.
             ttl: seconds for which the value is fresh; None for ever.
-            stale, lease, wait, early, none_ttl, stale_if_error: see `Lease`.
+            stale: seconds after `ttl` in which one caller refills and the others take the old value.
+            lease: seconds that the filler has before another may try.
+            wait: seconds to wait for another's value before making it oneself; None takes `lease`.
+            early: seconds that making usually takes, to refill now and then before the time.
+            none_ttl: ttl of a None; None takes `ttl`, 0 does not store it.
+            stale_if_error: return the old value when making a new one fails.
 
         Raises:
             What `make` raises, and what `get` and `set` raise.
+
         """
         return self.get_or_set_by(
             key, make, Lease(ttl, stale, lease, wait, early, none_ttl, stale_if_error)
@@ -200,7 +211,9 @@ class SyncLeases:
     def get_or_set_by(self, key: Key, make: Callable[[], T], lease: Lease) -> T:
         """`get_or_set` with its settings in one object."""
         plan = _plan(key, lease, time.monotonic)
-        step, outcome, error = next(plan), None, None
+        step = next(plan)
+        outcome: Any = None
+        error: BaseException | None = None
         while True:
             try:
                 match step:
@@ -210,7 +223,7 @@ class SyncLeases:
                         time.sleep(seconds)
                     case _Make():
                         outcome = make()
-            except BaseException as raised:
+            except BaseException as raised:  # noqa: BLE001 - thrown into the plan
                 error = raised
             try:
                 step = plan.send(outcome) if error is None else plan.throw(error)
@@ -235,7 +248,7 @@ class AsyncLeases:
         none_ttl: float | None = None,
         stale_if_error: bool = False,
     ) -> T:
-        """Return the value under key, or make it, store it and return it; see the blocking client's `get_or_set`.
+        """Return the value under key, or make it, store it and return it, as `SyncLeases.get_or_set`.
 
         `make` may be a function or a coroutine function.
         """
@@ -250,7 +263,9 @@ class AsyncLeases:
         import asyncio  # noqa: PLC0415 - importing the blocking client does not pay for it
 
         plan = _plan(key, lease, time.monotonic)
-        step, outcome, error = next(plan), None, None
+        step = next(plan)
+        outcome: Any = None
+        error: BaseException | None = None
         while True:
             try:
                 match step:
@@ -261,8 +276,8 @@ class AsyncLeases:
                     case _Make():
                         outcome = make()
                         if hasattr(outcome, "__await__"):
-                            outcome = await outcome
-            except BaseException as raised:
+                            outcome = await cast("Awaitable[Any]", outcome)
+            except BaseException as raised:  # noqa: BLE001 - thrown into the plan
                 error = raised
             try:
                 step = plan.send(outcome) if error is None else plan.throw(error)

@@ -1,16 +1,20 @@
 """Groups of keys that are thrown away together, without listing them.
 
-A tag is a number in the cache, its generation; a tagged value lives under a key that holds the generations of its tags.
-Invalidating a tag gives it a new random number, so that no old key is asked for again and the old values fall out by
-age. A generation that was evicted gets a new number as well: a lost tag means misses, never an old value. A tagged read costs one round trip for all its tags and one for the value.
+A tag is a number in the cache, its generation; a tagged value lives under a key that holds the
+generations of its tags. Invalidating a tag gives it a new random number, so that no old key is
+asked for again and the old values fall out by age. A generation that was evicted gets a new number
+as well: a lost tag means misses, never an old value. A tagged read costs one round trip for all its
+tags and one for the value.
 """
 
 from __future__ import annotations
 
 import hashlib
 import secrets
-from collections.abc import Awaitable, Callable, Generator, Sequence
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Generator, Sequence
 
 T = TypeVar("T")
 
@@ -18,12 +22,12 @@ _TAG_PREFIX = "~tag:"
 
 
 def tag_key(tag: str) -> str:
-    """The key of a tag's generation."""
+    """Return the key of a tag's generation."""
     return _TAG_PREFIX + tag
 
 
 def _generation() -> int:
-    """A number that no tag had before: 62 random bits."""
+    """Return a number that no tag had before: 62 random bits."""
     return secrets.randbits(62)
 
 
@@ -37,7 +41,7 @@ def _tagged_key(key: str, generations: Sequence[int]) -> str:
 
 
 def _plan(key: str, tags: Sequence[str]) -> Generator[tuple[str, tuple[Any, ...]], Any, str]:
-    """The calls that find a tagged key, the key being returned."""
+    """Yield the calls that find a tagged key; return the key."""
     keys = _keys(tags)
     found = yield "get_many", (keys,)
     for name in keys:
@@ -55,10 +59,11 @@ class Tagged:
     """Access to values that belong to tags, on a blocking client: `Tagged(client, "user:7", "prices")`."""
 
     def __init__(self, client: Any, *tags: str) -> None:
+        """Bind the tags to a client."""
         self._client, self._tags = client, tags
 
     def key(self, key: str) -> str:
-        """The key under which `key` is stored as long as no tag is invalidated."""
+        """Return the key under which `key` is stored as long as no tag is invalidated."""
         plan = _plan(key, self._tags)
         name, arguments = next(plan)
         while True:
@@ -90,10 +95,11 @@ class AsyncTagged:
     """Access to values that belong to tags, on an asyncio client."""
 
     def __init__(self, client: Any, *tags: str) -> None:
+        """Bind the tags to a client."""
         self._client, self._tags = client, tags
 
     async def key(self, key: str) -> str:
-        """The key under which `key` is stored as long as no tag is invalidated."""
+        """Return the key under which `key` is stored as long as no tag is invalidated."""
         plan = _plan(key, self._tags)
         name, arguments = next(plan)
         while True:

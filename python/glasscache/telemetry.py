@@ -1,9 +1,10 @@
-"""OpenTelemetry spans and metrics, and a log of slow calls; nothing of it costs anything until it is switched on.
+"""OpenTelemetry spans and metrics, and a log of slow calls, free until they are switched on.
 
-`instrument(client)` replaces the client's public methods, on this one object, by traced ones; with no provider set up
-it leaves the object alone. Names follow the semantic conventions for databases (`db.system.name` = memcached); a hit is
-`glasscache.hit`, sizes and names as Sentry reads them (`cache.*`). Keys are personal data and stay out unless asked for.
-Only the API package is imported, and only here.
+`instrument(client)` replaces the client's public methods, on this one object, by traced ones; with
+no provider set up it leaves the object alone. Names follow the semantic conventions for databases
+(`db.system.name` = memcached); a hit is `glasscache.hit`, sizes and names as Sentry reads them
+(`cache.*`). Keys are personal data and stay out unless asked for. Only the API package is imported,
+and only here.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ from typing import Any, Final
 _READS: Final = frozenset({"get", "gets", "gat", "get_with_meta"})
 _BATCHES: Final = frozenset({"get_many", "set_many", "delete_many"})
 _METHODS: Final = (
-    "get", "gets", "gat", "get_with_meta", "get_many", "set", "add", "replace", "append", "prepend", "cas", "set_many",
-    "delete", "delete_many", "touch", "incr", "decr", "get_or_set_by",
+    "get", "gets", "gat", "get_with_meta", "get_many", "set", "add", "replace", "append", "prepend",
+    "cas", "set_many", "delete", "delete_many", "touch", "incr", "decr", "get_or_set_by",
 )  # fmt: skip
 
 _log = logging.getLogger("glasscache.slow")
@@ -36,10 +37,12 @@ def instrument(
 
     Args:
         client: a `Client` or an `AsyncClient`.
-        tracer_provider, meter_provider: None takes the global ones.
+        tracer_provider: makes the spans; None takes the global one.
+        meter_provider: makes the histogram; None takes the global one.
         keys: put keys into `db.query.text` and `cache.key`.
+
     """
-    from opentelemetry import metrics, trace
+    from opentelemetry import metrics, trace  # noqa: PLC0415 - not everybody has it
 
     tracers = tracer_provider or _set_up(trace.get_tracer_provider(), "ProxyTracerProvider")
     meters = meter_provider or _set_up(metrics.get_meter_provider(), "_ProxyMeterProvider")
@@ -56,7 +59,7 @@ def instrument(
 
 
 def _set_up(provider: Any, stand_in: str) -> Any:
-    """The provider, or None when it is the API's stand-in for none."""
+    """Return the provider, or None when it is the API's stand-in for none."""
     return (
         None
         if type(provider).__name__ in {stand_in, "NoOpTracerProvider", "NoOpMeterProvider"}
@@ -67,7 +70,7 @@ def _set_up(provider: Any, stand_in: str) -> Any:
 def log_slow_calls(
     client: Any, *, threshold: float = 0.05, keys: bool = False, logger: logging.Logger = _log
 ) -> None:
-    """Log each call of a client that takes longer than `threshold` seconds, as a warning with operation and duration."""
+    """Log each call that takes longer than `threshold` seconds: a warning with what and how long."""
 
     def observe(name: str, call: Callable[..., Any]) -> Callable[..., Any]:
         def slow(begin: float, args: tuple[Any, ...], error: BaseException | None) -> None:
@@ -79,8 +82,8 @@ def log_slow_calls(
 
         return _around(
             call,
-            lambda args, kwargs: (time.perf_counter(), args),
-            lambda state, _, error: slow(*state, error),
+            lambda args, _: (time.perf_counter(), args),
+            lambda state, _, error: slow(state[0], state[1], error),
         )
 
     _wrap(client, observe)
@@ -110,7 +113,7 @@ def _around(
     before: Callable[[tuple[Any, ...], dict[str, Any]], Any],
     after: Callable[[Any, Any, BaseException | None], None],
 ) -> Callable[..., Any]:
-    """The call between two others, awaited if it is a coroutine function."""
+    """Return the call between two others, awaited if it is a coroutine function."""
     if inspect.iscoroutinefunction(call):
 
         @functools.wraps(call)
@@ -143,14 +146,14 @@ def _around(
 def _observed(
     name: str, call: Callable[..., Any], tracer: Any, durations: Any, keys: bool
 ) -> Callable[..., Any]:
-    from opentelemetry.trace import SpanKind, StatusCode
+    from opentelemetry.trace import SpanKind, StatusCode  # noqa: PLC0415 - likewise
 
     operation = (
         f"BATCH {name.removesuffix('_many')}" if name in _BATCHES else name.removesuffix("_by")
     )
     common = {"db.system.name": "memcached", "db.operation.name": operation}
 
-    def before(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, float]:
+    def before(args: tuple[Any, ...], _: dict[str, Any]) -> tuple[Any, float]:
         span = (
             None
             if tracer is None

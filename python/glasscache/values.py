@@ -218,7 +218,7 @@ def _refuse_nan(value: Any) -> None:
         for item in cast("dict[str, Any]", value).values():
             _refuse_nan(item)
     elif type(value) is list:
-        for item in cast("list[Any]", value):
+        for item in cast("Any", value):
             _refuse_nan(item)
 
 

@@ -7,7 +7,6 @@ import struct
 import threading
 
 import pytest
-
 from glasscache import discovery
 
 
@@ -41,7 +40,7 @@ def _record(priority: int, weight: int, port: int, host: str) -> bytes:
     return b"\xc0\x0c" + struct.pack(">HHIH", 33, 1, 60, len(data)) + data
 
 
-def test_srv_records_of_the_least_priority_become_weighted_servers():
+def test_srv_records_of_the_least_priority_become_weighted_servers() -> None:
     answers = _record(1, 2, 11211, "a.example") + _record(1, 1, 11212, "b.example")
     answers += _record(9, 1, 1, "spare.example")
     nameserver, thread = _name_server(answers, 3)
@@ -50,14 +49,14 @@ def test_srv_records_of_the_least_priority_become_weighted_servers():
     assert found == ["a.example:11211*2", "b.example:11212*1"]
 
 
-def test_a_name_without_records_is_a_sentence():
+def test_a_name_without_records_is_a_sentence() -> None:
     nameserver, thread = _name_server(b"", 0, code=3)
     with pytest.raises(discovery.DiscoveryError, match="no SRV record"):
         discovery.srv("_memcache._tcp.example", nameserver=nameserver)()
     thread.join()
 
 
-def test_an_answer_whose_name_points_at_itself_is_refused():
+def test_an_answer_whose_name_points_at_itself_is_refused() -> None:
     looped = b"\xc0\x0c" + struct.pack(">HHIH", 33, 1, 60, 8) + struct.pack(">HHH", 1, 1, 1)
     nameserver, thread = _name_server(looped + b"\xc0\x2a", 1)
     with pytest.raises((discovery.DiscoveryError, UnicodeDecodeError, struct.error, IndexError)):
@@ -65,14 +64,14 @@ def test_an_answer_whose_name_points_at_itself_is_refused():
     thread.join()
 
 
-def test_a_cluster_names_its_nodes():
+def test_a_cluster_names_its_nodes() -> None:
     text = "12\nnode1|10.0.0.1|11211 node2||11212\n"
     assert discovery.cluster_nodes(text) == ["10.0.0.1:11211", "node2:11212"]
     with pytest.raises(discovery.DiscoveryError, match="without a version"):
         discovery.cluster_nodes("nothing")
 
 
-def test_a_changed_list_is_handed_on_once_and_a_failure_changes_nothing():
+def test_a_changed_list_is_handed_on_once_and_a_failure_changes_nothing() -> None:
     lists: list[object] = [["a:1"], ["a:1"], OSError("name server down"), [], ["a:1", "b:1"]]
 
     def source() -> list[str]:
@@ -87,5 +86,5 @@ def test_a_changed_list_is_handed_on_once_and_a_failure_changes_nothing():
     assert client.lists == [["a:1"], ["a:1", "b:1"]]
 
 
-def test_addresses_of_a_host_become_servers():
+def test_addresses_of_a_host_become_servers() -> None:
     assert "127.0.0.1:11299" in discovery.dns("localhost", 11299)()

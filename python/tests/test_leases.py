@@ -9,8 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
-
-from glasscache import AsyncClient, Client
+from glasscache import AsyncClient, Client, Server
 from glasscache.cached import cached
 from glasscache.leases import Lease, lease_key
 from glasscache.tags import Tagged, invalidate_tag
@@ -27,7 +26,9 @@ def _fill_once(address: str, log: str, results: multiprocessing.Queue[object]) -
         results.put(client.get_or_set("cold", fill, ttl=60, lease=30))
 
 
-def test_of_many_processes_one_fills(glasscache_client, glasscache_server, tmp_path):
+def test_of_many_processes_one_fills(
+    glasscache_client: Client, glasscache_server: Server, tmp_path: Path
+) -> None:
     context = multiprocessing.get_context("spawn")
     log, results = str(tmp_path / "fills"), context.Queue()
     arguments = (glasscache_server.address, log, results)
@@ -41,7 +42,7 @@ def test_of_many_processes_one_fills(glasscache_client, glasscache_server, tmp_p
     assert Path(log).read_text() == "x"
 
 
-def test_while_one_refills_the_others_take_the_stale_value(glasscache_client):
+def test_while_one_refills_the_others_take_the_stale_value(glasscache_client: Client) -> None:
     client = glasscache_client
     # A life of 10 s of which 20 would be stale: worn from the start.
     client.set("k", "old", ttl=10)
@@ -62,7 +63,7 @@ def test_while_one_refills_the_others_take_the_stale_value(glasscache_client):
     assert client.get_or_set("k", lambda: "other", **options) == "new"
 
 
-def test_a_filler_that_fails_gives_its_lease_back(glasscache_client):
+def test_a_filler_that_fails_gives_its_lease_back(glasscache_client: Client) -> None:
     def fail() -> None:
         raise RuntimeError("no database")
 
@@ -72,7 +73,7 @@ def test_a_filler_that_fails_gives_its_lease_back(glasscache_client):
     assert glasscache_client.get_or_set("k", lambda: "made", ttl=60) == "made"
 
 
-def test_a_stale_value_may_stand_in_for_an_error(glasscache_client):
+def test_a_stale_value_may_stand_in_for_an_error(glasscache_client: Client) -> None:
     def fail() -> None:
         raise RuntimeError("no database")
 
@@ -81,19 +82,19 @@ def test_a_stale_value_may_stand_in_for_an_error(glasscache_client):
     assert glasscache_client.get_or_set("k", fail, **options) == "old"
 
 
-def test_a_none_is_kept_as_long_as_it_was_asked(glasscache_client):
+def test_a_none_is_kept_as_long_as_it_was_asked(glasscache_client: Client) -> None:
     assert glasscache_client.get_or_set("a", lambda: None, ttl=60) is None
     assert glasscache_client.get_or_set("a", lambda: 1, ttl=60) is None
     assert glasscache_client.get_or_set("b", lambda: None, ttl=60, none_ttl=0) is None
     assert glasscache_client.get_or_set("b", lambda: 1, ttl=60) == 1
 
 
-def test_who_waited_too_long_makes_the_value_itself(glasscache_client):
+def test_who_waited_too_long_makes_the_value_itself(glasscache_client: Client) -> None:
     glasscache_client.add(lease_key("k"), b"1", ttl=60)
     assert glasscache_client.get_or_set("k", lambda: "own", ttl=60, wait=0.05) == "own"
 
 
-def test_a_value_wears_out_where_its_stale_time_begins():
+def test_a_value_wears_out_where_its_stale_time_begins() -> None:
     lease = Lease(ttl=60, stale=20)
     assert not lease.is_worn(21, chance=1)
     assert lease.is_worn(20, chance=1)
@@ -103,13 +104,13 @@ def test_a_value_wears_out_where_its_stale_time_begins():
     assert not early.is_worn(3, chance=0.9)
 
 
-def test_a_lease_of_a_long_key_has_a_name_that_fits():
+def test_a_lease_of_a_long_key_has_a_name_that_fits() -> None:
     assert lease_key("k") == "~lease:k"
     assert len(lease_key("k" * 250)) < 60
     assert lease_key("k" * 250) != lease_key("k" * 249)
 
 
-def test_tasks_of_one_loop_fill_once(glasscache_client, glasscache_server):
+def test_tasks_of_one_loop_fill_once(glasscache_client: Client, glasscache_server: Server) -> None:
     fills = 0
 
     async def fill() -> str:
@@ -127,11 +128,11 @@ def test_tasks_of_one_loop_fill_once(glasscache_client, glasscache_server):
     assert fills == 1
 
 
-def test_a_decorated_function_tells_its_arguments_types_apart(glasscache_client):
+def test_a_decorated_function_tells_its_arguments_types_apart(glasscache_client: Client) -> None:
     calls = []
 
     @cached(glasscache_client, ttl=60)
-    def double(number, by=2):
+    def double(number: float, by: float = 2) -> float:
         calls.append(number)
         return [number, by]
 
@@ -144,10 +145,12 @@ def test_a_decorated_function_tells_its_arguments_types_apart(glasscache_client)
     assert calls == [1, True, 1]
 
 
-def test_a_method_is_cached_without_its_self_and_objects_need_a_name(glasscache_client):
+def test_a_method_is_cached_without_its_self_and_objects_need_a_name(
+    glasscache_client: Client,
+) -> None:
     class Shop:
         @cached(glasscache_client, ttl=60)
-        def price(self, item):
+        def price(self, item: object) -> object:
             return str(item)
 
     assert Shop().price.cache_key(Shop(), "a") == Shop().price.cache_key(Shop(), "a")
@@ -155,15 +158,15 @@ def test_a_method_is_cached_without_its_self_and_objects_need_a_name(glasscache_
         Shop().price(object())
 
 
-def test_a_coroutine_function_needs_an_asyncio_client(glasscache_client):
+def test_a_coroutine_function_needs_an_asyncio_client(glasscache_client: Client) -> None:
     with pytest.raises(TypeError, match="AsyncClient"):
 
         @cached(glasscache_client, ttl=60)
-        async def later():
+        async def later() -> None:
             return 1
 
 
-def test_an_invalidated_tag_takes_its_values_along(glasscache_client):
+def test_an_invalidated_tag_takes_its_values_along(glasscache_client: Client) -> None:
     client = glasscache_client
     both, one = Tagged(client, "user:7", "prices"), Tagged(client, "user:7")
     both.set("k", 1, ttl=60)

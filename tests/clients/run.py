@@ -13,13 +13,16 @@ import pathlib
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 sys.path.insert(0, str(HERE.parent / "live"))
 
 from harness import Server  # noqa: E402
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 SPYMEMCACHED = "net.spy:spymemcached:2.12.3"
 # memcached itself fails these two of memccapable's cases: it has no delete with a time any more.
@@ -41,7 +44,14 @@ def need(program: str, package: str) -> str:
 
 def run(command: list[str], **keywords: object) -> tuple[bool, str]:
     """Whether a command ends with 0, and what it printed."""
-    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=SECONDS, check=False, **keywords)  # type: ignore[call-overload]
+    done = subprocess.run(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        timeout=SECONDS,
+        check=False,
+        **keywords,
+    )  # type: ignore[call-overload]
     return done.returncode == 0, done.stdout.decode(errors="replace")
 
 
@@ -49,7 +59,9 @@ def python(name: str) -> Callable[[int], tuple[bool, str]]:
     """A client of `python_clients.py`, in the virtual environment of the peers."""
 
     def test(port: int) -> tuple[bool, str]:
-        made = subprocess.run([str(ROOT / "scripts" / "peers-python")], stdout=subprocess.PIPE, text=True, check=False)
+        made = subprocess.run(
+            [str(ROOT / "scripts" / "peers-python")], stdout=subprocess.PIPE, text=True, check=False
+        )
         if made.returncode:
             raise Missing("the virtual environment cannot be made (pip install -r tests/peers.txt)")
         return run([made.stdout.strip(), str(HERE / "python_clients.py"), name, str(port)])
@@ -63,11 +75,16 @@ def dalli(port: int) -> tuple[bool, str]:
     folder = os.environ.get("DALLI")
     path = ["-I", str(pathlib.Path(folder) / "lib")] if folder else []
     found = subprocess.run(
-        [ruby, *path, "-e", "require 'dalli'; puts Dalli::VERSION"], capture_output=True, text=True, check=False
+        [ruby, *path, "-e", "require 'dalli'; puts Dalli::VERSION"],
+        capture_output=True,
+        text=True,
+        check=False,
     )
     version = found.stdout.strip() or "none"
     if version == "none" or tuple(int(part) for part in version.split(".")[:2]) < (3, 2):
-        raise Missing(f"Dalli 3.2 or newer (here: {version}); gem install dalli, or DALLI=a checkout")
+        raise Missing(
+            f"Dalli 3.2 or newer (here: {version}); gem install dalli, or DALLI=a checkout"
+        )
     return run([ruby, *path, str(HERE / "dalli.rb"), str(port)])
 
 
@@ -94,11 +111,19 @@ def spymemcached(port: int) -> tuple[bool, str]:
     build = HERE / "build"
     jar = build / "spymemcached-2.12.3.jar"
     if not jar.exists():
-        fetch = [need("mvn", "maven"), "-q", "dependency:copy", f"-Dartifact={SPYMEMCACHED}", f"-DoutputDirectory={build}"]
+        fetch = [
+            need("mvn", "maven"),
+            "-q",
+            "dependency:copy",
+            f"-Dartifact={SPYMEMCACHED}",
+            f"-DoutputDirectory={build}",
+        ]
         good, text = run(fetch)
         if not good:
             raise Missing(f"Maven does not give {SPYMEMCACHED}: {text.strip()[-200:]}")
-    good, text = run([need("javac", "default-jdk"), "-cp", str(jar), "-d", str(build), str(HERE / "Spy.java")])
+    good, text = run(
+        [need("javac", "default-jdk"), "-cp", str(jar), "-d", str(build), str(HERE / "Spy.java")]
+    )
     if not good:
         return False, text
     return run([need("java", "default-jdk"), "-cp", f"{build}:{jar}", "Spy", str(port)])
@@ -117,14 +142,23 @@ def memccapable(port: int) -> tuple[bool, str]:
     new = [name for name in bad if name not in MEMCCAPABLE_KNOWN]
     known = [name for name in bad if name in MEMCCAPABLE_KNOWN]
     lines = [f"  FAIL {name}" for name in new]
-    lines.append(f"{good} of {good + len(bad)} operations; as with memcached not: {', '.join(known) or 'none'}")
+    lines.append(
+        f"{good} of {good + len(bad)} operations; as with memcached not: {', '.join(known) or 'none'}"
+    )
     return not new and good > 0, "\n".join(lines)
 
 
 CLIENTS: dict[str, Callable[[int], tuple[bool, str]]] = {
     **{
         name: python(name)
-        for name in ("pymemcache", "pylibmc", "python-memcached", "emcache", "aiomcache", "meta-memcache")
+        for name in (
+            "pymemcache",
+            "pylibmc",
+            "python-memcached",
+            "emcache",
+            "aiomcache",
+            "meta-memcache",
+        )
     },
     "dalli": dalli,
     "php-memcached": php,
@@ -138,7 +172,9 @@ def main() -> int:
     """Prints one line a client; returns 0 when all passed."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="*", metavar="client", help=f"default: {' '.join(CLIENTS)}")
-    parser.add_argument("--server", default="target/release/glasscache serve", help="command without options")
+    parser.add_argument(
+        "--server", default="target/release/glasscache serve", help="command without options"
+    )
     args = parser.parse_args()
     unknown = set(args.names) - set(CLIENTS)
     if unknown:

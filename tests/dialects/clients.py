@@ -6,12 +6,14 @@ import importlib
 import shutil
 import subprocess
 import zlib
-from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from wire import Case, fetch, native, spelled, store
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
 
 HERE = Path(__file__).parent
 
@@ -135,8 +137,7 @@ def bmemcached(method: str) -> Client:
     client = library("bmemcached").Client
 
     def connect(server: str) -> Any:
-        made = client((server,), compression=zlib if method == "zlib" else None)
-        return made
+        return client((server,), compression=zlib if method == "zlib" else None)
 
     return python_client("python-binary-memcached", "bmemcached", method, connect)
 

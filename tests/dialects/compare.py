@@ -1,8 +1,9 @@
 """Writes with the real clients and reads with ours, and the other way round: `make dialects`.
 
-Each value goes through a real memcached. A value read back must equal what was written, in type and content, as far
-as the client can tell types apart; where our dialect must refuse (containers of another language, pickles of
-containers) a refusal is demanded, and a value or a miss in its place is a failure.
+Each value goes through a real memcached. A value read back must equal what was written, in type and
+content, as far as the client can tell types apart; where our dialect must refuse (containers of
+another language, pickles of containers) a refusal is demanded, and a value or a miss in its place
+is a failure.
 """
 
 from __future__ import annotations
@@ -33,7 +34,8 @@ class Ours:
         )
 
     def _ask(self, line: str) -> list[str]:
-        assert self.child.stdin and self.child.stdout
+        assert self.child.stdin
+        assert self.child.stdout
         self.child.stdin.write(line + "\n")
         self.child.stdin.flush()
         answer = self.child.stdout.readline().rstrip("\n")

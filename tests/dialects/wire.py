@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 Case = tuple[str, str, str]
 
@@ -47,7 +49,7 @@ def native(kind: str, payload: str) -> Any:
     return makers[kind](payload)
 
 
-def spelled(value: Any) -> tuple[str, str]:
+def spelled(value: Any) -> tuple[str, str]:  # noqa: PLR0911 - a line for each type
     match value:
         case None:
             return "none", ""

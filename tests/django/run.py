@@ -1,8 +1,9 @@
 """Runs Django's own cache, middleware and session tests on `GlassCache`: `make django-tests`.
 
-The tests are those of Django's source distribution. The memcached ones get a class for our backend, the middleware
-ones have their in-memory backend replaced by ours in a copy of the file, the session ones take it from the settings.
-`asyncs.py` beside this file tries every `a*` method and counts threads.
+The tests are those of Django's source distribution. The memcached ones get a class for our backend,
+the middleware ones have their in-memory backend replaced by ours in a copy of the file, the session
+ones take it from the settings. `asyncs.py` beside this file tries every `a*` method and counts
+threads.
 """
 
 from __future__ import annotations
@@ -46,8 +47,9 @@ CLASSES = {
     "middleware": [
         f"cache.tests.{name}"
         for name in (
-            "CacheUtils", "PrefixedCacheUtils", "CacheHEADTest", "CacheI18nTest", "PrefixedCacheI18nTest",
-            "CacheMiddlewareTest", "TestWithTemplateResponse", "TestMakeTemplateFragmentKey", "CacheHandlerTest",
+            "CacheUtils", "PrefixedCacheUtils", "CacheHEADTest", "CacheI18nTest",
+            "PrefixedCacheI18nTest", "CacheMiddlewareTest", "TestWithTemplateResponse",
+            "TestMakeTemplateFragmentKey", "CacheHandlerTest",
         )
     ],
     "sessions": ["sessions_tests"],
@@ -64,7 +66,8 @@ def prepare(django: Path, work: Path, server: str) -> Path:
     text = file.read_text()
     begin = text.index("class CacheUtils(")
     head, tail = text[:begin], text[begin:]
-    # Each in-memory cache of the middleware tests becomes ours, its LOCATION a prefix, so that they stay apart.
+    # Each in-memory cache of the middleware tests becomes ours, its LOCATION a prefix, so that they
+    # stay apart.
     tail = tail.replace('"django.core.cache.backends.locmem.LocMemCache"', f'"{BACKEND}"')
     tail = re.sub(
         r'("BACKEND": "glasscache[^"]*",)(\s*)"LOCATION": "([^"]*)"',

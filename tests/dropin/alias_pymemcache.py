@@ -1,8 +1,9 @@
 """A pytest plugin: `pymemcache` and its modules are our drop-in modules.
 
-The project's tests feed canned replies through a socket object of their own. Our client opens its sockets itself, so
-their `make_client` gets a client of a server that plays those replies over TCP. It closes the connection on a meta
-command, as a proxy does that knows only the classic ones: our client then speaks what the replies answer.
+The project's tests feed canned replies through a socket object of their own. Our client opens its
+sockets itself, so their `make_client` gets a client of a server that plays those replies over TCP.
+It closes the connection on a meta command, as a proxy does that knows only the classic ones: our
+client then speaks what the replies answer.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import Any
 
 from glasscache.compat import pymemcache
 from glasscache.compat.pymemcache import client, exceptions, serde
-from glasscache.compat.pymemcache.client import base, hash, retrying
+from glasscache.compat.pymemcache.client import base, hash, retrying  # noqa: A004 - pymemcache's name
 from played import play
 
 sys.modules.update({
@@ -31,7 +32,8 @@ _THEIRS = Path(os.environ["PYMEMCACHE_HOME"])
 def _load(name: str, file: str) -> types.ModuleType:
     """A module of the project that its tests use as a tool."""
     spec = importlib.util.spec_from_file_location(name, _THEIRS / file)
-    assert spec and spec.loader
+    assert spec
+    assert spec.loader
     module = sys.modules[name] = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module

@@ -5,13 +5,14 @@ from __future__ import annotations
 import re
 import socket
 import threading
+from typing import BinaryIO
 
 _META = re.compile(rb"^(mg|ms|md|ma|mn|me)\b")
 _STORES = (b"set", b"add", b"replace", b"append", b"prepend", b"cas")
 
 
 class Played:
-    """Listens on a port of its own; its thread ends when the replies have been played and the client has gone."""
+    """Listens on a port of its own, with a thread until the replies are played and the client gone."""
 
     def __init__(self, replies: list[bytes]) -> None:
         self._replies = b"".join(reply for reply in replies if isinstance(reply, bytes))
@@ -28,7 +29,7 @@ class Played:
                 except OSError:
                     continue
 
-    def _converse(self, peer: socket.socket, requests) -> None:
+    def _converse(self, peer: socket.socket, requests: BinaryIO) -> None:
         while line := requests.readline():
             words = line.split()
             if _META.match(line):

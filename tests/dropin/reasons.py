@@ -31,8 +31,10 @@ REASONS: dict[str, list[tuple[str, str]]] = {
         ("test_no_autoconf", "asks the fixed address 127.0.0.1:11211, where nothing runs"),
         (
             "test_override_deserialize",
-            "counts references to a key while errors are kept; their tracebacks hold the frame of our get, written in "
-            "Python where pylibmc's is C",
+            (
+                "counts references to a key while errors are kept; their tracebacks hold the frame of "
+                "our get, written in Python where pylibmc's is C"
+            ),
         ),
     ],
 }

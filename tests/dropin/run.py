@@ -1,8 +1,8 @@
-"""Runs pymemcache's and pylibmc's own tests with the import changed to our drop-in modules: `make dropin-tests`.
+"""Runs pymemcache's and pylibmc's own tests with the import changed to our drop-in modules.
 
-The tests are those of the projects' distributions, on a real memcached. A test that looks into the other client's inside
-(its socket objects, its C module's constants) is named in `REASONS` with why it cannot hold; every other failure
-fails the run.
+The tests are those of the projects' distributions, on a real memcached. A test that looks into the
+other client's inside (its socket objects, its C module's constants) is named in `REASONS` with why
+it cannot hold; every other failure fails the run.
 """
 
 from __future__ import annotations
@@ -20,20 +20,21 @@ from pathlib import Path
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent))
 
-from servers import memcacheds  # noqa: E402
 from reasons import REASONS  # noqa: E402
+from servers import memcacheds  # noqa: E402
 from sources import source  # noqa: E402
 
 
 def installed(package: str) -> Path:
     """The folder of an installed package, found without importing it."""
     spec = importlib.util.find_spec(package)
-    assert spec and spec.origin, f"{package} is not installed"
+    assert spec is not None, f"{package} is not installed"
+    assert spec.origin is not None, f"{package} is a namespace"
     return Path(spec.origin).parent
 
 
 def pytest(name: str, folder: Path, work: Path, *arguments: str) -> tuple[int, dict[str, str]]:
-    """Runs pytest with the aliases of `name`; the number of tests that passed, and each failed one's reason or ''."""
+    """Runs pytest with the aliases of `name`; how many passed, and each failed one's reason or ''."""
     environment = {
         **os.environ,
         "PYTHONPATH": os.pathsep.join([str(HERE), str(work), os.environ.get("PYTHONPATH", "")]),
@@ -75,7 +76,8 @@ def report(name: str, passed: int, failed: dict[str, str]) -> bool:
     total = passed + len(failed)
     unexplained = [test for test, reason in failed.items() if not reason]
     print(
-        f"{name:12} {passed} of {total} passed ({100 * passed / max(total, 1):.1f} %), {len(unexplained)} without a reason"
+        f"{name:12} {passed} of {total} passed ({100 * passed / max(total, 1):.1f} %), "
+        f"{len(unexplained)} without a reason"
     )
     for reason in sorted(set(failed.values()) - {""}):
         print(f"    {sum(kept == reason for kept in failed.values()):3} {reason}")
@@ -90,7 +92,8 @@ def run_pymemcache(server: str, work: Path) -> bool:
     home = installed("pymemcache")
     os.environ["PYMEMCACHE_HOME"] = str(home)
     shutil.copytree(home / "test", tests)
-    # Two files of benchmarks; and a class of hashing that is ours in Rust, compared with theirs by `make placement`.
+    # Two files of benchmarks; and a class of hashing that is ours in Rust, compared with theirs by
+    # `make placement`.
     ignored = [
         f"--ignore={tests / name}"
         for name in ("test_benchmark.py", "test_compression.py", "test_rendezvous.py")

@@ -10,8 +10,8 @@ too (the caller knows the counters and judges `lost`).
 from __future__ import annotations
 
 import random
-import struct
 import socket
+import struct
 import time
 from collections import Counter
 from dataclasses import dataclass, field
@@ -80,9 +80,9 @@ class Checker:
     def run(self) -> Report:
         """Runs until the time is up; returns what was seen."""
         actions = [
-            (self.write, 20), (self.read, 22), (self.read_many, 6), (self.read_meta, 8), (self.cas_counter, 8),
-            (self.incr_counter, 8), (self.append_log, 6), (self.read_log, 4), (self.expire, 4), (self.noreply_order, 4),
-            (self.delete, 3), (self.touch, 3),
+            (self.write, 20), (self.read, 22), (self.read_many, 6), (self.read_meta, 8),
+            (self.cas_counter, 8), (self.incr_counter, 8), (self.append_log, 6), (self.read_log, 4),
+            (self.expire, 4), (self.noreply_order, 4), (self.delete, 3), (self.touch, 3),
         ]  # fmt: skip
         choices = [action for action, weight in actions for _ in range(weight)]
         end = time.monotonic() + self.plan.seconds
@@ -118,7 +118,9 @@ class Checker:
         cut = len(request) if self.random.random() < 0.5 else self.random.randrange(len(request))
         self.wire.send(request[:cut])
         if self.random.random() < 0.5:
-            self.wire.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            self.wire.socket.setsockopt(
+                socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0)
+            )
         self.wire.socket.close()
         raise Killed
 
@@ -146,7 +148,12 @@ class Checker:
         """Holds a read value, or a miss, against the ledger."""
         name = self.ledger.name(index, generation)
         if value is None:
-            if index in self.own and lower and index not in self.deleted and generation == self.ledger.generation(index):
+            if (
+                index in self.own
+                and lower
+                and index not in self.deleted
+                and generation == self.ledger.generation(index)
+            ):
                 self.report.lost += 1
             return
         version = self.values.read(name, value)
@@ -167,7 +174,10 @@ class Checker:
         form = self.random.random()
         flags = version & 0xFFFF
         if form < 0.6:
-            request, good = b"set %s %d 0 %d\r\n%s\r\n" % (name, flags, len(value), value), b"STORED"
+            request, good = (
+                b"set %s %d 0 %d\r\n%s\r\n" % (name, flags, len(value), value),
+                b"STORED",
+            )
         else:
             request, good = b"ms %s %d F%d\r\n%s\r\n" % (name, len(value), flags, value), b"HD"
         try:
@@ -348,9 +358,13 @@ class Checker:
         try:
             if self.log_next % LOG_RECORDS == 0:
                 self.log_generation += 1
-                reply = self.ask(b"set %s 0 0 %d\r\n%s\r\n" % (self.log_name(), len(record), record))
+                reply = self.ask(
+                    b"set %s 0 0 %d\r\n%s\r\n" % (self.log_name(), len(record), record)
+                )
             else:
-                reply = self.ask(b"append %s 0 0 %d\r\n%s\r\n" % (self.log_name(), len(record), record))
+                reply = self.ask(
+                    b"append %s 0 0 %d\r\n%s\r\n" % (self.log_name(), len(record), record)
+                )
         except (Killed, OSError):
             self.log_next += LOG_RECORDS - self.log_next % LOG_RECORDS
             raise
@@ -372,7 +386,9 @@ class Checker:
         first = self.log_next - self.log_next % LOG_RECORDS
         expected = b"".join(b"%d;" % number for number in range(first, self.log_next))
         if found[0][1] != expected:
-            self.violation(f"log {self.log_name()!r}: {found[0][1][-40:]!r}, expected the end {expected[-40:]!r}")
+            self.violation(
+                f"log {self.log_name()!r}: {found[0][1][-40:]!r}, expected the end {expected[-40:]!r}"
+            )
 
     def expire(self) -> None:
         """Stores items of one to three seconds and looks at older ones."""
@@ -405,6 +421,8 @@ class Checker:
         self.kill_next = False
         found = self.values_until_end(self.ask(request + b"get %s\r\n" % name))
         if found and found[0][1] != last:
-            self.violation(f"after noreply commands {name!r} holds {found[0][1][:40]!r}, sent last was {last!r}")
+            self.violation(
+                f"after noreply commands {name!r} holds {found[0][1][:40]!r}, sent last was {last!r}"
+            )
         if not found:
             self.report.lost += 1

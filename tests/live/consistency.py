@@ -14,7 +14,6 @@ import multiprocessing
 import sys
 import threading
 import time
-from collections import Counter
 
 import faulty
 from checker import Checker, Plan, Report
@@ -37,7 +36,8 @@ def run_plan(plan: Plan) -> Report:
     ledger = Ledger(plan.keys, plan.counters * 2)
     reports: multiprocessing.Queue[Report] = multiprocessing.Queue()
     processes = [
-        multiprocessing.Process(target=work, args=(plan, number, ledger, reports)) for number in range(plan.processes)
+        multiprocessing.Process(target=work, args=(plan, number, ledger, reports))
+        for number in range(plan.processes)
     ]
     for process in processes:
         process.start()
@@ -81,7 +81,11 @@ class Sampler:
         begun = time.monotonic()
         while not self._stop.wait(1.0):
             try:
-                sample = (time.monotonic() - begun, self.server.resident_mb(), self.server.descriptors())
+                sample = (
+                    time.monotonic() - begun,
+                    self.server.resident_mb(),
+                    self.server.descriptors(),
+                )
             except OSError:
                 return
             self.samples.append(sample)
@@ -106,7 +110,10 @@ class Sampler:
 def tell(report: Report, evictions: int, seconds: float) -> bool:
     """Prints what was seen; true when nothing was wrong."""
     operations = sum(report.operations.values())
-    print(f"{operations} operations in {seconds:.0f} s, {report.killed} connections killed, {evictions} evictions")
+    print(
+        f"{operations} operations in {seconds:.0f} s, {report.killed} connections killed, "
+        f"{evictions} evictions"
+    )
     print(f"misses of acknowledged items: {report.lost}, refused writes: {report.refused}")
     for error in report.errors[:5]:
         print(f"error: {error}")
@@ -123,7 +130,14 @@ def tell(report: Report, evictions: int, seconds: float) -> bool:
 def check_server(args: argparse.Namespace) -> bool:
     """Runs the check against a server of the given command, sampling it when a soak is wanted."""
     server = Server(args.server.split(), ("-m", str(args.memory), "-c", "4096"))
-    plan = Plan(server.port, processes=args.processes, keys=args.keys, seconds=args.seconds, kill_rate=args.kill_rate, seed=args.seed)
+    plan = Plan(
+        server.port,
+        processes=args.processes,
+        keys=args.keys,
+        seconds=args.seconds,
+        kill_rate=args.kill_rate,
+        seed=args.seed,
+    )
     sampler = Sampler(server)
     report = run_plan(plan)
     sampler.stop()
@@ -134,9 +148,17 @@ def check_server(args: argparse.Namespace) -> bool:
         left = server.descriptors()
         busy = [count for _, _, count in sampler.samples]
         idle = sampler_idle(server)
-        print(f"resident {sampler.samples[0][1]:.1f} MB at first, {server.resident_mb():.1f} MB at last")
-        print(f"slope after warm-up {slope:+.2f} MB an hour, that is {growth:+.2f} MB in this run (bound {GROWTH_MB} MB)")
-        print(f"descriptors: at most {max(busy)} under load, {left} at the end, {idle} after a new connection came and went")
+        print(
+            f"resident {sampler.samples[0][1]:.1f} MB at first, {server.resident_mb():.1f} MB at last"
+        )
+        print(
+            f"slope after warm-up {slope:+.2f} MB an hour, that is {growth:+.2f} MB in this run "
+            f"(bound {GROWTH_MB} MB)"
+        )
+        print(
+            f"descriptors: at most {max(busy)} under load, {left} at the end, {idle} after a new "
+            "connection came and went"
+        )
         good = good and abs(growth) <= GROWTH_MB and idle <= left
     server.kill()
     return good
@@ -152,10 +174,15 @@ def sampler_idle(server: Server) -> int:
 def check_faulty(mode: str, seconds: float, rate: float) -> bool:
     """The check must find a violation in a faulty server, and none in the same server without faults."""
     with faulty.running(mode, rate) as port:
-        report = run_plan(Plan(port, processes=4, keys=60, seconds=seconds, kill_rate=0.0, large_bytes=30_000))
+        report = run_plan(
+            Plan(port, processes=4, keys=60, seconds=seconds, kill_rate=0.0, large_bytes=30_000)
+        )
     found = len(report.violations) + report.lost
     operations = sum(report.operations.values())
-    print(f"faulty server, mode {mode}: {found} findings in {operations} operations; {len(report.errors)} errors")
+    print(
+        f"faulty server, mode {mode}: {found} findings in {operations} operations; "
+        f"{len(report.errors)} errors"
+    )
     for violation in (report.violations + report.errors)[:2]:
         print(f"  {violation}")
     return (found == 0 and not report.errors) if mode == "none" else found > 0
@@ -164,15 +191,23 @@ def check_faulty(mode: str, seconds: float, rate: float) -> bool:
 def main() -> int:
     """Returns 0 when the server, or the check itself, did as it must."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--server", default="target/release/glasscache serve", help="command without options")
-    parser.add_argument("--memory", type=int, default=24, help="megabytes; 24 makes it evict, 1024 does not")
+    parser.add_argument(
+        "--server", default="target/release/glasscache serve", help="command without options"
+    )
+    parser.add_argument(
+        "--memory", type=int, default=24, help="megabytes; 24 makes it evict, 1024 does not"
+    )
     parser.add_argument("--seconds", type=float, default=60.0)
     parser.add_argument("--processes", type=int, default=6)
     parser.add_argument("--keys", type=int, default=20000)
-    parser.add_argument("--kill-rate", type=float, default=0.006, help="share of operations cut off")
+    parser.add_argument(
+        "--kill-rate", type=float, default=0.006, help="share of operations cut off"
+    )
     parser.add_argument("--seed", type=int, default=int(time.time()) % 100_000)
     parser.add_argument("--soak", action="store_true", help="watch memory and descriptors too")
-    parser.add_argument("--faulty", choices=["all", *faulty.MODES], help="prove the check on a wrong server")
+    parser.add_argument(
+        "--faulty", choices=["all", *faulty.MODES], help="prove the check on a wrong server"
+    )
     args = parser.parse_args()
     if args.faulty:
         modes = faulty.MODES if args.faulty == "all" else [args.faulty]

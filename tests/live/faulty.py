@@ -12,8 +12,11 @@ import random
 import socket
 import threading
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 MODES = ["none", "stale", "lost", "swapped", "double-incr", "late-expiry", "torn"]
 
@@ -46,10 +49,10 @@ class Store:
     def find(self, key: bytes) -> Item | None:
         """The live item."""
         item = self.items.get(key)
-        if item and item.expires is not None and time.monotonic() >= item.expires:
-            if self.mode != "late-expiry":
-                del self.items[key]
-                return None
+        is_over = item and item.expires is not None and time.monotonic() >= item.expires
+        if is_over and self.mode != "late-expiry":
+            del self.items[key]
+            return None
         return item
 
     def read(self, key: bytes) -> tuple[Item, bytes] | None:
@@ -105,7 +108,7 @@ class Session(threading.Thread):
             reply = self.execute(verb, words, value)
         return b"" if words[-1] == b"noreply" else reply
 
-    def execute(self, verb: bytes, words: list[bytes], value: bytes) -> bytes:
+    def execute(self, verb: bytes, words: list[bytes], value: bytes) -> bytes:  # noqa: PLR0911 - a line for each
         """One command under the lock."""
         store = self.store
         if verb == b"version":
@@ -127,11 +130,15 @@ class Session(threading.Thread):
             return b"STORED\r\n"
         if verb == b"mg":
             found = store.read(key)
-            extra = b" ".join(word if word[:1] == b"O" else b"k" + key for word in words[2:] if word[:1] in b"kO")
+            extra = b" ".join(
+                word if word[:1] == b"O" else b"k" + key for word in words[2:] if word[:1] in b"kO"
+            )
             return b"VA %d %s\r\n%s\r\n" % (len(found[1]), extra, found[1]) if found else b"EN\r\n"
         meta = verb in (b"md", b"ma")
         if item is None:
-            return b"NF\r\n" if meta else b"NOT_STORED\r\n" if verb == b"append" else b"NOT_FOUND\r\n"
+            return (
+                b"NF\r\n" if meta else b"NOT_STORED\r\n" if verb == b"append" else b"NOT_FOUND\r\n"
+            )
         return self.change(verb, words, value, item)
 
     def change(self, verb: bytes, words: list[bytes], value: bytes, item: Item) -> bytes:
@@ -162,7 +169,13 @@ class Session(threading.Thread):
             if found := self.store.read(key):
                 item, value = found
                 unique = b" %d" % item.unique if with_unique else b""
-                reply += b"VALUE %s %s %d%s\r\n%s\r\n" % (key, item.flags, len(value), unique, value)
+                reply += b"VALUE %s %s %d%s\r\n%s\r\n" % (
+                    key,
+                    item.flags,
+                    len(value),
+                    unique,
+                    value,
+                )
         return reply + b"END\r\n"
 
 

@@ -12,8 +12,12 @@ import socket
 import subprocess
 import threading
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Self
 
 REPLY_SECONDS = 10.0
 
@@ -41,7 +45,9 @@ class Case:
 CASES: list[Case] = []
 
 
-def case(kind: str = "core", options: tuple[str, ...] | None = None) -> Callable[..., Callable[..., object]]:
+def case(
+    kind: str = "core", options: tuple[str, ...] | None = None
+) -> Callable[..., Callable[..., object]]:
     """Registers a case; `options` asks for a server of its own, started with them."""
 
     def register(function: Callable[[Server], str | None]) -> Callable[[Server], str | None]:
@@ -58,10 +64,23 @@ class Server:
         self.memory_mb = int(options[options.index("-m") + 1]) if "-m" in options else 64
         for _ in range(5):
             self.port = free_port()
-            arguments = [*command, "-p", str(self.port), "-l", "127.0.0.1", "-U", "0", "-t", "2", *options]
+            arguments = [
+                *command,
+                "-p",
+                str(self.port),
+                "-l",
+                "127.0.0.1",
+                "-U",
+                "0",
+                "-t",
+                "2",
+                *options,
+            ]
             if is_root() and "memcached" in pathlib.Path(command[0]).name:
                 arguments += ["-u", "root"]
-            self.process = subprocess.Popen(arguments, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            self.process = subprocess.Popen(
+                arguments, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+            )
             if self._answers():
                 return
             self.kill()
@@ -86,7 +105,9 @@ class Server:
         """Resident memory now, in MiB, huge pages included."""
         text = pathlib.Path(f"/proc/{self.process.pid}/status").read_text()
         fields = dict(line.split(":", 1) for line in text.splitlines() if ":" in line)
-        kilobytes = sum(int(fields.get(name, "0 kB").split()[0]) for name in ("VmRSS", "HugetlbPages"))
+        kilobytes = sum(
+            int(fields.get(name, "0 kB").split()[0]) for name in ("VmRSS", "HugetlbPages")
+        )
         return kilobytes / 1024
 
     def descriptors(self) -> int:
@@ -127,7 +148,7 @@ class Wire:
         self.socket.connect(("127.0.0.1", port))
         self.buffer = b""
 
-    def __enter__(self) -> Wire:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -218,7 +239,7 @@ class Witness:
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
 
-    def __enter__(self) -> Witness:
+    def __enter__(self) -> Self:
         # Connected before the case begins, so that a case may count descriptors.
         self._wire = self.server.connect()
         demand(self._wire.in_step(), "the witness is not served")

@@ -34,17 +34,19 @@ def run_case(case: Case, server: Server, witness_wanted: bool) -> tuple[bool, st
             said = case.run(server) or ""
         if witness.errors:
             return False, f"the witness: {witness.errors[0]}", witness.worst_ms
-        return True, said, witness.worst_ms
     except (Failed, OSError) as error:
         return False, f"{type(error).__name__}: {error}", witness.worst_ms
-    except Exception:  # a broken case is a finding too, and the others still run
+    except Exception:  # noqa: BLE001 - a broken case is a finding too, and the others still run
         return False, traceback.format_exc().strip().splitlines()[-1], witness.worst_ms
+    return True, said, witness.worst_ms
 
 
 def main() -> int:
     """Prints one line a case and the sum; returns 0 when every demand held."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--server", default="target/release/glasscache serve", help="command without options")
+    parser.add_argument(
+        "--server", default="target/release/glasscache serve", help="command without options"
+    )
     parser.add_argument("--only", default="", help="run only cases whose name contains this")
     args = parser.parse_args()
     command = args.server.split()
@@ -67,13 +69,20 @@ def main() -> int:
         worst_ms = max(worst_ms, waited)
         mark = "ok  " if good else "FAIL"
         wait = f"{waited:6.1f} ms" if not own else " " * 9
-        print(f"{mark} {case.kind:6} {case.name:42} {time.monotonic() - begun:6.1f} s {wait} {said}", flush=True)
+        print(
+            f"{mark} {case.kind:6} {case.name:42} {time.monotonic() - begun:6.1f} s {wait} {said}",
+            flush=True,
+        )
     resident = shared.resident_mb()
     budget = 1.02 * shared.memory_mb + RESIDENT_ROOM_MB
     shared.kill()
     fits = resident <= budget
-    print(f"resident after all: {resident:.1f} MB, budget {budget:.1f} MB: {'ok' if fits else 'FAIL'}")
-    print(f"worst wait of the witness: {worst_ms:.1f} ms (demand on a quiet machine: {WITNESS_MS} ms)")
+    print(
+        f"resident after all: {resident:.1f} MB, budget {budget:.1f} MB: {'ok' if fits else 'FAIL'}"
+    )
+    print(
+        f"worst wait of the witness: {worst_ms:.1f} ms (demand on a quiet machine: {WITNESS_MS} ms)"
+    )
     for kind, results in held.items():
         print(f"{kind}: {sum(results)} of {len(results)}")
     return 0 if all(held["core"]) and all(held["beyond"]) and fits else 1

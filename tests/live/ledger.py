@@ -10,6 +10,7 @@ goes on under the next generation of the key.
 from __future__ import annotations
 
 import ctypes
+import functools
 import hashlib
 import multiprocessing
 from multiprocessing.sharedctypes import RawArray
@@ -21,12 +22,13 @@ POOL_BYTES = 1 << 21
 CLAIMS = 1 << 23
 
 
+_md5 = functools.partial(hashlib.md5, usedforsecurity=False)
+
+
 def pool() -> bytes:
     """Bytes without a short period, the same in every process; values are slices of them."""
-    pieces = []
-    for number in range(POOL_BYTES // 32):
-        pieces.append(hashlib.md5(b"%d" % number).hexdigest().encode())
-    return b"".join(pieces)
+    numbers = (b"%d" % number for number in range(POOL_BYTES // 32))
+    return b"".join(_md5(number).hexdigest().encode() for number in numbers)
 
 
 class Values:
@@ -55,7 +57,7 @@ class Values:
 
 def hash_of(key: bytes) -> int:
     """A number that is the same in every process."""
-    return int.from_bytes(hashlib.md5(key).digest()[:6], "big")
+    return int.from_bytes(_md5(key).digest()[:6], "big")
 
 
 class Ledger:

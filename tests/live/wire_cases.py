@@ -26,7 +26,13 @@ def key_of_251_bytes_is_refused(server: Server) -> None:
     """One byte more is the client's error, for writes and reads, and the stream stays in step."""
     with server.connect() as wire:
         key = b"k" * 251
-        for request in (b"set %s 0 0 1\r\nv\r\n", b"delete %s\r\n", b"incr %s 1\r\n", b"touch %s 0\r\n", b"mg %s v\r\n"):
+        for request in (
+            b"set %s 0 0 1\r\nv\r\n",
+            b"delete %s\r\n",
+            b"incr %s 1\r\n",
+            b"touch %s 0\r\n",
+            b"mg %s v\r\n",
+        ):
             reply = wire.ask(request % key)
             demand(reply.startswith(b"CLIENT_ERROR"), f"{request[:6]!r} answered {reply!r}")
         reply = wire.ask(b"get %s\r\n" % key)
@@ -116,7 +122,9 @@ def refused_set(server: Server, head: bytes) -> None:
     with server.connect() as wire:
         wire.send(b"delete smuggled noreply\r\n" + head + payload + b"\r\nmn\r\n")
         reply = wire.line()
-        demand(reply.startswith((b"CLIENT_ERROR", b"SERVER_ERROR", b"ERROR")), f"answered {reply!r}")
+        demand(
+            reply.startswith((b"CLIENT_ERROR", b"SERVER_ERROR", b"ERROR")), f"answered {reply!r}"
+        )
         after = wire.line()
         demand(after in (b"MN", b""), f"after the refusal came {after!r}")
     with server.connect() as wire:
@@ -169,11 +177,31 @@ def refused_ms_long_key(server: Server) -> None:
 def lengths_out_of_range(server: Server) -> None:
     """Lengths beyond 2^31, 2^32, 2^63, 2^64, negative and text are refused without taking memory."""
     before = server.resident_mb()
-    for length in (2**31 - 1, 2**31, 2**32 - 1, 2**32, 2**32 + 2, 2**63, 2**64, 2**64 + 2, 10**40, -1, -(2**31)):
-        for form in (b"set k 0 0 %d\r\n", b"ms k %d\r\n", b"append k 0 0 %d\r\n", b"cas k 0 0 %d 1\r\n"):
+    for length in (
+        2**31 - 1,
+        2**31,
+        2**32 - 1,
+        2**32,
+        2**32 + 2,
+        2**63,
+        2**64,
+        2**64 + 2,
+        10**40,
+        -1,
+        -(2**31),
+    ):
+        for form in (
+            b"set k 0 0 %d\r\n",
+            b"ms k %d\r\n",
+            b"append k 0 0 %d\r\n",
+            b"cas k 0 0 %d 1\r\n",
+        ):
             with server.connect(3) as wire:
                 reply = wire.ask(form % length)
-                demand(reply.startswith((b"CLIENT_ERROR", b"SERVER_ERROR", b"ERROR")), f"{form % length!r}: {reply!r}")
+                demand(
+                    reply.startswith((b"CLIENT_ERROR", b"SERVER_ERROR", b"ERROR")),
+                    f"{form % length!r}: {reply!r}",
+                )
     for text in (b"abc", b"1e3", b"0x10", b"", b"+-1", b"\xff"):
         with server.connect(3) as wire:
             reply = wire.ask(b"set k 0 0 " + text + b"\r\n")
@@ -367,7 +395,9 @@ def mutate(source: random.Random, command: bytes) -> bytes:
         elif choice == 1 and place < len(data):
             del data[place]
         elif choice == 2:
-            data[place:place] = source.choice([b" ", b"\r\n", b"0", b"-1", b"999999999999999999999", b"\x00", b"noreply"])
+            data[place:place] = source.choice(
+                [b" ", b"\r\n", b"0", b"-1", b"999999999999999999999", b"\x00", b"noreply"]
+            )
         else:
             data[place:place] = data[: source.randrange(8)]
     return bytes(data)
@@ -395,7 +425,10 @@ def foreign(server: Server, data: bytes) -> None:
         wire.send(data)
         reply = wire.rest(0.5)
     lines = [line for line in reply.split(b"\r\n") if line]
-    demand(all(line.startswith((b"ERROR", b"CLIENT_ERROR", b"SERVER_ERROR")) for line in lines), f"answered {reply[:80]!r}")
+    demand(
+        all(line.startswith((b"ERROR", b"CLIENT_ERROR", b"SERVER_ERROR")) for line in lines),
+        f"answered {reply[:80]!r}",
+    )
     demand(server.is_alive(), "the server is gone")
 
 
@@ -442,13 +475,18 @@ def udp_is_silent(server: Server) -> None:
 
 
 ADMIN_JUNK = [
-    "shutdown", "shutdown now please", "stats " + "x" * 200, "stats \x7f", "stats maps", "stats detail", "stats detail sideways",
-    "stats cachedump", "stats cachedump -1 -1", "stats cachedump 99999999999 1", "stats reset reset", "stats conns conns", "stats sizes x",
-    "slabs", "slabs reassign", "slabs reassign -1 99999999999999999999", "slabs reassign a b", "slabs automove", "slabs automove 9999999",
-    "slabs automove window -1", "lru", "lru mode", "lru mode x", "lru tune", "lru tune a b c d", "lru temp_ttl", "lru temp_ttl -99999999999",
-    "lru_crawler", "lru_crawler crawl", "lru_crawler crawl -1", "lru_crawler crawl x,y", "lru_crawler sleep -1", "lru_crawler tocrawl 99999999999",
-    "lru_crawler metadump", "lru_crawler mgdump x", "watch nonsense", "cache_memlimit", "cache_memlimit -1", "cache_memlimit 99999999999999",
-    "cache_memlimit abc", "flush_all abc", "flush_all 99999999999999999999", "verbosity", "verbosity abc def ghi", "refresh_certs", "version x", "debugtime", "me", "me " + "k" * 300,
+    "shutdown", "shutdown now please", "stats " + "x" * 200, "stats \x7f", "stats maps",
+    "stats detail", "stats detail sideways", "stats cachedump", "stats cachedump -1 -1",
+    "stats cachedump 99999999999 1", "stats reset reset", "stats conns conns", "stats sizes x",
+    "slabs", "slabs reassign", "slabs reassign -1 99999999999999999999", "slabs reassign a b",
+    "slabs automove", "slabs automove 9999999", "slabs automove window -1", "lru", "lru mode",
+    "lru mode x", "lru tune", "lru tune a b c d", "lru temp_ttl", "lru temp_ttl -99999999999",
+    "lru_crawler", "lru_crawler crawl", "lru_crawler crawl -1", "lru_crawler crawl x,y",
+    "lru_crawler sleep -1", "lru_crawler tocrawl 99999999999", "lru_crawler metadump",
+    "lru_crawler mgdump x", "watch nonsense", "cache_memlimit", "cache_memlimit -1",
+    "cache_memlimit 99999999999999", "cache_memlimit abc", "flush_all abc",
+    "flush_all 99999999999999999999", "verbosity", "verbosity abc def ghi", "refresh_certs",
+    "version x", "debugtime", "me", "me " + "k" * 300,
 ]  # fmt: skip
 
 

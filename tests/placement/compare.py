@@ -1,9 +1,10 @@
 """Compares our placement with the clients it claims to equal, key by key: `make placement`.
 
-Each judge is the real library, asked offline where it can say a server for a key, else by storing the keys
-through it on real servers and asking each server what it holds. A judge that is not installed is named in the table
-and makes the run fail, unless `--allow-missing`. `jump` has no client library to ask: its judge is the
-paper's loop over xxh3 written down in this file, and the table says so.
+Each judge is the real library, asked offline where it can say a server for a key, else by storing
+the keys through it on real servers and asking each server what it holds. A judge that is not
+installed is named in the table and makes the run fail, unless `--allow-missing`. `jump` has no
+client library to ask: its judge is the paper's loop over xxh3 written down in this file, and the
+table says so.
 """
 
 from __future__ import annotations
@@ -146,9 +147,10 @@ def python_memcached() -> Judge:
     def judge(servers: Sequence[str], keys: list[str]) -> list[int]:
         client = memcache.Client([split(server) for server in servers])
         index = {id(server): i for i, server in enumerate(client.servers)}
-        pick = lambda key: client.buckets[
-            memcache.cmemcache_hash(key.encode()) % len(client.buckets)
-        ]  # noqa: E731
+
+        def pick(key: str) -> object:
+            return client.buckets[memcache.cmemcache_hash(key.encode()) % len(client.buckets)]
+
         return [index[id(pick(key))] for key in keys]
 
     return judge

@@ -1,8 +1,9 @@
 """Compares `glasscache curve` with the reference miss ratios of a folder of traces, row by row.
 
-Rows whose value a definition fixes must be equal to the sixth digit. Of the others, those without a note and with at
-least 500 objects (or in bytes) may be worse by 0.005 on average and by 0.02 at a point (0.04 where lots are drawn or a
-sketch decides). LRU's sampled curve is held against the exact one on the two long traces.
+Rows whose value a definition fixes must be equal to the sixth digit. Of the others, those without a
+note and with at least 500 objects (or in bytes) may be worse by 0.005 on average and by 0.02 at a
+point (0.04 where lots are drawn or a sketch decides). LRU's sampled curve is held against the exact
+one on the two long traces.
 """
 
 import argparse
@@ -22,7 +23,9 @@ SAMPLED = ("cloudphysics-w106", "cache2k-orm-busy")
 
 def curve(binary: str, *arguments: str) -> dict:
     """Returns what `glasscache curve ... --json` prints."""
-    done = subprocess.run([binary, "curve", *arguments, "--json"], stdout=subprocess.PIPE, check=True)
+    done = subprocess.run(
+        [binary, "curve", *arguments, "--json"], stdout=subprocess.PIPE, check=True
+    )
     return json.loads(done.stdout)
 
 
@@ -36,8 +39,14 @@ def replayed(binary: str, folder: pathlib.Path, rows: list[dict]) -> dict:
     found = {}
     for (trace, mode), (policies, capacities) in wanted.items():
         document = curve(
-            binary, str(folder / f"{trace}.parquet"), "--mode", mode,
-            "--policies", ",".join(sorted(policies)), "--capacities", ",".join(sorted(capacities, key=int)),
+            binary,
+            str(folder / f"{trace}.parquet"),
+            "--mode",
+            mode,
+            "--policies",
+            ",".join(sorted(policies)),
+            "--capacities",
+            ",".join(sorted(capacities, key=int)),
         )
         for result in document["results"]:
             found[trace, mode, result["policy"], str(result["capacity"])] = result
@@ -49,11 +58,16 @@ def check_definitions(rows: list[dict], found: dict) -> int:
     differing = 0
     for row in rows:
         result = found[row["trace"], row["mode"], row["algorithm"], row["capacity"]]
-        pairs = [(row["miss_ratio"], result["miss_ratio"]), (row["byte_miss_ratio"], result["byte_miss_ratio"])]
+        pairs = [
+            (row["miss_ratio"], result["miss_ratio"]),
+            (row["byte_miss_ratio"], result["byte_miss_ratio"]),
+        ]
         if any(wanted and wanted != f"{ratio:.6f}" for wanted, ratio in pairs):
             differing += 1
             print("differs:", row["trace"], row["mode"], row["algorithm"], row["capacity"], pairs)
-    print(f"fixed by definition: {len(rows) - differing} of {len(rows)} rows equal to the sixth digit")
+    print(
+        f"fixed by definition: {len(rows) - differing} of {len(rows)} rows equal to the sixth digit"
+    )
     return differing
 
 
@@ -69,19 +83,23 @@ def check_others(rows: list[dict], found: dict) -> int:
         mean, worst = sum(values) / len(values), max(values)
         is_fault = mean > WORSE_MEAN_MAX or worst > WORSE_MAX[policy]
         faults += is_fault
-        print(f"{policy:<12}{len(values):>7}{mean:>+17.4f}{worst:>+9.4f}{'  TOO FAR' if is_fault else ''}")
+        print(
+            f"{policy:<12}{len(values):>7}{mean:>+17.4f}{worst:>+9.4f}{'  TOO FAR' if is_fault else ''}"
+        )
     return faults
 
 
 def check_sample(binary: str, path: pathlib.Path, keys: int) -> int:
-    """Holds sampled curves against the exact one at each twentieth of the distinct keys; returns 1 if too far."""
+    """Holds sampled curves against the exact one at 20 sizes; returns 1 if too far."""
     # LRU replayed at a size is the exact curve there.
     sizes = ",".join(f"{5 * step}%" for step in range(1, 21))
     exact = curve(binary, str(path), "--policies", "lru", "--capacities", sizes)["results"]
     wanted = [result["capacity"] for result in exact]
     worst_mean = worst = 0.0
     for seed in range(1, 6):
-        document = curve(binary, str(path), "--policies", "none", "--sample", str(keys), "--seed", str(8 * seed))
+        document = curve(
+            binary, str(path), "--policies", "none", "--sample", str(keys), "--seed", str(8 * seed)
+        )
         points = document["lru"]["points"]
         errors = []
         for result, size in zip(exact, wanted, strict=True):
@@ -89,8 +107,10 @@ def check_sample(binary: str, path: pathlib.Path, keys: int) -> int:
             errors += [abs(point[name] - result["miss_ratio"]) for name in ("low", "high")]
         worst_mean, worst = max(worst_mean, sum(errors) / len(errors)), max(worst, *errors)
     is_fault = worst_mean > SAMPLE_MEAN_MAX or worst > SAMPLE_MAX
-    print(f"sample of {keys} keys of {path.stem}, 5 x 8 seeds, the lowest and highest of each 8: "
-          f"mean error {worst_mean:.4f}, largest {worst:.4f}{'  TOO FAR' if is_fault else ''}")
+    print(
+        f"sample of {keys} keys of {path.stem}, 5 x 8 seeds, the lowest and highest of each 8: "
+        f"mean error {worst_mean:.4f}, largest {worst:.4f}{'  TOO FAR' if is_fault else ''}"
+    )
     return int(is_fault)
 
 
@@ -105,12 +125,16 @@ def main() -> int:
     found = replayed(options.binary, options.folder, rows)
     fixed = [row for row in rows if row["determined_by"] == "definition"]
     others = [
-        row for row in rows
-        if row["determined_by"] == "implementation" and not row["note"]
+        row
+        for row in rows
+        if row["determined_by"] == "implementation"
+        and not row["note"]
         and (row["mode"] == "bytes" or int(row["capacity"]) >= OBJECTS_MIN)
     ]
     faults = check_definitions(fixed, found) + check_others(others, found)
-    faults += sum(check_sample(options.binary, options.folder / f"{trace}.parquet", 8192) for trace in SAMPLED)
+    faults += sum(
+        check_sample(options.binary, options.folder / f"{trace}.parquet", 8192) for trace in SAMPLED
+    )
     return 1 if faults else 0
 
 

@@ -231,9 +231,10 @@ fn pages_are_written_whole_and_ask_for_nothing() {
 fn slab_plan_of_a_histogram() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("sizes.csv");
-    let rows: String = (1..200)
+    let rows: Vec<String> = (1..200)
         .map(|i| format!("{},{}\n", i * 137, 20_000 / i))
         .collect();
+    let rows = rows.concat();
     std::fs::write(&file, format!("size,count\n{rows}")).unwrap();
     let path = file.to_str().unwrap();
     let output = glasscache(&["slabs", path, "--memory", "64m", "--classes", "12"]);

@@ -35,9 +35,9 @@ struct Share {
 impl Client {
     /// Parts keys by server; with one server in one go.
     fn shares<'k>(&self, count: usize, key: impl Fn(usize) -> &'k [u8]) -> Vec<Share> {
-        if self.servers_count() == 1 {
+        if let Some(place) = self.only_place() {
             return vec![Share {
-                place: 0,
+                place,
                 indices: (0..count).collect(),
             }];
         }

@@ -11,18 +11,19 @@ use arc_swap::ArcSwap;
 use glasscache_protocol::meta::request::{Arithmetic, WireKey};
 use glasscache_protocol::text::request::StoreWord;
 
-use crate::address::{Address, Place};
+use crate::address::Address;
 use crate::call::{Call, State};
 use crate::costs::{Costs, Operation, Part, Spent};
 use crate::error::Error;
 use crate::fork;
 use crate::key::KeyMaker;
+use crate::members::{self, Members};
 use crate::options::Options;
 use crate::outcome::{Outcome, number, outcome, refused};
 use crate::pipeline::{Answer, MetaAnswer, Pipeline};
 use crate::pool::Server;
 use crate::request::{Item, Request};
-use crate::ring::{self, Placement, Ring};
+use crate::ring::Placement;
 
 /// How long a call may take, and whom to ask when a signal comes.
 #[derive(Clone, Copy)]
@@ -64,49 +65,26 @@ pub struct Value {
 /// A client of one or more servers; shared by threads, and good again after a fork.
 #[derive(Debug)]
 pub struct Client {
-    addresses: Vec<Address>,
-    ring: Ring,
+    placement: Placement,
     options: Arc<Options>,
-    here: ArcSwap<Here>,
+    here: ArcSwap<Members>,
     costs: Costs,
     is_closed: AtomicBool,
-}
-
-/// What belongs to one process.
-#[derive(Debug)]
-struct Here {
-    generation: u64,
-    servers: Vec<Arc<Server>>,
-}
-
-impl Here {
-    fn new(addresses: &[Address], options: &Arc<Options>) -> Self {
-        let server =
-            |address: &Address| Arc::new(Server::new(address.place.clone(), options.clone()));
-        Self {
-            generation: fork::generation(),
-            servers: addresses.iter().map(server).collect(),
-        }
-    }
 }
 
 impl Client {
     /// A client of these servers; connects to none yet.
     pub fn new(
-        addresses: Vec<Address>,
+        addresses: &[Address],
         placement: Placement,
         options: Options,
     ) -> Result<Self, Error> {
-        let named: Vec<_> = addresses.iter().map(ring_server).collect();
-        let ring =
-            Ring::new(&named, placement).map_err(|error| Error::BadSetting(error.to_string()))?;
         let options = Arc::new(options);
-        let here = ArcSwap::from_pointee(Here::new(&addresses, &options));
+        let members = Members::new(addresses, placement, &options)?;
         Ok(Self {
-            addresses,
-            ring,
+            placement,
             options,
-            here,
+            here: ArcSwap::from_pointee(members),
             costs: Costs::default(),
             is_closed: AtomicBool::new(false),
         })
@@ -130,23 +108,46 @@ impl Client {
         }
     }
 
-    /// The place of a key's server in [`Self::servers`]; the key with its namespace, before base64.
-    pub fn place_of(&self, key: &[u8]) -> usize {
-        if self.addresses.len() == 1 {
-            0
-        } else {
-            self.ring.server_of(key)
+    /// Changes the servers at once for all calls to come; a call in flight ends where it began.
+    ///
+    /// Connections to servers that stay are kept, idle ones to those that leave are closed.
+    pub fn set_servers(&self, addresses: &[Address]) -> Result<(), Error> {
+        let ring = members::ring_of(addresses, self.placement)?;
+        drop(self.here()); // a child's own, so that the one to be changed is no parent's
+        self.here
+            .rcu(|members| members.changed(addresses, &ring, &self.options));
+        // Whoever changes them last tells them last: else a present server may think that it left.
+        loop {
+            let members = self.here.load_full();
+            members.tell_servers();
+            if Arc::ptr_eq(&members, &self.here.load()) {
+                return Ok(());
+            }
         }
     }
 
-    /// The servers, in the order given.
-    pub fn servers(&self) -> Vec<Arc<Server>> {
-        self.here().servers.clone()
+    /// The place of a key's server; the key with its namespace, before base64.
+    pub fn place_of(&self, key: &[u8]) -> usize {
+        self.here().place_of(key)
     }
 
-    /// How many servers there are.
-    pub fn servers_count(&self) -> usize {
-        self.addresses.len()
+    /// The one place there is, if there is one server.
+    pub fn only_place(&self) -> Option<usize> {
+        self.here().only_place()
+    }
+
+    /// The present servers and their places, in the order given.
+    pub fn servers(&self) -> Vec<(usize, Arc<Server>)> {
+        let members = self.here();
+        members
+            .present()
+            .map(|(place, server)| (place, server.clone()))
+            .collect()
+    }
+
+    /// How many places there are: one for each server that there has been.
+    pub fn places_count(&self) -> usize {
+        self.here().servers.len()
     }
 
     /// The server at a place.
@@ -159,7 +160,7 @@ impl Client {
     }
 
     /// The state of this process: a child's own if it was made by a fork.
-    fn here(&self) -> arc_swap::Guard<Arc<Here>> {
+    fn here(&self) -> arc_swap::Guard<Arc<Members>> {
         let state = self.here.load();
         if state.generation == fork::generation() {
             return state;
@@ -169,8 +170,7 @@ impl Client {
         }
         // A lock in it may be held by a thread that does not exist here: it is never dropped.
         std::mem::forget(Arc::clone(&state));
-        self.here
-            .store(Arc::new(Here::new(&self.addresses, &self.options)));
+        self.here.store(Arc::new(state.of_child(&self.options)));
         self.here.load()
     }
 
@@ -385,7 +385,7 @@ impl Client {
         budget: &Budget<'_>,
     ) -> Vec<(String, Result<Answer, Error>)> {
         let requests = [request];
-        let ask = |(place, server): (usize, &Arc<Server>)| {
+        let ask = |(place, server): (usize, Arc<Server>)| {
             let mut answer = Err(Error::Closed);
             let asked = self.ask(place, &requests, budget, &mut |reply, _| {
                 answer = refused(reply, &server.name);
@@ -393,7 +393,7 @@ impl Client {
             });
             (server.name.clone(), asked.and(answer))
         };
-        self.here().servers.iter().enumerate().map(ask).collect()
+        self.servers().into_iter().map(ask).collect()
     }
 }
 
@@ -456,16 +456,4 @@ fn too_large(error: Error, key: WireKey<'_>, bytes: usize) -> Error {
 
 pub(crate) fn shown(key: WireKey<'_>) -> String {
     String::from_utf8_lossy(key.bytes).into_owned()
-}
-
-fn ring_server(address: &Address) -> ring::Server {
-    let (host, port) = match &address.place {
-        Place::Tcp(host, port) => (host.clone(), Some(*port)),
-        Place::Unix(path) => (path.display().to_string(), None),
-    };
-    ring::Server {
-        host,
-        port,
-        weight: address.weight,
-    }
 }

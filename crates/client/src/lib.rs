@@ -24,6 +24,7 @@ pub mod error;
 pub mod fork;
 pub mod health;
 pub mod key;
+mod members;
 pub mod options;
 pub mod outcome;
 pub mod pipeline;

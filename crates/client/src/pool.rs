@@ -44,6 +44,8 @@ struct Pool {
     idle: Vec<Box<Link>>,
     open: usize,
     waiting: usize,
+    /// The server left the client: what comes back is closed.
+    has_left: bool,
 }
 
 /// What a call gets when it asks for a connection.
@@ -126,7 +128,11 @@ impl Server {
 
     fn give_back(&self, link: Box<Link>) {
         let mut pool = self.pool();
-        pool.idle.push(link);
+        if pool.has_left {
+            pool.open = pool.open.saturating_sub(1);
+        } else {
+            pool.idle.push(link);
+        }
         self.wake(&pool);
     }
 
@@ -153,6 +159,22 @@ impl Server {
     /// Whether a connection has quiet writes that were not answered for.
     pub(crate) fn has_unanswered(&self) -> bool {
         self.pool().idle.iter().any(|link| link.unanswered > 0)
+    }
+
+    /// Notes whether the server is one of the client's; returns the connections to be closed.
+    #[expect(clippy::vec_box, reason = "they come from the pool as they are")]
+    pub(crate) fn set_present(&self, is_present: bool) -> Vec<Box<Link>> {
+        self.pool().has_left = !is_present;
+        if is_present {
+            Vec::new()
+        } else {
+            self.take_idle()
+        }
+    }
+
+    /// Whether the server is none of the client's any more.
+    pub(crate) fn has_left(&self) -> bool {
+        self.pool().has_left
     }
 
     /// Closes the idle connections; returns them to be closed outside the lock.

@@ -1,7 +1,7 @@
 //! The probe: asks a server that is down whether it is back, so that no call has to.
 //!
-//! One thread while a server is down, and none otherwise. It ends when the server answers or when
-//! the client is gone.
+//! One thread while a server is down, and none otherwise. It ends when the server answers, when it
+//! is none of the client's any more, or when the client is gone.
 
 use std::sync::{Arc, Weak};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
@@ -32,7 +32,8 @@ fn watch(server: &Weak<Server>) {
         let Some(server) = server.upgrade() else {
             return;
         };
-        if answers(&server) {
+        // Should a server that left come back, its calls find out.
+        if server.has_left() || answers(&server) {
             server.health.up();
             return;
         }

@@ -5,7 +5,7 @@
 //! that was cancelled keeps its place in the pipeline, so its reply is read and meets nobody; a
 //! connection on which a call passed its deadline takes no new requests.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -776,9 +776,9 @@ impl AsyncClient {
             ..Options::default()
         };
         let core = settings::addresses(&servers)
-            .and_then(|addresses| Core::new(addresses, settings::named(placement)?, options))
+            .and_then(|addresses| Core::new(&addresses, settings::named(placement)?, options))
             .map_err(|error| error::of_client(py, &error))?;
-        let connections = (0..core.servers_count()).map(|_| None).collect();
+        let connections = (0..core.places_count()).map(|_| None).collect();
         let counters = Counters {
             errors_are_misses,
             misses_by_error: AtomicU64::new(0),
@@ -857,14 +857,55 @@ impl AsyncClient {
         Ok(self.core.place_of(key.bytes))
     }
 
-    /// Return (host, port) or (path, None) of each server.
-    #[getter]
-    fn addresses(&self) -> Vec<(String, Option<u16>)> {
-        let place = |server: &Arc<Server>| match &server.place {
+    /// Return (host, port) or (path, None) of the server at a place.
+    fn address_of(&self, py: Python<'_>, place: usize) -> PyResult<(String, Option<u16>)> {
+        Ok(match &self.server(py, place)?.place {
             Place::Tcp(host, port) => (host.clone(), Some(*port)),
             Place::Unix(path) => (path.display().to_string(), None),
-        };
-        self.core.servers().iter().map(place).collect()
+        })
+    }
+
+    /// Return the name of each present server by its place; one that left keeps its place unused.
+    #[getter]
+    fn names(&self) -> BTreeMap<usize, String> {
+        let name = |(place, server): (usize, Arc<Server>)| (place, server.name.clone());
+        self.core.servers().into_iter().map(name).collect()
+    }
+
+    /// Return the place of the only server, or None if there are several.
+    #[getter]
+    fn only_place(&self) -> Option<usize> {
+        self.core.only_place()
+    }
+
+    /// Return how many places there are: one for each server that there has been.
+    #[getter]
+    fn places_count(&self) -> usize {
+        self.core.places_count()
+    }
+
+    /// Change the servers for all calls to come; return the connections to those that left, by place.
+    fn change_servers(
+        &self,
+        py: Python<'_>,
+        servers: Vec<String>,
+    ) -> PyResult<BTreeMap<usize, Option<Py<Connection>>>> {
+        settings::addresses(&servers)
+            .and_then(|addresses| self.core.set_servers(&addresses))
+            .map_err(|error| error::of_client(py, &error))?;
+        let present = self.names();
+        let mut connections = self
+            .connections
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        connections.resize_with(self.core.places_count(), || None);
+        let left = connections
+            .iter_mut()
+            .enumerate()
+            .filter(|(place, _)| !present.contains_key(place));
+        Ok(left
+            .map(|(place, connection)| (place, connection.take()))
+            .collect())
     }
 
     /// Note that the client is closed: later calls raise.

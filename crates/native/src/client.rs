@@ -341,7 +341,7 @@ impl Client {
             costs,
         };
         let core = settings::addresses(&servers)
-            .and_then(|addresses| Core::new(addresses, settings::named(placement)?, options))
+            .and_then(|addresses| Core::new(&addresses, settings::named(placement)?, options))
             .map_err(|error| error::of_client(py, &error))?;
         Ok(Self {
             core,
@@ -687,6 +687,15 @@ impl Client {
         let server = self.core.server(self.core.place_of(key.bytes));
         server
             .map(|server| server.name.clone())
+            .map_err(|error| error::of_client(py, &error))
+    }
+
+    /// Change the servers for all calls to come; a call in flight ends where it began.
+    ///
+    /// Connections to servers that stay are kept. See `glasscache.discovery` for who calls this.
+    fn change_servers(&self, py: Python<'_>, servers: Vec<String>) -> PyResult<()> {
+        settings::addresses(&servers)
+            .and_then(|addresses| py.detach(|| self.core.set_servers(&addresses)))
             .map_err(|error| error::of_client(py, &error))
     }
 

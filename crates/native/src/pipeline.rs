@@ -150,7 +150,7 @@ impl Client {
             .map(|call| Prepared::new(self, call))
             .collect::<PyResult<_>>()?;
         let mut results: Vec<Option<Bound<'py, PyAny>>> = vec![None; prepared.len()];
-        for place in 0..self.core.servers_count() {
+        for place in 0..self.core.places_count() {
             let mine: Vec<usize> = (0..prepared.len())
                 .filter(|&index| prepared.get(index).is_some_and(|call| call.place == place))
                 .collect();

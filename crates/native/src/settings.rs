@@ -102,7 +102,7 @@ pub(crate) fn server_of(
 ) -> PyResult<Vec<usize>> {
     let made = addresses(&servers).and_then(|addresses| {
         let client =
-            glasscache_client::Client::new(addresses, named(placement)?, Options::default())?;
+            glasscache_client::Client::new(&addresses, named(placement)?, Options::default())?;
         Ok(keys.iter().map(|key| client.place_of(key)).collect())
     });
     made.map_err(|error| error::of_client(py, &error))

@@ -68,7 +68,7 @@ impl Client {
 /// How each server of a client is, by its name.
 pub(crate) fn servers<'py>(py: Python<'py>, core: &Core) -> PyResult<Bound<'py, PyDict>> {
     let servers = PyDict::new(py);
-    for server in core.servers() {
+    for (_, server) in core.servers() {
         let row = PyDict::new(py);
         let (open, idle) = server.connections();
         row.set_item("is_down", server.health.is_down())?;

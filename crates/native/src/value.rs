@@ -167,7 +167,12 @@ fn whole_numbers(value: &Bound<'_, PyAny>) -> Option<Vec<i64>> {
     let array = array_type(value.py()).and_then(|array| array.call1(("q", list)));
     let bytes = array.and_then(|array| array.call_method0("tobytes")).ok()?;
     let (numbers, _) = bytes.cast::<PyBytes>().ok()?.as_bytes().as_chunks::<8>();
-    Some(numbers.iter().map(|eight| i64::from_ne_bytes(*eight)).collect())
+    Some(
+        numbers
+            .iter()
+            .map(|eight| i64::from_ne_bytes(*eight))
+            .collect(),
+    )
 }
 
 /// The list of these numbers.
@@ -175,7 +180,10 @@ fn list_of<'py>(py: Python<'py>, numbers: &[i64]) -> PyResult<Bound<'py, PyAny>>
     if numbers.len() < ARRAY_NUMBERS_MIN {
         return Ok(PyList::new(py, numbers)?.into_any());
     }
-    let bytes: Vec<u8> = numbers.iter().flat_map(|number| number.to_ne_bytes()).collect();
+    let bytes: Vec<u8> = numbers
+        .iter()
+        .flat_map(|number| number.to_ne_bytes())
+        .collect();
     let array = array_type(py)?.call1(("q", PyBytes::new(py, &bytes)))?;
     array.call_method0("tolist")
 }

@@ -8,6 +8,7 @@
 #![allow(clippy::print_stdout, reason = "an example speaks on stdout")]
 
 use std::collections::HashMap;
+use std::fmt::Write as _;
 
 use glasscache_sim::trace::{Columns, open};
 use glasscache_store::{Config, PolicyKind, Seconds, SetOptions, Store, Worker};
@@ -38,9 +39,16 @@ fn drawn_bytes(key: u64) -> u32 {
     ((230f64.ln() + 1.5 * normal).exp() as u32).clamp(1, 1_000_000)
 }
 
+#[expect(
+    clippy::disallowed_types,
+    reason = "the example opens what the pure crate is handed"
+)]
 fn load(path: &str, footprint: u64) -> Trace {
     let file = std::fs::File::open(path).expect("a trace");
-    let columns = Columns { size: true, ..Columns::KEY };
+    let columns = Columns {
+        size: true,
+        ..Columns::KEY
+    };
     let mut stream = open(path, file, columns).expect("a key stream");
     let (mut batch, mut rows) = (glasscache_sim::trace::Batch::default(), Vec::new());
     while stream.read(&mut batch).expect("rows") > 0 {
@@ -50,9 +58,11 @@ fn load(path: &str, footprint: u64) -> Trace {
     }
     let once: u64 = {
         let mut seen = HashMap::new();
-        rows.iter().for_each(|(key, size)| {
-            seen.entry(*key).or_insert_with(|| u64::from(size.unwrap_or_else(|| drawn_bytes(*key))) + KEY_BYTES as u64);
-        });
+        for (key, size) in &rows {
+            let value_bytes = || u64::from(size.unwrap_or_else(|| drawn_bytes(*key)));
+            seen.entry(*key)
+                .or_insert_with(|| value_bytes() + KEY_BYTES as u64);
+        }
         seen.values().sum()
     };
     let copies = footprint.div_ceil(once).max(1);
@@ -68,8 +78,18 @@ fn load(path: &str, footprint: u64) -> Trace {
             requests.push((number, bytes));
         }
     }
-    let name = path.rsplit('/').next().unwrap_or(path).trim_end_matches(".parquet").to_string();
-    Trace { name, requests, distinct: numbers.len(), footprint: total }
+    let name = path
+        .rsplit('/')
+        .next()
+        .unwrap_or(path)
+        .trim_end_matches(".parquet")
+        .to_string();
+    Trace {
+        name,
+        requests,
+        distinct: numbers.len(),
+        footprint: total,
+    }
 }
 
 fn put(worker: &mut Worker, key: &[u8], value: &[u8]) {
@@ -94,7 +114,11 @@ fn put(worker: &mut Worker, key: &[u8], value: &[u8]) {
 }
 
 fn misses(trace: &Trace, memory_bytes: u64, policy: PolicyKind) -> u64 {
-    let config = Config { memory_bytes, workers: 1, ..Config::default() };
+    let config = Config {
+        memory_bytes,
+        workers: 1,
+        ..Config::default()
+    };
     let store = Store::with_policy(config, policy).expect("a store");
     let mut worker = store.worker();
     let filler = vec![7; 1 << 20];
@@ -105,7 +129,11 @@ fn misses(trace: &Trace, memory_bytes: u64, policy: PolicyKind) -> u64 {
         if worker.get(key.as_bytes(), hash, NOW).is_none() {
             missed += 1;
             worker.pass();
-            put(&mut worker, key.as_bytes(), filler.get(..*bytes as usize).unwrap_or(&filler));
+            put(
+                &mut worker,
+                key.as_bytes(),
+                filler.get(..*bytes as usize).unwrap_or(&filler),
+            );
         }
         worker.pass();
         if at % 256 == 0 {
@@ -125,8 +153,13 @@ fn peer_misses(trace: &Trace, memory_bytes: u64) -> u64 {
         }
         size.max(wanted) as u64 + 8
     };
-    let (mut order, mut times, mut clock, mut used, mut missed) =
-        (std::collections::BTreeMap::new(), HashMap::new(), 0u64, 0u64, 0);
+    let (mut order, mut times, mut clock, mut used, mut missed) = (
+        std::collections::BTreeMap::new(),
+        HashMap::new(),
+        0u64,
+        0u64,
+        0,
+    );
     for (number, bytes) in &trace.requests {
         clock += 1;
         if let Some((old, _)) = times.get(number).copied() {
@@ -139,7 +172,9 @@ fn peer_misses(trace: &Trace, memory_bytes: u64) -> u64 {
         times.insert(*number, (clock, size));
         order.insert(clock, *number);
         while used > memory_bytes {
-            let Some((_, victim)) = order.pop_first() else { break };
+            let Some((_, victim)) = order.pop_first() else {
+                break;
+            };
             used -= times.remove(&victim).map_or(0, |(_, size)| size);
         }
     }
@@ -148,9 +183,16 @@ fn peer_misses(trace: &Trace, memory_bytes: u64) -> u64 {
 
 fn main() {
     let mut arguments = std::env::args().skip(1);
-    let footprint = arguments.next().and_then(|mib| mib.parse::<u64>().ok()).unwrap_or(64) << 20;
+    let footprint = arguments
+        .next()
+        .and_then(|mib| mib.parse::<u64>().ok())
+        .unwrap_or(64)
+        << 20;
     let chosen: Vec<_> = std::env::var("POLICIES").map_or(PolicyKind::ALL.to_vec(), |names| {
-        PolicyKind::ALL.into_iter().filter(|(_, name)| names.split(',').any(|wanted| wanted == *name)).collect()
+        PolicyKind::ALL
+            .into_iter()
+            .filter(|(_, name)| names.split(',').any(|wanted| wanted == *name))
+            .collect()
     });
     let names: Vec<&str> = chosen.iter().map(|(_, name)| *name).collect();
     println!("trace fraction -m_MiB peer-lru {}", names.join(" "));
@@ -160,20 +202,27 @@ fn main() {
         let trace = load(&path, footprint);
         for fraction in FRACTIONS {
             let memory = ((trace.footprint as f64 * fraction) as u64).max(1 << 20);
-            let avoidable = |missed: u64| (missed - trace.distinct as u64) as f64 / trace.requests.len() as f64;
+            let avoidable =
+                |missed: u64| (missed - trace.distinct as u64) as f64 / trace.requests.len() as f64;
             let peer = avoidable(peer_misses(&trace, memory));
             let mut line = format!("{} {fraction} {} {peer:.4}", trace.name, memory >> 20);
             for ((policy, _), sum) in chosen.iter().zip(&mut sums) {
                 let ours = avoidable(misses(&trace, memory, *policy));
                 let ratio = ours / peer;
                 *sum = (sum.0 + ratio.ln(), sum.1.max(ratio));
-                line += &format!(" {ours:.4} ({ratio:.3})");
+                let _ = write!(line, " {ours:.4} ({ratio:.3})");
             }
             points += 1;
             println!("{line}");
         }
     }
-    let means: Vec<String> =
-        sums.iter().map(|(sum, worst)| format!("{:.3} (worst {worst:.3})", (sum / f64::from(points)).exp())).collect();
-    println!("geometric mean of the ratio to peer-lru: {} {}", names.join(" "), means.join(" "));
+    let means: Vec<String> = sums
+        .iter()
+        .map(|(sum, worst)| format!("{:.3} (worst {worst:.3})", (sum / f64::from(points)).exp()))
+        .collect();
+    println!(
+        "geometric mean of the ratio to peer-lru: {} {}",
+        names.join(" "),
+        means.join(" ")
+    );
 }

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from glasscache import _native
 from glasscache.values import Codec
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Self
 
 Flagged = tuple[int, bytes]
 
@@ -26,7 +29,7 @@ def _load(_kind: str, body: Flagged) -> Flagged:
 class FlaggedCodec(Codec):
     """A codec whose values are (flags, bytes)."""
 
-    def __new__(cls) -> FlaggedCodec:
+    def __new__(cls) -> Self:
         """Make one; it has no settings."""
         return _native.Codec.__new__(
             cls, _dump, _load, dialect="flagged", compress=None, level=None, threshold=0, min_saving=0,

@@ -8,10 +8,11 @@
         }
     }
 
-OPTIONS are the words of `glasscache.Client`, and of `get_or_set` (`stale`, `lease`, `wait`, `early`, `stale_if_error`).
-Values other than text, bytes and numbers are pickled, as every backend of Django does, because templates, responses
-and sessions hold objects; `"codec": "json"` turns that off. One client serves the process, whichever thread asks; its
-connections stay open between requests. The asyncio client is made once for each event loop.
+OPTIONS are the words of `glasscache.Client`, and of `get_or_set` (`stale`, `lease`, `wait`,
+`early`, `stale_if_error`). Values other than text, bytes and numbers are pickled, as every backend
+of Django does, because templates, responses and sessions hold objects; `"codec": "json"` turns that
+off. One client serves the process, whichever thread asks; its connections stay open between
+requests. The asyncio client is made once for each event loop.
 """
 
 from __future__ import annotations
@@ -19,8 +20,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import weakref
-from collections.abc import Awaitable, Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from django.core.cache.backends.base import DEFAULT_TIMEOUT
 from django.core.cache.backends.memcached import BaseMemcachedCache
@@ -29,6 +29,9 @@ from glasscache import Client, RequestRefused, ValueTooLarge
 from glasscache.leases import Lease
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterable, Mapping
+    from types import ModuleType
+
     from glasscache import AsyncClient
 
 _log = logging.getLogger("glasscache.django")
@@ -38,7 +41,7 @@ _MISSING: Final = object()
 
 
 def _stored(store: Callable[[], bool]) -> bool:
-    """Runs a write; a value over the limit is a warning and not the end of a request, its old value is gone."""
+    """Run a write; a value over the limit is a warning, not the end of a request; its old value is gone."""
     try:
         return store()
     except (ValueTooLarge, RequestRefused) as error:
@@ -68,6 +71,7 @@ class DjangoClient:
     """`glasscache.Client` under the names that Django's memcached backends call."""
 
     def __init__(self, servers: Iterable[str], **options: Any) -> None:
+        """Make a client of Django's list of servers."""
         self.client = Client([server.removeprefix("unix:") for server in servers], **options)
 
     def get(self, key: str, default: Any = None) -> Any:
@@ -119,17 +123,22 @@ class DjangoClient:
         self.client.close()
 
 
-class GlassCache(BaseMemcachedCache):  # type: ignore[misc]
+class GlassCache(BaseMemcachedCache):
     """A Django cache on memcached or glasscache servers."""
 
+    # Django's own, which its stubs do not have.
+    _cache: DjangoClient
+    _options: dict[str, Any]
+
     def __init__(self, server: str | list[str], params: dict[str, Any]) -> None:
+        """Take what Django hands a backend."""
         options = dict(params.get("OPTIONS") or {})
         self._lease_options = {word: options.pop(word) for word in _LEASE_WORDS if word in options}
         options.setdefault("codec", "pickle")
         super().__init__(
             server,
             {**params, "OPTIONS": options},
-            library=_Library,
+            library=cast("ModuleType", _Library),
             value_not_found_exception=KeyError,
         )
         self._by_loop: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, AsyncClient] = (
@@ -137,7 +146,7 @@ class GlassCache(BaseMemcachedCache):  # type: ignore[misc]
         )
 
     def get_backend_timeout(self, timeout: Any = DEFAULT_TIMEOUT) -> int:
-        """Return seconds as our client counts them: 0 for ever, -1 expired at once, any number of days relative."""
+        """Return seconds from now as our client counts them: 0 for ever, -1 expired at once."""
         if timeout == DEFAULT_TIMEOUT:
             timeout = self.default_timeout
         if timeout is None:
@@ -182,7 +191,11 @@ class GlassCache(BaseMemcachedCache):  # type: ignore[misc]
         return made
 
     async def aadd(
-        self, key: str, value: Any, timeout: Any = DEFAULT_TIMEOUT, version: int | None = None
+        self,
+        key: str,
+        value: Any,
+        timeout: Any = DEFAULT_TIMEOUT,  # noqa: ASYNC109 - Django's word
+        version: int | None = None,
     ) -> bool:
         """As `add`, awaited."""
         return await _astored(
@@ -194,7 +207,11 @@ class GlassCache(BaseMemcachedCache):  # type: ignore[misc]
         return await self._async.get(self._key(key, version), default)
 
     async def aset(
-        self, key: str, value: Any, timeout: Any = DEFAULT_TIMEOUT, version: int | None = None
+        self,
+        key: str,
+        value: Any,
+        timeout: Any = DEFAULT_TIMEOUT,  # noqa: ASYNC109 - Django's word
+        version: int | None = None,
     ) -> None:
         """As `set`, awaited."""
         key = self._key(key, version)
@@ -202,7 +219,10 @@ class GlassCache(BaseMemcachedCache):  # type: ignore[misc]
             await self._async.delete(key)
 
     async def atouch(
-        self, key: str, timeout: Any = DEFAULT_TIMEOUT, version: int | None = None
+        self,
+        key: str,
+        timeout: Any = DEFAULT_TIMEOUT,  # noqa: ASYNC109 - Django's word
+        version: int | None = None,
     ) -> bool:
         """As `touch`, awaited."""
         return bool(
@@ -215,15 +235,18 @@ class GlassCache(BaseMemcachedCache):  # type: ignore[misc]
 
     async def aget_many(self, keys: Iterable[str], version: int | None = None) -> dict[str, Any]:
         """As `get_many`, awaited."""
-        names = {self._key(key, version): key for key in keys}
+        names: dict[str | bytes, str] = {self._key(key, version): key for key in keys}
         found = await self._async.get_many(list(names))
         return {names[key]: value for key, value in found.items()}
 
     async def aset_many(
-        self, data: Mapping[str, Any], timeout: Any = DEFAULT_TIMEOUT, version: int | None = None
+        self,
+        data: Mapping[str, Any],
+        timeout: Any = DEFAULT_TIMEOUT,  # noqa: ASYNC109 - Django's word
+        version: int | None = None,
     ) -> list[str]:
         """As `set_many`, awaited."""
-        names = {self._key(key, version): key for key in data}
+        names: dict[str | bytes, str] = {self._key(key, version): key for key in data}
         values = {made: data[key] for made, key in names.items()}
         failed = await self._async.set_many(values, self.get_backend_timeout(timeout))
         return [names[key] for key in failed]
@@ -253,7 +276,11 @@ class GlassCache(BaseMemcachedCache):  # type: ignore[misc]
         return await self._async.get(self._key(key, version), _MISSING) is not _MISSING
 
     async def aget_or_set(
-        self, key: str, default: Any, timeout: Any = DEFAULT_TIMEOUT, version: int | None = None
+        self,
+        key: str,
+        default: Any,
+        timeout: Any = DEFAULT_TIMEOUT,  # noqa: ASYNC109 - Django's word
+        version: int | None = None,
     ) -> Any:
         """As `get_or_set`, awaited; `default` may be a coroutine function as well."""
         lease = self._lease(timeout)
@@ -262,13 +289,12 @@ class GlassCache(BaseMemcachedCache):  # type: ignore[misc]
         value = await self.aget(key, _MISSING, version)
         if value is not _MISSING:
             return value
-        if callable(default):
-            default = default()
-            if isinstance(default, Awaitable):
-                default = await default
-        await self.aadd(key, default, timeout, version)
+        made: Any = default() if callable(default) else default
+        if callable(default) and hasattr(made, "__await__"):
+            made = await made
+        await self.aadd(key, made, timeout, version)
         # Another may have been quicker.
-        return await self.aget(key, default, version)
+        return await self.aget(key, made, version)
 
     async def aincr_version(self, key: str, delta: int = 1, version: int | None = None) -> int:
         """As `incr_version`, awaited."""

@@ -119,11 +119,11 @@ fn serve(settings: &Settings, addresses: &[SocketAddr], is_debug: bool) -> Resul
         daemon::report_ready(settings.verbosity > 0)?;
     }
     // Whether somebody listens is systemd's affair.
-    let _ = server::notify("READY=1");
+    server::notify("READY=1");
     let stopper = running.stopper();
     std::thread::spawn(move || {
         if signals.wait().is_ok() {
-            let _ = server::notify("STOPPING=1");
+            server::notify("STOPPING=1");
             stopper.stop();
         }
     });

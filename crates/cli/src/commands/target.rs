@@ -43,7 +43,7 @@ impl Target {
             costs: false,
             ..Options::default()
         };
-        Client::new(addresses, Placement::Ketama, options).map_err(|error| failure(&error))
+        Client::new(&addresses, Placement::Ketama, options).map_err(|error| failure(&error))
     }
 
     /// A deadline for one call that begins now.

@@ -156,7 +156,7 @@ fn repeat(text: &str) -> String {
         filled += before;
         match token.split_once('*') {
             Some((letter, count)) => filled += &letter.repeat(count.parse().expect("a count")),
-            None => filled += &format!("{{{token}}}"),
+            None => filled.extend(["{", token, "}"]),
         }
         rest = after;
     }

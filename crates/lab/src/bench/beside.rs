@@ -157,7 +157,7 @@ impl Maker {
         let plan = Plan {
             connections: CONNECTIONS,
             depth: 16,
-            cpus: sides.layout.trouble(),
+            cpus: sides.pins(&sides.layout.trouble()),
             stop: Arc::default(),
             ..Plan::new(server.address)
         };

@@ -151,7 +151,7 @@ fn line(verb: &str, key: &str, bytes: usize) -> Vec<u8> {
 fn repeat(sides: &Sides, server: &Server, line: &[u8], count: u64) -> Result<Tally, Error> {
     let plan = Plan {
         connections: 8,
-        cpus: sides.layout.reader().generator,
+        cpus: sides.pins(&sides.layout.reader().generator),
         stop: sides.stop.clone(),
         ..Plan::new(server.address)
     };

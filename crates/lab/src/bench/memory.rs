@@ -229,7 +229,7 @@ pub(super) fn fill(
     values: &Values,
 ) -> Result<u64, Error> {
     let plan = plan(sides, server, DEPTH);
-    let works = Fill::over(range, values, plan.cpus.len());
+    let works = Fill::over(range, values, sides.layout.generator.len());
     let (_, works) = load::run(&plan, works, &server.meter()).map_err(Error::load(server.name))?;
     Ok(works.iter().map(|work| work.refused).sum())
 }
@@ -251,7 +251,7 @@ pub(super) fn read_back(
         .max(values.size.of(range.start + 1))
         .max(1);
     let keys_per_get = (GET_BYTES / typical).clamp(1, 100);
-    let works = ReadBack::over(range, values, plan.cpus.len(), keys_per_get);
+    let works = ReadBack::over(range, values, sides.layout.generator.len(), keys_per_get);
     let (report, works) =
         load::run(&plan, works, &server.meter()).map_err(Error::load(server.name))?;
     let wrong: u64 = works.iter().map(|work| work.wrong).sum();
@@ -268,11 +268,11 @@ pub(super) fn read_back(
 }
 
 fn plan(sides: &Sides, server: &Server, depth: usize) -> Plan {
-    let cpus = sides.layout.generator.clone();
+    let threads = sides.layout.generator.len();
     Plan {
-        connections: 4 * cpus.len(),
+        connections: 4 * threads,
         depth,
-        cpus,
+        cpus: sides.pins(&sides.layout.generator),
         stop: sides.stop.clone(),
         ..Plan::new(server.address)
     }

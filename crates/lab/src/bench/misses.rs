@@ -224,7 +224,7 @@ fn replay(sides: &Sides, spawn: &Spawn, trace: &Arc<Trace>) -> Result<Replayed, 
     let plan = Plan {
         connections: connections as usize,
         depth: WINDOW + 1,
-        cpus: sides.layout.reader().generator,
+        cpus: sides.pins(&sides.layout.reader().generator),
         stop: sides.stop.clone(),
         ..Plan::new(server.address)
     };

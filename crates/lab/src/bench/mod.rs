@@ -82,6 +82,9 @@ pub struct Sides {
     pub memcached: PathBuf,
     /// Who runs where.
     pub layout: Layout,
+    /// Each worker and each generator thread keeps its CPU. Times need it; counts (memory, misses) do not, and
+    /// a thread that may not move starves beside other work.
+    pub is_pinned: bool,
     /// Set by whoever wants the benchmark to stop.
     pub stop: Arc<AtomicBool>,
 }
@@ -91,7 +94,7 @@ impl Sides {
     pub fn ours(&self, memory_mib: u64) -> Spawn {
         let spawn = Spawn::glasscache(&self.glasscache, memory_mib, self.layout.server.len());
         Spawn {
-            cpus: self.layout.server.clone(),
+            cpus: self.pins(&self.layout.server),
             ..spawn
         }
     }
@@ -100,8 +103,17 @@ impl Sides {
     pub fn theirs(&self, memory_mib: u64) -> Spawn {
         let spawn = Spawn::memcached(&self.memcached, memory_mib, self.layout.server.len());
         Spawn {
-            cpus: self.layout.server.clone(),
+            cpus: self.pins(&self.layout.server),
             ..spawn
+        }
+    }
+
+    /// `cpus`, or none where nothing is pinned.
+    fn pins(&self, cpus: &[usize]) -> Vec<usize> {
+        if self.is_pinned {
+            cpus.to_vec()
+        } else {
+            Vec::new()
         }
     }
 }

@@ -256,15 +256,16 @@ pub(super) fn fill(
     scenario: &Scenario,
     values: &Values,
 ) -> Result<(), Error> {
-    let cpus = sides.layout.generator.clone();
+    let cpus = sides.pins(&sides.layout.generator);
+    let threads = sides.layout.generator.len();
     let plan = Plan {
-        connections: 4 * cpus.len(),
+        connections: 4 * threads,
         depth: FILL_DEPTH,
         stop: sides.stop.clone(),
         ..Plan::new(server.address)
     };
     let range = scenario.first_id()..scenario.first_id() + scenario.keys;
-    let works = Fill::over(&range, values, cpus.len());
+    let works = Fill::over(&range, values, threads);
     let plan = Plan { cpus, ..plan };
     let (report, works) =
         load::run(&plan, works, &server.meter()).map_err(Error::load(server.name))?;
@@ -299,7 +300,7 @@ pub(super) fn drive(
             warm_up: measure.mul_f64(0.15),
             measure,
         },
-        cpus: sides.layout.generator.clone(),
+        cpus: sides.pins(&sides.layout.generator),
         seed: seed + 1,
         stop: sides.stop.clone(),
         ..Plan::new(server.address)

@@ -6,7 +6,8 @@
 //! stands what could be had in hindsight: the best combination for the same memory when fixed sets and
 //! combinations are chosen on the very requests that judge them.
 
-use std::ops::Range;
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
 
 use crate::strategy::cost::CostModel;
 use crate::strategy::fixed::choose_on;
@@ -36,13 +37,36 @@ pub struct Candidate {
     pub memory_bytes: u64,
 }
 
-/// How a candidate did where it may be looked at.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Trial {
-    /// Added nanoseconds on the second quarter of the requests, fixed set chosen on the first.
-    pub past_ns: u64,
-    /// Added nanoseconds on the second half, fixed set chosen on that same half.
-    pub hindsight_ns: u64,
+/// Where a candidate is tried.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum View {
+    /// On the second quarter of the requests, its fixed set chosen on the first: what a choice may look at.
+    Past,
+    /// On the second half, its fixed set chosen on that same half.
+    Hindsight,
+}
+
+/// The least time that any candidate was found to add, by memory.
+///
+/// A candidate whose running sum is above what as little memory reached already can neither be on the
+/// front nor lower the bound, so its replay may stop there: branch and bound, with the results of a full
+/// search. (A sum cut short is above the limit too, so noting it changes nothing.)
+#[derive(Debug, Clone, Default)]
+pub struct Least {
+    found: BTreeMap<u64, u64>,
+}
+
+impl Least {
+    /// Notes what a candidate of so much memory added.
+    pub fn note(&mut self, memory_bytes: u64, added_ns: u64) {
+        let least = self.found.entry(memory_bytes).or_insert(u64::MAX);
+        *least = added_ns.min(*least);
+    }
+
+    /// The least added nanoseconds noted with at most so much memory.
+    pub fn within(&self, memory_bytes: u64) -> Option<u64> {
+        self.found.range(..=memory_bytes).map(|(_, &ns)| ns).min()
+    }
 }
 
 /// All combinations of a search: nothing kept, and six ways to share each budget, with seven rules of prefetch.
@@ -81,105 +105,126 @@ pub fn candidates(prepared: &Prepared<'_>, memory_bytes: u64) -> Vec<Candidate> 
     found
 }
 
-/// Tries one candidate on the past, and in hindsight.
-pub fn trial(prepared: &Prepared<'_>, cost: &CostModel, candidate: &Candidate) -> Trial {
+/// Added nanoseconds of a candidate in a view; a sum that exceeds `limit_ns` is cut short there.
+pub fn added_ns(
+    prepared: &Prepared<'_>,
+    cost: &CostModel,
+    candidate: &Candidate,
+    view: View,
+    limit_ns: Option<u64>,
+) -> u64 {
     let (half, count) = (prepared.half(), prepared.len());
-    let added = |chosen_on: Range<usize>, judged_on: Range<usize>| {
-        let strategy = &candidate.strategy;
-        let fixed = choose_on(strategy.fixed, prepared, cost, chosen_on);
-        let mut sum = 0;
-        run_each(
-            prepared,
-            cost,
-            strategy,
-            &fixed,
-            Pricing::Median,
-            judged_on.end,
-            |request, deed| {
-                sum += if request >= judged_on.start {
-                    deed.added_ns
-                } else {
-                    0
-                };
-            },
-        );
-        sum
+    let (chosen_on, judged) = match view {
+        View::Past => (0..half / 2, half / 2..half),
+        View::Hindsight => (half..count, half..count),
     };
-    Trial {
-        past_ns: added(0..half / 2, half / 2..half),
-        hindsight_ns: added(half..count, half..count),
-    }
+    let strategy = &candidate.strategy;
+    let fixed = choose_on(strategy.fixed, prepared, cost, chosen_on);
+    let limit_ns = limit_ns.unwrap_or(u64::MAX);
+    let mut sum = 0;
+    run_each(
+        prepared,
+        cost,
+        strategy,
+        &fixed,
+        Pricing::Median,
+        judged,
+        |_, deed| {
+            sum += deed.added_ns;
+            if sum > limit_ns {
+                ControlFlow::Break(())
+            } else {
+                ControlFlow::Continue(())
+            }
+        },
+    );
+    sum
 }
 
 /// The front: candidates that no other one beats on the past with as little memory, by rising memory.
-pub fn front(trials: &[(Candidate, Trial)]) -> Vec<usize> {
-    let mut order: Vec<usize> = (0..trials.len()).collect();
-    order.sort_by_key(|&index| (trials[index].0.memory_bytes, trials[index].1.past_ns));
+///
+/// Takes each candidate with the nanoseconds that it added on the past.
+pub fn front(tried: &[(Candidate, u64)]) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..tried.len()).collect();
+    order.sort_by_key(|&index| (tried[index].0.memory_bytes, tried[index].1));
     let mut best = u64::MAX;
     order.retain(|&index| {
-        let is_better = trials[index].1.past_ns < best;
-        best = best.min(trials[index].1.past_ns);
+        let is_better = tried[index].1 < best;
+        best = best.min(tried[index].1);
         is_better
     });
     order
-}
-
-/// The least added nanoseconds on the second half that any candidate reaches in hindsight with so much memory.
-pub fn hindsight_ns(trials: &[(Candidate, Trial)], memory_bytes: u64) -> Option<u64> {
-    let affordable = trials
-        .iter()
-        .filter(|(candidate, _)| candidate.memory_bytes <= memory_bytes);
-    affordable.map(|(_, trial)| trial.hindsight_ns).min()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::trace::generate::topic_tree::{LATENCY_JSON, TopicTree, topic_tree};
+    use crate::trace::log::RequestLog;
 
-    fn trials_of_a_small_log() -> Vec<(Candidate, Trial)> {
-        let log = topic_tree(&TopicTree {
+    fn small_log() -> RequestLog {
+        topic_tree(&TopicTree {
             requests: 2000,
             items: 600,
             ..TopicTree::default()
-        });
-        let prepared = Prepared::new(&log, |_| true);
+        })
+    }
+
+    /// Each candidate with what it added, replayed to its end or as far as the ones before it allow.
+    fn tried(log: &RequestLog, view: View, is_cut: bool) -> (Vec<(Candidate, u64)>, Least) {
+        let prepared = Prepared::new(log, |_| true);
         let cost = CostModel::parse(LATENCY_JSON).unwrap();
-        let candidates = candidates(&prepared, 500_000);
-        candidates
+        let mut least = Least::default();
+        let mut one = |candidate: Candidate| {
+            let memory = candidate.memory_bytes;
+            let limit = least.within(memory).filter(|_| is_cut);
+            let ns = added_ns(&prepared, &cost, &candidate, view, limit);
+            least.note(memory, ns);
+            (candidate, ns)
+        };
+        let tried = candidates(&prepared, 500_000)
             .into_iter()
-            .map(|c| (c, trial(&prepared, &cost, &c)))
-            .collect()
+            .map(&mut one)
+            .collect();
+        (tried, least)
     }
 
     #[test]
     fn front_falls_as_memory_rises_and_nothing_beats_it() {
-        let trials = trials_of_a_small_log();
-        let front = front(&trials);
-        let points: Vec<_> = front
-            .iter()
-            .map(|&i| (trials[i].0.memory_bytes, trials[i].1.past_ns))
+        let (tried, _) = tried(&small_log(), View::Past, false);
+        let points: Vec<_> = front(&tried)
+            .into_iter()
+            .map(|i| (tried[i].0.memory_bytes, tried[i].1))
             .collect();
         assert!(
             points.is_sorted_by(|a, b| a.0 < b.0 && a.1 > b.1),
             "{points:?}"
         );
-        for (candidate, trial) in &trials {
-            let reached = points
-                .iter()
-                .filter(|p| p.0 <= candidate.memory_bytes)
-                .map(|p| p.1)
-                .min();
-            assert!(reached.unwrap() <= trial.past_ns);
+        for (candidate, ns) in &tried {
+            let affordable = points.iter().filter(|p| p.0 <= candidate.memory_bytes);
+            assert!(affordable.map(|p| p.1).min().unwrap() <= *ns);
+        }
+    }
+
+    #[test]
+    fn replays_cut_short_change_no_result() {
+        let log = small_log();
+        for view in [View::Past, View::Hindsight] {
+            let (whole, whole_least) = tried(&log, view, false);
+            let (cut, cut_least) = tried(&log, view, true);
+            assert!(whole.iter().zip(&cut).any(|(whole, cut)| whole.1 > cut.1));
+            assert_eq!(front(&whole), front(&cut));
+            for (candidate, _) in &whole {
+                let memory = candidate.memory_bytes;
+                assert_eq!(whole_least.within(memory), cut_least.within(memory));
+            }
         }
     }
 
     #[test]
     fn hindsight_gains_from_memory() {
-        let trials = trials_of_a_small_log();
-        let bounds: Vec<_> = [0, 100_000, 500_000]
-            .map(|bytes| hindsight_ns(&trials, bytes).unwrap())
-            .into();
+        let (_, least) = tried(&small_log(), View::Hindsight, false);
+        let bounds = [0, 100_000, 500_000].map(|bytes| least.within(bytes).unwrap());
         assert!(bounds.is_sorted_by(|a, b| a >= b) && bounds[2] < bounds[0]);
     }
 

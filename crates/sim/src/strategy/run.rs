@@ -1,5 +1,7 @@
 //! Replays one strategy over a prepared log: the loop whose speed bounds every search.
 
+use std::ops::{ControlFlow, Range};
+
 use glasscache_strategy::file::{LocalRule, Strategy};
 use glasscache_strategy::policy::{AnyPolicy, Lru, LruBytes, Policy, S3Fifo};
 use glasscache_strategy::rules::{Rules, World, settle};
@@ -56,21 +58,27 @@ pub fn run(
         strategy,
         fixed,
         pricing,
-        end,
-        |request, deed| deeds[request] = deed,
+        0..end,
+        |request, deed| {
+            deeds[request] = deed;
+            ControlFlow::Continue(())
+        },
     );
     deeds
 }
 
-/// The same without keeping them: hands each request and its deed over, process by process.
+/// The same without keeping them: hands each request of `judged` and its deed over, process by process,
+/// until it is told to stop.
+///
+/// Requests before `judged` are replayed for what they leave in the local cache, if there is one.
 pub fn run_each(
     prepared: &Prepared<'_>,
     cost: &CostModel,
     strategy: &Strategy,
     fixed: &FixedSet,
     pricing: Pricing,
-    end: usize,
-    each: impl FnMut(usize, Deed),
+    judged: Range<usize>,
+    each: impl FnMut(usize, Deed) -> ControlFlow<()>,
 ) {
     let prices = Prices::new(prepared, cost, pricing);
     let replay = Replay {
@@ -78,14 +86,15 @@ pub fn run_each(
         prices: &prices,
         rules: strategy.rules(),
         fixed,
-        end,
+        judged,
     };
-    match strategy.local {
-        LocalRule::Nothing => replay.all(&mut AnyPolicy::Nothing, each),
-        LocalRule::Lru(n) => replay.all(&mut Lru::new(n), each),
-        LocalRule::LruBytes(bytes) => replay.all(&mut LruBytes::new(bytes), each),
-        LocalRule::S3Fifo(n) => replay.all(&mut S3Fifo::new(n), each),
-    }
+    // Ends early only because `each` said so.
+    let _ = match strategy.local {
+        LocalRule::Nothing => replay.all(&mut AnyPolicy::Nothing, false, each),
+        LocalRule::Lru(n) => replay.all(&mut Lru::new(n), true, each),
+        LocalRule::LruBytes(bytes) => replay.all(&mut LruBytes::new(bytes), true, each),
+        LocalRule::S3Fifo(n) => replay.all(&mut S3Fifo::new(n), true, each),
+    };
 }
 
 struct Replay<'a> {
@@ -93,11 +102,16 @@ struct Replay<'a> {
     prices: &'a Prices<'a>,
     rules: Rules,
     fixed: &'a FixedSet,
-    end: usize,
+    judged: Range<usize>,
 }
 
 impl Replay<'_> {
-    fn all<P: Policy>(&self, local: &mut P, mut each: impl FnMut(usize, Deed)) {
+    fn all<P: Policy>(
+        &self,
+        local: &mut P,
+        has_past: bool,
+        mut each: impl FnMut(usize, Deed) -> ControlFlow<()>,
+    ) -> ControlFlow<()> {
         let mut world = Replica {
             fixed: self.fixed,
             local,
@@ -107,12 +121,23 @@ impl Replay<'_> {
             request: 0,
         };
         let mut list = Vec::new();
+        let before = |end: usize| move |&request: &u32| (request as usize) < end;
         for requests in &self.prepared.by_instance {
             world.local.clear();
-            for &request in requests.iter().take_while(|&&r| (r as usize) < self.end) {
-                each(request as usize, self.one(request, &mut world, &mut list));
+            let (start, end) = (
+                requests.partition_point(before(self.judged.start)),
+                requests.partition_point(before(self.judged.end)),
+            );
+            if has_past {
+                for &request in &requests[..start] {
+                    self.one(request, &mut world, &mut list);
+                }
+            }
+            for &request in &requests[start..end] {
+                each(request as usize, self.one(request, &mut world, &mut list))?;
             }
         }
+        ControlFlow::Continue(())
     }
 
     fn one<P: Policy>(

@@ -1,9 +1,9 @@
 """pylibmc's module over this package's client: `from glasscache.compat import pylibmc`.
 
-Server strings, behaviors, exceptions, flags and both ketamas are pylibmc's. What differs: a client may be shared by
-threads and survives a fork, a timeout bounds the whole call, bulk writes are one round trip, a value over the server's
-limit raises `TooBig` and leaves no old value behind. The binary protocol and UDP are gone (their keys, with any
-bytes in them, are not); SASL raises.
+Server strings, behaviors, exceptions, flags and both ketamas are pylibmc's. What differs: a client
+may be shared by threads and survives a fork, a timeout bounds the whole call, bulk writes are one
+round trip, a value over the server's limit raises `TooBig` and leaves no old value behind. The
+binary protocol and UDP are gone (their keys, with any bytes in them, are not); SASL raises.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ import pickle
 import queue
 import threading
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, Final, NoReturn, TypeVar
+from collections.abc import Callable, Generator, Iterable, Mapping
+from typing import Any, Final, NoReturn, Self, TypeVar
 
 import glasscache
 from glasscache.compat._flagged import Flagged, FlaggedCodec, each_of, ttl_of
@@ -45,7 +45,7 @@ class Error(Exception):
     """The base of this module's errors."""
 
 
-class CacheMiss(Error):  # noqa: N818 - pylibmc's name
+class CacheMiss(Error):
     """Raised by a `deserialize` to make a value a miss."""
 
 
@@ -102,7 +102,7 @@ class NoServers(Error):
 
 
 def _translated(call: C) -> C:
-    """Gives this package's errors as pylibmc's."""
+    """Give this package's errors as pylibmc's."""
 
     @functools.wraps(call)
     def translated(*args: Any, **kwargs: Any) -> Any:
@@ -145,8 +145,9 @@ distributions: Final = ("modula", "consistent", "consistent_ketama", "consistent
 _BEHAVIORS: Final[dict[str, Any]] = {
     "auto_eject": 0, "buffer_requests": 0, "cas": 0, "connect_timeout": 4000, "dead_timeout": 0,
     "distribution": "modula", "failure_limit": 5, "hash": "default", "ketama": 0, "ketama_hash": 0,
-    "ketama_weighted": 0, "no_block": 0, "num_replicas": 0, "pickle_protocol": -1, "receive_timeout": 0,
-    "remove_failed": 0, "retry_timeout": 2, "send_timeout": 0, "tcp_keepalive": 0, "tcp_nodelay": 1, "verify_keys": 0,
+    "ketama_weighted": 0, "no_block": 0, "num_replicas": 0, "pickle_protocol": -1,
+    "receive_timeout": 0, "remove_failed": 0, "retry_timeout": 2, "send_timeout": 0,
+    "tcp_keepalive": 0, "tcp_nodelay": 1, "verify_keys": 0,
 }  # fmt: skip
 """pylibmc's behaviors and their values at the start; `tcp_nodelay` is always on here."""
 
@@ -157,6 +158,7 @@ class BehaviorDict(dict[str, Any]):
     """A client's behaviors; a change goes to the client."""
 
     def __init__(self, client: client, behaviors: Mapping[str, Any]) -> None:
+        """Hold the behaviors of a client."""
         super().__init__(behaviors)
         self._client = client
 
@@ -197,9 +199,9 @@ def translate_server_spec(
 
 
 def _address(server: str | tuple[Any, ...]) -> str:
-    kind, host, port, weight = (
-        (*server, 1)[:4] if isinstance(server, tuple) else translate_server_spec(server)
-    )
+    spec: tuple[Any, ...] = server if isinstance(server, tuple) else translate_server_spec(server)
+    kind, host, port, *rest = spec
+    weight = rest[0] if rest else 1
     if kind == server_type_udp:
         raise Error(f"{host}: there is no UDP in this client")
     place = (
@@ -213,7 +215,7 @@ def _address(server: str | tuple[Any, ...]) -> str:
 
 
 def _placement(behaviors: Mapping[str, Any]) -> str:
-    """The placement that libmemcached's behaviors amount to."""
+    """Return the placement that libmemcached's behaviors amount to."""
     if behaviors["ketama_weighted"]:
         return "ketama"
     if behaviors["ketama"] or str(behaviors["distribution"]).startswith("consistent"):
@@ -235,7 +237,7 @@ class client:  # noqa: N801 - the name of pylibmc's C class
     def __init__(
         self,
         servers: Iterable[str | tuple[Any, ...]],
-        binary: bool = False,
+        binary: bool = False,  # noqa: ARG002 - pylibmc's word; there is one protocol here
         username: str | None = None,
         password: str | None = None,
         behaviors: Mapping[str, Any] | None = None,
@@ -262,7 +264,8 @@ class client:  # noqa: N801 - the name of pylibmc's C class
 
     def _make(self) -> glasscache.Client:
         behaviors = self._behaviors
-        # libmemcached's timeouts are milliseconds for connecting, microseconds for the rest; ours is for the call.
+        # libmemcached's timeouts are milliseconds for connecting, microseconds for the rest; ours
+        # is for the call.
         timeout = max(0.25, behaviors["connect_timeout"] / 1e3, behaviors["receive_timeout"] / 1e6)
         return glasscache.Client(
             self._addresses,
@@ -325,9 +328,11 @@ class client:  # noqa: N801 - the name of pylibmc's C class
 
     def _flagged(self, value: Any, min_compress_len: int, compress_level: int) -> Flagged:
         made = self.serialize(value)
-        if not (isinstance(made, tuple) and len(made) == 2 and isinstance(made[1], int)):
-            raise ValueError("serialize() must return (bytes, flags)")
-        body, flags = made
+        match made:
+            case (body, int(flags)):
+                pass
+            case _:
+                raise ValueError("serialize() must return (bytes, flags)")
         if 0 < min_compress_len <= len(body):
             packed = zlib.compress(body, compress_level)
             if len(packed) < len(body):
@@ -368,7 +373,7 @@ class client:  # noqa: N801 - the name of pylibmc's C class
     def get_multi(self, keys: Iterable[Key], key_prefix: Key | None = None) -> dict[Key, Any]:
         """Return the values of those keys that have one."""
         names = {_joined(key_prefix, key): key for key in keys if key}
-        values = {}
+        values: dict[Key, Any] = {}
         for name, found in self._client.get_many(list(names)).items():
             with contextlib.suppress(CacheMiss):
                 values[names[name]] = self._value(found)
@@ -481,7 +486,13 @@ class client:  # noqa: N801 - the name of pylibmc's C class
     def delete_multi(self, keys: Iterable[Key], key_prefix: Key | None = None) -> bool:
         """Remove many keys; whether all were there."""
         names = [_joined(key_prefix, key) for key in keys]
-        return self._client.delete_many(names) == len(names)
+        with self._client.pipeline() as pipeline:
+            for name in names:
+                pipeline.delete(name)
+        for result in pipeline.results:
+            if isinstance(result, BaseException):
+                raise result
+        return all(pipeline.results)
 
     # Numbers.
 
@@ -596,7 +607,7 @@ _MISSING: Final = object()
 
 
 def _joined(prefix: Key | None, key: Key) -> Key:
-    """The prefix and the key as one, bytes if either is."""
+    """Return the prefix and the key as one, bytes if either is."""
     if not prefix:
         return key
     if isinstance(prefix, str) and isinstance(key, str):
@@ -620,7 +631,7 @@ class ClientPool(queue.Queue[Any]):
             self.fill(mc, n_slots)
 
     @contextlib.contextmanager
-    def reserve(self, block: bool = False) -> Iterator[Any]:
+    def reserve(self, block: bool = False) -> Generator[Any]:
         """Lend a client; queue.Empty when all are lent and block is false."""
         mc = self.get(block)
         try:
@@ -637,7 +648,7 @@ class ClientPool(queue.Queue[Any]):
 class ThreadMappedPool(dict[int, Any]):
     """A client for each thread; here they could share one."""
 
-    def __new__(cls, master: client) -> ThreadMappedPool:  # noqa: ARG004, D102
+    def __new__(cls, master: client) -> Self:  # noqa: ARG004, D102 - `__init__` takes it
         return super().__new__(cls)
 
     def __init__(self, master: client) -> None:
@@ -651,7 +662,7 @@ class ThreadMappedPool(dict[int, Any]):
         return threading.get_ident()
 
     @contextlib.contextmanager
-    def reserve(self) -> Iterator[Any]:
+    def reserve(self) -> Generator[Any]:
         """Lend this thread's client."""
         key = self.current_key
         mc = self.pop(key, None)

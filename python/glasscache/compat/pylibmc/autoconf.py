@@ -6,7 +6,7 @@ from glasscache import discovery
 from glasscache.compat import pylibmc
 
 
-class NoAutoconfFound(Exception):  # noqa: N818 - pylibmc's name
+class NoAutoconfFound(Exception):
     """The endpoint names no cluster."""
 
 
@@ -15,7 +15,7 @@ def elasticache(
     config_key: str = "cluster",
     mc_key: str = "AmazonElastiCache:cluster",
 ) -> pylibmc.Client:
-    """Return a client of the cluster's nodes, by `config get` or, from old endpoints, as the value of mc_key."""
+    """Return a client of the cluster's nodes, by `config get` or, if it is old, as the value of mc_key."""
     try:
         nodes = discovery.elasticache(address, config_key)()
     except discovery.DiscoveryError:

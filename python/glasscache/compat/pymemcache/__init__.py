@@ -1,8 +1,9 @@
 """pymemcache's modules over this package's client: `from glasscache.compat import pymemcache`.
 
-`Client`, `PooledClient`, `HashClient` and `RetryingClient` take pymemcache's words, place keys by its rendezvous hash and
-run its serdes. What differs on purpose: a call waits for its reply unless that call says `noreply=True`; a value over
-the server's limit always raises; every call has a finite timeout; all of them may be shared by threads.
+`Client`, `PooledClient`, `HashClient` and `RetryingClient` take pymemcache's words, place keys by
+its rendezvous hash and run its serdes. What differs on purpose: a call waits for its reply unless
+that call says `noreply=True`; a value over the server's limit always raises; every call has a
+finite timeout; all of them may be shared by threads.
 """
 
 from glasscache.compat.pymemcache.client.base import Client, PooledClient

@@ -1,4 +1,4 @@
-"""pymemcache's serdes: objects with `serialize(key, value) -> (bytes, flags)` and `deserialize(key, bytes, flags)`."""
+"""pymemcache's serdes: `serialize(key, value) -> (bytes, flags)` and `deserialize(key, bytes, flags)`."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ import io
 import logging
 import pickle
 import zlib
-from collections.abc import Callable
 from functools import partial
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 FLAG_BYTES: Final = 0
 FLAG_PICKLE: Final = 1
@@ -35,15 +37,14 @@ class Serde(Protocol):
 
 
 def _serialize(
-    key: Any, value: Any, pickle_version: int = DEFAULT_PICKLE_VERSION
+    _key: Any, value: Any, pickle_version: int = DEFAULT_PICKLE_VERSION
 ) -> tuple[Any, int]:
     # The exact types: a subclass would come back as its base.
-    kind = type(value)
-    if kind is bytes:
+    if type(value) is bytes:
         return value, FLAG_BYTES
-    if kind is str:
+    if type(value) is str:
         return value.encode("utf8"), FLAG_TEXT
-    if kind is int:
+    if type(value) is int:
         return f"{value}", FLAG_INTEGER
     return pickle.dumps(value, pickle_version), FLAG_PICKLE
 
@@ -135,5 +136,13 @@ class LegacyWrappingSerde:
         deserializer_func: Callable[[Any, bytes, int], Any] | None,
     ) -> None:
         """Take values as they are where a function is missing."""
-        self.serialize = serializer_func or (lambda key, value: (value, 0))
-        self.deserialize = deserializer_func or (lambda key, value, flags: value)
+        self._serialize = serializer_func
+        self._deserialize = deserializer_func
+
+    def serialize(self, key: Any, value: Any) -> tuple[Any, int]:
+        """Return what the function makes of the value."""
+        return (value, 0) if self._serialize is None else self._serialize(key, value)
+
+    def deserialize(self, key: Any, value: bytes, flags: int) -> Any:
+        """Return what the function makes of the bytes."""
+        return value if self._deserialize is None else self._deserialize(key, value, flags)

@@ -46,7 +46,10 @@ enum Part {
 impl Args {
     /// Runs the chosen parts.
     pub(super) fn run(self, out: &Output) -> Result<Exit, Failure> {
-        let sides = self.common.sides()?;
+        let sides = Sides {
+            is_pinned: false,
+            ..self.common.sides()?
+        };
         let wants = |part: Part| self.part.is_empty() || self.part.contains(&part);
         let mut figures = serde_json::Map::new();
         if wants(Part::Fills) {
@@ -60,8 +63,16 @@ impl Args {
         }
         let ours = bounds::version(&sides).map_err(failure)?;
         let settings = json!({ "memory_mib": self.memory_mib, "seed": 1, "key_bytes": 20 });
-        let record = Record::new(
+        let part = self
+            .part
+            .iter()
+            .map(|part| format!("{part:?}").to_lowercase());
+        let name = super::name_of(
             "memory",
+            part.chain(self.size.clone()).chain(self.bound.clone()),
+        );
+        let record = Record::new(
+            &name,
             &[("glasscache", &ours)],
             settings,
             Value::Object(figures),
@@ -120,7 +131,16 @@ impl Args {
             ))?;
             out.line(chain_table(&ours, theirs.as_ref(), memory_mib).to_string())?;
         }
-        Ok(json!({ "glasscache": ours, "memcached": theirs }))
+        let most = ours
+            .links
+            .iter()
+            .map(|link| link.resident_bytes)
+            .max()
+            .unwrap_or(0);
+        Ok(
+            json!({ "glasscache": ours, "memcached": theirs, "user_share": ours.held.of_limit(),
+            "most_resident_mib": most as f64 / f64::from(1 << 20) }),
+        )
     }
 
     fn bounds(&self, out: &Output, sides: &Sides) -> Result<Value, Failure> {

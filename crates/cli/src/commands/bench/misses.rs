@@ -3,9 +3,9 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use glasscache_lab::bench::bounds;
 use glasscache_lab::bench::misses::{Point, Trace, point, traces_in};
 use glasscache_lab::bench::record::Record;
+use glasscache_lab::bench::{Sides, bounds};
 use serde_json::json;
 
 use super::{Common, failure};
@@ -40,7 +40,10 @@ pub(super) struct Args {
 impl Args {
     /// Replays the chosen traces.
     pub(super) fn run(self, out: &Output) -> Result<Exit, Failure> {
-        let sides = self.common.sides()?;
+        let sides = Sides {
+            is_pinned: false,
+            ..self.common.sides()?
+        };
         let mut points = Vec::new();
         for path in traces_in(&self.traces).map_err(failure)? {
             let name = path
@@ -78,7 +81,8 @@ impl Args {
             json!({ "fractions": self.fraction, "requests_max": self.requests, "seed": 1 });
         let figures =
             json!({ "points": points, "geometric_mean": mean(&ratios), "worst": worst(&ratios) });
-        let record = Record::new("misses", &[("glasscache", &ours)], settings, figures);
+        let name = super::name_of("misses", self.trace.iter().cloned());
+        let record = Record::new(&name, &[("glasscache", &ours)], settings, figures);
         if out.is_json() {
             out.document(&json!(record))?;
         }

@@ -49,6 +49,7 @@ impl Args {
 
 /// What all benchmarks take.
 #[derive(clap::Args)]
+#[group(skip)]
 struct Common {
     /// The memcached to compare with [default: the one on the path].
     #[arg(long, value_name = "PROGRAM", env = "MEMCACHED")]
@@ -83,6 +84,7 @@ impl Common {
             glasscache,
             memcached,
             layout: Layout::here(),
+            is_pinned: true,
             stop,
         })
     }
@@ -95,6 +97,11 @@ impl Common {
         }
         Ok(())
     }
+}
+
+/// The name under which a result is kept: a run of some parts must not replace one of all.
+fn name_of(benchmark: &str, parts: impl Iterator<Item = String>) -> String {
+    parts.fold(benchmark.to_owned(), |name, part| format!("{name}-{part}"))
 }
 
 /// The exit code of a benchmark's error.

@@ -14,6 +14,7 @@ use crate::table::{Table, count, decimal};
 
 /// What the speed benchmark takes.
 #[derive(clap::Args)]
+#[group(skip)]
 pub(crate) struct Args {
     #[command(flatten)]
     common: Common,
@@ -75,7 +76,8 @@ impl Args {
         let known = versions
             .each_ref()
             .map(|(name, version)| (*name, version.as_str()));
-        let record = Record::new("speed", &known, settings, json!(all));
+        let name = super::name_of("speed", self.scenario.iter().cloned());
+        let record = Record::new(&name, &known, settings, json!(all));
         if out.is_json() {
             out.document(&json!(record))?;
         } else {

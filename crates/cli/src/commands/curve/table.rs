@@ -66,18 +66,28 @@ impl<'a> Grid<'a> {
             .find(|row| row.policy == policy && row.capacity == size)
     }
 
+    /// The fewest and the most misses at a size among policies that know no future.
+    fn extremes(&self, size: u64) -> (u64, u64) {
+        let online = |row: &&Row| row.capacity == size && !row.policy.is_offline();
+        let misses = self
+            .rows
+            .iter()
+            .filter(online)
+            .map(|row| row.outcome.misses);
+        misses.fold((u64::MAX, 0), |(least, most), misses| {
+            (least.min(misses), most.max(misses))
+        })
+    }
+
     /// Miss ratio, or a dash where the replay was stopped; a star at the lowest of a policy that knows no future.
     fn cell(&self, policy: PolicyKind, size: u64) -> String {
         let Some(row) = self.find(policy, size) else {
             return "-".to_owned();
         };
-        let online = self
-            .rows
-            .iter()
-            .filter(|row| row.capacity == size && !row.policy.is_offline());
-        let least = online.map(|row| row.outcome.misses).min();
+        // Where all are equal, as at size 1, a star would tell nothing.
+        let (least, most) = self.extremes(size);
         let is_best =
-            self.policies.len() > 1 && !policy.is_offline() && least == Some(row.outcome.misses);
+            !policy.is_offline() && row.outcome.misses == least && row.outcome.misses < most;
         format!(
             "{:.4}{}",
             row.outcome.miss_ratio(),

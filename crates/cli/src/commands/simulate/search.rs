@@ -1,7 +1,9 @@
 //! `simulate --search`: the best combinations for each amount of memory, judged on what they have not seen.
 
+use std::sync::{Mutex, PoisonError};
+
 use glasscache_sim::page::{Chart, Page, Series, Table, short_bytes};
-use glasscache_sim::search::{Candidate, Trial, candidates, front, hindsight_ns, trial};
+use glasscache_sim::search::{Candidate, Least, View, added_ns, candidates, front};
 use glasscache_sim::strategy::parse_bytes;
 use glasscache_sim::strategy::prepare::Prepared;
 use glasscache_sim::strategy::report::{Report, ReportOptions, report};
@@ -18,8 +20,8 @@ struct Point {
     named: Named,
     memory_bytes: u64,
     report: Report,
-    /// Added milliseconds a request that hindsight could reach with the same memory.
-    bound_ms: f64,
+    /// Added milliseconds a request that hindsight could reach with the same memory; `None` if the search was stopped before.
+    bound_ms: Option<f64>,
 }
 
 /// Searches, judges the front, prints.
@@ -42,30 +44,30 @@ pub(super) fn run(
         ));
     }
     let candidates = candidates(prepared, memory);
-    let done = work::in_parallel(candidates.len(), args.threads, "searching", |index| {
-        trial(prepared, &loaded.cost, &candidates[index])
-    })?;
-    let tried: Vec<_> = candidates
-        .into_iter()
-        .zip(done.results)
-        .filter_map(|(c, t)| Some((c, t?)))
-        .collect();
-    if tried.is_empty() {
+    let past = try_all(args, loaded, prepared, candidates, View::Past)?;
+    if past.found.is_empty() {
         return Err(Failure::new(
             Exit::Finding,
             "stopped before the first combination was done",
         ));
     }
-    let points = judge(args, loaded, prepared, &tried)?;
-    let page = page(args, loaded, &points, tried.len(), done.is_stopped);
+    let chosen = front(&past.found).into_iter().map(|i| past.found[i].0);
+    let chosen: Vec<Candidate> = chosen.collect();
+    let count = past.found.len();
+    let mut is_stopped = past.is_stopped;
+    let mut bound = Least::default();
+    if !is_stopped {
+        // The best of the past first: they are likely to be good again, and so cut the others short.
+        let mut order = past.found;
+        order.sort_by_key(|&(_, ns)| ns);
+        let order = order.into_iter().map(|(candidate, _)| candidate).collect();
+        let hindsight = try_all(args, loaded, prepared, order, View::Hindsight)?;
+        (bound, is_stopped) = (hindsight.least, hindsight.is_stopped);
+    }
+    let points = judge(args, loaded, prepared, chosen, &bound)?;
+    let page = page(args, loaded, &points, count, is_stopped);
     if out.is_json() {
-        out.document(&json(
-            loaded,
-            prepared,
-            &points,
-            tried.len(),
-            done.is_stopped,
-        ))?;
+        out.document(&json(loaded, prepared, &points, count, is_stopped))?;
     } else {
         print(
             out,
@@ -82,10 +84,47 @@ pub(super) fn run(
         let text = choice::strategy_file(&(best.named, best.report), loaded, prepared);
         write_file(file, text.as_bytes())?;
     }
-    Ok(if done.is_stopped {
+    Ok(if is_stopped {
         Exit::Finding
     } else {
         Exit::Done
+    })
+}
+
+/// What candidates added in one view.
+struct Tried {
+    found: Vec<(Candidate, u64)>,
+    least: Least,
+    is_stopped: bool,
+}
+
+/// Replays candidates in one view, each as far as those found before leave it a chance.
+fn try_all(
+    args: &Args,
+    loaded: &Loaded,
+    prepared: &Prepared<'_>,
+    candidates: Vec<Candidate>,
+    view: View,
+) -> Result<Tried, Failure> {
+    let least = Mutex::new(Least::default());
+    let lock = || least.lock().unwrap_or_else(PoisonError::into_inner);
+    let what = match view {
+        View::Past => "searching",
+        View::Hindsight => "in hindsight",
+    };
+    let done = work::in_parallel(candidates.len(), args.threads, what, |index| {
+        let candidate = &candidates[index];
+        let limit_ns = lock().within(candidate.memory_bytes);
+        let ns = added_ns(prepared, &loaded.cost, candidate, view, limit_ns);
+        lock().note(candidate.memory_bytes, ns);
+        ns
+    })?;
+    let found = candidates.into_iter().zip(done.results);
+    let found = found.filter_map(|(candidate, ns)| Some((candidate, ns?)));
+    Ok(Tried {
+        found: found.collect(),
+        least: least.into_inner().unwrap_or_else(PoisonError::into_inner),
+        is_stopped: done.is_stopped,
     })
 }
 
@@ -94,12 +133,9 @@ fn judge(
     args: &Args,
     loaded: &Loaded,
     prepared: &Prepared<'_>,
-    tried: &[(Candidate, Trial)],
+    chosen: Vec<Candidate>,
+    bound: &Least,
 ) -> Result<Vec<Point>, Failure> {
-    let chosen: Vec<Candidate> = front(tried)
-        .into_iter()
-        .map(|index| tried[index].0)
-        .collect();
     let options = ReportOptions {
         draw_seed: None,
         route_of: &[],
@@ -113,8 +149,8 @@ fn judge(
         .zip(done.results)
         .filter_map(|(candidate, report)| {
             let report = report?;
-            let bound_ns = hindsight_ns(tried, candidate.memory_bytes)?;
-            let bound_ms = bound_ns as f64 / report.second_half.requests as f64 / 1e6;
+            let requests = report.second_half.requests as f64;
+            let bound_ns = bound.within(candidate.memory_bytes);
             let named = Named {
                 words: candidate.strategy.to_string(),
                 strategy: candidate.strategy,
@@ -123,7 +159,7 @@ fn judge(
                 named,
                 memory_bytes: candidate.memory_bytes,
                 report,
-                bound_ms,
+                bound_ms: bound_ns.map(|ns| ns as f64 / requests / 1e6),
             })
         });
     Ok(judged.collect())
@@ -152,14 +188,16 @@ fn sentence(args: &Args, points: &[Point]) -> String {
     let (Some(first), Some(best)) = (points.first(), points.last()) else {
         return "No combination was judged.".into();
     };
+    let bound = best.bound_ms.map_or(String::new(), |ms| {
+        format!("; hindsight could reach {ms:.2} ms")
+    });
     format!(
-        "Within {} a process `{}` does best: {:.2} ms added a request and {} at least 50 % slower, where nothing kept adds {:.2} ms; hindsight could reach {:.2} ms.",
+        "Within {} a process `{}` does best: {:.2} ms added a request and {} at least 50 % slower, where nothing kept adds {:.2} ms{bound}.",
         args.memory,
         best.named.words,
         best.report.second_half.added_ms(),
         percent_with_interval(&best.report.second_half),
         first.report.second_half.added_ms(),
-        best.bound_ms
     )
 }
 
@@ -181,7 +219,9 @@ fn table(points: &[Point]) -> Table {
             short_bytes(point.memory_bytes),
             point.named.words.clone(),
             format!("{:.3}", figures.added_ms()),
-            format!("{:.3}", point.bound_ms),
+            point
+                .bound_ms
+                .map_or_else(|| "-".into(), |ms| format!("{ms:.3}")),
             format!(
                 "{:.2}",
                 figures.calls as f64 / figures.requests.max(1) as f64
@@ -200,11 +240,11 @@ fn table(points: &[Point]) -> Table {
 }
 
 fn chart(points: &[Point]) -> Chart {
-    let series = |label: &str, ms: fn(&Point) -> f64| Series {
+    let series = |label: &str, ms: fn(&Point) -> Option<f64>| Series {
         label: label.into(),
         points: points
             .iter()
-            .map(|p| (p.memory_bytes as f64 / f64::from(1 << 20), ms(p)))
+            .filter_map(|p| Some((p.memory_bytes as f64 / f64::from(1 << 20), ms(p)?)))
             .collect(),
         ..Series::default()
     };
@@ -214,7 +254,7 @@ fn chart(points: &[Point]) -> Chart {
         y_label: "added time (ms a request)".into(),
         series: vec![
             series("chosen on the past, judged on the second half", |p| {
-                p.report.second_half.added_ms()
+                Some(p.report.second_half.added_ms())
             }),
             series("in hindsight", |p| p.bound_ms),
         ],

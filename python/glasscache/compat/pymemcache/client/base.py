@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import socket
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import glasscache
 from glasscache.compat._flagged import FlaggedCodec, each_of, ttl_of
@@ -19,6 +18,9 @@ from glasscache.compat.pymemcache.exceptions import (
 )
 from glasscache.compat.pymemcache.serde import LegacyWrappingSerde, Serde
 
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
 T = TypeVar("T")
 Key = str | bytes
 
@@ -28,7 +30,7 @@ _TIMEOUT_S: Final = 1.0
 _KEY_BYTES_MAX: Final = 250
 
 
-def check_key_helper(key: Key, allow_unicode_keys: bool, key_prefix: bytes = b"") -> bytes:
+def check_key_helper(key: Any, allow_unicode_keys: bool, key_prefix: bytes = b"") -> bytes:
     """Return the key's bytes with the prefix before them, or raise for one that cannot be sent."""
     if isinstance(key, str):
         try:
@@ -69,12 +71,13 @@ def normalize_server_spec(server: Any) -> Any:
     >>> normalize_server_spec("unix:/run/memcached.sock")
     '/run/memcached.sock'
     """
+    spec: Any = server
     if isinstance(server, tuple):
-        return server
+        return spec
     if isinstance(server, list):
-        return tuple(server)
+        return tuple(spec)
     if not isinstance(server, str):
-        raise ValueError(f"Unsupported server specification: {server!r}")
+        raise ValueError(f"Unsupported server: {server!r}")  # noqa: TRY004 - as pymemcache
     if server.startswith("unix:"):
         return server[5:]
     if server.startswith("/"):
@@ -106,20 +109,21 @@ class Client:
         deserializer: Callable[[Any, bytes, int], Any] | None = None,
         connect_timeout: float | None = None,
         timeout: float | None = None,
-        no_delay: bool = False,
+        no_delay: bool = False,  # noqa: ARG002 - pymemcache's word
         ignore_exc: bool = False,
-        socket_module: Any = socket,
-        socket_keepalive: Any = None,
-        key_prefix: Key = b"",
-        default_noreply: bool = True,
+        socket_module: Any = socket,  # noqa: ARG002 - pymemcache's word
+        socket_keepalive: Any = None,  # noqa: ARG002 - pymemcache's word
+        key_prefix: Any = b"",
+        default_noreply: bool = True,  # noqa: ARG002 - pymemcache's word
         allow_unicode_keys: bool = False,
         encoding: str = "ascii",
         tls_context: Any = None,
     ) -> None:
         """Take pymemcache's words.
 
-        `no_delay`, `socket_module`, `socket_keepalive` and `default_noreply` are taken and change nothing: the first is
-        always on, a call waits unless it says `noreply=True` itself. `tls_context` raises.
+        `no_delay`, `socket_module`, `socket_keepalive` and `default_noreply` are taken and change
+        nothing: the first is always on, a call waits unless it says `noreply=True` itself.
+        `tls_context` raises.
         """
         if tls_context is not None:
             raise ValueError("tls_context: this client has no TLS")
@@ -147,7 +151,7 @@ class Client:
         return check_key_helper(key, self.allow_unicode_keys, prefix)
 
     def _of(self, key: Key) -> tuple[glasscache.Client, bytes]:
-        """The client that asks for this key, and its name there."""
+        """Return the client that asks for this key, and its name there."""
         return self._client, self.check_key(key)
 
     def _flagged(self, key: Key, value: Any, flags: int | None) -> tuple[int, bytes]:
@@ -166,7 +170,7 @@ class Client:
         return self.serde.deserialize(key, body, flags)
 
     def _or(self, default: T, read: Callable[[], T]) -> T:
-        """What `read` gives, or with `ignore_exc` the default when it fails."""
+        """Return what `read` gives, or with `ignore_exc` the default when it fails."""
         if not self.ignore_exc:
             return read()
         with contextlib.suppress(Exception):
@@ -207,7 +211,7 @@ class Client:
         keys = list(keys)
 
         def read() -> dict[Key, Any]:
-            values = {}
+            values: dict[Key, Any] = {}
             for client, names in self._grouped(keys):
                 found = client.get_many(list(names))
                 values.update(
@@ -245,7 +249,7 @@ class Client:
         return found
 
     def _grouped(self, keys: Iterable[Key]) -> list[tuple[glasscache.Client, dict[bytes, Key]]]:
-        """The keys by the client that asks for them, each under its name there."""
+        """Return the keys by the client that asks for them, each under its name there."""
         groups: dict[int, tuple[glasscache.Client, dict[bytes, Key]]] = {}
         for key in keys:
             client, name = self._of(key)
@@ -305,7 +309,7 @@ class Client:
         self,
         key: Key,
         value: Any,
-        expire: int = 0,
+        expire: int = 0,  # noqa: ARG002 - pymemcache's word
         noreply: bool | None = None,
         flags: int | None = None,
     ) -> bool:
@@ -318,7 +322,7 @@ class Client:
         self,
         key: Key,
         value: Any,
-        expire: int = 0,
+        expire: int = 0,  # noqa: ARG002 - pymemcache's word
         noreply: bool | None = None,
         flags: int | None = None,
     ) -> bool:
@@ -352,7 +356,7 @@ class Client:
         self,
         values: Mapping[Key, Any],
         expire: int = 0,
-        noreply: bool | None = None,
+        noreply: bool | None = None,  # noqa: ARG002 - pymemcache's word
         flags: int | None = None,
     ) -> list[Key]:
         """Store many values in one round trip; the keys that were not stored."""
@@ -377,7 +381,7 @@ class Client:
         return bool(client.delete(name, noreply=bool(noreply)))
 
     @translated
-    def delete_many(self, keys: Iterable[Key], noreply: bool | None = None) -> bool:
+    def delete_many(self, keys: Iterable[Key], noreply: bool | None = None) -> bool:  # noqa: ARG002 - pymemcache's word
         """Remove many keys."""
         for client, names in self._grouped(keys):
             client.delete_many(list(names))
@@ -409,7 +413,7 @@ class Client:
         return counters
 
     @translated
-    def flush_all(self, delay: int = 0, noreply: bool | None = None) -> bool:
+    def flush_all(self, delay: int = 0, noreply: bool | None = None) -> bool:  # noqa: ARG002 - pymemcache's word
         """Remove everything, after `delay` seconds."""
         each_of(self._client.flush(delay))
         return True
@@ -432,7 +436,7 @@ class Client:
             self.raw_command(b"shutdown graceful" if graceful else b"shutdown")
 
     def raw_command(self, command: Key, end_tokens: Key = b"\r\n") -> bytes:
-        """Send a command of your own and return its reply without the end token; by a connection of its own."""
+        """Send a command by a connection of its own; return its reply without the end token."""
         command, end = (
             part.encode() if isinstance(part, str) else part for part in (command, end_tokens)
         )
@@ -490,9 +494,9 @@ class PooledClient(Client):
         self,
         server: Any,
         *args: Any,
-        max_pool_size: int | None = None,
-        pool_idle_timeout: float = 0,
-        lock_generator: Any = None,
+        max_pool_size: Any = None,
+        pool_idle_timeout: float = 0,  # noqa: ARG002 - pymemcache's word
+        lock_generator: Any = None,  # noqa: ARG002 - pymemcache's word
         **kwargs: Any,
     ) -> None:
         """Take the pool's words; only `max_pool_size` means something, as most connections."""

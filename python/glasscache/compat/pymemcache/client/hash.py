@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import glasscache
 from glasscache import _native
@@ -14,6 +13,9 @@ from glasscache.compat.pymemcache.client.base import (
     address,
     normalize_server_spec,
 )
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 
 class HashClient(PooledClient):
@@ -28,10 +30,10 @@ class HashClient(PooledClient):
         hasher: Any = None,
         serde: Any = None,
         *,
-        retry_attempts: int = 2,
-        retry_timeout: float = 1,
-        dead_timeout: float | None = 60,
-        use_pooling: bool = False,
+        retry_attempts: int = 2,  # noqa: ARG002 - pymemcache's word
+        retry_timeout: float = 1,  # noqa: ARG002 - pymemcache's word
+        dead_timeout: float | None = 60,  # noqa: ARG002 - pymemcache's word
+        use_pooling: bool = False,  # noqa: ARG002 - pymemcache's word
         **kwargs: Any,
     ) -> None:
         """Take pymemcache's words; how dead servers are retried is our client's own rule."""
@@ -43,13 +45,13 @@ class HashClient(PooledClient):
         self._by_server: dict[str, glasscache.Client] = {}
         super().__init__(self._servers[0], serde, **kwargs)
 
-    def _connect(self, addresses: list[str]) -> glasscache.Client:
+    def _connect(self, addresses: list[str]) -> glasscache.Client:  # noqa: ARG002 - pymemcache's word
         return super()._connect([address(server) for server in self._servers])
 
     def _of(self, key: Any) -> tuple[glasscache.Client, bytes]:
         if not isinstance(key, tuple):
             return super()._of(key)
-        routing, key = key
+        routing, key = cast("tuple[Any, Any]", key)
         names = [address(server) for server in self._servers]
         (place,) = _native.server_of("rendezvous", names, [self.check_key(routing, b"")])
         chosen = names[place]

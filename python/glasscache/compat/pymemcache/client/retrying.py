@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
 
 
 def _tuple_of_exceptions(
@@ -13,10 +15,14 @@ def _tuple_of_exceptions(
     if given is None:
         return ()
     if not isinstance(given, list | set | tuple):
-        raise ValueError(f"{name} must be either None or a list/set/tuple of exceptions.")
-    for kind in given:
+        raise ValueError(  # noqa: TRY004 - as pymemcache
+            f"{name} must be either None or a list/set/tuple of exceptions."
+        )
+    for kind in cast("Iterable[Any]", given):
         if not issubclass(kind, Exception):
-            raise ValueError("Exceptions can only be subclasses of Exception")
+            raise ValueError(  # noqa: TRY004 - likewise
+                "Exceptions can only be subclasses of Exception"
+            )
     return tuple(given)
 
 
@@ -49,7 +55,7 @@ class RetryingClient:
                 )
         self._client_dir = dir(client)
 
-    def _retry(self, name: str, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    def _retry(self, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         for attempt in range(self._attempts):
             try:
                 return call(*args, **kwargs)
@@ -70,20 +76,24 @@ class RetryingClient:
         found = getattr(self._client, name)
         if not callable(found):
             return found
-        return lambda *args, **kwargs: self._retry(name, found, *args, **kwargs)
+
+        def tried(*args: Any, **kwargs: Any) -> Any:
+            return self._retry(found, *args, **kwargs)
+
+        return tried
 
     def __contains__(self, key: Any) -> bool:
         """Whether there is a value under key."""
-        return bool(self._retry("__contains__", self._client.__contains__, key))
+        return bool(self._retry(self._client.__contains__, key))
 
     def __setitem__(self, key: Any, value: Any) -> None:
         """Store a value."""
-        self._retry("__setitem__", self._client.__setitem__, key, value)
+        self._retry(self._client.__setitem__, key, value)
 
     def __getitem__(self, key: Any) -> Any:
         """Return the value under key."""
-        return self._retry("__getitem__", self._client.__getitem__, key)
+        return self._retry(self._client.__getitem__, key)
 
     def __delitem__(self, key: Any) -> None:
         """Remove a key."""
-        self._retry("__delitem__", self._client.__delitem__, key)
+        self._retry(self._client.__delitem__, key)

@@ -1,0 +1,104 @@
+//! What `curve`, `inspect` and `generate` print: it changes only on purpose.
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+/// Runs the program in a folder, so that file names in its output are the same everywhere.
+fn glasscache(folder: &Path, arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_glasscache"))
+        .args(arguments)
+        .current_dir(folder)
+        .env("COLUMNS", "100")
+        .output()
+        .unwrap()
+}
+
+/// What it printed, which must have gone well.
+fn stdout(folder: &Path, arguments: &[&str]) -> String {
+    let output = glasscache(folder, arguments);
+    assert!(output.status.success(), "{output:?}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[test]
+fn table_sentence_and_json_of_a_generated_trace() {
+    let folder = tempfile::tempdir().unwrap();
+    let generate = [
+        "generate",
+        "zipf",
+        "t.parquet",
+        "--requests",
+        "20000",
+        "--keys",
+        "1000",
+    ];
+    insta::assert_snapshot!("generate", stdout(folder.path(), &generate));
+    insta::assert_snapshot!("inspect", stdout(folder.path(), &["inspect", "t.parquet"]));
+    insta::assert_snapshot!("curve", stdout(folder.path(), &["curve", "t.parquet"]));
+    let narrow = [
+        "curve",
+        "t.parquet",
+        "--policies",
+        "lru,S3FIFO,2q",
+        "--capacities",
+        "10,100",
+        "--json",
+    ];
+    insta::assert_snapshot!("curve_json", stdout(folder.path(), &narrow));
+}
+
+#[test]
+fn help_names_every_flag() {
+    let folder = tempfile::tempdir().unwrap();
+    for command in ["curve", "inspect", "generate"] {
+        let help = stdout(folder.path(), &[command, "--help"]);
+        insta::assert_snapshot!(format!("help_{command}"), help);
+    }
+}
+
+#[test]
+fn the_page_stands_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    stdout(
+        folder.path(),
+        &[
+            "generate",
+            "zipf",
+            "t.csv",
+            "--requests",
+            "5000",
+            "--keys",
+            "300",
+        ],
+    );
+    stdout(
+        folder.path(),
+        &["curve", "t.csv", "--sample", "100", "--html", "curve.html"],
+    );
+    let page = std::fs::read_to_string(folder.path().join("curve.html")).unwrap();
+    assert!(
+        page.len() < 700_000
+            && page.contains("<svg")
+            && page.contains("miss ratio (misses / requests)")
+    );
+    assert!(!page.contains("src=") && !page.contains("http://") && !page.contains("https://"));
+}
+
+#[test]
+fn a_broken_trace_ends_with_code_4_and_one_sentence() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("t.csv"), "key,size\n1,2\n2,-3\n").unwrap();
+    let output = glasscache(folder.path(), &["curve", "t.csv", "--mode", "bytes"]);
+    let sentence = "glasscache: t.csv, row 2, column size: expected a whole number from 0 to 4294967295, found \"-3\"\n";
+    assert_eq!(
+        (
+            output.status.code(),
+            String::from_utf8_lossy(&output.stderr).as_ref()
+        ),
+        (Some(4), sentence)
+    );
+    let missing = glasscache(folder.path(), &["inspect", "none.parquet"]);
+    assert_eq!(missing.status.code(), Some(3));
+    let unknown = glasscache(folder.path(), &["curve", "t.csv", "--policies", "mru"]);
+    assert_eq!(unknown.status.code(), Some(2));
+}

@@ -1,0 +1,68 @@
+//! The tour and the benchmarks as a user starts them, on a small folder and an embedded server.
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+fn glasscache(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_glasscache"))
+        .args(arguments)
+        .env_remove("MEMCACHED")
+        .output()
+        .unwrap()
+}
+
+fn folder_with(files: &[(&str, Vec<u8>)]) -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    for (name, content) in files {
+        let path = folder.path().join(name);
+        std::fs::create_dir_all(path.parent().unwrap_or(Path::new("."))).unwrap();
+        std::fs::write(path, content).unwrap();
+    }
+    folder
+}
+
+#[test]
+fn a_tour_stores_a_folder_and_reads_every_byte_back() {
+    let large: Vec<u8> = (0..700_000_u32).map(|n| (n % 251) as u8).collect();
+    let folder = folder_with(&[
+        ("empty", Vec::new()),
+        ("sub/small", b"\r\nEND\r\n".to_vec()),
+        ("sub/large", large),
+        ("a name with spaces", b"no key".to_vec()),
+    ]);
+    let output = glasscache(&["tour", "--json", "-t", "1", folder.path().to_str().unwrap()]);
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    let told: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(
+        (&told["folder"]["items"], &told["folder"]["skipped"]),
+        (&3.into(), &1.into())
+    );
+    let stages = told["servers"][0]["stages"].as_array().unwrap();
+    assert_eq!(stages.len(), 4);
+    for stage in stages {
+        assert_eq!(stage["failed"], 0, "{stage}");
+        assert!(stage["keys"].as_u64() >= Some(3), "{stage}");
+    }
+}
+
+#[test]
+fn a_folder_that_is_not_there_is_one_sentence() {
+    let output = glasscache(&["tour", "no-such-folder"]);
+    assert_eq!(output.status.code(), Some(3));
+    let told = String::from_utf8(output.stderr).unwrap();
+    assert!(
+        told.contains("no-such-folder") && told.lines().count() == 1,
+        "{told}"
+    );
+}
+
+#[test]
+fn an_unknown_scenario_is_refused_before_anything_starts() {
+    let output = glasscache(&["bench", "--scenario", "no-such-scenario"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("--list"));
+}

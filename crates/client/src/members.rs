@@ -1,0 +1,186 @@
+//! Which servers a client has at present: the ring, and a place for each server there has been.
+//!
+//! A server keeps its place for the client's life, so a call that found its place on the old ring
+//! finishes there while another thread changes the servers. A server that left keeps its place,
+//! but no connection and no probe; should it come back, it is found again by its address.
+
+use std::sync::Arc;
+
+use crate::address::{Address, Place};
+use crate::error::Error;
+use crate::fork;
+use crate::options::Options;
+use crate::pool::Server;
+use crate::ring::{self, Placement, Ring};
+
+/// The servers of one client in one process.
+#[derive(Debug)]
+pub(crate) struct Members {
+    /// The fork that they belong to.
+    pub(crate) generation: u64,
+    /// Every server there has been, at its place.
+    pub(crate) servers: Vec<Arc<Server>>,
+    /// The places of the present ones, in the order given.
+    present: Vec<usize>,
+    ring: Arc<Ring>,
+}
+
+impl Members {
+    pub(crate) fn new(
+        addresses: &[Address],
+        placement: Placement,
+        options: &Arc<Options>,
+    ) -> Result<Self, Error> {
+        let servers = addresses
+            .iter()
+            .map(|address| Arc::new(Server::new(address.place.clone(), options.clone())));
+        Ok(Self {
+            generation: fork::generation(),
+            servers: servers.collect(),
+            present: (0..addresses.len()).collect(),
+            ring: ring_of(addresses, placement)?,
+        })
+    }
+
+    /// The same servers with these present; those that are new get the next places.
+    pub(crate) fn changed(
+        &self,
+        addresses: &[Address],
+        ring: &Arc<Ring>,
+        options: &Arc<Options>,
+    ) -> Self {
+        let mut servers = self.servers.clone();
+        let mut place_of = |address: &Address| {
+            let known = servers
+                .iter()
+                .position(|server| server.place == address.place);
+            known.unwrap_or_else(|| {
+                servers.push(Arc::new(Server::new(
+                    address.place.clone(),
+                    options.clone(),
+                )));
+                servers.len() - 1
+            })
+        };
+        Self {
+            generation: self.generation,
+            present: addresses.iter().map(&mut place_of).collect(),
+            servers,
+            ring: ring.clone(),
+        }
+    }
+
+    /// The same servers for a child after a fork: none of them has a connection.
+    pub(crate) fn of_child(&self, options: &Arc<Options>) -> Self {
+        let fresh =
+            |server: &Arc<Server>| Arc::new(Server::new(server.place.clone(), options.clone()));
+        Self {
+            generation: fork::generation(),
+            servers: self.servers.iter().map(fresh).collect(),
+            present: self.present.clone(),
+            ring: self.ring.clone(),
+        }
+    }
+
+    /// The place of a key's server; the key with its namespace, before base64.
+    pub(crate) fn place_of(&self, key: &[u8]) -> usize {
+        self.only_place().unwrap_or_else(|| {
+            let nth = self.ring.server_of(key);
+            self.present.get(nth).copied().unwrap_or_default()
+        })
+    }
+
+    /// The one place there is, if there is one server.
+    pub(crate) fn only_place(&self) -> Option<usize> {
+        match self.present.as_slice() {
+            &[place] => Some(place),
+            _ => None,
+        }
+    }
+
+    /// The present servers and their places, in the order given.
+    pub(crate) fn present(&self) -> impl Iterator<Item = (usize, &Arc<Server>)> {
+        self.present
+            .iter()
+            .filter_map(|&place| Some((place, self.servers.get(place)?)))
+    }
+
+    /// Tells each server whether it is still one of them; those that left close what is idle.
+    pub(crate) fn tell_servers(&self) {
+        for (place, server) in self.servers.iter().enumerate() {
+            drop(server.set_present(self.present.contains(&place)));
+        }
+    }
+}
+
+pub(crate) fn ring_of(addresses: &[Address], placement: Placement) -> Result<Arc<Ring>, Error> {
+    let named: Vec<_> = addresses.iter().map(ring_server).collect();
+    let ring = Ring::new(&named, placement).map_err(|error| Error::BadSetting(error.to_string()));
+    ring.map(Arc::new)
+}
+
+fn ring_server(address: &Address) -> ring::Server {
+    let (host, port) = match &address.place {
+        Place::Tcp(host, port) => (host.clone(), Some(*port)),
+        Place::Unix(path) => (path.display().to_string(), None),
+    };
+    ring::Server {
+        host,
+        port,
+        weight: address.weight,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn addresses(text: &str) -> Vec<Address> {
+        Address::parse_list(text).unwrap()
+    }
+
+    fn names(members: &Members) -> Vec<(usize, String)> {
+        let name = |(place, server): (usize, &Arc<Server>)| (place, server.name.clone());
+        members.present().map(name).collect()
+    }
+
+    #[test]
+    fn a_server_keeps_its_place_and_its_connections_while_others_come_and_go() {
+        let options = Arc::new(Options::default());
+        let first = addresses("a:1,b:2");
+        let before = Members::new(&first, Placement::Ketama, &options).unwrap();
+        let change = |members: &Members, text: &str| {
+            let next = addresses(text);
+            let ring = ring_of(&next, Placement::Ketama).unwrap();
+            members.changed(&next, &ring, &options)
+        };
+
+        let after = change(&before, "c:3,b:2");
+        assert_eq!(names(&after), [(2, "c:3".into()), (1, "b:2".into())]);
+        assert!(Arc::ptr_eq(&before.servers[1], &after.servers[1]));
+        after.tell_servers();
+        assert!(after.servers[0].has_left() && !after.servers[1].has_left());
+
+        let back = change(&after, "a:1");
+        back.tell_servers();
+        assert_eq!(back.only_place(), Some(0));
+        assert_eq!(back.place_of(b"any"), 0);
+        assert!(Arc::ptr_eq(&before.servers[0], &back.servers[0]) && !back.servers[0].has_left());
+    }
+
+    #[test]
+    fn a_key_goes_to_the_server_that_the_ring_of_the_present_ones_names() {
+        let options = Arc::new(Options::default());
+        let start = Members::new(&addresses("a:1"), Placement::Ketama, &options).unwrap();
+        let next = addresses("b:2,c:3");
+        let ring = ring_of(&next, Placement::Ketama).unwrap();
+        let members = start.changed(&next, &ring, &options);
+        for number in 0..100 {
+            let key = format!("key{number}");
+            assert_eq!(
+                members.place_of(key.as_bytes()),
+                ring.server_of(key.as_bytes()) + 1
+            );
+        }
+    }
+}

@@ -1,0 +1,246 @@
+"""Servers that come and go under load: found in time, no wrong value, no error but the lost one's."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import socketserver
+import threading
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+from glasscache import AsyncClient, Client, GlasscacheError, Server, _native, discovery
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator, Iterator
+
+INTERVAL = 0.1
+NOTICED = 1.2 * INTERVAL + 2.0
+"""An interval with its jitter; beyond it only time that a busy machine takes for itself."""
+
+KEYS = [f"key:{number}" for number in range(400)]
+
+
+@pytest.fixture
+def three() -> Iterator[list[Server]]:
+    with contextlib.ExitStack() as stack:
+        yield [stack.enter_context(Server(memory="16M")) for _ in range(3)]
+
+
+class Endpoint(socketserver.ThreadingTCPServer):
+    """A configuration endpoint: answers `config get cluster` with the nodes it is given."""
+
+    allow_reuse_address = True
+    daemon_threads = True
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _ConfigHandler)
+        self.nodes: list[str] = []
+        self.version = 0
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self.server_address[1]}"
+
+
+class _ConfigHandler(socketserver.StreamRequestHandler):
+    def handle(self) -> None:
+        endpoint = self.server
+        assert isinstance(endpoint, Endpoint)
+        while self.rfile.readline() == b"config get cluster\r\n":
+            endpoint.version += 1
+            nodes = " ".join("|".join(("", *node.split(":"))) for node in endpoint.nodes)
+            text = f"{endpoint.version}\n{nodes}\n".encode()
+            self.wfile.write(b"CONFIG cluster 0 %d\r\n%s\r\nEND\r\n" % (len(text), text))
+
+
+@contextlib.contextmanager
+def told_by_function(
+    nodes: list[str],
+) -> Generator[tuple[discovery.Source, Callable[[list[str]], None]]]:
+    """A name server in the form of a function."""
+    present = [nodes]
+    yield lambda: sorted(present[-1]), present.append
+
+
+@contextlib.contextmanager
+def told_by_endpoint(
+    nodes: list[str],
+) -> Generator[tuple[discovery.Source, Callable[[list[str]], None]]]:
+    """A configuration endpoint over TCP."""
+    with Endpoint() as endpoint:
+        endpoint.nodes = nodes
+        thread = threading.Thread(target=endpoint.serve_forever)
+        thread.start()
+
+        def tell(nodes: list[str]) -> None:
+            endpoint.nodes = nodes
+
+        yield discovery.elasticache(endpoint.address), tell
+        endpoint.shutdown()
+        thread.join()
+
+
+class Record:
+    """What a worker saw."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+        self.wrong: list[tuple[str, object]] = []
+        self.errors: list[tuple[str, str]] = []
+
+    def saw(self, key: str, value: object) -> None:
+        self.calls += 1
+        if value is not None and value != f"value of {key}":
+            self.wrong.append((key, value))
+
+    def failed(self, key: str, error: GlasscacheError) -> None:
+        self.calls += 1
+        self.errors.append((key, f"{type(error).__name__}: {error}"))
+
+    def is_clean_but_for(self, lost: str, servers: list[str]) -> bool:
+        """Whether every error was about a key whose server was the lost one."""
+        owned = [
+            servers[place]
+            for place in _native.server_of(
+                "ketama", servers, [key.encode() for key, _ in self.errors]
+            )
+        ]
+        strange = [error for error, owner in zip(self.errors, owned, strict=True) if owner != lost]
+        assert not strange, strange[:3]
+        assert not self.wrong, self.wrong[:3]
+        return True
+
+
+def work(client: Client, record: Record, ends: threading.Event) -> None:
+    for number, key in enumerate(itertools.cycle(KEYS)):
+        if ends.is_set():
+            return
+        try:
+            if number % 3:
+                record.saw(key, client.get(key))
+            else:
+                client.set(key, f"value of {key}")
+        except GlasscacheError as error:
+            record.failed(key, error)
+
+
+def until(condition: Callable[[], bool]) -> float:
+    """Seconds until a condition holds."""
+    begin = time.monotonic()
+    while not condition():
+        assert time.monotonic() - begin < 30, "it never did"
+        time.sleep(0.002)
+    return time.monotonic() - begin
+
+
+@pytest.mark.parametrize("told", [told_by_function, told_by_endpoint])
+def test_a_server_that_comes_and_one_that_goes_are_noticed_under_load(
+    told: Callable[
+        ..., contextlib.AbstractContextManager[tuple[discovery.Source, Callable[..., None]]]
+    ],
+    three: list[Server],
+) -> None:
+    first, second, third = (server.address for server in three)
+    with told([first, second]) as (source, tell), Client(source(), timeout=2.0) as client:
+        ends, records = threading.Event(), [Record() for _ in range(4)]
+        with discovery.Watch(client, source, interval=INTERVAL):
+            threads = [threading.Thread(target=work, args=(client, r, ends)) for r in records]
+            for thread in threads:
+                thread.start()
+            until(lambda: all(record.calls > 200 for record in records))
+
+            tell([first, second, third])
+            assert until(lambda: third in client.stats()["servers"]) <= NOTICED
+            until(lambda: client.stats()["servers"][third]["connections"] > 0)
+            assert not [error for record in records for error in record.errors]
+
+            three[1].stop()
+            tell([first, third])
+            assert until(lambda: second not in client.stats()["servers"]) <= NOTICED
+            seen = [record.calls for record in records]
+            failed = [len(record.errors) for record in records]
+            until(lambda: all(r.calls > n + 500 for r, n in zip(records, seen, strict=True)))
+            ends.set()
+            for thread in threads:
+                thread.join()
+
+        every = sorted([first, second, third])
+        assert all(record.is_clean_but_for(second, every) for record in records)
+        # A call that was on its way to the lost server when the ring changed may fail after it.
+        assert all(len(r.errors) <= n + 1 for r, n in zip(records, failed, strict=True))
+        assert sorted(client.get_many(KEYS)) == sorted(k for k in KEYS if client.get(k) is not None)
+
+
+def test_tasks_go_on_while_servers_come_and_go(three: list[Server]) -> None:
+    first, second, third = (server.address for server in three)
+    present = [[first, second]]
+
+    async def load(client: AsyncClient, record: Record, ends: asyncio.Event) -> None:
+        for number, key in enumerate(itertools.cycle(KEYS)):
+            if ends.is_set():
+                return
+            try:
+                if number % 3:
+                    record.saw(key, await client.get(key))
+                else:
+                    await client.set(key, f"value of {key}")
+            except GlasscacheError as error:
+                record.failed(key, error)
+
+    async def reached(condition: Callable[[], bool]) -> float:
+        begin = time.monotonic()
+        while not condition():
+            assert time.monotonic() - begin < 30, "it never did"
+            await asyncio.sleep(0.002)
+        return time.monotonic() - begin
+
+    async def run() -> list[Record]:
+        records, ends = [Record() for _ in range(8)], asyncio.Event()
+        async with AsyncClient(present[-1], timeout=2.0) as client:
+            watch = asyncio.create_task(
+                discovery.keep_up(client, lambda: sorted(present[-1]), interval=INTERVAL)
+            )
+            tasks = [asyncio.create_task(load(client, record, ends)) for record in records]
+            await reached(lambda: all(record.calls > 100 for record in records))
+            present.append([first, second, third])
+            assert await reached(lambda: third in client.names.values()) <= NOTICED
+            await reached(lambda: client.stats()["servers"][third]["speaks_meta"] is True)
+            assert not [error for record in records for error in record.errors]
+            present.append([first, third])  # it leaves, and is still there: nothing may fail
+            assert await reached(lambda: second not in client.names.values()) <= NOTICED
+            seen = min(record.calls for record in records)
+            await reached(lambda: all(record.calls > seen + 300 for record in records))
+            assert not [error for record in records for error in record.errors]
+            await asyncio.to_thread(three[1].stop)
+            await reached(lambda: all(record.calls > seen + 600 for record in records))
+            ends.set()
+            await asyncio.gather(*tasks)
+            watch.cancel()
+            await client.get_many(KEYS)
+        return records
+
+    for record in asyncio.run(run()):
+        assert not record.wrong
+        assert not record.errors
+
+
+def test_calls_in_flight_end_where_they_began_and_connections_that_stay_are_kept(
+    three: list[Server],
+) -> None:
+    first, second, third = (server.address for server in three)
+    with Client([first, second], timeout=2.0) as client:
+        assert not client.set_many({key: key for key in KEYS})
+        connections = int(client.server_stats()[first]["total_connections"])
+        client.set_servers([first, third])
+        assert set(client.stats()["servers"]) == {first, third}
+        client.set_servers([first])
+        assert {key for key in KEYS if client.get(key) == key}
+        assert int(client.server_stats()[first]["total_connections"]) == connections
+        client.set_servers([second, first])
+        assert client.get_many(KEYS) == {key: key for key in KEYS if client.get(key) is not None}
+        with pytest.raises(GlasscacheError):
+            client.set_servers([])
+        assert set(client.stats()["servers"]) == {first, second}
