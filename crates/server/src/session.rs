@@ -159,7 +159,8 @@ impl Session {
 
     /// Takes one line. `None` goes on.
     fn command(&mut self, run: &mut Run<'_, '_, '_>) -> Option<Next> {
-        if run.out.len() >= SLICE_BYTES && run.batch.is_empty() {
+        // What the batch still holds is answered before the output is sent.
+        if run.out.len() >= SLICE_BYTES {
             return Some(Next::Flush);
         }
         if run.commands >= run.turn.shared.config.requests_per_event.max(1) {
@@ -356,7 +357,7 @@ impl Session {
     /// Takes the keys of a get, up to the end of the line, of the input, or of the slice.
     fn keys(&mut self, mut keys: Keys, run: &mut Run<'_, '_, '_>) -> Option<Next> {
         loop {
-            if run.out.len() >= SLICE_BYTES && run.batch.is_empty() {
+            if run.out.len() >= SLICE_BYTES {
                 self.state = State::Keys(keys);
                 return Some(Next::Flush);
             }

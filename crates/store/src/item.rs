@@ -250,7 +250,6 @@ pub(crate) fn read(bytes: &[u8]) -> u64 {
         [a] => u64::from(a),
         [a, b] => u64::from(u16::from_le_bytes([a, b])),
         [a, b, c, d] => u64::from(u32::from_le_bytes([a, b, c, d])),
-        [a, b, c, d, e, f] => u64::from_le_bytes([a, b, c, d, e, f, 0, 0]),
         _ => read_any(bytes),
     }
 }

@@ -71,7 +71,7 @@ fn a_refused_set_takes_its_value_with_it() {
     let Parsed::Refused(refusal, _) = parse(b"set a 0 0 4294967297\r\n") else {
         panic!()
     };
-    assert!(refusal.close);
+    assert!(!refusal.close);
 }
 
 #[test]

@@ -82,11 +82,6 @@ impl<'b> Batch<'b> {
     }
 
     #[inline]
-    pub(crate) fn is_empty(&self) -> bool {
-        self.lookups.is_empty()
-    }
-
-    #[inline]
     pub(crate) fn is_full(&self) -> bool {
         self.lookups.is_full()
     }
