@@ -16,7 +16,13 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from glasscache import _native, values
 from glasscache.client import Item, normal_namespace, normal_servers
-from glasscache.errors import MISSABLE, DeadlineExceeded, GlasscacheError, StaleConnection
+from glasscache.errors import (
+    MISSABLE,
+    DeadlineExceeded,
+    GlasscacheError,
+    StaleConnection,
+    ValueTooLarge,
+)
 from glasscache.leases import AsyncLeases
 
 if TYPE_CHECKING:
@@ -157,9 +163,13 @@ class AsyncClient(AsyncLeases, _native.AsyncClient):
         """Store value under key for ttl seconds (0: no expiry); True when the server has it."""
         if self._has_blocks:
             deadline = self._within_block(deadline)
-        future = self.start_store("set", key, value, ttl, noreply, deadline, None)
-        if future is not None:
-            return bool(await future)
+        try:
+            future = self.start_store("set", key, value, ttl, noreply, deadline, None)
+            if future is not None:
+                return bool(await future)
+        except ValueTooLarge:
+            await self.delete(key, deadline=deadline)  # no older value is read in its place
+            raise
         return bool(await self._store("set", key, value, ttl, noreply, deadline))
 
     async def add(
@@ -395,12 +405,16 @@ class AsyncClient(AsyncLeases, _native.AsyncClient):
         noreply: bool,
         deadline: float | None,
     ) -> Any:
-        return await self._call(
-            key,
-            lambda left: self.start_store(word, key, value, ttl, noreply, left, None),
-            deadline,
-            False,
-        )
+        try:
+            return await self._call(
+                key,
+                lambda left: self.start_store(word, key, value, ttl, noreply, left, None),
+                deadline,
+                False,
+            )
+        except ValueTooLarge:
+            await self.delete(key, deadline=deadline)  # no older value is read in its place
+            raise
 
     async def _arithmetic(
         self,

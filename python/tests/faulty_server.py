@@ -59,6 +59,8 @@ class FaultyServer:
 
     def __init__(self) -> None:
         self.mode = "ok"
+        self.is_deaf = False
+        """Whether writes are answered as the mode has it and not done."""
         self._store: dict[bytes, tuple[bytes, bytes]] = {}
         self._previous = b"END\r\n"
         self._listener = socket.create_server(("127.0.0.1", 0))
@@ -112,7 +114,7 @@ class FaultyServer:
             with contextlib.suppress(OSError):
                 connection.close()
 
-    def _replies(self, reader: object) -> Iterator[tuple[bytes, bool]]:
+    def _replies(self, reader: object) -> Iterator[tuple[bytes, bool]]:  # noqa: C901, PLR0912
         readline: Callable[[], bytes] = reader.readline  # type: ignore[attr-defined]
         read: Callable[[int], bytes] = reader.read  # type: ignore[attr-defined]
         while line := readline():
@@ -127,12 +129,14 @@ class FaultyServer:
             elif word == b"ms":
                 body = read(int(words[1]) + 2)[:-2]
                 flags = next((w[1:] for w in words[2:] if w.startswith(b"F")), b"0")
-                self._store[words[0]] = (flags, body)
+                if not self.is_deaf:
+                    self._store[words[0]] = (flags, body)
                 if b"q" not in words:
                     yield b"HD" + _opaque(words) + b"\r\n", True
             elif word == b"md":
                 had = self._store.pop(words[0], None)
-                yield (b"NF" if had is None else b"HD") + _opaque(words) + b"\r\n", True
+                if b"q" not in words:
+                    yield (b"NF" if had is None else b"HD") + _opaque(words) + b"\r\n", True
             elif word == b"mg":
                 item = self._store.get(words[0])
                 if item is None:

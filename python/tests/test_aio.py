@@ -106,13 +106,27 @@ def test_values_of_every_size_come_back(size: int, run: Callable[..., Any]) -> N
 def test_a_value_that_is_too_large_is_never_silent(run: Callable[..., Any]) -> None:
     async def work(client: AsyncClient) -> None:
         big = os.urandom(2_000_000)
+        await client.set("big", "an older value")
         with pytest.raises(ValueTooLarge):
             await client.set("big", big)
+        assert await client.get("big") is None
         failures = await client.set_many({"a": 1, "big": big, "b": 2})
         assert list(failures) == ["big"]
         assert await client.get_many(["a", "big", "b"]) == {"a": 1, "b": 2}
 
     run(work)
+
+
+@pytest.mark.parametrize("word", ["set", "replace"])
+def test_a_value_over_the_clients_own_limit_leaves_no_older_one(word: str, server: Server) -> None:
+    async def main() -> None:
+        async with AsyncClient(server.address, timeout=5, value_bytes_max=1000) as client:
+            await client.set("k", "an older value")
+            with pytest.raises(ValueTooLarge):
+                await getattr(client, word)("k", os.urandom(1001))
+            assert await client.get("k") is None
+
+    asyncio.run(main())
 
 
 def test_a_server_that_is_gone_is_named(run: Callable[..., Any]) -> None:

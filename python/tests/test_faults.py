@@ -79,8 +79,8 @@ def wait_until_good(client: Client) -> float:
     begin = time.monotonic()
     while True:
         with contextlib.suppress(GlasscacheError):
-            value = client.get("k0")
-            assert is_right("k0", value)
+            value = client.get("k2")
+            assert is_right("k2", value)
             return time.monotonic() - begin
         assert time.monotonic() - begin < 5, "the server is never used again"
         time.sleep(0.002)
@@ -242,6 +242,47 @@ def test_asyncio_replaces_a_stale_connection_too(faulty: FaultyServer) -> None:
                 faulty.drop_connections()
                 await asyncio.sleep(0.01)
                 assert await client.get("k1") == value_of(b"k1")
+
+    asyncio.run(main())
+
+
+UNKNOWN = ("hang", "close", "half_then_close", "reset", "garbage")
+
+
+def put_in_doubt(faulty: FaultyServer, mode: str) -> None:
+    """Let writes end without an answer and without being done."""
+    faulty.put(b"k0", b"old")
+    faulty.mode, faulty.is_deaf = mode, True
+
+
+@pytest.mark.parametrize("mode", UNKNOWN)
+def test_a_write_without_an_answer_leaves_no_older_value(mode: str, faulty: FaultyServer) -> None:
+    with Client(faulty.address, timeout=TIMEOUT) as client:
+        assert client.get("k2") == value_of(b"k2")
+        put_in_doubt(faulty, mode)
+        with pytest.raises(GlasscacheError) as error:
+            client.set("k0", b"new")
+        assert getattr(error.value, "retry_is_safe", False) is False
+        faulty.mode, faulty.is_deaf = "ok", False
+        wait_until_good(client)
+        assert client.get_many(["k0", "k2"]) == {"k2": value_of(b"k2")}
+
+
+@pytest.mark.parametrize("mode", UNKNOWN)
+def test_asyncio_leaves_no_older_value_either(mode: str, faulty: FaultyServer) -> None:
+    async def main() -> None:
+        async with AsyncClient(faulty.address, timeout=TIMEOUT) as client:
+            assert await client.get("k2") == value_of(b"k2")
+            put_in_doubt(faulty, mode)
+            with pytest.raises(GlasscacheError):
+                await client.set("k0", b"new")
+            faulty.mode, faulty.is_deaf = "ok", False
+            while True:
+                with contextlib.suppress(GlasscacheError):
+                    values = await client.get_many(["k0", "k2"])
+                    break
+                await asyncio.sleep(0.002)
+            assert values == {"k2": value_of(b"k2")}
 
     asyncio.run(main())
 

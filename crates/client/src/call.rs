@@ -11,11 +11,12 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 
+use crate::doubts::{OwnedKey, keys_of, write_removals};
 use crate::error::{Context, Error, Phase};
 use crate::health::PATIENCE;
 use crate::pipeline::{Answer, Expect, Found, Pipeline, Progress};
 use crate::pool::{Checkout, Lease, Server};
-use crate::request::{Desk, Dialect, Request};
+use crate::request::{Dialect, Request};
 use crate::transport::blocking::{Link, Patience, Stop, wait};
 use crate::transport::connect::{self, ConnectError};
 
@@ -74,6 +75,10 @@ pub struct Call<'a> {
     presumes_classic: bool,
     /// A reply that [`receive_all`] leaves for the caller to read.
     held: Option<Answer>,
+    /// Keys of earlier writes that this call removes first.
+    doubts: Vec<OwnedKey>,
+    /// A write has left, at least in part, and was not answered yet.
+    is_in_doubt: bool,
 }
 
 impl<'a> Call<'a> {
@@ -101,6 +106,8 @@ impl<'a> Call<'a> {
             body_left: None,
             presumes_classic: false,
             held: None,
+            doubts: Vec::new(),
+            is_in_doubt: false,
         }
     }
 
@@ -327,6 +334,14 @@ impl<'a> Call<'a> {
         link.begin();
         let is_noreply = self.requests.iter().all(Request::is_noreply);
         self.skip = 0;
+        if !is_noreply {
+            self.doubts.append(&mut self.server.doubts.take());
+        }
+        if !self.doubts.is_empty() {
+            let mut desk = link.desk(dialect);
+            let answered = write_removals(&self.doubts, &mut desk);
+            link.unanswered += answered;
+        }
         if link.unanswered > 0 && (!is_noreply || link.unanswered >= UNANSWERED_MAX) {
             let (count, first) = (link.unanswered, link.opaque.wrapping_sub(link.unanswered));
             link.out.extend_from_slice(b"mn\r\n");
@@ -334,18 +349,7 @@ impl<'a> Call<'a> {
             link.unanswered = 0;
             self.skip = 1;
         }
-        let Link {
-            pipeline,
-            out,
-            opaque,
-            ..
-        } = &mut *link;
-        let mut desk = Desk {
-            dialect,
-            pipeline,
-            out,
-            opaque,
-        };
+        let mut desk = link.desk(dialect);
         for request in self.requests {
             if let Err(unsaid) = request.write(&mut desk) {
                 let server = self.server.name.clone();
@@ -373,7 +377,9 @@ impl<'a> Call<'a> {
             .as_mut()
             .and_then(Lease::link)
             .ok_or(Error::Closed)?;
-        if link.send(body)? {
+        let is_all_sent = link.send(body)?;
+        self.is_in_doubt = link.has_sent();
+        if is_all_sent {
             self.stage = Stage::Receiving;
             return Ok(());
         }
@@ -487,6 +493,8 @@ impl<'a> Call<'a> {
 
     fn finish(&mut self) {
         self.stage = Stage::Done;
+        self.is_in_doubt = false;
+        self.doubts.clear();
         self.server.health.good();
         if self.presumes_classic {
             self.server.learn_dialect(Dialect::Classic);
@@ -542,6 +550,7 @@ impl<'a> Call<'a> {
 
     fn retry(&mut self) {
         self.was_retried = true;
+        self.is_in_doubt = false;
         if let Some(lease) = &mut self.lease {
             lease.replace(None);
         }
@@ -652,6 +661,18 @@ impl Call<'_> {
     /// The reply that [`receive_all`] waited for; its values are in [`Call::pipeline`].
     pub fn take_held(&mut self) -> Option<Answer> {
         self.held.take()
+    }
+}
+
+impl Drop for Call<'_> {
+    fn drop(&mut self) {
+        if self.is_in_doubt {
+            let written = self.requests.iter().flat_map(keys_of);
+            self.server.doubts.add(written);
+        }
+        if !self.doubts.is_empty() {
+            self.server.doubts.add(self.doubts.drain(..));
+        }
     }
 }
 

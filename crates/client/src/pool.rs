@@ -8,6 +8,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::address::Place;
+use crate::doubts::Doubts;
 use crate::health::Health;
 use crate::options::Options;
 use crate::request::Dialect;
@@ -29,6 +30,8 @@ pub struct Server {
     pub faults: AtomicU64,
     /// Refusals and lost quiet writes, found out when the next call had the connection.
     pub noreply_failures: AtomicU64,
+    /// Keys to be removed before anything else is asked.
+    pub doubts: Doubts,
     pub(crate) options: Arc<Options>,
     dialect: AtomicU8,
     pool: Mutex<Pool>,
@@ -66,6 +69,7 @@ impl Server {
             health: Health::default(),
             faults: AtomicU64::new(0),
             noreply_failures: AtomicU64::new(0),
+            doubts: Doubts::default(),
             options,
             dialect: AtomicU8::new(0),
             pool: Mutex::default(),

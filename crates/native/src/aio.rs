@@ -10,16 +10,17 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use glasscache_client::StoreWord;
 use glasscache_client::address::Place;
+use glasscache_client::doubts::{OwnedKey, write_removals};
 use glasscache_client::error::{Context, Phase};
 use glasscache_client::options::KeyRule;
 use glasscache_client::outcome::{Outcome, number, of_code, outcome, refused};
 use glasscache_client::pipeline::{Answer, Expect, Pipeline, Progress};
 use glasscache_client::pool::Server;
 use glasscache_client::request::{Desk, Dialect, Item, Request};
+use glasscache_client::{Arithmetic, WireKey};
 use glasscache_client::{Client as Core, Error, Options};
-use glasscache_protocol::meta::request::{Arithmetic, WireKey};
-use glasscache_protocol::text::request::StoreWord;
 use pyo3::exceptions::PyValueError;
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -41,12 +42,16 @@ enum Kind {
     /// A write of a value, with its key and length for an error.
     Written {
         key: Py<PyAny>,
+        wire: OwnedKey,
         value_bytes: usize,
         is_cas: bool,
     },
     Number,
     Many(Vec<Py<PyAny>>),
-    ManyStored(Vec<Py<PyAny>>),
+    ManyStored {
+        keys: Vec<Py<PyAny>>,
+        wire: Vec<OwnedKey>,
+    },
     /// One of many removals: the keys of the rest follow in the same future.
     ManyDeleted {
         keys: Vec<Py<PyAny>>,
@@ -57,8 +62,8 @@ enum Kind {
     Rows,
     Done,
     Probe,
-    /// The answer to earlier writes that nobody waits for.
-    Nobody,
+    /// The answer to earlier writes that nobody waits for, removals of doubtful keys among them.
+    Nobody(Vec<OwnedKey>),
 }
 
 /// A request in flight.
@@ -138,13 +143,23 @@ impl Connection {
             .bind(py)
             .call_method0(intern!(py, "create_future"))?;
         let is_noreply = request.is_noreply();
+        let doubts = if is_noreply {
+            Vec::new()
+        } else {
+            this.server.doubts.take()
+        };
+        if !doubts.is_empty() {
+            let dialect = this.server.dialect().unwrap_or(Dialect::Classic);
+            let answered = write_removals(&doubts, &mut this.desk(dialect));
+            this.unanswered += answered;
+        }
         if this.unanswered > 0 && !is_noreply {
             let (count, first) = (this.unanswered, this.opaque.wrapping_sub(this.unanswered));
             this.out.extend_from_slice(b"mn\r\n");
             this.pipeline.expect(Expect::Quiet { first, count });
             this.unanswered = 0;
             let op = Op {
-                kind: Kind::Nobody,
+                kind: Kind::Nobody(doubts),
                 future: None,
                 deadline,
                 is_repeatable: false,
@@ -152,20 +167,7 @@ impl Connection {
             this.ops.push_back(op);
         }
         let dialect = this.server.dialect().unwrap_or(Dialect::Classic);
-        let Self {
-            pipeline,
-            out,
-            opaque,
-            unanswered,
-            ..
-        } = &mut *this;
-        let mut desk = Desk {
-            dialect,
-            pipeline,
-            out,
-            opaque,
-        };
-        if let Err(unsaid) = request.write(&mut desk) {
+        if let Err(unsaid) = request.write(&mut this.desk(dialect)) {
             let server = this.server.name.clone();
             return Err(error::of_client(
                 py,
@@ -176,11 +178,11 @@ impl Connection {
             ));
         }
         if let Some(body) = request.loose_body() {
-            out.extend_from_slice(body);
-            out.extend_from_slice(b"\r\n");
+            this.out.extend_from_slice(body);
+            this.out.extend_from_slice(b"\r\n");
         }
         if is_noreply {
-            *unanswered += u32::from(dialect == Dialect::Meta);
+            this.unanswered += u32::from(dialect == Dialect::Meta);
             future.call_method1(intern!(py, "set_result"), (true,))?;
         } else {
             let is_repeatable = request.is_repeatable();
@@ -203,6 +205,26 @@ impl Connection {
                 .call_method1(intern!(py, "call_soon"), (flush,))?;
         }
         Ok(future)
+    }
+
+    fn desk(&mut self, dialect: Dialect) -> Desk<'_> {
+        Desk {
+            dialect,
+            pipeline: &mut self.pipeline,
+            out: &mut self.out,
+            opaque: &mut self.opaque,
+        }
+    }
+
+    /// Notes what a write without an answer may have left behind.
+    fn doubt(&self, op: &Op) {
+        match &op.kind {
+            Kind::Written { wire, .. } => self.server.doubts.add([wire.clone()]),
+            Kind::ManyStored { wire, .. } | Kind::Nobody(wire) => {
+                self.server.doubts.add(wire.iter().cloned());
+            }
+            _ => {}
+        }
     }
 
     fn start_timer(&mut self, slf: &Bound<'_, Self>, deadline: Instant) -> PyResult<()> {
@@ -332,6 +354,7 @@ impl Connection {
                 key,
                 value_bytes,
                 is_cas,
+                ..
             } => {
                 let done = outcome(answer, server).map_err(|error| match error {
                     Error::Refused { refusal, .. } if refusal.message.contains("too large") => {
@@ -366,7 +389,7 @@ impl Connection {
                 }
                 Ok(values.into_any())
             }
-            Kind::ManyStored(keys) => {
+            Kind::ManyStored { keys, .. } => {
                 let failures = PyDict::new(py);
                 let Answer::Quiet(troubles, refusals) = answer else {
                     return Err(told(refused(answer, server).err().unwrap_or(Error::Closed)));
@@ -428,7 +451,7 @@ impl Connection {
                 self.server.learn_dialect(dialect);
                 Ok(none())
             }
-            Kind::Nobody => {
+            Kind::Nobody(_) => {
                 if let Answer::Quiet(troubles, refusals) = answer {
                     let lost = (troubles.len() + refusals.len()) as u64;
                     self.server
@@ -444,6 +467,10 @@ impl Connection {
     fn fail_all(&mut self, py: Python<'_>, error: impl Fn(&Self, &Op) -> PyErr) -> PyResult<()> {
         for op in std::mem::take(&mut self.ops) {
             let error = error(self, &op);
+            // A call that was late before has been noted then.
+            if op.future.is_some() || matches!(op.kind, Kind::Nobody(_)) {
+                self.doubt(&op);
+            }
             self.fail(py, &op.kind, op.future.as_ref(), error)?;
         }
         Ok(())
@@ -485,13 +512,7 @@ impl Connection {
 
     /// Called by the loop: bytes have come.
     fn data_received(&mut self, py: Python<'_>, data: &[u8]) -> PyResult<()> {
-        let mut data = data;
-        while !data.is_empty() {
-            let room = self.pipeline.space(data.len());
-            let (now, later) = data.split_at(data.len().min(room.len()));
-            self.pipeline.feed(now);
-            data = later;
-        }
+        self.pipeline.feed(data);
         loop {
             match self.pipeline.poll() {
                 Ok(Progress::Whole(answer)) => {
@@ -609,6 +630,7 @@ impl Connection {
             let Some(op) = this.ops.get(*index) else {
                 break;
             };
+            this.doubt(op);
             let context = this.context(Phase::Read, op.is_repeatable);
             let error = error::of_client(py, &Error::Deadline(context));
             this.fail(py, &op.kind, future.as_ref(), error)?;
@@ -1075,6 +1097,7 @@ impl AsyncClient {
             }
             let kind = Kind::Written {
                 key: key.clone().unbind(),
+                wire: wire.into(),
                 value_bytes: body.len(),
                 is_cas: cas.is_some(),
             };
@@ -1223,8 +1246,15 @@ impl AsyncClient {
                 }
             })
             .collect();
-        if self.server(py, place)?.dialect() == Some(Dialect::Classic) {
-            return Ok(Some(py.None().into_bound(py)));
+        // A connection without a known dialect is one on which classic text is being tried.
+        let is_classic = match self.server(py, place)?.dialect() {
+            Some(dialect) => dialect == Dialect::Classic,
+            None => self.connection(py, place)?.is_some(),
+        };
+        if is_classic {
+            let future = running_loop(py)?.call_method0(intern!(py, "create_future"))?;
+            future.call_method1(intern!(py, "set_result"), (py.None(),))?;
+            return Ok(Some(future));
         }
         let request = Request::StoreMany {
             word: StoreWord::Set,
@@ -1232,7 +1262,10 @@ impl AsyncClient {
             exptime,
             quiet: true,
         };
-        let kind = Kind::ManyStored(pairs.iter().map(|(key, _)| key.clone().unbind()).collect());
+        let kind = Kind::ManyStored {
+            keys: pairs.iter().map(|(key, _)| key.clone().unbind()).collect(),
+            wire: items.iter().map(|item| item.key.into()).collect(),
+        };
         self.submit_to(py, place, &request, kind, deadline)
     }
 

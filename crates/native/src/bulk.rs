@@ -1,12 +1,12 @@
 //! Bulk calls and pipelines from Python: many keys at once, each key's failure by its name.
 
+use glasscache_client::StoreWord;
+use glasscache_client::WireKey;
 use glasscache_client::bulk::Failures;
 use glasscache_client::call::receive_all;
 use glasscache_client::costs::Spent;
 use glasscache_client::request::Item;
 use glasscache_client::{Budget, Error};
-use glasscache_protocol::meta::request::WireKey;
-use glasscache_protocol::text::request::StoreWord;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
 

@@ -4,6 +4,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use glasscache_client::StoreWord;
 use glasscache_client::call::{Call, State};
 use glasscache_client::costs::{Operation, Part, Spent};
 use glasscache_client::key::KeyMaker;
@@ -11,9 +12,8 @@ use glasscache_client::options::KeyRule;
 use glasscache_client::outcome::Outcome;
 use glasscache_client::pipeline::{Answer, Found};
 use glasscache_client::request::{Item, Request};
+use glasscache_client::{Arithmetic, WireKey};
 use glasscache_client::{Budget, Client as Core, Error, Options};
-use glasscache_protocol::meta::request::{Arithmetic, WireKey};
-use glasscache_protocol::text::request::StoreWord;
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyString};

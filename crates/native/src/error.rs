@@ -1,9 +1,9 @@
 //! Errors of the client as Python exceptions: the classes of `glasscache.errors`.
 
+use glasscache_client::Blame;
 use glasscache_client::Error;
 use glasscache_client::error::Context;
 use glasscache_client::value::ValueError;
-use glasscache_protocol::text::reply::Blame;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 

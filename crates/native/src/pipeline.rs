@@ -1,12 +1,12 @@
 //! `client.pipeline()`: calls of several kinds, one round trip a server, each with its own outcome.
 
 use glasscache_client::Error;
+use glasscache_client::StoreWord;
 use glasscache_client::call::{Call, State};
 use glasscache_client::outcome::{Outcome, number, outcome, refused};
 use glasscache_client::pipeline::{Answer, Pipeline};
 use glasscache_client::request::{Item, Request};
-use glasscache_protocol::meta::request::{Arithmetic, WireKey};
-use glasscache_protocol::text::request::StoreWord;
+use glasscache_client::{Arithmetic, WireKey};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyList;

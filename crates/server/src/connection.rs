@@ -18,6 +18,7 @@ use crate::execute::dump::Dump;
 use crate::output::Output;
 use crate::send::{self, Sent, Waiting};
 use crate::session::{Next, SLICE_BYTES, Session, UPLOAD_BYTES_MIN};
+use crate::shed::Ties;
 use crate::turn::Turn;
 use crate::watch::Watching;
 
@@ -56,6 +57,8 @@ pub(crate) struct Info {
     pub(crate) listener: usize,
     /// The second of its last command.
     pub(crate) last_command: AtomicU32,
+    /// What it ties up of what all share.
+    pub(crate) ties: Ties,
     state: AtomicU8,
 }
 
@@ -72,6 +75,7 @@ impl Info {
             peer,
             listener,
             last_command: AtomicU32::new(now),
+            ties: Ties::default(),
             state: AtomicU8::new(0),
         }
     }
@@ -216,7 +220,7 @@ impl Connection {
         self.info.last_command.store(turn.now.0, Ordering::Relaxed);
         let filled = if !receives {
             self.take_pending(turn, buffers)
-        } else if self.session.upload_mut().is_some() {
+        } else if self.pending.is_empty() && self.session.upload_mut().is_some() {
             match self.receive_upload(&mut budget, turn, buffers) {
                 Ok(behind) => behind,
                 Err(verdict) => return verdict,
@@ -318,8 +322,8 @@ impl Connection {
             let missing = reservation.missing_bytes() as usize;
             let space = reservation.space(turn.store, turn.now);
             if space.is_empty() {
-                // No memory: the session says so when it is run.
-                return Ok(0);
+                // No room: what comes goes the other way, to the session, which says what now.
+                return self.receive_commands(turn, buffers);
             }
             let room = space.len();
             let behind = if room == missing { RECV_BYTES } else { 0 };

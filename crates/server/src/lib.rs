@@ -28,6 +28,7 @@ mod running;
 mod send;
 mod session;
 mod shared;
+mod shed;
 mod stats;
 mod systemd;
 mod tuning;

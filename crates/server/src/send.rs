@@ -12,6 +12,7 @@ use rustix::io::Errno;
 use rustix::net::{SendAncillaryBuffer, SendFlags};
 
 use crate::output::{Output, Part};
+use crate::shed;
 use crate::turn::Turn;
 
 /// Pieces handed to the kernel in one call.
@@ -118,6 +119,7 @@ impl Waiting {
                     if skipped == length {
                         continue;
                     }
+                    shed::stalled_reader(turn);
                     if let Some(held) = item.hold() {
                         if waiting.parts.is_empty() {
                             waiting.sent = skipped;
@@ -135,7 +137,16 @@ impl Waiting {
         turn.store
             .store()
             .charge_buffers(waiting.copied_bytes as i64);
+        if waiting.holds() {
+            turn.connection.ties.note_held(true, turn);
+        }
         Ok(Box::new(waiting))
+    }
+
+    /// Whether values are held where they lie.
+    fn holds(&self) -> bool {
+        let is_held = |part: &WaitingPart| matches!(part, WaitingPart::Held(_));
+        self.parts.iter().any(is_held)
     }
 
     fn copy(&mut self, bytes: &[u8]) {
@@ -178,6 +189,7 @@ impl Waiting {
             if self.sent == part.len() {
                 self.drop_first(turn);
             }
+            turn.connection.ties.note_held(self.holds(), turn);
         }
         Sent::All
     }

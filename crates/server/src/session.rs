@@ -15,6 +15,7 @@ use glasscache_store::Reservation;
 use crate::connection::Reason;
 use crate::execute::{self, Batch, Lookup, Outcome, store::Write};
 use crate::output::{Mark, Output};
+use crate::shed;
 use crate::turn::Turn;
 use crate::watch::Watching;
 
@@ -159,7 +160,6 @@ impl Session {
 
     /// Takes one line. `None` goes on.
     fn command(&mut self, run: &mut Run<'_, '_, '_>) -> Option<Next> {
-        // What the batch still holds is answered before the output is sent.
         if run.out.len() >= SLICE_BYTES {
             return Some(Next::Flush);
         }
@@ -279,11 +279,15 @@ impl Session {
         if write.value_bytes < UPLOAD_BYTES_MIN {
             return Some(Next::Input);
         }
+        if shed::waits_for_upload(None, run.turn) {
+            return Some(Next::Yield);
+        }
         run.flush();
         let line = run.rest().get(..head).unwrap_or_default();
         run.used += head;
         match write.reserve(run.turn, run.out) {
             Some(reservation) => {
+                run.turn.connection.ties.note_upload(reservation.id());
                 self.state = State::Upload(Box::new(Upload {
                     line: line.into(),
                     reservation,
@@ -307,7 +311,12 @@ impl Session {
             let space = upload.reservation.space(run.turn.store, run.turn.now);
             let bytes = space.len().min(rest.len());
             if bytes == 0 {
-                return self.give_up_upload(run);
+                let own = Some(upload.reservation.id());
+                return if shed::waits_for_upload(own, run.turn) {
+                    Some(Next::Yield)
+                } else {
+                    self.give_up_upload(run)
+                };
             }
             if let (Some(to), Some(from)) = (space.get_mut(..bytes), rest.get(..bytes)) {
                 to.copy_from_slice(from);
@@ -357,6 +366,7 @@ impl Session {
     /// Takes the keys of a get, up to the end of the line, of the input, or of the slice.
     fn keys(&mut self, mut keys: Keys, run: &mut Run<'_, '_, '_>) -> Option<Next> {
         loop {
+            // The batch begun is answered with this slice: 16 values more at the most.
             if run.out.len() >= SLICE_BYTES {
                 self.state = State::Keys(keys);
                 return Some(Next::Flush);

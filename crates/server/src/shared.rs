@@ -14,9 +14,10 @@ use crate::connection::Info;
 use crate::counters::{Counter, Counters, TIMES, Totals};
 use crate::detail::Detail;
 use crate::listener::Address;
+use crate::shed::Condemned;
 use crate::tuning::Tuning;
 use crate::wake::Waker;
-use crate::watch::Hub;
+use crate::watch::{Hub, kind};
 
 /// What the threads of one server share.
 pub(crate) struct Shared {
@@ -36,6 +37,8 @@ pub(crate) struct Shared {
     pub(crate) verbosity: AtomicU8,
     /// Somebody watches or counts prefixes: the request path must tell.
     observed: AtomicBool,
+    /// Connections that tie up what others need.
+    pub(crate) condemned: Condemned,
     /// The server is to end.
     stopping: AtomicBool,
     /// What `stats reset` subtracts.
@@ -94,6 +97,7 @@ impl Shared {
             connections: Connections::default(),
             verbosity: AtomicU8::new(config.verbosity),
             observed: AtomicBool::new(false),
+            condemned: Condemned::default(),
             stopping: AtomicBool::new(false),
             baseline: Mutex::default(),
             config,
@@ -118,6 +122,7 @@ impl Shared {
     pub(crate) fn observe(&self) {
         let is_observed = self.detail.is_on() || self.hub.has_watchers();
         self.observed.store(is_observed, Ordering::Relaxed);
+        self.store.report_evictions(self.hub.wants(kind::EVICTIONS));
     }
 
     pub(crate) fn is_stopping(&self) -> bool {

@@ -134,7 +134,8 @@ impl Hub {
             .unwrap_or_default()
     }
 
-    fn wants(&self, kind: u16) -> bool {
+    /// Whether anybody watches this kind.
+    pub(crate) fn wants(&self, kind: u16) -> bool {
         self.kinds.load(Ordering::Relaxed) & kind != 0
     }
 

@@ -19,7 +19,7 @@ use crate::session::Session;
 use crate::shared::{Shared, lock};
 use crate::turn::Turn;
 use crate::wake::Waker;
-use crate::watch;
+use crate::watch::{self, kind};
 
 /// Events taken at once.
 const EVENTS: usize = 64;
@@ -54,8 +54,6 @@ pub(crate) struct Worker {
     last_look: u32,
     /// The second in which this turn runs.
     now: Seconds,
-    /// Whether the store reports evictions to this worker.
-    reports: bool,
 }
 
 /// Connections by slot; a key is slot and generation, so that a stale event finds nobody.
@@ -140,7 +138,6 @@ impl Worker {
             again: VecDeque::new(),
             last_look: 0,
             now: Seconds(2),
-            reports: false,
         })
     }
 
@@ -197,6 +194,7 @@ impl Worker {
             if key == BELL {
                 self.waker.answer();
                 self.take_inbox();
+                self.close_condemned();
                 self.serve_watchers();
             } else if flags.contains(EventFlags::OUT) {
                 self.serve(key, Cause::Room);
@@ -285,6 +283,9 @@ impl Worker {
             waker: &self.waker,
         };
         connection.release(&turn);
+        if info.ties.is_condemned() {
+            self.shared.condemned.closed();
+        }
         if connection.is_watching() {
             self.shared.hub.remove(info.id.serial);
             self.shared.observe();
@@ -318,6 +319,17 @@ impl Worker {
         }
     }
 
+    /// Closes own connections that tied up for too long what others need.
+    fn close_condemned(&mut self) {
+        if self.shared.condemned.is_empty() {
+            return;
+        }
+        for key in self.connections.keys(|c| c.info.ties.is_condemned()) {
+            self.counters.stalled_closed.bump();
+            self.close(key, Reason::Error);
+        }
+    }
+
     fn serve_watchers(&mut self) {
         if !self.shared.hub.has_watchers() {
             return;
@@ -331,12 +343,7 @@ impl Worker {
     }
 
     fn tell_evictions(&mut self) {
-        let has_watchers = self.shared.hub.has_watchers();
-        if has_watchers != self.reports {
-            self.reports = has_watchers;
-            self.store.report_evictions(has_watchers);
-        }
-        if has_watchers {
+        if self.shared.hub.wants(kind::EVICTIONS) {
             let now = self.shared.clock.now();
             self.store
                 .take_evicted(&mut |item| watch::evicted(&self.shared, item, now));

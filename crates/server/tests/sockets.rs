@@ -2,7 +2,7 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use glasscache_server::{Address, Config, Listen, Running, start};
 
@@ -138,6 +138,69 @@ fn beyond_the_limit_a_connection_is_refused_in_words() {
     let mut said = String::new();
     refused.read_to_string(&mut said).unwrap();
     assert_eq!(said, "ERROR Too many open connections\r\n");
+}
+
+#[test]
+fn stalled_uploads_make_room_for_one_that_moves() {
+    let server = start(config()).unwrap();
+    // Sixteen values of 1 MB at half: all that uploads may hold of 64 MiB.
+    let stalled: Vec<TcpStream> = (0..16)
+        .map(|number| {
+            let mut client = connect(&server);
+            let mut request = format!("set stalled{number} 0 0 1000000\r\n").into_bytes();
+            request.resize(request.len() + 700_000, b'x');
+            client.write_all(&request).unwrap();
+            client
+        })
+        .collect();
+    let mut client = connect(&server);
+    let mut request = b"set moves 0 0 1000000\r\n".to_vec();
+    request.resize(request.len() + 1_000_000, b'y');
+    request.extend_from_slice(b"\r\n");
+    talk(&mut client, &request, b"STORED\r\n");
+    // Room was made by closing one that stood still, and not by closing them all.
+    let is_open = |mut stream: &TcpStream| {
+        stream.set_nonblocking(true).unwrap();
+        let seen = stream.read(&mut [0]);
+        seen.is_err_and(|error| error.kind() == std::io::ErrorKind::WouldBlock)
+    };
+    let open = stalled.iter().filter(|stream| is_open(stream)).count();
+    assert!((1..16).contains(&open), "{open} of 16 are open");
+}
+
+#[test]
+fn the_longest_stalled_reader_makes_room_for_others() {
+    let server = start(config()).unwrap();
+    let mut client = connect(&server);
+    let mut request = b"set big 0 0 1000000\r\n".to_vec();
+    request.resize(request.len() + 1_000_000, b'x');
+    request.extend_from_slice(b"\r\n");
+    // Each value lies elsewhere, so that held segments add up.
+    let stalled: Vec<TcpStream> = (0..16)
+        .map(|_| {
+            talk(&mut client, &request, b"STORED\r\n");
+            let mut reader = connect(&server);
+            reader.write_all(&b"get big\r\n".repeat(20)).unwrap();
+            reader
+        })
+        .collect();
+    let mut reply = b"VALUE big 0 1000000\r\n".to_vec();
+    reply.resize(reply.len() + 1_000_000, b'x');
+    reply.extend_from_slice(b"\r\nEND\r\n");
+    // Who comes while nobody has stalled for long is refused; who stalls for long has to go.
+    let deadline = Instant::now() + Duration::from_secs(20);
+    let gets_all = || {
+        let mut reader = connect(&server);
+        reader.write_all(&b"get big\r\n".repeat(20)).unwrap();
+        (0..20).all(|_| {
+            let mut got = vec![0; reply.len()];
+            reader.read_exact(&mut got).is_ok() && got == reply
+        })
+    };
+    while !gets_all() {
+        assert!(Instant::now() < deadline, "nobody made room");
+    }
+    drop(stalled);
 }
 
 #[test]

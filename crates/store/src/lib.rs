@@ -57,6 +57,7 @@ mod report;
 mod request;
 mod scan;
 mod segments;
+mod sparse;
 mod store;
 mod sync;
 mod upload;

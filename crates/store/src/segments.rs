@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::memory::{Addr, Arena, Epochs, SegmentId};
 use crate::request::Seconds;
+use crate::sparse::{SparseList, is_sparse};
 
 /// Where a segment is in its life.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -97,6 +98,9 @@ pub(crate) struct Segments {
     held: AtomicUsize,
     /// Segments in limbo that are held, as counted last.
     stuck: AtomicUsize,
+    /// Free segments and those in limbo, which were written before and cost no fault.
+    idle: AtomicUsize,
+    sparse: SparseList,
 }
 
 impl Segments {
@@ -135,6 +139,8 @@ impl Segments {
             in_use: AtomicUsize::new(0),
             held: AtomicUsize::new(0),
             stuck: AtomicUsize::new(0),
+            idle: AtomicUsize::new(0),
+            sparse: SparseList::new(count),
             arena,
         }
     }
@@ -198,16 +204,16 @@ impl Segments {
         if self.spare() <= floor {
             return None;
         }
-        let allowed = self.allowed();
+        if plan.free.is_empty() && !plan.limbo.is_empty() {
+            self.settle(&mut plan);
+        }
         let id = match plan.free.pop() {
             Some(id) => id,
-            None if plan.backed < allowed => self.back_one(&mut plan)?,
-            None => {
-                self.settle(&mut plan);
-                plan.free.pop()?
-            }
+            None if plan.backed < self.allowed() => self.back_one(&mut plan)?,
+            None => return None,
         };
         self.in_use.fetch_add(1, Ordering::Relaxed);
+        self.count_idle(&plan);
         let meta = self.meta(id);
         meta.live.store(0, Ordering::Relaxed);
         meta.used.store(0, Ordering::Relaxed);
@@ -255,6 +261,31 @@ impl Segments {
             plan.parked.push(id);
             plan.backed -= 1;
         }
+        self.count_idle(plan);
+    }
+
+    fn count_idle(&self, plan: &Plan) {
+        let idle = plan.free.len() + plan.limbo.len();
+        self.idle.store(idle, Ordering::Relaxed);
+    }
+
+    /// Whether the next segments opened would be memory that was never written, while sparse ones could be emptied
+    /// instead. `ahead` is how many written ones should stand ready.
+    #[inline]
+    pub(crate) fn wants_sparse(&self, ahead: usize) -> bool {
+        let idle = self.idle.load(Ordering::Relaxed);
+        !self.sparse.is_empty() && idle < ahead && self.in_use() + idle < self.allowed()
+    }
+
+    /// Takes a segment from the list of sparse ones; `None` when there is none that still is.
+    pub(crate) fn take_sparse(&self) -> Option<View> {
+        while let Some(id) = self.sparse.take() {
+            let view = self.view(id);
+            if view.is(State::Sealed) && !view.is_pinned && is_sparse(view.live, view.used) {
+                return Some(view);
+            }
+        }
+        None
     }
 
     /// Gives back a segment of lines that nothing reaches any more.
@@ -266,13 +297,13 @@ impl Segments {
     /// the young end.
     pub(crate) fn seal(&self, id: SegmentId, used: usize, expires: u32, order: Option<u64>) {
         let meta = self.meta(id);
-        meta.used.store(used as u32, Ordering::Relaxed);
+        meta.used.store(used as u32, Ordering::SeqCst);
         meta.expires.store(expires, Ordering::Relaxed);
         let order = order.unwrap_or_else(|| self.order.fetch_add(1, Ordering::Relaxed));
         meta.order.store(order, Ordering::Relaxed);
         // SeqCst with `unlive`: either it sees the seal, or we see its count.
         meta.state.store(State::Sealed as u32, Ordering::SeqCst);
-        self.retire_if_dead(id);
+        self.note_decline(id);
     }
 
     /// Starts a sweep; false if somebody else has it, or if an upload still writes into it.
@@ -294,7 +325,7 @@ impl Segments {
         self.meta(id)
             .state
             .store(State::Sealed as u32, Ordering::SeqCst);
-        self.retire_if_dead(id);
+        self.note_decline(id);
     }
 
     /// The segment holds nothing alive any more.
@@ -325,12 +356,20 @@ impl Segments {
         self.settle(&mut plan);
     }
 
-    fn retire_if_dead(&self, id: SegmentId) {
+    /// Retires a sealed segment that is dead, lists one that is nearly dead.
+    fn note_decline(&self, id: SegmentId) {
         let meta = self.meta(id);
-        if meta.live.load(Ordering::SeqCst) == 0
-            && meta.pins.load(Ordering::SeqCst) == 0
-            && self.change(id, State::Sealed, State::Limbo)
+        let live = meta.live.load(Ordering::SeqCst) as usize;
+        if meta.state.load(Ordering::SeqCst) != State::Sealed as u32
+            || meta.pins.load(Ordering::SeqCst) != 0
         {
+            return;
+        }
+        if live > 0 {
+            if is_sparse(live, meta.used.load(Ordering::Relaxed) as usize) {
+                self.sparse.add(id);
+            }
+        } else if self.change(id, State::Sealed, State::Limbo) {
             self.retire(id);
         }
     }
@@ -354,8 +393,11 @@ impl Segments {
         let id = self.arena.segment_of(at);
         let before = self.meta(id).live.fetch_sub(bytes as u32, Ordering::SeqCst);
         strict_assert!(before as usize >= bytes, "live bytes below zero");
-        if before as usize == bytes {
-            self.retire_if_dead(id);
+        let (before, after) = (before as usize, before as usize - bytes);
+        // While the segment is open `used` is 0, so nothing is noted before the seal, which looks for itself.
+        let used = self.meta(id).used.load(Ordering::SeqCst) as usize;
+        if after == 0 || (is_sparse(after, used) && !is_sparse(before, used)) {
+            self.note_decline(id);
         }
     }
 
@@ -370,7 +412,7 @@ impl Segments {
     pub(crate) fn unpin(&self, at: Addr) {
         let id = self.arena.segment_of(at);
         if self.meta(id).pins.fetch_sub(1, Ordering::SeqCst) == 1 {
-            self.retire_if_dead(id);
+            self.note_decline(id);
         }
     }
 
@@ -398,6 +440,11 @@ impl Segments {
         {
             self.held.fetch_sub(1, Ordering::Relaxed);
         }
+    }
+
+    /// Whether more than three quarters of what may be held is.
+    pub(crate) fn holds_are_scarce(&self) -> bool {
+        self.held() * HELD_SHARE * 4 > self.allowed() * 3
     }
 
     /// Segments held beyond the epoch.
@@ -453,21 +500,22 @@ impl Segments {
     /// A view of every segment, for choosing.
     pub(crate) fn each(&self) -> impl Iterator<Item = View> + '_ {
         let fresh = self.lock().fresh;
-        self.metas
-            .iter()
-            .zip(&self.origins)
-            .zip(0..fresh)
-            .map(|((meta, origin), id)| View {
-                id: SegmentId(id),
-                state: meta.state.load(Ordering::Relaxed),
-                queue: queue_of(meta),
-                live: meta.live.load(Ordering::Relaxed) as usize,
-                used: meta.used.load(Ordering::Relaxed) as usize,
-                expires: meta.expires.load(Ordering::Relaxed),
-                order: meta.order.load(Ordering::Relaxed),
-                generation: (origin.birth.load(Ordering::Relaxed) >> 32) as u32,
-                is_pinned: meta.pins.load(Ordering::Relaxed) != 0,
-            })
+        (0..fresh).map(|id| self.view(SegmentId(id)))
+    }
+
+    fn view(&self, id: SegmentId) -> View {
+        let (meta, origin) = (self.meta(id), self.origin(id));
+        View {
+            id,
+            state: meta.state.load(Ordering::Relaxed),
+            queue: queue_of(meta),
+            live: meta.live.load(Ordering::Relaxed) as usize,
+            used: meta.used.load(Ordering::Relaxed) as usize,
+            expires: meta.expires.load(Ordering::Relaxed),
+            order: meta.order.load(Ordering::Relaxed),
+            generation: (origin.birth.load(Ordering::Relaxed) >> 32) as u32,
+            is_pinned: meta.pins.load(Ordering::Relaxed) != 0,
+        }
     }
 
     /// Queue and age of the segment of an address.

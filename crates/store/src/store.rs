@@ -234,10 +234,20 @@ impl Store {
         }
     }
 
-    /// The upload that made no progress for longest, as [`crate::Reservation::id`] names it: the one to close
-    /// when room for another is refused.
-    pub fn idlest_upload(&self) -> Option<u64> {
+    /// The upload that made no progress for longest, as [`crate::Reservation::id`] names it, and the second of its
+    /// last: the one to close when uploads are full.
+    pub fn idlest_upload(&self) -> Option<(u64, Seconds)> {
         self.uploads.idlest()
+    }
+
+    /// Whether uncommitted uploads hold all that they may: another gets no room until one ends.
+    pub fn uploads_are_full(&self) -> bool {
+        self.uploads.are_full(self.upload_bytes_max())
+    }
+
+    /// Whether [`crate::Item::hold`] will soon fail: time to close the longest-stalled reader.
+    pub fn holds_are_scarce(&self) -> bool {
+        self.segments.holds_are_scarce()
     }
 
     /// From now on evicted items are reported to `take_evicted` (for `watch evictions`); off by default.

@@ -34,12 +34,17 @@ impl Uploads {
         self.bytes.load(Ordering::Relaxed)
     }
 
-    /// The one without progress for longest.
-    pub(crate) fn idlest(&self) -> Option<u64> {
+    /// The one without progress for longest, and the second of its last.
+    pub(crate) fn idlest(&self) -> Option<(u64, Seconds)> {
         self.lock()
             .iter()
             .min_by_key(|(_, (_, last))| *last)
-            .map(|(id, _)| *id)
+            .map(|(id, (_, last))| (*id, *last))
+    }
+
+    /// Whether another piece would be more than `bytes_max`.
+    pub(crate) fn are_full(&self, bytes_max: u64) -> bool {
+        self.bytes() + PIECE_BYTES_MAX as u64 > bytes_max
     }
 
     fn begin(&self, now: Seconds) -> u64 {

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use crate::Store;
 use crate::counters::{Block, Count};
-use crate::eviction::Sweep;
+use crate::eviction::{Aim, Sweep};
 use crate::index::{Hit, Step};
 use crate::log::{Draft, Log, Logs, Placed, Refill};
 use crate::memory::LineId;
@@ -122,9 +122,9 @@ impl Worker {
         }
         let is_sweeping = self.sweep.borrow().is_some();
         let swept = if self.is_behind() {
-            self.sweep_some(MAINTAIN_BYTES, now)
+            self.sweep_for(MAINTAIN_BYTES, Aim::Room, now)
         } else {
-            (is_new_second || is_sweeping) && self.sweep_dead(MAINTAIN_BYTES, now)
+            (is_new_second || is_sweeping) && self.sweep_for(MAINTAIN_BYTES, Aim::Dead, now)
         };
         let resized = self.resize();
         let tidied = self.store.index.tidy(&*self.store) == Step::Done;
@@ -186,6 +186,20 @@ impl Worker {
     /// Whether fewer segments are spare than eviction should keep ahead.
     pub(crate) fn is_behind(&self) -> bool {
         self.store.segments.spare() < self.store.reserve()
+    }
+
+    /// Whether a write into a full store evicts at once although enough is spare. Who watches evictions expects
+    /// one with the write that caused it, not when the segment it went to is full; at most the reserve again is
+    /// freed ahead of need.
+    #[inline]
+    pub(crate) fn follows_writes(&self) -> bool {
+        self.store.reports.is_on() && self.store.segments.spare() < 2 * self.store.reserve()
+    }
+
+    /// Whether nearly dead segments should be emptied, so that no untouched one is opened.
+    #[inline]
+    pub(crate) fn wants_sparse(&self) -> bool {
+        self.store.segments.wants_sparse(self.store.reserve())
     }
 
     /// Every operation starts here; false for a worker that was never registered.
@@ -275,7 +289,13 @@ impl Worker {
             .saturating_sub(self.store.segments.spare());
         if missing > 0 {
             let due = (bytes + WRITE_BYTES_MIN) * SWEEP_FACTOR * missing;
-            self.sweep_some(due.min(SWEEP_BYTES_MAX), now);
+            self.sweep_for(due.min(SWEEP_BYTES_MAX), Aim::Room, now);
+        } else if self.follows_writes() {
+            let due = bytes + WRITE_BYTES_MIN;
+            self.sweep_for(due.min(SWEEP_BYTES_MAX), Aim::Room, now);
+        } else if self.wants_sparse() {
+            let due = (bytes + WRITE_BYTES_MIN) * SWEEP_FACTOR;
+            self.sweep_for(due.min(SWEEP_BYTES_MAX), Aim::Sparse, now);
         }
     }
 
@@ -301,7 +321,7 @@ impl Worker {
             return Some(done);
         }
         for _ in 0..SWEEPS_IN_NEED {
-            let won = self.sweep_some(self.store.arena().segment_bytes(), now);
+            let won = self.sweep_for(self.store.arena().segment_bytes(), Aim::Room, now);
             self.store.segments.settle_now();
             if let Some(done) = append(refill(MOVER_FLOOR)) {
                 return Some(done);

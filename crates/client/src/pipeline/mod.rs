@@ -226,10 +226,17 @@ impl Pipeline {
     }
 
     /// Takes received bytes by copy.
-    pub fn feed(&mut self, bytes: &[u8]) {
-        if let Some(room) = self.inbox.space(bytes.len()).get_mut(..bytes.len()) {
-            room.copy_from_slice(bytes);
-            self.inbox.received(bytes.len());
+    pub fn feed(&mut self, mut bytes: &[u8]) {
+        // Room grows with what has come, so a long piece is taken in several steps.
+        while !bytes.is_empty() {
+            let room = self.inbox.space(bytes.len());
+            let taken = bytes.len().min(room.len());
+            let (now, later) = bytes.split_at(taken);
+            if let Some(room) = room.get_mut(..taken) {
+                room.copy_from_slice(now);
+            }
+            self.inbox.received(taken);
+            bytes = later;
         }
     }
 

@@ -14,6 +14,7 @@ use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, recv, send, sendmsg};
 
 use crate::pipeline::Pipeline;
+use crate::request::{Desk, Dialect};
 
 /// Room that an idle connection keeps for requests.
 const OUT_KEPT_MAX: usize = 1 << 20;
@@ -95,6 +96,16 @@ impl Link {
             self.out = Vec::new();
         }
         self.out.clear();
+    }
+
+    /// Where requests to this connection are written.
+    pub(crate) fn desk(&mut self, dialect: Dialect) -> Desk<'_> {
+        Desk {
+            dialect,
+            pipeline: &mut self.pipeline,
+            out: &mut self.out,
+            opaque: &mut self.opaque,
+        }
     }
 
     /// Whether any byte of the request has left.

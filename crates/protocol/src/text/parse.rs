@@ -177,12 +177,11 @@ fn parse_store(verb: StoreVerb, line: &[u8]) -> Result<Command<'_>, Refusal> {
     }))
 }
 
-/// The length of a value. A number beyond all bounds closes the connection, for the bytes that
-/// follow must not be executed and cannot be waited for.
+/// The length of a value. A number beyond all bounds is no length: nothing is waited for, and the
+/// next line is a command, as in memcached.
 pub(crate) fn value_length(text: &[u8]) -> Result<u32, Refusal> {
     match ascii::unsigned32(text) {
         Some(bytes) if bytes <= VALUE_BYTES_MAX => Ok(bytes),
-        // A length that cannot be is not waited for, as in memcached: the next line is a command.
         _ => Err(Refusal::new(words::BAD_FORMAT)),
     }
 }

@@ -2,7 +2,7 @@
 
 use std::io::Write as _;
 
-use glasscache_protocol::base64;
+use glasscache_protocol::{base64, words};
 use glasscache_store::{Expiry, Item};
 
 use crate::output::Output;
@@ -20,6 +20,7 @@ pub(crate) struct Dump {
     /// memcached's slab classes to be listed; all when there are none.
     classes: Vec<usize>,
     cursor: Option<u64>,
+    is_begun: bool,
 }
 
 /// What a line of the listing looks like.
@@ -38,11 +39,16 @@ impl Dump {
             form,
             classes,
             cursor: Some(0),
+            is_begun: false,
         }
     }
 
     /// Appends a slice; true when the listing is complete.
     pub(crate) fn run(&mut self, turn: &Turn<'_>, out: &mut Output<'_>) -> bool {
+        // The crawler says that it starts before it lists, as memcached's does since 1.6.45.
+        if !std::mem::replace(&mut self.is_begun, true) {
+            out.bytes.extend_from_slice(words::OK);
+        }
         while let Some(cursor) = self.cursor {
             if out.len() >= SLICE_BYTES {
                 return false;
@@ -79,7 +85,7 @@ impl Dump {
         // Writing to a vector cannot fail.
         let _ = writeln!(
             out,
-            " exp={expiry} la={} cas={} fetch={} cls={class} size={bytes} flags={}",
+            " exp={expiry} la={} cas={} fetch={} cls={class} size={bytes} flags={} ",
             turn.shared.clock.unix(item.last_access()),
             turn.shown_unique(item.unique()),
             if item.was_fetched() { "yes" } else { "no" },

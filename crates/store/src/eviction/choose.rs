@@ -27,6 +27,17 @@ const COMPACT_QUARTERS: usize = 3;
 /// Other workers may take the chosen segment first; after so many tries the next call goes on.
 const TRIES: usize = 8;
 
+/// What a sweep is wanted for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Aim {
+    /// Segments are missing.
+    Room,
+    /// What expired or was flushed as a whole goes early.
+    Dead,
+    /// Nearly dead segments are emptied, so that no untouched one is opened.
+    Sparse,
+}
+
 /// The candidates that one walk finds.
 #[derive(Default)]
 struct Candidates {
@@ -40,9 +51,12 @@ struct Candidates {
 
 impl Worker {
     /// Chooses and claims the next victim; `None` if nothing can be gained.
-    pub(crate) fn choose(&self, now: Seconds, only_dead: bool) -> Option<Sweep> {
+    pub(crate) fn choose(&self, now: Seconds, aim: Aim) -> Option<Sweep> {
         for _ in 0..TRIES {
-            let (view, reason) = self.candidate(now, only_dead)?;
+            let (view, reason) = match aim {
+                Aim::Sparse => (self.store.segments.take_sparse()?, Reason::Compact),
+                _ => self.candidate(now, aim == Aim::Dead)?,
+            };
             if self.store.segments.start_sweep(view.id) {
                 if reason == Reason::Evict {
                     self.store.hand.store(view.order, Ordering::Relaxed);

@@ -9,7 +9,7 @@ mod ghost;
 mod policy;
 mod sweep;
 
-pub(crate) use choose::Reason;
+pub(crate) use choose::{Aim, Reason};
 pub(crate) use ghost::Ghost;
 pub use policy::PolicyKind;
 pub(crate) use policy::{Census, Policy, Verdict};

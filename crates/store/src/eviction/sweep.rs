@@ -4,7 +4,7 @@
 //! A record is alive if a slot names it; what is kept is copied to the worker's own open segment and published
 //! in the old one's place, as any write is. Hashes are computed and buckets fetched eight records ahead.
 
-use super::{Reason, Verdict};
+use super::{Aim, Reason, Verdict};
 use crate::counters::Count;
 use crate::index::Hit;
 use crate::item::{self, PIECE_HEADER, Record, bits, piece_bytes};
@@ -88,17 +88,8 @@ enum Copied {
 }
 
 impl Worker {
-    /// Sweeps about `bytes` bytes while segments are missing; false if there was nothing to sweep.
-    pub(crate) fn sweep_some(&self, bytes: usize, now: Seconds) -> bool {
-        self.sweep_while(bytes, now, false)
-    }
-
-    /// As [`Worker::sweep_some`], for segments that expired or were flushed as a whole.
-    pub(crate) fn sweep_dead(&self, bytes: usize, now: Seconds) -> bool {
-        self.sweep_while(bytes, now, true)
-    }
-
-    fn sweep_while(&self, bytes: usize, now: Seconds, only_dead: bool) -> bool {
+    /// Sweeps about `bytes` bytes towards `aim`, while there is need; false if there was nothing to sweep.
+    pub(crate) fn sweep_for(&self, bytes: usize, aim: Aim, now: Seconds) -> bool {
         // Taken out while it runs: what it calls may not sweep again.
         let Ok(mut held) = self.sweep.try_borrow_mut() else {
             return false;
@@ -106,11 +97,12 @@ impl Worker {
         let mut left = bytes;
         let mut is_progress = false;
         while left > 0 {
-            let next = || {
-                (only_dead || self.is_behind())
-                    .then(|| self.choose(now, only_dead))
-                    .flatten()
+            let is_needed = || match aim {
+                Aim::Room => self.is_behind() || self.follows_writes(),
+                Aim::Dead => true,
+                Aim::Sparse => self.wants_sparse(),
             };
+            let next = || is_needed().then(|| self.choose(now, aim)).flatten();
             let Some(mut sweep) = held.take().or_else(next) else {
                 break;
             };

@@ -1,0 +1,91 @@
+//! Keys whose last write ended without an answer: the server may hold the older value still.
+//!
+//! The caller was told that the outcome is unknown, but whoever reads next should not meet what was
+//! to be replaced. So the next call to that server first removes these keys; a cache may forget.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use glasscache_protocol::meta::request::WireKey;
+
+use crate::request::{Desk, Dialect, Request};
+
+/// Most keys that wait for their removal at one server that does not answer.
+const DOUBTS_MAX: usize = 10_000;
+
+/// A key as it goes on the wire.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OwnedKey {
+    bytes: Vec<u8>,
+    is_base64: bool,
+}
+
+impl From<WireKey<'_>> for OwnedKey {
+    fn from(key: WireKey<'_>) -> Self {
+        Self {
+            bytes: key.bytes.to_vec(),
+            is_base64: key.is_base64,
+        }
+    }
+}
+
+/// The keys of one server that are to be removed before anything else is asked.
+#[derive(Debug, Default)]
+pub struct Doubts {
+    /// Relaxed: who misses a key of this instant removes it with the next call.
+    is_any: AtomicBool,
+    keys: Mutex<Vec<OwnedKey>>,
+}
+
+impl Doubts {
+    /// Notes keys whose outcome is unknown.
+    pub fn add(&self, keys: impl IntoIterator<Item = OwnedKey>) {
+        let mut list = self.keys.lock().unwrap_or_else(PoisonError::into_inner);
+        for key in keys {
+            // LOSSY: beyond the bound the caller's error is all there is.
+            if list.len() < DOUBTS_MAX && list.last() != Some(&key) {
+                list.push(key);
+            }
+        }
+        self.is_any.store(!list.is_empty(), Ordering::Relaxed);
+    }
+
+    /// Takes all keys; whoever fails to remove them adds them again.
+    pub fn take(&self) -> Vec<OwnedKey> {
+        if !self.is_any.load(Ordering::Relaxed) {
+            return Vec::new();
+        }
+        let mut list = self.keys.lock().unwrap_or_else(PoisonError::into_inner);
+        self.is_any.store(false, Ordering::Relaxed);
+        std::mem::take(&mut list)
+    }
+}
+
+/// Writes the removal of `keys`, which nobody waits for; returns how many a later `mn` answers for.
+pub fn write_removals(keys: &[OwnedKey], desk: &mut Desk<'_>) -> u32 {
+    let mut answered = 0;
+    for key in keys {
+        let request = Request::Delete {
+            key: WireKey {
+                bytes: &key.bytes,
+                is_base64: key.is_base64,
+            },
+            noreply: true,
+        };
+        // A key that cannot be said was never written either.
+        if request.write(desk).is_ok() && desk.dialect == Dialect::Meta {
+            answered += 1;
+        }
+    }
+    answered
+}
+
+/// The keys that a request may leave with an older value if its outcome stays unknown.
+pub fn keys_of<'r>(request: &'r Request<'_>) -> impl Iterator<Item = OwnedKey> + use<'r> {
+    let items = match request {
+        Request::Store { item, .. } => std::slice::from_ref(item),
+        Request::StoreMany { items, .. } => items,
+        _ => &[],
+    };
+    items.iter().map(|item| item.key.into())
+}

@@ -1,0 +1,84 @@
+//! Hostile replies in random pieces: the client's pipeline reads the same whatever the cut, and a fault stays a fault.
+
+#![no_main]
+
+use glasscache_client::pipeline::{Answer, Expect, Found, Pipeline, Progress};
+use libfuzzer_sys::fuzz_target;
+
+/// Bound of a value in this run: small, so that lengths beyond it are met.
+const VALUE_BYTES_MAX: u64 = 1 << 12;
+
+/// A pipeline that waits for one reply of each kind named by a byte of `kinds`.
+fn waiting_for(kinds: &[u8]) -> Pipeline {
+    let mut pipeline = Pipeline::new(VALUE_BYTES_MAX);
+    for (opaque, kind) in (1..).zip(kinds) {
+        let expect = match kind % 6 {
+            0 => {
+                let mut keys = pipeline.key_list();
+                for key in [&b"a"[..], b"b", b"key"] {
+                    keys.push(key);
+                }
+                Expect::Values(keys)
+            }
+            1 => Expect::Line,
+            2 => Expect::Meta(opaque),
+            3 => Expect::Quiet { first: opaque, count: 3 },
+            4 => Expect::Rows,
+            _ => Expect::Probe,
+        };
+        pipeline.expect(expect);
+    }
+    pipeline
+}
+
+/// What came of the replies: each answer with its values, and whether it ended in a fault.
+type Seen = (Vec<(Answer, Vec<(Found, Vec<u8>)>)>, bool);
+
+/// Feeds `bytes` in pieces of 1 to `longest` bytes and reads all there is after each.
+fn read(kinds: &[u8], bytes: &[u8], longest: usize) -> Seen {
+    let mut pipeline = waiting_for(kinds);
+    let mut answers = Vec::new();
+    for (turn, piece) in bytes.chunks(longest).enumerate() {
+        let (head, rest) = piece.split_at((turn * 7 + 1) % (piece.len() + 1));
+        for part in [head, rest] {
+            pipeline.feed(part);
+            loop {
+                match pipeline.poll() {
+                    Ok(Progress::Whole(answer)) => {
+                        let values = pipeline.found().iter().map(|found| (*found, pipeline.body(found).to_vec()));
+                        answers.push((answer, values.collect()));
+                        pipeline.release();
+                    }
+                    Ok(Progress::Incomplete(missing)) => {
+                        assert!(missing > 0 && missing as u64 <= VALUE_BYTES_MAX + 2);
+                        break;
+                    }
+                    Ok(Progress::Idle) => break,
+                    Err(fault) => {
+                        assert!(pipeline.poll() == Err(fault) && !pipeline.is_clean());
+                        return (answers, true);
+                    }
+                }
+            }
+        }
+    }
+    (answers, false)
+}
+
+fuzz_target!(|input: (Vec<u8>, u8, &[u8])| {
+    let (mut kinds, longest, bytes) = input;
+    kinds.truncate(8);
+    let whole = read(&kinds, bytes, bytes.len().max(1));
+    let pieces = read(&kinds, bytes, usize::from(longest).max(1));
+    for (_, values) in &whole.0 {
+        for (found, value) in values {
+            assert!(found.value_bytes == value.len() && found.value_bytes as u64 <= VALUE_BYTES_MAX);
+        }
+    }
+    // Where the bytes lie in the buffer depends on the cut; what they are must not.
+    let meaning = |seen: &Seen| -> Vec<(Answer, Vec<(usize, u32, u64, Vec<u8>)>)> {
+        let plain = |(found, value): &(Found, Vec<u8>)| (found.key_index, found.flags, found.cas, value.clone());
+        seen.0.iter().map(|(answer, values)| (answer.clone(), values.iter().map(plain).collect())).collect()
+    };
+    assert_eq!((meaning(&whole), whole.1), (meaning(&pieces), pieces.1));
+});

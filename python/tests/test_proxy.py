@@ -1,0 +1,147 @@
+"""Behind nutcracker, which closes on meta commands: found out once for each server, then classic text."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import shutil
+import socket
+import subprocess
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from glasscache import AsyncClient, Client, GlasscacheError, Server
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+NUTCRACKER = shutil.which("nutcracker") or shutil.which("nutcracker", path="/usr/sbin")
+
+pytestmark = pytest.mark.skipif(NUTCRACKER is None, reason="nutcracker is not installed")
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+class Proxy:
+    """A nutcracker before these servers."""
+
+    def __init__(self, servers: list[str], folder: Path) -> None:
+        self.port, self.stats_port = free_port(), free_port()
+        self.address = f"127.0.0.1:{self.port}"
+        lines = ["pool:", f"  listen: {self.address}", "  hash: md5", "  distribution: ketama"]
+        lines += ["  timeout: 2000", "  servers:", *(f"    - {server}:1" for server in servers)]
+        self._settings = folder / "nutcracker.yml"
+        self._settings.write_text("\n".join(lines) + "\n")
+        self.start()
+
+    def start(self) -> None:
+        """Start it and wait until it listens."""
+        options = ["-c", str(self._settings), "-s", str(self.stats_port), "-a", "127.0.0.1"]
+        self._process = subprocess.Popen(
+            [str(NUTCRACKER), *options], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
+        ends = time.monotonic() + 10
+        while time.monotonic() < ends:
+            with contextlib.suppress(OSError):
+                socket.create_connection(("127.0.0.1", self.port), timeout=1).close()
+                return
+            time.sleep(0.01)
+        self.stop()
+        raise TimeoutError("nutcracker does not listen")
+
+    def stop(self) -> None:
+        self._process.terminate()
+        self._process.wait(10)
+
+    def connections(self) -> int:
+        """Return how many connections it has taken, those of `stats` among them."""
+        with socket.create_connection(("127.0.0.1", self.stats_port), timeout=5) as wire:
+            text = b"".join(iter(lambda: wire.recv(65536), b""))
+        return int(json.loads(text)["total_connections"])
+
+
+@pytest.fixture(params=[1, 3], ids=["alone", "before three"])
+def proxy(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Proxy]:
+    with contextlib.ExitStack() as stack:
+        servers = [stack.enter_context(Server(memory="64M")) for _ in range(request.param)]
+        proxy = Proxy([server.address for server in servers], tmp_path)
+        yield proxy
+        proxy.stop()
+
+
+def test_every_word_that_a_proxy_has_works_through_it(proxy: Proxy) -> None:
+    with Client(proxy.address, timeout=5) as client:
+        assert client.set("a", {"b": [1, 2]}, ttl=60)
+        assert client.get("a") == {"b": [1, 2]}
+        assert not client.add("a", 1)
+        assert client.replace("a", "x")
+        assert client.append("a", "y")
+        assert client.get("a") == "xy"
+        value, unique = client.gets("a") or (None, 0)
+        assert value == "xy"
+        assert client.cas("a", "z", unique)
+        assert client.set("n", 1)
+        assert client.incr("n", 4) == 5
+        assert client.touch("n", 60)
+        assert client.delete("a")
+        assert client.get("a") is None
+        many = {f"k{n}": n for n in range(300)}
+        assert client.set_many(many, ttl=60) == {}
+        assert client.get_many([*many, "none"]) == many
+        client.delete_many(list(many))
+        assert client.get_many(list(many)) == {}
+        large = b"v" * 300_000
+        assert client.set("large", large)
+        assert client.get("large") == large
+
+
+def test_asyncio_falls_back_too(proxy: Proxy) -> None:
+    async def main() -> None:
+        async with AsyncClient(proxy.address, timeout=5) as client:
+            many = {f"k{n}": n for n in range(100)}
+            assert await client.set_many(many, ttl=60) == {}
+            values = await asyncio.gather(*(client.get(key) for key in many))
+            assert values == list(many.values())
+            assert await client.get_many(list(many)) == many
+            await client.delete_many(list(many))
+            assert await client.get_many(list(many)) == {}
+            assert await client.incr("n", 1) is None
+
+    asyncio.run(main())
+
+
+def test_meta_is_tried_once_for_each_server(proxy: Proxy) -> None:
+    with Client(proxy.address, timeout=5) as client:
+        client.set("k", "first")
+        before = proxy.connections()
+        for turn in range(200):
+            client.set("k", turn)
+            assert client.get("k") == turn
+        assert proxy.connections() - before <= 1  # the one that asks for the count
+
+
+def test_a_proxy_that_comes_back_is_used_again(proxy: Proxy) -> None:
+    with Client(proxy.address, timeout=2) as client:
+        assert client.set("k", 1)
+        proxy.stop()
+        outcomes: list[Any] = []
+        for _ in range(3):
+            with contextlib.suppress(GlasscacheError):
+                outcomes.append(client.get("k"))
+        assert outcomes == []
+        proxy.start()
+        ends = time.monotonic() + 5
+        while time.monotonic() < ends:
+            with contextlib.suppress(GlasscacheError):
+                assert client.get("k") == 1
+                return
+            time.sleep(0.01)
+        pytest.fail("the proxy is never used again")
