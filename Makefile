@@ -40,6 +40,7 @@ lint: ## Formatting, clippy and the Python linters; a warning is an error.
 	@scripts/need-toolchain
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
+	@scripts/python-lint
 
 .PHONY: check
 check: lint test ## What continuous integration runs: lint, then the tests.
@@ -176,10 +177,10 @@ figures: release ## Print each promised figure with its command, the demand and 
 
 .PHONY: fuzz
 fuzz: ## Feed each parser and the session with random bytes (SECONDS_EACH=60; nightly toolchain, cargo-fuzz).
-	for target in text meta session; do \
+	for target in text meta session replies value; do \
 		cargo +nightly fuzz run $$target -- -max_total_time=$${SECONDS_EACH:-60} -max_len=8192 || exit 1; \
 	done
 
 .PHONY: bench-client
 bench-client: ## Measure the Python clients side by side against one memcached on one CPU (SCALE=1).
-	@scripts/bench-client $(or $(SCALE),1)
+	@MEMCACHED="$(MEMCACHED)" scripts/bench-client $(or $(SCALE),1)

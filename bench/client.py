@@ -1,10 +1,11 @@
 """Python clients side by side against one server: what each call of everyday costs.
 
-    python bench/client.py --server 127.0.0.1:11211 [--repetitions 5] [--scale 1] [--cpu 0] [--json]
+    python bench/client.py --server 127.0.0.1:11211 [--repetitions 5] [--scale 1] [--cpu 0] [--keep FILE]
 
 Server and clients should share one CPU (the server is started so by `make bench-client`): across CPUs the
 wake-ups make any client vary threefold. Clients take turns within each repetition; a figure is the
-median over repetitions, with the least and the most beside it. CPU is the client's own, per call.
+median over repetitions, with the least and the most beside it; the ratio to ours is the median of the ratios
+of neighbouring turns, which a busy machine disturbs least. CPU is the client's own, per call.
 A client that is not installed is left out and named.
 """
 
@@ -12,14 +13,17 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import importlib
 import json
 import logging
+import math
 import os
 import statistics
 import sys
 import threading
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import glasscache
@@ -84,7 +88,7 @@ def rows_of(clients: dict[str, Any]) -> Iterator[Row]:
     for size, value in values.items():
         calls = 1000 if size == "100 KB" else 5000
         for name, client in clients.items():  # each reads what it wrote itself: dialects differ
-            setter(name, client)(f"one-{name}", value)
+            prepare(name, lambda put=setter(name, client), n=name, v=value: put(f"one-{n}", v))
         gets = [(n, lambda c=c, k=f"one-{n}": c.get(k)) for n, c in clients.items()]
         yield f"get {size}", calls, gets
         sets = [(n, lambda put=setter(n, c), v=value: put("two", v)) for n, c in clients.items()]
@@ -175,6 +179,14 @@ def special_rows(clients: dict[str, Any], values: dict[str, bytes]) -> Iterator[
     )
 
 
+def prepare(who: str, call: Callable[[], Any]) -> None:
+    """Store what a row reads; a client that cannot is named, and no reason to stop."""
+    try:
+        call()
+    except Exception as error:  # noqa: BLE001
+        print(f"{who} failed before its row: {error!r}", file=sys.stderr)
+
+
 def affordable(call: Callable[[], Any], count: int) -> int:
     """Return how many calls to make: fewer where one takes long, as some do by a second each."""
     begin = time.perf_counter()
@@ -196,7 +208,8 @@ def measure(rows: Iterator[Row], repetitions: int, scale: float) -> Iterator[dic
                     for _ in range(done):
                         call()
                 except Exception as error:  # noqa: BLE001 - a client that cannot is named, and no reason to stop
-                    print(f"{name}: {who} failed: {type(error).__name__}", file=sys.stderr)
+                    print(f"{name}: {who} failed: {error!r}", file=sys.stderr)
+                    rates[who].append(math.nan)
                     continue
                 rates[who].append(done / (time.perf_counter() - begin))
                 cpu[who].append((time.process_time() - used) / done * 1e6)
@@ -204,7 +217,16 @@ def measure(rows: Iterator[Row], repetitions: int, scale: float) -> Iterator[dic
 
 
 def record(name: str, rates: dict[str, list[float]], cpu: dict[str, list[float]]) -> dict[str, Any]:
-    """Return a row's figures."""
+    """Return a row's figures; turns in which a client failed count for nothing."""
+    ours = rates.get("glasscache", [])
+
+    def gain(each: list[float]) -> float | None:
+        turns = [own / other for own, other in zip(ours, each, strict=False) if own / other > 0]
+        return statistics.median(turns) if turns else None
+
+    rates = {who: each for who, each in rates.items() if any(rate > 0 for rate in each)}
+    gains = {who: gain(each) for who, each in rates.items()}
+    rates = {who: [rate for rate in each if rate > 0] for who, each in rates.items()}
     return {
         "row": name,
         "clients": {
@@ -212,10 +234,10 @@ def record(name: str, rates: dict[str, list[float]], cpu: dict[str, list[float]]
                 "ops_per_s": statistics.median(each),
                 "least": min(each),
                 "most": max(each),
-                "cpu_us": statistics.median(cpu[who]) if who in cpu else None,
+                "cpu_us": statistics.median(cpu[who]) if cpu.get(who) else None,
+                "ours_over_it": gains[who],
             }
             for who, each in rates.items()
-            if each
         },
     }
 
@@ -290,10 +312,10 @@ async def asyncio_rows(address: str, repetitions: int, scale: float) -> list[dic
 def show(each: dict[str, Any]) -> None:
     """Print a row: thousands of calls a second, CPU, and ours over each other's."""
     print(each["row"])
-    ours = each["clients"].get("glasscache")
     for who, figures in each["clients"].items():
         cpu = f"{figures['cpu_us']:9.1f} us CPU" if figures["cpu_us"] is not None else " " * 16
-        ratio = f"  glasscache is {ours['ops_per_s'] / figures['ops_per_s']:.2f} x" if ours else ""
+        gain = figures["ours_over_it"]
+        ratio = f"  glasscache is {gain:.2f} x" if gain else ""
         spread = f"({figures['least'] / 1e3:.1f} to {figures['most'] / 1e3:.1f})"
         line = f"  {who:18} {figures['ops_per_s'] / 1e3:9.2f} k/s {spread:18} {cpu}{ratio}"
         print(line, flush=True)
@@ -308,7 +330,7 @@ def main() -> None:
     parser.add_argument("--repetitions", type=int, default=5)
     parser.add_argument("--scale", type=float, default=1.0)
     parser.add_argument("--cpu", type=int, help="pin this process to one CPU")
-    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--keep", metavar="FILE", help="write all figures as JSON")
     arguments = parser.parse_args()
     if arguments.cpu is not None:
         os.sched_setaffinity(0, {arguments.cpu})
@@ -317,10 +339,30 @@ def main() -> None:
     records = []
     for each in every_row(clients, arguments):
         records.append(each)
-        if not arguments.json:
-            show(each)
-    if arguments.json:
-        print(json.dumps({"server": arguments.server, "cpu": arguments.cpu, "rows": records}))
+        show(each)
+    if arguments.keep:
+        kept = json.dumps({**circumstances(arguments), "rows": records}, indent=1)
+        Path(arguments.keep).write_text(kept + "\n")
+
+
+def circumstances(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Return what the figures depend on."""
+    from importlib import metadata
+
+    peers = ("pylibmc", "pymemcache", "python-memcached", "meta-memcache", "emcache", "aiomcache")
+    versions = {}
+    for peer in peers:
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            versions[peer] = metadata.version(peer)
+    return {
+        "date": time.strftime("%Y-%m-%d"),
+        "python": sys.version.split()[0],
+        "cpus": os.cpu_count(),
+        "load": os.getloadavg()[0],
+        "repetitions": arguments.repetitions,
+        "scale": arguments.scale,
+        "clients": versions,
+    }
 
 
 def every_row(clients: dict[str, Any], arguments: argparse.Namespace) -> Iterator[dict[str, Any]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shlex
 import socket
 import subprocess
 import time
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 
 @contextlib.contextmanager
 def memcacheds(count: int, memcached: str) -> Iterator[list[str]]:
-    """Empty servers on ports of the kernel's choice."""
+    """Empty servers on ports of the kernel's choice; `memcached` may have arguments: "glasscache serve"."""
     with contextlib.ExitStack() as stack:
         addresses = []
         for _ in range(count):
@@ -23,7 +24,7 @@ def memcacheds(count: int, memcached: str) -> Iterator[list[str]]:
                 free.bind(("127.0.0.1", 0))
                 port = free.getsockname()[1]
             command = [
-                memcached,
+                *shlex.split(memcached),
                 "-p",
                 str(port),
                 "-l",

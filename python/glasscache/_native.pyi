@@ -133,6 +133,9 @@ class Client:
     def get_many(
         self, keys: Iterable[_Key], *, deadline: float | None = None
     ) -> dict[Any, Any]: ...
+    def gets_many(
+        self, keys: Iterable[_Key], *, deadline: float | None = None
+    ) -> dict[Any, tuple[Any, int]]: ...
     def set_many(
         self, values: dict[Any, Any], ttl: float | None = None, *, deadline: float | None = None
     ) -> dict[Any, GlasscacheError]: ...

@@ -17,6 +17,9 @@ from collections.abc import Callable, Sized
 from typing import Any, Final
 
 _READS: Final = frozenset({"get", "gets", "gat", "get_with_meta"})
+_DEFAULT_PLACE: Final = {"get": 1, "gat": 2}
+"""Where a read's default stands among its arguments: getting it back is a miss."""
+
 _BATCHES: Final = frozenset({"get_many", "set_many", "delete_many"})
 _METHODS: Final = (
     "get", "gets", "gat", "get_with_meta", "get_many", "set", "add", "replace", "append", "prepend",
@@ -153,7 +156,7 @@ def _observed(
     )
     common = {"db.system.name": "memcached", "db.operation.name": operation}
 
-    def before(args: tuple[Any, ...], _: dict[str, Any]) -> tuple[Any, float]:
+    def before(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, float, Any]:
         span = (
             None
             if tracer is None
@@ -165,18 +168,21 @@ def _observed(
             if keys and args:
                 span.set_attribute("db.query.text", f"{name} {_shown(args)}")
                 span.set_attribute("cache.key", _shown(args))
-        return span, time.perf_counter()
+        place = _DEFAULT_PLACE.get(name, len(args))
+        default = args[place] if place < len(args) else kwargs.get("default")
+        return span, time.perf_counter(), default
 
-    def after(state: tuple[Any, float], result: Any, error: BaseException | None) -> None:
-        span, begin = state
+    def after(state: tuple[Any, float, Any], result: Any, error: BaseException | None) -> None:
+        span, begin, default = state
         attributes = common if error is None else {**common, "error.type": type(error).__qualname__}
         if durations is not None:
             durations.record(time.perf_counter() - begin, attributes)
         if span is None:
             return
         if span.is_recording():
-            _describe(span, name, result, error)
-            if error is not None:
+            if error is None:
+                _describe(span, name, result, default)
+            else:
                 span.set_attribute("error.type", type(error).__qualname__)
                 span.set_status(StatusCode.ERROR)
         span.end()
@@ -184,13 +190,12 @@ def _observed(
     return _around(call, before, after)
 
 
-def _describe(span: Any, name: str, result: Any, error: BaseException | None) -> None:
-    if error is not None:
-        return
+def _describe(span: Any, name: str, result: Any, default: Any) -> None:
+    is_hit = result is not default
     if name in _READS:
-        span.set_attribute("glasscache.hit", result is not None)
-        span.set_attribute("cache.hit", result is not None)
-    if isinstance(result, str | bytes):
+        span.set_attribute("glasscache.hit", is_hit)
+        span.set_attribute("cache.hit", is_hit)
+    if is_hit and isinstance(result, str | bytes):
         span.set_attribute("cache.item_size", len(result))
     if name == "get_many" and isinstance(result, Sized):
         span.set_attribute("glasscache.hit.count", len(result))

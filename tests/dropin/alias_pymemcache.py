@@ -9,16 +9,19 @@ client then speaks what the replies answer.
 from __future__ import annotations
 
 import importlib.util
+import itertools
 import os
 import sys
+import tempfile
 import types
 from pathlib import Path
 from typing import Any
 
+from glasscache import _native
 from glasscache.compat import pymemcache
 from glasscache.compat.pymemcache import client, exceptions, serde
 from glasscache.compat.pymemcache.client import base, hash, retrying  # noqa: A004 - pymemcache's name
-from played import play
+from played import Played
 
 sys.modules.update({
     "pymemcache": pymemcache, "pymemcache.client": client, "pymemcache.client.base": base,
@@ -44,25 +47,53 @@ tests = sys.modules["pymemcache.test"] = types.ModuleType("pymemcache.test")
 tests.__path__ = [str(_THEIRS / "test")]
 
 
+def _watched(kind: Any, played: Played, **kwargs: Any) -> Any:
+    """A client of a played server whose `sock` is what that server sees of it."""
+    watched = type(kind.__name__, (kind,), {"sock": property(lambda _: played.socket())})
+    return watched(played.address, **kwargs)
+
+
 def _client_of(kind: Any, **always: Any) -> Any:
     def make_client(self: Any, mock_socket_values: Any, **kwargs: Any) -> Any:
-        return kind(play(mock_socket_values), **always, **kwargs)
+        return _watched(kind, Played(mock_socket_values), **always, **kwargs)
 
     return make_client
 
 
 def _base_client(self: Any, mock_socket_values: Any, **kwargs: Any) -> Any:
-    return base.Client(play(mock_socket_values), **kwargs)
+    return _watched(base.Client, Played(mock_socket_values), **kwargs)
 
 
 def _customized(theirs: Any) -> Any:
     """Their `make_customized_client`, whose client overrides a private method of pymemcache's."""
     kind = theirs.__globals__["CustomizedClient"]
-    return lambda self, mock_socket_values, **kwargs: kind(play(mock_socket_values), **kwargs)
+    return lambda self, mock_socket_values, **kwargs: kind(
+        Played(mock_socket_values).address, **kwargs
+    )
+
+
+def _are_placed(addresses: list[Any]) -> bool:
+    """Whether the tests' keys lie where their `_get_client` says: key3 first, key1 second."""
+    names = [base.address(each) for each in addresses]
+    return len(names) != 2 or _native.server_of("rendezvous", names, [b"key3", b"key1"]) == [0, 1]
 
 
 def _hash_client(self: Any, *canned: Any, **kwargs: Any) -> Any:
-    return hash.HashClient([play(replies) for replies in canned], **kwargs)
+    while True:
+        played = [Played(replies) for replies in canned]
+        addresses = [each.address for each in played]
+        if _are_placed(addresses):
+            return hash.HashClient(addresses, **kwargs)
+
+
+def _unix_hash_client(self: Any, sockets: Any, *canned: Any, **kwargs: Any) -> Any:
+    folder = tempfile.mkdtemp()
+    for turn in itertools.count():
+        paths = [f"{folder}/{turn}.{place}" for place in range(len(canned))]
+        if _are_placed(paths):
+            break
+    pairs = zip(canned, paths, strict=True)
+    return hash.HashClient([Played(replies, path).address for replies, path in pairs], **kwargs)
 
 
 def pytest_collection_modifyitems(items: list[Any]) -> None:
@@ -86,5 +117,7 @@ def pytest_collection_modifyitems(items: list[Any]) -> None:
             and item.cls.make_customized_client.__name__ != "<lambda>"
         ):
             item.cls.make_customized_client = _customized(item.cls.make_customized_client)
+        if item.cls is not None and hasattr(item.cls, "make_unix_client"):
+            item.cls.make_unix_client = _unix_hash_client
         if item.cls is not None and hasattr(item.cls, "make_base_client"):
             item.cls.make_base_client = _base_client

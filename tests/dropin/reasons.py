@@ -1,40 +1,56 @@
-"""Tests of other projects that cannot hold on a drop-in module, by pattern, and why."""
+"""Tests of other projects that cannot hold on a drop-in module, each by its name, and why."""
 
-REASONS: dict[str, list[tuple[str, str]]] = {
-    "pymemcache": [
-        (
-            "noreply",
-            "a call waits for its reply unless it says noreply itself: a difference on purpose",
+from __future__ import annotations
+
+_SOCKETS = "looks at a socket object and its options; sockets are Rust's here"
+_RAISES_INSIDE = "has the mocked socket raise what no socket raises"
+_OWN_CONNECTION = "looks for a raw command on the connection of the calls; it has one of its own"
+_CLASS = "replaces the class of the clients for each server; ours is one client of all servers"
+_POOL = "looks into the pool of client objects; connections are pooled in Rust"
+_LAZY = "asks for a connection before any call; ours connects at the first"
+_DEAD = "looks into the private lists of dead servers; our core keeps its own"
+
+REASONS: dict[str, dict[str, str]] = {
+    "pymemcache": {
+        "TestClient::test_cache_memlimit": _OWN_CONNECTION,
+        "TestClient::test_stats_cachedump": _OWN_CONNECTION,
+        "TestClient::test_raw_command_empty_end_tokens": "expects the mocked socket's IndexError",
+        "TestClient::test_raw_command_missing_end_tokens": "expects the mocked socket's IndexError",
+        "TestClient::test_serialization": (
+            "expects `noreply` on the wire unasked: a call waits unless it or its client says noreply"
         ),
-        (
-            "TestHashClient",
-            "looks into HashClient.clients, one object a server; ours is one client of all",
+        **{
+            f"TestClientSocketConnect::test_{name}": _SOCKETS
+            for name in (
+                "linux_socket_keepalive", "osx_socket_keepalive", "windows_socket_keepalive",
+                "socket_close", "socket_close_exception", "socket_connect_closes_on_failure",
+                "socket_connect_ipv4", "socket_connect_ipv6", "socket_connect_unix",
+            )
+        },
+        "TestPooledClient::test_custom_client": _POOL,
+        "TestPooledClientIdleTimeout::test_free_idle": _POOL,
+        "TestRetryOnEINTR::test_recv": _RAISES_INSIDE,
+        "TestHashClient::test_close": _LAZY,
+        "TestHashClient::test_quit": _LAZY,
+        "TestHashClient::test_custom_client": _CLASS,
+        "TestHashClient::test_custom_client_with_pooling": _CLASS,
+        "TestHashClient::test_setup_client_without_pooling": _CLASS,
+        "TestHashClient::test_failed_is_retried": _CLASS,
+        "TestHashClient::test_dead_server_comes_back": _DEAD,
+        "TestHashClient::test_legacy_add_remove_server_signature": _DEAD,
+        "TestHashClient::test_ignore_exec_set_many": (
+            "expects a write that failed to be told as one that did not, with ignore_exc"
         ),
-        (
-            "TestClientSocketConnect|socket|quit|idle",
-            "looks at socket objects and their options, which are Rust's here",
+        "TestRetryingClient::test_retry_for_exception_success": _RAISES_INSIDE,
+        "TestRetryingClient::test_retry_for_exception_fail": _RAISES_INSIDE,
+        "TestRetryingClient::test_do_not_retry_for_exception_fail": _RAISES_INSIDE,
+        "TestRetryingClient::test_both_exception_filters": _RAISES_INSIDE,
+    },
+    "pylibmc": {
+        "AutoConfTests::test_no_autoconf": "asks the fixed address 127.0.0.1:11211; nothing runs there",
+        "SerializationTests::test_override_deserialize": (
+            "counts references to a key while errors are kept; their tracebacks hold the frame of "
+            "our get, written in Python where pylibmc's is C"
         ),
-        (
-            "raw_command|end_token|memlimit|version",
-            "reads canned bytes past a reply; a raw command has its own connection",
-        ),
-        ("TestRetryingClient|unexpected_closed", "raises from inside the mocked socket"),
-        ("get_found|custom_client", "overrides a private method, which parses replies in Python"),
-        ("gets_many", "is canned for one command; ours asks key by key"),
-        ("serialization|explicit_flags|stats", "compares the request's bytes at the socket object"),
-        (
-            "_exception",
-            "expects garbage to be read as a reply before the socket object is asked whether it closed",
-        ),
-    ],
-    "pylibmc": [
-        ("test_no_autoconf", "asks the fixed address 127.0.0.1:11211, where nothing runs"),
-        (
-            "test_override_deserialize",
-            (
-                "counts references to a key while errors are kept; their tracebacks hold the frame of "
-                "our get, written in Python where pylibmc's is C"
-            ),
-        ),
-    ],
-}
+    },
+}  # fmt: skip

@@ -62,10 +62,11 @@ impl Client {
     /// Reads many plain keys, without their namespace, from all their servers at once.
     ///
     /// `receive` drives the calls with [`receive_all`], as it likes to wait; `read` then gets each
-    /// value with the place of its key. Returns the keys that got no answer, and why.
+    /// value with the place of its key, its CAS unique only if `cas`. Returns the keys that got no answer, and why.
     pub fn read_many(
         &self,
         keys: &[&[u8]],
+        cas: bool,
         budget: &Budget<'_>,
         mut receive: impl FnMut(&mut [(Call<'_>, Option<Error>)]) -> Result<(), Error>,
         mut read: impl FnMut(usize, &Found, &[u8]) -> Result<(), Error>,
@@ -99,7 +100,7 @@ impl Client {
         let prefix = self.keys().namespace;
         let requests: Vec<[Request<'_>; 1]> = key_lists
             .iter()
-            .map(|(_, keys)| [Request::GetMany { prefix, keys }])
+            .map(|(_, keys)| [Request::GetMany { prefix, keys, cas }])
             .collect();
         let mut calls = Vec::with_capacity(requests.len());
         for ((share, _), request) in key_lists.iter().zip(&requests) {
@@ -147,7 +148,7 @@ impl Client {
     ) -> Result<(Vec<Indexed>, Failures), Error> {
         let mut values = Vec::new();
         let receive = |calls: &mut [(Call<'_>, Option<Error>)]| wait_for_all(calls, budget);
-        let failures = self.read_many(keys, budget, receive, |index, found, body| {
+        let failures = self.read_many(keys, false, budget, receive, |index, found, body| {
             values.push((index, found.flags, body.to_vec()));
             Ok(())
         })?;

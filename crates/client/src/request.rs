@@ -38,10 +38,11 @@ pub struct Item<'a> {
 pub enum Request<'a> {
     /// One value, with its CAS unique if asked.
     Get { key: WireKey<'a>, cas: bool },
-    /// Values of many plain keys, each with `prefix` before it.
+    /// Values of many plain keys, each with `prefix` before it; with their CAS uniques if asked.
     GetMany {
         prefix: &'a [u8],
         keys: &'a [&'a [u8]],
+        cas: bool,
     },
     /// One write of a value.
     Store {
@@ -304,9 +305,9 @@ impl<'a> Request<'a> {
                 desk.out.extend_from_slice(list.finish());
                 desk.pipeline.expect(Expect::Values(list));
             }
-            Self::GetMany { prefix, keys } => {
+            Self::GetMany { prefix, keys, cas } => {
                 let mut list = desk.pipeline.key_list();
-                list.begin(b"get");
+                list.begin(if cas { b"gets" } else { b"get" });
                 for key in keys {
                     list.push(prefix, key);
                 }

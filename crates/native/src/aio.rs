@@ -1205,6 +1205,7 @@ impl AsyncClient {
         }
         let prefix = self.core.keys().namespace;
         let request = Request::GetMany {
+            cas: false,
             prefix,
             keys: &bytes,
         };

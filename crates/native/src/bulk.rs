@@ -60,22 +60,13 @@ impl<'a> WireKeys<'a> {
     }
 }
 
-#[pymethods]
 impl Client {
-    /// Return the values under keys, as a dict without those that missed.
-    ///
-    /// All servers are asked at once. If one fails, the error has `unanswered`, the keys that got no
-    /// answer, and `arrived`, the values that did; with on_error="miss" the values are returned.
-    ///
-    /// >>> client.set_many({"a": 1, "b": "two"})
-    /// {}
-    /// >>> sorted(client.get_many(["a", "b", "c"]).items())
-    /// [('a', 1), ('b', 'two')]
-    #[pyo3(signature = (keys, *, deadline=None))]
-    fn get_many<'py>(
+    /// Reads many keys, each value alone or with its CAS unique.
+    fn read_all<'py>(
         &self,
         py: Python<'py>,
         keys: &Bound<'py, PyAny>,
+        with_cas: bool,
         deadline: Option<f64>,
     ) -> PyResult<Bound<'py, PyDict>> {
         let times = self.times(deadline)?;
@@ -91,8 +82,12 @@ impl Client {
                 .wire(bytes, &mut scratch)
                 .map_err(|e| error::of_client(py, &e))?;
             if wire.is_base64 {
-                if let Some((value, _)) = self.read_one(py, wire, times)? {
-                    values.set_item(object, value)?;
+                if let Some((value, cas)) = self.read_one(py, wire, with_cas, times)? {
+                    if with_cas {
+                        values.set_item(object, (value, cas))?;
+                    } else {
+                        values.set_item(object, value)?;
+                    }
                 }
             } else {
                 plain.push(bytes);
@@ -112,6 +107,7 @@ impl Client {
         let mut unreadable = Vec::new();
         let done = self.core.read_many(
             &plain,
+            with_cas,
             &budget,
             |calls| loop {
                 if py.detach(|| receive_all(calls)) {
@@ -125,7 +121,13 @@ impl Client {
             |index, found, body| {
                 if let Some(object) = plain_objects.get(index) {
                     let value = conversion::from_bytes(py, self.codec(), found.flags, body);
-                    let kept = value.and_then(|(value, _)| values.set_item(object, value));
+                    let kept = value.and_then(|(value, _)| {
+                        if with_cas {
+                            values.set_item(object, (value, found.cas))
+                        } else {
+                            values.set_item(object, value)
+                        }
+                    });
                     if let Err(error) = kept {
                         unreadable.push((index, error));
                     }
@@ -154,6 +156,44 @@ impl Client {
         exception.setattr("unanswered", PyList::new(py, missing)?)?;
         exception.setattr("arrived", &values)?;
         self.missed_many(py, first, values, count)
+    }
+}
+
+#[pymethods]
+impl Client {
+    /// Return the values under keys, as a dict without those that missed.
+    ///
+    /// All servers are asked at once. If one fails, the error has `unanswered`, the keys that got no
+    /// answer, and `arrived`, the values that did; with on_error="miss" the values are returned.
+    ///
+    /// >>> client.set_many({"a": 1, "b": "two"})
+    /// {}
+    /// >>> sorted(client.get_many(["a", "b", "c"]).items())
+    /// [('a', 1), ('b', 'two')]
+    #[pyo3(signature = (keys, *, deadline=None))]
+    fn get_many<'py>(
+        &self,
+        py: Python<'py>,
+        keys: &Bound<'py, PyAny>,
+        deadline: Option<f64>,
+    ) -> PyResult<Bound<'py, PyDict>> {
+        self.read_all(py, keys, false, deadline)
+    }
+
+    /// Return (value, CAS unique) under keys, as a dict without those that missed; see `get_many`.
+    ///
+    /// >>> client.set("counted", "v")
+    /// True
+    /// >>> client.gets_many(["counted", "never"])["counted"] == client.gets("counted")
+    /// True
+    #[pyo3(signature = (keys, *, deadline=None))]
+    fn gets_many<'py>(
+        &self,
+        py: Python<'py>,
+        keys: &Bound<'py, PyAny>,
+        deadline: Option<f64>,
+    ) -> PyResult<Bound<'py, PyDict>> {
+        self.read_all(py, keys, true, deadline)
     }
 
     /// Store a mapping's values for ttl seconds; return the exception of each key that failed.

@@ -156,9 +156,10 @@ impl Client {
         &self,
         py: Python<'py>,
         key: WireKey<'_>,
+        cas: bool,
         times: (Instant, Instant),
     ) -> PyResult<Option<(Bound<'py, PyAny>, u64)>> {
-        let read = self.read(py, key, false, times);
+        let read = self.read(py, key, cas, times);
         self.missed(py, read, None)
     }
 

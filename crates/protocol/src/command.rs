@@ -143,7 +143,8 @@ pub enum StoreVerb {
 pub struct Refusal {
     /// The reply.
     pub reply: &'static [u8],
-    /// Bytes behind the line that belong to the refused command and must not be executed.
+    /// Bytes behind the line that belong to the refused command and must not be executed;
+    /// [`Refusal::UNKNOWN`] when nobody can say how many.
     pub swallow_bytes: u64,
     /// The command asked for no reply.
     pub noreply: bool,
@@ -152,6 +153,19 @@ pub struct Refusal {
 }
 
 impl Refusal {
+    /// As `swallow_bytes`: where the next command begins is unknown, so nothing more is executed.
+    pub const UNKNOWN: u64 = u64::MAX;
+
+    /// A refusal behind which nothing is executed, for a value of no known length follows.
+    pub const fn of_unknown_length(reply: &'static [u8]) -> Refusal {
+        Refusal {
+            reply,
+            swallow_bytes: Refusal::UNKNOWN,
+            noreply: false,
+            close: false,
+        }
+    }
+
     /// A refusal that leaves the stream in step.
     pub const fn new(reply: &'static [u8]) -> Refusal {
         Refusal {

@@ -98,6 +98,7 @@ fn launch(
     }
     let listener = Listener::new(Arc::clone(&shared), bound, inboxes).map_err(system)?;
     running.spawn("gc-listener".to_owned(), move || listener.run())?;
+    glasscache_store::release_start_pages();
     Ok(running)
 }
 

@@ -6,7 +6,7 @@
 //! the input is used up, when much output waits, or when the connection has had its share.
 
 use glasscache_protocol::command::{Command, GetHead, Refusal};
-use glasscache_protocol::limits::GET_KEY_BYTES_MAX;
+use glasscache_protocol::limits::{GET_KEY_BYTES_MAX, LINE_BYTES_MAX};
 use glasscache_protocol::meta::{self, MetaLine};
 use glasscache_protocol::text::{self, KeyToken, Parsed};
 use glasscache_protocol::words;
@@ -43,6 +43,8 @@ enum State {
     Swallow(u64),
     /// A large value is being received into the store.
     Upload(Box<Upload>),
+    /// Behind a length that cannot be: what follows may be its value, so nothing is executed.
+    Lost,
     /// Nothing more is served.
     Closed,
 }
@@ -119,6 +121,7 @@ impl Session {
                 State::Keys(keys) => self.keys(keys, &mut run),
                 State::Swallow(left) => self.swallow(left, &mut run),
                 State::Upload(_) => self.upload(&mut run),
+                State::Lost => Some(lost(&mut run)),
                 State::Closed => Some(Next::Close(Reason::Error)),
             };
             if let Some(next) = next {
@@ -242,7 +245,9 @@ impl Session {
         if !refusal.noreply {
             run.out.bytes.extend_from_slice(refusal.reply);
         }
-        if refusal.swallow_bytes > 0 {
+        if refusal.swallow_bytes == Refusal::UNKNOWN {
+            self.state = State::Lost;
+        } else if refusal.swallow_bytes > 0 {
             self.state = State::Swallow(refusal.swallow_bytes);
         }
         refusal.close.then_some(Next::Close(Reason::Error))
@@ -425,6 +430,20 @@ impl Session {
             }
             _ => Some(Next::Close(Reason::Error)),
         }
+    }
+}
+
+/// Refuses the line behind a length that cannot be, as the line before it, and closes. memcached
+/// executes that line; only the words are the same here.
+fn lost(run: &mut Run<'_, '_, '_>) -> Next {
+    match memchr::memchr(b'\n', run.rest()) {
+        Some(end) => {
+            run.used += end + 1;
+            run.out.bytes.extend_from_slice(words::BAD_FORMAT);
+            Next::Close(Reason::Error)
+        }
+        None if run.rest().len() > LINE_BYTES_MAX => Next::Close(Reason::Error),
+        None => Next::Input,
     }
 }
 

@@ -35,6 +35,16 @@ fn a_refused_set_never_runs_its_value_as_commands() {
 }
 
 #[test]
+fn behind_a_length_that_cannot_be_nothing_is_executed() {
+    let error = "CLIENT_ERROR bad command line format\r\n";
+    let mut server = server();
+    let said = b"set a 0 0 4294967295\r\nset evil 0 0 1\r\nx\r\nversion\r\n";
+    let heard = server.feed(said, 10);
+    assert_eq!(String::from_utf8_lossy(&heard), error.repeat(2));
+    assert_eq!(answer(b"set a 0 0 99999999999\r\nhalf a line"), error);
+}
+
+#[test]
 fn a_value_over_the_limit_is_refused_swallowed_and_removes_the_old_one() {
     let mut server = server();
     server.feed(b"set a 0 0 1\r\n1\r\n", 10);

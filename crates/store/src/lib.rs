@@ -45,6 +45,7 @@ mod audit;
 mod compose;
 mod counters;
 mod eviction;
+mod footprint;
 mod index;
 mod item;
 mod log;
@@ -69,6 +70,9 @@ mod write;
 pub use audit::Audit;
 pub use counters::Counters;
 pub use eviction::PolicyKind;
+pub use footprint::{INDEX_BYTES_MEAN, record_bytes};
+#[cfg(not(loom))]
+pub use memory::release_start_pages;
 pub use report::Evicted;
 pub use request::*;
 pub use store::{Config, Store};

@@ -16,6 +16,8 @@ pub struct Demand {
     items: u64,
     /// Bytes of the items, headers included.
     item_bytes: u128,
+    /// Bytes of the same items in glasscache's segments.
+    segment_bytes: u128,
     /// Items above the largest item, which memcached refuses.
     refused: u64,
 }
@@ -36,6 +38,9 @@ impl Demand {
         }
         self.items += count;
         self.item_bytes += u128::from(item_bytes) * u128::from(count);
+        let key_bytes = head_bytes.saturating_sub(super::classes::head_bytes(0, false));
+        let record_bytes = glasscache_store::record_bytes(key_bytes as usize, value_bytes);
+        self.segment_bytes += record_bytes as u128 * u128::from(count);
         let chunk_max = config.slab_chunk_bytes_max;
         if item_bytes <= chunk_max {
             return self.ask(item_bytes, count);
@@ -68,6 +73,11 @@ impl Demand {
     /// Bytes of all items in memcached's measure.
     pub fn item_bytes(&self) -> u128 {
         self.item_bytes
+    }
+
+    /// Bytes of all items in glasscache's segments, the index left out.
+    pub fn segment_bytes(&self) -> u128 {
+        self.segment_bytes
     }
 
     /// How many items are larger than memcached accepts.

@@ -131,21 +131,13 @@ impl Plan {
     }
 }
 
-/// Bytes of an item in a segment beyond key and value: fixed fields and a length of two bytes.
-const SEGMENT_HEADER_BYTES: f64 = 6.0;
-/// Bytes of the index an item: a bucket of 64 bytes holds 7 slots and is split at 7.25 items, so that on
-/// the way from one split to the next about 6.4 are in it.
-const INDEX_BYTES: f64 = 10.0;
-/// Share of the memory that segments keep free ahead of need.
+/// Share of the memory that glasscache's segments keep free ahead of need.
 const RESERVE_SHARE: f64 = 0.02;
 
-/// How many items of this mix glasscache's segments hold: an estimate from their layout, without rounding of sizes.
+/// How many items of this mix glasscache's segments hold: their records, and the index's mean share of each.
 pub fn items_in_segments(demand: &Demand, memory_bytes: u64) -> u64 {
-    let items = demand.items() as f64;
-    // What memcached adds to key and value (`head_bytes` and the two bytes that end a value).
-    let added_by_memcached = f64::from(super::classes::head_bytes(0, false) + 2);
-    let user_bytes = demand.item_bytes() as f64 - items * added_by_memcached;
-    let bytes = user_bytes / items + SEGMENT_HEADER_BYTES + INDEX_BYTES;
+    let record_bytes = demand.segment_bytes() as f64 / demand.items().max(1) as f64;
+    let bytes = record_bytes + glasscache_store::INDEX_BYTES_MEAN;
     (memory_bytes as f64 * (1.0 - RESERVE_SHARE) / bytes) as u64
 }
 

@@ -1,5 +1,5 @@
 //! The only folder with `unsafe`: the arena's bytes, the index lines that live in it, and the epochs
-//! that say when a segment may be written again.
+//! that say when a segment may be written again; beside them, what gives back the start's code pages.
 //!
 //! The rules that its safe faces rely on are kept by the rest of the crate and stand here once.
 //!
@@ -17,8 +17,12 @@
 
 pub(crate) mod arena;
 pub(crate) mod epoch;
+#[cfg(not(loom))]
+mod image;
 pub(crate) mod lines;
 
 pub(crate) use arena::{Addr, Arena, SegmentId};
 pub(crate) use epoch::Epochs;
+#[cfg(not(loom))]
+pub use image::release_start_pages;
 pub(crate) use lines::{Line, LineId, Lines, SLOTS};

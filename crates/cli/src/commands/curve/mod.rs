@@ -109,12 +109,8 @@ impl Args {
         }
         let trace = self.read()?;
         let capacities = sizes::all(&self.capacities, &trace)?;
-        if let Some(size) = capacities
-            .iter()
-            .find(|&&size| has_own && size < OWN_BYTES_MIN)
-        {
-            let fault = format!("the server's own store needs {OWN_BYTES_MIN} bytes, not {size}");
-            return Err(Failure::usage(fault).hint("choose sizes with --capacities"));
+        if has_own {
+            check_own(&capacities)?;
         }
         let at = self
             .at
@@ -213,6 +209,25 @@ impl Args {
         }
         result
     }
+}
+
+/// Refuses sizes among which the server's own store fits none, and says which ones it is left out of.
+fn check_own(capacities: &[u64]) -> Result<(), Failure> {
+    let too_small = capacities
+        .iter()
+        .filter(|&&size| size < OWN_BYTES_MIN)
+        .count();
+    if too_small == 0 {
+        return Ok(());
+    }
+    let fault = format!("the server's own store needs {OWN_BYTES_MIN} bytes");
+    if too_small == capacities.len() {
+        let largest = capacities.iter().max().copied().unwrap_or(0);
+        return Err(Failure::usage(format!("{fault}, not {largest}"))
+            .hint("choose sizes with --capacities, or leave out --policies own"));
+    }
+    eprintln!("note: {fault}; it is left out of smaller sizes");
+    Ok(())
 }
 
 /// Policies by their names; "common" is all but those that differ from another in a detail.

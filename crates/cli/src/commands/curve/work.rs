@@ -70,7 +70,10 @@ impl Plan<'_> {
     fn jobs(&self) -> Vec<Job> {
         let replay = |policy: PolicyKind| {
             let seed = self.seed;
-            self.capacities.iter().map(move |&capacity| {
+            let fits = move |capacity: &&u64| {
+                policy != PolicyKind::Own || **capacity >= super::OWN_BYTES_MIN
+            };
+            self.capacities.iter().filter(fits).map(move |&capacity| {
                 Job::Replay(Task {
                     policy,
                     capacity,

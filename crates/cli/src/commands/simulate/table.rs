@@ -214,12 +214,11 @@ pub(super) fn percent(share: f64) -> String {
 /// The share of requests at least 50 % slower, with its 95 % interval or the words that there is none.
 pub(super) fn percent_with_interval(figures: &Figures) -> String {
     let (n, share) = (figures.requests as f64, figures.share_slower[HALF_SLOWER]);
-    let share_text = format!("{:.1}", share * 100.0);
     if n * share < SAMPLES_MIN || n * (1.0 - share) < SAMPLES_MIN {
-        return format!("{share_text} % (too few samples)");
+        return format!("{:.1} % (too few samples)", share * 100.0);
     }
-    format!(
-        "{share_text} ± {:.1} %",
-        100.0 * Z_95 * (share * (1.0 - share) / n).sqrt()
-    )
+    let half_width = 100.0 * Z_95 * (share * (1.0 - share) / n).sqrt();
+    // As many digits as the interval needs to be seen.
+    let digits = if half_width < 0.1 { 2 } else { 1 };
+    format!("{:.digits$} ± {half_width:.digits$} %", share * 100.0)
 }

@@ -66,22 +66,56 @@ fn survival(words: &str, report: &Report) -> Series {
     }
 }
 
-/// Memory against added time: one dot a strategy.
+/// Memory against added time: a line for each kind of strategy, for dots of dozens cannot be told apart.
 fn gain(findings: &Findings) -> Chart {
-    let dot = |(named, report): &(Named, Report)| Series {
-        label: named.words.clone(),
-        points: vec![(
-            report.kept.bytes() as f64 / 1024.0,
+    let mut kinds: Vec<Series> = Vec::new();
+    for (named, report) in &findings.reports {
+        let point = (
+            report.kept.bytes() as f64 / f64::from(1 << 20),
             report.second_half.added_ms(),
-        )],
-        is_scatter: true,
-        ..Series::default()
-    };
+        );
+        let label = kind(&named.words);
+        match kinds.iter_mut().find(|series| series.label == label) {
+            Some(series) => series.points.push(point),
+            None => kinds.push(Series {
+                label,
+                points: vec![point],
+                ..Series::default()
+            }),
+        }
+    }
+    for series in &mut kinds {
+        series.points.sort_unstable_by(|a, b| a.0.total_cmp(&b.0));
+        series.is_scatter = series.points.len() == 1;
+    }
     Chart {
         title: "What memory buys (second half)".into(),
-        x_label: "kept in each process (KiB)".into(),
+        x_label: "kept in each process (MiB)".into(),
         y_label: "added time (ms a request)".into(),
-        series: findings.reports.iter().map(dot).collect(),
+        series: kinds,
         ..Chart::default()
+    }
+}
+
+/// The words of a strategy without its amounts: `fixed:206+subtree:2` is of the kind `fixed:N+subtree:2`.
+fn kind(words: &str) -> String {
+    let part = |part: &str| match part.split_once(':') {
+        Some((rule, _)) if rule != "subtree" => format!("{rule}:N"),
+        _ => part.to_owned(),
+    };
+    words.split('+').map(part).collect::<Vec<_>>().join("+")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::kind;
+
+    #[test]
+    fn kind_forgets_amounts_but_not_depths() {
+        assert_eq!(
+            kind("fixed:206+lru-bytes:4M+subtree:2"),
+            "fixed:N+lru-bytes:N+subtree:2"
+        );
+        assert_eq!(kind("remote"), "remote");
     }
 }

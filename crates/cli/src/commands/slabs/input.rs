@@ -17,6 +17,8 @@ pub(super) struct Source {
     pub(super) name: String,
     pub(super) config: SlabConfig,
     pub(super) demand: Demand,
+    /// Whether it is a server of ours, which has no classes.
+    pub(super) is_in_segments: bool,
     /// What a reader must know about where the sizes come from.
     pub(super) notes: Vec<String>,
 }
@@ -56,6 +58,7 @@ fn finish(
         name: source.to_owned(),
         config,
         demand,
+        is_in_segments: false,
         notes,
     })
 }

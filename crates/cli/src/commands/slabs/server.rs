@@ -1,4 +1,4 @@
-//! Asks a running server for its settings and what its classes hold, in four lines of the text protocol.
+//! Asks a running server for its settings and what its classes hold, in five lines of the text protocol.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
@@ -27,12 +27,14 @@ pub(super) fn read(address: &str) -> Result<Source, Failure> {
     };
     let mut server = connect(address).map_err(unreachable)?;
     let mut ask = |what: &str| stats(&mut server, what).map_err(unreachable);
-    let (settings, slabs, items, sizes) = (
+    let (settings, slabs, items, sizes, own) = (
         ask("settings")?,
         ask("slabs")?,
         ask("items")?,
         ask("sizes")?,
+        ask("glasscache")?,
     );
+    let is_in_segments = !own.is_empty();
     let config = config(&settings);
     let mut demand = Demand::default();
     let mut notes = Vec::new();
@@ -50,6 +52,13 @@ pub(super) fn read(address: &str) -> Result<Source, Failure> {
                 .to_owned(),
         );
     }
+    if is_in_segments {
+        notes.push(
+            "This server is glasscache, whose items lie in segments already: the classes are those that a memcached \
+             with its settings would use."
+                .to_owned(),
+        );
+    }
     if demand.is_empty() {
         let message =
             format!("the server at {address} holds no items, so there is nothing to plan for");
@@ -59,6 +68,7 @@ pub(super) fn read(address: &str) -> Result<Source, Failure> {
         name: address.to_owned(),
         config,
         demand,
+        is_in_segments,
         notes,
     })
 }

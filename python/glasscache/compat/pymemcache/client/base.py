@@ -77,7 +77,7 @@ def normalize_server_spec(server: Any) -> Any:
     if isinstance(server, list):
         return tuple(spec)
     if not isinstance(server, str):
-        raise ValueError(f"Unsupported server: {server!r}")  # noqa: TRY004 - as pymemcache
+        raise ValueError(f"Unsupported server specification: {server!r}")  # noqa: TRY004 - as pymemcache
     if server.startswith("unix:"):
         return server[5:]
     if server.startswith("/"):
@@ -114,16 +114,16 @@ class Client:
         socket_module: Any = socket,  # noqa: ARG002 - pymemcache's word
         socket_keepalive: Any = None,  # noqa: ARG002 - pymemcache's word
         key_prefix: Any = b"",
-        default_noreply: bool = True,  # noqa: ARG002 - pymemcache's word
+        default_noreply: bool | None = None,
         allow_unicode_keys: bool = False,
         encoding: str = "ascii",
         tls_context: Any = None,
     ) -> None:
         """Take pymemcache's words.
 
-        `no_delay`, `socket_module`, `socket_keepalive` and `default_noreply` are taken and change
-        nothing: the first is always on, a call waits unless it says `noreply=True` itself.
-        `tls_context` raises.
+        `no_delay`, `socket_module` and `socket_keepalive` are taken and change nothing: the first
+        is always on. A call waits for its reply unless it says `noreply=True` or, by name,
+        `default_noreply=True` was said here. `tls_context` raises.
         """
         if tls_context is not None:
             raise ValueError("tls_context: this client has no TLS")
@@ -135,6 +135,7 @@ class Client:
         self.serde: Serde = serde or LegacyWrappingSerde(serializer, deserializer)
         self.ignore_exc, self.key_prefix = ignore_exc, key_prefix
         self.allow_unicode_keys, self.encoding = allow_unicode_keys, encoding
+        self.default_noreply = bool(default_noreply)
         self._timeout = sum(filter(None, (connect_timeout, timeout))) or _TIMEOUT_S
         self._client = self._connect([address(server)])
 
@@ -142,6 +143,9 @@ class Client:
         return glasscache.Client(
             addresses, timeout=self._timeout, placement="rendezvous", codec=FlaggedCodec()
         )
+
+    def _is_quiet(self, noreply: bool | None) -> bool:
+        return self.default_noreply if noreply is None else noreply
 
     # Keys and values.
 
@@ -223,10 +227,19 @@ class Client:
 
     get_multi = get_many
 
+    @translated
     def gets_many(self, keys: Iterable[Key]) -> dict[Key, tuple[Any, Any]]:
-        """Return value and CAS unique of those keys that have one."""
-        found = {key: self.gets(key) for key in keys}
-        return {key: pair for key, pair in found.items() if pair[1] is not None}
+        """Return value and CAS unique, as bytes, of those keys that have one."""
+        keys = list(keys)
+
+        def read() -> dict[Key, tuple[Any, Any]]:
+            values: dict[Key, tuple[Any, Any]] = {}
+            for client, names in self._grouped(keys):
+                for name, (item, cas) in client.gets_many(list(names)).items():
+                    values[names[name]] = (self._value(names[name], item), b"%d" % cas)
+            return values
+
+        return self._or({}, read) if keys else {}
 
     @translated
     def gat(self, key: Key, expire: int = 0, default: Any = None) -> Any:
@@ -265,7 +278,12 @@ class Client:
         expire = _whole(expire, "expire")
         store = getattr(client, word)
         return bool(
-            store(name, self._flagged(key, value, flags), ttl_of(expire), noreply=bool(noreply))
+            store(
+                name,
+                self._flagged(key, value, flags),
+                ttl_of(expire),
+                noreply=self._is_quiet(noreply),
+            )
         )
 
     @translated
@@ -315,7 +333,11 @@ class Client:
     ) -> bool:
         """Put bytes behind a value; whether there was one. The server ignores expiry and flags."""
         client, name = self._of(key)
-        return bool(client.append(name, self._flagged(key, value, flags)[1], noreply=bool(noreply)))
+        return bool(
+            client.append(
+                name, self._flagged(key, value, flags)[1], noreply=self._is_quiet(noreply)
+            )
+        )
 
     @translated
     def prepend(
@@ -329,7 +351,9 @@ class Client:
         """Put bytes before a value; whether there was one. The server ignores expiry and flags."""
         client, name = self._of(key)
         return bool(
-            client.prepend(name, self._flagged(key, value, flags)[1], noreply=bool(noreply))
+            client.prepend(
+                name, self._flagged(key, value, flags)[1], noreply=self._is_quiet(noreply)
+            )
         )
 
     @translated
@@ -356,14 +380,21 @@ class Client:
         self,
         values: Mapping[Key, Any],
         expire: int = 0,
-        noreply: bool | None = None,  # noqa: ARG002 - pymemcache's word
+        noreply: bool | None = None,
         flags: int | None = None,
     ) -> list[Key]:
         """Store many values in one round trip; the keys that were not stored."""
         failed: list[Key] = []
         for client, names in self._grouped(values):
             made = {name: self._flagged(key, values[key], flags) for name, key in names.items()}
-            failed += [names[name] for name in client.set_many(made, ttl_of(expire))]
+            if self._is_quiet(noreply):
+                for name, value in made.items():
+                    client.set(name, value, ttl_of(expire), noreply=True)
+                continue
+            for name, error in client.set_many(made, ttl_of(expire)).items():
+                if not self.ignore_exc and not isinstance(error, glasscache.NotStored):
+                    raise error
+                failed.append(names[name])
         return failed
 
     set_multi = set_many
@@ -372,13 +403,13 @@ class Client:
     def touch(self, key: Key, expire: int = 0, noreply: bool | None = None) -> bool:
         """Give a key another expiry; whether it was there."""
         client, name = self._of(key)
-        return bool(client.touch(name, ttl_of(expire), noreply=bool(noreply)))
+        return bool(client.touch(name, ttl_of(expire), noreply=self._is_quiet(noreply)))
 
     @translated
     def delete(self, key: Key, noreply: bool | None = None) -> bool:
         """Remove a key; whether it was there."""
         client, name = self._of(key)
-        return bool(client.delete(name, noreply=bool(noreply)))
+        return bool(client.delete(name, noreply=self._is_quiet(noreply)))
 
     @translated
     def delete_many(self, keys: Iterable[Key], noreply: bool | None = None) -> bool:  # noqa: ARG002 - pymemcache's word
@@ -407,15 +438,31 @@ class Client:
     def stats(self, *args: Key) -> dict[bytes, Any]:
         """Return the server's counters, numbers as numbers."""
         words = " ".join(arg.decode() if isinstance(arg, bytes) else str(arg) for arg in args)
+        if words.startswith("cachedump"):
+            return self._items(words)
         counters: dict[bytes, Any] = {}
         for each in each_of(self._client.server_stats(words)).values():
-            counters.update({_bytes(name): _number(value) for name, value in each.items()})
+            for name, value in each.items():
+                counters[_bytes(name)] = _number(_bytes(name), value)
         return counters
 
+    def _items(self, words: str) -> dict[bytes, Any]:
+        """Return the rows of `stats cachedump`, which are `ITEM key [bytes; time]`."""
+        rows = self.raw_command(f"stats {words}", b"END\r\n").splitlines()
+        pairs = (row.removeprefix(b"ITEM ").partition(b" ") for row in rows)
+        return {key: what for key, _, what in pairs}
+
     @translated
-    def flush_all(self, delay: int = 0, noreply: bool | None = None) -> bool:  # noqa: ARG002 - pymemcache's word
-        """Remove everything, after `delay` seconds."""
-        each_of(self._client.flush(delay))
+    def flush_all(self, delay: int = 0, noreply: bool | None = None) -> bool:
+        """Remove everything, after `delay` seconds; whether the server said OK. With noreply True."""
+        is_heard = not self._is_quiet(noreply)
+        try:
+            each_of(self._client.flush(delay))
+        except glasscache.ProtocolBroken:
+            return not is_heard  # an answer that is not OK, as pymemcache tells it
+        except glasscache.GlasscacheError:
+            if is_heard:
+                raise
         return True
 
     def version(self) -> bytes:
@@ -449,13 +496,13 @@ class Client:
         with peer:
             peer.sendall(command + b"\r\n")
             reply = b""
-            while not reply.endswith(end):
+            while end not in reply:
                 piece = peer.recv(65536)
                 if not piece:
                     raise ConnectionError(f"{self.server}: closed the connection")
                 reply += piece
                 _raise_for(reply)
-        return reply.removesuffix(end)
+        return reply.partition(end)[0]
 
     def quit(self) -> None:
         """Close the connections; the next call makes new ones."""
@@ -522,12 +569,27 @@ def _bytes(text: Key) -> bytes:
     return text.encode() if isinstance(text, str) else text
 
 
-def _number(value: Any) -> Any:
-    text = value.decode() if isinstance(value, bytes) else value
-    for kind in (int, float):
-        with contextlib.suppress(ValueError):
-            return kind(text)
-    return _bytes(value)
+_NUMBERS: Final[dict[bytes, Callable[[bytes], Any]]] = {
+    **dict.fromkeys((b"version", b"inter", b"stat_key_prefix"), bytes),
+    **dict.fromkeys((b"rusage_user", b"rusage_system", b"growth_factor"), float),
+    **dict.fromkeys(
+        (
+            b"hash_is_expanding", b"slab_reassign_running", b"detail_enabled", b"cas_enabled",
+            b"maxconns_fast", b"slab_reassign", b"slab_automove",
+        ),
+        lambda text: int(text) != 0,
+    ),
+    b"umask": lambda text: int(text, 8),
+    b"auth_enabled_sasl": lambda text: text == b"yes",
+}  # fmt: skip
+"""What pymemcache makes of a server's counters; the others are whole numbers where they can be."""
+
+
+def _number(name: bytes, value: Key) -> Any:
+    text = _bytes(value)
+    with contextlib.suppress(ValueError):
+        return _NUMBERS.get(name, int)(text)
+    return text
 
 
 def _raise_for(reply: bytes) -> None:

@@ -1,0 +1,57 @@
+//! The row "glasscache segments" of a slab plan, against a store that is filled with the same items.
+
+use glasscache_sim::slabs::classes::{SlabConfig, head_bytes};
+use glasscache_sim::slabs::demand::Demand;
+use glasscache_sim::slabs::plan::items_in_segments;
+use glasscache_store::{Config, Seconds, SetOptions, Store};
+
+const MEMORY_BYTES: u64 = 32 << 20;
+const KEY_BYTES: u32 = 20;
+const NOW: Seconds = Seconds(2);
+
+/// Sizes from 40 to below 80 bytes, doubled up to `doublings_max` times, each as often.
+fn value_bytes(item: u64, doublings_max: u32) -> u32 {
+    let mixed = item.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let doublings = (mixed >> 32) as u32 % (doublings_max + 1);
+    (40 << doublings) + (mixed >> 48) as u32 % (40 << doublings)
+}
+
+/// Fills a store with twice what fits, and returns how many items were planned and how many it holds.
+fn planned_and_held(doublings_max: u32) -> (f64, f64) {
+    let config = Config {
+        memory_bytes: MEMORY_BYTES,
+        workers: 1,
+        ..Config::default()
+    };
+    let store = Store::new(config).unwrap();
+    let mut worker = store.worker();
+    worker.go_online();
+    let (mut demand, value) = (Demand::default(), vec![b'v'; 1 << 13]);
+    for item in 0.. {
+        if demand.segment_bytes() > 2 * u128::from(MEMORY_BYTES) {
+            break;
+        }
+        let key = format!("{item:020}");
+        let bytes = value_bytes(item, doublings_max);
+        let head = head_bytes(KEY_BYTES, false);
+        demand.add(&SlabConfig::default(), head, bytes, 1);
+        let hash = store.hash(key.as_bytes());
+        let value = &value[..bytes as usize];
+        worker.set(key.as_bytes(), hash, value, &SetOptions::default(), NOW);
+        worker.pass();
+        worker.maintain(NOW);
+    }
+    assert!(store.counters().evictions > 0, "the store is not full");
+    let planned = items_in_segments(&demand, MEMORY_BYTES);
+    (planned as f64, store.counters().items as f64)
+}
+
+#[test]
+fn items_in_segments_are_those_that_a_full_store_holds() {
+    for doublings_max in [0, 3, 6] {
+        let (planned, held) = planned_and_held(doublings_max);
+        let difference = planned / held - 1.0;
+        eprintln!("up to {} bytes: {difference:+.4}", 80 << doublings_max);
+        assert!(difference.abs() < 0.02, "planned {planned}, held {held}");
+    }
+}

@@ -1,0 +1,140 @@
+"""Spans, durations and the slow-call log; and that nothing is in the way while nobody listens."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from glasscache import AsyncClient, Client, Server, ServerUnavailable
+from glasscache.telemetry import instrument, log_slow_calls
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.trace import SpanKind, StatusCode
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@pytest.fixture
+def own(glasscache_server: Server) -> Iterator[Client]:
+    """A client that a test may wrap."""
+    with Client(glasscache_server.address, timeout=5.0) as client:
+        yield client
+
+
+def _tracers() -> tuple[TracerProvider, InMemorySpanExporter]:
+    exporter = InMemorySpanExporter()
+    provider = TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    return provider, exporter
+
+
+def _told(span: ReadableSpan) -> dict[str, Any]:
+    return dict(span.attributes or {})
+
+
+def test_without_a_provider_the_client_is_left_alone(own: Client) -> None:
+    assert not instrument(own)
+    assert not vars(own)
+
+
+def test_a_call_is_a_span_with_hit_and_size_and_without_its_key(own: Client) -> None:
+    provider, exporter = _tracers()
+    assert instrument(own, tracer_provider=provider)
+    own.set("secret", b"12345")
+    assert own.get("secret") == b"12345"
+    assert own.get("missing", b"default") == b"default"
+    stored, hit, miss = exporter.get_finished_spans()
+    assert [span.name for span in (stored, hit, miss)] == ["set", "get", "get"]
+    assert all(span.kind is SpanKind.CLIENT for span in (stored, hit, miss))
+    assert _told(hit) == {
+        "db.system.name": "memcached",
+        "db.operation.name": "get",
+        "glasscache.hit": True,
+        "cache.hit": True,
+        "cache.item_size": 5,
+    }
+    assert _told(miss)["cache.hit"] is False
+    assert "cache.item_size" not in _told(miss)
+    assert "secret" not in str([span.to_json() for span in exporter.get_finished_spans()])
+
+
+def test_a_bulk_call_tells_its_width_and_keys_are_there_when_asked_for(own: Client) -> None:
+    provider, exporter = _tracers()
+    instrument(own, tracer_provider=provider, keys=True)
+    own.set_many({"a": 1, "b": 2})
+    own.get_many(["a", "b", "never"])
+    own.get("a")
+    stored, read, single = exporter.get_finished_spans()
+    assert (stored.name, read.name) == ("BATCH set", "BATCH get")
+    assert _told(read)["db.operation.batch.size"] == 3
+    assert _told(read)["glasscache.hit.count"] == 2
+    assert _told(single)["cache.key"] == "'a'"
+
+
+def test_a_failure_is_an_error_on_its_span_and_is_raised() -> None:
+    provider, exporter = _tracers()
+    with Client("127.0.0.1:1", timeout=0.2) as client:
+        instrument(client, tracer_provider=provider)
+        with pytest.raises(ServerUnavailable):
+            client.get("k")
+    (span,) = exporter.get_finished_spans()
+    assert span.status.status_code is StatusCode.ERROR
+    assert _told(span)["error.type"] == "ServerUnavailable"
+
+
+def test_durations_are_a_histogram_by_operation(own: Client) -> None:
+    reader = InMemoryMetricReader()
+    instrument(own, meter_provider=MeterProvider([reader]))
+    own.set("k", 1)
+    for _ in range(3):
+        own.get("k")
+    data = reader.get_metrics_data()
+    assert data is not None
+    (metric,) = data.resource_metrics[0].scope_metrics[0].metrics
+    assert (metric.name, metric.unit) == ("db.client.operation.duration", "s")
+    counts = {
+        str((point.attributes or {})["db.operation.name"]): getattr(point, "count", 0)
+        for point in metric.data.data_points
+    }
+    assert counts == {"set": 1, "get": 3}
+
+
+def test_awaited_calls_are_spans_over_the_whole_wait(glasscache_server: Server) -> None:
+    provider, exporter = _tracers()
+
+    async def run() -> None:
+        async with AsyncClient(glasscache_server.address, timeout=5.0) as client:
+            instrument(client, tracer_provider=provider)
+            await asyncio.gather(*(client.set(f"k{number}", number) for number in range(3)))
+            assert await client.get("k2") == 2
+
+    asyncio.run(run())
+    spans = exporter.get_finished_spans()
+    assert sorted(span.name for span in spans) == ["get", "set", "set", "set"]
+    assert all((span.end_time or 0) > (span.start_time or 0) for span in spans)
+
+
+def test_slow_calls_are_told_with_their_width_and_without_keys(
+    own: Client, caplog: pytest.LogCaptureFixture
+) -> None:
+    log_slow_calls(own, threshold=0.0)
+    with caplog.at_level(logging.WARNING, "glasscache.slow"):
+        own.get_many(["secret", "b"])
+        own.get("secret")
+    first, second = (record.getMessage() for record in caplog.records)
+    assert first.startswith("slow call: get_many of 2 keys took ")
+    assert second.startswith("slow call: get took ")
+
+
+def test_a_call_within_the_threshold_is_not_told(
+    own: Client, caplog: pytest.LogCaptureFixture
+) -> None:
+    log_slow_calls(own, threshold=60.0)
+    own.get("k")
+    assert not caplog.records
