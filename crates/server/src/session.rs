@@ -7,6 +7,7 @@
 
 use glasscache_protocol::command::{Command, GetHead, Refusal};
 use glasscache_protocol::limits::{GET_KEY_BYTES_MAX, LINE_BYTES_MAX};
+use glasscache_protocol::meta::{self, MetaLine};
 use glasscache_protocol::text::{self, KeyToken, Parsed};
 use glasscache_protocol::words;
 use glasscache_store::Reservation;
@@ -178,6 +179,12 @@ impl Session {
             run.look_up(Lookup::single(key, run.turn));
             return None;
         }
+        if let Some((line, used)) = meta::plain_get(run.rest()) {
+            run.used += used;
+            run.commands += 1;
+            run.look_up_meta(line);
+            return None;
+        }
         match text::parse(run.rest()) {
             Parsed::Incomplete => Some(Next::Input),
             Parsed::Refused(refusal, used) => {
@@ -212,7 +219,7 @@ impl Session {
             }
             Command::MetaGet(line) if !line.flags.has(b'b') => {
                 run.used += used;
-                run.look_up(Lookup::meta(line, run.turn));
+                run.look_up_meta(line);
                 None
             }
             Command::Store(head) => self.write(&Write::text(&head, run.turn), used, run),
@@ -466,6 +473,15 @@ impl<'b> Run<'b, '_, '_> {
         };
         self.batch.push(lookup);
         mark
+    }
+
+    /// Adds the lookup of an `mg`.
+    #[inline]
+    fn look_up_meta(&mut self, line: MetaLine<'b>) {
+        if self.batch.is_full() {
+            self.flush();
+        }
+        self.batch.push_meta(line, self.turn);
     }
 
     /// Makes the lookups gathered so far. Returns where the reply of the last get that began among

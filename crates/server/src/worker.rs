@@ -397,7 +397,7 @@ impl Worker {
                 rustix::buffer::spare_capacity(events),
                 Some(&tick),
             );
-            self.turn(&std::mem::take(events));
+            self.turn(events);
         }
     }
 

@@ -130,7 +130,24 @@ pub(crate) fn padded(bytes: usize) -> usize {
 
 impl Header {
     /// Reads the fields; `fixed` are key length and kind, `fields` what [`FIELD_BYTES`] says for the kind.
+    #[inline]
     pub(crate) fn parse(fixed: [u8; 2], fields: &[u8], origin: Seconds) -> Header {
+        let [key_bytes, kind] = fixed;
+        if kind >> 2 != 0 {
+            return Header::parse_all(fixed, fields, origin);
+        }
+        // Most items have a length and nothing else.
+        Header {
+            key_bytes: usize::from(key_bytes),
+            value_bytes: read(fields) as u32,
+            is_chained: kind == CHAINED,
+            flags: 0,
+            expiry: Expiry::Never,
+            unique: None,
+        }
+    }
+
+    fn parse_all(fixed: [u8; 2], fields: &[u8], origin: Seconds) -> Header {
         let [key_bytes, kind] = fixed;
         let (value_code, flag_code) = (kind & 3, usize::from(kind >> 2 & 3));
         let (expiry_code, unique_code) = (usize::from(kind >> 4 & 3), usize::from(kind >> 6));
@@ -202,6 +219,7 @@ impl Header {
 }
 
 /// Seconds since the origin, in 13 bits: exact up to 511, then to one part in 256, never too late.
+#[inline]
 pub(crate) fn encode_access(seconds: u32) -> u16 {
     let code = if seconds < 256 {
         seconds
@@ -213,6 +231,7 @@ pub(crate) fn encode_access(seconds: u32) -> u16 {
 }
 
 /// The seconds that [`encode_access`] kept in a mutable field.
+#[inline]
 pub(crate) fn decode_access(mutable: u16) -> u32 {
     let code = u32::from(mutable >> bits::ACCESS_SHIFT);
     let (exponent, low) = (code >> 8, code & 0xff);
@@ -224,7 +243,18 @@ pub(crate) fn decode_access(mutable: u16) -> u32 {
 }
 
 /// The least significant bytes first, as they stand.
+#[inline]
 pub(crate) fn read(bytes: &[u8]) -> u64 {
+    match *bytes {
+        [] => 0,
+        [a] => u64::from(a),
+        [a, b] => u64::from(u16::from_le_bytes([a, b])),
+        [a, b, c, d] => u64::from(u32::from_le_bytes([a, b, c, d])),
+        _ => read_any(bytes),
+    }
+}
+
+fn read_any(bytes: &[u8]) -> u64 {
     let mut number = [0; 8];
     for (to, from) in number.iter_mut().zip(bytes) {
         *to = *from;
@@ -232,10 +262,12 @@ pub(crate) fn read(bytes: &[u8]) -> u64 {
     u64::from_le_bytes(number)
 }
 
+#[inline]
 fn width(table: [usize; 4], code: usize) -> usize {
     table.get(code).copied().unwrap_or(0)
 }
 
+#[inline]
 fn take(rest: &mut &[u8], width: usize) -> u64 {
     let (field, tail) = rest.split_at_checked(width).unwrap_or((rest, &[]));
     *rest = tail;

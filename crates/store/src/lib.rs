@@ -78,7 +78,7 @@ pub use request::*;
 pub use store::{Config, Store};
 pub use upload::Reservation;
 pub use view::{Held, Item};
-pub use worker::Worker;
+pub use worker::{Guess, Worker};
 
 /// Why a store cannot be made or changed.
 #[derive(Debug, thiserror::Error)]

@@ -26,6 +26,7 @@ pub(crate) struct Located {
 
 impl Located {
     /// Where the value, or the table of pieces, starts.
+    #[inline]
     fn body(&self) -> Addr {
         self.at.plus(self.head_bytes + self.header.key_bytes)
     }
@@ -85,6 +86,7 @@ impl Store {
     }
 
     /// Whether it is dead by a flush, not by its own expiry.
+    #[inline]
     pub(crate) fn is_flushed(&self, item: &Located) -> bool {
         item.generation != self.segments.generation()
     }
@@ -96,6 +98,7 @@ impl Store {
     }
 
     /// The value of an item that is not chained; nothing for one that is.
+    #[inline]
     pub(crate) fn inline_value(&self, item: &Located) -> &[u8] {
         let bytes = if item.header.is_chained {
             0
@@ -164,6 +167,7 @@ impl Store {
     }
 
     /// Marks and last access as they are now.
+    #[inline]
     pub(crate) fn mutable_of(&self, at: Addr) -> u16 {
         self.arena().mutable(at).load(Ordering::Relaxed)
     }

@@ -12,6 +12,7 @@ use crate::lookup::Located;
 use crate::memory::Addr;
 use crate::request::{Expiry, GetOptions, KeyHash, Lease, Seconds};
 use crate::view::Item;
+use crate::worker::Guess;
 use crate::write::{Change, Found, New, Part, Swap};
 use crate::{Store, Worker};
 
@@ -19,7 +20,19 @@ impl Worker {
     /// A plain read that records the hit; `None` is a miss.
     #[inline]
     pub fn get(&self, key: &[u8], hash: KeyHash, now: Seconds) -> Option<Item<'_>> {
-        let (hit, item) = self.find_alive(key, hash, now)?;
+        self.get_guessed(key, hash, Guess::default(), now)
+    }
+
+    /// As [`Worker::get`], with what [`Worker::prefetch_item`] saw: right or wrong, it changes no answer.
+    #[inline]
+    pub fn get_guessed<'w>(
+        &'w self,
+        key: &[u8],
+        hash: KeyHash,
+        guess: Guess<'w>,
+        now: Seconds,
+    ) -> Option<Item<'w>> {
+        let (hit, item) = self.find_alive(key, hash, guess, now)?;
         hit.note_use();
         let before = self.note_access(&item, bits::FETCHED, now);
         Some(Item::new(self.lend(), item, before))
@@ -27,7 +40,7 @@ impl Worker {
 
     /// Looks without recording anything.
     pub fn peek(&self, key: &[u8], hash: KeyHash, now: Seconds) -> Option<Item<'_>> {
-        let (_, item) = self.find_alive(key, hash, now)?;
+        let (_, item) = self.find_alive(key, hash, Guess::default(), now)?;
         Some(Item::new(self.lend(), item, self.store.mutable_of(item.at)))
     }
 
@@ -165,11 +178,21 @@ impl Worker {
     }
 
     #[inline]
-    fn find_alive(&self, key: &[u8], hash: KeyHash, now: Seconds) -> Option<(Hit<'_>, Located)> {
+    fn find_alive<'w>(
+        &'w self,
+        key: &[u8],
+        hash: KeyHash,
+        guess: Guess<'w>,
+        now: Seconds,
+    ) -> Option<(Hit<'w>, Located)> {
         if !self.begin(now) {
             return None;
         }
-        let hit = self.store.find(key, hash)?;
+        let is_right = |hit: &Hit<'_>| self.store.has_key(hit.entry.item(), key);
+        let hit = match guess.hit.and_then(Hit::again).filter(is_right) {
+            Some(hit) => hit,
+            None => self.store.find(key, hash)?,
+        };
         let item = self.store.locate(hit.entry.item());
         if self.store.is_alive(&item, now) {
             return Some((hit, item));

@@ -453,6 +453,7 @@ impl Segments {
     }
 
     /// The number of flushes so far.
+    #[inline]
     pub(crate) fn generation(&self) -> u32 {
         self.generation.load(Ordering::Acquire)
     }

@@ -12,14 +12,21 @@ use crate::request::{CasUnique, Expiry, Seconds};
 pub struct Item<'w> {
     store: &'w Arc<Store>,
     located: Located,
-    was_fetched: bool,
-    is_marked: bool,
-    last_access: Seconds,
+    /// The mutable field as it was before this read.
+    mutable: u16,
+    /// The last access, where the mutable field does not tell.
+    access: Option<Seconds>,
 }
 
 impl<'w> Item<'w> {
-    pub(crate) fn new(store: &'w Arc<Store>, item: Located, mutable: u16) -> Self {
-        Self::with_access(store, item, mutable, Store::access_of(&item, mutable))
+    #[inline]
+    pub(crate) fn new(store: &'w Arc<Store>, located: Located, mutable: u16) -> Self {
+        Item {
+            store,
+            located,
+            mutable,
+            access: None,
+        }
     }
 
     pub(crate) fn with_access(
@@ -31,9 +38,8 @@ impl<'w> Item<'w> {
         Item {
             store,
             located,
-            was_fetched: mutable & bits::FETCHED != 0,
-            is_marked: mutable & (bits::STALE | bits::WIN) != 0,
-            last_access,
+            mutable,
+            access: Some(last_access),
         }
     }
 
@@ -43,11 +49,13 @@ impl<'w> Item<'w> {
     }
 
     /// The client's 32 bits.
+    #[inline]
     pub fn flags(&self) -> u32 {
         self.located.header.flags
     }
 
     /// Length of the value.
+    #[inline]
     pub fn value_bytes(&self) -> u32 {
         self.located.header.value_bytes
     }
@@ -69,30 +77,34 @@ impl<'w> Item<'w> {
     }
 
     /// Its CAS unique.
+    #[inline]
     pub fn unique(&self) -> CasUnique {
         CasUnique(self.store.unique_of(&self.located))
     }
 
     /// When it dies.
+    #[inline]
     pub fn expiry(&self) -> Expiry {
         self.located.header.expiry
     }
 
     /// Whether it had been read before this read (meta `h`).
     pub fn was_fetched(&self) -> bool {
-        self.was_fetched
+        self.mutable & bits::FETCHED != 0
     }
 
     /// Whether it is marked stale or its refill was won: only [`crate::Worker::get_with`] tells which, and answers a
     /// reader of such an item rightly.
+    #[inline]
     pub fn is_marked(&self) -> bool {
-        self.is_marked
+        self.mutable & (bits::STALE | bits::WIN) != 0
     }
 
     /// When it was last read or written before this read (meta `l` is computed from it): exact for the first
     /// eight minutes of a segment's life, then to one part in 256, never later than it was.
     pub fn last_access(&self) -> Seconds {
-        self.last_access
+        self.access
+            .unwrap_or_else(|| Store::access_of(&self.located, self.mutable))
     }
 
     /// Keeps the value's segments alive beyond the epoch, for a socket that does not take it all.

@@ -10,8 +10,9 @@ use std::sync::Arc;
 use crate::Store;
 use crate::counters::{Block, Count};
 use crate::eviction::{Aim, Sweep};
-use crate::index::Step;
+use crate::index::{Hit, Step};
 use crate::log::{Draft, Log, Logs, Placed, Refill};
+use crate::memory::LineId;
 use crate::report::Evicted;
 use crate::request::{KeyHash, Seconds};
 use crate::store::MOVER_FLOOR;
@@ -37,6 +38,14 @@ const EPOCH_YIELDS: usize = 64;
 const EPOCH_SLEEP: std::time::Duration = std::time::Duration::from_micros(250);
 /// Bytes swept in one call of `maintain`.
 const MAINTAIN_BYTES: usize = 64 << 10;
+
+/// Where the item of a key probably is.
+#[derive(Clone, Copy, Default)]
+pub struct Guess<'w> {
+    pub(crate) hit: Option<Hit<'w>>,
+    /// The line to look at next; nearly every fourth item lies in an overflow line.
+    further: Option<LineId>,
+}
 
 /// One thread's handle on the store: its epoch, its open segments, its counters. Not `Sync`.
 ///
@@ -139,14 +148,39 @@ impl Worker {
     }
 
     /// Asks for the item's first two lines ahead of a lookup; best after [`Worker::prefetch_bucket`] and a little
-    /// other work.
+    /// other work. What it saw spares [`Worker::get_guessed`] the search.
     #[inline]
-    pub fn prefetch_item(&self, hash: KeyHash) {
+    pub fn prefetch_item(&self, hash: KeyHash) -> Guess<'_> {
+        if !self.is_online.get() {
+            return Guess::default();
+        }
+        // The guess borrows a line of the index: until the next pass, as an item does.
+        match self.lend().index.guess(hash) {
+            Ok(hit) => self.ask_for(hit),
+            Err(further) => Guess { hit: None, further },
+        }
+    }
+
+    /// Looks where [`Worker::prefetch_item`] asked for another line of the index; best some work later.
+    #[inline]
+    pub fn prefetch_further<'w>(&'w self, hash: KeyHash, guess: Guess<'w>) -> Guess<'w> {
+        let Some(line) = guess.further else {
+            return guess;
+        };
+        let hit = self.store.index.guess_further(hash, line);
+        hit.map_or(Guess::default(), |hit| self.ask_for(hit))
+    }
+
+    #[inline]
+    fn ask_for<'w>(&'w self, hit: Hit<'w>) -> Guess<'w> {
+        let item = hit.entry.item();
         let arena = self.store.arena();
-        self.store.index.candidates(hash, |item| {
-            arena.prefetch(item);
-            arena.prefetch(item.plus(crate::memory::lines::LINE_BYTES));
-        });
+        arena.prefetch(item);
+        arena.prefetch(item.plus(crate::memory::lines::LINE_BYTES));
+        Guess {
+            hit: Some(hit),
+            further: None,
+        }
     }
 
     /// Whether fewer segments are spare than eviction should keep ahead.

@@ -9,6 +9,19 @@ use crate::words;
 /// Most flags on a line: command and key are tokens too.
 const FLAGS_MAX: usize = META_TOKENS_MAX - 2;
 
+/// Flags without argument that change nothing.
+const PLAIN: u128 = letters(b"vkstcfhlq");
+
+/// A set of flags, for [`MetaFlags::has_any`].
+pub const fn letters(mut text: &[u8]) -> u128 {
+    let mut set = 0;
+    while let [letter, rest @ ..] = text {
+        set |= 1 << (*letter & 127);
+        text = rest;
+    }
+    set
+}
+
 /// The flags of one meta line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct MetaFlags<'b> {
@@ -40,6 +53,44 @@ impl<'b> MetaFlags<'b> {
     #[inline]
     pub fn has(&self, letter: u8) -> bool {
         self.letters >> (letter & 127) & 1 == 1
+    }
+
+    /// Whether one of the flags in `letters`, made by [`letters`], was given.
+    #[inline]
+    pub fn has_any(&self, letters: u128) -> bool {
+        self.letters & letters != 0
+    }
+
+    /// Reads flags that are single letters and ask for nothing but what a reply shows, up to the end of the
+    /// line; also how many bytes they took with that end. `None` for anything else, errors included.
+    #[inline]
+    pub fn parse_plain(text: &'b [u8]) -> Option<(MetaFlags<'b>, usize)> {
+        let mut seen = 0u128;
+        let mut rest = text;
+        loop {
+            let ending = match rest {
+                [b'\r', b'\n', ..] => 2,
+                [b'\n', ..] => 1,
+                [b' ', letter, tail @ ..] => {
+                    let bit = 1u128 << (letter & 127);
+                    if letter & 128 != 0 || bit & PLAIN == 0 || bit & seen != 0 {
+                        return None;
+                    }
+                    seen |= bit;
+                    rest = tail;
+                    continue;
+                }
+                _ => return None,
+            };
+            let bytes = text.len() - rest.len();
+            let flags = MetaFlags {
+                text: text.get(..bytes)?,
+                letters: seen,
+                delta: 1,
+                ..MetaFlags::default()
+            };
+            return Some((flags, bytes + ending));
+        }
     }
 
     /// Reads the flag tokens of a line;
@@ -143,6 +194,20 @@ mod tests {
             (30, 5, 7, -1)
         );
         assert_eq!(flags.delta, 1);
+    }
+
+    #[test]
+    fn plain_flags_read_as_by_the_long_way() {
+        for line in ["\r\n", "\n", " v\r\n", " v k s t c f h l q\n"] {
+            let (flags, bytes) = MetaFlags::parse_plain(line.as_bytes()).unwrap();
+            assert_eq!(Ok(flags), MetaFlags::parse(line.trim_end().as_bytes()));
+            assert_eq!(bytes, line.len());
+        }
+        for line in [
+            " v", "", " v v\n", " O1\n", " b\n", "  v\n", " v \n", " ö\n", " v\r",
+        ] {
+            assert_eq!(MetaFlags::parse_plain(line.as_bytes()), None, "{line:?}");
+        }
     }
 
     #[test]

@@ -7,6 +7,6 @@ pub mod reply;
 pub mod request;
 mod write;
 
-pub use flags::MetaFlags;
-pub use parse::{MetaLine, parse_line};
-pub use write::{MetaItem, hit, number, status, stored};
+pub use flags::{MetaFlags, letters};
+pub use parse::{MetaLine, parse_line, plain_get};
+pub use write::{MetaItem, hit, number, status, stored, value_line};

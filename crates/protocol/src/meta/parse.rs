@@ -36,6 +36,17 @@ impl<'b> MetaLine<'b> {
     }
 }
 
+/// The `mg` at the front of `input` and its bytes, when it is whole and its flags are plain; anything else is `None`
+/// and left to [`crate::text::parse`].
+#[inline]
+pub fn plain_get(input: &[u8]) -> Option<(MetaLine<'_>, usize)> {
+    let rest = input.strip_prefix(b"mg ")?;
+    let (key, tail) = rest.split_at_checked(ascii::find_separator(rest)?)?;
+    let (flags, bytes) = MetaFlags::parse_plain(tail)?;
+    let is_key = !key.is_empty() && key.len() <= KEY_BYTES_MAX;
+    is_key.then_some((MetaLine { key, flags }, 3 + key.len() + bytes))
+}
+
 /// Parses what stands behind the word `mg`, `ms`, `md`, `ma` or `me`.
 pub fn parse_line<'b>(verb: &[u8], line: &'b [u8]) -> Result<Command<'b>, Refusal> {
     let mut rest = line;
@@ -127,6 +138,24 @@ mod tests {
             ascii::tokens(line.flags.text).collect::<Vec<_>>(),
             [b"t", b"v", b"s"]
         );
+    }
+
+    #[test]
+    fn a_plain_get_reads_as_by_the_long_way() {
+        for input in [&b"mg foo t v\r\nrest"[..], b"mg k\n", b"mg k v\r\n"] {
+            let (line, used) = plain_get(input).unwrap();
+            assert_eq!(parse(input), Parsed::Command(Command::MetaGet(line), used));
+        }
+        let long = [b"mg ", &[b'k'; 251][..], b" v\r\n"].concat();
+        for input in [
+            &b"mg  foo v\r\n"[..],
+            b"mg foo b\r\n",
+            b"mg foo v",
+            b"mg \r\n",
+            &long,
+        ] {
+            assert_eq!(plain_get(input), None);
+        }
     }
 
     #[test]

@@ -61,6 +61,14 @@ pub fn hit(out: &mut Vec<u8>, line: &MetaLine<'_>, key: &[u8], item: &MetaItem, 
     out.extend_from_slice(b"\r\n");
 }
 
+/// Appends the line above the value of an `mg` hit that asked for the value alone.
+#[inline]
+pub fn value_line(out: &mut Vec<u8>, value_bytes: u32) {
+    out.extend_from_slice(b"VA ");
+    write_number(out, u64::from(value_bytes));
+    out.extend_from_slice(b"\r\n");
+}
+
 /// Appends a bare status with the opaque and the key that the request asked back.
 #[inline]
 pub fn status(out: &mut Vec<u8>, line: &MetaLine<'_>, key: &[u8], word: [u8; 2]) {

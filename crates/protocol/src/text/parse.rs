@@ -27,11 +27,15 @@ pub enum Parsed<'b> {
 #[inline]
 pub fn single_get(input: &[u8]) -> Option<(&[u8], usize)> {
     let rest = input.strip_prefix(b"get ")?;
-    let stop = memchr::memchr2(b' ', b'\n', rest)?;
+    let stop = ascii::find_separator(rest)?;
     let (key, tail) = rest.split_at_checked(stop)?;
-    let key = key.strip_suffix(b"\r").unwrap_or(key);
-    let is_whole = tail.first() == Some(&b'\n') && !key.is_empty() && key.len() <= KEY_BYTES_MAX;
-    is_whole.then_some((key, 4 + stop + 1))
+    let ending = match tail {
+        [b'\r', b'\n', ..] => 2,
+        [b'\n', ..] => 1,
+        _ => return None,
+    };
+    let is_key = !key.is_empty() && key.len() <= KEY_BYTES_MAX;
+    is_key.then_some((key, 4 + stop + ending))
 }
 
 /// Parses the command at the front of `input`.
@@ -304,6 +308,13 @@ pub fn next_key(input: &[u8]) -> KeyToken<'_> {
         text = tail;
     }
     let skipped = input.len() - text.len();
+    // Nearly always a space ends a key; whatever else may stand there is told apart below.
+    if let Some(stop) = ascii::find_separator(text)
+        && let Some((key, [b' ', ..])) = text.split_at_checked(stop)
+        && key.len() <= KEY_BYTES_MAX
+    {
+        return KeyToken::Key(key, skipped + key.len());
+    }
     let Some(stop) = memchr::memchr2(b' ', b'\n', text) else {
         let is_too_long = text.len() > KEY_BYTES_MAX + 1;
         return if is_too_long {

@@ -5,9 +5,9 @@
 
 use arrayvec::ArrayVec;
 use glasscache_protocol::command::GetHead;
-use glasscache_protocol::meta::{self, MetaItem, MetaLine};
+use glasscache_protocol::meta::{self, MetaItem, MetaLine, letters};
 use glasscache_protocol::{text, words};
-use glasscache_store::{GetOptions, Item, KeyHash, Lease};
+use glasscache_store::{GetOptions, Guess, Item, KeyHash, Lease};
 
 use crate::output::{Mark, Output};
 use crate::turn::{Turn, ttl_s};
@@ -20,10 +20,10 @@ const BATCH: usize = 16;
 pub(crate) struct Lookup<'b> {
     key: &'b [u8],
     hash: KeyHash,
-    kind: Kind<'b>,
+    kind: Kind,
 }
 
-enum Kind<'b> {
+enum Kind {
     Text {
         head: GetHead,
         /// The first key of its line.
@@ -31,7 +31,8 @@ enum Kind<'b> {
         /// The last key of its line: `END` follows.
         ends: bool,
     },
-    Meta(MetaLine<'b>),
+    /// The place of its line among the batch's meta lines, which would make every lookup three times as large.
+    Meta(u8),
 }
 
 impl<'b> Lookup<'b> {
@@ -63,29 +64,20 @@ impl<'b> Lookup<'b> {
         };
         Lookup { key, hash, kind }
     }
-
-    /// An `mg` with a plain key.
-    #[inline]
-    pub(crate) fn meta(line: MetaLine<'b>, turn: &Turn<'_>) -> Self {
-        let hash = turn.store.store().hash(line.key);
-        turn.store.prefetch_bucket(hash);
-        Lookup {
-            key: line.key,
-            hash,
-            kind: Kind::Meta(line),
-        }
-    }
 }
 
 /// Lookups whose buckets are on their way.
 pub(crate) struct Batch<'b> {
     lookups: ArrayVec<Lookup<'b>, BATCH>,
+    /// The lines of those lookups that are `mg`.
+    lines: ArrayVec<MetaLine<'b>, BATCH>,
 }
 
 impl<'b> Batch<'b> {
     pub(crate) fn new() -> Batch<'b> {
         Batch {
             lookups: ArrayVec::new(),
+            lines: ArrayVec::new(),
         }
     }
 
@@ -100,6 +92,20 @@ impl<'b> Batch<'b> {
         // A full batch would lose a reply; the caller looks first.
         debug_assert!(!self.is_full());
         let _ = self.lookups.try_push(lookup);
+    }
+
+    /// Adds an `mg` with a plain key; INVARIANT: the batch is not full.
+    #[inline]
+    pub(crate) fn push_meta(&mut self, line: MetaLine<'b>, turn: &Turn<'_>) {
+        let hash = turn.store.store().hash(line.key);
+        turn.store.prefetch_bucket(hash);
+        let kind = Kind::Meta(self.lines.len() as u8);
+        let _ = self.lines.try_push(line);
+        self.push(Lookup {
+            key: line.key,
+            hash,
+            kind,
+        });
     }
 
     /// The line of the last key is over.
@@ -120,16 +126,27 @@ impl<'b> Batch<'b> {
         if self.lookups.is_empty() {
             return None;
         }
-        for lookup in &self.lookups {
-            turn.store.prefetch_item(lookup.hash);
+        let store = turn.store;
+        let mut guesses: ArrayVec<Guess<'_>, BATCH> = self
+            .lookups
+            .iter()
+            .map(|lookup| store.prefetch_item(lookup.hash))
+            .collect();
+        for (lookup, guess) in self.lookups.iter().zip(&mut guesses) {
+            *guess = store.prefetch_further(lookup.hash, *guess);
         }
         if self.lookups.is_full() {
             turn.counters.batches.bump();
         }
         let mut mark = None;
-        for lookup in &self.lookups {
+        for (lookup, guess) in self.lookups.iter().zip(guesses) {
+            let key = (lookup.key, lookup.hash, guess);
             match &lookup.kind {
-                Kind::Meta(line) => meta_get(line, lookup.key, lookup.hash, turn, out),
+                Kind::Meta(place) => {
+                    if let Some(line) = self.lines.get(usize::from(*place)) {
+                        meta_get_guessed(line, key, turn, out);
+                    }
+                }
                 Kind::Text {
                     head,
                     is_first,
@@ -138,7 +155,7 @@ impl<'b> Batch<'b> {
                     if *is_first {
                         mark = Some(out.mark());
                     }
-                    text_get(head, lookup.key, lookup.hash, turn, out);
+                    text_get(head, key, turn, out);
                     if *ends {
                         out.bytes.extend_from_slice(words::END);
                     }
@@ -146,14 +163,23 @@ impl<'b> Batch<'b> {
             }
         }
         self.lookups.clear();
+        self.lines.clear();
         mark
     }
 }
 
+/// A key, its hash, and where its item may be.
+type Sought<'b, 'w> = (&'b [u8], KeyHash, Guess<'w>);
+
 #[inline]
-fn text_get<'w>(head: &GetHead, key: &[u8], hash: KeyHash, turn: &Turn<'w>, out: &mut Output<'w>) {
+fn text_get<'w>(
+    head: &GetHead,
+    (key, hash, guess): Sought<'_, 'w>,
+    turn: &Turn<'w>,
+    out: &mut Output<'w>,
+) {
     let item = match head.touch {
-        None => turn.store.get(key, hash, turn.now),
+        None => turn.store.get_guessed(key, hash, guess, turn.now),
         Some(exptime) => {
             let touch = Some(turn.expiry(exptime));
             let options = GetOptions {
@@ -191,8 +217,22 @@ pub(crate) fn meta_get<'w>(
     turn: &Turn<'w>,
     out: &mut Output<'w>,
 ) {
+    let guess = Guess::default();
+    meta_get_guessed(line, (key, hash, guess), turn, out);
+}
+
+/// Flags whose reply to a hit is a value and nothing about it.
+const BARE: u128 = !letters(b"vq");
+
+#[inline]
+fn meta_get_guessed<'w>(
+    line: &MetaLine<'_>,
+    (key, hash, guess): Sought<'_, 'w>,
+    turn: &Turn<'w>,
+    out: &mut Output<'w>,
+) {
     let flags = &line.flags;
-    let found = meta_find(line, key, hash, turn);
+    let found = meta_find(line, (key, hash, guess), turn);
     count(
         turn,
         key,
@@ -205,6 +245,11 @@ pub(crate) fn meta_get<'w>(
         }
         return;
     };
+    if !flags.has_any(BARE) && flags.has(b'v') && !item.is_marked() {
+        meta::value_line(&mut out.bytes, item.value_bytes());
+        turn.shared.classes.hit(turn, key.len(), &item, false);
+        return out.value(item);
+    }
     let unique = turn.shown_unique(item.unique());
     let with_value = flags.has(b'v') && !(flags.has(b'C') && flags.compare == unique);
     meta::hit(
@@ -223,18 +268,17 @@ pub(crate) fn meta_get<'w>(
 }
 
 /// Flags that make an `mg` more than a plain read.
-const CHANGING: [u8; 4] = *b"TNRu";
+const CHANGING: u128 = letters(b"TNRu");
 
 /// Finds as a plain `get` does when the flags ask for no more and the item bears no mark.
 #[inline]
 fn meta_find<'w>(
     line: &MetaLine<'_>,
-    key: &[u8],
-    hash: KeyHash,
+    (key, hash, guess): Sought<'_, 'w>,
     turn: &Turn<'w>,
 ) -> Option<(Item<'w>, Lease)> {
-    if !CHANGING.iter().any(|flag| line.flags.has(*flag)) {
-        let item = turn.store.get(key, hash, turn.now)?;
+    if !line.flags.has_any(CHANGING) {
+        let item = turn.store.get_guessed(key, hash, guess, turn.now)?;
         if !item.is_marked() {
             return Some((item, Lease::default()));
         }

@@ -86,7 +86,13 @@ impl Entry {
 
     #[inline]
     fn may_be(self, hash: KeyHash) -> bool {
-        self.0 != 0 && (self.0 ^ hash.0) >> TAG_SHIFT == 0
+        self.0 != 0 && self.has_tag(hash)
+    }
+
+    /// Whether the tags agree; an empty slot has tag 0.
+    #[inline]
+    fn has_tag(self, hash: KeyHash) -> bool {
+        self.0 ^ hash.0 < 1 << TAG_SHIFT
     }
 }
 
@@ -99,6 +105,15 @@ pub(crate) struct Hit<'i> {
 }
 
 impl Hit<'_> {
+    /// The same slot as it is now, if it still names the same item.
+    #[inline]
+    pub(crate) fn again(self) -> Option<Self> {
+        // Acquire pairs with the Release that published the item.
+        let entry = Entry(self.slot.load(Ordering::Acquire));
+        let is_same = entry.with_frequency(0) == self.entry.with_frequency(0);
+        is_same.then_some(Hit { entry, ..self })
+    }
+
     /// Counts a use.
     // LOSSY: a use that meets another change of the slot is not counted.
     #[inline]
@@ -255,15 +270,21 @@ impl Index {
         self.lines.prefetch(self.line_of(self.number_of(hash)));
     }
 
-    /// Calls `fetch` with the items that a lookup would compare, from the first line alone.
+    /// The first slot that a lookup would compare, from the first line alone; its key is not looked at. Else the
+    /// line that a lookup would go on with, which is asked for.
     #[inline]
-    pub(crate) fn candidates(&self, hash: KeyHash, mut fetch: impl FnMut(Addr)) {
-        for slot in &self.bucket(self.number_of(hash)).slots {
-            let entry = Entry(slot.load(Ordering::Relaxed));
-            if entry.may_be(hash) {
-                fetch(entry.item());
-            }
-        }
+    pub(crate) fn guess(&self, hash: KeyHash) -> Result<Hit<'_>, Option<LineId>> {
+        let primary = self.bucket(self.number_of(hash));
+        scan_line(primary, hash, &mut |_| true).ok_or_else(|| {
+            let next = bucket::link_of(primary.word.load(Ordering::Acquire));
+            next.inspect(|line| self.lines.prefetch(*line))
+        })
+    }
+
+    /// As [`Index::guess`], from the line that it asked for.
+    #[inline]
+    pub(crate) fn guess_further(&self, hash: KeyHash, line: LineId) -> Option<Hit<'_>> {
+        scan_line(self.lines.line(line), hash, &mut |_| true)
     }
 
     /// How many primary buckets there are.
@@ -312,8 +333,18 @@ fn scan_line<'i>(
     hash: KeyHash,
     matches: &mut impl FnMut(Addr) -> bool,
 ) -> Option<Hit<'i>> {
-    for slot in &line.slots {
-        // Acquire pairs with the Release that published the item: its bytes are visible.
+    // All tags first, without a branch between them, for which slot it will be nobody can foretell.
+    let mut candidates = 0u32;
+    for (place, slot) in line.slots.iter().enumerate() {
+        // Acquire: whoever misses for a slot that was cleared sees that the bucket was locked.
+        let entry = Entry(slot.load(Ordering::Acquire));
+        candidates |= u32::from(entry.has_tag(hash)) << place;
+    }
+    while candidates != 0 {
+        let slot = line.slots.get(candidates.trailing_zeros() as usize)?;
+        candidates &= candidates - 1;
+        // Acquire pairs with the Release that published the item: its bytes are visible. A slot that was
+        // changed since the first look was changed under the lock, so a miss is looked at again.
         let entry = Entry(slot.load(Ordering::Acquire));
         if entry.may_be(hash) && matches(entry.item()) {
             return Some(Hit { entry, slot });
