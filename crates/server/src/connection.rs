@@ -191,7 +191,9 @@ impl Connection {
         match self.mode {
             Mode::Serve => self.serve(true, turn, buffers),
             // What a watcher says is not listened to, but its leaving is noticed.
-            Mode::Watch | Mode::Dump(_) => self.notice_leaving(turn, buffers),
+            Mode::Watch => self.notice_leaving(turn, buffers),
+            // What comes behind a listing stays with the kernel until the listing is over.
+            Mode::Dump(_) => Verdict::Wait,
         }
     }
 
