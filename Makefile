@@ -51,8 +51,8 @@ check: lint test ## What continuous integration runs: lint, then the tests.
 check-traces: reference ## What is checked against a folder of recorded traces (TRACES=dir).
 
 .PHONY: test-long
-test-long: ## The tests that take longer than the everyday ones.
-	@true
+test-long: simulate-full loom stress sanitize consistency ## The tests that take longer than the everyday ones (about half an hour; MEMCACHED=path adds its slab classes).
+	@if [ -n "$(MEMCACHED)" ]; then $(MAKE) --no-print-directory oracle-slabs; fi
 
 # ---- the server: proofs -----------------------------------------------------------------------
 
