@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import socket
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -105,9 +104,16 @@ class Core:
         """Return what `read` gives, or with `ignore_exc` the default when it fails."""
         if not self.ignore_exc:
             return read()
-        with contextlib.suppress(Exception):
+        try:
             return read()
+        except glasscache.GlasscacheError as error:
+            self._noticed(error)
+        except Exception:  # noqa: BLE001, S110 - whatever a serde raises: it was asked for
+            pass
         return default
+
+    def _noticed(self, error: glasscache.GlasscacheError) -> None:
+        """Learn of a call that failed; a client of many servers counts them."""
 
     def _grouped(self, keys: Iterable[Key]) -> list[tuple[glasscache.Client, dict[bytes, Key]]]:
         """Return the keys by the client that asks for them, each under its name there."""

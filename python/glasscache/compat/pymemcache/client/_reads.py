@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import functools
+from typing import TYPE_CHECKING, Any, Final
 
+import glasscache
 from glasscache.compat._flagged import ttl_of
 from glasscache.compat.pymemcache.client._core import Core, Key
 from glasscache.compat.pymemcache.exceptions import translated
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
+
+_MISSING: Final = object()
 
 
 class Reads(Core):
@@ -44,34 +48,36 @@ class Reads(Core):
     @translated
     def get_many(self, keys: Iterable[Key]) -> dict[Key, Any]:
         """Return the values of those keys that have one."""
-        keys = list(keys)
-
-        def read() -> dict[Key, Any]:
-            values: dict[Key, Any] = {}
-            for client, names in self._grouped(keys):
-                found = client.get_many(list(names))
-                values.update(
-                    {names[name]: self._value(names[name], item) for name, item in found.items()}
-                )
-            return values
-
-        return self._or({}, read) if keys else {}
+        return self._read_many("get_many", keys, self._value)
 
     get_multi = get_many
 
     @translated
     def gets_many(self, keys: Iterable[Key]) -> dict[Key, tuple[Any, Any]]:
         """Return value and CAS unique, as bytes, of those keys that have one."""
-        keys = list(keys)
+        return self._read_many(
+            "gets_many", keys, lambda key, found: (self._value(key, found[0]), b"%d" % found[1])
+        )
 
-        def read() -> dict[Key, tuple[Any, Any]]:
-            values: dict[Key, tuple[Any, Any]] = {}
-            for client, names in self._grouped(keys):
-                for name, (item, cas) in client.gets_many(list(names)).items():
-                    values[names[name]] = (self._value(names[name], item), b"%d" % cas)
-            return values
-
-        return self._or({}, read) if keys else {}
+    def _read_many(
+        self, word: str, keys: Iterable[Key], show: Callable[[Key, Any], Any]
+    ) -> dict[Key, Any]:
+        """Read from all servers at once; with `ignore_exc` what a failed one had is missing."""
+        values: dict[Key, Any] = {}
+        for client, names in self._grouped(keys):
+            try:
+                found = getattr(client, word)(list(names))
+            except glasscache.GlasscacheError as error:
+                if not self.ignore_exc:
+                    raise
+                self._noticed(error)
+                found = error.arrived
+            for name, item in found.items():
+                key = names[name]
+                value = self._or(_MISSING, functools.partial(show, key, item))
+                if value is not _MISSING:
+                    values[key] = value
+        return values
 
     @translated
     def gat(self, key: Key, expire: int = 0, default: Any = None) -> Any:

@@ -137,8 +137,10 @@ class Writes(Core):
                     client.set(name, value, ttl_of(expire), noreply=True)
                 continue
             for name, error in client.set_many(made, ttl_of(expire)).items():
-                if not self.ignore_exc and not isinstance(error, glasscache.NotStored):
-                    raise error
+                if not isinstance(error, glasscache.NotStored):
+                    if not self.ignore_exc:
+                        raise error
+                    self._noticed(error)
                 failed.append(names[name])
         return failed
 

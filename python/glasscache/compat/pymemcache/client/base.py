@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+import functools
+from typing import TYPE_CHECKING, Any, Final
 
 import glasscache
 from glasscache.compat._flagged import FlaggedCodec
 from glasscache.compat.pymemcache.client._admin import Admin
 from glasscache.compat.pymemcache.client._core import Key
+from glasscache.compat.pymemcache.client._pool import ClientPool
 from glasscache.compat.pymemcache.client._reads import Reads
 from glasscache.compat.pymemcache.client._specs import (
     KeepaliveOpts,
@@ -17,7 +19,11 @@ from glasscache.compat.pymemcache.client._specs import (
 )
 from glasscache.compat.pymemcache.client._writes import Writes
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 __all__ = [
+    "CALLS",
     "Client",
     "KeepaliveOpts",
     "Key",
@@ -26,6 +32,13 @@ __all__ = [
     "check_key_helper",
     "normalize_server_spec",
 ]
+
+CALLS: Final = (
+    "get", "gets", "get_many", "get_multi", "gets_many", "gat", "gats", "set", "add", "replace",
+    "append", "prepend", "cas", "set_many", "set_multi", "touch", "delete", "delete_many",
+    "delete_multi", "incr", "decr",
+)  # fmt: skip
+"""The calls about keys, which a class of the program's own may override."""
 
 
 class Client(Reads, Writes, Admin):
@@ -57,7 +70,14 @@ class Client(Reads, Writes, Admin):
 
 
 class PooledClient(Client):
-    """The same: every client here shares its connections among threads."""
+    """The same: every client here shares its connections among threads.
+
+    With a `client_class` of the program's own, each call goes through a client of that class that
+    `client_pool` lends for as long.
+    """
+
+    client_class: type[Client] = Client
+    """Whose methods the calls are."""
 
     def __init__(
         self,
@@ -73,9 +93,29 @@ class PooledClient(Client):
             raise ValueError('"max_size" must be a positive integer')
         self._connections_max = max_pool_size or 32
         super().__init__(server, *args, **kwargs)
+        self.client_pool = ClientPool(lambda: self.client_class(server, *args, **kwargs))
 
     def _connect(self, addresses: list[str]) -> glasscache.Client:
         return glasscache.Client(
             addresses, timeout=self._timeout, placement="rendezvous", codec=FlaggedCodec(),
             connections_max=self._connections_max,
         )  # fmt: skip
+
+    def _by_own_class(self, word: str, *args: Any, **kwargs: Any) -> Any:
+        """Make a call by a client of the program's class."""
+        with self.client_pool.get_and_release(destroy_on_fail=True) as client:
+            return getattr(client, word)(*args, **kwargs)
+
+
+def _dispatched(word: str, shared: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(shared)
+    def call(self: PooledClient, *args: Any, **kwargs: Any) -> Any:
+        if self.client_class is Client:
+            return shared(self, *args, **kwargs)
+        return self._by_own_class(word, *args, **kwargs)  # pyright: ignore[reportPrivateUsage]
+
+    return call
+
+
+for _word in CALLS:
+    setattr(PooledClient, _word, _dispatched(_word, getattr(Client, _word)))
