@@ -88,6 +88,10 @@ oracle: ## Send the conformance cases to a real memcached (MEMCACHED=path).
 hostile: release ## Send hostile inputs to a server and measure its memory (ARGS='--server memcached' for another).
 	python3 tests/live/hostile.py --server "$(GLASSCACHE) serve" $(ARGS)
 
+.PHONY: idle-connections
+idle-connections: release ## Resident memory that 4,000 idle connections add after real work (ARGS='--server memcached').
+	python3 tests/live/idle_connections.py --server "$(GLASSCACHE) serve" $(ARGS)
+
 .PHONY: consistency
 consistency: release ## Check concurrent operations for 60 s with evictions and killed connections, after proving the check.
 	python3 tests/live/consistency.py --faulty all --seconds 15

@@ -92,6 +92,8 @@ pub enum AdminVerb {
     LruCrawler,
     /// Move slab pages.
     Slabs,
+    /// Tell what the server knows of its cluster.
+    Config,
     /// Move the clock (debugging only).
     DebugTime,
     /// Try what a sandbox should forbid (debugging only).

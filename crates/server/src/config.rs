@@ -64,6 +64,8 @@ pub struct Config {
     pub maxconns_fast: bool,
     /// `-o watcher_logbuf_size` in bytes: what a watcher that does not read may have waiting.
     pub watcher_bytes: usize,
+    /// The file whose nodes `config get cluster` tells; without one the command is not known.
+    pub cluster_file: Option<PathBuf>,
     /// Seed of the key hash; `None` takes a random one.
     pub hash_seed: Option<u64>,
     /// Settings that are only shown again by `stats settings`.
@@ -128,6 +130,7 @@ impl Default for Config {
             lru_maintainer: true,
             maxconns_fast: true,
             watcher_bytes: 256 << 10,
+            cluster_file: None,
             hash_seed: None,
             shown: Shown::default(),
         }

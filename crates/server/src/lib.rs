@@ -16,6 +16,7 @@
 
 mod classes;
 mod clock;
+mod cluster;
 mod config;
 mod connection;
 mod counters;

@@ -9,6 +9,7 @@ use glasscache_store::{Seconds, Store};
 
 use crate::Error;
 use crate::classes::{ClassCounters, Classes};
+use crate::cluster::Cluster;
 use crate::config::Config;
 use crate::connection::{ConnectionId, Info, Peer};
 use crate::counters::Counters;
@@ -63,6 +64,7 @@ impl Replay {
             workers: vec![(Arc::clone(&counters), waker.clone())],
             config,
             classes,
+            cluster: Cluster::default(),
             store,
         });
         let id = ConnectionId {

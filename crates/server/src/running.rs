@@ -8,6 +8,7 @@ use rustix::thread::{CpuSet, Pid, gettid, sched_getaffinity, sched_setaffinity};
 
 use crate::Error;
 use crate::classes::{ClassCounters, Classes};
+use crate::cluster::Cluster;
 use crate::config::Config;
 use crate::counters::Counters;
 use crate::listener::{self, Address, Bound, Listener};
@@ -71,6 +72,7 @@ fn launch(
             ..Counters::default()
         })
     };
+    let cluster = Cluster::new(config.cluster_file.as_deref())?;
     let workers = (0..config.workers)
         .map(|_| Ok((counts(), Waker::new()?)))
         .collect::<rustix::io::Result<Vec<_>>>()
@@ -81,6 +83,7 @@ fn launch(
         store: Arc::clone(store),
         workers,
         classes,
+        cluster,
         config,
     }));
     let mut running = Running {

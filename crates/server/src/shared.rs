@@ -9,6 +9,7 @@ use glasscache_store::Store;
 
 use crate::classes::Classes;
 use crate::clock::Clock;
+use crate::cluster::Cluster;
 use crate::config::Config;
 use crate::connection::Info;
 use crate::counters::{Counter, Counters, TIMES, Totals};
@@ -26,6 +27,8 @@ pub(crate) struct Shared {
     pub(crate) store: Arc<Store>,
     pub(crate) classes: Classes,
     pub(crate) detail: Detail,
+    /// The nodes that `config get cluster` tells.
+    pub(crate) cluster: Cluster,
     pub(crate) hub: Hub,
     pub(crate) tuning: Tuning,
     pub(crate) connections: Connections,
@@ -85,6 +88,7 @@ impl Shared {
             config,
             store,
             classes,
+            cluster,
             workers,
             addresses,
             listener,
@@ -103,6 +107,7 @@ impl Shared {
             config,
             store,
             classes,
+            cluster,
             workers,
             addresses,
             listener,
@@ -212,6 +217,7 @@ pub(crate) struct Parts {
     pub(crate) config: Config,
     pub(crate) store: Arc<Store>,
     pub(crate) classes: Classes,
+    pub(crate) cluster: Cluster,
     pub(crate) workers: Vec<(Arc<Counters>, Waker)>,
     pub(crate) addresses: Vec<(i32, Address)>,
     pub(crate) listener: Waker,

@@ -252,3 +252,31 @@ fn a_unix_socket_serves_and_is_removed_at_the_end() {
     drop(server);
     assert!(!path.exists());
 }
+
+#[test]
+fn config_get_cluster_tells_the_nodes_of_its_file_and_is_unknown_without_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("nodes");
+    std::fs::write(&path, "1\na|10.0.0.1|11211\n").unwrap();
+    let mut with_file = config();
+    with_file.cluster_file = Some(path.clone());
+    let server = start(with_file).unwrap();
+    let mut client = connect(&server);
+    talk(
+        &mut client,
+        b"config get cluster\r\nmn\r\n",
+        b"CONFIG cluster 0 19\r\n1\na|10.0.0.1|11211\n\r\nEND\r\nMN\r\n",
+    );
+    std::fs::write(&path, "2\na|10.0.0.1|11211\nb|10.0.0.2|11211\n").unwrap();
+    talk(
+        &mut client,
+        b"config get cluster\r\nconfig get other\r\nconfig set cluster\r\n",
+        b"CONFIG cluster 0 36\r\n2\na|10.0.0.1|11211 b|10.0.0.2|11211\n\r\nEND\r\nEND\r\nERROR\r\n",
+    );
+    let server = start(config()).unwrap();
+    talk(
+        &mut connect(&server),
+        b"config get cluster\r\n",
+        b"ERROR\r\n",
+    );
+}

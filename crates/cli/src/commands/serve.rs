@@ -6,7 +6,7 @@
 
 use std::fmt::Write;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use glasscache_server as server;
 use nix::sys::signal::{SigSet, Signal};
@@ -136,14 +136,8 @@ fn config(settings: &Settings, addresses: &[SocketAddr], is_debug: bool) -> serv
     let mut listeners: Vec<server::Listen> =
         addresses.iter().copied().map(server::Listen::Tcp).collect();
     if let Some(path) = &settings.unix_socket {
-        // The daemon leaves its folder, so the name must not depend on it.
-        let path = if settings.daemon {
-            std::path::absolute(path).unwrap_or_else(|_| path.clone())
-        } else {
-            path.clone()
-        };
         listeners.push(server::Listen::Unix {
-            path,
+            path: lasting(path, settings),
             mode: settings.unix_mask,
         });
     }
@@ -173,9 +167,22 @@ fn config(settings: &Settings, addresses: &[SocketAddr], is_debug: bool) -> serv
         lru_maintainer: settings.lru_maintainer,
         maxconns_fast: settings.maxconns_fast,
         watcher_bytes: settings.watcher_log_bytes as usize,
+        cluster_file: settings
+            .cluster_file
+            .as_ref()
+            .map(|path| lasting(path, settings)),
         slab_chunk_max: settings.slab_chunk_bytes_max.map(|bytes| bytes as u32),
         shown: shown(settings),
         ..server::Config::default()
+    }
+}
+
+/// A path that means the same later: the daemon leaves its folder, so a name must not depend on it.
+fn lasting(path: &Path, settings: &Settings) -> PathBuf {
+    if settings.daemon {
+        std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
+    } else {
+        path.to_owned()
     }
 }
 

@@ -84,6 +84,8 @@ pub(crate) struct Settings {
     pub lru_crawler: bool,
     /// Whether the maintainer's rows stand in `stats`.
     pub lru_maintainer: bool,
+    /// File with the nodes that `config get cluster` tells.
+    pub cluster_file: Option<PathBuf>,
     /// Leave the terminal.
     pub daemon: bool,
     /// File for the process id.
@@ -132,6 +134,7 @@ impl Default for Settings {
             maxconns_fast: true,
             lru_crawler: true,
             lru_maintainer: true,
+            cluster_file: None,
             daemon: false,
             pid_file: None,
             user: None,

@@ -259,6 +259,23 @@ pub(crate) static FLAGS: &[Setting] = &[
         show: |s| s.lock_memory.to_string(),
     },
     Setting {
+        name: "cluster-file",
+        letter: None,
+        takes: Takes::Value("FILE"),
+        help: "answer config get cluster from this file: a version, then name|address|port of each node; read again when it changes",
+        no_effect: None,
+        set: |s, raw| {
+            s.cluster_file = (!raw.is_empty()).then(|| raw.into());
+            Ok(())
+        },
+        show: |s| {
+            s.cluster_file
+                .as_ref()
+                .map(|p| p.display().to_string())
+                .unwrap_or_default()
+        },
+    },
+    Setting {
         name: "daemon",
         letter: Some('d'),
         takes: Takes::Nothing,

@@ -261,6 +261,7 @@ fn parse_unknown(line: &[u8]) -> Result<Command<'_>, Refusal> {
         b"lru" => AdminVerb::Lru,
         b"lru_crawler" => AdminVerb::LruCrawler,
         b"slabs" => AdminVerb::Slabs,
+        b"config" => AdminVerb::Config,
         b"debugtime" => AdminVerb::DebugTime,
         b"misbehave" => AdminVerb::Misbehave,
         // A browser or a forged request: what follows are headers and perhaps commands in a body.

@@ -36,6 +36,10 @@ pub(super) fn command(
         AdminVerb::Watch => return watch(arguments, turn, out),
         AdminVerb::Shutdown => return shutdown(line, turn, out),
         AdminVerb::LruCrawler => return crawl(line, turn, out),
+        AdminVerb::Config => {
+            turn.shared.cluster.command(line, &mut out.bytes);
+            return Outcome::Done;
+        }
         AdminVerb::FlushAll => flush_all(line, turn),
         AdminVerb::Verbosity => verbosity(line, turn),
         AdminVerb::CacheMemlimit => memory_limit(line, turn),
