@@ -2,4 +2,3 @@
 
 pub(crate) mod blocking;
 pub(crate) mod connect;
-pub(crate) mod socket;

@@ -40,14 +40,13 @@ class MemcacheUnexpectedCloseError(MemcacheServerError):
 
 
 def translated(call: C) -> C:
-    """Make a client's call raise pymemcache's errors, after the client has seen ours."""
+    """Make a call raise pymemcache's errors."""
 
     @functools.wraps(call)
-    def wrapper(self: Any, *args: Any, **kwargs: Any) -> Any:
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
         try:
-            return call(self, *args, **kwargs)
+            return call(*args, **kwargs)
         except glasscache.GlasscacheError as error:
-            self._noticed(error)
             _raise(error)
 
     return wrapper  # type: ignore[return-value]
