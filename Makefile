@@ -29,7 +29,7 @@ release: ## Build the optimised binary target/release/glasscache.
 .PHONY: test-rust
 test-rust: ## Run the tests of all Rust crates.
 	@scripts/need-toolchain
-	$(CARGO) test --workspace --exclude glasscache-native
+	$(CARGO) test --workspace --exclude glasscache-native --features glasscache-client/tokio
 
 .PHONY: test-python
 test-python: ## Build the Python module into .venv and run the tests of the Python package.
@@ -39,7 +39,7 @@ test-python: ## Build the Python module into .venv and run the tests of the Pyth
 lint: ## Formatting, clippy and the Python linters; a warning is an error.
 	@scripts/need-toolchain
 	$(CARGO) fmt --all --check
-	$(CARGO) clippy --workspace --all-targets -- -D warnings
+	$(CARGO) clippy --workspace --all-targets --features glasscache-client/tokio -- -D warnings
 	@scripts/python-lint
 
 .PHONY: check
@@ -87,6 +87,10 @@ oracle: ## Send the conformance cases to a real memcached (MEMCACHED=path).
 .PHONY: hostile
 hostile: release ## Send hostile inputs to a server and measure its memory (ARGS='--server memcached' for another).
 	python3 tests/live/hostile.py --server "$(GLASSCACHE) serve" $(ARGS)
+
+.PHONY: idle-connections
+idle-connections: release ## Resident memory that 4,000 idle connections add after real work (ARGS='--server memcached').
+	python3 tests/live/idle_connections.py --server "$(GLASSCACHE) serve" $(ARGS)
 
 .PHONY: consistency
 consistency: release ## Check concurrent operations for 60 s with evictions and killed connections, after proving the check.

@@ -1,10 +1,11 @@
 //! What `watch evictions` is told: a bounded list of evicted items, filled only while somebody watches.
 
 use std::collections::VecDeque;
+use std::sync::PoisonError;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
 
 use crate::request::Seconds;
+use crate::sync::plain::Mutex;
 
 /// What `watch evictions` tells of one evicted item.
 #[derive(Debug, Clone, PartialEq, Eq)]

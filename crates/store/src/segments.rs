@@ -7,11 +7,12 @@
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, PoisonError};
 
 use crate::memory::{Addr, Arena, Epochs, SegmentId};
 use crate::request::Seconds;
 use crate::sparse::{SparseList, is_sparse};
+use crate::sync::plain::{Mutex, MutexGuard};
 
 /// Where a segment is in its life.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

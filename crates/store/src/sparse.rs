@@ -4,10 +4,11 @@
 //! of a nearly dead segment on. Whoever brings a segment below the bound puts it here, so nobody searches. An
 //! entry is a hint: by the time it is taken the segment may have been swept, or opened again.
 
+use std::sync::PoisonError;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
 
 use crate::memory::SegmentId;
+use crate::sync::plain::Mutex;
 
 /// A segment is sparse when less than one in this many of its bytes is alive. Overwritten at random, a set of keys
 /// then takes 2.4 times its size, and a seventh of a byte is carried on per byte written. With 4 it is 1.85 times and

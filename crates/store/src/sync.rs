@@ -8,9 +8,45 @@ pub(crate) use loom::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering,
 #[cfg(loom)]
 pub(crate) use loom::sync::{Mutex, MutexGuard};
 #[cfg(not(loom))]
-pub(crate) use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
+pub(crate) use plain::{Mutex, MutexGuard};
 #[cfg(not(loom))]
-pub(crate) use std::sync::{Mutex, MutexGuard};
+pub(crate) use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
+
+/// The locks that are no part of a protocol that loom explores.
+///
+/// The standard library is not compiled with `ThreadSanitizer`, which therefore cannot see what its
+/// contended lock orders. Under `cfg(tsan)` they are `parking_lot`'s, compiled with it, behind the
+/// same two words.
+pub(crate) mod plain {
+    #[cfg(not(tsan))]
+    pub(crate) use std::sync::{Mutex, MutexGuard};
+
+    #[cfg(tsan)]
+    pub(crate) use parking_lot::MutexGuard;
+
+    /// `parking_lot`'s lock with the signature of the standard library's.
+    #[cfg(tsan)]
+    #[derive(Debug, Default)]
+    pub(crate) struct Mutex<T>(parking_lot::Mutex<T>);
+
+    #[cfg(tsan)]
+    impl<T> Mutex<T> {
+        pub(crate) fn new(value: T) -> Self {
+            Self(parking_lot::Mutex::new(value))
+        }
+
+        /// Never fails: this lock knows no poison.
+        pub(crate) fn lock(
+            &self,
+        ) -> Result<MutexGuard<'_, T>, std::sync::PoisonError<MutexGuard<'_, T>>> {
+            Ok(self.0.lock())
+        }
+
+        pub(crate) fn try_lock(&self) -> Result<MutexGuard<'_, T>, ()> {
+            self.0.try_lock().ok_or(())
+        }
+    }
+}
 
 /// How often a waiter spins before it gives its time slice away: a holder works for well under a
 /// microsecond, so whoever waits longer waits for a thread that was put to sleep by the kernel.

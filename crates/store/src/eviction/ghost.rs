@@ -5,12 +5,11 @@
 //! the main queue, which costs a little room and nothing else. All accesses are single atomics.
 // LOSSY: two threads that write one line at once may overwrite each other's tag.
 
-use std::sync::Mutex;
-
 use crate::index::bucket_of;
 use crate::memory::{Line, LineId, Lines, SegmentId};
 use crate::request::KeyHash;
 use crate::segments::Segments;
+use crate::sync::plain::Mutex;
 use crate::sync::{AtomicU32, AtomicUsize, Ordering};
 
 /// Tags in a slot of 64 bits.

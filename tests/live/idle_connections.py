@@ -1,0 +1,104 @@
+#!/usr/bin/env python3
+"""What idle connections cost: resident memory of thousands of them after each did real work.
+
+Every connection sets one 100 KB value (all the same key, so the data stays small) and reads 2,000
+small keys in one get; then it stays open and says nothing. Before that, the same work is done over
+a few connections that are closed again: what is resident then is the empty server with the data and
+the store's open segments. The demand: all the idle connections together add at most 4 MiB to it.
+Works on glasscache and on memcached: `python3 tests/live/idle_connections.py --server memcached`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import resource
+import sys
+import time
+
+from harness import Server, Wire, demand
+
+VALUE = bytes(100_000)
+KEYS = [b"small-%04d" % number for number in range(2000)]
+LIMIT_MIB = 4.0
+# Descriptors of this process beside the connections.
+SPARE_DESCRIPTORS = 64
+# Connections that do the work beforehand and are closed, and how often each does it: every worker
+# of the server takes part, and its open segments and buffers reach their size.
+FIRST_CONNECTIONS = 16
+FIRST_ROUNDS = 50
+# Connections that are opened between two lines of progress.
+STEP = 500
+# What a server may take to let go of what it no longer needs.
+SETTLE_SECONDS = 1.0
+
+
+def work(wire: Wire) -> None:
+    """One connection's work: a large set, then a wide get whose values are counted."""
+    demand(wire.set(b"large", VALUE) == b"STORED", "the large set was not stored")
+    wire.send(b"get " + b" ".join(KEYS) + b"\r\n")
+    values = 0
+    while (line := wire.line()) != b"END":
+        demand(line.startswith(b"VALUE "), f"get answered {line!r}")
+        demand(wire.block(10) == b"0123456789", "another value than was set")
+        values += 1
+    demand(values == len(KEYS), f"{values} values of {len(KEYS)}")
+
+
+def main() -> int:
+    """Prints the resident sizes and the cost per connection; returns 0 when the demand holds."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument(
+        "--server", default="target/release/glasscache serve", help="command without options"
+    )
+    parser.add_argument("--connections", type=int, default=4000)
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    args = parser.parse_args()
+    wanted = args.connections + SPARE_DESCRIPTORS
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard != resource.RLIM_INFINITY and hard < wanted:
+        print(f"this shell allows {hard} descriptors, {wanted} are needed: ulimit -n {wanted}")
+        return 2
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, wanted), hard))
+
+    server = Server(args.server.split(), ("-m", "1024", "-c", str(wanted)))
+    empty = server.resident_mb()
+    with server.connect() as wire:
+        for key in KEYS:
+            wire.set(key, b"0123456789")
+    for _ in range(FIRST_CONNECTIONS):
+        with server.connect() as wire:
+            for _ in range(FIRST_ROUNDS):
+                work(wire)
+    time.sleep(SETTLE_SECONDS)
+    data = server.resident_mb()
+    wires = []
+    for number in range(args.connections):
+        wires.append(server.connect())
+        work(wires[-1])
+        if sys.stderr.isatty() and (number + 1) % STEP == 0:
+            print(f"{number + 1} connections, {server.resident_mb():.1f} MiB", file=sys.stderr)
+    time.sleep(SETTLE_SECONDS)
+    idle = server.resident_mb()
+    server.kill()
+    found = {
+        "connections": args.connections,
+        "empty_mib": round(empty, 2),
+        "data_mib": round(data, 2),
+        "idle_mib": round(idle, 2),
+        "added_mib": round(idle - data, 2),
+        "bytes_per_connection": round((idle - data) * 1024 * 1024 / args.connections),
+    }
+    if args.json:
+        print(json.dumps(found))
+    else:
+        print(f"empty {empty:.2f} MiB; with the data, all connections closed, {data:.2f} MiB")
+        print(
+            f"{args.connections} idle connections: {idle:.2f} MiB, so they add {idle - data:.2f} MiB "
+            f"(<= {LIMIT_MIB}), {found['bytes_per_connection']} bytes each"
+        )
+    return 0 if idle - data <= LIMIT_MIB else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
