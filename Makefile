@@ -181,7 +181,7 @@ figures: release ## Print each promised figure with its command, the demand and 
 
 .PHONY: fuzz
 fuzz: ## Feed each parser and the session with random bytes (SECONDS_EACH=60; nightly toolchain, cargo-fuzz).
-	for target in text meta session replies value; do \
+	for target in text meta session replies value trace; do \
 		cargo +nightly fuzz run $$target -- -max_total_time=$${SECONDS_EACH:-60} -max_len=8192 || exit 1; \
 	done
 
