@@ -1,5 +1,6 @@
 """A pytest plugin: `pylibmc` and its C module `_pylibmc` are our drop-in module."""
 
+import functools
 import importlib.util
 import os
 import sys
@@ -23,3 +24,5 @@ def pytest_collection_modifyitems(items: list) -> None:
 
     tests.PylibmcTestCase.memcached_host = os.environ["MEMCACHED_HOST"]
     tests.PylibmcTestCase.memcached_port = os.environ["MEMCACHED_PORT"]
+    here = f"{os.environ['MEMCACHED_HOST']}:{os.environ['MEMCACHED_PORT']}"
+    autoconf.elasticache = functools.partial(autoconf.elasticache, address=here)

@@ -47,6 +47,19 @@ tests = sys.modules["pymemcache.test"] = types.ModuleType("pymemcache.test")
 tests.__path__ = [str(_THEIRS / "test")]
 
 
+def _on_the_wire(reply: object) -> object:
+    """What a server says to bring about an exception that their mocked socket would raise."""
+    if isinstance(reply, exceptions.MemcacheClientError):
+        return f"CLIENT_ERROR {reply}\r\n".encode()
+    if isinstance(reply, exceptions.MemcacheUnknownError):
+        return b"UNKNOWN\r\n"
+    return reply
+
+
+def _played(replies: Any, *path: str) -> Played:
+    return Played([_on_the_wire(reply) for reply in replies], *path)
+
+
 def _watched(kind: Any, played: Played, **kwargs: Any) -> Any:
     """A client of a played server whose `sock` is what that server sees of it."""
     watched = type(kind.__name__, (kind,), {"sock": property(lambda _: played.socket())})
@@ -55,20 +68,20 @@ def _watched(kind: Any, played: Played, **kwargs: Any) -> Any:
 
 def _client_of(kind: Any, **always: Any) -> Any:
     def make_client(self: Any, mock_socket_values: Any, **kwargs: Any) -> Any:
-        return _watched(kind, Played(mock_socket_values), **always, **kwargs)
+        return _watched(kind, _played(mock_socket_values), **always, **kwargs)
 
     return make_client
 
 
 def _base_client(self: Any, mock_socket_values: Any, **kwargs: Any) -> Any:
-    return _watched(base.Client, Played(mock_socket_values), **kwargs)
+    return _watched(base.Client, _played(mock_socket_values), **kwargs)
 
 
 def _customized(theirs: Any) -> Any:
     """Their `make_customized_client`, whose client overrides a private method of pymemcache's."""
     kind = theirs.__globals__["CustomizedClient"]
     return lambda self, mock_socket_values, **kwargs: kind(
-        Played(mock_socket_values).address, **kwargs
+        _played(mock_socket_values).address, **kwargs
     )
 
 
@@ -80,7 +93,7 @@ def _are_placed(addresses: list[Any]) -> bool:
 
 def _hash_client(self: Any, *canned: Any, **kwargs: Any) -> Any:
     while True:
-        played = [Played(replies) for replies in canned]
+        played = [_played(replies) for replies in canned]
         addresses = [each.address for each in played]
         if _are_placed(addresses):
             return hash.HashClient(addresses, **kwargs)
@@ -93,7 +106,7 @@ def _unix_hash_client(self: Any, sockets: Any, *canned: Any, **kwargs: Any) -> A
         if _are_placed(paths):
             break
     pairs = zip(canned, paths, strict=True)
-    return hash.HashClient([Played(replies, path).address for replies, path in pairs], **kwargs)
+    return hash.HashClient([_played(replies, path).address for replies, path in pairs], **kwargs)
 
 
 def pytest_collection_modifyitems(items: list[Any]) -> None:

@@ -5,10 +5,9 @@ from __future__ import annotations
 _SOCKETS = "looks at a socket object and its options; sockets are Rust's here"
 _RAISES_INSIDE = "has the mocked socket raise what no socket raises"
 _OWN_CONNECTION = "looks for a raw command on the connection of the calls; it has one of its own"
-_CLASS = "replaces the class of the clients for each server; ours is one client of all servers"
 _POOL = "looks into the pool of client objects; connections are pooled in Rust"
 _LAZY = "asks for a connection before any call; ours connects at the first"
-_DEAD = "looks into the private lists of dead servers; our core keeps its own"
+_DEAD = "expects a server that the program removed to come back by itself"
 
 REASONS: dict[str, dict[str, str]] = {
     "pymemcache": {
@@ -27,27 +26,16 @@ REASONS: dict[str, dict[str, str]] = {
                 "socket_connect_ipv4", "socket_connect_ipv6", "socket_connect_unix",
             )
         },
-        "TestPooledClient::test_custom_client": _POOL,
         "TestPooledClientIdleTimeout::test_free_idle": _POOL,
         "TestRetryOnEINTR::test_recv": _RAISES_INSIDE,
         "TestHashClient::test_close": _LAZY,
         "TestHashClient::test_quit": _LAZY,
-        "TestHashClient::test_custom_client": _CLASS,
-        "TestHashClient::test_custom_client_with_pooling": _CLASS,
-        "TestHashClient::test_setup_client_without_pooling": _CLASS,
-        "TestHashClient::test_failed_is_retried": _CLASS,
-        "TestHashClient::test_dead_server_comes_back": _DEAD,
         "TestHashClient::test_legacy_add_remove_server_signature": _DEAD,
         "TestHashClient::test_ignore_exec_set_many": (
             "expects a write that failed to be told as one that did not, with ignore_exc"
         ),
-        "TestRetryingClient::test_retry_for_exception_success": _RAISES_INSIDE,
-        "TestRetryingClient::test_retry_for_exception_fail": _RAISES_INSIDE,
-        "TestRetryingClient::test_do_not_retry_for_exception_fail": _RAISES_INSIDE,
-        "TestRetryingClient::test_both_exception_filters": _RAISES_INSIDE,
     },
     "pylibmc": {
-        "AutoConfTests::test_no_autoconf": "asks the fixed address 127.0.0.1:11211; nothing runs there",
         "SerializationTests::test_override_deserialize": (
             "counts references to a key while errors are kept; their tracebacks hold the frame of "
             "our get, written in Python where pylibmc's is C"

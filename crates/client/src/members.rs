@@ -105,10 +105,15 @@ impl Members {
             .filter_map(|&place| Some((place, self.servers.get(place)?)))
     }
 
-    /// Tells each server whether it is still one of them; those that left close what is idle.
+    /// Tells each server whether it is still one of them; those that left close what is idle, and
+    /// of one that returns no ill is held: its calls find out how it is.
     pub(crate) fn tell_servers(&self) {
         for (place, server) in self.servers.iter().enumerate() {
-            drop(server.set_present(self.present.contains(&place)));
+            let is_present = self.present.contains(&place);
+            if is_present && server.has_left() {
+                server.health.up();
+            }
+            drop(server.set_present(is_present));
         }
     }
 }
@@ -160,12 +165,14 @@ mod tests {
         assert!(Arc::ptr_eq(&before.servers[1], &after.servers[1]));
         after.tell_servers();
         assert!(after.servers[0].has_left() && !after.servers[1].has_left());
+        after.servers[0].health.down();
 
         let back = change(&after, "a:1");
         back.tell_servers();
         assert_eq!(back.only_place(), Some(0));
         assert_eq!(back.place_of(b"any"), 0);
         assert!(Arc::ptr_eq(&before.servers[0], &back.servers[0]) && !back.servers[0].has_left());
+        assert!(!back.servers[0].health.is_down());
     }
 
     #[test]

@@ -40,13 +40,14 @@ class MemcacheUnexpectedCloseError(MemcacheServerError):
 
 
 def translated(call: C) -> C:
-    """Make a call raise pymemcache's errors."""
+    """Make a client's call raise pymemcache's errors, after the client has seen ours."""
 
     @functools.wraps(call)
-    def wrapper(*args: Any, **kwargs: Any) -> Any:
+    def wrapper(self: Any, *args: Any, **kwargs: Any) -> Any:
         try:
-            return call(*args, **kwargs)
+            return call(self, *args, **kwargs)
         except glasscache.GlasscacheError as error:
+            self._noticed(error)
             _raise(error)
 
     return wrapper  # type: ignore[return-value]

@@ -1,0 +1,145 @@
+"""What every call of a client needs: its settings, the names of keys, the bytes of values."""
+
+from __future__ import annotations
+
+import socket
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import glasscache
+from glasscache.compat._flagged import FlaggedCodec
+from glasscache.compat.pymemcache.client._specs import (
+    address,
+    check_key_helper,
+    normalize_server_spec,
+)
+from glasscache.compat.pymemcache.exceptions import MemcacheIllegalInputError
+from glasscache.compat.pymemcache.serde import LegacyWrappingSerde, Serde
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+T = TypeVar("T")
+Key = str | bytes
+
+_TIMEOUT_S: Final = 1.0
+"""The bound of a call when the program gives none; pymemcache would wait for ever."""
+
+
+class Core:
+    """The part of a client that knows no command."""
+
+    def __init__(
+        self,
+        server: Any,
+        serde: Serde | None = None,
+        serializer: Callable[[Any, Any], tuple[Any, int]] | None = None,
+        deserializer: Callable[[Any, bytes, int], Any] | None = None,
+        connect_timeout: float | None = None,
+        timeout: float | None = None,
+        no_delay: bool = False,  # noqa: ARG002 - pymemcache's word
+        ignore_exc: bool = False,
+        socket_module: Any = socket,  # noqa: ARG002 - pymemcache's word
+        socket_keepalive: Any = None,  # noqa: ARG002 - pymemcache's word
+        key_prefix: Any = b"",
+        default_noreply: bool | None = None,
+        allow_unicode_keys: bool = False,
+        encoding: str = "ascii",
+        tls_context: Any = None,
+    ) -> None:
+        """Take pymemcache's words.
+
+        `no_delay`, `socket_module` and `socket_keepalive` are taken and change nothing: the first
+        is always on. A call waits for its reply unless it says `noreply=True` or, by name,
+        `default_noreply=True` was said here. `tls_context` raises.
+        """
+        if tls_context is not None:
+            raise ValueError("tls_context: this client has no TLS")
+        if isinstance(key_prefix, str):
+            key_prefix = key_prefix.encode("ascii")
+        if not isinstance(key_prefix, bytes):
+            raise TypeError("key_prefix should be bytes.")
+        self.server = normalize_server_spec(server)
+        self.serde: Serde = serde or LegacyWrappingSerde(serializer, deserializer)
+        self.ignore_exc, self.key_prefix = ignore_exc, key_prefix
+        self.allow_unicode_keys, self.encoding = allow_unicode_keys, encoding
+        self.default_noreply = bool(default_noreply)
+        self._timeout = sum(filter(None, (connect_timeout, timeout))) or _TIMEOUT_S
+        self._client = self._connect([address(server)])
+
+    def _connect(self, addresses: list[str]) -> glasscache.Client:
+        return glasscache.Client(
+            addresses, timeout=self._timeout, placement="rendezvous", codec=FlaggedCodec()
+        )
+
+    def _is_quiet(self, noreply: bool | None) -> bool:
+        return self.default_noreply if noreply is None else noreply
+
+    # Keys and values.
+
+    def check_key(self, key: Key, key_prefix: bytes | None = None) -> bytes:
+        """Return the key's bytes with the prefix, or raise for one that cannot be sent."""
+        prefix = self.key_prefix if key_prefix is None else key_prefix
+        return check_key_helper(key, self.allow_unicode_keys, prefix)
+
+    def _of(self, key: Key) -> tuple[glasscache.Client, bytes]:
+        """Return the client that asks for this key, and its name there."""
+        return self._client, self.check_key(key)
+
+    def _flagged(self, key: Key, value: Any, flags: int | None) -> tuple[int, bytes]:
+        made, own_flags = self.serde.serialize(key, value)
+        if not isinstance(made, bytes):
+            try:
+                made = str(made).encode(self.encoding)
+            except UnicodeEncodeError as error:
+                raise MemcacheIllegalInputError(
+                    f"Data values must be binary-safe: {error}"
+                ) from error
+        return own_flags if flags is None else flags, made
+
+    def _value(self, key: Key, found: tuple[int, bytes]) -> Any:
+        flags, body = found
+        return self.serde.deserialize(key, body, flags)
+
+    def _or(self, default: T, read: Callable[[], T]) -> T:
+        """Return what `read` gives, or with `ignore_exc` the default when it fails."""
+        if not self.ignore_exc:
+            return read()
+        try:
+            return read()
+        except glasscache.GlasscacheError as error:
+            self._noticed(error)
+        except Exception:  # noqa: BLE001, S110 - whatever a serde raises: it was asked for
+            pass
+        return default
+
+    def _noticed(self, error: glasscache.GlasscacheError) -> None:
+        """Learn of a call that failed; a client of many servers counts them."""
+
+    def _grouped(self, keys: Iterable[Key]) -> list[tuple[glasscache.Client, dict[bytes, Key]]]:
+        """Return the keys by the client that asks for them, each under its name there."""
+        groups: dict[int, tuple[glasscache.Client, dict[bytes, Key]]] = {}
+        for key in keys:
+            client, name = self._of(key)
+            groups.setdefault(id(client), (client, {}))[1][name] = key
+        return list(groups.values())
+
+    def quit(self) -> None:
+        """Close the connections; the next call makes new ones."""
+        self.close()
+
+    def close(self) -> None:
+        """Close the connections; the next call makes new ones."""
+        made, self._client = self._client, self._connect(self._addresses())
+        made.close()
+
+    disconnect_all = close
+
+    def _addresses(self) -> list[str]:
+        return [address(self.server)]
+
+
+def whole(number: Any, name: str) -> int:
+    """Return a whole number, or refuse what is none in pymemcache's words."""
+    if isinstance(number, bool) or not isinstance(number, int):
+        raise MemcacheIllegalInputError(f"{name} must be integer, got bad value: {number!r}")
+    return number

@@ -1,0 +1,61 @@
+"""Which of many servers are failing, and which are left out until their time is over.
+
+pymemcache's rule: a server that could not be reached is tried again `retry_attempts` times, with
+`retry_timeout` seconds between; then it is dead, its keys belong to the others, and it comes back
+after `dead_timeout` seconds. A call in the meantime raises, where pymemcache answers a miss.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable
+
+
+class Failover:
+    """Counts the failures of servers."""
+
+    def __init__(self, attempts: int, pause: float, dead_time: float | None) -> None:
+        """Take pymemcache's `retry_attempts`, `retry_timeout` and `dead_timeout`; None: dead for good."""
+        self._attempts, self._pause, self._dead_time = attempts, pause, dead_time
+        self._lock = threading.Lock()
+        self._failing: dict[Hashable, tuple[int, float]] = {}
+        self.dead: dict[Any, float] = {}
+        """When each dead server died."""
+
+    def failed(self, server: Hashable) -> bool:
+        """Count a failure; return whether the server is now dead, which is said once."""
+        now = time.monotonic()
+        with self._lock:
+            attempts, last = self._failing.get(server, (-1, -self._pause))
+            if server in self.dead or now - last < self._pause:
+                return False
+            if attempts + 1 < self._attempts:
+                self._failing[server] = attempts + 1, now
+                return False
+            self._failing.pop(server, None)
+            self.dead[server] = now
+            return True
+
+    def answered(self, server: Hashable) -> None:
+        """Forget the failures of a server."""
+        self._failing.pop(server, None)
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether no server is failing."""
+        return not self._failing
+
+    def risen(self) -> list[Any]:
+        """Return the dead servers whose time is over; they are dead no more."""
+        if not self.dead or self._dead_time is None:
+            return []
+        now = time.monotonic()
+        with self._lock:
+            risen = [server for server, died in self.dead.items() if now - died >= self._dead_time]
+            for server in risen:
+                del self.dead[server]
+        return risen

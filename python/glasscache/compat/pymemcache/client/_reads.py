@@ -1,0 +1,91 @@
+"""The calls that read values."""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, Any, Final
+
+import glasscache
+from glasscache.compat._flagged import ttl_of
+from glasscache.compat.pymemcache.client._core import Core, Key
+from glasscache.compat.pymemcache.exceptions import translated
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+_MISSING: Final = object()
+
+
+class Reads(Core):
+    """`get` and its kin."""
+
+    @translated
+    def get(self, key: Key, default: Any = None) -> Any:
+        """Return the value under key, or default."""
+
+        def read() -> Any:
+            client, name = self._of(key)
+            found = client.get(name)
+            return default if found is None else self._value(key, found)
+
+        return self._or(default, read)
+
+    @translated
+    def gets(self, key: Key, default: Any = None, cas_default: Any = None) -> tuple[Any, Any]:
+        """Return the value under key and its CAS unique as bytes, or both defaults."""
+
+        def read() -> tuple[Any, Any]:
+            client, name = self._of(key)
+            found = client.gets(name)
+            return (
+                (default, cas_default)
+                if found is None
+                else (self._value(key, found[0]), b"%d" % found[1])
+            )
+
+        return self._or((default, cas_default), read)
+
+    @translated
+    def get_many(self, keys: Iterable[Key]) -> dict[Key, Any]:
+        """Return the values of those keys that have one."""
+        return self._read_many("get_many", keys, self._value)
+
+    get_multi = get_many
+
+    @translated
+    def gets_many(self, keys: Iterable[Key]) -> dict[Key, tuple[Any, Any]]:
+        """Return value and CAS unique, as bytes, of those keys that have one."""
+        return self._read_many(
+            "gets_many", keys, lambda key, found: (self._value(key, found[0]), b"%d" % found[1])
+        )
+
+    def _read_many(
+        self, word: str, keys: Iterable[Key], show: Callable[[Key, Any], Any]
+    ) -> dict[Key, Any]:
+        """Read from all servers at once; with `ignore_exc` what a failed one had is missing."""
+        values: dict[Key, Any] = {}
+        for client, names in self._grouped(keys):
+            try:
+                found = getattr(client, word)(list(names))
+            except glasscache.GlasscacheError as error:
+                if not self.ignore_exc:
+                    raise
+                self._noticed(error)
+                found = error.arrived
+            for name, item in found.items():
+                key = names[name]
+                value = self._or(_MISSING, functools.partial(show, key, item))
+                if value is not _MISSING:
+                    values[key] = value
+        return values
+
+    @translated
+    def gat(self, key: Key, expire: int = 0, default: Any = None) -> Any:
+        """Return the value under key and give it another expiry."""
+
+        def read() -> Any:
+            client, name = self._of(key)
+            found = client.gat(name, ttl_of(expire))
+            return default if found is None else self._value(key, found)
+
+        return self._or(default, read)

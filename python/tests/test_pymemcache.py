@@ -1,0 +1,92 @@
+"""pymemcache's face over real servers: failover, and client classes of the program's own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from glasscache import Server
+from glasscache.compat.pymemcache import (
+    Client,
+    HashClient,
+    MemcacheServerError,
+    PooledClient,
+)
+
+
+class Loud(Client):
+    """Says it in capitals."""
+
+    def get(self, key: Any, default: Any = None) -> Any:
+        found = super().get(key, default)
+        return found.upper() if isinstance(found, bytes) else found
+
+
+def test_the_keys_of_a_dead_server_move_to_the_others_and_return_with_it() -> None:
+    with Server() as first, Server() as second:
+        client = HashClient(
+            [first.address, second.address], retry_attempts=1, retry_timeout=0, dead_timeout=0.2
+        )
+        keys = [f"k{number}" for number in range(40)]
+        client.set_many(dict.fromkeys(keys, "v"))
+        lost = [key for key in keys if _place(client, key) == _server(first)]
+        first.stop()
+        raised = 0
+        for key in lost:
+            try:
+                client.set(key, "moved")
+            except (OSError, MemcacheServerError):
+                raised += 1
+        assert raised == 2
+        assert client.get_many(keys).keys() >= set(lost[2:])
+        with Server(port=_port(first)):
+            client._failover.dead[_server(first)] -= 1  # noqa: SLF001 - its time is over
+            client.set(lost[0], "home")
+            assert _place(client, lost[0]) == _server(first)
+            assert client.get(lost[0]) == b"home"
+
+
+def test_with_ignore_exc_only_the_lost_servers_keys_are_misses() -> None:
+    with Server() as first, Server() as second:
+        client = HashClient([first.address, second.address], ignore_exc=True)
+        keys = [f"k{number}" for number in range(40)]
+        client.set_many(dict.fromkeys(keys, "v"))
+        kept = {key for key in keys if _place(client, key) == _server(second)}
+        first.stop()
+        assert client.get_many(keys).keys() == kept
+        assert client.get(next(iter(set(keys) - kept)), default="?") == "?"
+        assert client.delete(next(iter(set(keys) - kept))) is False
+
+
+@pytest.mark.parametrize("pooled", [False, True])
+def test_a_client_class_of_the_program_has_the_calls(
+    glasscache_server: Server, pooled: bool
+) -> None:
+    client = HashClient([], use_pooling=pooled)
+    client.client_class = Loud
+    client.add_server(glasscache_server.address)
+    client.set_many({"a": "x", "b": "y"})
+    assert client.get("a") == b"X"
+    assert client.get_many(["a", "b"]) == {"a": b"x", "b": b"y"}
+
+
+def test_a_pool_lends_clients_of_the_programs_class(glasscache_server: Server) -> None:
+    client = PooledClient(glasscache_server.address)
+    client.client_class = Loud
+    client.set("a", "x")
+    assert client.get("a") == b"X"
+    with client.client_pool.get_and_release() as lent:
+        assert client.client_pool.used == (lent,)
+    assert client.client_pool.free == (lent,)
+
+
+def _place(client: HashClient, key: str) -> object:
+    return client._get_client(key).server  # noqa: SLF001 - pymemcache's way to ask
+
+
+def _server(server: Server) -> tuple[str, int]:
+    return "127.0.0.1", _port(server)
+
+
+def _port(server: Server) -> int:
+    return int(server.address.rpartition(":")[2])
