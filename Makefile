@@ -29,7 +29,7 @@ release: ## Build the optimised binary target/release/glasscache.
 .PHONY: test-rust
 test-rust: ## Run the tests of all Rust crates.
 	@scripts/need-toolchain
-	$(CARGO) test --workspace --exclude glasscache-native
+	$(CARGO) test --workspace --exclude glasscache-native --features glasscache-client/tokio
 
 .PHONY: test-python
 test-python: ## Build the Python module into .venv and run the tests of the Python package.
@@ -39,7 +39,7 @@ test-python: ## Build the Python module into .venv and run the tests of the Pyth
 lint: ## Formatting, clippy and the Python linters; a warning is an error.
 	@scripts/need-toolchain
 	$(CARGO) fmt --all --check
-	$(CARGO) clippy --workspace --all-targets -- -D warnings
+	$(CARGO) clippy --workspace --all-targets --features glasscache-client/tokio -- -D warnings
 	@scripts/python-lint
 
 .PHONY: check
@@ -161,8 +161,8 @@ simulate-full: ## Compare the request simulator with its plain second implementa
 # ---- measurements -----------------------------------------------------------------------------
 
 .PHONY: bench-sim
-bench-sim: release ## Time policies and the whole of `curve` beside the libcachesim package (TRACES=dir).
-	"$$(scripts/sim-python)" bench/sim/run.py "$(TRACES)" --binary $(GLASSCACHE)
+bench-sim: release ## Time policies and the whole of `curve` beside the libcachesim package (TRACES=dir ARGS="--trace NAME").
+	"$$(scripts/sim-python)" bench/sim/run.py "$(TRACES)" --binary $(GLASSCACHE) --keep bench/results $(ARGS)
 
 .PHONY: bench
 bench: release ## Measure CPU per request and latency beside memcached (MEMCACHED=path, ARGS="--scenario get-50 --rounds 5 --json").
@@ -177,8 +177,8 @@ bench-misses: release ## Replay recorded key streams look-aside and compare avoi
 	$(GLASSCACHE) bench misses "$(TRACES)" --keep bench/results $(if $(MEMCACHED),--memcached "$(MEMCACHED)") $(ARGS)
 
 .PHONY: bench-simulate
-bench-simulate: ## Measure the request simulator and the optimum of slab classes on one core.
-	$(CARGO) test --release -p glasscache-sim --lib --test topic_tree_findings -- --ignored --nocapture --test-threads=1
+bench-simulate: release ## Time the request simulator (one core; the command on two) and the optimum of slab classes.
+	python3 bench/sim/simulate.py --binary $(GLASSCACHE) --keep bench/results
 
 .PHONY: figures
 figures: release ## Print each promised figure with its command, the demand and what was found (ARGS="speed --kept").

@@ -16,7 +16,7 @@ fn waiting_for(kinds: &[u8]) -> Pipeline {
             0 => {
                 let mut keys = pipeline.key_list();
                 for key in [&b"a"[..], b"b", b"key"] {
-                    keys.push(key);
+                    keys.push(b"", key);
                 }
                 Expect::Values(keys)
             }

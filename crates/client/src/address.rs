@@ -94,6 +94,17 @@ fn split_port(place: &str) -> Option<(&str, u16)> {
     }
 }
 
+impl Place {
+    /// Host and port where the host is a name that must be looked up.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn name(&self) -> Option<(&str, u16)> {
+        match self {
+            Self::Tcp(host, port) if host.parse::<IpAddr>().is_err() => Some((host, *port)),
+            Self::Tcp(..) | Self::Unix(_) => None,
+        }
+    }
+}
+
 impl fmt::Display for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

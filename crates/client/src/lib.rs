@@ -3,7 +3,8 @@
 //! [`Client`] is what an application holds. A call finds its server on the [`ring`], takes a
 //! connection from the [`pool`], writes a [`request`] and reads the replies through a
 //! [`pipeline`], all under one deadline. The pipeline knows no socket, so an event loop of another
-//! language can drive it as well as the blocking [`call`].
+//! language can drive it as well as the blocking [`call`]. With the feature `tokio` there is an
+//! `AsyncClient` too: the same calls, driven by that runtime.
 #![cfg_attr(
     not(test),
     deny(
@@ -16,6 +17,8 @@
 #![forbid(unsafe_code)]
 
 pub mod address;
+#[cfg(feature = "tokio")]
+mod asynchronous;
 pub mod bulk;
 pub mod call;
 pub mod client;
@@ -26,6 +29,7 @@ pub mod fork;
 pub mod health;
 pub mod key;
 mod members;
+pub mod operation;
 pub mod options;
 pub mod outcome;
 pub mod pipeline;
@@ -37,6 +41,8 @@ mod transport;
 pub mod value;
 
 pub use address::Address;
+#[cfg(feature = "tokio")]
+pub use asynchronous::AsyncClient;
 pub use client::{Budget, Client, Value};
 pub use error::Error;
 pub use glasscache_protocol::meta::request::{Arithmetic, WireKey};

@@ -5,7 +5,7 @@
 //! time-out is waited for by `poll`. Nothing here ever waits per read.
 
 use std::io::IoSlice;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -15,6 +15,7 @@ use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, recv, send, sendmsg
 
 use crate::pipeline::Pipeline;
 use crate::request::{Desk, Dialect};
+use crate::transport::socket::Socket;
 
 /// Room that an idle connection keeps for requests.
 const OUT_KEPT_MAX: usize = 1 << 20;
@@ -55,7 +56,7 @@ pub(crate) enum Patience {
 /// A connection: its socket, its pipeline, what is to be sent.
 #[derive(Debug)]
 pub(crate) struct Link {
-    fd: OwnedFd,
+    fd: Socket,
     pub(crate) pipeline: Pipeline,
     /// What is to be sent before the loose body.
     pub(crate) out: Vec<u8>,
@@ -71,7 +72,7 @@ pub(crate) struct Link {
 }
 
 impl Link {
-    pub(crate) fn new(fd: OwnedFd, value_bytes_max: u64, now: Instant) -> Self {
+    pub(crate) fn new(fd: Socket, value_bytes_max: u64, now: Instant) -> Self {
         Self {
             fd,
             pipeline: Pipeline::new(value_bytes_max),
@@ -87,6 +88,12 @@ impl Link {
 
     pub(crate) fn fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
+    }
+
+    /// The socket as its runtime watches it.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn watched(&self) -> Option<crate::transport::socket::Watched> {
+        self.fd.watched()
     }
 
     /// Begins a new request: what was sent is forgotten.

@@ -41,7 +41,7 @@ pub(crate) fn begin(place: &Place, deadline: Instant) -> Result<OwnedFd, Connect
 }
 
 /// The first address whose connection is not refused on the spot.
-fn begin_first(addresses: &[SocketAddr]) -> Result<OwnedFd, ConnectError> {
+pub(crate) fn begin_first(addresses: &[SocketAddr]) -> Result<OwnedFd, ConnectError> {
     let mut last = String::from("the name has no address");
     for address in addresses {
         match begin_tcp(address) {

@@ -2,3 +2,4 @@
 
 pub(crate) mod blocking;
 pub(crate) mod connect;
+pub(crate) mod socket;

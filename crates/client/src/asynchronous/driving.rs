@@ -1,0 +1,101 @@
+//! Calls driven to their end by tokio.
+//!
+//! The call's own state machine does everything but the waiting. A future that is dropped drops its
+//! call, whose connection is closed then unless every reply was read to its end.
+
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::Poll;
+
+use tokio::time::timeout_at;
+
+use crate::bulk::Pending;
+use crate::call::{Call, State, Wanted};
+use crate::error::Error;
+use crate::pipeline::{Answer, Pipeline};
+use crate::pool::Server;
+
+/// Drives a call to its end.
+pub(super) async fn drive(
+    call: &mut Call<'_>,
+    mut each: impl FnMut(Answer, &Pipeline, &Arc<Server>) -> Result<(), Error>,
+) -> Result<(), Error> {
+    loop {
+        match next(call).await? {
+            State::Reply(answer) => {
+                let pipeline = call.pipeline().ok_or(Error::Closed)?;
+                each(answer, pipeline, call.server())?;
+                call.next();
+            }
+            State::Finished => return Ok(()),
+            State::Body(_) | State::Interrupted | State::Waiting => {} // not given out by `next`
+        }
+    }
+}
+
+/// Drives calls to several servers until each has its first reply received or has failed.
+pub(super) async fn receive_all(calls: &mut [Pending<'_>]) {
+    let waits = calls.iter_mut().map(|(call, error)| async move {
+        match next(call).await {
+            Ok(state) => _ = call.hold(state),
+            Err(failure) => *error = Some(failure),
+        }
+    });
+    all(waits.map(|wait| Box::pin(wait) as Pin<Box<dyn Future<Output = ()> + Send + '_>>)).await;
+}
+
+/// Waits for all futures at once.
+async fn all<'f>(futures: impl Iterator<Item = Pin<Box<dyn Future<Output = ()> + Send + 'f>>>) {
+    let mut left: Vec<_> = futures.collect();
+    poll_fn(|context| {
+        left.retain_mut(|future| future.as_mut().poll(context).is_pending());
+        if left.is_empty() {
+            Poll::Ready(())
+        } else {
+            Poll::Pending
+        }
+    })
+    .await;
+}
+
+/// Goes on until there is a reply, or all were read.
+async fn next(call: &mut Call<'_>) -> Result<State, Error> {
+    let mut state = call.step()?;
+    while state == State::Waiting {
+        let ends = tokio::time::Instant::from_std(call.deadline());
+        state = match call.wanted() {
+            Some(Wanted::Name(host, port)) => {
+                let found = timeout_at(ends, tokio::net::lookup_host((host.as_str(), port))).await;
+                match found {
+                    Ok(Ok(addresses)) => call.found(Ok(addresses.collect())),
+                    Ok(Err(error)) => {
+                        call.found(Err(format!("cannot resolve {host}: {error}")));
+                    }
+                    Err(_) => call.late()?,
+                }
+                call.step()?
+            }
+            Some(Wanted::Socket(socket, interest)) => {
+                let mut stepped = Ok(State::Waiting);
+                let step = || {
+                    stepped = call.step();
+                    !matches!(stepped, Ok(State::Waiting))
+                };
+                match timeout_at(ends, socket.when_ready(interest, step)).await {
+                    Ok(Ok(())) => stepped?,
+                    Ok(Err(_)) => {
+                        call.lost()?; // the runtime in which it was made is gone
+                        call.step()?
+                    }
+                    Err(_) => {
+                        call.late()?;
+                        call.step()?
+                    }
+                }
+            }
+            None => call.step()?,
+        };
+    }
+    Ok(state)
+}

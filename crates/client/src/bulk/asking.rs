@@ -1,0 +1,178 @@
+//! Requests to several servers at once, and their replies read in order.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use crate::call::{Call, receive_all};
+use crate::client::{Budget, Client, drive};
+use crate::costs::{Part as CostPart, Spent};
+use crate::error::Error;
+use crate::pipeline::{Answer, Pipeline};
+use crate::pool::Server;
+use crate::request::Request;
+
+/// A call of a bulk call, and why it failed if it did.
+pub type Pending<'a> = (Call<'a>, Option<Error>);
+
+/// One request of a bulk call and the place of its server.
+pub(crate) type Ask<'a> = (usize, [Request<'a>; 1]);
+
+/// An [`Ask`].
+pub(crate) fn ask_of(place: usize, request: Request<'_>) -> Ask<'_> {
+    (place, [request])
+}
+
+/// A reply within a bulk call.
+pub(crate) struct Reply<'r> {
+    /// The place of its ask.
+    pub(crate) ask: usize,
+    /// How many replies the ask has had before.
+    pub(crate) nth: usize,
+    pub(crate) answer: Answer,
+    pub(crate) pipeline: &'r Pipeline,
+    pub(crate) server: &'r str,
+}
+
+/// How an ask ended: the replies that were read, and why no more came.
+#[derive(Debug, Default)]
+pub(crate) struct Ended {
+    pub(crate) replies: usize,
+    pub(crate) error: Option<Error>,
+}
+
+impl Ended {
+    /// The places of the keys that got no reply, each with the error.
+    pub(crate) fn unanswered(&self, indices: &[usize]) -> impl Iterator<Item = (usize, Error)> {
+        let rest = indices.iter().skip(self.replies);
+        let error = self.error.clone();
+        rest.filter_map(move |&index| Some((index, error.clone()?)))
+    }
+}
+
+/// The asks of each round: one a server, so that all servers work at once and no call waits for
+/// a connection that another call of its own bulk call holds.
+pub(crate) fn rounds(asks: &[Ask<'_>]) -> Vec<Vec<usize>> {
+    let mut rounds: Vec<Vec<usize>> = Vec::new();
+    for (index, (place, _)) in asks.iter().enumerate() {
+        let before = asks.iter().take(index).filter(|(p, _)| p == place).count();
+        match rounds.get_mut(before) {
+            Some(round) => round.push(index),
+            None => rounds.push(vec![index]),
+        }
+    }
+    rounds
+}
+
+impl Client {
+    /// Makes all requests and hands over each reply; returns how each ask ended.
+    ///
+    /// `receive` drives the calls with [`receive_all`], as it likes to wait.
+    pub(super) fn ask_many(
+        &self,
+        asks: &[Ask<'_>],
+        budget: &Budget<'_>,
+        receive: &mut dyn FnMut(&mut [Pending<'_>]) -> Result<(), Error>,
+        each: &mut impl FnMut(Reply<'_>) -> Result<(), Error>,
+    ) -> Result<Vec<Ended>, Error> {
+        let mut ended: Vec<Ended> = asks.iter().map(|_| Ended::default()).collect();
+        for round in rounds(asks) {
+            let mut calls = self.calls(asks, &round, budget)?;
+            receive(&mut calls)?;
+            for (ask, (mut call, error)) in round.into_iter().zip(calls) {
+                let Some(end) = ended.get_mut(ask) else {
+                    continue;
+                };
+                end.error = error;
+                if end.error.is_none() {
+                    let mut read = counted(ask, &mut end.replies, each);
+                    let held = read_held(&mut call, &mut read);
+                    end.error = held
+                        .and_then(|()| drive(&mut call, budget, &mut read))
+                        .err();
+                }
+            }
+        }
+        Ok(ended)
+    }
+
+    /// The calls of one round, not yet begun.
+    pub(crate) fn calls<'a>(
+        &self,
+        asks: &'a [Ask<'a>],
+        round: &[usize],
+        budget: &Budget<'_>,
+    ) -> Result<Vec<Pending<'a>>, Error> {
+        let of_round = round.iter().filter_map(|&index| asks.get(index));
+        of_round
+            .map(|(place, requests)| {
+                let server = self.server(*place)?;
+                let call = Call::new(server, requests, budget.started, budget.deadline);
+                Ok((call, None))
+            })
+            .collect()
+    }
+
+    /// Counts a bulk call; its calls overlap, so its wire time is that of the whole.
+    pub(crate) fn count_bulk(&self, keys: usize, bytes: u64, started: Instant) {
+        if self.options().costs {
+            let mut spent = Spent::default();
+            spent.add_time(CostPart::Wire, started.elapsed());
+            self.costs().count_bulk(keys, bytes, &spent);
+        }
+    }
+}
+
+/// Hands over replies as those of one ask, and counts them.
+pub(crate) fn counted<'e>(
+    ask: usize,
+    replies: &'e mut usize,
+    each: &'e mut impl FnMut(Reply<'_>) -> Result<(), Error>,
+) -> impl FnMut(Answer, &Pipeline, &Arc<Server>) -> Result<(), Error> + 'e {
+    move |answer, pipeline, server| {
+        let nth = *replies;
+        each(Reply {
+            ask,
+            nth,
+            answer,
+            pipeline,
+            server: &server.name,
+        })?;
+        *replies += 1;
+        Ok(())
+    }
+}
+
+/// Reads the reply that [`receive_all`] waited for.
+pub(crate) fn read_held(
+    call: &mut Call<'_>,
+    mut read: impl FnMut(Answer, &Pipeline, &Arc<Server>) -> Result<(), Error>,
+) -> Result<(), Error> {
+    if let Some(answer) = call.take_held() {
+        read(answer, call.pipeline().ok_or(Error::Closed)?, call.server())?;
+        call.next();
+    }
+    Ok(())
+}
+
+/// Waits for all calls, asking at each signal whether to go on.
+pub fn wait_for_all(calls: &mut [Pending<'_>], budget: &Budget<'_>) -> Result<(), Error> {
+    while !receive_all(calls) {
+        if !(budget.go_on)() {
+            return Err(Error::Interrupted);
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_round_asks_each_server_once() {
+        let asks: Vec<Ask<'_>> = [7, 8, 7, 7, 8]
+            .map(|place| ask_of(place, Request::Version))
+            .into();
+        assert_eq!(rounds(&asks), [vec![0, 1], vec![2, 4], vec![3]]);
+    }
+}

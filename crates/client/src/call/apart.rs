@@ -1,0 +1,85 @@
+//! A call driven by a runtime: it goes on as far as it can, and says what it waits for.
+
+use std::net::SocketAddr;
+use std::time::Instant;
+
+use rustix::io::Errno;
+use tokio::io::Interest;
+
+use super::{Call, Driver, Stage, State};
+use crate::error::Error;
+use crate::transport::blocking::{Patience, Stop};
+use crate::transport::socket::Watched;
+
+/// What a call waits for.
+pub(crate) enum Wanted {
+    /// The addresses of a host: [`Call::found`].
+    Name(String, u16),
+    /// Its socket.
+    Socket(Watched, Interest),
+}
+
+impl Call<'_> {
+    /// Leaves all waiting to a runtime: to be said before the call begins.
+    pub(crate) fn never_wait(&mut self) {
+        self.driver = Driver::Runtime(None);
+    }
+
+    /// When the call must end.
+    pub(crate) fn deadline(&self) -> Instant {
+        self.deadline
+    }
+
+    /// Goes on as far as it can without waiting.
+    pub(crate) fn step(&mut self) -> Result<State, Error> {
+        loop {
+            match self.advance(Patience::None)? {
+                State::Interrupted => {} // of calls that do not wait, the next try is the answer
+                state => return Ok(state),
+            }
+        }
+    }
+
+    /// What a waiting call waits for.
+    pub(crate) fn wanted(&self) -> Option<Wanted> {
+        if self.stage == Stage::Resolving {
+            let (host, port) = self.server.place.name()?;
+            return Some(Wanted::Name(host.to_owned(), port));
+        }
+        let link = self.lease.as_ref()?.link_ref()?;
+        let interest = match self.stage {
+            Stage::Connecting => Interest::WRITABLE,
+            // A server that is not read from stops reading: replies are taken while sending.
+            Stage::Sending => Interest::READABLE | Interest::WRITABLE,
+            _ => Interest::READABLE,
+        };
+        Some(Wanted::Socket(link.watched()?, interest))
+    }
+
+    /// Hands over what [`Wanted::Name`] was found to be.
+    pub(crate) fn found(&mut self, addresses: Result<Vec<SocketAddr>, String>) {
+        self.driver = Driver::Runtime(Some(addresses));
+    }
+
+    /// Ends the call, whose time is over.
+    pub(crate) fn late(&mut self) -> Result<(), Error> {
+        self.stopped(Stop::Deadline)
+    }
+
+    /// Notes that its connection is good for nothing any more: another try, or the end.
+    pub(crate) fn lost(&mut self) -> Result<(), Error> {
+        self.stopped(Stop::Closed(Some(Errno::NOTCONN)))
+    }
+
+    /// Goes on, but leaves the first reply unread, as [`receive_all`](super::receive_all) does.
+    pub(crate) fn hold(&mut self, state: State) -> bool {
+        match state {
+            State::Reply(answer) => {
+                self.held = Some(answer);
+                true
+            }
+            State::Finished => true,
+            State::Body(_) | State::Interrupted | State::Waiting => false,
+        }
+    }
+}

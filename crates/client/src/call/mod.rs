@@ -1,0 +1,292 @@
+//! One call to one server: a state machine from checkout to the last reply, under one deadline.
+//!
+//! It can be driven alone, where its waits are plain receives, or beside others, where one `poll`
+//! waits for all. Whoever drops a call before its end closes the connection, for [`Lease`] does.
+
+#[cfg(feature = "tokio")]
+mod apart;
+mod beginning;
+mod ending;
+mod talking;
+mod together;
+
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags};
+
+use crate::doubts::OwnedKey;
+use crate::error::Error;
+use crate::health::PATIENCE;
+use crate::pipeline::{Answer, Found, Pipeline};
+use crate::pool::{Lease, Server};
+use crate::request::{Dialect, Request};
+use crate::transport::blocking::{Patience, Stop, wait};
+#[cfg(feature = "tokio")]
+pub(crate) use apart::Wanted;
+pub use together::receive_all;
+
+/// A value at least this long is handed out while it is still arriving, to be received in place.
+const DIRECT_BYTES_MIN: usize = 16 << 10;
+
+/// Quiet writes after which a connection is asked whether all went well.
+///
+/// Their error lines, should each have one, fit the socket's receive buffer.
+const UNANSWERED_MAX: u32 = 1000;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    Start,
+    /// The runtime looks up the server's name.
+    Resolving,
+    Connecting,
+    Probing,
+    Sending,
+    Receiving,
+    Done,
+}
+
+/// How far a driven call is.
+#[derive(Debug, PartialEq, Eq)]
+pub enum State {
+    /// The next reply is complete; read it, then [`Call::next`].
+    Reply(Answer),
+    /// A large value is arriving: receive it with [`Call::receive_body`].
+    Body(Found),
+    /// All replies were read.
+    Finished,
+    /// A signal came: look at it and go on.
+    Interrupted,
+    /// Others should be waited for too.
+    Waiting,
+}
+
+/// Who drives a call.
+#[cfg(feature = "tokio")]
+#[derive(Debug)]
+enum Driver {
+    /// A thread that it may keep waiting.
+    Thread,
+    /// A runtime: it looks up names, and this is what it found.
+    Runtime(Option<Result<Vec<std::net::SocketAddr>, String>>),
+}
+
+/// One or more requests to one server, and their replies.
+#[derive(Debug)]
+pub struct Call<'a> {
+    server: Arc<Server>,
+    requests: &'a [Request<'a>],
+    lease: Option<Lease>,
+    stage: Stage,
+    deadline: Instant,
+    started: Instant,
+    connected: Instant,
+    is_fresh: bool,
+    was_retried: bool,
+    hands_out_bodies: bool,
+    #[cfg(feature = "tokio")]
+    driver: Driver,
+    finished: Instant,
+    arrived: Option<Instant>,
+    /// Replies that belong to quiet writes before this call.
+    skip: usize,
+    body_left: Option<(Found, usize)>,
+    /// The server closed on `mn`: classic text is tried, and believed once it is answered.
+    presumes_classic: bool,
+    /// A reply that [`receive_all`] leaves for the caller to read.
+    held: Option<Answer>,
+    /// Keys of earlier writes that this call removes first.
+    doubts: Vec<OwnedKey>,
+    /// A write has left, at least in part, and was not answered yet.
+    is_in_doubt: bool,
+}
+
+impl<'a> Call<'a> {
+    /// A call that has not begun. `now` is when its time began to run.
+    pub fn new(
+        server: Arc<Server>,
+        requests: &'a [Request<'a>],
+        now: Instant,
+        deadline: Instant,
+    ) -> Self {
+        Self {
+            server,
+            requests,
+            lease: None,
+            stage: Stage::Start,
+            deadline,
+            started: now,
+            connected: now,
+            is_fresh: false,
+            was_retried: false,
+            hands_out_bodies: false,
+            #[cfg(feature = "tokio")]
+            driver: Driver::Thread,
+            finished: now,
+            arrived: None,
+            skip: 0,
+            body_left: None,
+            presumes_classic: false,
+            held: None,
+            doubts: Vec::new(),
+            is_in_doubt: false,
+        }
+    }
+
+    /// The server that is asked.
+    pub fn server(&self) -> &Arc<Server> {
+        &self.server
+    }
+
+    /// The pipeline with the current reply, once there is one.
+    pub fn pipeline(&self) -> Option<&Pipeline> {
+        self.lease.as_ref()?.link_ref().map(|link| &link.pipeline)
+    }
+
+    /// How long the call waited for its connection.
+    pub fn waited(&self) -> Duration {
+        self.connected.saturating_duration_since(self.started)
+    }
+
+    /// How long network and server took, once the call is finished.
+    pub fn wire_time(&self) -> Duration {
+        let arrived = self.arrived.unwrap_or(self.finished);
+        arrived.saturating_duration_since(self.connected)
+    }
+
+    /// How long the caller worked on the reply between [`Self::note_arrival`] and the end.
+    pub fn reading_time(&self) -> Duration {
+        let arrived = self.arrived.unwrap_or(self.finished);
+        self.finished.saturating_duration_since(arrived)
+    }
+
+    /// Notes that the reply is here and that what follows is the caller's own work.
+    pub fn note_arrival(&mut self) {
+        self.arrived = Some(Instant::now());
+    }
+
+    /// Asks for [`State::Body`]: a large value is then handed out while it arrives. For one `get`.
+    pub fn hand_out_bodies(&mut self) {
+        self.hands_out_bodies = true;
+    }
+
+    /// When the call's time began to run.
+    pub fn started(&self) -> Instant {
+        self.started
+    }
+
+    /// Whether everything was sent and read.
+    pub fn is_finished(&self) -> bool {
+        self.stage == Stage::Done
+    }
+
+    /// Goes on alone until there is something for the caller.
+    pub fn run(&mut self) -> Result<State, Error> {
+        loop {
+            match self.advance(Patience::UntilDeadline)? {
+                State::Waiting => {
+                    let Some((fd, flags)) = self.wants() else {
+                        continue;
+                    };
+                    let mut fds = [PollFd::from_borrowed_fd(fd, flags)];
+                    match wait(&mut fds, self.deadline) {
+                        Ok(()) => {}
+                        Err(Stop::Interrupted) => return Ok(State::Interrupted),
+                        Err(stop) => self.stopped(stop)?,
+                    }
+                }
+                state => return Ok(state),
+            }
+        }
+    }
+
+    /// What the call waits for.
+    fn wants(&self) -> Option<(BorrowedFd<'_>, PollFlags)> {
+        let link = self.lease.as_ref()?.link_ref()?;
+        let flags = match self.stage {
+            Stage::Connecting => PollFlags::OUT,
+            // A server that is not read from stops reading: replies are taken while sending.
+            Stage::Sending => PollFlags::OUT | PollFlags::IN,
+            _ => PollFlags::IN,
+        };
+        Some((link.fd(), flags))
+    }
+
+    /// Goes on as far as it can.
+    fn advance(&mut self, patience: Patience) -> Result<State, Error> {
+        loop {
+            let moved = match self.stage {
+                Stage::Start => self.start(),
+                Stage::Resolving => self.connect(),
+                Stage::Connecting => self.finish_connecting(),
+                Stage::Probing => self.probe(),
+                Stage::Sending => self.send(),
+                Stage::Receiving => match self.receive(patience) {
+                    Ok(Some(state)) => return Ok(state),
+                    Ok(None) => Ok(()),
+                    Err(stop) => Err(stop),
+                },
+                Stage::Done => return Ok(State::Finished),
+            };
+            match moved {
+                Ok(()) => {}
+                Err(Trouble::Stop(Stop::Interrupted)) => return Ok(State::Interrupted),
+                Err(Trouble::Stop(Stop::WouldWait)) => return Ok(State::Waiting),
+                Err(Trouble::Stop(stop)) => self.stopped(stop)?,
+                Err(Trouble::Error(error)) => {
+                    self.lease = None;
+                    return Err(error);
+                }
+            }
+        }
+    }
+
+    /// Gives up the reply that was read; when it was the last, the connection goes back.
+    pub fn next(&mut self) {
+        let Some(link) = self.lease.as_mut().and_then(Lease::link) else {
+            return;
+        };
+        link.pipeline.release();
+        link.replies += 1;
+        if link.pipeline.in_flight() == 0 {
+            self.finish();
+        }
+    }
+
+    fn finish(&mut self) {
+        self.stage = Stage::Done;
+        self.is_in_doubt = false;
+        self.doubts.clear();
+        self.server.health.good();
+        if self.presumes_classic {
+            self.server.learn_dialect(Dialect::Classic);
+        }
+        if let Some(lease) = self.lease.take() {
+            self.finished = Instant::now();
+            if !lease.give_back(self.finished) {
+                self.server.faults.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+    }
+}
+
+/// Why a step did not succeed.
+#[derive(Debug)]
+enum Trouble {
+    Stop(Stop),
+    Error(Error),
+}
+
+impl From<Stop> for Trouble {
+    fn from(stop: Stop) -> Self {
+        Self::Stop(stop)
+    }
+}
+
+impl From<Error> for Trouble {
+    fn from(error: Error) -> Self {
+        Self::Error(error)
+    }
+}

@@ -1,0 +1,175 @@
+//! What passes over a call's connection: its requests, and the replies until the last is whole.
+
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+use super::{Call, DIRECT_BYTES_MIN, Stage, State, Trouble, UNANSWERED_MAX};
+use crate::doubts::write_removals;
+use crate::error::Error;
+use crate::pipeline::{Answer, Expect, Progress};
+use crate::pool::Lease;
+use crate::request::{Dialect, Request};
+use crate::transport::blocking::{Patience, Stop};
+
+impl Call<'_> {
+    /// Writes the requests into the connection's output.
+    pub(super) fn write(&mut self) -> Result<(), Trouble> {
+        self.connected = if self.is_fresh {
+            Instant::now()
+        } else {
+            self.started
+        };
+        let dialect = self.server.dialect().unwrap_or(Dialect::Classic);
+        let link = self
+            .lease
+            .as_mut()
+            .and_then(Lease::link)
+            .ok_or(Error::Closed)?;
+        link.begin();
+        let is_noreply = self.requests.iter().all(Request::is_noreply);
+        self.skip = 0;
+        if !is_noreply {
+            self.doubts.append(&mut self.server.doubts.take());
+        }
+        if !self.doubts.is_empty() {
+            let mut desk = link.desk(dialect);
+            let answered = write_removals(&self.doubts, &mut desk);
+            link.unanswered += answered;
+        }
+        if link.unanswered > 0 && (!is_noreply || link.unanswered >= UNANSWERED_MAX) {
+            let (count, first) = (link.unanswered, link.opaque.wrapping_sub(link.unanswered));
+            link.out.extend_from_slice(b"mn\r\n");
+            link.pipeline.expect(Expect::Quiet { first, count });
+            link.unanswered = 0;
+            self.skip = 1;
+        }
+        let mut desk = link.desk(dialect);
+        for request in self.requests {
+            if let Err(unsaid) = request.write(&mut desk) {
+                let server = self.server.name.clone();
+                return Err(Error::Unsupported {
+                    server,
+                    what: unsaid.0,
+                }
+                .into());
+            }
+        }
+        if is_noreply && dialect == Dialect::Meta {
+            link.unanswered += self.requests.len() as u32;
+        }
+        self.stage = Stage::Sending;
+        Ok(())
+    }
+
+    pub(super) fn send(&mut self) -> Result<(), Trouble> {
+        let body = match self.requests {
+            [request] => request.loose_body(),
+            _ => None,
+        };
+        let link = self
+            .lease
+            .as_mut()
+            .and_then(Lease::link)
+            .ok_or(Error::Closed)?;
+        let is_all_sent = link.send(body)?;
+        self.is_in_doubt = link.has_sent();
+        if is_all_sent {
+            self.stage = Stage::Receiving;
+            return Ok(());
+        }
+        if link.pipeline.in_flight() == 0 {
+            return Err(Stop::WouldWait.into());
+        }
+        // The peer does not take more: perhaps it waits for us to read.
+        match link.receive(1, self.deadline, Patience::None, Instant::now()) {
+            Ok(()) => Ok(()),
+            Err(stop) => Err(stop.into()),
+        }
+    }
+
+    pub(super) fn receive(&mut self, patience: Patience) -> Result<Option<State>, Trouble> {
+        let link = self
+            .lease
+            .as_mut()
+            .and_then(Lease::link)
+            .ok_or(Error::Closed)?;
+        match link.pipeline.poll() {
+            Ok(Progress::Whole(Answer::Quiet(troubles, refusals))) if self.skip > 0 => {
+                let lost = (troubles.len() + refusals.len()) as u64;
+                self.server
+                    .noreply_failures
+                    .fetch_add(lost, Ordering::Relaxed);
+                link.pipeline.release();
+                self.skip -= 1;
+                Ok(None)
+            }
+            Ok(Progress::Whole(answer)) => Ok(Some(State::Reply(answer))),
+            Ok(Progress::Idle) => {
+                self.finish();
+                Ok(Some(State::Finished))
+            }
+            Ok(Progress::Incomplete(missing)) => {
+                if self.hands_out_bodies
+                    && missing >= DIRECT_BYTES_MIN
+                    && let Some(found) = link.pipeline.partial()
+                {
+                    return Ok(Some(State::Body(found)));
+                }
+                // The first wait begins when the call did; later ones ask the clock.
+                let now = if link.pipeline.is_untouched() {
+                    self.connected
+                } else {
+                    Instant::now()
+                };
+                match link.receive(missing, self.deadline, patience, now) {
+                    Ok(()) => Ok(None),
+                    Err(Stop::WouldWait) if patience == Patience::UntilDeadline => {
+                        Err(Stop::WouldWait.into())
+                    }
+                    Err(stop) => Err(stop.into()),
+                }
+            }
+            Err(fault) => Err(self.protocol(fault).into()),
+        }
+    }
+
+    /// Receives the large value of [`State::Body`] into `target`, which is as long as the value.
+    ///
+    /// False: a signal came; look at it and call again.
+    pub fn receive_body(&mut self, target: &mut [u8]) -> Result<bool, Error> {
+        let deadline = self.deadline;
+        let Some(link) = self.lease.as_mut().and_then(Lease::link) else {
+            return Err(Error::Closed);
+        };
+        let mut have = match self.body_left {
+            Some((_, have)) => have,
+            None => match link.pipeline.partial() {
+                Some(found) => {
+                    let have = link.pipeline.take_partial(target);
+                    self.body_left = Some((found, have));
+                    have
+                }
+                None => return Ok(true),
+            },
+        };
+        while let Some(rest) = target.get_mut(have..).filter(|rest| !rest.is_empty()) {
+            match link.receive_into(rest, deadline) {
+                Ok(bytes) => have += bytes,
+                Err(Stop::Interrupted) => {
+                    if let Some((_, done)) = &mut self.body_left {
+                        *done = have;
+                    }
+                    return Ok(false);
+                }
+                // The socket's own time-out was the shorter one: the next receive sets it anew.
+                Err(Stop::WouldWait) => {}
+                Err(stop) => {
+                    self.stopped(stop)?;
+                    return Err(Error::Closed);
+                }
+            }
+        }
+        self.body_left = None;
+        Ok(true)
+    }
+}

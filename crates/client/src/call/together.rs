@@ -1,0 +1,77 @@
+//! Calls to several servers at once, with one `poll` for all.
+
+use rustix::event::PollFd;
+
+use super::{Call, Stage, State};
+use crate::error::Error;
+use crate::pipeline::Answer;
+use crate::transport::blocking::{Patience, Stop, wait};
+
+/// Drives calls to several servers until each has all its replies received or has failed; the
+/// replies are not read yet. A call's failure is its own: the others go on.
+///
+/// False: a signal came; look at it and call again.
+pub fn receive_all(calls: &mut [(Call<'_>, Option<Error>)]) -> bool {
+    loop {
+        let mut deadline = None;
+        let mut is_interrupted = false;
+        for (call, error) in calls.iter_mut().filter(|(_, error)| error.is_none()) {
+            match call.gather() {
+                Ok(State::Interrupted) => is_interrupted = true,
+                Ok(State::Waiting) => deadline = Some(call.deadline),
+                Ok(_) => {}
+                Err(failure) => *error = Some(failure),
+            }
+        }
+        if is_interrupted {
+            return false;
+        }
+        let Some(deadline) = deadline else {
+            return true;
+        };
+        let waiting = calls
+            .iter()
+            .filter(|(call, error)| error.is_none() && !call.has_all());
+        let mut fds: Vec<_> = waiting
+            .filter_map(|(call, _)| call.wants())
+            .map(|(fd, flags)| PollFd::from_borrowed_fd(fd, flags))
+            .collect();
+        match wait(&mut fds, deadline) {
+            Ok(()) => {}
+            Err(Stop::Interrupted) => return false,
+            Err(stop) => {
+                drop(fds);
+                for (call, error) in calls.iter_mut() {
+                    if error.is_none() && !call.has_all() {
+                        *error = call.stopped(stop).err();
+                    }
+                }
+            }
+        }
+    }
+}
+
+impl Call<'_> {
+    /// Goes on without waiting, until a reply is there that the caller must read.
+    fn gather(&mut self) -> Result<State, Error> {
+        if self.has_all() {
+            return Ok(State::Finished);
+        }
+        let state = self.advance(Patience::None)?;
+        if let State::Reply(answer) = state {
+            self.held = Some(answer);
+            return Ok(State::Finished);
+        }
+        Ok(state)
+    }
+
+    /// Whether the reply waits to be read.
+    fn has_all(&self) -> bool {
+        self.stage == Stage::Done || self.held.is_some()
+    }
+
+    /// The reply that [`receive_all`] waited for; its values are in [`Call::pipeline`].
+    pub fn take_held(&mut self) -> Option<Answer> {
+        self.held.take()
+    }
+}

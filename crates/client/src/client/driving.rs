@@ -1,0 +1,146 @@
+//! Calls driven to their end by blocking: one at a time, or one request to every server.
+
+use std::sync::Arc;
+
+use super::{Budget, Client};
+use crate::call::{Call, State};
+use crate::costs::{self, Part, Spent};
+use crate::error::Error;
+use crate::operation::Operation;
+use crate::outcome::refused;
+use crate::pipeline::{Answer, Pipeline};
+use crate::pool::Server;
+use crate::request::Request;
+
+impl Client {
+    /// Makes a call about one key and returns what its answer means; its cost is counted.
+    pub fn run<O: Operation>(
+        &self,
+        operation: &O,
+        budget: &Budget<'_>,
+    ) -> Result<O::Output, Error> {
+        let server = self.server(self.place_of(operation.key().bytes))?;
+        let requests = [operation.request()];
+        let mut call = Call::new(server, &requests, budget.started, budget.deadline);
+        let mut reading = Reading::new(operation);
+        drive(&mut call, budget, &mut |answer, pipeline, server| {
+            reading.take(answer, pipeline, &server.name);
+            Ok(())
+        })?;
+        reading.conclude(self, &call, budget.spent)
+    }
+
+    /// Makes requests to one server and hands over each reply in order; counts nothing.
+    pub fn ask(
+        &self,
+        place: usize,
+        requests: &[Request<'_>],
+        budget: &Budget<'_>,
+        each: &mut dyn FnMut(Answer, &Pipeline) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        ask_server(self.server(place)?, requests, budget, each)
+    }
+
+    /// Asks every server the same, and returns each one's name and answer.
+    pub fn ask_all(
+        &self,
+        request: Request<'_>,
+        budget: &Budget<'_>,
+    ) -> Vec<(String, Result<Answer, Error>)> {
+        let requests = [request];
+        let ask = |(_, server): (usize, Arc<Server>)| {
+            let mut answer = Err(Error::Closed);
+            let asked = ask_server(server.clone(), &requests, budget, &mut |reply, _| {
+                answer = refused(reply, &server.name);
+                Ok(())
+            });
+            (server.name.clone(), asked.and(answer))
+        };
+        self.servers().into_iter().map(ask).collect()
+    }
+
+    /// Counts a finished call that was about one value, with what else was `spent` on it.
+    pub fn count(
+        &self,
+        operation: costs::Operation,
+        value_bytes: usize,
+        call: &Call<'_>,
+        mut spent: Spent,
+    ) {
+        if self.options().costs {
+            spent.add_time(Part::Wait, call.waited());
+            spent.add_time(Part::Wire, call.wire_time());
+            self.costs().count(operation, value_bytes as u64, &spent);
+        }
+    }
+}
+
+/// Makes requests to one server and hands over each reply in order.
+pub(super) fn ask_server(
+    server: Arc<Server>,
+    requests: &[Request<'_>],
+    budget: &Budget<'_>,
+    each: &mut dyn FnMut(Answer, &Pipeline) -> Result<(), Error>,
+) -> Result<(), Error> {
+    let mut call = Call::new(server, requests, budget.started, budget.deadline);
+    drive(&mut call, budget, &mut |answer, pipeline, _| {
+        each(answer, pipeline)
+    })
+}
+
+/// The answer to an operation while its call is driven.
+pub(crate) struct Reading<'o, O: Operation> {
+    operation: &'o O,
+    result: Option<Result<O::Output, Error>>,
+    value_bytes: usize,
+}
+
+impl<'o, O: Operation> Reading<'o, O> {
+    pub(crate) fn new(operation: &'o O) -> Self {
+        Self {
+            operation,
+            result: None,
+            value_bytes: operation.class().1,
+        }
+    }
+
+    /// Takes the reply.
+    pub(crate) fn take(&mut self, answer: Answer, pipeline: &Pipeline, server: &str) {
+        let found = pipeline.found().iter().map(|found| found.value_bytes);
+        self.value_bytes += found.sum::<usize>();
+        self.result = Some(self.operation.read(answer, pipeline, server));
+    }
+
+    /// Counts the call, which is finished, and returns what it brought.
+    pub(crate) fn conclude(
+        self,
+        client: &Client,
+        call: &Call<'_>,
+        spent: Spent,
+    ) -> Result<O::Output, Error> {
+        let (kind, _) = self.operation.class();
+        client.count(kind, self.value_bytes, call, spent);
+        self.result.unwrap_or_else(|| Ok(self.operation.unasked()))
+    }
+}
+
+/// Drives a call to its end.
+pub(crate) fn drive(
+    call: &mut Call<'_>,
+    budget: &Budget<'_>,
+    each: &mut impl FnMut(Answer, &Pipeline, &Arc<Server>) -> Result<(), Error>,
+) -> Result<(), Error> {
+    loop {
+        match call.run()? {
+            State::Reply(answer) => {
+                let pipeline = call.pipeline().ok_or(Error::Closed)?;
+                each(answer, pipeline, call.server())?;
+                call.next();
+            }
+            State::Finished => return Ok(()),
+            State::Interrupted if (budget.go_on)() => {}
+            State::Interrupted => return Err(Error::Interrupted),
+            State::Body(_) | State::Waiting => {} // neither is given to a call driven alone like this
+        }
+    }
+}

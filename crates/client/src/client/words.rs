@@ -1,0 +1,102 @@
+//! The words of the client: each call about one key, as a method that blocks.
+
+use glasscache_protocol::meta::request::{Arithmetic, WireKey};
+use glasscache_protocol::text::request::StoreWord;
+
+use super::{Budget, Client, Value};
+use crate::error::Error;
+use crate::operation::{Calculate, Delete, Get, GetAndTouch, Inspect, Store, Touch};
+use crate::outcome::Outcome;
+use crate::pipeline::MetaAnswer;
+use crate::request::Item;
+
+impl Client {
+    /// The value under a key, or `None`.
+    pub fn get(
+        &self,
+        key: WireKey<'_>,
+        cas: bool,
+        budget: &Budget<'_>,
+    ) -> Result<Option<Value>, Error> {
+        self.run(&Get { key, cas }, budget)
+    }
+
+    /// The value under a key, which then expires at `exptime`.
+    pub fn get_and_touch(
+        &self,
+        key: WireKey<'_>,
+        exptime: i64,
+        budget: &Budget<'_>,
+    ) -> Result<Option<Value>, Error> {
+        self.run(&GetAndTouch { key, exptime }, budget)
+    }
+
+    /// The value under a key and what the server knows of it.
+    pub fn inspect(
+        &self,
+        key: WireKey<'_>,
+        budget: &Budget<'_>,
+    ) -> Result<Option<(Value, MetaAnswer)>, Error> {
+        self.run(&Inspect { key }, budget)
+    }
+
+    /// Stores a value; without waiting for the outcome if `noreply`.
+    pub fn store(
+        &self,
+        word: StoreWord,
+        item: Item<'_>,
+        exptime: i64,
+        noreply: bool,
+        budget: &Budget<'_>,
+    ) -> Result<Outcome, Error> {
+        let store = Store {
+            word,
+            item,
+            exptime,
+            noreply,
+        };
+        if let Some(error) = store.refusal(self.options().value_bytes_max) {
+            // What is refused must not leave an older value to be read in its place.
+            self.delete(item.key, false, budget)?;
+            return Err(error);
+        }
+        self.run(&store, budget)
+    }
+
+    /// Removes a key; whether it was there.
+    pub fn delete(
+        &self,
+        key: WireKey<'_>,
+        noreply: bool,
+        budget: &Budget<'_>,
+    ) -> Result<bool, Error> {
+        self.run(&Delete { key, noreply }, budget)
+    }
+
+    /// Gives a key a new expiry; whether it was there.
+    pub fn touch(
+        &self,
+        key: WireKey<'_>,
+        exptime: i64,
+        noreply: bool,
+        budget: &Budget<'_>,
+    ) -> Result<bool, Error> {
+        let touch = Touch {
+            key,
+            exptime,
+            noreply,
+        };
+        self.run(&touch, budget)
+    }
+
+    /// Adds to or subtracts from a number; `None` if there is none, or if nobody waits.
+    pub fn arithmetic(
+        &self,
+        key: WireKey<'_>,
+        by: Arithmetic,
+        noreply: bool,
+        budget: &Budget<'_>,
+    ) -> Result<Option<u64>, Error> {
+        self.run(&Calculate { key, by, noreply }, budget)
+    }
+}

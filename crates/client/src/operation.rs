@@ -1,0 +1,371 @@
+//! Calls about one key: what each asks and how its answer reads, described once for every face.
+//!
+//! A face adds the waiting and nothing else: the blocking client, the tokio client and whoever
+//! drives a pipeline by an event loop of its own agree on words and outcomes by these descriptions.
+
+use glasscache_protocol::meta::request::{Arithmetic, WireKey};
+use glasscache_protocol::text::request::StoreWord;
+
+use crate::client::Value;
+use crate::costs;
+use crate::error::Error;
+use crate::outcome::{Outcome, number, outcome, refused};
+use crate::pipeline::{Answer, MetaAnswer, Pipeline};
+use crate::request::{Item, Request};
+
+/// A call about one key.
+pub trait Operation {
+    /// What the caller gets.
+    type Output;
+
+    /// The key, which decides on the server.
+    fn key(&self) -> WireKey<'_>;
+
+    /// What is asked.
+    fn request(&self) -> Request<'_>;
+
+    /// As what it is counted: the kind of call, and bytes of a value that it sends.
+    fn class(&self) -> (costs::Operation, usize);
+
+    /// What the answer means.
+    fn read(
+        &self,
+        answer: Answer,
+        pipeline: &Pipeline,
+        server: &str,
+    ) -> Result<Self::Output, Error>;
+
+    /// What the caller is told who does not wait for an answer.
+    fn unasked(&self) -> Self::Output;
+}
+
+/// Reads a value.
+#[derive(Debug, Clone, Copy)]
+pub struct Get<'a> {
+    /// Under this key.
+    pub key: WireKey<'a>,
+    /// With its CAS unique.
+    pub cas: bool,
+}
+
+/// Reads a value and sets its expiry.
+#[derive(Debug, Clone, Copy)]
+pub struct GetAndTouch<'a> {
+    /// Under this key.
+    pub key: WireKey<'a>,
+    /// As on the wire.
+    pub exptime: i64,
+}
+
+/// Reads a value and what the server knows of it.
+#[derive(Debug, Clone, Copy)]
+pub struct Inspect<'a> {
+    /// Under this key.
+    pub key: WireKey<'a>,
+}
+
+/// Stores a value.
+#[derive(Debug, Clone, Copy)]
+pub struct Store<'a> {
+    /// On which condition.
+    pub word: StoreWord,
+    /// Key, flags and bytes.
+    pub item: Item<'a>,
+    /// As on the wire.
+    pub exptime: i64,
+    /// Whether nobody waits.
+    pub noreply: bool,
+}
+
+/// Removes a key; whether it was there.
+#[derive(Debug, Clone, Copy)]
+pub struct Delete<'a> {
+    /// This one.
+    pub key: WireKey<'a>,
+    /// Whether nobody waits.
+    pub noreply: bool,
+}
+
+/// Gives a key a new expiry; whether it was there.
+#[derive(Debug, Clone, Copy)]
+pub struct Touch<'a> {
+    /// This one.
+    pub key: WireKey<'a>,
+    /// As on the wire.
+    pub exptime: i64,
+    /// Whether nobody waits.
+    pub noreply: bool,
+}
+
+/// Adds to or subtracts from a number; `None` if there is none, or if nobody waits.
+#[derive(Debug, Clone, Copy)]
+pub struct Calculate<'a> {
+    /// Under this key.
+    pub key: WireKey<'a>,
+    /// How much, in which direction, and what a missing number becomes.
+    pub by: Arithmetic,
+    /// Whether nobody waits.
+    pub noreply: bool,
+}
+
+impl Operation for Get<'_> {
+    type Output = Option<Value>;
+
+    fn key(&self) -> WireKey<'_> {
+        self.key
+    }
+
+    fn request(&self) -> Request<'_> {
+        Request::Get {
+            key: self.key,
+            cas: self.cas,
+        }
+    }
+
+    fn class(&self) -> (costs::Operation, usize) {
+        (costs::Operation::Read, 0)
+    }
+
+    fn read(
+        &self,
+        answer: Answer,
+        pipeline: &Pipeline,
+        server: &str,
+    ) -> Result<Self::Output, Error> {
+        Ok(one_value(answer, pipeline, server)?.map(|(value, _)| value))
+    }
+
+    fn unasked(&self) -> Self::Output {
+        None
+    }
+}
+
+impl Operation for GetAndTouch<'_> {
+    type Output = Option<Value>;
+
+    fn key(&self) -> WireKey<'_> {
+        self.key
+    }
+
+    fn request(&self) -> Request<'_> {
+        Request::GetAndTouch {
+            key: self.key,
+            exptime: self.exptime,
+        }
+    }
+
+    fn class(&self) -> (costs::Operation, usize) {
+        (costs::Operation::Read, 0)
+    }
+
+    fn read(
+        &self,
+        answer: Answer,
+        pipeline: &Pipeline,
+        server: &str,
+    ) -> Result<Self::Output, Error> {
+        Ok(one_value(answer, pipeline, server)?.map(|(value, _)| value))
+    }
+
+    fn unasked(&self) -> Self::Output {
+        None
+    }
+}
+
+impl Operation for Inspect<'_> {
+    type Output = Option<(Value, MetaAnswer)>;
+
+    fn key(&self) -> WireKey<'_> {
+        self.key
+    }
+
+    fn request(&self) -> Request<'_> {
+        Request::Inspect { key: self.key }
+    }
+
+    fn class(&self) -> (costs::Operation, usize) {
+        (costs::Operation::Read, 0)
+    }
+
+    fn read(
+        &self,
+        answer: Answer,
+        pipeline: &Pipeline,
+        server: &str,
+    ) -> Result<Self::Output, Error> {
+        let found = one_value(answer, pipeline, server)?;
+        Ok(found.and_then(|(value, meta)| Some((value, meta?))))
+    }
+
+    fn unasked(&self) -> Self::Output {
+        None
+    }
+}
+
+impl Operation for Store<'_> {
+    type Output = Outcome;
+
+    fn key(&self) -> WireKey<'_> {
+        self.item.key
+    }
+
+    fn request(&self) -> Request<'_> {
+        Request::Store {
+            word: self.word,
+            item: self.item,
+            exptime: self.exptime,
+            noreply: self.noreply,
+        }
+    }
+
+    fn class(&self) -> (costs::Operation, usize) {
+        (costs::Operation::Write, self.item.body.len())
+    }
+
+    fn read(&self, answer: Answer, _: &Pipeline, server: &str) -> Result<Outcome, Error> {
+        outcome(answer, server).map_err(|error| told_too_large(error, &self.item))
+    }
+
+    fn unasked(&self) -> Outcome {
+        Outcome::Done
+    }
+}
+
+impl Operation for Delete<'_> {
+    type Output = bool;
+
+    fn key(&self) -> WireKey<'_> {
+        self.key
+    }
+
+    fn request(&self) -> Request<'_> {
+        Request::Delete {
+            key: self.key,
+            noreply: self.noreply,
+        }
+    }
+
+    fn class(&self) -> (costs::Operation, usize) {
+        (costs::Operation::Other, 0)
+    }
+
+    fn read(&self, answer: Answer, _: &Pipeline, server: &str) -> Result<bool, Error> {
+        Ok(outcome(answer, server)? == Outcome::Done)
+    }
+
+    fn unasked(&self) -> bool {
+        true
+    }
+}
+
+impl Operation for Touch<'_> {
+    type Output = bool;
+
+    fn key(&self) -> WireKey<'_> {
+        self.key
+    }
+
+    fn request(&self) -> Request<'_> {
+        Request::Touch {
+            key: self.key,
+            exptime: self.exptime,
+            noreply: self.noreply,
+        }
+    }
+
+    fn class(&self) -> (costs::Operation, usize) {
+        (costs::Operation::Other, 0)
+    }
+
+    fn read(&self, answer: Answer, _: &Pipeline, server: &str) -> Result<bool, Error> {
+        Ok(outcome(answer, server)? == Outcome::Done)
+    }
+
+    fn unasked(&self) -> bool {
+        true
+    }
+}
+
+impl Operation for Calculate<'_> {
+    type Output = Option<u64>;
+
+    fn key(&self) -> WireKey<'_> {
+        self.key
+    }
+
+    fn request(&self) -> Request<'_> {
+        Request::Arithmetic {
+            key: self.key,
+            by: self.by,
+            noreply: self.noreply,
+        }
+    }
+
+    fn class(&self) -> (costs::Operation, usize) {
+        (costs::Operation::Other, 0)
+    }
+
+    fn read(
+        &self,
+        answer: Answer,
+        pipeline: &Pipeline,
+        server: &str,
+    ) -> Result<Option<u64>, Error> {
+        number(answer, pipeline, server)
+    }
+
+    fn unasked(&self) -> Option<u64> {
+        None
+    }
+}
+
+impl Store<'_> {
+    /// Why the value is not sent at all, if it is longer than this client sends.
+    pub fn refusal(&self, value_bytes_max: u64) -> Option<Error> {
+        let bytes = self.item.body.len();
+        (bytes as u64 > value_bytes_max).then(|| Error::TooLarge {
+            key: shown(self.item.key),
+            bytes,
+            limit: value_bytes_max,
+        })
+    }
+}
+
+fn one_value(
+    answer: Answer,
+    pipeline: &Pipeline,
+    server: &str,
+) -> Result<Option<(Value, Option<MetaAnswer>)>, Error> {
+    let meta = match refused(answer, server)? {
+        Answer::Meta(meta) => Some(meta),
+        _ => None,
+    };
+    let found = pipeline.found().first();
+    Ok(found.map(|found| {
+        let bytes = pipeline.body(found).to_vec();
+        let value = Value {
+            flags: found.flags,
+            cas: found.cas,
+            bytes,
+        };
+        (value, meta)
+    }))
+}
+
+/// A refusal for its length, told as what it is.
+pub(crate) fn told_too_large(error: Error, item: &Item<'_>) -> Error {
+    match error {
+        Error::Refused { refusal, .. } if refusal.message.contains("too large") => {
+            Error::TooLarge {
+                key: shown(item.key),
+                bytes: item.body.len(),
+                limit: 0,
+            }
+        }
+        error => error,
+    }
+}
+
+fn shown(key: WireKey<'_>) -> String {
+    String::from_utf8_lossy(key.bytes).into_owned()
+}

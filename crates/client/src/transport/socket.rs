@@ -1,0 +1,105 @@
+//! A connection's socket: plain, or watched by the runtime in which it was made.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+/// A connection's socket.
+#[derive(Debug)]
+pub(crate) enum Socket {
+    /// Waited for by blocking or by `poll`.
+    Plain(OwnedFd),
+    /// Waited for by a runtime.
+    #[cfg(feature = "tokio")]
+    Watched(Watched),
+}
+
+impl From<OwnedFd> for Socket {
+    fn from(fd: OwnedFd) -> Self {
+        Self::Plain(fd)
+    }
+}
+
+impl AsFd for Socket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Self::Plain(fd) => fd.as_fd(),
+            #[cfg(feature = "tokio")]
+            Self::Watched(Watched::Tcp(stream)) => stream.as_fd(),
+            #[cfg(feature = "tokio")]
+            Self::Watched(Watched::Unix(stream)) => stream.as_fd(),
+        }
+    }
+}
+
+#[cfg(feature = "tokio")]
+pub(crate) use watched::Watched;
+
+#[cfg(feature = "tokio")]
+mod watched {
+    use std::io::{Error, ErrorKind};
+    use std::os::fd::OwnedFd;
+    use std::sync::Arc;
+
+    use tokio::io::Interest;
+    use tokio::net::{TcpStream, UnixStream};
+
+    /// A socket that a runtime watches. Shared, so that a wait can outlast the connection.
+    #[derive(Debug, Clone)]
+    pub(crate) enum Watched {
+        Tcp(Arc<TcpStream>),
+        Unix(Arc<UnixStream>),
+    }
+
+    impl Watched {
+        /// Has the running runtime watch a socket that does not block.
+        pub(crate) fn new(fd: OwnedFd, is_unix: bool) -> Result<Self, Error> {
+            Ok(if is_unix {
+                Self::Unix(Arc::new(UnixStream::from_std(fd.into())?))
+            } else {
+                Self::Tcp(Arc::new(TcpStream::from_std(fd.into())?))
+            })
+        }
+
+        /// Waits until the socket may be ready, then makes one try, which says whether it found something.
+        ///
+        /// Readiness seen before a try that found nothing is stale and forgotten; what comes after the
+        /// try is new.
+        pub(crate) async fn when_ready(
+            &self,
+            interest: Interest,
+            mut attempt: impl FnMut() -> bool,
+        ) -> Result<(), Error> {
+            let mut attempt = || {
+                if attempt() {
+                    Ok(())
+                } else {
+                    Err(Error::from(ErrorKind::WouldBlock))
+                }
+            };
+            let tried = match self {
+                Self::Tcp(stream) => {
+                    stream.ready(interest).await?;
+                    stream.try_io(interest, &mut attempt)
+                }
+                Self::Unix(stream) => {
+                    stream.ready(interest).await?;
+                    stream.try_io(interest, &mut attempt)
+                }
+            };
+            match tried {
+                Err(error) if error.kind() != ErrorKind::WouldBlock => Err(error),
+                _ => Ok(()),
+            }
+        }
+    }
+}
+
+#[cfg(feature = "tokio")]
+impl Socket {
+    /// The socket as its runtime watches it.
+    pub(crate) fn watched(&self) -> Option<Watched> {
+        match self {
+            Self::Plain(_) => None,
+            Self::Watched(watched) => Some(watched.clone()),
+        }
+    }
+}

@@ -1,0 +1,165 @@
+//! Both faces of the client behind one set of words, so that a test is written once.
+
+use std::future::Future;
+use std::time::Duration;
+
+use glasscache_client::bulk::{Failures, Indexed};
+use glasscache_client::client::Value;
+use glasscache_client::outcome::Outcome;
+use glasscache_client::pipeline::MetaAnswer;
+use glasscache_client::request::Item;
+use glasscache_client::{
+    Address, Arithmetic, AsyncClient, Budget, Client, Error, Options, Placement, StoreWord, WireKey,
+};
+use tokio::runtime::Runtime;
+
+/// A client, and the runtime it needs if it needs one.
+pub(crate) enum Face {
+    Blocking(Client),
+    Tokio(AsyncClient, Runtime),
+}
+
+/// Runs a story with a client of each face.
+pub(crate) fn with_both(servers: &str, options: &Options, story: impl Fn(&Face)) {
+    story(&Face::blocking(servers, options.clone()));
+    story(&Face::tokio(servers, options.clone()));
+}
+
+/// Options with a time-out long enough for a busy machine.
+pub(crate) fn patient() -> Options {
+    Options {
+        timeout: Duration::from_secs(20),
+        ..Options::default()
+    }
+}
+
+pub(crate) fn plain(key: &str) -> WireKey<'_> {
+    WireKey {
+        bytes: key.as_bytes(),
+        is_base64: false,
+    }
+}
+
+pub(crate) fn item<'a>(key: &'a str, body: &'a [u8]) -> Item<'a> {
+    Item {
+        key: plain(key),
+        flags: 7,
+        body,
+    }
+}
+
+macro_rules! both {
+    ($face:expr, $($word:ident).+ ( $($argument:expr),* )) => {
+        match $face {
+            Face::Blocking(client) => client.$($word).+($($argument),*),
+            Face::Tokio(client, runtime) => runtime.block_on(client.$($word).+($($argument),*)),
+        }
+    };
+}
+
+impl Face {
+    pub(crate) fn blocking(servers: &str, options: Options) -> Self {
+        let addresses = Address::parse_list(servers).unwrap();
+        Self::Blocking(Client::new(&addresses, Placement::Ketama, options).unwrap())
+    }
+
+    pub(crate) fn tokio(servers: &str, options: Options) -> Self {
+        let addresses = Address::parse_list(servers).unwrap();
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(2)
+            .enable_all()
+            .build()
+            .unwrap();
+        let client = AsyncClient::new(&addresses, Placement::Ketama, options).unwrap();
+        Self::Tokio(client, runtime)
+    }
+
+    pub(crate) fn core(&self) -> &Client {
+        match self {
+            Self::Blocking(client) => client,
+            Self::Tokio(client, _) => client.core(),
+        }
+    }
+
+    fn budget(&self) -> Budget<'static> {
+        Budget::new(self.core().options().timeout)
+    }
+
+    pub(crate) fn get(&self, key: &str) -> Result<Option<Value>, Error> {
+        both!(self, get(plain(key), false, &self.budget()))
+    }
+
+    pub(crate) fn gets(&self, key: &str) -> Result<Option<Value>, Error> {
+        both!(self, get(plain(key), true, &self.budget()))
+    }
+
+    pub(crate) fn bytes(&self, key: &str) -> Option<Vec<u8>> {
+        self.get(key).unwrap().map(|value| value.bytes)
+    }
+
+    pub(crate) fn store(&self, word: StoreWord, key: &str, body: &[u8]) -> Result<Outcome, Error> {
+        both!(self, store(word, item(key, body), 0, false, &self.budget()))
+    }
+
+    pub(crate) fn set(&self, key: &str, body: &[u8]) -> Result<Outcome, Error> {
+        self.store(StoreWord::Set, key, body)
+    }
+
+    pub(crate) fn set_noreply(&self, key: &str, body: &[u8]) -> Result<Outcome, Error> {
+        both!(
+            self,
+            store(StoreWord::Set, item(key, body), 0, true, &self.budget())
+        )
+    }
+
+    pub(crate) fn delete(&self, key: &str) -> Result<bool, Error> {
+        both!(self, delete(plain(key), false, &self.budget()))
+    }
+
+    pub(crate) fn touch(&self, key: &str, exptime: i64) -> Result<bool, Error> {
+        both!(self, touch(plain(key), exptime, false, &self.budget()))
+    }
+
+    pub(crate) fn get_and_touch(&self, key: &str, exptime: i64) -> Result<Option<Value>, Error> {
+        both!(self, get_and_touch(plain(key), exptime, &self.budget()))
+    }
+
+    pub(crate) fn inspect(&self, key: &str) -> Result<Option<(Value, MetaAnswer)>, Error> {
+        both!(self, inspect(plain(key), &self.budget()))
+    }
+
+    pub(crate) fn add_to(&self, key: &str, delta: u64) -> Result<Option<u64>, Error> {
+        let by = Arithmetic {
+            delta,
+            down: false,
+            initial: Some((delta, 0)),
+        };
+        both!(self, arithmetic(plain(key), by, false, &self.budget()))
+    }
+
+    pub(crate) fn get_many(&self, keys: &[&str]) -> Result<(Vec<Indexed>, Failures), Error> {
+        let keys: Vec<&[u8]> = keys.iter().map(|key| key.as_bytes()).collect();
+        both!(self, get_many(&keys, &self.budget()))
+    }
+
+    pub(crate) fn store_many(&self, items: &[Item<'_>]) -> Result<Failures, Error> {
+        both!(self, store_many(StoreWord::Set, items, 0, &self.budget()))
+    }
+
+    pub(crate) fn delete_many(&self, keys: &[&str]) -> Result<Failures, Error> {
+        let keys: Vec<_> = keys.iter().map(|key| plain(key)).collect();
+        both!(self, delete_many(&keys, &self.budget()))
+    }
+
+    pub(crate) fn close(&self) {
+        both!(self, close());
+    }
+
+    /// Waits for a future on the face's runtime; the blocking face has none.
+    pub(crate) fn block_on<F: Future>(&self, future: F) -> F::Output {
+        match self {
+            Self::Blocking(_) => unreachable!("the blocking face has no futures"),
+            Self::Tokio(_, runtime) => runtime.block_on(future),
+        }
+    }
+}

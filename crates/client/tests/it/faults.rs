@@ -1,0 +1,185 @@
+//! Through every fault of a server: no wrong value, no late return, and good again afterwards.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use glasscache_client::client::Value;
+use glasscache_client::{Error, Options};
+
+use crate::face::{Face, item, with_both};
+use crate::faulty::{Faulty, MODES, Mode, value_of};
+
+const TIMEOUT: Duration = Duration::from_millis(150);
+
+/// How much later than its deadline a call may return here, where other tests keep the machine busy;
+/// the bound of 100 ms is held to by `make faults`.
+const OVERRUN_MAX: Duration = Duration::from_millis(600);
+
+fn hasty() -> Options {
+    Options {
+        timeout: TIMEOUT,
+        ..Options::default()
+    }
+}
+
+fn keys() -> Vec<String> {
+    (0..20).map(|number| format!("k{number}")).collect()
+}
+
+fn assert_right(key: &str, value: Option<&Value>) {
+    if let Some(value) = value {
+        assert!(value.bytes == value_of(key), "{key}: {value:?}");
+    }
+}
+
+/// Calls of every shape; each value is looked at, and how long each call took.
+fn try_all(face: &Face, keys: &[String], mode: Mode) {
+    let timed = |what: &str, call: &dyn Fn()| {
+        let begin = Instant::now();
+        call();
+        let took = begin.elapsed();
+        assert!(took < TIMEOUT + OVERRUN_MAX, "{mode:?}, {what}: {took:?}");
+    };
+    let names: Vec<&str> = keys.iter().map(String::as_str).collect();
+    for key in &keys[..4] {
+        timed("get", &|| {
+            if let Ok(value) = face.get(key) {
+                assert_right(key, value.as_ref());
+            }
+        });
+    }
+    timed("get_many", &|| {
+        let (values, _) = face.get_many(&names).unwrap();
+        for (index, _, bytes) in values {
+            assert!(bytes == value_of(&keys[index]), "{}", keys[index]);
+        }
+    });
+    timed("set", &|| drop(face.set("k1", &value_of("k1"))));
+    timed("store_many", &|| {
+        let values = [value_of("k2"), value_of("k3")];
+        drop(face.store_many(&[item("k2", &values[0]), item("k3", &values[1])]));
+    });
+    timed("delete", &|| drop(face.delete("k19")));
+}
+
+fn wait_until_good(face: &Face) {
+    let begin = Instant::now();
+    while face.get("k5").is_err() {
+        assert!(begin.elapsed() < Duration::from_secs(5), "never used again");
+        thread::sleep(Duration::from_millis(2));
+    }
+}
+
+#[test]
+fn no_fault_gives_a_wrong_value_or_a_late_return() {
+    thread::scope(|scope| {
+        for mode in MODES {
+            scope.spawn(move || {
+                let keys = keys();
+                let server = Faulty::with_keys(&keys);
+                with_both(&server.address, &hasty(), |face| {
+                    wait_until_good(face);
+                    server.set_mode(mode);
+                    try_all(face, &keys, mode);
+                    server.set_mode(Mode::Fine);
+                    wait_until_good(face);
+                    for key in keys.iter().cycle().take(60) {
+                        let value = face.get(key);
+                        if let Ok(value) = value {
+                            assert_right(key, value.as_ref());
+                        }
+                    }
+                });
+            });
+        }
+    });
+}
+
+#[test]
+fn a_write_without_an_answer_leaves_no_older_value() {
+    for mode in [Mode::Hang, Mode::HalfThenClose, Mode::Garbage] {
+        let keys = keys();
+        let server = Faulty::with_keys(&keys);
+        with_both(&server.address, &hasty(), |face| {
+            wait_until_good(face);
+            server.set_mode(mode);
+            assert!(face.set("k0", b"new").is_err());
+            server.set_mode(Mode::Fine);
+            wait_until_good(face);
+            assert_eq!(face.get("k0"), Ok(None), "{mode:?}");
+        });
+    }
+}
+
+#[test]
+fn a_stale_connection_is_replaced_without_an_error() {
+    let keys = keys();
+    let server = Faulty::with_keys(&keys);
+    let patient = crate::face::patient();
+    with_both(&server.address, &patient, |face| {
+        for _ in 0..5 {
+            assert_eq!(face.bytes("k0").unwrap(), value_of("k0"));
+            server.drop_connections();
+            assert_eq!(face.bytes("k1").unwrap(), value_of("k1"));
+        }
+    });
+}
+
+#[test]
+fn a_connection_that_was_late_is_closed_and_never_used_again() {
+    let keys = keys();
+    let server = Faulty::with_keys(&keys);
+    with_both(&server.address, &hasty(), |face| {
+        wait_until_good(face);
+        let before = server.accepted();
+        server.set_mode(Mode::Late);
+        assert!(matches!(face.get("k3"), Err(Error::Deadline(_))));
+        server.set_mode(Mode::Fine);
+        assert_eq!(face.bytes("k4").unwrap(), value_of("k4"));
+        assert_eq!(server.accepted(), before + 1, "a new connection");
+    });
+}
+
+#[test]
+fn a_server_that_is_down_is_named_at_once_and_used_again_when_it_answers() {
+    let gone = Faulty::start().address.clone();
+    with_both(&gone, &hasty(), |face| {
+        let error = face.get("k").unwrap_err();
+        assert!(matches!(&error, Error::Unavailable(context, _) if context.server == gone));
+        let begin = Instant::now();
+        for _ in 0..100 {
+            assert!(face.get("k").is_err());
+        }
+        assert!(begin.elapsed() < Duration::from_millis(500));
+    });
+}
+
+#[test]
+fn tasks_and_threads_share_a_client_through_every_fault() {
+    let keys = keys();
+    let server = Faulty::with_keys(&keys);
+    with_both(&server.address, &hasty(), |face| {
+        let end = Instant::now() + Duration::from_secs(2);
+        thread::scope(|scope| {
+            for number in 0..8 {
+                let keys = &keys;
+                scope.spawn(move || {
+                    let mut turn = number;
+                    while Instant::now() < end {
+                        let key = &keys[turn % keys.len()];
+                        turn += 7;
+                        if let Ok(value) = face.get(key) {
+                            assert_right(key, value.as_ref());
+                        }
+                    }
+                });
+            }
+            for mode in MODES {
+                server.set_mode(mode);
+                thread::sleep(Duration::from_millis(50));
+                server.set_mode(Mode::Fine);
+                thread::sleep(Duration::from_millis(50));
+            }
+        });
+    });
+}

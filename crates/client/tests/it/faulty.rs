@@ -1,0 +1,306 @@
+//! A scripted server that lies, hangs and breaks off; its values say to which key they belong.
+
+use std::collections::HashMap;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::Duration;
+
+/// How a reply is spoilt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Mode {
+    Fine,
+    Hang,
+    Late,
+    HalfThenHang,
+    HalfThenClose,
+    Close,
+    Trickle,
+    Garbage,
+    WrongKey,
+    Shifted,
+    Doubled,
+    Unasked,
+    TooLong,
+    TooShort,
+    MissingEnd,
+    ErrorLine,
+    ServerError,
+    EndlessLine,
+    TwoGigabytes,
+    OtherOpaque,
+    CloseInMany,
+}
+
+pub(crate) const MODES: [Mode; 20] = [
+    Mode::Hang,
+    Mode::Late,
+    Mode::HalfThenHang,
+    Mode::HalfThenClose,
+    Mode::Close,
+    Mode::Trickle,
+    Mode::Garbage,
+    Mode::WrongKey,
+    Mode::Shifted,
+    Mode::Doubled,
+    Mode::Unasked,
+    Mode::TooLong,
+    Mode::TooShort,
+    Mode::MissingEnd,
+    Mode::ErrorLine,
+    Mode::ServerError,
+    Mode::EndlessLine,
+    Mode::TwoGigabytes,
+    Mode::OtherOpaque,
+    Mode::CloseInMany,
+];
+
+/// How late [`Mode::Late`] is.
+pub(crate) const LATE: Duration = Duration::from_millis(400);
+
+/// The only right value of a key.
+pub(crate) fn value_of(key: &str) -> Vec<u8> {
+    format!("<{key}>").repeat(12).into_bytes()
+}
+
+struct Shared {
+    mode: Mutex<Mode>,
+    is_open: AtomicBool,
+    /// Connections that are open at this moment.
+    open: AtomicUsize,
+    accepted: AtomicUsize,
+    store: Mutex<HashMap<String, Vec<u8>>>,
+    previous: Mutex<Vec<u8>>,
+    streams: Mutex<Vec<TcpStream>>,
+}
+
+/// A listener on a free port; what it answers depends on its mode.
+pub(crate) struct Faulty {
+    pub(crate) address: String,
+    shared: Arc<Shared>,
+}
+
+impl Faulty {
+    pub(crate) fn start() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        let shared = Arc::new(Shared {
+            mode: Mutex::new(Mode::Fine),
+            is_open: AtomicBool::new(true),
+            open: AtomicUsize::new(0),
+            accepted: AtomicUsize::new(0),
+            store: Mutex::default(),
+            previous: Mutex::new(b"END\r\n".to_vec()),
+            streams: Mutex::default(),
+        });
+        let of_thread = shared.clone();
+        thread::spawn(move || {
+            for stream in listener.incoming().map_while(Result::ok) {
+                if !of_thread.is_open.load(Ordering::SeqCst) {
+                    return;
+                }
+                let shared = of_thread.clone();
+                stream.set_nodelay(true).unwrap();
+                shared.accepted.fetch_add(1, Ordering::SeqCst);
+                shared.open.fetch_add(1, Ordering::SeqCst);
+                shared
+                    .streams
+                    .lock()
+                    .unwrap()
+                    .push(stream.try_clone().unwrap());
+                thread::spawn(move || {
+                    let _ = shared.serve(&stream); // the end of a connection is its story
+                    let _ = stream.shutdown(Shutdown::Both);
+                    shared.open.fetch_sub(1, Ordering::SeqCst);
+                });
+            }
+        });
+        Self { address, shared }
+    }
+
+    pub(crate) fn with_keys(keys: &[String]) -> Self {
+        let server = Self::start();
+        let mut store = server.shared.store.lock().unwrap();
+        store.extend(keys.iter().map(|key| (key.clone(), value_of(key))));
+        drop(store);
+        server
+    }
+
+    pub(crate) fn set_mode(&self, mode: Mode) {
+        *self.shared.mode.lock().unwrap() = mode;
+    }
+
+    pub(crate) fn open(&self) -> usize {
+        self.shared.open.load(Ordering::SeqCst)
+    }
+
+    pub(crate) fn accepted(&self) -> usize {
+        self.shared.accepted.load(Ordering::SeqCst)
+    }
+
+    /// Closes what is connected, as a restart does.
+    pub(crate) fn drop_connections(&self) {
+        for stream in self.shared.streams.lock().unwrap().drain(..) {
+            let _ = stream.shutdown(Shutdown::Both); // some are closed already
+        }
+    }
+}
+
+impl Drop for Faulty {
+    fn drop(&mut self) {
+        self.shared.is_open.store(false, Ordering::SeqCst);
+        self.set_mode(Mode::Fine);
+        self.drop_connections();
+        let _ = TcpStream::connect(&self.address); // wakes the listener, which then ends
+    }
+}
+
+impl Shared {
+    fn mode(&self) -> Mode {
+        *self.mode.lock().unwrap()
+    }
+
+    fn serve(&self, stream: &TcpStream) -> std::io::Result<()> {
+        let mut reader = BufReader::new(stream);
+        let mut line = String::new();
+        loop {
+            line.clear();
+            if reader.read_line(&mut line)? == 0 {
+                return Ok(());
+            }
+            let words: Vec<&str> = line.split_whitespace().collect();
+            let opaque = words.iter().skip(1).find(|word| word.starts_with('O'));
+            let opaque = opaque.map(|word| format!(" {word}")).unwrap_or_default();
+            let is_quiet = words.contains(&"q");
+            let reply = match words.as_slice() {
+                ["get" | "gets", keys @ ..] => {
+                    let store = self.store.lock().unwrap();
+                    let mut reply = Vec::new();
+                    for (key, value) in keys.iter().filter_map(|key| store.get_key_value(*key)) {
+                        reply.extend(format!("VALUE {key} 7 {}\r\n", value.len()).into_bytes());
+                        reply.extend_from_slice(value);
+                        reply.extend_from_slice(b"\r\n");
+                    }
+                    reply.extend_from_slice(b"END\r\n");
+                    reply
+                }
+                ["mn", ..] => {
+                    (&*stream).write_all(b"MN\r\n")?;
+                    continue;
+                }
+                ["version", ..] => b"VERSION 1.6.45\r\n".to_vec(),
+                ["ms", key, length, ..] => {
+                    let mut body = vec![0; length.parse::<usize>().unwrap() + 2];
+                    reader.read_exact(&mut body)?;
+                    body.truncate(body.len() - 2);
+                    self.store.lock().unwrap().insert((*key).to_owned(), body);
+                    format!("HD{opaque}\r\n").into_bytes()
+                }
+                ["md", key, ..] => {
+                    let had = self.store.lock().unwrap().remove(*key).is_some();
+                    format!("{}{opaque}\r\n", if had { "HD" } else { "NF" }).into_bytes()
+                }
+                _ => b"ERROR\r\n".to_vec(),
+            };
+            if !is_quiet && !self.send(stream, &reply)? {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Sends a reply as the mode has it; false ends the connection.
+    fn send(&self, mut stream: &TcpStream, reply: &[u8]) -> std::io::Result<bool> {
+        let previous = std::mem::replace(&mut *self.previous.lock().unwrap(), reply.to_vec());
+        let half = &reply[..reply.len() / 2];
+        let text = String::from_utf8_lossy(reply).into_owned();
+        let mode = self.mode();
+        match mode {
+            Mode::Fine => stream.write_all(reply)?,
+            Mode::Hang => return Ok(self.hang(mode)),
+            Mode::Late => {
+                thread::sleep(LATE);
+                stream.write_all(reply)?;
+            }
+            Mode::HalfThenHang => {
+                stream.write_all(half)?;
+                return Ok(self.hang(mode));
+            }
+            Mode::HalfThenClose => {
+                stream.write_all(half)?;
+                return Ok(false);
+            }
+            Mode::Close => return Ok(false),
+            Mode::Trickle => {
+                for byte in reply {
+                    stream.write_all(&[*byte])?;
+                    thread::sleep(Duration::from_millis(20));
+                }
+            }
+            Mode::Garbage => stream.write_all(&[&[0xfe; 90][..], b"\r\n", reply].concat())?,
+            Mode::WrongKey => stream.write_all(text.replace("VALUE k", "VALUE x").as_bytes())?,
+            Mode::Shifted => stream.write_all(&previous)?,
+            Mode::Doubled => stream.write_all(&[reply, reply].concat())?,
+            Mode::Unasked => {
+                stream.write_all(b"VALUE other 0 5\r\nother\r\nEND\r\n")?;
+                stream.write_all(reply)?;
+            }
+            Mode::TooLong => stream.write_all(length_changed(&text, 7).as_bytes())?,
+            Mode::TooShort => stream.write_all(length_changed(&text, -7).as_bytes())?,
+            Mode::TwoGigabytes => {
+                stream.write_all(length_changed(&text, 2_000_000_000).as_bytes())?;
+            }
+            Mode::MissingEnd => stream.write_all(text.replace("END\r\n", "").as_bytes())?,
+            Mode::ErrorLine => stream.write_all(b"ERROR\r\n")?,
+            Mode::ServerError => stream.write_all(b"SERVER_ERROR out of memory\r\n")?,
+            Mode::EndlessLine => {
+                for _ in 0..16_000 {
+                    stream.write_all(&[b'x'; 8192])?;
+                }
+                return Ok(false);
+            }
+            Mode::OtherOpaque => stream.write_all(text.replace(" O", " O1").as_bytes())?,
+            Mode::CloseInMany => {
+                stream.write_all(&reply[..reply.len() * 3 / 4])?;
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Says nothing until the mode changes, then ends the connection.
+    fn hang(&self, mode: Mode) -> bool {
+        while self.mode() == mode && self.is_open.load(Ordering::SeqCst) {
+            thread::sleep(Duration::from_millis(2));
+        }
+        false
+    }
+}
+
+/// The reply with another length in the head of its first value.
+fn length_changed(text: &str, change: i64) -> String {
+    let Some(("VALUE", rest)) = text.split_once(' ') else {
+        return text.to_owned();
+    };
+    let (head, after) = rest.split_once("\r\n").unwrap();
+    let (names, length) = head.rsplit_once(' ').unwrap();
+    let length: i64 = length.parse().unwrap();
+    format!("VALUE {names} {}\r\n{after}", length + change)
+}
+
+/// Answers the probe, and every other line by a miss, until the peer closes.
+pub(crate) fn answer_misses(stream: impl Read + Write + Copy) {
+    let mut reader = BufReader::new(stream);
+    let mut line = String::new();
+    while reader.read_line(&mut line).is_ok_and(|bytes| bytes > 0) {
+        let reply: &[u8] = if line.starts_with("mn") {
+            b"MN\r\n"
+        } else {
+            b"END\r\n"
+        };
+        let mut stream = stream;
+        stream.write_all(reply).unwrap();
+        line.clear();
+    }
+}

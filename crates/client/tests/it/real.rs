@@ -1,0 +1,219 @@
+//! Against the real server, started in this process: every word, one server and three.
+
+use glasscache_client::outcome::Outcome;
+use glasscache_client::{Error, Options, StoreWord};
+use glasscache_server::{Address, Config, Listen, Running};
+
+use crate::face::{Face, item, patient, with_both};
+
+/// A server of our own on a free port and on a unix socket.
+struct Server {
+    running: Option<Running>,
+    address: String,
+}
+
+impl Server {
+    fn start() -> Self {
+        let config = Config {
+            listeners: vec![Listen::Tcp(([127, 0, 0, 1], 0).into())],
+            memory_bytes: 64 << 20,
+            workers: 1,
+            ..Config::default()
+        };
+        let running = glasscache_server::start(config).unwrap();
+        let tcp = running
+            .addresses()
+            .iter()
+            .find_map(|address| match address {
+                Address::Tcp(address) => Some(address.to_string()),
+                Address::Unix(_) => None,
+            });
+        Self {
+            address: tcp.unwrap(),
+            running: Some(running),
+        }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        if let Some(running) = self.running.take() {
+            running.stop();
+            running.join();
+        }
+    }
+}
+
+#[test]
+fn every_word_does_what_it_says() {
+    let server = Server::start();
+    with_both(&server.address, &patient(), |face| {
+        assert_eq!(face.delete("k").map(|_| ()), Ok(()));
+        assert_eq!(face.get("k"), Ok(None));
+        assert_eq!(face.set("k", b"one"), Ok(Outcome::Done));
+        let value = face.gets("k").unwrap().unwrap();
+        assert_eq!((value.flags, value.bytes.as_slice()), (7, &b"one"[..]));
+        assert_eq!(
+            face.store(StoreWord::Add, "k", b"x"),
+            Ok(Outcome::NotStored)
+        );
+        assert_eq!(
+            face.store(StoreWord::Replace, "k", b"two"),
+            Ok(Outcome::Done)
+        );
+        assert_eq!(
+            face.store(StoreWord::Cas(value.cas), "k", b"x"),
+            Ok(Outcome::Exists)
+        );
+        assert_eq!(face.store(StoreWord::Append, "k", b"!"), Ok(Outcome::Done));
+        assert_eq!(face.store(StoreWord::Prepend, "k", b"<"), Ok(Outcome::Done));
+        assert_eq!(face.bytes("k").unwrap(), b"<two!");
+        assert_eq!(face.touch("k", 100), Ok(true));
+        assert_eq!(face.touch("nobody", 100), Ok(false));
+        let (value, meta) = face.inspect("k").unwrap().unwrap();
+        assert_eq!(
+            (value.bytes.as_slice(), meta.ttl_s),
+            (&b"<two!"[..], Some(100))
+        );
+        assert!(face.get_and_touch("k", 0).unwrap().is_some());
+        assert_eq!(face.inspect("k").unwrap().unwrap().1.ttl_s, Some(-1));
+        assert_eq!(face.delete("n").map(|_| ()), Ok(()));
+        assert_eq!(face.add_to("n", 5), Ok(Some(5)));
+        assert_eq!(face.add_to("n", 5), Ok(Some(10)));
+        assert_eq!(face.delete("k"), Ok(true));
+        assert_eq!(face.delete("k"), Ok(false));
+    });
+}
+
+#[test]
+fn what_was_sent_without_waiting_is_there_before_the_next_read() {
+    let server = Server::start();
+    with_both(&server.address, &patient(), |face| {
+        for number in 0..3000u32 {
+            let done = face.set_noreply("quiet", number.to_string().as_bytes());
+            assert_eq!(done, Ok(Outcome::Done));
+        }
+        assert_eq!(face.bytes("quiet").unwrap(), b"2999");
+        face.set_noreply("last", b"word").unwrap();
+        face.close();
+        assert_eq!(face.get("last"), Err(Error::Closed));
+        let again = Face::blocking(&server.address, patient());
+        assert_eq!(again.bytes("last").unwrap(), b"word");
+    });
+}
+
+#[test]
+fn values_of_every_length_come_back_as_they_were() {
+    let server = Server::start();
+    with_both(&server.address, &patient(), |face| {
+        for length in [0, 1, 4095, 4096, 4097, 65_535, 65_537, 1_000_000] {
+            let body: Vec<u8> = (0..length).map(|i| (i * 31 % 251) as u8).collect();
+            assert_eq!(face.set("long", &body), Ok(Outcome::Done));
+            assert!(face.bytes("long").unwrap() == body, "{length} bytes");
+        }
+    });
+}
+
+#[test]
+fn a_value_that_is_too_long_is_told_and_leaves_no_older_one() {
+    let server = Server::start();
+    let small = Options {
+        value_bytes_max: 1000,
+        ..patient()
+    };
+    with_both(&server.address, &small, |face| {
+        face.set("k", b"old").unwrap();
+        let refused = face.set("k", &[b'x'; 1001]);
+        assert!(matches!(
+            refused,
+            Err(Error::TooLarge {
+                bytes: 1001,
+                limit: 1000,
+                ..
+            })
+        ));
+        assert_eq!(face.get("k"), Ok(None));
+        face.set("k", b"old").unwrap();
+        let failures = face.store_many(&[item("a", b"fine"), item("k", &[b'x'; 1001])]);
+        let failures = failures.unwrap();
+        assert!(matches!(failures.as_slice(), [(1, Error::TooLarge { .. })]));
+        assert_eq!(
+            (face.bytes("a").unwrap(), face.bytes("k")),
+            (b"fine".to_vec(), None)
+        );
+    });
+    with_both(&server.address, &patient(), |face| {
+        let body = vec![b'x'; 3 << 20];
+        assert!(matches!(face.set("k", &body), Err(Error::TooLarge { .. })));
+        let failures = face.store_many(&[item("a", b"new"), item("k", &body)]);
+        assert!(matches!(
+            failures.unwrap().as_slice(),
+            [(1, Error::TooLarge { .. })]
+        ));
+        assert_eq!(face.bytes("a").unwrap(), b"new");
+    });
+}
+
+#[test]
+fn bulk_calls_reach_every_server() {
+    let servers = [Server::start(), Server::start(), Server::start()];
+    let names: Vec<_> = servers.iter().map(|s| s.address.clone()).collect();
+    with_both(&names.join(","), &patient(), |face| {
+        let keys: Vec<String> = (0..500).map(|number| format!("key{number}")).collect();
+        let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
+        let bodies: Vec<Vec<u8>> = (0..500).map(|number| vec![b'v'; number * 20]).collect();
+        let pairs = keys.iter().zip(&bodies);
+        let items: Vec<_> = pairs.map(|(key, body)| item(key, body)).collect();
+        assert_eq!(face.store_many(&items), Ok(vec![]));
+        let (values, failures) = face.get_many(&keys).unwrap();
+        assert_eq!((values.len(), failures.len()), (500, 0));
+        for (index, flags, bytes) in values {
+            assert!(bytes == bodies[index] && flags == 7);
+        }
+        let used = face.core().servers();
+        assert!(used.iter().all(|(_, server)| server.connections().0 > 0));
+        assert_eq!(face.delete_many(&keys[..400]), Ok(vec![]));
+        assert_eq!(face.get_many(&keys).unwrap().0.len(), 100);
+        assert_eq!(face.delete_many(&keys), Ok(vec![]));
+    });
+}
+
+#[test]
+fn servers_can_be_changed_under_way() {
+    let (first, second) = (Server::start(), Server::start());
+    with_both(&first.address, &patient(), |face| {
+        face.set("k", b"first").unwrap();
+        let addresses = glasscache_client::Address::parse_list(&second.address).unwrap();
+        face.core().set_servers(&addresses).unwrap();
+        face.delete("k").unwrap();
+        assert_eq!(face.get("k"), Ok(None));
+        face.set("k", b"second").unwrap();
+        let addresses = glasscache_client::Address::parse_list(&first.address).unwrap();
+        face.core().set_servers(&addresses).unwrap();
+        assert_eq!(face.bytes("k").unwrap(), b"first");
+    });
+}
+
+#[test]
+fn names_and_unix_sockets_are_addresses_too() {
+    let server = Server::start();
+    let by_name = server.address.replace("127.0.0.1", "localhost");
+    with_both(&by_name, &patient(), |face| {
+        face.set("k", b"by name").unwrap();
+        assert_eq!(face.bytes("k").unwrap(), b"by name");
+    });
+    let path = std::env::temp_dir().join(format!("glasscache-client-{}.sock", std::process::id()));
+    let listener = std::os::unix::net::UnixListener::bind(&path).unwrap();
+    let accept = std::thread::spawn(move || {
+        for _ in 0..2 {
+            let (stream, _) = listener.accept().unwrap();
+            crate::faulty::answer_misses(&stream);
+        }
+    });
+    with_both(path.to_str().unwrap(), &patient(), |face| {
+        assert_eq!(face.get("k"), Ok(None));
+        face.close();
+    });
+    accept.join().unwrap();
+    std::fs::remove_file(&path).unwrap();
+}

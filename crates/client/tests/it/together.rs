@@ -1,0 +1,180 @@
+//! Calls beside each other: cancelled tasks, many tasks on few connections, all servers at once.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use glasscache_client::error::Phase;
+use glasscache_client::{Budget, Error, Options};
+
+use crate::face::{Face, patient, plain};
+use crate::faulty::{Faulty, LATE, Mode, value_of};
+
+fn keys() -> Vec<String> {
+    (0..20).map(|number| format!("k{number}")).collect()
+}
+
+/// Waits until the server has so many connections open.
+fn wait_for_open(server: &Faulty, open: usize) {
+    let begin = Instant::now();
+    while server.open() != open {
+        assert!(
+            begin.elapsed() < Duration::from_secs(10),
+            "{} open",
+            server.open()
+        );
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+#[test]
+fn a_cancelled_call_closes_its_connection_and_the_next_gets_its_own_value() {
+    let server = Faulty::with_keys(&keys());
+    let face = Face::tokio(&server.address, patient());
+    let Face::Tokio(client, _) = &face else {
+        unreachable!()
+    };
+    for turn in 0..5 {
+        assert_eq!(face.bytes("k0").unwrap(), value_of("k0"));
+        let accepted = server.accepted();
+        server.set_mode(Mode::Late);
+        let budget = Budget::new(Duration::from_secs(20));
+        let call = client.get(plain("k1"), false, &budget);
+        let cut = face.block_on(async { tokio::time::timeout(LATE / 8, call).await });
+        assert!(cut.is_err(), "the call was cancelled");
+        server.set_mode(Mode::Fine);
+        for key in keys() {
+            assert_eq!(face.bytes(&key).unwrap(), value_of(&key), "turn {turn}");
+        }
+        assert_eq!(
+            server.accepted(),
+            accepted + 1,
+            "its connection was not used again"
+        );
+        wait_for_open(&server, 1);
+    }
+}
+
+#[test]
+fn a_cancelled_write_is_in_doubt_and_leaves_no_older_value() {
+    let server = Faulty::with_keys(&keys());
+    let face = Face::tokio(&server.address, patient());
+    let Face::Tokio(client, _) = &face else {
+        unreachable!()
+    };
+    assert_eq!(face.bytes("k0").unwrap(), value_of("k0"));
+    server.set_mode(Mode::Hang);
+    let budget = Budget::new(Duration::from_secs(20));
+    let item = crate::face::item("k0", b"new");
+    let word = glasscache_client::StoreWord::Set;
+    let call = client.store(word, item, 0, false, &budget);
+    let cut = face.block_on(async { tokio::time::timeout(Duration::from_millis(50), call).await });
+    assert!(cut.is_err(), "the call was cancelled");
+    server.set_mode(Mode::Fine);
+    assert_eq!(face.get("k0"), Ok(None));
+}
+
+#[test]
+fn a_hundred_tasks_share_two_connections() {
+    let server = Faulty::with_keys(&keys());
+    let options = Options {
+        connections_max: 2,
+        ..patient()
+    };
+    let Face::Tokio(client, runtime) = Face::tokio(&server.address, options) else {
+        unreachable!()
+    };
+    let client = Arc::new(client);
+    let tasks: Vec<_> = (0..100)
+        .map(|number| {
+            let client = client.clone();
+            runtime.spawn(async move {
+                for turn in 0..20 {
+                    let key = format!("k{}", (number + turn) % 20);
+                    let budget = Budget::new(Duration::from_secs(20));
+                    let value = client.get(plain(&key), false, &budget).await.unwrap();
+                    assert_eq!(value.unwrap().bytes, value_of(&key));
+                }
+            })
+        })
+        .collect();
+    for task in tasks {
+        runtime.block_on(task).unwrap();
+    }
+    assert!(server.accepted() <= 2, "{} connections", server.accepted());
+}
+
+#[test]
+fn a_call_that_finds_no_connection_free_says_so_at_its_deadline() {
+    let server = Faulty::with_keys(&keys());
+    let options = Options {
+        connections_max: 1,
+        ..patient()
+    };
+    let face = Face::tokio(&server.address, options);
+    assert_eq!(face.bytes("k0").unwrap(), value_of("k0"));
+    let Face::Tokio(client, _) = &face else {
+        unreachable!()
+    };
+    server.set_mode(Mode::Hang);
+    let (long, short) = (
+        Budget::new(Duration::from_secs(1)),
+        Budget::new(Duration::from_millis(100)),
+    );
+    let (first, second) = face.block_on(async {
+        tokio::join!(
+            client.get(plain("k0"), false, &long),
+            client.get(plain("k1"), false, &short)
+        )
+    });
+    assert!(matches!(first, Err(Error::Deadline(context)) if context.phase == Phase::Read));
+    assert!(matches!(second, Err(Error::Deadline(context)) if context.phase == Phase::Wait));
+}
+
+#[test]
+fn slow_servers_are_waited_for_together() {
+    let keys = keys();
+    let servers: Vec<Faulty> = (0..4).map(|_| Faulty::with_keys(&keys)).collect();
+    let addresses: Vec<&str> = servers.iter().map(|s| s.address.as_str()).collect();
+    let addresses = addresses.join(",");
+    crate::face::with_both(&addresses, &patient(), |face| {
+        let names: Vec<&str> = keys.iter().map(String::as_str).collect();
+        assert_eq!(face.get_many(&names).unwrap().0.len(), 20);
+        for server in &servers {
+            server.set_mode(Mode::Late);
+        }
+        let begin = Instant::now();
+        assert_eq!(face.get_many(&names).unwrap().0.len(), 20);
+        let took = begin.elapsed();
+        assert!(took < LATE * 2, "four servers of {LATE:?} took {took:?}");
+        for server in &servers {
+            server.set_mode(Mode::Fine);
+        }
+    });
+}
+
+#[test]
+fn the_keys_of_a_server_that_does_not_answer_are_named() {
+    let keys = keys();
+    let (good, bad) = (Faulty::with_keys(&keys), Faulty::with_keys(&keys));
+    let options = Options {
+        timeout: Duration::from_millis(300),
+        ..Options::default()
+    };
+    let addresses = format!("{},{}", good.address, bad.address);
+    crate::face::with_both(&addresses, &options, |face| {
+        let names: Vec<&str> = keys.iter().map(String::as_str).collect();
+        bad.set_mode(Mode::Fine);
+        while face.get_many(&names).unwrap().0.len() < 20 {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        bad.set_mode(Mode::Hang);
+        let (values, failures) = face.get_many(&names).unwrap();
+        assert_eq!(values.len() + failures.len(), 20);
+        for (index, error) in failures {
+            assert!(matches!(error, Error::Deadline(context) if context.server == bad.address));
+            let place = face.core().place_of(keys[index].as_bytes());
+            assert_eq!(face.core().server(place).unwrap().name, bad.address);
+        }
+        bad.set_mode(Mode::Fine);
+    });
+}
