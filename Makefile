@@ -84,6 +84,11 @@ oracle: ## Send the conformance cases to a real memcached (MEMCACHED=path).
 	@test -n "$(MEMCACHED)" || { echo "no memcached found: make oracle MEMCACHED=path"; exit 2; }
 	GLASSCACHE_TEST_ORACLE="$(MEMCACHED)" $(CARGO) test -p glasscache-cli --test it -- --nocapture conformance
 
+.PHONY: differential
+differential: release ## Random conversations with us and a memcached 1.6.45 or newer, each reply compared (MEMCACHED=path, ARGS="--rounds 5000").
+	@test -n "$(MEMCACHED)" || { echo "no memcached found: make differential MEMCACHED=path"; exit 2; }
+	python3 tests/live/differential.py --server "$(GLASSCACHE) serve" --memcached "$(MEMCACHED)" $(ARGS)
+
 .PHONY: hostile
 hostile: release ## Send hostile inputs to a server and measure its memory (ARGS='--server memcached' for another).
 	python3 tests/live/hostile.py --server "$(GLASSCACHE) serve" $(ARGS)
