@@ -23,6 +23,7 @@ mod deadline;
 mod error;
 mod pipeline;
 mod settings;
+mod sim;
 mod tables;
 mod value;
 
@@ -57,5 +58,6 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     glasscache_client::fork::promise();
     module.add_function(wrap_pyfunction!(settings::server_of, module)?)?;
     module.add("PARTS", tables::parts())?;
+    sim::add(module)?;
     Ok(())
 }

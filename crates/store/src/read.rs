@@ -107,10 +107,16 @@ impl Worker {
                 Swap::NoMemory => return Outcome::NoMemory,
             }
         }
-        let is_due = is_due(old.header.expiry, options.recache_s, now);
-        let Some(lease) = self.lease(hash, item.at, is_due) else {
+        let judged = if options.recache_after_touch {
+            &item
+        } else {
+            old
+        };
+        let is_due = is_due(judged.header.expiry, options.recache_s, now);
+        let Some(mut lease) = self.lease(hash, item.at, is_due) else {
             return Outcome::Again;
         };
+        lease.expiry_before = options.touch.map(|_| old.header.expiry);
         let kept = Store::access_of(old, before);
         Outcome::Item(Item::with_access(self.lend(), item, before, kept), lease)
     }
@@ -168,6 +174,8 @@ impl Worker {
                 let item = self.store.locate(at);
                 let lease = Lease {
                     won: true,
+                    created: true,
+                    expiry_before: Some(Expiry::Never),
                     ..Lease::default()
                 };
                 Outcome::Item(Item::with_access(self.lend(), item, 0, now), lease)

@@ -406,9 +406,14 @@ fn count(rng: &mut Rng, worker: &mut Worker, model: &mut Model, key: &[u8], old:
             value,
             unique,
             expiry,
+            expiry_before,
             created,
         } => {
             assert_eq!(created, old.is_none());
+            assert_eq!(
+                expiry_before,
+                old.as_ref().map_or(Expiry::Never, |old| old.expiry)
+            );
             let (text, _, found_unique, _) = bytes_of(worker, key, now).expect("just written");
             assert_eq!(found_unique, unique);
             assert_eq!(

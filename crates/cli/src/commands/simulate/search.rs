@@ -273,8 +273,8 @@ fn json(
         json!({
             "memory_bytes": point.memory_bytes,
             "strategy": point.named.words,
-            "all": document::figures(&point.report.all),
-            "second_half": document::figures(&point.report.second_half),
+            "all": point.report.all.document(),
+            "second_half": point.report.second_half.document(),
             "hindsight_added_ms": point.bound_ms,
         })
     };
