@@ -518,7 +518,7 @@ const ROOMY: Shape = Shape {
     large: 300_000,
     steps: 4000,
     evict: true,
-    policy: PolicyKind::S3Fifo,
+    policy: PolicyKind::Weighed,
 };
 
 #[test]
