@@ -176,7 +176,7 @@ def meta_flags(rng: random.Random, letters: bytes, values: dict[int, Callable[[]
     for letter in rng.sample(list(letters), rng.randrange(min(6, len(letters)))):
         line += b" %c%s" % (letter, values[letter]() if letter in values else b"")
     if rng.random() < 0.03:
-        line += rng.choice([b" v v", b" N", b" Tx", b" O" + b"o" * 40, b" T1 T2", b" x9"])
+        line += rng.choice([b" v v", b" N", b" Tx", b" T1 T2", b" x9"])
     return line
 
 
