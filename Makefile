@@ -193,3 +193,7 @@ fuzz: ## Feed each parser and the session with random bytes (SECONDS_EACH=60; ni
 .PHONY: bench-client
 bench-client: ## Measure the Python clients side by side against one memcached on one CPU (SCALE=1).
 	@MEMCACHED="$(MEMCACHED)" scripts/bench-client $(or $(SCALE),1)
+
+.PHONY: bench-telemetry
+bench-telemetry: ## Measure what OpenTelemetry spans add to a get, off and on (ARGS="--rounds 200").
+	@scripts/bench-telemetry $(ARGS)
