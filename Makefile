@@ -84,6 +84,11 @@ oracle: ## Send the conformance cases to a real memcached (MEMCACHED=path).
 	@test -n "$(MEMCACHED)" || { echo "no memcached found: make oracle MEMCACHED=path"; exit 2; }
 	GLASSCACHE_TEST_ORACLE="$(MEMCACHED)" $(CARGO) test -p glasscache-cli --test it -- --nocapture conformance
 
+.PHONY: differential
+differential: release ## Random conversations with us and a memcached 1.6.45 or newer, each reply compared (MEMCACHED=path, ARGS="--rounds 5000").
+	@test -n "$(MEMCACHED)" || { echo "no memcached found: make differential MEMCACHED=path"; exit 2; }
+	python3 tests/live/differential.py --server "$(GLASSCACHE) serve" --memcached "$(MEMCACHED)" $(ARGS)
+
 .PHONY: hostile
 hostile: release ## Send hostile inputs to a server and measure its memory (ARGS='--server memcached' for another).
 	python3 tests/live/hostile.py --server "$(GLASSCACHE) serve" $(ARGS)
@@ -118,8 +123,9 @@ dialects: ## Write values with the real clients and read them with ours, and the
 	"$$(scripts/peers-python)" tests/dialects/compare.py --memcached "$(MEMCACHED)"
 
 .PHONY: django-tests
-django-tests: ## Run Django's own cache, middleware, session and template tests on our backend.
+django-tests: ## Run Django's own cache, middleware, session and template tests on our backend, 5.2 and the newest.
 	@scripts/drop-in-tests tests/django/run.py --memcached "$(MEMCACHED)"
+	@scripts/django-newest --memcached "$(MEMCACHED)"
 
 .PHONY: dropin-tests
 dropin-tests: ## Run pymemcache's and pylibmc's own tests on the drop-in modules.
@@ -156,8 +162,8 @@ simulate-full: ## Compare the request simulator with its plain second implementa
 # ---- measurements -----------------------------------------------------------------------------
 
 .PHONY: bench-sim
-bench-sim: release ## Time policies and the whole of `curve` beside the libcachesim package (TRACES=dir).
-	"$$(scripts/sim-python)" bench/sim/run.py "$(TRACES)" --binary $(GLASSCACHE)
+bench-sim: release ## Time policies and the whole of `curve` beside the libcachesim package (TRACES=dir ARGS="--trace NAME").
+	"$$(scripts/sim-python)" bench/sim/run.py "$(TRACES)" --binary $(GLASSCACHE) --keep bench/results $(ARGS)
 
 .PHONY: bench
 bench: release ## Measure CPU per request and latency beside memcached (MEMCACHED=path, ARGS="--scenario get-50 --rounds 5 --json").
@@ -172,8 +178,8 @@ bench-misses: release ## Replay recorded key streams look-aside and compare avoi
 	$(GLASSCACHE) bench misses "$(TRACES)" --keep bench/results $(if $(MEMCACHED),--memcached "$(MEMCACHED)") $(ARGS)
 
 .PHONY: bench-simulate
-bench-simulate: ## Measure the request simulator and the optimum of slab classes on one core.
-	$(CARGO) test --release -p glasscache-sim --lib --test topic_tree_findings -- --ignored --nocapture --test-threads=1
+bench-simulate: release ## Time the request simulator (one core; the command on two) and the optimum of slab classes.
+	python3 bench/sim/simulate.py --binary $(GLASSCACHE) --keep bench/results
 
 .PHONY: figures
 figures: release ## Print each promised figure with its command, the demand and what was found (ARGS="speed --kept").
@@ -181,10 +187,14 @@ figures: release ## Print each promised figure with its command, the demand and 
 
 .PHONY: fuzz
 fuzz: ## Feed each parser and the session with random bytes (SECONDS_EACH=60; nightly toolchain, cargo-fuzz).
-	for target in text meta session replies value; do \
+	for target in text meta session replies value trace; do \
 		cargo +nightly fuzz run $$target -- -max_total_time=$${SECONDS_EACH:-60} -max_len=8192 || exit 1; \
 	done
 
 .PHONY: bench-client
 bench-client: ## Measure the Python clients side by side against one memcached on one CPU (SCALE=1).
 	@MEMCACHED="$(MEMCACHED)" scripts/bench-client $(or $(SCALE),1)
+
+.PHONY: bench-telemetry
+bench-telemetry: ## Measure what OpenTelemetry spans add to a get, off and on (ARGS="--rounds 200").
+	@scripts/bench-telemetry $(ARGS)

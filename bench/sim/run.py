@@ -16,6 +16,7 @@ import tempfile
 
 import numpy as np
 import pyarrow.parquet
+from kept import keep
 
 TRACES = ("cloudphysics-w106", "cache2k-orm-busy")
 POLICIES = (
@@ -94,8 +95,8 @@ def ours(
 
 def compare_policies(
     binary: str, trace: pathlib.Path, oracle: pathlib.Path, size: tuple, turns: int
-) -> int:
-    """Prints million requests a second of both, policy by policy; returns how many ratios fall short."""
+) -> dict:
+    """Prints and returns million requests a CPU second of both, and their ratio, policy by policy."""
     requests, distinct = size
     capacity = int(distinct * 0.1 + 0.5)
     best = {}
@@ -105,23 +106,29 @@ def compare_policies(
             own = ours(binary, trace, (policy,), [capacity])[0][0]["cpu_s"]
             before = best.get(policy, (other, own))
             best[policy] = (min(before[0], other), min(before[1], own))
-    short = 0
     print(
         f"{trace.stem}, {capacity} objects, best of {turns} turns, million requests per CPU second:"
     )
     print(f"{'policy':<12}{'libcachesim':>12}{'glasscache':>12}{'ratio':>8}{'wanted':>8}")
+    figures = {}
     for policy, (other, own) in best.items():
         wanted, ratio = WANTED.get(policy, WANTED_ELSE), other / own
-        short += ratio < wanted
+        rates = requests / other / 1e6, requests / own / 1e6
+        figures[policy] = {
+            "libcachesim": rates[0],
+            "glasscache": rates[1],
+            "ratio": ratio,
+            "is_short": ratio < wanted,
+        }
         print(
-            f"{policy:<12}{requests / other / 1e6:>12.1f}{requests / own / 1e6:>12.1f}"
+            f"{policy:<12}{rates[0]:>12.1f}{rates[1]:>12.1f}"
             f"{ratio:>8.1f}{wanted:>8.0f}{'  SHORT' if ratio < wanted else ''}"
         )
-    return short
+    return figures
 
 
-def compare_whole(binary: str, trace: pathlib.Path, oracle: pathlib.Path, size: tuple) -> int:
-    """Prints the CPU seconds of 12 policies at 5 sizes; returns 1 if ours take more than a third."""
+def compare_whole(binary: str, trace: pathlib.Path, oracle: pathlib.Path, size: tuple) -> dict:
+    """Prints and returns the CPU seconds of 12 policies at 5 sizes."""
     capacities = [max(1, int(size[1] * fraction + 0.5)) for fraction in FRACTIONS]
     pairs = [f"{policy}:{capacity}" for policy in WHOLE for capacity in capacities]
     other = sum(result["seconds"] for result in theirs(oracle, pairs)["results"])
@@ -130,7 +137,12 @@ def compare_whole(binary: str, trace: pathlib.Path, oracle: pathlib.Path, size: 
         f"{trace.stem}, 12 policies x 5 sizes: libcachesim's 60 replays {other:.1f} s of CPU, "
         f"the whole command on one thread {own:.1f} s, ratio {other / own:.1f} (wanted {WANTED_WHOLE:.0f})\n"
     )
-    return int(other < own * WANTED_WHOLE)
+    return {
+        "libcachesim_s": other,
+        "glasscache_s": own,
+        "ratio": other / own,
+        "is_short": other < own * WANTED_WHOLE,
+    }
 
 
 def main() -> int:
@@ -139,14 +151,20 @@ def main() -> int:
     parser.add_argument("folder", type=pathlib.Path)
     parser.add_argument("--binary", default="target/release/glasscache")
     parser.add_argument("--turns", type=int, default=3)
+    parser.add_argument("--trace", action="append", choices=TRACES, help="only this one")
+    parser.add_argument("--keep", help="folder of results")
     options = parser.parse_args()
     short = 0
-    with tempfile.TemporaryDirectory() as folder:
-        for name in TRACES:
+    for name in options.trace or TRACES:
+        with tempfile.TemporaryDirectory() as folder:
             trace, oracle = options.folder / f"{name}.parquet", pathlib.Path(folder) / f"{name}.bin"
             size = write_oracle_general(trace, oracle)
-            short += compare_policies(options.binary, trace, oracle, size, options.turns)
-            short += compare_whole(options.binary, trace, oracle, size)
+            policies = compare_policies(options.binary, trace, oracle, size, options.turns)
+            whole = compare_whole(options.binary, trace, oracle, size)
+        short += sum(row["is_short"] for row in [*policies.values(), whole])
+        if options.keep:
+            settings = {"turns": options.turns, "libcachesim": "0.3.5", "threads": 1}
+            keep(options.keep, f"sim-{name}", settings, {"policies": policies, "whole": whole})
     print("every ratio as wanted" if not short else f"{short} ratios short of what is wanted")
     return 1 if short else 0
 

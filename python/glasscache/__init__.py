@@ -16,6 +16,7 @@ from glasscache.client import Client, Item
 from glasscache.errors import (
     BadKey,
     BadSetting,
+    BadTrace,
     ClientClosed,
     DeadlineExceeded,
     GlasscacheError,
@@ -40,6 +41,7 @@ __all__ = [
     "AsyncClient",
     "BadKey",
     "BadSetting",
+    "BadTrace",
     "Client",
     "ClientClosed",
     "Codec",

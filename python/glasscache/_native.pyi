@@ -4,16 +4,88 @@ import asyncio
 from collections.abc import Callable, Iterable
 from typing import Any, Self, TypeAlias, final
 
-from typing_extensions import disjoint_base
+from typing_extensions import Buffer, disjoint_base
 
 from glasscache.errors import GlasscacheError
 
 _Key: TypeAlias = str | bytes
 _Inspected: TypeAlias = tuple[Any, int | None, int | None, int | None, bool | None, bool, int]
 
-__all__ = ["PARTS", "AsyncClient", "Client", "Codec", "Connection", "server_of"]
+__all__ = [
+    "PARTS",
+    "AsyncClient",
+    "Client",
+    "Codec",
+    "Connection",
+    "Curve",
+    "Trace",
+    "server_of",
+    "simulate",
+    "slab_classes",
+    "slab_optimum",
+    "slab_plan",
+]
 
 PARTS: list[str]
+
+_Slabs: TypeAlias = tuple[float, int, int, int, list[int] | None]
+
+def slab_classes(settings: _Slabs) -> list[int]: ...
+def slab_optimum(
+    sizes: Buffer,
+    counts: Buffer | None,
+    *,
+    settings: _Slabs,
+    key_bytes: int,
+    classes: int,
+) -> list[int]: ...
+def slab_plan(
+    sizes: Buffer,
+    counts: Buffer | None,
+    *,
+    settings: _Slabs,
+    key_bytes: int,
+    memory_bytes: int,
+) -> tuple[list[int], int, float, int, int, int | None]: ...
+def simulate(
+    folder: str,
+    strategies: list[str],
+    *,
+    latency: str,
+    exclude: list[str],
+    draw_seed: int | None,
+    threads: int,
+) -> list[str]: ...
+
+@final
+class Trace:
+    @staticmethod
+    def read(path: str, mode: str) -> Trace: ...
+    @staticmethod
+    def of_arrays(keys: Buffer, sizes: Buffer | None) -> Trace: ...
+    @property
+    def requests(self) -> int: ...
+    @property
+    def distinct(self) -> int: ...
+    @property
+    def footprint(self) -> int: ...
+    @property
+    def mode(self) -> str: ...
+    @property
+    def without_size(self) -> int: ...
+    @property
+    def is_cut(self) -> bool: ...
+    def replay(
+        self, policies: list[str], capacities: list[int], *, seed: int, threads: int
+    ) -> list[tuple[str, int, int, int, float, float | None]]: ...
+    def lru(self, *, sample: int | None, seeds: list[int], threads: int) -> Curve: ...
+
+@final
+class Curve:
+    def band(self, size: int) -> tuple[float, float, float]: ...
+    def size_for(self, miss_ratio: float) -> int | None: ...
+    def knee(self) -> int | None: ...
+    def sizes(self, count: int) -> list[int]: ...
 
 def server_of(placement: str, servers: list[str], keys: list[bytes]) -> list[int]: ...
 

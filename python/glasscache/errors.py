@@ -7,6 +7,7 @@ from typing import Any
 __all__ = [
     "BadKey",
     "BadSetting",
+    "BadTrace",
     "ClientClosed",
     "DeadlineExceeded",
     "GlasscacheError",
@@ -125,7 +126,26 @@ class UnwritableValue(GlasscacheError, TypeError):
 
 
 class BadSetting(GlasscacheError, ValueError):
-    """A setting of the client or the codec makes no sense."""
+    """A setting, or an argument of the lab, makes no sense."""
+
+
+class BadTrace(GlasscacheError, ValueError):
+    """A trace, a request log or a latency table cannot be read."""
+
+    def __init__(
+        self,
+        message: str = "",
+        *,
+        file: str = "",
+        row: int | None = None,
+        column: str | None = None,
+    ) -> None:
+        """Keep where the fault is, as far as it is known."""
+        super().__init__(message)
+        self.file = file
+        self.row = row
+        """Counted from 1, the header of a CSV file not among them; None when the fault is the file's."""
+        self.column = column
 
 
 class ClientClosed(GlasscacheError):

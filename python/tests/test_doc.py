@@ -15,7 +15,13 @@ import pytest
 if TYPE_CHECKING:
     from glasscache import Client, Server
 
-MODULES = ["glasscache", "glasscache.client", "glasscache.values", "glasscache.server"]
+MODULES = [
+    "glasscache",
+    "glasscache.client",
+    "glasscache.values",
+    "glasscache.server",
+    "glasscache.sim",
+]
 
 
 @pytest.mark.parametrize("name", MODULES)

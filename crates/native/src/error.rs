@@ -4,6 +4,7 @@ use glasscache_client::Blame;
 use glasscache_client::Error;
 use glasscache_client::error::Context;
 use glasscache_client::value::ValueError;
+use glasscache_sim::TraceError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
@@ -127,4 +128,18 @@ fn is_of(py: Python<'_>, error: &PyErr, class: &str) -> bool {
         .import("glasscache.errors")
         .and_then(|errors| errors.getattr(class));
     class.is_ok_and(|class| error.matches(py, class).unwrap_or(false))
+}
+
+/// The Python exception for a trace or a log that cannot be read.
+pub(crate) fn of_trace(py: Python<'_>, error: &TraceError) -> PyErr {
+    raise(py, "BadTrace", error.to_string(), |a| {
+        a.set_item("file", &error.file)?;
+        a.set_item("row", error.row)?;
+        a.set_item("column", error.column.as_deref())
+    })
+}
+
+/// The Python exception for an argument that makes no sense.
+pub(crate) fn bad_setting(py: Python<'_>, message: String) -> PyErr {
+    raise(py, "BadSetting", message, |_| Ok(()))
 }

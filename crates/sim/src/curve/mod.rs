@@ -97,4 +97,17 @@ impl Curve {
             .map(|at| (size(at), self.miss_ratio(size(at))))
             .collect()
     }
+
+    /// Up to `count` sizes from a two-thousandth of the end to the end, each as many times the one before.
+    pub fn sizes_by_ratio(&self, count: u32) -> Vec<u64> {
+        let end = self.end().max(1) as f64;
+        let first = (end / 2000.0).max(1.0);
+        let size = |at: u32| {
+            let share = f64::from(at) / f64::from(count.max(2) - 1);
+            (first * (end / first).powf(share)).round() as u64
+        };
+        let mut sizes: Vec<u64> = (0..count.max(2)).map(size).collect();
+        sizes.dedup();
+        sizes
+    }
 }

@@ -84,7 +84,7 @@ impl Chart {
         }
         let _ = write!(
             html,
-            "<svg viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" aria-label=\"{}\">",
+            "<div class=\"wide\"><svg class=\"chart\" viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" aria-label=\"{}\">",
             escape(&self.title)
         );
         self.write_axes(html, &x, &y);
@@ -94,7 +94,7 @@ impl Chart {
         for (index, series) in self.series.iter().enumerate() {
             series.write(html, index, &x, &y);
         }
-        html.push_str("</svg>");
+        html.push_str("</svg></div>");
         self.write_legend(html);
         html.push_str("</section>");
     }

@@ -58,7 +58,7 @@ impl Page {
             html,
             "<h1>{}</h1><p class=\"answer\">{}</p>",
             escape(&self.title),
-            escape(&self.sentence)
+            prose(&self.sentence)
         );
         for chart in &self.charts {
             chart.write(&mut html);
@@ -67,7 +67,7 @@ impl Page {
             table.write(&mut html);
         }
         for note in &self.notes {
-            let _ = write!(html, "<p class=\"note\">{}</p>", escape(note));
+            let _ = write!(html, "<p class=\"note\">{}</p>", prose(note));
         }
         html.push_str("</main></body></html>\n");
         html
@@ -120,6 +120,21 @@ impl Table {
     }
 }
 
+/// A sentence in which words between backticks, to be typed as they are, are set as code.
+fn prose(text: &str) -> String {
+    let mut html = String::new();
+    for (at, part) in text.split('`').enumerate() {
+        if at > 0 {
+            html.push_str(if at % 2 == 1 { "<code>" } else { "</code>" });
+        }
+        html.push_str(&escape(part));
+    }
+    if text.matches('`').count() % 2 == 1 {
+        html.push_str("</code>");
+    }
+    html
+}
+
 /// Text made harmless between tags and in quoted attributes.
 fn escape(text: &str) -> String {
     let mut safe = String::with_capacity(text.len());
@@ -154,6 +169,12 @@ mod tests {
         .to_html();
         assert!(html.contains("<td>&lt;/td&gt;</td>") && html.contains("<th>a&quot;&amp;</th>"));
         assert_eq!(html.matches("</title>").count(), 1);
+    }
+
+    #[test]
+    fn words_to_type_are_set_as_code() {
+        assert_eq!(prose("use `lru:<n>`."), "use <code>lru:&lt;n&gt;</code>.");
+        assert_eq!(prose("half `open"), "half <code>open</code>");
     }
 
     #[test]

@@ -5,6 +5,7 @@
 //! strategy, [`figures`] makes its table, [`report`] puts them together; [`cost`] prices a call, [`fixed`] chooses fixed sets.
 
 pub mod cost;
+mod document;
 pub mod draw;
 pub mod figures;
 pub mod fixed;

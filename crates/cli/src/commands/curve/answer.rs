@@ -14,6 +14,9 @@ use crate::traces::grouped;
 /// Points of LRU's curve in JSON.
 const POINTS: u64 = 100;
 
+/// Points of LRU's curve on the page.
+const POINTS_DRAWN: u32 = 240;
+
 /// The answers, as far as they are known.
 pub(super) struct Answer {
     mode: Mode,
@@ -26,6 +29,8 @@ pub(super) struct Answer {
     /// Where memory and policies are compared, and how.
     trade: Option<(u64, Trade<PolicyKind>)>,
     points: Vec<(u64, Band)>,
+    /// For the page, where sizes stand by ratio.
+    drawn: Vec<(u64, Band)>,
     is_sampled: bool,
 }
 
@@ -36,7 +41,8 @@ impl Answer {
         let least = trace.distinct() as f64 / trace.requests() as f64;
         let compare = at.or_else(|| nearest(results, knee?.size));
         let sizes = curve.map(|curve| curve.points(POINTS)).unwrap_or_default();
-        let band = |(size, _): (u64, f64)| Some((size, spread(&results.curves, size)?));
+        let band = |size: u64| Some((size, spread(&results.curves, size)?));
+        let drawn = curve.map(|curve| curve.sizes_by_ratio(POINTS_DRAWN));
         Self {
             mode: trace.mode(),
             wanted,
@@ -46,14 +52,18 @@ impl Answer {
             trade: curve
                 .zip(compare)
                 .map(|(curve, size)| (size, compare_at(curve, results, size))),
-            points: sizes.into_iter().filter_map(band).collect(),
+            points: sizes
+                .into_iter()
+                .filter_map(|(size, _)| band(size))
+                .collect(),
+            drawn: drawn.into_iter().flatten().filter_map(band).collect(),
             is_sampled: results.curves.len() > 1,
         }
     }
 
-    /// LRU's curve, with the spread of the seeds if it was sampled.
-    pub(super) fn points(&self) -> &[(u64, Band)] {
-        &self.points
+    /// LRU's curve as it is drawn, with the spread of the seeds if it was sampled.
+    pub(super) fn drawn(&self) -> &[(u64, Band)] {
+        &self.drawn
     }
 
     pub(super) fn knee(&self) -> Option<Knee> {

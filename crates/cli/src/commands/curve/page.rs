@@ -28,7 +28,7 @@ pub(super) fn page(args: &Args, trace: &Prepared, results: &Results, answer: &An
 }
 
 fn chart(args: &Args, trace: &Prepared, results: &Results, answer: &Answer) -> Chart {
-    let points = answer.points();
+    let points = answer.drawn();
     let is_sampled = results.curves.len() > 1;
     let band =
         |(size, band): &(u64, glasscache_sim::curve::Band)| (*size as f64, band.low, band.high);
@@ -57,9 +57,10 @@ fn chart(args: &Args, trace: &Prepared, results: &Results, answer: &Answer) -> C
     Chart {
         title: "Miss ratio by size".to_owned(),
         x_label: match args.mode {
-            ModeFlag::Objects => "size of the cache (objects)".to_owned(),
-            ModeFlag::Bytes => "size of the cache (bytes)".to_owned(),
+            ModeFlag::Objects => "size of the cache (objects, logarithmic)".to_owned(),
+            ModeFlag::Bytes => "size of the cache (bytes, logarithmic)".to_owned(),
         },
+        x_log: true,
         y_label: "miss ratio (misses / requests)".to_owned(),
         series: std::iter::once(lru).chain(others(results)).collect(),
         marks: answer

@@ -1,7 +1,7 @@
 //! What the classes cost, as tables, sentence, chart and JSON.
 
 use glasscache_sim::page::{Chart, Mark, Page, Series, Table, short_bytes};
-use glasscache_sim::slabs::classes::{SlabClasses, SlabConfig};
+use glasscache_sim::slabs::classes::{PAGE_BYTES, SlabClasses, SlabConfig};
 use glasscache_sim::slabs::optimum::optimal_sizes;
 use glasscache_sim::slabs::plan::{ClassUse, Plan, items_in_segments};
 use serde_json::{Value, json};
@@ -12,6 +12,8 @@ use super::input::Source;
 pub(super) const VERSION: u32 = 1;
 /// The factors that everybody compares: the oldest default, today's, and what is often advised.
 const FACTORS: [f64; 3] = [2.0, 1.25, 1.08];
+/// Numbers of classes among which the best one for a small memory is looked for.
+const FEW_CLASSES: [usize; 7] = [4, 8, 12, 16, 20, 24, 32];
 
 /// A list of classes with its cost.
 struct Choice {
@@ -28,6 +30,8 @@ pub(super) struct Findings<'a> {
     memory_bytes: u64,
     /// The classes of today first, then the factors, then optima.
     options: Vec<Choice>,
+    /// The optimum that keeps most items in this memory.
+    best: usize,
     /// Items that glasscache's segments hold in the same memory.
     in_segments: u64,
 }
@@ -58,31 +62,66 @@ impl<'a> Findings<'a> {
             ));
         }
         let as_many = options[2].plan.used_classes().min(classes);
-        let mut counts = vec![as_many, 40.min(classes), classes];
-        counts.dedup();
-        for k in counts {
+        let optimum = |k: usize| {
             let sizes = optimal_sizes(now, &source.demand, k);
             let name = format!("optimal, {} classes", sizes.len());
-            options.push(option(
+            option(
                 name,
                 &SlabConfig {
                     slab_sizes: Some(sizes),
                     ..now.clone()
                 },
-            ));
-        }
+            )
+        };
+        let of_today = options.len();
+        let mut counts = vec![as_many, 40.min(classes), classes];
+        counts.dedup();
+        let few = FEW_CLASSES.into_iter().filter(|&k| k < as_many);
+        let fullest = few.map(optimum).max_by_key(|choice| choice.items);
+        options.extend(counts.into_iter().map(optimum));
+        let most = options[of_today..].iter().map(|choice| choice.items).max();
+        options.extend(fullest.filter(|choice| Some(choice.items) > most));
+        options[of_today..].sort_by_key(|choice| choice.plan.classes.len());
         options.dedup_by(|a, b| a.name == b.name);
+        // Among equals the one of most classes, which lasts as the memory grows.
+        let best = (of_today..options.len()).max_by_key(|&at| options[at].items);
         let in_segments = items_in_segments(&source.demand, memory_bytes);
         Self {
             source,
             memory_bytes,
+            best: best.unwrap_or(0),
             options,
             in_segments,
         }
     }
 
     fn best(&self) -> &Choice {
-        &self.options[self.options.len() - 1]
+        &self.options[self.best]
+    }
+
+    /// Why the classes that waste least are not those that keep most, where that is so.
+    fn on_small_memory(&self) -> Option<String> {
+        let (best, least) = (self.best(), self.options.last()?);
+        let pages = self.memory_bytes / u64::from(PAGE_BYTES);
+        let now = &self.options[0];
+        if best.plan.waste() >= now.plan.waste() && best.items > now.items {
+            return Some(format!(
+                "{} lose more of a full page than the classes of today and yet keep more items: each class in use \
+                 begins pages of its own, of which {} has {pages}, and fewer classes leave fewer of them half empty.",
+                best.name,
+                short_bytes(self.memory_bytes),
+            ));
+        }
+        (least.items < best.items).then(|| {
+            format!(
+                "Each class in use begins pages of its own, and {} has {pages} of them: {} waste least where memory is \
+                 plenty ({}), {} keep more here.",
+                short_bytes(self.memory_bytes),
+                least.name,
+                percent(least.plan.waste()),
+                best.name,
+            )
+        })
     }
 
     /// The page; its tables and sentence are what the terminal shows.
@@ -91,6 +130,7 @@ impl<'a> Findings<'a> {
         if let Some(line) = &self.best().line {
             notes.insert(0, format!("To copy: memcached {line}"));
         }
+        notes.extend(self.on_small_memory());
         notes.extend(self.options.iter().filter_map(|option| {
             let end = option.plan.trap()?;
             let largest = self.source.config.slab_chunk_bytes_max;
@@ -120,16 +160,21 @@ impl<'a> Findings<'a> {
         let (waste, best_waste) = (percent(now.plan.waste()), percent(best.plan.waste()));
         let more = |items: u64| percent(ratio(items, now.items) - 1.0);
         let (best_more, segments_more) = (more(best.items), more(self.in_segments));
-        let name = &best.name;
+        let (name, memory) = (&best.name, short_bytes(self.memory_bytes));
         if self.source.is_in_segments {
             return format!(
                 "Segments, as here, keep {segments_more} more items than a memcached with the same settings, \
                  {waste} of whose memory would hold no item; {name} by hand would keep {best_more} more.",
             );
         }
+        let and = if best.plan.waste() < now.plan.waste() {
+            "and"
+        } else {
+            "and yet"
+        };
         format!(
-            "{waste} of the memory holds no item today; {name} by hand waste {best_waste} and keep {best_more} more items, \
-             segments {segments_more} more.",
+            "{waste} of the memory holds no item today; {name} by hand waste {best_waste} {and} keep {best_more} more items \
+             in {memory}, segments {segments_more} more.",
         )
     }
 

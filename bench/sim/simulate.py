@@ -1,0 +1,95 @@
+"""Times the request simulator and the optimum of slab classes on the made-up site, and keeps the figures.
+
+Three questions: accesses a second of one replay and milliseconds of one plan (CPU time, as the tests of
+the crate measure them), and the wall time of the whole command on two cores, reading the log included: 36
+strategies, and a search of 217 combinations.
+"""
+
+import argparse
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+import time
+
+from kept import keep
+
+TESTS = (
+    "cargo test --release -q -p glasscache-sim --lib --test topic_tree_findings -- "
+    "--ignored --nocapture --test-threads=1 speed_of"
+)
+SIMPLE = "remote children children-always subtree:1 subtree:2 subtree:3"
+SIZED = (
+    "lru:{n} s3fifo:{n} lru-bytes:{b} fixed:{n} fixed-time:{n} fixed-bytes:{b} fixed-hindsight:{n} "
+    "lru:{n}+children lru:{n}+subtree:2 fixed:{n}+children fixed:{n}+children-always fixed:{n}+subtree:1 "
+    "fixed:{n}+lru:{n} fixed-time:{n}+s3fifo:{n} fixed:{n}+lru:{n}+children"
+)
+AMOUNTS = ({"n": 200, "b": "512k"}, {"n": 1000, "b": "4m"})
+CORES = 2
+
+
+def strategies() -> list[str]:
+    """Returns the 36 strategies, at 1 % and 5 % of the items."""
+    sized = [word.format(**amount) for amount in AMOUNTS for word in SIZED.split()]
+    return SIMPLE.split() + sized
+
+
+def measure_parts() -> dict:
+    """Returns what the crate's own measurements print: million accesses a CPU second, seconds, ms."""
+    done = subprocess.run(TESTS.split(), capture_output=True, text=True, check=True)
+    text = done.stdout + done.stderr
+    print(text)
+    rates = {name: float(rate) for name, rate in re.findall(r"(\S+) +([0-9.]+) M accesses/s", text)}
+    (search,) = re.findall(r"combinations: ([0-9.]+) s", text)
+    (plan,) = re.findall(r"([0-9.]+) ms each", text)
+    return {"m_accesses_per_s": rates, "search_cpu_s": float(search), "optimum_ms": float(plan)}
+
+
+def wall(command: list[str]) -> float:
+    """Returns the seconds that a command takes on two cores, the best of two runs."""
+
+    def pin() -> None:
+        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:CORES])
+
+    def once() -> float:
+        start = time.perf_counter()
+        subprocess.run(command, stdout=subprocess.DEVNULL, check=True, preexec_fn=pin)
+        return time.perf_counter() - start
+
+    return min(once(), once())
+
+
+def measure_command(binary: str) -> dict:
+    """Returns the wall seconds of the whole command on two cores."""
+    with tempfile.TemporaryDirectory() as folder:
+        site = str(pathlib.Path(folder) / "site")
+        subprocess.run(
+            [binary, "generate", "topic-tree", site], stdout=subprocess.DEVNULL, check=True
+        )
+        listed = wall([binary, "simulate", site, "--strategies", ",".join(strategies()), "--json"])
+        search = wall([binary, "simulate", site, "--search", "--memory", "16M", "--json"])
+    print(f"{len(strategies())} strategies {listed:.2f} s, search {search:.2f} s, on {CORES} cores")
+    return {"strategies": len(strategies()), "strategies_wall_s": listed, "search_wall_s": search}
+
+
+def main() -> int:
+    """Measures, prints and keeps."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--binary", default="target/release/glasscache")
+    parser.add_argument("--keep")
+    options = parser.parse_args()
+    figures = measure_parts() | measure_command(options.binary)
+    if options.keep:
+        keep(
+            options.keep,
+            "simulate",
+            {"requests": 200_000, "items": 20_000, "cores": CORES},
+            figures,
+        )
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,65 @@
+//! Numbers from Python: NumPy arrays, `array.array` and whatever else has the buffer protocol, in one copy.
+
+use pyo3::buffer::{Element, PyBuffer};
+use pyo3::prelude::*;
+
+use crate::error;
+
+/// The whole numbers of a one-dimensional buffer, each converted; a fault says which one.
+pub(super) fn numbers<T>(
+    values: &Bound<'_, PyAny>,
+    what: &str,
+    convert: impl Fn(i128) -> Option<T> + Copy,
+) -> PyResult<Vec<T>> {
+    // An empty array may have no memory at all, which is no buffer.
+    if values.len().is_ok_and(|count| count == 0) {
+        return Ok(Vec::new());
+    }
+    typed::<u64, T>(values, what, convert)
+        .or_else(|| typed::<i64, T>(values, what, convert))
+        .or_else(|| typed::<u32, T>(values, what, convert))
+        .or_else(|| typed::<i32, T>(values, what, convert))
+        .or_else(|| typed::<i16, T>(values, what, convert))
+        .or_else(|| typed::<u16, T>(values, what, convert))
+        .or_else(|| typed::<i8, T>(values, what, convert))
+        .or_else(|| typed::<u8, T>(values, what, convert))
+        .unwrap_or_else(|| {
+            let wanted = format!("{what}: expected an array of whole numbers of 8 to 64 bits");
+            Err(error::bad_setting(values.py(), wanted))
+        })
+}
+
+/// The same for one element type; `None` if the buffer holds another one.
+fn typed<E: Element + Into<i128>, T>(
+    values: &Bound<'_, PyAny>,
+    what: &str,
+    convert: impl Fn(i128) -> Option<T>,
+) -> Option<PyResult<Vec<T>>> {
+    let buffer = PyBuffer::<E>::get(values).ok()?;
+    if buffer.dimensions() != 1 {
+        let fault = format!(
+            "{what}: expected one dimension, found {}",
+            buffer.dimensions()
+        );
+        return Some(Err(error::bad_setting(values.py(), fault)));
+    }
+    let found = match buffer.to_vec(values.py()) {
+        Ok(found) => found,
+        Err(error) => return Some(Err(error)),
+    };
+    let one = |(at, element): (usize, E)| {
+        let number = element.into();
+        convert(number).ok_or_else(|| {
+            let fault = format!("{what}[{at}]: {number} is out of range");
+            error::bad_setting(values.py(), fault)
+        })
+    };
+    Some(found.into_iter().enumerate().map(one).collect())
+}
+
+/// A key as it is counted: the 64 bits, whatever their sign.
+pub(super) fn key(number: i128) -> Option<u64> {
+    u64::try_from(number)
+        .ok()
+        .or_else(|| i64::try_from(number).ok().map(i64::cast_unsigned))
+}

@@ -1,0 +1,100 @@
+//! Request simulation for Python: a folder of a log, strategies in words, and the results document as JSON.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+
+use glasscache_sim::strategy::Strategy;
+use glasscache_sim::strategy::cost::CostModel;
+use glasscache_sim::strategy::prepare::Prepared;
+use glasscache_sim::strategy::report::{ReportOptions, report};
+use glasscache_sim::trace::log::RequestLog;
+use pyo3::exceptions::PyFileNotFoundError;
+use pyo3::prelude::*;
+
+use super::work::in_parallel;
+use crate::error;
+
+/// Replay the log in a folder under each strategy; return a JSON document for each, in their order.
+#[pyfunction]
+#[pyo3(signature = (folder, strategies, *, latency, exclude, draw_seed, threads))]
+pub(crate) fn simulate(
+    py: Python<'_>,
+    folder: PathBuf,
+    strategies: Vec<String>,
+    latency: PathBuf,
+    exclude: Vec<String>,
+    draw_seed: Option<u64>,
+    threads: usize,
+) -> PyResult<Vec<String>> {
+    let parse = |words: &String| words.parse::<Strategy>();
+    let parsed: Result<Vec<Strategy>, _> = strategies.iter().map(parse).collect();
+    let strategies = parsed.map_err(|fault| error::bad_setting(py, fault.to_string()))?;
+    let log = read(py, &folder)?;
+    let cost = cost(py, &latency)?;
+    if draw_seed.is_some() && cost.quantiles().is_none() {
+        let fault = format!(
+            "{}: has no distribution to draw from (single_pct)",
+            latency.display()
+        );
+        return Err(error::bad_setting(py, fault));
+    }
+    let routes = &log.requests.routes;
+    if let Some(unknown) = exclude.iter().find(|name| !routes.contains(name)) {
+        let fault = format!("no request has the route \"{unknown}\"");
+        return Err(error::bad_setting(py, fault));
+    }
+    let is_kept = |request: usize| {
+        let route = routes.get(log.requests.route[request] as usize);
+        route.is_none_or(|route| !exclude.contains(route))
+    };
+    let prepared = py.detach(|| Prepared::new(&log, is_kept));
+    if prepared.len() < 2 {
+        let fault = format!(
+            "{}: fewer than 2 requests, one for each half",
+            folder.display()
+        );
+        return Err(error::bad_setting(py, fault));
+    }
+    let options = ReportOptions {
+        draw_seed,
+        route_of: &[],
+        routes: 0,
+    };
+    in_parallel(py, strategies.len(), threads, |at, _| {
+        Some(
+            report(&prepared, &cost, &strategies[at], options)
+                .document(&[])
+                .to_string(),
+        )
+    })
+}
+
+fn read(py: Python<'_>, folder: &Path) -> PyResult<RequestLog> {
+    let (items, requests) = (find(folder, "items")?, find(folder, "requests")?);
+    let files: (File, File) = (super::open(&items)?, super::open(&requests)?);
+    let names = (items.to_string_lossy(), requests.to_string_lossy());
+    let log = py.detach(|| RequestLog::read((&names.0, files.0), (&names.1, files.1)));
+    log.map_err(|fault| error::of_trace(py, &fault))
+}
+
+fn find(folder: &Path, stem: &str) -> PyResult<PathBuf> {
+    let files = ["parquet", "jsonl"].map(|ending| folder.join(format!("{stem}.{ending}")));
+    files
+        .into_iter()
+        .find(|file| file.is_file())
+        .ok_or_else(|| {
+            let fault = format!(
+                "no {stem}.parquet and no {stem}.jsonl in {}",
+                folder.display()
+            );
+            PyFileNotFoundError::new_err(fault)
+        })
+}
+
+fn cost(py: Python<'_>, path: &Path) -> PyResult<CostModel> {
+    let text = std::io::read_to_string(super::open(path)?)?;
+    CostModel::parse(&text).map_err(|fault| {
+        let fault = glasscache_sim::TraceError::file(&path.to_string_lossy(), fault);
+        error::of_trace(py, &fault)
+    })
+}

@@ -1,0 +1,224 @@
+//! Key streams for Python: read from a file or taken from arrays, prepared once, replayed often; and LRU's curve.
+
+use std::path::PathBuf;
+
+use glasscache_sim::curve::{self, Shards, mattson, shards, spread};
+use glasscache_sim::policy::PolicyKind;
+use glasscache_sim::replay::{Prepared, Task};
+use glasscache_sim::trace::intern::{Collector, Interned, Mode};
+use glasscache_sim::trace::{Batch, Columns, open};
+use pyo3::prelude::*;
+
+use super::arrays::{key, numbers};
+use super::work::in_parallel;
+use crate::error;
+
+/// Policy, capacity, requests, misses, miss ratio, byte miss ratio.
+type Row = (&'static str, u64, u64, u64, f64, Option<f64>);
+
+/// A key stream that is ready to be replayed.
+#[pyclass(frozen, module = "glasscache._native")]
+pub(crate) struct Trace {
+    prepared: Prepared,
+    /// Requests left out since their size is unknown.
+    #[pyo3(get)]
+    without_size: u64,
+    /// Whether the file ended within a row, which is left out.
+    #[pyo3(get)]
+    is_cut: bool,
+}
+
+#[pymethods]
+impl Trace {
+    /// Read a file (.parquet, .csv, .jsonl).
+    #[staticmethod]
+    fn read(py: Python<'_>, path: PathBuf, mode: &str) -> PyResult<Self> {
+        let mode = mode_of(py, mode)?;
+        let file = super::open(&path)?;
+        let name = path.to_string_lossy();
+        let columns = Columns {
+            size: mode == Mode::Bytes,
+            ..Columns::KEY
+        };
+        let read = py.detach(|| {
+            let mut stream = open(&name, file, columns)?;
+            let requests = Interned::read(&name, &mut *stream, mode)?;
+            Ok((requests, stream.is_cut()))
+        });
+        let (requests, is_cut) = read.map_err(|fault| error::of_trace(py, &fault))?;
+        Ok(Self::new(py, requests, is_cut))
+    }
+
+    /// Take arrays of keys and, where bytes count, of sizes.
+    #[staticmethod]
+    fn of_arrays(
+        py: Python<'_>,
+        keys: &Bound<'_, PyAny>,
+        sizes: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<Self> {
+        let keys = numbers(keys, "keys", key)?;
+        let size = |number: i128| u32::try_from(number).ok().map(Some);
+        let sizes = sizes
+            .map(|sizes| numbers(sizes, "sizes", size))
+            .transpose()?;
+        if let Some(sizes) = &sizes
+            && sizes.len() != keys.len()
+        {
+            let fault = format!("{} keys and {} sizes", keys.len(), sizes.len());
+            return Err(error::bad_setting(py, fault));
+        }
+        let mode = if sizes.is_some() {
+            Mode::Bytes
+        } else {
+            Mode::Objects
+        };
+        let mut collector = Collector::new(mode);
+        let batch = Batch {
+            key: keys,
+            size: sizes.unwrap_or_default(),
+            ..Batch::default()
+        };
+        let taken = py.detach(|| collector.take("keys", &batch));
+        taken.map_err(|fault| error::of_trace(py, &fault))?;
+        Ok(Self::new(py, collector.finish(), false))
+    }
+
+    #[getter]
+    fn requests(&self) -> usize {
+        self.prepared.requests()
+    }
+
+    #[getter]
+    fn distinct(&self) -> usize {
+        self.prepared.distinct()
+    }
+
+    #[getter]
+    fn footprint(&self) -> u64 {
+        self.prepared.footprint()
+    }
+
+    #[getter]
+    fn mode(&self) -> &'static str {
+        match self.prepared.mode() {
+            Mode::Objects => "objects",
+            Mode::Bytes => "bytes",
+        }
+    }
+
+    /// Replay each policy at each capacity.
+    #[pyo3(signature = (policies, capacities, *, seed, threads))]
+    fn replay(
+        &self,
+        py: Python<'_>,
+        policies: Vec<String>,
+        capacities: Vec<u64>,
+        seed: u64,
+        threads: usize,
+    ) -> PyResult<Vec<Row>> {
+        let mut tasks = Vec::new();
+        for name in &policies {
+            let policy: PolicyKind = name
+                .parse()
+                .map_err(|fault| error::bad_setting(py, format!("{fault}")))?;
+            tasks.extend(capacities.iter().map(|&capacity| Task {
+                policy,
+                capacity,
+                seed,
+            }));
+        }
+        in_parallel(py, tasks.len(), threads, |at, goes_on| {
+            let Task {
+                policy, capacity, ..
+            } = tasks[at];
+            let outcome = tasks[at].run(&self.prepared, goes_on)?;
+            let ratios = (outcome.miss_ratio(), outcome.byte_miss_ratio());
+            let (requests, misses) = (outcome.requests, outcome.misses);
+            Some((
+                policy.name(),
+                capacity,
+                requests,
+                misses,
+                ratios.0,
+                ratios.1,
+            ))
+        })
+    }
+
+    /// Compute LRU's curve exactly, or from samples of so many keys, one for each seed.
+    #[pyo3(signature = (*, sample, seeds, threads))]
+    fn lru(
+        &self,
+        py: Python<'_>,
+        sample: Option<usize>,
+        seeds: Vec<u64>,
+        threads: usize,
+    ) -> PyResult<Curve> {
+        let count = if sample.is_some() { seeds.len() } else { 1 };
+        let curves = in_parallel(py, count, threads, |at, goes_on| match sample {
+            None => mattson(&self.prepared, goes_on),
+            Some(keys) => Some(shards(
+                &self.prepared,
+                Shards {
+                    keys,
+                    seed: seeds[at],
+                },
+            )),
+        })?;
+        Ok(Curve { curves })
+    }
+}
+
+impl Trace {
+    fn new(py: Python<'_>, requests: Interned, is_cut: bool) -> Self {
+        let without_size = requests.without_size;
+        Self {
+            prepared: py.detach(|| Prepared::new(requests)),
+            without_size,
+            is_cut,
+        }
+    }
+}
+
+/// LRU's misses by size, with the spread of the seeds if it was sampled.
+#[pyclass(frozen, module = "glasscache._native")]
+pub(crate) struct Curve {
+    /// At least one.
+    curves: Vec<curve::Curve>,
+}
+
+#[pymethods]
+impl Curve {
+    /// Return the mean, lowest and highest miss ratio at a size.
+    fn band(&self, size: u64) -> (f64, f64, f64) {
+        spread(&self.curves, size).map_or((0.0, 0.0, 0.0), |band| (band.mean, band.low, band.high))
+    }
+
+    /// Return the least size with at most this miss ratio, or None.
+    fn size_for(&self, miss_ratio: f64) -> Option<u64> {
+        self.curves.first()?.size_for(miss_ratio)
+    }
+
+    /// Return the size where the curve bends, or None.
+    fn knee(&self) -> Option<u64> {
+        Some(self.curves.first()?.knee()?.size)
+    }
+
+    /// Return up to count + 1 sizes from 0 to the footprint, evenly spaced.
+    fn sizes(&self, count: u64) -> Vec<u64> {
+        let points = self.curves.first().map(|curve| curve.points(count));
+        let sizes = points.into_iter().flatten().map(|(size, _)| size);
+        sizes.collect()
+    }
+}
+
+fn mode_of(py: Python<'_>, word: &str) -> PyResult<Mode> {
+    match word {
+        "objects" => Ok(Mode::Objects),
+        "bytes" => Ok(Mode::Bytes),
+        _ => {
+            let fault = format!("mode is \"objects\" or \"bytes\", not \"{word}\"");
+            Err(error::bad_setting(py, fault))
+        }
+    }
+}

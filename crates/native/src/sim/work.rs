@@ -1,0 +1,64 @@
+//! Independent computations on several threads without the interpreter lock; a signal's handler may end them.
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::time::Duration;
+
+use pyo3::prelude::*;
+
+/// How often the calling thread looks for a signal while others work.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+
+/// Runs `job` for 0 to below `count` on so many threads (0: one a core) and returns the results in order.
+///
+/// A job is given a question to ask now and then, whether to go on, and may answer no with `None`. What a signal's
+/// handler raises ends the work and is returned.
+pub(super) fn in_parallel<T: Send>(
+    py: Python<'_>,
+    count: usize,
+    threads: usize,
+    job: impl Fn(usize, &dyn Fn() -> bool) -> Option<T> + Sync,
+) -> PyResult<Vec<T>> {
+    let (stop, next) = (AtomicBool::new(false), AtomicUsize::new(0));
+    let mut results: Vec<Option<T>> = (0..count).map(|_| None).collect();
+    py.detach(|| {
+        std::thread::scope(|scope| {
+            let (done, arrived) = channel();
+            for _ in 0..threads_for(threads).min(count) {
+                let (done, stop, next, job) = (done.clone(), &stop, &next, &job);
+                scope.spawn(move || {
+                    let goes_on = || !stop.load(Ordering::Relaxed);
+                    while goes_on() {
+                        let at = next.fetch_add(1, Ordering::Relaxed);
+                        if at >= count || done.send((at, job(at, &goes_on))).is_err() {
+                            return;
+                        }
+                    }
+                });
+            }
+            drop(done);
+            loop {
+                match arrived.recv_timeout(LOOK_EVERY) {
+                    Ok((at, result)) => results[at] = result,
+                    Err(RecvTimeoutError::Disconnected) => return PyResult::Ok(()),
+                    Err(RecvTimeoutError::Timeout) => {
+                        Python::attach(|py| {
+                            let raised = py.check_signals();
+                            stop.fetch_or(raised.is_err(), Ordering::Relaxed);
+                            raised
+                        })?;
+                    }
+                }
+            }
+        })
+    })?;
+    Ok(results.into_iter().flatten().collect())
+}
+
+fn threads_for(asked: usize) -> usize {
+    if asked > 0 {
+        asked
+    } else {
+        std::thread::available_parallelism().map_or(1, usize::from)
+    }
+}

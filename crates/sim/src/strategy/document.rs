@@ -1,0 +1,61 @@
+//! Results as JSON, with the names of docs/reference/formats.md, "Results file": one form for the command and Python.
+
+use serde_json::{Map, Value, json};
+
+use super::figures::{Figures, PERCENTILES, SLOWER};
+use super::report::Report;
+
+impl Report {
+    /// What a strategy did, `routes` naming its figures by route in their order.
+    pub fn document(&self, routes: &[String]) -> Value {
+        let mut value = json!({
+            "all": self.all.document(),
+            "second_half": self.second_half.document(),
+            "kept": {
+                "fixed_items": self.kept.fixed_items,
+                "fixed_bytes": self.kept.fixed_bytes,
+                "local_bytes": self.kept.local_bytes,
+            },
+        });
+        if let (Some(drawn), Some(comonotone)) = (&self.drawn, &self.comonotone) {
+            value["drawn"] = json!({ "second_half": drawn.document() });
+            value["drawn_comonotone"] = json!({ "second_half": comonotone.document() });
+        }
+        if !routes.is_empty() {
+            let route = |(name, (all, second_half)): (&String, &(Figures, Figures))| {
+                let halves =
+                    json!({ "all": all.document(), "second_half": second_half.document() });
+                (name.clone(), halves)
+            };
+            value["routes"] = Value::Object(routes.iter().zip(&self.routes).map(route).collect());
+        }
+        value
+    }
+}
+
+impl Figures {
+    /// The figures of some requests.
+    pub fn document(&self) -> Value {
+        let by_percentile = |values: Vec<Value>| -> Map<String, Value> {
+            let names = PERCENTILES.iter().map(|(name, _)| (*name).to_owned());
+            names.zip(values).collect()
+        };
+        let shares = self.share_slower.map(|share| json!(share));
+        let slower: Map<String, Value> = SLOWER
+            .iter()
+            .map(|(name, _)| (*name).to_owned())
+            .zip(shares)
+            .collect();
+        json!({
+            "requests": self.requests,
+            "calls": self.calls,
+            "keys": self.keys,
+            "bytes": self.bytes,
+            "used_keys": self.used_keys,
+            "added_ns": self.added_ns,
+            "slowdown_pct": by_percentile(self.slowdown_pct.iter().map(|v| json!(v)).collect()),
+            "latency_ns_pct": by_percentile(self.latency_ns_pct.iter().map(|v| json!(v)).collect()),
+            "share_slower": slower,
+        })
+    }
+}
