@@ -108,7 +108,9 @@ impl Store {
         let shift = rounded
             .trailing_zeros()
             .clamp(SEGMENT_SHIFT_MIN, SEGMENT_SHIFT_MAX);
-        let allowed = (config.memory_bytes >> shift) as usize;
+        let reserve = config.workers + 2 + AHEAD_BYTES.div_ceil(1 << shift);
+        // What is kept free ahead of need stands outside of `-m`, as memcached's buffers do: `-m` is for items.
+        let allowed = (config.memory_bytes >> shift) as usize + reserve;
         let mapped = if cfg!(miri) {
             allowed
         } else {
@@ -128,7 +130,7 @@ impl Store {
             reports: Reports::default(),
             items: AtomicI64::new(0),
             hand: AtomicU64::new(0),
-            reserve: config.workers + 2 + AHEAD_BYTES.div_ceil(1 << shift),
+            reserve,
             memory_bytes: AtomicU64::new(config.memory_bytes),
             buffer_bytes: AtomicI64::new(0),
             flush_at: AtomicU64::new(0),
@@ -225,7 +227,7 @@ impl Store {
         let buffers = self.buffer_bytes.load(Ordering::Relaxed).max(0) as u64;
         let left = (limit - buffers.min(limit / 2)) as usize;
         self.segments
-            .set_allowed(left / self.arena().segment_bytes());
+            .set_allowed(left / self.arena().segment_bytes() + self.reserve);
     }
 
     /// A snapshot of what the store holds and did.

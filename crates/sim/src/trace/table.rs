@@ -31,6 +31,8 @@ pub(super) struct Cells {
     name: &'static str,
     row: u64,
     max_definition: i16,
+    /// Whether the innermost values may be null.
+    is_optional: bool,
     is_signed: bool,
     reader: ColumnReader,
     definitions: Vec<i16>,
@@ -64,11 +66,12 @@ impl<S: ChunkReader + 'static> Table<S> {
         self.reader.metadata().row_group(group).num_rows().max(0) as u64
     }
 
-    /// The column under a name, with the physical types it may have.
-    pub(super) fn find(
+    /// The column under a name, with the physical types it may have, alone or in lists.
+    fn find(
         &self,
         name: &'static str,
         types: &[Type],
+        is_list: bool,
     ) -> Result<Option<Place>, TraceError> {
         let schema = self.reader.metadata().file_metadata().schema_descr();
         let found = schema.columns().iter().enumerate().find(|(_, column)| {
@@ -81,6 +84,15 @@ impl<S: ChunkReader + 'static> Table<S> {
         let Some((index, column)) = found else {
             return Ok(None);
         };
+        if (column.max_rep_level() > 0) != is_list {
+            let (wanted, found) = if is_list {
+                ("lists", "single values")
+            } else {
+                ("single values", "lists")
+            };
+            let fault = format!("expected {wanted}, found {found}");
+            return Err(TraceError::file(&self.file, fault).in_column(name));
+        }
         if types.contains(&column.physical_type()) {
             return Ok(Some(Place { index, name }));
         }
@@ -98,12 +110,17 @@ impl<S: ChunkReader + 'static> Table<S> {
 
     /// A column of whole numbers.
     pub(super) fn find_numbers(&self, name: &'static str) -> Result<Option<Place>, TraceError> {
-        self.find(name, &[Type::INT32, Type::INT64])
+        self.find(name, &[Type::INT32, Type::INT64], false)
+    }
+
+    /// A column of lists of whole numbers.
+    pub(super) fn find_lists(&self, name: &'static str) -> Result<Option<Place>, TraceError> {
+        self.find(name, &[Type::INT32, Type::INT64], true)
     }
 
     /// A column of strings.
     pub(super) fn find_words(&self, name: &'static str) -> Result<Option<Place>, TraceError> {
-        self.find(name, &[Type::BYTE_ARRAY])
+        self.find(name, &[Type::BYTE_ARRAY], false)
     }
 
     /// A column that the format requires.
@@ -132,6 +149,7 @@ impl<S: ChunkReader + 'static> Table<S> {
             name: place.name,
             row: first_row,
             max_definition: column.max_def_level(),
+            is_optional: column.self_type().is_optional(),
             is_signed: is_signed(column.logical_type_ref(), column.converted_type()),
             reader,
             definitions: Vec::new(),
@@ -252,12 +270,12 @@ impl Cells {
             if repetition == 0 {
                 ends.push(into.len());
             }
-            if self
-                .definitions
-                .get(at)
-                .is_none_or(|&level| level == self.max_definition)
-            {
-                let row = self.row + (ends.len() - first - 1) as u64;
+            let row = self.row + (ends.len() - first).saturating_sub(1) as u64;
+            let definition = self.definitions.get(at).copied();
+            if self.is_optional && definition == Some(self.max_definition - 1) {
+                return Err(self.fault(row, "an item may not be null"));
+            }
+            if definition.is_none_or(|level| level == self.max_definition) {
                 let number = values.next().copied().unwrap_or(0);
                 into.push(self.checked(number, row, max)? as u32);
             }
