@@ -84,6 +84,11 @@ oracle: ## Send the conformance cases to a real memcached (MEMCACHED=path).
 	@test -n "$(MEMCACHED)" || { echo "no memcached found: make oracle MEMCACHED=path"; exit 2; }
 	GLASSCACHE_TEST_ORACLE="$(MEMCACHED)" $(CARGO) test -p glasscache-cli --test it -- --nocapture conformance
 
+.PHONY: differential
+differential: release ## Random conversations with us and a memcached 1.6.45 or newer, each reply compared (MEMCACHED=path, ARGS="--rounds 5000").
+	@test -n "$(MEMCACHED)" || { echo "no memcached found: make differential MEMCACHED=path"; exit 2; }
+	python3 tests/live/differential.py --server "$(GLASSCACHE) serve" --memcached "$(MEMCACHED)" $(ARGS)
+
 .PHONY: hostile
 hostile: release ## Send hostile inputs to a server and measure its memory (ARGS='--server memcached' for another).
 	python3 tests/live/hostile.py --server "$(GLASSCACHE) serve" $(ARGS)
@@ -118,8 +123,9 @@ dialects: ## Write values with the real clients and read them with ours, and the
 	"$$(scripts/peers-python)" tests/dialects/compare.py --memcached "$(MEMCACHED)"
 
 .PHONY: django-tests
-django-tests: ## Run Django's own cache, middleware, session and template tests on our backend.
+django-tests: ## Run Django's own cache, middleware, session and template tests on our backend, 5.2 and the newest.
 	@scripts/drop-in-tests tests/django/run.py --memcached "$(MEMCACHED)"
+	@scripts/django-newest --memcached "$(MEMCACHED)"
 
 .PHONY: dropin-tests
 dropin-tests: ## Run pymemcache's and pylibmc's own tests on the drop-in modules.
@@ -188,3 +194,7 @@ fuzz: ## Feed each parser and the session with random bytes (SECONDS_EACH=60; ni
 .PHONY: bench-client
 bench-client: ## Measure the Python clients side by side against one memcached on one CPU (SCALE=1).
 	@MEMCACHED="$(MEMCACHED)" scripts/bench-client $(or $(SCALE),1)
+
+.PHONY: bench-telemetry
+bench-telemetry: ## Measure what OpenTelemetry spans add to a get, off and on (ARGS="--rounds 200").
+	@scripts/bench-telemetry $(ARGS)

@@ -1,11 +1,12 @@
 """Python clients side by side against one server: what each call of everyday costs.
 
-    python bench/client.py --server 127.0.0.1:11211 [--repetitions 5] [--scale 1] [--cpu 0] [--keep FILE]
+    python bench/client.py --server 127.0.0.1:11211 [--repetitions 12] [--scale 1] [--cpu 0] [--keep FILE]
 
 Server and clients should share one CPU (the server is started so by `make bench-client`): across CPUs the
-wake-ups make any client vary threefold. Clients take turns within each repetition; a figure is the
-median over repetitions, with the least and the most beside it; the ratio to ours is the median of the ratios
-of neighbouring turns, which a busy machine disturbs least. CPU is the client's own, per call.
+wake-ups make any client vary threefold. Clients take turns within each repetition, a new one first each time;
+a turn ends when the server has digested what was sent to it. A figure is the median over repetitions, with the
+least and the most beside it; the ratio to ours is the median of the ratios of neighbouring turns, which a busy
+machine disturbs least, with the middle half of them and the demand beside it. CPU is the client's own, per call.
 A client that is not installed is left out and named.
 """
 
@@ -31,7 +32,27 @@ import glasscache
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-Row = tuple[str, int, list[tuple[str, "Callable[[], Any]"]]]
+Row = tuple[Any, ...]
+"""Name, calls a turn, (who, call) of each; and by who, what ends a turn where calls do not wait."""
+
+DEMANDS = {
+    "get 40 B": {"pylibmc": 1.05, "pymemcache": 1.5},
+    "set 40 B": {"pylibmc": 1.05, "pymemcache": 1.5},
+    "get 1 KB": {"pylibmc": 1.05, "pymemcache": 1.5},
+    "set 1 KB": {"pylibmc": 1.05, "pymemcache": 1.5},
+    "get 100 KB": {"pylibmc": 1.2, "pymemcache": 1.9},
+    "get_many(100) 40 B": {"pylibmc": 1.7, "pymemcache": 6.0},
+    "get_many(100) 1 KB": {"pylibmc": 1.4, "pymemcache": 3.8},
+    "set_many(100) 40 B": {"pylibmc": 14.0, "pymemcache": 5.0},
+    "set 1 KB without waiting": {"pylibmc": 1.0, "pymemcache": 5.0},
+    "8 threads, get 1 KB": {"pylibmc": 1.0},
+    "asyncio, 32 tasks, get 40 B": {"emcache": 7.0},
+    "asyncio, 32 tasks, set 1 KB": {"emcache": 4.5},
+    "140,000 integers, write and read": {"pickle+zlib6": 20.0},
+    "get 40 B: counting costs": {"costs off": 0.98},
+    "get 40 B: a deadline per call": {"no deadline": 0.99},
+}
+"""Ours over the other's rate, at least. The first contender of a row is ours."""
 
 
 def installed(name: str) -> Any:
@@ -86,20 +107,20 @@ def rows_of(clients: dict[str, Any]) -> Iterator[Row]:
     values = {"40 B": b"x" * 40, "1 KB": os.urandom(1024), "100 KB": os.urandom(100_000)}
     thing = {"user": 17, "name": "Ada", "tags": ["a", "b"], "score": 1.5}
     for size, value in values.items():
-        calls = 1000 if size == "100 KB" else 5000
+        calls = 300 if size == "100 KB" else 2000
         for name, client in clients.items():  # each reads what it wrote itself: dialects differ
             prepare(name, lambda put=setter(name, client), n=name, v=value: put(f"one-{n}", v))
         gets = [(n, lambda c=c, k=f"one-{n}": c.get(k)) for n, c in clients.items()]
         yield f"get {size}", calls, gets
         sets = [(n, lambda put=setter(n, c), v=value: put("two", v)) for n, c in clients.items()]
         yield f"set {size}", calls, sets
-    yield "get missing", 5000, [(n, lambda c=c: c.get("gone")) for n, c in clients.items()]
+    yield "get missing", 2000, [(n, lambda c=c: c.get("gone")) for n, c in clients.items()]
     yield (
         "set object",
-        3000,
+        2000,
         [(n, lambda put=setter(n, c), k=f"obj-{n}": put(k, thing)) for n, c in clients.items()],
     )
-    yield "get object", 3000, [(n, lambda c=c, k=f"obj-{n}": c.get(k)) for n, c in clients.items()]
+    yield "get object", 2000, [(n, lambda c=c, k=f"obj-{n}": c.get(k)) for n, c in clients.items()]
     for size in ("40 B", "1 KB"):
         many = {f"many{n}": b"y" * len(values[size]) for n in range(100)}
         keys = list(many)
@@ -111,7 +132,7 @@ def rows_of(clients: dict[str, Any]) -> Iterator[Row]:
         }
         yield (
             f"get_many(100) {size}",
-            300,
+            100,
             [
                 (n, lambda f=getattr(c, reads.get(n, "get_many")), k=keys: f(k))
                 for n, c in clients.items()
@@ -120,7 +141,7 @@ def rows_of(clients: dict[str, Any]) -> Iterator[Row]:
         writes = {"pylibmc": "set_multi", "python-memcached": "set_multi"}
         yield (
             f"set_many(100) {size}",
-            150,
+            50,
             [
                 (n, lambda f=getattr(c, writes.get(n, "set_many")), m=many: f(m))
                 for n, c in clients.items()
@@ -135,9 +156,8 @@ def special_rows(clients: dict[str, Any], values: dict[str, bytes]) -> Iterator[
     ours = clients["glasscache"]
     address = next(iter(ours.stats()["servers"]))
     value = values["1 KB"]
-    nowait: list[tuple[str, Callable[[], Any]]] = [
-        ("glasscache", lambda: ours.set("two", value, noreply=True))
-    ]
+    nowait = [("glasscache", lambda: ours.set("two", value, noreply=True))]
+    finish = {"glasscache": lambda: ours.get("gone")}
     if "pylibmc" in clients:
         import pylibmc
 
@@ -145,22 +165,24 @@ def special_rows(clients: dict[str, Any], values: dict[str, bytes]) -> Iterator[
             [address], behaviors={"tcp_nodelay": True, "no_block": True, "_noreply": True}
         )
         nowait.append(("pylibmc", lambda: quiet.set("two", value)))
+        finish["pylibmc"] = lambda: quiet.get("gone")
     if "pymemcache" in clients:
         plain = clients["pymemcache"]
         nowait.append(("pymemcache", lambda: plain.set("two", value, noreply=True)))
-    yield "set 1 KB without waiting", 5000, nowait
+        finish["pymemcache"] = lambda: plain.get("gone")
+    yield "set 1 KB without waiting", 2000, nowait, finish
     uncounted = glasscache.Client(address, timeout=5, costs=False)
     counted = glasscache.Client(address, timeout=5)
     ours.set("one", b"x" * 40)
+    ours_counted = ("costs on", lambda: counted.get("one"))
     yield (
-        "get 40 B: what counting and deadlines cost",
-        5000,
-        [
-            ("costs on", lambda: counted.get("one")),
-            ("costs off", lambda: uncounted.get("one")),
-            ("deadline per call", lambda: uncounted.get("one", deadline=0.5)),
-        ],
+        "get 40 B: counting costs",
+        2000,
+        [ours_counted, ("costs off", lambda: uncounted.get("one"))],
     )
+    with_deadline = ("deadline per call", lambda: uncounted.get("one", deadline=0.5))
+    without = ("no deadline", lambda: uncounted.get("one"))
+    yield "get 40 B: a deadline per call", 2000, [with_deadline, without]
     numbers = list(range(140_000))
     packed = glasscache.Client(address, timeout=5)
     import pickle
@@ -196,50 +218,55 @@ def affordable(call: Callable[[], Any], count: int) -> int:
 
 def measure(rows: Iterator[Row], repetitions: int, scale: float) -> Iterator[dict[str, Any]]:
     """Yield one record a row: ops/s (median, least, most) and CPU us per call of each client."""
-    for name, calls, contenders in rows:
+    for name, calls, contenders, *finish in rows:
+        finishers: dict[str, Callable[[], Any]] = finish[0] if finish else {}
         count = max(1, int(calls * scale))
         rates: dict[str, list[float]] = {who: [] for who, _ in contenders}
         cpu: dict[str, list[float]] = {who: [] for who, _ in contenders}
-        for _ in range(repetitions):
-            for who, call in contenders:
+        for turn in range(repetitions):
+            first = turn % len(contenders)
+            for who, call in contenders[first:] + contenders[:first]:
                 try:
                     done = affordable(call, count)
                     begin, used = time.perf_counter(), time.process_time()
                     for _ in range(done):
                         call()
+                    spent = time.process_time() - used
+                    finishers.get(who, int)()
                 except Exception as error:  # noqa: BLE001 - a client that cannot is named, and no reason to stop
                     print(f"{name}: {who} failed: {error!r}", file=sys.stderr)
                     rates[who].append(math.nan)
                     continue
                 rates[who].append(done / (time.perf_counter() - begin))
-                cpu[who].append((time.process_time() - used) / done * 1e6)
+                cpu[who].append(spent / done * 1e6)
         yield record(name, rates, cpu)
 
 
 def record(name: str, rates: dict[str, list[float]], cpu: dict[str, list[float]]) -> dict[str, Any]:
     """Return a row's figures; turns in which a client failed count for nothing."""
-    ours = rates.get("glasscache", [])
+    ours = next(iter(rates.values()))
 
-    def gain(each: list[float]) -> float | None:
-        turns = [own / other for own, other in zip(ours, each, strict=False) if own / other > 0]
-        return statistics.median(turns) if turns else None
+    def gains(each: list[float]) -> list[float]:
+        return sorted(o / t for o, t in zip(ours, each, strict=False) if o / t > 0)
 
-    rates = {who: each for who, each in rates.items() if any(rate > 0 for rate in each)}
-    gains = {who: gain(each) for who, each in rates.items()}
-    rates = {who: [rate for rate in each if rate > 0] for who, each in rates.items()}
-    return {
-        "row": name,
-        "clients": {
-            who: {
-                "ops_per_s": statistics.median(each),
-                "least": min(each),
-                "most": max(each),
-                "cpu_us": statistics.median(cpu[who]) if cpu.get(who) else None,
-                "ours_over_it": gains[who],
-            }
-            for who, each in rates.items()
-        },
-    }
+    clients = {}
+    for who, turns in rates.items():
+        good = [rate for rate in turns if rate > 0]
+        if not good:
+            continue
+        ratios = gains(turns)
+        clients[who] = {
+            "ops_per_s": statistics.median(good),
+            "least": min(good),
+            "most": max(good),
+            "cpu_us": statistics.median(cpu[who]) if cpu.get(who) else None,
+            "ours_over_it": statistics.median(ratios) if ratios else None,
+            "middle_half": [ratios[len(ratios) // 4], ratios[len(ratios) * 3 // 4]]
+            if ratios
+            else None,
+            "demand": DEMANDS.get(name, {}).get(who),
+        }
+    return {"row": name, "clients": clients}
 
 
 def threads_row(address: str, repetitions: int, scale: float) -> dict[str, Any]:
@@ -251,6 +278,8 @@ def threads_row(address: str, repetitions: int, scale: float) -> dict[str, Any]:
     if pylibmc := installed("pylibmc"):
         contenders["pylibmc"] = lambda: pylibmc.Client([address]).get
     rates: dict[str, list[float]] = {who: [] for who in contenders}
+    pinned = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, range(os.cpu_count() or 1))  # on one CPU there is nothing to share
     for _ in range(repetitions):
         for who, make in contenders.items():
             gets = [make() for _ in range(8)]
@@ -264,7 +293,32 @@ def threads_row(address: str, repetitions: int, scale: float) -> dict[str, Any]:
             for thread in threads:
                 thread.join()
             rates[who].append(8 * count / (time.perf_counter() - begin))
+    os.sched_setaffinity(0, pinned)
     return record("8 threads, get 1 KB", rates, {})
+
+
+def warm_up_rows(clients: dict[str, Any], scale: float) -> Iterator[dict[str, Any]]:
+    """Yield reads of 40 B by new clients over more and more calls: where the warm-up shows."""
+    address = next(iter(clients["glasscache"].stats()["servers"]))
+    host, port = address.rsplit(":", 1)
+    contenders: dict[str, Callable[[], Any]] = {
+        "glasscache": lambda: glasscache.Client(address, timeout=5).get
+    }
+    if pylibmc := installed("pylibmc"):
+        contenders["pylibmc"] = lambda: pylibmc.Client([address]).get
+    if installed("pymemcache"):
+        from pymemcache.client.base import Client
+
+        contenders["pymemcache"] = lambda: Client((host, int(port)), no_delay=True).get
+    for count in (10_000, 100_000, 1_000_000):
+        rates: dict[str, list[float]] = {}
+        for who, make in contenders.items():
+            get = make()
+            begin = time.perf_counter()
+            for _ in range(max(1, int(count * scale))):
+                get("one")
+            rates[who] = [count * scale / (time.perf_counter() - begin)]
+        yield record(f"get 40 B, {count:,} calls of a new client", rates, {})
 
 
 async def asyncio_rows(address: str, repetitions: int, scale: float) -> list[dict[str, Any]]:
@@ -312,10 +366,15 @@ async def asyncio_rows(address: str, repetitions: int, scale: float) -> list[dic
 def show(each: dict[str, Any]) -> None:
     """Print a row: thousands of calls a second, CPU, and ours over each other's."""
     print(each["row"])
-    for who, figures in each["clients"].items():
+    for index, (who, figures) in enumerate(each["clients"].items()):
         cpu = f"{figures['cpu_us']:9.1f} us CPU" if figures["cpu_us"] is not None else " " * 16
-        gain = figures["ours_over_it"]
-        ratio = f"  glasscache is {gain:.2f} x" if gain else ""
+        gain, demand = figures["ours_over_it"], figures["demand"]
+        ratio = ""
+        if gain and index:
+            low, high = figures["middle_half"]
+            ratio = f"  ours is {gain:.3f} x ({low:.3f} to {high:.3f})"
+            if demand:
+                ratio += f", asked {demand:g}: {'met' if gain >= demand else 'MISSED'}"
         spread = f"({figures['least'] / 1e3:.1f} to {figures['most'] / 1e3:.1f})"
         line = f"  {who:18} {figures['ops_per_s'] / 1e3:9.2f} k/s {spread:18} {cpu}{ratio}"
         print(line, flush=True)
@@ -327,9 +386,10 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
     parser.add_argument("--server", default="127.0.0.1:11211")
-    parser.add_argument("--repetitions", type=int, default=5)
+    parser.add_argument("--repetitions", type=int, default=12)
     parser.add_argument("--scale", type=float, default=1.0)
     parser.add_argument("--cpu", type=int, help="pin this process to one CPU")
+    parser.add_argument("--rows", default="", help="only rows whose name has this text")
     parser.add_argument("--keep", metavar="FILE", help="write all figures as JSON")
     arguments = parser.parse_args()
     if arguments.cpu is not None:
@@ -368,7 +428,11 @@ def circumstances(arguments: argparse.Namespace) -> dict[str, Any]:
 def every_row(clients: dict[str, Any], arguments: argparse.Namespace) -> Iterator[dict[str, Any]]:
     """Yield the record of each row as soon as it is measured."""
     options = (arguments.repetitions, arguments.scale)
-    yield from measure(rows_of(clients), *options)
+    chosen = (row for row in rows_of(clients) if arguments.rows in row[0])
+    yield from measure(chosen, *options)
+    if arguments.rows:
+        return
+    yield from warm_up_rows(clients, arguments.scale)
     yield threads_row(arguments.server, *options)
     yield from asyncio.run(asyncio_rows(arguments.server, *options))
 

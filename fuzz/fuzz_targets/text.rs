@@ -3,7 +3,7 @@
 
 #![no_main]
 
-use glasscache_protocol::command::Command;
+use glasscache_protocol::command::{Command, Refusal};
 use glasscache_protocol::limits::{KEY_BYTES_MAX, LINE_BYTES_MAX, VALUE_BYTES_MAX};
 use glasscache_protocol::text::{KeyToken, Parsed, next_key, parse, single_get};
 use libfuzzer_sys::fuzz_target;
@@ -24,8 +24,12 @@ fuzz_target!(|input: &[u8]| {
             }
             Parsed::Refused(refusal, used) => {
                 assert!(used > 0 && used <= rest.len());
-                assert!(refusal.reply.ends_with(b"\r\n"));
-                assert!(refusal.swallow_bytes <= u64::from(VALUE_BYTES_MAX) + 2);
+                // Only who closes may go without a word.
+                assert!(refusal.reply.ends_with(b"\r\n") || refusal.close && refusal.reply.is_empty());
+                assert!(
+                    refusal.swallow_bytes == Refusal::UNKNOWN
+                        || refusal.swallow_bytes <= u64::from(VALUE_BYTES_MAX) + 2
+                );
                 rest = &rest[used..];
             }
             Parsed::Command(command, used) => {

@@ -12,7 +12,7 @@ import contextlib
 import contextvars
 import random
 import time
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 from glasscache import _native, values
 from glasscache.client import Item, normal_namespace, normal_servers
@@ -42,6 +42,12 @@ _blocks: contextvars.ContextVar[tuple[tuple[int, float], ...]] = contextvars.Con
 )
 
 
+def _with_gutter(kind: type[Any]) -> Any:
+    from glasscache._gutter import AsyncGutter, with_gutter  # noqa: PLC0415 - few programs need it
+
+    return with_gutter(kind, AsyncGutter)
+
+
 class AsyncClient(AsyncLeases, _native.AsyncClient):
     """A client of one or more servers for asyncio; the arguments are those of `Client`.
 
@@ -67,15 +73,19 @@ class AsyncClient(AsyncLeases, _native.AsyncClient):
         on_error: OnError = "raise",
         keys: Literal["refuse", "base64"] = "refuse",
         value_bytes_max: int = 64 << 20,
+        gutter: str | Iterable[str] | None = None,
+        gutter_ttl: float = 10.0,
     ) -> Self:
+        codec = values.named(codec, dialect)
+        kind: type[Self] = cls if gutter is None else _with_gutter(cls)
         client = super().__new__(
-            cls,
+            kind,
             normal_servers(servers),
-            values.named(codec, dialect),
+            codec,
             timeout=timeout,
             placement=placement,
             namespace=normal_namespace(namespace),
-            errors_are_misses=on_error == "miss",
+            errors_are_misses=on_error == "miss" and gutter is None,
             value_bytes_max=value_bytes_max,
             base64_keys=keys == "base64",
         )
@@ -84,6 +94,12 @@ class AsyncClient(AsyncLeases, _native.AsyncClient):
         client._leaving = set()
         client._has_blocks = 0
         client._timeout = timeout
+        if gutter is not None:
+            spare = AsyncClient(
+                gutter, timeout=timeout, placement=placement, namespace=namespace, codec=codec,
+                on_error=on_error, keys=keys, value_bytes_max=value_bytes_max,
+            )  # fmt: skip
+            cast("Any", client).open_gutter(spare, gutter_ttl, timeout, on_error)
         return client
 
     # ---- reads --------------------------------------------------------------------------------
@@ -99,7 +115,7 @@ class AsyncClient(AsyncLeases, _native.AsyncClient):
             except StaleConnection:
                 pass
         return await self._late(
-            self.place_of(key), lambda left: self.start_get(key, default, left), deadline, default
+            key, lambda left: self.start_get(key, default, left), deadline, default
         )
 
     async def gets(self, key: Key, *, deadline: float | None = None) -> tuple[Any, int] | None:
@@ -148,6 +164,29 @@ class AsyncClient(AsyncLeases, _native.AsyncClient):
                 found.update(result)
         if failure is not None and not (isinstance(failure, MISSABLE) and self.count_miss()):
             failure.unanswered, failure.arrived = unanswered, found
+            raise failure
+        return found
+
+    async def gets_many(
+        self, keys: Iterable[Key], *, deadline: float | None = None
+    ) -> dict[Key, tuple[Any, int]]:
+        """Return (value, CAS unique) of each of the keys that has a value.
+
+        All leave in one write a server. If one fails, the error has `unanswered` and `arrived`.
+        """
+        names = list(keys)
+        calls = (self.gets(key, deadline=deadline) for key in names)
+        answers = await asyncio.gather(*calls, return_exceptions=True)
+        found: dict[Key, tuple[Any, int]] = {}
+        failures: dict[Key, BaseException] = {}
+        for key, answer in zip(names, answers, strict=True):
+            if isinstance(answer, BaseException):
+                failures[key] = answer
+            elif answer is not None:
+                found[key] = answer
+        for failure in failures.values():
+            if isinstance(failure, GlasscacheError):
+                failure.unanswered, failure.arrived = list(failures), found
             raise failure
         return found
 
@@ -450,11 +489,11 @@ class AsyncClient(AsyncLeases, _native.AsyncClient):
                 return await future
             except StaleConnection:
                 pass
-        return await self._late(self.place_of(key), start, deadline, miss)
+        return await self._late(key, start, deadline, miss)
 
     async def _late(
         self,
-        place: int,
+        key: Key,
         start: Callable[[float | None], Awaitable[Any] | None],
         deadline: float | None,
         miss: Any,
@@ -462,16 +501,21 @@ class AsyncClient(AsyncLeases, _native.AsyncClient):
         """Connect and start a call again; one deadline over both."""
         ends = time.monotonic() + (self._timeout if deadline is None else deadline)
         try:
-            return await self._connected(place, start, ends)
+            return await self._connected(lambda: self.place_of(key), start, ends)
         except MISSABLE:
             if self.count_miss():
                 return miss
             raise
 
     async def _connected(
-        self, place: int, start: Callable[[float | None], Awaitable[Any] | None], ends: float
+        self,
+        place_of: Callable[[], int],
+        start: Callable[[float | None], Awaitable[Any] | None],
+        ends: float,
     ) -> Any:
+        place = place_of()
         for _ in range(3):  # a connection may go stale between being made and being used
+            place = place_of()  # and its server may leave
             await self._connect(place, ends)
             left = ends - time.monotonic()
             if left <= 0:
@@ -525,7 +569,7 @@ class AsyncClient(AsyncLeases, _native.AsyncClient):
                     return await future if isinstance(future, asyncio.Future) else future
                 except StaleConnection:
                     pass
-            return await self._connected(place, start, ends)
+            return await self._connected(lambda: place, start, ends)
         except GlasscacheError as error:
             return error
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
 
 from glasscache import _native, values
 from glasscache._report import explain
@@ -51,6 +51,12 @@ def normal_namespace(namespace: Key) -> bytes:
     return namespace.encode() if isinstance(namespace, str) else bytes(namespace)
 
 
+def _with_gutter(kind: type[Any]) -> Any:
+    from glasscache._gutter import SyncGutter, with_gutter  # noqa: PLC0415 - few programs need it
+
+    return with_gutter(kind, SyncGutter)
+
+
 class Client(SyncLeases, _native.Client):
     """A client of one or more servers.
 
@@ -69,6 +75,8 @@ class Client(SyncLeases, _native.Client):
         value_bytes_max: longer values are neither sent nor received.
         connections_max: most connections to one server; a call beyond waits for one.
         costs: whether the cost of each call is counted.
+        gutter: servers that take the keys of a failed one, until it is back.
+        gutter_ttl: seconds that an item may live there.
 
     >>> client.set("greeting", {"text": "hello", "to": ["you"]}, ttl=60)
     True
@@ -91,20 +99,32 @@ class Client(SyncLeases, _native.Client):
         value_bytes_max: int = 64 << 20,
         connections_max: int = 32,
         costs: bool = True,
+        gutter: str | Iterable[str] | None = None,
+        gutter_ttl: float = 10.0,
     ) -> Self:
-        return super().__new__(
-            cls,
+        codec = values.named(codec, dialect)
+        kind: type[Self] = cls if gutter is None else _with_gutter(cls)
+        client = super().__new__(
+            kind,
             normal_servers(servers),
-            values.named(codec, dialect),
+            codec,
             timeout=timeout,
             placement=placement,
             namespace=normal_namespace(namespace),
-            errors_are_misses=on_error == "miss",
+            errors_are_misses=on_error == "miss" and gutter is None,
             value_bytes_max=value_bytes_max,
             connections_max=connections_max,
             base64_keys=keys == "base64",
             costs=costs,
         )
+        if gutter is not None:
+            spare = Client(
+                gutter, timeout=timeout, placement=placement, namespace=namespace, codec=codec,
+                on_error=on_error, keys=keys, value_bytes_max=value_bytes_max,
+                connections_max=connections_max, costs=costs,
+            )  # fmt: skip
+            cast("Any", client).open_gutter(spare, gutter_ttl, timeout, on_error)
+        return client
 
     @contextlib.contextmanager
     def deadline(self, seconds: float) -> Generator[None]:

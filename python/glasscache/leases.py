@@ -4,19 +4,25 @@ The right to fill is an `add` of a sibling key that lives for the lease; memcach
 client only. The meta flag that lets a get create an empty item would save that round trip, but a
 plain `get` reads such an item as an empty value, which is a lie, so it is not used. A stored item
 outlives its worth by `stale` seconds; how much is left is read with it, so that a hit costs one
-round trip. What to do is decided here without waiting, by a generator; the two mixins at the end
-carry its steps out, blocking or awaiting.
+round trip. What to do is decided here by a plan, which the two mixins at the end carry out.
 """
 
 from __future__ import annotations
 
 import math
 import time
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, ParamSpec, TypeVar, cast
+
+from glasscache._plans import Make, Sleep, call, carry_out, carry_out_async
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Generator
+    from collections.abc import Awaitable, Callable
 
+    from glasscache._plans import Plan
+    from glasscache.tags import AsyncTagged, Tagged
+
+P = ParamSpec("P")
+R = TypeVar("R")
 T = TypeVar("T")
 Key = str | bytes
 
@@ -66,29 +72,6 @@ class Lease(NamedTuple):
         return fresh + self.stale
 
 
-class _Do(NamedTuple):
-    """A call to make on the client; its result is sent back."""
-
-    name: str
-    arguments: tuple[Any, ...]
-    options: dict[str, Any]
-
-
-class _Sleep(NamedTuple):
-    seconds: float
-
-
-class _Make:
-    """Make the value; what is sent back is the value, an exception is thrown in."""
-
-
-_Step = _Do | _Sleep | _Make
-
-
-def _do(name: str, *arguments: Any, **options: Any) -> _Do:
-    return _Do(name, arguments, options)
-
-
 def lease_key(key: Key) -> str:
     """Return the name of the lease of `key`."""
     raw = key.encode() if isinstance(key, str) else key
@@ -102,68 +85,66 @@ def lease_key(key: Key) -> str:
     return _LEASE_PREFIX + hashlib.blake2b(raw, digest_size=20).hexdigest()
 
 
-def _plan(key: Key, lease: Lease, clock: Callable[[], float]) -> Generator[_Step, Any, Any]:
-    """Yield the steps of one `get_or_set`; return the value."""
+def _plan(client: Any, key: Key, lease: Lease, make: Callable[[], Any]) -> Plan[Any]:
+    """Return the plan of one `get_or_set`."""
     import random  # noqa: PLC0415 - likewise
 
-    value, left = yield from _look(key, lease)
+    value, left = yield from _look(client, key, lease)
     if value is not _MISSING and not lease.is_worn(left, 1 - random.random()):  # noqa: S311 - spreads refills
         return value
-    begin = clock()
+    begin = time.monotonic()
     patience = lease.lease if lease.wait is None else lease.wait
     pause = _POLL_FIRST_S
     while True:
-        won = yield _do("add", lease_key(key), b"1", ttl=max(1, math.ceil(lease.lease)))
+        won = yield call(client, "add", lease_key(key), b"1", ttl=max(1, math.ceil(lease.lease)))
         if won:
-            return (yield from _fill(key, lease, value, clock))
+            return (yield from _fill(client, key, lease, make, value))
         if value is not _MISSING:
             return value
-        waited = clock() - begin
+        waited = time.monotonic() - begin
         if waited >= patience:
-            return (yield from _make_and_store(key, lease))
+            return (yield from _make_and_store(client, key, lease, make))
         spread = 0.5 + random.random()  # noqa: S311 - spreads clients
-        yield _Sleep(min(pause * spread, patience - waited))
+        yield Sleep(min(pause * spread, patience - waited))
         pause = min(2 * pause, _POLL_LAST_S)
-        value = yield _do("get", key, default=_MISSING)
+        value = yield call(client, "get", key, default=_MISSING)
         if value is not _MISSING:
             return value
 
 
-def _look(key: Key, lease: Lease) -> Generator[_Step, Any, tuple[Any, float | None]]:
+def _look(client: Any, key: Key, lease: Lease) -> Plan[tuple[Any, float | None]]:
     """Return the value and its seconds left; those are asked for only where they matter."""
     if not lease.stale and not lease.early:
-        return (yield _do("get", key, default=_MISSING)), None
-    found = yield _do("get_with_meta", key)
+        return (yield call(client, "get", key, default=_MISSING)), None
+    found = yield call(client, "get_with_meta", key)
     return (_MISSING, None) if found is None else (found.value, found.ttl)
 
 
-def _fill(
-    key: Key, lease: Lease, old: Any, clock: Callable[[], float]
-) -> Generator[_Step, Any, Any]:
+def _fill(client: Any, key: Key, lease: Lease, make: Callable[[], Any], old: Any) -> Plan[Any]:
     """Make the value while holding the lease, and give the lease back whatever happens."""
-    begin = clock()
+    begin = time.monotonic()
     try:
         # Between our look and our lease another may have filled and left.
         if old is _MISSING:
-            found = yield _do("get", key, default=_MISSING)
+            found = yield call(client, "get", key, default=_MISSING)
             if found is not _MISSING:
                 return found
-        return (yield from _make_and_store(key, lease))
+        return (yield from _make_and_store(client, key, lease, make))
     except Exception:
         if lease.stale_if_error and old is not _MISSING:
             return old
         raise
     finally:
         # A lease that ran out may be another's by now.
-        if clock() - begin < lease.lease:
-            yield _do("delete", lease_key(key))
+        if time.monotonic() - begin < lease.lease:
+            yield call(client, "delete", lease_key(key))
 
 
-def _make_and_store(key: Key, lease: Lease) -> Generator[_Step, Any, Any]:
-    value = yield _Make()
+def _make_and_store(client: Any, key: Key, lease: Lease, make: Callable[[], Any]) -> Plan[Any]:
+    value = yield Make(make)
     ttl = lease.ttl_of(value)
     if ttl != 0:
-        yield _do("set", key, value, ttl=ttl)
+        yield call(client, "set", key, value, ttl=ttl)
     return value
 
 
@@ -210,26 +191,32 @@ class SyncLeases:
 
     def get_or_set_by(self, key: Key, make: Callable[[], T], lease: Lease) -> T:
         """`get_or_set` with its settings in one object."""
-        plan = _plan(key, lease, time.monotonic)
-        step = next(plan)
-        outcome: Any = None
-        error: BaseException | None = None
-        while True:
-            try:
-                match step:
-                    case _Do(name, arguments, options):
-                        outcome = getattr(self, name)(*arguments, **options)
-                    case _Sleep(seconds):
-                        time.sleep(seconds)
-                    case _Make():
-                        outcome = make()
-            except BaseException as raised:  # noqa: BLE001 - thrown into the plan
-                error = raised
-            try:
-                step = plan.send(outcome) if error is None else plan.throw(error)
-            except StopIteration as end:
-                return cast("T", end.value)
-            outcome, error = None, None
+        return cast("T", carry_out(_plan(self, key, lease, make)))
+
+    def cached(self, **options: Any) -> Callable[[Callable[P, R]], Callable[P, R]]:
+        """Return a decorator that keeps a function's results here; see `glasscache.cached.cached`.
+
+        >>> @client.cached(ttl=60)
+        ... def double(number: int) -> int:
+        ...     return 2 * number
+        >>> double(4), double(4), double.cache_info().hits
+        (8, 8, 1)
+        """
+        from glasscache.cached import cached  # noqa: PLC0415 - only programs that decorate pay
+
+        return cached(self, **options)
+
+    def tagged(self, *tags: str) -> Tagged:
+        """Return access to values that `invalidate_tag` of any of these tags throws away."""
+        from glasscache.tags import Tagged  # noqa: PLC0415 - likewise
+
+        return Tagged(self, *tags)
+
+    def invalidate_tag(self, tag: str) -> None:
+        """Throw away every value of a tag."""
+        from glasscache.tags import invalidate_tag  # noqa: PLC0415 - likewise
+
+        invalidate_tag(self, tag)
 
 
 class AsyncLeases:
@@ -260,27 +247,22 @@ class AsyncLeases:
         self, key: Key, make: Callable[[], Awaitable[T] | T], lease: Lease
     ) -> T:
         """`get_or_set` with its settings in one object."""
-        import asyncio  # noqa: PLC0415 - importing the blocking client does not pay for it
+        return cast("T", await carry_out_async(_plan(self, key, lease, make)))
 
-        plan = _plan(key, lease, time.monotonic)
-        step = next(plan)
-        outcome: Any = None
-        error: BaseException | None = None
-        while True:
-            try:
-                match step:
-                    case _Do(name, arguments, options):
-                        outcome = await getattr(self, name)(*arguments, **options)
-                    case _Sleep(seconds):
-                        await asyncio.sleep(seconds)
-                    case _Make():
-                        outcome = make()
-                        if hasattr(outcome, "__await__"):
-                            outcome = await cast("Awaitable[Any]", outcome)
-            except BaseException as raised:  # noqa: BLE001 - thrown into the plan
-                error = raised
-            try:
-                step = plan.send(outcome) if error is None else plan.throw(error)
-            except StopIteration as end:
-                return cast("T", end.value)
-            outcome, error = None, None
+    def cached(self, **options: Any) -> Callable[[Callable[P, R]], Callable[P, R]]:
+        """Return a decorator that keeps a function's results here; see `glasscache.cached.cached`."""
+        from glasscache.cached import cached  # noqa: PLC0415 - only programs that decorate pay
+
+        return cached(self, **options)
+
+    def tagged(self, *tags: str) -> AsyncTagged:
+        """Return access to values that `invalidate_tag` of any of these tags throws away."""
+        from glasscache.tags import AsyncTagged  # noqa: PLC0415 - likewise
+
+        return AsyncTagged(self, *tags)
+
+    async def invalidate_tag(self, tag: str) -> None:
+        """Throw away every value of a tag."""
+        from glasscache.tags import invalidate_tag_async  # noqa: PLC0415 - likewise
+
+        await invalidate_tag_async(self, tag)

@@ -13,8 +13,12 @@ import hashlib
 import secrets
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from glasscache._plans import call, carry_out, carry_out_async
+
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Generator, Sequence
+    from collections.abc import Awaitable, Callable, Sequence
+
+    from glasscache._plans import Plan
 
 T = TypeVar("T")
 
@@ -35,24 +39,24 @@ def _keys(tags: Sequence[str]) -> list[str]:
     return [tag_key(tag) for tag in sorted(set(tags))]
 
 
-def _tagged_key(key: str, generations: Sequence[int]) -> str:
+def _under(key: str, generations: Sequence[int]) -> str:
     text = ",".join(map(str, generations))
     return f"{key}~{hashlib.blake2b(text.encode(), digest_size=8).hexdigest()}"
 
 
-def _plan(key: str, tags: Sequence[str]) -> Generator[tuple[str, tuple[Any, ...]], Any, str]:
-    """Yield the calls that find a tagged key; return the key."""
+def tagged_key(client: Any, key: str, tags: Sequence[str]) -> Plan[str]:
+    """Find the key under which `key` is stored as long as no tag is invalidated: a plan."""
     keys = _keys(tags)
-    found = yield "get_many", (keys,)
+    found = yield call(client, "get_many", keys)
     for name in keys:
         if name not in found:
             generation = _generation()
-            added = yield "add", (name, generation)
+            added = yield call(client, "add", name, generation)
             # Another was quicker: its number counts.
-            found[name] = generation if added else (yield "get", (name,))
+            found[name] = generation if added else (yield call(client, "get", name))
             if found[name] is None:
                 found[name] = generation
-    return _tagged_key(key, [int(found[name]) for name in keys])
+    return _under(key, [int(found[name]) for name in keys])
 
 
 class Tagged:
@@ -64,13 +68,7 @@ class Tagged:
 
     def key(self, key: str) -> str:
         """Return the key under which `key` is stored as long as no tag is invalidated."""
-        plan = _plan(key, self._tags)
-        name, arguments = next(plan)
-        while True:
-            try:
-                name, arguments = plan.send(getattr(self._client, name)(*arguments))
-            except StopIteration as end:
-                return str(end.value)
+        return carry_out(tagged_key(self._client, key, self._tags))
 
     def get(self, key: str, default: Any = None) -> Any:
         """Return the value under key, or `default` when there is none or one of the tags was invalidated."""
@@ -100,13 +98,7 @@ class AsyncTagged:
 
     async def key(self, key: str) -> str:
         """Return the key under which `key` is stored as long as no tag is invalidated."""
-        plan = _plan(key, self._tags)
-        name, arguments = next(plan)
-        while True:
-            try:
-                name, arguments = plan.send(await getattr(self._client, name)(*arguments))
-            except StopIteration as end:
-                return str(end.value)
+        return await carry_out_async(tagged_key(self._client, key, self._tags))
 
     async def get(self, key: str, default: Any = None) -> Any:
         """Return the value under key, or `default` when there is none or one of the tags was invalidated."""

@@ -1,32 +1,32 @@
 """OpenTelemetry spans and metrics, and a log of slow calls, free until they are switched on.
 
 `instrument(client)` replaces the client's public methods, on this one object, by traced ones; with
-no provider set up it leaves the object alone. Names follow the semantic conventions for databases
-(`db.system.name` = memcached); a hit is `glasscache.hit`, sizes and names as Sentry reads them
-(`cache.*`). Keys are personal data and stay out unless asked for. Only the API package is imported,
-and only here.
+no provider set up it leaves the object alone. A span is made when its call has ended, with all its
+attributes at once, and only if somebody can see it: the SDK takes longer to make one than the cache
+to answer (docs/decisions/0061-what-a-span-costs.md). Names follow the semantic conventions for
+databases (`db.system.name` = memcached); a hit is `glasscache.hit`, sizes and names as Sentry reads
+them (`cache.*`). Keys are personal data and stay out unless asked for. Only the API package is
+imported, and only here.
 """
 
 from __future__ import annotations
 
 import functools
-import inspect
 import logging
-import time
 from collections.abc import Callable, Sized
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any
 
-_READS: Final = frozenset({"get", "gets", "gat", "get_with_meta"})
-_DEFAULT_PLACE: Final = {"get": 1, "gat": 2}
-"""Where a read's default stands among its arguments: getting it back is a miss."""
+from glasscache._observed import BATCHES, READS, Done, Tell, Wish, watch
 
-_BATCHES: Final = frozenset({"get_many", "set_many", "delete_many"})
-_METHODS: Final = (
-    "get", "gets", "gat", "get_with_meta", "get_many", "set", "add", "replace", "append", "prepend",
-    "cas", "set_many", "delete", "delete_many", "touch", "incr", "decr", "get_or_set_by",
-)  # fmt: skip
+if TYPE_CHECKING:
+    from typing import Final
 
 _log = logging.getLogger("glasscache.slow")
+
+_STAND_INS: Final = frozenset(
+    {"ProxyTracerProvider", "_ProxyMeterProvider", "NoOpTracerProvider", "NoOpMeterProvider"}
+)
+"""What the API gives while no provider is set up."""
 
 
 def instrument(
@@ -35,39 +35,153 @@ def instrument(
     tracer_provider: Any = None,
     meter_provider: Any = None,
     keys: bool = False,
+    slower_than: float = 0.0,
+    sample: float = 0.0,
 ) -> bool:
     """Make a client's calls spans and durations; return whether there is a provider to do it for.
+
+    Inside a trace that is not sampled, and while the provider has no processor, no span is made.
 
     Args:
         client: a `Client` or an `AsyncClient`.
         tracer_provider: makes the spans; None takes the global one.
         meter_provider: makes the histogram; None takes the global one.
         keys: put keys into `db.query.text` and `cache.key`.
+        slower_than: seconds; a faster call that did not fail gets no span. 0 gives one to every call.
+        sample: the share, 0 to 1, of faster calls that get a span all the same.
 
     """
     from opentelemetry import metrics, trace  # noqa: PLC0415 - not everybody has it
 
-    tracers = tracer_provider or _set_up(trace.get_tracer_provider(), "ProxyTracerProvider")
-    meters = meter_provider or _set_up(metrics.get_meter_provider(), "_ProxyMeterProvider")
+    tracers = _set_up(tracer_provider or trace.get_tracer_provider())
+    meters = _set_up(meter_provider or metrics.get_meter_provider())
     if tracers is None and meters is None:
         return False
-    tracer = None if tracers is None else tracers.get_tracer("glasscache")
-    durations = None
     if meters is not None:
         durations = meters.get_meter("glasscache").create_histogram(
             "db.client.operation.duration", unit="s", description="Duration of cache operations."
         )
-    _wrap(client, lambda name, call: _observed(name, call, tracer, durations, keys))
+        watch(client, Wish(functools.partial(_durations, durations), _never))
+    if tracers is not None:
+        spans = _Spans(client, tracers.get_tracer("glasscache"), keys)
+        watch(client, Wish(spans.of, _idleness(tracers), int(slower_than * 1e9), sample))
     return True
 
 
-def _set_up(provider: Any, stand_in: str) -> Any:
+def _set_up(provider: Any) -> Any:
     """Return the provider, or None when it is the API's stand-in for none."""
-    return (
-        None
-        if type(provider).__name__ in {stand_in, "NoOpTracerProvider", "NoOpMeterProvider"}
-        else provider
+    return None if type(provider).__name__ in _STAND_INS else provider
+
+
+def _never() -> bool:
+    return False
+
+
+def _idleness(tracers: Any) -> Callable[[], bool]:
+    """Return a question: can nobody see a span? Only the SDK's provider says; another one might."""
+    processor: Any = getattr(tracers, "_active_span_processor", None)
+    if not hasattr(processor, "_span_processors"):
+        return _never
+    return lambda: not processor._span_processors  # noqa: SLF001 - the SDK has no other way to ask
+
+
+def _attributes(name: str) -> dict[str, Any]:
+    operation = (
+        f"BATCH {name.removesuffix('_many')}" if name in BATCHES else name.removesuffix("_by")
     )
+    return {"db.system.name": "memcached", "db.operation.name": operation}
+
+
+def _durations(durations: Any, name: str) -> Tell:
+    common = _attributes(name)
+
+    def tell(done: Done) -> None:
+        attributes = common
+        if done.error is not None:
+            attributes = {**common, "error.type": type(done.error).__qualname__}
+        durations.record(done.seconds, attributes)
+
+    return tell
+
+
+class _Spans:
+    """Makes a span of each ended call that deserves one."""
+
+    def __init__(self, client: Any, tracer: Any, keys: bool) -> None:
+        from opentelemetry.trace import SpanKind, StatusCode, get_current_span  # noqa: PLC0415
+
+        self._client, self._tracer, self._keys = client, tracer, keys
+        self._kind, self._failed, self._current = (
+            SpanKind.CLIENT,
+            StatusCode.ERROR,
+            get_current_span,
+        )
+        # A sampler that asks the parent first drops what lies in a trace that is not sampled.
+        self._follows = type(getattr(tracer, "sampler", None)).__name__.startswith("Parent")
+
+    def of(self, name: str) -> Tell:
+        """Return what makes spans of one method's calls."""
+        common = _attributes(name)
+
+        def tell(done: Done) -> None:
+            if self._follows:
+                around = self._current().get_span_context()
+                if around.is_valid and not around.trace_flags.sampled:
+                    return
+            self._make(common, done)
+
+        return tell
+
+    def _make(self, common: dict[str, Any], done: Done) -> None:
+        attributes = {**common, **self._described(done)}
+        span = self._tracer.start_span(
+            common["db.operation.name"],
+            kind=self._kind,
+            attributes=attributes,
+            start_time=done.began_ns,
+        )
+        if done.error is not None:
+            span.set_status(self._failed)
+        span.end(done.ended_ns)
+
+    def _described(self, done: Done) -> dict[str, Any]:
+        told: dict[str, Any] = self._server(done)
+        width = done.width
+        if width is not None:
+            told["db.operation.batch.size"] = width
+        if self._keys:
+            told["db.query.text"] = f"{done.name} {done.shown_key}"
+            told["cache.key"] = done.shown_key
+        if done.error is not None:
+            told["error.type"] = type(done.error).__qualname__
+            return told
+        if done.name in READS:
+            told["glasscache.hit"] = told["cache.hit"] = done.is_hit
+        if isinstance(done.result, str | bytes) and done.is_hit:
+            told["cache.item_size"] = len(done.result)
+        if done.name == "get_many" and isinstance(done.result, Sized):
+            told["glasscache.hit.count"] = len(done.result)
+        return told
+
+    def _server(self, done: Done) -> dict[str, Any]:
+        """Where the call went; a bulk call may go to many."""
+        name = getattr(done.error, "server", "")
+        if not name and done.name not in BATCHES and done.args:
+            try:
+                name = self._name_of(done.args[0])
+            except Exception:  # noqa: BLE001 - a key that cannot be sent goes nowhere
+                return {}
+        if not name:
+            return {}
+        if name.startswith("/"):
+            return {"server.address": name}
+        host, _, port = name.rpartition(":")
+        return {"server.address": host.strip("[]"), "server.port": int(port)}
+
+    def _name_of(self, key: Any) -> str:
+        if hasattr(self._client, "server_of"):
+            return str(self._client.server_of(key))
+        return str(self._client.names[self._client.place_of(key)])
 
 
 def log_slow_calls(
@@ -75,127 +189,15 @@ def log_slow_calls(
 ) -> None:
     """Log each call that takes longer than `threshold` seconds: a warning with what and how long."""
 
-    def observe(name: str, call: Callable[..., Any]) -> Callable[..., Any]:
-        def slow(begin: float, args: tuple[Any, ...], error: BaseException | None) -> None:
-            took = time.perf_counter() - begin
-            if took >= threshold:
-                what = f" {_shown(args)}" if keys else _width(name, args)
-                end = f", {type(error).__name__}" if error else ""
-                logger.warning("slow call: %s%s took %.1f ms%s", name, what, took * 1e3, end)
+    def tell(done: Done) -> None:
+        took = done.seconds
+        if took >= threshold:  # a call that failed comes here however fast it was
+            width = "" if done.width is None else f" of {done.width} keys"
+            what = f" {done.shown_key}" if keys else width
+            end = f", {type(done.error).__name__}" if done.error else ""
+            logger.warning("slow call: %s%s took %.1f ms%s", done.name, what, took * 1e3, end)
 
-        return _around(
-            call,
-            lambda args, _: (time.perf_counter(), args),
-            lambda state, _, error: slow(state[0], state[1], error),
-        )
+    def tell_of(_name: str) -> Tell:
+        return tell
 
-    _wrap(client, observe)
-
-
-def _width(name: str, args: tuple[Any, ...]) -> str:
-    return (
-        f" of {len(args[0])} keys"
-        if name in _BATCHES and args and isinstance(args[0], Sized)
-        else ""
-    )
-
-
-def _shown(args: tuple[Any, ...]) -> str:
-    return repr(args[0])[:200] if args else ""
-
-
-def _wrap(client: Any, observe: Callable[[str, Callable[..., Any]], Callable[..., Any]]) -> None:
-    for name in _METHODS:
-        call = getattr(client, name, None)
-        if call is not None:
-            setattr(client, name, observe(name, call))
-
-
-def _around(
-    call: Callable[..., Any],
-    before: Callable[[tuple[Any, ...], dict[str, Any]], Any],
-    after: Callable[[Any, Any, BaseException | None], None],
-) -> Callable[..., Any]:
-    """Return the call between two others, awaited if it is a coroutine function."""
-    if inspect.iscoroutinefunction(call):
-
-        @functools.wraps(call)
-        async def awaited(*args: Any, **kwargs: Any) -> Any:
-            state = before(args, kwargs)
-            try:
-                result = await call(*args, **kwargs)
-            except BaseException as error:
-                after(state, None, error)
-                raise
-            after(state, result, None)
-            return result
-
-        return awaited
-
-    @functools.wraps(call)
-    def called(*args: Any, **kwargs: Any) -> Any:
-        state = before(args, kwargs)
-        try:
-            result = call(*args, **kwargs)
-        except BaseException as error:
-            after(state, None, error)
-            raise
-        after(state, result, None)
-        return result
-
-    return called
-
-
-def _observed(
-    name: str, call: Callable[..., Any], tracer: Any, durations: Any, keys: bool
-) -> Callable[..., Any]:
-    from opentelemetry.trace import SpanKind, StatusCode  # noqa: PLC0415 - likewise
-
-    operation = (
-        f"BATCH {name.removesuffix('_many')}" if name in _BATCHES else name.removesuffix("_by")
-    )
-    common = {"db.system.name": "memcached", "db.operation.name": operation}
-
-    def before(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, float, Any]:
-        span = (
-            None
-            if tracer is None
-            else tracer.start_span(operation, kind=SpanKind.CLIENT, attributes=common)
-        )
-        if span is not None and span.is_recording():
-            if name in _BATCHES and args and isinstance(args[0], Sized):
-                span.set_attribute("db.operation.batch.size", len(args[0]))
-            if keys and args:
-                span.set_attribute("db.query.text", f"{name} {_shown(args)}")
-                span.set_attribute("cache.key", _shown(args))
-        place = _DEFAULT_PLACE.get(name, len(args))
-        default = args[place] if place < len(args) else kwargs.get("default")
-        return span, time.perf_counter(), default
-
-    def after(state: tuple[Any, float, Any], result: Any, error: BaseException | None) -> None:
-        span, begin, default = state
-        attributes = common if error is None else {**common, "error.type": type(error).__qualname__}
-        if durations is not None:
-            durations.record(time.perf_counter() - begin, attributes)
-        if span is None:
-            return
-        if span.is_recording():
-            if error is None:
-                _describe(span, name, result, default)
-            else:
-                span.set_attribute("error.type", type(error).__qualname__)
-                span.set_status(StatusCode.ERROR)
-        span.end()
-
-    return _around(call, before, after)
-
-
-def _describe(span: Any, name: str, result: Any, default: Any) -> None:
-    is_hit = result is not default
-    if name in _READS:
-        span.set_attribute("glasscache.hit", is_hit)
-        span.set_attribute("cache.hit", is_hit)
-    if is_hit and isinstance(result, str | bytes):
-        span.set_attribute("cache.item_size", len(result))
-    if name == "get_many" and isinstance(result, Sized):
-        span.set_attribute("glasscache.hit.count", len(result))
+    watch(client, Wish(tell_of, _never, int(threshold * 1e9)))

@@ -7,14 +7,21 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from glasscache import AsyncClient, Client, Server, ServerUnavailable
+from glasscache import AsyncClient, BadKey, Client, Server, ServerUnavailable
 from glasscache.telemetry import instrument, log_slow_calls
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
-from opentelemetry.trace import SpanKind, StatusCode
+from opentelemetry.trace import (
+    NonRecordingSpan,
+    SpanContext,
+    SpanKind,
+    StatusCode,
+    TraceFlags,
+    use_span,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -52,7 +59,10 @@ def test_a_call_is_a_span_with_hit_and_size_and_without_its_key(own: Client) -> 
     stored, hit, miss = exporter.get_finished_spans()
     assert [span.name for span in (stored, hit, miss)] == ["set", "get", "get"]
     assert all(span.kind is SpanKind.CLIENT for span in (stored, hit, miss))
+    host, _, port = own.server_of("secret").rpartition(":")
     assert _told(hit) == {
+        "server.address": host,
+        "server.port": int(port),
         "db.system.name": "memcached",
         "db.operation.name": "get",
         "glasscache.hit": True,
@@ -62,6 +72,47 @@ def test_a_call_is_a_span_with_hit_and_size_and_without_its_key(own: Client) -> 
     assert _told(miss)["cache.hit"] is False
     assert "cache.item_size" not in _told(miss)
     assert "secret" not in str([span.to_json() for span in exporter.get_finished_spans()])
+
+
+def test_while_no_processor_listens_no_span_is_made_and_one_that_comes_later_hears(
+    own: Client,
+) -> None:
+    provider, exporter = TracerProvider(), InMemorySpanExporter()
+    assert instrument(own, tracer_provider=provider)
+    own.get("k")
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    own.get("k")
+    assert len(exporter.get_finished_spans()) == 1
+
+
+def test_only_slow_failed_and_sampled_calls_are_spans_when_that_is_asked_for(own: Client) -> None:
+    provider, exporter = _tracers()
+    instrument(own, tracer_provider=provider, slower_than=60)
+    own.get("k")
+    assert not exporter.get_finished_spans()
+    with pytest.raises(BadKey):
+        own.get("a key")
+    assert [span.name for span in exporter.get_finished_spans()] == ["get"]
+    with Client(own.server_of("k")) as sampled:
+        instrument(sampled, tracer_provider=provider, slower_than=60, sample=1.0)
+        sampled.get("k")
+    assert len(exporter.get_finished_spans()) == 2
+
+
+def test_a_call_follows_the_trace_around_it(own: Client) -> None:
+    provider, exporter = _tracers()
+    instrument(own, tracer_provider=provider)
+    tracer = provider.get_tracer("around")
+    with tracer.start_as_current_span("page") as page:
+        own.get("k")
+    call = exporter.get_finished_spans()[0]
+    assert call.parent is not None
+    assert call.parent.span_id == page.get_span_context().span_id
+    unsampled = NonRecordingSpan(SpanContext(1, 2, is_remote=False, trace_flags=TraceFlags(0)))
+    exporter.clear()
+    with use_span(unsampled):
+        own.get("k")
+    assert not exporter.get_finished_spans()
 
 
 def test_a_bulk_call_tells_its_width_and_keys_are_there_when_asked_for(own: Client) -> None:

@@ -162,7 +162,7 @@ impl Server {
 
     /// Whether a connection has quiet writes that were not answered for.
     pub(crate) fn has_unanswered(&self) -> bool {
-        self.pool().idle.iter().any(|link| link.unanswered > 0)
+        self.pool().idle.iter().any(|link| link.has_unanswered())
     }
 
     /// Notes whether the server is one of the client's; returns the connections to be closed.
@@ -224,7 +224,7 @@ impl Lease {
 
     /// Returns the connection to the pool if every reply was read to its end, else closes it.
     pub(crate) fn give_back(mut self, now: Instant) -> bool {
-        let Some(mut link) = self.link.take_if(|link| link.pipeline.is_clean()) else {
+        let Some(mut link) = self.link.take_if(|link| link.is_at_rest()) else {
             return false;
         };
         link.idle_since = now;

@@ -164,27 +164,43 @@ fn whole_numbers(value: &Bound<'_, PyAny>) -> Option<Vec<i64>> {
     if list.len() < ARRAY_NUMBERS_MIN {
         return list.iter().map(|item| item.extract().ok()).collect();
     }
-    let array = array_type(value.py()).and_then(|array| array.call1(("q", list)));
-    let bytes = array.and_then(|array| array.call_method0("tobytes")).ok()?;
+    let make = |typecode| array_type(list.py()).and_then(|array| array.call1((typecode, list)));
+    // Python reads numbers into "Q" three times faster than into "q", which is left for negative ones.
+    let (array, is_signed) = match make("Q") {
+        Ok(array) => (array, false),
+        Err(_) => (make("q").ok()?, true),
+    };
+    let bytes = array.call_method0("tobytes").ok()?;
     let (numbers, _) = bytes.cast::<PyBytes>().ok()?.as_bytes().as_chunks::<8>();
-    Some(
-        numbers
-            .iter()
-            .map(|eight| i64::from_ne_bytes(*eight))
-            .collect(),
-    )
+    let numbers: Vec<i64> = numbers
+        .iter()
+        .map(|eight| i64::from_ne_bytes(*eight))
+        .collect();
+    // A number of 64 bits without a sign looks negative here, and is none of ours.
+    let is_beyond = !is_signed && numbers.iter().fold(0, |bits, number| bits | number) < 0;
+    (!is_beyond).then_some(numbers)
 }
+
+/// A C `long` of 64 bits is the type that Python makes numbers of fastest.
+const LONG: &str = if size_of::<core::ffi::c_long>() == 8 {
+    "l"
+} else {
+    "q"
+};
 
 /// The list of these numbers.
 fn list_of<'py>(py: Python<'py>, numbers: &[i64]) -> PyResult<Bound<'py, PyAny>> {
     if numbers.len() < ARRAY_NUMBERS_MIN {
         return Ok(PyList::new(py, numbers)?.into_any());
     }
-    let bytes: Vec<u8> = numbers
-        .iter()
-        .flat_map(|number| number.to_ne_bytes())
-        .collect();
-    let array = array_type(py)?.call1(("q", PyBytes::new(py, &bytes)))?;
+    let bytes = PyBytes::new_with(py, size_of_val(numbers), |bytes| {
+        let (eights, _) = bytes.as_chunks_mut::<8>();
+        for (eight, number) in eights.iter_mut().zip(numbers) {
+            *eight = number.to_ne_bytes();
+        }
+        Ok(())
+    })?;
+    let array = array_type(py)?.call1((LONG, bytes))?;
     array.call_method0("tolist")
 }
 

@@ -1,4 +1,4 @@
-//! `config get cluster`: the nodes of a cluster, told from a file as ElastiCache's endpoint tells them.
+//! `config get cluster`: the nodes of a cluster, told from a file as the endpoint of `ElastiCache` tells them.
 //!
 //! Clients with discovery ask one address which servers there are. Whoever runs the fleet keeps the
 //! file: a line with a version that grows with each change, then the nodes as `name|address|port`.

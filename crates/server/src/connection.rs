@@ -26,6 +26,10 @@ use crate::watch::Watching;
 /// is received into the store's memory and not through here.
 const RECV_BYTES: usize = 16 << 10;
 
+/// Bytes received beside a large value, and first of all after one: the next one's line fits, and what
+/// comes with it, which has to be copied into the store, is little.
+const RECV_BYTES_UPLOADER: usize = 2 << 10;
+
 /// The input buffer of a worker: the longest unfinished command, and room to receive behind it.
 pub(crate) const INPUT_BYTES: usize = UPLOAD_BYTES_MIN as usize + 4096 + RECV_BYTES;
 
@@ -102,6 +106,8 @@ pub(crate) struct Connection {
     waiting: Option<Box<Waiting>>,
     mode: Mode,
     is_closing: bool,
+    /// Whether it received a large value since its last command.
+    is_uploader: bool,
     /// Whether epoll reports room to send rather than input.
     pub(crate) awaits_room: bool,
 }
@@ -123,6 +129,23 @@ impl Buffers {
         Buffers {
             input: vec![0; INPUT_BYTES],
             output: Vec::new(),
+        }
+    }
+}
+
+/// How much of the input buffer is filled.
+struct Received {
+    filled: usize,
+    /// The socket filled all the room that there was: it has more.
+    is_full: bool,
+}
+
+impl Received {
+    /// So many bytes, and no sign of more.
+    fn less(filled: usize) -> Received {
+        Received {
+            filled,
+            is_full: false,
         }
     }
 }
@@ -168,6 +191,7 @@ impl Connection {
             waiting: None,
             mode: Mode::Serve,
             is_closing: false,
+            is_uploader: false,
             awaits_room: false,
         }
     }
@@ -220,18 +244,19 @@ impl Connection {
     fn serve(&mut self, receives: bool, turn: &Turn<'_>, buffers: &mut Buffers) -> Verdict {
         let mut budget = TURN_BYTES;
         self.info.last_command.store(turn.now.0, Ordering::Relaxed);
-        let filled = if !receives {
-            self.take_pending(turn, buffers)
+        let received = if !receives {
+            Ok(Received::less(self.take_pending(turn, buffers)))
         } else if self.pending.is_empty() && self.session.upload_mut().is_some() {
-            match self.receive_upload(&mut budget, turn, buffers) {
-                Ok(behind) => behind,
-                Err(verdict) => return verdict,
-            }
+            self.receive_upload(&mut budget, turn, buffers)
         } else {
-            match self.receive_commands(turn, buffers) {
-                Ok(filled) => filled,
-                Err(verdict) => return verdict,
-            }
+            self.receive_commands(turn, buffers)
+        };
+        let Received {
+            mut filled,
+            mut is_full,
+        } = match received {
+            Ok(received) => received,
+            Err(verdict) => return verdict,
         };
         let mut used = 0;
         let verdict = loop {
@@ -245,8 +270,17 @@ impl Connection {
             if sent == Sent::Failed {
                 break Verdict::Close(Reason::Error);
             }
-            if let Some(verdict) = self.after(progress.next, sent, budget, turn) {
+            let Some(verdict) = self.after(progress.next, sent, budget, turn) else {
+                continue;
+            };
+            // Where the head of a large value filled the buffer more has come: no wait is needed.
+            let begins_upload = std::mem::take(&mut is_full) && self.session.upload_mut().is_some();
+            if !begins_upload || verdict != Verdict::Wait || sent == Sent::Some {
                 break verdict;
+            }
+            match self.receive_upload(&mut budget, turn, buffers) {
+                Ok(behind) => (used, filled) = (0, behind.filled),
+                Err(verdict) => return verdict,
             }
         };
         self.keep(buffers.input.get(used..filled).unwrap_or_default(), turn);
@@ -284,26 +318,33 @@ impl Connection {
         }
     }
 
-    /// Receives behind what is kept; how much there is then.
+    /// Receives behind what is kept.
     fn receive_commands(
         &mut self,
         turn: &Turn<'_>,
         buffers: &mut Buffers,
-    ) -> Result<usize, Verdict> {
+    ) -> Result<Received, Verdict> {
         let filled = self.take_pending(turn, buffers);
-        let most = if filled == 0 { RECV_BYTES } else { INPUT_BYTES };
+        let most = match filled {
+            0 if std::mem::take(&mut self.is_uploader) => RECV_BYTES_UPLOADER,
+            0 => RECV_BYTES,
+            _ => INPUT_BYTES,
+        };
         let room = buffers.input.get_mut(filled..).unwrap_or_default();
         let bytes = room.len().min(most);
         if bytes == 0 {
             // Full of commands that wait for their turn: these first.
-            return Ok(filled);
+            return Ok(Received::less(filled));
         }
         match receive(
             &self.socket,
             room.get_mut(..bytes).unwrap_or_default(),
             turn,
         ) {
-            Ok(Some(received)) => Ok(filled + received),
+            Ok(Some(received)) => Ok(Received {
+                filled: filled + received,
+                is_full: received == bytes,
+            }),
             Ok(None) => {
                 self.keep(buffers.input.get(..filled).unwrap_or_default(), turn);
                 Err(Verdict::Wait)
@@ -319,7 +360,8 @@ impl Connection {
         budget: &mut usize,
         turn: &Turn<'_>,
         buffers: &mut Buffers,
-    ) -> Result<usize, Verdict> {
+    ) -> Result<Received, Verdict> {
+        self.is_uploader = true;
         while let Some(reservation) = self.session.upload_mut() {
             let missing = reservation.missing_bytes() as usize;
             let space = reservation.space(turn.store, turn.now);
@@ -328,7 +370,11 @@ impl Connection {
                 return self.receive_commands(turn, buffers);
             }
             let room = space.len();
-            let behind = if room == missing { RECV_BYTES } else { 0 };
+            let behind = if room == missing {
+                RECV_BYTES_UPLOADER
+            } else {
+                0
+            };
             let behind = buffers.input.get_mut(..behind).unwrap_or_default();
             let received =
                 receive_two(&self.socket, space, behind, turn).map_err(Verdict::Close)?;
@@ -338,14 +384,14 @@ impl Connection {
             reservation.advance(received.min(room));
             *budget = budget.saturating_sub(received);
             if received > room {
-                return Ok(received - room);
+                return Ok(Received::less(received - room));
             }
             // The socket had no more, or others are to have their turn.
             if received < room || *budget == 0 {
                 break;
             }
         }
-        Ok(0)
+        Ok(Received::less(0))
     }
 
     /// Sends a turn's output; what the socket does not take waits.

@@ -45,13 +45,17 @@ impl Worker {
         options: &ArithOptions,
         now: Seconds,
     ) -> Option<ArithOutcome> {
+        let text = self.store.inline_value(old);
+        // An empty or a chained value is no number whatever its unique, as memcached judges.
+        if text.is_empty() {
+            return Some(ArithOutcome::NotANumber);
+        }
         if options
             .compare
             .is_some_and(|wanted| wanted.0 != self.store.unique_of(old))
         {
             return Some(ArithOutcome::Exists);
         }
-        let text = self.store.inline_value(old);
         let Some(number) = parse(text) else {
             return Some(ArithOutcome::NotANumber);
         };
@@ -77,7 +81,8 @@ impl Worker {
             parts: &[Part::Bytes(&digits)],
             is_growing: false,
         };
-        finish(self.swap(key, hash, found, &new, now), value, expiry, false)
+        let swap = self.swap(key, hash, found, &new, now);
+        finish(swap, value, expiry, Some(old.header.expiry))
     }
 
     fn create_number(
@@ -105,17 +110,19 @@ impl Worker {
             parts: &[Part::Bytes(&digits)],
             is_growing: false,
         };
-        finish(self.swap(key, hash, found, &new, now), value, expiry, true)
+        finish(self.swap(key, hash, found, &new, now), value, expiry, None)
     }
 }
 
-fn finish(swap: Swap, value: u64, expiry: Expiry, created: bool) -> Option<ArithOutcome> {
+/// `before` is the expiry of the item that was changed, `None` when one was created.
+fn finish(swap: Swap, value: u64, expiry: Expiry, before: Option<Expiry>) -> Option<ArithOutcome> {
     match swap {
         Swap::Done { unique, .. } => Some(ArithOutcome::Number {
             value,
             unique,
             expiry,
-            created,
+            expiry_before: before.unwrap_or(Expiry::Never),
+            created: before.is_none(),
         }),
         Swap::Changed => None,
         Swap::NoMemory => Some(ArithOutcome::NoMemory),

@@ -44,6 +44,9 @@ const OPEN_MAX_S: u32 = 60;
 /// A piece shorter than this is not worth its header: the value starts in the next segment.
 const PIECE_MIN: usize = 64;
 
+/// Bytes asked for ahead of the next record, at most: a processor has about this many line fills in flight.
+const AHEAD_BYTES_MAX: usize = 1 << 10;
+
 impl Log {
     /// Where a newcomer with this expiry goes.
     pub(crate) fn of(expiry: Expiry, now: Seconds) -> Log {
@@ -194,6 +197,8 @@ impl Logs {
         arena.write(at.plus(header_bytes), draft.key);
         write_body(store, at.plus(header_bytes + draft.key.len()), &draft.body);
         self.advance(store, log, at, total, draft.expiry);
+        // The next record is probably about as long: until it comes its lines have the time of a request.
+        arena.prefetch_all(at.plus(total), total.min(AHEAD_BYTES_MAX));
         Some(Placed {
             at,
             bytes: total,

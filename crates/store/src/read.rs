@@ -107,16 +107,22 @@ impl Worker {
                 Swap::NoMemory => return Outcome::NoMemory,
             }
         }
-        let is_due = is_due(old.header.expiry, options.recache_s, now);
-        let Some(lease) = self.lease(hash, item.at, is_due) else {
+        let judged = if options.recache_after_touch {
+            &item
+        } else {
+            old
+        };
+        let is_due = is_due(judged.header.expiry, options.recache_s, now);
+        let Some(mut lease) = self.lease(hash, item.at, is_due, options.may_win) else {
             return Outcome::Again;
         };
+        lease.expiry_before = options.touch.map(|_| old.header.expiry);
         let kept = Store::access_of(old, before);
         Outcome::Item(Item::with_access(self.lend(), item, before, kept), lease)
     }
 
     /// What the marks say, and the one win; `None` if the item was replaced meanwhile.
-    fn lease(&self, hash: KeyHash, at: Addr, is_due: bool) -> Option<Lease> {
+    fn lease(&self, hash: KeyHash, at: Addr, is_due: bool, may_win: bool) -> Option<Lease> {
         let marks = self.store.mutable_of(at);
         let mut lease = Lease {
             is_stale: marks & bits::STALE != 0,
@@ -124,7 +130,7 @@ impl Worker {
         };
         if marks & bits::WIN != 0 {
             lease.win_sent = true;
-        } else if lease.is_stale || is_due {
+        } else if may_win && (lease.is_stale || is_due) {
             // Under the lock, so that a copy being made elsewhere takes the win along.
             let bucket = self.store.index.lock(hash);
             bucket.find(hash, |there| there == at)?;
@@ -168,6 +174,8 @@ impl Worker {
                 let item = self.store.locate(at);
                 let lease = Lease {
                     won: true,
+                    created: true,
+                    expiry_before: Some(Expiry::Never),
                     ..Lease::default()
                 };
                 Outcome::Item(Item::with_access(self.lend(), item, 0, now), lease)

@@ -89,6 +89,10 @@ pub struct GetOptions {
     pub vivify: Option<Expiry>,
     /// If less than this many seconds of life are left, let one caller win the refill (meta `R`).
     pub recache_s: Option<u32>,
+    /// What is left of life counts after `touch`, not before it (meta `T` in front of `R`).
+    pub recache_after_touch: bool,
+    /// Hand the one win of a stale or nearly dead item to this caller. Only a caller that can be told may take it.
+    pub may_win: bool,
     /// Do not count the hit, neither for eviction nor for h, l and t (meta `q` with `k`: no bump).
     pub no_bump: bool,
     /// The unique for an item that `vivify` creates (meta `E`).
@@ -104,6 +108,10 @@ pub struct Lease {
     pub is_stale: bool,
     /// Another caller has won already (Z).
     pub win_sent: bool,
+    /// The read itself created the item (meta `N`).
+    pub created: bool,
+    /// The expiry before `touch` changed it; `None` when nothing changed it.
+    pub expiry_before: Option<Expiry>,
 }
 
 /// A deletion, plain or as meta `md` words it.
@@ -160,6 +168,8 @@ pub enum ArithOutcome {
         unique: CasUnique,
         /// When it dies.
         expiry: Expiry,
+        /// When it would have died without this change; [`Expiry::Never`] for a created one.
+        expiry_before: Expiry,
         /// True when the item was created from `initial`.
         created: bool,
     },

@@ -6,19 +6,18 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::item::{HEADER_MAX, PIECE_HEADER, piece_bytes};
 use crate::log::Log;
 use crate::memory::Addr;
 use crate::request::{KeyHash, Refusal, Seconds, SetOptions, SetOutcome};
-use crate::sync::plain::{Mutex, MutexGuard};
 use crate::write::Part;
 use crate::{Store, Worker};
 
-/// Data of a piece, at most: large enough that a value of 1 MiB has few, small enough that a stalled client
-/// ties up little.
-const PIECE_BYTES_MAX: usize = 64 << 10;
+/// Data of a piece, at most: large enough that a value of 100 KB is received in one call, small enough that a
+/// stalled client ties up little.
+const PIECE_BYTES_MAX: usize = 128 << 10;
 
 /// Which uploads there are and how much they hold.
 #[derive(Default)]
@@ -156,7 +155,7 @@ impl Worker {
 }
 
 impl Reservation {
-    /// The next stretch to fill, at most 64 KiB and never longer than what is missing; empty when complete, or
+    /// The next stretch to fill, at most 128 KiB and never longer than what is missing; empty when complete, or
     /// when no memory can be had now (then `is_complete` is false and the upload should be closed).
     ///
     /// The worker is needed because room for the next piece may have to be won by eviction.
@@ -194,7 +193,11 @@ impl Reservation {
         self.pieces.push(piece);
         self.store.uploads.charge(self.id, bytes as u64, now);
         worker.pace(bytes, now);
-        Some((piece.plus(PIECE_HEADER), bytes))
+        let data = piece.plus(PIECE_HEADER);
+        // The kernel copies into lines that are on their way a quarter faster than into those it has to ask for
+        // one after the other.
+        self.store.arena().prefetch_all(data, bytes);
+        Some((data, bytes))
     }
 
     /// Says that `bytes` of `space` were written.

@@ -115,7 +115,7 @@ impl Default for Settings {
             connections_max: 1024,
             threads: 4,
             backlog: 1024,
-            requests_per_event: 20,
+            requests_per_event: 64,
             cas_enabled: true,
             flush_enabled: true,
             dump_enabled: true,

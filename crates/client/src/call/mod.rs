@@ -36,6 +36,10 @@ const DIRECT_BYTES_MIN: usize = 16 << 10;
 /// Their error lines, should each have one, fit the socket's receive buffer.
 const UNANSWERED_MAX: u32 = 1000;
 
+/// Such questions that may be open while more is written: one, so that who writes without waiting
+/// does not wait for a server that keeps up, and is never more than 2000 writes ahead of one that does not.
+const OWED_MAX: u32 = 1;
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {
     Start,
@@ -90,9 +94,11 @@ pub struct Call<'a> {
     driver: Driver,
     finished: Instant,
     arrived: Option<Instant>,
-    /// Replies that belong to quiet writes before this call.
-    skip: usize,
+    /// Nobody waits for what the requests bring.
+    is_noreply: bool,
     body_left: Option<(Found, usize)>,
+    /// A large value was received past the pipeline.
+    took_body: bool,
     /// The server closed on `mn`: classic text is tried, and believed once it is answered.
     presumes_classic: bool,
     /// A reply that [`receive_all`] leaves for the caller to read.
@@ -126,8 +132,9 @@ impl<'a> Call<'a> {
             driver: Driver::Thread,
             finished: now,
             arrived: None,
-            skip: 0,
+            is_noreply: false,
             body_left: None,
+            took_body: false,
             presumes_classic: false,
             held: None,
             doubts: Vec::new(),
@@ -207,6 +214,7 @@ impl<'a> Call<'a> {
         let link = self.lease.as_ref()?.link_ref()?;
         let flags = match self.stage {
             Stage::Connecting => PollFlags::OUT,
+            Stage::Sending if link.pipeline.in_flight() == 0 => PollFlags::OUT,
             // A server that is not read from stops reading: replies are taken while sending.
             Stage::Sending => PollFlags::OUT | PollFlags::IN,
             _ => PollFlags::IN,
@@ -250,6 +258,7 @@ impl<'a> Call<'a> {
         };
         link.pipeline.release();
         link.replies += 1;
+        link.expects_large = self.took_body;
         if link.pipeline.in_flight() == 0 {
             self.finish();
         }

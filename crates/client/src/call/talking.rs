@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-use super::{Call, DIRECT_BYTES_MIN, Stage, State, Trouble, UNANSWERED_MAX};
+use super::{Call, DIRECT_BYTES_MIN, OWED_MAX, Stage, State, Trouble, UNANSWERED_MAX};
 use crate::doubts::write_removals;
 use crate::error::Error;
 use crate::pipeline::{Answer, Expect, Progress};
@@ -27,7 +27,7 @@ impl Call<'_> {
             .ok_or(Error::Closed)?;
         link.begin();
         let is_noreply = self.requests.iter().all(Request::is_noreply);
-        self.skip = 0;
+        self.is_noreply = is_noreply;
         if !is_noreply {
             self.doubts.append(&mut self.server.doubts.take());
         }
@@ -41,7 +41,7 @@ impl Call<'_> {
             link.out.extend_from_slice(b"mn\r\n");
             link.pipeline.expect(Expect::Quiet { first, count });
             link.unanswered = 0;
-            self.skip = 1;
+            link.owed += 1;
         }
         let mut desk = link.desk(dialect);
         for request in self.requests {
@@ -93,14 +93,18 @@ impl Call<'_> {
             .as_mut()
             .and_then(Lease::link)
             .ok_or(Error::Closed)?;
+        if self.is_noreply && link.owed <= OWED_MAX {
+            self.finish();
+            return Ok(Some(State::Finished));
+        }
         match link.pipeline.poll() {
-            Ok(Progress::Whole(Answer::Quiet(troubles, refusals))) if self.skip > 0 => {
+            Ok(Progress::Whole(Answer::Quiet(troubles, refusals))) if link.owed > 0 => {
                 let lost = (troubles.len() + refusals.len()) as u64;
                 self.server
                     .noreply_failures
                     .fetch_add(lost, Ordering::Relaxed);
                 link.pipeline.release();
-                self.skip -= 1;
+                link.owed -= 1;
                 Ok(None)
             }
             Ok(Progress::Whole(answer)) => Ok(Some(State::Reply(answer))),
@@ -170,6 +174,7 @@ impl Call<'_> {
             }
         }
         self.body_left = None;
+        self.took_body = true;
         Ok(true)
     }
 }

@@ -210,6 +210,11 @@ impl Pipeline {
         self.fault.is_none() && self.in_flight.is_empty() && self.inbox.is_empty()
     }
 
+    /// Whether no fault was met.
+    pub fn is_sound(&self) -> bool {
+        self.fault.is_none()
+    }
+
     /// A key list to fill, with the room of an earlier one.
     pub fn key_list(&mut self) -> KeyList {
         self.spare.take().unwrap_or_default()

@@ -28,11 +28,44 @@ impl Pipeline {
             };
         }
         loop {
+            self.take_whole_values();
             match self.step()? {
                 Step::Again => {}
                 Step::Missing(bytes) => return Ok(Progress::Incomplete(bytes)),
                 Step::Whole(answer) => return Ok(Progress::Whole(answer)),
             }
+        }
+    }
+
+    /// Reads the values that are here whole and in the order asked, as nearly all are; whatever is
+    /// odd about one is left to [`Self::step`], which says what.
+    fn take_whole_values(&mut self) {
+        let Some(Expect::Values(keys)) = self.in_flight.front() else {
+            return;
+        };
+        if self.scan.body.is_some() || self.scan.body_taken {
+            return;
+        }
+        while let Some(key) = keys.get(self.scan.key_cursor) {
+            let rest = self.inbox.rest(self.scan.at);
+            let Some((flags, value_bytes, head_bytes)) = plain_head(rest, key) else {
+                return;
+            };
+            let end = head_bytes.saturating_add(value_bytes);
+            if value_bytes as u64 > self.value_bytes_max
+                || rest.get(end..end.saturating_add(2)) != Some(b"\r\n")
+            {
+                return;
+            }
+            self.scan.found.push(Found {
+                key_index: self.scan.key_cursor,
+                flags,
+                cas: 0,
+                value_bytes,
+                at: self.scan.at + head_bytes,
+            });
+            self.scan.key_cursor += 1;
+            self.scan.at += end + 2;
         }
     }
 
@@ -180,6 +213,28 @@ impl Pipeline {
             .meta
             .map_or(Step::Again, |meta| Step::Whole(Answer::Meta(meta))))
     }
+}
+
+/// Flags, length and length of the line, if `VALUE key flags length` is a whole line at the front.
+fn plain_head(rest: &[u8], key: &[u8]) -> Option<(u32, usize, usize)> {
+    let after = rest.strip_prefix(b"VALUE ")?.strip_prefix(key)?;
+    let (flags, after) = digits(after.strip_prefix(b" ")?)?;
+    let (value_bytes, after) = digits(after.strip_prefix(b" ")?)?;
+    let after = after.strip_prefix(b"\r\n")?;
+    Some((flags, value_bytes as usize, rest.len() - after.len()))
+}
+
+/// The number at the front and what follows it, if it is one of 32 bits and not the end of what is here.
+fn digits(bytes: &[u8]) -> Option<(u32, &[u8])> {
+    let count = bytes.iter().position(|byte| !byte.is_ascii_digit())?;
+    let (digits, rest) = bytes.split_at(count);
+    if digits.is_empty() {
+        return None;
+    }
+    let number = digits.iter().try_fold(0u32, |number, digit| {
+        number.checked_mul(10)?.checked_add(u32::from(digit - b'0'))
+    })?;
+    Some((number, rest))
 }
 
 fn end_of_values(line: &Line<'_>) -> Result<Step, Fault> {

@@ -20,6 +20,9 @@ use crate::transport::socket::Socket;
 /// Room that an idle connection keeps for requests.
 const OUT_KEPT_MAX: usize = 1 << 20;
 
+/// What is received at first where a large value is expected: its head, and little of its body.
+const HEAD_BYTES: usize = 2 << 10;
+
 /// Shortest socket time-out that is set; the kernel counts in steps of some milliseconds.
 const TIMEOUT_MIN: Duration = Duration::from_millis(1);
 
@@ -65,7 +68,12 @@ pub(crate) struct Link {
     pub(crate) opaque: u32,
     /// Quiet writes that no `mn` has answered for yet.
     pub(crate) unanswered: u32,
+    /// Replies to such `mn` that were not read yet; they come before all others.
+    pub(crate) owed: u32,
     pub(crate) idle_since: Instant,
+    /// The last reply was a large value: the next is expected to be one, so only its head is received
+    /// into the pipeline, and the rest without a copy to where it belongs.
+    pub(crate) expects_large: bool,
     /// Replies read on it so far; the first failure of a connection that had none is no stale one.
     pub(crate) replies: u64,
     receive_timeout: Option<Duration>,
@@ -80,7 +88,9 @@ impl Link {
             sent: 0,
             opaque: 1,
             unanswered: 0,
+            owed: 0,
             idle_since: now,
+            expects_large: false,
             replies: 0,
             receive_timeout: None,
         }
@@ -181,7 +191,13 @@ impl Link {
         } else {
             RecvFlags::empty()
         };
-        match recv(&self.fd, self.pipeline.space(missing), flags) {
+        let is_head = self.expects_large && self.pipeline.is_untouched();
+        let room = self.pipeline.space(missing);
+        let room = match room.get_mut(..HEAD_BYTES) {
+            Some(head) if is_head => head,
+            _ => room,
+        };
+        match recv(&self.fd, room, flags) {
             Ok((_, 0)) => Err(Stop::Closed(None)),
             Ok((_, bytes)) => {
                 self.pipeline.received(bytes);
@@ -230,11 +246,25 @@ impl Link {
         Ok(())
     }
 
+    /// Whether quiet writes were not answered for yet.
+    pub(crate) fn has_unanswered(&self) -> bool {
+        self.unanswered > 0 || self.owed > 0
+    }
+
+    /// Whether every request has its reply and not one byte more has come, but for what is owed.
+    pub(crate) fn is_at_rest(&self) -> bool {
+        if self.owed == 0 {
+            self.pipeline.is_clean()
+        } else {
+            self.pipeline.is_sound() && self.pipeline.in_flight() == self.owed as usize
+        }
+    }
+
     /// Whether an idle connection is still good: not closed by the peer, and nothing came unasked.
     ///
     /// Quiet writes may have been answered by error lines, which the next call reads.
     pub(crate) fn is_quiet(&self) -> bool {
-        if self.unanswered > 0 {
+        if self.has_unanswered() {
             return true;
         }
         let mut fds = [PollFd::new(&self.fd, PollFlags::IN)];

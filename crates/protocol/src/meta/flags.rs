@@ -61,6 +61,14 @@ impl<'b> MetaFlags<'b> {
         self.letters & letters != 0
     }
 
+    /// Whether both flags were given, and `first` before `second`.
+    pub fn names_first(&self, first: u8, second: u8) -> bool {
+        let mut letters = ascii::tokens(self.text).filter_map(|token| token.first().copied());
+        self.has(first)
+            && self.has(second)
+            && letters.find(|letter| [first, second].contains(letter)) == Some(first)
+    }
+
     /// Reads flags that are single letters and ask for nothing but what a reply shows, up to the end of the
     /// line; also how many bytes they took with that end. `None` for anything else, errors included.
     #[inline]
@@ -194,6 +202,13 @@ mod tests {
             (30, 5, 7, -1)
         );
         assert_eq!(flags.delta, 1);
+    }
+
+    #[test]
+    fn the_order_of_two_flags_is_known() {
+        let flags = MetaFlags::parse(b"t T30 R5").unwrap();
+        assert!(flags.names_first(b'T', b'R') && flags.names_first(b't', b'R'));
+        assert!(!flags.names_first(b'R', b'T') && !flags.names_first(b'T', b'N'));
     }
 
     #[test]

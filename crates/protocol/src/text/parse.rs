@@ -116,9 +116,9 @@ fn parse_get<'b>(verb: &[u8], line: &'b [u8], mut rest: &'b [u8], used: usize) -
     Parsed::Command(Command::Get(head), line.len() - rest.len())
 }
 
-/// The exptime of touch and gat, where memcached refuses what does not fit 32 bits.
+/// The exptime of touch and gat, where memcached refuses a plus sign and what does not fit 32 bits.
 fn exptime32(text: &[u8]) -> Option<i64> {
-    ascii::signed(text).filter(|exptime| i32::try_from(*exptime).is_ok())
+    ascii::signed(text).filter(|exptime| i32::try_from(*exptime).is_ok() && !text.starts_with(b"+"))
 }
 
 /// Whether the last word of `rest` is "noreply".

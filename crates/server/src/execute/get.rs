@@ -9,6 +9,7 @@ use glasscache_protocol::meta::{self, MetaItem, MetaLine, letters};
 use glasscache_protocol::{text, words};
 use glasscache_store::{GetOptions, Guess, Item, KeyHash, Lease};
 
+use super::times::{created_expiry, shown_expiry};
 use crate::output::{Mark, Output};
 use crate::turn::{Turn, ttl_s};
 use crate::watch;
@@ -256,7 +257,7 @@ fn meta_get_guessed<'w>(
         &mut out.bytes,
         line,
         key,
-        &meta_item(&item, lease, unique, turn),
+        &meta_item(&item, lease, unique, line, turn),
         with_value,
     );
     turn.shared
@@ -283,9 +284,11 @@ fn meta_find<'w>(
             return Some((item, Lease::default()));
         }
         // The first read stands, for it knows what was before it; the second settles the lease.
-        let lease = turn
-            .store
-            .get_with(key, hash, &GetOptions::default(), turn.now);
+        let options = GetOptions {
+            may_win: true,
+            ..GetOptions::default()
+        };
+        let lease = turn.store.get_with(key, hash, &options, turn.now);
         return Some((item, lease.map(|(_, lease)| lease).unwrap_or_default()));
     }
     turn.store
@@ -296,12 +299,14 @@ fn get_options(line: &MetaLine<'_>, turn: &Turn<'_>) -> GetOptions {
     let flags = &line.flags;
     GetOptions {
         touch: flags.has(b'T').then(|| turn.expiry(flags.touch)),
-        vivify: flags.has(b'N').then(|| turn.expiry(flags.vivify)),
+        vivify: created_expiry(flags, turn),
+        recache_after_touch: flags.names_first(b'T', b'R'),
         // A negative or absolute time means what it means for an exptime.
         recache_s: flags
             .has(b'R')
             .then(|| ttl_s(turn.expiry(flags.recache), turn.now))
             .flatten(),
+        may_win: true,
         no_bump: flags.has(b'u'),
         new_unique: flags
             .has(b'E')
@@ -310,12 +315,22 @@ fn get_options(line: &MetaLine<'_>, turn: &Turn<'_>) -> GetOptions {
 }
 
 #[inline]
-fn meta_item(item: &Item<'_>, lease: Lease, unique: u64, turn: &Turn<'_>) -> MetaItem {
+fn meta_item(
+    item: &Item<'_>,
+    lease: Lease,
+    unique: u64,
+    line: &MetaLine<'_>,
+    turn: &Turn<'_>,
+) -> MetaItem {
+    let expiry = match lease.expiry_before {
+        Some(before) => shown_expiry(&line.flags, before, lease.created, turn),
+        None => item.expiry(),
+    };
     MetaItem {
         value_bytes: item.value_bytes(),
         client_flags: item.flags(),
         unique,
-        ttl_s: ttl_s(item.expiry(), turn.now),
+        ttl_s: ttl_s(expiry, turn.now),
         idle_s: turn.now.0.saturating_sub(item.last_access().0),
         was_fetched: item.was_fetched(),
         won: lease.won,

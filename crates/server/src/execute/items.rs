@@ -11,6 +11,7 @@ use glasscache_store::{
 
 use super::get;
 use super::store::number_line;
+use super::times::{created_expiry, shown_expiry};
 use crate::output::Output;
 use crate::turn::{Turn, ttl_s};
 use crate::watch;
@@ -142,10 +143,9 @@ pub(super) fn meta_arith(line: &MetaLine<'_>, turn: &Turn<'_>, out: &mut Vec<u8>
     let options = ArithOptions {
         decrement: matches!(flags.mode, b'D' | b'-'),
         delta: flags.delta,
-        compare: flags.has(b'C').then_some(CasUnique(flags.compare)),
-        initial: flags
-            .has(b'N')
-            .then(|| (flags.initial, turn.expiry(flags.vivify))),
+        // 0 asks for nothing here, as in memcached.
+        compare: (flags.compare != 0).then_some(CasUnique(flags.compare)),
+        initial: created_expiry(flags, turn).map(|expiry| (flags.initial, expiry)),
         touch: flags.has(b'T').then(|| turn.expiry(flags.touch)),
         new_unique: flags.has(b'E').then_some(CasUnique(flags.new_unique)),
     };
@@ -154,9 +154,11 @@ pub(super) fn meta_arith(line: &MetaLine<'_>, turn: &Turn<'_>, out: &mut Vec<u8>
         ArithOutcome::Number {
             value,
             unique,
-            expiry,
+            expiry_before,
+            created,
             ..
         } => {
+            let expiry = shown_expiry(flags, expiry_before, created, turn);
             let facts = (value, turn.shown_unique(unique), ttl_s(expiry, turn.now));
             meta::number(out, line, key, facts);
         }

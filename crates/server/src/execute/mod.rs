@@ -7,6 +7,7 @@ pub(crate) mod dump;
 mod get;
 mod items;
 pub(crate) mod store;
+mod times;
 
 use glasscache_protocol::command::Command;
 use glasscache_protocol::words;

@@ -73,7 +73,10 @@ impl<'b> Write<'b> {
             b'R' => SetMode::Replace,
             _ => SetMode::Set,
         };
-        let has_compare = flags.has(b'C') && mode != SetMode::Add;
+        // Beside append and prepend 0 asks for nothing; elsewhere it is a unique that no item has.
+        let is_joining = matches!(mode, SetMode::Append | SetMode::Prepend);
+        let has_compare =
+            flags.has(b'C') && mode != SetMode::Add && !(is_joining && flags.compare == 0);
         // As in memcached, replacing with a unique is the same as `cas`.
         let is_cas = has_compare && matches!(mode, SetMode::Set | SetMode::Replace);
         let options = SetOptions {
@@ -86,7 +89,8 @@ impl<'b> Write<'b> {
             },
             compare: has_compare.then_some(CasUnique(flags.compare)),
             new_unique: flags.has(b'E').then_some(CasUnique(flags.new_unique)),
-            invalidate: is_cas && flags.has(b'I'),
+            // No unique is below 0: memcached takes such a comparison for one that cannot hold.
+            invalidate: is_cas && flags.has(b'I') && flags.compare != 0,
             vivify: flags.has(b'N').then(|| turn.expiry(flags.vivify)),
         };
         let line = *line;
@@ -201,7 +205,11 @@ impl<'b> Write<'b> {
                 return out.bytes.extend_from_slice(text_word(outcome));
             }
         };
-        let facts = (turn.shown_unique(unique), self.size_now(line, turn));
+        let size = match outcome {
+            SetOutcome::Stored(_) => self.size_now(line, turn),
+            _ => self.value_bytes,
+        };
+        let facts = (turn.shown_unique(unique), size);
         meta::stored(&mut out.bytes, line, self.key, word, facts);
     }
 

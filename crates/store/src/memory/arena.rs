@@ -7,6 +7,7 @@
 use std::ptr::NonNull;
 use std::sync::atomic::AtomicU16;
 
+use super::lines::LINE_BYTES;
 use crate::Error;
 
 /// Items start at even addresses, so that their two mutable bytes are one aligned atomic.
@@ -133,6 +134,14 @@ impl Arena {
         }
         #[cfg(any(not(target_arch = "x86_64"), miri))]
         let _ = at;
+    }
+
+    /// Asks for all lines of a stretch that is about to be written or read, as far as it lies in the arena.
+    #[inline]
+    pub(crate) fn prefetch_all(&self, at: Addr, bytes: usize) {
+        for line in 0..bytes.div_ceil(LINE_BYTES) {
+            self.prefetch(at.plus(line * LINE_BYTES));
+        }
     }
 
     /// Gives a free segment's pages back to the system; it reads as zeros afterwards.

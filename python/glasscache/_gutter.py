@@ -1,0 +1,289 @@
+"""The gutter: servers that stand in for a failed one, its keys living there for a few seconds only.
+
+A call whose server cannot be reached is made again on the gutter's servers, within the same deadline.
+What is stored there expires soon, so that an outage is no storm on the database and its end no return
+of old values: nothing is copied back, and the gutter is not asked while the server answers. A server
+that was out of reach but alive comes back with what it had; only its own TTLs bound that.
+`Client(..., gutter=[...])` puts one of the two mixins before the class of the client.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import time
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from glasscache._plans import Make, call, carry_out, carry_out_async
+from glasscache.errors import MISSABLE, GlasscacheError, ServerUnavailable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator, Iterable, Mapping
+
+    from glasscache._plans import Plan, Step
+
+_TTL_PLACE: Final = {"set": 2, "add": 2, "replace": 2, "cas": 3, "gat": 1, "touch": 1}
+"""Where the ttl stands among the arguments of the calls that always have one."""
+
+_ONCE: Final = frozenset({"incr", "decr", "append", "prepend", "cas"})
+"""Calls that are not made again when the first may have been done."""
+
+_SINGLE: Final[dict[str, Any]] = {
+    "get": None, "gets": None, "gat": None, "get_with_meta": None, "set": False, "add": False,
+    "replace": False, "append": False, "prepend": False, "cas": None, "delete": False,
+    "touch": False, "incr": None, "decr": None,
+}  # fmt: skip
+"""The calls about one key, and what a miss returns."""
+
+
+class _Again(NamedTuple):
+    """A call to be made on the gutter."""
+
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+
+
+class _Gutter:
+    """What the blocking and the asyncio half share."""
+
+    gutter: Any
+    """The client of the gutter's servers."""
+
+    _gutter_ttl: float
+    _whole_timeout: float
+    _errors_miss: bool
+    _moved: int
+    _missed: int
+
+    def open_gutter(self, gutter: Any, ttl: float, timeout: float, on_error: str) -> None:
+        """Take the client of the gutter's servers; called once, when the client is made."""
+        self.gutter, self._gutter_ttl, self._whole_timeout = gutter, ttl, timeout
+        self._errors_miss, self._moved, self._missed = on_error == "miss", 0, 0
+
+    def _short(self, ttl: float | None) -> float:
+        return self._gutter_ttl if not ttl else min(ttl, self._gutter_ttl)
+
+    def _left(self, began: float, deadline: float | None) -> float:
+        whole = self._whole_timeout if deadline is None else deadline
+        return whole - (time.monotonic() - began)
+
+    def _again(
+        self,
+        name: str,
+        began: float,
+        error: GlasscacheError,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+    ) -> _Again | None:
+        """Return the call as it is made on the gutter, or None if it is not."""
+        left = self._left(began, kwargs.get("deadline"))
+        if not isinstance(error, ServerUnavailable) or left <= 0:
+            return None
+        if name in _ONCE and not error.retry_is_safe:
+            return None
+        self._moved += 1
+        kwargs = {**kwargs, "deadline": left}
+        place = _TTL_PLACE.get(name)
+        if place is not None and len(args) > place:
+            args = (*args[:place], self._short(args[place]), *args[place + 1 :])
+        elif place is not None or kwargs.get("initial") is not None:
+            kwargs["ttl"] = self._short(kwargs.get("ttl"))
+        return _Again(args, kwargs)
+
+    def _failed(self, error: GlasscacheError, miss: Any) -> Any:
+        """Raise, or return a counted miss where that was asked for."""
+        if self._errors_miss and isinstance(error, MISSABLE):
+            self._missed += 1
+            return miss
+        raise error
+
+    def _bulk_read(
+        self, name: str, own: Callable[[], Any], deadline: float | None
+    ) -> Plan[dict[Any, Any]]:
+        """Read from the servers, and what those that failed had from the gutter."""
+        began = time.monotonic()
+        try:
+            found: dict[Any, Any] = yield Make(own)
+        except GlasscacheError as error:
+            left = self._left(began, deadline)
+            if not isinstance(error, ServerUnavailable) or left <= 0:
+                return dict(self._failed(error, error.arrived))
+            self._moved += 1
+            late: dict[Any, Any] = yield call(self.gutter, name, error.unanswered, deadline=left)
+            return error.arrived | late
+        return found
+
+    def _bulk_write(
+        self,
+        own: Callable[[], Any],
+        again: Callable[[list[Any], float], Step],
+        deadline: float | None,
+    ) -> Plan[dict[Any, GlasscacheError]]:
+        """Write to the servers, and what those that failed would have taken to the gutter."""
+        began = time.monotonic()
+        failures: dict[Any, GlasscacheError] = yield Make(own)
+        lost = [key for key, error in failures.items() if isinstance(error, ServerUnavailable)]
+        left = self._left(began, deadline)
+        if not lost or left <= 0:
+            return failures
+        self._moved += 1
+        late: dict[Any, GlasscacheError] = yield again(lost, left)
+        return {key: error for key, error in failures.items() if key not in lost} | late
+
+    def _set_many(
+        self,
+        own: Callable[[], Any],
+        items: Mapping[Any, Any],
+        ttl: float | None,
+        deadline: float | None,
+    ) -> Plan[dict[Any, GlasscacheError]]:
+        def again(lost: list[Any], left: float) -> Step:
+            part = {key: items[key] for key in lost}
+            return call(self.gutter, "set_many", part, self._short(ttl), deadline=left)
+
+        return self._bulk_write(own, again, deadline)
+
+    def _delete_many(
+        self, own: Callable[[], Any], deadline: float | None
+    ) -> Plan[dict[Any, GlasscacheError]]:
+        def again(lost: list[Any], left: float) -> Step:
+            return call(self.gutter, "delete_many", lost, deadline=left)
+
+        return self._bulk_write(own, again, deadline)
+
+    def _own(self, name: str, *args: Any, **kwargs: Any) -> Callable[[], Any]:
+        """Return the client's own call, not yet made."""
+        return functools.partial(getattr(super(), name), *args, **kwargs)
+
+    @contextlib.contextmanager
+    def deadline(self, seconds: float) -> Generator[None]:
+        """Give all calls inside the block so many seconds together, wherever they are made."""
+        with self._own("deadline", seconds)(), self.gutter.deadline(seconds):
+            yield
+
+    def stats(self) -> dict[str, Any]:
+        """Return the client's counters, with those of the gutter beside them."""
+        counted: dict[str, Any] = self._own("stats")()
+        counted["misses_by_error"] += self._missed
+        return {**counted, "gutter": {**self.gutter.stats(), "calls": self._moved}}
+
+
+def _miss_of(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    place = {"get": 1, "gat": 2}.get(name)
+    if place is None:
+        return _SINGLE[name]
+    return args[place] if len(args) > place else kwargs.get("default")
+
+
+class SyncGutter(_Gutter):
+    """The blocking half."""
+
+    def get_many(self, keys: Iterable[Any], *, deadline: float | None = None) -> dict[Any, Any]:
+        """Return the values under keys; those of a failed server from the gutter."""
+        own = self._own("get_many", list(keys), deadline=deadline)
+        return carry_out(self._bulk_read("get_many", own, deadline))
+
+    def gets_many(self, keys: Iterable[Any], *, deadline: float | None = None) -> dict[Any, Any]:
+        """Return values and CAS uniques; those of a failed server from the gutter."""
+        own = self._own("gets_many", list(keys), deadline=deadline)
+        return carry_out(self._bulk_read("gets_many", own, deadline))
+
+    def set_many(
+        self, items: Mapping[Any, Any], ttl: float | None = None, *, deadline: float | None = None
+    ) -> dict[Any, GlasscacheError]:
+        """Store values; those of a failed server on the gutter."""
+        own = self._own("set_many", items, ttl, deadline=deadline)
+        return carry_out(self._set_many(own, items, ttl, deadline))
+
+    def delete_many(
+        self, keys: Iterable[Any], *, deadline: float | None = None
+    ) -> dict[Any, GlasscacheError]:
+        """Remove keys; those of a failed server from the gutter."""
+        own = self._own("delete_many", keys, deadline=deadline)
+        return carry_out(self._delete_many(own, deadline))
+
+    def close(self) -> None:
+        """Close the connections, the gutter's too."""
+        self.gutter.close()
+        self._own("close")()
+
+
+class AsyncGutter(_Gutter):
+    """The asyncio half."""
+
+    async def get_many(
+        self, keys: Iterable[Any], *, deadline: float | None = None
+    ) -> dict[Any, Any]:
+        """Return the values under keys; those of a failed server from the gutter."""
+        own = self._own("get_many", list(keys), deadline=deadline)
+        return await carry_out_async(self._bulk_read("get_many", own, deadline))
+
+    async def gets_many(
+        self, keys: Iterable[Any], *, deadline: float | None = None
+    ) -> dict[Any, Any]:
+        """Return values and CAS uniques; those of a failed server from the gutter."""
+        own = self._own("gets_many", list(keys), deadline=deadline)
+        return await carry_out_async(self._bulk_read("gets_many", own, deadline))
+
+    async def set_many(
+        self, items: Mapping[Any, Any], ttl: float | None = None, *, deadline: float | None = None
+    ) -> dict[Any, GlasscacheError]:
+        """Store values; those of a failed server on the gutter."""
+        own = self._own("set_many", items, ttl, deadline=deadline)
+        return await carry_out_async(self._set_many(own, items, ttl, deadline))
+
+    async def delete_many(
+        self, keys: Iterable[Any], *, deadline: float | None = None
+    ) -> dict[Any, GlasscacheError]:
+        """Remove keys; those of a failed server from the gutter."""
+        own = self._own("delete_many", keys, deadline=deadline)
+        return await carry_out_async(self._delete_many(own, deadline))
+
+    async def close(self) -> None:
+        """Close the connections, the gutter's too."""
+        await self.gutter.close()
+        await self._own("close")()
+
+
+def _blocking(name: str) -> Callable[..., Any]:
+    def done(self: Any, *args: Any, **kwargs: Any) -> Any:
+        began = time.monotonic()
+        try:
+            return self._own(name, *args, **kwargs)()
+        except GlasscacheError as error:
+            again = self._again(name, began, error, args, kwargs)
+            if again is None:
+                return self._failed(error, _miss_of(name, args, kwargs))
+        return getattr(self.gutter, name)(*again.args, **again.kwargs)
+
+    return done
+
+
+def _awaited(name: str) -> Callable[..., Any]:
+    async def done(self: Any, *args: Any, **kwargs: Any) -> Any:
+        began = time.monotonic()
+        try:
+            return await self._own(name, *args, **kwargs)()
+        except GlasscacheError as error:
+            again = self._again(name, began, error, args, kwargs)
+            if again is None:
+                return self._failed(error, _miss_of(name, args, kwargs))
+        return await getattr(self.gutter, name)(*again.args, **again.kwargs)
+
+    return done
+
+
+for _name in _SINGLE:
+    setattr(SyncGutter, _name, _blocking(_name))
+    setattr(AsyncGutter, _name, _awaited(_name))
+
+
+_kinds: dict[tuple[type[Any], type[Any]], type[Any]] = {}
+
+
+def with_gutter(kind: type[Any], half: type[Any]) -> Any:
+    """Return a client's class with the gutter before it."""
+    if (kind, half) not in _kinds:
+        named = {"__module__": kind.__module__, "__doc__": kind.__doc__}
+        _kinds[kind, half] = type(kind.__name__, (half, kind), named)
+    return _kinds[kind, half]

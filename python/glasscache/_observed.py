@@ -1,0 +1,149 @@
+"""Calls of one client object seen from outside: its methods replaced by ones that tell what happened."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Sized
+from random import random
+from time import time_ns
+from typing import Any, Final, NamedTuple
+
+BATCHES: Final = frozenset({"get_many", "gets_many", "set_many", "delete_many"})
+READS: Final = frozenset({"get", "gets", "gat", "get_with_meta"})
+METHODS: Final = (
+    "get", "gets", "gat", "get_with_meta", "get_many", "gets_many", "set", "add", "replace", "append",
+    "prepend", "cas", "set_many", "delete", "delete_many", "touch", "incr", "decr", "get_or_set_by",
+)  # fmt: skip
+
+_DEFAULT_PLACE: Final = {"get": 1, "gat": 2}
+"""Where a read's default stands among its arguments: getting it back is a miss."""
+
+
+class Done(NamedTuple):
+    """A call that has ended."""
+
+    name: str
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    began_ns: int
+    """Unix time."""
+    ended_ns: int
+    result: Any
+    error: BaseException | None
+
+    @property
+    def seconds(self) -> float:
+        """How long it took."""
+        return (self.ended_ns - self.began_ns) / 1e9
+
+    @property
+    def is_hit(self) -> bool:
+        """Whether a read found something: its default coming back is a miss."""
+        place = _DEFAULT_PLACE.get(self.name, len(self.args))
+        default = self.args[place] if place < len(self.args) else self.kwargs.get("default")
+        return self.result is not default
+
+    @property
+    def width(self) -> int | None:
+        """How many keys a bulk call has, where that can be told without reading an iterator."""
+        is_counted = self.name in BATCHES and self.args and isinstance(self.args[0], Sized)
+        return len(self.args[0]) if is_counted else None
+
+    @property
+    def shown_key(self) -> str:
+        """The key, or the keys, cut to what can be shown."""
+        return repr(self.args[0])[:200] if self.args else ""
+
+
+Tell = Callable[[Done], None]
+
+
+class Wish(NamedTuple):
+    """Of which calls to hear."""
+
+    tell: Callable[[str], Tell]
+    """Gives what hears of the calls of one method."""
+    is_idle: Callable[[], bool]
+    """Whether nobody would hear anything just now."""
+    slow_ns: int = 0
+    """Calls that take less and do not fail are not told of ..."""
+    sample: float = 0.0
+    """... but for this share of them."""
+
+
+def watch(client: Any, wish: Wish) -> None:
+    """Replace the client's methods, on this one object, by ones that tell of their calls."""
+    for name in METHODS:
+        call = getattr(client, name, None)
+        if call is None:
+            continue
+        around = _called
+        if inspect.iscoroutinefunction(call):
+            around = _awaited
+        elif name == "get":
+            around = _get
+        setattr(client, name, functools.wraps(call)(around(name, call, wish)))
+
+
+def _get(name: str, call: Callable[..., Any], wish: Wish) -> Callable[..., Any]:
+    """As `_called`; with its parameters named it costs half, and a get is what a cache is for."""
+    tell, is_idle, slow_ns, sample = wish.tell(name), *wish[1:]
+
+    def get(key: Any, default: Any = None, *, deadline: float | None = None) -> Any:
+        if is_idle():
+            return call(key, default) if deadline is None else call(key, default, deadline=deadline)
+        began = time_ns()
+        try:
+            result = (
+                call(key, default) if deadline is None else call(key, default, deadline=deadline)
+            )
+        except BaseException as error:
+            tell(Done(name, (key, default), {}, began, time_ns(), None, error))
+            raise
+        ended = time_ns()
+        if ended - began >= slow_ns or (sample and random() < sample):  # noqa: S311 - a share
+            tell(Done(name, (key, default), {}, began, ended, result, None))
+        return result
+
+    return get
+
+
+def _called(name: str, call: Callable[..., Any], wish: Wish) -> Callable[..., Any]:
+    tell, is_idle, slow_ns, sample = wish.tell(name), *wish[1:]
+
+    def called(*args: Any, **kwargs: Any) -> Any:
+        if is_idle():
+            return call(*args, **kwargs)
+        began = time_ns()
+        try:
+            result = call(*args, **kwargs)
+        except BaseException as error:
+            tell(Done(name, args, kwargs, began, time_ns(), None, error))
+            raise
+        ended = time_ns()
+        if ended - began >= slow_ns or (sample and random() < sample):  # noqa: S311 - a share
+            tell(Done(name, args, kwargs, began, ended, result, None))
+        return result
+
+    return called
+
+
+def _awaited(name: str, call: Callable[..., Any], wish: Wish) -> Callable[..., Any]:
+    tell, is_idle, slow_ns, sample = wish.tell(name), *wish[1:]
+
+    async def awaited(*args: Any, **kwargs: Any) -> Any:
+        if is_idle():
+            return await call(*args, **kwargs)
+        began = time_ns()
+        try:
+            result = await call(*args, **kwargs)
+        except BaseException as error:
+            tell(Done(name, args, kwargs, began, time_ns(), None, error))
+            raise
+        ended = time_ns()
+        if ended - began >= slow_ns or (sample and random() < sample):  # noqa: S311 - a share
+            tell(Done(name, args, kwargs, began, ended, result, None))
+        return result
+
+    return awaited

@@ -1,0 +1,121 @@
+"""Plans: what a call of several steps does next, decided without waiting.
+
+A plan is a generator that yields steps and is sent their outcomes; what a step raises is thrown into
+it. `carry_out` does the steps blocking and `carry_out_async` awaits them, so that the clients share
+every decision and differ in the waiting only.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable, Generator
+from typing import Any, NamedTuple, TypeVar, cast
+
+T = TypeVar("T")
+
+
+class Call(NamedTuple):
+    """A call of a client's method."""
+
+    client: Any
+    name: str
+    arguments: tuple[Any, ...]
+    options: dict[str, Any]
+
+    def begin(self) -> Any:
+        """Make the call; with an asyncio client the outcome is to be awaited."""
+        return getattr(self.client, self.name)(*self.arguments, **self.options)
+
+
+class Sleep(NamedTuple):
+    """A pause."""
+
+    seconds: float
+
+
+class Make(NamedTuple):
+    """A call of the program's function; in asyncio it may be a coroutine function."""
+
+    make: Callable[[], Any]
+
+
+Step = Call | Sleep | Make
+Plan = Generator[Step, Any, T]
+
+
+def call(client: Any, name: str, *arguments: Any, **options: Any) -> Call:
+    """Return the step that calls a client's method."""
+    return Call(client, name, arguments, options)
+
+
+def carry_out(plan: Plan[T]) -> T:
+    """Do a plan's steps, and return what it returns."""
+
+    def do(step: Step) -> Any:
+        match step:
+            case Call():
+                return step.begin()
+            case Sleep(seconds):
+                return time.sleep(seconds)
+            case Make(make):
+                return make()
+
+    turn = _Turn(plan)
+    while not turn.is_over:
+        try:
+            turn.outcome = do(turn.step)
+        except BaseException as error:  # noqa: BLE001 - thrown into the plan
+            turn.error = error
+        turn.go_on()
+    return cast("T", turn.outcome)
+
+
+async def carry_out_async(plan: Plan[T]) -> T:
+    """Do a plan's steps, awaiting them, and return what it returns."""
+    import asyncio  # noqa: PLC0415 - importing the blocking client does not pay for it
+
+    async def do(step: Step) -> Any:
+        match step:
+            case Call():
+                return await step.begin()
+            case Sleep(seconds):
+                return await asyncio.sleep(seconds)
+            case Make(make):
+                made = make()
+                return await cast("Awaitable[Any]", made) if hasattr(made, "__await__") else made
+
+    turn = _Turn(plan)
+    while not turn.is_over:
+        try:
+            turn.outcome = await do(turn.step)
+        except BaseException as error:  # noqa: BLE001 - thrown into the plan
+            turn.error = error
+        turn.go_on()
+    return cast("T", turn.outcome)
+
+
+class _Turn:
+    """Where a plan stands: the step to do, and its outcome once it is done."""
+
+    def __init__(self, plan: Plan[Any]) -> None:
+        self._plan = plan
+        self.outcome: Any = None
+        self.error: BaseException | None = None
+        self.is_over = False
+        self.step: Step = Sleep(0)
+        self._advance(lambda: next(plan))
+
+    def go_on(self) -> None:
+        """Hand the outcome to the plan and take the next step; `outcome` is the plan's at the end."""
+        outcome, error = self.outcome, self.error
+        self.outcome, self.error = None, None
+        if error is None:
+            self._advance(lambda: self._plan.send(outcome))
+        else:
+            self._advance(lambda: self._plan.throw(error))
+
+    def _advance(self, move: Callable[[], Step]) -> None:
+        try:
+            self.step = move()
+        except StopIteration as end:
+            self.outcome, self.is_over = end.value, True

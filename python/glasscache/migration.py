@@ -1,0 +1,295 @@
+"""Moving from another client's ring and dialect without starting cold.
+
+    cache = MigratingClient(
+        ["a:11211", "b:11211"],
+        old={"placement": "ketama-oneatatime", "dialect": "pylibmc", "codec": "pickle"},
+    )
+
+A read asks where this client puts the key and, on a miss, where the old one did; what it finds there
+is copied with the life it has left. A write goes to the new place, after the old one has been emptied,
+so that an old value never comes back when the new one is evicted. If the old place cannot be emptied
+the write fails. Programs that still use the old client see misses for what was written here, and
+what they write is seen here only until this client writes the key: move the readers last.
+Values are written in the own dialect, whose mark tells them from the old ones where both rings put
+a key on the same server. When the old ring has nothing left to give, use `Client`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import time
+from typing import TYPE_CHECKING, Any, Final, Self
+
+from glasscache import _plans
+from glasscache.aio import AsyncClient
+from glasscache.client import Client
+from glasscache.errors import BadSetting, GlasscacheError, UnreadableValue, UnwritableValue
+from glasscache.values import Codec
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterable, Mapping
+
+    # To a type checker they have the words of the clients.
+    from glasscache._plans import Plan
+    from glasscache.aio import AsyncClient as _AsyncFace
+    from glasscache.client import Client as _SyncFace
+else:
+    from glasscache.leases import AsyncLeases as _AsyncFace
+    from glasscache.leases import SyncLeases as _SyncFace
+
+__all__ = ["AsyncMigratingClient", "MigratingClient"]
+
+_MISSING: Final = object()
+_OWN_MARK: Final = 0x9C00_0000
+_OWN_BITS: Final = 0xFF00_0000
+"""How the flags of the own dialect are known (docs/reference/formats.md)."""
+
+
+class _Rings:
+    """The two clients, and the plan of each call."""
+
+    new: Any
+    """Where values are written."""
+    old: Any
+    """Where they may still be."""
+
+    def __init__(
+        self,
+        servers: str | Iterable[str],
+        *,
+        old: Mapping[str, Any],
+        codec: Codec | str | None = None,
+        dialect: str | None = None,
+        **options: Any,
+    ) -> None:
+        """Make a client of these servers and one of the old ring.
+
+        Args:
+            servers: those of the new ring.
+            old: the words of `Client` for the old ring: placement, dialect, codec, namespace, servers.
+            codec: as `Client` takes it.
+            dialect: "own", or that of the old ring.
+            options: as `Client` takes them, for both rings.
+
+        Raises:
+            BadSetting: values of the two rings could not be told apart.
+
+        """
+        before = str(old.get("dialect", "own"))
+        if dialect not in {None, "own", before}:
+            raise BadSetting(f"moving from dialect {before} writes own or {before}, not {dialect}")
+        if not isinstance(codec, Codec) and dialect != before:
+            objects: Any = codec or "json"
+            codec = Codec(objects=objects, migrate_from=None if before == "own" else before)
+        self.new = self._client_of(servers, codec=codec, dialect=dialect, **options)
+        self.old = self._client_of(**{"servers": servers, **options, **old})
+
+    def _client_of(self, servers: Any, **options: Any) -> Any:
+        raise NotImplementedError
+
+
+# Plans. `left` gives what is left of the call's deadline, as an option of its steps.
+
+
+def _plan_reading(
+    rings: _Rings, name: str, key: Any, *args: Any, deadline: float | None = None, **options: Any
+) -> Plan[Any]:
+    """Make a call that says None or False when there is no item; bring the old one if so."""
+    left = _remainder(deadline)
+    answer = yield _plans.call(rings.new, name, key, *args, **options, **left())
+    if answer is None or (answer is False and name != "cas"):
+        if (yield from _bringing(rings, key, left)) is _MISSING:
+            return answer
+        answer = yield _plans.call(rings.new, name, key, *args, **options, **left())
+    return answer
+
+
+def _plan_get(
+    rings: _Rings, name: str, key: Any, *args: Any, deadline: float | None = None, **options: Any
+) -> Plan[Any]:
+    left = _remainder(deadline)
+    # `get(key, default)` and `gat(key, ttl, default)`.
+    settled = args if name == "get" else args[1:]
+    default = settled[0] if settled else options.pop("default", None)
+    asked = args[: len(args) - len(settled)]
+    found = yield _plans.call(rings.new, name, key, *asked, default=_MISSING, **options, **left())
+    if found is _MISSING:
+        found = yield from _bringing(rings, key, left)
+        if found is not _MISSING and name == "gat":
+            yield _plans.call(rings.new, "touch", key, *asked, **options, **left())
+    return default if found is _MISSING else found
+
+
+def _plan_get_many(
+    rings: _Rings, _name: str, keys: Iterable[Any], *, deadline: float | None = None
+) -> Plan[dict[Any, Any]]:
+    """Read from both rings; nothing is copied, since a bulk read does not tell lives."""
+    left = _remainder(deadline)
+    names = list(keys)
+    found = yield _plans.call(rings.new, "get_many", names, **left())
+    missed = [key for key in names if key not in found]
+    if missed:
+        try:
+            found |= yield _plans.call(rings.old, "get_many", missed, **left())
+        except UnreadableValue as error:
+            if not _is_ours(error):
+                raise
+            for key in missed:
+                value = yield from _bringing(rings, key, left)
+                if value is not _MISSING:
+                    found[key] = value
+    return dict(found)
+
+
+def _plan_set(
+    rings: _Rings, name: str, key: Any, *args: Any, deadline: float | None = None, **options: Any
+) -> Plan[Any]:
+    left = _remainder(deadline)
+    yield _plans.call(rings.old, "delete", key, **left())
+    return (yield _plans.call(rings.new, name, key, *args, **options, **left()))
+
+
+def _plan_add(
+    rings: _Rings, name: str, key: Any, *args: Any, deadline: float | None = None, **options: Any
+) -> Plan[Any]:
+    left = _remainder(deadline)
+    yield from _bringing(rings, key, left)
+    return (yield _plans.call(rings.new, name, key, *args, **options, **left()))
+
+
+def _plan_delete(
+    rings: _Rings, name: str, key: Any, *, deadline: float | None = None, **options: Any
+) -> Plan[bool]:
+    left = _remainder(deadline)
+    was_old = yield _plans.call(rings.old, name, key, **options, **left())
+    was_new = yield _plans.call(rings.new, name, key, **options, **left())
+    return bool(was_old or was_new)
+
+
+def _plan_set_many(
+    rings: _Rings,
+    name: str,
+    values: Mapping[Any, Any],
+    ttl: float | None = None,
+    *,
+    deadline: float | None = None,
+) -> Plan[dict[Any, GlasscacheError]]:
+    left = _remainder(deadline)
+    failures = yield _plans.call(rings.old, "delete_many", list(values), **left())
+    emptied = {key: value for key, value in values.items() if key not in failures}
+    late = yield _plans.call(rings.new, name, emptied, ttl, **left())
+    return dict(failures | late)
+
+
+def _plan_delete_many(
+    rings: _Rings, name: str, keys: Iterable[Any], *, deadline: float | None = None
+) -> Plan[dict[Any, GlasscacheError]]:
+    left = _remainder(deadline)
+    names = list(keys)
+    failures = yield _plans.call(rings.old, name, names, **left())
+    late = yield _plans.call(rings.new, name, names, **left())
+    return dict(failures | late)
+
+
+def _is_ours(error: UnreadableValue) -> bool:
+    """Whether both rings name one server, and the item was written here since we looked."""
+    return error.flags & _OWN_BITS == _OWN_MARK
+
+
+def _bringing(rings: _Rings, key: Any, left: Callable[[], dict[str, float]]) -> Plan[Any]:
+    """Copy an item from the old ring if it is there; return its value."""
+    try:
+        found = yield _plans.call(rings.old, "get_with_meta", key, **left())
+    except UnreadableValue as error:
+        if _is_ours(error):
+            return _MISSING
+        raise
+    if found is None:
+        return _MISSING
+    if found.ttl is None or found.ttl > 0:
+        # A value that only the old codec can write stays where it is.
+        with contextlib.suppress(UnwritableValue):
+            yield _plans.call(rings.new, "add", key, found.value, found.ttl, **left())
+    return found.value
+
+
+_PLANS: Final[dict[str, Any]] = {
+    "get": _plan_get, "gat": _plan_get, "get_many": _plan_get_many,
+    "set": _plan_set, "set_many": _plan_set_many, "add": _plan_add,
+    "delete": _plan_delete, "delete_many": _plan_delete_many,
+    **dict.fromkeys(
+        ("gets", "get_with_meta", "touch", "incr", "decr", "append", "prepend", "replace", "cas"),
+        _plan_reading,
+    ),
+}  # fmt: skip
+"""How each call is made."""
+
+
+def _remainder(deadline: float | None) -> Callable[[], dict[str, float]]:
+    """Return what gives a step its `deadline`; without one each step has the client's timeout."""
+    if deadline is None:
+        return dict
+    ends = time.monotonic() + deadline
+    return lambda: {"deadline": max(ends - time.monotonic(), 1e-6)}
+
+
+class MigratingClient(_Rings, _SyncFace):
+    """A blocking client of two rings: the calls about keys that `Client` has."""
+
+    def _client_of(self, servers: Any, **options: Any) -> Any:
+        return Client(servers, **options)
+
+    def close(self) -> None:
+        """Close both clients."""
+        self.new.close()
+        self.old.close()
+
+    def __enter__(self) -> Self:
+        """Return the client, which is closed at the end of the block."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Close both clients."""
+        self.close()
+
+
+class AsyncMigratingClient(_Rings, _AsyncFace):
+    """An asyncio client of two rings: the calls about keys that `AsyncClient` has."""
+
+    def _client_of(self, servers: Any, **options: Any) -> Any:
+        return AsyncClient(servers, **options)
+
+    async def close(self) -> None:
+        """Close both clients."""
+        await self.new.close()
+        await self.old.close()
+
+    async def __aenter__(self) -> Self:
+        """Return the client, which is closed at the end of the block."""
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """Close both clients."""
+        await self.close()
+
+
+def _blocking(name: str, plan: Callable[..., Plan[Any]]) -> Callable[..., Any]:
+    @functools.wraps(getattr(Client, name))
+    def done(self: MigratingClient, *args: Any, **kwargs: Any) -> Any:
+        return _plans.carry_out(plan(self, name, *args, **kwargs))
+
+    return done
+
+
+def _awaited(name: str, plan: Callable[..., Plan[Any]]) -> Callable[..., Awaitable[Any]]:
+    @functools.wraps(getattr(AsyncClient, name))
+    async def done(self: AsyncMigratingClient, *args: Any, **kwargs: Any) -> Any:
+        return await _plans.carry_out_async(plan(self, name, *args, **kwargs))
+
+    return done
+
+
+for _name, _plan in _PLANS.items():
+    setattr(MigratingClient, _name, _blocking(_name, _plan))
+    setattr(AsyncMigratingClient, _name, _awaited(_name, _plan))
