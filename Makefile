@@ -123,8 +123,9 @@ dialects: ## Write values with the real clients and read them with ours, and the
 	"$$(scripts/peers-python)" tests/dialects/compare.py --memcached "$(MEMCACHED)"
 
 .PHONY: django-tests
-django-tests: ## Run Django's own cache, middleware, session and template tests on our backend.
+django-tests: ## Run Django's own cache, middleware, session and template tests on our backend, 5.2 and the newest.
 	@scripts/drop-in-tests tests/django/run.py --memcached "$(MEMCACHED)"
+	@scripts/django-newest --memcached "$(MEMCACHED)"
 
 .PHONY: dropin-tests
 dropin-tests: ## Run pymemcache's and pylibmc's own tests on the drop-in modules.

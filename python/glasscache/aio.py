@@ -118,7 +118,7 @@ class AsyncClient(AsyncLeases, _native.AsyncClient):
             except StaleConnection:
                 pass
         return await self._late(
-            self.place_of(key), lambda left: self.start_get(key, default, left), deadline, default
+            key, lambda left: self.start_get(key, default, left), deadline, default
         )
 
     async def gets(self, key: Key, *, deadline: float | None = None) -> tuple[Any, int] | None:
@@ -496,11 +496,11 @@ class AsyncClient(AsyncLeases, _native.AsyncClient):
                 return await future
             except StaleConnection:
                 pass
-        return await self._late(self.place_of(key), start, deadline, miss)
+        return await self._late(key, start, deadline, miss)
 
     async def _late(
         self,
-        place: int,
+        key: Key,
         start: Callable[[float | None], Awaitable[Any] | None],
         deadline: float | None,
         miss: Any,
@@ -508,17 +508,22 @@ class AsyncClient(AsyncLeases, _native.AsyncClient):
         """Connect and start a call again; one deadline over both."""
         ends = time.monotonic() + (self._timeout if deadline is None else deadline)
         try:
-            return await self._connected(place, start, ends)
+            return await self._connected(lambda: self.place_of(key), start, ends)
         except MISSABLE:
             if self.count_miss():
                 return miss
             raise
 
     async def _connected(
-        self, place: int, start: Callable[[float | None], Awaitable[Any] | None], ends: float
+        self,
+        place_of: Callable[[], int],
+        start: Callable[[float | None], Awaitable[Any] | None],
+        ends: float,
     ) -> Any:
+        place = place_of()
         for _ in range(3):  # a connection may go stale between being made and being used
             begin = time.monotonic()
+            place = place_of()  # and its server may leave
             await self._connect(place, ends)
             now = time.monotonic()
             self.note_wait(now - begin)
@@ -574,7 +579,7 @@ class AsyncClient(AsyncLeases, _native.AsyncClient):
                     return await future if isinstance(future, asyncio.Future) else future
                 except StaleConnection:
                     pass
-            return await self._connected(place, start, ends)
+            return await self._connected(lambda: place, start, ends)
         except GlasscacheError as error:
             return error
 

@@ -14,10 +14,14 @@ from dataclasses import dataclass
 from threading import Lock
 from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, TypeVar, cast
 
-from .leases import AsyncLeases, Lease, SyncLeases
+from glasscache._plans import Make, call, carry_out, carry_out_async
+from glasscache.leases import AsyncLeases, Lease, SyncLeases
+from glasscache.tags import tagged_key
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from glasscache._plans import Plan
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -64,6 +68,7 @@ def cached(
     stale_if_error: bool = False,
     key: Callable[..., str] | None = None,
     ignore: Iterable[str] = (),
+    tags: Iterable[str] = (),
 ) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """Return a decorator that keeps a function's results in the cache.
 
@@ -81,6 +86,7 @@ def cached(
         stale_if_error: return the old value when making a new one fails.
         key: makes the key from the arguments; without it the function's name and its arguments are the key.
         ignore: names of parameters that do not belong to the key; `self` and `cls` never do.
+        tags: `client.invalidate_tag` of any of them throws the results away.
 
     Raises:
         TypeError: the function and the client do not go together, or (at a call) an argument has no
@@ -91,76 +97,86 @@ def cached(
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
         naming = _Naming(function, key, frozenset(ignore) | {"self", "cls"})
+        made = _Function(client, function, naming, settings, tuple(tags), _Counts())
         if inspect.iscoroutinefunction(function):
             if not isinstance(client, AsyncLeases):
                 raise TypeError(f"{naming.name} is a coroutine function: it needs an AsyncClient")
-            return cast("Callable[P, R]", _decorate_async(client, function, naming, settings))
+            return cast("Callable[P, R]", _awaited(made))
         if not isinstance(client, SyncLeases):
             raise TypeError(f"{naming.name} is a plain function: it needs a Client")
-        return cast("Callable[P, R]", _decorate_sync(client, function, naming, settings))
+        return cast("Callable[P, R]", _called(made))
 
     return decorate
 
 
-def _decorate_sync(
-    client: SyncLeases, function: Callable[..., Any], naming: _Naming, lease: Lease
-) -> Any:
-    counts = _Counts()
+class _Function(NamedTuple):
+    """A decorated function; its methods are plans."""
 
-    @functools.wraps(function)
+    client: Any
+    function: Callable[..., Any]
+    naming: _Naming
+    lease: Lease
+    tags: tuple[str, ...]
+    counts: _Counts
+
+    def key(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Plan[str]:
+        """Name the result; under tags that takes a round trip."""
+        key = self.naming.key(args, kwargs)
+        return (yield from tagged_key(self.client, key, self.tags)) if self.tags else key
+
+    def call(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Plan[Any]:
+        """Return the result, kept or made."""
+
+        def make() -> Any:
+            self.counts.filled()
+            return self.function(*args, **kwargs)
+
+        self.counts.called()
+        key = yield from self.key(args, kwargs)
+        return (yield call(self.client, "get_or_set_by", key, make, self.lease))
+
+    def refresh(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Plan[Any]:
+        """Make the result anew and keep it."""
+        value = yield Make(lambda: self.function(*args, **kwargs))
+        key = yield from self.key(args, kwargs)
+        yield call(self.client, "set", key, value, ttl=self.lease.ttl_of(value))
+        return value
+
+    def invalidate(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Plan[bool]:
+        """Throw the result away."""
+        key = yield from self.key(args, kwargs)
+        return bool((yield call(self.client, "delete", key)))
+
+
+def _called(made: _Function) -> Any:
+    @functools.wraps(made.function)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
-        def make() -> Any:
-            counts.filled()
-            return function(*args, **kwargs)
+        return carry_out(made.call(args, kwargs))
 
-        counts.called()
-        return client.get_or_set_by(naming.key(args, kwargs), make, lease)
-
-    def refresh(*args: Any, **kwargs: Any) -> Any:
-        value = function(*args, **kwargs)
-        cast("Any", client).set(naming.key(args, kwargs), value, ttl=lease.ttl_of(value))
-        return value
-
-    def invalidate(*args: Any, **kwargs: Any) -> bool:
-        return bool(cast("Any", client).delete(naming.key(args, kwargs)))
-
-    return _attach(wrapper, naming, counts, refresh, invalidate)
+    return _attach(wrapper, made, carry_out)
 
 
-def _decorate_async(
-    client: AsyncLeases, function: Callable[..., Any], naming: _Naming, lease: Lease
-) -> Any:
-    counts = _Counts()
-
-    @functools.wraps(function)
+def _awaited(made: _Function) -> Any:
+    @functools.wraps(made.function)
     async def wrapper(*args: Any, **kwargs: Any) -> Any:
-        def make() -> Any:
-            counts.filled()
-            return function(*args, **kwargs)
+        return await carry_out_async(made.call(args, kwargs))
 
-        counts.called()
-        return await client.get_or_set_by(naming.key(args, kwargs), make, lease)
-
-    async def refresh(*args: Any, **kwargs: Any) -> Any:
-        value = await function(*args, **kwargs)
-        await cast("Any", client).set(naming.key(args, kwargs), value, ttl=lease.ttl_of(value))
-        return value
-
-    async def invalidate(*args: Any, **kwargs: Any) -> bool:
-        return bool(await cast("Any", client).delete(naming.key(args, kwargs)))
-
-    return _attach(wrapper, naming, counts, refresh, invalidate)
+    return _attach(wrapper, made, carry_out_async)
 
 
-def _attach(wrapper: Any, naming: _Naming, counts: _Counts, refresh: Any, invalidate: Any) -> Any:
-    def cache_key(*args: Any, **kwargs: Any) -> str:
-        return naming.key(args, kwargs)
-
-    wrapper.cache_key = cache_key
-    wrapper.cache_info = lambda: CacheInfo(counts.calls, counts.fills)
-    wrapper.refresh = refresh
-    wrapper.invalidate = invalidate
+def _attach(wrapper: Any, made: _Function, carry: Callable[[Plan[Any]], Any]) -> Any:
+    wrapper.cache_key = _of_arguments(made.naming.key)
+    wrapper.cache_info = lambda: CacheInfo(made.counts.calls, made.counts.fills)
+    wrapper.refresh = _of_arguments(lambda args, kwargs: carry(made.refresh(args, kwargs)))
+    wrapper.invalidate = _of_arguments(lambda args, kwargs: carry(made.invalidate(args, kwargs)))
     return wrapper
+
+
+def _of_arguments(do: Callable[[tuple[Any, ...], dict[str, Any]], Any]) -> Callable[..., Any]:
+    def method(*args: Any, **kwargs: Any) -> Any:
+        return do(args, kwargs)
+
+    return method
 
 
 class _Naming:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 import time
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, ParamSpec, TypeVar, cast
 
 from glasscache._plans import Make, Sleep, call, carry_out, carry_out_async
 
@@ -19,7 +19,10 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from glasscache._plans import Plan
+    from glasscache.tags import AsyncTagged, Tagged
 
+P = ParamSpec("P")
+R = TypeVar("R")
 T = TypeVar("T")
 Key = str | bytes
 
@@ -190,6 +193,31 @@ class SyncLeases:
         """`get_or_set` with its settings in one object."""
         return cast("T", carry_out(_plan(self, key, lease, make)))
 
+    def cached(self, **options: Any) -> Callable[[Callable[P, R]], Callable[P, R]]:
+        """Return a decorator that keeps a function's results here; see `glasscache.cached.cached`.
+
+        >>> @client.cached(ttl=60)
+        ... def double(number: int) -> int:
+        ...     return 2 * number
+        >>> double(4), double(4), double.cache_info().hits
+        (8, 8, 1)
+        """
+        from glasscache.cached import cached  # noqa: PLC0415 - only programs that decorate pay
+
+        return cached(self, **options)
+
+    def tagged(self, *tags: str) -> Tagged:
+        """Return access to values that `invalidate_tag` of any of these tags throws away."""
+        from glasscache.tags import Tagged  # noqa: PLC0415 - likewise
+
+        return Tagged(self, *tags)
+
+    def invalidate_tag(self, tag: str) -> None:
+        """Throw away every value of a tag."""
+        from glasscache.tags import invalidate_tag  # noqa: PLC0415 - likewise
+
+        invalidate_tag(self, tag)
+
 
 class AsyncLeases:
     """`get_or_set` for a client that is awaited."""
@@ -220,3 +248,21 @@ class AsyncLeases:
     ) -> T:
         """`get_or_set` with its settings in one object."""
         return cast("T", await carry_out_async(_plan(self, key, lease, make)))
+
+    def cached(self, **options: Any) -> Callable[[Callable[P, R]], Callable[P, R]]:
+        """Return a decorator that keeps a function's results here; see `glasscache.cached.cached`."""
+        from glasscache.cached import cached  # noqa: PLC0415 - only programs that decorate pay
+
+        return cached(self, **options)
+
+    def tagged(self, *tags: str) -> AsyncTagged:
+        """Return access to values that `invalidate_tag` of any of these tags throws away."""
+        from glasscache.tags import AsyncTagged  # noqa: PLC0415 - likewise
+
+        return AsyncTagged(self, *tags)
+
+    async def invalidate_tag(self, tag: str) -> None:
+        """Throw away every value of a tag."""
+        from glasscache.tags import invalidate_tag_async  # noqa: PLC0415 - likewise
+
+        await invalidate_tag_async(self, tag)

@@ -39,13 +39,13 @@ def _keys(tags: Sequence[str]) -> list[str]:
     return [tag_key(tag) for tag in sorted(set(tags))]
 
 
-def _tagged_key(key: str, generations: Sequence[int]) -> str:
+def _under(key: str, generations: Sequence[int]) -> str:
     text = ",".join(map(str, generations))
     return f"{key}~{hashlib.blake2b(text.encode(), digest_size=8).hexdigest()}"
 
 
-def _plan(client: Any, key: str, tags: Sequence[str]) -> Plan[str]:
-    """Return the plan that finds a tagged key."""
+def tagged_key(client: Any, key: str, tags: Sequence[str]) -> Plan[str]:
+    """Find the key under which `key` is stored as long as no tag is invalidated: a plan."""
     keys = _keys(tags)
     found = yield call(client, "get_many", keys)
     for name in keys:
@@ -56,7 +56,7 @@ def _plan(client: Any, key: str, tags: Sequence[str]) -> Plan[str]:
             found[name] = generation if added else (yield call(client, "get", name))
             if found[name] is None:
                 found[name] = generation
-    return _tagged_key(key, [int(found[name]) for name in keys])
+    return _under(key, [int(found[name]) for name in keys])
 
 
 class Tagged:
@@ -68,7 +68,7 @@ class Tagged:
 
     def key(self, key: str) -> str:
         """Return the key under which `key` is stored as long as no tag is invalidated."""
-        return carry_out(_plan(self._client, key, self._tags))
+        return carry_out(tagged_key(self._client, key, self._tags))
 
     def get(self, key: str, default: Any = None) -> Any:
         """Return the value under key, or `default` when there is none or one of the tags was invalidated."""
@@ -98,7 +98,7 @@ class AsyncTagged:
 
     async def key(self, key: str) -> str:
         """Return the key under which `key` is stored as long as no tag is invalidated."""
-        return await carry_out_async(_plan(self._client, key, self._tags))
+        return await carry_out_async(tagged_key(self._client, key, self._tags))
 
     async def get(self, key: str, default: Any = None) -> Any:
         """Return the value under key, or `default` when there is none or one of the tags was invalidated."""

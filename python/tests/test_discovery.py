@@ -51,7 +51,7 @@ def test_srv_records_of_the_least_priority_become_weighted_servers() -> None:
 
 def test_a_name_without_records_is_a_sentence() -> None:
     nameserver, thread = _name_server(b"", 0, code=3)
-    with pytest.raises(discovery.DiscoveryError, match="no SRV record"):
+    with pytest.raises(discovery.DiscoveryError, match="no such record"):
         discovery.srv("_memcache._tcp.example", nameserver=nameserver)()
     thread.join()
 

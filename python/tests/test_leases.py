@@ -175,3 +175,56 @@ def test_an_invalidated_tag_takes_its_values_along(glasscache_client: Client) ->
     invalidate_tag(client, "prices")
     assert (both.get("k"), one.get("k")) == (None, 2)
     assert both.get_or_set("k", lambda: 3, ttl=60) == 3
+
+
+def test_the_results_of_a_tagged_function_go_with_the_tag(
+    glasscache_client: Client, glasscache_server: Server
+) -> None:
+    fills = []
+
+    @glasscache_client.cached(ttl=60, tags=["prices"])
+    def price(item: str) -> str:
+        fills.append(item)
+        return item
+
+    assert price("a") == price("a") == "a"
+    glasscache_client.invalidate_tag("prices")
+    assert price("a") == "a"
+    assert fills == ["a", "a"]
+    assert price.invalidate("a")
+
+    async def main() -> None:
+        async with AsyncClient(glasscache_server.address, timeout=5) as client:
+
+            @client.cached(ttl=60, tags=["prices"])
+            async def later(item: str) -> str:
+                fills.append(item)
+                return item
+
+            assert await later("b") == await later("b") == "b"
+            await client.invalidate_tag("prices")
+            assert await later("b") == "b"
+            assert await later.refresh("b") == "b"
+            assert later.cache_info() == (3, 2)
+            tagged = client.tagged("prices")
+            assert await tagged.set("k", 1)
+            assert await tagged.get("k") == 1
+
+    asyncio.run(main())
+    assert fills == ["a", "a", "b", "b", "b"]
+
+
+def test_a_decorated_function_refills_early_and_keeps_a_none_as_long_as_asked(
+    glasscache_client: Client,
+) -> None:
+    calls = []
+
+    @glasscache_client.cached(ttl=10, early=1e6, none_ttl=0)
+    def found(number: int) -> int | None:
+        calls.append(number)
+        return number or None
+
+    assert found(1) == found(1) == 1  # the second call refills: its value's end is near
+    assert found(0) is None
+    assert found(0) is None
+    assert calls == [1, 1, 0, 0]

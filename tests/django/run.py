@@ -107,6 +107,7 @@ def main() -> int:
     parser.add_argument("--only", choices=CLASSES)
     options = parser.parse_args()
     django = source(f"django=={options.django}")
+    print(f"{django.name}, Python {sys.version.split()[0]}, {options.memcached}", flush=True)
     path = os.pathsep.join([str(django), os.environ.get("PYTHONPATH", "")])
     good = True
     with memcacheds(1, options.memcached) as [server], tempfile.TemporaryDirectory() as work:

@@ -14,8 +14,12 @@ impl From<TraceError> for Failure {
     }
 }
 
-/// Opens a file for reading.
+/// Opens a file for reading; a folder is none.
 pub(crate) fn open_file(path: &Path) -> Result<File, Failure> {
+    if path.is_dir() {
+        let fault = format!("{}: is a folder, expected a file", path.display());
+        return Err(Failure::new(Exit::BadData, fault));
+    }
     let fault = |error| format!("cannot open {}: {error}", path.display());
     File::open(path).map_err(|error| Failure::new(Exit::Unreachable, fault(error)))
 }

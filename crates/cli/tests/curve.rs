@@ -97,6 +97,37 @@ fn a_broken_trace_ends_with_code_4_and_one_sentence() {
         ),
         (Some(4), sentence)
     );
+    let cases = [
+        (
+            "key;size\n1;2\n",
+            "t.csv: the header line names no column \"key\": \"key;size\"",
+        ),
+        ("", "t.csv: is empty"),
+        ("key\n1\n\n", ""),
+        ("\u{feff}key\r\n1\r\n", ""),
+    ];
+    for (text, fault) in cases {
+        std::fs::write(folder.path().join("t.csv"), text).unwrap();
+        let output = glasscache(folder.path(), &["curve", "t.csv", "--policies", "lru"]);
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        let code = if fault.is_empty() { Some(0) } else { Some(4) };
+        assert_eq!(output.status.code(), code, "{said}");
+        assert!(said.contains(fault), "{said}");
+    }
+    std::fs::create_dir(folder.path().join("folder.csv")).unwrap();
+    for command in ["curve", "slabs"] {
+        let output = glasscache(folder.path(), &[command, "folder.csv"]);
+        assert_eq!(output.status.code(), Some(4));
+        assert!(String::from_utf8_lossy(&output.stderr).contains("is a folder"));
+    }
+    for wrong in [
+        ["--capacities", "0%"],
+        ["--capacities", "0"],
+        ["--sample", "0"],
+    ] {
+        let output = glasscache(folder.path(), &["curve", "t.csv", wrong[0], wrong[1]]);
+        assert_eq!(output.status.code(), Some(2), "{wrong:?}");
+    }
     let missing = glasscache(folder.path(), &["inspect", "none.parquet"]);
     assert_eq!(missing.status.code(), Some(3));
     let unknown = glasscache(folder.path(), &["curve", "t.csv", "--policies", "mru"]);

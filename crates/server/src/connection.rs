@@ -108,8 +108,21 @@ pub(crate) struct Connection {
     is_closing: bool,
     /// Whether it received a large value since its last command.
     is_uploader: bool,
-    /// Whether epoll reports room to send rather than input.
-    pub(crate) awaits_room: bool,
+    /// What epoll reports of it.
+    pub(crate) interest: Interest,
+    /// It waits among the worker's parked connections.
+    pub(crate) is_parked: bool,
+}
+
+/// What epoll is asked to report of a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Interest {
+    /// Input.
+    Input,
+    /// Room to send.
+    Room,
+    /// Nothing but its end.
+    Nothing,
 }
 
 enum Mode {
@@ -157,6 +170,8 @@ pub(crate) enum Verdict {
     Wait,
     /// It has more to do; serve others first.
     Again,
+    /// It waits for memory that others tie up: serve it again after a while.
+    Park,
     /// Close it.
     Close(Reason),
 }
@@ -192,13 +207,23 @@ impl Connection {
             mode: Mode::Serve,
             is_closing: false,
             is_uploader: false,
-            awaits_room: false,
+            interest: Interest::Input,
+            is_parked: false,
         }
     }
 
     /// Whether output waits for the socket.
     pub(crate) fn is_waiting(&self) -> bool {
         self.waiting.is_some()
+    }
+
+    /// What epoll should report of it now.
+    pub(crate) fn wanted_interest(&self) -> Interest {
+        match (self.is_waiting(), self.is_parked) {
+            (true, _) => Interest::Room,
+            (false, true) => Interest::Nothing,
+            (false, false) => Interest::Input,
+        }
     }
 
     /// Whether nothing has begun that is not finished.
@@ -310,6 +335,7 @@ impl Connection {
             }
             _ if is_stuck => Some(Verdict::Wait),
             Next::Input => Some(Verdict::Wait),
+            Next::Park => Some(Verdict::Park),
             Next::Flush if budget > 0 => None,
             Next::Flush | Next::Yield => {
                 turn.counters.conn_yields.bump();

@@ -16,6 +16,8 @@ pub(crate) struct Output<'w> {
     pub(crate) bytes: Vec<u8>,
     large: Vec<Large<'w>>,
     large_bytes: usize,
+    /// Length up to which everything is an answered `mn` or stands before one.
+    settled: usize,
 }
 
 /// A value to be sent after the first `at` rendered bytes.
@@ -48,6 +50,7 @@ impl<'w> Output<'w> {
             bytes,
             large: Vec::new(),
             large_bytes: 0,
+            settled: 0,
         }
     }
 
@@ -57,6 +60,7 @@ impl<'w> Output<'w> {
             bytes,
             large: Vec::new(),
             large_bytes: 0,
+            settled: 0,
         }
     }
 
@@ -69,6 +73,16 @@ impl<'w> Output<'w> {
     #[inline]
     pub(crate) fn len(&self) -> usize {
         self.bytes.len() + self.large_bytes
+    }
+
+    /// An `mn` was answered: what stands before it is as good as sent.
+    pub(crate) fn settle(&mut self) {
+        self.settled = self.len();
+    }
+
+    /// Whether no command but an `mn` was answered last.
+    pub(crate) fn is_settled(&self) -> bool {
+        self.len() == self.settled
     }
 
     /// Appends an item's value and the line ending behind it.

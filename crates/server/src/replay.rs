@@ -121,7 +121,8 @@ impl Replay {
         drop(out);
         self.pending.drain(..progress.used);
         match progress.next {
-            Next::Input => false,
+            // There is nobody else who could make room.
+            Next::Input | Next::Park => false,
             Next::Flush | Next::Yield => true,
             Next::Dump(dump) => {
                 list(dump, &turn, replies);

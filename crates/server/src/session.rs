@@ -77,6 +77,8 @@ pub(crate) enum Next {
     Flush,
     /// The connection has had its share: others first, then call again.
     Yield,
+    /// The others' uploads hold all the room there is: call again soon, receive nothing meanwhile.
+    Park,
     /// Send the output and close.
     Close(Reason),
     /// From now on the connection is a log of events.
@@ -285,7 +287,7 @@ impl Session {
             return Some(Next::Input);
         }
         if shed::waits_for_upload(None, run.turn) {
-            return Some(Next::Yield);
+            return Some(Next::Park);
         }
         run.flush();
         let line = run.rest().get(..head).unwrap_or_default();
@@ -318,7 +320,7 @@ impl Session {
             if bytes == 0 {
                 let own = Some(upload.reservation.id());
                 return if shed::waits_for_upload(own, run.turn) {
-                    Some(Next::Yield)
+                    Some(Next::Park)
                 } else {
                     self.give_up_upload(run)
                 };

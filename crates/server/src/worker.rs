@@ -13,7 +13,7 @@ use glasscache_store::Seconds;
 use rustix::event::Timespec;
 use rustix::event::epoll::{self, EventData, EventFlags};
 
-use crate::connection::{Buffers, Connection, Info, Reason, Verdict};
+use crate::connection::{Buffers, Connection, Info, Interest, Reason, Verdict};
 use crate::counters::{Counters, TIMES};
 use crate::session::Session;
 use crate::shared::{Shared, lock};
@@ -28,6 +28,16 @@ const EVENTS: usize = 64;
 const SLEEP: Timespec = Timespec {
     tv_sec: 1,
     tv_nsec: 0,
+};
+
+/// How long a connection is parked before it is served again: what it waits for takes others many round trips,
+/// and a hundred looks a second cost nothing.
+const PARKED: Duration = Duration::from_millis(10);
+
+/// [`PARKED`] as epoll takes it.
+const PARKED_SLEEP: Timespec = Timespec {
+    tv_sec: 0,
+    tv_nsec: PARKED.subsec_nanos() as i64,
 };
 
 /// How long begun requests may take to finish once the server is to end.
@@ -51,6 +61,10 @@ pub(crate) struct Worker {
     buffers: Buffers,
     /// Connections whose turn comes after the others'.
     again: VecDeque<u64>,
+    /// Connections that wait for memory that others tie up.
+    parked: Vec<u64>,
+    /// When they were served last.
+    parked_tried: Instant,
     last_look: u32,
     /// The second in which this turn runs.
     now: Seconds,
@@ -136,6 +150,8 @@ impl Worker {
             connections: Slots::default(),
             buffers: Buffers::new(),
             again: VecDeque::new(),
+            parked: Vec::new(),
+            parked_tried: Instant::now(),
             last_look: 0,
             now: Seconds(2),
         })
@@ -174,11 +190,16 @@ impl Worker {
             return;
         }
         self.store.go_offline();
+        let sleep = if self.parked.is_empty() {
+            SLEEP
+        } else {
+            PARKED_SLEEP
+        };
         // An interrupted wait is a turn without events.
         let _ = epoll::wait(
             &self.poll,
             rustix::buffer::spare_capacity(events),
-            Some(&SLEEP),
+            Some(&sleep),
         );
         self.store.go_online();
     }
@@ -207,8 +228,23 @@ impl Worker {
                 self.serve(key, Cause::Room);
             }
         }
+        self.try_parked(begun);
         self.look_about();
         self.count_time(begun);
+    }
+
+    /// Serves the parked connections again, if it is time.
+    fn try_parked(&mut self, now: Instant) {
+        if self.parked.is_empty() || now.duration_since(self.parked_tried) < PARKED {
+            return;
+        }
+        self.parked_tried = now;
+        for key in std::mem::take(&mut self.parked) {
+            if let Some(connection) = self.connections.get_mut(key) {
+                connection.is_parked = false;
+                self.serve(key, Cause::Room);
+            }
+        }
     }
 
     fn count_time(&self, begun: Instant) {
@@ -241,6 +277,11 @@ impl Worker {
         match verdict {
             Verdict::Wait => {}
             Verdict::Again => self.again.push_back(key),
+            Verdict::Park if connection.is_parked => {}
+            Verdict::Park => {
+                connection.is_parked = true;
+                self.parked.push(key);
+            }
             Verdict::Close(reason) => return self.close(key, reason),
         }
         // Nothing is borrowed between two connections: memory that others gave up may go.
@@ -253,15 +294,14 @@ impl Worker {
         let Some(connection) = self.connections.get_mut(key) else {
             return;
         };
-        let awaits_room = connection.is_waiting();
-        if awaits_room == connection.awaits_room {
+        let interest = connection.wanted_interest();
+        if interest == std::mem::replace(&mut connection.interest, interest) {
             return;
         }
-        connection.awaits_room = awaits_room;
-        let flags = if awaits_room {
-            EventFlags::OUT
-        } else {
-            EventFlags::IN
+        let flags = match interest {
+            Interest::Input => EventFlags::IN,
+            Interest::Room => EventFlags::OUT,
+            Interest::Nothing => EventFlags::empty(),
         };
         let data = EventData::new_u64(key);
         if epoll::modify(&self.poll, &connection.socket, data, flags).is_err() {

@@ -102,7 +102,7 @@ fn a_fault_names_file_row_and_column() {
     );
     assert_eq!(
         fault("t.csv", "time,size\n"),
-        "t.csv: the header line names no column \"key\""
+        "t.csv: the header line names no column \"key\": \"time,size\""
     );
     assert_eq!(fault("t.csv", ""), "t.csv: is empty");
     assert_eq!(

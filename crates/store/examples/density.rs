@@ -3,6 +3,7 @@
 //! `cargo run --release -p glasscache-store --example density -- [MiB] [workers] [value bytes ...]`; size 0
 //! stands for the log-normal mix (median 230, sigma 1.5, at most 1 MB). Each line fills a fresh store with twice
 //! its memory in unique keys of 20 bytes, in one process, so the resident figure includes this program's 2 MiB.
+//! `density -- MiB workers chain` sends one store through fills of shifting sizes, and tells where its memory is.
 #![allow(clippy::print_stdout, reason = "an example speaks on stdout")]
 
 use glasscache_store::{Config, Seconds, SetOptions, SetOutcome, Store, Worker};
@@ -149,7 +150,66 @@ fn read_all(worker: &mut Worker, count: usize) -> (f64, f64) {
     (time(1, worker), time(16, worker))
 }
 
+/// Sizes of the fills of a chain; 0 is the mix.
+const CHAIN: [usize; 6] = [100, 1000, 10_000, 10, 100_000, 0];
+
+/// One store through fills of shifting sizes, each once its memory; after each, everything of it is read once.
+fn chain(mib: u64, workers: usize) {
+    let config = Config {
+        memory_bytes: mib << 20,
+        workers,
+        ..Config::default()
+    };
+    let store = Store::new(config).expect("a store");
+    let mut workers: Vec<Worker> = (0..workers).map(|_| store.worker()).collect();
+    let filler = vec![7; 1_000_000];
+    let (mut first, mut state) = (0, 1);
+    for size in CHAIN {
+        let (mut sent, mut count) = (0u64, 0);
+        while sent < mib << 20 {
+            let bytes = if size == 0 { mixed(&mut state) } else { size };
+            let value = filler.get(..bytes).unwrap_or(&filler);
+            let turn = count / 64 % workers.len();
+            if let Some(worker) = workers.get_mut(turn) {
+                store_one(worker, &key(first + count), value);
+            }
+            if count % 64 == 63 {
+                workers.iter_mut().for_each(Worker::go_offline);
+            }
+            sent += 20 + bytes as u64;
+            count += 1;
+        }
+        for number in first..first + count {
+            if let Some(worker) = workers.first_mut() {
+                let key = key(number);
+                worker.get(key.as_bytes(), store.hash(key.as_bytes()), NOW);
+                worker.pass();
+            }
+        }
+        first += count;
+        let counters = store.counters();
+        let of_limit = |bytes: u64| bytes as f64 / (mib << 20) as f64;
+        println!(
+            "{size:>7} B  user/-m {:.3}  items {:.3}  segments {:.3}  index {:.3}  ghost {:.3}  RSS {:.1} MiB",
+            of_limit(counters.user_bytes),
+            of_limit(counters.item_bytes),
+            of_limit(counters.segment_bytes),
+            of_limit(counters.index_bytes),
+            of_limit(counters.ghost_bytes),
+            resident_bytes() as f64 / 1_048_576.0,
+        );
+    }
+}
+
 fn main() {
+    if std::env::args().nth(3).is_some_and(|word| word == "chain") {
+        let number = |place| {
+            std::env::args()
+                .nth(place)
+                .and_then(|text| text.parse().ok())
+        };
+        return chain(number(1).unwrap_or(64), number(2).unwrap_or(4) as usize);
+    }
     let arguments: Vec<usize> = std::env::args()
         .skip(1)
         .filter_map(|text| text.parse().ok())

@@ -78,6 +78,9 @@ impl Worker {
         let new = self.store.locate(new);
         self.account(&new, 1);
         self.count(Count::ItemsTotal, 1);
+        if found.present.is_none() {
+            self.note_newcomer(Store::user_bytes(&new));
+        }
         if let Some(old) = found.present {
             if !found.is_alive {
                 self.expired(&old);

@@ -113,7 +113,7 @@ impl Worker {
             old
         };
         let is_due = is_due(judged.header.expiry, options.recache_s, now);
-        let Some(mut lease) = self.lease(hash, item.at, is_due) else {
+        let Some(mut lease) = self.lease(hash, item.at, is_due, options.may_win) else {
             return Outcome::Again;
         };
         lease.expiry_before = options.touch.map(|_| old.header.expiry);
@@ -122,7 +122,7 @@ impl Worker {
     }
 
     /// What the marks say, and the one win; `None` if the item was replaced meanwhile.
-    fn lease(&self, hash: KeyHash, at: Addr, is_due: bool) -> Option<Lease> {
+    fn lease(&self, hash: KeyHash, at: Addr, is_due: bool, may_win: bool) -> Option<Lease> {
         let marks = self.store.mutable_of(at);
         let mut lease = Lease {
             is_stale: marks & bits::STALE != 0,
@@ -130,7 +130,7 @@ impl Worker {
         };
         if marks & bits::WIN != 0 {
             lease.win_sent = true;
-        } else if lease.is_stale || is_due {
+        } else if may_win && (lease.is_stale || is_due) {
             // Under the lock, so that a copy being made elsewhere takes the win along.
             let bucket = self.store.index.lock(hash);
             bucket.find(hash, |there| there == at)?;

@@ -91,6 +91,8 @@ pub struct GetOptions {
     pub recache_s: Option<u32>,
     /// What is left of life counts after `touch`, not before it (meta `T` in front of `R`).
     pub recache_after_touch: bool,
+    /// Hand the one win of a stale or nearly dead item to this caller. Only a caller that can be told may take it.
+    pub may_win: bool,
     /// Do not count the hit, neither for eviction nor for h, l and t (meta `q` with `k`: no bump).
     pub no_bump: bool,
     /// The unique for an item that `vivify` creates (meta `E`).

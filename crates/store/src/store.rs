@@ -46,6 +46,9 @@ impl Default for Config {
     }
 }
 
+/// One in this many bytes of the memory may be buffers before a large value is no longer copied into one.
+const BUFFER_SHARE: u64 = 8;
+
 /// The least that a store works in.
 const MEMORY_BYTES_MIN: u64 = 1 << 20;
 /// Segments that `-m` is cut into, before rounding to a power of two.
@@ -105,7 +108,9 @@ impl Store {
         let shift = rounded
             .trailing_zeros()
             .clamp(SEGMENT_SHIFT_MIN, SEGMENT_SHIFT_MAX);
-        let allowed = (config.memory_bytes >> shift) as usize;
+        let reserve = config.workers + 2 + AHEAD_BYTES.div_ceil(1 << shift);
+        // What is kept free ahead of need stands outside of `-m`, as memcached's buffers do: `-m` is for items.
+        let allowed = (config.memory_bytes >> shift) as usize + reserve;
         let mapped = if cfg!(miri) {
             allowed
         } else {
@@ -125,7 +130,7 @@ impl Store {
             reports: Reports::default(),
             items: AtomicI64::new(0),
             hand: AtomicU64::new(0),
-            reserve: config.workers + 2 + AHEAD_BYTES.div_ceil(1 << shift),
+            reserve,
             memory_bytes: AtomicU64::new(config.memory_bytes),
             buffer_bytes: AtomicI64::new(0),
             flush_at: AtomicU64::new(0),
@@ -210,13 +215,19 @@ impl Store {
         }
     }
 
+    /// Whether buffers and `bytes` more would take no more than an eighth of the memory.
+    pub fn has_buffer_room(&self, bytes: usize) -> bool {
+        let buffers = self.buffer_bytes.load(Ordering::Relaxed).max(0) as u64;
+        buffers + bytes as u64 <= self.memory_bytes() / BUFFER_SHARE
+    }
+
     /// Segments are what the limit leaves beside the buffers; half of it stays with the items in any case.
     fn apply_budget(&self) {
         let limit = self.memory_bytes();
         let buffers = self.buffer_bytes.load(Ordering::Relaxed).max(0) as u64;
         let left = (limit - buffers.min(limit / 2)) as usize;
         self.segments
-            .set_allowed(left / self.arena().segment_bytes());
+            .set_allowed(left / self.arena().segment_bytes() + self.reserve);
     }
 
     /// A snapshot of what the store holds and did.

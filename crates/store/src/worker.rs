@@ -36,6 +36,8 @@ const EPOCH_WAITS: usize = 1000;
 const EPOCH_YIELDS: usize = 64;
 /// How long one of the later waits sleeps.
 const EPOCH_SLEEP: std::time::Duration = std::time::Duration::from_micros(250);
+/// The mean size of newcomers is taken over about so many.
+const NEWCOMERS: usize = 1024;
 /// Bytes swept in one call of `maintain`.
 const MAINTAIN_BYTES: usize = 64 << 10;
 
@@ -61,6 +63,10 @@ pub struct Worker {
     is_clean: Cell<bool>,
     pub(crate) logs: Logs,
     pub(crate) sweep: RefCell<Option<Sweep>>,
+    /// Bytes that its sweeps for room may still keep.
+    pub(crate) keepable: Cell<usize>,
+    /// Mean bytes of what came anew lately, in fractions of [`NEWCOMERS`].
+    newcomer_bytes: Cell<usize>,
     untold_items: Cell<i64>,
     maintained: Cell<Seconds>,
 }
@@ -74,6 +80,8 @@ impl Worker {
             is_clean: Cell::new(true),
             logs: Logs::default(),
             sweep: RefCell::default(),
+            keepable: Cell::new(0),
+            newcomer_bytes: Cell::new(0),
             untold_items: Cell::new(0),
             maintained: Cell::new(Seconds(0)),
             store,
@@ -117,7 +125,6 @@ impl Worker {
         let is_new_second = self.maintained.replace(now) < now;
         if is_new_second {
             self.logs.seal(&self.store, Some(now));
-            self.fit_ghost();
             self.store.segments.settle_now();
         }
         let is_sweeping = self.sweep.borrow().is_some();
@@ -129,11 +136,6 @@ impl Worker {
         let resized = self.resize();
         let tidied = self.store.index.tidy(&*self.store) == Step::Done;
         swept || resized || tidied
-    }
-
-    /// From now on evicted items are reported to `take_evicted` (for `watch evictions`); off by default.
-    pub fn report_evictions(&self, on: bool) {
-        self.store.report_evictions(on);
     }
 
     /// Takes what `watch evictions` has not seen yet.
@@ -229,6 +231,18 @@ impl Worker {
         self.store.blocks.get(self.place?)
     }
 
+    /// Notes the size of an item whose key was not there.
+    #[inline]
+    pub(crate) fn note_newcomer(&self, bytes: usize) {
+        let mean = self.newcomer_bytes.get();
+        self.newcomer_bytes.set(mean - mean / NEWCOMERS + bytes);
+    }
+
+    /// Mean key and value bytes of the newcomers of late.
+    pub(crate) fn newcomer_bytes(&self) -> usize {
+        self.newcomer_bytes.get() / NEWCOMERS
+    }
+
     /// Notes that items came or went, and now and then lets the index follow.
     #[inline]
     pub(crate) fn tell_items(&self, amount: i64) {
@@ -265,8 +279,8 @@ impl Worker {
         store.index.wants_split(items) || store.index.wants_merge(items)
     }
 
-    /// Lets the ghost follow the number of items.
-    fn fit_ghost(&self) {
+    /// Lets the ghost follow the number of items; once per victim, for only a store that evicts needs one.
+    pub(crate) fn fit_ghost(&self) {
         let percent = self.store.policy.ghost_percent();
         if percent > 0 && self.store.config().evict {
             let items = self

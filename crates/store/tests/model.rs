@@ -276,14 +276,19 @@ fn operate(rng: &mut Rng, worker: &mut Worker, model: &mut Model, shape: &Shape)
                 };
                 assert!(unique > old.unique, "invalidation gives a new unique");
                 model.entries.get_mut(&key).unwrap().unique = unique;
-                let (_, lease) = worker
-                    .get_with(&key, hash, &GetOptions::default(), now)
-                    .unwrap();
-                assert!(lease.is_stale && lease.won);
-                let (_, lease) = worker
-                    .get_with(&key, hash, &GetOptions::default(), now)
-                    .unwrap();
-                assert!(lease.is_stale && lease.win_sent && !lease.won);
+                let lease_of = |may_win| {
+                    let options = GetOptions {
+                        may_win,
+                        ..GetOptions::default()
+                    };
+                    worker.get_with(&key, hash, &options, now).unwrap().1
+                };
+                let blind = lease_of(false);
+                assert!(blind.is_stale && !blind.won && !blind.win_sent);
+                let first = lease_of(true);
+                assert!(first.is_stale && first.won);
+                let second = lease_of(true);
+                assert!(second.is_stale && second.win_sent && !second.won);
             } else {
                 model.entries.remove(&key);
             }
@@ -523,7 +528,7 @@ const ROOMY: Shape = Shape {
     large: 300_000,
     steps: 4000,
     evict: true,
-    policy: PolicyKind::S3Fifo,
+    policy: PolicyKind::Weighed,
 };
 
 #[test]

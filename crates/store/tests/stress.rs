@@ -184,6 +184,7 @@ fn read(shared: &Shared, worker: &mut Worker, rng: &mut Rng, held: &mut Vec<(usi
     let options = GetOptions {
         touch,
         recache_s,
+        may_win: recache_s.is_some(),
         ..GetOptions::default()
     };
     if let Some((item, _)) = worker.get_with(name(key).as_bytes(), hash, &options, now) {

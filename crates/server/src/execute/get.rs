@@ -284,9 +284,11 @@ fn meta_find<'w>(
             return Some((item, Lease::default()));
         }
         // The first read stands, for it knows what was before it; the second settles the lease.
-        let lease = turn
-            .store
-            .get_with(key, hash, &GetOptions::default(), turn.now);
+        let options = GetOptions {
+            may_win: true,
+            ..GetOptions::default()
+        };
+        let lease = turn.store.get_with(key, hash, &options, turn.now);
         return Some((item, lease.map(|(_, lease)| lease).unwrap_or_default()));
     }
     turn.store
@@ -304,6 +306,7 @@ fn get_options(line: &MetaLine<'_>, turn: &Turn<'_>) -> GetOptions {
             .has(b'R')
             .then(|| ttl_s(turn.expiry(flags.recache), turn.now))
             .flatten(),
+        may_win: true,
         no_bump: flags.has(b'u'),
         new_unique: flags
             .has(b'E')

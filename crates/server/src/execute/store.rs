@@ -205,7 +205,11 @@ impl<'b> Write<'b> {
                 return out.bytes.extend_from_slice(text_word(outcome));
             }
         };
-        let facts = (turn.shown_unique(unique), self.size_now(line, turn));
+        let size = match outcome {
+            SetOutcome::Stored(_) => self.size_now(line, turn),
+            _ => self.value_bytes,
+        };
+        let facts = (turn.shown_unique(unique), size);
         meta::stored(&mut out.bytes, line, self.key, word, facts);
     }
 

@@ -5,6 +5,9 @@ use super::{BATCH_ROWS, Batch, Columns, KeyStream, Op};
 use crate::TraceError;
 use std::io::BufRead;
 
+/// Characters of a header that an error shows.
+const HEADER_SHOWN: usize = 60;
+
 /// Where each known column stands in a row.
 #[derive(Default)]
 struct Places {
@@ -44,7 +47,11 @@ fn places(file: &str, header: &str) -> Result<Places, TraceError> {
         .map(|name| name.trim().trim_matches('"'))
         .collect();
     let place = |name: &str| names.iter().position(|&other| other == name);
-    let missing = || TraceError::file(file, "the header line names no column \"key\"");
+    let missing = || {
+        let found: String = header.chars().take(HEADER_SHOWN).collect();
+        let fault = format!("the header line names no column \"key\": {found:?}");
+        TraceError::file(file, fault)
+    };
     Ok(Places {
         key: place("key").ok_or_else(missing)?,
         time: place("time"),

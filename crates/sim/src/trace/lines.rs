@@ -9,6 +9,9 @@ use std::io::BufRead;
 /// Bytes a line may have, so that a foreign file without line ends is refused before it fills the memory.
 pub(super) const LINE_BYTES_MAX: u64 = 64 << 20;
 
+/// What some programs put before the first line of a text in UTF-8; it says nothing.
+const BYTE_ORDER_MARK: &[u8] = b"\xEF\xBB\xBF";
+
 /// Reads one line after another into a buffer of its own.
 pub(super) struct Lines<R> {
     file: String,
@@ -45,6 +48,9 @@ impl<R: BufRead> Lines<R> {
             let mut limited = std::io::Read::take(&mut self.source, LINE_BYTES_MAX);
             let read = limited.read_until(b'\n', &mut self.line);
             self.row += 1;
+            if self.row == 1 && self.line.starts_with(BYTE_ORDER_MARK) {
+                self.line.drain(..BYTE_ORDER_MARK.len());
+            }
             match read {
                 Err(error) => return Err(TraceError::row(&self.file, self.row, error)),
                 Ok(0) => return Ok(None),

@@ -76,7 +76,8 @@ impl Ghost {
         };
         let now = self.segments.load(Ordering::Relaxed);
         let per_segment = self.lines.per_segment() * TAGS;
-        let wanted = (tags + per_segment / 2) / per_segment;
+        // Rounded up: a store of few large items has a ghost too.
+        let wanted = tags.div_ceil(per_segment);
         if wanted > now {
             if let (Some(id), Some(place)) = (segments.take_lines(floor), self.directory.get(now)) {
                 self.clear(id);

@@ -2,7 +2,7 @@
 //!
 //! One mechanism, the sweep of a segment, serves eviction, compaction and expiry. What differs between
 //! policies stands behind [`Policy`]: where newcomers go, which queue gives the next victim, and a verdict
-//! per item from its queue and its two bits of frequency.
+//! per item from its queue, its two bits of frequency and its size.
 
 mod choose;
 mod ghost;
@@ -12,5 +12,5 @@ mod sweep;
 pub(crate) use choose::{Aim, Reason};
 pub(crate) use ghost::Ghost;
 pub use policy::PolicyKind;
-pub(crate) use policy::{Census, Policy, Verdict};
+pub(crate) use policy::{Census, Policy, Standing, Verdict};
 pub(crate) use sweep::Sweep;

@@ -1,7 +1,7 @@
-//! Policies over segments: S3-FIFO, and the others it was measured against.
+//! Policies over segments: the one that is used, and the others it was measured against.
 //!
-//! A policy never sees an item, only its queue and how often it was used lately (0 to 3), so each is a few
-//! lines. The measurements are in docs/decisions/0012-eviction-policy.md.
+//! A policy never sees an item, only its queue, how often it was used lately (0 to 3) and how large it is, so
+//! each is a few lines. The measurements are in docs/decisions/0012-eviction-policy.md.
 
 use crate::segments::Queue;
 
@@ -22,6 +22,25 @@ pub(crate) struct Pick {
     pub(crate) queue: Queue,
     /// Only segments with a larger order; 0 for all. When there is none, the oldest of all.
     pub(crate) after: u64,
+}
+
+/// What a policy may know of an item in a victim.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Standing {
+    pub(crate) queue: Queue,
+    /// How often it was used lately, 0 to 3.
+    pub(crate) frequency: u8,
+    /// Key and value bytes.
+    pub(crate) bytes: usize,
+    /// Key and value bytes of a newcomer of late, on the mean.
+    pub(crate) mean_bytes: usize,
+}
+
+impl Standing {
+    /// Whether it is larger than `times` newcomers.
+    fn is_over(&self, times: usize) -> bool {
+        self.bytes > self.mean_bytes.saturating_mul(times)
+    }
 }
 
 /// What becomes of a live item in a victim.
@@ -50,8 +69,8 @@ pub(crate) trait Policy: Send + Sync {
     fn enter(&self, is_remembered: bool) -> Queue;
     /// Which queue gives the next victim.
     fn pick(&self, census: &Census) -> Pick;
-    /// What becomes of an item of that queue.
-    fn judge(&self, queue: Queue, frequency: u8) -> Verdict;
+    /// What becomes of an item.
+    fn judge(&self, item: &Standing) -> Verdict;
     /// How many tags the ghost should keep per hundred resident items.
     fn ghost_percent(&self) -> usize {
         0
@@ -61,8 +80,12 @@ pub(crate) trait Policy: Send + Sync {
 /// The policies that a store can be made with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum PolicyKind {
-    /// Small queue, main queue and ghost (Yang et al., SOSP 2023).
+    /// As S3-FIFO, but an item takes its uses along when it is promoted, and a large one needs more of them.
     #[default]
+    Weighed,
+    /// As S3-FIFO, but an item takes its uses along when it is promoted.
+    Carried,
+    /// Small queue, main queue and ghost (Yang et al., SOSP 2023).
     S3Fifo,
     /// Evicts in the order of arrival.
     Fifo,
@@ -78,7 +101,9 @@ pub enum PolicyKind {
 
 impl PolicyKind {
     /// Every policy, with its name in tables.
-    pub const ALL: [(PolicyKind, &'static str); 6] = [
+    pub const ALL: [(PolicyKind, &'static str); 8] = [
+        (PolicyKind::Weighed, "weighed"),
+        (PolicyKind::Carried, "carried"),
         (PolicyKind::S3Fifo, "s3fifo"),
         (PolicyKind::Fifo, "fifo"),
         (PolicyKind::Clock, "clock"),
@@ -89,15 +114,22 @@ impl PolicyKind {
 
     pub(crate) fn make(self) -> Box<dyn Policy> {
         match self {
-            PolicyKind::S3Fifo => Box::new(Queues {
-                small_percent: 10,
-                promote_from: 1,
-                ghost_percent: 90,
+            PolicyKind::Weighed => Box::new(Queues {
+                ghost_percent: 50,
+                carries_uses: true,
+                weighs: true,
+                ..Queues::S3_FIFO
             }),
+            PolicyKind::Carried => Box::new(Queues {
+                carries_uses: true,
+                ..Queues::S3_FIFO
+            }),
+            PolicyKind::S3Fifo => Box::new(Queues::S3_FIFO),
             PolicyKind::TwoQueue => Box::new(Queues {
                 small_percent: 25,
                 promote_from: 4,
                 ghost_percent: 50,
+                ..Queues::S3_FIFO
             }),
             PolicyKind::Fifo => Box::new(One {
                 used: |_| Verdict::Evict { remember: false },
@@ -128,6 +160,32 @@ struct Queues {
     /// Uses in the small queue that make an item stay (above 3: never).
     promote_from: u8,
     ghost_percent: usize,
+    /// A promoted item starts in the main queue with its uses less one, not with none.
+    carries_uses: bool,
+    /// What takes the room of many items needs more uses; three are enough for any.
+    weighs: bool,
+}
+
+impl Queues {
+    const S3_FIFO: Self = Queues {
+        small_percent: 10,
+        promote_from: 1,
+        ghost_percent: 90,
+        carries_uses: false,
+        weighs: false,
+    };
+
+    /// Uses that make an item stay. One use is worth a factor of four in size: an item four times as large takes
+    /// the place of four, which together are used more often than it.
+    fn uses_wanted(&self, item: &Standing) -> u8 {
+        let (least, (twice, thrice)) = match item.queue {
+            Queue::Small => (self.promote_from, (1, 4)),
+            Queue::Main => (1, (4, 16)),
+        };
+        least
+            + u8::from(self.weighs && item.is_over(twice))
+            + u8::from(self.weighs && item.is_over(thrice))
+    }
 }
 
 impl Policy for Queues {
@@ -148,12 +206,16 @@ impl Policy for Queues {
         }
     }
 
-    fn judge(&self, queue: Queue, frequency: u8) -> Verdict {
-        match queue {
-            Queue::Small if frequency >= self.promote_from => Verdict::Promote { frequency: 0 },
+    fn judge(&self, item: &Standing) -> Verdict {
+        let stays = item.frequency >= self.uses_wanted(item);
+        let less_one = item.frequency.saturating_sub(1);
+        match item.queue {
+            Queue::Small if stays => Verdict::Promote {
+                frequency: if self.carries_uses { less_one } else { 0 },
+            },
             Queue::Small => Verdict::Evict { remember: true },
-            Queue::Main if frequency > 0 => Verdict::Promote {
-                frequency: frequency - 1,
+            Queue::Main if stays => Verdict::Promote {
+                frequency: less_one,
             },
             Queue::Main => Verdict::Evict { remember: false },
         }
@@ -182,11 +244,11 @@ impl Policy for One {
         }
     }
 
-    fn judge(&self, _queue: Queue, frequency: u8) -> Verdict {
-        if frequency == 0 {
+    fn judge(&self, item: &Standing) -> Verdict {
+        if item.frequency == 0 {
             Verdict::Evict { remember: false }
         } else {
-            (self.used)(frequency)
+            (self.used)(item.frequency)
         }
     }
 }

@@ -4,7 +4,7 @@
 //! A record is alive if a slot names it; what is kept is copied to the worker's own open segment and published
 //! in the old one's place, as any write is. Hashes are computed and buckets fetched eight records ahead.
 
-use super::{Aim, Reason, Verdict};
+use super::{Aim, Reason, Standing, Verdict};
 use crate::counters::Count;
 use crate::index::Hit;
 use crate::item::{self, PIECE_HEADER, Record, bits, piece_bytes};
@@ -18,8 +18,13 @@ use crate::{Store, Worker};
 
 /// Records whose buckets are fetched before the first is looked up.
 const AHEAD: usize = 8;
-/// At most three quarters of a victim are kept, so that four sweeps free one segment at worst.
-const KEPT_QUARTERS_MAX: usize = 3;
+/// At most seven eighths of what is swept for room are kept, so that eight sweeps free one segment at worst.
+const KEPT_EIGHTHS_MAX: usize = 7;
+/// What one victim could have kept and did not, the next ones may, up to this many segments: else the last pieces in
+/// a segment of a few large ones would go however often they are used.
+const KEPT_SEGMENTS_MAX: usize = 4;
+/// A living piece of at least this many eighths of a segment is not copied: the segment takes a new place.
+const REQUEUE_EIGHTHS: usize = 6;
 
 /// A segment being swept.
 pub(crate) struct Sweep {
@@ -29,7 +34,6 @@ pub(crate) struct Sweep {
     order: u64,
     used: usize,
     cursor: usize,
-    kept: usize,
 }
 
 impl Sweep {
@@ -41,12 +45,7 @@ impl Sweep {
             order: view.order,
             used: view.used,
             cursor: 0,
-            kept: 0,
         }
-    }
-
-    fn may_keep(&self, bytes: usize) -> bool {
-        self.reason != Reason::Evict || (self.kept + bytes) * 4 <= self.used * KEPT_QUARTERS_MAX
     }
 
     fn aged_log(&self) -> Log {
@@ -106,6 +105,10 @@ impl Worker {
             let Some(mut sweep) = held.take().or_else(next) else {
                 break;
             };
+            if sweep.cursor == 0 && sweep.reason == Reason::Evict {
+                self.allow(sweep.used);
+                self.fit_ghost();
+            }
             is_progress = true;
             match self.slice(&mut sweep, &mut left, now) {
                 Handled::On if sweep.cursor < sweep.used => *held = Some(sweep),
@@ -118,6 +121,23 @@ impl Worker {
             }
         }
         is_progress
+    }
+
+    /// What a new victim of `used` bytes allows to keep.
+    fn allow(&self, used: usize) {
+        let most = self.store.arena().segment_bytes() * KEPT_SEGMENTS_MAX;
+        let more = self.keepable.get() + used * KEPT_EIGHTHS_MAX / 8;
+        self.keepable.set(more.min(most));
+    }
+
+    fn may_keep(&self, sweep: &Sweep, bytes: usize) -> bool {
+        sweep.reason != Reason::Evict || bytes <= self.keepable.get()
+    }
+
+    fn spend(&self, sweep: &Sweep, bytes: usize) {
+        if sweep.reason == Reason::Evict {
+            self.keepable.set(self.keepable.get().saturating_sub(bytes));
+        }
     }
 
     /// Gives an unfinished sweep back to the others.
@@ -197,7 +217,7 @@ impl Worker {
         }
         let bytes = self.store.record_bytes(&item);
         let frequency = hit.entry.frequency();
-        let moved = match self.verdict(sweep, sweep.queue, frequency, bytes) {
+        let moved = match self.verdict(sweep, &item, frequency, bytes) {
             Verdict::Evict { remember } => {
                 self.remove(record.hash, &item, now, Some(remember));
                 return Handled::On;
@@ -242,13 +262,13 @@ impl Worker {
         let first = store.pieces_of(head).next().unwrap_or(record.at);
         let is_judged = first != record.at && store.segments.standing(first).1 > sweep.order;
         let frequency = hit.entry.frequency();
-        let verdict = if is_judged && sweep.may_keep(bytes) {
+        let verdict = if is_judged && self.may_keep(sweep, bytes) {
             match sweep.reason {
                 Reason::Evict => Verdict::Promote { frequency },
                 _ => Verdict::Stay { frequency },
             }
         } else {
-            self.verdict(sweep, sweep.queue, frequency, bytes)
+            self.verdict(sweep, head, frequency, bytes)
         };
         let (log, next_frequency) = match verdict {
             Verdict::Evict { remember } => {
@@ -263,7 +283,7 @@ impl Worker {
         } else {
             frequency
         };
-        if bytes * 4 >= store.arena().segment_bytes() * KEPT_QUARTERS_MAX
+        if bytes * 8 >= store.arena().segment_bytes() * REQUEUE_EIGHTHS
             && sweep.reason == Reason::Evict
         {
             hit.set_frequency(next_frequency);
@@ -273,6 +293,7 @@ impl Worker {
                 sweep.queue
             };
             store.segments.requeue(sweep.id, queue);
+            self.spend(sweep, bytes);
             return Handled::Requeued;
         }
         let moved = self.move_piece(sweep, record, head, log, next_frequency, now);
@@ -290,13 +311,19 @@ impl Worker {
         Some((hit, store.locate(hit.entry.item())))
     }
 
-    fn verdict(&self, sweep: &Sweep, queue: Queue, frequency: u8, bytes: usize) -> Verdict {
+    fn verdict(&self, sweep: &Sweep, item: &Located, frequency: u8, bytes: usize) -> Verdict {
         if sweep.reason != Reason::Evict {
             return Verdict::Stay { frequency };
         }
-        match self.store.policy.judge(queue, frequency) {
+        let standing = Standing {
+            queue: sweep.queue,
+            frequency,
+            bytes: Store::user_bytes(item),
+            mean_bytes: self.newcomer_bytes(),
+        };
+        match self.store.policy.judge(&standing) {
             evict @ Verdict::Evict { .. } => evict,
-            keep if sweep.may_keep(bytes) => keep,
+            keep if self.may_keep(sweep, bytes) => keep,
             _ => Verdict::Evict { remember: true },
         }
     }
@@ -312,7 +339,7 @@ impl Worker {
     ) -> Handled {
         match copied {
             Copied::Done => {
-                sweep.kept += bytes;
+                self.spend(sweep, bytes);
                 self.count(Count::MovedItems, 1);
                 self.count(Count::MovedBytes, bytes as i64);
             }

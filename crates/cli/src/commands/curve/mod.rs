@@ -101,6 +101,9 @@ impl Args {
                 self.misses
             )));
         }
+        if self.sample == Some(0) {
+            return Err(Failure::usage("a sample has at least 1 key (--sample)"));
+        }
         let has_own = policies.contains(&PolicyKind::Own);
         if has_own && self.mode == ModeFlag::Objects {
             return Err(Failure::usage(

@@ -17,7 +17,7 @@ pub(super) fn one(text: &str, trace: &Prepared) -> Result<u64, Failure> {
     };
     if let Some(share) = text.strip_suffix('%') {
         let share: f64 = share.parse().map_err(|_| wrong())?;
-        if !(0.0..=1000.0).contains(&share) {
+        if !(share > 0.0 && share <= 1000.0) {
             return Err(wrong());
         }
         return Ok(((trace.footprint() as f64 * share / 100.0 + 0.5) as u64).max(1));

@@ -99,7 +99,11 @@ pub(super) fn excluded(log: &RequestLog, names: &[String]) -> Result<HashSet<u32
         let at = known.iter().position(|route| route == name);
         at.map(|at| at as u32).ok_or_else(|| {
             let message = format!("no request has the route `{name}` (--exclude)");
-            Failure::usage(message).hint(format!("routes of this log: {}", known.join(", ")))
+            let hint = match known.as_slice() {
+                [] => "the requests of this log have no routes".to_owned(),
+                known => format!("routes of this log: {}", known.join(", ")),
+            };
+            Failure::usage(message).hint(hint)
         })
     };
     names.iter().map(number).collect()
@@ -110,24 +114,32 @@ pub(super) fn check_halves(folder: &Path, prepared: &Prepared<'_>) -> Result<(),
     if prepared.len() >= 2 {
         return Ok(());
     }
+    let found = ["no request", "only 1 request"][prepared.len()];
     let message = format!(
-        "{}: {} requests are left, at least 2 are needed: one half to choose on, one to judge by",
+        "{}: {found} to replay, at least 2 are needed: one half to choose on, one to judge by",
         folder.display(),
-        prepared.len()
     );
     Err(Failure::new(Exit::BadData, message))
 }
 
 fn find(folder: &Path, stem: &str) -> Result<PathBuf, Failure> {
+    if folder.is_file() {
+        let message = format!("{}: is a file; a request log is a folder", folder.display());
+        return Err(Failure::new(Exit::BadData, message));
+    }
     let candidates = ["parquet", "jsonl"].map(|ending| folder.join(format!("{stem}.{ending}")));
     candidates
         .into_iter()
         .find(|file| file.is_file())
         .ok_or_else(|| {
-            let message = format!(
-                "no {stem}.parquet and no {stem}.jsonl in {}",
-                folder.display()
-            );
+            let message = if folder.exists() {
+                format!(
+                    "no {stem}.parquet and no {stem}.jsonl in {}",
+                    folder.display()
+                )
+            } else {
+                format!("there is no folder {}", folder.display())
+            };
             Failure::new(Exit::Unreachable, message)
                 .hint("a request log is a folder; docs/reference/formats.md tells its files")
         })

@@ -191,6 +191,14 @@ fn sentence(args: &Args, points: &[Point]) -> String {
     let bound = best.bound_ms.map_or(String::new(), |ms| {
         format!("; hindsight could reach {ms:.2} ms")
     });
+    if best.report.kept.bytes() == 0 {
+        return format!(
+            "Within {} a process nothing worth keeping fits: `{}`, which keeps nothing, adds {:.2} ms a request.",
+            args.memory,
+            best.named.words,
+            best.report.second_half.added_ms(),
+        );
+    }
     format!(
         "Within {} a process `{}` does best: {:.2} ms added a request and {} at least 50 % slower, where nothing kept adds {:.2} ms{bound}.",
         args.memory,

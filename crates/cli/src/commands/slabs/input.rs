@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::fs::File;
+use std::io::{Read, Seek};
 use std::path::Path;
 
 use glasscache_sim::TraceError;
@@ -11,6 +12,7 @@ use glasscache_sim::trace;
 
 use super::server;
 use crate::output::{Exit, Failure};
+use crate::traces::open_file;
 
 /// Sizes, and the settings under which they are kept now.
 pub(super) struct Source {
@@ -31,12 +33,12 @@ pub(super) fn read(source: &str, config: SlabConfig, key_bytes: u32) -> Result<S
     }
     let bad = |e: TraceError| Failure::new(Exit::BadData, e.to_string());
     let cannot = |e| Failure::new(Exit::Unreachable, format!("cannot open {source}: {e}"));
-    if is_histogram(path).map_err(cannot)? {
+    let file = open_file(path)?;
+    if is_histogram(&file).map_err(cannot)? {
         let text = std::fs::read_to_string(path).map_err(cannot)?;
         let demand = histogram(source, &text, &config, key_bytes).map_err(bad)?;
         return finish(source, config, demand, Vec::new());
     }
-    let file = File::open(path).map_err(cannot)?;
     let demand = of_trace(source, file, &config, key_bytes).map_err(bad)?;
     let note = format!(
         "One item for each key of the trace, with the last size seen; keys counted as {key_bytes} bytes."
@@ -63,10 +65,9 @@ fn finish(
     })
 }
 
-fn is_histogram(path: &Path) -> std::io::Result<bool> {
-    use std::io::Read;
+/// Whether the header is that of a histogram; leaves the file at its beginning.
+fn is_histogram(mut file: &File) -> std::io::Result<bool> {
     let mut head = [0; 24];
-    let mut file = File::open(path)?;
     let mut filled = 0;
     while filled < head.len() {
         let read = file.read(&mut head[filled..])?;
@@ -75,6 +76,7 @@ fn is_histogram(path: &Path) -> std::io::Result<bool> {
         }
         filled += read;
     }
+    file.rewind()?;
     let head = String::from_utf8_lossy(&head[..filled]);
     let header = head.lines().next().unwrap_or_default().replace(' ', "");
     Ok(header == "size,count" || header == "item_bytes,count")

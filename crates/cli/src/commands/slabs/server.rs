@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpStream, ToSocketAddrs};
+use std::ops::Range;
 use std::time::Duration;
 
-use glasscache_sim::slabs::classes::{SlabConfig, head_bytes};
+use glasscache_sim::slabs::classes::{CHUNK_ALIGN_BYTES, SlabConfig, head_bytes};
 use glasscache_sim::slabs::demand::Demand;
 
 use super::input::Source;
@@ -47,8 +48,8 @@ pub(super) fn read(address: &str) -> Result<Source, Failure> {
     if demand.is_empty() {
         by_class(&mut demand, &config, &slabs, &items);
         notes.push(
-            "Sizes are the mean of each class, as the server does not count sizes (-o track_sizes): what other classes \
-             would save is understated."
+            "The server tells the mean of each class and not the sizes themselves (-o track_sizes): they are taken to \
+             lie evenly about it, so what other classes would save is an estimate."
                 .to_owned(),
         );
     }
@@ -123,6 +124,7 @@ fn config(settings: &Stats) -> SlabConfig {
 
 /// Chunks in use and bytes asked for, by class; the bytes stand under `items` in newer versions.
 fn by_class(demand: &mut Demand, config: &SlabConfig, slabs: &Stats, items: &Stats) {
+    let mut below = 0;
     for class in 1..=u32::from(u8::MAX) {
         let number = |stats: &Stats, name: String| stats.get(&name)?.parse::<u64>().ok();
         let Some(used) = number(slabs, format!("{class}:used_chunks")).filter(|&used| used > 0)
@@ -131,9 +133,25 @@ fn by_class(demand: &mut Demand, config: &SlabConfig, slabs: &Stats, items: &Sta
         };
         let asked = number(slabs, format!("{class}:mem_requested"))
             .or_else(|| number(items, format!("items:{class}:mem_requested")));
+        let chunk = number(slabs, format!("{class}:chunk_size")).unwrap_or(0) as u32;
+        let low = below.max((f64::from(chunk) / config.factor) as u32);
         if let Some(asked) = asked {
-            add(demand, config, (asked / used) as u32, used);
+            spread(demand, config, low..chunk, (asked / used) as u32, used);
         }
+        below = chunk;
+    }
+}
+
+/// Adds items whose sizes lie evenly about their mean, as far as the class (above its range's start, to its end) goes.
+fn spread(demand: &mut Demand, config: &SlabConfig, class: Range<u32>, mean: u32, count: u64) {
+    let above = class.end.saturating_sub(mean);
+    let half = above.min(mean.saturating_sub(class.start.saturating_add(1)));
+    let steps = u64::from(2 * half / CHUNK_ALIGN_BYTES + 1).min(count);
+    for step in 0..steps {
+        let size =
+            u64::from(mean - half) + u64::from(2 * half) * step / steps.max(2).saturating_sub(1);
+        let share = count * (step + 1) / steps - count * step / steps;
+        add(demand, config, size as u32, share);
     }
 }
 
@@ -141,4 +159,23 @@ fn by_class(demand: &mut Demand, config: &SlabConfig, slabs: &Stats, items: &Sta
 fn add(demand: &mut Demand, config: &SlabConfig, item_bytes: u32, count: u64) {
     let head = head_bytes(1, false).min(item_bytes.saturating_sub(2));
     demand.add(config, head, item_bytes.saturating_sub(head + 2), count);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_lie_evenly_about_the_mean_within_their_class() {
+        let config = SlabConfig::default();
+        let mut demand = Demand::default();
+        spread(&mut demand, &config, 96..120, 112, 1000);
+        let sizes: Vec<(u32, u64)> = demand.chunks().collect();
+        assert_eq!(sizes, [(104, 333), (112, 333), (120, 334)]);
+        for (class, mean, count) in [(96..120, 120, 7), (0..0, 500, 3), (96..120, 97, 1)] {
+            let mut demand = Demand::default();
+            spread(&mut demand, &config, class, mean, count);
+            assert_eq!(demand.chunks().collect::<Vec<_>>(), [(mean, count)]);
+        }
+    }
 }

@@ -1,12 +1,13 @@
 //! Request logs as Parquet: `items.parquet` and `requests.parquet`.
 
 use super::super::BATCH_ROWS;
-use super::super::table::{Cells, Pieces, Place, Table};
+use super::super::cells::Cells;
+use super::super::table::{Pieces, Place, Table};
 use super::jsonl::log_route;
 use super::{Items, NONE, RequestLog, Requests};
 use crate::TraceError;
 use parquet::file::reader::ChunkReader;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 
 /// Reads both files.
@@ -121,7 +122,20 @@ fn read_items<S: ChunkReader + 'static>(table: &Table<S>) -> Result<Items, Trace
         items.sizes.extend(sizes.into_iter().map(or(0)));
         Ok(())
     })?;
+    check_keys(file, &items.keys)?;
     Ok(items)
+}
+
+/// Refuses a key that stands twice.
+fn check_keys(file: &str, keys: &[String]) -> Result<(), TraceError> {
+    let mut seen = HashSet::with_capacity(keys.len());
+    match keys.iter().position(|key| !seen.insert(key)) {
+        None => Ok(()),
+        Some(at) => {
+            let fault = format!("the key \"{}\" stands here a second time", keys[at]);
+            Err(TraceError::row(file, at as u64 + 1, fault).in_column("key"))
+        }
+    }
 }
 
 fn read_requests<S: ChunkReader + 'static>(
@@ -137,7 +151,7 @@ fn read_requests<S: ChunkReader + 'static>(
         require("base_us")?,
         table.find_numbers("page")?,
         table.find_words("route")?,
-        require("items")?,
+        Some(table.require("items", table.find_lists("items")?)?),
     ];
     let mut log = Requests {
         starts: vec![0],

@@ -1,0 +1,241 @@
+//! Eviction policies compared by replay of key streams through the real store (look-aside: get, on a miss set).
+//!
+//! `POLICIES=weighed,s3fifo cargo run --release -p glasscache-sim --features parquet --example policies -- MIB TRACE...`
+//! What is replayed is what `glasscache bench misses` sends: a key that comes with two sizes counts as two, sizes that
+//! a trace does not tell are log-normal (median 230 B, sigma 1.5), and a small trace is copied side by side until the
+//! footprint reaches `MIB`. Printed per trace and fraction of the footprint: avoidable misses (all less first uses) as
+//! a share of requests, missed bytes likewise, and the ratio to what stands for memcached (`peer`).
+#![allow(clippy::print_stdout, reason = "an example speaks on stdout")]
+
+mod peer;
+
+use std::collections::HashMap;
+use std::fmt::Write as _;
+
+use glasscache_sim::trace::{Batch, Columns, open};
+use glasscache_store::{Config, PolicyKind, Seconds, SetOptions, Store, Worker};
+
+const FRACTIONS: [f64; 4] = [0.1, 0.2, 0.35, 0.5];
+const KEY_BYTES: u32 = 20;
+const VALUE_BYTES_MAX: u32 = 1_000_000;
+/// Requests in a second of the replay's clock, about as many as a server answers.
+const REQUESTS_PER_S: u64 = 300_000;
+const START: Seconds = Seconds(2);
+
+struct Trace {
+    name: String,
+    /// Numbers of the distinct (key, size) pairs of one copy, in order.
+    requests: Vec<u32>,
+    distinct: usize,
+    copies: usize,
+    /// All pairs of the first copy, then of the second, and so on.
+    value_bytes: Vec<u32>,
+}
+
+impl Trace {
+    /// Calls `visit` with the number of each request's item and its bytes, all copies side by side.
+    fn replay(&self, mut visit: impl FnMut(usize, u32)) {
+        for &number in &self.requests {
+            for copy in 0..self.copies {
+                let slot = copy * self.distinct + number as usize;
+                visit(slot, self.value_bytes[slot]);
+            }
+        }
+    }
+
+    fn footprint_bytes(&self) -> u64 {
+        let bytes = self
+            .value_bytes
+            .iter()
+            .map(|bytes| u64::from(bytes + KEY_BYTES));
+        bytes.sum()
+    }
+}
+
+/// What a replay missed beyond the first uses, as shares of the requests and of the requested value bytes.
+#[derive(Clone, Copy)]
+struct Avoidable {
+    items: f64,
+    bytes: f64,
+}
+
+impl Avoidable {
+    /// Replays with `get_or_set`, which tells whether it hit.
+    fn of(trace: &Trace, mut get_or_set: impl FnMut(usize, u32) -> bool) -> Self {
+        let (mut items, mut bytes) = ([0u64; 2], [0u64; 2]);
+        trace.replay(|slot, value_bytes| {
+            let miss = u64::from(!get_or_set(slot, value_bytes));
+            items = [items[0] + 1, items[1] + miss];
+            bytes = [
+                bytes[0] + u64::from(value_bytes),
+                bytes[1] + miss * u64::from(value_bytes),
+            ];
+        });
+        let first_bytes: u64 = trace
+            .value_bytes
+            .iter()
+            .map(|&bytes| u64::from(bytes))
+            .sum();
+        let share = |[all, missed]: [u64; 2], first: u64| (missed - first) as f64 / all as f64;
+        Avoidable {
+            items: share(items, trace.value_bytes.len() as u64),
+            bytes: share(bytes, first_bytes),
+        }
+    }
+}
+
+fn mix(number: u64) -> u64 {
+    let z = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}
+
+fn drawn_bytes(number: u64) -> u32 {
+    let unit = |bits: u64| ((bits >> 11) as f64 + 1.0) / (1u64 << 53) as f64;
+    let (a, b) = (unit(mix(number)), unit(mix(number ^ 0x5555_5555)));
+    let normal = (-2.0 * a.ln()).sqrt() * (std::f64::consts::TAU * b).cos();
+    ((230f64.ln() + 1.5 * normal).exp() as u32).clamp(1, VALUE_BYTES_MAX)
+}
+
+#[expect(
+    clippy::disallowed_types,
+    reason = "the example opens what the pure crate is handed"
+)]
+fn load(path: &str, footprint_bytes: u64) -> Trace {
+    let file = std::fs::File::open(path).expect("a trace");
+    let columns = Columns {
+        size: true,
+        ..Columns::KEY
+    };
+    let mut stream = open(path, file, columns).expect("a key stream");
+    let (mut batch, mut numbers) = (Batch::default(), HashMap::new());
+    let (mut requests, mut sizes) = (Vec::new(), Vec::<Option<u32>>::new());
+    while stream.read(&mut batch).expect("rows") > 0 {
+        for (at, &key) in batch.key.iter().enumerate() {
+            let size = batch.size.get(at).copied().flatten();
+            let number = *numbers.entry((key, size)).or_insert_with(|| {
+                sizes.push(size);
+                sizes.len() as u32 - 1
+            });
+            requests.push(number);
+        }
+    }
+    let name = path
+        .rsplit('/')
+        .next()
+        .unwrap_or(path)
+        .trim_end_matches(".parquet");
+    let mut trace = Trace {
+        name: name.to_string(),
+        requests,
+        distinct: sizes.len(),
+        copies: 0,
+        value_bytes: Vec::new(),
+    };
+    while trace.footprint_bytes() < footprint_bytes {
+        let first = (trace.copies as u64) << 32;
+        let bytes = (first..)
+            .zip(&sizes)
+            .map(|(number, size)| size.unwrap_or_else(|| drawn_bytes(number)));
+        trace
+            .value_bytes
+            .extend(bytes.map(|bytes| bytes.min(VALUE_BYTES_MAX)));
+        trace.copies += 1;
+    }
+    trace
+}
+
+fn put(worker: &mut Worker, key: &[u8], value: &[u8], now: Seconds) {
+    let hash = worker.store().hash(key);
+    let options = SetOptions::default();
+    if value.len() < 64 << 10 {
+        worker.set(key, hash, value, &options, now);
+    } else if let Ok(mut upload) = worker.reserve(key, hash, value.len() as u32, &options, now) {
+        while !upload.is_complete() {
+            let len = upload.space(worker, now).len();
+            if len == 0 {
+                return;
+            }
+            upload.advance(len);
+            worker.pass();
+        }
+        worker.commit(upload, now);
+    }
+}
+
+fn replay(trace: &Trace, memory_bytes: u64, policy: PolicyKind) -> Avoidable {
+    let config = Config {
+        memory_bytes,
+        ..Config::default()
+    };
+    let store = Store::with_policy(config, policy).expect("a store");
+    let mut worker = store.worker();
+    worker.go_online();
+    let filler = vec![7; VALUE_BYTES_MAX as usize];
+    let mut requests = 0;
+    Avoidable::of(trace, |slot, value_bytes| {
+        requests += 1;
+        let now = Seconds(START.0 + (requests / REQUESTS_PER_S) as u32);
+        let key = format!("key-{slot:016x}");
+        let hash = store.hash(key.as_bytes());
+        let is_hit = worker.get(key.as_bytes(), hash, now).is_some();
+        worker.pass();
+        if !is_hit {
+            put(
+                &mut worker,
+                key.as_bytes(),
+                &filler[..value_bytes as usize],
+                now,
+            );
+            worker.pass();
+        }
+        if requests % 256 == 0 {
+            worker.maintain(now);
+        }
+        is_hit
+    })
+}
+
+fn main() {
+    let mut arguments = std::env::args().skip(1);
+    let mib = arguments.next().and_then(|mib| mib.parse::<u64>().ok());
+    let chosen: Vec<_> = std::env::var("POLICIES").map_or(PolicyKind::ALL.to_vec(), |names| {
+        let is_chosen = |name: &str| names.split(',').any(|wanted| wanted == name);
+        PolicyKind::ALL
+            .into_iter()
+            .filter(|(_, name)| is_chosen(name))
+            .collect()
+    });
+    let names: Vec<&str> = chosen.iter().map(|(_, name)| *name).collect();
+    println!("trace fraction -m_MiB peer {}", names.join(" "));
+    let mut sums = vec![(0.0, 0.0f64); chosen.len()];
+    let mut points = 0;
+    for path in arguments {
+        let trace = load(&path, mib.unwrap_or(64) << 20);
+        for fraction in FRACTIONS {
+            let memory_mib =
+                (trace.footprint_bytes() as f64 * fraction / f64::from(1 << 20)).round() as u64;
+            let mut stand_in = peer::SegmentedLru::new(trace.value_bytes.len(), memory_mib << 20);
+            let peer = Avoidable::of(&trace, |slot, bytes| {
+                stand_in.get_or_set(slot, bytes + KEY_BYTES)
+            });
+            let mut line = format!(
+                "{} {fraction} {memory_mib} {:.4} b{:.4}",
+                trace.name, peer.items, peer.bytes
+            );
+            for ((policy, _), sum) in chosen.iter().zip(&mut sums) {
+                let ours = replay(&trace, memory_mib << 20, *policy);
+                let ratio = ours.items / peer.items;
+                *sum = (sum.0 + ratio.ln(), sum.1.max(ratio));
+                let _ = write!(line, " | {:.4} ({ratio:.3}) b{:.4}", ours.items, ours.bytes);
+            }
+            points += 1;
+            println!("{line}");
+        }
+    }
+    for (name, (sum, worst)) in names.iter().zip(sums) {
+        let mean = (sum / f64::from(points)).exp();
+        println!("{name}: geometric mean of the ratio to peer {mean:.3}, worst {worst:.3}");
+    }
+}

@@ -1,0 +1,146 @@
+//! What stands for memcached: its segmented LRU over its slab chunk sizes, with memory counted in bytes.
+//!
+//! Three queues (`doc/new_lru.txt` of memcached): newcomers enter HOT (at most 20 % of the memory); what falls out of it
+//! goes to WARM (at most 40 %) if it was read twice, else to COLD; what is read twice in COLD goes to WARM at once; the
+//! end of COLD is evicted. Not modelled: pages that belong to a class, and the threads that move them.
+
+use std::collections::VecDeque;
+
+const HOT: usize = 0;
+const WARM: usize = 1;
+const COLD: usize = 2;
+const HOT_PERCENT: u64 = 20;
+const WARM_PERCENT: u64 = 40;
+
+#[derive(Clone, Copy, Default)]
+struct Item {
+    queue: usize,
+    /// Number of its present entry in the queues; 0 when it is not there. Older entries mean nothing.
+    entry: u32,
+    chunk_bytes: u32,
+    is_fetched: bool,
+    is_active: bool,
+}
+
+/// The cache.
+pub(crate) struct SegmentedLru {
+    items: Vec<Item>,
+    queues: [VecDeque<(u32, u32)>; 3],
+    bytes: [u64; 3],
+    memory_bytes: u64,
+    entries: u32,
+}
+
+impl SegmentedLru {
+    pub(crate) fn new(items: usize, memory_bytes: u64) -> Self {
+        SegmentedLru {
+            items: vec![Item::default(); items],
+            queues: Default::default(),
+            bytes: [0; 3],
+            memory_bytes,
+            entries: 0,
+        }
+    }
+
+    /// Whether the item was there; it is afterwards.
+    pub(crate) fn get_or_set(&mut self, slot: usize, user_bytes: u32) -> bool {
+        let mut item = self.items[slot];
+        if item.entry == 0 {
+            item = Item {
+                chunk_bytes: chunk_bytes(user_bytes),
+                ..Item::default()
+            };
+            self.enter(slot, item, HOT);
+            self.make_room();
+            return false;
+        }
+        item.is_active = item.is_fetched;
+        item.is_fetched = true;
+        if item.is_active && item.queue == COLD {
+            self.leave(slot, item);
+            self.enter(
+                slot,
+                Item {
+                    is_active: false,
+                    ..item
+                },
+                WARM,
+            );
+        } else {
+            self.items[slot] = item;
+        }
+        true
+    }
+
+    fn enter(&mut self, slot: usize, item: Item, queue: usize) {
+        self.entries += 1;
+        self.items[slot] = Item {
+            queue,
+            entry: self.entries,
+            ..item
+        };
+        self.queues[queue].push_back((slot as u32, self.entries));
+        self.bytes[queue] += u64::from(item.chunk_bytes);
+    }
+
+    fn leave(&mut self, slot: usize, item: Item) {
+        self.bytes[item.queue] -= u64::from(item.chunk_bytes);
+        self.items[slot] = Item::default();
+    }
+
+    /// The oldest item of a queue, taken out of it.
+    fn take_oldest(&mut self, queue: usize) -> Option<(usize, Item)> {
+        while let Some((slot, entry)) = self.queues[queue].pop_front() {
+            let item = self.items[slot as usize];
+            if item.entry == entry {
+                self.leave(slot as usize, item);
+                return Some((slot as usize, item));
+            }
+        }
+        None
+    }
+
+    fn make_room(&mut self) {
+        for (queue, percent) in [(HOT, HOT_PERCENT), (WARM, WARM_PERCENT)] {
+            while self.bytes[queue] * 100 > self.memory_bytes * percent {
+                let Some((slot, item)) = self.take_oldest(queue) else {
+                    break;
+                };
+                let next = if item.is_active { WARM } else { COLD };
+                self.enter(
+                    slot,
+                    Item {
+                        is_active: false,
+                        ..item
+                    },
+                    next,
+                );
+            }
+        }
+        while self.bytes.iter().sum::<u64>() > self.memory_bytes {
+            let Some((slot, item)) = self.take_oldest(COLD) else {
+                break;
+            };
+            if item.is_active {
+                self.enter(
+                    slot,
+                    Item {
+                        is_active: false,
+                        ..item
+                    },
+                    WARM,
+                );
+            }
+        }
+    }
+}
+
+/// What memcached takes at `-f 1.25` for key and value of so many bytes: a chunk, and its place in the hash table.
+fn chunk_bytes(user_bytes: u32) -> u32 {
+    let wanted = f64::from(user_bytes) + 59.0;
+    let mut size = 96f64;
+    while size < wanted && size < 524_288.0 {
+        size = (size * 1.25 / 8.0).ceil() * 8.0;
+    }
+    size.max(wanted) as u32 + 8
+}

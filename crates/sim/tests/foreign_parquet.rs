@@ -1,0 +1,105 @@
+//! Parquet files that other programs wrote wrongly: each ends in a sentence with file, row and column.
+#![cfg(feature = "parquet")]
+
+use std::sync::Arc;
+
+use glasscache_sim::trace::log::RequestLog;
+use glasscache_sim::trace::{Batch, Columns, Memory, open};
+use parquet::data_type::{ByteArray, ByteArrayType, Int32Type, Int64Type};
+use parquet::file::writer::SerializedFileWriter;
+use parquet::schema::parser::parse_message_type;
+
+/// Definition and repetition levels of a column.
+type Levels<'a> = (Option<&'a [i16]>, Option<&'a [i16]>);
+
+enum Column<'a> {
+    Longs(&'a [i64]),
+    Ints(&'a [i32], Levels<'a>),
+    Words(&'a [&'a str]),
+}
+
+/// A file of one row group.
+fn file(schema: &str, columns: &[Column<'_>]) -> Vec<u8> {
+    let schema = Arc::new(parse_message_type(&format!("message m {{ {schema} }}")).unwrap());
+    let mut bytes = Vec::new();
+    let mut writer = SerializedFileWriter::new(&mut bytes, schema, Arc::default()).unwrap();
+    let mut group = writer.next_row_group().unwrap();
+    for column in columns {
+        let mut to = group.next_column().unwrap().unwrap();
+        match column {
+            Column::Longs(values) => to.typed::<Int64Type>().write_batch(values, None, None),
+            Column::Ints(values, (definitions, repetitions)) => to
+                .typed::<Int32Type>()
+                .write_batch(values, *definitions, *repetitions),
+            Column::Words(words) => {
+                let words: Vec<ByteArray> =
+                    words.iter().map(|word| ByteArray::from(*word)).collect();
+                to.typed::<ByteArrayType>().write_batch(&words, None, None)
+            }
+        }
+        .unwrap();
+        to.close().unwrap();
+    }
+    group.close().unwrap();
+    writer.close().unwrap();
+    bytes
+}
+
+const LIST: &str =
+    "optional group items (LIST) { repeated group list { optional int32 element; } }";
+
+/// Two items and two requests, with the given keys and lists.
+fn log(keys: &[&str], lists: &Column<'_>) -> String {
+    let items = file("required binary key (UTF8);", &[Column::Words(keys)]);
+    let Column::Ints(values, levels) = lists else {
+        unreachable!("lists are of 32 bits")
+    };
+    let schema = format!("required int64 time_us; required int64 base_us; {LIST}");
+    let columns = [
+        Column::Longs(&[1, 2]),
+        Column::Longs(&[5, 5]),
+        Column::Ints(values, *levels),
+    ];
+    let requests = file(&schema, &columns);
+    let read = RequestLog::read(
+        ("items.parquet", Memory::new(items)),
+        ("requests.parquet", Memory::new(requests)),
+    );
+    read.map_or_else(
+        |error| error.to_string(),
+        |log| format!("{:?}", log.requests.items),
+    )
+}
+
+#[test]
+fn a_null_in_a_list_is_named_and_an_empty_list_is_none() {
+    let whole = Column::Ints(&[0, 1, 1], (Some(&[3, 3, 3]), Some(&[0, 1, 0])));
+    assert_eq!(log(&["a", "b"], &whole), "[0, 1, 1]");
+    let empty = Column::Ints(&[0], (Some(&[3, 1]), Some(&[0, 0])));
+    assert_eq!(log(&["a", "b"], &empty), "[0]");
+    let null = Column::Ints(&[0, 1], (Some(&[3, 3, 2]), Some(&[0, 0, 1])));
+    let sentence = "requests.parquet, row 2, column items: an item may not be null";
+    assert_eq!(log(&["a", "b"], &null), sentence);
+}
+
+#[test]
+fn a_key_that_stands_twice_is_named() {
+    let whole = Column::Ints(&[0, 1], (Some(&[3, 3]), Some(&[0, 0])));
+    let sentence = "items.parquet, row 2, column key: the key \"a\" stands here a second time";
+    assert_eq!(log(&["a", "a"], &whole), sentence);
+}
+
+#[test]
+fn a_list_where_a_number_belongs_is_named() {
+    let schema = LIST.replace("items", "key");
+    let lists = Column::Ints(&[1, 2], (Some(&[3, 3]), Some(&[0, 1])));
+    let bytes = file(&schema, &[lists]);
+    let opened = open("t.parquet", Memory::new(bytes), Columns::KEY);
+    let Err(error) = opened.map(|mut stream| stream.read(&mut Batch::default())) else {
+        panic!("a list was taken for a key");
+    };
+    assert_eq!(
+        error.to_string(),
+        "t.parquet, column key: expected single values, found lists"
+    );
+}

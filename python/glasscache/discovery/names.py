@@ -1,0 +1,158 @@
+"""Questions to a name server (RFC 1035, RFC 2782); the standard library knows addresses only."""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+import socket
+import struct
+from pathlib import Path
+from typing import Final, NamedTuple
+
+
+class DiscoveryError(Exception):
+    """The source gave no servers; the message says which and why."""
+
+
+_A: Final = 1
+_AAAA: Final = 28
+_SRV: Final = 33
+_INTERNET: Final = 1
+_TRUNCATED: Final = 0x0200
+_RECURSE: Final = 0x0100
+_POINTER: Final = 0xC0
+_POINTERS_MAX: Final = 64
+_PORT: Final = 53
+
+
+class Service(NamedTuple):
+    """An SRV record."""
+
+    priority: int
+    weight: int
+    port: int
+    target: str
+
+
+def addresses(name: str, nameserver: str | None, timeout: float) -> list[str]:
+    """Return the IPv4 and IPv6 addresses of a name."""
+    answers = {
+        _A: (socket.AF_INET, _records(name, _A, nameserver, timeout)),
+        _AAAA: (socket.AF_INET6, _records(name, _AAAA, nameserver, timeout)),
+    }
+    return [
+        socket.inet_ntop(family, reply[begin:end])
+        for family, (reply, records) in answers.values()
+        for begin, end in records
+    ]
+
+
+def services(name: str, nameserver: str | None, timeout: float) -> list[Service]:
+    """Return the SRV records of a name."""
+    reply, records = _records(name, _SRV, nameserver, timeout)
+    return [
+        Service(priority, weight, port, _read_name(reply, begin + 6)[0])
+        for begin, _ in records
+        for priority, weight, port in [struct.unpack_from(">HHH", reply, begin)]
+    ]
+
+
+def _first_nameserver() -> str:
+    for line in Path("/etc/resolv.conf").read_text().splitlines():
+        words = line.split()
+        if len(words) > 1 and words[0] == "nameserver":
+            return words[1]
+    raise DiscoveryError("no nameserver in /etc/resolv.conf")
+
+
+def _records(
+    name: str, kind: int, nameserver: str | None, timeout: float
+) -> tuple[bytes, list[tuple[int, int]]]:
+    """Ask for the records of one kind; return the answer, and where the data of each begin and end."""
+    host, port = nameserver or _first_nameserver(), _PORT
+    if host.count(":") == 1:
+        host, _, text = host.partition(":")
+        port = int(text)
+    query = _query(name, kind)
+    reply = _ask_by_udp(query, (host, port), timeout)
+    if struct.unpack_from(">H", reply, 2)[0] & _TRUNCATED:
+        reply = _ask_by_tcp(query, (host, port), timeout)
+    return reply, _find_records(reply, kind, name)
+
+
+def _query(name: str, kind: int) -> bytes:
+    labels = b"".join(
+        bytes([len(label)]) + label for label in name.rstrip(".").encode("idna").split(b".")
+    )
+    return (
+        struct.pack(">HHHHHH", secrets.randbits(16), _RECURSE, 1, 0, 0, 0)
+        + labels
+        + struct.pack(">xHH", kind, _INTERNET)
+    )
+
+
+def _ask_by_udp(query: bytes, address: tuple[str, int], timeout: float) -> bytes:
+    family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
+    with socket.socket(family, socket.SOCK_DGRAM) as peer:
+        peer.settimeout(timeout)
+        peer.connect(address)
+        for is_last in (False, True):
+            peer.send(query)
+            with contextlib.nullcontext() if is_last else contextlib.suppress(TimeoutError):
+                while True:
+                    reply = peer.recv(65536)
+                    # The question comes back, else it is not the answer to ours.
+                    if (
+                        len(reply) >= len(query)
+                        and reply[:2] == query[:2]
+                        and reply[12 : len(query)] == query[12:]
+                    ):
+                        return reply
+    raise TimeoutError(f"no answer from name server {address[0]}")
+
+
+def _ask_by_tcp(query: bytes, address: tuple[str, int], timeout: float) -> bytes:
+    with socket.create_connection(address, timeout) as peer, peer.makefile("rb") as replies:
+        peer.sendall(struct.pack(">H", len(query)) + query)
+        (size,) = struct.unpack(">H", replies.read(2))
+        reply: bytes = replies.read(size)
+    if len(reply) != size or reply[:2] != query[:2]:
+        raise DiscoveryError("the name server's answer is cut or another's")
+    return reply
+
+
+def _find_records(reply: bytes, wanted: int, name: str) -> list[tuple[int, int]]:
+    _, flags, questions, answers, _, _ = struct.unpack_from(">HHHHHH", reply)
+    if flags & 0xF:
+        raise DiscoveryError(f"name server: {name} has no such record (code {flags & 0xF})")
+    at = 12
+    for _ in range(questions):
+        at = _read_name(reply, at)[1] + 4
+    found: list[tuple[int, int]] = []
+    for _ in range(answers):
+        at = _read_name(reply, at)[1]
+        kind, _, _, size = struct.unpack_from(">HHIH", reply, at)
+        at += 10
+        if kind == wanted:
+            found.append((at, at + size))
+        at += size
+    return found
+
+
+def _read_name(reply: bytes, at: int) -> tuple[str, int]:
+    """Return the name that begins at `at`, and where what follows it begins."""
+    labels: list[str] = []
+    end: int | None = None
+    for _ in range(_POINTERS_MAX):
+        if at >= len(reply):
+            break
+        size = reply[at]
+        if size == 0:
+            return ".".join(labels), end if end is not None else at + 1
+        if size >= _POINTER:
+            end = at + 2 if end is None else end
+            at = struct.unpack_from(">H", reply, at)[0] & 0x3FFF
+            continue
+        labels.append(reply[at + 1 : at + 1 + size].decode("ascii"))
+        at += 1 + size
+    raise DiscoveryError("a name in the name server's answer does not end")

@@ -1,0 +1,115 @@
+"""Where servers are found: functions that return the present ones, sorted."""
+
+from __future__ import annotations
+
+import socket
+from typing import TYPE_CHECKING, Final
+
+from glasscache.discovery import names
+from glasscache.discovery.names import DiscoveryError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from glasscache.discovery.watch import Source
+
+
+def dns(
+    host: str, port: int = 11211, *, nameserver: str | None = None, timeout: float = 2.0
+) -> Source:
+    """Return a source of the addresses (A and AAAA) of `host`, as of a Kubernetes headless service.
+
+    Args:
+        host: the name.
+        port: where a server listens at each address.
+        nameserver: `host` or `host:port`; None asks as the system does, /etc/hosts included.
+        timeout: seconds for each of two tries at `nameserver`.
+
+    """
+
+    def servers() -> list[str]:
+        if nameserver is None:
+            infos = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+            found = [str(address[0]) for *_, address in infos]
+        else:
+            found = names.addresses(host, nameserver, timeout)
+        return sorted({_spell(address, port) for address in found})
+
+    return servers
+
+
+def _spell(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def srv(name: str, *, nameserver: str | None = None, timeout: float = 2.0) -> Source:
+    """Return a source of the targets of the SRV records of `name`, such as `_memcache._tcp.example.org`.
+
+    Only the records of the least priority count; their weights become the servers' weights.
+
+    Args:
+        name: the record's name.
+        nameserver: `host` or `host:port`; None takes the first of /etc/resolv.conf.
+        timeout: seconds for each of two tries.
+
+    """
+
+    def servers() -> list[str]:
+        records = names.services(name, nameserver, timeout)
+        least = min((record.priority for record in records), default=0)
+        chosen = [record for record in records if record.priority == least]
+        is_weighted = len({record.weight for record in chosen}) > 1
+        return sorted(
+            f"{record.target}:{record.port}" + (f"*{max(1, record.weight)}" if is_weighted else "")
+            for record in chosen
+        )
+
+    return servers
+
+
+def elasticache(endpoint: str, key: str = "cluster", *, timeout: float = 2.0) -> Source:
+    """Return a source of the nodes that a configuration endpoint names (`config get cluster`)."""
+    host, _, port = endpoint.rpartition(":")
+
+    def servers() -> list[str]:
+        with (
+            socket.create_connection((host.strip("[]"), int(port)), timeout) as peer,
+            peer.makefile("rb") as replies,
+        ):
+            peer.sendall(f"config get {key}\r\n".encode())
+            return parse_cluster(replies.readline, replies.read)
+
+    return servers
+
+
+_HEAD_WORDS: Final = 4
+"""As in `CONFIG cluster 0 147`."""
+
+_CLUSTER_BYTES_MAX: Final = 1 << 20
+"""Bound of a cluster's description; a node takes about a hundred bytes."""
+
+
+def parse_cluster(readline: Callable[[int], bytes], read: Callable[[int], bytes]) -> list[str]:
+    """Return the nodes of a `CONFIG cluster` reply."""
+    words = readline(1024).split()
+    if words[:2] != [b"CONFIG", b"cluster"] or len(words) != _HEAD_WORDS or not words[3].isdigit():
+        raise DiscoveryError(f"not a cluster configuration: {b' '.join(words)[:100]!r}")
+    size = int(words[3])
+    if size > _CLUSTER_BYTES_MAX:
+        raise DiscoveryError(f"cluster configuration of {size} bytes, limit {_CLUSTER_BYTES_MAX}")
+    return cluster_nodes(read(size).decode())
+
+
+def cluster_nodes(text: str) -> list[str]:
+    """Return the nodes of a cluster's description.
+
+    It is a line with a version, then one with `name|address|port` of each node, blanks between.
+    """
+    version, _, rest = text.partition("\n")
+    if not version.strip().isdigit():
+        raise DiscoveryError(f"cluster configuration without a version: {version[:100]!r}")
+    nodes: list[str] = []
+    for node in rest.partition("\n")[0].split():
+        name, address, port = node.split("|")
+        nodes.append(_spell(address or name, int(port)))
+    return sorted(nodes)

@@ -1,0 +1,96 @@
+"""Who asks a source now and then, and hands a changed list of servers to a client."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import struct
+import threading
+from collections.abc import Callable
+from typing import Any, Self
+
+from glasscache.discovery.names import DiscoveryError
+
+Source = Callable[[], list[str]]
+
+_log = logging.getLogger("glasscache.discovery")
+
+
+class Watch:
+    """Keeps a blocking client's servers equal to a source's, from a thread of its own.
+
+    Use it as a context manager, or call `start` and `stop`. For an asyncio client run `keep_up` as
+    a task instead.
+    """
+
+    def __init__(self, client: Any, source: Source, *, interval: float = 60.0) -> None:
+        """Watch for a client; nothing happens before `start`."""
+        self._client, self._source, self._interval = client, source, interval
+        self._known: list[str] = []
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def check(self) -> bool:
+        """Ask the source once; return whether the servers changed."""
+        servers = _ask(self._source)
+        if servers is None or servers == self._known:
+            return False
+        self._client.set_servers(servers)
+        self._known = servers
+        return True
+
+    def start(self) -> Self:
+        """Check now, then every `interval` seconds in the background."""
+        self.check()
+        self._thread = threading.Thread(target=self._run, name="glasscache-discovery", daemon=True)
+        self._thread.start()
+        return self
+
+    def stop(self) -> None:
+        """End the thread."""
+        self._stop.set()
+        if self._thread is not None:
+            self._thread.join()
+
+    def _run(self) -> None:
+        while not self._stop.wait(_jitter(self._interval)):
+            self.check()
+
+    def __enter__(self) -> Self:
+        """Start."""
+        return self.start()
+
+    def __exit__(self, *_: object) -> None:
+        """Stop."""
+        self.stop()
+
+
+async def keep_up(client: Any, source: Source, *, interval: float = 60.0) -> None:
+    """Keep an asyncio client's servers equal to a source's until cancelled."""
+    known: list[str] = []
+    loop = asyncio.get_running_loop()
+    while True:
+        # Name servers are asked by blocking calls of the C library, hence the executor.
+        servers = await loop.run_in_executor(None, _ask, source)
+        if servers is not None and servers != known:
+            client.set_servers(servers)
+            known = servers
+        await asyncio.sleep(_jitter(interval))
+
+
+def _ask(source: Source) -> list[str] | None:
+    try:
+        servers = source()
+    except (OSError, DiscoveryError, ValueError, struct.error) as error:
+        _log.warning("discovery failed, the servers stay as they are: %s", error)
+        return None
+    if not servers:
+        _log.warning("discovery found no servers, they stay as they are")
+        return None
+    return servers
+
+
+def _jitter(interval: float) -> float:
+    """Within a tenth of the interval, so that a fleet does not ask in step."""
+    return interval * random.uniform(0.9, 1.1)  # noqa: S311 - spreads clients
