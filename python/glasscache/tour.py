@@ -31,6 +31,13 @@ NOT_IN = frozenset({"site-packages", "dist-packages", "__pycache__"})
 """What lies under the standard library and is none of it."""
 
 KEYS_PER_GET = 100
+KEY_BYTES_MAX = 250
+
+
+def is_key(name: str) -> bool:
+    """Return whether a path can be a key as it is."""
+    is_short = len(name.encode("utf-8", "replace")) <= KEY_BYTES_MAX
+    return is_short and name.isprintable() and " " not in name
 
 
 def files_of(folder: Path) -> Iterator[tuple[str, str | bytes]]:
@@ -41,11 +48,8 @@ def files_of(folder: Path) -> Iterator[tuple[str, str | bytes]]:
         for name in sorted(names):
             path = Path(root, name)
             key = str(path.relative_to(folder))
-            is_key = (
-                len(key.encode("utf-8", "replace")) <= 250 and key.isprintable() and " " not in key
-            )  # noqa: PLR2004
             try:
-                if not is_key or path.stat().st_size > FILE_BYTES_MAX:
+                if not is_key(key) or path.stat().st_size > FILE_BYTES_MAX:
                     continue
                 content = path.read_bytes()
             except OSError:
@@ -76,7 +80,12 @@ def visit(folder: Path, server: str) -> dict[str, Any]:
         wrong += sum(found.get(key) != files[key] for key in found)
 
     with Client(server, timeout=30) as client:
-        timed("store", lambda: [client.set(key, value) for key, value in files.items()] and None)
+
+        def write() -> None:
+            for key, value in files.items():
+                client.set(key, value)
+
+        timed("store", write)
         timed("read singly", lambda: look({key: client.get(key) for key in keys}))
 
         def read_many() -> None:
