@@ -5,22 +5,21 @@
 //! While output waits nothing is received: a client that does not read does not get to write.
 
 use std::io::IoSliceMut;
-use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
+use std::sync::atomic::Ordering;
 
 use glasscache_protocol::words;
 use rustix::io::Errno;
 use rustix::net::RecvFlags;
 
 use crate::execute::dump::Dump;
-use crate::output::Output;
+use crate::hub::Watching;
+use crate::info::{Info, READING, READING_VALUE, Reason, WATCHING};
+use crate::output::{Output, SLICE_BYTES};
 use crate::send::{self, Sent, Waiting};
-use crate::session::{Next, SLICE_BYTES, Session, UPLOAD_BYTES_MIN};
-use crate::shed::Ties;
+use crate::session::{Next, Session, UPLOAD_BYTES_MIN};
 use crate::turn::Turn;
-use crate::watch::Watching;
 
 /// Bytes received at a time: enough for hundreds of commands, and small enough that a large value
 /// is received into the store's memory and not through here.
@@ -36,65 +35,6 @@ pub(crate) const INPUT_BYTES: usize = UPLOAD_BYTES_MIN as usize + 4096 + RECV_BY
 /// Output or upload bytes after which a connection lets others go first.
 const TURN_BYTES: usize = 2 * SLICE_BYTES;
 
-/// What names a connection.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct ConnectionId {
-    /// Its file descriptor, as memcached shows it; used again after a close.
-    pub(crate) descriptor: i32,
-    /// Its number since the start, never used again.
-    pub(crate) serial: u64,
-}
-
-/// Who is at the other end.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Peer {
-    Tcp(SocketAddr),
-    Unix,
-}
-
-/// What others may know of a connection (`stats conns`, `watch connevents`).
-#[derive(Debug)]
-pub(crate) struct Info {
-    pub(crate) id: ConnectionId,
-    pub(crate) peer: Peer,
-    /// The listening address it came through, as an index into the server's list.
-    pub(crate) listener: usize,
-    /// The second of its last command.
-    pub(crate) last_command: AtomicU32,
-    /// What it ties up of what all share.
-    pub(crate) ties: Ties,
-    state: AtomicU8,
-}
-
-/// What a connection is doing, in memcached's words.
-const STATES: [&str; 3] = ["conn_read", "conn_nread", "conn_watch"];
-const READING: u8 = 0;
-const READING_VALUE: u8 = 1;
-const WATCHING: u8 = 2;
-
-impl Info {
-    pub(crate) fn new(id: ConnectionId, peer: Peer, listener: usize, now: u32) -> Info {
-        Info {
-            id,
-            peer,
-            listener,
-            last_command: AtomicU32::new(now),
-            ties: Ties::default(),
-            state: AtomicU8::new(0),
-        }
-    }
-
-    /// What the connection is doing.
-    pub(crate) fn state(&self) -> &'static str {
-        let state = usize::from(self.state.load(Ordering::Relaxed));
-        STATES.get(state).copied().unwrap_or("conn_read")
-    }
-
-    fn set_state(&self, state: u8) {
-        self.state.store(state, Ordering::Relaxed);
-    }
-}
-
 /// One client's connection, owned by one worker for life.
 pub(crate) struct Connection {
     pub(crate) socket: OwnedFd,
@@ -108,8 +48,21 @@ pub(crate) struct Connection {
     is_closing: bool,
     /// Whether it received a large value since its last command.
     is_uploader: bool,
-    /// Whether epoll reports room to send rather than input.
-    pub(crate) awaits_room: bool,
+    /// What epoll reports of it.
+    pub(crate) interest: Interest,
+    /// It waits among the worker's parked connections.
+    pub(crate) is_parked: bool,
+}
+
+/// What epoll is asked to report of a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Interest {
+    /// Input.
+    Input,
+    /// Room to send.
+    Room,
+    /// Nothing but its end.
+    Nothing,
 }
 
 enum Mode {
@@ -157,28 +110,10 @@ pub(crate) enum Verdict {
     Wait,
     /// It has more to do; serve others first.
     Again,
+    /// It waits for memory that others tie up: serve it again after a while.
+    Park,
     /// Close it.
     Close(Reason),
-}
-
-/// Why a connection is closed, in memcached's words.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Reason {
-    Normal,
-    Error,
-    IdleTimeout,
-    Shutdown,
-}
-
-impl Reason {
-    pub(crate) fn word(self) -> &'static str {
-        match self {
-            Reason::Normal => "normal",
-            Reason::Error => "error",
-            Reason::IdleTimeout => "idle_timeout",
-            Reason::Shutdown => "shutdown",
-        }
-    }
 }
 
 impl Connection {
@@ -192,13 +127,23 @@ impl Connection {
             mode: Mode::Serve,
             is_closing: false,
             is_uploader: false,
-            awaits_room: false,
+            interest: Interest::Input,
+            is_parked: false,
         }
     }
 
     /// Whether output waits for the socket.
     pub(crate) fn is_waiting(&self) -> bool {
         self.waiting.is_some()
+    }
+
+    /// What epoll should report of it now.
+    pub(crate) fn wanted_interest(&self) -> Interest {
+        match (self.is_waiting(), self.is_parked) {
+            (true, _) => Interest::Room,
+            (false, true) => Interest::Nothing,
+            (false, false) => Interest::Input,
+        }
     }
 
     /// Whether nothing has begun that is not finished.
@@ -310,6 +255,7 @@ impl Connection {
             }
             _ if is_stuck => Some(Verdict::Wait),
             Next::Input => Some(Verdict::Wait),
+            Next::Park => Some(Verdict::Park),
             Next::Flush if budget > 0 => None,
             Next::Flush | Next::Yield => {
                 turn.counters.conn_yields.bump();

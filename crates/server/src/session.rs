@@ -12,15 +12,12 @@ use glasscache_protocol::text::{self, KeyToken, Parsed};
 use glasscache_protocol::words;
 use glasscache_store::Reservation;
 
-use crate::connection::Reason;
 use crate::execute::{self, Batch, Lookup, Outcome, store::Write};
-use crate::output::{Mark, Output};
+use crate::hub::Watching;
+use crate::info::Reason;
+use crate::output::{Mark, Output, SLICE_BYTES};
 use crate::shed;
 use crate::turn::Turn;
-use crate::watch::Watching;
-
-/// Output beyond this is sent before more is made.
-pub(crate) const SLICE_BYTES: usize = 64 << 10;
 
 /// Values from this size on are received into the store's memory; smaller ones are gathered whole
 /// in the connection's buffer first, since an unfinished reservation holds its segment open.
@@ -77,6 +74,8 @@ pub(crate) enum Next {
     Flush,
     /// The connection has had its share: others first, then call again.
     Yield,
+    /// The others' uploads hold all the room there is: call again soon, receive nothing meanwhile.
+    Park,
     /// Send the output and close.
     Close(Reason),
     /// From now on the connection is a log of events.
@@ -231,12 +230,7 @@ impl Session {
             other => {
                 run.used += used;
                 run.flush();
-                match execute::command(&other, run.turn, run.out) {
-                    Outcome::Done => None,
-                    Outcome::Close(reason) => Some(Next::Close(reason)),
-                    Outcome::Watch(watching) => Some(Next::Watch(watching)),
-                    Outcome::Dump(dump) => Some(Next::Dump(dump)),
-                }
+                after(execute::command(&other, run.turn, run.out))
             }
         }
     }
@@ -276,7 +270,7 @@ impl Session {
             run.flush();
             run.used += head + value_bytes + 2;
             if ending != b"\r\n" {
-                return write.refuse_chunk(run.out);
+                return after(write.refuse_chunk(run.out));
             }
             write.execute(value, run.turn, run.out);
             return None;
@@ -285,7 +279,7 @@ impl Session {
             return Some(Next::Input);
         }
         if shed::waits_for_upload(None, run.turn) {
-            return Some(Next::Yield);
+            return Some(Next::Park);
         }
         run.flush();
         let line = run.rest().get(..head).unwrap_or_default();
@@ -318,7 +312,7 @@ impl Session {
             if bytes == 0 {
                 let own = Some(upload.reservation.id());
                 return if shed::waits_for_upload(own, run.turn) {
-                    Some(Next::Yield)
+                    Some(Next::Park)
                 } else {
                     self.give_up_upload(run)
                 };
@@ -348,7 +342,7 @@ impl Session {
             return Some(Next::Close(Reason::Error));
         };
         if ending != b"\r\n" {
-            return write.refuse_chunk(run.out);
+            return after(write.refuse_chunk(run.out));
         }
         write.commit(upload.reservation, run.turn, run.out);
         None
@@ -430,6 +424,16 @@ impl Session {
             }
             _ => Some(Next::Close(Reason::Error)),
         }
+    }
+}
+
+/// What a command means for the turn; `None` goes on.
+fn after(outcome: Outcome) -> Option<Next> {
+    match outcome {
+        Outcome::Done => None,
+        Outcome::Close(reason) => Some(Next::Close(reason)),
+        Outcome::Watch(watching) => Some(Next::Watch(watching)),
+        Outcome::Dump(dump) => Some(Next::Dump(dump)),
     }
 }
 

@@ -6,20 +6,24 @@
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use glasscache_store::Seconds;
 use rustix::event::Timespec;
 use rustix::event::epoll::{self, EventData, EventFlags};
 
-use crate::connection::{Buffers, Connection, Info, Reason, Verdict};
+use crate::connection::{Buffers, Connection, Interest, Verdict};
 use crate::counters::{Counters, TIMES};
+use crate::hub::kind;
+use crate::inbox::Inbox;
+use crate::info::Reason;
+use crate::lock::lock;
 use crate::session::Session;
-use crate::shared::{Shared, lock};
+use crate::shared::Shared;
 use crate::turn::Turn;
 use crate::wake::Waker;
-use crate::watch::{self, kind};
+use crate::watch;
 
 /// Events taken at once.
 const EVENTS: usize = 64;
@@ -30,14 +34,21 @@ const SLEEP: Timespec = Timespec {
     tv_nsec: 0,
 };
 
+/// How long a connection is parked before it is served again: what it waits for takes others many round trips,
+/// and a hundred looks a second cost nothing.
+const PARKED: Duration = Duration::from_millis(10);
+
+/// [`PARKED`] as epoll takes it.
+const PARKED_SLEEP: Timespec = Timespec {
+    tv_sec: 0,
+    tv_nsec: PARKED.subsec_nanos() as i64,
+};
+
 /// How long begun requests may take to finish once the server is to end.
 const DRAIN: Duration = Duration::from_millis(700);
 
 /// The event data that means the worker's bell.
 const BELL: u64 = u64::MAX;
-
-/// Connections handed to a worker and not yet taken.
-pub(crate) type Inbox = Arc<Mutex<Vec<(OwnedFd, Arc<Info>)>>>;
 
 /// One worker's state.
 pub(crate) struct Worker {
@@ -51,6 +62,10 @@ pub(crate) struct Worker {
     buffers: Buffers,
     /// Connections whose turn comes after the others'.
     again: VecDeque<u64>,
+    /// Connections that wait for memory that others tie up.
+    parked: Vec<u64>,
+    /// When they were served last.
+    parked_tried: Instant,
     last_look: u32,
     /// The second in which this turn runs.
     now: Seconds,
@@ -136,6 +151,8 @@ impl Worker {
             connections: Slots::default(),
             buffers: Buffers::new(),
             again: VecDeque::new(),
+            parked: Vec::new(),
+            parked_tried: Instant::now(),
             last_look: 0,
             now: Seconds(2),
         })
@@ -174,11 +191,16 @@ impl Worker {
             return;
         }
         self.store.go_offline();
+        let sleep = if self.parked.is_empty() {
+            SLEEP
+        } else {
+            PARKED_SLEEP
+        };
         // An interrupted wait is a turn without events.
         let _ = epoll::wait(
             &self.poll,
             rustix::buffer::spare_capacity(events),
-            Some(&SLEEP),
+            Some(&sleep),
         );
         self.store.go_online();
     }
@@ -207,8 +229,23 @@ impl Worker {
                 self.serve(key, Cause::Room);
             }
         }
+        self.try_parked(begun);
         self.look_about();
         self.count_time(begun);
+    }
+
+    /// Serves the parked connections again, if it is time.
+    fn try_parked(&mut self, now: Instant) {
+        if self.parked.is_empty() || now.duration_since(self.parked_tried) < PARKED {
+            return;
+        }
+        self.parked_tried = now;
+        for key in std::mem::take(&mut self.parked) {
+            if let Some(connection) = self.connections.get_mut(key) {
+                connection.is_parked = false;
+                self.serve(key, Cause::Room);
+            }
+        }
     }
 
     fn count_time(&self, begun: Instant) {
@@ -241,6 +278,11 @@ impl Worker {
         match verdict {
             Verdict::Wait => {}
             Verdict::Again => self.again.push_back(key),
+            Verdict::Park if connection.is_parked => {}
+            Verdict::Park => {
+                connection.is_parked = true;
+                self.parked.push(key);
+            }
             Verdict::Close(reason) => return self.close(key, reason),
         }
         // Nothing is borrowed between two connections: memory that others gave up may go.
@@ -253,15 +295,14 @@ impl Worker {
         let Some(connection) = self.connections.get_mut(key) else {
             return;
         };
-        let awaits_room = connection.is_waiting();
-        if awaits_room == connection.awaits_room {
+        let interest = connection.wanted_interest();
+        if interest == std::mem::replace(&mut connection.interest, interest) {
             return;
         }
-        connection.awaits_room = awaits_room;
-        let flags = if awaits_room {
-            EventFlags::OUT
-        } else {
-            EventFlags::IN
+        let flags = match interest {
+            Interest::Input => EventFlags::IN,
+            Interest::Room => EventFlags::OUT,
+            Interest::Nothing => EventFlags::empty(),
         };
         let data = EventData::new_u64(key);
         if epoll::modify(&self.poll, &connection.socket, data, flags).is_err() {

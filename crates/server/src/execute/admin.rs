@@ -7,12 +7,12 @@ use glasscache_protocol::words;
 
 use super::Outcome;
 use super::dump::{Dump, Form};
-use crate::connection::Reason;
+use crate::hub::Watching;
+use crate::info::Reason;
 use crate::output::Output;
 use crate::stats;
 use crate::tuning::Values;
 use crate::turn::Turn;
-use crate::watch::Watching;
 
 /// Words of one line, at most; more are not looked at.
 const WORDS: usize = 8;
@@ -229,7 +229,7 @@ fn debug_time(line: &[&[u8]], turn: &Turn<'_>) -> &'static [u8] {
 fn watch(arguments: &[u8], turn: &Turn<'_>, out: &mut Output<'_>) -> Outcome {
     let reply: &[u8] = if !turn.shared.config.watch_enabled {
         b"CLIENT_ERROR watch commands not allowed\r\n"
-    } else if out.len() > 0 {
+    } else if !out.is_settled() {
         b"ERROR cannot pipeline other commands before watch\r\n"
     } else {
         match Watching::parse(arguments) {
@@ -324,7 +324,7 @@ fn start_dump(
             Form::Mg => b"ERROR key dump not allowed\r\n",
         });
     }
-    if out.len() > 0 {
+    if !out.is_settled() {
         return Err(match form {
             Form::Meta => b"ERROR cannot pipeline other commands before metadump\r\n",
             Form::Mg => b"ERROR cannot pipeline other commands before mgdump\r\n",

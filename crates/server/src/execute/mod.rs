@@ -14,10 +14,10 @@ use glasscache_protocol::words;
 
 pub(crate) use get::{Batch, Lookup};
 
-use crate::connection::Reason;
+use crate::hub::Watching;
+use crate::info::Reason;
 use crate::output::Output;
 use crate::turn::Turn;
-use crate::watch::Watching;
 
 /// What a command means for its connection.
 #[derive(Debug, PartialEq, Eq)]
@@ -61,7 +61,10 @@ pub(crate) fn command<'w>(command: &Command<'_>, turn: &Turn<'w>, out: &mut Outp
         Command::MetaDebug { key, is_base64 } => {
             items::meta_debug(key, is_base64, turn, &mut out.bytes);
         }
-        Command::MetaNoop => out.bytes.extend_from_slice(b"MN\r\n"),
+        Command::MetaNoop => {
+            out.bytes.extend_from_slice(b"MN\r\n");
+            out.settle();
+        }
         Command::Version => {
             out.bytes
                 .extend_from_slice(concat!("VERSION ", crate::version!(), "\r\n").as_bytes());
