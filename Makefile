@@ -131,6 +131,10 @@ django-tests: ## Run Django's own cache, middleware, session and template tests 
 dropin-tests: ## Run pymemcache's and pylibmc's own tests on the drop-in modules.
 	@scripts/drop-in-tests tests/dropin/run.py --memcached "$(MEMCACHED)"
 
+.PHONY: leases
+leases: ## Have 64 processes ask for one cold key at once: one of them makes the value (PROCESSES=n).
+	@GLASSCACHE_TEST_PROCESSES=$(or $(PROCESSES),64) scripts/python-tests -v -k of_many_processes python/tests/test_leases.py
+
 .PHONY: py
 py: ## Build the Python module into .venv and say how to use it.
 	@scripts/python-tests --collect-only -q >/dev/null

@@ -5,22 +5,21 @@
 //! While output waits nothing is received: a client that does not read does not get to write.
 
 use std::io::IoSliceMut;
-use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
+use std::sync::atomic::Ordering;
 
 use glasscache_protocol::words;
 use rustix::io::Errno;
 use rustix::net::RecvFlags;
 
 use crate::execute::dump::Dump;
-use crate::output::Output;
+use crate::hub::Watching;
+use crate::info::{Info, READING, READING_VALUE, Reason, WATCHING};
+use crate::output::{Output, SLICE_BYTES};
 use crate::send::{self, Sent, Waiting};
-use crate::session::{Next, SLICE_BYTES, Session, UPLOAD_BYTES_MIN};
-use crate::shed::Ties;
+use crate::session::{Next, Session, UPLOAD_BYTES_MIN};
 use crate::turn::Turn;
-use crate::watch::Watching;
 
 /// Bytes received at a time: enough for hundreds of commands, and small enough that a large value
 /// is received into the store's memory and not through here.
@@ -35,65 +34,6 @@ pub(crate) const INPUT_BYTES: usize = UPLOAD_BYTES_MIN as usize + 4096 + RECV_BY
 
 /// Output or upload bytes after which a connection lets others go first.
 const TURN_BYTES: usize = 2 * SLICE_BYTES;
-
-/// What names a connection.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct ConnectionId {
-    /// Its file descriptor, as memcached shows it; used again after a close.
-    pub(crate) descriptor: i32,
-    /// Its number since the start, never used again.
-    pub(crate) serial: u64,
-}
-
-/// Who is at the other end.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Peer {
-    Tcp(SocketAddr),
-    Unix,
-}
-
-/// What others may know of a connection (`stats conns`, `watch connevents`).
-#[derive(Debug)]
-pub(crate) struct Info {
-    pub(crate) id: ConnectionId,
-    pub(crate) peer: Peer,
-    /// The listening address it came through, as an index into the server's list.
-    pub(crate) listener: usize,
-    /// The second of its last command.
-    pub(crate) last_command: AtomicU32,
-    /// What it ties up of what all share.
-    pub(crate) ties: Ties,
-    state: AtomicU8,
-}
-
-/// What a connection is doing, in memcached's words.
-const STATES: [&str; 3] = ["conn_read", "conn_nread", "conn_watch"];
-const READING: u8 = 0;
-const READING_VALUE: u8 = 1;
-const WATCHING: u8 = 2;
-
-impl Info {
-    pub(crate) fn new(id: ConnectionId, peer: Peer, listener: usize, now: u32) -> Info {
-        Info {
-            id,
-            peer,
-            listener,
-            last_command: AtomicU32::new(now),
-            ties: Ties::default(),
-            state: AtomicU8::new(0),
-        }
-    }
-
-    /// What the connection is doing.
-    pub(crate) fn state(&self) -> &'static str {
-        let state = usize::from(self.state.load(Ordering::Relaxed));
-        STATES.get(state).copied().unwrap_or("conn_read")
-    }
-
-    fn set_state(&self, state: u8) {
-        self.state.store(state, Ordering::Relaxed);
-    }
-}
 
 /// One client's connection, owned by one worker for life.
 pub(crate) struct Connection {
@@ -174,26 +114,6 @@ pub(crate) enum Verdict {
     Park,
     /// Close it.
     Close(Reason),
-}
-
-/// Why a connection is closed, in memcached's words.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Reason {
-    Normal,
-    Error,
-    IdleTimeout,
-    Shutdown,
-}
-
-impl Reason {
-    pub(crate) fn word(self) -> &'static str {
-        match self {
-            Reason::Normal => "normal",
-            Reason::Error => "error",
-            Reason::IdleTimeout => "idle_timeout",
-            Reason::Shutdown => "shutdown",
-        }
-    }
 }
 
 impl Connection {

@@ -7,6 +7,9 @@ use std::io::IoSlice;
 
 use glasscache_store::Item;
 
+/// Output beyond this is sent before more is made.
+pub(crate) const SLICE_BYTES: usize = 64 << 10;
+
 /// Values above this many bytes are sent from where they lie.
 const COPY_BYTES_MAX: u32 = 8 << 10;
 

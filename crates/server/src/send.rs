@@ -140,7 +140,7 @@ impl Waiting {
             .store()
             .charge_buffers(waiting.copied_bytes as i64);
         if waiting.holds() {
-            turn.connection.ties.note_held(true, turn);
+            turn.connection.ties.note_held(true, turn.now);
         }
         Ok(Box::new(waiting))
     }
@@ -191,7 +191,7 @@ impl Waiting {
             if self.sent == part.len() {
                 self.drop_first(turn);
             }
-            turn.connection.ties.note_held(self.holds(), turn);
+            turn.connection.ties.note_held(self.holds(), turn.now);
         }
         Sent::All
     }

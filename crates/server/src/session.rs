@@ -12,15 +12,12 @@ use glasscache_protocol::text::{self, KeyToken, Parsed};
 use glasscache_protocol::words;
 use glasscache_store::Reservation;
 
-use crate::connection::Reason;
 use crate::execute::{self, Batch, Lookup, Outcome, store::Write};
-use crate::output::{Mark, Output};
+use crate::hub::Watching;
+use crate::info::Reason;
+use crate::output::{Mark, Output, SLICE_BYTES};
 use crate::shed;
 use crate::turn::Turn;
-use crate::watch::Watching;
-
-/// Output beyond this is sent before more is made.
-pub(crate) const SLICE_BYTES: usize = 64 << 10;
 
 /// Values from this size on are received into the store's memory; smaller ones are gathered whole
 /// in the connection's buffer first, since an unfinished reservation holds its segment open.
@@ -233,12 +230,7 @@ impl Session {
             other => {
                 run.used += used;
                 run.flush();
-                match execute::command(&other, run.turn, run.out) {
-                    Outcome::Done => None,
-                    Outcome::Close(reason) => Some(Next::Close(reason)),
-                    Outcome::Watch(watching) => Some(Next::Watch(watching)),
-                    Outcome::Dump(dump) => Some(Next::Dump(dump)),
-                }
+                after(execute::command(&other, run.turn, run.out))
             }
         }
     }
@@ -278,7 +270,7 @@ impl Session {
             run.flush();
             run.used += head + value_bytes + 2;
             if ending != b"\r\n" {
-                return write.refuse_chunk(run.out);
+                return after(write.refuse_chunk(run.out));
             }
             write.execute(value, run.turn, run.out);
             return None;
@@ -350,7 +342,7 @@ impl Session {
             return Some(Next::Close(Reason::Error));
         };
         if ending != b"\r\n" {
-            return write.refuse_chunk(run.out);
+            return after(write.refuse_chunk(run.out));
         }
         write.commit(upload.reservation, run.turn, run.out);
         None
@@ -432,6 +424,16 @@ impl Session {
             }
             _ => Some(Next::Close(Reason::Error)),
         }
+    }
+}
+
+/// What a command means for the turn; `None` goes on.
+fn after(outcome: Outcome) -> Option<Next> {
+    match outcome {
+        Outcome::Done => None,
+        Outcome::Close(reason) => Some(Next::Close(reason)),
+        Outcome::Watch(watching) => Some(Next::Watch(watching)),
+        Outcome::Dump(dump) => Some(Next::Dump(dump)),
     }
 }
 

@@ -6,20 +6,24 @@
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use glasscache_store::Seconds;
 use rustix::event::Timespec;
 use rustix::event::epoll::{self, EventData, EventFlags};
 
-use crate::connection::{Buffers, Connection, Info, Interest, Reason, Verdict};
+use crate::connection::{Buffers, Connection, Interest, Verdict};
 use crate::counters::{Counters, TIMES};
+use crate::hub::kind;
+use crate::inbox::Inbox;
+use crate::info::Reason;
+use crate::lock::lock;
 use crate::session::Session;
-use crate::shared::{Shared, lock};
+use crate::shared::Shared;
 use crate::turn::Turn;
 use crate::wake::Waker;
-use crate::watch::{self, kind};
+use crate::watch;
 
 /// Events taken at once.
 const EVENTS: usize = 64;
@@ -45,9 +49,6 @@ const DRAIN: Duration = Duration::from_millis(700);
 
 /// The event data that means the worker's bell.
 const BELL: u64 = u64::MAX;
-
-/// Connections handed to a worker and not yet taken.
-pub(crate) type Inbox = Arc<Mutex<Vec<(OwnedFd, Arc<Info>)>>>;
 
 /// One worker's state.
 pub(crate) struct Worker {

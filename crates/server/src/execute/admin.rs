@@ -7,12 +7,12 @@ use glasscache_protocol::words;
 
 use super::Outcome;
 use super::dump::{Dump, Form};
-use crate::connection::Reason;
+use crate::hub::Watching;
+use crate::info::Reason;
 use crate::output::Output;
 use crate::stats;
 use crate::tuning::Values;
 use crate::turn::Turn;
-use crate::watch::Watching;
 
 /// Words of one line, at most; more are not looked at.
 const WORDS: usize = 8;

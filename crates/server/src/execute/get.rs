@@ -204,7 +204,7 @@ fn text_get<'w>(
         );
         turn.shared
             .classes
-            .hit(turn, key.len(), &item, head.touch.is_some());
+            .hit(turn.counters, key.len(), &item, head.touch.is_some());
         out.value(item);
     }
 }
@@ -248,7 +248,9 @@ fn meta_get_guessed<'w>(
     };
     if !flags.has_any(BARE) && flags.has(b'v') && !item.is_marked() {
         meta::value_line(&mut out.bytes, item.value_bytes());
-        turn.shared.classes.hit(turn, key.len(), &item, false);
+        turn.shared
+            .classes
+            .hit(turn.counters, key.len(), &item, false);
         return out.value(item);
     }
     let unique = turn.shown_unique(item.unique());
@@ -262,7 +264,7 @@ fn meta_get_guessed<'w>(
     );
     turn.shared
         .classes
-        .hit(turn, key.len(), &item, flags.has(b'T'));
+        .hit(turn.counters, key.len(), &item, flags.has(b'T'));
     if with_value {
         out.value(item);
     }

@@ -14,10 +14,10 @@ use glasscache_protocol::words;
 
 pub(crate) use get::{Batch, Lookup};
 
-use crate::connection::Reason;
+use crate::hub::Watching;
+use crate::info::Reason;
 use crate::output::Output;
 use crate::turn::Turn;
-use crate::watch::Watching;
 
 /// What a command means for its connection.
 #[derive(Debug, PartialEq, Eq)]
