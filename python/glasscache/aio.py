@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 __all__ = ["AsyncClient", "AsyncPipeline"]
 
 _PROBE_TIMEOUT = 0.1
+_PATIENCE = 0.05  # a call that gave up sooner says nothing about the server: its deadline was short
 _PROBE_PAUSE = (0.07, 0.13)
 
 _blocks: contextvars.ContextVar[tuple[tuple[int, float], ...]] = contextvars.ContextVar(
@@ -73,6 +74,7 @@ class AsyncClient(AsyncLeases, _native.AsyncClient):
         on_error: OnError = "raise",
         keys: Literal["refuse", "base64"] = "refuse",
         value_bytes_max: int = 64 << 20,
+        costs: bool = True,
         gutter: str | Iterable[str] | None = None,
         gutter_ttl: float = 10.0,
     ) -> Self:
@@ -88,6 +90,7 @@ class AsyncClient(AsyncLeases, _native.AsyncClient):
             errors_are_misses=on_error == "miss" and gutter is None,
             value_bytes_max=value_bytes_max,
             base64_keys=keys == "base64",
+            costs=costs,
         )
         client._connecting = {}
         client._probes = {}
@@ -97,7 +100,7 @@ class AsyncClient(AsyncLeases, _native.AsyncClient):
         if gutter is not None:
             spare = AsyncClient(
                 gutter, timeout=timeout, placement=placement, namespace=namespace, codec=codec,
-                on_error=on_error, keys=keys, value_bytes_max=value_bytes_max,
+                on_error=on_error, keys=keys, value_bytes_max=value_bytes_max, costs=costs,
             )  # fmt: skip
             cast("Any", client).open_gutter(spare, gutter_ttl, timeout, on_error)
         return client
@@ -371,7 +374,11 @@ class AsyncClient(AsyncLeases, _native.AsyncClient):
         return await self._of_all("flush", "", delay, deadline)
 
     def stats(self) -> dict[str, Any]:
-        """Return this client's counters. No network."""
+        """Return this client's counters: what its calls cost and how each server is. No network.
+
+        The rows are those of `Client.stats`. Of a call that shares its write with others, the part
+        "network+server" is all the time from the call to its reply, turns of the loop included.
+        """
         return self.counters()
 
     def pipeline(self) -> AsyncPipeline:
@@ -515,9 +522,12 @@ class AsyncClient(AsyncLeases, _native.AsyncClient):
     ) -> Any:
         place = place_of()
         for _ in range(3):  # a connection may go stale between being made and being used
+            begin = time.monotonic()
             place = place_of()  # and its server may leave
             await self._connect(place, ends)
-            left = ends - time.monotonic()
+            now = time.monotonic()
+            self.note_wait(now - begin)
+            left = ends - now
             if left <= 0:
                 break
             future = start(left)
@@ -620,6 +630,7 @@ class AsyncClient(AsyncLeases, _native.AsyncClient):
         task = self._connecting.get(place)
         if task is None or task.done() or task.get_loop() is not loop:
             task = loop.create_task(self._open(place, max(ends - time.monotonic(), 0.001)))
+            task.add_done_callback(_nobody_waits)
             self._connecting[place] = task
         try:
             async with asyncio.timeout(max(ends - time.monotonic(), 0.0)):
@@ -646,7 +657,8 @@ class AsyncClient(AsyncLeases, _native.AsyncClient):
                 continue
             except TimeoutError:
                 protocol.close()
-                self._went_down(place)
+                if limit >= _PATIENCE:
+                    self._went_down(place)
                 raise self.too_late(place) from None
             except OSError as error:
                 self._went_down(place)
@@ -692,6 +704,12 @@ class AsyncClient(AsyncLeases, _native.AsyncClient):
             return await answer
         finally:
             transport.close()
+
+
+def _nobody_waits(task: asyncio.Task[None]) -> None:
+    """Take note of how connecting ended, for those who wanted it may all have been cancelled."""
+    if not task.cancelled():
+        task.exception()
 
 
 async def _close_when_idle(connection: _native.Connection, ends: float) -> None:
