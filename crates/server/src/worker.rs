@@ -4,6 +4,9 @@
 //! go first, then a bounded piece of the store's background work. While it sleeps it is offline, so
 //! that memory others give up can be used again.
 
+mod ending;
+mod slots;
+
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -13,6 +16,7 @@ use glasscache_store::Seconds;
 use rustix::event::Timespec;
 use rustix::event::epoll::{self, EventData, EventFlags};
 
+use self::slots::{BELL, Slots};
 use crate::connection::{Buffers, Connection, Interest, Verdict};
 use crate::counters::{Counters, TIMES};
 use crate::hub::kind;
@@ -44,12 +48,6 @@ const PARKED_SLEEP: Timespec = Timespec {
     tv_nsec: PARKED.subsec_nanos() as i64,
 };
 
-/// How long begun requests may take to finish once the server is to end.
-const DRAIN: Duration = Duration::from_millis(700);
-
-/// The event data that means the worker's bell.
-const BELL: u64 = u64::MAX;
-
 /// One worker's state.
 pub(crate) struct Worker {
     pub(crate) shared: Arc<Shared>,
@@ -69,55 +67,6 @@ pub(crate) struct Worker {
     last_look: u32,
     /// The second in which this turn runs.
     now: Seconds,
-}
-
-/// Connections by slot; a key is slot and generation, so that a stale event finds nobody.
-#[derive(Default)]
-struct Slots {
-    slots: Vec<(u32, Option<Connection>)>,
-    free: Vec<u32>,
-}
-
-impl Slots {
-    fn insert(&mut self, connection: Connection) -> u64 {
-        let slot = self.free.pop().unwrap_or_else(|| {
-            self.slots.push((0, None));
-            self.slots.len() as u32 - 1
-        });
-        match self.slots.get_mut(slot as usize) {
-            Some((generation, place)) => {
-                *generation = generation.wrapping_add(1) & 0x7fff_ffff;
-                *place = Some(connection);
-                u64::from(*generation) << 32 | u64::from(slot)
-            }
-            None => BELL,
-        }
-    }
-
-    fn get_mut(&mut self, key: u64) -> Option<&mut Connection> {
-        let (generation, place) = self.slots.get_mut(key as u32 as usize)?;
-        if u64::from(*generation) == key >> 32 {
-            place.as_mut()
-        } else {
-            None
-        }
-    }
-
-    fn remove(&mut self, key: u64) -> Option<Connection> {
-        self.get_mut(key)?;
-        let slot = key as u32;
-        self.free.push(slot);
-        self.slots.get_mut(slot as usize)?.1.take()
-    }
-
-    /// The keys of all connections that `is_wanted`.
-    fn keys(&self, is_wanted: impl Fn(&Connection) -> bool) -> Vec<u64> {
-        let key = |(slot, (generation, place)): (usize, &(u32, Option<Connection>))| {
-            let wanted = place.as_ref().is_some_and(&is_wanted);
-            wanted.then_some(u64::from(*generation) << 32 | slot as u64)
-        };
-        self.slots.iter().enumerate().filter_map(key).collect()
-    }
 }
 
 /// What woke a connection.
@@ -409,42 +358,6 @@ impl Worker {
         for key in self.connections.keys(is_silent) {
             self.counters.idle_kicks.bump();
             self.close(key, Reason::IdleTimeout);
-        }
-    }
-
-    /// Answers what has begun: input already received by the kernel is served, unfinished commands
-    /// and unsent replies have until [`DRAIN`] is over.
-    fn drain(&mut self, events: &mut Vec<epoll::Event>) {
-        let end = Instant::now() + DRAIN;
-        self.take_inbox();
-        for key in self.connections.keys(|connection| !connection.is_waiting()) {
-            self.serve(key, Cause::Input);
-        }
-        while Instant::now() < end {
-            for key in self.connections.keys(|c| c.is_idle() || c.is_watching()) {
-                self.close(key, Reason::Shutdown);
-            }
-            if self.connections.keys(|_| true).is_empty() {
-                return;
-            }
-            events.clear();
-            self.store.pass();
-            let tick = Timespec {
-                tv_sec: 0,
-                tv_nsec: 10_000_000,
-            };
-            let _ = epoll::wait(
-                &self.poll,
-                rustix::buffer::spare_capacity(events),
-                Some(&tick),
-            );
-            self.turn(events);
-        }
-    }
-
-    fn close_all(&mut self) {
-        for key in self.connections.keys(|_| true) {
-            self.close(key, Reason::Shutdown);
         }
     }
 }
