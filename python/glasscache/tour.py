@@ -41,7 +41,7 @@ def is_key(name: str) -> bool:
 
 
 def files_of(folder: Path) -> Iterator[tuple[str, str | bytes]]:
-    """Yield path and content, text where it is text, of the files under a folder, in an order that is always the same."""
+    """Yield path and content, text where it is text, of the files under a folder in order."""
     taken = 0
     for root, folders, names in os.walk(folder):
         folders[:] = sorted(name for name in folders if name not in NOT_IN)

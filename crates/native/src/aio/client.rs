@@ -1,6 +1,6 @@
 //! The asyncio client's native half: servers, and a connection to each on the running loop.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -8,12 +8,10 @@ use std::time::{Duration, Instant};
 use glasscache_client::WireKey;
 use glasscache_client::address::Place;
 use glasscache_client::costs::{Costs, Part, Spent};
-use glasscache_client::error::{Context, Phase};
 use glasscache_client::options::KeyRule;
-use glasscache_client::pipeline::Pipeline;
 use glasscache_client::pool::Server;
 use glasscache_client::request::Request;
-use glasscache_client::{Client as Core, Error, Options};
+use glasscache_client::{Client as Core, Options};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
@@ -112,19 +110,6 @@ impl AsyncClient {
             .server(place)
             .map_err(|error| error::of_client(py, &error))
     }
-
-    pub(super) fn unavailable(&self, py: Python<'_>, place: usize, why: &str) -> PyErr {
-        let server = self
-            .server(py, place)
-            .map(|server| server.name.clone())
-            .unwrap_or_default();
-        let context = Context {
-            server,
-            phase: Phase::Connect,
-            retry_is_safe: true,
-        };
-        error::of_client(py, &Error::Unavailable(context, why.to_owned()))
-    }
 }
 
 #[pymethods]
@@ -183,63 +168,6 @@ impl AsyncClient {
         })
     }
 
-    /// Return a protocol for a new connection to a server, whose `ready` future this is.
-    fn new_connection(
-        &self,
-        py: Python<'_>,
-        place: usize,
-        ready: Py<PyAny>,
-        presumes_classic: bool,
-    ) -> PyResult<Py<Connection>> {
-        let connection = Connection {
-            server: self.server(py, place)?,
-            codec: self.codec.clone_ref(py),
-            counters: self.counters.clone(),
-            event_loop: running_loop(py)?.unbind(),
-            transport: None,
-            pipeline: Pipeline::new(self.core.options().value_bytes_max),
-            ops: VecDeque::new(),
-            out: Vec::new(),
-            opaque: 1,
-            unanswered: 0,
-            replies: 0,
-            presumes_classic,
-            will_flush: false,
-            is_paused: false,
-            is_late: false,
-            timer: None,
-            ready: Some(ready),
-        };
-        Py::new(py, connection)
-    }
-
-    /// Take a connection into use for a server; return the one that it replaces.
-    fn use_connection(
-        &self,
-        place: usize,
-        connection: Option<Py<Connection>>,
-    ) -> Option<Py<Connection>> {
-        let mut connections = self
-            .connections
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        connections
-            .get_mut(place)
-            .and_then(|slot| std::mem::replace(slot, connection))
-    }
-
-    /// Return the connection of a server, whatever its state.
-    fn connection_of(&self, py: Python<'_>, place: usize) -> Option<Py<Connection>> {
-        let connections = self
-            .connections
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        connections
-            .get(place)?
-            .as_ref()
-            .map(|connection| connection.clone_ref(py))
-    }
-
     /// Return the place of a key's server in `addresses`.
     fn place_of(&self, key: &Bound<'_, PyAny>) -> PyResult<usize> {
         let mut scratch = Vec::new();
@@ -257,7 +185,7 @@ impl AsyncClient {
 
     /// Return the name of each present server by its place; one that left keeps its place unused.
     #[getter]
-    fn names(&self) -> BTreeMap<usize, String> {
+    pub(super) fn names(&self) -> BTreeMap<usize, String> {
         let name = |(place, server): (usize, Arc<Server>)| (place, server.name.clone());
         self.core.servers().into_iter().map(name).collect()
     }
@@ -274,68 +202,9 @@ impl AsyncClient {
         self.core.places_count()
     }
 
-    /// Change the servers for all calls to come; return the connections to those that left, by place.
-    fn change_servers(
-        &self,
-        py: Python<'_>,
-        servers: Vec<String>,
-    ) -> PyResult<BTreeMap<usize, Option<Py<Connection>>>> {
-        settings::addresses(&servers)
-            .and_then(|addresses| self.core.set_servers(&addresses))
-            .map_err(|error| error::of_client(py, &error))?;
-        let present = self.names();
-        let mut connections = self
-            .connections
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        connections.resize_with(self.core.places_count(), || None);
-        let left = connections
-            .iter_mut()
-            .enumerate()
-            .filter(|(place, _)| !present.contains_key(place));
-        Ok(left
-            .map(|(place, connection)| (place, connection.take()))
-            .collect())
-    }
-
     /// Note that the client is closed: later calls raise.
     fn mark_closed(&self, py: Python<'_>) {
         py.detach(|| self.core.close());
-    }
-
-    /// Whether a server is down, so that calls fail at once.
-    fn is_down(&self, py: Python<'_>, place: usize) -> PyResult<bool> {
-        Ok(self.server(py, place)?.health.is_down())
-    }
-
-    /// Return the exception for a server that cannot be reached.
-    fn unreachable(&self, py: Python<'_>, place: usize, why: &str) -> Py<PyAny> {
-        self.unavailable(py, place, why).into_value(py).into_any()
-    }
-
-    /// Return the exception for a connection that was not made in time.
-    fn too_late(&self, py: Python<'_>, place: usize) -> PyResult<Py<PyAny>> {
-        let server = self.server(py, place)?.name.clone();
-        let context = Context {
-            server,
-            phase: Phase::Connect,
-            retry_is_safe: true,
-        };
-        Ok(error::of_client(py, &Error::Deadline(context))
-            .into_value(py)
-            .into_any())
-    }
-
-    /// Note that a server cannot be connected to.
-    fn note_down(&self, py: Python<'_>, place: usize) -> PyResult<()> {
-        self.server(py, place)?.health.down();
-        Ok(())
-    }
-
-    /// Note that a server answers again.
-    fn note_up(&self, py: Python<'_>, place: usize) -> PyResult<()> {
-        self.server(py, place)?.health.up();
-        Ok(())
     }
 
     /// Note the seconds that the next call has waited for a connection, for its cost.

@@ -6,11 +6,13 @@
 //! connection on which a call passed its deadline takes no new requests.
 
 mod client;
+mod connecting;
 mod connection;
 mod op;
 mod protocol;
 mod showing;
 mod starting;
+mod starting_many;
 
 use std::sync::atomic::AtomicU64;
 
