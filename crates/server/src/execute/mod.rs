@@ -3,6 +3,7 @@
 //! Nothing here reads a socket or a clock; the session decides when, these decide what.
 
 mod admin;
+mod batch;
 pub(crate) mod dump;
 mod get;
 mod items;
@@ -12,7 +13,7 @@ mod times;
 use glasscache_protocol::command::Command;
 use glasscache_protocol::words;
 
-pub(crate) use get::{Batch, Lookup};
+pub(crate) use batch::{Batch, Lookup};
 
 use crate::hub::Watching;
 use crate::info::Reason;
