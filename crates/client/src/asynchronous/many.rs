@@ -1,5 +1,7 @@
 //! Bulk calls of the tokio client: all servers at once, each key's failure told.
 
+use std::time::Duration;
+
 use glasscache_protocol::meta::request::WireKey;
 use glasscache_protocol::text::request::StoreWord;
 
@@ -68,7 +70,8 @@ impl AsyncClient {
                 Ok(())
             })
             .await?;
-        self.core.count_bulk(keys.len(), bytes, budget.started);
+        self.core
+            .count_bulk(keys.len(), bytes, budget, Duration::ZERO);
         Ok((values, reads.failures(&ended)))
     }
 
@@ -98,7 +101,7 @@ impl AsyncClient {
             }
         }
         self.core
-            .count_bulk(items.len(), stores.bytes(), budget.started);
+            .count_bulk(items.len(), stores.bytes(), budget, Duration::ZERO);
         Ok(stores.conclude(judged))
     }
 
@@ -117,7 +120,7 @@ impl AsyncClient {
             })
             .await?;
         failures.extend(removals.unanswered(&ended));
-        self.core.count_bulk(keys.len(), 0, budget.started);
+        self.core.count_bulk(keys.len(), 0, budget, Duration::ZERO);
         Ok(failures)
     }
 }

@@ -1,11 +1,11 @@
 //! Requests to several servers at once, and their replies read in order.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::Duration;
 
 use crate::call::{Call, receive_all};
 use crate::client::{Budget, Client, drive};
-use crate::costs::{Part as CostPart, Spent};
+use crate::costs::Part as CostPart;
 use crate::error::Error;
 use crate::pipeline::{Answer, Pipeline};
 use crate::pool::Server;
@@ -112,11 +112,22 @@ impl Client {
             .collect()
     }
 
-    /// Counts a bulk call; its calls overlap, so its wire time is that of the whole.
-    pub(crate) fn count_bulk(&self, keys: usize, bytes: u64, started: Instant) {
+    /// Counts a bulk call; its calls overlap, so its wire time is that of the whole, less what was
+    /// spent on making its values before and on `reading` those that came.
+    pub(crate) fn count_bulk(
+        &self,
+        keys: usize,
+        bytes: u64,
+        budget: &Budget<'_>,
+        reading: Duration,
+    ) {
         if self.options().costs {
-            let mut spent = Spent::default();
-            spent.add_time(CostPart::Wire, started.elapsed());
+            let mut spent = budget.spent;
+            let made = spent.of(CostPart::Serialise) + spent.of(CostPart::Compress);
+            let own = reading + Duration::from_nanos(made);
+            let wire = budget.started.elapsed().saturating_sub(own);
+            spent.add_time(CostPart::Deserialise, reading);
+            spent.add_time(CostPart::Wire, wire);
             self.costs().count_bulk(keys, bytes, &spent);
         }
     }

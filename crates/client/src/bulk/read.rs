@@ -1,5 +1,7 @@
 //! Bulk reads: one text `get` line a server.
 
+use std::time::{Duration, Instant};
+
 use super::asking::{Ask, Ended, Pending, Reply, ask_of, wait_for_all};
 use super::parts::{Part, parted};
 use super::{Failures, Indexed};
@@ -79,12 +81,14 @@ impl Client {
     ) -> Result<Failures, Error> {
         let reads = Reads::new(self, keys);
         let asks = reads.asks(self.keys().namespace, cas);
-        let mut bytes = 0;
+        let (mut bytes, mut reading) = (0, Duration::ZERO);
         let ended = self.ask_many(&asks, budget, &mut receive, &mut |reply| {
+            let begin = Instant::now();
             bytes += reads.values(reply, &mut read)?;
+            reading += begin.elapsed();
             Ok(())
         })?;
-        self.count_bulk(keys.len(), bytes, budget.started);
+        self.count_bulk(keys.len(), bytes, budget, reading);
         Ok(reads.failures(&ended))
     }
 

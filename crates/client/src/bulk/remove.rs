@@ -1,5 +1,7 @@
 //! Bulk removals: one reply a key; that a key was not there is no failure.
 
+use std::time::Duration;
+
 use glasscache_protocol::meta::request::WireKey;
 
 use super::Failures;
@@ -72,7 +74,7 @@ impl Client {
             },
         )?;
         failures.extend(removals.unanswered(&ended));
-        self.count_bulk(keys.len(), 0, budget.started);
+        self.count_bulk(keys.len(), 0, budget, Duration::ZERO);
         Ok(failures)
     }
 }

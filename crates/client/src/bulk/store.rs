@@ -1,6 +1,8 @@
 //! Bulk writes: quiet sets closed by one `mn`, so that a batch is one round trip and each failure
 //! has its key; from what knows no meta, one reply a value.
 
+use std::time::Duration;
+
 use glasscache_protocol::meta::request::WireKey;
 use glasscache_protocol::text::request::StoreWord;
 
@@ -183,7 +185,7 @@ impl Client {
                 judged.failures.push((index, error));
             }
         }
-        self.count_bulk(items.len(), stores.bytes(), budget.started);
+        self.count_bulk(items.len(), stores.bytes(), budget, Duration::ZERO);
         Ok(stores.conclude(judged))
     }
 }

@@ -1,6 +1,7 @@
 //! Calls driven to their end by blocking: one at a time, or one request to every server.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::{Budget, Client};
 use crate::call::{Call, State};
@@ -68,8 +69,12 @@ impl Client {
         mut spent: Spent,
     ) {
         if self.options().costs {
-            spent.add_time(Part::Wait, call.waited());
-            spent.add_time(Part::Wire, call.wire_time());
+            // The time of a write began before its value was made, which is neither waiting nor wire.
+            let made = Duration::from_nanos(spent.of(Part::Serialise) + spent.of(Part::Compress));
+            let (waited, wire) = (call.waited(), call.wire_time());
+            let made_after = made.saturating_sub(waited);
+            spent.add_time(Part::Wait, waited.saturating_sub(made));
+            spent.add_time(Part::Wire, wire.saturating_sub(made_after));
             self.costs().count(operation, value_bytes as u64, &spent);
         }
     }
