@@ -51,7 +51,7 @@ check: lint test ## What continuous integration runs: lint, then the tests.
 check-traces: reference ## What is checked against a folder of recorded traces (TRACES=dir).
 
 .PHONY: test-long
-test-long: simulate-full loom stress sanitize consistency ## The tests that take longer than the everyday ones (about half an hour; MEMCACHED=path adds its slab classes).
+test-long: simulate-full loom stress sanitize consistency faults-long ## The tests that take longer than the everyday ones (about half an hour; MEMCACHED=path adds its slab classes).
 	@if [ -n "$(MEMCACHED)" ]; then $(MAKE) --no-print-directory oracle-slabs; fi
 
 # ---- the server: proofs -----------------------------------------------------------------------
@@ -131,6 +131,10 @@ django-tests: ## Run Django's own cache, middleware, session and template tests 
 dropin-tests: ## Run pymemcache's and pylibmc's own tests on the drop-in modules.
 	@scripts/drop-in-tests tests/dropin/run.py --memcached "$(MEMCACHED)"
 
+.PHONY: leases
+leases: ## Have 64 processes ask for one cold key at once: one of them makes the value (PROCESSES=n).
+	@GLASSCACHE_TEST_PROCESSES=$(or $(PROCESSES),64) scripts/python-tests -v -k of_many_processes python/tests/test_leases.py
+
 .PHONY: py
 py: ## Build the Python module into .venv and say how to use it.
 	@scripts/python-tests --collect-only -q >/dev/null
@@ -142,7 +146,12 @@ wheel: ## Build the wheel (module and command) and install it into a fresh envir
 
 .PHONY: faults
 faults: ## Run the clients against a server that lies, hangs and breaks off: threads, asyncio and fork too.
-	@scripts/python-tests -v python/tests/test_faults.py
+	@scripts/python-tests -v -s python/tests/test_faults.py python/tests/test_deadlines.py
+
+.PHONY: faults-long
+faults-long: ## Ten million operations through every fault, and ten million with values to 1 MB and flat memory (ARGS="--operations 1000000").
+	@scripts/client-long faults $(ARGS)
+	@scripts/client-long resident $(ARGS)
 
 # ---- the lab: proofs --------------------------------------------------------------------------
 

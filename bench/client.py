@@ -2,12 +2,13 @@
 
     python bench/client.py --server 127.0.0.1:11211 [--repetitions 12] [--scale 1] [--cpu 0] [--keep FILE]
 
-Server and clients should share one CPU (the server is started so by `make bench-client`): across CPUs the
-wake-ups make any client vary threefold. Clients take turns within each repetition, a new one first each time;
-a turn ends when the server has digested what was sent to it. A figure is the median over repetitions, with the
-least and the most beside it; the ratio to ours is the median of the ratios of neighbouring turns, which a busy
-machine disturbs least, with the middle half of them and the demand beside it. CPU is the client's own, per call.
-A client that is not installed is left out and named.
+Server and clients should share one CPU (the server is started so by `make bench-client`): across
+CPUs the wake-ups make any client vary threefold. Clients take turns within each repetition, a new
+one first each time; a turn ends when the server has digested what was sent to it. A figure is the
+median over repetitions, with the least and the most beside it; the ratio to ours is the median of
+the ratios of neighbouring turns, which a busy machine disturbs least, with the middle half of them
+and the demand beside it. CPU is the client's own, per call. A client that is not installed is left
+out and named.
 """
 
 from __future__ import annotations

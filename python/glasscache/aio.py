@@ -8,17 +8,16 @@ read one key cost little more than one bulk read. Works with uvloop.
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import contextvars
-import random
 import time
 from typing import TYPE_CHECKING, Any, Literal, cast
 
-from glasscache import _native, values
+from glasscache import values
+from glasscache._aio_calls import Calls
+from glasscache._aio_connections import close_when_idle
+from glasscache._aio_pipeline import AsyncPipeline
 from glasscache.client import Item, normal_namespace, normal_servers
 from glasscache.errors import (
     MISSABLE,
-    DeadlineExceeded,
     GlasscacheError,
     StaleConnection,
     ValueTooLarge,
@@ -26,20 +25,13 @@ from glasscache.errors import (
 from glasscache.leases import AsyncLeases
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping
+    from collections.abc import Iterable, Mapping
     from types import TracebackType
     from typing import Self
 
     from glasscache.client import Key, OnError
 
 __all__ = ["AsyncClient", "AsyncPipeline"]
-
-_PROBE_TIMEOUT = 0.1
-_PROBE_PAUSE = (0.07, 0.13)
-
-_blocks: contextvars.ContextVar[tuple[tuple[int, float], ...]] = contextvars.ContextVar(
-    "glasscache_deadlines", default=()
-)
 
 
 def _with_gutter(kind: type[Any]) -> Any:
@@ -48,18 +40,12 @@ def _with_gutter(kind: type[Any]) -> Any:
     return with_gutter(kind, AsyncGutter)
 
 
-class AsyncClient(AsyncLeases, _native.AsyncClient):
+class AsyncClient(AsyncLeases, Calls):
     """A client of one or more servers for asyncio; the arguments are those of `Client`.
 
     One connection a server carries the calls of all tasks. A task that is cancelled leaves the
     others alone: its reply is read and given to nobody.
     """
-
-    _connecting: dict[int, asyncio.Task[None]]
-    _probes: dict[int, asyncio.Task[None]]
-    _leaving: set[asyncio.Task[None]]
-    _has_blocks: int
-    _timeout: float
 
     def __new__(  # noqa: D102 - the class says what the words mean
         cls,
@@ -73,6 +59,7 @@ class AsyncClient(AsyncLeases, _native.AsyncClient):
         on_error: OnError = "raise",
         keys: Literal["refuse", "base64"] = "refuse",
         value_bytes_max: int = 64 << 20,
+        costs: bool = True,
         gutter: str | Iterable[str] | None = None,
         gutter_ttl: float = 10.0,
     ) -> Self:
@@ -88,6 +75,7 @@ class AsyncClient(AsyncLeases, _native.AsyncClient):
             errors_are_misses=on_error == "miss" and gutter is None,
             value_bytes_max=value_bytes_max,
             base64_keys=keys == "base64",
+            costs=costs,
         )
         client._connecting = {}
         client._probes = {}
@@ -97,7 +85,7 @@ class AsyncClient(AsyncLeases, _native.AsyncClient):
         if gutter is not None:
             spare = AsyncClient(
                 gutter, timeout=timeout, placement=placement, namespace=namespace, codec=codec,
-                on_error=on_error, keys=keys, value_bytes_max=value_bytes_max,
+                on_error=on_error, keys=keys, value_bytes_max=value_bytes_max, costs=costs,
             )  # fmt: skip
             cast("Any", client).open_gutter(spare, gutter_ttl, timeout, on_error)
         return client
@@ -371,7 +359,11 @@ class AsyncClient(AsyncLeases, _native.AsyncClient):
         return await self._of_all("flush", "", delay, deadline)
 
     def stats(self) -> dict[str, Any]:
-        """Return this client's counters. No network."""
+        """Return this client's counters: what its calls cost and how each server is. No network.
+
+        The rows are those of `Client.stats`. Of a call that shares its write with others, the part
+        "network+server" is all the time from the call to its reply, turns of the loop included.
+        """
         return self.counters()
 
     def pipeline(self) -> AsyncPipeline:
@@ -392,21 +384,9 @@ class AsyncClient(AsyncLeases, _native.AsyncClient):
             self.note_up(place)  # should it come back, its calls find out how it is
             if connection is not None:
                 ends = time.monotonic() + self._timeout
-                task = asyncio.get_running_loop().create_task(_close_when_idle(connection, ends))
+                task = asyncio.get_running_loop().create_task(close_when_idle(connection, ends))
                 self._leaving.add(task)
                 task.add_done_callback(self._leaving.discard)
-
-    @contextlib.contextmanager
-    def deadline(self, seconds: float) -> Generator[None]:
-        """Give all calls of this task inside the block so many seconds together."""
-        ends = time.monotonic() + seconds
-        token = _blocks.set((*_blocks.get(), (id(self), ends)))
-        self._has_blocks += 1
-        try:
-            yield
-        finally:
-            self._has_blocks -= 1
-            _blocks.reset(token)
 
     async def close(self) -> None:
         """Close the connections, after what was sent has been answered or was given its time."""
@@ -416,7 +396,7 @@ class AsyncClient(AsyncLeases, _native.AsyncClient):
         for place in range(self.places_count):
             connection = self.use_connection(place, None)
             if connection is not None:
-                await _close_when_idle(connection, ends)
+                await close_when_idle(connection, ends)
         await asyncio.gather(*self._leaving, return_exceptions=True)
         self.mark_closed()
 
@@ -432,328 +412,3 @@ class AsyncClient(AsyncLeases, _native.AsyncClient):
     ) -> None:
         """Close the client."""
         await self.close()
-
-    # ---- how a call is made -------------------------------------------------------------------
-
-    async def _store(
-        self,
-        word: str,
-        key: Key,
-        value: Any,
-        ttl: float | None,
-        noreply: bool,
-        deadline: float | None,
-    ) -> Any:
-        try:
-            return await self._call(
-                key,
-                lambda left: self.start_store(word, key, value, ttl, noreply, left, None),
-                deadline,
-                False,
-            )
-        except ValueTooLarge:
-            await self.delete(key, deadline=deadline)  # no older value is read in its place
-            raise
-
-    async def _arithmetic(
-        self,
-        key: Key,
-        delta: int,
-        down: bool,
-        initial: int | None,
-        ttl: float | None,
-        noreply: bool,
-        deadline: float | None,
-    ) -> int | None:
-        number: int | None = await self._call(
-            key,
-            lambda left: self.start_arithmetic(key, delta, down, initial, ttl, noreply, left),
-            deadline,
-            None,
-        )
-        return None if noreply else number
-
-    async def _call(
-        self,
-        key: Key,
-        start: Callable[[float | None], Awaitable[Any] | None],
-        deadline: float | None,
-        miss: Any,
-    ) -> Any:
-        """Start a call; connect first where that is needed."""
-        if self._has_blocks:
-            deadline = self._within_block(deadline)
-        future = start(deadline)
-        if future is not None:
-            try:
-                return await future
-            except StaleConnection:
-                pass
-        return await self._late(key, start, deadline, miss)
-
-    async def _late(
-        self,
-        key: Key,
-        start: Callable[[float | None], Awaitable[Any] | None],
-        deadline: float | None,
-        miss: Any,
-    ) -> Any:
-        """Connect and start a call again; one deadline over both."""
-        ends = time.monotonic() + (self._timeout if deadline is None else deadline)
-        try:
-            return await self._connected(lambda: self.place_of(key), start, ends)
-        except MISSABLE:
-            if self.count_miss():
-                return miss
-            raise
-
-    async def _connected(
-        self,
-        place_of: Callable[[], int],
-        start: Callable[[float | None], Awaitable[Any] | None],
-        ends: float,
-    ) -> Any:
-        place = place_of()
-        for _ in range(3):  # a connection may go stale between being made and being used
-            place = place_of()  # and its server may leave
-            await self._connect(place, ends)
-            left = ends - time.monotonic()
-            if left <= 0:
-                break
-            future = start(left)
-            if future is None:
-                continue
-            try:
-                return await future
-            except StaleConnection:
-                continue
-        raise self.too_late(place)
-
-    async def _bulk(
-        self,
-        shares: dict[int, list[Key]],
-        start: Callable[[int, list[Key], float | None], Awaitable[Any] | None],
-        deadline: float | None,
-    ) -> dict[int, Any]:
-        """Ask all servers at once; the outcome of one that failed is its exception."""
-        if self._has_blocks:
-            deadline = self._within_block(deadline)
-        futures = {place: start(place, share, deadline) for place, share in shares.items()}
-        ends = time.monotonic() + (self._timeout if deadline is None else deadline)
-        results: dict[int, Any] = {}
-        try:
-            for place, future in futures.items():
-                results[place] = await self._one_of_bulk(
-                    place,
-                    future,
-                    lambda left, place=place: start(place, shares[place], left),  # type: ignore[misc]
-                    ends,
-                )
-        except BaseException:
-            for future in futures.values():
-                if isinstance(future, asyncio.Future):
-                    future.cancel()
-            raise
-        return results
-
-    async def _one_of_bulk(
-        self,
-        place: int,
-        future: Awaitable[Any] | None,
-        start: Callable[[float | None], Awaitable[Any] | None],
-        ends: float,
-    ) -> Any:
-        try:
-            if future is not None:
-                try:
-                    return await future if isinstance(future, asyncio.Future) else future
-                except StaleConnection:
-                    pass
-            return await self._connected(lambda: place, start, ends)
-        except GlasscacheError as error:
-            return error
-
-    async def _of_all(
-        self, what: str, argument: str, delay: int, deadline: float | None
-    ) -> dict[str, Any]:
-        names = self.names
-        results = await self._bulk(
-            {place: [] for place in names},
-            lambda place, _, left: self.start_ask(place, what, argument, delay, left),
-            deadline,
-        )
-        return {names[place]: result for place, result in results.items()}
-
-    def _shares(self, keys: Iterable[Key]) -> dict[int, list[Key]]:
-        """Part keys by server."""
-        place = self.only_place
-        if place is not None:
-            every = list(keys)
-            return {place: every} if every else {}
-        shares: dict[int, list[Key]] = {}
-        for key in keys:
-            shares.setdefault(self.place_of(key), []).append(key)
-        return shares
-
-    def _within_block(self, deadline: float | None) -> float | None:
-        """Return the shorter of a call's deadline and what is left of the task's blocks."""
-        now = time.monotonic()
-        lefts = [max(ends - now, 1e-6) for number, ends in _blocks.get() if number == id(self)]
-        if not lefts:
-            return deadline
-        return min([*lefts, self._timeout if deadline is None else deadline])
-
-    # ---- connections --------------------------------------------------------------------------
-
-    async def _connect(self, place: int, ends: float) -> None:
-        """Return when a server has a connection that takes requests."""
-        loop = asyncio.get_running_loop()
-        if self.is_down(place):
-            self._begin_probe(place)
-            raise self.unreachable(place, "it is down, a probe asks it")
-        connection = self.connection_of(place)
-        if connection is not None and connection.is_paused:
-            while connection.is_paused and time.monotonic() < ends:  # noqa: ASYNC110
-                await asyncio.sleep(0.001)  # the peer takes no more for now
-            if connection.is_usable:
-                return
-        task = self._connecting.get(place)
-        if task is None or task.done() or task.get_loop() is not loop:
-            task = loop.create_task(self._open(place, max(ends - time.monotonic(), 0.001)))
-            self._connecting[place] = task
-        try:
-            async with asyncio.timeout(max(ends - time.monotonic(), 0.0)):
-                await asyncio.shield(task)
-        except TimeoutError as error:
-            if isinstance(error, DeadlineExceeded):
-                raise
-            raise self.too_late(place) from None
-
-    async def _open(self, place: int, limit: float) -> None:
-        """Make a connection; a server that closes on a meta command gets classic text."""
-        for presumes_classic in (False, True):
-            loop = asyncio.get_running_loop()
-            ready: asyncio.Future[None] = loop.create_future()
-            protocol = self.new_connection(place, ready, presumes_classic)
-            try:
-                async with asyncio.timeout(limit):
-                    await self._dial(place, lambda protocol=protocol: protocol)  # type: ignore[misc]
-                    await ready
-            except (StaleConnection, GlasscacheError) as error:
-                if presumes_classic or isinstance(error, DeadlineExceeded):
-                    self._went_down(place)
-                    raise
-                continue
-            except TimeoutError:
-                protocol.close()
-                self._went_down(place)
-                raise self.too_late(place) from None
-            except OSError as error:
-                self._went_down(place)
-                raise self.unreachable(place, str(error)) from None
-            self.use_connection(place, protocol)
-            return
-
-    async def _dial(self, place: int, protocol: Callable[[], Any]) -> asyncio.BaseTransport:
-        loop = asyncio.get_running_loop()
-        host, port = self.address_of(place)
-        if port is None:
-            transport, _ = await loop.create_unix_connection(protocol, host)
-        else:
-            transport, _ = await loop.create_connection(protocol, host, port)
-        return transport
-
-    def _went_down(self, place: int) -> None:
-        self.note_down(place)
-        self._begin_probe(place)
-
-    def _begin_probe(self, place: int) -> None:
-        """Have one probe ask a server that is down; what counts as down is the client's core's."""
-        loop = asyncio.get_running_loop()
-        probe = self._probes.get(place)
-        if probe is None or probe.done() or probe.get_loop() is not loop:
-            self._probes[place] = loop.create_task(self._probe(place))
-
-    async def _probe(self, place: int) -> None:
-        """Ask a server that is down until it answers, so that no call has to."""
-        while True:
-            await asyncio.sleep(random.uniform(*_PROBE_PAUSE))  # noqa: S311 - spreads clients
-            with contextlib.suppress(OSError, TimeoutError):
-                async with asyncio.timeout(_PROBE_TIMEOUT):
-                    if await self._answers(place):
-                        self.note_up(place)
-                        return
-
-    async def _answers(self, place: int) -> bool:
-        loop = asyncio.get_running_loop()
-        answer: asyncio.Future[bool] = loop.create_future()
-        transport = await self._dial(place, lambda: _Probe(answer))
-        try:
-            return await answer
-        finally:
-            transport.close()
-
-
-async def _close_when_idle(connection: _native.Connection, ends: float) -> None:
-    """Close a connection when it was answered, or at `ends`."""
-    while not connection.is_idle and time.monotonic() < ends:  # noqa: ASYNC110
-        await asyncio.sleep(0.001)
-    with contextlib.suppress(RuntimeError):  # its loop is closed, and its socket with it
-        connection.close()
-
-
-class _Probe(asyncio.Protocol):
-    """Asks a harmless question; any answer but an error will do."""
-
-    def __init__(self, answer: asyncio.Future[bool]) -> None:
-        self._answer = answer
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.WriteTransport)  # noqa: S101 - as the loop promises
-        transport.write(b"version\r\n")
-
-    def data_received(self, data: bytes) -> None:
-        if not self._answer.done():
-            self._answer.set_result(data.startswith(b"VERSION"))
-
-    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - the loop's words
-        if not self._answer.done():
-            self._answer.set_result(False)
-
-
-class AsyncPipeline:
-    """A block of calls that leave together; `results` has their outcomes in order afterwards."""
-
-    def __init__(self, client: AsyncClient) -> None:
-        """Begin with no calls."""
-        self._client = client
-        self._calls: list[Awaitable[Any]] = []
-        self.results: list[Any] = []
-
-    def __getattr__(self, name: str) -> Callable[..., None]:
-        """Return a method of the client whose call is written down and not yet made."""
-        method = getattr(self._client, name)
-
-        def write_down(*args: Any, **kwargs: Any) -> None:
-            self._calls.append(method(*args, **kwargs))
-
-        return write_down
-
-    async def __aenter__(self) -> Self:
-        """Return the pipeline, which runs at the end of the block."""
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """Run, unless the block raised."""
-        calls, self._calls = self._calls, []
-        if kind is not None:
-            for call in calls:
-                if asyncio.iscoroutine(call):
-                    call.close()
-            return
-        self.results = await asyncio.gather(*calls, return_exceptions=True)

@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import functools
 import logging
-from collections.abc import Callable, Sized
+import weakref
+from collections.abc import Callable, Iterator, Sized
 from typing import TYPE_CHECKING, Any
 
 from glasscache._observed import BATCHES, READS, Done, Tell, Wish, watch
@@ -45,7 +46,7 @@ def instrument(
     Args:
         client: a `Client` or an `AsyncClient`.
         tracer_provider: makes the spans; None takes the global one.
-        meter_provider: makes the histogram; None takes the global one.
+        meter_provider: takes durations and counts of connections; None takes the global one.
         keys: put keys into `db.query.text` and `cache.key`.
         slower_than: seconds; a faster call that did not fail gets no span. 0 gives one to every call.
         sample: the share, 0 to 1, of faster calls that get a span all the same.
@@ -58,9 +59,11 @@ def instrument(
     if tracers is None and meters is None:
         return False
     if meters is not None:
-        durations = meters.get_meter("glasscache").create_histogram(
+        meter = meters.get_meter("glasscache")
+        durations = meter.create_histogram(
             "db.client.operation.duration", unit="s", description="Duration of cache operations."
         )
+        _count_connections(client, meter)
         watch(client, Wish(functools.partial(_durations, durations), _never))
     if tracers is not None:
         spans = _Spans(client, tracers.get_tracer("glasscache"), keys)
@@ -102,6 +105,34 @@ def _durations(durations: Any, name: str) -> Tell:
         durations.record(done.seconds, attributes)
 
     return tell
+
+
+def _count_connections(client: Any, meter: Any) -> None:
+    """Show the pools of a blocking client; an asyncio one has a connection a server, and no pool."""
+    from opentelemetry.metrics import Observation  # noqa: PLC0415 - likewise
+
+    from glasscache.client import Client  # noqa: PLC0415 - it has been imported by whoever calls
+
+    if not isinstance(client, Client):
+        return
+    held = weakref.ref(client)
+
+    def observe(_options: Any) -> Iterator[Any]:
+        present = held()
+        for name, server in present.stats()["servers"].items() if present else ():
+            used = server["connections"] - server["idle"]
+            for state, count in (("idle", server["idle"]), ("used", used)):
+                yield Observation(
+                    count,
+                    {"db.client.connection.pool.name": name, "db.client.connection.state": state},
+                )
+
+    meter.create_observable_up_down_counter(
+        "db.client.connection.count",
+        callbacks=[observe],
+        unit="{connection}",
+        description="Connections to each server.",
+    )
 
 
 class _Spans:

@@ -167,3 +167,39 @@ def test_a_client_may_be_used_on_one_loop_after_another(server: Server) -> None:
             asyncio.run(main(number))
         asyncio.run(client.close())
         gc.collect()
+
+
+def test_awaited_calls_are_counted_like_the_others(server: Server) -> None:
+    async def main() -> dict[str, Any]:
+        async with AsyncClient(server.address, timeout=10) as client:
+            await client.set("counted", "x" * 5000)
+            assert await client.get("counted") == "x" * 5000
+            await client.set_many({"a": b"1", "b": b"2", "c": b"3"})
+            assert len(await client.get_many(["a", "b", "c"])) == 3
+            await client.delete("counted")
+            return client.stats()
+
+    stats = asyncio.run(main())
+    rows = {(row["operation"], row["bytes_from"]): row for row in stats["by_size"]}
+    assert rows["other", 0]["calls"] == 1
+    written = next(row for (operation, _), row in rows.items() if operation == "write")
+    assert written["seconds"]["compress"] > 0
+    assert written["seconds"]["wait"] > 0, "the first call waited for its connection"
+    read = next(row for (operation, _), row in rows.items() if operation == "read")
+    assert read["seconds"]["network+server"] > 0
+    assert sum(read["latency_us_log2"]) == 1
+    widths = {row["keys_from"]: row["calls"] for row in stats["by_width"]}
+    assert widths == {2: 2}
+
+
+def test_a_refused_write_that_nobody_waits_for_leaves_the_connection_good(server: Server) -> None:
+    async def main() -> None:
+        async with AsyncClient(server.address, timeout=10) as client:
+            await client.set("k", b"kept")
+            await client.set("large", os.urandom(3 << 20), noreply=True)
+            await asyncio.sleep(0.05)
+            assert await client.get("k") == b"kept"
+            row = next(iter(client.stats()["servers"].values()))
+            assert (row["faults"], row["noreply_failures"]) == (0, 1)
+
+    asyncio.run(main())

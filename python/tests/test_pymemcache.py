@@ -58,6 +58,16 @@ def test_with_ignore_exc_only_the_lost_servers_keys_are_misses() -> None:
         assert client.delete(next(iter(set(keys) - kept))) is False
 
 
+def test_with_ignore_exc_a_failed_call_of_the_programs_class_is_its_miss() -> None:
+    client = HashClient([], ignore_exc=True, timeout=0.2)
+    client.client_class = Loud
+    client.add_server(("127.0.0.1", 1))
+    assert client.get("k") is None
+    assert client.get("k", "?") == client.get("k", default="?") == "?"
+    assert client.gets("k") == (None, None)
+    assert client.set("k", 1) is False
+
+
 @pytest.mark.parametrize("pooled", [False, True])
 def test_a_client_class_of_the_program_has_the_calls(
     glasscache_server: Server, pooled: bool

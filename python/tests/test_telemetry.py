@@ -147,13 +147,19 @@ def test_durations_are_a_histogram_by_operation(own: Client) -> None:
         own.get("k")
     data = reader.get_metrics_data()
     assert data is not None
-    (metric,) = data.resource_metrics[0].scope_metrics[0].metrics
-    assert (metric.name, metric.unit) == ("db.client.operation.duration", "s")
+    metrics = {each.name: each for each in data.resource_metrics[0].scope_metrics[0].metrics}
+    metric = metrics["db.client.operation.duration"]
+    assert metric.unit == "s"
     counts = {
         str((point.attributes or {})["db.operation.name"]): getattr(point, "count", 0)
         for point in metric.data.data_points
     }
     assert counts == {"set": 1, "get": 3}
+    connections = {
+        str((point.attributes or {})["db.client.connection.state"]): getattr(point, "value", None)
+        for point in metrics["db.client.connection.count"].data.data_points
+    }
+    assert connections == {"idle": 1, "used": 0}
 
 
 def test_awaited_calls_are_spans_over_the_whole_wait(glasscache_server: Server) -> None:

@@ -8,7 +8,7 @@ import unittest
 
 from django.conf import settings
 
-OPTIONS = {"timeout": 5, "stale": 5}
+OPTIONS = {"timeout": 5, "stale": 5, "connections_max": 8}
 CACHES = {
     "default": {
         "BACKEND": "glasscache.contrib.django.GlassCache",

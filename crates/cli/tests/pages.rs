@@ -61,7 +61,7 @@ fn browser() -> Option<PathBuf> {
 
 /// What a browser said on the console and whom it asked while it drew a page.
 fn complaints(browser: &Path, folder: &Path, page: &str, is_dark: bool, width: u32) -> Vec<String> {
-    let scheme = if is_dark { 0 } else { 1 };
+    let scheme = u8::from(!is_dark);
     let (network, profile) = (folder.join("network.json"), folder.join("profile"));
     let output = Command::new(browser)
         .args([

@@ -77,6 +77,14 @@ impl Spent {
         }
     }
 
+    /// Nanoseconds of a part.
+    pub fn of(&self, part: Part) -> u64 {
+        self.parts_ns
+            .get(part as usize)
+            .copied()
+            .unwrap_or_default()
+    }
+
     /// Adds a time to a part.
     pub fn add_time(&mut self, part: Part, time: Duration) {
         self.add(part, time.as_nanos() as u64);

@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use glasscache_client::Client as Core;
-use glasscache_client::costs::{CellSnapshot, OPERATIONS, PARTS};
+use glasscache_client::costs::{CellSnapshot, Costs, OPERATIONS, PARTS};
 use glasscache_client::request::Dialect;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
@@ -37,32 +37,39 @@ impl Client {
             "misses_by_error",
             self.misses_by_error.load(Ordering::Relaxed),
         )?;
-        let by_size = PyList::empty(py);
-        for (operation, decade, snapshot) in self.core.costs().by_size() {
-            let row = cell(py, &snapshot)?;
-            let word = OPERATIONS.iter().find(|(each, _)| *each == operation);
-            row.set_item("operation", word.map(|(_, word)| *word))?;
-            row.set_item(
-                "bytes_from",
-                if decade == 0 {
-                    0
-                } else {
-                    10u64.pow(decade as u32)
-                },
-            )?;
-            by_size.append(row)?;
-        }
-        all.set_item("by_size", by_size)?;
-        let by_width = PyList::empty(py);
-        for (class, snapshot) in self.core.costs().by_width() {
-            let row = cell(py, &snapshot)?;
-            row.set_item("keys_from", 1u64 << class)?;
-            by_width.append(row)?;
-        }
-        all.set_item("by_width", by_width)?;
+        set_costs(&all, self.core.costs())?;
         all.set_item("servers", servers(py, &self.core)?)?;
         Ok(all)
     }
+}
+
+/// Sets the rows of what calls cost, by size and by width, in the table of a client's counters.
+pub(crate) fn set_costs(all: &Bound<'_, PyDict>, costs: &Costs) -> PyResult<()> {
+    let py = all.py();
+    let by_size = PyList::empty(py);
+    for (operation, decade, snapshot) in costs.by_size() {
+        let row = cell(py, &snapshot)?;
+        let word = OPERATIONS.iter().find(|(each, _)| *each == operation);
+        row.set_item("operation", word.map(|(_, word)| *word))?;
+        row.set_item(
+            "bytes_from",
+            if decade == 0 {
+                0
+            } else {
+                10u64.pow(decade as u32)
+            },
+        )?;
+        by_size.append(row)?;
+    }
+    all.set_item("by_size", by_size)?;
+    let by_width = PyList::empty(py);
+    for (class, snapshot) in costs.by_width() {
+        let row = cell(py, &snapshot)?;
+        row.set_item("keys_from", 1u64 << class)?;
+        by_width.append(row)?;
+    }
+    all.set_item("by_width", by_width)?;
+    Ok(())
 }
 
 /// How each server of a client is, by its name.

@@ -5,29 +5,15 @@
 //! writes are counted by the class that memcached would have used at the same `-f` and `-n`.
 
 use glasscache_sim::slabs::classes::{SlabClasses, SlabConfig, item_bytes};
-use glasscache_store::{Item, KeyHash};
+use glasscache_store::Item;
 
 use crate::config::Config;
-use crate::counters::Counter;
-use crate::turn::Turn;
+use crate::counters::Counters;
 
 /// Sizes below this many bytes find their class in a table of [`STEP_BYTES`] steps.
 const TABLE_BYTES: usize = 16 << 10;
 /// Chunk sizes are multiples of this.
 const STEP_BYTES: usize = 8;
-
-/// What was done to the items of one class, by one worker.
-#[derive(Debug, Default)]
-pub(crate) struct ClassCounters {
-    pub(crate) get_hits: Counter,
-    pub(crate) set_cmds: Counter,
-    pub(crate) touch_hits: Counter,
-    pub(crate) delete_hits: Counter,
-    pub(crate) incr_hits: Counter,
-    pub(crate) decr_hits: Counter,
-    pub(crate) cas_hits: Counter,
-    pub(crate) cas_badval: Counter,
-}
 
 /// The classes of one server.
 pub(crate) struct Classes {
@@ -73,9 +59,15 @@ impl Classes {
 
     /// Counts a hit.
     #[inline]
-    pub(crate) fn hit(&self, turn: &Turn<'_>, key_bytes: usize, item: &Item<'_>, is_touch: bool) {
+    pub(crate) fn hit(
+        &self,
+        counters: &Counters,
+        key_bytes: usize,
+        item: &Item<'_>,
+        is_touch: bool,
+    ) {
         let (class, _) = self.of(key_bytes, item.value_bytes(), item.flags());
-        if let Some(counters) = turn.counters.by_class.get(class) {
+        if let Some(counters) = counters.by_class.get(class) {
             if is_touch {
                 counters.touch_hits.bump();
             } else {
@@ -86,28 +78,26 @@ impl Classes {
 
     /// Counts a write.
     #[inline]
-    pub(crate) fn set(&self, turn: &Turn<'_>, key: &[u8], value_bytes: u32, flags: u32) {
+    pub(crate) fn set(&self, counters: &Counters, key: &[u8], value_bytes: u32, flags: u32) {
         let (class, _) = self.of(key.len(), value_bytes, flags);
-        if let Some(counters) = turn.counters.by_class.get(class) {
+        if let Some(counters) = counters.by_class.get(class) {
             counters.set_cmds.bump();
         }
     }
 
     /// Counts a deletion that is about to happen.
-    pub(crate) fn delete(&self, turn: &Turn<'_>, key: &[u8], hash: KeyHash) {
-        if let Some(item) = turn.store.peek(key, hash, turn.now) {
-            let (class, _) = self.of(key.len(), item.value_bytes(), item.flags());
-            if let Some(counters) = turn.counters.by_class.get(class) {
-                counters.delete_hits.bump();
-            }
+    pub(crate) fn delete(&self, counters: &Counters, key_bytes: usize, item: &Item<'_>) {
+        let (class, _) = self.of(key_bytes, item.value_bytes(), item.flags());
+        if let Some(counters) = counters.by_class.get(class) {
+            counters.delete_hits.bump();
         }
     }
 
     /// Counts an increment or decrement that left `value`.
-    pub(crate) fn arith(&self, turn: &Turn<'_>, key: &[u8], value: u64, decrement: bool) {
+    pub(crate) fn arith(&self, counters: &Counters, key: &[u8], value: u64, decrement: bool) {
         let digits = value.checked_ilog10().unwrap_or(0) + 1;
         let (class, _) = self.of(key.len(), digits, 0);
-        if let Some(counters) = turn.counters.by_class.get(class) {
+        if let Some(counters) = counters.by_class.get(class) {
             if decrement {
                 counters.decr_hits.bump();
             } else {

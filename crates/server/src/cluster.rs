@@ -14,7 +14,7 @@ use std::sync::Mutex;
 use glasscache_protocol::words;
 
 use crate::Error;
-use crate::shared::lock;
+use crate::lock::lock;
 
 /// Bound of the file; a node takes about a hundred bytes.
 const FILE_BYTES_MAX: u64 = 1 << 20;

@@ -5,8 +5,6 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::classes::ClassCounters;
-
 /// A count with one writing thread.
 #[derive(Debug, Default)]
 pub(crate) struct Counter(AtomicU64);
@@ -31,6 +29,19 @@ impl Counter {
     pub(crate) fn get(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
+}
+
+/// What was done to the items of one class, by one worker.
+#[derive(Debug, Default)]
+pub(crate) struct ClassCounters {
+    pub(crate) get_hits: Counter,
+    pub(crate) set_cmds: Counter,
+    pub(crate) touch_hits: Counter,
+    pub(crate) delete_hits: Counter,
+    pub(crate) incr_hits: Counter,
+    pub(crate) decr_hits: Counter,
+    pub(crate) cas_hits: Counter,
+    pub(crate) cas_badval: Counter,
 }
 
 /// Turn times are told apart up to 2 to the power of this many microseconds, less one.

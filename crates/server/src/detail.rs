@@ -5,7 +5,7 @@ use std::io::Write as _;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::shared::lock;
+use crate::lock::lock;
 
 /// Prefixes counted at most: a client that invents prefixes must not eat the memory.
 const PREFIXES_MAX: usize = 1 << 16;

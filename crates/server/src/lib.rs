@@ -14,6 +14,7 @@
     )
 )]
 
+mod address;
 mod classes;
 mod clock;
 mod cluster;
@@ -22,7 +23,11 @@ mod connection;
 mod counters;
 mod detail;
 mod execute;
+mod hub;
+mod inbox;
+mod info;
 mod listener;
+mod lock;
 mod output;
 mod replay;
 mod running;
@@ -32,14 +37,15 @@ mod shared;
 mod shed;
 mod stats;
 mod systemd;
+mod ties;
 mod tuning;
 mod turn;
 mod wake;
 mod watch;
 mod worker;
 
+pub use address::Address;
 pub use config::{Config, Listen, Shown};
-pub use listener::Address;
 pub use replay::Replay;
 pub use running::{Running, Stopper, start};
 pub use systemd::notify;

@@ -7,7 +7,7 @@ use std::fs;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -21,35 +21,19 @@ use rustix::net::{
 };
 
 use crate::Error;
+use crate::address::Address;
 use crate::config::{Config, Listen};
-use crate::connection::{ConnectionId, Info, Peer};
-use crate::shared::{Shared, lock};
+use crate::inbox::Inbox;
+use crate::info::{ConnectionId, Info, Peer};
+use crate::lock::lock;
+use crate::shared::Shared;
 use crate::watch;
-use crate::worker::Inbox;
 
 /// The event data that means the listener's bell.
 const BELL: u64 = u64::MAX;
 
 /// How long a full server (or one out of descriptors) waits before it accepts again.
 const PAUSE: Duration = Duration::from_millis(10);
-
-/// Where a server listens, after the kernel chose the ports.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Address {
-    /// A TCP address.
-    Tcp(SocketAddr),
-    /// A unix socket.
-    Unix(PathBuf),
-}
-
-impl std::fmt::Display for Address {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Address::Tcp(address) => write!(f, "{address}"),
-            Address::Unix(path) => write!(f, "{}", path.display()),
-        }
-    }
-}
 
 /// A bound socket and its address.
 pub(crate) struct Bound {

@@ -7,6 +7,9 @@ use std::io::IoSlice;
 
 use glasscache_store::Item;
 
+/// Output beyond this is sent before more is made.
+pub(crate) const SLICE_BYTES: usize = 64 << 10;
+
 /// Values above this many bytes are sent from where they lie.
 const COPY_BYTES_MAX: u32 = 8 << 10;
 
@@ -16,6 +19,8 @@ pub(crate) struct Output<'w> {
     pub(crate) bytes: Vec<u8>,
     large: Vec<Large<'w>>,
     large_bytes: usize,
+    /// Length up to which everything is an answered `mn` or stands before one.
+    settled: usize,
 }
 
 /// A value to be sent after the first `at` rendered bytes.
@@ -48,6 +53,7 @@ impl<'w> Output<'w> {
             bytes,
             large: Vec::new(),
             large_bytes: 0,
+            settled: 0,
         }
     }
 
@@ -57,6 +63,7 @@ impl<'w> Output<'w> {
             bytes,
             large: Vec::new(),
             large_bytes: 0,
+            settled: 0,
         }
     }
 
@@ -69,6 +76,16 @@ impl<'w> Output<'w> {
     #[inline]
     pub(crate) fn len(&self) -> usize {
         self.bytes.len() + self.large_bytes
+    }
+
+    /// An `mn` was answered: what stands before it is as good as sent.
+    pub(crate) fn settle(&mut self) {
+        self.settled = self.len();
+    }
+
+    /// Whether no command but an `mn` was answered last.
+    pub(crate) fn is_settled(&self) -> bool {
+        self.len() == self.settled
     }
 
     /// Appends an item's value and the line ending behind it.

@@ -8,12 +8,12 @@ use std::sync::Arc;
 use glasscache_store::{Seconds, Store};
 
 use crate::Error;
-use crate::classes::{ClassCounters, Classes};
+use crate::classes::Classes;
 use crate::cluster::Cluster;
 use crate::config::Config;
-use crate::connection::{ConnectionId, Info, Peer};
-use crate::counters::Counters;
+use crate::counters::{ClassCounters, Counters};
 use crate::execute::dump::Dump;
+use crate::info::{ConnectionId, Info, Peer};
 use crate::output::{Output, Part};
 use crate::session::{Next, Session};
 use crate::shared::{Parts, Shared};
@@ -121,7 +121,8 @@ impl Replay {
         drop(out);
         self.pending.drain(..progress.used);
         match progress.next {
-            Next::Input => false,
+            // There is nobody else who could make room.
+            Next::Input | Next::Park => false,
             Next::Flush | Next::Yield => true,
             Next::Dump(dump) => {
                 list(dump, &turn, replies);

@@ -7,14 +7,16 @@ use glasscache_store::Store;
 use rustix::thread::{CpuSet, Pid, gettid, sched_getaffinity, sched_setaffinity};
 
 use crate::Error;
-use crate::classes::{ClassCounters, Classes};
+use crate::address::Address;
+use crate::classes::Classes;
 use crate::cluster::Cluster;
 use crate::config::Config;
-use crate::counters::Counters;
-use crate::listener::{self, Address, Bound, Listener};
+use crate::counters::{ClassCounters, Counters};
+use crate::inbox::Inbox;
+use crate::listener::{self, Bound, Listener};
 use crate::shared::{Parts, Shared};
 use crate::wake::Waker;
-use crate::worker::{Inbox, Worker};
+use crate::worker::Worker;
 
 /// A server that runs in this process. It ends by [`Running::stop`], by the `shutdown` command, or
 /// when the handle is dropped.

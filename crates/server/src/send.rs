@@ -1,7 +1,8 @@
 //! Sending a turn's output, and keeping what the socket did not take.
 //!
 //! What is left is copied, large values are held where they lie; either way the epoch is over when
-//! the turn is. A value that can neither be held nor is small enough to copy closes its reader.
+//! the turn is. A value that can neither be held nor copied, since both shares of the memory are used up by
+//! other readers, closes its reader.
 
 use std::collections::VecDeque;
 use std::io::IoSlice;
@@ -18,7 +19,7 @@ use crate::turn::Turn;
 /// Pieces handed to the kernel in one call.
 const PIECES_MAX: usize = 64;
 
-/// Bytes of one value that may be copied to wait for a slow reader.
+/// Bytes of one value that may be copied to wait for a slow reader however much is copied already.
 const COPY_BYTES_MAX: usize = 256 << 10;
 
 /// How far a send came.
@@ -125,7 +126,8 @@ impl Waiting {
                             waiting.sent = skipped;
                         }
                         waiting.parts.push_back(WaitingPart::Held(held));
-                    } else if length <= COPY_BYTES_MAX {
+                    } else if length <= COPY_BYTES_MAX || turn.store.store().has_buffer_room(length)
+                    {
                         waiting.copy_pieces(item.pieces(), skipped);
                     } else {
                         turn.counters.stalled_closed.bump();
@@ -138,7 +140,7 @@ impl Waiting {
             .store()
             .charge_buffers(waiting.copied_bytes as i64);
         if waiting.holds() {
-            turn.connection.ties.note_held(true, turn);
+            turn.connection.ties.note_held(true, turn.now);
         }
         Ok(Box::new(waiting))
     }
@@ -189,7 +191,7 @@ impl Waiting {
             if self.sent == part.len() {
                 self.drop_first(turn);
             }
-            turn.connection.ties.note_held(self.holds(), turn);
+            turn.connection.ties.note_held(self.holds(), turn.now);
         }
         Sent::All
     }

@@ -5,92 +5,25 @@
 //! batches, so that the memory behind 16 keys is fetched at once (`execute/get`). A turn ends when
 //! the input is used up, when much output waits, or when the connection has had its share.
 
-use glasscache_protocol::command::{Command, GetHead, Refusal};
-use glasscache_protocol::limits::{GET_KEY_BYTES_MAX, LINE_BYTES_MAX};
-use glasscache_protocol::meta::{self, MetaLine};
-use glasscache_protocol::text::{self, KeyToken, Parsed};
+mod keys;
+mod run;
+mod state;
+mod upload;
+
+use glasscache_protocol::command::{Command, Refusal};
+use glasscache_protocol::limits::LINE_BYTES_MAX;
+use glasscache_protocol::meta;
+use glasscache_protocol::text::{self, Parsed};
 use glasscache_protocol::words;
 use glasscache_store::Reservation;
 
-use crate::connection::Reason;
-use crate::execute::{self, Batch, Lookup, Outcome, store::Write};
-use crate::output::{Mark, Output};
-use crate::shed;
+use self::run::Run;
+use self::state::{Keys, State};
+pub(crate) use self::state::{Next, Progress, Session, UPLOAD_BYTES_MIN};
+use crate::execute::{self, Batch, Lookup, store::Write};
+use crate::info::Reason;
+use crate::output::{Output, SLICE_BYTES};
 use crate::turn::Turn;
-use crate::watch::Watching;
-
-/// Output beyond this is sent before more is made.
-pub(crate) const SLICE_BYTES: usize = 64 << 10;
-
-/// Values from this size on are received into the store's memory; smaller ones are gathered whole
-/// in the connection's buffer first, since an unfinished reservation holds its segment open.
-pub(crate) const UPLOAD_BYTES_MIN: u32 = 64 << 10;
-
-/// One connection's place in its stream.
-#[derive(Default)]
-pub(crate) struct Session {
-    state: State,
-}
-
-#[derive(Default)]
-enum State {
-    /// At the start of a line.
-    #[default]
-    Command,
-    /// Behind the head of a get.
-    Keys(Keys),
-    /// So many bytes of a refused value are still to come.
-    Swallow(u64),
-    /// A large value is being received into the store.
-    Upload(Box<Upload>),
-    /// Behind a length that cannot be: what follows may be its value, so nothing is executed.
-    Lost,
-    /// Nothing more is served.
-    Closed,
-}
-
-/// A get that is being answered.
-#[derive(Clone, Copy)]
-struct Keys {
-    head: GetHead,
-    /// Key bytes so far, against [`GET_KEY_BYTES_MAX`].
-    key_bytes: usize,
-    /// Where its reply begins in the output; `None` before its first key and once a slice was sent.
-    reply_from: Option<Mark>,
-    /// Whether a key has been looked at.
-    is_begun: bool,
-}
-
-/// A large value on its way into the store.
-pub(crate) struct Upload {
-    /// The command line, kept for its reply.
-    line: Box<[u8]>,
-    reservation: Reservation,
-}
-
-/// How a turn ended.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Next {
-    /// The rest of the input, if any, is the beginning of something.
-    Input,
-    /// Send the output, then call again.
-    Flush,
-    /// The connection has had its share: others first, then call again.
-    Yield,
-    /// Send the output and close.
-    Close(Reason),
-    /// From now on the connection is a log of events.
-    Watch(Watching),
-    /// Send a listing of the items, then go on.
-    Dump(execute::dump::Dump),
-}
-
-/// What one turn used and how it ended.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Progress {
-    pub(crate) used: usize,
-    pub(crate) next: Next,
-}
 
 impl Session {
     /// A session that closes at the first bytes it gets.
@@ -231,12 +164,7 @@ impl Session {
             other => {
                 run.used += used;
                 run.flush();
-                match execute::command(&other, run.turn, run.out) {
-                    Outcome::Done => None,
-                    Outcome::Close(reason) => Some(Next::Close(reason)),
-                    Outcome::Watch(watching) => Some(Next::Watch(watching)),
-                    Outcome::Dump(dump) => Some(Next::Dump(dump)),
-                }
+                Next::after(execute::command(&other, run.turn, run.out))
             }
         }
     }
@@ -263,174 +191,6 @@ impl Session {
         self.state = State::Swallow(left - taken);
         Some(Next::Input)
     }
-
-    /// A storage command: at once when its value is here, else into the store piece by piece when
-    /// it is large, else when more has come.
-    fn write(&mut self, write: &Write<'_>, head: usize, run: &mut Run<'_, '_, '_>) -> Option<Next> {
-        let value_bytes = write.value_bytes as usize;
-        let behind = run.rest().get(head..).unwrap_or_default();
-        if write.value_bytes < UPLOAD_BYTES_MIN
-            && let Some((value, rest)) = behind.split_at_checked(value_bytes)
-            && let Some((ending, _)) = rest.split_at_checked(2)
-        {
-            run.flush();
-            run.used += head + value_bytes + 2;
-            if ending != b"\r\n" {
-                return write.refuse_chunk(run.out);
-            }
-            write.execute(value, run.turn, run.out);
-            return None;
-        }
-        if write.value_bytes < UPLOAD_BYTES_MIN {
-            return Some(Next::Input);
-        }
-        if shed::waits_for_upload(None, run.turn) {
-            return Some(Next::Yield);
-        }
-        run.flush();
-        let line = run.rest().get(..head).unwrap_or_default();
-        run.used += head;
-        match write.reserve(run.turn, run.out) {
-            Some(reservation) => {
-                run.turn.connection.ties.note_upload(reservation.id());
-                self.state = State::Upload(Box::new(Upload {
-                    line: line.into(),
-                    reservation,
-                }));
-            }
-            None => self.state = State::Swallow(u64::from(write.value_bytes) + 2),
-        }
-        None
-    }
-
-    /// Fills a large value from the input, and commits it when its ending has come.
-    fn upload(&mut self, run: &mut Run<'_, '_, '_>) -> Option<Next> {
-        let State::Upload(upload) = &mut self.state else {
-            return None;
-        };
-        while !upload.reservation.is_complete() {
-            let rest = run.rest();
-            if rest.is_empty() {
-                return Some(Next::Input);
-            }
-            let space = upload.reservation.space(run.turn.store, run.turn.now);
-            let bytes = space.len().min(rest.len());
-            if bytes == 0 {
-                let own = Some(upload.reservation.id());
-                return if shed::waits_for_upload(own, run.turn) {
-                    Some(Next::Yield)
-                } else {
-                    self.give_up_upload(run)
-                };
-            }
-            if let (Some(to), Some(from)) = (space.get_mut(..bytes), rest.get(..bytes)) {
-                to.copy_from_slice(from);
-            }
-            upload.reservation.advance(bytes);
-            run.used += bytes;
-        }
-        let Some(ending) = run.rest().get(..2) else {
-            // The value is whole and its line end is not: not reading on here would spin for ever.
-            return Some(Next::Input);
-        };
-        self.finish_upload(ending, run)
-    }
-
-    fn finish_upload(&mut self, ending: &[u8], run: &mut Run<'_, '_, '_>) -> Option<Next> {
-        run.used += 2;
-        let State::Upload(upload) = std::mem::take(&mut self.state) else {
-            return None;
-        };
-        let mut scratch = Vec::new();
-        let Some(write) = Write::from_line(&upload.line, &mut scratch, run.turn) else {
-            // The line was parsed once already: a server that cannot read it again is broken.
-            run.turn.counters.invariant_broken.bump();
-            return Some(Next::Close(Reason::Error));
-        };
-        if ending != b"\r\n" {
-            return write.refuse_chunk(run.out);
-        }
-        write.commit(upload.reservation, run.turn, run.out);
-        None
-    }
-
-    /// The store has no memory for the rest: say so and let the rest pass by.
-    fn give_up_upload(&mut self, run: &mut Run<'_, '_, '_>) -> Option<Next> {
-        let State::Upload(upload) = std::mem::take(&mut self.state) else {
-            return None;
-        };
-        run.turn.counters.store_no_memory.bump();
-        let mut scratch = Vec::new();
-        if Write::from_line(&upload.line, &mut scratch, run.turn).is_some_and(|w| !w.is_quiet()) {
-            run.out.bytes.extend_from_slice(words::NO_MEMORY);
-        }
-        self.state = State::Swallow(u64::from(upload.reservation.missing_bytes()) + 2);
-        None
-    }
-
-    /// Takes the keys of a get, up to the end of the line, of the input, or of the slice.
-    fn keys(&mut self, mut keys: Keys, run: &mut Run<'_, '_, '_>) -> Option<Next> {
-        loop {
-            // The batch begun is answered with this slice: 16 values more at the most.
-            if run.out.len() >= SLICE_BYTES {
-                self.state = State::Keys(keys);
-                return Some(Next::Flush);
-            }
-            match text::next_key(run.rest()) {
-                KeyToken::Key(key, used) => {
-                    run.used += used;
-                    keys.key_bytes += key.len();
-                    if keys.key_bytes > GET_KEY_BYTES_MAX {
-                        return self.end_get_badly(keys, words::LINE_TOO_LONG, run);
-                    }
-                    let lookup = Lookup::text(key, keys.head, !keys.is_begun, run.turn);
-                    let mark = run.look_up(lookup);
-                    if keys.is_begun && mark.is_some() {
-                        keys.reply_from = mark;
-                    }
-                    keys.is_begun = true;
-                }
-                KeyToken::End(used) => {
-                    run.used += used;
-                    run.batch.end(run.out);
-                    self.state = State::Command;
-                    return None;
-                }
-                KeyToken::Incomplete => {
-                    self.state = State::Keys(keys);
-                    return Some(Next::Input);
-                }
-                KeyToken::TooLong => {
-                    return self.end_get_badly(keys, words::BAD_FORMAT, run);
-                }
-            }
-        }
-    }
-
-    /// A key too long, or too many: the error stands in place of the reply, as in memcached, unless
-    /// a part of that reply has left already; then the connection must close.
-    fn end_get_badly(
-        &mut self,
-        keys: Keys,
-        reply: &'static [u8],
-        run: &mut Run<'_, '_, '_>,
-    ) -> Option<Next> {
-        self.state = State::Command;
-        let mark = run.flush().filter(|_| keys.is_begun).or(keys.reply_from);
-        let line_end = memchr::memchr(b'\n', run.rest());
-        if let Some(mark) = mark {
-            run.out.rewind(mark);
-        }
-        run.out.bytes.extend_from_slice(reply);
-        let is_whole = mark.is_some() || !keys.is_begun;
-        match line_end {
-            Some(end) if is_whole && reply == words::BAD_FORMAT => {
-                run.used += end + 1;
-                None
-            }
-            _ => Some(Next::Close(Reason::Error)),
-        }
-    }
 }
 
 /// Refuses the line behind a length that cannot be, as the line before it, and closes. memcached
@@ -444,50 +204,5 @@ fn lost(run: &mut Run<'_, '_, '_>) -> Next {
         }
         None if run.rest().len() > LINE_BYTES_MAX => Next::Close(Reason::Error),
         None => Next::Input,
-    }
-}
-
-/// One turn of a session: the input, how far it is used, and the lookups not yet made.
-struct Run<'b, 'o, 'w> {
-    input: &'b [u8],
-    used: usize,
-    commands: u32,
-    batch: Batch<'b>,
-    turn: &'o Turn<'w>,
-    out: &'o mut Output<'w>,
-}
-
-impl<'b> Run<'b, '_, '_> {
-    #[inline]
-    fn rest(&self) -> &'b [u8] {
-        self.input.get(self.used..).unwrap_or_default()
-    }
-
-    /// Adds a lookup to the batch, making the batch first when it is full; see [`Run::flush`].
-    #[inline]
-    fn look_up(&mut self, lookup: Lookup<'b>) -> Option<Mark> {
-        let mark = if self.batch.is_full() {
-            self.flush()
-        } else {
-            None
-        };
-        self.batch.push(lookup);
-        mark
-    }
-
-    /// Adds the lookup of an `mg`.
-    #[inline]
-    fn look_up_meta(&mut self, line: MetaLine<'b>) {
-        if self.batch.is_full() {
-            self.flush();
-        }
-        self.batch.push_meta(line, self.turn);
-    }
-
-    /// Makes the lookups gathered so far. Returns where the reply of the last get that began among
-    /// them begins.
-    #[inline]
-    fn flush(&mut self) -> Option<Mark> {
-        self.batch.flush(self.turn, self.out)
     }
 }

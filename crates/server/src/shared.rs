@@ -3,22 +3,24 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use glasscache_store::Store;
 
+use crate::address::Address;
 use crate::classes::Classes;
 use crate::clock::Clock;
 use crate::cluster::Cluster;
 use crate::config::Config;
-use crate::connection::Info;
 use crate::counters::{Counter, Counters, TIMES, Totals};
 use crate::detail::Detail;
-use crate::listener::Address;
-use crate::shed::Condemned;
+use crate::info::Info;
+use crate::lock::lock;
+
+use crate::hub::{Hub, kind};
+use crate::ties::Condemned;
 use crate::tuning::Tuning;
 use crate::wake::Waker;
-use crate::watch::{Hub, kind};
 
 /// What the threads of one server share.
 pub(crate) struct Shared {
@@ -221,9 +223,4 @@ pub(crate) struct Parts {
     pub(crate) workers: Vec<(Arc<Counters>, Waker)>,
     pub(crate) addresses: Vec<(i32, Address)>,
     pub(crate) listener: Waker,
-}
-
-/// Locks, whatever became of the last owner: what these locks guard is whole between statements.
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

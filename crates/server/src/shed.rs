@@ -6,56 +6,13 @@
 //! condemn a connection; the one that owns it closes it when its bell rings.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
-use crate::connection::Info;
+use crate::info::Info;
 use crate::shared::Shared;
 use crate::turn::Turn;
 
 /// Without progress for so many seconds of the coarse clock, so for more than one, a connection is stalled.
 const STALLED_S: u32 = 2;
-
-/// What of the shared memory one connection ties up.
-#[derive(Debug, Default)]
-pub(crate) struct Ties {
-    /// Its last upload's number and one; 0 before the first. Numbers are never used again.
-    upload: AtomicU64,
-    /// The second in which a value held for it moved last; 0 while none is.
-    held: AtomicU32,
-    is_condemned: AtomicBool,
-}
-
-impl Ties {
-    pub(crate) fn note_upload(&self, id: u64) {
-        self.upload.store(id + 1, Ordering::Relaxed);
-    }
-
-    /// Whether values are held for its socket, which took something now.
-    pub(crate) fn note_held(&self, is_held: bool, turn: &Turn<'_>) {
-        let second = if is_held { turn.now.0 } else { 0 };
-        self.held.store(second, Ordering::Relaxed);
-    }
-
-    pub(crate) fn is_condemned(&self) -> bool {
-        self.is_condemned.load(Ordering::Relaxed)
-    }
-}
-
-/// Connections condemned and not yet closed.
-#[derive(Debug, Default)]
-pub(crate) struct Condemned(AtomicUsize);
-
-impl Condemned {
-    pub(crate) fn is_empty(&self) -> bool {
-        // Acquire pairs with the Release of `condemn`: the mark on the connection is seen.
-        self.0.load(Ordering::Acquire) == 0
-    }
-
-    /// One of them is closed.
-    pub(crate) fn closed(&self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
-    }
-}
 
 /// Whether an upload that finds no room should wait for it: others hold all that uploads may, and the
 /// idlest of them is closed once it is stalled. False when there is room, or the upload itself (`own`)
@@ -69,7 +26,7 @@ pub(crate) fn waits_for_upload(own: Option<u64>, turn: &Turn<'_>) -> bool {
         return false;
     };
     if turn.now.0.saturating_sub(last.0) >= STALLED_S {
-        let owns = |info: &&Arc<Info>| info.ties.upload.load(Ordering::Relaxed) == idlest + 1;
+        let owns = |info: &&Arc<Info>| info.ties.owns_upload(idlest);
         condemn(
             turn.shared.connections.list().iter().find(owns),
             turn.shared,
@@ -84,7 +41,7 @@ pub(crate) fn stalled_reader(turn: &Turn<'_>) {
         return;
     }
     let connections = turn.shared.connections.list();
-    let held = |info: &Arc<Info>| info.ties.held.load(Ordering::Relaxed);
+    let held = |info: &Arc<Info>| info.ties.held_since();
     let longest = connections
         .iter()
         .filter(|info| held(info) != 0)
@@ -97,10 +54,10 @@ fn condemn(info: Option<&Arc<Info>>, shared: &Shared) {
     let Some(info) = info else {
         return;
     };
-    if info.ties.is_condemned.swap(true, Ordering::Relaxed) {
+    if !info.ties.condemn() {
         return;
     }
-    shared.condemned.0.fetch_add(1, Ordering::Release);
+    shared.condemned.add();
     for (_, waker) in &shared.workers {
         waker.wake();
     }

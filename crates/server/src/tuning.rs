@@ -6,7 +6,7 @@
 use std::sync::Mutex;
 
 use crate::config::Config;
-use crate::shared::lock;
+use crate::lock::lock;
 
 /// The changeable settings of one server.
 #[derive(Debug)]

@@ -2,8 +2,8 @@
 
 use glasscache_store::{Expiry, Seconds, Worker};
 
-use crate::connection::Info;
 use crate::counters::Counters;
+use crate::info::Info;
 use crate::shared::Shared;
 use crate::wake::Waker;
 

@@ -1,183 +1,18 @@
-//! `watch`: connections that receive a line for each event of the kinds they asked for.
+//! The lines of `watch`: what each event says to those who asked for its kind, in memcached's form.
 //!
-//! A worker renders a line only while somebody watches, and appends it to each watcher's buffer;
-//! the worker that owns the watcher sends it. A watcher that does not read loses lines, and is told
-//! how many, so that a slow reader never holds up the cache. The lines have memcached's form.
+//! A worker renders a line only while somebody watches, and appends it to each watcher's buffer
+//! (`hub`); the worker that owns the watcher sends it.
 
 use std::io::Write as _;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
-use std::time::{SystemTime, UNIX_EPOCH};
 
-use glasscache_protocol::ascii;
 use glasscache_store::{
     DeleteOptions, Evicted, Expiry, KeyHash, Seconds, SetMode, SetOptions, SetOutcome,
 };
 
-use crate::connection::{Info, Peer};
-use crate::shared::{Shared, lock};
+use crate::hub::kind;
+use crate::info::{Info, Peer};
+use crate::shared::Shared;
 use crate::turn::Turn;
-use crate::wake::Waker;
-
-/// Watchers at once, as in memcached.
-const WATCHERS_MAX: usize = 20;
-
-/// Kinds of events, one bit each.
-pub(crate) mod kind {
-    pub(crate) const FETCHERS: u16 = 1;
-    pub(crate) const MUTATIONS: u16 = 2;
-    pub(crate) const EVICTIONS: u16 = 4;
-    pub(crate) const CONNEVENTS: u16 = 8;
-    pub(crate) const DELETIONS: u16 = 16;
-    /// Kinds that memcached has and we never report: accepted, silent.
-    pub(crate) const OTHERS: u16 = 32;
-}
-
-/// The kinds of events one connection asked for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Watching(u16);
-
-impl Watching {
-    /// Reads the words behind `watch`; none means fetchers.
-    pub(crate) fn parse(arguments: &[u8]) -> Option<Watching> {
-        let mut kinds = 0;
-        for word in ascii::tokens(arguments) {
-            kinds |= match word {
-                b"fetchers" => kind::FETCHERS,
-                b"mutations" => kind::MUTATIONS,
-                b"evictions" => kind::EVICTIONS,
-                b"connevents" => kind::CONNEVENTS,
-                b"deletions" => kind::DELETIONS,
-                b"rawcmds" | b"sysevents" | b"proxyreqs" | b"proxyevents" | b"proxyuser" => {
-                    kind::OTHERS
-                }
-                _ => return None,
-            };
-        }
-        Some(Watching(if kinds == 0 { kind::FETCHERS } else { kinds }))
-    }
-}
-
-/// All watchers of one server.
-pub(crate) struct Hub {
-    /// Unsent bytes a watcher may have waiting before lines are dropped.
-    buffer_bytes: usize,
-    /// The kinds that anybody watches.
-    kinds: AtomicU16,
-    next_line: AtomicU64,
-    watchers: Mutex<Vec<Watcher>>,
-}
-
-struct Watcher {
-    serial: u64,
-    kinds: u16,
-    unsent: Vec<u8>,
-    skipped: u64,
-    /// The worker that owns the connection.
-    owner: Waker,
-}
-
-impl Hub {
-    pub(crate) fn new(buffer_bytes: usize) -> Hub {
-        Hub {
-            buffer_bytes,
-            kinds: AtomicU16::new(0),
-            next_line: AtomicU64::new(0),
-            watchers: Mutex::default(),
-        }
-    }
-
-    /// Whether anybody watches anything.
-    pub(crate) fn has_watchers(&self) -> bool {
-        self.kinds.load(Ordering::Relaxed) != 0
-    }
-
-    /// How many watch.
-    pub(crate) fn count(&self) -> usize {
-        lock(&self.watchers).len()
-    }
-
-    /// Adds a watcher; false when there are too many.
-    pub(crate) fn add(&self, serial: u64, watching: Watching, owner: Waker) -> bool {
-        let mut watchers = lock(&self.watchers);
-        if watchers.len() >= WATCHERS_MAX {
-            return false;
-        }
-        let Watching(kinds) = watching;
-        watchers.push(Watcher {
-            serial,
-            kinds,
-            unsent: Vec::new(),
-            skipped: 0,
-            owner,
-        });
-        self.kinds.fetch_or(kinds, Ordering::Relaxed);
-        true
-    }
-
-    /// Removes a connection from the watchers, if it is one.
-    pub(crate) fn remove(&self, serial: u64) {
-        let mut watchers = lock(&self.watchers);
-        watchers.retain(|watcher| watcher.serial != serial);
-        let kinds = watchers
-            .iter()
-            .fold(0, |kinds, watcher| kinds | watcher.kinds);
-        self.kinds.store(kinds, Ordering::Relaxed);
-    }
-
-    /// The lines that wait for one watcher.
-    pub(crate) fn take(&self, serial: u64) -> Vec<u8> {
-        let mut watchers = lock(&self.watchers);
-        let watcher = watchers.iter_mut().find(|watcher| watcher.serial == serial);
-        watcher
-            .map(|watcher| std::mem::take(&mut watcher.unsent))
-            .unwrap_or_default()
-    }
-
-    /// Whether anybody watches this kind.
-    pub(crate) fn wants(&self, kind: u16) -> bool {
-        self.kinds.load(Ordering::Relaxed) & kind != 0
-    }
-
-    /// Gives one line to all who watch its kind.
-    fn publish(&self, kind: u16, text: &[u8]) {
-        let mut line = Vec::with_capacity(text.len() + 48);
-        let time = SystemTime::now()
-            .duration_since(UNIX_EPOCH)
-            .unwrap_or_default();
-        let id = self.next_line.fetch_add(1, Ordering::Relaxed) + 1;
-        // Writing to a vector cannot fail.
-        let _ = write!(
-            line,
-            "ts={}.{} gid={id} ",
-            time.as_secs(),
-            time.subsec_micros()
-        );
-        line.extend_from_slice(text);
-        line.push(b'\n');
-        for watcher in lock(&self.watchers)
-            .iter_mut()
-            .filter(|w| w.kinds & kind != 0)
-        {
-            watcher.append(&line, self.buffer_bytes);
-        }
-    }
-}
-
-impl Watcher {
-    fn append(&mut self, line: &[u8], buffer_bytes: usize) {
-        if self.unsent.len() + line.len() > buffer_bytes {
-            self.skipped += 1;
-            return;
-        }
-        if self.skipped > 0 {
-            let _ = writeln!(self.unsent, "skipped={}", self.skipped);
-            self.skipped = 0;
-        }
-        self.unsent.extend_from_slice(line);
-        self.owner.wake();
-    }
-}
 
 /// A key was asked for.
 pub(crate) fn fetched(turn: &Turn<'_>, key: &[u8], value_bytes: Option<u32>) {
@@ -348,21 +183,6 @@ pub(crate) fn uri_encode(key: &[u8], out: &mut Vec<u8>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_watcher_that_does_not_read_is_told_how_much_it_missed() {
-        let hub = Hub::new(256 << 10);
-        assert!(hub.add(1, Watching(kind::FETCHERS), Waker::new().unwrap()));
-        let text = [b'x'; 1000];
-        for _ in 0..300 {
-            hub.publish(kind::FETCHERS, &text);
-        }
-        assert!(hub.take(1).len() <= 256 << 10);
-        hub.publish(kind::FETCHERS, &text);
-        assert!(hub.take(1).starts_with(b"skipped="));
-        hub.remove(1);
-        assert!(!hub.has_watchers());
-    }
 
     #[test]
     fn keys_are_percent_encoded() {

@@ -4,22 +4,29 @@
 //! go first, then a bounded piece of the store's background work. While it sleeps it is offline, so
 //! that memory others give up can be used again.
 
+mod comings;
+mod ending;
+mod slots;
+
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use glasscache_store::Seconds;
 use rustix::event::Timespec;
 use rustix::event::epoll::{self, EventData, EventFlags};
 
-use crate::connection::{Buffers, Connection, Info, Reason, Verdict};
+use self::slots::{BELL, Slots};
+use crate::connection::{Buffers, Interest, Verdict};
 use crate::counters::{Counters, TIMES};
-use crate::session::Session;
-use crate::shared::{Shared, lock};
+use crate::hub::kind;
+use crate::inbox::Inbox;
+use crate::info::Reason;
+use crate::shared::Shared;
 use crate::turn::Turn;
 use crate::wake::Waker;
-use crate::watch::{self, kind};
+use crate::watch;
 
 /// Events taken at once.
 const EVENTS: usize = 64;
@@ -30,14 +37,15 @@ const SLEEP: Timespec = Timespec {
     tv_nsec: 0,
 };
 
-/// How long begun requests may take to finish once the server is to end.
-const DRAIN: Duration = Duration::from_millis(700);
+/// How long a connection is parked before it is served again: what it waits for takes others many round trips,
+/// and a hundred looks a second cost nothing.
+const PARKED: Duration = Duration::from_millis(10);
 
-/// The event data that means the worker's bell.
-const BELL: u64 = u64::MAX;
-
-/// Connections handed to a worker and not yet taken.
-pub(crate) type Inbox = Arc<Mutex<Vec<(OwnedFd, Arc<Info>)>>>;
+/// [`PARKED`] as epoll takes it.
+const PARKED_SLEEP: Timespec = Timespec {
+    tv_sec: 0,
+    tv_nsec: PARKED.subsec_nanos() as i64,
+};
 
 /// One worker's state.
 pub(crate) struct Worker {
@@ -51,58 +59,13 @@ pub(crate) struct Worker {
     buffers: Buffers,
     /// Connections whose turn comes after the others'.
     again: VecDeque<u64>,
+    /// Connections that wait for memory that others tie up.
+    parked: Vec<u64>,
+    /// When they were served last.
+    parked_tried: Instant,
     last_look: u32,
     /// The second in which this turn runs.
     now: Seconds,
-}
-
-/// Connections by slot; a key is slot and generation, so that a stale event finds nobody.
-#[derive(Default)]
-struct Slots {
-    slots: Vec<(u32, Option<Connection>)>,
-    free: Vec<u32>,
-}
-
-impl Slots {
-    fn insert(&mut self, connection: Connection) -> u64 {
-        let slot = self.free.pop().unwrap_or_else(|| {
-            self.slots.push((0, None));
-            self.slots.len() as u32 - 1
-        });
-        match self.slots.get_mut(slot as usize) {
-            Some((generation, place)) => {
-                *generation = generation.wrapping_add(1) & 0x7fff_ffff;
-                *place = Some(connection);
-                u64::from(*generation) << 32 | u64::from(slot)
-            }
-            None => BELL,
-        }
-    }
-
-    fn get_mut(&mut self, key: u64) -> Option<&mut Connection> {
-        let (generation, place) = self.slots.get_mut(key as u32 as usize)?;
-        if u64::from(*generation) == key >> 32 {
-            place.as_mut()
-        } else {
-            None
-        }
-    }
-
-    fn remove(&mut self, key: u64) -> Option<Connection> {
-        self.get_mut(key)?;
-        let slot = key as u32;
-        self.free.push(slot);
-        self.slots.get_mut(slot as usize)?.1.take()
-    }
-
-    /// The keys of all connections that `is_wanted`.
-    fn keys(&self, is_wanted: impl Fn(&Connection) -> bool) -> Vec<u64> {
-        let key = |(slot, (generation, place)): (usize, &(u32, Option<Connection>))| {
-            let wanted = place.as_ref().is_some_and(&is_wanted);
-            wanted.then_some(u64::from(*generation) << 32 | slot as u64)
-        };
-        self.slots.iter().enumerate().filter_map(key).collect()
-    }
 }
 
 /// What woke a connection.
@@ -136,6 +99,8 @@ impl Worker {
             connections: Slots::default(),
             buffers: Buffers::new(),
             again: VecDeque::new(),
+            parked: Vec::new(),
+            parked_tried: Instant::now(),
             last_look: 0,
             now: Seconds(2),
         })
@@ -174,11 +139,16 @@ impl Worker {
             return;
         }
         self.store.go_offline();
+        let sleep = if self.parked.is_empty() {
+            SLEEP
+        } else {
+            PARKED_SLEEP
+        };
         // An interrupted wait is a turn without events.
         let _ = epoll::wait(
             &self.poll,
             rustix::buffer::spare_capacity(events),
-            Some(&SLEEP),
+            Some(&sleep),
         );
         self.store.go_online();
     }
@@ -207,8 +177,23 @@ impl Worker {
                 self.serve(key, Cause::Room);
             }
         }
+        self.try_parked(begun);
         self.look_about();
         self.count_time(begun);
+    }
+
+    /// Serves the parked connections again, if it is time.
+    fn try_parked(&mut self, now: Instant) {
+        if self.parked.is_empty() || now.duration_since(self.parked_tried) < PARKED {
+            return;
+        }
+        self.parked_tried = now;
+        for key in std::mem::take(&mut self.parked) {
+            if let Some(connection) = self.connections.get_mut(key) {
+                connection.is_parked = false;
+                self.serve(key, Cause::Room);
+            }
+        }
     }
 
     fn count_time(&self, begun: Instant) {
@@ -241,6 +226,11 @@ impl Worker {
         match verdict {
             Verdict::Wait => {}
             Verdict::Again => self.again.push_back(key),
+            Verdict::Park if connection.is_parked => {}
+            Verdict::Park => {
+                connection.is_parked = true;
+                self.parked.push(key);
+            }
             Verdict::Close(reason) => return self.close(key, reason),
         }
         // Nothing is borrowed between two connections: memory that others gave up may go.
@@ -253,79 +243,17 @@ impl Worker {
         let Some(connection) = self.connections.get_mut(key) else {
             return;
         };
-        let awaits_room = connection.is_waiting();
-        if awaits_room == connection.awaits_room {
+        let interest = connection.wanted_interest();
+        if interest == std::mem::replace(&mut connection.interest, interest) {
             return;
         }
-        connection.awaits_room = awaits_room;
-        let flags = if awaits_room {
-            EventFlags::OUT
-        } else {
-            EventFlags::IN
+        let flags = match interest {
+            Interest::Input => EventFlags::IN,
+            Interest::Room => EventFlags::OUT,
+            Interest::Nothing => EventFlags::empty(),
         };
         let data = EventData::new_u64(key);
         if epoll::modify(&self.poll, &connection.socket, data, flags).is_err() {
-            self.close(key, Reason::Error);
-        }
-    }
-
-    fn close(&mut self, key: u64, reason: Reason) {
-        let Some(mut connection) = self.connections.remove(key) else {
-            return;
-        };
-        let info = Arc::clone(&connection.info);
-        let turn = Turn {
-            store: &self.store,
-            shared: &self.shared,
-            counters: &self.counters,
-            now: self.now,
-            connection: &info,
-            waker: &self.waker,
-        };
-        connection.release(&turn);
-        if info.ties.is_condemned() {
-            self.shared.condemned.closed();
-        }
-        if connection.is_watching() {
-            self.shared.hub.remove(info.id.serial);
-            self.shared.observe();
-        }
-        watch::connection(&self.shared, &info, Some(reason.word()));
-        self.shared.connections.remove(info.id.serial);
-        // The socket closes with the connection, which takes it out of epoll.
-        drop(connection);
-    }
-
-    fn take_inbox(&mut self) {
-        let arrived = std::mem::take(&mut *lock(&self.inbox));
-        for (socket, info) in arrived {
-            let serial = info.id.serial;
-            let session = if self.shared.config.text_enabled {
-                Session::default()
-            } else {
-                Session::closed()
-            };
-            let key = self
-                .connections
-                .insert(Connection::new(socket, info, session));
-            let data = EventData::new_u64(key);
-            let is_added = self.connections.get_mut(key).is_some_and(|connection| {
-                epoll::add(&self.poll, &connection.socket, data, EventFlags::IN).is_ok()
-            });
-            if !is_added {
-                self.connections.remove(key);
-                self.shared.connections.remove(serial);
-            }
-        }
-    }
-
-    /// Closes own connections that tied up for too long what others need.
-    fn close_condemned(&mut self) {
-        if self.shared.condemned.is_empty() {
-            return;
-        }
-        for key in self.connections.keys(|c| c.info.ties.is_condemned()) {
-            self.counters.stalled_closed.bump();
             self.close(key, Reason::Error);
         }
     }
@@ -347,63 +275,6 @@ impl Worker {
             let now = self.shared.clock.now();
             self.store
                 .take_evicted(&mut |item| watch::evicted(&self.shared, item, now));
-        }
-    }
-
-    /// Once a second: closes connections that were silent for too long.
-    fn look_about(&mut self) {
-        let now = self.now.0;
-        let limit = self.shared.config.idle_timeout_s;
-        if limit == 0 || now == self.last_look {
-            return;
-        }
-        self.last_look = now;
-        let is_silent = |connection: &Connection| {
-            let last = connection
-                .info
-                .last_command
-                .load(std::sync::atomic::Ordering::Relaxed);
-            !connection.is_watching() && now.saturating_sub(last) > limit
-        };
-        for key in self.connections.keys(is_silent) {
-            self.counters.idle_kicks.bump();
-            self.close(key, Reason::IdleTimeout);
-        }
-    }
-
-    /// Answers what has begun: input already received by the kernel is served, unfinished commands
-    /// and unsent replies have until [`DRAIN`] is over.
-    fn drain(&mut self, events: &mut Vec<epoll::Event>) {
-        let end = Instant::now() + DRAIN;
-        self.take_inbox();
-        for key in self.connections.keys(|connection| !connection.is_waiting()) {
-            self.serve(key, Cause::Input);
-        }
-        while Instant::now() < end {
-            for key in self.connections.keys(|c| c.is_idle() || c.is_watching()) {
-                self.close(key, Reason::Shutdown);
-            }
-            if self.connections.keys(|_| true).is_empty() {
-                return;
-            }
-            events.clear();
-            self.store.pass();
-            let tick = Timespec {
-                tv_sec: 0,
-                tv_nsec: 10_000_000,
-            };
-            let _ = epoll::wait(
-                &self.poll,
-                rustix::buffer::spare_capacity(events),
-                Some(&tick),
-            );
-            self.turn(events);
-        }
-    }
-
-    fn close_all(&mut self) {
-        for key in self.connections.keys(|_| true) {
-            self.close(key, Reason::Shutdown);
         }
     }
 }

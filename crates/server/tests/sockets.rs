@@ -179,6 +179,18 @@ fn stalled_uploads_make_room_for_one_that_moves() {
     };
     // By closing one that stood still, and not by closing them all.
     assert!((1..16).contains(&open), "{open} of 16 are open");
+    // A worker that looked for room without sleeping would turn hundreds of thousands of times.
+    let turns = row(&mut connect(&server), "loop_turns");
+    assert!(turns < 20_000, "{turns} turns");
+}
+
+/// A row of `stats glasscache`.
+fn row(client: &mut TcpStream, name: &str) -> u64 {
+    client.write_all(b"stats glasscache\r\n").unwrap();
+    let lines = BufReader::new(client).lines().map(Result::unwrap);
+    let mut rows = lines.take_while(|line| line != "END");
+    let value = rows.find_map(|line| line.strip_prefix(&format!("STAT {name} "))?.parse().ok());
+    value.unwrap()
 }
 
 #[test]

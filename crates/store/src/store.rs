@@ -46,6 +46,9 @@ impl Default for Config {
     }
 }
 
+/// One in this many bytes of the memory may be buffers before a large value is no longer copied into one.
+const BUFFER_SHARE: u64 = 8;
+
 /// The least that a store works in.
 const MEMORY_BYTES_MIN: u64 = 1 << 20;
 /// Segments that `-m` is cut into, before rounding to a power of two.
@@ -210,6 +213,12 @@ impl Store {
         if before / segment != (before + delta_bytes) / segment {
             self.apply_budget();
         }
+    }
+
+    /// Whether buffers and `bytes` more would take no more than an eighth of the memory.
+    pub fn has_buffer_room(&self, bytes: usize) -> bool {
+        let buffers = self.buffer_bytes.load(Ordering::Relaxed).max(0) as u64;
+        buffers + bytes as u64 <= self.memory_bytes() / BUFFER_SHARE
     }
 
     /// Segments are what the limit leaves beside the buffers; half of it stays with the items in any case.

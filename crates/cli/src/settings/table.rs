@@ -245,7 +245,7 @@ pub(crate) static FLAGS: &[Setting] = &[
         letter: Some('L'),
         takes: Takes::Nothing,
         help: "ask the kernel for huge pages",
-        no_effect: None,
+        no_effect: Some("they are asked for in any case, from 64 megabytes on"),
         set: |s, raw| switch(raw).map(|yes| s.large_pages = yes),
         show: |s| s.large_pages.to_string(),
     },

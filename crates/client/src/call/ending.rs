@@ -46,7 +46,7 @@ impl Call<'_> {
             self.lease = None;
             return Err(error);
         }
-        if self.stage == Stage::Connecting || self.started.elapsed() >= PATIENCE {
+        if self.started.elapsed() >= PATIENCE {
             self.give_up_on_server(self.stage == Stage::Connecting);
         }
         let error = Error::Deadline(self.context(phase, retry_is_safe));

@@ -21,23 +21,6 @@ pub enum Parsed<'b> {
     Refused(Refusal, usize),
 }
 
-/// The key of a whole `get` line with one key, and the bytes that the line took; anything else is
-/// `None` and left to [`parse`]. Most commands that a cache sees are this one: one look for the end
-/// of the key is enough for them.
-#[inline]
-pub fn single_get(input: &[u8]) -> Option<(&[u8], usize)> {
-    let rest = input.strip_prefix(b"get ")?;
-    let stop = ascii::find_separator(rest)?;
-    let (key, tail) = rest.split_at_checked(stop)?;
-    let ending = match tail {
-        [b'\r', b'\n', ..] => 2,
-        [b'\n', ..] => 1,
-        _ => return None,
-    };
-    let is_key = !key.is_empty() && key.len() <= KEY_BYTES_MAX;
-    is_key.then_some((key, 4 + stop + ending))
-}
-
 /// Parses the command at the front of `input`.
 #[inline]
 pub fn parse(input: &[u8]) -> Parsed<'_> {
@@ -286,57 +269,6 @@ fn parse_unknown(line: &[u8]) -> Result<Command<'_>, Refusal> {
         arguments: rest,
         noreply: is_noreply(rest),
     })
-}
-
-/// What stands next on a get line.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum KeyToken<'b> {
-    /// A key; `used` bytes are done with.
-    Key(&'b [u8], usize),
-    /// The end of the line; `used` bytes are done with.
-    End(usize),
-    /// Neither a whole key nor the end has arrived.
-    Incomplete,
-    /// A key longer than [`KEY_BYTES_MAX`].
-    TooLong,
-}
-
-/// Takes the next key off a get line.
-#[inline]
-pub fn next_key(input: &[u8]) -> KeyToken<'_> {
-    let mut text = input;
-    while let Some((b' ', tail)) = text.split_first() {
-        text = tail;
-    }
-    let skipped = input.len() - text.len();
-    // Nearly always a space ends a key; whatever else may stand there is told apart below.
-    if let Some(stop) = ascii::find_separator(text)
-        && let Some((key, [b' ', ..])) = text.split_at_checked(stop)
-        && key.len() <= KEY_BYTES_MAX
-    {
-        return KeyToken::Key(key, skipped + key.len());
-    }
-    let Some(stop) = memchr::memchr2(b' ', b'\n', text) else {
-        let is_too_long = text.len() > KEY_BYTES_MAX + 1;
-        return if is_too_long {
-            KeyToken::TooLong
-        } else {
-            KeyToken::Incomplete
-        };
-    };
-    let Some((mut key, tail)) = text.split_at_checked(stop) else {
-        return KeyToken::Incomplete;
-    };
-    if tail.first() == Some(&b'\n') {
-        key = key.strip_suffix(b"\r").unwrap_or(key);
-        if key.is_empty() {
-            return KeyToken::End(skipped + stop + 1);
-        }
-    }
-    if key.len() > KEY_BYTES_MAX {
-        return KeyToken::TooLong;
-    }
-    KeyToken::Key(key, skipped + key.len())
 }
 
 #[cfg(test)]

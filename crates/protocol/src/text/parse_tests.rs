@@ -1,5 +1,6 @@
 //! What the parser takes and what it refuses, rule by rule.
 
+use super::super::keys::{KeyToken, next_key, single_get};
 use super::*;
 
 fn refused(input: &[u8]) -> (&'static [u8], u64) {

@@ -5,8 +5,7 @@ use std::io::Write as _;
 use glasscache_protocol::{base64, words};
 use glasscache_store::{Expiry, Item};
 
-use crate::output::Output;
-use crate::session::SLICE_BYTES;
+use crate::output::{Output, SLICE_BYTES};
 use crate::turn::Turn;
 use crate::watch::uri_encode;
 

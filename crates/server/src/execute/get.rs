@@ -1,179 +1,20 @@
-//! Reads of keys, up to 16 at once: hash and fetch buckets, fetch items, then verify and answer.
-//!
-//! Done one by one, each lookup waits twice for memory; done in three passes the waits overlap
-//! (61 ns a key at 16 against 108 at 1, measured on a table of a million items).
+//! The answer to one key that was looked up: `get` and its sisters, and `mg`.
 
-use arrayvec::ArrayVec;
 use glasscache_protocol::command::GetHead;
 use glasscache_protocol::meta::{self, MetaItem, MetaLine, letters};
-use glasscache_protocol::{text, words};
+use glasscache_protocol::text;
 use glasscache_store::{GetOptions, Guess, Item, KeyHash, Lease};
 
 use super::times::{created_expiry, shown_expiry};
-use crate::output::{Mark, Output};
+use crate::output::Output;
 use crate::turn::{Turn, ttl_s};
 use crate::watch;
 
-/// Lookups made together: more gains nothing, for a core has 10 to 16 line fills in flight.
-const BATCH: usize = 16;
-
-/// One key to be looked up.
-pub(crate) struct Lookup<'b> {
-    key: &'b [u8],
-    hash: KeyHash,
-    kind: Kind,
-}
-
-enum Kind {
-    Text {
-        head: GetHead,
-        /// The first key of its line.
-        is_first: bool,
-        /// The last key of its line: `END` follows.
-        ends: bool,
-    },
-    /// The place of its line among the batch's meta lines, which would make every lookup three times as large.
-    Meta(u8),
-}
-
-impl<'b> Lookup<'b> {
-    /// A key of a get line.
-    #[inline]
-    pub(crate) fn text(key: &'b [u8], head: GetHead, is_first: bool, turn: &Turn<'_>) -> Self {
-        let hash = turn.store.store().hash(key);
-        turn.store.prefetch_bucket(hash);
-        Lookup {
-            key,
-            hash,
-            kind: Kind::Text {
-                head,
-                is_first,
-                ends: false,
-            },
-        }
-    }
-
-    /// The key of a `get` that has no other.
-    #[inline]
-    pub(crate) fn single(key: &'b [u8], turn: &Turn<'_>) -> Self {
-        let hash = turn.store.store().hash(key);
-        turn.store.prefetch_bucket(hash);
-        let kind = Kind::Text {
-            head: GetHead::default(),
-            is_first: true,
-            ends: true,
-        };
-        Lookup { key, hash, kind }
-    }
-}
-
-/// Lookups whose buckets are on their way.
-pub(crate) struct Batch<'b> {
-    lookups: ArrayVec<Lookup<'b>, BATCH>,
-    /// The lines of those lookups that are `mg`.
-    lines: ArrayVec<MetaLine<'b>, BATCH>,
-}
-
-impl<'b> Batch<'b> {
-    pub(crate) fn new() -> Batch<'b> {
-        Batch {
-            lookups: ArrayVec::new(),
-            lines: ArrayVec::new(),
-        }
-    }
-
-    #[inline]
-    pub(crate) fn is_full(&self) -> bool {
-        self.lookups.is_full()
-    }
-
-    /// Adds a lookup; INVARIANT: the batch is not full.
-    #[inline]
-    pub(crate) fn push(&mut self, lookup: Lookup<'b>) {
-        // A full batch would lose a reply; the caller looks first.
-        debug_assert!(!self.is_full());
-        let _ = self.lookups.try_push(lookup);
-    }
-
-    /// Adds an `mg` with a plain key; INVARIANT: the batch is not full.
-    #[inline]
-    pub(crate) fn push_meta(&mut self, line: MetaLine<'b>, turn: &Turn<'_>) {
-        let hash = turn.store.store().hash(line.key);
-        turn.store.prefetch_bucket(hash);
-        let kind = Kind::Meta(self.lines.len() as u8);
-        let _ = self.lines.try_push(line);
-        self.push(Lookup {
-            key: line.key,
-            hash,
-            kind,
-        });
-    }
-
-    /// The line of the last key is over.
-    #[inline]
-    pub(crate) fn end(&mut self, out: &mut Output<'_>) {
-        match self.lookups.last_mut() {
-            Some(Lookup {
-                kind: Kind::Text { ends, .. },
-                ..
-            }) => *ends = true,
-            _ => out.bytes.extend_from_slice(words::END),
-        }
-    }
-
-    /// Makes all lookups in order and returns where the last get line that began here began.
-    #[inline]
-    pub(crate) fn flush<'w>(&mut self, turn: &Turn<'w>, out: &mut Output<'w>) -> Option<Mark> {
-        if self.lookups.is_empty() {
-            return None;
-        }
-        let store = turn.store;
-        let mut guesses: ArrayVec<Guess<'_>, BATCH> = self
-            .lookups
-            .iter()
-            .map(|lookup| store.prefetch_item(lookup.hash))
-            .collect();
-        for (lookup, guess) in self.lookups.iter().zip(&mut guesses) {
-            *guess = store.prefetch_further(lookup.hash, *guess);
-        }
-        if self.lookups.is_full() {
-            turn.counters.batches.bump();
-        }
-        let mut mark = None;
-        for (lookup, guess) in self.lookups.iter().zip(guesses) {
-            let key = (lookup.key, lookup.hash, guess);
-            match &lookup.kind {
-                Kind::Meta(place) => {
-                    if let Some(line) = self.lines.get(usize::from(*place)) {
-                        meta_get_guessed(line, key, turn, out);
-                    }
-                }
-                Kind::Text {
-                    head,
-                    is_first,
-                    ends,
-                } => {
-                    if *is_first {
-                        mark = Some(out.mark());
-                    }
-                    text_get(head, key, turn, out);
-                    if *ends {
-                        out.bytes.extend_from_slice(words::END);
-                    }
-                }
-            }
-        }
-        self.lookups.clear();
-        self.lines.clear();
-        mark
-    }
-}
-
 /// A key, its hash, and where its item may be.
-type Sought<'b, 'w> = (&'b [u8], KeyHash, Guess<'w>);
+pub(super) type Sought<'b, 'w> = (&'b [u8], KeyHash, Guess<'w>);
 
 #[inline]
-fn text_get<'w>(
+pub(super) fn text_get<'w>(
     head: &GetHead,
     (key, hash, guess): Sought<'_, 'w>,
     turn: &Turn<'w>,
@@ -204,7 +45,7 @@ fn text_get<'w>(
         );
         turn.shared
             .classes
-            .hit(turn, key.len(), &item, head.touch.is_some());
+            .hit(turn.counters, key.len(), &item, head.touch.is_some());
         out.value(item);
     }
 }
@@ -226,7 +67,7 @@ pub(crate) fn meta_get<'w>(
 const BARE: u128 = !letters(b"vq");
 
 #[inline]
-fn meta_get_guessed<'w>(
+pub(super) fn meta_get_guessed<'w>(
     line: &MetaLine<'_>,
     (key, hash, guess): Sought<'_, 'w>,
     turn: &Turn<'w>,
@@ -248,7 +89,9 @@ fn meta_get_guessed<'w>(
     };
     if !flags.has_any(BARE) && flags.has(b'v') && !item.is_marked() {
         meta::value_line(&mut out.bytes, item.value_bytes());
-        turn.shared.classes.hit(turn, key.len(), &item, false);
+        turn.shared
+            .classes
+            .hit(turn.counters, key.len(), &item, false);
         return out.value(item);
     }
     let unique = turn.shown_unique(item.unique());
@@ -262,7 +105,7 @@ fn meta_get_guessed<'w>(
     );
     turn.shared
         .classes
-        .hit(turn, key.len(), &item, flags.has(b'T'));
+        .hit(turn.counters, key.len(), &item, flags.has(b'T'));
     if with_value {
         out.value(item);
     }

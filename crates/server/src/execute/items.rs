@@ -34,7 +34,9 @@ fn remove(key: &[u8], options: &DeleteOptions, is_meta: bool, turn: &Turn<'_>) -
         turn.shared.detail.record_delete(key);
         watch::deleting(turn, (key, hash), options, is_meta);
     }
-    turn.shared.classes.delete(turn, key, hash);
+    if let Some(item) = turn.store.peek(key, hash, turn.now) {
+        turn.shared.classes.delete(turn.counters, key.len(), &item);
+    }
     let outcome = turn.store.delete(key, hash, options, turn.now);
     match outcome {
         DeleteOutcome::Deleted if options.invalidate => {}
@@ -57,7 +59,9 @@ pub(super) fn touch(key: &[u8], exptime: i64, turn: &Turn<'_>) -> &'static [u8] 
     {
         Some((item, _)) => {
             turn.counters.touch_hits.bump();
-            turn.shared.classes.hit(turn, key.len(), &item, true);
+            turn.shared
+                .classes
+                .hit(turn.counters, key.len(), &item, true);
             words::TOUCHED
         }
         None => words::NOT_FOUND,
@@ -90,7 +94,9 @@ fn change(key: &[u8], options: &ArithOptions, turn: &Turn<'_>) -> ArithOutcome {
             } else {
                 counters.incr_hits.bump();
             }
-            turn.shared.classes.arith(turn, key, value, decrement);
+            turn.shared
+                .classes
+                .arith(turn.counters, key, value, decrement);
         }
         (ArithOutcome::NotFound, true) => counters.decr_misses.bump(),
         (ArithOutcome::NotFound, false) => counters.incr_misses.bump(),

@@ -3,6 +3,7 @@
 //! Nothing here reads a socket or a clock; the session decides when, these decide what.
 
 mod admin;
+mod batch;
 pub(crate) mod dump;
 mod get;
 mod items;
@@ -12,12 +13,12 @@ mod times;
 use glasscache_protocol::command::Command;
 use glasscache_protocol::words;
 
-pub(crate) use get::{Batch, Lookup};
+pub(crate) use batch::{Batch, Lookup};
 
-use crate::connection::Reason;
+use crate::hub::Watching;
+use crate::info::Reason;
 use crate::output::Output;
 use crate::turn::Turn;
-use crate::watch::Watching;
 
 /// What a command means for its connection.
 #[derive(Debug, PartialEq, Eq)]
@@ -61,7 +62,10 @@ pub(crate) fn command<'w>(command: &Command<'_>, turn: &Turn<'w>, out: &mut Outp
         Command::MetaDebug { key, is_base64 } => {
             items::meta_debug(key, is_base64, turn, &mut out.bytes);
         }
-        Command::MetaNoop => out.bytes.extend_from_slice(b"MN\r\n"),
+        Command::MetaNoop => {
+            out.bytes.extend_from_slice(b"MN\r\n");
+            out.settle();
+        }
         Command::Version => {
             out.bytes
                 .extend_from_slice(concat!("VERSION ", crate::version!(), "\r\n").as_bytes());

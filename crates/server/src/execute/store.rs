@@ -10,9 +10,9 @@ use glasscache_protocol::text::{self, Parsed};
 use glasscache_protocol::words;
 use glasscache_store::{CasUnique, KeyHash, Refusal, Reservation, SetMode, SetOptions, SetOutcome};
 
-use crate::connection::Reason;
+use super::Outcome;
+use crate::info::Reason;
 use crate::output::Output;
-use crate::session::Next;
 use crate::turn::Turn;
 use crate::watch;
 
@@ -165,12 +165,12 @@ impl<'b> Write<'b> {
 
     /// A value that is not followed by a line ending: the stream goes on where memcached's would,
     /// but a client that reads no replies could not tell, so its connection closes.
-    pub(crate) fn refuse_chunk(&self, out: &mut Output<'_>) -> Option<Next> {
+    pub(crate) fn refuse_chunk(&self, out: &mut Output<'_>) -> Outcome {
         if self.is_quiet() {
-            return Some(Next::Close(Reason::Error));
+            return Outcome::Close(Reason::Error);
         }
         out.bytes.extend_from_slice(words::BAD_CHUNK);
-        None
+        Outcome::Done
     }
 
     #[inline]
@@ -232,9 +232,12 @@ impl<'b> Write<'b> {
             SetOutcome::NoMemory => counters.store_no_memory.bump(),
             _ => {
                 counters.set_cmds.bump();
-                turn.shared
-                    .classes
-                    .set(turn, self.key, self.value_bytes, self.options.flags);
+                turn.shared.classes.set(
+                    turn.counters,
+                    self.key,
+                    self.value_bytes,
+                    self.options.flags,
+                );
             }
         }
         if self.options.compare.is_some() {

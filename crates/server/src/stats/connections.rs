@@ -3,8 +3,8 @@
 use std::sync::atomic::Ordering;
 
 use super::rows::Rows;
-use crate::connection::{Info, Peer};
-use crate::listener::Address;
+use crate::address::Address;
+use crate::info::{Info, Peer};
 use crate::turn::Turn;
 
 /// Appends all rows and END.

@@ -4,7 +4,7 @@
 //! and `-n`, so that dashboards go on; true memory is told by `stats glasscache`.
 
 use super::rows::Rows;
-use crate::classes::ClassCounters;
+use crate::counters::ClassCounters;
 use crate::turn::Turn;
 
 /// Bytes of a slab page.

@@ -2,5 +2,6 @@
 
 pub mod classes;
 pub mod demand;
+mod envelope;
 pub mod optimum;
 pub mod plan;

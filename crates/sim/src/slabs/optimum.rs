@@ -20,6 +20,7 @@
 
 use super::classes::{CHUNK_ALIGN_BYTES, CLASSES_MAX, PAGE_BYTES, SlabConfig};
 use super::demand::Demand;
+use super::envelope::{Envelope, Line};
 
 /// Classes by hand that memcached takes at most.
 pub const SIZES_MAX: usize = CLASSES_MAX - 1;
@@ -138,10 +139,7 @@ fn first_layer(candidates: &Candidates) -> Vec<i64> {
 
 /// The layer above `before`; writes for each candidate which one the class below it is.
 fn next_layer(candidates: &Candidates, before: &[i64], chosen: &mut [u32]) -> Vec<i64> {
-    let mut envelope = Envelope {
-        lines: Vec::new(),
-        at: 0,
-    };
+    let mut envelope = Envelope::default();
     let mut next = 0;
     let mut layer = Vec::with_capacity(before.len());
     for (index, &size) in candidates.sizes.iter().enumerate() {
@@ -182,63 +180,6 @@ fn trace_back(
     }
     sizes.reverse();
     sizes
-}
-
-/// The straight line `at_zero - held x` of one class below.
-#[derive(Debug, Clone, Copy)]
-struct Line {
-    at_zero: i64,
-    held: i64,
-    index: u32,
-}
-
-impl Line {
-    fn value(&self, x: i64) -> i64 {
-        self.at_zero - self.held * x
-    }
-}
-
-/// The lower envelope of lines that come in order of falling slope and are asked in order of rising `x`.
-struct Envelope {
-    lines: Vec<Line>,
-    at: usize,
-}
-
-impl Envelope {
-    fn add(&mut self, line: Line) {
-        if let Some(last) = self.lines.last()
-            && last.held == line.held
-        {
-            if last.at_zero <= line.at_zero {
-                return;
-            }
-            self.lines.pop();
-        }
-        while let [.., first, second] = self.lines.as_slice() {
-            if !is_hidden(*first, *second, line) {
-                break;
-            }
-            self.lines.pop();
-        }
-        self.lines.push(line);
-        self.at = self.at.min(self.lines.len() - 1);
-    }
-
-    fn least(&mut self, x: i64) -> Option<Line> {
-        while self.at + 1 < self.lines.len()
-            && self.lines[self.at + 1].value(x) <= self.lines[self.at].value(x)
-        {
-            self.at += 1;
-        }
-        self.lines.get(self.at).copied()
-    }
-}
-
-/// Whether `second` is nowhere below both of its neighbours: they cross before it crosses the first.
-fn is_hidden(first: Line, second: Line, third: Line) -> bool {
-    let times = |a: i64, b: i64| i128::from(a) * i128::from(b);
-    times(third.at_zero - first.at_zero, second.held - first.held)
-        <= times(second.at_zero - first.at_zero, third.held - first.held)
 }
 
 #[cfg(test)]

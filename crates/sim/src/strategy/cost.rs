@@ -6,38 +6,7 @@
 use serde::Deserialize;
 
 use super::draw::Quantiles;
-
-/// Why a latency table cannot be used.
-#[derive(Debug, Clone, PartialEq, thiserror::Error)]
-pub enum LatencyError {
-    /// Not JSON, or JSON of another shape; the sentence names line and column.
-    #[error("not a latency table: {0}")]
-    Shape(String),
-    /// A unit other than microseconds.
-    #[error("unit `{0}` is not known, must be `us`")]
-    Unit(String),
-    /// A table without rows.
-    #[error("table `{0}` has no row")]
-    Empty(&'static str),
-    /// Rows out of order, or a number that is no size, count or latency.
-    #[error("table `{table}` row {row}: {problem}")]
-    Row {
-        /// Which table.
-        table: &'static str,
-        /// Counted from 1.
-        row: usize,
-        /// What is wrong with it.
-        problem: &'static str,
-    },
-    /// A distribution whose percentiles are missing or fall.
-    #[error("single_pct of size {size}: {problem}")]
-    Distribution {
-        /// The size whose distribution it is.
-        size: String,
-        /// What is wrong with it.
-        problem: String,
-    },
-}
+use super::error::LatencyError;
 
 /// The file `latency.json` as written.
 #[derive(Debug, Deserialize)]

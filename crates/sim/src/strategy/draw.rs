@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 
-use super::cost::LatencyError;
+use super::error::LatencyError;
 
 /// The percentiles a measured distribution must carry.
 const PERCENTILES: [(&str, f64); 8] = [

@@ -7,6 +7,7 @@
 pub mod cost;
 mod document;
 pub mod draw;
+mod error;
 pub mod figures;
 pub mod fixed;
 pub mod prepare;
@@ -14,6 +15,7 @@ pub mod report;
 pub mod run;
 pub mod tree;
 
+pub use error::LatencyError;
 pub use glasscache_strategy::file::{
     FixedRule, LocalRule, Strategy, StrategyError, StrategyFile, parse_bytes,
 };

@@ -4,6 +4,8 @@
 //! handed and never holds more than one batch of rows. `log` has the other kind of trace, whole requests of an
 //! application.
 
+#[cfg(feature = "parquet")]
+mod cells;
 mod csv;
 pub mod generate;
 pub mod intern;

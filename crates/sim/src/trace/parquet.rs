@@ -1,6 +1,7 @@
 //! Key streams as Parquet files: the columns asked for, batch by batch.
 
-use super::table::{Cells, Pieces, Place, Table};
+use super::cells::Cells;
+use super::table::{Pieces, Place, Table};
 use super::{BATCH_ROWS, Batch, Columns, KeyStream, Op};
 use crate::TraceError;
 use parquet::file::reader::ChunkReader;

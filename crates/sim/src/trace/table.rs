@@ -1,16 +1,12 @@
-//! Parquet as tables of numbers and words: a row group's columns, decoded batch by batch without Arrow.
+//! Parquet files as tables: their columns by name and type, their rows in pieces, without Arrow.
 //!
-//! Every value is checked against the column's range, so that a foreign file ends in a sentence and not in a wrong
-//! number. Compression, encodings and pages are the `parquet` crate's.
+//! What stands in a column is the matter of `cells`.
 
+use super::cells::{Cells, guarded};
 use crate::TraceError;
-use parquet::basic::{ConvertedType, LogicalType, Type};
-use parquet::column::reader::{ColumnReader, ColumnReaderImpl};
-use parquet::data_type::{ByteArray, DataType};
-use parquet::errors::ParquetError;
+use parquet::basic::Type;
 use parquet::file::reader::{ChunkReader, FileReader, SerializedFileReader};
 use std::ops::Range;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// A Parquet file, open.
 pub(super) struct Table<S: ChunkReader + 'static> {
@@ -23,23 +19,6 @@ pub(super) struct Table<S: ChunkReader + 'static> {
 pub(super) struct Place {
     index: usize,
     name: &'static str,
-}
-
-/// One column of one row group, in the middle of being read.
-pub(super) struct Cells {
-    file: String,
-    name: &'static str,
-    row: u64,
-    max_definition: i16,
-    /// Whether the innermost values may be null.
-    is_optional: bool,
-    is_signed: bool,
-    reader: ColumnReader,
-    definitions: Vec<i16>,
-    repetitions: Vec<i16>,
-    numbers: Vec<i64>,
-    halves: Vec<i32>,
-    words: Vec<ByteArray>,
 }
 
 impl<S: ChunkReader + 'static> Table<S> {
@@ -144,222 +123,13 @@ impl<S: ChunkReader + 'static> Table<S> {
                 .get_column_reader(place.index)
         };
         let reader = guarded(open).map_err(fault)?;
-        Ok(Cells {
-            file: self.file.clone(),
-            name: place.name,
-            row: first_row,
-            max_definition: column.max_def_level(),
-            is_optional: column.self_type().is_optional(),
-            is_signed: is_signed(column.logical_type_ref(), column.converted_type()),
-            reader,
-            definitions: Vec::new(),
-            repetitions: Vec::new(),
-            numbers: Vec::new(),
-            halves: Vec::new(),
-            words: Vec::new(),
-        })
+        let at = (self.file.clone(), place.name, first_row);
+        Ok(Cells::new(at, &column, reader))
     }
 
     fn fault(&self, row: u64, name: &'static str, error: &dyn std::fmt::Display) -> TraceError {
         TraceError::row(&self.file, row + 1, format!("cannot be read: {error}")).in_column(name)
     }
-}
-
-fn is_signed(logical: Option<&LogicalType>, converted: ConvertedType) -> bool {
-    let is_unsigned_before = matches!(
-        converted,
-        ConvertedType::UINT_8
-            | ConvertedType::UINT_16
-            | ConvertedType::UINT_32
-            | ConvertedType::UINT_64
-    );
-    match logical {
-        Some(LogicalType::Integer(integer)) => integer.is_signed,
-        _ => !is_unsigned_before,
-    }
-}
-
-impl Cells {
-    /// Reads up to `rows` numbers, null as `None`, each at most `max`.
-    pub(super) fn numbers(
-        &mut self,
-        rows: usize,
-        max: u64,
-        into: &mut Vec<Option<u64>>,
-    ) -> Result<(), TraceError> {
-        self.fill(rows)?;
-        into.reserve(rows);
-        let start = self.row;
-        if self.definitions.is_empty() {
-            for (at, &number) in self.numbers.iter().enumerate() {
-                into.push(Some(self.checked(number, start + at as u64, max)?));
-            }
-        } else {
-            let mut values = self.numbers.iter();
-            for (at, &definition) in self.definitions.iter().enumerate() {
-                let value = if definition == self.max_definition {
-                    values.next()
-                } else {
-                    None
-                };
-                let checked = value.map(|&number| self.checked(number, start + at as u64, max));
-                into.push(checked.transpose()?);
-            }
-        }
-        self.row += rows as u64;
-        Ok(())
-    }
-
-    /// Reads up to `rows` numbers of 64 bits, none of which may be null: the way of the key column.
-    pub(super) fn keys(&mut self, rows: usize, into: &mut Vec<u64>) -> Result<(), TraceError> {
-        self.fill(rows)?;
-        if self.numbers.len() != rows {
-            let null = self
-                .definitions
-                .iter()
-                .position(|&level| level != self.max_definition);
-            let row = self.row + null.unwrap_or(0) as u64;
-            return Err(self.fault(row, "a key may not be null"));
-        }
-        if self.is_signed {
-            for (at, &number) in self.numbers.iter().enumerate() {
-                self.checked(number, self.row + at as u64, u64::MAX)?;
-            }
-        }
-        into.extend(self.numbers.iter().map(|&number| number as u64));
-        self.row += rows as u64;
-        Ok(())
-    }
-
-    /// Reads up to `rows` strings and hands each to `take`, null as `None`.
-    pub(super) fn words(
-        &mut self,
-        rows: usize,
-        mut take: impl FnMut(Option<&[u8]>),
-    ) -> Result<(), TraceError> {
-        self.fill(rows)?;
-        let mut values = self.words.iter();
-        for at in 0..rows {
-            let is_there = self
-                .definitions
-                .get(at)
-                .is_none_or(|&level| level == self.max_definition);
-            take(if is_there {
-                values.next().map(ByteArray::data)
-            } else {
-                None
-            });
-        }
-        self.row += rows as u64;
-        Ok(())
-    }
-
-    /// Reads up to `rows` lists of numbers, each at most `max`, appending the numbers to `into` and, for each row,
-    /// the length of `into` after it to `ends`. A null list is an empty one.
-    pub(super) fn lists(
-        &mut self,
-        rows: usize,
-        max: u64,
-        into: &mut Vec<u32>,
-        ends: &mut Vec<usize>,
-    ) -> Result<(), TraceError> {
-        self.fill(rows)?;
-        let first = ends.len();
-        let mut values = self.numbers.iter();
-        for (at, &repetition) in self.repetitions.iter().enumerate() {
-            if repetition == 0 {
-                ends.push(into.len());
-            }
-            let row = self.row + (ends.len() - first).saturating_sub(1) as u64;
-            let definition = self.definitions.get(at).copied();
-            if self.is_optional && definition == Some(self.max_definition - 1) {
-                return Err(self.fault(row, "an item may not be null"));
-            }
-            if definition.is_none_or(|level| level == self.max_definition) {
-                let number = values.next().copied().unwrap_or(0);
-                into.push(self.checked(number, row, max)? as u32);
-            }
-        }
-        // Each entry holds where its row begins; the row's end is where the next begins.
-        ends.push(into.len());
-        ends.remove(first);
-        if ends.len() - first != rows {
-            return Err(self.fault(self.row, "is no list of numbers"));
-        }
-        self.row += rows as u64;
-        Ok(())
-    }
-
-    /// Decodes the next rows into the buffers.
-    fn fill(&mut self, rows: usize) -> Result<(), TraceError> {
-        self.definitions.clear();
-        self.repetitions.clear();
-        self.numbers.clear();
-        self.words.clear();
-        let levels = (&mut self.definitions, &mut self.repetitions);
-        let read = match &mut self.reader {
-            ColumnReader::Int64ColumnReader(reader) => {
-                pull(reader, rows, levels, &mut self.numbers)
-            }
-            ColumnReader::Int32ColumnReader(reader) => {
-                self.halves.clear();
-                let read = pull(reader, rows, levels, &mut self.halves);
-                let is_signed = self.is_signed;
-                let widen = |&half: &i32| {
-                    if is_signed {
-                        half.into()
-                    } else {
-                        i64::from(half as u32)
-                    }
-                };
-                self.numbers.extend(self.halves.iter().map(widen));
-                read
-            }
-            ColumnReader::ByteArrayColumnReader(reader) => {
-                pull(reader, rows, levels, &mut self.words)
-            }
-            _ => Ok(0),
-        };
-        match read {
-            Ok(read) if read == rows => Ok(()),
-            Ok(read) => Err(self.fault(
-                self.row + read as u64,
-                "the column ends before its row group",
-            )),
-            Err(error) => Err(self.fault(self.row, &format!("cannot be read: {error}"))),
-        }
-    }
-
-    fn checked(&self, number: i64, row: u64, max: u64) -> Result<u64, TraceError> {
-        if (self.is_signed && number < 0) || number as u64 > max {
-            let fault = format!("expected a whole number from 0 to {max}, found {number}");
-            return Err(self.fault(row, &fault));
-        }
-        Ok(number as u64)
-    }
-
-    /// A fault at a row counted from 0.
-    pub(super) fn fault(&self, row: u64, fault: &str) -> TraceError {
-        TraceError::row(&self.file, row + 1, fault).in_column(self.name)
-    }
-}
-
-/// Turns a panic of the `parquet` crate into its error: it checks most of a damaged file, but not all (a wrong count of
-/// levels or a wrong bit width runs past its buffers). What panicked is not used again.
-fn guarded<T>(work: impl FnOnce() -> Result<T, ParquetError>) -> Result<T, ParquetError> {
-    let contradiction = || ParquetError::General("its pages contradict each other".to_owned());
-    catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_| Err(contradiction()))
-}
-
-/// Reads whole rows of one column and returns how many came.
-fn pull<T: DataType>(
-    reader: &mut ColumnReaderImpl<T>,
-    rows: usize,
-    (definitions, repetitions): (&mut Vec<i16>, &mut Vec<i16>),
-    values: &mut Vec<T::T>,
-) -> parquet::errors::Result<usize> {
-    let read = || reader.read_records(rows, Some(definitions), Some(repetitions), values);
-    guarded(read).map(|(rows, ..)| rows)
 }
 
 /// The rows of a file in pieces that stay within one row group: (group, rows before the piece, its length).

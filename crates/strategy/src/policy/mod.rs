@@ -2,7 +2,7 @@
 //!
 //! A policy knows slots (small numbers given out by its owner) and nothing of keys or values: the
 //! simulator uses the item's number as its slot and pays no hash, the client maps keys to slots in
-//! [`crate::near::NearCache`]. Both thereby run the same lines.
+//! its near cache. Both thereby run the same lines.
 
 mod lru;
 mod lru_bytes;

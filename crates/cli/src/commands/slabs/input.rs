@@ -11,19 +11,9 @@ use glasscache_sim::slabs::demand::Demand;
 use glasscache_sim::trace;
 
 use super::server;
+use super::source::Source;
 use crate::output::{Exit, Failure};
 use crate::traces::open_file;
-
-/// Sizes, and the settings under which they are kept now.
-pub(super) struct Source {
-    pub(super) name: String,
-    pub(super) config: SlabConfig,
-    pub(super) demand: Demand,
-    /// Whether it is a server of ours, which has no classes.
-    pub(super) is_in_segments: bool,
-    /// What a reader must know about where the sizes come from.
-    pub(super) notes: Vec<String>,
-}
 
 /// Reads a source; what is no file is taken for a server.
 pub(super) fn read(source: &str, config: SlabConfig, key_bytes: u32) -> Result<Source, Failure> {

@@ -5,6 +5,7 @@
 
 mod input;
 mod server;
+mod source;
 mod tables;
 
 use std::path::PathBuf;

@@ -9,7 +9,7 @@ use std::time::Duration;
 use glasscache_sim::slabs::classes::{CHUNK_ALIGN_BYTES, SlabConfig, head_bytes};
 use glasscache_sim::slabs::demand::Demand;
 
-use super::input::Source;
+use super::source::Source;
 use crate::output::{Exit, Failure};
 
 /// A server that does not answer within this time is taken for gone.

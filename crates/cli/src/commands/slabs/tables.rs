@@ -6,7 +6,7 @@ use glasscache_sim::slabs::optimum::optimal_sizes;
 use glasscache_sim::slabs::plan::{ClassUse, Plan, items_in_segments};
 use serde_json::{Value, json};
 
-use super::input::Source;
+use super::source::Source;
 
 /// Version of the JSON document.
 pub(super) const VERSION: u32 = 1;

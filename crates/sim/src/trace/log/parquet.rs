@@ -1,7 +1,8 @@
 //! Request logs as Parquet: `items.parquet` and `requests.parquet`.
 
 use super::super::BATCH_ROWS;
-use super::super::table::{Cells, Pieces, Place, Table};
+use super::super::cells::Cells;
+use super::super::table::{Pieces, Place, Table};
 use super::jsonl::log_route;
 use super::{Items, NONE, RequestLog, Requests};
 use crate::TraceError;

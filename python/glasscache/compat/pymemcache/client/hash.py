@@ -26,6 +26,8 @@ _BULK: Final = frozenset(
     {"get_many", "get_multi", "gets_many", "set_many", "set_multi", "delete_many", "delete_multi"}
 )
 
+_ALL_DOWN: Final = "All servers seem to be down right now"
+
 _NOWHERE: Final = ("127.0.0.1", 0)
 """Stands for a server while there is none; it is never asked."""
 
@@ -119,7 +121,7 @@ class HashClient(PooledClient):
         if not names:
             if self.ignore_exc:
                 return None
-            raise MemcacheError("All servers seem to be down right now")
+            raise MemcacheError(_ALL_DOWN)
         (place,) = _native.server_of("rendezvous", names, [self.check_key(key, b"")])
         return self.clients[names[place]]
 
@@ -149,7 +151,7 @@ class HashClient(PooledClient):
 
     def _of(self, key: Any) -> tuple[glasscache.Client, bytes]:
         if not self._present():
-            raise MemcacheError("All servers seem to be down right now")
+            raise MemcacheError(_ALL_DOWN)
         if not isinstance(key, tuple):
             return super()._of(key)
         routing, key = cast("tuple[Any, Any]", key)
@@ -168,7 +170,7 @@ class HashClient(PooledClient):
         routing, key = cast("tuple[Any, Any]", key) if isinstance(key, tuple) else (key, key)
         client = self._get_client(routing)
         if client is None:
-            return False
+            raise MemcacheError(_ALL_DOWN)
         try:
             return getattr(client, word)(key, *rest, **kwargs)
         except OSError:
@@ -191,14 +193,14 @@ class HashClient(PooledClient):
             return all(answers)
         return {key: value for found in answers for key, value in found.items()}
 
-    def _guarded(self, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    def _guarded(self, word: str, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """Make a call; with `ignore_exc` one that fails is a miss."""
         try:
             answer = call(self, *args, **kwargs)
         except Exception:
             if not self.ignore_exc:
                 raise
-            return kwargs.get("default", False)
+            return _miss_of(word, args, kwargs)
         if not self._failover.is_quiet:
             client = self._get_client(args[0])
             if client is not None:
@@ -240,14 +242,24 @@ class HashClient(PooledClient):
         self.close()
 
 
-def _watched(call: Callable[..., Any]) -> Callable[..., Any]:
+def _miss_of(word: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Return what a call gives when there is nothing: its default, or False."""
+    if word in {"gets", "gats"}:
+        return kwargs.get("default"), kwargs.get("cas_default")
+    place = {"get": 1, "gat": 2}.get(word)
+    if place is None:
+        return False
+    return args[place] if len(args) > place else kwargs.get("default")
+
+
+def _watched(word: str, call: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(call)
     def guarded(self: HashClient, *args: Any, **kwargs: Any) -> Any:
-        return self._guarded(call, *args, **kwargs)  # pyright: ignore[reportPrivateUsage]
+        return self._guarded(word, call, *args, **kwargs)  # pyright: ignore[reportPrivateUsage]
 
     return guarded
 
 
 for _word in CALLS:
     if _word not in _BULK:
-        setattr(HashClient, _word, _watched(getattr(PooledClient, _word)))
+        setattr(HashClient, _word, _watched(_word, getattr(PooledClient, _word)))

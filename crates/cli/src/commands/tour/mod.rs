@@ -2,7 +2,10 @@
 //!
 //! The lab measures, this file wires: it starts the server in this process (and memcached as a child), hands
 //! address and thread numbers over, and prints. Resident bytes of the embedded server are what this process
-//! grew by since before the start, the folder already in memory.
+//! grew by since before the start, the folder already in memory. Where there is Python with our package, the
+//! folder goes through its client too, which says where the time of a call went.
+
+mod python;
 
 use std::io::IsTerminal;
 use std::net::SocketAddr;
@@ -73,19 +76,22 @@ impl Args {
         if !out.is_json() {
             introduce(out, &folder)?;
         }
-        let mut all = vec![self.ours(&folder, &stop)?];
+        let (ours, by_python) = self.ours(&folder, &stop)?;
+        let mut all = vec![ours];
         if let Some(program) = &self.vs {
             all.push(self.theirs(program, &folder, &stop)?);
         }
         if out.is_json() {
             out.document(
                 &json!({ "folder": { "items": folder.items(), "user_bytes": folder.user_bytes(),
-                "skipped": folder.skipped }, "servers": all }),
+                "skipped": folder.skipped }, "servers": all, "python": by_python.as_ref().ok() }),
             )?;
         } else {
             print(out, &all)?;
+            python::print(out, &by_python)?;
         }
-        let failed: u64 = all.iter().map(TourFigures::failed).sum();
+        let wrong_by_python = by_python.map_or(0, |visit| visit.wrong);
+        let failed = wrong_by_python + all.iter().map(TourFigures::failed).sum::<u64>();
         if failed > 0 {
             let complaint = all
                 .iter()
@@ -106,7 +112,12 @@ impl Args {
         self.threads.unwrap_or(cores.min(4)).max(1)
     }
 
-    fn ours(&self, folder: &Arc<Folder>, stop: &Arc<AtomicBool>) -> Result<TourFigures, Failure> {
+    /// Our server's figures, and what the Python client made of it or why it did not go there.
+    fn ours(
+        &self,
+        folder: &Arc<Folder>,
+        stop: &Arc<AtomicBool>,
+    ) -> Result<(TourFigures, Result<python::Visit, String>), Failure> {
         let before = own_resident_bytes();
         let config = Config {
             listeners: vec![Listen::Tcp(SocketAddr::from(([127, 0, 0, 1], 0)))],
@@ -144,9 +155,10 @@ impl Args {
         let figures = visit(folder, &host, stop, || {
             own_resident_bytes().saturating_sub(before)
         });
+        let by_python = python::visit(&folder.path, address, stop);
         running.stop();
         running.join();
-        figures
+        Ok((figures?, by_python))
     }
 
     fn theirs(

@@ -9,20 +9,19 @@
 //! keys, none twice, by one multi-get, then stores what was missing and reads on: per key that is exactly
 //! get, then set, then get.
 
-use std::collections::HashMap;
-use std::fs::File;
-use std::path::{Path, PathBuf};
+mod lru;
+mod trace;
+
 use std::sync::Arc;
 
-use glasscache_sim::trace::{self, Batch as Rows, Columns};
 use serde::Serialize;
 
-use super::{Error, Sides};
-use crate::load::{self, Batch, KEY_BYTES, Outcome, Plan, Pool, Size, Step, Work, key_text, mix};
-use crate::target::Spawn;
+pub use lru::lru_misses;
+pub use trace::{Trace, traces_in};
 
-/// Traces are copied until their footprint is at least this.
-const FOOTPRINT_BYTES_MIN: u64 = 640 << 20;
+use super::{Error, Sides};
+use crate::load::{self, Batch, KEY_BYTES, Outcome, Plan, Pool, Step, Work, key_text};
+use crate::target::Spawn;
 
 /// Longer values are cut: memcached's default item size must take them.
 const VALUE_BYTES_MAX: u32 = 1_000_000;
@@ -32,114 +31,6 @@ const WINDOW: usize = 100;
 
 /// Connections of a replay, each with its share of the copies.
 const CONNECTIONS: u32 = 8;
-
-/// A key stream, ready to be replayed.
-#[derive(Debug)]
-pub struct Trace {
-    /// The file's name without its ending.
-    pub name: String,
-    /// Requests in order, as numbers of distinct (key, size) pairs.
-    requests: Vec<u32>,
-    distinct: usize,
-    /// How many copies run side by side.
-    pub copies: u32,
-    /// Length of each value: all pairs of the first copy, then of the second, and so on.
-    value_bytes: Vec<u32>,
-}
-
-impl Trace {
-    /// Reads a trace, at most `requests_max` of its requests.
-    pub fn read(path: &Path, requests_max: Option<usize>) -> Result<Self, Error> {
-        let failed = |message: String| Error::File(path.to_owned(), message);
-        let file = File::open(path).map_err(|error| failed(error.to_string()))?;
-        let file_name = path
-            .file_name()
-            .unwrap_or_default()
-            .to_string_lossy()
-            .into_owned();
-        let mut stream = trace::open(&file_name, file, Columns::ALL)
-            .map_err(|error| failed(error.to_string()))?;
-        let (mut rows, mut numbers) = (Rows::default(), HashMap::new());
-        let (mut requests, mut sizes) = (Vec::new(), Vec::new());
-        let wanted = requests_max.unwrap_or(usize::MAX);
-        while requests.len() < wanted
-            && stream
-                .read(&mut rows)
-                .map_err(|error| failed(error.to_string()))?
-                > 0
-        {
-            for (at, &key) in rows.key.iter().enumerate().take(wanted - requests.len()) {
-                let size: Option<u32> = rows.size.get(at).copied().flatten();
-                let next = sizes.len() as u32;
-                let number = *numbers.entry((key, size)).or_insert(next);
-                if number == next {
-                    sizes.push(size.map(|bytes| bytes.min(VALUE_BYTES_MAX)));
-                }
-                requests.push(number);
-            }
-        }
-        let name = path
-            .file_stem()
-            .unwrap_or_default()
-            .to_string_lossy()
-            .into_owned();
-        Ok(Self::new(name, requests, &sizes))
-    }
-
-    fn new(name: String, requests: Vec<u32>, sizes: &[Option<u32>]) -> Self {
-        let mut trace = Self {
-            name,
-            requests,
-            distinct: sizes.len(),
-            copies: 0,
-            value_bytes: Vec::new(),
-        };
-        while trace.copies == 0 || trace.footprint_bytes() < FOOTPRINT_BYTES_MIN {
-            trace.add_copy(sizes);
-        }
-        trace
-    }
-
-    /// Sizes that the trace does not tell are drawn from the number of the key and of the copy.
-    fn add_copy(&mut self, sizes: &[Option<u32>]) {
-        let first = u64::from(self.copies) << 32;
-        let drawn = |number: u64| Size::MIX.of(mix(first | number)) as u32;
-        let bytes = (0..)
-            .zip(sizes)
-            .map(|(number, size)| size.unwrap_or_else(|| drawn(number)));
-        self.value_bytes.extend(bytes);
-        self.copies += 1;
-    }
-
-    /// The number under which a pair of a copy is stored.
-    fn slot(&self, copy: u32, number: usize) -> u64 {
-        (copy as usize * self.distinct + number) as u64
-    }
-
-    fn bytes_of(&self, slot: u64) -> usize {
-        self.value_bytes
-            .get(slot as usize)
-            .map_or(0, |&bytes| bytes as usize)
-    }
-
-    /// Requests of all copies.
-    pub fn requests_all(&self) -> u64 {
-        self.requests.len() as u64 * u64::from(self.copies)
-    }
-
-    /// Misses that no cache avoids.
-    pub fn first_uses(&self) -> u64 {
-        self.value_bytes.len() as u64
-    }
-
-    /// Key and value bytes of all distinct items of all copies.
-    pub fn footprint_bytes(&self) -> u64 {
-        self.value_bytes
-            .iter()
-            .map(|&bytes| u64::from(bytes) + KEY_BYTES as u64)
-            .sum()
-    }
-}
 
 /// What a replay against one server showed.
 #[derive(Debug, Clone, Serialize)]
@@ -394,119 +285,14 @@ impl Work for Replay {
     }
 }
 
-/// Misses of an exact LRU of `capacity_bytes` user bytes over the same requests, all copies interleaved.
-pub fn lru_misses(trace: &Trace, capacity_bytes: u64) -> u64 {
-    let mut lru = Lru::new(trace.value_bytes.len(), capacity_bytes);
-    let mut misses = 0;
-    for &number in &trace.requests {
-        for copy in 0..trace.copies {
-            let slot = trace.slot(copy, number as usize) as usize;
-            misses += u64::from(!lru.access(slot, &trace.value_bytes));
-        }
-    }
-    misses
-}
-
-/// A list through all slots, most recently used first; slot `count` is its head and its end.
-struct Lru {
-    newer: Vec<u32>,
-    older: Vec<u32>,
-    is_in: Vec<bool>,
-    room: u64,
-}
-
-impl Lru {
-    fn new(count: usize, capacity_bytes: u64) -> Self {
-        let head = count as u32;
-        Self {
-            newer: vec![head; count + 1],
-            older: vec![head; count + 1],
-            is_in: vec![false; count],
-            room: capacity_bytes,
-        }
-    }
-
-    #[expect(
-        clippy::indexing_slicing,
-        reason = "slots are below the count that sized every vector"
-    )]
-    fn access(&mut self, slot: usize, value_bytes: &[u32]) -> bool {
-        let was_in = self.is_in[slot];
-        let head = self.is_in.len();
-        if was_in {
-            self.unlink(slot);
-        } else {
-            let bytes = u64::from(value_bytes[slot]) + KEY_BYTES as u64;
-            while self.room < bytes {
-                let victim = self.newer[head] as usize;
-                if victim == head {
-                    return false;
-                }
-                self.unlink(victim);
-                self.is_in[victim] = false;
-                self.room += u64::from(value_bytes[victim]) + KEY_BYTES as u64;
-            }
-            self.room -= bytes;
-            self.is_in[slot] = true;
-        }
-        let first = self.older[head] as usize;
-        self.older[slot] = first as u32;
-        self.newer[slot] = head as u32;
-        self.newer[first] = slot as u32;
-        self.older[head] = slot as u32;
-        was_in
-    }
-
-    #[expect(clippy::indexing_slicing, reason = "links hold slots or the head")]
-    fn unlink(&mut self, slot: usize) {
-        let (newer, older) = (self.newer[slot] as usize, self.older[slot] as usize);
-        self.older[newer] = older as u32;
-        self.newer[older] = newer as u32;
-    }
-}
-
-/// The traces of a folder, by name.
-pub fn traces_in(folder: &Path) -> Result<Vec<PathBuf>, Error> {
-    let entries = std::fs::read_dir(folder)
-        .map_err(|error| Error::File(folder.to_owned(), error.to_string()))?;
-    let mut paths: Vec<PathBuf> = entries
-        .flatten()
-        .map(|entry| entry.path())
-        .filter(|path| path.extension().is_some_and(|ending| ending == "parquet"))
-        .collect();
-    paths.sort_unstable();
-    Ok(paths)
-}
-
 #[cfg(test)]
 mod tests {
+    use super::trace::made_up;
     use super::*;
-
-    fn trace(requests: &[u32], copies: u32) -> Trace {
-        let distinct = requests.iter().max().map_or(0, |max| max + 1) as usize;
-        let value_bytes = vec![80; distinct * copies as usize];
-        Trace {
-            name: "t".into(),
-            requests: requests.to_vec(),
-            distinct,
-            copies,
-            value_bytes,
-        }
-    }
-
-    #[test]
-    fn lru_evicts_what_was_used_longest_ago() {
-        // Room for two items of 100 bytes: 2 pushes 1 out, since 0 was used again.
-        let requests = [0, 1, 0, 2, 0, 1];
-        assert_eq!(lru_misses(&trace(&requests, 1), 200), 4);
-        assert_eq!(lru_misses(&trace(&requests, 2), 400), 8);
-        assert_eq!(lru_misses(&trace(&requests, 1), 300), 3);
-        assert_eq!(lru_misses(&trace(&requests, 1), 50), 6);
-    }
 
     #[test]
     fn a_window_holds_no_key_twice_and_all_copies_of_a_request() {
-        let trace = trace(&[0, 1, 0, 2], 2);
+        let trace = made_up(&[0, 1, 0, 2], 2);
         let mut cursor = Cursor {
             copies: vec![0, 1],
             ..Cursor::default()

@@ -1,0 +1,178 @@
+//! The tour by Python: the same folder through `glasscache.Client`, and where the time of a call went.
+//!
+//! The package's module `glasscache.tour` does the work and prints JSON; this file finds a Python that has it,
+//! waits for it and prints its table. Without one the tour says so in a sentence and is whole all the same.
+
+use std::io::Read;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use glasscache_client::costs::PARTS;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use crate::output::{Failure, Output};
+use crate::table::{Table, bytes, count, decimal};
+
+/// Names the Python to be asked first.
+const PYTHON: &str = "GLASSCACHE_PYTHON";
+
+/// A visit that takes longer is ended: the whole tour should stay a matter of a minute or two.
+const TIME_MAX: Duration = Duration::from_mins(1);
+
+/// What the Python client has seen of the folder.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Visit {
+    files: u64,
+    bytes: u64,
+    wire_bytes: u64,
+    pub(super) wrong: u64,
+    seconds: Map<String, Value>,
+    by_size: Vec<Row>,
+    by_width: Vec<Row>,
+}
+
+/// One class of calls, as `client.stats()` has it.
+#[derive(Debug, Serialize, Deserialize)]
+struct Row {
+    #[serde(default)]
+    operation: String,
+    #[serde(default)]
+    bytes_from: u64,
+    #[serde(default)]
+    keys_from: u64,
+    calls: u64,
+    bytes: u64,
+    /// By part of the call, in the order in which a write and then a read meet them.
+    seconds: Map<String, Value>,
+}
+
+/// Takes the folder through the Python client, or says in a sentence why not.
+pub(super) fn visit(folder: &Path, server: SocketAddr, stop: &AtomicBool) -> Result<Visit, String> {
+    let python = find()?;
+    let mut child = Command::new(&python)
+        .args(["-m", "glasscache.tour"])
+        .arg(folder)
+        .arg(server.to_string())
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .map_err(|error| format!("{} could not be started: {error}", python.display()))?;
+    let text = output_of(&mut child, stop)?;
+    serde_json::from_str(&text)
+        .map_err(|_| format!("{} -m glasscache.tour failed", python.display()))
+}
+
+/// A Python that has the package: the one that was named, the one beside this command, the active
+/// environment's, the one on the path.
+fn find() -> Result<PathBuf, String> {
+    let named = std::env::var_os(PYTHON).filter(|name| !name.is_empty());
+    let beside = std::env::current_exe().ok();
+    let beside = beside.and_then(|exe| Some(exe.parent()?.join("python3")));
+    let active = std::env::var_os("VIRTUAL_ENV").map(|home| Path::new(&home).join("bin/python"));
+    let candidates = [
+        named.map(PathBuf::from),
+        beside.filter(|python| python.is_file()),
+        active,
+        Some(PathBuf::from("python3")),
+    ];
+    let mut is_there = false;
+    for python in candidates.into_iter().flatten() {
+        let mut ask = Command::new(&python);
+        ask.args(["-c", "import glasscache.tour"]);
+        ask.stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null());
+        match ask.status() {
+            Ok(status) if status.success() => return Ok(python),
+            Ok(_) => is_there = true,
+            Err(_) => {}
+        }
+    }
+    Err(if is_there {
+        "python3 has no module glasscache: `pip install .` gives it, `make py` builds it here"
+    } else {
+        "there is no python3"
+    }
+    .to_owned())
+}
+
+/// What a child prints, if it ends well and in time.
+fn output_of(child: &mut Child, stop: &AtomicBool) -> Result<String, String> {
+    let mut pipe = child.stdout.take().ok_or("it has no output")?;
+    let reader = std::thread::spawn(move || {
+        let mut text = String::new();
+        pipe.read_to_string(&mut text).map(|_| text)
+    });
+    let begin = Instant::now();
+    loop {
+        match child.try_wait() {
+            Ok(Some(_)) => break,
+            Ok(None) if !stop.load(Ordering::Relaxed) && begin.elapsed() < TIME_MAX => {
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            _ => {
+                let _ = child.kill(); // it may have ended by itself just now
+                let _ = child.wait();
+                return Err("it was stopped before its end".to_owned());
+            }
+        }
+    }
+    match reader.join() {
+        Ok(Ok(text)) => Ok(text),
+        _ => Err("its output could not be read".to_owned()),
+    }
+}
+
+/// Prints the visit, or the sentence that stands for it.
+pub(super) fn print(out: &Output, visit: &Result<Visit, String>) -> Result<(), Failure> {
+    out.line("")?;
+    let visit = match visit {
+        Ok(visit) => visit,
+        Err(why) => return out.line(format!("The Python client was left out: {why}.")),
+    };
+    out.line(format!(
+        "The same folder through Python's Client: {} files, {} as values, {} on the wire.",
+        count(visit.files),
+        bytes(visit.bytes),
+        bytes(visit.wire_bytes)
+    ))?;
+    let times: Vec<String> = visit
+        .seconds
+        .iter()
+        .map(|(what, seconds)| format!("{what} {} s", decimal(seconds.as_f64().unwrap_or(0.0))))
+        .collect();
+    out.line(format!("  {}", times.join(", ")))?;
+    out.line("")?;
+    let parts = PARTS.map(|(_, word)| word);
+    let head = ["", "", "calls", "us a call"];
+    let mut table = Table::new(&[head.as_slice(), parts.as_slice()].concat());
+    for row in visit.by_size.iter().filter(|row| row.calls > 0) {
+        let size = format!("from {}", bytes(row.bytes_from));
+        table.row(cells(row, &row.operation, size, &parts));
+    }
+    for row in visit.by_width.iter().filter(|row| row.calls > 0) {
+        let width = format!("from {} keys", count(row.keys_from));
+        table.row(cells(row, "bulk", width, &parts));
+    }
+    out.line(table.to_string())?;
+    out.line("Columns behind `us a call` are its parts; what a call spends in Python outside them is not in it.")
+}
+
+fn cells(row: &Row, operation: &str, class: String, parts: &[&str]) -> Vec<String> {
+    let us = |seconds: f64| decimal(seconds * 1e6 / row.calls.max(1) as f64);
+    let part = |name: &&str| {
+        row.seconds
+            .get(*name)
+            .and_then(Value::as_f64)
+            .unwrap_or(0.0)
+    };
+    let total: f64 = parts.iter().map(part).sum();
+    let head = [operation.to_owned(), class, count(row.calls), us(total)];
+    let rest = parts.iter().map(|name| us(part(name)));
+    head.into_iter().chain(rest).collect()
+}

@@ -1,0 +1,162 @@
+//! Values of other clients: whose flags are read, whose are refused, and by which words.
+
+use super::*;
+
+#[test]
+fn pickles_are_read_and_written_only_by_name() {
+    let pickle = b"\x80\x05]\x94.";
+    for dialect in [Dialect::Pymemcache, Dialect::Pylibmc, Dialect::Bmemcached] {
+        let refused = decode(dialect, 1, pickle).unwrap_err();
+        assert!(refused.to_string().contains("pickle=True"), "{refused}");
+        assert!(codec(dialect).encode(&ValueRef::Pickle(pickle)).is_err());
+        let allowed = Codec::new(CodecOptions {
+            pickle: true,
+            ..CodecOptions::of(dialect)
+        })
+        .unwrap();
+        assert_eq!(
+            allowed.decode(1, pickle).unwrap().0,
+            Decoded::Pickle(pickle.into())
+        );
+        assert_eq!(allowed.encode(&ValueRef::Pickle(pickle)).unwrap().flags, 1);
+    }
+}
+
+#[test]
+fn objects_of_other_languages_are_refused_by_name() {
+    let cases: [(Dialect, u32, &[u8], &str); 5] = [
+        (Dialect::Dalli, 1, b"\x04\x08[\x06i\x06", "Marshal"),
+        (Dialect::PhpMemcached, 4, b"a:1:{i:0;i:1;}", "PHP serialize"),
+        (Dialect::PhpMemcached, 5, b"\0\0\0\x02\x14\x01", "igbinary"),
+        (Dialect::PeclMemcache, 1, b"a:0:{}", "PHP serialize"),
+        (Dialect::Spymemcached, 1, b"\xac\xed\0\x05", "Java object"),
+    ];
+    for (dialect, flags, bytes, word) in cases {
+        let refused = decode(dialect, flags, bytes).unwrap_err();
+        assert!(refused.to_string().contains(word), "{refused}");
+    }
+}
+
+#[test]
+fn foreign_flags_are_refused_by_the_own_dialect() {
+    for flags in [1, 2, 16, 0x10, 768, 2048] {
+        let refused = decode(Dialect::Own, flags, b"x").unwrap_err();
+        assert!(
+            refused.to_string().contains("another client's flags"),
+            "{refused}"
+        );
+    }
+    let later = decode(Dialect::Own, 0x9c01_0001, b"x").unwrap_err();
+    assert!(later.to_string().contains("later version"), "{later}");
+}
+
+#[test]
+fn spymemcached_numbers_lose_their_leading_noughts() {
+    let codec = codec(Dialect::Spymemcached);
+    let wire = |number| {
+        codec
+            .encode(&ValueRef::Int(number))
+            .map(|e| (e.flags, e.bytes.into_owned()))
+            .unwrap()
+    };
+    assert_eq!(wire(42), (512, vec![0x2a]));
+    assert_eq!(wire(-7), (512, vec![0xff, 0xff, 0xff, 0xf9]));
+    assert_eq!(wire(0), (512, vec![]));
+    assert_eq!(wire(1 << 40).0, 768);
+    assert_eq!(
+        decode(Dialect::Spymemcached, 1280, &[0xff]),
+        Ok(Decoded::Int(-1))
+    );
+    assert_eq!(
+        decode(Dialect::Spymemcached, 1024, &[1, 0]),
+        Ok(Decoded::DateMs(256))
+    );
+}
+
+#[test]
+fn a_number_that_decr_padded_is_read() {
+    assert_eq!(decode(Dialect::Pymemcache, 2, b"9 "), Ok(Decoded::Int(9)));
+    assert!(decode(Dialect::Pymemcache, 2, b" 9").is_err());
+    let big = "123456789012345678901234567890";
+    assert_eq!(
+        decode(Dialect::Pylibmc, 4, big.as_bytes()),
+        Ok(Decoded::BigInt(big.to_owned()))
+    );
+}
+
+#[test]
+fn migrating_reads_the_old_and_writes_our_own() {
+    let migrating = Codec::new(CodecOptions {
+        migrate_from: Some(Dialect::Bmemcached),
+        ..CodecOptions::default()
+    });
+    let migrating = migrating.unwrap();
+    assert_eq!(
+        migrating.decode(0, b"old").unwrap().0,
+        Decoded::Str("old".into())
+    );
+    let new = migrating.encode(&ValueRef::Bytes(b"new")).unwrap();
+    assert_ne!(new.flags, 0, "flags 0 are still the old client's text");
+    assert_eq!(
+        migrating.decode(new.flags, &new.bytes).unwrap().0,
+        Decoded::Bytes(b"new"[..].into())
+    );
+    assert_eq!(
+        decode(Dialect::Own, new.flags, &new.bytes),
+        Ok(Decoded::Bytes(b"new"[..].into()))
+    );
+}
+
+#[test]
+fn flags_of_the_callers_own_go_both_ways() {
+    let codec = codec(Dialect::Flagged);
+    let encoded = codec.encode(&ValueRef::Flagged(77, b"x")).unwrap();
+    assert_eq!((encoded.flags, &encoded.bytes[..]), (77, &b"x"[..]));
+    assert_eq!(
+        codec.decode(77, b"x").unwrap().0,
+        Decoded::Flagged(77, b"x"[..].into())
+    );
+}
+
+#[test]
+fn contradicting_options_are_a_sentence() {
+    let bad = |options| Codec::new(options).unwrap_err().to_string();
+    let gzip = Some(Compression::new(Method::Gzip));
+    assert_eq!(
+        bad(CodecOptions {
+            compression: gzip,
+            ..CodecOptions::of(Dialect::Pylibmc)
+        }),
+        "codec: dialect pylibmc has no mark for gzip"
+    );
+    let level = Some(Compression {
+        level: 23,
+        ..Compression::new(Method::Zstd)
+    });
+    assert_eq!(
+        bad(CodecOptions {
+            compression: level,
+            ..CodecOptions::default()
+        }),
+        "codec: level 23 of zstd: -7 to 22"
+    );
+    let from = Some(Dialect::Dalli);
+    assert!(
+        bad(CodecOptions {
+            migrate_from: from,
+            ..CodecOptions::of(Dialect::Raw)
+        })
+        .contains("writes the own")
+    );
+}
+
+#[test]
+fn each_dialect_and_method_is_named_by_one_word() {
+    for (dialect, word) in DIALECTS {
+        assert_eq!(word.parse(), Ok(dialect));
+        assert_eq!(dialect.to_string(), word);
+    }
+    assert!("pymemcached".parse::<Dialect>().is_err());
+    assert_eq!(Method::named("quicklz"), Some(Method::QuickLz));
+    assert_eq!(Method::named("rar"), None);
+}

@@ -1,0 +1,142 @@
+//! Round trips of every dialect and method, what is refused, and bombs; `tests/dialects` asks the real clients.
+
+mod dialects;
+mod hostile;
+mod own;
+
+use proptest::prelude::*;
+
+use super::*;
+
+fn codec(dialect: Dialect) -> Codec {
+    Codec::new(CodecOptions::of(dialect)).unwrap()
+}
+
+fn compressing(dialect: Dialect, method: Method) -> Codec {
+    let compression = Some(Compression {
+        threshold_bytes: 1,
+        ..Compression::new(method)
+    });
+    Codec::new(CodecOptions {
+        compression,
+        ..CodecOptions::of(dialect)
+    })
+    .unwrap()
+}
+
+fn decode(dialect: Dialect, flags: u32, bytes: &[u8]) -> Result<Decoded<'_>, ValueError> {
+    codec(dialect)
+        .decode(flags, bytes)
+        .map(|(decoded, _)| decoded)
+}
+
+fn text_of(len: usize) -> String {
+    let rows = (0..len / 8).flat_map(|i| ["row 00", ["1 ", "2 ", "3 "][i % 3]]);
+    rows.collect()
+}
+
+/// Whether `decoded` is `value` as this dialect can tell it.
+fn is_same(dialect: Dialect, value: &ValueRef<'_>, decoded: &Decoded<'_>) -> bool {
+    let has_one_string_type = matches!(dialect, Dialect::PhpMemcached | Dialect::PeclMemcache);
+    match (value, decoded) {
+        (ValueRef::Str(a), Decoded::Str(b)) => a == b,
+        (ValueRef::Bytes(a), Decoded::Str(b)) => has_one_string_type && *a == b.as_bytes(),
+        (ValueRef::Str(a), Decoded::Bytes(b)) => dialect == Dialect::Raw && a.as_bytes() == &b[..],
+        (ValueRef::Int(a), Decoded::Bytes(b)) => {
+            dialect == Dialect::Raw && a.to_string().as_bytes() == &b[..]
+        }
+        (ValueRef::Int(a), Decoded::Int(b)) => a == b,
+        (ValueRef::Float(a), Decoded::Float(b)) => {
+            a.total_cmp(b).is_eq() || a.is_nan() && b.is_nan()
+        }
+        (ValueRef::Bool(a), Decoded::Bool(b)) => a == b,
+        (ValueRef::None, Decoded::None) => true,
+        (ValueRef::Bytes(a), Decoded::Bytes(b)) | (ValueRef::Json(a), Decoded::Json(b)) => {
+            **a == **b
+        }
+        _ => false,
+    }
+}
+
+#[derive(Clone, Debug)]
+enum Any {
+    Str(String),
+    Bytes(Vec<u8>),
+    Int(i64),
+    Float(f64),
+    Bool(bool),
+    None,
+}
+
+impl Any {
+    fn value(&self) -> ValueRef<'_> {
+        match self {
+            Self::Str(text) => ValueRef::Str(text),
+            Self::Bytes(bytes) => ValueRef::Bytes(bytes),
+            Self::Int(number) => ValueRef::Int(*number),
+            Self::Float(number) => ValueRef::Float(*number),
+            Self::Bool(value) => ValueRef::Bool(*value),
+            Self::None => ValueRef::None,
+        }
+    }
+}
+
+fn any_value() -> impl Strategy<Value = Any> {
+    prop_oneof![
+        ".{0,200}".prop_map(Any::Str),
+        (0usize..5000).prop_map(|len| Any::Str(text_of(len))),
+        prop::collection::vec(any::<u8>(), 0..3000).prop_map(Any::Bytes),
+        any::<i64>().prop_map(Any::Int),
+        (-300i64..300).prop_map(Any::Int),
+        any::<f64>().prop_map(Any::Float),
+        any::<bool>().prop_map(Any::Bool),
+        Just(Any::None),
+    ]
+}
+
+proptest! {
+    #[test]
+    fn decode_undoes_encode_in_every_dialect(any in any_value(), which in 0..DIALECTS.len(), packed in any::<bool>()) {
+        let dialect = DIALECTS[which].0;
+        let methods = [Method::Zlib, Method::Zstd, Method::Gzip, Method::FastLz, Method::Lz4, Method::QuickLz];
+        for method in methods.into_iter().filter(|_| packed) {
+            let options = CodecOptions { compression: Some(Compression::new(method)), ..CodecOptions::of(dialect) };
+            if Codec::new(options).is_err() { continue }
+            check(&compressing(dialect, method), dialect, &any)?;
+        }
+        check(&codec(dialect), dialect, &any)?;
+    }
+
+    #[test]
+    fn any_flags_and_bytes_are_read_or_refused(flags in any::<u32>(), low in any::<u8>(),
+            bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+        for (dialect, _) in DIALECTS {
+            let options = CodecOptions { decompressed_bytes_max: 4096, ..CodecOptions::of(dialect) };
+            let codec = Codec::new(options).unwrap();
+            for flags in [flags, u32::from(low), u32::from(low) << 8, flags & 0xff_ffff | 0x9c00_0000] {
+                if let Ok((Decoded::Bytes(read), _)) = codec.decode(flags, &bytes) {
+                    prop_assert!(read.len() <= 4096);
+                }
+            }
+        }
+    }
+}
+
+fn check(codec: &Codec, dialect: Dialect, any: &Any) -> Result<(), TestCaseError> {
+    let value = any.value();
+    let Ok(encoded) = codec.encode(&value) else {
+        prop_assert!(matches!(
+            dialect,
+            Dialect::Raw | Dialect::Flagged | Dialect::Spymemcached
+        ));
+        return Ok(());
+    };
+    let (decoded, costs) = codec.decode(encoded.flags, &encoded.bytes).unwrap();
+    prop_assert!(
+        is_same(dialect, &value, &decoded),
+        "{dialect}: {value:?} came back as {decoded:?}"
+    );
+    prop_assert_eq!(costs.wire_bytes, encoded.bytes.len());
+    prop_assert_eq!(costs.plain_bytes, encoded.costs.plain_bytes);
+    Ok(())
+}

@@ -1,0 +1,90 @@
+//! The promises that are no ratios: nothing refused, nothing late, nothing beyond the budget.
+//!
+//! Each check starts a glasscache of its own, does what users do to it, and reports figures beside the bound
+//! they have to keep.
+
+mod client;
+mod one_key;
+mod stalled;
+mod ttls;
+mod writes;
+
+use serde::Serialize;
+
+use super::{Error, Sides};
+use crate::target::ask;
+use one_key::one_key;
+use stalled::stalled;
+use ttls::ttls;
+use writes::read_your_writes;
+
+/// `-m` of most checks.
+const MEMORY_MIB: u64 = 64;
+
+/// A figure beside its bound.
+#[derive(Debug, Clone, Serialize)]
+pub struct Finding {
+    /// What was done.
+    pub what: String,
+    /// What must not be exceeded.
+    pub at_most: f64,
+    /// What was found.
+    pub found: f64,
+    /// The unit, and what else a reader should know.
+    pub note: String,
+}
+
+impl Finding {
+    fn new(what: &str, at_most: f64, found: f64, note: impl Into<String>) -> Self {
+        Self {
+            what: what.to_owned(),
+            at_most,
+            found,
+            note: note.into(),
+        }
+    }
+
+    /// Whether the bound is kept.
+    pub fn is_met(&self) -> bool {
+        self.found <= self.at_most
+    }
+}
+
+/// The budget of a server: 1.02 x `-m` + 16 MiB, in MiB.
+pub fn budget_mib(memory_mib: u64) -> f64 {
+    1.02 * memory_mib as f64 + 16.0
+}
+
+fn mib(bytes: u64) -> f64 {
+    bytes as f64 / f64::from(1 << 20)
+}
+
+/// An empty server with a gigabyte.
+pub fn empty(sides: &Sides) -> Result<Vec<Finding>, Error> {
+    let server = sides.ours(1024).start().map_err(Error::Start)?;
+    let found = mib(server.resident_bytes());
+    Ok(vec![Finding::new(
+        "empty server at -m 1024",
+        8.0,
+        found,
+        "MiB resident",
+    )])
+}
+
+/// One check.
+pub type Check = fn(&Sides) -> Result<Vec<Finding>, Error>;
+
+/// All checks, by name.
+pub const ALL: [(&str, Check); 5] = [
+    ("empty", empty),
+    ("one-key", one_key),
+    ("ttls", ttls),
+    ("stalled", stalled),
+    ("read-your-writes", read_your_writes),
+];
+
+/// What the server under test answers to `version`.
+pub fn version(sides: &Sides) -> Result<String, Error> {
+    let server = sides.ours(MEMORY_MIB).start().map_err(Error::Start)?;
+    ask(server.address, "version").map_err(Error::Start)
+}

@@ -1,0 +1,103 @@
+//! Peers that stop reading or writing: they hold what they hold, and nobody else waits.
+
+use std::io::{ErrorKind, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use super::super::memory::fill;
+use super::super::scenario::Scenario;
+use super::super::speed::drive;
+use super::super::{Error, Sides};
+use super::{Finding, MEMORY_MIB, budget_mib, mib};
+use crate::load::{Size, Values, key_text};
+
+/// Readers that ask for megabytes and do not read, uploads that stop half-way; a calm reader beside them.
+pub(super) fn stalled(sides: &Sides) -> Result<Vec<Finding>, Error> {
+    const STALLED: usize = 64;
+    let server = sides.ours(MEMORY_MIB).start().map_err(Error::Start)?;
+    let scenario = Scenario::parse(
+        "[[scenario]]\nname = 'calm'\ntitle = 'calm'\nkeys = 10000\nvalue_bytes = 32\nconnections = 8\nrate = 20000.0\nseconds = 3.0",
+    )
+    .ok()
+    .and_then(|scenarios| scenarios.into_iter().next());
+    let Some(scenario) = scenario else {
+        return Ok(Vec::new());
+    };
+    let values = Values::new(scenario.size(), 1);
+    let alone = Sides {
+        layout: sides.layout.reader(),
+        ..sides.clone()
+    };
+    fill(
+        sides,
+        &server,
+        &(scenario.first_id()..scenario.first_id() + scenario.keys),
+        &values,
+    )?;
+    let big = Values::new(Size::Fixed(1_000_000), 2);
+    fill(sides, &server, &(0..8), &big)?;
+    let calm = drive(&alone, &server, &scenario, &values, (scenario.dialect, 1))?;
+    let io = |error: std::io::Error| Error::load(server.name)(error.into());
+    let mut sockets = Vec::new();
+    for at in 0..STALLED {
+        sockets.push(stalled_reader(server.address).map_err(io)?);
+        sockets.push(stalled_upload(server.address, at).map_err(io)?);
+    }
+    let (stop, peak) = (AtomicBool::new(false), AtomicU64::new(0));
+    let beside = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !stop.load(Ordering::Relaxed) {
+                peak.fetch_max(server.resident_bytes(), Ordering::Relaxed);
+                std::thread::sleep(Duration::from_millis(20));
+            }
+        });
+        let beside = drive(&alone, &server, &scenario, &values, (scenario.dialect, 2));
+        stop.store(true, Ordering::Relaxed);
+        beside
+    })?;
+    drop(sockets);
+    let what = "64 stalled readers of 1 MB and 64 stalled uploads";
+    let note = format!(
+        "p99 of others over calm ({:.0} / {:.0} us)",
+        beside.p99_us, calm.p99_us
+    );
+    let resident = mib(peak.load(Ordering::Relaxed));
+    Ok(vec![
+        Finding::new(
+            what,
+            budget_mib(MEMORY_MIB),
+            resident,
+            "MiB resident at -m 64, peak",
+        ),
+        Finding::new(what, 2.0, beside.p99_us / calm.p99_us, note),
+    ])
+}
+
+fn stalled_reader(address: SocketAddr) -> std::io::Result<TcpStream> {
+    let mut socket = TcpStream::connect(address)?;
+    for id in 0..8_u64 {
+        let mut request = b"get ".to_vec();
+        request.extend_from_slice(&key_text(id));
+        request.extend_from_slice(b"\r\n");
+        socket.write_all(&request)?;
+    }
+    Ok(socket)
+}
+
+fn stalled_upload(address: SocketAddr, at: usize) -> std::io::Result<TcpStream> {
+    let mut socket = TcpStream::connect(address)?;
+    socket.set_nonblocking(true)?;
+    let mut request = format!("set upload{at} 0 0 1000000\r\n").into_bytes();
+    request.resize(500_000, b'u');
+    let mut sent = 0;
+    while let Some(rest) = request.get(sent..).filter(|rest| !rest.is_empty()) {
+        match socket.write(rest) {
+            Ok(bytes) => sent += bytes,
+            // A server that takes no more has said that its budget is full, one that hangs up as well.
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(_) => break,
+        }
+    }
+    Ok(socket)
+}

@@ -1,0 +1,150 @@
+//! Items of a thousand TTLs: memory stays in its budget, and each dies in its own second.
+
+use super::super::{Error, Sides};
+use super::client::Client;
+use super::{Finding, MEMORY_MIB, budget_mib, mib};
+use crate::load::{self, Batch, Dice, Outcome, Plan, Size, Step, Values, Work, key_text};
+use crate::target::Server;
+
+/// Memory filled with items of 1,000 different TTLs; then one key of each, watched to its last second.
+pub(super) fn ttls(sides: &Sides) -> Result<Vec<Finding>, Error> {
+    let mut spawn = sides.ours(MEMORY_MIB);
+    spawn
+        .environment
+        .push(("MEMCACHED_DEBUG".to_owned(), "1".to_owned()));
+    let server = spawn.start().map_err(Error::Start)?;
+    let mut dice = Dice::new(11);
+    let mut ttls: Vec<u32> = (0..1000)
+        .map(|_| 1 + dice.below(30 * 86_400) as u32)
+        .collect();
+    let values = Values::new(Size::Fixed(230), 1);
+    let keys = 3 * (MEMORY_MIB << 20) / 250;
+    let plan = Plan {
+        connections: 8,
+        depth: 64,
+        stop: sides.stop.clone(),
+        ..Plan::new(server.address)
+    };
+    let work = Expiring {
+        next: 0,
+        keys,
+        ttls: ttls.clone(),
+        values,
+        refused: 0,
+    };
+    let (_, works) =
+        load::run(&plan, vec![work], &server.meter()).map_err(Error::load(server.name))?;
+    let refused: u64 = works.iter().map(|work| work.refused).sum();
+    let resident = mib(server.resident_bytes());
+    ttls.sort_unstable();
+    let late =
+        watch_expiry(&server, &ttls).map_err(|error| Error::load(server.name)(error.into()))?;
+    let what = "1,000 TTLs, 1 s to 30 d";
+    let after = mib(server.resident_bytes());
+    Ok(vec![
+        Finding::new(
+            what,
+            0.0,
+            late as f64,
+            "of 1,000 keys not gone within their second, or too early",
+        ),
+        Finding::new(
+            what,
+            0.0,
+            refused as f64,
+            "sets refused while memory is full",
+        ),
+        Finding::new(
+            what,
+            budget_mib(MEMORY_MIB),
+            resident.max(after),
+            "MiB resident at -m 64",
+        ),
+    ])
+}
+
+struct Expiring {
+    next: u64,
+    keys: u64,
+    ttls: Vec<u32>,
+    values: Values,
+    refused: u64,
+}
+
+impl Work for Expiring {
+    fn next(&mut self, _connection: usize, batch: &mut Batch<'_>) -> Step {
+        if self.next == self.keys {
+            return Step::Finished;
+        }
+        let ttl_s = self
+            .ttls
+            .get(self.next as usize % self.ttls.len().max(1))
+            .copied();
+        batch.set(self, self.next, ttl_s.unwrap_or(1));
+        self.next += 1;
+        Step::Sent
+    }
+
+    fn write_key(&self, id: u64, text: &mut Vec<u8>) {
+        text.extend_from_slice(&key_text(id));
+    }
+
+    fn value(&self, id: u64) -> &[u8] {
+        self.values.of(id)
+    }
+
+    fn done(&mut self, _connection: usize, _id: u64, outcome: Outcome) {
+        self.refused += u64::from(outcome != Outcome::Stored);
+    }
+}
+
+/// Sets one key for each TTL, moves the server's clock to the last second of each and one further.
+///
+/// Returns how many were gone too early or stayed too long. The clock also runs by itself: a key found with
+/// `t0` or gone is asked for only while the clock has not moved on, see `seconds_left`.
+fn watch_expiry(server: &Server, ttls: &[u32]) -> std::io::Result<u64> {
+    let mut client = Client::connect(server.address)?;
+    for (at, ttl) in ttls.iter().enumerate() {
+        client.call(&format!("set ttl{at} 0 {ttl} 2\r\nhi"))?;
+    }
+    let mut bad = 0;
+    for (at, _) in ttls.iter().enumerate() {
+        let key = format!("ttl{at}");
+        // Two tries: the first may meet the clock's own tick between its two questions.
+        let is_exact = |client: &mut Client| -> std::io::Result<Option<bool>> {
+            let Some(left) = seconds_left(client, &key)? else {
+                return Ok(None);
+            };
+            if left > 1 {
+                client.call(&format!("debugtime {}", left - 1))?;
+            }
+            let last = seconds_left(client, &key)?;
+            client.call("debugtime 1")?;
+            let gone = seconds_left(client, &key)?.is_none();
+            Ok(Some(gone && last.is_none_or(|left| left <= 1)))
+        };
+        match is_exact(&mut client)? {
+            Some(true) => {}
+            Some(false) => bad += 1,
+            // Gone before it was asked for: right only if an earlier key with nearly the same TTL moved us here.
+            None => {
+                let earlier = at
+                    .checked_sub(1)
+                    .and_then(|at| ttls.get(at))
+                    .copied()
+                    .unwrap_or(0);
+                let own = ttls.get(at).copied().unwrap_or(0);
+                bad += u64::from(own > earlier + 2);
+            }
+        }
+    }
+    Ok(bad)
+}
+
+/// What `mg <key> t` says is left; `None` for a miss.
+fn seconds_left(client: &mut Client, key: &str) -> std::io::Result<Option<i64>> {
+    let answer = client.call(&format!("mg {key} t"))?;
+    Ok(answer
+        .strip_prefix("HD t")
+        .and_then(|left| left.parse().ok()))
+}

@@ -1,0 +1,91 @@
+//! Reading one's writes while memory is full.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use super::super::memory::{FillSize, fill};
+use super::super::{Error, Sides};
+use super::client::Client;
+use super::{Finding, MEMORY_MIB, budget_mib, mib};
+use crate::load::{self, Fill, Plan, Pool, Size, Values};
+use crate::proc::Meter;
+
+/// Sets of mixed sizes while memory is full, each read back at once on another connection.
+pub(super) fn read_your_writes(sides: &Sides) -> Result<Vec<Finding>, Error> {
+    const CHECKED: u64 = 30_000;
+    let server = sides.ours(MEMORY_MIB).start().map_err(Error::Start)?;
+    let mix = FillSize::all()[8];
+    let values = Values::new(mix.size, 3);
+    let keys = mix.keys_for(3 * (MEMORY_MIB << 20));
+    let mut refused = fill(sides, &server, &(0..keys), &values)?;
+    let stop = Arc::new(AtomicBool::new(false));
+    let io = |error: std::io::Error| Error::load(server.name)(error.into());
+    let result = std::thread::scope(|scope| {
+        let noise = scope.spawn(|| {
+            let plan = Plan {
+                connections: 4,
+                depth: 16,
+                stop: Arc::clone(&stop),
+                ..Plan::new(server.address)
+            };
+            load::run(
+                &plan,
+                Fill::over(&(1 << 50..1 << 51), &values, 1),
+                &Meter::None,
+            )
+            .err()
+        });
+        let result = write_then_read(server.address, CHECKED);
+        stop.store(true, Ordering::Relaxed);
+        let failed = noise
+            .join()
+            .ok()
+            .flatten()
+            .filter(|error| !matches!(error, load::Error::Stopped));
+        failed.map_or(result, |error| {
+            Err(std::io::Error::other(error.to_string()))
+        })
+    });
+    let (lost, not_stored) = result.map_err(io)?;
+    refused += not_stored;
+    let what = "sets of mixed sizes with memory full";
+    Ok(vec![
+        Finding::new(
+            what,
+            0.0,
+            refused as f64,
+            format!("refused of {}", keys + CHECKED),
+        ),
+        Finding::new(
+            what,
+            0.0,
+            lost as f64,
+            format!("of {CHECKED} not readable at once on another connection"),
+        ),
+        Finding::new(
+            what,
+            budget_mib(MEMORY_MIB),
+            mib(server.resident_bytes()),
+            "MiB resident at -m 64",
+        ),
+    ])
+}
+
+/// Returns how many of `count` keys did not come back at once, and how many were not stored.
+fn write_then_read(address: SocketAddr, count: u64) -> std::io::Result<(u64, u64)> {
+    let (mut writer, mut reader) = (Client::connect(address)?, Client::connect(address)?);
+    let pool = Pool::new(Size::MIX.max(), 5);
+    let (mut lost, mut refused) = (0, 0);
+    for id in 0..count {
+        let value = pool.value(id, 0, Size::MIX.of(id));
+        let mut request = format!("set now{id} 0 0 {}\r\n", value.len()).into_bytes();
+        request.extend_from_slice(value);
+        if writer.call_bytes(&request)? != "STORED" {
+            refused += 1;
+            continue;
+        }
+        lost += u64::from(reader.get(&format!("now{id}"))?.as_deref() != Some(value));
+    }
+    Ok((lost, refused))
+}

@@ -1,0 +1,244 @@
+//! The asyncio client's native half: servers, and a connection to each on the running loop.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use glasscache_client::WireKey;
+use glasscache_client::address::Place;
+use glasscache_client::costs::{Costs, Part, Spent};
+use glasscache_client::options::KeyRule;
+use glasscache_client::pool::Server;
+use glasscache_client::request::Request;
+use glasscache_client::{Client as Core, Options};
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+
+use super::connection::Connection;
+use super::op::{Kind, Times};
+use super::starting::Started;
+use super::{Counters, running_loop};
+use crate::client::key_bytes;
+use crate::settings::{self, Codec};
+use crate::{deadline as deadlines, error};
+
+/// The native half of `glasscache.AsyncClient`.
+#[pyclass(frozen, subclass, module = "glasscache._native")]
+pub(crate) struct AsyncClient {
+    pub(super) core: Core,
+    pub(super) codec: Py<Codec>,
+    pub(super) timeout: Duration,
+    pub(super) counters: Arc<Counters>,
+    pub(super) connections: Mutex<Vec<Option<Py<Connection>>>>,
+    /// How long the call that begins next has waited for a connection; Relaxed: its loop alone uses it.
+    pub(super) waited_ns: AtomicU64,
+}
+
+impl AsyncClient {
+    /// The connection to a server, if there is one that takes requests on the running loop.
+    pub(super) fn connection<'py>(
+        &self,
+        py: Python<'py>,
+        place: usize,
+    ) -> PyResult<Option<Bound<'py, Connection>>> {
+        let connections = self
+            .connections
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        let Some(Some(connection)) = connections.get(place) else {
+            return Ok(None);
+        };
+        let connection = connection.bind(py).clone();
+        drop(connections);
+        let is_good = {
+            let this = connection.borrow();
+            this.can_take() && this.event_loop.is(&running_loop(py)?)
+        };
+        Ok(is_good.then_some(connection))
+    }
+
+    pub(super) fn wire<'a>(
+        &self,
+        key: &'a Bound<'_, PyAny>,
+        scratch: &'a mut Vec<u8>,
+    ) -> PyResult<WireKey<'a>> {
+        let wire = self.core.keys().wire(key_bytes(key)?, scratch);
+        wire.map_err(|error| error::of_client(key.py(), &error))
+    }
+
+    /// Sends a request to the server of its key; `None`: connect first, then ask again.
+    pub(super) fn submit<'py>(
+        &self,
+        py: Python<'py>,
+        key: WireKey<'_>,
+        request: &Request<'_>,
+        kind: Kind,
+        deadline: Option<f64>,
+    ) -> Started<'py> {
+        let place = self.core.place_of(key.bytes);
+        self.submit_to(py, place, request, kind, (deadline, Spent::default()))
+    }
+
+    pub(super) fn submit_to<'py>(
+        &self,
+        py: Python<'py>,
+        place: usize,
+        request: &Request<'_>,
+        kind: Kind,
+        (deadline, mut spent): (Option<f64>, Spent),
+    ) -> Started<'py> {
+        let Some(connection) = self.connection(py, place)? else {
+            return Ok(None);
+        };
+        let started = Instant::now();
+        let length = deadline
+            .map(deadlines::seconds)
+            .transpose()?
+            .unwrap_or(self.timeout);
+        spent.add(Part::Wait, self.waited_ns.swap(0, Ordering::Relaxed));
+        let times = Times {
+            started,
+            deadline: started + length,
+            spent,
+        };
+        Connection::submit(&connection, request, kind, times).map(Some)
+    }
+
+    pub(super) fn server(&self, py: Python<'_>, place: usize) -> PyResult<Arc<Server>> {
+        self.core
+            .server(place)
+            .map_err(|error| error::of_client(py, &error))
+    }
+}
+
+#[pymethods]
+impl AsyncClient {
+    #[new]
+    #[pyo3(signature = (servers, codec, *, timeout, placement, namespace, errors_are_misses,
+                        value_bytes_max, base64_keys, costs))]
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "each is a keyword of the Python face"
+    )]
+    fn new(
+        py: Python<'_>,
+        servers: Vec<String>,
+        codec: Py<Codec>,
+        timeout: f64,
+        placement: &str,
+        namespace: Vec<u8>,
+        errors_are_misses: bool,
+        value_bytes_max: u64,
+        base64_keys: bool,
+        costs: bool,
+    ) -> PyResult<Self> {
+        let timeout = deadlines::seconds(timeout)?;
+        let keys = if base64_keys {
+            KeyRule::Base64
+        } else {
+            KeyRule::Refuse
+        };
+        let options = Options {
+            timeout,
+            value_bytes_max,
+            namespace,
+            keys,
+            costs: false,
+            ..Options::default()
+        };
+        let core = settings::addresses(&servers)
+            .and_then(|addresses| Core::new(&addresses, settings::named(placement)?, options))
+            .map_err(|error| error::of_client(py, &error))?;
+        let connections = (0..core.places_count()).map(|_| None).collect();
+        let counters = Counters {
+            errors_are_misses,
+            misses_by_error: AtomicU64::new(0),
+            is_counting: costs,
+            costs: Costs::default(),
+        };
+        let connections = Mutex::new(connections);
+        Ok(Self {
+            core,
+            codec,
+            timeout,
+            counters: Arc::new(counters),
+            connections,
+            waited_ns: AtomicU64::new(0),
+        })
+    }
+
+    /// Return the place of a key's server in `addresses`.
+    fn place_of(&self, key: &Bound<'_, PyAny>) -> PyResult<usize> {
+        let mut scratch = Vec::new();
+        let key = self.wire(key, &mut scratch)?;
+        Ok(self.core.place_of(key.bytes))
+    }
+
+    /// Return (host, port) or (path, None) of the server at a place.
+    fn address_of(&self, py: Python<'_>, place: usize) -> PyResult<(String, Option<u16>)> {
+        Ok(match &self.server(py, place)?.place {
+            Place::Tcp(host, port) => (host.clone(), Some(*port)),
+            Place::Unix(path) => (path.display().to_string(), None),
+        })
+    }
+
+    /// Return the name of each present server by its place; one that left keeps its place unused.
+    #[getter]
+    pub(super) fn names(&self) -> BTreeMap<usize, String> {
+        let name = |(place, server): (usize, Arc<Server>)| (place, server.name.clone());
+        self.core.servers().into_iter().map(name).collect()
+    }
+
+    /// Return the place of the only server, or None if there are several.
+    #[getter]
+    fn only_place(&self) -> Option<usize> {
+        self.core.only_place()
+    }
+
+    /// Return how many places there are: one for each server that there has been.
+    #[getter]
+    fn places_count(&self) -> usize {
+        self.core.places_count()
+    }
+
+    /// Note that the client is closed: later calls raise.
+    fn mark_closed(&self, py: Python<'_>) {
+        py.detach(|| self.core.close());
+    }
+
+    /// Note the seconds that the next call has waited for a connection, for its cost.
+    fn note_wait(&self, seconds: f64) {
+        let waited = Duration::try_from_secs_f64(seconds).unwrap_or_default();
+        let waited_ns = waited.as_nanos() as u64;
+        self.waited_ns.store(waited_ns, Ordering::Relaxed);
+    }
+
+    /// Count a read that failed as a miss; False if errors are to be raised.
+    fn count_miss(&self) -> bool {
+        if self.counters.errors_are_misses {
+            self.counters
+                .misses_by_error
+                .fetch_add(1, Ordering::Relaxed);
+        }
+        self.counters.errors_are_misses
+    }
+
+    /// Return this client's counters. No network.
+    fn counters<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let all = PyDict::new(py);
+        all.set_item(
+            "misses_by_error",
+            self.counters.misses_by_error.load(Ordering::Relaxed),
+        )?;
+        crate::tables::set_costs(&all, &self.counters.costs)?;
+        all.set_item("servers", crate::tables::servers(py, &self.core)?)?;
+        Ok(all)
+    }
+
+    /// The codec that values pass through.
+    #[getter(codec)]
+    fn own_codec(&self, py: Python<'_>) -> Py<Codec> {
+        self.codec.clone_ref(py)
+    }
+}

@@ -1,0 +1,63 @@
+//! The asyncio client's native half: an `asyncio.Protocol` over the client's pipeline.
+//!
+//! No thread and no runtime: the loop brings bytes, the pipeline says whose they are, futures are
+//! resolved. Requests of one turn of the loop gather in a buffer that leaves in one write. A future
+//! that was cancelled keeps its place in the pipeline, so its reply is read and meets nobody; a
+//! connection on which a call passed its deadline takes no new requests.
+
+mod client;
+mod connecting;
+mod connection;
+mod op;
+mod protocol;
+mod showing;
+mod starting;
+mod starting_many;
+
+use std::sync::atomic::AtomicU64;
+
+use glasscache_client::costs::Costs;
+
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+
+pub(crate) use client::AsyncClient;
+pub(crate) use connection::Connection;
+
+#[derive(Debug, Default)]
+struct Counters {
+    pub(super) errors_are_misses: bool,
+    pub(super) misses_by_error: AtomicU64,
+    /// Whether the cost of each call is counted.
+    pub(super) is_counting: bool,
+    pub(super) costs: Costs,
+}
+
+fn set_result(py: Python<'_>, future: &Py<PyAny>, value: Bound<'_, PyAny>) -> PyResult<()> {
+    if !future
+        .call_method0(py, intern!(py, "done"))?
+        .is_truthy(py)?
+    {
+        future.call_method1(py, intern!(py, "set_result"), (value,))?;
+    }
+    Ok(())
+}
+
+fn set_exception(py: Python<'_>, future: &Py<PyAny>, error: PyErr) -> PyResult<()> {
+    if !future
+        .call_method0(py, intern!(py, "done"))?
+        .is_truthy(py)?
+    {
+        future.call_method1(py, intern!(py, "set_exception"), (error.into_value(py),))?;
+    }
+    Ok(())
+}
+
+static RUNNING_LOOP: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+
+fn running_loop(py: Python<'_>) -> PyResult<Bound<'_, PyAny>> {
+    RUNNING_LOOP
+        .import(py, "asyncio", "get_running_loop")?
+        .call0()
+}

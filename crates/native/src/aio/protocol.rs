@@ -1,0 +1,213 @@
+//! What the event loop calls: the methods of an `asyncio.Protocol`, and the look at deadlines.
+
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+use glasscache_client::Error;
+use glasscache_client::error::Phase;
+use glasscache_client::health::PATIENCE;
+use glasscache_client::pipeline::{Expect, Progress};
+use glasscache_client::request::Dialect;
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+
+use super::connection::Connection;
+use super::op::{Kind, Op, Times};
+use super::set_result;
+use crate::error;
+
+#[pymethods]
+impl Connection {
+    /// Called by the loop: the connection is made. It is probed first if nobody has yet.
+    fn connection_made(slf: &Bound<'_, Self>, transport: Py<PyAny>) -> PyResult<()> {
+        let py = slf.py();
+        let mut this = slf.borrow_mut();
+        if this.server.dialect().is_some() || this.presumes_classic {
+            if let Some(ready) = this.ready.take() {
+                set_result(py, &ready, py.None().into_bound(py))?;
+            }
+        } else {
+            this.pipeline.expect(Expect::Probe);
+            let op = Op {
+                kind: Kind::Probe,
+                future: this.ready.take(),
+                times: Times::now(), // who connects has a deadline of its own
+                is_repeatable: true,
+            };
+            this.ops.push_back(op);
+            transport.call_method1(py, intern!(py, "write"), (PyBytes::new(py, b"mn\r\n"),))?;
+        }
+        this.transport = Some(transport);
+        Ok(())
+    }
+
+    /// Called by the loop: bytes have come.
+    fn data_received(&mut self, py: Python<'_>, data: &[u8]) -> PyResult<()> {
+        let arrived = Instant::now();
+        self.pipeline.feed(data);
+        loop {
+            match self.pipeline.poll() {
+                Ok(Progress::Whole(answer)) => {
+                    let more = matches!(
+                        self.ops.front(),
+                        Some(Op {
+                            kind: Kind::ManyDeleted { .. },
+                            ..
+                        })
+                    );
+                    self.resolve(py, answer, arrived)?;
+                    self.pipeline.release();
+                    if !more && self.presumes_classic && self.server.dialect().is_none() {
+                        self.server.learn_dialect(Dialect::Classic);
+                    }
+                }
+                Ok(Progress::Idle) => {
+                    self.server.health.good();
+                    if self.is_late {
+                        self.abort(py)?;
+                    }
+                    return Ok(());
+                }
+                Ok(Progress::Incomplete(_)) => return Ok(()),
+                Err(fault) => {
+                    self.server.faults.fetch_add(1, Ordering::Relaxed);
+                    self.server.health.bad();
+                    let server = self.server.name.clone();
+                    let error = Error::Protocol { server, fault };
+                    self.fail_all(py, |_, _| error::of_client(py, &error))?;
+                    return self.abort(py);
+                }
+            }
+        }
+    }
+
+    /// Called by the loop: the peer sends no more. The connection is closed.
+    #[staticmethod]
+    fn eof_received() -> bool {
+        false
+    }
+
+    /// Called by the loop: the connection is gone.
+    fn connection_lost(&mut self, py: Python<'_>, error: Option<Bound<'_, PyAny>>) -> PyResult<()> {
+        self.transport = None;
+        if let Some(timer) = self.timer.take() {
+            timer.call_method0(py, intern!(py, "cancel"))?;
+        }
+        let was_used = self.replies > 0;
+        let is_stale = was_used && self.pipeline.is_untouched();
+        // One that was late is closed by us, and was taken note of when it was late.
+        if !self.ops.is_empty() && !is_stale && !self.is_late {
+            self.server.health.bad();
+        }
+        let why = error.map_or_else(|| "the connection was closed".to_owned(), |e| e.to_string());
+        self.fail_all(py, |this, op| {
+            if is_stale && op.is_repeatable {
+                return error::stale(py);
+            }
+            let context = this.context(Phase::Read, op.is_repeatable);
+            error::of_client(py, &Error::Unavailable(context, why.clone()))
+        })
+    }
+
+    /// Called by the loop: the peer takes no more for now.
+    fn pause_writing(&mut self) {
+        self.is_paused = true;
+    }
+
+    /// Called by the loop: the peer takes more again.
+    fn resume_writing(&mut self) {
+        self.is_paused = false;
+    }
+
+    /// Send what was written in this turn of the loop.
+    fn flush(&mut self, py: Python<'_>) -> PyResult<()> {
+        self.will_flush = false;
+        if self.unanswered > 0 {
+            // What a server refuses is read as an answer then, and not as bytes that nobody asked for.
+            self.ask_for_unanswered(Vec::new(), Times::now());
+        }
+        if let (Some(transport), false) = (&self.transport, self.out.is_empty()) {
+            let bytes = PyBytes::new(py, &self.out);
+            self.out.clear();
+            if self.out.capacity() > 1 << 20 {
+                self.out = Vec::new();
+            }
+            transport.call_method1(py, intern!(py, "write"), (bytes,))?;
+        }
+        Ok(())
+    }
+
+    /// Ends the calls whose time is over; then looks again when the next one's may be.
+    fn look_at_deadlines(slf: &Bound<'_, Self>) -> PyResult<()> {
+        let py = slf.py();
+        let mut this = slf.borrow_mut();
+        this.timer = None;
+        let now = Instant::now();
+        let mut next: Option<Instant> = None;
+        let (mut late, mut was_patient) = (Vec::new(), false);
+        for index in 0..this.ops.len() {
+            let Some(op) = this.ops.get_mut(index) else {
+                break;
+            };
+            if op.future.is_none() {
+                continue;
+            }
+            if op.times.deadline <= now {
+                // The op keeps its place: its reply is still to be read, for nobody.
+                was_patient |= now.saturating_duration_since(op.times.started) >= PATIENCE;
+                late.push((index, op.future.take()));
+            } else {
+                next = Some(next.map_or(op.times.deadline, |next| next.min(op.times.deadline)));
+            }
+        }
+        if !late.is_empty() {
+            this.is_late = true;
+        }
+        if was_patient {
+            this.server.health.bad();
+        }
+        for (index, future) in &late {
+            let Some(op) = this.ops.get(*index) else {
+                break;
+            };
+            this.doubt(op);
+            let context = this.context(Phase::Read, op.is_repeatable);
+            let error = error::of_client(py, &Error::Deadline(context));
+            this.fail(py, &op.kind, future.as_ref(), error)?;
+        }
+        match next {
+            Some(next) => this.start_timer(slf, next),
+            None if this.is_late => this.abort(py),
+            None => Ok(()),
+        }
+    }
+
+    /// Whether it takes requests.
+    #[getter]
+    fn is_usable(&self) -> bool {
+        self.can_take()
+    }
+
+    /// Whether the peer takes no more for now.
+    #[getter(is_paused)]
+    fn paused(&self) -> bool {
+        self.is_paused && self.transport.is_some() && !self.is_late
+    }
+
+    /// Whether nothing is in flight.
+    #[getter]
+    fn is_idle(&self) -> bool {
+        self.ops.is_empty() && self.out.is_empty()
+    }
+
+    /// Close it; what is in flight fails.
+    fn close(&mut self, py: Python<'_>) -> PyResult<()> {
+        self.is_late = true;
+        self.flush(py)?;
+        if let Some(transport) = self.transport.take() {
+            transport.call_method0(py, intern!(py, "close"))?;
+        }
+        Ok(())
+    }
+}

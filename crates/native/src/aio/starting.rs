@@ -1,0 +1,214 @@
+//! The words of the asyncio client: each writes its request and returns the future of its reply.
+
+use glasscache_client::Arithmetic;
+use glasscache_client::Error;
+use glasscache_client::StoreWord;
+use glasscache_client::request::{Item, Request};
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+
+use glasscache_client::costs::Spent;
+
+use super::client::AsyncClient;
+use super::op::Kind;
+use crate::client::{exptime, key_bytes};
+use crate::{error, value as conversion};
+
+/// A future, or `None` where a connection must be made first.
+pub(super) type Started<'py> = PyResult<Option<Bound<'py, PyAny>>>;
+
+#[pymethods]
+impl AsyncClient {
+    fn start_get<'py>(
+        &self,
+        py: Python<'py>,
+        key: &Bound<'py, PyAny>,
+        default: Option<Py<PyAny>>,
+        deadline: Option<f64>,
+    ) -> Started<'py> {
+        let mut scratch = Vec::new();
+        let key = self.wire(key, &mut scratch)?;
+        self.submit(
+            py,
+            key,
+            &Request::Get { key, cas: false },
+            Kind::Get { default },
+            deadline,
+        )
+    }
+
+    fn start_gets<'py>(
+        &self,
+        py: Python<'py>,
+        key: &Bound<'py, PyAny>,
+        deadline: Option<f64>,
+    ) -> Started<'py> {
+        let mut scratch = Vec::new();
+        let key = self.wire(key, &mut scratch)?;
+        self.submit(
+            py,
+            key,
+            &Request::Get { key, cas: true },
+            Kind::Gets,
+            deadline,
+        )
+    }
+
+    fn start_gat<'py>(
+        &self,
+        py: Python<'py>,
+        key: &Bound<'py, PyAny>,
+        ttl: f64,
+        default: Option<Py<PyAny>>,
+        deadline: Option<f64>,
+    ) -> Started<'py> {
+        let mut scratch = Vec::new();
+        let key = self.wire(key, &mut scratch)?;
+        let request = Request::GetAndTouch {
+            key,
+            exptime: exptime(Some(ttl))?,
+        };
+        self.submit(py, key, &request, Kind::Get { default }, deadline)
+    }
+
+    fn start_inspect<'py>(
+        &self,
+        py: Python<'py>,
+        key: &Bound<'py, PyAny>,
+        deadline: Option<f64>,
+    ) -> Started<'py> {
+        let mut scratch = Vec::new();
+        let key = self.wire(key, &mut scratch)?;
+        self.submit(py, key, &Request::Inspect { key }, Kind::Inspect, deadline)
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "the words of one write")]
+    fn start_store<'py>(
+        &self,
+        py: Python<'py>,
+        word: &str,
+        key: &Bound<'py, PyAny>,
+        value: &Bound<'py, PyAny>,
+        ttl: Option<f64>,
+        noreply: bool,
+        deadline: Option<f64>,
+        cas: Option<u64>,
+    ) -> Started<'py> {
+        let exptime = exptime(ttl)?;
+        let mut scratch = Vec::new();
+        let wire = self.wire(key, &mut scratch)?;
+        let (word, is_joined) = match (word, cas) {
+            ("cas", Some(unique)) => (StoreWord::Cas(unique), false),
+            ("set", _) => (StoreWord::Set, false),
+            ("add", _) => (StoreWord::Add, false),
+            ("replace", _) => (StoreWord::Replace, false),
+            ("append", _) => (StoreWord::Append, true),
+            ("prepend", _) => (StoreWord::Prepend, true),
+            (word, _) => return Err(PyValueError::new_err(format!("no store {word:?}"))),
+        };
+        let send = |flags: u32, body: &[u8], spent: Spent| {
+            let limit = self.core.options().value_bytes_max;
+            if body.len() as u64 > limit {
+                let key = String::from_utf8_lossy(wire.bytes).into_owned();
+                let error = Error::TooLarge {
+                    key,
+                    bytes: body.len(),
+                    limit,
+                };
+                return Err(error::of_client(py, &error));
+            }
+            let kind = Kind::Written {
+                key: key.clone().unbind(),
+                wire: wire.into(),
+                value_bytes: body.len(),
+                is_cas: cas.is_some(),
+            };
+            let item = Item {
+                key: wire,
+                flags,
+                body,
+            };
+            let request = Request::Store {
+                word,
+                item,
+                exptime,
+                noreply,
+            };
+            let place = self.core.place_of(wire.bytes);
+            self.submit_to(py, place, &request, kind, (deadline, spent))
+        };
+        if is_joined {
+            return send(0, key_bytes(value)?, Spent::default());
+        }
+        conversion::with_bytes(self.codec.get(), value, |flags, body, costs| {
+            let mut spent = Spent::default();
+            conversion::add_costs(&mut spent, costs);
+            send(flags, body, spent)
+        })
+    }
+
+    fn start_delete<'py>(
+        &self,
+        py: Python<'py>,
+        key: &Bound<'py, PyAny>,
+        noreply: bool,
+        deadline: Option<f64>,
+    ) -> Started<'py> {
+        let mut scratch = Vec::new();
+        let key = self.wire(key, &mut scratch)?;
+        self.submit(
+            py,
+            key,
+            &Request::Delete { key, noreply },
+            Kind::Stored,
+            deadline,
+        )
+    }
+
+    fn start_touch<'py>(
+        &self,
+        py: Python<'py>,
+        key: &Bound<'py, PyAny>,
+        ttl: f64,
+        noreply: bool,
+        deadline: Option<f64>,
+    ) -> Started<'py> {
+        let mut scratch = Vec::new();
+        let key = self.wire(key, &mut scratch)?;
+        let request = Request::Touch {
+            key,
+            exptime: exptime(Some(ttl))?,
+            noreply,
+        };
+        self.submit(py, key, &request, Kind::Stored, deadline)
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "the words of an addition")]
+    fn start_arithmetic<'py>(
+        &self,
+        py: Python<'py>,
+        key: &Bound<'py, PyAny>,
+        delta: u64,
+        down: bool,
+        initial: Option<u64>,
+        ttl: Option<f64>,
+        noreply: bool,
+        deadline: Option<f64>,
+    ) -> Started<'py> {
+        let exptime = exptime(ttl)?;
+        let mut scratch = Vec::new();
+        let key = self.wire(key, &mut scratch)?;
+        let by = Arithmetic {
+            delta,
+            down,
+            initial: initial.map(|number| (number, exptime)),
+        };
+        self.submit(
+            py,
+            key,
+            &Request::Arithmetic { key, by, noreply },
+            Kind::Number,
+            deadline,
+        )
+    }
+}

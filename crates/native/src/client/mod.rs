@@ -1,0 +1,277 @@
+//! The synchronous client as Python calls it. The interpreter lock is released while a call waits.
+
+mod reading;
+mod servers;
+mod writing;
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use glasscache_client::WireKey;
+use glasscache_client::costs::Spent;
+use glasscache_client::key::KeyMaker;
+use glasscache_client::options::KeyRule;
+use glasscache_client::{Budget, Client as Core, Error, Options};
+use pyo3::exceptions::PyTypeError;
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyString};
+
+use crate::settings::{self, Codec};
+use crate::{deadline as deadlines, error, value as conversion};
+
+/// TTLs up to 30 days are relative on the wire; longer ones must be a date.
+const RELATIVE_MAX_S: i64 = 30 * 24 * 3600;
+
+/// Values of fewer bytes become objects faster than the clock is read.
+pub(crate) const TIMED_BYTES_MIN: usize = 512;
+
+/// Numbers clients, so that the deadline blocks of one do not bind another.
+static NUMBERS: AtomicU64 = AtomicU64::new(0);
+
+/// The native half of `glasscache.Client`.
+#[pyclass(frozen, subclass, module = "glasscache._native")]
+pub(crate) struct Client {
+    pub(crate) core: Core,
+    pub(crate) codec: Py<Codec>,
+    pub(crate) number: u64,
+    pub(crate) timeout: Duration,
+    pub(crate) errors_are_misses: bool,
+    pub(crate) misses_by_error: AtomicU64,
+}
+
+/// The bytes of a key given as `str` or `bytes`.
+pub(crate) fn key_bytes<'a>(key: &'a Bound<'_, PyAny>) -> PyResult<&'a [u8]> {
+    if let Ok(text) = key.cast::<PyString>() {
+        return Ok(text.to_str()?.as_bytes());
+    }
+    if let Ok(bytes) = key.cast::<PyBytes>() {
+        return Ok(bytes.as_bytes());
+    }
+    Err(PyTypeError::new_err(format!(
+        "a key is str or bytes, not {}",
+        key.get_type().name()?
+    )))
+}
+
+/// A TTL in seconds as it goes on the wire: 0 never expires, below 0 is over at once.
+pub(crate) fn exptime(ttl: Option<f64>) -> PyResult<i64> {
+    let Some(ttl) = ttl else { return Ok(0) };
+    if !ttl.is_finite() || ttl > 1e11 {
+        return Err(PyTypeError::new_err(format!(
+            "a ttl of {ttl} s: 0 is for ever"
+        )));
+    }
+    let ttl = ttl.ceil() as i64;
+    if ttl <= RELATIVE_MAX_S {
+        return Ok(ttl.max(-1));
+    }
+    let now = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default();
+    Ok(ttl.saturating_add(now.as_secs() as i64))
+}
+
+impl Client {
+    pub(crate) fn codec(&self) -> &Codec {
+        self.codec.get()
+    }
+
+    /// When a call that begins now began, and when it must end.
+    pub(crate) fn times(&self, own: Option<f64>) -> PyResult<(Instant, Instant)> {
+        let now = Instant::now();
+        Ok((
+            now,
+            deadlines::of_call(self.number, own, self.timeout, now)?,
+        ))
+    }
+
+    pub(crate) fn keys(&self) -> KeyMaker<'_> {
+        self.core.keys()
+    }
+
+    /// Does `work` without the interpreter lock; a signal's handler may end it by raising.
+    pub(crate) fn detached<R: Send>(
+        &self,
+        py: Python<'_>,
+        times: (Instant, Instant),
+        spent: Spent,
+        work: impl FnOnce(&Core, &Budget<'_>) -> Result<R, Error> + Send,
+    ) -> PyResult<R> {
+        let raised = Mutex::new(None);
+        let result = py.detach(|| {
+            let go_on = || {
+                Python::attach(|py| match py.check_signals() {
+                    Ok(()) => true,
+                    Err(error) => {
+                        if let Ok(mut raised) = raised.lock() {
+                            *raised = Some(error);
+                        }
+                        false
+                    }
+                })
+            };
+            let budget = Budget {
+                started: times.0,
+                deadline: times.1,
+                go_on: &go_on,
+                spent,
+            };
+            work(&self.core, &budget)
+        });
+        result.map_err(|error| {
+            let raised = raised.into_inner().ok().flatten();
+            raised.unwrap_or_else(|| error::of_client(py, &error))
+        })
+    }
+
+    /// What a failed call returns: its error, or a counted miss where that was asked for.
+    pub(crate) fn missed<R>(&self, py: Python<'_>, result: PyResult<R>, miss: R) -> PyResult<R> {
+        let Err(error) = result else { return result };
+        if self.errors_are_misses && error::is_missable(py, &error) {
+            self.misses_by_error.fetch_add(1, Ordering::Relaxed);
+            return Ok(miss);
+        }
+        Err(error)
+    }
+
+    /// As [`Self::missed`], for a bulk read of which `count` keys failed.
+    pub(crate) fn missed_many<R>(
+        &self,
+        py: Python<'_>,
+        error: PyErr,
+        arrived: R,
+        count: u64,
+    ) -> PyResult<R> {
+        if self.errors_are_misses && error::is_missable(py, &error) {
+            self.misses_by_error.fetch_add(count, Ordering::Relaxed);
+            return Ok(arrived);
+        }
+        Err(error)
+    }
+
+    /// Reads one value outside a bulk read, under its deadline.
+    pub(crate) fn read_one<'py>(
+        &self,
+        py: Python<'py>,
+        key: WireKey<'_>,
+        cas: bool,
+        times: (Instant, Instant),
+    ) -> PyResult<Option<(Bound<'py, PyAny>, u64)>> {
+        let read = self.read(py, key, cas, times);
+        self.missed(py, read, None)
+    }
+
+    fn wire<'a>(
+        &self,
+        py: Python<'_>,
+        key: &'a Bound<'_, PyAny>,
+        scratch: &'a mut Vec<u8>,
+    ) -> PyResult<WireKey<'a>> {
+        let key = key_bytes(key)?;
+        self.keys()
+            .wire(key, scratch)
+            .map_err(|error| error::of_client(py, &error))
+    }
+}
+
+#[pymethods]
+impl Client {
+    #[new]
+    #[pyo3(signature = (servers, codec, *, timeout, placement, namespace, errors_are_misses,
+                        value_bytes_max, connections_max, base64_keys, costs))]
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "each is a keyword of the Python face"
+    )]
+    fn new(
+        py: Python<'_>,
+        servers: Vec<String>,
+        codec: Py<Codec>,
+        timeout: f64,
+        placement: &str,
+        namespace: Vec<u8>,
+        errors_are_misses: bool,
+        value_bytes_max: u64,
+        connections_max: usize,
+        base64_keys: bool,
+        costs: bool,
+    ) -> PyResult<Self> {
+        let timeout = deadlines::seconds(timeout)?;
+        let keys = if base64_keys {
+            KeyRule::Base64
+        } else {
+            KeyRule::Refuse
+        };
+        let options = Options {
+            timeout,
+            value_bytes_max,
+            connections_max,
+            namespace,
+            keys,
+            costs,
+        };
+        let core = settings::addresses(&servers)
+            .and_then(|addresses| Core::new(&addresses, settings::named(placement)?, options))
+            .map_err(|error| error::of_client(py, &error))?;
+        Ok(Self {
+            core,
+            codec,
+            number: NUMBERS.fetch_add(1, Ordering::Relaxed),
+            timeout,
+            errors_are_misses,
+            misses_by_error: AtomicU64::new(0),
+        })
+    }
+
+    /// Close the idle connections, after what was sent without waiting has arrived.
+    fn close(&self, py: Python<'_>) {
+        py.detach(|| self.core.close());
+    }
+
+    /// The codec that values pass through.
+    #[getter(codec)]
+    fn own_codec(&self, py: Python<'_>) -> Py<Codec> {
+        self.codec.clone_ref(py)
+    }
+
+    /// Open a block in which all calls of this thread share so many seconds.
+    fn open_deadline(&self, length: f64) -> PyResult<()> {
+        deadlines::open(self.number, length)
+    }
+
+    /// Close the block that was opened last.
+    fn close_deadline(&self) {
+        deadlines::close(self.number);
+    }
+
+    /// Return the bytes that a value would take on the wire, and its flags.
+    fn encode<'py>(
+        &self,
+        py: Python<'py>,
+        value: &Bound<'py, PyAny>,
+    ) -> PyResult<(u32, Bound<'py, PyBytes>)> {
+        conversion::with_bytes(self.codec(), value, |flags, bytes, _| {
+            Ok((flags, PyBytes::new(py, bytes)))
+        })
+    }
+
+    /// Return the name of the server that a key belongs to.
+    fn server_of(&self, py: Python<'_>, key: &Bound<'_, PyAny>) -> PyResult<String> {
+        let mut scratch = Vec::new();
+        let key = self.wire(py, key, &mut scratch)?;
+        let server = self.core.server(self.core.place_of(key.bytes));
+        server
+            .map(|server| server.name.clone())
+            .map_err(|error| error::of_client(py, &error))
+    }
+
+    /// Change the servers for all calls to come; a call in flight ends where it began.
+    ///
+    /// Connections to servers that stay are kept. See `glasscache.discovery` for who calls this.
+    fn change_servers(&self, py: Python<'_>, servers: Vec<String>) -> PyResult<()> {
+        settings::addresses(&servers)
+            .and_then(|addresses| py.detach(|| self.core.set_servers(&addresses)))
+            .map_err(|error| error::of_client(py, &error))
+    }
+}

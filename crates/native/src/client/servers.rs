@@ -1,0 +1,83 @@
+//! What is asked of every server: statistics, version, flush.
+
+use glasscache_client::costs::Spent;
+use glasscache_client::pipeline::Answer;
+use glasscache_client::request::Request;
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyString};
+
+use crate::error;
+
+use super::Client;
+
+#[pymethods]
+impl Client {
+    /// Return every server's own counters by its name; an exception in place of a failed one's.
+    #[pyo3(signature = (argument="", *, deadline=None))]
+    fn server_stats<'py>(
+        &self,
+        py: Python<'py>,
+        argument: &str,
+        deadline: Option<f64>,
+    ) -> PyResult<Bound<'py, PyDict>> {
+        let request = Request::Stats {
+            argument: argument.as_bytes(),
+        };
+        self.of_all(py, request, deadline, |answer| match answer {
+            Answer::Rows(rows) => {
+                let dict = PyDict::new(py);
+                for (name, value) in rows {
+                    dict.set_item(name, value)?;
+                }
+                Ok(dict.into_any())
+            }
+            _ => Ok(py.None().into_bound(py)),
+        })
+    }
+
+    /// Return every server's version by its name; an exception in place of a failed one's.
+    #[pyo3(signature = (*, deadline=None))]
+    fn version<'py>(&self, py: Python<'py>, deadline: Option<f64>) -> PyResult<Bound<'py, PyDict>> {
+        self.of_all(py, Request::Version, deadline, |answer| match answer {
+            Answer::Version(version) => Ok(PyString::new(py, &version).into_any()),
+            _ => Ok(py.None().into_bound(py)),
+        })
+    }
+
+    /// Drop every item of every server, after delay seconds; name by name True or an exception.
+    #[pyo3(signature = (delay=0, *, deadline=None))]
+    fn flush<'py>(
+        &self,
+        py: Python<'py>,
+        delay: u32,
+        deadline: Option<f64>,
+    ) -> PyResult<Bound<'py, PyDict>> {
+        let request = Request::Flush { delay_s: delay };
+        self.of_all(py, request, deadline, |_| {
+            Ok(true.into_pyobject(py)?.to_owned().into_any())
+        })
+    }
+}
+
+impl Client {
+    fn of_all<'py>(
+        &self,
+        py: Python<'py>,
+        request: Request<'_>,
+        deadline: Option<f64>,
+        show: impl Fn(Answer) -> PyResult<Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyDict>> {
+        let times = self.times(deadline)?;
+        let answers = self.detached(py, times, Spent::default(), |core, budget| {
+            Ok(core.ask_all(request, budget))
+        })?;
+        let dict = PyDict::new(py);
+        for (server, answer) in answers {
+            match answer {
+                Ok(answer) => dict.set_item(server, show(answer)?)?,
+                Err(error) => dict.set_item(server, error::of_client(py, &error).into_value(py))?,
+            }
+        }
+        Ok(dict)
+    }
+}

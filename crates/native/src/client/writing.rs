@@ -1,0 +1,276 @@
+//! Writes about one key: values under their conditions, removals, expiry, arithmetic.
+
+use glasscache_client::Arithmetic;
+use glasscache_client::StoreWord;
+use glasscache_client::costs::Spent;
+use glasscache_client::outcome::Outcome;
+use glasscache_client::request::Item;
+use pyo3::exceptions::PyTypeError;
+use pyo3::prelude::*;
+
+use crate::value as conversion;
+
+use super::{Client, exptime, key_bytes};
+
+#[pymethods]
+impl Client {
+    /// Store value under key for ttl seconds (0: no expiry); True when the server has it.
+    ///
+    /// With noreply the call does not wait: a failure is counted by `stats()` and not raised.
+    ///
+    /// Raises:
+    ///     ValueTooLarge: the server does not take so many bytes; an older value is gone too.
+    ///     UnwritableValue: the codec has no form for this type.
+    ///
+    /// >>> client.set("greeting", "hello", ttl=60)
+    /// True
+    #[pyo3(signature = (key, value, ttl=None, *, noreply=false, deadline=None))]
+    fn set(
+        &self,
+        py: Python<'_>,
+        key: &Bound<'_, PyAny>,
+        value: &Bound<'_, PyAny>,
+        ttl: Option<f64>,
+        noreply: bool,
+        deadline: Option<f64>,
+    ) -> PyResult<bool> {
+        Ok(self.write(py, StoreWord::Set, key, value, ttl, noreply, deadline)? == Outcome::Done)
+    }
+
+    /// Store value only if there is none under key; whether it was stored.
+    #[pyo3(signature = (key, value, ttl=None, *, noreply=false, deadline=None))]
+    fn add(
+        &self,
+        py: Python<'_>,
+        key: &Bound<'_, PyAny>,
+        value: &Bound<'_, PyAny>,
+        ttl: Option<f64>,
+        noreply: bool,
+        deadline: Option<f64>,
+    ) -> PyResult<bool> {
+        Ok(self.write(py, StoreWord::Add, key, value, ttl, noreply, deadline)? == Outcome::Done)
+    }
+
+    /// Store value only if there is one under key; whether it was stored.
+    #[pyo3(signature = (key, value, ttl=None, *, noreply=false, deadline=None))]
+    fn replace(
+        &self,
+        py: Python<'_>,
+        key: &Bound<'_, PyAny>,
+        value: &Bound<'_, PyAny>,
+        ttl: Option<f64>,
+        noreply: bool,
+        deadline: Option<f64>,
+    ) -> PyResult<bool> {
+        Ok(
+            self.write(py, StoreWord::Replace, key, value, ttl, noreply, deadline)?
+                == Outcome::Done,
+        )
+    }
+
+    /// Put str or bytes behind those under key; False if there are none.
+    #[pyo3(signature = (key, value, *, noreply=false, deadline=None))]
+    fn append(
+        &self,
+        py: Python<'_>,
+        key: &Bound<'_, PyAny>,
+        value: &Bound<'_, PyAny>,
+        noreply: bool,
+        deadline: Option<f64>,
+    ) -> PyResult<bool> {
+        self.extend(py, StoreWord::Append, key, value, noreply, deadline)
+    }
+
+    /// Put str or bytes before those under key; False if there are none.
+    #[pyo3(signature = (key, value, *, noreply=false, deadline=None))]
+    fn prepend(
+        &self,
+        py: Python<'_>,
+        key: &Bound<'_, PyAny>,
+        value: &Bound<'_, PyAny>,
+        noreply: bool,
+        deadline: Option<f64>,
+    ) -> PyResult<bool> {
+        self.extend(py, StoreWord::Prepend, key, value, noreply, deadline)
+    }
+
+    /// Store value if the CAS unique of `gets` still holds: True; False: it changed; None: gone.
+    #[pyo3(signature = (key, value, cas, ttl=None, *, noreply=false, deadline=None))]
+    #[expect(clippy::too_many_arguments, reason = "the words of a cas")]
+    fn cas(
+        &self,
+        py: Python<'_>,
+        key: &Bound<'_, PyAny>,
+        value: &Bound<'_, PyAny>,
+        cas: u64,
+        ttl: Option<f64>,
+        noreply: bool,
+        deadline: Option<f64>,
+    ) -> PyResult<Option<bool>> {
+        let word = StoreWord::Cas(cas);
+        Ok(
+            match self.write(py, word, key, value, ttl, noreply, deadline)? {
+                Outcome::Done => Some(true),
+                Outcome::NotFound => None,
+                Outcome::Exists | Outcome::NotStored => Some(false),
+            },
+        )
+    }
+
+    /// Remove key; whether it was there.
+    #[pyo3(signature = (key, *, noreply=false, deadline=None))]
+    fn delete(
+        &self,
+        py: Python<'_>,
+        key: &Bound<'_, PyAny>,
+        noreply: bool,
+        deadline: Option<f64>,
+    ) -> PyResult<bool> {
+        let times = self.times(deadline)?;
+        let mut scratch = Vec::new();
+        let key = self.wire(py, key, &mut scratch)?;
+        let done = self.detached(py, times, Spent::default(), |core, budget| {
+            core.delete(key, noreply, budget)
+        });
+        self.missed(py, done, false)
+    }
+
+    /// Give key a new ttl in seconds; whether it was there.
+    #[pyo3(signature = (key, ttl, *, noreply=false, deadline=None))]
+    fn touch(
+        &self,
+        py: Python<'_>,
+        key: &Bound<'_, PyAny>,
+        ttl: f64,
+        noreply: bool,
+        deadline: Option<f64>,
+    ) -> PyResult<bool> {
+        let times = self.times(deadline)?;
+        let exptime = exptime(Some(ttl))?;
+        let mut scratch = Vec::new();
+        let key = self.wire(py, key, &mut scratch)?;
+        let done = self.detached(py, times, Spent::default(), |core, budget| {
+            core.touch(key, exptime, noreply, budget)
+        });
+        self.missed(py, done, false)
+    }
+
+    /// Add delta to the number under key and return the sum, or None if there is no such key.
+    ///
+    /// With initial a missing key is made with that number and ttl, and initial is returned.
+    ///
+    /// >>> client.incr("visits", initial=1, ttl=3600)
+    /// 1
+    /// >>> client.incr("visits", 10)
+    /// 11
+    #[pyo3(signature = (key, delta=1, *, initial=None, ttl=None, noreply=false, deadline=None))]
+    #[expect(clippy::too_many_arguments, reason = "the words of an addition")]
+    fn incr(
+        &self,
+        py: Python<'_>,
+        key: &Bound<'_, PyAny>,
+        delta: u64,
+        initial: Option<u64>,
+        ttl: Option<f64>,
+        noreply: bool,
+        deadline: Option<f64>,
+    ) -> PyResult<Option<u64>> {
+        self.arithmetic(py, key, (delta, false), initial, ttl, noreply, deadline)
+    }
+
+    /// Subtract delta from the number under key, not below 0, and return what is left.
+    #[pyo3(signature = (key, delta=1, *, initial=None, ttl=None, noreply=false, deadline=None))]
+    #[expect(clippy::too_many_arguments, reason = "the words of a subtraction")]
+    fn decr(
+        &self,
+        py: Python<'_>,
+        key: &Bound<'_, PyAny>,
+        delta: u64,
+        initial: Option<u64>,
+        ttl: Option<f64>,
+        noreply: bool,
+        deadline: Option<f64>,
+    ) -> PyResult<Option<u64>> {
+        self.arithmetic(py, key, (delta, true), initial, ttl, noreply, deadline)
+    }
+}
+
+impl Client {
+    #[expect(clippy::too_many_arguments, reason = "the words of one write")]
+    fn write(
+        &self,
+        py: Python<'_>,
+        word: StoreWord,
+        key: &Bound<'_, PyAny>,
+        value: &Bound<'_, PyAny>,
+        ttl: Option<f64>,
+        noreply: bool,
+        deadline: Option<f64>,
+    ) -> PyResult<Outcome> {
+        let times = self.times(deadline)?;
+        let exptime = exptime(ttl)?;
+        let mut scratch = Vec::new();
+        let key = self.wire(py, key, &mut scratch)?;
+        conversion::with_bytes(self.codec(), value, |flags, body, costs| {
+            let mut spent = Spent::default();
+            conversion::add_costs(&mut spent, costs);
+            let item = Item { key, flags, body };
+            let done = self.detached(py, times, spent, |core, budget| {
+                core.store(word, item, exptime, noreply, budget)
+            });
+            self.missed(py, done, Outcome::NotStored)
+        })
+    }
+
+    fn extend(
+        &self,
+        py: Python<'_>,
+        word: StoreWord,
+        key: &Bound<'_, PyAny>,
+        value: &Bound<'_, PyAny>,
+        noreply: bool,
+        deadline: Option<f64>,
+    ) -> PyResult<bool> {
+        // What is joined must be as it is: a compressed piece would spoil the whole.
+        let times = self.times(deadline)?;
+        let body = key_bytes(value)
+            .map_err(|_| PyTypeError::new_err("append and prepend take str or bytes"))?;
+        let mut scratch = Vec::new();
+        let key = self.wire(py, key, &mut scratch)?;
+        let item = Item {
+            key,
+            flags: 0,
+            body,
+        };
+        let done = self.detached(py, times, Spent::default(), |core, budget| {
+            core.store(word, item, 0, noreply, budget)
+        });
+        Ok(self.missed(py, done, Outcome::NotStored)? == Outcome::Done)
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "the words of an addition")]
+    fn arithmetic(
+        &self,
+        py: Python<'_>,
+        key: &Bound<'_, PyAny>,
+        (delta, down): (u64, bool),
+        initial: Option<u64>,
+        ttl: Option<f64>,
+        noreply: bool,
+        deadline: Option<f64>,
+    ) -> PyResult<Option<u64>> {
+        let times = self.times(deadline)?;
+        let exptime = exptime(ttl)?;
+        let by = Arithmetic {
+            delta,
+            down,
+            initial: initial.map(|number| (number, exptime)),
+        };
+        let mut scratch = Vec::new();
+        let key = self.wire(py, key, &mut scratch)?;
+        let done = self.detached(py, times, Spent::default(), |core, budget| {
+            core.arithmetic(key, by, noreply, budget)
+        });
+        self.missed(py, done, None)
+    }
+}

@@ -1,0 +1,46 @@
+//! What a worker lends to the connection it serves, and how much is received into it at a time.
+
+use crate::session::UPLOAD_BYTES_MIN;
+
+/// Bytes received at a time: enough for hundreds of commands, and small enough that a large value
+/// is received into the store's memory and not through here.
+pub(super) const RECV_BYTES: usize = 16 << 10;
+
+/// Bytes received beside a large value, and first of all after one: the next one's line fits, and what
+/// comes with it, which has to be copied into the store, is little.
+pub(super) const RECV_BYTES_UPLOADER: usize = 2 << 10;
+
+/// The input buffer of a worker: the longest unfinished command, and room to receive behind it.
+pub(crate) const INPUT_BYTES: usize = UPLOAD_BYTES_MIN as usize + 4096 + RECV_BYTES;
+
+/// What a worker lends to the connection it serves.
+pub(crate) struct Buffers {
+    pub(crate) input: Vec<u8>,
+    pub(crate) output: Vec<u8>,
+}
+
+impl Buffers {
+    pub(crate) fn new() -> Buffers {
+        Buffers {
+            input: vec![0; INPUT_BYTES],
+            output: Vec::new(),
+        }
+    }
+}
+
+/// How much of the input buffer is filled.
+pub(super) struct Received {
+    pub(super) filled: usize,
+    /// The socket filled all the room that there was: it has more.
+    pub(super) is_full: bool,
+}
+
+impl Received {
+    /// So many bytes, and no sign of more.
+    pub(super) fn less(filled: usize) -> Received {
+        Received {
+            filled,
+            is_full: false,
+        }
+    }
+}

@@ -1,0 +1,128 @@
+//! Receiving: commands into the worker's buffer, a large value straight to where it is to lie.
+
+use std::io::IoSliceMut;
+use std::os::fd::OwnedFd;
+
+use rustix::io::Errno;
+use rustix::net::RecvFlags;
+
+use super::buffers::{Buffers, INPUT_BYTES, RECV_BYTES, RECV_BYTES_UPLOADER, Received};
+use super::{Connection, Verdict};
+use crate::info::Reason;
+use crate::turn::Turn;
+
+impl Connection {
+    /// Receives behind what is kept.
+    pub(super) fn receive_commands(
+        &mut self,
+        turn: &Turn<'_>,
+        buffers: &mut Buffers,
+    ) -> Result<Received, Verdict> {
+        let filled = self.take_pending(turn, buffers);
+        let most = match filled {
+            0 if std::mem::take(&mut self.is_uploader) => RECV_BYTES_UPLOADER,
+            0 => RECV_BYTES,
+            _ => INPUT_BYTES,
+        };
+        let room = buffers.input.get_mut(filled..).unwrap_or_default();
+        let bytes = room.len().min(most);
+        if bytes == 0 {
+            // Full of commands that wait for their turn: these first.
+            return Ok(Received::less(filled));
+        }
+        match receive(
+            &self.socket,
+            room.get_mut(..bytes).unwrap_or_default(),
+            turn,
+        ) {
+            Ok(Some(received)) => Ok(Received {
+                filled: filled + received,
+                is_full: received == bytes,
+            }),
+            Ok(None) => {
+                self.keep(buffers.input.get(..filled).unwrap_or_default(), turn);
+                Err(Verdict::Wait)
+            }
+            Err(reason) => Err(Verdict::Close(reason)),
+        }
+    }
+
+    /// Receives an unfinished large value where it is to lie, and what follows it into the buffer:
+    /// its ending and the next commands need no call of their own. Returns how much followed.
+    pub(super) fn receive_upload(
+        &mut self,
+        budget: &mut usize,
+        turn: &Turn<'_>,
+        buffers: &mut Buffers,
+    ) -> Result<Received, Verdict> {
+        self.is_uploader = true;
+        while let Some(reservation) = self.session.upload_mut() {
+            let missing = reservation.missing_bytes() as usize;
+            let space = reservation.space(turn.store, turn.now);
+            if space.is_empty() {
+                // No room: what comes goes the other way, to the session, which says what now.
+                return self.receive_commands(turn, buffers);
+            }
+            let room = space.len();
+            let behind = if room == missing {
+                RECV_BYTES_UPLOADER
+            } else {
+                0
+            };
+            let behind = buffers.input.get_mut(..behind).unwrap_or_default();
+            let received =
+                receive_two(&self.socket, space, behind, turn).map_err(Verdict::Close)?;
+            let Some(received) = received else {
+                return Err(Verdict::Wait);
+            };
+            reservation.advance(received.min(room));
+            *budget = budget.saturating_sub(received);
+            if received > room {
+                return Ok(Received::less(received - room));
+            }
+            // The socket had no more, or others are to have their turn.
+            if received < room || *budget == 0 {
+                break;
+            }
+        }
+        Ok(Received::less(0))
+    }
+}
+
+/// Receives into `first` and then into `second`, as [`receive`] does.
+fn receive_two(
+    socket: &OwnedFd,
+    first: &mut [u8],
+    second: &mut [u8],
+    turn: &Turn<'_>,
+) -> Result<Option<usize>, Reason> {
+    turn.counters.recv_calls.bump();
+    let mut rooms = [IoSliceMut::new(first), IoSliceMut::new(second)];
+    match rustix::io::readv(socket, &mut rooms) {
+        Ok(0) => Err(Reason::Normal),
+        Ok(bytes) => {
+            turn.counters.bytes_read.add(bytes as u64);
+            Ok(Some(bytes))
+        }
+        Err(Errno::AGAIN | Errno::INTR) => Ok(None),
+        Err(_) => Err(Reason::Error),
+    }
+}
+
+/// Receives into `room`: `None` when nothing is there, an error when the connection is over.
+pub(super) fn receive(
+    socket: &OwnedFd,
+    room: &mut [u8],
+    turn: &Turn<'_>,
+) -> Result<Option<usize>, Reason> {
+    turn.counters.recv_calls.bump();
+    match rustix::net::recv(socket, &mut *room, RecvFlags::empty()) {
+        Ok((0, _)) => Err(Reason::Normal),
+        Ok((bytes, _)) => {
+            turn.counters.bytes_read.add(bytes as u64);
+            Ok(Some(bytes))
+        }
+        Err(Errno::AGAIN | Errno::INTR) => Ok(None),
+        Err(_) => Err(Reason::Error),
+    }
+}

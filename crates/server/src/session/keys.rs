@@ -1,0 +1,77 @@
+//! The keys of a get, taken one by one, so that a line of 80,000 of them is answered in slices.
+
+use glasscache_protocol::limits::GET_KEY_BYTES_MAX;
+use glasscache_protocol::text::{self, KeyToken};
+use glasscache_protocol::words;
+
+use super::run::Run;
+use super::state::{Keys, Next, Session, State};
+use crate::execute::Lookup;
+use crate::info::Reason;
+use crate::output::SLICE_BYTES;
+
+impl Session {
+    /// Takes the keys of a get, up to the end of the line, of the input, or of the slice.
+    pub(super) fn keys(&mut self, mut keys: Keys, run: &mut Run<'_, '_, '_>) -> Option<Next> {
+        loop {
+            // The batch begun is answered with this slice: 16 values more at the most.
+            if run.out.len() >= SLICE_BYTES {
+                self.state = State::Keys(keys);
+                return Some(Next::Flush);
+            }
+            match text::next_key(run.rest()) {
+                KeyToken::Key(key, used) => {
+                    run.used += used;
+                    keys.key_bytes += key.len();
+                    if keys.key_bytes > GET_KEY_BYTES_MAX {
+                        return self.end_get_badly(keys, words::LINE_TOO_LONG, run);
+                    }
+                    let lookup = Lookup::text(key, keys.head, !keys.is_begun, run.turn);
+                    let mark = run.look_up(lookup);
+                    if keys.is_begun && mark.is_some() {
+                        keys.reply_from = mark;
+                    }
+                    keys.is_begun = true;
+                }
+                KeyToken::End(used) => {
+                    run.used += used;
+                    run.batch.end(run.out);
+                    self.state = State::Command;
+                    return None;
+                }
+                KeyToken::Incomplete => {
+                    self.state = State::Keys(keys);
+                    return Some(Next::Input);
+                }
+                KeyToken::TooLong => {
+                    return self.end_get_badly(keys, words::BAD_FORMAT, run);
+                }
+            }
+        }
+    }
+
+    /// A key too long, or too many: the error stands in place of the reply, as in memcached, unless
+    /// a part of that reply has left already; then the connection must close.
+    fn end_get_badly(
+        &mut self,
+        keys: Keys,
+        reply: &'static [u8],
+        run: &mut Run<'_, '_, '_>,
+    ) -> Option<Next> {
+        self.state = State::Command;
+        let mark = run.flush().filter(|_| keys.is_begun).or(keys.reply_from);
+        let line_end = memchr::memchr(b'\n', run.rest());
+        if let Some(mark) = mark {
+            run.out.rewind(mark);
+        }
+        run.out.bytes.extend_from_slice(reply);
+        let is_whole = mark.is_some() || !keys.is_begun;
+        match line_end {
+            Some(end) if is_whole && reply == words::BAD_FORMAT => {
+                run.used += end + 1;
+                None
+            }
+            _ => Some(Next::Close(Reason::Error)),
+        }
+    }
+}

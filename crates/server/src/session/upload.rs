@@ -1,0 +1,120 @@
+//! Storage commands of a session: values that are at hand, and large ones received into the store piece by piece.
+
+use glasscache_protocol::words;
+
+use super::run::Run;
+use super::state::{Next, Session, State, UPLOAD_BYTES_MIN, Upload};
+use crate::execute::store::Write;
+use crate::info::Reason;
+use crate::shed;
+
+impl Session {
+    /// A storage command: at once when its value is here, else into the store piece by piece when
+    /// it is large, else when more has come.
+    pub(super) fn write(
+        &mut self,
+        write: &Write<'_>,
+        head: usize,
+        run: &mut Run<'_, '_, '_>,
+    ) -> Option<Next> {
+        let value_bytes = write.value_bytes as usize;
+        let behind = run.rest().get(head..).unwrap_or_default();
+        if write.value_bytes < UPLOAD_BYTES_MIN
+            && let Some((value, rest)) = behind.split_at_checked(value_bytes)
+            && let Some((ending, _)) = rest.split_at_checked(2)
+        {
+            run.flush();
+            run.used += head + value_bytes + 2;
+            if ending != b"\r\n" {
+                return Next::after(write.refuse_chunk(run.out));
+            }
+            write.execute(value, run.turn, run.out);
+            return None;
+        }
+        if write.value_bytes < UPLOAD_BYTES_MIN {
+            return Some(Next::Input);
+        }
+        if shed::waits_for_upload(None, run.turn) {
+            return Some(Next::Park);
+        }
+        run.flush();
+        let line = run.rest().get(..head).unwrap_or_default();
+        run.used += head;
+        match write.reserve(run.turn, run.out) {
+            Some(reservation) => {
+                run.turn.connection.ties.note_upload(reservation.id());
+                self.state = State::Upload(Box::new(Upload {
+                    line: line.into(),
+                    reservation,
+                }));
+            }
+            None => self.state = State::Swallow(u64::from(write.value_bytes) + 2),
+        }
+        None
+    }
+
+    /// Fills a large value from the input, and commits it when its ending has come.
+    pub(super) fn upload(&mut self, run: &mut Run<'_, '_, '_>) -> Option<Next> {
+        let State::Upload(upload) = &mut self.state else {
+            return None;
+        };
+        while !upload.reservation.is_complete() {
+            let rest = run.rest();
+            if rest.is_empty() {
+                return Some(Next::Input);
+            }
+            let space = upload.reservation.space(run.turn.store, run.turn.now);
+            let bytes = space.len().min(rest.len());
+            if bytes == 0 {
+                let own = Some(upload.reservation.id());
+                return if shed::waits_for_upload(own, run.turn) {
+                    Some(Next::Park)
+                } else {
+                    self.give_up_upload(run)
+                };
+            }
+            if let (Some(to), Some(from)) = (space.get_mut(..bytes), rest.get(..bytes)) {
+                to.copy_from_slice(from);
+            }
+            upload.reservation.advance(bytes);
+            run.used += bytes;
+        }
+        let Some(ending) = run.rest().get(..2) else {
+            // The value is whole and its line end is not: not reading on here would spin for ever.
+            return Some(Next::Input);
+        };
+        self.finish_upload(ending, run)
+    }
+
+    fn finish_upload(&mut self, ending: &[u8], run: &mut Run<'_, '_, '_>) -> Option<Next> {
+        run.used += 2;
+        let State::Upload(upload) = std::mem::take(&mut self.state) else {
+            return None;
+        };
+        let mut scratch = Vec::new();
+        let Some(write) = Write::from_line(&upload.line, &mut scratch, run.turn) else {
+            // The line was parsed once already: a server that cannot read it again is broken.
+            run.turn.counters.invariant_broken.bump();
+            return Some(Next::Close(Reason::Error));
+        };
+        if ending != b"\r\n" {
+            return Next::after(write.refuse_chunk(run.out));
+        }
+        write.commit(upload.reservation, run.turn, run.out);
+        None
+    }
+
+    /// The store has no memory for the rest: say so and let the rest pass by.
+    fn give_up_upload(&mut self, run: &mut Run<'_, '_, '_>) -> Option<Next> {
+        let State::Upload(upload) = std::mem::take(&mut self.state) else {
+            return None;
+        };
+        run.turn.counters.store_no_memory.bump();
+        let mut scratch = Vec::new();
+        if Write::from_line(&upload.line, &mut scratch, run.turn).is_some_and(|w| !w.is_quiet()) {
+            run.out.bytes.extend_from_slice(words::NO_MEMORY);
+        }
+        self.state = State::Swallow(u64::from(upload.reservation.missing_bytes()) + 2);
+        None
+    }
+}

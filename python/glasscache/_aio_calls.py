@@ -1,0 +1,216 @@
+"""How the asyncio client makes a call: at once where there is a connection, else after one was made.
+
+One deadline spans connecting, the call and its repetition on a new connection where one had gone stale.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import contextvars
+import time
+from typing import TYPE_CHECKING, Any
+
+from glasscache._aio_connections import Connections
+from glasscache.errors import MISSABLE, GlasscacheError, StaleConnection, ValueTooLarge
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Generator, Iterable
+
+    from glasscache.client import Key
+
+__all__ = ["Calls"]
+
+_blocks: contextvars.ContextVar[tuple[tuple[int, float], ...]] = contextvars.ContextVar(
+    "glasscache_deadlines", default=()
+)
+
+
+class Calls(Connections):
+    """What the words of the asyncio client are made of."""
+
+    _has_blocks: int
+
+    @contextlib.contextmanager
+    def deadline(self, seconds: float) -> Generator[None]:
+        """Give all calls of this task inside the block so many seconds together."""
+        ends = time.monotonic() + seconds
+        token = _blocks.set((*_blocks.get(), (id(self), ends)))
+        self._has_blocks += 1
+        try:
+            yield
+        finally:
+            self._has_blocks -= 1
+            _blocks.reset(token)
+
+    async def _store(
+        self,
+        word: str,
+        key: Key,
+        value: Any,
+        ttl: float | None,
+        noreply: bool,
+        deadline: float | None,
+    ) -> Any:
+        try:
+            return await self._call(
+                key,
+                lambda left: self.start_store(word, key, value, ttl, noreply, left, None),
+                deadline,
+                False,
+            )
+        except ValueTooLarge:
+            # No older value is read in its place.
+            await self._call(key, lambda left: self.start_delete(key, False, left), deadline, False)
+            raise
+
+    async def _arithmetic(
+        self,
+        key: Key,
+        delta: int,
+        down: bool,
+        initial: int | None,
+        ttl: float | None,
+        noreply: bool,
+        deadline: float | None,
+    ) -> int | None:
+        number: int | None = await self._call(
+            key,
+            lambda left: self.start_arithmetic(key, delta, down, initial, ttl, noreply, left),
+            deadline,
+            None,
+        )
+        return None if noreply else number
+
+    async def _call(
+        self,
+        key: Key,
+        start: Callable[[float | None], Awaitable[Any] | None],
+        deadline: float | None,
+        miss: Any,
+    ) -> Any:
+        """Start a call; connect first where that is needed."""
+        if self._has_blocks:
+            deadline = self._within_block(deadline)
+        future = start(deadline)
+        if future is not None:
+            try:
+                return await future
+            except StaleConnection:
+                pass
+        return await self._late(key, start, deadline, miss)
+
+    async def _late(
+        self,
+        key: Key,
+        start: Callable[[float | None], Awaitable[Any] | None],
+        deadline: float | None,
+        miss: Any,
+    ) -> Any:
+        """Connect and start a call again; one deadline over both."""
+        ends = time.monotonic() + (self._timeout if deadline is None else deadline)
+        try:
+            return await self._connected(lambda: self.place_of(key), start, ends)
+        except MISSABLE:
+            if self.count_miss():
+                return miss
+            raise
+
+    async def _connected(
+        self,
+        place_of: Callable[[], int],
+        start: Callable[[float | None], Awaitable[Any] | None],
+        ends: float,
+    ) -> Any:
+        place = place_of()
+        for _ in range(3):  # a connection may go stale between being made and being used
+            begin = time.monotonic()
+            place = place_of()  # and its server may leave
+            await self._connect(place, ends)
+            now = time.monotonic()
+            self.note_wait(now - begin)
+            left = ends - now
+            if left <= 0:
+                break
+            future = start(left)
+            if future is None:
+                continue
+            try:
+                return await future
+            except StaleConnection:
+                continue
+        raise self.too_late(place)
+
+    async def _bulk(
+        self,
+        shares: dict[int, list[Key]],
+        start: Callable[[int, list[Key], float | None], Awaitable[Any] | None],
+        deadline: float | None,
+    ) -> dict[int, Any]:
+        """Ask all servers at once; the outcome of one that failed is its exception."""
+        if self._has_blocks:
+            deadline = self._within_block(deadline)
+        futures = {place: start(place, share, deadline) for place, share in shares.items()}
+        ends = time.monotonic() + (self._timeout if deadline is None else deadline)
+        results: dict[int, Any] = {}
+        try:
+            for place, future in futures.items():
+                results[place] = await self._one_of_bulk(
+                    place,
+                    future,
+                    lambda left, place=place: start(place, shares[place], left),  # type: ignore[misc]
+                    ends,
+                )
+        except BaseException:
+            for future in futures.values():
+                if isinstance(future, asyncio.Future):
+                    future.cancel()
+            raise
+        return results
+
+    async def _one_of_bulk(
+        self,
+        place: int,
+        future: Awaitable[Any] | None,
+        start: Callable[[float | None], Awaitable[Any] | None],
+        ends: float,
+    ) -> Any:
+        try:
+            if future is not None:
+                try:
+                    return await future if isinstance(future, asyncio.Future) else future
+                except StaleConnection:
+                    pass
+            return await self._connected(lambda: place, start, ends)
+        except GlasscacheError as error:
+            return error
+
+    async def _of_all(
+        self, what: str, argument: str, delay: int, deadline: float | None
+    ) -> dict[str, Any]:
+        names = self.names
+        results = await self._bulk(
+            {place: [] for place in names},
+            lambda place, _, left: self.start_ask(place, what, argument, delay, left),
+            deadline,
+        )
+        return {names[place]: result for place, result in results.items()}
+
+    def _shares(self, keys: Iterable[Key]) -> dict[int, list[Key]]:
+        """Part keys by server."""
+        place = self.only_place
+        if place is not None:
+            every = list(keys)
+            return {place: every} if every else {}
+        shares: dict[int, list[Key]] = {}
+        for key in keys:
+            shares.setdefault(self.place_of(key), []).append(key)
+        return shares
+
+    def _within_block(self, deadline: float | None) -> float | None:
+        """Return the shorter of a call's deadline and what is left of the task's blocks."""
+        now = time.monotonic()
+        lefts = [max(ends - now, 1e-6) for number, ends in _blocks.get() if number == id(self)]
+        if not lefts:
+            return deadline
+        return min([*lefts, self._timeout if deadline is None else deadline])

@@ -1,0 +1,153 @@
+"""The asyncio client's connections: made when first needed, given up when late, probed while down."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+import time
+from typing import TYPE_CHECKING, Any
+
+from glasscache import _native
+from glasscache.errors import DeadlineExceeded, GlasscacheError, StaleConnection
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["Connections", "close_when_idle"]
+
+_PROBE_TIMEOUT = 0.1
+_PATIENCE = 0.05  # a call that gave up sooner says nothing about the server: its deadline was short
+_PROBE_PAUSE = (0.07, 0.13)
+
+
+class Connections(_native.AsyncClient):
+    """One connection a server, on the loop that runs."""
+
+    _connecting: dict[int, asyncio.Task[None]]
+    _probes: dict[int, asyncio.Task[None]]
+    _leaving: set[asyncio.Task[None]]
+    _timeout: float
+
+    async def _connect(self, place: int, ends: float) -> None:
+        """Return when a server has a connection that takes requests."""
+        loop = asyncio.get_running_loop()
+        if self.is_down(place):
+            self._begin_probe(place)
+            raise self.unreachable(place, "it is down, a probe asks it")
+        connection = self.connection_of(place)
+        if connection is not None and connection.is_paused:
+            while connection.is_paused and time.monotonic() < ends:  # noqa: ASYNC110
+                await asyncio.sleep(0.001)  # the peer takes no more for now
+            if connection.is_usable:
+                return
+        task = self._connecting.get(place)
+        if task is None or task.done() or task.get_loop() is not loop:
+            task = loop.create_task(self._open(place, max(ends - time.monotonic(), 0.001)))
+            task.add_done_callback(_nobody_waits)
+            self._connecting[place] = task
+        try:
+            async with asyncio.timeout(max(ends - time.monotonic(), 0.0)):
+                await asyncio.shield(task)
+        except TimeoutError as error:
+            if isinstance(error, DeadlineExceeded):
+                raise
+            raise self.too_late(place) from None
+
+    async def _open(self, place: int, limit: float) -> None:
+        """Make a connection; a server that closes on a meta command gets classic text."""
+        for presumes_classic in (False, True):
+            loop = asyncio.get_running_loop()
+            ready: asyncio.Future[None] = loop.create_future()
+            protocol = self.new_connection(place, ready, presumes_classic)
+            try:
+                async with asyncio.timeout(limit):
+                    await self._dial(place, lambda protocol=protocol: protocol)  # type: ignore[misc]
+                    await ready
+            except (StaleConnection, GlasscacheError) as error:
+                if presumes_classic or isinstance(error, DeadlineExceeded):
+                    self._went_down(place)
+                    raise
+                continue
+            except TimeoutError:
+                protocol.close()
+                if limit >= _PATIENCE:
+                    self._went_down(place)
+                raise self.too_late(place) from None
+            except OSError as error:
+                self._went_down(place)
+                raise self.unreachable(place, str(error)) from None
+            self.use_connection(place, protocol)
+            return
+
+    async def _dial(self, place: int, protocol: Callable[[], Any]) -> asyncio.BaseTransport:
+        loop = asyncio.get_running_loop()
+        host, port = self.address_of(place)
+        if port is None:
+            transport, _ = await loop.create_unix_connection(protocol, host)
+        else:
+            transport, _ = await loop.create_connection(protocol, host, port)
+        return transport
+
+    def _went_down(self, place: int) -> None:
+        self.note_down(place)
+        self._begin_probe(place)
+
+    def _begin_probe(self, place: int) -> None:
+        """Have one probe ask a server that is down; what counts as down is the client's core's."""
+        loop = asyncio.get_running_loop()
+        probe = self._probes.get(place)
+        if probe is None or probe.done() or probe.get_loop() is not loop:
+            self._probes[place] = loop.create_task(self._probe(place))
+
+    async def _probe(self, place: int) -> None:
+        """Ask a server that is down until it answers, so that no call has to."""
+        while True:
+            await asyncio.sleep(random.uniform(*_PROBE_PAUSE))  # noqa: S311 - spreads clients
+            with contextlib.suppress(OSError, TimeoutError):
+                async with asyncio.timeout(_PROBE_TIMEOUT):
+                    if await self._answers(place):
+                        self.note_up(place)
+                        return
+
+    async def _answers(self, place: int) -> bool:
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[bool] = loop.create_future()
+        transport = await self._dial(place, lambda: _Probe(answer))
+        try:
+            return await answer
+        finally:
+            transport.close()
+
+
+def _nobody_waits(task: asyncio.Task[None]) -> None:
+    """Take note of how connecting ended, for those who wanted it may all have been cancelled."""
+    if not task.cancelled():
+        task.exception()
+
+
+async def close_when_idle(connection: _native.Connection, ends: float) -> None:
+    """Close a connection when it was answered, or at `ends`."""
+    while not connection.is_idle and time.monotonic() < ends:  # noqa: ASYNC110
+        await asyncio.sleep(0.001)
+    with contextlib.suppress(RuntimeError):  # its loop is closed, and its socket with it
+        connection.close()
+
+
+class _Probe(asyncio.Protocol):
+    """Asks a harmless question; any answer but an error will do."""
+
+    def __init__(self, answer: asyncio.Future[bool]) -> None:
+        self._answer = answer
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.WriteTransport)  # noqa: S101 - as the loop promises
+        transport.write(b"version\r\n")
+
+    def data_received(self, data: bytes) -> None:
+        if not self._answer.done():
+            self._answer.set_result(data.startswith(b"VERSION"))
+
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - the loop's words
+        if not self._answer.done():
+            self._answer.set_result(False)

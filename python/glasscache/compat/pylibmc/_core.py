@@ -1,0 +1,164 @@
+"""What every call of a client needs: its servers and behaviors, and the forms of values."""
+
+from __future__ import annotations
+
+import pickle
+import threading
+import zlib
+from typing import TYPE_CHECKING, Any, Final
+
+import glasscache
+from glasscache.compat._flagged import Flagged, FlaggedCodec
+from glasscache.compat.pylibmc._errors import Error, NotFound
+from glasscache.compat.pylibmc._settings import BEHAVIORS, address_of, placement_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+Key = str | bytes
+
+FLAG_PICKLE: Final = 1
+FLAG_INTEGER: Final = 2
+FLAG_LONG: Final = 4
+FLAG_ZLIB: Final = 8
+FLAG_TEXT: Final = 16
+
+
+class Core:
+    """A client that knows no command."""
+
+    def __init__(
+        self,
+        servers: Iterable[str | tuple[Any, ...]],
+        binary: bool = False,  # noqa: ARG002 - pylibmc's word; there is one protocol here
+        username: str | None = None,
+        password: str | None = None,
+        behaviors: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Make a client of servers such as "10.0.0.1", "10.0.0.1:11211:2" or a socket's path."""
+        self._servers = list(servers)
+        if not self._servers:
+            raise Error("empty server list")
+        if username is not None or password is not None:
+            raise Error("SASL needs the binary protocol, which this client does not speak")
+        self._addresses = [address_of(server) for server in self._servers]
+        self._behaviors = dict(BEHAVIORS)
+        self._lock = threading.Lock()
+        self._made: glasscache.Client | None = None
+        self.set_behaviors(dict(behaviors or {}))
+
+    @property
+    def _client(self) -> glasscache.Client:
+        if self._made is None:
+            with self._lock:
+                if self._made is None:
+                    self._made = self._make()
+        return self._made
+
+    def _make(self) -> glasscache.Client:
+        behaviors = self._behaviors
+        # libmemcached's timeouts are milliseconds for connecting, microseconds for the rest; ours
+        # is for the call.
+        timeout = max(0.25, behaviors["connect_timeout"] / 1e3, behaviors["receive_timeout"] / 1e6)
+        return glasscache.Client(
+            self._addresses,
+            timeout=timeout,
+            placement=placement_of(behaviors),
+            codec=FlaggedCodec(),
+            keys="base64",
+        )
+
+    # Behaviors.
+
+    def get_behaviors(self) -> dict[str, Any]:
+        """Return the behaviors."""
+        return dict(self._behaviors)
+
+    def set_behaviors(self, behaviors: Mapping[str, Any]) -> None:
+        """Change behaviors; those that choose servers hold from the next call on."""
+        behaviors = {
+            "retry_timeout" if name == "_retry_timeout" else name: b
+            for name, b in behaviors.items()
+        }
+        unknown = {name for name in behaviors if name not in BEHAVIORS and not name.startswith("_")}
+        if unknown:
+            raise ValueError(f"unknown behavior names: {', '.join(sorted(unknown))}")
+        changed = {**self._behaviors, **behaviors}
+        placement_of(changed)
+        self._behaviors = changed
+        self._made = None
+
+    # Values.
+
+    def serialize(self, value: Any) -> tuple[bytes, int]:
+        """Return the bytes and flags of a value."""
+        if isinstance(value, bytes):
+            return value, 0
+        if isinstance(value, str):
+            return value.encode(), FLAG_TEXT
+        if isinstance(value, bool):
+            return b"%d" % value, FLAG_INTEGER
+        if isinstance(value, int):
+            return b"%d" % value, FLAG_LONG
+        return pickle.dumps(value, self._behaviors["pickle_protocol"]), FLAG_PICKLE
+
+    def deserialize(self, bytes_: bytes, flags: int) -> Any:
+        """Return the value of bytes under flags."""
+        match flags:
+            case 0:
+                return bytes_
+            case 16:
+                return bytes_.decode()
+            case 2 | 4:
+                return int(bytes_)
+            case 1:
+                # pylibmc's own form; whoever imports this module asks for pickles by name.
+                return pickle.loads(bytes_)  # noqa: S301
+            case _:
+                raise Error(f"unknown flags {flags:#x}: another client's value")
+
+    def _flagged(self, value: Any, min_compress_len: int, compress_level: int) -> Flagged:
+        made = self.serialize(value)
+        match made:
+            case (body, int(flags)):
+                pass
+            case _:
+                raise ValueError("serialize() must return (bytes, flags)")
+        if 0 < min_compress_len <= len(body):
+            packed = zlib.compress(body, compress_level)
+            if len(packed) < len(body):
+                return flags | FLAG_ZLIB, packed
+        return flags, body
+
+    def _value(self, found: Flagged) -> Any:
+        flags, body = found
+        if flags & FLAG_ZLIB:
+            body, flags = zlib.decompress(body), flags & ~FLAG_ZLIB
+        return self.deserialize(body, flags)
+
+    def disconnect_all(self) -> None:
+        """Close the connections; the next call makes new ones."""
+        made, self._made = self._made, None
+        if made is not None:
+            made.close()
+
+    def clone(self) -> Any:
+        """Return another client of the same servers and behaviors."""
+        twin = self.__class__.__new__(self.__class__)
+        Core.__init__(twin, self._servers, behaviors=self._behaviors)
+        return twin
+
+
+def joined(prefix: Key | None, key: Key) -> Key:
+    """Return the prefix and the key as one, bytes if either is."""
+    if not prefix:
+        return key
+    if isinstance(prefix, str) and isinstance(key, str):
+        return prefix + key
+    return b"".join(part.encode() if isinstance(part, str) else part for part in (prefix, key))
+
+
+def number_of(key: Key, number: int | None) -> int:
+    if number is None:
+        raise NotFound(f"{key!r}: no such item")
+    return number

@@ -1,0 +1,99 @@
+"""pylibmc's exceptions, and how this package's become them."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any, NoReturn, TypeVar
+
+import glasscache
+
+C = TypeVar("C", bound=Callable[..., Any])
+
+
+class Error(Exception):
+    """The base of this module's errors."""
+
+
+class CacheMiss(Error):
+    """Raised by a `deserialize` to make a value a miss."""
+
+
+class Failure(Error):
+    """Something failed of which no more is known."""
+
+
+class HostLookupError(Error):
+    """A host name has no address."""
+
+
+class ConnectionError(Error):  # noqa: A001 - pylibmc's name
+    """No connection to the server."""
+
+
+class ProtocolError(Error):
+    """The server's reply did not fit."""
+
+
+class ClientError(Error):
+    """The server calls the request wrong."""
+
+
+class ServerError(Error):
+    """The server reports a fault of its own."""
+
+
+class ServerDown(Error):
+    """The server cannot be reached, or did not answer in time."""
+
+
+class ServerDead(ServerDown):
+    """The server is left alone for a while."""
+
+
+class TooBig(Error):
+    """The value has more bytes than the server takes."""
+
+
+class BadKeyProvided(Error):
+    """The key cannot be sent."""
+
+
+class NotFound(Error):
+    """There is no such item."""
+
+
+class NotStored(Error):
+    """The condition of a store did not hold."""
+
+
+class NoServers(Error):
+    """The client has no servers."""
+
+
+def translated(call: C) -> C:
+    """Give this package's errors as pylibmc's."""
+
+    @functools.wraps(call)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return call(*args, **kwargs)
+        except glasscache.GlasscacheError as error:
+            _raise(error)
+
+    return wrapper  # type: ignore[return-value]
+
+
+def _raise(error: glasscache.GlasscacheError) -> NoReturn:
+    kinds: dict[type[Exception], type[Exception]] = {
+        glasscache.ServerUnavailable: ServerDown,
+        glasscache.DeadlineExceeded: ServerDown,
+        glasscache.ValueTooLarge: TooBig,
+        glasscache.ProtocolBroken: ProtocolError,
+        glasscache.BadKey: ValueError,
+    }
+    kind = next((ours for theirs, ours in kinds.items() if isinstance(error, theirs)), None)
+    if kind is None:
+        is_clients = isinstance(error, glasscache.RequestRefused) and error.blame == "client"
+        kind = ClientError if is_clients else Failure
+    raise kind(str(error)) from error

@@ -1,0 +1,195 @@
+"""The `a*` methods of Django's caches, which await the wire instead of borrowing a thread."""
+
+from __future__ import annotations
+
+import asyncio
+import weakref
+from typing import TYPE_CHECKING, Any, Final
+
+from django.core.cache.backends.base import DEFAULT_TIMEOUT
+from django.core.cache.backends.memcached import BaseMemcachedCache
+
+from glasscache import RequestRefused
+from glasscache.contrib._django_client import astored, not_a_number
+from glasscache.leases import Lease
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from glasscache import AsyncClient
+
+_MISSING: Final = object()
+_BLOCKING_WORDS: Final = frozenset({"connections_max", "costs"})
+"""Options that mean something to the blocking client only."""
+
+
+class AsyncHalf(BaseMemcachedCache):
+    """A backend's asyncio half; the client is made once for each event loop."""
+
+    _options: dict[str, Any]
+    """Django's own, which its stubs do not have."""
+    _lease_options: dict[str, Any]
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        """Take what the base class takes."""
+        super().__init__(*args, **kwargs)
+        self._by_loop: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, AsyncClient] = (
+            weakref.WeakKeyDictionary()
+        )
+
+    def get_backend_timeout(self, timeout: Any = DEFAULT_TIMEOUT) -> int:
+        """Return seconds from now as our client counts them: 0 for ever, -1 expired at once."""
+        if timeout == DEFAULT_TIMEOUT:
+            timeout = self.default_timeout
+        if timeout is None:
+            return 0
+        return int(timeout) if int(timeout) > 0 else -1
+
+    def _lease(self, timeout: Any) -> Lease | None:
+        """How `get_or_set` refills; None for a timeout that expires at once."""
+        ttl = self.get_backend_timeout(timeout)
+        return None if ttl < 0 else Lease(ttl or None, **self._lease_options)
+
+    @property
+    def _async(self) -> AsyncClient:
+        """The client of the running loop."""
+        from glasscache import AsyncClient  # noqa: PLC0415 - asyncio only for those who use it
+
+        loop = asyncio.get_running_loop()
+        client = self._by_loop.get(loop)
+        if client is None:
+            servers = [server.removeprefix("unix:") for server in self.client_servers]
+            options = {word: o for word, o in self._options.items() if word not in _BLOCKING_WORDS}
+            client = self._by_loop[loop] = AsyncClient(servers, **options)
+        return client
+
+    def _key(self, key: str, version: int | None) -> str:
+        made: str = self.make_and_validate_key(key, version=version)
+        return made
+
+    async def aadd(
+        self,
+        key: str,
+        value: Any,
+        timeout: Any = DEFAULT_TIMEOUT,  # noqa: ASYNC109 - Django's word
+        version: int | None = None,
+    ) -> bool:
+        """As `add`, awaited."""
+        return await astored(
+            self._async.add(self._key(key, version), value, self.get_backend_timeout(timeout))
+        )
+
+    async def aget(self, key: str, default: Any = None, version: int | None = None) -> Any:
+        """As `get`, awaited."""
+        return await self._async.get(self._key(key, version), default)
+
+    async def aset(
+        self,
+        key: str,
+        value: Any,
+        timeout: Any = DEFAULT_TIMEOUT,  # noqa: ASYNC109 - Django's word
+        version: int | None = None,
+    ) -> None:
+        """As `set`, awaited."""
+        key = self._key(key, version)
+        if not await astored(self._async.set(key, value, self.get_backend_timeout(timeout))):
+            await self._async.delete(key)
+
+    async def atouch(
+        self,
+        key: str,
+        timeout: Any = DEFAULT_TIMEOUT,  # noqa: ASYNC109 - Django's word
+        version: int | None = None,
+    ) -> bool:
+        """As `touch`, awaited."""
+        return bool(
+            await self._async.touch(self._key(key, version), self.get_backend_timeout(timeout))
+        )
+
+    async def adelete(self, key: str, version: int | None = None) -> bool:
+        """As `delete`, awaited."""
+        return bool(await self._async.delete(self._key(key, version)))
+
+    async def aget_many(self, keys: Iterable[str], version: int | None = None) -> dict[str, Any]:
+        """As `get_many`, awaited."""
+        names: dict[str | bytes, str] = {self._key(key, version): key for key in keys}
+        found = await self._async.get_many(list(names))
+        return {names[key]: value for key, value in found.items()}
+
+    async def aset_many(
+        self,
+        data: Mapping[str, Any],
+        timeout: Any = DEFAULT_TIMEOUT,  # noqa: ASYNC109 - Django's word
+        version: int | None = None,
+    ) -> list[str]:
+        """As `set_many`, awaited."""
+        names: dict[str | bytes, str] = {self._key(key, version): key for key in data}
+        values = {made: data[key] for made, key in names.items()}
+        failed = await self._async.set_many(values, self.get_backend_timeout(timeout))
+        return [names[key] for key in failed]
+
+    async def adelete_many(self, keys: Iterable[str], version: int | None = None) -> None:
+        """As `delete_many`, awaited."""
+        await self._async.delete_many([self._key(key, version) for key in keys])
+
+    async def aincr(self, key: str, delta: int = 1, version: int | None = None) -> int:
+        """As `incr`, awaited."""
+        made = self._key(key, version)
+        call = self._async.decr(made, -delta) if delta < 0 else self._async.incr(made, delta)
+        try:
+            number = await call
+        except RequestRefused as error:
+            raise not_a_number(error) from error
+        if number is None:
+            raise ValueError(f"Key '{made}' not found")
+        return int(number)
+
+    async def adecr(self, key: str, delta: int = 1, version: int | None = None) -> int:
+        """As `decr`, awaited."""
+        return await self.aincr(key, -delta, version)
+
+    async def ahas_key(self, key: str, version: int | None = None) -> bool:
+        """As `has_key`, awaited."""
+        return await self._async.get(self._key(key, version), _MISSING) is not _MISSING
+
+    async def aget_or_set(
+        self,
+        key: str,
+        default: Any,
+        timeout: Any = DEFAULT_TIMEOUT,  # noqa: ASYNC109 - Django's word
+        version: int | None = None,
+    ) -> Any:
+        """As `get_or_set`, awaited; `default` may be a coroutine function as well."""
+        lease = self._lease(timeout)
+        if callable(default) and lease is not None:
+            return await self._async.get_or_set_by(self._key(key, version), default, lease)
+        value = await self.aget(key, _MISSING, version)
+        if value is not _MISSING:
+            return value
+        made: Any = default() if callable(default) else default
+        if callable(default) and hasattr(made, "__await__"):
+            made = await made
+        await self.aadd(key, made, timeout, version)
+        # Another may have been quicker.
+        return await self.aget(key, made, version)
+
+    async def aincr_version(self, key: str, delta: int = 1, version: int | None = None) -> int:
+        """As `incr_version`, awaited."""
+        version = self.version if version is None else version
+        value = await self.aget(key, _MISSING, version)
+        if value is _MISSING:
+            raise ValueError(f"Key '{key}' not found")
+        await self.aset(key, value, version=version + delta)
+        await self.adelete(key, version)
+        return int(version + delta)
+
+    async def adecr_version(self, key: str, delta: int = 1, version: int | None = None) -> int:
+        """As `decr_version`, awaited."""
+        return await self.aincr_version(key, -delta, version)
+
+    async def aclear(self) -> None:
+        """As `clear`, awaited."""
+        await self._async.flush()
+
+    async def aclose(self, **kwargs: Any) -> None:
+        """Keep the connections: they serve the next request."""

@@ -1,0 +1,109 @@
+"""`glasscache.Client` as Django's memcached backends call a client library."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any
+
+from glasscache import Client, RequestRefused, ValueTooLarge
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterable, Mapping
+
+_log = logging.getLogger("glasscache.django")
+
+
+def _stored(store: Callable[[], bool]) -> bool:
+    """Run a write; a value over the limit is a warning, not the end of a request; its old value is gone."""
+    try:
+        return store()
+    except (ValueTooLarge, RequestRefused) as error:
+        return _not_cached(error)
+
+
+def _not_cached(error: ValueTooLarge | RequestRefused) -> bool:
+    if isinstance(error, RequestRefused) and "too large" not in str(error):
+        raise error
+    _log.warning("not cached: %s", error)
+    return False
+
+
+def _counted(count: Callable[[], int | None]) -> int | None:
+    try:
+        return count()
+    except RequestRefused as error:
+        raise not_a_number(error) from error
+
+
+def not_a_number(error: RequestRefused) -> Exception:
+    """Django wants a TypeError for adding to what is no number."""
+    return TypeError(str(error)) if "non-numeric" in str(error) else error
+
+
+class DjangoClient:
+    """`glasscache.Client` under the names that Django's memcached backends call."""
+
+    def __init__(self, servers: Iterable[str], **options: Any) -> None:
+        """Make a client of Django's list of servers."""
+        self.client = Client([server.removeprefix("unix:") for server in servers], **options)
+
+    def get(self, key: str, default: Any = None) -> Any:
+        """Return the value under key, or default."""
+        return self.client.get(key, default)
+
+    def set(self, key: str, value: Any, timeout: float) -> bool:
+        """Store a value; whether it was stored."""
+        return _stored(lambda: self.client.set(key, value, timeout))
+
+    def add(self, key: str, value: Any, timeout: float) -> bool:
+        """Store a value if there is none; whether it was stored."""
+        return _stored(lambda: self.client.add(key, value, timeout))
+
+    def touch(self, key: str, timeout: float) -> bool:
+        """Give a key another timeout; whether it was there."""
+        return self.client.touch(key, timeout)
+
+    def delete(self, key: str) -> bool:
+        """Remove a key; whether it was there."""
+        return self.client.delete(key)
+
+    def incr(self, key: str, delta: int = 1) -> int | None:
+        """Add to a number; None when there is none, TypeError when it is no number."""
+        return _counted(lambda: self.client.incr(key, delta))
+
+    def decr(self, key: str, delta: int = 1) -> int | None:
+        """Subtract from a number, not below 0; None when there is none, TypeError when it is no number."""
+        return _counted(lambda: self.client.decr(key, delta))
+
+    def get_multi(self, keys: Iterable[str]) -> dict[str, Any]:
+        """Return the values of those keys that have one."""
+        return self.client.get_many(list(keys))
+
+    def set_multi(self, data: Mapping[str, Any], timeout: float) -> list[str]:
+        """Store many values; the keys that were not stored."""
+        return list(self.client.set_many(dict(data), timeout))
+
+    def delete_multi(self, keys: Iterable[str]) -> None:
+        """Remove many keys."""
+        self.client.delete_many(list(keys))
+
+    def flush_all(self) -> None:
+        """Remove everything on all servers."""
+        self.client.flush()
+
+    def disconnect_all(self) -> None:
+        """Close the client for good; the backend never does between requests."""
+        self.client.close()
+
+
+async def astored(store: Awaitable[bool]) -> bool:
+    try:
+        return await store
+    except (ValueTooLarge, RequestRefused) as error:
+        return _not_cached(error)
+
+
+class Library:
+    """What Django's base class asks of a client library."""
+
+    Client = DjangoClient

@@ -1,0 +1,291 @@
+"""Ten million operations through every fault at once: not one wrong value.
+
+    scripts/client-long faults [--operations 10000000] [--seed N]
+
+Three servers, each in a process, spoil one reply in some hundred by a mode of `faulty_server`. One process
+uses them by four threads that share a client, a main thread that is interrupted by an exception out of a
+signal's handler, and children made by forks; another by asyncio tasks of which some are cancelled. Each key
+read or written counts as an operation. A value says to which key it belongs, and each one read is looked at.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from typing import Any
+
+from faulty_server import MODES, FaultyServer, value_of
+from glasscache import AsyncClient, Client, GlasscacheError
+
+KEYS = [f"k{number}" for number in range(400)]
+TIMEOUT = 0.1
+SLOW = ("late", "trickle", "hang", "half_then_hang", "endless_line", "no_accept", "blackhole")
+"""Modes that take a client its whole time-out, and are met more rarely for that."""
+QUICK = tuple(mode for mode in MODES if mode not in SLOW)
+QUICK_SHARE = 1 / 300
+SLOW_SHARE = 1 / 30_000
+
+
+class Chaotic(FaultyServer):
+    """A faulty server whose mode is another one at each reply."""
+
+    def __init__(self, seed: int) -> None:
+        self._random = random.Random(seed)
+        super().__init__()
+
+    @property
+    def mode(self) -> str:
+        draw = self._random.random()
+        if draw < SLOW_SHARE:
+            return self._random.choice(SLOW[:4])
+        return self._random.choice(QUICK) if draw < QUICK_SHARE else "ok"
+
+    @mode.setter
+    def mode(self, _: str) -> None:
+        """A chaotic server does not listen."""
+
+
+class Tally:
+    """What a process has done and seen."""
+
+    def __init__(self) -> None:
+        self.operations = 0
+        self.calls = 0
+        self.wrong: list[str] = []
+        self.errors: Counter[str] = Counter()
+        self.times: list[float] = []
+
+    def look(self, found: dict[Any, Any]) -> None:
+        for key, value in found.items():
+            if value is not None and value != value_of(key.encode()):
+                self.wrong.append(f"{key}: {value!r:.80}")
+
+    def note(self, operations: int, begin: float, error: BaseException | None) -> None:
+        self.calls += 1
+        self.operations += operations
+        took = time.monotonic() - begin
+        if error is not None:
+            self.errors[type(error).__name__] += 1
+        if took > TIMEOUT / 2:
+            self.times.append(took)
+
+    def shown(self) -> str:
+        over = sorted(max(0.0, took - TIMEOUT) for took in self.times)
+        return json.dumps(
+            {
+                "operations": self.operations,
+                "calls": self.calls,
+                "wrong": self.wrong[:10],
+                "errors": self.errors,
+                "slow_calls": len(over),
+                "overrun_ms_worst": round(over[-1] * 1e3, 1) if over else 0.0,
+            }
+        )
+
+
+def plan(chance: random.Random) -> tuple[str, list[str]]:
+    """Return what is done next, and to which keys."""
+    draw = chance.random()
+    if draw < 0.3:
+        return "get", [chance.choice(KEYS)]
+    if draw < 0.7:
+        return "get_many", chance.sample(KEYS, 20)
+    if draw < 0.85:
+        return "set", [chance.choice(KEYS)]
+    if draw < 0.95:
+        return "set_many", chance.sample(KEYS, 10)
+    return "delete", [chance.choice(KEYS)]
+
+
+def values(keys: list[str]) -> dict[str, bytes]:
+    return {key: value_of(key.encode()) for key in keys}
+
+
+def one_call(client: Client, chance: random.Random, tally: Tally) -> None:
+    word, keys = plan(chance)
+    begin, failed = time.monotonic(), None
+    try:
+        if word == "get":
+            tally.look({keys[0]: client.get(keys[0])})
+        elif word == "get_many":
+            tally.look(client.get_many(keys))
+        elif word == "set":
+            client.set(keys[0], values(keys)[keys[0]], noreply=chance.random() < 0.2)
+        elif word == "set_many":
+            client.set_many(values(keys))
+        else:
+            client.delete(keys[0])
+    except GlasscacheError as error:
+        failed = error
+        tally.look(getattr(error, "arrived", None) or {})
+    tally.note(len(keys), begin, failed)
+
+
+class Stop(BaseException):
+    """What a signal's handler raises in the middle of a call."""
+
+
+def stop(_number: int, _frame: object) -> None:
+    raise Stop
+
+
+def fork_and_read(client: Client, chance: random.Random) -> int:
+    """Return how a child ended that read by its parent's client: 0 if all it saw was right."""
+    child = os.fork()
+    if child == 0:
+        code = 1
+        with contextlib.suppress(BaseException):
+            tally = Tally()
+            for _ in range(20):
+                one_call(client, chance, tally)
+            code = 2 if tally.wrong else 0
+        os._exit(code)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+def by_threads(addresses: list[str], operations: int, seed: int) -> Tally:
+    """Use a client by four threads and a main thread that is interrupted and forks."""
+    total = Tally()
+    is_over = threading.Event()
+    with Client(addresses, timeout=TIMEOUT, placement="modula") as client:
+        tallies = [Tally() for _ in range(4)]
+
+        def work(number: int) -> None:
+            chance = random.Random(seed + number)
+            while not is_over.is_set():
+                one_call(client, chance, tallies[number])
+
+        threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
+        for thread in threads:
+            thread.start()
+        chance = random.Random(seed + 99)
+        signal.signal(signal.SIGALRM, stop)
+        while sum(tally.operations for tally in tallies) + total.operations < operations:
+            try:
+                signal.setitimer(signal.ITIMER_REAL, chance.uniform(0.0005, 0.02))
+                while True:
+                    one_call(client, chance, total)
+            except Stop:
+                total.errors["Stop"] += 1
+            if chance.random() < 0.005:
+                code = fork_and_read(client, chance)
+                total.errors["fork"] += 1
+                if code == 2:
+                    total.wrong.append("a child of a fork read a wrong value")
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        is_over.set()
+        for thread in threads:
+            thread.join()
+    for tally in tallies:
+        total.operations += tally.operations
+        total.calls += tally.calls
+        total.wrong += tally.wrong
+        total.errors += tally.errors
+        total.times += tally.times
+    return total
+
+
+async def by_tasks(addresses: list[str], operations: int, seed: int) -> Tally:
+    """Use a client by asyncio tasks, some of which are cancelled."""
+    tally, chance = Tally(), random.Random(seed)
+    async with AsyncClient(addresses, timeout=TIMEOUT, placement="modula") as client:
+
+        async def call() -> None:
+            word, keys = plan(chance)
+            begin, failed = time.monotonic(), None
+            try:
+                if word == "get":
+                    tally.look({keys[0]: await client.get(keys[0])})
+                elif word == "get_many":
+                    tally.look(await client.get_many(keys))
+                elif word == "set":
+                    await client.set(keys[0], values(keys)[keys[0]])
+                elif word == "set_many":
+                    await client.set_many(values(keys))
+                else:
+                    await client.delete(keys[0])
+            except GlasscacheError as error:
+                failed = error
+                tally.look(getattr(error, "arrived", None) or {})
+            tally.note(len(keys), begin, failed)
+
+        while tally.operations < operations:
+            tasks = [asyncio.create_task(call()) for _ in range(16)]
+            if chance.random() < 0.05:
+                await asyncio.sleep(chance.random() * 0.002)
+                for task in chance.sample(tasks, 4):
+                    task.cancel()
+                    tally.errors["cancelled"] += 1
+            for outcome in await asyncio.gather(*tasks, return_exceptions=True):
+                if isinstance(outcome, BaseException) and not isinstance(
+                    outcome, asyncio.CancelledError
+                ):
+                    raise outcome
+    return tally
+
+
+def start(*arguments: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, __file__, *arguments], stdout=subprocess.PIPE, text=True
+    )
+
+
+def first_line(process: subprocess.Popen[str]) -> str:
+    assert process.stdout is not None
+    return process.stdout.readline().strip()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--operations", type=int, default=10_000_000)
+    parser.add_argument("--seed", type=int, default=random.randrange(1 << 30))
+    parser.add_argument("--role", choices=["all", "serve", "threads", "tasks"], default="all")
+    parser.add_argument("--addresses", default="")
+    arguments = parser.parse_args()
+    if arguments.role == "serve":
+        server = Chaotic(arguments.seed)
+        for key in KEYS:
+            server.put(key.encode(), value_of(key.encode()))
+        print(server.address, flush=True)
+        signal.pause()
+    addresses = arguments.addresses.split(",")
+    if arguments.role == "threads":
+        print(by_threads(addresses, arguments.operations, arguments.seed).shown(), flush=True)
+    elif arguments.role == "tasks":
+        work = by_tasks(addresses, arguments.operations, arguments.seed)
+        print(asyncio.run(work).shown(), flush=True)
+    if arguments.role != "all":
+        return
+    print(f"seed {arguments.seed}", flush=True)
+    servers = [start("--role", "serve", "--seed", str(arguments.seed + n)) for n in range(3)]
+    begin = time.monotonic()
+    try:
+        everyone = ",".join(map(first_line, servers))
+        half = str(arguments.operations // 2)
+        rest = ["--addresses", everyone, "--operations", half, "--seed", str(arguments.seed)]
+        workers = {role: start("--role", role, *rest) for role in ("threads", "tasks")}
+        outcomes = {role: json.loads(first_line(worker)) for role, worker in workers.items()}
+    finally:
+        for server in servers:
+            server.terminate()
+    for role, outcome in outcomes.items():
+        print(f"{role}: {outcome}")
+    operations = sum(outcome["operations"] for outcome in outcomes.values())
+    wrong = sum(len(outcome["wrong"]) for outcome in outcomes.values())
+    took = time.monotonic() - begin
+    print(f"{operations:,} operations in {took:.0f} s, {wrong} wrong values")
+    sys.exit(1 if wrong else 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,81 @@
+"""Ten million operations with values of 10 B to 1 MB: the client's process does not grow.
+
+    scripts/client-long resident [--operations 10000000] [--seed N]
+
+Sizes are such that each decade moves as many bytes as the next. Resident memory is read a hundred times; the
+slope is that of a straight line through the readings after the first fifth, in which buffers find their size.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import statistics
+import sys
+import time
+from pathlib import Path
+
+from glasscache import Client
+from glasscache.server import Server
+
+LEAST, MOST = 10, 1_000_000
+READINGS = 100
+GROWTH_MAX = 1 << 20
+"""Bytes by which the line may rise over all operations: less than one value of the largest size."""
+
+
+def resident_bytes() -> int:
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * 4096
+
+
+def size(chance: random.Random) -> int:
+    """Return a length whose probability falls as it grows."""
+    return int(1 / (1 / MOST + chance.random() * (1 / LEAST - 1 / MOST)))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--operations", type=int, default=10_000_000)
+    parser.add_argument("--seed", type=int, default=random.randrange(1 << 30))
+    arguments = parser.parse_args()
+    print(f"seed {arguments.seed}", flush=True)
+    chance = random.Random(arguments.seed)
+    blob = chance.randbytes(MOST)
+    keys = [f"key{number}" for number in range(1000)]
+    sizes = dict.fromkeys(keys, 0)
+    readings: list[tuple[int, int]] = []
+    begin = time.monotonic()
+    with Server(memory="256M") as server, Client(server.address, timeout=30) as client:
+        done = 0
+        while done < arguments.operations:
+            goal = arguments.operations * (len(readings) + 1) // READINGS
+            while done < goal:
+                some = [keys[chance.randrange(1000)] for _ in range(20)]
+                for key in some[:5]:
+                    sizes[key] = size(chance)
+                    client.set(key, blob[: sizes[key]])
+                for key in some[5:10]:
+                    value = client.get(key)
+                    assert value is None or value == blob[: sizes[key]], key
+                for key in some[10:12]:
+                    sizes[key] = size(chance)
+                    client.set(key, blob[: sizes[key]], noreply=True)
+                found = client.get_many(some)
+                assert all(value == blob[: sizes[key]] for key, value in found.items())
+                done += 12 + len(some)
+            readings.append((done, resident_bytes()))
+            if len(readings) % 10 == 0:
+                took = time.monotonic() - begin
+                print(f"{done:>12,}  {readings[-1][1] / 2**20:8.2f} MiB  {took:6.0f} s", flush=True)
+    settled = readings[READINGS // 5 :]
+    line = statistics.linear_regression(
+        [operations for operations, _ in settled], [resident for _, resident in settled]
+    )
+    growth = line.slope * arguments.operations
+    print(f"slope {line.slope:.6f} bytes an operation: {growth / 1024:.0f} KiB over all of them")
+    sys.exit(0 if growth <= GROWTH_MAX else 1)
+
+
+if __name__ == "__main__":
+    main()
