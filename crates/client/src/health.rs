@@ -10,7 +10,7 @@ use std::time::Duration;
 /// Bad calls in a row until a server that can be connected to counts as down.
 const BAD_CALLS_MAX: u32 = 3;
 
-/// A call that gave up sooner than this says nothing about the server: its deadline was short.
+/// A call that was allowed less than this says nothing about the server when it gives up.
 pub const PATIENCE: Duration = Duration::from_millis(50);
 
 /// Mean pause between two probes; the real one lies 30 % below to 30 % above.

@@ -46,7 +46,8 @@ impl Call<'_> {
             self.lease = None;
             return Err(error);
         }
-        if self.started.elapsed() >= PATIENCE {
+        let allowed = self.deadline.saturating_duration_since(self.started);
+        if allowed >= PATIENCE {
             self.give_up_on_server(self.stage == Stage::Connecting);
         }
         let error = Error::Deadline(self.context(phase, retry_is_safe));

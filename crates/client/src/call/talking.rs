@@ -3,13 +3,15 @@
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
+use rustix::event::{PollFd, PollFlags};
+
 use super::{Call, DIRECT_BYTES_MIN, OWED_MAX, Stage, State, Trouble, UNANSWERED_MAX};
 use crate::doubts::write_removals;
 use crate::error::Error;
 use crate::pipeline::{Answer, Expect, Progress};
 use crate::pool::Lease;
 use crate::request::{Dialect, Request};
-use crate::transport::blocking::{Patience, Stop};
+use crate::transport::blocking::{Patience, Stop, wait};
 
 impl Call<'_> {
     /// Writes the requests into the connection's output.
@@ -157,7 +159,15 @@ impl Call<'_> {
             },
         };
         while let Some(rest) = target.get_mut(have..).filter(|rest| !rest.is_empty()) {
-            match link.receive_into(rest, deadline) {
+            let received = match link.receive_into(rest, deadline) {
+                // The socket's own time-out ended early, or none could be set for so short a time.
+                Err(Stop::WouldWait) => {
+                    let mut fds = [PollFd::from_borrowed_fd(link.fd(), PollFlags::IN)];
+                    wait(&mut fds, deadline).map(|()| 0)
+                }
+                received => received,
+            };
+            match received {
                 Ok(bytes) => have += bytes,
                 Err(Stop::Interrupted) => {
                     if let Some((_, done)) = &mut self.body_left {
@@ -165,8 +175,6 @@ impl Call<'_> {
                     }
                     return Ok(false);
                 }
-                // The socket's own time-out was the shorter one: the next receive sets it anew.
-                Err(Stop::WouldWait) => {}
                 Err(stop) => {
                     self.stopped(stop)?;
                     return Err(Error::Closed);

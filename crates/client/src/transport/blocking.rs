@@ -23,7 +23,11 @@ const OUT_KEPT_MAX: usize = 1 << 20;
 /// What is received at first where a large value is expected: its head, and little of its body.
 const HEAD_BYTES: usize = 2 << 10;
 
-/// Shortest socket time-out that is set; the kernel counts in steps of some milliseconds.
+/// How much before the deadline a socket's own time-out ends a wait. The kernel counts it in ticks of
+/// 4 ms and rounds up, twice if it must: what is left is waited for by `poll`, to the microsecond.
+const TIMEOUT_EARLY: Duration = Duration::from_millis(10);
+
+/// Shortest socket time-out that is set; less is left to `poll` alone.
 const TIMEOUT_MIN: Duration = Duration::from_millis(1);
 
 /// How a wait for bytes ended without any.
@@ -181,15 +185,14 @@ impl Link {
         patience: Patience,
         now: Instant,
     ) -> Result<(), Stop> {
-        if patience == Patience::UntilDeadline {
-            self.limit_wait(deadline, now)?;
-        } else if now >= deadline {
+        let waits = patience == Patience::UntilDeadline && self.limit_wait(deadline, now)?;
+        if now >= deadline {
             return Err(Stop::Deadline);
         }
-        let flags = if patience == Patience::None {
-            RecvFlags::DONTWAIT
-        } else {
+        let flags = if waits {
             RecvFlags::empty()
+        } else {
+            RecvFlags::DONTWAIT
         };
         let is_head = self.expects_large && self.pipeline.is_untouched();
         let room = self.pipeline.space(missing);
@@ -213,28 +216,37 @@ impl Link {
         target: &mut [u8],
         deadline: Instant,
     ) -> Result<usize, Stop> {
-        self.limit_wait(deadline, Instant::now())?;
-        match recv(&self.fd, target, RecvFlags::WAITALL) {
+        let flags = if self.limit_wait(deadline, Instant::now())? {
+            RecvFlags::WAITALL
+        } else {
+            RecvFlags::DONTWAIT
+        };
+        match recv(&self.fd, target, flags) {
             Ok((_, 0)) => Err(Stop::Closed(None)),
             Ok((_, bytes)) => Ok(bytes),
             Err(error) => Err(error.into()),
         }
     }
 
-    /// Keeps the socket's own time-out at or below what is left of the call.
+    /// Keeps the socket's own time-out below what is left of the call; false: so little is left that
+    /// only `poll` can wait for it.
     ///
     /// It is changed only when it must be, and then to a power of two of microseconds, so that a
     /// row of calls with falling deadlines changes it a few times and not each time.
-    fn limit_wait(&mut self, deadline: Instant, now: Instant) -> Result<(), Stop> {
+    fn limit_wait(&mut self, deadline: Instant, now: Instant) -> Result<bool, Stop> {
         let left = deadline.saturating_duration_since(now);
         if left.is_zero() {
             return Err(Stop::Deadline);
+        }
+        let left = left.saturating_sub(TIMEOUT_EARLY);
+        if left < TIMEOUT_MIN {
+            return Ok(false);
         }
         let fits = self
             .receive_timeout
             .is_some_and(|set| set <= left && set * 4 > left);
         if fits {
-            return Ok(());
+            return Ok(true);
         }
         let micros = left.as_micros().min(1 << 40) as u64;
         let rounded = Duration::from_micros(1 << micros.max(1).ilog2());
@@ -243,7 +255,7 @@ impl Link {
         let timeout = if is_first { left } else { rounded }.max(TIMEOUT_MIN);
         set_socket_timeout(&self.fd, Timeout::Recv, Some(timeout)).map_err(Stop::from)?;
         self.receive_timeout = Some(timeout);
-        Ok(())
+        Ok(true)
     }
 
     /// Whether quiet writes were not answered for yet.

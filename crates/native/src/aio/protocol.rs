@@ -155,7 +155,11 @@ impl Connection {
             }
             if op.times.deadline <= now {
                 // The op keeps its place: its reply is still to be read, for nobody.
-                was_patient |= now.saturating_duration_since(op.times.started) >= PATIENCE;
+                let allowed = op
+                    .times
+                    .deadline
+                    .saturating_duration_since(op.times.started);
+                was_patient |= allowed >= PATIENCE;
                 late.push((index, op.future.take()));
             } else {
                 next = Some(next.map_or(op.times.deadline, |next| next.min(op.times.deadline)));
