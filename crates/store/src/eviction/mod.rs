@@ -4,6 +4,7 @@
 //! policies stands behind [`Policy`]: where newcomers go, which queue gives the next victim, and a verdict
 //! per item from its queue, its two bits of frequency and its size.
 
+mod carry;
 mod choose;
 mod ghost;
 mod policy;

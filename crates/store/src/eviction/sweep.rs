@@ -4,14 +4,14 @@
 //! A record is alive if a slot names it; what is kept is copied to the worker's own open segment and published
 //! in the old one's place, as any write is. Hashes are computed and buckets fetched eight records ahead.
 
+use super::carry::Copied;
 use super::{Aim, Reason, Standing, Verdict};
 use crate::counters::Count;
 use crate::index::Hit;
-use crate::item::{self, PIECE_HEADER, Record, bits, piece_bytes};
-use crate::log::{Body, Draft, Log, Refill, Unique};
+use crate::item::{self, PIECE_HEADER, Record, piece_bytes};
+use crate::log::Log;
 use crate::lookup::Located;
 use crate::memory::{Addr, SegmentId};
-use crate::publish::Publication;
 use crate::request::{KeyHash, Seconds};
 use crate::segments::{Queue, View};
 use crate::{Store, Worker};
@@ -31,7 +31,7 @@ pub(crate) struct Sweep {
     id: SegmentId,
     reason: Reason,
     queue: Queue,
-    order: u64,
+    pub(super) order: u64,
     used: usize,
     cursor: usize,
 }
@@ -58,9 +58,9 @@ impl Sweep {
 
 /// A record that was fetched and waits for its verdict.
 #[derive(Clone, Copy)]
-struct Waiting {
-    at: Addr,
-    hash: KeyHash,
+pub(super) struct Waiting {
+    pub(super) at: Addr,
+    pub(super) hash: KeyHash,
     is_piece: bool,
 }
 
@@ -73,17 +73,6 @@ enum Handled {
     NoRoom,
     /// One piece fills the segment and lives: the segment moved in the queue instead.
     Requeued,
-}
-
-/// What became of a copy.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Copied {
-    /// It stands in the old one's place.
-    Done,
-    /// The item was replaced or removed by others meanwhile.
-    Overtaken,
-    /// No segment for it.
-    NoRoom,
 }
 
 impl Worker {
@@ -367,144 +356,5 @@ impl Worker {
             None => self.expired(item),
         }
         self.forget(item, &[]);
-    }
-
-    /// Copies an item.
-    fn move_item(
-        &self,
-        sweep: &Sweep,
-        hash: KeyHash,
-        item: &Located,
-        log: Log,
-        frequency: u8,
-        now: Seconds,
-    ) -> Copied {
-        let store = &*self.store;
-        let pieces: Vec<Addr> = store.pieces_of(item).collect();
-        let value = [store.inline_value(item)];
-        let body = if item.header.is_chained {
-            Body::Chain {
-                value_bytes: item.header.value_bytes,
-                pieces: &pieces,
-            }
-        } else {
-            Body::Inline(&value)
-        };
-        self.publish_copy(sweep, hash, item, body, &pieces, log, frequency, now)
-    }
-
-    #[expect(clippy::too_many_arguments, reason = "what a moved copy is made of")]
-    fn publish_copy(
-        &self,
-        sweep: &Sweep,
-        hash: KeyHash,
-        item: &Located,
-        body: Body<'_>,
-        pieces: &[Addr],
-        log: Log,
-        frequency: u8,
-        now: Seconds,
-    ) -> Copied {
-        let store = &*self.store;
-        let draft = Draft {
-            key: store.key_of(item),
-            flags: item.header.flags,
-            expiry: item.header.expiry,
-            unique: Unique::Exactly(store.unique_of(item)),
-            marks: 0,
-            access: Store::access_of(item, store.mutable_of(item.at)),
-            body,
-        };
-        let Some(placed) = self
-            .logs
-            .place(store, log, &draft, now, refill(sweep, item, log))
-        else {
-            return Copied::NoRoom;
-        };
-        let publication = Publication {
-            key: draft.key,
-            hash,
-            expected: Some(item.at),
-            new: placed.at,
-            frequency: Some(frequency),
-            keeps: bits::FLAGS,
-        };
-        if self.publish(&publication, now) {
-            self.account(&store.locate(placed.at), 1);
-            self.forget(item, pieces);
-            Copied::Done
-        } else {
-            self.logs.undo(store, &placed);
-            Copied::Overtaken
-        }
-    }
-
-    /// Copies a piece and writes a new head that names the copy.
-    fn move_piece(
-        &self,
-        sweep: &Sweep,
-        record: &Waiting,
-        head: &Located,
-        log: Log,
-        frequency: u8,
-        now: Seconds,
-    ) -> Copied {
-        let store = &*self.store;
-        let data = store.piece_data(record.at);
-        let mut own = Vec::new();
-        let mut copied = 0;
-        while let Some(rest) = data.get(copied..).filter(|rest| !rest.is_empty()) {
-            let refill = refill(sweep, head, log);
-            let Some((piece, len)) =
-                self.logs
-                    .place_piece(store, log, record.hash, rest.len(), now, refill)
-            else {
-                break;
-            };
-            store.arena().write(
-                piece.plus(PIECE_HEADER),
-                rest.get(..len).unwrap_or_default(),
-            );
-            own.push(piece);
-            copied += len;
-        }
-        let pieces: Vec<Addr> = store
-            .pieces_of(head)
-            .flat_map(|piece| {
-                if piece == record.at {
-                    own.clone()
-                } else {
-                    vec![piece]
-                }
-            })
-            .collect();
-        let body = Body::Chain {
-            value_bytes: head.header.value_bytes,
-            pieces: &pieces,
-        };
-        let outcome = if copied == data.len() {
-            self.publish_copy(sweep, record.hash, head, body, &pieces, log, frequency, now)
-        } else {
-            Copied::NoRoom
-        };
-        for &piece in &own {
-            if outcome != Copied::Done {
-                store
-                    .segments
-                    .unlive(piece, piece_bytes(store.piece_data_bytes(piece)));
-            }
-            store.segments.unpin(piece);
-        }
-        outcome
-    }
-}
-
-/// A mover may take the last segments, and what it opens starts where the victim did.
-fn refill(sweep: &Sweep, item: &Located, log: Log) -> Refill {
-    let order = matches!(log, Log::AgedSmall | Log::AgedMain).then_some(sweep.order);
-    Refill {
-        floor: 0,
-        base: item.base,
-        order,
     }
 }

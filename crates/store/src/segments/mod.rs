@@ -5,6 +5,12 @@
 //! segment to zero retires it, whoever that is. Taking and returning a segment takes one short lock, once in
 //! 64 KiB to 1 MiB written; everything else here is atomics.
 
+mod hold;
+mod life;
+mod view;
+
+pub(crate) use view::View;
+
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError};
@@ -294,165 +300,6 @@ impl Segments {
         self.retire(id);
     }
 
-    /// Closes an open segment of which `used` bytes were written. `order` places it in its queue; `None` at
-    /// the young end.
-    pub(crate) fn seal(&self, id: SegmentId, used: usize, expires: u32, order: Option<u64>) {
-        let meta = self.meta(id);
-        meta.used.store(used as u32, Ordering::SeqCst);
-        meta.expires.store(expires, Ordering::Relaxed);
-        let order = order.unwrap_or_else(|| self.order.fetch_add(1, Ordering::Relaxed));
-        meta.order.store(order, Ordering::Relaxed);
-        // SeqCst with `unlive`: either it sees the seal, or we see its count.
-        meta.state.store(State::Sealed as u32, Ordering::SeqCst);
-        self.note_decline(id);
-    }
-
-    /// Starts a sweep; false if somebody else has it, or if an upload still writes into it.
-    pub(crate) fn start_sweep(&self, id: SegmentId) -> bool {
-        let meta = self.meta(id);
-        // Acquire pairs with the seal: the walk sees the bytes.
-        if !self.change(id, State::Sealed, State::Sweeping) {
-            return false;
-        }
-        if meta.pins.load(Ordering::SeqCst) != 0 {
-            self.stop_sweep(id);
-            return false;
-        }
-        true
-    }
-
-    /// Puts a segment back that could not be swept to its end.
-    pub(crate) fn stop_sweep(&self, id: SegmentId) {
-        self.meta(id)
-            .state
-            .store(State::Sealed as u32, Ordering::SeqCst);
-        self.note_decline(id);
-    }
-
-    /// The segment holds nothing alive any more.
-    pub(crate) fn finish_sweep(&self, id: SegmentId) {
-        self.retire(id);
-    }
-
-    /// Lets a fully live segment stand at the young end of a queue instead of being copied there.
-    pub(crate) fn requeue(&self, id: SegmentId, queue: Queue) {
-        let meta = self.meta(id);
-        meta.is_main
-            .store(u32::from(queue == Queue::Main), Ordering::Relaxed);
-        meta.order.store(
-            self.order.fetch_add(1, Ordering::Relaxed),
-            Ordering::Relaxed,
-        );
-        self.stop_sweep(id);
-    }
-
-    fn retire(&self, id: SegmentId) {
-        let mut plan = self.lock();
-        self.meta(id)
-            .state
-            .store(State::Limbo as u32, Ordering::Relaxed);
-        let tick = self.epochs.retire();
-        plan.limbo.push_back((id, tick));
-        self.in_use.fetch_sub(1, Ordering::Relaxed);
-        self.settle(&mut plan);
-    }
-
-    /// Retires a sealed segment that is dead, lists one that is nearly dead.
-    fn note_decline(&self, id: SegmentId) {
-        let meta = self.meta(id);
-        let live = meta.live.load(Ordering::SeqCst) as usize;
-        if meta.state.load(Ordering::SeqCst) != State::Sealed as u32
-            || meta.pins.load(Ordering::SeqCst) != 0
-        {
-            return;
-        }
-        if live > 0 {
-            if is_sparse(live, meta.used.load(Ordering::Relaxed) as usize) {
-                self.sparse.add(id);
-            }
-        } else if self.change(id, State::Sealed, State::Limbo) {
-            self.retire(id);
-        }
-    }
-
-    fn change(&self, id: SegmentId, from: State, to: State) -> bool {
-        let state = &self.meta(id).state;
-        state
-            .compare_exchange(from as u32, to as u32, Ordering::SeqCst, Ordering::Relaxed)
-            .is_ok()
-    }
-
-    /// Counts a record as live, before it is published.
-    pub(crate) fn live(&self, at: Addr, bytes: usize) {
-        self.meta(self.arena.segment_of(at))
-            .live
-            .fetch_add(bytes as u32, Ordering::SeqCst);
-    }
-
-    /// Counts a record as dead, after nothing names it any more.
-    pub(crate) fn unlive(&self, at: Addr, bytes: usize) {
-        let id = self.arena.segment_of(at);
-        let before = self.meta(id).live.fetch_sub(bytes as u32, Ordering::SeqCst);
-        strict_assert!(before as usize >= bytes, "live bytes below zero");
-        let (before, after) = (before as usize, before as usize - bytes);
-        // While the segment is open `used` is 0, so nothing is noted before the seal, which looks for itself.
-        let used = self.meta(id).used.load(Ordering::SeqCst) as usize;
-        if after == 0 || (is_sparse(after, used) && !is_sparse(before, used)) {
-            self.note_decline(id);
-        }
-    }
-
-    /// Keeps the segment from being swept while a value is not committed.
-    pub(crate) fn pin(&self, at: Addr) {
-        self.meta(self.arena.segment_of(at))
-            .pins
-            .fetch_add(1, Ordering::SeqCst);
-    }
-
-    /// Ends a [`Segments::pin`].
-    pub(crate) fn unpin(&self, at: Addr) {
-        let id = self.arena.segment_of(at);
-        if self.meta(id).pins.fetch_sub(1, Ordering::SeqCst) == 1 {
-            self.note_decline(id);
-        }
-    }
-
-    /// Keeps the segment from being reused; false (and nothing changed) if too many are held already.
-    pub(crate) fn hold(&self, at: Addr) -> bool {
-        let meta = self.meta(self.arena.segment_of(at));
-        if meta.holds.fetch_add(1, Ordering::AcqRel) == 0 {
-            let held = self.held.fetch_add(1, Ordering::Relaxed) + 1;
-            if held > (self.allowed() / HELD_SHARE).max(1) {
-                self.unhold(at);
-                return false;
-            }
-        }
-        true
-    }
-
-    /// Ends a [`Segments::hold`].
-    pub(crate) fn unhold(&self, at: Addr) {
-        // Release pairs with the Acquire in `settle`: the holder has read what it wanted.
-        if self
-            .meta(self.arena.segment_of(at))
-            .holds
-            .fetch_sub(1, Ordering::AcqRel)
-            == 1
-        {
-            self.held.fetch_sub(1, Ordering::Relaxed);
-        }
-    }
-
-    /// Whether more than three quarters of what may be held is.
-    pub(crate) fn holds_are_scarce(&self) -> bool {
-        self.held() * HELD_SHARE * 4 > self.allowed() * 3
-    }
-
-    /// Segments held beyond the epoch.
-    pub(crate) fn held(&self) -> usize {
-        self.held.load(Ordering::Relaxed)
-    }
-
     /// The number of flushes so far.
     #[inline]
     pub(crate) fn generation(&self) -> u32 {
@@ -498,37 +345,6 @@ impl Segments {
         self.settle(&mut self.lock());
     }
 
-    /// A view of every segment, for choosing.
-    pub(crate) fn each(&self) -> impl Iterator<Item = View> + '_ {
-        let fresh = self.lock().fresh;
-        (0..fresh).map(|id| self.view(SegmentId(id)))
-    }
-
-    fn view(&self, id: SegmentId) -> View {
-        let (meta, origin) = (self.meta(id), self.origin(id));
-        View {
-            id,
-            state: meta.state.load(Ordering::Relaxed),
-            queue: queue_of(meta),
-            live: meta.live.load(Ordering::Relaxed) as usize,
-            used: meta.used.load(Ordering::Relaxed) as usize,
-            expires: meta.expires.load(Ordering::Relaxed),
-            order: meta.order.load(Ordering::Relaxed),
-            generation: (origin.birth.load(Ordering::Relaxed) >> 32) as u32,
-            is_pinned: meta.pins.load(Ordering::Relaxed) != 0,
-        }
-    }
-
-    /// Queue and age of the segment of an address.
-    pub(crate) fn standing(&self, at: Addr) -> (Queue, u64) {
-        let meta = self.meta(self.arena.segment_of(at));
-        let order = match meta.state.load(Ordering::Relaxed) {
-            open if open == State::Open as u32 => u64::MAX,
-            _ => meta.order.load(Ordering::Relaxed),
-        };
-        (queue_of(meta), order)
-    }
-
     fn lock(&self) -> MutexGuard<'_, Plan> {
         self.plan.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -549,36 +365,5 @@ impl Segments {
     #[inline]
     fn origin(&self, id: SegmentId) -> &Origin {
         &self.origins[id.0 as usize]
-    }
-}
-
-fn queue_of(meta: &Meta) -> Queue {
-    if meta.is_main.load(Ordering::Relaxed) == 0 {
-        Queue::Small
-    } else {
-        Queue::Main
-    }
-}
-
-/// At most one in this many segments may be held beyond the epoch: the rest must stay evictable.
-const HELD_SHARE: usize = 8;
-
-/// One segment as a choice sees it.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct View {
-    pub(crate) id: SegmentId,
-    state: u32,
-    pub(crate) queue: Queue,
-    pub(crate) live: usize,
-    pub(crate) used: usize,
-    pub(crate) expires: u32,
-    pub(crate) order: u64,
-    pub(crate) generation: u32,
-    pub(crate) is_pinned: bool,
-}
-
-impl View {
-    pub(crate) fn is(&self, state: State) -> bool {
-        self.state == state as u32
     }
 }

@@ -1,0 +1,62 @@
+//! What keeps a segment where it is: pins of uploads against sweeps, holds of slow readers against reuse.
+
+use std::sync::atomic::Ordering;
+
+use super::Segments;
+use crate::memory::Addr;
+
+/// At most one in this many segments may be held beyond the epoch: the rest must stay evictable.
+const HELD_SHARE: usize = 8;
+
+impl Segments {
+    /// Keeps the segment from being swept while a value is not committed.
+    pub(crate) fn pin(&self, at: Addr) {
+        self.meta(self.arena.segment_of(at))
+            .pins
+            .fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// Ends a [`Segments::pin`].
+    pub(crate) fn unpin(&self, at: Addr) {
+        let id = self.arena.segment_of(at);
+        if self.meta(id).pins.fetch_sub(1, Ordering::SeqCst) == 1 {
+            self.note_decline(id);
+        }
+    }
+
+    /// Keeps the segment from being reused; false (and nothing changed) if too many are held already.
+    pub(crate) fn hold(&self, at: Addr) -> bool {
+        let meta = self.meta(self.arena.segment_of(at));
+        if meta.holds.fetch_add(1, Ordering::AcqRel) == 0 {
+            let held = self.held.fetch_add(1, Ordering::Relaxed) + 1;
+            if held > (self.allowed() / HELD_SHARE).max(1) {
+                self.unhold(at);
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Ends a [`Segments::hold`].
+    pub(crate) fn unhold(&self, at: Addr) {
+        // Release pairs with the Acquire in `settle`: the holder has read what it wanted.
+        if self
+            .meta(self.arena.segment_of(at))
+            .holds
+            .fetch_sub(1, Ordering::AcqRel)
+            == 1
+        {
+            self.held.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether more than three quarters of what may be held is.
+    pub(crate) fn holds_are_scarce(&self) -> bool {
+        self.held() * HELD_SHARE * 4 > self.allowed() * 3
+    }
+
+    /// Segments held beyond the epoch.
+    pub(crate) fn held(&self) -> usize {
+        self.held.load(Ordering::Relaxed)
+    }
+}

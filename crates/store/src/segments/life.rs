@@ -1,0 +1,119 @@
+//! From open to limbo: sealing, sweeping, and the count of live bytes that ends a segment.
+//!
+//! Whoever brings a sealed segment to zero retires it; a sweep retires its own.
+
+use std::sync::atomic::Ordering;
+
+use super::{Queue, Segments, State};
+use crate::memory::{Addr, SegmentId};
+use crate::sparse::is_sparse;
+
+impl Segments {
+    /// Closes an open segment of which `used` bytes were written. `order` places it in its queue; `None` at
+    /// the young end.
+    pub(crate) fn seal(&self, id: SegmentId, used: usize, expires: u32, order: Option<u64>) {
+        let meta = self.meta(id);
+        meta.used.store(used as u32, Ordering::SeqCst);
+        meta.expires.store(expires, Ordering::Relaxed);
+        let order = order.unwrap_or_else(|| self.order.fetch_add(1, Ordering::Relaxed));
+        meta.order.store(order, Ordering::Relaxed);
+        // SeqCst with `unlive`: either it sees the seal, or we see its count.
+        meta.state.store(State::Sealed as u32, Ordering::SeqCst);
+        self.note_decline(id);
+    }
+
+    /// Starts a sweep; false if somebody else has it, or if an upload still writes into it.
+    pub(crate) fn start_sweep(&self, id: SegmentId) -> bool {
+        let meta = self.meta(id);
+        // Acquire pairs with the seal: the walk sees the bytes.
+        if !self.change(id, State::Sealed, State::Sweeping) {
+            return false;
+        }
+        if meta.pins.load(Ordering::SeqCst) != 0 {
+            self.stop_sweep(id);
+            return false;
+        }
+        true
+    }
+
+    /// Puts a segment back that could not be swept to its end.
+    pub(crate) fn stop_sweep(&self, id: SegmentId) {
+        self.meta(id)
+            .state
+            .store(State::Sealed as u32, Ordering::SeqCst);
+        self.note_decline(id);
+    }
+
+    /// The segment holds nothing alive any more.
+    pub(crate) fn finish_sweep(&self, id: SegmentId) {
+        self.retire(id);
+    }
+
+    /// Lets a fully live segment stand at the young end of a queue instead of being copied there.
+    pub(crate) fn requeue(&self, id: SegmentId, queue: Queue) {
+        let meta = self.meta(id);
+        meta.is_main
+            .store(u32::from(queue == Queue::Main), Ordering::Relaxed);
+        meta.order.store(
+            self.order.fetch_add(1, Ordering::Relaxed),
+            Ordering::Relaxed,
+        );
+        self.stop_sweep(id);
+    }
+
+    pub(super) fn retire(&self, id: SegmentId) {
+        let mut plan = self.lock();
+        self.meta(id)
+            .state
+            .store(State::Limbo as u32, Ordering::Relaxed);
+        let tick = self.epochs.retire();
+        plan.limbo.push_back((id, tick));
+        self.in_use.fetch_sub(1, Ordering::Relaxed);
+        self.settle(&mut plan);
+    }
+
+    /// Retires a sealed segment that is dead, lists one that is nearly dead.
+    pub(super) fn note_decline(&self, id: SegmentId) {
+        let meta = self.meta(id);
+        let live = meta.live.load(Ordering::SeqCst) as usize;
+        if meta.state.load(Ordering::SeqCst) != State::Sealed as u32
+            || meta.pins.load(Ordering::SeqCst) != 0
+        {
+            return;
+        }
+        if live > 0 {
+            if is_sparse(live, meta.used.load(Ordering::Relaxed) as usize) {
+                self.sparse.add(id);
+            }
+        } else if self.change(id, State::Sealed, State::Limbo) {
+            self.retire(id);
+        }
+    }
+
+    fn change(&self, id: SegmentId, from: State, to: State) -> bool {
+        let state = &self.meta(id).state;
+        state
+            .compare_exchange(from as u32, to as u32, Ordering::SeqCst, Ordering::Relaxed)
+            .is_ok()
+    }
+
+    /// Counts a record as live, before it is published.
+    pub(crate) fn live(&self, at: Addr, bytes: usize) {
+        self.meta(self.arena.segment_of(at))
+            .live
+            .fetch_add(bytes as u32, Ordering::SeqCst);
+    }
+
+    /// Counts a record as dead, after nothing names it any more.
+    pub(crate) fn unlive(&self, at: Addr, bytes: usize) {
+        let id = self.arena.segment_of(at);
+        let before = self.meta(id).live.fetch_sub(bytes as u32, Ordering::SeqCst);
+        strict_assert!(before as usize >= bytes, "live bytes below zero");
+        let (before, after) = (before as usize, before as usize - bytes);
+        // While the segment is open `used` is 0, so nothing is noted before the seal, which looks for itself.
+        let used = self.meta(id).used.load(Ordering::SeqCst) as usize;
+        if after == 0 || (is_sparse(after, used) && !is_sparse(before, used)) {
+            self.note_decline(id);
+        }
+    }
+}
