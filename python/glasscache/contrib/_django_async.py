@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from glasscache import AsyncClient
 
 _MISSING: Final = object()
-_BLOCKING_WORDS: Final = frozenset({"connections_max", "costs"})
+_BLOCKING_WORDS: Final = frozenset({"connections_max"})
 """Options that mean something to the blocking client only."""
 
 
