@@ -235,6 +235,8 @@ import os, signal, threading
 import numpy as np
 from glasscache import sim
 trace = sim.Trace(np.random.default_rng(1).integers(0, 60_000, 600_000))
+# Where the tests run in the background, a shell may have the signal ignored from the start.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
 trace.curve(policies=["LeCaR"] * 500, threads=1)
 """

@@ -9,7 +9,7 @@ use super::{Setting, Settings, Takes};
 
 const KIB: u64 = 1 << 10;
 const SLABS: Option<&str> = Some("items lie in segments, not in slabs");
-const LRU: Option<&str> = Some("eviction is S3-FIFO, not a segmented LRU");
+const LRU: Option<&str> = Some("eviction is S3-FIFO weighed by size, not a segmented LRU");
 const INDEX: Option<&str> = Some("the index grows and shrinks by itself");
 const BUDGET: Option<&str> = Some("buffers count inside -m");
 const LATER: Option<&str> = Some("memcached names it for its own history");
