@@ -118,13 +118,12 @@ impl Hub {
         self.kinds.store(kinds, Ordering::Relaxed);
     }
 
-    /// The lines that wait for one watcher.
+    /// The lines that wait for one watcher, and behind them how many it missed: whoever has caught up and
+    /// waits is told at once, not with the next event.
     pub(crate) fn take(&self, serial: u64) -> Vec<u8> {
         let mut watchers = lock(&self.watchers);
         let watcher = watchers.iter_mut().find(|watcher| watcher.serial == serial);
-        watcher
-            .map(|watcher| std::mem::take(&mut watcher.unsent))
-            .unwrap_or_default()
+        watcher.map(Watcher::take).unwrap_or_default()
     }
 
     /// Whether anybody watches this kind.
@@ -163,12 +162,18 @@ impl Watcher {
             self.skipped += 1;
             return;
         }
-        if self.skipped > 0 {
-            let _ = writeln!(self.unsent, "skipped={}", self.skipped);
-            self.skipped = 0;
-        }
         self.unsent.extend_from_slice(line);
         self.owner.wake();
+    }
+
+    fn take(&mut self) -> Vec<u8> {
+        let mut lines = std::mem::take(&mut self.unsent);
+        if self.skipped > 0 {
+            // Writing to a vector cannot fail.
+            let _ = writeln!(lines, "skipped={}", self.skipped);
+            self.skipped = 0;
+        }
+        lines
     }
 }
 
@@ -184,9 +189,13 @@ mod tests {
         for _ in 0..300 {
             hub.publish(kind::FETCHERS, &text);
         }
-        assert!(hub.take(1).len() <= 256 << 10);
+        let lines = String::from_utf8(hub.take(1)).unwrap();
+        let last = lines.lines().last().unwrap();
+        assert!(lines.len() - last.len() - 1 <= 256 << 10);
+        let missed: usize = last.strip_prefix("skipped=").unwrap().parse().unwrap();
+        assert_eq!(lines.lines().count() - 1 + missed, 300);
         hub.publish(kind::FETCHERS, &text);
-        assert!(hub.take(1).starts_with(b"skipped="));
+        assert!(hub.take(1).starts_with(b"ts="));
         hub.remove(1);
         assert!(!hub.has_watchers());
     }
