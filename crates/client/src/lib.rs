@@ -27,6 +27,7 @@ pub mod doubts;
 pub mod error;
 pub mod fork;
 pub mod health;
+pub mod judging;
 pub mod key;
 mod members;
 pub mod operation;

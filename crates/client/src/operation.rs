@@ -9,7 +9,8 @@ use glasscache_protocol::text::request::StoreWord;
 use crate::client::Value;
 use crate::costs;
 use crate::error::Error;
-use crate::outcome::{Outcome, number, outcome, refused};
+use crate::judging::{number, outcome, refused};
+use crate::outcome::Outcome;
 use crate::pipeline::{Answer, MetaAnswer, Pipeline};
 use crate::request::{Item, Request};
 

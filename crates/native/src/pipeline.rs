@@ -3,7 +3,8 @@
 use glasscache_client::Error;
 use glasscache_client::StoreWord;
 use glasscache_client::call::{Call, State};
-use glasscache_client::outcome::{Outcome, number, outcome, refused};
+use glasscache_client::judging::{number, outcome, refused};
+use glasscache_client::outcome::Outcome;
 use glasscache_client::pipeline::{Answer, Pipeline};
 use glasscache_client::request::{Item, Request};
 use glasscache_client::{Arithmetic, WireKey};

@@ -3,9 +3,8 @@
 use glasscache_client::value::{self, CodecOptions, Compression, Dialect, Method};
 use glasscache_client::{Address, Error, Options, Placement};
 use pyo3::prelude::*;
-use pyo3::types::PyBytes;
 
-use crate::{error, value as conversion};
+use crate::error;
 
 /// Makes bytes of values and values of bytes, by a dialect's rules.
 #[pyclass(frozen, subclass, module = "glasscache._native")]
@@ -65,30 +64,6 @@ impl Codec {
         options.migrate_from = migrate_from.map(dialect_of).transpose()?;
         let rust = value::Codec::new(options).map_err(|error| error::of_value(py, &error))?;
         Ok(Self { rust, dump, load })
-    }
-
-    /// Return the flags and bytes that stand for a value on the wire.
-    fn encode<'py>(
-        &self,
-        py: Python<'py>,
-        value: &Bound<'py, PyAny>,
-    ) -> PyResult<(u32, Bound<'py, PyBytes>)> {
-        conversion::with_bytes(self, value, |flags, bytes, _| {
-            Ok((flags, PyBytes::new(py, bytes)))
-        })
-    }
-
-    /// Return the value that flags and bytes stand for.
-    fn decode<'py>(&self, py: Python<'py>, flags: u32, body: &[u8]) -> PyResult<Bound<'py, PyAny>> {
-        conversion::from_bytes(py, self, flags, body).map(|(value, _)| value)
-    }
-
-    /// Return (seconds serialising, seconds compressing, plain bytes, wire bytes) of one encoding.
-    fn cost_of(&self, value: &Bound<'_, PyAny>) -> PyResult<(f64, f64, usize, usize)> {
-        conversion::with_bytes(self, value, |_, _, costs| {
-            let times = (costs.serialise.as_secs_f64(), costs.compress.as_secs_f64());
-            Ok((times.0, times.1, costs.plain_bytes, costs.wire_bytes))
-        })
     }
 }
 

@@ -294,3 +294,30 @@ fn unreadable(py: Python<'_>, flags: u32, cause: &PyErr) -> PyErr {
     }
     error::unreadable(py, flags, cause)
 }
+
+#[pymethods]
+impl Codec {
+    /// Return the flags and bytes that stand for a value on the wire.
+    fn encode<'py>(
+        &self,
+        py: Python<'py>,
+        value: &Bound<'py, PyAny>,
+    ) -> PyResult<(u32, Bound<'py, PyBytes>)> {
+        with_bytes(self, value, |flags, bytes, _| {
+            Ok((flags, PyBytes::new(py, bytes)))
+        })
+    }
+
+    /// Return the value that flags and bytes stand for.
+    fn decode<'py>(&self, py: Python<'py>, flags: u32, body: &[u8]) -> PyResult<Bound<'py, PyAny>> {
+        from_bytes(py, self, flags, body).map(|(value, _)| value)
+    }
+
+    /// Return (seconds serialising, seconds compressing, plain bytes, wire bytes) of one encoding.
+    fn cost_of(&self, value: &Bound<'_, PyAny>) -> PyResult<(f64, f64, usize, usize)> {
+        with_bytes(self, value, |_, _, costs| {
+            let times = (costs.serialise.as_secs_f64(), costs.compress.as_secs_f64());
+            Ok((times.0, times.1, costs.plain_bytes, costs.wire_bytes))
+        })
+    }
+}

@@ -11,7 +11,7 @@ use crate::index::{Index, Supply};
 use crate::memory::{Arena, Lines, SegmentId};
 use crate::report::Reports;
 use crate::request::{KeyHash, Seconds};
-use crate::segments::Segments;
+use crate::segments::{MOVER_FLOOR, Segments};
 use crate::upload::Uploads;
 use crate::worker::Worker;
 use crate::{Error, PolicyKind as Kind};
@@ -63,8 +63,6 @@ const GROWTH: u64 = 4;
 const AHEAD_BYTES: usize = 128 << 10;
 /// Uncommitted uploads may take this much even where it is more than an eighth of the memory.
 const UPLOAD_BYTES_MIN: u64 = 8 << 20;
-/// Segments that only movers, and writers in need, may take.
-pub(crate) const MOVER_FLOOR: usize = 2;
 /// memcached's bytes for an item beside key and value: header, CAS unique, key's end, line end.
 const PEER_HEADER_BYTES: usize = 48 + 8 + 1 + 2;
 /// memcached's bytes for client flags other than 0.

@@ -15,7 +15,7 @@ use crate::log::{Draft, Log, Logs, Placed, Refill};
 use crate::memory::LineId;
 use crate::report::Evicted;
 use crate::request::{KeyHash, Seconds};
-use crate::store::MOVER_FLOOR;
+use crate::segments::MOVER_FLOOR;
 
 /// A worker tells the others of its new items once in so many.
 const ITEMS_TOLD: i64 = 16;

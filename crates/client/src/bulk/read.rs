@@ -7,7 +7,7 @@ use super::parts::{Part, parted};
 use super::{Failures, Indexed};
 use crate::client::{Budget, Client};
 use crate::error::Error;
-use crate::outcome::refused;
+use crate::judging::refused;
 use crate::pipeline::Found;
 use crate::request::Request;
 

@@ -9,7 +9,7 @@ use super::asking::{Ask, Ended, Reply, ask_of, wait_for_all};
 use super::parts::{Part, parted};
 use crate::client::{Budget, Client};
 use crate::error::Error;
-use crate::outcome::outcome;
+use crate::judging::outcome;
 use crate::request::Request;
 
 /// Keys whose removals go to one server together.

@@ -11,8 +11,9 @@ use super::asking::{Ask, Ended, Reply, ask_of, wait_for_all};
 use super::parts::{Part, parted};
 use crate::client::{Budget, Client};
 use crate::error::Error;
+use crate::judging::outcome;
 use crate::operation::{Store, told_too_large};
-use crate::outcome::{Outcome, of_code, outcome};
+use crate::outcome::{Outcome, of_code};
 use crate::pipeline::Answer;
 use crate::request::{Item, Request};
 

@@ -3,8 +3,9 @@
 use std::borrow::Cow;
 use std::time::{Duration, Instant};
 
-use super::compress::{self, Compression, Fault};
+use super::compress::{self, Compression};
 use super::dialect::{Body, Dialect, Form, Frame, Limits, Packing, Refusal, Written};
+use super::fault::Fault;
 use super::{Costs, Decoded, Method, ValueError, ValueRef};
 
 /// Settings of a codec; [`Default`] is what a new cache should use.

@@ -9,6 +9,7 @@ use std::io::Read;
 use flate2::{Compress, Decompress, FlushCompress, FlushDecompress, Status};
 
 use super::fastlz;
+use super::fault::Fault;
 
 /// How bytes are compressed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -97,15 +98,6 @@ impl Compression {
         let limit = plain.len() - saving as usize;
         compress(self.method, self.level, plain, limit)
     }
-}
-
-/// Why bytes did not decompress.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) enum Fault {
-    /// They would pass the bound.
-    TooLarge,
-    /// They are not what the flags say.
-    Corrupt,
 }
 
 /// `plain` compressed into at most `limit` bytes.

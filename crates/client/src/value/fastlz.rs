@@ -4,7 +4,7 @@
 //! thirteen of distance). Level 2, named by the top bits of the first byte, lengthens both with 255-runs and a far
 //! distance. The format carries no plain length; php-memcached puts it before the stream.
 
-use super::compress::Fault;
+use super::fault::Fault;
 
 /// Longest literal run.
 const LITERALS_MAX: usize = 32;

@@ -9,6 +9,7 @@ mod codec;
 mod compress;
 mod dialect;
 mod fastlz;
+mod fault;
 mod ints;
 mod marshal;
 mod pickle;

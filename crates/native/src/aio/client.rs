@@ -16,8 +16,8 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use super::connection::Connection;
+use super::op::Started;
 use super::op::{Kind, Times};
-use super::starting::Started;
 use super::{Counters, running_loop};
 use crate::client::key_bytes;
 use crate::settings::{self, Codec};

@@ -7,6 +7,9 @@ use glasscache_client::doubts::OwnedKey;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
+/// A future, or `None` where a connection must be made first.
+pub(super) type Started<'py> = PyResult<Option<Bound<'py, PyAny>>>;
+
 /// What a future waits for, and how its reply becomes a Python value.
 pub(super) enum Kind {
     Get {

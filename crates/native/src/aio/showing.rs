@@ -4,7 +4,8 @@ use std::sync::atomic::Ordering;
 
 use glasscache_client::Error;
 use glasscache_client::costs::Part;
-use glasscache_client::outcome::{Outcome, number, of_code, outcome, refused};
+use glasscache_client::judging::{number, outcome, refused};
+use glasscache_client::outcome::{Outcome, of_code};
 use glasscache_client::pipeline::Answer;
 use glasscache_client::request::Dialect;
 use pyo3::prelude::*;

@@ -10,12 +10,9 @@ use pyo3::prelude::*;
 use glasscache_client::costs::Spent;
 
 use super::client::AsyncClient;
-use super::op::Kind;
+use super::op::{Kind, Started};
 use crate::client::{exptime, key_bytes};
 use crate::{error, value as conversion};
-
-/// A future, or `None` where a connection must be made first.
-pub(super) type Started<'py> = PyResult<Option<Bound<'py, PyAny>>>;
 
 #[pymethods]
 impl AsyncClient {

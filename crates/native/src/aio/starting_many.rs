@@ -12,8 +12,8 @@ use glasscache_client::costs::Spent;
 
 use super::client::AsyncClient;
 use super::op::Kind;
+use super::op::Started;
 use super::running_loop;
-use super::starting::Started;
 use crate::client::{exptime, key_bytes};
 use crate::{error, value as conversion};
 

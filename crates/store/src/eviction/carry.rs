@@ -3,7 +3,7 @@
 //! A copy is published in the old one's place, if that still stands. A piece has no slot of its own: its head is
 //! written anew, with the copy's address in its table.
 
-use super::sweep::{Sweep, Waiting};
+use super::sweep::{Copied, Sweep, Waiting};
 use crate::item::{PIECE_HEADER, bits, piece_bytes};
 use crate::log::{Body, Draft, Log, Refill, Unique};
 use crate::lookup::Located;
@@ -11,17 +11,6 @@ use crate::memory::Addr;
 use crate::publish::Publication;
 use crate::request::{KeyHash, Seconds};
 use crate::{Store, Worker};
-
-/// What became of a copy.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Copied {
-    /// It stands in the old one's place.
-    Done,
-    /// The item was replaced or removed by others meanwhile.
-    Overtaken,
-    /// No segment for it.
-    NoRoom,
-}
 
 impl Worker {
     /// Copies an item.

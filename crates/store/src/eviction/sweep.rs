@@ -4,7 +4,6 @@
 //! A record is alive if a slot names it; what is kept is copied to the worker's own open segment and published
 //! in the old one's place, as any write is. Hashes are computed and buckets fetched eight records ahead.
 
-use super::carry::Copied;
 use super::{Aim, Reason, Standing, Verdict};
 use crate::counters::Count;
 use crate::index::Hit;
@@ -34,6 +33,17 @@ pub(crate) struct Sweep {
     pub(super) order: u64,
     used: usize,
     cursor: usize,
+}
+
+/// What became of a copy.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Copied {
+    /// It stands in the old one's place.
+    Done,
+    /// The item was replaced or removed by others meanwhile.
+    Overtaken,
+    /// No segment for it.
+    NoRoom,
 }
 
 impl Sweep {

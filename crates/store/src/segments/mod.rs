@@ -20,6 +20,9 @@ use crate::request::Seconds;
 use crate::sparse::{SparseList, is_sparse};
 use crate::sync::plain::{Mutex, MutexGuard};
 
+/// Segments that only movers, and writers in need, may take.
+pub(crate) const MOVER_FLOOR: usize = 2;
+
 /// Where a segment is in its life.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
