@@ -16,17 +16,17 @@ const STALLED_S: u32 = 2;
 
 /// Whether an upload that finds no room should wait for it: others hold all that uploads may, and the
 /// idlest of them is closed once it is stalled. False when there is room, or the upload itself (`own`)
-/// is the idlest.
+/// is the idlest. Where all wait for each other the idlest is refused in words when it asks itself.
 pub(crate) fn waits_for_upload(own: Option<u64>, turn: &Turn<'_>) -> bool {
     let store = turn.store.store();
     if !store.uploads_are_full() {
         return false;
     }
-    let Some((idlest, last)) = store.idlest_upload().filter(|(id, _)| Some(*id) != own) else {
+    let Some(idlest) = store.idlest_upload().filter(|idlest| Some(idlest.id) != own) else {
         return false;
     };
-    if turn.now.0.saturating_sub(last.0) >= STALLED_S {
-        let owns = |info: &&Arc<Info>| info.ties.owns_upload(idlest);
+    if !idlest.waits && turn.now.0.saturating_sub(idlest.last.0) >= STALLED_S {
+        let owns = |info: &&Arc<Info>| info.ties.owns_upload(idlest.id);
         condemn(
             turn.shared.connections.list().iter().find(owns),
             turn.shared,

@@ -76,7 +76,7 @@ pub use memory::release_start_pages;
 pub use report::Evicted;
 pub use request::*;
 pub use store::{Config, Store};
-pub use upload::Reservation;
+pub use upload::{IdleUpload, Reservation};
 pub use view::{Held, Item};
 pub use worker::{Guess, Worker};
 

@@ -12,7 +12,7 @@ use crate::memory::{Arena, Lines, SegmentId};
 use crate::report::Reports;
 use crate::request::{KeyHash, Seconds};
 use crate::segments::{MOVER_FLOOR, Segments};
-use crate::upload::Uploads;
+use crate::upload::{IdleUpload, Uploads};
 use crate::worker::Worker;
 use crate::{Error, PolicyKind as Kind};
 
@@ -243,9 +243,9 @@ impl Store {
         }
     }
 
-    /// The upload that made no progress for longest, as [`crate::Reservation::id`] names it, and the second of its
-    /// last: the one to close when uploads are full.
-    pub fn idlest_upload(&self) -> Option<(u64, Seconds)> {
+    /// The upload that made no progress for longest: the one to close when uploads are full. One that waits for
+    /// room is named only where all do.
+    pub fn idlest_upload(&self) -> Option<IdleUpload> {
         self.uploads.idlest()
     }
 

@@ -22,10 +22,28 @@ const PIECE_BYTES_MAX: usize = 128 << 10;
 /// Which uploads there are and how much they hold.
 #[derive(Default)]
 pub(crate) struct Uploads {
-    /// Bytes held and second of the last progress, by id.
-    open: Mutex<BTreeMap<u64, (u64, Seconds)>>,
+    open: Mutex<BTreeMap<u64, Open>>,
     bytes: AtomicU64,
     next: AtomicU64,
+}
+
+/// One upload as the others see it.
+#[derive(Clone, Copy)]
+struct Open {
+    held_bytes: u64,
+    last: Seconds,
+    waits: bool,
+}
+
+/// The upload that has to go first, as [`Store::idlest_upload`] finds it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct IdleUpload {
+    /// Its name, as [`Reservation::id`] gives it.
+    pub id: u64,
+    /// Second of its last progress.
+    pub last: Seconds,
+    /// Whether it stands still for want of room, so by no fault of its sender.
+    pub waits: bool,
 }
 
 impl Uploads {
@@ -34,12 +52,16 @@ impl Uploads {
         self.bytes.load(Ordering::Relaxed)
     }
 
-    /// The one without progress for longest, and the second of its last.
-    pub(crate) fn idlest(&self) -> Option<(u64, Seconds)> {
+    /// The one without progress for longest; those that wait for room come after all that do not.
+    pub(crate) fn idlest(&self) -> Option<IdleUpload> {
         self.lock()
             .iter()
-            .min_by_key(|(_, (_, last))| *last)
-            .map(|(id, (_, last))| (*id, *last))
+            .map(|(&id, open)| IdleUpload {
+                id,
+                last: open.last,
+                waits: open.waits,
+            })
+            .min_by_key(|upload| (upload.waits, upload.last))
     }
 
     /// Whether another piece would be more than `bytes_max`.
@@ -49,25 +71,38 @@ impl Uploads {
 
     fn begin(&self, now: Seconds) -> u64 {
         let id = self.next.fetch_add(1, Ordering::Relaxed);
-        self.lock().insert(id, (0, now));
+        let open = Open {
+            held_bytes: 0,
+            last: now,
+            waits: false,
+        };
+        self.lock().insert(id, open);
         id
     }
 
     fn charge(&self, id: u64, bytes: u64, now: Seconds) {
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
-        if let Some((held, last)) = self.lock().get_mut(&id) {
-            *held += bytes;
-            *last = now;
+        if let Some(open) = self.lock().get_mut(&id) {
+            open.held_bytes += bytes;
+            open.last = now;
+            open.waits = false;
+        }
+    }
+
+    /// Notes that there was no room for the next piece of `id`.
+    fn note_wait(&self, id: u64) {
+        if let Some(open) = self.lock().get_mut(&id) {
+            open.waits = true;
         }
     }
 
     fn end(&self, id: u64) {
-        if let Some((held, _)) = self.lock().remove(&id) {
-            self.bytes.fetch_sub(held, Ordering::Relaxed);
+        if let Some(open) = self.lock().remove(&id) {
+            self.bytes.fetch_sub(open.held_bytes, Ordering::Relaxed);
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<u64, (u64, Seconds)>> {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<u64, Open>> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -162,6 +197,9 @@ impl Reservation {
     pub fn space(&mut self, worker: &Worker, now: Seconds) -> &mut [u8] {
         if self.staged.is_none() && self.rest.is_none() && !self.is_complete() {
             self.rest = self.next_piece(worker, now);
+            if self.rest.is_none() {
+                self.store.uploads.note_wait(self.id);
+            }
         }
         match (&mut self.staged, self.rest) {
             (Some(staged), _) => staged.get_mut(self.filled..).unwrap_or_default(),
