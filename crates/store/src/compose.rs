@@ -103,6 +103,7 @@ impl Worker {
             new: placed.at,
             frequency: None,
             keeps: new.keeps,
+            is_renewed: false,
         };
         if !self.publish(&publication, now) {
             self.logs.undo(&self.store, &placed);

@@ -94,8 +94,13 @@ pub(super) fn meta_get_guessed<'w>(
             .hit(turn.counters, key.len(), &item, false);
         return out.value(item);
     }
-    let unique = turn.shown_unique(item.unique());
-    let with_value = flags.has(b'v') && !(flags.has(b'C') && flags.compare == unique);
+    let unique = if flags.has(b'c') {
+        turn.shown_unique(item.unique())
+    } else {
+        0
+    };
+    let with_value =
+        flags.has(b'v') && !(flags.has(b'C') && turn.shows_unique(&item, flags.compare));
     meta::hit(
         &mut out.bytes,
         line,
