@@ -57,6 +57,15 @@ impl Log {
         }
     }
 
+    /// Where the head of a value goes whose pieces were uploaded: beside them, for a segment held open for heads alone
+    /// would stay nearly empty.
+    pub(crate) fn of_head(self) -> Log {
+        match self.queue() {
+            Queue::Small => Log::Upload,
+            Queue::Main => self,
+        }
+    }
+
     fn queue(self) -> Queue {
         match self {
             Log::Main | Log::AgedMain => Queue::Main,
