@@ -121,6 +121,7 @@ impl Store {
             (budget.segments + budget.apart) * GROWTH as usize
         };
         let arena = Arc::new(Arena::new(mapped, shift)?);
+        arena.want_huge_pages(budget.segments);
         let segments = Segments::new(Arc::clone(&arena), config.workers, budget);
         let first = segments.take_lines(0).unwrap_or(SegmentId(0));
         let classes = config.slab_chunk_bytes.len();
@@ -202,6 +203,8 @@ impl Store {
         }
         self.memory_bytes.store(bytes, Ordering::Relaxed);
         self.apply_budget();
+        let segments = bytes as usize / self.arena().segment_bytes() + self.reserve;
+        self.arena().want_huge_pages(segments);
         Ok(())
     }
 
