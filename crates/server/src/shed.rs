@@ -22,7 +22,10 @@ pub(crate) fn waits_for_upload(own: Option<u64>, turn: &Turn<'_>) -> bool {
     if !store.uploads_are_full() {
         return false;
     }
-    let Some(idlest) = store.idlest_upload().filter(|idlest| Some(idlest.id) != own) else {
+    let Some(idlest) = store
+        .idlest_upload()
+        .filter(|idlest| Some(idlest.id) != own)
+    else {
         return false;
     };
     if !idlest.waits && turn.now.0.saturating_sub(idlest.last.0) >= STALLED_S {
