@@ -44,7 +44,7 @@ lint: ## Formatting, clippy and the Python linters; a warning is an error.
 	@scripts/python-lint
 
 .PHONY: check
-check: lint test ## What continuous integration runs: lint, then the tests.
+check: lint test wheel ## What continuous integration runs: lint, the tests, the wheel in a fresh environment.
 	@if [ -d "$(TRACES)" ]; then $(MAKE) --no-print-directory check-traces TRACES="$(TRACES)"; \
 	else echo "no folder $(TRACES): the checks against recorded traces are left out"; fi
 
@@ -142,7 +142,7 @@ py: ## Build the Python module into .venv and say how to use it.
 	@echo 'PYTHONPATH=python .venv/bin/python -c "import glasscache"'
 
 .PHONY: wheel
-wheel: ## Build the wheel (module and command) and install it into a fresh environment, where its examples run.
+wheel: ## Build the wheel (module and command), install it into a fresh environment and run the Python tests there.
 	@scripts/wheel-check
 
 .PHONY: faults

@@ -157,6 +157,8 @@ def special_rows(clients: dict[str, Any], values: dict[str, bytes]) -> Iterator[
     ours = clients["glasscache"]
     address = next(iter(ours.stats()["servers"]))
     value = values["1 KB"]
+    # Ours gathers such writes, the others send each at once: a turn ends with a call that waits, which
+    # is answered when the server has processed all that was written before it.
     nowait = [("glasscache", lambda: ours.set("two", value, noreply=True))]
     finish = {"glasscache": lambda: ours.get("gone")}
     if "pylibmc" in clients:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
 
-from glasscache import _native, values
+from glasscache import _leaving, _native, values
 from glasscache._report import explain
 from glasscache.leases import SyncLeases
 
@@ -117,6 +117,7 @@ class Client(SyncLeases, _native.Client):
             base64_keys=keys == "base64",
             costs=costs,
         )
+        _leaving.clients.add(client)
         if gutter is not None:
             spare = Client(
                 gutter, timeout=timeout, placement=placement, namespace=namespace, codec=codec,

@@ -21,6 +21,8 @@ MODULES = [
     "glasscache.values",
     "glasscache.server",
     "glasscache.sim",
+    "glasscache.sim.slabs",
+    "glasscache.sim.traces",
 ]
 
 

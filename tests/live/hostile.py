@@ -14,8 +14,10 @@ import sys
 import time
 import traceback
 
+import foreign_cases  # noqa: F401  (registers its cases)
+import line_cases  # noqa: F401  (registers its cases)
 import load_cases  # noqa: F401  (registers its cases)
-import wire_cases  # noqa: F401  (registers its cases)
+import storage_cases  # noqa: F401  (registers its cases)
 from harness import CASES, Case, Failed, Server, Witness
 
 # Beside -m: program, stacks, kernel structures that count as resident.

@@ -36,6 +36,7 @@ pub mod outcome;
 pub mod pipeline;
 pub mod pool;
 mod probe;
+mod quiet;
 pub mod request;
 pub mod ring;
 mod transport;

@@ -11,6 +11,7 @@ use crate::address::Place;
 use crate::doubts::Doubts;
 use crate::health::Health;
 use crate::options::Options;
+use crate::quiet::Quiet;
 use crate::request::Dialect;
 use crate::transport::blocking::Link;
 
@@ -33,6 +34,7 @@ pub struct Server {
     /// Keys to be removed before anything else is asked.
     pub doubts: Doubts,
     pub(crate) options: Arc<Options>,
+    pub(crate) quiet: Quiet,
     dialect: AtomicU8,
     pool: Mutex<Pool>,
     returned: Condvar,
@@ -71,6 +73,7 @@ impl Server {
             noreply_failures: AtomicU64::new(0),
             doubts: Doubts::default(),
             options,
+            quiet: Quiet::default(),
             dialect: AtomicU8::new(0),
             pool: Mutex::default(),
             returned: Condvar::new(),
@@ -108,7 +111,7 @@ impl Server {
     pub(crate) fn checkout(&self, now: Instant, deadline: Instant) -> Checkout {
         let mut pool = self.pool();
         loop {
-            while let Some(link) = pool.idle.pop() {
+            while let Some(mut link) = pool.idle.pop() {
                 let is_trusted = now.saturating_duration_since(link.idle_since) < TRUSTED_IDLE;
                 if is_trusted || link.is_quiet() {
                     return Checkout::Used(link);
@@ -156,13 +159,14 @@ impl Server {
     /// a lock whose holder was not taken along.
     pub(crate) fn abandon(&self) {
         if let Ok(mut pool) = self.pool.try_lock() {
+            pool.idle.iter_mut().for_each(|link| link.forget_debts());
             pool.idle.clear();
         }
     }
 
-    /// Whether a connection has quiet writes that were not answered for.
+    /// Whether quiet writes were not sent, or not answered for.
     pub(crate) fn has_unanswered(&self) -> bool {
-        self.pool().idle.iter().any(|link| link.has_unanswered())
+        self.quiet.is_any() || self.pool().idle.iter().any(|link| link.has_unanswered())
     }
 
     /// Notes whether the server is one of the client's; returns the connections to be closed.

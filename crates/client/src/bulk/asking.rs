@@ -50,7 +50,8 @@ impl Ended {
 }
 
 /// The asks of each round: one a server, so that all servers work at once and no call waits for
-/// a connection that another call of its own bulk call holds.
+/// a connection that another call of its own bulk call holds. They begin in the order of their
+/// places, so that no two bulk calls wait for each other.
 pub(crate) fn rounds(asks: &[Ask<'_>]) -> Vec<Vec<usize>> {
     let mut rounds: Vec<Vec<usize>> = Vec::new();
     for (index, (place, _)) in asks.iter().enumerate() {
@@ -59,6 +60,9 @@ pub(crate) fn rounds(asks: &[Ask<'_>]) -> Vec<Vec<usize>> {
             Some(round) => round.push(index),
             None => rounds.push(vec![index]),
         }
+    }
+    for round in &mut rounds {
+        round.sort_by_key(|&index| asks.get(index).map(|(place, _)| *place));
     }
     rounds
 }

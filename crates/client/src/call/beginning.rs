@@ -8,6 +8,7 @@ use super::{Call, Stage, Trouble};
 use crate::error::{Error, Phase};
 use crate::pipeline::{Answer, Expect, Progress};
 use crate::pool::{Checkout, Lease};
+use crate::quiet::TookTooLong;
 use crate::request::Dialect;
 use crate::transport::blocking::{Link, Patience, Stop};
 use crate::transport::connect::{self, ConnectError};
@@ -26,6 +27,14 @@ impl Call<'_> {
             // Its place in the pool is still held: what failed is replaced.
             return self.connect();
         }
+        // Before a connection is chosen, so that nobody chooses another while this one is about to send them.
+        self.load = match self.server.take_gathered(self.deadline) {
+            Ok(load) => load,
+            Err(TookTooLong) => {
+                return Err(Error::Deadline(self.context(Phase::Wait, true)).into());
+            }
+        };
+        self.took_load = self.load.is_some();
         match self.server.checkout(self.started, self.deadline) {
             Checkout::Used(link) => {
                 self.lease = Some(Lease::new(self.server.clone(), Some(link)));

@@ -59,6 +59,16 @@ impl Call<'_> {
         self.was_retried = true;
         self.is_in_doubt = false;
         if let Some(lease) = &mut self.lease {
+            // Gathered writes go along again if nothing of them has left, else they are lost.
+            let unsent = lease.link().filter(|link| !link.has_sent());
+            let debt = unsent.and_then(|link| link.owed.pop_back());
+            self.load = match (self.load.take(), debt) {
+                (Some(mut load), Some(debt)) => {
+                    load.debt = debt;
+                    Some(load)
+                }
+                _ => None,
+            };
             lease.replace(None);
         }
         self.stage = Stage::Start;

@@ -22,6 +22,7 @@ use crate::error::Error;
 use crate::health::PATIENCE;
 use crate::pipeline::{Answer, Found, Pipeline};
 use crate::pool::{Lease, Server};
+use crate::quiet::Load;
 use crate::request::{Dialect, Request};
 use crate::transport::blocking::{Patience, Stop, wait};
 #[cfg(feature = "tokio")]
@@ -36,9 +37,10 @@ const DIRECT_BYTES_MIN: usize = 16 << 10;
 /// Their error lines, should each have one, fit the socket's receive buffer.
 const UNANSWERED_MAX: u32 = 1000;
 
-/// Such questions that may be open while more is written: one, so that who writes without waiting
-/// does not wait for a server that keeps up, and is never more than 2000 writes ahead of one that does not.
-const OWED_MAX: u32 = 1;
+/// Such questions that may be open while more is written: two, so that who writes without waiting
+/// does not wait for a server that keeps up, and is never more than 3000 writes, or three batches of
+/// gathered ones, ahead of one that does not.
+const OWED_MAX: usize = 2;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {
@@ -107,6 +109,10 @@ pub struct Call<'a> {
     doubts: Vec<OwnedKey>,
     /// A write has left, at least in part, and was not answered yet.
     is_in_doubt: bool,
+    /// Gathered writes that go before the requests and are not all sent yet.
+    load: Option<Load>,
+    /// There were such writes.
+    took_load: bool,
 }
 
 impl<'a> Call<'a> {
@@ -139,6 +145,8 @@ impl<'a> Call<'a> {
             held: None,
             doubts: Vec::new(),
             is_in_doubt: false,
+            load: None,
+            took_load: false,
         }
     }
 
@@ -187,6 +195,11 @@ impl<'a> Call<'a> {
     /// Whether everything was sent and read.
     pub fn is_finished(&self) -> bool {
         self.stage == Stage::Done
+    }
+
+    /// Whether the call has taken gathered writes along.
+    pub(crate) fn has_taken_gathered(&self) -> bool {
+        self.took_load
     }
 
     /// Goes on alone until there is something for the caller.
@@ -278,6 +291,7 @@ impl<'a> Call<'a> {
                 self.server.faults.fetch_add(1, Ordering::Relaxed);
             }
         }
+        self.load = None;
     }
 }
 

@@ -1,6 +1,5 @@
 //! What passes over a call's connection: its requests, and the replies until the last is whole.
 
-use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use rustix::event::{PollFd, PollFlags};
@@ -8,7 +7,7 @@ use rustix::event::{PollFd, PollFlags};
 use super::{Call, DIRECT_BYTES_MIN, OWED_MAX, Stage, State, Trouble, UNANSWERED_MAX};
 use crate::doubts::write_removals;
 use crate::error::Error;
-use crate::pipeline::{Answer, Expect, Progress};
+use crate::pipeline::{Answer, Progress};
 use crate::pool::Lease;
 use crate::request::{Dialect, Request};
 use crate::transport::blocking::{Patience, Stop, wait};
@@ -34,16 +33,22 @@ impl Call<'_> {
             self.doubts.append(&mut self.server.doubts.take());
         }
         if !self.doubts.is_empty() {
-            let mut desk = link.desk(dialect);
-            let answered = write_removals(&self.doubts, &mut desk);
-            link.unanswered += answered;
+            link.begin_debt(&self.server);
+            let answered = write_removals(&self.doubts, &mut link.desk(dialect));
+            link.unasked.count += answered;
         }
-        if link.unanswered > 0 && (!is_noreply || link.unanswered >= UNANSWERED_MAX) {
-            let (count, first) = (link.unanswered, link.opaque.wrapping_sub(link.unanswered));
-            link.out.extend_from_slice(b"mn\r\n");
-            link.pipeline.expect(Expect::Quiet { first, count });
-            link.unanswered = 0;
-            link.owed += 1;
+        let must_ask = !is_noreply || self.load.is_some() || link.unasked.count >= UNANSWERED_MAX;
+        if must_ask && !link.unasked.is_empty() {
+            let debt = std::mem::take(&mut link.unasked);
+            link.ask_for(debt);
+        }
+        if let Some(load) = &mut self.load {
+            link.out.extend_from_slice(&load.out);
+            link.ask_for(std::mem::take(&mut load.debt));
+            load.end = link.out.len();
+        }
+        if is_noreply {
+            link.begin_debt(&self.server);
         }
         let mut desk = link.desk(dialect);
         for request in self.requests {
@@ -55,9 +60,6 @@ impl Call<'_> {
                 }
                 .into());
             }
-        }
-        if is_noreply && dialect == Dialect::Meta {
-            link.unanswered += self.requests.len() as u32;
         }
         self.stage = Stage::Sending;
         Ok(())
@@ -75,7 +77,16 @@ impl Call<'_> {
             .ok_or(Error::Closed)?;
         let is_all_sent = link.send(body)?;
         self.is_in_doubt = link.has_sent();
+        // Who writes without waiting keeps it until the connection is back in the pool, so that its own
+        // next call finds that connection.
+        self.load
+            .take_if(|load| !self.is_noreply && link.has_sent_to(load.end));
         if is_all_sent {
+            if self.is_noreply && self.server.dialect() == Some(Dialect::Meta) {
+                for request in self.requests {
+                    link.unasked.note(request);
+                }
+            }
             self.stage = Stage::Receiving;
             return Ok(());
         }
@@ -95,18 +106,13 @@ impl Call<'_> {
             .as_mut()
             .and_then(Lease::link)
             .ok_or(Error::Closed)?;
-        if self.is_noreply && link.owed <= OWED_MAX {
+        if self.is_noreply && link.owed.len() <= OWED_MAX {
             self.finish();
             return Ok(Some(State::Finished));
         }
         match link.pipeline.poll() {
-            Ok(Progress::Whole(Answer::Quiet(troubles, refusals))) if link.owed > 0 => {
-                let lost = (troubles.len() + refusals.len()) as u64;
-                self.server
-                    .noreply_failures
-                    .fetch_add(lost, Ordering::Relaxed);
-                link.pipeline.release();
-                link.owed -= 1;
+            Ok(Progress::Whole(Answer::Quiet(troubles, refusals))) if !link.owed.is_empty() => {
+                link.paid(troubles.len() + refusals.len());
                 Ok(None)
             }
             Ok(Progress::Whole(answer)) => Ok(Some(State::Reply(answer))),

@@ -11,6 +11,7 @@ use crate::judging::refused;
 use crate::operation::Operation;
 use crate::pipeline::{Answer, Pipeline};
 use crate::pool::Server;
+use crate::quiet::Gathered;
 use crate::request::Request;
 
 impl Client {
@@ -22,6 +23,12 @@ impl Client {
     ) -> Result<O::Output, Error> {
         let server = self.server(self.place_of(operation.key().bytes))?;
         let requests = [operation.request()];
+        if let [request] = &requests
+            && request.is_noreply()
+            && self.gather(operation, request, &server, budget)?
+        {
+            return Ok(operation.unasked());
+        }
         let mut call = Call::new(server, &requests, budget.started, budget.deadline);
         let mut reading = Reading::new(operation);
         drive(&mut call, budget, &mut |answer, pipeline, server| {
@@ -29,6 +36,30 @@ impl Client {
             Ok(())
         })?;
         reading.conclude(self, &call, budget.spent)
+    }
+
+    /// Puts down a write that nobody waits for, if it is one of a row; its cost is counted.
+    fn gather<O: Operation>(
+        &self,
+        operation: &O,
+        request: &Request<'_>,
+        server: &Arc<Server>,
+        budget: &Budget<'_>,
+    ) -> Result<bool, Error> {
+        let mut spent = budget.spent;
+        match server.gather(request, budget.started) {
+            Gathered::No => return Ok(false),
+            Gathered::Kept => {}
+            Gathered::Full => {
+                server.send_gathered(budget.started, budget.deadline, budget.go_on)?;
+                spent.add_time(Part::Wire, budget.started.elapsed());
+            }
+        }
+        if self.options().costs {
+            let (kind, value_bytes) = operation.class();
+            self.costs().count(kind, value_bytes as u64, &spent);
+        }
+        Ok(true)
     }
 
     /// Makes requests to one server and hands over each reply in order; counts nothing.

@@ -26,6 +26,9 @@ use arc_swap::ArcSwap;
 pub(crate) use driving::Reading;
 pub(crate) use driving::drive;
 
+/// How long gathered writes may keep a client that is dropped.
+const LEAVING_MAX: Duration = Duration::from_millis(250);
+
 /// How long a call may take, and whom to ask when a signal comes.
 #[derive(Clone, Copy)]
 pub struct Budget<'g> {
@@ -175,7 +178,7 @@ impl Client {
         self.here.load()
     }
 
-    /// Closes the idle connections, after their quiet writes were answered; later calls fail.
+    /// Closes the idle connections, after quiet writes were sent and answered; later calls fail.
     pub fn close(&self) {
         let budget = Budget::new(self.options.timeout);
         for server in &self.here().servers {
@@ -193,11 +196,32 @@ impl Client {
         self.abandon();
     }
 
+    /// Sends the writes that were gathered and wait for company, within `patience`.
+    ///
+    /// What cannot be sent is counted. Calls do this by themselves, and so does dropping the client: this is
+    /// for who leaves the process without either.
+    pub fn send_gathered(&self, patience: Duration) {
+        let state = self.here();
+        for server in state.servers.iter().filter(|server| server.quiet.is_any()) {
+            let now = Instant::now();
+            let _ = server.send_gathered(now, now + patience, &|| true); // leaving has no one to tell
+        }
+    }
+
     /// Closes the idle connections as they are; later calls fail.
     pub(crate) fn abandon(&self) {
         self.is_closed.store(true, Ordering::Relaxed);
         for server in &self.here().servers {
             drop(server.take_idle());
+        }
+    }
+}
+
+impl Drop for Client {
+    fn drop(&mut self) {
+        // Another process's servers are not even looked at: a lock of theirs may never be free.
+        if self.here.load().generation == fork::generation() {
+            self.send_gathered(self.options.timeout.min(LEAVING_MAX));
         }
     }
 }

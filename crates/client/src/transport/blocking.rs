@@ -4,8 +4,10 @@
 //! time-out that is never longer than what is left of the call. What is left after an early
 //! time-out is waited for by `poll`. Nothing here ever waits per read.
 
+use std::collections::VecDeque;
 use std::io::IoSlice;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -13,7 +15,9 @@ use rustix::io::Errno;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, recv, send, sendmsg};
 
-use crate::pipeline::Pipeline;
+use crate::pipeline::{Answer, Expect, Pipeline, Progress};
+use crate::pool::Server;
+use crate::quiet::Debt;
 use crate::request::{Desk, Dialect};
 use crate::transport::socket::Socket;
 
@@ -70,10 +74,10 @@ pub(crate) struct Link {
     /// Bytes of `out`, loose body and line end that are sent.
     sent: usize,
     pub(crate) opaque: u32,
-    /// Quiet writes that no `mn` has answered for yet.
-    pub(crate) unanswered: u32,
-    /// Replies to such `mn` that were not read yet; they come before all others.
-    pub(crate) owed: u32,
+    /// Quiet writes that no `mn` was sent behind yet.
+    pub(crate) unasked: Debt,
+    /// Those whose `mn` was not answered yet; the answers come before all others.
+    pub(crate) owed: VecDeque<Debt>,
     pub(crate) idle_since: Instant,
     /// The last reply was a large value: the next is expected to be one, so only its head is received
     /// into the pipeline, and the rest without a copy to where it belongs.
@@ -91,8 +95,8 @@ impl Link {
             out: Vec::new(),
             sent: 0,
             opaque: 1,
-            unanswered: 0,
-            owed: 0,
+            unasked: Debt::default(),
+            owed: VecDeque::new(),
             idle_since: now,
             expects_large: false,
             replies: 0,
@@ -132,6 +136,11 @@ impl Link {
     /// Whether any byte of the request has left.
     pub(crate) fn has_sent(&self) -> bool {
         self.sent > 0
+    }
+
+    /// Whether the request has left up to the byte `end`.
+    pub(crate) fn has_sent_to(&self, end: usize) -> bool {
+        self.sent >= end
     }
 
     /// Sends what the socket takes of `out`, the loose body and its line end; true when all is sent.
@@ -260,22 +269,55 @@ impl Link {
 
     /// Whether quiet writes were not answered for yet.
     pub(crate) fn has_unanswered(&self) -> bool {
-        self.unanswered > 0 || self.owed > 0
+        !self.unasked.is_empty() || !self.owed.is_empty()
+    }
+
+    /// Gets ready to note quiet writes that are about to be written.
+    pub(crate) fn begin_debt(&mut self, server: &Arc<Server>) {
+        if self.unasked.is_empty() {
+            self.unasked = Debt::new(server, self.opaque);
+        }
+    }
+
+    /// Asks the server how the quiet writes of `debt`, which were written before, have gone.
+    pub(crate) fn ask_for(&mut self, debt: Debt) {
+        let (first, count) = (debt.first, debt.count);
+        self.out.extend_from_slice(b"mn\r\n");
+        self.pipeline.expect(Expect::Quiet { first, count });
+        self.owed.push_back(debt);
+    }
+
+    /// Notes that the server has answered for the oldest debt, and refused so many.
+    pub(crate) fn paid(&mut self, refused: usize) {
+        self.pipeline.release();
+        if let Some(debt) = self.owed.pop_front() {
+            debt.pay(refused as u64);
+        }
+    }
+
+    /// Forgets what is owed to another process.
+    pub(crate) fn forget_debts(&mut self) {
+        std::mem::take(&mut self.unasked).forget();
+        self.owed.drain(..).for_each(Debt::forget);
     }
 
     /// Whether every request has its reply and not one byte more has come, but for what is owed.
     pub(crate) fn is_at_rest(&self) -> bool {
-        if self.owed == 0 {
+        if self.owed.is_empty() {
             self.pipeline.is_clean()
         } else {
-            self.pipeline.is_sound() && self.pipeline.in_flight() == self.owed as usize
+            self.pipeline.is_sound() && self.pipeline.in_flight() == self.owed.len()
         }
     }
 
     /// Whether an idle connection is still good: not closed by the peer, and nothing came unasked.
     ///
-    /// Quiet writes may have been answered by error lines, which the next call reads.
-    pub(crate) fn is_quiet(&self) -> bool {
+    /// What was owed is taken. Error lines of quiet writes that no `mn` was sent behind are left to the next
+    /// call.
+    pub(crate) fn is_quiet(&mut self) -> bool {
+        if !self.owed.is_empty() && !self.take_paid() {
+            return false;
+        }
         if self.has_unanswered() {
             return true;
         }
@@ -290,6 +332,31 @@ impl Link {
             ),
             Ok(0)
         )
+    }
+}
+
+impl Link {
+    /// Takes the answers that have come for quiet writes, without waiting; false: the connection is lost.
+    fn take_paid(&mut self) -> bool {
+        loop {
+            match self.pipeline.poll() {
+                Ok(Progress::Whole(Answer::Quiet(troubles, refusals))) => {
+                    self.paid(troubles.len() + refusals.len());
+                    if self.owed.is_empty() {
+                        return true;
+                    }
+                }
+                Ok(Progress::Incomplete(missing)) => {
+                    let room = self.pipeline.space(missing);
+                    match recv(&self.fd, room, RecvFlags::DONTWAIT) {
+                        Ok((_, 0)) => return false,
+                        Ok((_, bytes)) => self.pipeline.received(bytes),
+                        Err(error) => return error == Errno::AGAIN,
+                    }
+                }
+                _ => return false,
+            }
+        }
     }
 }
 

@@ -6,4 +6,5 @@ mod face;
 mod faults;
 mod faulty;
 mod real;
+mod rows;
 mod together;

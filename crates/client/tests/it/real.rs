@@ -7,13 +7,13 @@ use glasscache_server::{Address, Config, Listen, Running};
 use crate::face::{Face, item, patient, with_both};
 
 /// A server of our own on a free port and on a unix socket.
-struct Server {
+pub(crate) struct Server {
     running: Option<Running>,
-    address: String,
+    pub(crate) address: String,
 }
 
 impl Server {
-    fn start() -> Self {
+    pub(crate) fn start() -> Self {
         let config = Config {
             listeners: vec![Listen::Tcp(([127, 0, 0, 1], 0).into())],
             memory_bytes: 64 << 20,

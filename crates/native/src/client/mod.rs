@@ -224,9 +224,20 @@ impl Client {
         })
     }
 
-    /// Close the idle connections, after what was sent without waiting has arrived.
+    /// Close the idle connections, after what was written without waiting has arrived.
     fn close(&self, py: Python<'_>) {
         py.detach(|| self.core.close());
+    }
+
+    /// Send what noreply writes of the last millisecond are still gathered; what cannot be sent is counted.
+    ///
+    /// The next call does this too, and so do `close()`, the end of a `with` block and of the program. It is
+    /// for who leaves in another way, as by `os._exit`, or has another client read what was written.
+    #[pyo3(signature = (*, deadline=None))]
+    fn send_gathered(&self, py: Python<'_>, deadline: Option<f64>) -> PyResult<()> {
+        let patience = deadline.map_or(Ok(self.timeout), deadlines::seconds)?;
+        py.detach(|| self.core.send_gathered(patience));
+        Ok(())
     }
 
     /// The codec that values pass through.

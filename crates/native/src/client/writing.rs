@@ -16,7 +16,12 @@ use super::{Client, exptime, key_bytes};
 impl Client {
     /// Store value under key for ttl seconds (0: no expiry); True when the server has it.
     ///
-    /// With noreply the call does not wait: a failure is counted by `stats()` and not raised.
+    /// With noreply the call does not wait. A write that stands alone is sent at once; those that follow
+    /// it closely (0.1 ms) are gathered, and leave together with the next call to that server, whichever
+    /// thread makes it, or when there are 32 KiB of them, or after a millisecond, or when the client is
+    /// closed or the program ends. So any later call of this client finds them sent before it. A failure
+    /// is counted by `stats()` and not raised, unless the server is known to be down; a write that was
+    /// lost with its connection leaves no older value behind: the next call removes the key.
     ///
     /// Raises:
     ///     ValueTooLarge: the server does not take so many bytes; an older value is gone too.

@@ -1,54 +1,24 @@
-"""The lab's computations: miss-ratio curves, memcached's slab classes, and what requests would have waited.
-
-All of it runs in native code without the interpreter lock, on all cores, and touches no server. What each
-policy and each strategy does, to the request, is told in the project's docs/reference/formats.md; the command
-`glasscache` prints the same results as tables and pages.
-
->>> from glasscache import sim
->>> for point in sim.curve([1, 2, 3, 1, 2, 3, 1, 2], policies=["LRU", "Belady"], capacities=[2, 3]):
-...     print(point.policy, point.capacity, point.misses, point.miss_ratio)
-LRU 2 8 1.0
-LRU 3 3 0.375
-Belady 2 5 0.625
-Belady 3 3 0.375
-"""
+"""Miss-ratio curves: a key stream, read once, and what each policy would miss of it."""
 
 from __future__ import annotations
 
-import json
 import os
 from array import array
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple, NotRequired, TypedDict, cast
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 from glasscache import _native
 from glasscache.errors import BadSetting
+from glasscache.sim._numbers import is_of_whole_numbers, whole_numbers
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Sequence
-    from typing import Any, Literal, TypeAlias
+    from typing import Literal, TypeAlias
 
     from typing_extensions import Buffer
 
-    Keys: TypeAlias = str | os.PathLike[str] | Buffer | Sequence[Hashable]
-    Numbers: TypeAlias = Buffer | Sequence[int]
+    from glasscache.sim._numbers import Numbers
 
-__all__ = [
-    "Band",
-    "Figures",
-    "LruCurve",
-    "Outcome",
-    "Point",
-    "SlabConfig",
-    "SlabPlan",
-    "Trace",
-    "curve",
-    "lru_curve",
-    "optimal_slab_sizes",
-    "simulate",
-    "slab_classes",
-    "slab_plan",
-]
+    Keys: TypeAlias = str | os.PathLike[str] | Buffer | Sequence[Hashable]
 
 SHARES = (0.001, 0.01, 0.05, 0.1, 0.2)
 """The capacities of a curve where none are given, as shares of the footprint."""
@@ -116,7 +86,7 @@ class Trace:
             return
         if mode == "bytes" and sizes is None:
             raise BadSetting('mode "bytes" needs `sizes`, one for each key')
-        counted = None if sizes is None or mode == "objects" else _numbers(sizes, "sizes")
+        counted = None if sizes is None or mode == "objects" else whole_numbers(sizes, "sizes")
         self._native = _native.Trace.of_arrays(_keys(trace), counted)
 
     @property
@@ -273,198 +243,13 @@ def lru_curve(
     Raises:
         BadSetting, BadTrace, OSError: as for `Trace`.
 
+    >>> from glasscache import sim
     >>> bends = sim.lru_curve([1, 2, 3, 1, 2, 3, 1, 2])
     >>> bends.miss_ratio(3), bends.size_for(0.5)
     (0.375, 3)
 
     """
     return _trace(trace, sizes, mode).lru_curve(sample=sample, seed=seed, threads=threads)
-
-
-@dataclass(frozen=True)
-class SlabConfig:
-    """The settings of memcached that decide its slab classes; the defaults are memcached's own."""
-
-    factor: float = 1.25
-    """-f: each chunk size is the one before times this; above 1."""
-    chunk: int = 48
-    """-n: least room for key, value and flags, in bytes."""
-    item_max: int = 1 << 20
-    """-I: the largest item, in bytes."""
-    slab_chunk_max: int = 512 << 10
-    """-o slab_chunk_max, in bytes."""
-    slab_sizes: tuple[int, ...] | None = None
-    """-o slab_sizes: chunk sizes by hand, ascending, instead of factor and chunk."""
-
-
-class SlabPlan(NamedTuple):
-    """What slab classes cost for given sizes."""
-
-    chunk_sizes: list[int]
-    """Bytes of a chunk of each class, ascending, class 1 first."""
-    used_classes: int
-    """Classes that something asks for."""
-    waste: float
-    """The share of the memory that holds no byte of an item, 0 to 1, the tails of pages included."""
-    items_that_fit: int
-    """How many items of this mix the memory holds before memcached evicts."""
-    refused: int
-    """Items above `item_max`, which are left out."""
-    trap_above: int | None
-    """Bytes above which a small factor has no class left but that of the largest chunk; None: no trap."""
-
-
-def slab_classes(config: SlabConfig | None = None) -> list[int]:
-    """Return the chunk sizes in bytes that memcached makes of its settings, as `memcached -vv` prints them.
-
-    Raises:
-        BadSetting: memcached would refuse to start with these settings.
-
-    >>> sim.slab_classes(sim.SlabConfig(factor=2.0))[:5]
-    [96, 192, 384, 768, 1536]
-
-    """
-    return _native.slab_classes(_settings(config))
-
-
-def optimal_slab_sizes(
-    sizes: Numbers,
-    counts: Numbers | None = None,
-    *,
-    classes: int = 62,
-    key_bytes: int = 30,
-    config: SlabConfig | None = None,
-) -> list[int]:
-    """Return the chunk sizes that waste least, exactly: the list for `-o slab_sizes`.
-
-    Args:
-        sizes: bytes of values, shape (n,), 0 to 2**32 - 1.
-        counts: how many values have each size, shape (n,), 0 to 2**32 - 1; None is one each.
-        classes: how many there may be, 1 to 62.
-        key_bytes: bytes of each key, 1 to 250.
-        config: the other settings (`chunk`, `item_max`, `slab_chunk_max`).
-
-    Raises:
-        BadSetting: arguments out of range, or no item that memcached would take.
-
-    """
-    if not 1 <= classes <= 62:  # noqa: PLR2004
-        raise BadSetting(f"{classes} classes by hand: memcached takes 1 to 62")
-    return _native.slab_optimum(
-        _numbers(sizes, "sizes"),
-        None if counts is None else _numbers(counts, "counts"),
-        settings=_settings(config),
-        key_bytes=_key_bytes(key_bytes),
-        classes=classes,
-    )
-
-
-def slab_plan(
-    sizes: Numbers,
-    counts: Numbers | None = None,
-    *,
-    key_bytes: int = 30,
-    memory: int = 1 << 30,
-    config: SlabConfig | None = None,
-) -> SlabPlan:
-    """Return what memcached's classes cost for values of these sizes.
-
-    Args:
-        sizes: bytes of values, shape (n,), 0 to 2**32 - 1.
-        counts: how many values have each size, shape (n,), 0 to 2**32 - 1; None is one each.
-        key_bytes: bytes of each key, 1 to 250.
-        memory: bytes for which `items_that_fit` counts.
-        config: memcached's settings.
-
-    Raises:
-        BadSetting: arguments out of range, or no item that memcached would take.
-
-    >>> before = sim.slab_plan([300, 1000], [5, 1])
-    >>> by_hand = sim.SlabConfig(slab_sizes=tuple(sim.optimal_slab_sizes([300, 1000], [5, 1])))
-    >>> sim.slab_plan([300, 1000], [5, 1], config=by_hand).waste < before.waste
-    True
-
-    """
-    if not 0 <= memory < 2**64:
-        raise BadSetting(f"a memory of {memory} bytes: it must be at least 0")
-    row = _native.slab_plan(
-        _numbers(sizes, "sizes"),
-        None if counts is None else _numbers(counts, "counts"),
-        settings=_settings(config),
-        key_bytes=_key_bytes(key_bytes),
-        memory_bytes=int(memory),
-    )
-    return SlabPlan(*row)
-
-
-class Figures(TypedDict):
-    """What a strategy did over some requests: docs/reference/formats.md, "Results file"."""
-
-    requests: int
-    calls: int
-    keys: int
-    bytes: int
-    used_keys: int
-    added_ns: int
-    """Nanoseconds waited, over all requests."""
-    slowdown_pct: dict[str, float]
-    """Percentiles "5" to "99.9" of added / base."""
-    latency_ns_pct: dict[str, int]
-    """The same percentiles of base + added."""
-    share_slower: dict[str, float]
-    """Share of requests with added / base of at least "0.1", "0.25", "0.5", "1"."""
-
-
-class Outcome(TypedDict):
-    """What a strategy did."""
-
-    all: Figures
-    second_half: Figures
-    """Over the requests that no choice of a fixed set has seen."""
-    kept: dict[str, int]
-    """What each process keeps: fixed_items, fixed_bytes, local_bytes."""
-    drawn: NotRequired[dict[str, Figures]]
-    """With `draw_seed`: second_half with each call's latency drawn for itself."""
-    drawn_comonotone: NotRequired[dict[str, Figures]]
-    """With `draw_seed`: the same with all calls of a request sharing their luck, which bounds the tail."""
-
-
-def simulate(
-    log: str | os.PathLike[str],
-    strategies: Iterable[str],
-    *,
-    latency: str | os.PathLike[str] | None = None,
-    exclude: Iterable[str] = (),
-    draw_seed: int | None = None,
-    threads: int = 0,
-) -> dict[str, Outcome]:
-    """Return what the requests of a log would have waited under each strategy.
-
-    Args:
-        log: the folder of a request log (items and requests as .parquet or .jsonl).
-        strategies: words such as "remote", "lru:206" or "fixed:206+children"; `glasscache simulate --help`
-            lists them.
-        latency: the latency table; None is latency.json in the folder.
-        exclude: routes whose requests are left out, as if they had never been recorded.
-        draw_seed: also draw latencies from the table's measured distribution, with the same luck for all.
-        threads: 0 is one a core.
-
-    Returns:
-        An outcome for each strategy under its words, in the order given.
-
-    Raises:
-        BadSetting: an unknown strategy or route, a draw without a distribution, fewer than 2 requests.
-        BadTrace: a file that cannot be read; says file, row and column.
-        OSError: a file that cannot be opened.
-
-    """
-    folder, words = os.fspath(log), list(strategies)
-    table = os.path.join(folder, "latency.json") if latency is None else os.fspath(latency)  # noqa: PTH118
-    documents = _native.simulate(
-        folder, words, latency=table, exclude=list(exclude), draw_seed=draw_seed, threads=threads
-    )
-    outcomes = [cast("Outcome", json.loads(document)) for document in documents]
-    return dict(zip(words, outcomes, strict=True))
 
 
 def _trace(
@@ -480,7 +265,7 @@ def _trace(
 
 def _keys(keys: Buffer | Sequence[Hashable]) -> Buffer:
     """Return keys as numbers: whole numbers as they are, anything else numbered in the order of first use."""
-    if _is_of_whole_numbers(keys):
+    if is_of_whole_numbers(keys):
         return cast("Buffer", keys)
     values = cast("Sequence[Hashable]", keys)
     try:
@@ -488,38 +273,3 @@ def _keys(keys: Buffer | Sequence[Hashable]) -> Buffer:
     except (TypeError, OverflowError):
         number_of: dict[Hashable, int] = {}
         return array("Q", [number_of.setdefault(key, len(number_of)) for key in values])
-
-
-def _numbers(values: Numbers, what: str) -> Buffer:
-    """Return whole numbers from 0 as a buffer."""
-    if _is_of_whole_numbers(values):
-        return cast("Buffer", values)
-    try:
-        return array("Q", cast("Sequence[int]", values))
-    except (TypeError, OverflowError) as error:
-        raise BadSetting(f"{what}: {error}") from None
-
-
-def _is_of_whole_numbers(values: Any) -> bool:
-    """Whether a buffer holds whole numbers, as far as one can tell without a copy."""
-    try:
-        view = memoryview(values)
-    except TypeError:
-        return False
-    return view.format.lstrip("@=<>!") in set("bBhHiIlLqQnN")
-
-
-def _settings(config: SlabConfig | None) -> tuple[float, int, int, int, list[int] | None]:
-    """Return the settings as the native module takes them."""
-    config = config or SlabConfig()
-    sizes = None if config.slab_sizes is None else list(config.slab_sizes)
-    whole = [config.chunk, config.item_max, config.slab_chunk_max, *(sizes or ())]
-    if wrong := [number for number in whole if not 0 <= number < 2**32]:
-        raise BadSetting(f"{wrong[0]} bytes: a setting of memcached is 0 to 4294967295")
-    return (config.factor, config.chunk, config.item_max, config.slab_chunk_max, sizes)
-
-
-def _key_bytes(key_bytes: int) -> int:
-    if not 1 <= key_bytes <= 250:  # noqa: PLR2004
-        raise BadSetting(f"keys of {key_bytes} bytes: a key has 1 to 250")
-    return key_bytes

@@ -1,0 +1,139 @@
+//! What a tour prints: what went in, and a table of memory and one of speed.
+
+use glasscache_lab::tour::{
+    FILE_BYTES_MAX, Folder, KEYS_PER_GET, PIPELINE, Stage, StageFigures, TourFigures,
+};
+
+use crate::output::{Failure, Output};
+use crate::table::{Table, bytes, count, decimal};
+
+pub(super) fn introduce(out: &Output, folder: &Folder) -> Result<(), Failure> {
+    let (items, size) = (count(folder.items() as u64), bytes(folder.user_bytes()));
+    let which = if folder.is_cut { "the first" } else { "the" };
+    out.line(format!(
+        "{which} {items} files under {} ({size})",
+        folder.path.display()
+    ))?;
+    out.line("  stored over a socket in a server started for this, each under its path as the key, then read")?;
+    out.line(format!(
+        "  back singly, in pipelines of {PIPELINE} and by multi-gets of {KEYS_PER_GET}; every byte is compared.",
+    ))?;
+    if folder.skipped > 0 {
+        let bound = bytes(FILE_BYTES_MAX);
+        let skipped = count(folder.skipped as u64);
+        out.line(format!(
+            "  {skipped} left out: above {bound}, unreadable, or a name that is no key."
+        ))?;
+    }
+    out.line("")
+}
+
+pub(super) fn print(out: &Output, all: &[TourFigures]) -> Result<(), Failure> {
+    let mut memory = Table::new(&[
+        "",
+        "items",
+        "user bytes",
+        "resident bytes",
+        "user per resident byte",
+    ]);
+    for server in all {
+        memory.row([
+            format!("{} {}", server.server, server.version),
+            count(server.items as u64),
+            bytes(server.user_bytes),
+            bytes(server.resident_bytes),
+            format!("{:.2}", server.density()),
+        ]);
+    }
+    out.line(memory.to_string())?;
+    let head = [
+        "",
+        "",
+        "requests/s",
+        "keys/s",
+        "MB/s",
+        "p50 us",
+        "p99 us",
+        "p99.9 us",
+        "CPU us/req",
+        "/key",
+    ];
+    let mut speed = Table::new(&head);
+    for stage in Stage::ALL {
+        let rows: Vec<(&TourFigures, &StageFigures)> = all
+            .iter()
+            .filter_map(|server| Some((server, server.stages.iter().find(|s| s.stage == stage)?)))
+            .collect();
+        for (index, (server, figures)) in rows.iter().enumerate() {
+            speed.row(stage_row(
+                if index == 0 { title(stage) } else { "" },
+                &server.server,
+                figures,
+            ));
+        }
+        if let [(_, ours), (_, theirs)] = rows.as_slice() {
+            speed.row(ratio_row(ours, theirs));
+        }
+    }
+    out.line(speed.to_string())?;
+    out.line(
+        "Latency is that of a whole request over 8 connections (store: 1), from send to last byte.",
+    )?;
+    out.line(
+        "CPU is what the server's threads used, kernel included; the generator's own is not in it.",
+    )?;
+    if all.iter().all(|server| server.failed() == 0) {
+        let checked: u64 = all
+            .iter()
+            .flat_map(|s| &s.stages)
+            .skip(1)
+            .map(|s| s.keys)
+            .sum();
+        out.line(format!(
+            "All {} values that were read came back byte for byte.",
+            count(checked)
+        ))?;
+    }
+    Ok(())
+}
+
+fn stage_row(title: &str, server: &str, figures: &StageFigures) -> [String; 10] {
+    [
+        title.to_owned(),
+        server.to_owned(),
+        count(figures.requests_per_s as u64),
+        count(figures.keys_per_s as u64),
+        count((figures.bytes_per_s / 1e6) as u64),
+        count(figures.latency_us_p50 as u64),
+        count(figures.latency_us_p99 as u64),
+        count(figures.latency_us_p999 as u64),
+        decimal(figures.server_cpu_us),
+        decimal(figures.server_cpu_us_per_key),
+    ]
+}
+
+/// The first server's figures over the second's.
+fn ratio_row(ours: &StageFigures, theirs: &StageFigures) -> [String; 10] {
+    let ratio = |figure: fn(&StageFigures) -> f64| decimal(figure(ours) / figure(theirs));
+    [
+        String::new(),
+        "ratio".to_owned(),
+        ratio(|s| s.requests_per_s),
+        ratio(|s| s.keys_per_s),
+        ratio(|s| s.bytes_per_s),
+        ratio(|s| s.latency_us_p50),
+        ratio(|s| s.latency_us_p99),
+        ratio(|s| s.latency_us_p999),
+        ratio(|s| s.server_cpu_us),
+        ratio(|s| s.server_cpu_us_per_key),
+    ]
+}
+
+pub(super) const fn title(stage: Stage) -> &'static str {
+    match stage {
+        Stage::Store => "store",
+        Stage::Single => "read singly",
+        Stage::Pipelined => "read, pipelined",
+        Stage::MultiGet => "read, multi-get",
+    }
+}

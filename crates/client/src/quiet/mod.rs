@@ -1,0 +1,262 @@
+//! Writes that nobody waits for, gathered for one server so that many leave in one send.
+//!
+//! A write that stands alone is sent at once, as ever. Of a row of them the second and all later ones
+//! are put down here, and leave with the next call that goes to the server, before it and on its own
+//! connection, whoever makes it; or when there are [`BATCH_BYTES_MAX`] of them; or after [`DELAY_MAX`] by a
+//! thread that exists only while there are such rows ([`sender`]); or when the client is closed or dropped
+//! (docs/decisions/0054-writes-that-nobody-waits-for.md). What is gathered here belongs to the process that
+//! gathered it: a child after a fork has servers of its own.
+
+mod debt;
+mod sender;
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::Thread;
+use std::time::{Duration, Instant};
+
+use crate::call::{Call, State};
+use crate::error::Error;
+use crate::pipeline::Pipeline;
+use crate::pool::Server;
+use crate::request::{Desk, Dialect, Request};
+pub(crate) use debt::Debt;
+
+/// Bytes gathered for one server from which on whoever adds to them sends them: a send of this length costs
+/// a twentieth of what its writes cost one by one, and a longer one gains nothing more.
+const BATCH_BYTES_MAX: usize = 32 << 10;
+
+/// How long a gathered write waits at most before it is sent.
+const DELAY_MAX: Duration = Duration::from_millis(1);
+
+/// Writes that follow each other within this time make a row.
+const SUCCESSION_MAX: Duration = Duration::from_micros(100);
+
+/// What is gathered for one server.
+#[derive(Debug, Default)]
+pub(crate) struct Quiet {
+    /// Whether anything is gathered, or taken and not sent yet. Relaxed: who may rely on an earlier write has
+    /// been told of it by its own thread or by a lock, and whoever has not may begin before it.
+    is_any: AtomicBool,
+    state: Mutex<Gathering>,
+    /// What was taken is sent.
+    sent: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct Gathering {
+    out: Vec<u8>,
+    debt: Debt,
+    /// When the first of them was put down.
+    since: Option<Instant>,
+    /// When anybody wrote last without waiting.
+    last: Option<Instant>,
+    next_opaque: u32,
+    /// A call has taken writes and has not sent all of them yet.
+    is_carried: bool,
+    /// Calls that wait for that.
+    waiting: usize,
+    /// Quiet writes expect nothing, so nobody asks this pipeline.
+    unasked: Option<Box<Pipeline>>,
+    sender: Sender,
+}
+
+/// What the thread does that sends what nobody else does.
+#[derive(Debug, Default)]
+enum Sender {
+    /// There is none.
+    #[default]
+    None,
+    /// It looks after what there is.
+    Awake,
+    /// It waits to be told of something.
+    Asleep(Thread),
+}
+
+/// What became of a write that nobody waits for.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Gathered {
+    /// It is none of a row, or not of a kind to be gathered: send it.
+    No,
+    /// It was put down.
+    Kept,
+    /// It was put down, and there are enough now: send them all.
+    Full,
+}
+
+impl Quiet {
+    fn state(&self) -> MutexGuard<'_, Gathering> {
+        // Nothing in this file can panic with the state half changed.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether writes are gathered or on their way.
+    pub(crate) fn is_any(&self) -> bool {
+        self.is_any.load(Ordering::Relaxed)
+    }
+
+    /// Gives up what is gathered: it counts as lost.
+    fn give_up(&self) {
+        let mut state = self.state();
+        state.out.clear();
+        let lost = std::mem::take(&mut state.debt);
+        state.since = None;
+        self.is_any.store(state.is_carried, Ordering::Relaxed);
+        drop(state);
+        drop(lost);
+    }
+}
+
+impl Server {
+    /// Puts a write down that nobody waits for, if it follows another closely.
+    pub(crate) fn gather(self: &Arc<Self>, request: &Request<'_>, now: Instant) -> Gathered {
+        let is_fit = self.dialect() == Some(Dialect::Meta)
+            && request.loose_body().is_none()
+            && !self.health.is_down();
+        if !is_fit {
+            return Gathered::No;
+        }
+        let mut state = self.quiet.state();
+        let before = state.last.replace(now);
+        let is_first = state.debt.is_empty();
+        let is_alone =
+            before.is_none_or(|before| now.saturating_duration_since(before) > SUCCESSION_MAX);
+        if is_first && is_alone {
+            return Gathered::No;
+        }
+        state.put_down(self, request, now);
+        self.quiet.is_any.store(true, Ordering::Relaxed);
+        if state.out.len() >= BATCH_BYTES_MAX {
+            return Gathered::Full;
+        }
+        if !is_first {
+            return Gathered::Kept;
+        }
+        match std::mem::replace(&mut state.sender, Sender::Awake) {
+            Sender::Awake => {}
+            Sender::Asleep(thread) => {
+                drop(state);
+                thread.unpark();
+            }
+            Sender::None => {
+                drop(state);
+                if !sender::start(self) {
+                    self.quiet.state().sender = Sender::None;
+                    return Gathered::Full;
+                }
+            }
+        }
+        Gathered::Kept
+    }
+
+    /// Sends what is gathered, within the time of a call; what cannot be sent counts as lost.
+    pub(crate) fn send_gathered(
+        self: &Arc<Self>,
+        started: Instant,
+        deadline: Instant,
+        go_on: &dyn Fn() -> bool,
+    ) -> Result<(), Error> {
+        let mut call = Call::new(self.clone(), &[], started, deadline);
+        let done = loop {
+            match call.run() {
+                Ok(State::Finished) => return Ok(()),
+                Ok(State::Interrupted) if !go_on() => break Err(Error::Interrupted),
+                Ok(_) => {}
+                Err(error) => break Err(error),
+            }
+        };
+        if !call.has_taken_gathered() {
+            self.quiet.give_up();
+        }
+        done
+    }
+
+    /// Takes what is gathered, to be sent before anything else; waits while another call is about to send
+    /// what was gathered before. `None`: there is nothing. An error: that took until the deadline.
+    pub(crate) fn take_gathered(
+        self: &Arc<Self>,
+        deadline: Instant,
+    ) -> Result<Option<Load>, TookTooLong> {
+        if !self.quiet.is_any() {
+            return Ok(None);
+        }
+        let mut state = self.quiet.state();
+        while state.is_carried {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err(TookTooLong);
+            }
+            state.waiting += 1;
+            let woken = self.quiet.sent.wait_timeout(state, left);
+            state = woken.unwrap_or_else(PoisonError::into_inner).0;
+            state.waiting -= 1;
+        }
+        if state.debt.is_empty() {
+            return Ok(None);
+        }
+        state.is_carried = true;
+        state.since = None;
+        Ok(Some(Load {
+            out: std::mem::take(&mut state.out),
+            debt: std::mem::take(&mut state.debt),
+            end: 0,
+            server: self.clone(),
+        }))
+    }
+}
+
+impl Gathering {
+    fn put_down(&mut self, server: &Arc<Server>, request: &Request<'_>, now: Instant) {
+        if self.debt.is_empty() {
+            self.debt = Debt::new(server, self.next_opaque);
+            self.out.reserve(BATCH_BYTES_MAX + BATCH_BYTES_MAX / 8);
+            self.since = Some(now);
+        }
+        let mut desk = Desk {
+            dialect: Dialect::Meta,
+            pipeline: self
+                .unasked
+                .get_or_insert_with(|| Box::new(Pipeline::new(0))),
+            out: &mut self.out,
+            opaque: &mut self.next_opaque,
+        };
+        // In meta everything can be said that is asked without waiting.
+        if request.write(&mut desk).is_ok() {
+            self.debt.note(request);
+        }
+    }
+}
+
+/// Somebody was about to send earlier writes until the deadline.
+#[derive(Debug)]
+pub(crate) struct TookTooLong;
+
+/// Gathered writes in the hands of a call, which others wait for until it has sent them.
+#[derive(Debug)]
+pub(crate) struct Load {
+    pub(crate) out: Vec<u8>,
+    pub(crate) debt: Debt,
+    /// Where they end in the connection's output.
+    pub(crate) end: usize,
+    server: Arc<Server>,
+}
+
+impl Drop for Load {
+    fn drop(&mut self) {
+        let quiet = &self.server.quiet;
+        let mut state = quiet.state();
+        state.is_carried = false;
+        quiet
+            .is_any
+            .store(!state.debt.is_empty(), Ordering::Relaxed);
+        if state.out.capacity() == 0 {
+            self.out.clear();
+            std::mem::swap(&mut state.out, &mut self.out);
+        }
+        let is_awaited = state.waiting > 0;
+        drop(state);
+        if is_awaited {
+            quiet.sent.notify_all();
+        }
+    }
+}

@@ -1,0 +1,180 @@
+//! Rows of writes that nobody waits for: gathered by the blocking face, in order, and never lost in silence.
+
+use std::sync::atomic::Ordering;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use glasscache_client::{Arithmetic, Budget, Client, Options, Placement};
+
+use crate::face::{Face, patient, plain};
+use crate::faulty::{Faulty, value_of};
+use crate::real::Server;
+
+fn blocking(servers: &str, options: Options) -> Client {
+    let addresses = glasscache_client::Address::parse_list(servers).unwrap();
+    Client::new(&addresses, Placement::Ketama, options).unwrap()
+}
+
+fn add_quietly(client: &Client, key: &str) {
+    let by = Arithmetic {
+        delta: 1,
+        down: false,
+        initial: Some((1, 0)),
+    };
+    let budget = Budget::new(client.options().timeout);
+    client.arithmetic(plain(key), by, true, &budget).unwrap();
+}
+
+/// Waits until another client finds `value`, however busy the machine is.
+fn wait_for(reader: &Face, key: &str, value: &[u8]) {
+    let end = Instant::now() + Duration::from_secs(20);
+    while reader.bytes(key).as_deref() != Some(value) {
+        assert!(Instant::now() < end, "{key} has not become {value:?}");
+        thread::yield_now();
+    }
+}
+
+#[test]
+fn the_last_of_a_row_arrives_without_another_call() {
+    let server = Server::start();
+    let reader = Face::blocking(&server.address, patient());
+    let client = blocking(&server.address, patient());
+    for row in 1..=20u32 {
+        for _ in 0..10 {
+            add_quietly(&client, "sum");
+        }
+        wait_for(&reader, "sum", (row * 10).to_string().as_bytes());
+    }
+}
+
+#[test]
+fn a_row_arrives_when_its_client_is_dropped_or_closed() {
+    let server = Server::start();
+    let reader = Face::blocking(&server.address, patient());
+    for row in 1..=20u32 {
+        let client = blocking(&server.address, patient());
+        for _ in 0..10 {
+            add_quietly(&client, "sum");
+        }
+        if row % 2 == 0 {
+            client.close();
+        }
+        drop(client);
+        wait_for(&reader, "sum", (row * 10).to_string().as_bytes());
+    }
+}
+
+#[test]
+fn threads_of_one_connection_read_what_they_wrote_before() {
+    let server = Server::start();
+    let one = Options {
+        connections_max: 1,
+        ..patient()
+    };
+    let face = Face::blocking(&server.address, one);
+    thread::scope(|scope| {
+        for thread in 0..4 {
+            let face = &face;
+            scope.spawn(move || {
+                let (key, filler) = (format!("key{thread}"), [b'x'; 3000]);
+                for turn in 0..300 {
+                    for part in 0..turn % 25 {
+                        let word = format!("{turn}.{part}");
+                        face.set_noreply(&key, word.as_bytes()).unwrap();
+                        if part % 3 == 0 {
+                            face.set_noreply("filler", &filler).unwrap();
+                        }
+                    }
+                    let last = format!("{turn}.last");
+                    face.set_noreply(&key, last.as_bytes()).unwrap();
+                    assert_eq!(face.bytes(&key).unwrap(), last.as_bytes());
+                }
+            });
+        }
+    });
+}
+
+#[test]
+fn bulk_calls_to_several_servers_take_rows_along_and_end() {
+    let servers = [Server::start(), Server::start()];
+    let both = servers.each_ref().map(|server| server.address.as_str());
+    let one = Options {
+        connections_max: 1,
+        ..patient()
+    };
+    let face = Face::blocking(&both.join(","), one);
+    let keys: Vec<String> = (0..20).map(|number| format!("key{number}")).collect();
+    thread::scope(|scope| {
+        for thread in 0..4 {
+            let (face, keys) = (&face, &keys);
+            scope.spawn(move || {
+                for turn in 0..200 {
+                    let mine = format!("mine{thread}.{}", turn % 7);
+                    for key in keys.iter().skip(turn % 5) {
+                        face.set_noreply(key, b"word").unwrap();
+                    }
+                    face.set_noreply(&mine, mine.as_bytes()).unwrap();
+                    let asked: Vec<&str> = keys.iter().chain([&mine]).map(String::as_str).collect();
+                    let (values, failures) = face.get_many(&asked).unwrap();
+                    assert!(failures.is_empty() && values.iter().any(|value| value.0 == 20));
+                }
+            });
+        }
+    });
+}
+
+#[test]
+fn every_write_of_many_threads_is_done_once() {
+    let server = Server::start();
+    let client = blocking(&server.address, patient());
+    thread::scope(|scope| {
+        for _ in 0..6 {
+            scope.spawn(|| (0..5000).for_each(|_| add_quietly(&client, "sum")));
+        }
+    });
+    let reader = Face::blocking(&server.address, patient());
+    wait_for(&reader, "sum", b"30000");
+}
+
+#[test]
+fn writes_that_were_lost_are_counted_and_leave_no_older_value() {
+    let keys = vec!["k0".to_owned()];
+    let server = Faulty::with_keys(&keys);
+    let face = Face::blocking(&server.address, patient());
+    assert_eq!(face.bytes("k0").unwrap(), value_of("k0"));
+    server.drop_connections();
+    for _ in 0..5 {
+        face.set_noreply("k0", b"new").unwrap();
+    }
+    let found = face.bytes("k0");
+    assert!(
+        found.is_none() || found.as_deref() == Some(b"new"),
+        "{found:?}"
+    );
+    let (_, counted) = face.core().servers().remove(0);
+    assert!(counted.noreply_failures.load(Ordering::Relaxed) >= 1);
+}
+
+#[test]
+fn a_row_to_a_server_that_is_gone_is_counted_and_soon_refused() {
+    let server = Faulty::start();
+    let options = Options {
+        timeout: Duration::from_millis(300),
+        ..Options::default()
+    };
+    let face = Face::blocking(&server.address, options);
+    assert_eq!(face.get("k"), Ok(None));
+    drop(server);
+    let end = Instant::now() + Duration::from_secs(20);
+    let mut taken = 0;
+    while face.set_noreply("k", b"new").is_ok() {
+        taken += 1;
+        assert!(Instant::now() < end, "writes to nobody are taken for ever");
+    }
+    let (_, server) = face.core().servers().remove(0);
+    let counted = || server.noreply_failures.load(Ordering::Relaxed);
+    while counted() < taken {
+        assert!(Instant::now() < end, "{} of {taken} are counted", counted());
+        thread::yield_now();
+    }
+}

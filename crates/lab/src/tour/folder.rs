@@ -1,0 +1,131 @@
+//! The files of a tour: a folder read into memory, each file under its path.
+
+use std::path::{Path, PathBuf};
+
+/// Files of more than this many bytes do not fit memcached's default item size.
+pub const FILE_BYTES_MAX: u64 = 1_000_000;
+
+/// A tour stops collecting at this many bytes: enough for figures, little enough for any machine.
+pub const FOLDER_BYTES_MAX: u64 = 256 << 20;
+
+/// At most this many files.
+const FILES_MAX: usize = 50_000;
+
+/// The files of a tour, in memory, under their paths.
+#[derive(Debug)]
+pub struct Folder {
+    /// Where they came from.
+    pub path: PathBuf,
+    pub(super) files: Vec<(String, Vec<u8>)>,
+    /// Files left out because of their size or name.
+    pub skipped: usize,
+    /// There was more than a tour takes.
+    pub is_cut: bool,
+}
+
+impl Folder {
+    /// Reads the files under `path`, in the order of their names; those that cannot be items are skipped, and
+    /// so are folders called as one of `not_in`.
+    pub fn read(path: &Path, not_in: &[&str]) -> std::io::Result<Self> {
+        let mut folder = Self {
+            path: path.to_owned(),
+            files: Vec::new(),
+            skipped: 0,
+            is_cut: false,
+        };
+        let (mut open, mut bytes) = (vec![path.to_owned()], 0_u64);
+        while let Some(next) = open.pop() {
+            let entries = match std::fs::read_dir(&next) {
+                Ok(entries) => entries,
+                // Only the folder that was named must be readable.
+                Err(error) if next == path => return Err(error),
+                Err(_) => continue,
+            };
+            let mut paths: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
+            paths.sort_unstable();
+            for path in paths {
+                let Ok(meta) = path.symlink_metadata() else {
+                    continue;
+                };
+                if meta.is_dir() {
+                    let is_wanted = path
+                        .file_name()
+                        .is_none_or(|n| not_in.iter().all(|x| n != *x));
+                    open.extend(is_wanted.then_some(path));
+                } else if meta.is_file() {
+                    if folder.files.len() >= FILES_MAX || bytes + meta.len() > FOLDER_BYTES_MAX {
+                        folder.is_cut = true;
+                        return Ok(folder);
+                    }
+                    bytes += folder.take(&path, meta.len());
+                }
+            }
+        }
+        Ok(folder)
+    }
+
+    /// Adds one file and returns its bytes, or counts it as skipped.
+    fn take(&mut self, path: &Path, bytes: u64) -> u64 {
+        let name = path
+            .strip_prefix(&self.path)
+            .ok()
+            .and_then(Path::to_str)
+            .filter(|name| is_key(name));
+        let content = name
+            .filter(|_| bytes <= FILE_BYTES_MAX)
+            .and_then(|_| std::fs::read(path).ok());
+        let (Some(name), Some(content)) = (name, content) else {
+            self.skipped += 1;
+            return 0;
+        };
+        let bytes = content.len() as u64;
+        self.files.push((name.to_owned(), content));
+        bytes
+    }
+
+    /// How many files there are.
+    pub fn items(&self) -> usize {
+        self.files.len()
+    }
+
+    /// Bytes of all names and contents.
+    pub fn user_bytes(&self) -> u64 {
+        self.files
+            .iter()
+            .map(|(name, content)| (name.len() + content.len()) as u64)
+            .sum()
+    }
+}
+
+/// Whether a path can be a memcached key as it is.
+fn is_key(name: &str) -> bool {
+    (1..=250).contains(&name.len()) && name.bytes().all(|b| b > 32 && b != 127)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_with_spaces_control_bytes_or_too_many_bytes_are_no_keys() {
+        assert!(is_key("asyncio/base_events.py") && is_key("ä"));
+        assert!(!is_key("a b") && !is_key("a\n") && !is_key("") && !is_key(&"x".repeat(251)));
+    }
+
+    #[test]
+    fn a_folder_is_read_with_its_subfolders_in_order() {
+        let path = std::env::temp_dir().join(format!("glasscache-tour-{}", std::process::id()));
+        std::fs::create_dir_all(path.join("sub")).unwrap();
+        std::fs::create_dir_all(path.join("not")).unwrap();
+        std::fs::write(path.join("not/c"), b"1").unwrap();
+        std::fs::write(path.join("b"), b"22").unwrap();
+        std::fs::write(path.join("sub/a c"), b"333").unwrap();
+        std::fs::write(path.join("sub/a"), b"").unwrap();
+        let folder = Folder::read(&path, &["not"]).unwrap();
+        std::fs::remove_dir_all(&path).unwrap();
+        assert_eq!(
+            (folder.items(), folder.user_bytes(), folder.skipped),
+            (2, 3 + 5, 1)
+        );
+    }
+}

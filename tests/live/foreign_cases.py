@@ -1,0 +1,177 @@
+"""Bytes of other protocols, random bytes and mutated commands: never a crash, never another key's value."""
+
+from __future__ import annotations
+
+import random
+import socket
+
+from harness import Failed, Server, case, demand
+
+RANDOM_SEED = 20
+
+
+@case()
+def ten_thousand_unknown_commands(server: Server) -> None:
+    """Each has its error."""
+    with server.connect(30) as wire:
+        wire.send(b"nonsense here\r\n" * 10_000 + b"mn\r\n")
+        for number in range(10_000):
+            line = wire.line()
+            demand(line == b"ERROR", f"reply {number} is {line!r}")
+        demand(wire.line() == b"MN", "out of step")
+
+
+@case()
+def random_bytes(server: Server) -> None:
+    """2.5 MB of random bytes, over many connections: the server lives."""
+    source = random.Random(RANDOM_SEED)
+    for _ in range(50):
+        with server.connect(0.2) as wire:
+            try:
+                wire.send(source.randbytes(50_000))
+                wire.rest(0.05)
+            except (ConnectionError, TimeoutError):
+                pass
+    demand(server.is_alive(), "the server is gone")
+
+
+GOOD = [
+    b"get a b c\r\n",
+    b"gets a\r\n",
+    b"set a 0 0 3\r\nabc\r\n",
+    b"cas a 0 0 3 1\r\nabc\r\n",
+    b"append a 0 0 1\r\nx\r\n",
+    b"incr n 1\r\n",
+    b"decr n 18446744073709551615\r\n",
+    b"touch a 10\r\n",
+    b"gat 10 a b\r\n",
+    b"mg a s v t f c k Oabc q\r\n",
+    b"ms a 3 T10 F5 I Mset\r\nabc\r\n",
+    b"md a q I T30\r\n",
+    b"ma n N0 J10 D3 v t c\r\n",
+    b"me a\r\n",
+    b"mn\r\n",
+    b"stats settings\r\n",
+    b"lru_crawler metadump all\r\n",
+    b"flush_all 0\r\n",
+    b"cache_memlimit 64\r\n",
+    b"verbosity 1\r\n",
+    b"slabs reassign 1 2\r\n",
+    b"lru mode flat\r\n",
+]
+
+
+def mutate(source: random.Random, command: bytes) -> bytes:
+    """Changes, drops, doubles or inserts a few bytes."""
+    data = bytearray(command)
+    for _ in range(source.randint(1, 4)):
+        place = source.randrange(len(data) + 1)
+        choice = source.randrange(4)
+        if choice == 0 and place < len(data):
+            data[place] = source.randrange(256)
+        elif choice == 1 and place < len(data):
+            del data[place]
+        elif choice == 2:
+            data[place:place] = source.choice(
+                [b" ", b"\r\n", b"0", b"-1", b"999999999999999999999", b"\x00", b"noreply"]
+            )
+        else:
+            data[place:place] = data[: source.randrange(8)]
+    return bytes(data)
+
+
+@case()
+def mutated_commands(server: Server) -> None:
+    """6000 commands with a few bytes changed: the server lives and its memory stays."""
+    source = random.Random(RANDOM_SEED)
+    before = server.resident_mb()
+    for _ in range(300):
+        with server.connect(0.2) as wire:
+            try:
+                wire.send(b"".join(mutate(source, source.choice(GOOD)) for _ in range(20)))
+                wire.rest(0.02)
+            except (ConnectionError, TimeoutError):
+                pass
+    demand(server.is_alive(), "the server is gone")
+    demand(server.resident_mb() - before < 32, "memory grew")
+
+
+def foreign(server: Server, data: bytes) -> None:
+    """Another protocol gets ERROR lines, or is closed; the server lives."""
+    with server.connect() as wire:
+        wire.send(data)
+        reply = wire.rest(0.5)
+    lines = [line for line in reply.split(b"\r\n") if line]
+    demand(
+        all(line.startswith((b"ERROR", b"CLIENT_ERROR", b"SERVER_ERROR")) for line in lines),
+        f"answered {reply[:80]!r}",
+    )
+    demand(server.is_alive(), "the server is gone")
+
+
+@case()
+def tls_hello(server: Server) -> None:
+    """The first bytes of a TLS client."""
+    foreign(server, b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(range(32)) + b"\n")
+
+
+@case()
+def ssh_banner(server: Server) -> None:
+    """The banner of an SSH client."""
+    foreign(server, b"SSH-2.0-OpenSSH_9.2p1\r\n")
+
+
+@case()
+def redis_command(server: Server) -> None:
+    """A RESP array."""
+    foreign(server, b"*2\r\n$3\r\nGET\r\n$1\r\na\r\n")
+
+
+@case()
+def http_request_with_commands_in_its_body(server: Server) -> None:
+    """Closed at the first line, so that a browser cannot be made to speak memcached."""
+    with server.connect() as wire:
+        body = b"set from_http 0 0 3\r\nbad\r\n"
+        wire.send(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+        demand(wire.is_closed(), "still open")
+    with server.connect() as wire:
+        demand(wire.get(b"from_http") is None, "the body ran")
+
+
+@case()
+def udp_is_silent(server: Server) -> None:
+    """A datagram to the port is never answered."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.settimeout(0.5)
+        probe.sendto(b"\x00\x00\x00\x00\x00\x01\x00\x00stats\r\n", ("127.0.0.1", server.port))
+        try:
+            data, _ = probe.recvfrom(1 << 16)
+        except (TimeoutError, ConnectionError):
+            return
+        raise Failed(f"UDP answered {data[:40]!r}")
+
+
+ADMIN_JUNK = [
+    "shutdown", "shutdown now please", "stats " + "x" * 200, "stats \x7f", "stats maps",
+    "stats detail", "stats detail sideways", "stats cachedump", "stats cachedump -1 -1",
+    "stats cachedump 99999999999 1", "stats reset reset", "stats conns conns", "stats sizes x",
+    "slabs", "slabs reassign", "slabs reassign -1 99999999999999999999", "slabs reassign a b",
+    "slabs automove", "slabs automove 9999999", "slabs automove window -1", "lru", "lru mode",
+    "lru mode x", "lru tune", "lru tune a b c d", "lru temp_ttl", "lru temp_ttl -99999999999",
+    "lru_crawler", "lru_crawler crawl", "lru_crawler crawl -1", "lru_crawler crawl x,y",
+    "lru_crawler sleep -1", "lru_crawler tocrawl 99999999999", "lru_crawler metadump",
+    "lru_crawler mgdump x", "watch nonsense", "cache_memlimit", "cache_memlimit -1",
+    "cache_memlimit 99999999999999", "cache_memlimit abc", "flush_all abc",
+    "flush_all 99999999999999999999", "verbosity", "verbosity abc def ghi", "refresh_certs",
+    "version x", "debugtime", "me", "me " + "k" * 300,
+]  # fmt: skip
+
+
+@case()
+def junk_to_the_admin_commands(server: Server) -> None:
+    """Missing and senseless arguments to stats, slabs, lru, lru_crawler, watch and the like are answered."""
+    for text in ADMIN_JUNK:
+        with server.connect() as wire:
+            wire.send(text.encode() + b"\r\n")
+            demand(wire.line() != b"", f"{text!r} was not answered")
+    demand(server.is_alive(), "the server is gone")

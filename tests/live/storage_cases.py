@@ -1,0 +1,179 @@
+"""Storage commands that must be refused: bad words, lengths, endings. Their values are never commands."""
+
+from __future__ import annotations
+
+from harness import Server, Wire, case, demand
+
+
+def refused_set(server: Server, head: bytes) -> None:
+    """The payload of a refused set is swallowed, or the connection closed; it never runs."""
+    payload = b"set smuggled 0 0 3\r\nbad\r\n"
+    payload += b"#" * (40 - len(payload))
+    with server.connect() as wire:
+        wire.send(b"delete smuggled noreply\r\n" + head + payload + b"\r\nmn\r\n")
+        reply = wire.line()
+        demand(
+            reply.startswith((b"CLIENT_ERROR", b"SERVER_ERROR", b"ERROR")), f"answered {reply!r}"
+        )
+        after = wire.line()
+        demand(after in (b"MN", b""), f"after the refusal came {after!r}")
+    with server.connect() as wire:
+        demand(wire.get(b"smuggled") is None, "the payload ran as a command")
+
+
+@case()
+def refused_set_bad_flags(server: Server) -> None:
+    """Flags that are no number."""
+    refused_set(server, b"set k abc 0 40\r\n")
+
+
+@case()
+def refused_set_bad_exptime(server: Server) -> None:
+    """An exptime that is no number."""
+    refused_set(server, b"set k 0 abc 40\r\n")
+
+
+@case()
+def refused_set_long_key(server: Server) -> None:
+    """A key that is too long."""
+    refused_set(server, b"set " + b"k" * 251 + b" 0 0 40\r\n")
+
+
+@case()
+def refused_add_bad_flags(server: Server) -> None:
+    """The same for `add`."""
+    refused_set(server, b"add k -1x 0 40\r\n")
+
+
+@case()
+def refused_cas_bad_unique(server: Server) -> None:
+    """A unique that is no number."""
+    refused_set(server, b"cas k 0 0 40 zz\r\n")
+
+
+@case()
+def refused_ms_bad_flag(server: Server) -> None:
+    """A meta set with a flag that does not exist."""
+    refused_set(server, b"ms k 40 Tabc\r\n")
+
+
+@case()
+def refused_ms_long_key(server: Server) -> None:
+    """A meta set with a key that is too long."""
+    refused_set(server, b"ms " + b"k" * 251 + b" 40\r\n")
+
+
+@case()
+def lengths_out_of_range(server: Server) -> None:
+    """Lengths beyond 2^31, 2^32, 2^63, 2^64, negative and text are refused without taking memory."""
+    before = server.resident_mb()
+    for length in (
+        2**31 - 1,
+        2**31,
+        2**32 - 1,
+        2**32,
+        2**32 + 2,
+        2**63,
+        2**64,
+        2**64 + 2,
+        10**40,
+        -1,
+        -(2**31),
+    ):
+        for form in (
+            b"set k 0 0 %d\r\n",
+            b"ms k %d\r\n",
+            b"append k 0 0 %d\r\n",
+            b"cas k 0 0 %d 1\r\n",
+        ):
+            with server.connect(3) as wire:
+                reply = wire.ask(form % length)
+                demand(
+                    reply.startswith((b"CLIENT_ERROR", b"SERVER_ERROR", b"ERROR")),
+                    f"{form % length!r}: {reply!r}",
+                )
+    for text in (b"abc", b"1e3", b"0x10", b"", b"+-1", b"\xff"):
+        with server.connect(3) as wire:
+            reply = wire.ask(b"set k 0 0 " + text + b"\r\n")
+            demand(reply.startswith((b"CLIENT_ERROR", b"ERROR")), f"length {text!r}: {reply!r}")
+    demand(server.resident_mb() - before < 16, "the lengths took memory")
+
+
+@case()
+def value_over_the_limit(server: Server) -> None:
+    """Too large: refused, swallowed, and the old value is gone."""
+    with server.connect() as wire:
+        demand(wire.set(b"large", b"old") == b"STORED", "not stored")
+        reply = wire.set(b"large", b"x" * (2 << 20))
+        demand(reply == b"SERVER_ERROR object too large for cache", f"answered {reply!r}")
+        demand(wire.get(b"large") is None, "the old value is still there")
+        demand(wire.in_step(), "out of step")
+
+
+@case()
+def meta_value_over_the_limit(server: Server) -> None:
+    """The same for a meta set."""
+    with server.connect() as wire:
+        demand(wire.set(b"large", b"old") == b"STORED", "not stored")
+        reply = wire.ask(b"ms large %d\r\n" % (2 << 20) + b"x" * (2 << 20) + b"\r\n")
+        demand(reply == b"SERVER_ERROR object too large for cache", f"answered {reply!r}")
+        demand(wire.get(b"large") is None, "the old value is still there")
+        demand(wire.in_step(), "out of step")
+
+
+@case()
+def value_not_ended_by_crlf(server: Server) -> None:
+    """A value longer than announced is a bad data chunk, and what follows is in step."""
+    with server.connect() as wire:
+        reply = wire.ask(b"set chunk 0 0 3\r\nabcdef\r\n")
+        demand(reply == b"CLIENT_ERROR bad data chunk", f"answered {reply!r}")
+        rest = wire.ask(b"mn\r\n")
+        demand(rest == b"MN" or rest.startswith((b"ERROR", b"CLIENT_ERROR")), f"then came {rest!r}")
+        demand(rest == b"MN" or wire.line() == b"MN", "out of step")
+        demand(wire.get(b"chunk") is None, "the bad value was stored")
+
+
+@case()
+def large_value_not_ended_by_crlf(server: Server) -> None:
+    """The same above half a megabyte, where memcached's debug build stops (its issue 1306)."""
+    with server.connect() as wire:
+        size = 700_000
+        reply = wire.ask(b"set chunk 0 0 %d\r\n" % size + b"x" * size + b"yz")
+        demand(reply == b"CLIENT_ERROR bad data chunk", f"answered {reply!r}")
+    demand(server.is_alive(), "the server is gone")
+
+
+@case("beyond")
+def bad_chunk_with_noreply_is_silent(server: Server) -> None:
+    """With noreply nothing comes back, or the connection closes."""
+    with server.connect(3) as wire:
+        wire.send(b"set chunk 0 0 3 noreply\r\nabcdef\r\nmn\r\n")
+        line = wire.line()
+        demand(line in (b"MN", b""), f"a stray {line!r} came back")
+
+
+@case("beyond")
+def flags_beyond_32_bits_are_refused(server: Server) -> None:
+    """memcached stores them cut off; a client would read other flags than it wrote."""
+    with server.connect() as wire:
+        reply = wire.set(b"flags", b"v", flags=2**32)
+        demand(reply.startswith(b"CLIENT_ERROR"), f"answered {reply!r}")
+        demand(wire.in_step(), "out of step")
+
+
+def far_exptime(wire: Wire, exptime: int) -> None:
+    """Stored and alive, or refused; never dead at once."""
+    key = b"far%d" % exptime
+    reply = wire.set(key, b"v", exptime=exptime)
+    if reply == b"STORED":
+        demand(wire.get(key) == b"v", f"exptime {exptime} counts as past")
+    else:
+        demand(reply.startswith(b"CLIENT_ERROR"), f"exptime {exptime} answered {reply!r}")
+
+
+@case()
+def far_exptimes_are_not_past(server: Server) -> None:
+    """2^31 and 2^32 seconds are far away, however they are stored."""
+    with server.connect() as wire:
+        for exptime in (2**31 - 1, 2**31, 2**32 - 1, 2**32, 2**32 + 1):
+            far_exptime(wire, exptime)
