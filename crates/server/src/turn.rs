@@ -1,6 +1,6 @@
 //! What a session needs to act: the store, the clock's second, the counters, the server around it.
 
-use glasscache_store::{Expiry, Seconds, Worker};
+use glasscache_store::{CasUnique, Expiry, Item, Seconds, Worker};
 
 use crate::counters::Counters;
 use crate::info::Info;
@@ -35,9 +35,18 @@ impl Turn<'_> {
         }
     }
 
+    /// Whether `unique` is what a client sees as the item's unique.
+    pub(crate) fn shows_unique(&self, item: &Item<'_>, unique: u64) -> bool {
+        if self.shared.config.cas_enabled {
+            item.has_unique(CasUnique(unique))
+        } else {
+            unique == 0
+        }
+    }
+
     /// The unique as clients see it: 0 when uniques are off.
     #[inline]
-    pub(crate) fn shown_unique(&self, unique: glasscache_store::CasUnique) -> u64 {
+    pub(crate) fn shown_unique(&self, unique: CasUnique) -> u64 {
         if self.shared.config.cas_enabled {
             unique.0
         } else {

@@ -107,7 +107,7 @@ pub(crate) fn deleting(
     };
     if options
         .compare
-        .is_some_and(|unique| unique != item.unique())
+        .is_some_and(|unique| !item.has_unique(unique))
     {
         return;
     }

@@ -131,11 +131,12 @@ fn read_all(worker: &mut Worker, count: usize) -> (f64, f64) {
                 .map(|key| worker.store().hash(key.as_bytes()))
                 .collect();
             if batch > 1 {
-                for hash in &hashes {
-                    worker.prefetch_bucket(*hash);
-                }
-                for hash in &hashes {
-                    worker.prefetch_item(*hash);
+                let asked: Vec<_> = hashes
+                    .iter()
+                    .map(|hash| worker.prefetch_bucket(*hash))
+                    .collect();
+                for (hash, asked) in hashes.iter().zip(asked) {
+                    worker.prefetch_item(*hash, asked);
                 }
             }
             for (key, hash) in chunk.iter().zip(hashes) {

@@ -74,9 +74,9 @@ impl Worker {
             unique: options
                 .new_unique
                 .map_or(self.above(found), |unique| Unique::Exactly(unique.0)),
-            marks: 0,
+            marks: bits::told(options.is_untold),
             // memcached changes a number in place when it fits, and with it the marks stay.
-            keeps: if is_longer { 0 } else { bits::FLAGS },
+            keeps: if is_longer { 0 } else { bits::MARKS },
             access: now,
             parts: &[Part::Bytes(&digits)],
             is_growing: false,
@@ -104,7 +104,7 @@ impl Worker {
             unique: options
                 .new_unique
                 .map_or(self.above(found), |unique| Unique::Exactly(unique.0)),
-            marks: 0,
+            marks: bits::told(options.is_untold),
             keeps: 0,
             access: now,
             parts: &[Part::Bytes(&digits)],

@@ -92,6 +92,8 @@ impl Worker {
             access: new.access,
             body,
         };
+        let is_uploaded = matches!(body, Body::Chain { .. }) && own.is_empty();
+        let log = if is_uploaded { log.of_head() } else { log };
         let Some(placed) = self.place(log, &draft, now) else {
             return Swap::NoMemory;
         };
@@ -103,6 +105,7 @@ impl Worker {
             new: placed.at,
             frequency: None,
             keeps: new.keeps,
+            is_renewed: false,
         };
         if !self.publish(&publication, now) {
             self.logs.undo(&self.store, &placed);

@@ -1,7 +1,7 @@
 //! The layout of an item: the bytes that lie in a segment, and nothing about where.
 //!
 //! ```text
-//! 0  mutable   2  stale, win sent, fetched, and a coarse last access: the only bytes that ever change
+//! 0  mutable   2  stale, win sent, fetched, told, and a coarse last access: the only bytes that ever change
 //! 2  key       1  length of the key, 1 to 250; 0 marks a record that is no item (below)
 //! 3  kind      1  widths of the fields that follow, two bits each: value length, flags, expiry, unique
 //! 4  value length 1, 2 or 4 · client flags 0, 1, 2 or 4 · expiry 0, 2 or 4 · CAS unique 0, 6 or 8 · key · value
@@ -35,10 +35,19 @@ pub(crate) mod bits {
     pub(crate) const WIN: u16 = 2;
     /// Read at least once.
     pub(crate) const FETCHED: u16 = 4;
+    /// A client was told the unique that the address gives: a copy must keep it.
+    pub(crate) const TOLD: u16 = 8;
     /// The last access starts here.
-    pub(crate) const ACCESS_SHIFT: u32 = 3;
-    /// All flags.
-    pub(crate) const FLAGS: u16 = STALE | WIN | FETCHED;
+    pub(crate) const ACCESS_SHIFT: u32 = 4;
+    /// What a copy of the same item takes over; the unique it either stores or was never told.
+    pub(crate) const MARKS: u16 = STALE | WIN | FETCHED;
+    /// Everything but the last access.
+    pub(crate) const ALL: u16 = MARKS | TOLD;
+
+    /// The mark of a write whose caller passes the unique on, if it does.
+    pub(crate) fn told(is_untold: bool) -> u16 {
+        if is_untold { 0 } else { TOLD }
+    }
 }
 
 const VALUE_WIDTHS: [usize; 4] = [1, 2, 4, 4];
@@ -218,14 +227,14 @@ impl Header {
     }
 }
 
-/// Seconds since the origin, in 13 bits: exact up to 511, then to one part in 256, never too late.
+/// Seconds since the origin, in 12 bits: exact up to 255, then to one part in 128, never too late.
 #[inline]
 pub(crate) fn encode_access(seconds: u32) -> u16 {
-    let code = if seconds < 256 {
+    let code = if seconds < 128 {
         seconds
     } else {
-        let shift = seconds.ilog2() - 8;
-        (shift + 1) << 8 | (seconds >> shift & 0xff)
+        let shift = seconds.ilog2() - 7;
+        (shift + 1) << 7 | (seconds >> shift & 0x7f)
     };
     (code as u16) << bits::ACCESS_SHIFT
 }
@@ -234,11 +243,11 @@ pub(crate) fn encode_access(seconds: u32) -> u16 {
 #[inline]
 pub(crate) fn decode_access(mutable: u16) -> u32 {
     let code = u32::from(mutable >> bits::ACCESS_SHIFT);
-    let (exponent, low) = (code >> 8, code & 0xff);
+    let (exponent, low) = (code >> 7, code & 0x7f);
     if exponent == 0 {
         low
     } else {
-        (256 | low) << (exponent - 1).min(23)
+        (128 | low) << (exponent - 1).min(24)
     }
 }
 
@@ -327,10 +336,10 @@ mod tests {
         for seconds in (0..2000).chain([10_000, 86_400, 2_592_000, 100_000_000]) {
             let kept = decode_access(encode_access(seconds));
             assert!(
-                kept <= seconds && seconds - kept <= seconds / 256,
+                kept <= seconds && seconds - kept <= seconds / 128,
                 "{seconds} became {kept}"
             );
-            assert!(seconds >= 512 || kept == seconds);
+            assert!(seconds >= 256 || kept == seconds);
         }
     }
 

@@ -78,7 +78,7 @@ pub use request::*;
 pub use store::{Config, Store};
 pub use upload::{IdleUpload, Reservation};
 pub use view::{Held, Item};
-pub use worker::{Guess, Worker};
+pub use worker::{Asked, Guess, Worker};
 
 /// Why a store cannot be made or changed.
 #[derive(Debug, thiserror::Error)]

@@ -57,6 +57,15 @@ impl Log {
         }
     }
 
+    /// Where the head of a value goes whose pieces were uploaded: beside them, for a segment held open for heads alone
+    /// would stay nearly empty.
+    pub(crate) fn of_head(self) -> Log {
+        match self.queue() {
+            Queue::Small => Log::Upload,
+            Queue::Main => self,
+        }
+    }
+
     fn queue(self) -> Queue {
         match self {
             Log::Main | Log::AgedMain => Queue::Main,
@@ -85,6 +94,8 @@ pub(crate) enum Unique {
     Above(u64),
     /// Exactly this.
     Exactly(u64),
+    /// What the address gives if that is larger than the old item's, which nobody was told; else the old item's.
+    Renewed(u64),
 }
 
 /// An item about to be written.
@@ -172,10 +183,11 @@ impl Logs {
         }
         let (at, base) = self.room(store, log, bytes_max, now, refill)?;
         let implied = store.segments.implied_unique(at);
-        let unique = match draft.unique {
-            Unique::Above(old) if implied > old => implied,
-            Unique::Above(old) => old.wrapping_add(1).max(1),
-            Unique::Exactly(unique) => unique,
+        let stored_unique = match draft.unique {
+            Unique::Above(old) | Unique::Renewed(old) if implied > old => None,
+            Unique::Above(old) => Some(old.wrapping_add(1).max(1)),
+            // INVARIANT: stored even where the address would give the same, for the next copy keeps what is stored.
+            Unique::Exactly(unique) | Unique::Renewed(unique) => Some(unique),
         };
         let header = Header {
             key_bytes: draft.key.len(),
@@ -183,7 +195,7 @@ impl Logs {
             is_chained: matches!(draft.body, Body::Chain { .. }),
             flags: draft.flags,
             expiry: draft.expiry,
-            unique: (unique != implied).then_some(unique),
+            unique: stored_unique,
         };
         let mut bytes = [0; HEADER_MAX];
         let header_bytes = header.write(base, &mut bytes);
@@ -202,7 +214,7 @@ impl Logs {
         Some(Placed {
             at,
             bytes: total,
-            unique,
+            unique: stored_unique.unwrap_or(implied),
             log,
         })
     }

@@ -7,8 +7,9 @@ use std::sync::atomic::Ordering;
 
 use crate::index::{Hit, Keys};
 use crate::item::{
-    self, FIELD_BYTES, FIXED_BYTES, Header, PIECE_ADDRESS, PIECE_COUNT, PIECE_HEADER, Record,
+    self, FIELD_BYTES, FIXED_BYTES, Header, PIECE_ADDRESS, PIECE_COUNT, PIECE_HEADER, Record, bits,
 };
+use crate::log::Unique;
 use crate::memory::Addr;
 use crate::request::{Expiry, KeyHash, Seconds};
 use crate::{Store, segments};
@@ -164,6 +165,32 @@ impl Store {
         item.header
             .unique
             .unwrap_or_else(|| self.segments.implied_unique(item.at))
+    }
+
+    /// The CAS unique for a copy of the same item: the old one where a client may know it.
+    pub(crate) fn carried_unique(&self, item: &Located) -> Unique {
+        match item.header.unique {
+            Some(unique) => Unique::Exactly(unique),
+            None if self.is_told(item.at) => Unique::Exactly(self.unique_of(item)),
+            None => Unique::Renewed(self.unique_of(item)),
+        }
+    }
+
+    /// Whether the unique that the address gives was told to a client.
+    pub(crate) fn is_told(&self, at: Addr) -> bool {
+        self.mutable_of(at) & bits::TOLD != 0
+    }
+
+    /// Promises a client that the unique stays. Under the lock, so that no copy with another is published between;
+    /// an item that was replaced meanwhile is no longer the client's to compare with.
+    #[cold]
+    pub(crate) fn tell_unique(&self, item: &Located) {
+        let hash = self.hash(self.key_of(item));
+        let bucket = self.index.lock(hash);
+        if bucket.find(hash, |there| there == item.at).is_some() {
+            let mutable = self.arena().mutable(item.at);
+            mutable.fetch_or(bits::TOLD, Ordering::Relaxed);
+        }
     }
 
     /// Marks and last access as they are now.

@@ -21,6 +21,8 @@ pub(crate) struct Publication<'a> {
     /// `None` inherits.
     pub(crate) frequency: Option<u8>,
     pub(crate) keeps: u16,
+    /// The copy has another unique than the old one, which must not have been told.
+    pub(crate) is_renewed: bool,
 }
 
 impl Worker {
@@ -33,6 +35,7 @@ impl Worker {
             new,
             frequency,
             keeps,
+            is_renewed,
         } = *publication;
         let store = &*self.store;
         let mut bucket = store.index.lock(hash);
@@ -53,6 +56,9 @@ impl Worker {
         let Some(place) = bucket.find(hash, |at| at == expected) else {
             return false;
         };
+        if is_renewed && store.is_told(expected) {
+            return false;
+        }
         if keeps != 0 {
             // Under the lock nobody wins or marks, so nothing is lost between the copies.
             let kept = store.mutable_of(expected) & keeps;

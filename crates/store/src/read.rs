@@ -98,7 +98,7 @@ impl Worker {
                 expiry,
                 unique,
                 marks: 0,
-                keeps: bits::FLAGS,
+                keeps: bits::MARKS,
                 is_use: !options.no_bump,
             };
             match self.rewrite(key, hash, found, old, change, now) {
@@ -230,7 +230,7 @@ impl Worker {
         let mutable = self.store.arena().mutable(item.at);
         let before = mutable.load(Ordering::Relaxed);
         let access = item::encode_access(now.0.saturating_sub(item.base.0));
-        let after = before & bits::FLAGS | mark | access;
+        let after = before & bits::ALL | mark | access;
         if after != before {
             let _ = mutable.compare_exchange(before, after, Ordering::Relaxed, Ordering::Relaxed);
         }

@@ -61,6 +61,9 @@ pub struct SetOptions {
     pub invalidate: bool,
     /// Meta `N` on append or prepend: on a miss store the value as a new item with this expiry.
     pub vivify: Option<Expiry>,
+    /// The caller tells nobody the unique of the outcome, so that the item may be given a higher one when it
+    /// is moved, which spares six bytes.
+    pub is_untold: bool,
 }
 
 /// What became of a write.
@@ -155,6 +158,8 @@ pub struct ArithOptions {
     pub touch: Option<Expiry>,
     /// The unique of the new item (meta `E`).
     pub new_unique: Option<CasUnique>,
+    /// As in [`SetOptions`]: the caller tells nobody the unique of the outcome.
+    pub is_untold: bool,
 }
 
 /// What became of an increment or decrement.

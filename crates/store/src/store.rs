@@ -11,7 +11,7 @@ use crate::index::{Index, Supply};
 use crate::memory::{Arena, Lines, SegmentId};
 use crate::report::Reports;
 use crate::request::{KeyHash, Seconds};
-use crate::segments::{MOVER_FLOOR, Segments};
+use crate::segments::{Budget, MOVER_FLOOR, Segments};
 use crate::upload::{IdleUpload, Uploads};
 use crate::worker::Worker;
 use crate::{Error, PolicyKind as Kind};
@@ -51,12 +51,19 @@ const BUFFER_SHARE: u64 = 8;
 
 /// The least that a store works in.
 const MEMORY_BYTES_MIN: u64 = 1 << 20;
-/// Segments that `-m` is cut into, before rounding to a power of two.
+/// Segments that `-m` is cut into, at least: their size is rounded down to a power of two.
 const SEGMENTS: u64 = 512;
 /// Smallest segment: a store of 2 MiB then has 256 of them, more than its workers hold open.
 const SEGMENT_SHIFT_MIN: u32 = 13;
 /// Largest segment, 1 MiB: above it a sweep would only become coarser.
 const SEGMENT_SHIFT_MAX: u32 = 20;
+/// Index and ghost stand outside of `-m` up to one part in this many of it, and ...
+const APART_SHARE: u64 = 50;
+/// ... these bytes, less the reserve. The program itself, its stacks and 4,000 connections take up to 8 MiB, so that
+/// the whole stays below 1.02 x `-m` + 16 MiB with 3 MiB to spare.
+const APART_BYTES: u64 = 5 << 20;
+/// A small store keeps the proportion: no more than an eighth stands outside of it.
+const APART_SHARE_MAX: u64 = 8;
 /// How far `cache_memlimit` can raise the limit: the arena's addresses are mapped for it at start.
 const GROWTH: u64 = 4;
 /// Bytes that workers may write between two passes while nothing can be reclaimed from their own past.
@@ -102,20 +109,20 @@ impl Store {
         if config.memory_bytes < MEMORY_BYTES_MIN {
             return Err(Error::MemoryTooSmall(config.memory_bytes));
         }
-        let rounded = (config.memory_bytes / SEGMENTS).max(1).next_power_of_two();
-        let shift = rounded
-            .trailing_zeros()
+        let shift = (config.memory_bytes / SEGMENTS)
+            .max(1)
+            .ilog2()
             .clamp(SEGMENT_SHIFT_MIN, SEGMENT_SHIFT_MAX);
         let reserve = config.workers + 2 + AHEAD_BYTES.div_ceil(1 << shift);
-        // What is kept free ahead of need stands outside of `-m`, as memcached's buffers do: `-m` is for items.
-        let allowed = (config.memory_bytes >> shift) as usize + reserve;
+        let budget = budget(config.memory_bytes, 0, reserve, shift);
         let mapped = if cfg!(miri) {
-            allowed
+            budget.segments + budget.apart
         } else {
-            allowed * GROWTH as usize
+            (budget.segments + budget.apart) * GROWTH as usize
         };
         let arena = Arc::new(Arena::new(mapped, shift)?);
-        let segments = Segments::new(Arc::clone(&arena), config.workers, allowed);
+        arena.want_huge_pages(budget.segments);
+        let segments = Segments::new(Arc::clone(&arena), config.workers, budget);
         let first = segments.take_lines(0).unwrap_or(SegmentId(0));
         let classes = config.slab_chunk_bytes.len();
         Ok(Arc::new(Store {
@@ -196,6 +203,8 @@ impl Store {
         }
         self.memory_bytes.store(bytes, Ordering::Relaxed);
         self.apply_budget();
+        let segments = bytes as usize / self.arena().segment_bytes() + self.reserve;
+        self.arena().want_huge_pages(segments);
         Ok(())
     }
 
@@ -219,13 +228,11 @@ impl Store {
         buffers + bytes as u64 <= self.memory_bytes() / BUFFER_SHARE
     }
 
-    /// Segments are what the limit leaves beside the buffers; half of it stays with the items in any case.
     fn apply_budget(&self) {
-        let limit = self.memory_bytes();
         let buffers = self.buffer_bytes.load(Ordering::Relaxed).max(0) as u64;
-        let left = (limit - buffers.min(limit / 2)) as usize;
-        self.segments
-            .set_allowed(left / self.arena().segment_bytes() + self.reserve);
+        let shift = self.arena().segment_bytes().ilog2();
+        let budget = budget(self.memory_bytes(), buffers, self.reserve, shift);
+        self.segments.set_allowed(budget);
     }
 
     /// A snapshot of what the store holds and did.
@@ -303,6 +310,19 @@ impl Store {
         chunks
             .partition_point(|&chunk| (chunk as usize) < peer_bytes)
             .min(chunks.len().saturating_sub(1))
+    }
+}
+
+/// What `limit` allows beside `buffers`: half of it stays with the segments in any case. Outside of `-m` stand what is
+/// kept free ahead of need and, as memcached's hash table does, index and ghost up to the bounds above.
+fn budget(limit: u64, buffers: u64, reserve: usize, segment_shift: u32) -> Budget {
+    let left = limit - buffers.min(limit / 2);
+    let beside = (limit / APART_SHARE + APART_BYTES)
+        .saturating_sub((reserve as u64) << segment_shift)
+        .min(limit / APART_SHARE_MAX);
+    Budget {
+        segments: (left >> segment_shift) as usize + reserve,
+        apart: (beside >> segment_shift) as usize,
     }
 }
 

@@ -76,10 +76,20 @@ impl<'w> Item<'w> {
             .chain(pieces.into_iter().map(|piece| store.piece_data(piece)))
     }
 
-    /// Its CAS unique.
-    #[inline]
+    /// Its CAS unique, to be told to a client: from now on it stays, whatever moves the item.
+    ///
+    /// Only who tells it should ask, for the promise costs six bytes once the item is moved. If the item was moved
+    /// in the very moment between the lookup and this call, a comparison with it will fail, as after a write.
     pub fn unique(&self) -> CasUnique {
+        if self.located.header.unique.is_none() && !self.store.is_told(self.located.at) {
+            self.store.tell_unique(&self.located);
+        }
         CasUnique(self.store.unique_of(&self.located))
+    }
+
+    /// Whether this is its CAS unique; promises nothing.
+    pub fn has_unique(&self, unique: CasUnique) -> bool {
+        self.store.unique_of(&self.located) == unique.0
     }
 
     /// When it dies.
@@ -101,7 +111,7 @@ impl<'w> Item<'w> {
     }
 
     /// When it was last read or written before this read (meta `l` is computed from it): exact for the first
-    /// eight minutes of a segment's life, then to one part in 256, never later than it was.
+    /// four minutes of a segment's life, then to one part in 128, never later than it was.
     pub fn last_access(&self) -> Seconds {
         self.access
             .unwrap_or_else(|| Store::access_of(&self.located, self.mutable))

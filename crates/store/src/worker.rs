@@ -12,7 +12,7 @@ use crate::counters::{Block, Count};
 use crate::eviction::{Aim, Sweep};
 use crate::index::{Hit, Step};
 use crate::log::{Draft, Log, Logs, Placed, Refill};
-use crate::memory::LineId;
+use crate::memory::{Line, LineId};
 use crate::report::Evicted;
 use crate::request::{KeyHash, Seconds};
 use crate::segments::MOVER_FLOOR;
@@ -40,6 +40,10 @@ const EPOCH_SLEEP: std::time::Duration = std::time::Duration::from_micros(250);
 const NEWCOMERS: usize = 1024;
 /// Bytes swept in one call of `maintain`.
 const MAINTAIN_BYTES: usize = 64 << 10;
+
+/// A bucket's line that was asked for: where [`Worker::prefetch_item`] looks.
+#[derive(Clone, Copy)]
+pub struct Asked<'w>(Option<&'w Line>);
 
 /// Where the item of a key probably is.
 #[derive(Clone, Copy, Default)]
@@ -143,21 +147,24 @@ impl Worker {
         self.store.reports.take().iter().for_each(visit);
     }
 
-    /// Asks for the bucket's line ahead of a lookup.
+    /// Asks for the bucket of a key, ahead of a lookup.
     #[inline]
-    pub fn prefetch_bucket(&self, hash: KeyHash) {
-        self.store.index.prefetch(hash);
+    pub fn prefetch_bucket(&self, hash: KeyHash) -> Asked<'_> {
+        if !self.is_online.get() {
+            return Asked(None);
+        }
+        // What was asked for is a line of the index: borrowed until the next pass, as an item is.
+        Asked(Some(self.lend().index.prefetch(hash)))
     }
 
     /// Asks for the item's first two lines ahead of a lookup; best after [`Worker::prefetch_bucket`] and a little
     /// other work. What it saw spares [`Worker::get_guessed`] the search.
     #[inline]
-    pub fn prefetch_item(&self, hash: KeyHash) -> Guess<'_> {
-        if !self.is_online.get() {
+    pub fn prefetch_item<'w>(&'w self, hash: KeyHash, asked: Asked<'w>) -> Guess<'w> {
+        let Some(line) = asked.0 else {
             return Guess::default();
-        }
-        // The guess borrows a line of the index: until the next pass, as an item does.
-        match self.lend().index.guess(hash) {
+        };
+        match self.store.index.guess(line, hash) {
             Ok(hit) => self.ask_for(hit),
             Err(further) => Guess { hit: None, further },
         }

@@ -196,7 +196,7 @@ impl Worker {
             flags: options.flags,
             expiry,
             unique,
-            marks,
+            marks: marks | bits::told(options.is_untold),
             keeps: 0,
             access: now,
             parts,
@@ -263,7 +263,7 @@ impl Worker {
             unique: options
                 .new_unique
                 .map_or(self.above(found), |unique| Unique::Exactly(unique.0)),
-            marks: 0,
+            marks: bits::told(options.is_untold),
             keeps: 0,
             access: now,
             parts: &parts,

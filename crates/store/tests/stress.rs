@@ -175,8 +175,7 @@ fn read(shared: &Shared, worker: &mut Worker, rng: &mut Rng, held: &mut Vec<(usi
     // Neighbours in the key space, so that some are hot.
     let key = (rng.below(KEYS as u64) * rng.below(1000) / 1000) as usize;
     let hash = worker.store().hash(name(key).as_bytes());
-    worker.prefetch_bucket(hash);
-    worker.prefetch_item(hash);
+    worker.prefetch_item(hash, worker.prefetch_bucket(hash));
     let at_least = shared.truth[key].acknowledged.load(Ordering::SeqCst);
     let now = shared.now();
     let touch = (rng.below(10) == 0).then_some(Expiry::At(Seconds(now.0 + 30)));

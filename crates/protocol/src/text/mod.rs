@@ -10,4 +10,4 @@ mod write;
 pub use keys::{KeyToken, next_key, single_get};
 pub(crate) use parse::value_length;
 pub use parse::{Parsed, parse};
-pub use write::{value_line, value_line_bytes};
+pub use write::{small_value, value_line, value_line_bytes};

@@ -7,9 +7,9 @@ use arrayvec::ArrayVec;
 use glasscache_protocol::command::GetHead;
 use glasscache_protocol::meta::MetaLine;
 use glasscache_protocol::words;
-use glasscache_store::{Guess, KeyHash};
+use glasscache_store::{Asked, Guess, KeyHash};
 
-use super::get::{meta_get_guessed, text_get};
+use super::get::{count_gets, meta_get_guessed, text_get};
 use crate::output::{Mark, Output};
 use crate::turn::Turn;
 
@@ -17,9 +17,11 @@ use crate::turn::Turn;
 const BATCH: usize = 16;
 
 /// One key to be looked up.
-pub(crate) struct Lookup<'b> {
+pub(crate) struct Lookup<'b, 'w> {
     key: &'b [u8],
     hash: KeyHash,
+    /// Its bucket, on its way.
+    asked: Asked<'w>,
     kind: Kind,
 }
 
@@ -35,46 +37,50 @@ enum Kind {
     Meta(u8),
 }
 
-impl<'b> Lookup<'b> {
+impl<'b, 'w> Lookup<'b, 'w> {
     /// A key of a get line.
     #[inline]
-    pub(crate) fn text(key: &'b [u8], head: GetHead, is_first: bool, turn: &Turn<'_>) -> Self {
-        let hash = turn.store.store().hash(key);
-        turn.store.prefetch_bucket(hash);
-        Lookup {
-            key,
-            hash,
-            kind: Kind::Text {
-                head,
-                is_first,
-                ends: false,
-            },
-        }
+    pub(crate) fn text(key: &'b [u8], head: GetHead, is_first: bool, turn: &Turn<'w>) -> Self {
+        let kind = Kind::Text {
+            head,
+            is_first,
+            ends: false,
+        };
+        Self::new(key, kind, turn)
     }
 
     /// The key of a `get` that has no other.
     #[inline]
-    pub(crate) fn single(key: &'b [u8], turn: &Turn<'_>) -> Self {
-        let hash = turn.store.store().hash(key);
-        turn.store.prefetch_bucket(hash);
+    pub(crate) fn single(key: &'b [u8], turn: &Turn<'w>) -> Self {
         let kind = Kind::Text {
             head: GetHead::default(),
             is_first: true,
             ends: true,
         };
-        Lookup { key, hash, kind }
+        Self::new(key, kind, turn)
+    }
+
+    #[inline]
+    fn new(key: &'b [u8], kind: Kind, turn: &Turn<'w>) -> Self {
+        let hash = turn.store.store().hash(key);
+        Lookup {
+            key,
+            hash,
+            asked: turn.store.prefetch_bucket(hash),
+            kind,
+        }
     }
 }
 
 /// Lookups whose buckets are on their way.
-pub(crate) struct Batch<'b> {
-    lookups: ArrayVec<Lookup<'b>, BATCH>,
+pub(crate) struct Batch<'b, 'w> {
+    lookups: ArrayVec<Lookup<'b, 'w>, BATCH>,
     /// The lines of those lookups that are `mg`.
     lines: ArrayVec<MetaLine<'b>, BATCH>,
 }
 
-impl<'b> Batch<'b> {
-    pub(crate) fn new() -> Batch<'b> {
+impl<'b, 'w> Batch<'b, 'w> {
+    pub(crate) fn new() -> Self {
         Batch {
             lookups: ArrayVec::new(),
             lines: ArrayVec::new(),
@@ -88,7 +94,7 @@ impl<'b> Batch<'b> {
 
     /// Adds a lookup; INVARIANT: the batch is not full.
     #[inline]
-    pub(crate) fn push(&mut self, lookup: Lookup<'b>) {
+    pub(crate) fn push(&mut self, lookup: Lookup<'b, 'w>) {
         // A full batch would lose a reply; the caller looks first.
         debug_assert!(!self.is_full());
         let _ = self.lookups.try_push(lookup);
@@ -96,16 +102,10 @@ impl<'b> Batch<'b> {
 
     /// Adds an `mg` with a plain key; INVARIANT: the batch is not full.
     #[inline]
-    pub(crate) fn push_meta(&mut self, line: MetaLine<'b>, turn: &Turn<'_>) {
-        let hash = turn.store.store().hash(line.key);
-        turn.store.prefetch_bucket(hash);
+    pub(crate) fn push_meta(&mut self, line: MetaLine<'b>, turn: &Turn<'w>) {
         let kind = Kind::Meta(self.lines.len() as u8);
         let _ = self.lines.try_push(line);
-        self.push(Lookup {
-            key: line.key,
-            hash,
-            kind,
-        });
+        self.push(Lookup::new(line.key, kind, turn));
     }
 
     /// The line of the last key is over.
@@ -122,16 +122,15 @@ impl<'b> Batch<'b> {
 
     /// Makes all lookups in order and returns where the last get line that began here began.
     #[inline]
-    pub(crate) fn flush<'w>(&mut self, turn: &Turn<'w>, out: &mut Output<'w>) -> Option<Mark> {
+    pub(crate) fn flush(&mut self, turn: &Turn<'w>, out: &mut Output<'w>) -> Option<Mark> {
         if self.lookups.is_empty() {
             return None;
         }
         let store = turn.store;
-        let mut guesses: ArrayVec<Guess<'_>, BATCH> = self
-            .lookups
-            .iter()
-            .map(|lookup| store.prefetch_item(lookup.hash))
-            .collect();
+        let mut guesses = [Guess::default(); BATCH];
+        for (lookup, guess) in self.lookups.iter().zip(&mut guesses) {
+            *guess = store.prefetch_item(lookup.hash, lookup.asked);
+        }
         for (lookup, guess) in self.lookups.iter().zip(&mut guesses) {
             *guess = store.prefetch_further(lookup.hash, *guess);
         }
@@ -139,6 +138,7 @@ impl<'b> Batch<'b> {
             turn.counters.batches.bump();
         }
         let mut mark = None;
+        let (mut gets, mut hits) = (0, 0);
         for (lookup, guess) in self.lookups.iter().zip(guesses) {
             let key = (lookup.key, lookup.hash, guess);
             match &lookup.kind {
@@ -155,13 +155,18 @@ impl<'b> Batch<'b> {
                     if *is_first {
                         mark = Some(out.mark());
                     }
-                    text_get(head, key, turn, out);
+                    let is_hit = text_get(head, key, turn, out);
+                    if head.touch.is_none() {
+                        gets += 1;
+                        hits += u64::from(is_hit);
+                    }
                     if *ends {
                         out.bytes.extend_from_slice(words::END);
                     }
                 }
             }
         }
+        count_gets(turn, gets, hits);
         self.lookups.clear();
         self.lines.clear();
         mark

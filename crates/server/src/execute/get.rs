@@ -13,13 +13,14 @@ use crate::watch;
 /// A key, its hash, and where its item may be.
 pub(super) type Sought<'b, 'w> = (&'b [u8], KeyHash, Guess<'w>);
 
+/// Answers one key of a get line; whether it was there. Its caller counts gets and their hits.
 #[inline]
 pub(super) fn text_get<'w>(
     head: &GetHead,
     (key, hash, guess): Sought<'_, 'w>,
     turn: &Turn<'w>,
     out: &mut Output<'w>,
-) {
+) -> bool {
     let item = match head.touch {
         None => turn.store.get_guessed(key, hash, guess, turn.now),
         Some(exptime) => {
@@ -33,8 +34,22 @@ pub(super) fn text_get<'w>(
                 .map(|(item, _)| item)
         }
     };
-    count(turn, key, item.as_ref(), head.touch.is_some());
+    if head.touch.is_some() {
+        count_touch(turn, item.is_some());
+    }
+    tell(turn, key, item.as_ref());
+    let is_hit = item.is_some();
     if let Some(item) = item {
+        turn.shared
+            .classes
+            .hit(turn.counters, key.len(), &item, head.touch.is_some());
+        if item.flags() == 0
+            && !head.with_unique
+            && let Some(value) = item.value()
+            && text::small_value(&mut out.bytes, key, value)
+        {
+            return true;
+        }
         let unique = head.with_unique.then(|| turn.shown_unique(item.unique()));
         text::value_line(
             &mut out.bytes,
@@ -43,11 +58,9 @@ pub(super) fn text_get<'w>(
             item.value_bytes(),
             unique,
         );
-        turn.shared
-            .classes
-            .hit(turn.counters, key.len(), &item, head.touch.is_some());
         out.value(item);
     }
+    is_hit
 }
 
 /// `mg`: the store reads and, as the flags ask, touches, creates or lets one client win.
@@ -75,12 +88,12 @@ pub(super) fn meta_get_guessed<'w>(
 ) {
     let flags = &line.flags;
     let found = meta_find(line, (key, hash, guess), turn);
-    count(
-        turn,
-        key,
-        found.as_ref().map(|(item, _)| item),
-        flags.has(b'T'),
-    );
+    if flags.has(b'T') {
+        count_touch(turn, found.is_some());
+    } else {
+        count_gets(turn, 1, u64::from(found.is_some()));
+    }
+    tell(turn, key, found.as_ref().map(|(item, _)| item));
     let Some((item, lease)) = found else {
         if !flags.has(b'q') {
             meta::status(&mut out.bytes, line, key, *b"EN");
@@ -94,8 +107,13 @@ pub(super) fn meta_get_guessed<'w>(
             .hit(turn.counters, key.len(), &item, false);
         return out.value(item);
     }
-    let unique = turn.shown_unique(item.unique());
-    let with_value = flags.has(b'v') && !(flags.has(b'C') && flags.compare == unique);
+    let unique = if flags.has(b'c') {
+        turn.shown_unique(item.unique())
+    } else {
+        0
+    };
+    let with_value =
+        flags.has(b'v') && !(flags.has(b'C') && turn.shows_unique(&item, flags.compare));
     meta::hit(
         &mut out.bytes,
         line,
@@ -182,19 +200,24 @@ fn meta_item(
     }
 }
 
+/// Counts gets that touch nothing.
 #[inline]
-fn count(turn: &Turn<'_>, key: &[u8], item: Option<&Item<'_>>, is_touch: bool) {
-    let counters = turn.counters;
-    let is_hit = item.is_some();
-    if is_touch {
-        counters.touch_cmds.bump();
-        counters.touch_hits.add(u64::from(is_hit));
-    } else {
-        counters.get_cmds.bump();
-        counters.get_hits.add(u64::from(is_hit));
-    }
+pub(super) fn count_gets(turn: &Turn<'_>, gets: u64, hits: u64) {
+    turn.counters.get_cmds.add(gets);
+    turn.counters.get_hits.add(hits);
+}
+
+#[inline]
+fn count_touch(turn: &Turn<'_>, is_hit: bool) {
+    turn.counters.touch_cmds.bump();
+    turn.counters.touch_hits.add(u64::from(is_hit));
+}
+
+/// Tells who watches of a get.
+#[inline]
+fn tell(turn: &Turn<'_>, key: &[u8], item: Option<&Item<'_>>) {
     if turn.shared.is_observed() {
-        turn.shared.detail.record_get(key, is_hit);
+        turn.shared.detail.record_get(key, item.is_some());
         watch::fetched(turn, key, item.map(Item::value_bytes));
     }
 }

@@ -73,6 +73,7 @@ pub(super) fn arith(key: &[u8], delta: u64, decrement: bool, turn: &Turn<'_>, ou
     let options = ArithOptions {
         decrement,
         delta,
+        is_untold: true,
         ..ArithOptions::default()
     };
     match change(key, &options, turn) {
@@ -154,6 +155,7 @@ pub(super) fn meta_arith(line: &MetaLine<'_>, turn: &Turn<'_>, out: &mut Vec<u8>
         initial: created_expiry(flags, turn).map(|expiry| (flags.initial, expiry)),
         touch: flags.has(b'T').then(|| turn.expiry(flags.touch)),
         new_unique: flags.has(b'E').then_some(CasUnique(flags.new_unique)),
+        is_untold: !flags.has(b'c'),
     };
     match change(key, &options, turn) {
         ArithOutcome::Number { .. } if flags.has(b'q') => {}

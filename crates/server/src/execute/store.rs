@@ -45,6 +45,7 @@ impl<'b> Write<'b> {
             flags: head.flags,
             expiry: turn.expiry(head.exptime),
             compare: head.compare.map(CasUnique),
+            is_untold: true,
             ..SetOptions::default()
         };
         let dialect = Dialect::Text {
@@ -92,6 +93,7 @@ impl<'b> Write<'b> {
             // No unique is below 0: memcached takes such a comparison for one that cannot hold.
             invalidate: is_cas && flags.has(b'I') && flags.compare != 0,
             vivify: flags.has(b'N').then(|| turn.expiry(flags.vivify)),
+            is_untold: !flags.has(b'c'),
         };
         let line = *line;
         let key = line.item_key(scratch).unwrap_or_default();

@@ -11,12 +11,12 @@ pub(super) struct Run<'b, 'o, 'w> {
     pub(super) input: &'b [u8],
     pub(super) used: usize,
     pub(super) commands: u32,
-    pub(super) batch: Batch<'b>,
+    pub(super) batch: Batch<'b, 'w>,
     pub(super) turn: &'o Turn<'w>,
     pub(super) out: &'o mut Output<'w>,
 }
 
-impl<'b> Run<'b, '_, '_> {
+impl<'b, 'w> Run<'b, '_, 'w> {
     #[inline]
     pub(super) fn rest(&self) -> &'b [u8] {
         self.input.get(self.used..).unwrap_or_default()
@@ -24,7 +24,7 @@ impl<'b> Run<'b, '_, '_> {
 
     /// Adds a lookup to the batch, making the batch first when it is full; see [`Run::flush`].
     #[inline]
-    pub(super) fn look_up(&mut self, lookup: Lookup<'b>) -> Option<Mark> {
+    pub(super) fn look_up(&mut self, lookup: Lookup<'b, 'w>) -> Option<Mark> {
         let mark = if self.batch.is_full() {
             self.flush()
         } else {

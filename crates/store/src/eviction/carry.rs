@@ -54,11 +54,12 @@ impl Worker {
             key: store.key_of(item),
             flags: item.header.flags,
             expiry: item.header.expiry,
-            unique: Unique::Exactly(store.unique_of(item)),
+            unique: store.carried_unique(item),
             marks: 0,
             access: Store::access_of(item, store.mutable_of(item.at)),
             body,
         };
+        let is_renewed = matches!(draft.unique, Unique::Renewed(_));
         let Some(placed) = self
             .logs
             .place(store, log, &draft, now, refill(sweep, item, log))
@@ -71,7 +72,8 @@ impl Worker {
             expected: Some(item.at),
             new: placed.at,
             frequency: Some(frequency),
-            keeps: bits::FLAGS,
+            keeps: bits::MARKS,
+            is_renewed,
         };
         if self.publish(&publication, now) {
             self.account(&store.locate(placed.at), 1);
@@ -79,6 +81,10 @@ impl Worker {
             Copied::Done
         } else {
             self.logs.undo(store, &placed);
+            if is_renewed && store.is_told(item.at) {
+                // Told while it was copied: once more, with the unique as it is.
+                return self.publish_copy(sweep, hash, item, body, pieces, log, frequency, now);
+            }
             Copied::Overtaken
         }
     }

@@ -264,17 +264,22 @@ impl Index {
         }
     }
 
-    /// Asks for the bucket's line ahead of a lookup.
+    /// Asks for the bucket's line ahead of a lookup, and says which it is now.
     #[inline]
-    pub(crate) fn prefetch(&self, hash: KeyHash) {
-        self.lines.prefetch(self.line_of(self.number_of(hash)));
+    pub(crate) fn prefetch(&self, hash: KeyHash) -> &Line {
+        let line = self.line_of(self.number_of(hash));
+        self.lines.prefetch(line);
+        self.lines.line(line)
     }
 
-    /// The first slot that a lookup would compare, from the first line alone; its key is not looked at. Else the
-    /// line that a lookup would go on with, which is asked for.
+    /// The first slot that a lookup would compare, from the bucket's first line alone; its key is not looked at.
+    /// Else the line that a lookup would go on with, which is asked for.
     #[inline]
-    pub(crate) fn guess(&self, hash: KeyHash) -> Result<Hit<'_>, Option<LineId>> {
-        let primary = self.bucket(self.number_of(hash));
+    pub(crate) fn guess<'i>(
+        &'i self,
+        primary: &'i Line,
+        hash: KeyHash,
+    ) -> Result<Hit<'i>, Option<LineId>> {
         scan_line(primary, hash, &mut |_| true).ok_or_else(|| {
             let next = bucket::link_of(primary.word.load(Ordering::Acquire));
             next.inspect(|line| self.lines.prefetch(*line))

@@ -52,6 +52,26 @@ impl Arena {
         })
     }
 
+    /// Asks for huge pages under the first `segments` segments, those that the limit allows.
+    ///
+    /// Not under the others, of which as many are written as index and ghost need: the last huge page would stand
+    /// there for up to 2 MiB that nobody asked for.
+    pub(crate) fn want_huge_pages(&self, segments: usize) {
+        #[cfg(not(any(miri, loom)))]
+        if self.bytes >= HUGE_PAGES_FROM_BYTES {
+            let bytes = (segments << self.segment_shift).min(self.bytes);
+            let surplus = (self.base.addr().get() + bytes) % HUGE_PAGE_BYTES;
+            let from = self.base.as_ptr().cast();
+            // SAFETY: advice about a part of our own mapping; where it is refused, small pages serve.
+            let _ = unsafe {
+                let wanted = bytes.saturating_sub(surplus);
+                rustix::mm::madvise(from, wanted, rustix::mm::Advice::LinuxHugepage)
+            };
+        }
+        #[cfg(any(miri, loom))]
+        let _ = segments;
+    }
+
     /// Size of a segment in bytes.
     pub(crate) fn segment_bytes(&self) -> usize {
         1 << self.segment_shift
@@ -190,6 +210,9 @@ impl Drop for Arena {
 /// they would only round up what a small cache keeps resident.
 #[cfg(not(any(miri, loom)))]
 const HUGE_PAGES_FROM_BYTES: usize = 64 << 20;
+/// The size of one, on every machine that has them at all but a few.
+#[cfg(not(any(miri, loom)))]
+const HUGE_PAGE_BYTES: usize = 2 << 20;
 
 #[cfg(not(any(miri, loom)))]
 fn map(bytes: usize) -> Result<NonNull<u8>, Error> {
@@ -206,8 +229,9 @@ fn map(bytes: usize) -> Result<NonNull<u8>, Error> {
     }
     .map_err(|error| Error::NoMemory(bytes as u64, error.to_string()))?;
     if bytes >= HUGE_PAGES_FROM_BYTES {
-        // SAFETY: advice about our own mapping; where it is refused, small pages serve.
-        let _ = unsafe { madvise(base, bytes, Advice::LinuxHugepage) };
+        // Where they are asked for they come, elsewhere not even if the system gives them to all.
+        // SAFETY: advice about our own mapping; where it is refused, the system's habit serves.
+        let _ = unsafe { madvise(base, bytes, Advice::LinuxNoHugepage) };
     }
     NonNull::new(base.cast()).ok_or_else(|| Error::NoMemory(bytes as u64, "mapped at null".into()))
 }

@@ -77,6 +77,15 @@ struct Origin {
     birth: AtomicU64,
 }
 
+/// How many segments there may be.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Budget {
+    /// Of all kinds.
+    pub(crate) segments: usize,
+    /// Of lines, beside those.
+    pub(crate) apart: usize,
+}
+
 /// Free and waiting segments.
 struct Plan {
     free: Vec<SegmentId>,
@@ -100,8 +109,12 @@ pub(crate) struct Segments {
     order: AtomicU64,
     /// Flushes so far; items of an older generation are dead.
     generation: AtomicU32,
-    /// How many segments the budget allows now.
+    /// How many segments the budget allows now, those apart not counted.
     allowed: AtomicUsize,
+    /// So many segments of lines are allowed beside.
+    apart: AtomicUsize,
+    /// Segments of lines.
+    lines: AtomicUsize,
     /// Open, sealed, sweeping or lines.
     in_use: AtomicUsize,
     /// Segments with at least one hold.
@@ -114,7 +127,7 @@ pub(crate) struct Segments {
 }
 
 impl Segments {
-    pub(crate) fn new(arena: Arc<Arena>, workers: usize, allowed: usize) -> Self {
+    pub(crate) fn new(arena: Arc<Arena>, workers: usize, budget: Budget) -> Self {
         let meta = || Meta {
             state: AtomicU32::new(State::Free as u32),
             is_main: AtomicU32::new(0),
@@ -145,7 +158,9 @@ impl Segments {
             sequence: AtomicU64::new(1),
             order: AtomicU64::new(1),
             generation: AtomicU32::new(0),
-            allowed: AtomicUsize::new(allowed.min(count)),
+            allowed: AtomicUsize::new(budget.segments.min(count)),
+            apart: AtomicUsize::new(budget.apart),
+            lines: AtomicUsize::new(0),
             in_use: AtomicUsize::new(0),
             held: AtomicUsize::new(0),
             stuck: AtomicUsize::new(0),
@@ -167,7 +182,7 @@ impl Segments {
     /// what somebody holds there.
     pub(crate) fn spare(&self) -> usize {
         let gone = self.in_use.load(Ordering::Relaxed) + self.stuck.load(Ordering::Relaxed);
-        self.allowed.load(Ordering::Relaxed).saturating_sub(gone)
+        self.allowed().saturating_sub(gone)
     }
 
     /// Segments that hold items or lines.
@@ -175,14 +190,17 @@ impl Segments {
         self.in_use.load(Ordering::Relaxed)
     }
 
+    /// How many segments there may be now: those of lines that stand apart included.
     pub(crate) fn allowed(&self) -> usize {
-        self.allowed.load(Ordering::Relaxed)
+        let apart = self.apart.load(Ordering::Relaxed);
+        let apart = self.lines.load(Ordering::Relaxed).min(apart);
+        (self.allowed.load(Ordering::Relaxed) + apart).min(self.metas.len())
     }
 
-    /// Sets how many segments the budget allows; what is free beyond it goes back to the system.
-    pub(crate) fn set_allowed(&self, allowed: usize) {
-        self.allowed
-            .store(allowed.min(self.metas.len()), Ordering::Relaxed);
+    /// Sets what the budget allows; what is free beyond it goes back to the system.
+    pub(crate) fn set_allowed(&self, budget: Budget) {
+        self.allowed.store(budget.segments, Ordering::Relaxed);
+        self.apart.store(budget.apart, Ordering::Relaxed);
         let mut plan = self.lock();
         self.settle(&mut plan);
     }
@@ -211,19 +229,31 @@ impl Segments {
 
     fn take(&self, floor: usize, state: State) -> Option<SegmentId> {
         let mut plan = self.lock();
+        // Counted first, for a segment of lines that stands apart brings its own room.
+        let is_lines = state == State::Lines;
+        self.lines
+            .fetch_add(usize::from(is_lines), Ordering::Relaxed);
+        let taken = self.take_spare(&mut plan, floor, state);
+        if is_lines && taken.is_none() {
+            self.lines.fetch_sub(1, Ordering::Relaxed);
+        }
+        taken
+    }
+
+    fn take_spare(&self, plan: &mut Plan, floor: usize, state: State) -> Option<SegmentId> {
         if self.spare() <= floor {
             return None;
         }
         if plan.free.is_empty() && !plan.limbo.is_empty() {
-            self.settle(&mut plan);
+            self.settle(plan);
         }
         let id = match plan.free.pop() {
             Some(id) => id,
-            None if plan.backed < self.allowed() => self.back_one(&mut plan)?,
+            None if plan.backed < self.allowed() => self.back_one(plan)?,
             None => return None,
         };
         self.in_use.fetch_add(1, Ordering::Relaxed);
-        self.count_idle(&plan);
+        self.count_idle(plan);
         let meta = self.meta(id);
         meta.live.store(0, Ordering::Relaxed);
         meta.used.store(0, Ordering::Relaxed);
@@ -300,6 +330,7 @@ impl Segments {
 
     /// Gives back a segment of lines that nothing reaches any more.
     pub(crate) fn give_lines(&self, id: SegmentId) {
+        self.lines.fetch_sub(1, Ordering::Relaxed);
         self.retire(id);
     }
 

@@ -1,0 +1,83 @@
+//! The budget: what the segments take, whatever is stored, and that index memory returns to the items.
+
+use glasscache_store::{Config, Counters, Seconds, SetOptions, SetOutcome, Store, Worker};
+
+const NOW: Seconds = Seconds(2);
+/// Segments that are kept free ahead of need for one worker, at most: they stand beside the limit.
+const RESERVE_SEGMENTS: u64 = 1 + 2 + 16;
+
+/// Fills the store with `times` its memory in values of one size, all under new keys; none may be refused.
+fn fill(worker: &mut Worker, value_bytes: usize, times: f64, from: u64) {
+    let bytes = worker.store().memory_bytes() as f64 * times;
+    let count = bytes as u64 / (value_bytes as u64 + 20);
+    let value = vec![7; value_bytes];
+    for number in from..from + count {
+        let key = format!("key:{number:016}");
+        let hash = worker.store().hash(key.as_bytes());
+        let outcome = worker.set(key.as_bytes(), hash, &value, &SetOptions::default(), NOW);
+        assert!(matches!(outcome, SetOutcome::Stored(_)), "{outcome:?}");
+        worker.pass();
+    }
+    while worker.maintain(NOW) {
+        worker.pass();
+    }
+}
+
+fn taken_bytes(counters: &Counters) -> u64 {
+    counters.segment_bytes + counters.index_bytes + counters.ghost_bytes
+}
+
+/// What may stand beside the limit: a fiftieth and 5 MiB, at most an eighth.
+fn beside_bytes(memory_bytes: u64) -> u64 {
+    (memory_bytes / 50 + (5 << 20)).min(memory_bytes / 8)
+}
+
+#[test]
+fn all_segments_together_stay_within_the_limit_and_what_may_stand_beside_it() {
+    for memory_bytes in [1, 3, 16].map(|mib: u64| mib << 20) {
+        let config = Config {
+            memory_bytes,
+            workers: 1,
+            ..Config::default()
+        };
+        let store = Store::new(config).unwrap();
+        let mut worker = store.worker();
+        worker.go_online();
+        let reserve_bytes = RESERVE_SEGMENTS * (memory_bytes / 512).max(8 << 10);
+        let most = memory_bytes + beside_bytes(memory_bytes) + reserve_bytes;
+        for (round, value_bytes) in (0..).zip([10, 1000, 10, 20_000]) {
+            fill(&mut worker, value_bytes, 1.5, round << 40);
+            let counters = store.counters();
+            let taken = taken_bytes(&counters);
+            assert!(
+                taken <= most,
+                "{value_bytes} B at {memory_bytes}: {counters:?}"
+            );
+            assert!(
+                taken + reserve_bytes >= memory_bytes,
+                "{value_bytes} B at {memory_bytes}: {counters:?}"
+            );
+        }
+    }
+}
+
+#[test]
+fn an_index_that_shrinks_gives_its_room_beside_the_limit_back() {
+    let config = Config {
+        memory_bytes: 8 << 20,
+        ..Config::default()
+    };
+    let store = Store::new(config).unwrap();
+    let mut worker = store.worker();
+    worker.go_online();
+    fill(&mut worker, 10, 1.5, 0);
+    let many = store.counters();
+    fill(&mut worker, 5000, 3.0, 1 << 40);
+    let few = store.counters();
+    assert!(
+        few.index_bytes * 4 < many.index_bytes,
+        "{few:?} after {many:?}"
+    );
+    let beside = taken_bytes(&few).saturating_sub(store.memory_bytes());
+    assert!(beside <= few.index_bytes + few.ghost_bytes, "{few:?}");
+}

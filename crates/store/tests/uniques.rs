@@ -1,0 +1,109 @@
+//! Uniques while items are moved: what a client was told stays, what nobody knows may only grow.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use glasscache_store::{CasUnique, Config, Seconds, SetOptions, SetOutcome, Store, Worker};
+
+const NOW: Seconds = Seconds(2);
+/// Keys whose uniques are watched.
+const WATCHED: usize = 600;
+/// Other keys that pass through the memory meanwhile, so that the watched ones are moved.
+const PASSING: usize = 60_000;
+
+fn store() -> Arc<Store> {
+    let config = Config {
+        memory_bytes: 2 << 20,
+        ..Config::default()
+    };
+    Store::new(config).unwrap()
+}
+
+fn set(worker: &Worker, key: &str, options: &SetOptions) -> CasUnique {
+    let hash = worker.store().hash(key.as_bytes());
+    match worker.set(key.as_bytes(), hash, &[7; 100], options, NOW) {
+        SetOutcome::Stored(unique) => unique,
+        other => panic!("{key}: {other:?}"),
+    }
+}
+
+fn unique_of(worker: &Worker, key: &str) -> Option<CasUnique> {
+    let hash = worker.store().hash(key.as_bytes());
+    worker
+        .get(key.as_bytes(), hash, NOW)
+        .map(|item| item.unique())
+}
+
+fn read(worker: &Worker, key: &str) {
+    worker.get(key.as_bytes(), worker.store().hash(key.as_bytes()), NOW);
+}
+
+fn watched(kind: &str) -> impl Iterator<Item = String> + use<'_> {
+    (0..WATCHED).map(move |number| format!("{kind}:{number}"))
+}
+
+/// Sends other keys through the memory and reads the watched ones, so that they are moved and stay.
+fn churn(worker: &mut Worker, round: usize) {
+    let untold = SetOptions {
+        is_untold: true,
+        ..SetOptions::default()
+    };
+    for number in 0..PASSING {
+        set(worker, &format!("passing:{round}:{number}"), &untold);
+        for kind in ["set", "got", "unseen"] {
+            read(worker, &format!("{kind}:{}", number % WATCHED));
+        }
+        worker.pass();
+    }
+}
+
+#[test]
+fn a_unique_that_was_told_stays_and_one_that_was_not_only_grows() {
+    let store = store();
+    let mut worker = store.worker();
+    worker.go_online();
+    let untold = SetOptions {
+        is_untold: true,
+        ..SetOptions::default()
+    };
+    let mut told: HashMap<String, CasUnique> = HashMap::new();
+    let mut unseen: HashMap<String, CasUnique> = HashMap::new();
+    for key in watched("set") {
+        told.insert(key.clone(), set(&worker, &key, &SetOptions::default()));
+    }
+    for key in watched("got") {
+        set(&worker, &key, &untold);
+        told.insert(key.clone(), unique_of(&worker, &key).unwrap());
+    }
+    for key in watched("unseen") {
+        unseen.insert(key.clone(), set(&worker, &key, &untold));
+    }
+    worker.pass();
+    for round in 0..2 {
+        churn(&mut worker, round);
+        told.retain(|key, unique| {
+            let now = unique_of(&worker, key);
+            assert!(now.is_none_or(|now| now == *unique), "{key}: {now:?}");
+            now.is_some()
+        });
+    }
+    assert!(
+        told.len() > WATCHED,
+        "{} of the told ones are left",
+        told.len()
+    );
+    assert!(
+        store.counters().moved_items > 2 * WATCHED as u64,
+        "nothing was moved"
+    );
+    let mut grown = 0;
+    for (key, before) in &unseen {
+        let now = unique_of(&worker, key);
+        assert!(now.is_none_or(|now| now >= *before), "{key}");
+        grown += usize::from(now > Some(*before));
+    }
+    assert!(
+        grown > WATCHED / 2,
+        "only {grown} moved items spare their uniques"
+    );
+}
