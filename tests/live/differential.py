@@ -6,7 +6,8 @@ odd and malformed; a key set of a dozen makes them meet. Numbers that no two ser
 uniques, addresses of connections) are compared by the order in which they appear. The first
 conversation that differs is shortened to the fewest commands that still differ, and printed. What
 differs on purpose (docs/decisions/0022) is not sent: times and client flags beyond 31 and 32 bits,
-an overlong key in a get, one item by its plain and by its base64 name, arithmetic on blank lines.
+an overlong key in a get, one item by its plain and by its base64 name, arithmetic on blank lines or
+with a unique of its own.
 
 `python3 tests/live/differential.py --memcached memcached --rounds 2000`
 """
@@ -205,7 +206,7 @@ def meta(rng: random.Random) -> bytes:
     letters = {
         b"mg": b"vtsfcqOTNRElh",
         b"md": b"qOTCEIxcs",
-        b"ma": b"qONJDTMCEtcv",
+        b"ma": b"qONJDTMCtcv",
         b"ms": b"qOTFCEIMcs",
     }[verb]
     if not base64:

@@ -151,61 +151,20 @@ pub(crate) fn add_costs(spent: &mut Spent, costs: &Costs) {
     spent.add_time(Part::Compress, costs.compress);
 }
 
-/// From this length on `array.array` converts a list in C, several times faster than number by number through the
-/// stable interface of Python.
-const ARRAY_NUMBERS_MIN: usize = 32;
-
 /// The numbers of a list that holds nothing but `int`s of 64 bits; a `bool` is not one.
+///
+/// One look at each item: `array.array` would take as long to convert them, and takes `bool`s too.
 fn whole_numbers(value: &Bound<'_, PyAny>) -> Option<Vec<i64>> {
     let list = value.cast_exact::<PyList>().ok()?;
-    if list.is_empty() || !list.iter().all(|item| item.is_exact_instance_of::<PyInt>()) {
+    if list.is_empty() {
         return None;
     }
-    if list.len() < ARRAY_NUMBERS_MIN {
-        return list.iter().map(|item| item.extract().ok()).collect();
+    let mut numbers = Vec::with_capacity(list.len());
+    for item in list.iter() {
+        let is_whole = item.is_exact_instance_of::<PyInt>();
+        numbers.push(is_whole.then(|| item.extract().ok()).flatten()?);
     }
-    let make = |typecode| array_type(list.py()).and_then(|array| array.call1((typecode, list)));
-    // Python reads numbers into "Q" three times faster than into "q", which is left for negative ones.
-    let (array, is_signed) = match make("Q") {
-        Ok(array) => (array, false),
-        Err(_) => (make("q").ok()?, true),
-    };
-    let bytes = array.call_method0("tobytes").ok()?;
-    let (numbers, _) = bytes.cast::<PyBytes>().ok()?.as_bytes().as_chunks::<8>();
-    let numbers: Vec<i64> = numbers
-        .iter()
-        .map(|eight| i64::from_ne_bytes(*eight))
-        .collect();
-    // A number of 64 bits without a sign looks negative here, and is none of ours.
-    let is_beyond = !is_signed && numbers.iter().fold(0, |bits, number| bits | number) < 0;
-    (!is_beyond).then_some(numbers)
-}
-
-/// A C `long` of 64 bits is the type that Python makes numbers of fastest.
-const LONG: &str = if size_of::<core::ffi::c_long>() == 8 {
-    "l"
-} else {
-    "q"
-};
-
-/// The list of these numbers.
-fn list_of<'py>(py: Python<'py>, numbers: &[i64]) -> PyResult<Bound<'py, PyAny>> {
-    if numbers.len() < ARRAY_NUMBERS_MIN {
-        return Ok(PyList::new(py, numbers)?.into_any());
-    }
-    let bytes = PyBytes::new_with(py, size_of_val(numbers), |bytes| {
-        let (eights, _) = bytes.as_chunks_mut::<8>();
-        for (eight, number) in eights.iter_mut().zip(numbers) {
-            *eight = number.to_ne_bytes();
-        }
-        Ok(())
-    })?;
-    let array = array_type(py)?.call1((LONG, bytes))?;
-    array.call_method0("tolist")
-}
-
-fn array_type(py: Python<'_>) -> PyResult<Bound<'_, PyAny>> {
-    py.import("array")?.getattr("array")
+    Some(numbers)
 }
 
 /// Whether values of these flags are bytes as they came, so that they can be received into their object.
@@ -240,7 +199,7 @@ pub(crate) fn from_bytes<'py>(
         Decoded::Float(number) => PyFloat::new(py, number).into_any(),
         Decoded::Bool(truth) => PyBool::new(py, truth).to_owned().into_any(),
         Decoded::None => py.None().into_bound(py),
-        Decoded::Ints(numbers) => list_of(py, &numbers)?,
+        Decoded::Ints(numbers) => PyList::new(py, numbers)?.into_any(),
         Decoded::Array(array) => {
             load_array(py, codec, &array).map_err(|e| unreadable(py, flags, &e))?
         }

@@ -91,14 +91,32 @@ impl Compression {
 
     /// The compressed form of `plain`, or `None` when it is too short or saves too little.
     pub(super) fn apply(&self, plain: &[u8]) -> Option<Vec<u8>> {
-        if plain.len() < self.threshold_bytes.max(1) {
-            return None;
-        }
-        let saving = plain.len() as u128 * u128::from(self.min_saving_percent.min(100)) / 100;
-        let limit = plain.len() - saving as usize;
+        let limit = self.bytes_max(plain.len())?;
         compress(self.method, self.level, plain, limit)
     }
+
+    /// Whether a sample of `plain` promises a shorter form than one of `packed_bytes`, which is not short itself.
+    pub(super) fn beats(&self, packed_bytes: usize, plain: &[u8]) -> bool {
+        if packed_bytes * 4 < plain.len() {
+            return false;
+        }
+        let sample = plain.get(..SAMPLE_BYTES).unwrap_or(plain);
+        let share = packed_bytes as u128 * sample.len() as u128 / plain.len().max(1) as u128;
+        compress(self.method, self.level, sample, share as usize).is_some()
+    }
+
+    /// How long the compressed form of so many bytes may be; `None`: they are left alone.
+    pub(super) fn bytes_max(&self, plain_bytes: usize) -> Option<usize> {
+        if plain_bytes < self.threshold_bytes.max(1) {
+            return None;
+        }
+        let saving = plain_bytes as u128 * u128::from(self.min_saving_percent.min(100)) / 100;
+        Some(plain_bytes - saving as usize)
+    }
 }
+
+/// What is compressed to see whether compressing all would pay: 40 us by zstd.
+const SAMPLE_BYTES: usize = 16 << 10;
 
 /// `plain` compressed into at most `limit` bytes.
 fn compress(method: Method, level: i32, plain: &[u8], limit: usize) -> Option<Vec<u8>> {

@@ -14,24 +14,134 @@ const MODE_PLAIN: u8 = 0;
 /// The difference of each number from the one before it, the first from nought.
 const MODE_DELTA: u8 = 1;
 
+/// How the numbers of one block are kept: their least one, and the bits of the widest offset from it.
+type Frame = (i64, u32);
+
+/// Numbers that have been measured: how they are packed best, and how long that is.
+pub(super) struct Measured<'n> {
+    numbers: &'n [i64],
+    is_delta: bool,
+    frames: Vec<Frame>,
+    /// Bytes of the packed form, or up to ten more.
+    pub(super) bytes: usize,
+}
+
 /// Appends the packed form of `numbers` to `out`.
 pub(super) fn pack(numbers: &[i64], out: &mut Vec<u8>) {
-    let is_delta = packed_bits(numbers, true) < packed_bits(numbers, false);
-    out.reserve(numbers.len() * 3 + 16);
-    out.push(if is_delta { MODE_DELTA } else { MODE_PLAIN });
-    write_varint(numbers.len() as u64, out);
-    let mut before = 0;
-    for block in numbers.chunks(BLOCK) {
-        let mut offsets = [0; BLOCK];
-        let (least, width) = frame(block, is_delta, &mut before, &mut offsets);
-        write_varint(zigzag(least), out);
-        out.push(width as u8);
-        write_bits(offsets.get(..block.len()).unwrap_or_default(), width, out);
+    Measured::new(numbers).pack(out);
+}
+
+impl<'n> Measured<'n> {
+    /// Measures both ways in one pass.
+    pub(super) fn new(numbers: &'n [i64]) -> Self {
+        let blocks = numbers.len().div_ceil(BLOCK);
+        let mut plain = Vec::with_capacity(blocks);
+        let mut delta = Vec::with_capacity(blocks);
+        let mut before = 0;
+        for block in numbers.chunks(BLOCK) {
+            let (mut own, mut step) = (Span::default(), Span::default());
+            for &number in block {
+                own.take(number);
+                step.take(number.wrapping_sub(before));
+                before = number;
+            }
+            plain.push(own.frame());
+            delta.push(step.frame());
+        }
+        let bytes_of = |frames: &[Frame]| {
+            let widths = frames.iter().zip(numbers.chunks(BLOCK));
+            widths
+                .map(|((least, width), block)| {
+                    let least_bits = u64::BITS - zigzag(*least).leading_zeros();
+                    let least_bytes = least_bits.max(1).div_ceil(7) as usize;
+                    least_bytes + 1 + (block.len() * *width as usize).div_ceil(8)
+                })
+                .sum::<usize>()
+        };
+        let (plain_bytes, delta_bytes) = (bytes_of(&plain), bytes_of(&delta));
+        let is_delta = delta_bytes < plain_bytes;
+        Self {
+            numbers,
+            is_delta,
+            frames: if is_delta { delta } else { plain },
+            bytes: plain_bytes.min(delta_bytes) + 11,
+        }
+    }
+
+    /// Appends the packed form to `out`.
+    pub(super) fn pack(&self, out: &mut Vec<u8>) {
+        out.reserve(self.bytes);
+        out.push(if self.is_delta {
+            MODE_DELTA
+        } else {
+            MODE_PLAIN
+        });
+        write_varint(self.numbers.len() as u64, out);
+        let mut before = 0i64;
+        for (block, &(least, width)) in self.numbers.chunks(BLOCK).zip(&self.frames) {
+            write_varint(zigzag(least), out);
+            out.push(width as u8);
+            let mut offsets = [0; BLOCK];
+            for (offset, &number) in offsets.iter_mut().zip(block) {
+                let base = if self.is_delta { before } else { 0 };
+                *offset = number.wrapping_sub(base).wrapping_sub(least) as u64;
+                before = number;
+            }
+            let offsets = offsets.get(..block.len()).unwrap_or_default();
+            if width <= NARROW_BITS_MAX {
+                write_narrow(offsets, width, out);
+            } else {
+                write_wide(offsets, width as usize, out);
+            }
+        }
+    }
+}
+
+/// The least and the greatest of some numbers.
+struct Span {
+    least: i64,
+    most: i64,
+}
+
+impl Default for Span {
+    fn default() -> Self {
+        Self {
+            least: i64::MAX,
+            most: i64::MIN,
+        }
+    }
+}
+
+impl Span {
+    fn take(&mut self, number: i64) {
+        self.least = self.least.min(number);
+        self.most = self.most.max(number);
+    }
+
+    fn frame(&self) -> Frame {
+        let range = self.most.wrapping_sub(self.least) as u64;
+        (self.least, u64::BITS - range.leading_zeros())
     }
 }
 
 /// The numbers of a packed form; `None` when it is not one, or holds more than `bytes_max` bytes of numbers.
 pub(super) fn unpack(packed: &[u8], bytes_max: usize) -> Option<Vec<i64>> {
+    let mut numbers = Vec::new();
+    unpack_blocks(packed, bytes_max, |count, block| {
+        if numbers.is_empty() {
+            numbers.reserve_exact(count);
+        }
+        numbers.extend_from_slice(block);
+    })?;
+    Some(numbers)
+}
+
+/// Hands over the numbers of a packed form block by block, with how many there are in all; `None` as [`unpack`].
+pub(super) fn unpack_blocks(
+    packed: &[u8],
+    bytes_max: usize,
+    mut take: impl FnMut(usize, &[i64]),
+) -> Option<()> {
     let (mode, mut rest) = packed.split_first()?;
     let count = usize::try_from(read_varint(&mut rest)?).ok()?;
     if *mode > MODE_DELTA || count.checked_mul(size_of::<i64>())? > bytes_max {
@@ -41,58 +151,46 @@ pub(super) fn unpack(packed: &[u8], bytes_max: usize) -> Option<Vec<i64>> {
     if count.div_ceil(BLOCK) * 2 > rest.len() {
         return None;
     }
-    let mut numbers = Vec::with_capacity(count);
     let mut before = 0i64;
-    while numbers.len() < count {
-        let from = numbers.len();
-        read_block((count - from).min(BLOCK), &mut rest, &mut numbers)?;
+    let mut left = count;
+    let mut room = [0; BLOCK];
+    while left > 0 {
+        let block = room.get_mut(..left.min(BLOCK))?;
+        read_block(&mut rest, block)?;
         if *mode == MODE_DELTA {
-            for number in numbers.get_mut(from..)? {
+            for number in block.iter_mut() {
                 before = before.wrapping_add(*number);
                 *number = before;
             }
         }
+        take(count, block);
+        left -= block.len();
     }
-    rest.is_empty().then_some(numbers)
+    rest.is_empty().then_some(())
 }
 
-fn packed_bits(numbers: &[i64], is_delta: bool) -> usize {
-    let mut before = 0;
-    let mut offsets = [0; BLOCK];
-    let block_bits =
-        |block: &[i64]| frame(block, is_delta, &mut before, &mut offsets).1 * block.len();
-    numbers.chunks(BLOCK).map(block_bits).sum()
+/// Offsets of so many bits and up to seven before them lie in one 8-byte word.
+const NARROW_BITS_MAX: u32 = 56;
+
+/// Writes offsets without a branch for each: every step stores a word and keeps the bits of its last byte.
+fn write_narrow(offsets: &[u64], width: u32, out: &mut Vec<u8>) {
+    let mut room = [0; BLOCK * 7 + 8];
+    let (mut pending, mut bits, mut at) = (0u64, 0, 0);
+    for &offset in offsets {
+        pending |= offset << bits;
+        bits += width;
+        if let Some(word) = room.get_mut(at..at + 8) {
+            word.copy_from_slice(&pending.to_le_bytes());
+        }
+        at += bits as usize / 8;
+        pending >>= bits & !7;
+        bits &= 7;
+    }
+    let bytes = (offsets.len() * width as usize).div_ceil(8);
+    out.extend_from_slice(room.get(..bytes).unwrap_or_default());
 }
 
-/// Fills `offsets` above the block's least number; returns that number and the width of the widest offset.
-fn frame(
-    block: &[i64],
-    is_delta: bool,
-    before: &mut i64,
-    offsets: &mut [u64; BLOCK],
-) -> (i64, usize) {
-    let mut values = [0; BLOCK];
-    let (mut least, mut most) = (i64::MAX, i64::MIN);
-    for (value, &number) in values.iter_mut().zip(block) {
-        *value = if is_delta {
-            number.wrapping_sub(*before)
-        } else {
-            number
-        };
-        *before = number;
-        least = least.min(*value);
-        most = most.max(*value);
-    }
-    for (offset, value) in offsets.iter_mut().zip(values).take(block.len()) {
-        *offset = value.wrapping_sub(least) as u64;
-    }
-    (
-        least,
-        64 - (most.wrapping_sub(least) as u64).leading_zeros() as usize,
-    )
-}
-
-fn write_bits(offsets: &[u64], width: usize, out: &mut Vec<u8>) {
+fn write_wide(offsets: &[u64], width: usize, out: &mut Vec<u8>) {
     let (mut pending, mut bits) = (0u64, 0);
     for &offset in offsets {
         pending |= offset << bits;
@@ -110,14 +208,14 @@ fn write_bits(offsets: &[u64], width: usize, out: &mut Vec<u8>) {
     out.extend_from_slice(tail.get(..bits.div_ceil(8)).unwrap_or_default());
 }
 
-fn read_block(count: usize, rest: &mut &[u8], numbers: &mut Vec<i64>) -> Option<()> {
+fn read_block(rest: &mut &[u8], numbers: &mut [i64]) -> Option<()> {
     let least = unzigzag(read_varint(rest)?);
     let (width, after) = rest.split_first()?;
     let width = usize::from(*width);
     if width > 64 {
         return None;
     }
-    let (block, after) = after.split_at_checked((count * width).div_ceil(8))?;
+    let (block, after) = after.split_at_checked((numbers.len() * width).div_ceil(8))?;
     *rest = after;
     let mask = if width == 64 {
         u64::MAX
@@ -127,14 +225,21 @@ fn read_block(count: usize, rest: &mut &[u8], numbers: &mut Vec<i64>) -> Option<
     // Nine bytes behind the block, so that the last number is read like the first.
     let mut padded = [0; BLOCK * 8 + 9];
     padded.get_mut(..block.len())?.copy_from_slice(block);
-    numbers.extend((0..count).map(|i| {
+    let word = |byte: usize| padded.get(byte..byte + 8).map_or(0, eight_bytes);
+    if width <= NARROW_BITS_MAX as usize {
+        for (i, number) in numbers.iter_mut().enumerate() {
+            let offset = word(i * width / 8) >> (i * width % 8) & mask;
+            *number = least.wrapping_add(offset as i64);
+        }
+        return Some(());
+    }
+    for (i, number) in numbers.iter_mut().enumerate() {
         let (byte, bit) = (i * width / 8, i * width % 8);
-        let low = padded.get(byte..byte + 8).map_or(0, eight_bytes);
         let high = padded.get(byte + 8).map_or(0, |byte| u64::from(*byte));
         // Two shifts: by 64 at once, where bit is 0, would overflow.
-        let offset = (low >> bit | high << (63 - bit) << 1) & mask;
-        least.wrapping_add(offset as i64)
-    }));
+        let offset = (word(byte) >> bit | high << (63 - bit) << 1) & mask;
+        *number = least.wrapping_add(offset as i64);
+    }
     Some(())
 }
 

@@ -12,6 +12,7 @@ mod fastlz;
 mod fault;
 mod ints;
 mod marshal;
+mod narrow;
 mod pickle;
 #[cfg(test)]
 mod tests;

@@ -17,7 +17,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use super::compress::Method;
-use super::{Decoded, ValueError, ValueRef};
+use super::{Array, Decoded, ValueError, ValueRef};
 
 /// Whose flags are spoken.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -125,6 +125,17 @@ pub(super) trait Form: Sync {
         value: &ValueRef<'v>,
         scratch: &mut Vec<u8>,
     ) -> Result<Written<'v>, Refusal>;
+
+    /// Appends the form of an array that is packed to the bits of its numbers, and returns its flags; `None`
+    /// where there is none, or none of at most `bytes_max` bytes.
+    fn pack_array(
+        &self,
+        _array: &Array<'_>,
+        _bytes_max: usize,
+        _scratch: &mut Vec<u8>,
+    ) -> Option<u32> {
+        None
+    }
 
     /// How a compressed body is marked and framed, `None` when this dialect has no mark for the method.
     fn packing_of(&self, method: Method) -> Option<(u32, Packing)>;

@@ -8,7 +8,8 @@ use std::borrow::Cow;
 
 use super::{Body, Form, Frame, Limits, Packing, Refusal, Written, decimal, kind, refuse, text};
 use crate::value::compress::Method;
-use crate::value::ints::{pack, read_varint, unpack, write_varint};
+use crate::value::ints::{Measured, pack, read_varint, unpack, write_varint};
+use crate::value::narrow;
 use crate::value::{Array, Decoded, DecodedArray, ValueRef};
 
 pub(super) const OWN: Own = Own {
@@ -41,6 +42,7 @@ const JSON: u32 = 8;
 const RAW_JSON: u32 = 9;
 const MSGPACK: u32 = 10;
 const PICKLE: u32 = 11;
+const PACKED_ARRAY: u32 = 12;
 
 /// Set in the parameter of an array that is `NumPy`'s; the rest is its letter.
 const NUMPY: u32 = 0x80;
@@ -84,10 +86,10 @@ impl Form for Own {
                 }
             }
             ValueRef::Array(array) => {
-                write_array(array, scratch);
-                let letter = u32::from(array.typecode & 0x7f);
-                let parameter = letter | if array.is_numpy { NUMPY } else { 0 };
-                Written::scratch(MARK | parameter << 8 | ARRAY)
+                scratch.reserve(array.bytes.len() + 24);
+                write_header(array, scratch);
+                scratch.extend_from_slice(array.bytes);
+                Written::scratch(MARK | parameter_of(array) << 8 | ARRAY)
             }
             ValueRef::Json(bytes) => Written::same(MARK | JSON, bytes),
             ValueRef::RawJson(bytes) => Written::same(MARK | RAW_JSON, bytes),
@@ -95,6 +97,24 @@ impl Form for Own {
             ValueRef::Pickle(bytes) => Written::same(MARK | PICKLE, bytes),
             ValueRef::Flagged(..) => return Err(kind(value)),
         })
+    }
+
+    fn pack_array(
+        &self,
+        array: &Array<'_>,
+        bytes_max: usize,
+        scratch: &mut Vec<u8>,
+    ) -> Option<u32> {
+        let numbers = narrow::widened(array)?;
+        let measured = Measured::new(&numbers);
+        let header_bytes = 2 + 10 * array.shape.len();
+        if header_bytes + measured.bytes > bytes_max {
+            return None;
+        }
+        scratch.reserve(header_bytes + measured.bytes);
+        write_header(array, scratch);
+        measured.pack(scratch);
+        Some(MARK | parameter_of(array) << 8 | PACKED_ARRAY)
     }
 
     fn packing_of(&self, method: Method) -> Option<(u32, Packing)> {
@@ -152,6 +172,11 @@ impl Form for Own {
             ARRAY => read_array(parameter, body)
                 .map(Decoded::Array)
                 .ok_or(Refusal::of("an array whose header contradicts its length")),
+            PACKED_ARRAY => read_packed_array(parameter, &body, limits.bytes_max)
+                .map(Decoded::Array)
+                .ok_or(Refusal::of(
+                    "an array of whole numbers that is cut or too long",
+                )),
             JSON => Ok(Decoded::Json(body)),
             RAW_JSON => Ok(Decoded::RawJson(body)),
             MSGPACK => Ok(Decoded::Msgpack(body)),
@@ -169,18 +194,21 @@ fn float<'b>(body: &[u8]) -> Result<Decoded<'b>, Refusal> {
     Ok(Decoded::Float(f64::from_le_bytes(bytes)))
 }
 
-/// Element size, count of dimensions and each length, then the elements.
-fn write_array(array: &Array<'_>, out: &mut Vec<u8>) {
-    out.reserve(array.bytes.len() + 24);
+fn parameter_of(array: &Array<'_>) -> u32 {
+    u32::from(array.typecode & 0x7f) | if array.is_numpy { NUMPY } else { 0 }
+}
+
+/// Element size, count of dimensions and each length; the elements follow.
+fn write_header(array: &Array<'_>, out: &mut Vec<u8>) {
     out.extend([array.itemsize, array.shape.len() as u8]);
     array.shape.iter().for_each(|len| write_varint(*len, out));
-    out.extend_from_slice(array.bytes);
 }
 
 /// Most dimensions of an array, as in `NumPy` 2.
 const DIMENSIONS_MAX: u8 = 64;
 
-fn read_array(parameter: u32, body: Cow<'_, [u8]>) -> Option<DecodedArray<'_>> {
+/// Element size, shape, number of elements and what follows the header.
+fn read_header(body: &[u8]) -> Option<(u8, Vec<u64>, u64, &[u8])> {
     let (header, mut rest) = body.split_first_chunk::<2>()?;
     let [itemsize, dimensions] = *header;
     if dimensions > DIMENSIONS_MAX {
@@ -192,6 +220,29 @@ fn read_array(parameter: u32, body: Cow<'_, [u8]>) -> Option<DecodedArray<'_>> {
     let elements = shape
         .iter()
         .try_fold(1u64, |product, len| product.checked_mul(*len))?;
+    Some((itemsize, shape, elements, rest))
+}
+
+fn read_packed_array(
+    parameter: u32,
+    body: &[u8],
+    bytes_max: usize,
+) -> Option<DecodedArray<'static>> {
+    let (itemsize, shape, elements, rest) = read_header(body)?;
+    let typecode = (parameter & 0x7f) as u8;
+    let elements = narrow::unpacked(rest, typecode, itemsize, elements, bytes_max)?;
+    Some(DecodedArray {
+        typecode,
+        is_numpy: parameter & NUMPY != 0,
+        itemsize,
+        shape,
+        body: Cow::Owned(elements),
+        start: 0,
+    })
+}
+
+fn read_array(parameter: u32, body: Cow<'_, [u8]>) -> Option<DecodedArray<'_>> {
+    let (itemsize, shape, elements, rest) = read_header(&body)?;
     if elements.checked_mul(u64::from(itemsize))? != rest.len() as u64 {
         return None;
     }

@@ -78,3 +78,85 @@ fn what_saves_too_little_stays_plain() {
         .map(|e| e.bytes.len());
     assert_eq!(short, Ok(1000));
 }
+
+/// An array of one dimension, as Python's `array` has it.
+fn array<'v>(typecode: u8, itemsize: u8, shape: &'v [u64; 1], bytes: &'v [u8]) -> Array<'v> {
+    Array {
+        typecode,
+        is_numpy: false,
+        itemsize,
+        shape,
+        bytes,
+    }
+}
+
+/// Encodes and decodes an array; returns the bytes on the wire and the elements that came back.
+fn through(value: Array<'_>) -> (usize, Vec<u8>) {
+    let codec = codec(Dialect::Own);
+    let encoded = codec.encode(&ValueRef::Array(value)).unwrap();
+    let Decoded::Array(back) = codec.decode(encoded.flags, &encoded.bytes).unwrap().0 else {
+        panic!()
+    };
+    assert_eq!(
+        (back.typecode, &back.shape[..]),
+        (value.typecode, value.shape)
+    );
+    (encoded.bytes.len(), back.bytes().to_vec())
+}
+
+#[test]
+fn arrays_of_ids_take_the_bits_of_the_greatest() {
+    let ids = (0..20_000u64).map(|i| 10_000_000 + i * 1_000_003 % 50_000_000);
+    let eight: Vec<u8> = ids.clone().flat_map(u64::to_le_bytes).collect();
+    let four: Vec<u8> = ids.flat_map(|id| (id as u32).to_le_bytes()).collect();
+    for (typecode, itemsize, bytes) in [(b'Q', 8, &eight), (b'q', 8, &eight), (b'I', 4, &four)] {
+        let (wire_bytes, back) = through(array(typecode, itemsize, &[20_000], bytes));
+        assert!(wire_bytes < 20_000 * 27 / 8, "{wire_bytes}");
+        assert_eq!(&back, bytes);
+    }
+}
+
+#[test]
+fn an_array_that_repeats_itself_is_compressed_and_not_packed() {
+    let numbers = (0..20_000u64).map(|i| (i % 100).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 4);
+    let bytes: Vec<u8> = numbers.flat_map(u64::to_le_bytes).collect();
+    let (wire_bytes, back) = through(array(b'q', 8, &[20_000], &bytes));
+    assert!(wire_bytes < 10_000, "{wire_bytes}");
+    assert_eq!(back, bytes);
+}
+
+#[test]
+fn a_packed_array_whose_numbers_do_not_fit_its_element_is_refused() {
+    let bytes: Vec<u8> = (0..1000u32)
+        .map(|i| i + 70_000)
+        .flat_map(u32::to_le_bytes)
+        .collect();
+    let codec = codec(Dialect::Own);
+    let encoded = codec.encode(&ValueRef::Array(array(b'I', 4, &[1000], &bytes)));
+    let encoded = encoded.unwrap();
+    let mut wrong = encoded.bytes.to_vec();
+    wrong[0] = 2; // bytes of an element
+    let flags = encoded.flags & !0x7f00 | u32::from(b'H') << 8;
+    assert!(codec.decode(encoded.flags, &encoded.bytes).is_ok());
+    assert!(matches!(
+        codec.decode(flags, &wrong),
+        Err(ValueError::Unreadable { .. })
+    ));
+    assert!(codec.decode(encoded.flags, &wrong[..200]).is_err());
+}
+
+proptest! {
+    #[test]
+    fn arrays_of_whole_numbers_come_back(
+        seed in prop::collection::vec(any::<u64>(), 1..300), shift in 0u32..64, kind in 0usize..8,
+    ) {
+        let (typecode, itemsize) =
+            [(b'h', 2), (b'H', 2), (b'i', 4), (b'I', 4), (b'l', 8), (b'L', 8), (b'q', 8), (b'B', 1)][kind];
+        let mut bytes = Vec::new();
+        for number in seed.iter().cycle().take(2000).map(|number| number >> shift) {
+            bytes.extend_from_slice(&number.to_le_bytes()[..usize::from(itemsize)]);
+        }
+        let shape = [bytes.len() as u64 / u64::from(itemsize)];
+        prop_assert_eq!(through(array(typecode, itemsize, &shape, &bytes)).1, bytes);
+    }
+}

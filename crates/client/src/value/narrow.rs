@@ -1,0 +1,88 @@
+//! Arrays of whole numbers: widened to 64 bits to be packed as lists are, and narrowed again.
+//!
+//! A compressor finds nothing in the low bits of random ids and takes five times as long to say so as packing takes to
+//! save what can be saved. Packed, 140,000 ids of eight bytes are 460 KB instead of the 580 KB that zstd makes of them.
+
+use super::Array;
+use super::ints::unpack_blocks;
+
+/// Bytes and sign of an element, if it is a whole number of more than a byte.
+fn kind(typecode: u8, itemsize: u8) -> Option<(u8, bool)> {
+    let is_signed = match typecode {
+        b'h' | b'i' | b'l' | b'q' => true,
+        b'H' | b'I' | b'L' | b'Q' => false,
+        _ => return None,
+    };
+    matches!(itemsize, 2 | 4 | 8).then_some((itemsize, is_signed))
+}
+
+/// The elements as 64-bit numbers; those without a sign that need all 64 bits look negative.
+pub(super) fn widened(array: &Array<'_>) -> Option<Vec<i64>> {
+    let numbers = match kind(array.typecode, array.itemsize)? {
+        (2, true) => each(array.bytes, |two| i16::from_le_bytes(two).into()),
+        (2, false) => each(array.bytes, |two| u16::from_le_bytes(two).into()),
+        (4, true) => each(array.bytes, |four| i32::from_le_bytes(four).into()),
+        (4, false) => each(array.bytes, |four| u32::from_le_bytes(four).into()),
+        _ => each(array.bytes, i64::from_le_bytes),
+    };
+    let mut lengths = array.shape.iter();
+    let elements = lengths.try_fold(1u64, |product, length| product.checked_mul(*length))?;
+    (numbers.len() as u64 == elements && elements > 0).then_some(numbers)
+}
+
+fn each<const BYTES: usize>(bytes: &[u8], widen: impl Fn([u8; BYTES]) -> i64) -> Vec<i64> {
+    let (elements, _) = bytes.as_chunks::<BYTES>();
+    elements.iter().map(|element| widen(*element)).collect()
+}
+
+/// The elements of a packed array, of which there must be `elements`, in at most `bytes_max` bytes.
+pub(super) fn unpacked(
+    packed: &[u8],
+    typecode: u8,
+    itemsize: u8,
+    elements: u64,
+    bytes_max: usize,
+) -> Option<Vec<u8>> {
+    let numbers_max = bytes_max.saturating_mul(size_of::<i64>() / usize::from(itemsize.max(1)));
+    match kind(typecode, itemsize)? {
+        (2, true) => narrowed(packed, elements, numbers_max, |number| {
+            Some(i16::try_from(number).ok()?.to_le_bytes())
+        }),
+        (2, false) => narrowed(packed, elements, numbers_max, |number| {
+            Some(u16::try_from(number).ok()?.to_le_bytes())
+        }),
+        (4, true) => narrowed(packed, elements, numbers_max, |number| {
+            Some(i32::try_from(number).ok()?.to_le_bytes())
+        }),
+        (4, false) => narrowed(packed, elements, numbers_max, |number| {
+            Some(u32::try_from(number).ok()?.to_le_bytes())
+        }),
+        _ => narrowed(packed, elements, numbers_max, |number| {
+            Some(number.to_le_bytes())
+        }),
+    }
+}
+
+fn narrowed<const BYTES: usize>(
+    packed: &[u8],
+    elements: u64,
+    numbers_max: usize,
+    narrow: impl Fn(i64) -> Option<[u8; BYTES]>,
+) -> Option<Vec<u8>> {
+    let mut bytes = Vec::new();
+    let mut is_whole = true;
+    unpack_blocks(packed, numbers_max, |count, block| {
+        if bytes.is_empty() {
+            bytes.reserve_exact(count * BYTES);
+        }
+        let from = bytes.len();
+        bytes.resize(from + block.len() * BYTES, 0);
+        let (room, _) = bytes.get_mut(from..).unwrap_or_default().as_chunks_mut();
+        for (element, &number) in room.iter_mut().zip(block) {
+            let narrow = narrow(number);
+            is_whole &= narrow.is_some();
+            *element = narrow.unwrap_or([0; BYTES]);
+        }
+    })?;
+    (is_whole && bytes.len() as u64 == elements.checked_mul(BYTES as u64)?).then_some(bytes)
+}
