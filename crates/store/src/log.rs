@@ -58,11 +58,12 @@ impl Log {
     }
 
     /// Where the head of a value goes whose pieces were uploaded: beside them, for a segment held open for heads alone
-    /// would stay nearly empty.
+    /// would stay nearly empty. Not if it dies within a day: pieces do not expire by themselves, but a segment of heads
+    /// does, and takes their pieces along.
     pub(crate) fn of_head(self) -> Log {
-        match self.queue() {
-            Queue::Small => Log::Upload,
-            Queue::Main => self,
+        match self {
+            Log::Lasting => Log::Upload,
+            other => other,
         }
     }
 

@@ -5,7 +5,7 @@
 //! its start. Knows neither items nor who owns a segment: the rules of the parent module do.
 
 use std::ptr::NonNull;
-use std::sync::atomic::AtomicU16;
+use std::sync::atomic::{AtomicU16, AtomicUsize, Ordering};
 
 use super::lines::LINE_BYTES;
 use crate::Error;
@@ -33,6 +33,8 @@ pub(crate) struct Arena {
     base: NonNull<u8>,
     bytes: usize,
     segment_shift: u32,
+    /// Below this offset huge pages were asked for.
+    huge_bytes: AtomicUsize,
 }
 
 // SAFETY: the arena is plain memory; who may touch which bytes is settled by the rules of the parent module.
@@ -49,6 +51,7 @@ impl Arena {
             base,
             bytes,
             segment_shift,
+            huge_bytes: AtomicUsize::new(0),
         })
     }
 
@@ -57,19 +60,32 @@ impl Arena {
     /// Not under the others, of which as many are written as index and ghost need: the last huge page would stand
     /// there for up to 2 MiB that nobody asked for.
     pub(crate) fn want_huge_pages(&self, segments: usize) {
+        if self.bytes < HUGE_PAGES_FROM_BYTES {
+            return;
+        }
+        let bytes = (segments << self.segment_shift).min(self.bytes);
+        let surplus = (self.base.addr().get() + bytes) % HUGE_PAGE_BYTES;
+        let wanted = bytes.saturating_sub(surplus);
+        let before = self.huge_bytes.fetch_max(wanted, Ordering::Relaxed);
+        self.advise_huge(before, wanted.saturating_sub(before), true);
+    }
+
+    /// Advice about a stretch of the mapping; where it is refused, small pages serve.
+    fn advise_huge(&self, offset: usize, len: usize, is_wanted: bool) {
         #[cfg(not(any(miri, loom)))]
-        if self.bytes >= HUGE_PAGES_FROM_BYTES {
-            let bytes = (segments << self.segment_shift).min(self.bytes);
-            let surplus = (self.base.addr().get() + bytes) % HUGE_PAGE_BYTES;
-            let from = self.base.as_ptr().cast();
-            // SAFETY: advice about a part of our own mapping; where it is refused, small pages serve.
-            let _ = unsafe {
-                let wanted = bytes.saturating_sub(surplus);
-                rustix::mm::madvise(from, wanted, rustix::mm::Advice::LinuxHugepage)
+        {
+            use rustix::mm::{Advice, madvise};
+            let advice = if is_wanted {
+                Advice::LinuxHugepage
+            } else {
+                Advice::LinuxNoHugepage
             };
+            let from = self.pointer(Addr(offset as u64), len);
+            // SAFETY: about our own mapping, in bounds by `pointer`, and it changes no byte.
+            let _ = unsafe { madvise(from.cast(), len, advice) };
         }
         #[cfg(any(miri, loom))]
-        let _ = segments;
+        let _ = (offset, len, is_wanted);
     }
 
     /// Size of a segment in bytes.
@@ -164,7 +180,8 @@ impl Arena {
         }
     }
 
-    /// Gives a free segment's pages back to the system; it reads as zeros afterwards.
+    /// Gives a free segment's pages back to the system; it reads as zeros afterwards. Until [`Arena::restore`] it may
+    /// have no huge page either: the kernel would fill the gap again when it puts huge pages together.
     pub(crate) fn discard(&self, segment: SegmentId) {
         let len = self.segment_bytes();
         let from = self.pointer(self.start(segment), len);
@@ -176,6 +193,21 @@ impl Arena {
         // SAFETY: as above.
         unsafe {
             std::ptr::write_bytes(from, 0, len);
+        }
+        self.advise_segment(segment, false);
+    }
+
+    /// A discarded segment is about to be used again.
+    pub(crate) fn restore(&self, segment: SegmentId) {
+        self.advise_segment(segment, true);
+    }
+
+    fn advise_segment(&self, segment: SegmentId, is_wanted: bool) {
+        let start = self.start(segment).0 as usize;
+        let end = self.huge_bytes.load(Ordering::Relaxed);
+        let len = self.segment_bytes().min(end.saturating_sub(start));
+        if len > 0 {
+            self.advise_huge(start, len, is_wanted);
         }
     }
 
@@ -208,10 +240,8 @@ impl Drop for Arena {
 
 /// Huge pages spare the index and the items most misses of the address translation; below this size
 /// they would only round up what a small cache keeps resident.
-#[cfg(not(any(miri, loom)))]
 const HUGE_PAGES_FROM_BYTES: usize = 64 << 20;
-/// The size of one, on every machine that has them at all but a few.
-#[cfg(not(any(miri, loom)))]
+/// The size of one, on nearly every machine that has them.
 const HUGE_PAGE_BYTES: usize = 2 << 20;
 
 #[cfg(not(any(miri, loom)))]

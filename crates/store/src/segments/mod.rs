@@ -263,7 +263,9 @@ impl Segments {
     }
 
     fn back_one(&self, plan: &mut Plan) -> Option<SegmentId> {
-        let id = plan.parked.pop().or_else(|| {
+        let parked = plan.parked.pop();
+        parked.inspect(|&id| self.arena.restore(id));
+        let id = parked.or_else(|| {
             let id = SegmentId(plan.fresh);
             ((id.0 as usize) < self.metas.len()).then(|| {
                 plan.fresh += 1;
