@@ -17,9 +17,12 @@ pub(crate) use self::buffers::{Buffers, INPUT_BYTES};
 use crate::execute::dump::Dump;
 use crate::info::{Info, READING, READING_VALUE, Reason};
 use crate::output::Output;
-use crate::send::{self, SHARE_BYTES, Sent, Waiting};
+use crate::send::{self, Sent, Waiting};
 use crate::session::{Next, Session};
 use crate::turn::Turn;
+
+/// Output or upload bytes after which a connection lets others go first, however few these are.
+const TURN_BYTES: usize = 128 << 10;
 
 /// One client's connection, owned by one worker for life.
 pub(crate) struct Connection {
@@ -159,7 +162,7 @@ impl Connection {
 
     /// Serves what has been received, after receiving more if `receives`.
     fn serve(&mut self, receives: bool, turn: &Turn<'_>, buffers: &mut Buffers) -> Verdict {
-        let mut budget = SHARE_BYTES;
+        let mut budget = turn.share_bytes.min(TURN_BYTES);
         self.info.last_command.store(turn.now.0, Ordering::Relaxed);
         let received = if !receives {
             Ok(Received::less(self.take_pending(turn, buffers)))

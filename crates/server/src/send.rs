@@ -16,8 +16,8 @@ use crate::gathered::Gathered;
 use crate::output::Output;
 use crate::turn::Turn;
 
-/// Bytes that one connection sends before others are served: some 20 us of copying.
-pub(crate) const SHARE_BYTES: usize = 128 << 10;
+/// Bytes that one connection sends before others are served: some 10 us of copying.
+pub(crate) const SHARE_BYTES: usize = 64 << 10;
 
 /// The same while there are no others: more than a socket takes.
 pub(crate) const WHOLE_BYTES: usize = 16 << 20;

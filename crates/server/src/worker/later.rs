@@ -1,6 +1,6 @@
 //! Who is served after the others: large transfers, those that had their share, those that wait for memory.
 //!
-//! Moving 128 KiB takes as long as a dozen small requests, so whoever does that waits until the small ones of
+//! Moving 64 KiB takes as long as several small requests, so whoever does that waits until the small ones of
 //! the turn are answered, and only one such share or two are moved before the next look at the sockets
 //! (docs/decisions/0025-large-transfers-last.md).
 
@@ -11,7 +11,7 @@ use super::{Cause, Worker};
 use crate::connection::Connection;
 use crate::send::{SHARE_BYTES, WHOLE_BYTES};
 
-/// How long the queue is served before the sockets are looked at again: about one share of a large transfer.
+/// How long the queue is served before the sockets are looked at again: one or two shares of large transfers.
 const QUEUE_TIME: Duration = Duration::from_micros(20);
 
 /// A request that moved fewer bytes is small: it is for its like that large transfers are cut.
@@ -22,7 +22,7 @@ pub(super) const SMALL_BYTES: u64 = 64 << 10;
 const SMALL_ABOUT: Duration = Duration::from_millis(100);
 
 /// Shares of one transfer before other transfers get theirs: a megabyte and its line.
-const SHARES_MAX: u32 = 9;
+const SHARES_MAX: u32 = 17;
 
 /// How long a connection is parked before it is served again: what it waits for takes others many round trips,
 /// and a hundred looks a second cost nothing.
