@@ -8,7 +8,7 @@ use glasscache_client::costs::Spent;
 use glasscache_client::request::Item;
 use glasscache_client::{Budget, Error};
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyList};
+use pyo3::types::{PyBytes, PyDict, PyList};
 
 use crate::client::{Client, exptime, key_bytes};
 use crate::{error, value as conversion};
@@ -70,7 +70,7 @@ impl Client {
         deadline: Option<f64>,
     ) -> PyResult<Bound<'py, PyDict>> {
         let times = self.times(deadline)?;
-        let objects: Vec<Bound<'py, PyAny>> = keys.try_iter()?.collect::<PyResult<_>>()?;
+        let objects = all_of(keys)?;
         let mut plain = Vec::with_capacity(objects.len());
         let mut plain_objects = Vec::with_capacity(objects.len());
         let values = PyDict::new(py);
@@ -105,6 +105,7 @@ impl Client {
             spent: Spent::default(),
         };
         let mut unreadable = Vec::new();
+        let mut bytes_flags = None;
         let done = self.core.read_many(
             &plain,
             with_cas,
@@ -120,8 +121,17 @@ impl Client {
             },
             |index, found, body| {
                 if let Some(object) = plain_objects.get(index) {
-                    let value = conversion::from_bytes(py, self.codec(), found.flags, body);
-                    let kept = value.and_then(|(value, _)| {
+                    // Values of one call have one form, as a rule, and most are bytes.
+                    let value = if bytes_flags == Some(found.flags) {
+                        Ok(PyBytes::new(py, body).into_any())
+                    } else if conversion::arrives_as_bytes(self.codec(), found.flags) {
+                        bytes_flags = Some(found.flags);
+                        Ok(PyBytes::new(py, body).into_any())
+                    } else {
+                        conversion::from_bytes(py, self.codec(), found.flags, body)
+                            .map(|(value, _)| value)
+                    };
+                    let kept = value.and_then(|value| {
                         if with_cas {
                             values.set_item(object, (value, found.cas))
                         } else {
@@ -261,7 +271,7 @@ impl Client {
         deadline: Option<f64>,
     ) -> PyResult<Bound<'py, PyDict>> {
         let times = self.times(deadline)?;
-        let objects: Vec<Bound<'py, PyAny>> = keys.try_iter()?.collect::<PyResult<_>>()?;
+        let objects = all_of(keys)?;
         let bytes: Vec<&[u8]> = objects.iter().map(key_bytes).collect::<PyResult<_>>()?;
         let wire = WireKeys::new(py, self, bytes)?;
         let all = wire.all();
@@ -269,6 +279,14 @@ impl Client {
             core.delete_many(&all, budget)
         });
         told(py, failures?, |index| objects.get(index).cloned())
+    }
+}
+
+/// The items of an iterable; those of a list without an iterator.
+fn all_of<'py>(items: &Bound<'py, PyAny>) -> PyResult<Vec<Bound<'py, PyAny>>> {
+    match items.cast_exact::<PyList>() {
+        Ok(list) => Ok(list.iter().collect()),
+        Err(_) => items.try_iter()?.collect(),
     }
 }
 

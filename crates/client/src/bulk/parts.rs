@@ -14,6 +14,18 @@ pub(crate) struct Part<T> {
     weight: usize,
 }
 
+impl<T> Part<T> {
+    /// All things of a call, for one server.
+    pub(crate) fn whole(place: usize, things: Vec<T>) -> Self {
+        Self {
+            place,
+            indices: (0..things.len()).collect(),
+            weight: things.len(),
+            things,
+        }
+    }
+}
+
 /// Parts things by the place of their server; no part weighs more than `weight_max` unless one thing does.
 pub(crate) fn parted<T>(
     things: impl Iterator<Item = (usize, T)>,

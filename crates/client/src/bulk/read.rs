@@ -22,6 +22,11 @@ pub(crate) struct Reads<'k> {
 impl<'k> Reads<'k> {
     /// Parts plain keys, without their namespace.
     pub(crate) fn new(client: &Client, keys: &[&'k [u8]]) -> Self {
+        if let Some(place) = client.only_place().filter(|_| keys.len() <= LINE_KEYS_MAX) {
+            return Self {
+                parts: vec![Part::whole(place, keys.to_vec())],
+            };
+        }
         let mut place_of = client.place_finder();
         let indexed = keys.iter().copied().enumerate();
         Self {

@@ -226,15 +226,20 @@ fn plain_head(rest: &[u8], key: &[u8]) -> Option<(u32, usize, usize)> {
 
 /// The number at the front and what follows it, if it is one of 32 bits and not the end of what is here.
 fn digits(bytes: &[u8]) -> Option<(u32, &[u8])> {
-    let count = bytes.iter().position(|byte| !byte.is_ascii_digit())?;
-    let (digits, rest) = bytes.split_at(count);
-    if digits.is_empty() {
-        return None;
+    let digit_of = |byte: &u8| Some(byte.wrapping_sub(b'0')).filter(|digit| *digit <= 9);
+    let (first, mut rest) = bytes.split_first()?;
+    let mut number = u64::from(digit_of(first)?);
+    loop {
+        let (byte, after) = rest.split_first()?;
+        let Some(digit) = digit_of(byte) else {
+            return Some((number as u32, rest));
+        };
+        number = number * 10 + u64::from(digit);
+        if number > u32::MAX.into() {
+            return None;
+        }
+        rest = after;
     }
-    let number = digits.iter().try_fold(0u32, |number, digit| {
-        number.checked_mul(10)?.checked_add(u32::from(digit - b'0'))
-    })?;
-    Some((number, rest))
 }
 
 fn end_of_values(line: &Line<'_>) -> Result<Step, Fault> {
