@@ -16,13 +16,13 @@ use self::buffers::Received;
 pub(crate) use self::buffers::{Buffers, INPUT_BYTES};
 use crate::execute::dump::Dump;
 use crate::info::{Info, READING, READING_VALUE, Reason};
-use crate::output::{Output, SLICE_BYTES};
+use crate::output::Output;
 use crate::send::{self, Sent, Waiting};
 use crate::session::{Next, Session};
 use crate::turn::Turn;
 
-/// Output or upload bytes after which a connection lets others go first.
-const TURN_BYTES: usize = 2 * SLICE_BYTES;
+/// Output or upload bytes after which a connection lets others go first, however few these are.
+const TURN_BYTES: usize = 128 << 10;
 
 /// One client's connection, owned by one worker for life.
 pub(crate) struct Connection {
@@ -41,6 +41,10 @@ pub(crate) struct Connection {
     pub(crate) interest: Interest,
     /// It waits among the worker's parked connections.
     pub(crate) is_parked: bool,
+    /// It waits in the worker's queue of those that are served after the others.
+    pub(crate) is_queued: bool,
+    /// Shares of a transfer that it had one after the other.
+    pub(crate) shares: u32,
 }
 
 /// What epoll is asked to report of a connection.
@@ -67,6 +71,8 @@ pub(crate) enum Verdict {
     Wait,
     /// It has more to do; serve others first.
     Again,
+    /// It has more to send; serve those first that want little.
+    GoOn,
     /// It waits for memory that others tie up: serve it again after a while.
     Park,
     /// Close it.
@@ -86,7 +92,14 @@ impl Connection {
             is_uploader: false,
             interest: Interest::Input,
             is_parked: false,
+            is_queued: false,
+            shares: 0,
         }
+    }
+
+    /// Whether a large value is on its way from it or to it.
+    pub(crate) fn is_transferring(&self) -> bool {
+        self.is_waiting() || self.session.awaits_value()
     }
 
     /// Whether output waits for the socket.
@@ -96,6 +109,10 @@ impl Connection {
 
     /// What epoll should report of it now.
     pub(crate) fn wanted_interest(&self) -> Interest {
+        if self.is_queued {
+            // It is served in any case: nothing has to be told to epoll.
+            return self.interest;
+        }
         match (self.is_waiting(), self.is_parked) {
             (true, _) => Interest::Room,
             (false, true) => Interest::Nothing,
@@ -128,6 +145,7 @@ impl Connection {
         if let Some(waiting) = &mut self.waiting {
             match waiting.send(&self.socket, turn) {
                 Sent::All => self.waiting = None,
+                Sent::Share => return Verdict::GoOn,
                 Sent::Some => return Verdict::Wait,
                 Sent::Failed => return Verdict::Close(Reason::Error),
             }
@@ -144,7 +162,7 @@ impl Connection {
 
     /// Serves what has been received, after receiving more if `receives`.
     fn serve(&mut self, receives: bool, turn: &Turn<'_>, buffers: &mut Buffers) -> Verdict {
-        let mut budget = TURN_BYTES;
+        let mut budget = turn.share_bytes.min(TURN_BYTES);
         self.info.last_command.store(turn.now.0, Ordering::Relaxed);
         let received = if !receives {
             Ok(Received::less(self.take_pending(turn, buffers)))
@@ -177,7 +195,7 @@ impl Connection {
             };
             // Where the head of a large value filled the buffer more has come: no wait is needed.
             let begins_upload = std::mem::take(&mut is_full) && self.session.upload_mut().is_some();
-            if !begins_upload || verdict != Verdict::Wait || sent == Sent::Some {
+            if !begins_upload || verdict != Verdict::Wait || sent != Sent::All {
                 break verdict;
             }
             match self.receive_upload(&mut budget, turn, buffers) {
@@ -191,11 +209,16 @@ impl Connection {
 
     /// What a turn's end means; `None` runs the session again.
     fn after(&mut self, next: Next, sent: Sent, budget: usize, turn: &Turn<'_>) -> Option<Verdict> {
-        let is_stuck = sent == Sent::Some;
+        // What is left of the output goes first.
+        let unsent = match sent {
+            Sent::Some => Some(Verdict::Wait),
+            Sent::Share => Some(Verdict::GoOn),
+            Sent::All | Sent::Failed => None,
+        };
         match next {
-            Next::Close(_) if is_stuck => {
+            Next::Close(_) if unsent.is_some() => {
                 self.is_closing = true;
-                Some(Verdict::Wait)
+                unsent
             }
             Next::Close(reason) => Some(Verdict::Close(reason)),
             Next::Watch(watching) => {
@@ -204,33 +227,21 @@ impl Connection {
             }
             Next::Dump(dump) => {
                 self.mode = Mode::Dump(Box::new(dump));
-                Some(if is_stuck {
-                    Verdict::Wait
-                } else {
-                    Verdict::Again
-                })
+                Some(unsent.unwrap_or(Verdict::Again))
             }
-            _ if is_stuck => Some(Verdict::Wait),
+            _ if unsent.is_some() => unsent,
             Next::Input => Some(Verdict::Wait),
             Next::Park => Some(Verdict::Park),
             Next::Flush if budget > 0 => None,
-            Next::Flush | Next::Yield => {
-                turn.counters.conn_yields.bump();
-                Some(Verdict::Again)
-            }
+            Next::Flush | Next::Yield => Some(Verdict::Again),
         }
     }
 
-    /// Sends a turn's output; what the socket does not take waits.
+    /// Sends a turn's output; what is left of it waits.
     fn send(&mut self, out: &Output<'_>, turn: &Turn<'_>) -> Sent {
-        match send::output(&self.socket, out, turn) {
-            Ok(None) => Sent::All,
-            Ok(Some(waiting)) => {
-                self.waiting = Some(waiting);
-                Sent::Some
-            }
-            Err(_) => Sent::Failed,
-        }
+        let (sent, waiting) = send::output(&self.socket, out, turn);
+        self.waiting = waiting;
+        sent
     }
 
     /// Puts kept input in front of the buffer and returns how much it was.

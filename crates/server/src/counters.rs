@@ -31,6 +31,13 @@ impl Counter {
     }
 }
 
+impl Counters {
+    /// Bytes received and sent.
+    pub(crate) fn bytes_moved(&self) -> u64 {
+        self.bytes_read.get() + self.bytes_written.get()
+    }
+}
+
 /// What was done to the items of one class, by one worker.
 #[derive(Debug, Default)]
 pub(crate) struct ClassCounters {

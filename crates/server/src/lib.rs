@@ -23,6 +23,7 @@ mod connection;
 mod counters;
 mod detail;
 mod execute;
+mod gathered;
 mod hub;
 mod inbox;
 mod info;

@@ -3,9 +3,9 @@
 //! A small value is copied, for gathering cold items one by one costs the kernel more (15 % of a
 //! multi-get); a large one is handed to the kernel where it lies.
 
-use std::io::IoSlice;
-
 use glasscache_store::Item;
+
+use crate::gathered::Gathered;
 
 /// Output beyond this is sent before more is made.
 pub(crate) const SLICE_BYTES: usize = 64 << 10;
@@ -140,25 +140,18 @@ impl<'w> Output<'w> {
         heads.chain(std::iter::once(Part::Bytes(tail)))
     }
 
-    /// Up to `slices.capacity()` pieces for one `sendmsg`, less the first `sent` bytes.
-    pub(crate) fn gather<'o>(&'o self, sent: usize, slices: &mut Vec<IoSlice<'o>>, most: usize) {
-        let mut skip = sent;
-        let mut push = |piece: &'o [u8]| {
-            let rest = piece.get(skip.min(piece.len())..).unwrap_or_default();
-            skip -= skip.min(piece.len());
-            if !rest.is_empty() {
-                slices.push(IoSlice::new(rest));
-            }
-            slices.len() < most
-        };
+    /// What of it `most` says, less the first `sent` bytes, for one `sendmsg`.
+    pub(crate) fn gather(&self, sent: usize, most: usize) -> Gathered<'_> {
+        let mut gathered = Gathered::new(sent, most);
         for part in self.parts() {
             let go_on = match part {
-                Part::Bytes(bytes) => push(bytes),
-                Part::Value(item) => item.pieces().all(&mut push),
+                Part::Bytes(bytes) => gathered.push(bytes),
+                Part::Value(item) => item.pieces().all(|piece| gathered.push(piece)),
             };
             if !go_on {
-                return;
+                break;
             }
         }
+        gathered
     }
 }

@@ -15,6 +15,7 @@ use crate::counters::{ClassCounters, Counters};
 use crate::execute::dump::Dump;
 use crate::info::{ConnectionId, Info, Peer};
 use crate::output::{Output, Part};
+use crate::send::SHARE_BYTES;
 use crate::session::{Next, Session};
 use crate::shared::{Parts, Shared};
 use crate::turn::Turn;
@@ -114,6 +115,7 @@ impl Replay {
             now,
             connection: &self.info,
             waker: &self.waker,
+            share_bytes: SHARE_BYTES,
         };
         let mut out = Output::new(Vec::new());
         let progress = self.session.run(&self.pending, &turn, &mut out);

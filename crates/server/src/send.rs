@@ -1,85 +1,76 @@
-//! Sending a turn's output, and keeping what the socket did not take.
+//! Sending a turn's output, and keeping what the socket did not take or what comes after the others' turn.
 //!
-//! What is left is copied, large values are held where they lie; either way the epoch is over when
-//! the turn is. A value that can neither be held nor copied, since both shares of the memory are used up by
-//! other readers, closes its reader.
+//! The kernel copies a megabyte in some 200 us, in which nobody else of this worker is served: what a turn sends
+//! is cut after [`SHARE_BYTES`] where others are about (docs/decisions/0025-large-transfers-last.md).
 
-use std::collections::VecDeque;
-use std::io::IoSlice;
+mod waiting;
+
 use std::os::fd::OwnedFd;
 
-use glasscache_store::Held;
 use rustix::io::Errno;
 use rustix::net::{SendAncillaryBuffer, SendFlags};
 
-use crate::output::{Output, Part};
-use crate::shed;
+pub(crate) use self::waiting::Waiting;
+use self::waiting::Why;
+use crate::gathered::Gathered;
+use crate::output::Output;
 use crate::turn::Turn;
 
-/// Pieces handed to the kernel in one call.
-const PIECES_MAX: usize = 64;
+/// Bytes that one connection sends before others are served: some 10 us of copying.
+pub(crate) const SHARE_BYTES: usize = 64 << 10;
 
-/// Bytes of one value that may be copied to wait for a slow reader however much is copied already.
-const COPY_BYTES_MAX: usize = 256 << 10;
+/// The same while there are no others: more than a socket takes.
+pub(crate) const WHOLE_BYTES: usize = 16 << 20;
 
 /// How far a send came.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Sent {
+    /// Everything.
     All,
+    /// The share of this turn; the socket takes more.
+    Share,
+    /// What the socket took.
     Some,
+    /// The connection is broken.
     Failed,
 }
 
-/// Output that waits for its socket.
-pub(crate) struct Waiting {
-    parts: VecDeque<WaitingPart>,
-    /// Bytes copied, which the budget is charged for.
-    copied_bytes: usize,
-    /// Bytes of the first part that have left.
-    sent: usize,
-}
-
-enum WaitingPart {
-    Copied(Vec<u8>),
-    Held(Held),
-}
-
-impl WaitingPart {
-    fn pieces(&self) -> Box<dyn Iterator<Item = &[u8]> + '_> {
-        match self {
-            WaitingPart::Copied(bytes) => Box::new(std::iter::once(bytes.as_slice())),
-            WaitingPart::Held(held) => Box::new(held.pieces()),
-        }
-    }
-
-    fn len(&self) -> usize {
-        self.pieces().map(<[u8]>::len).sum()
-    }
-}
-
-/// Sends `out`; `Some` is what the socket did not take.
+/// Sends `out`, and gives back what is left of it and how far it came.
 pub(crate) fn output(
     socket: &OwnedFd,
     out: &Output<'_>,
     turn: &Turn<'_>,
-) -> Result<Option<Box<Waiting>>, Errno> {
+) -> (Sent, Option<Box<Waiting>>) {
     let mut sent = 0;
+    let mut share_end = turn.share_bytes;
     while sent < out.len() {
         let outcome = if out.is_flat() {
             send(socket, out.bytes.get(sent..).unwrap_or_default(), turn)
         } else {
-            let mut pieces = Vec::with_capacity(PIECES_MAX);
-            out.gather(sent, &mut pieces, PIECES_MAX);
-            send_pieces(socket, &pieces, turn)
+            let gathered = out.gather(sent, share_end - sent);
+            send_pieces(socket, &gathered, share_end < out.len(), turn)
         };
         match outcome {
             Ok(bytes) => sent += bytes,
-            Err(Errno::AGAIN) => return Waiting::new(out, sent, turn).map(Some),
+            Err(Errno::AGAIN) => {
+                let waiting = Waiting::new(out, sent, Why::Full, turn);
+                return (
+                    waiting.as_ref().map_or(Sent::Failed, |_| Sent::Some),
+                    waiting,
+                );
+            }
             Err(Errno::INTR) => {}
-            Err(error) => return Err(error),
+            Err(_) => return (Sent::Failed, None),
+        }
+        if sent >= share_end && sent < out.len() {
+            if let Some(waiting) = Waiting::new(out, sent, Why::Share, turn) {
+                return (Sent::Share, Some(waiting));
+            }
+            // What cannot be kept has to go at once.
+            share_end = sent + turn.share_bytes;
         }
     }
-    Ok(None)
+    (Sent::All, None)
 }
 
 fn send(socket: &OwnedFd, bytes: &[u8], turn: &Turn<'_>) -> Result<usize, Errno> {
@@ -89,124 +80,22 @@ fn send(socket: &OwnedFd, bytes: &[u8], turn: &Turn<'_>) -> Result<usize, Errno>
     Ok(sent)
 }
 
-fn send_pieces(socket: &OwnedFd, pieces: &[IoSlice<'_>], turn: &Turn<'_>) -> Result<usize, Errno> {
+/// Sends pieces; with `has_more` the kernel does not close a packet for them, since more follows at once.
+fn send_pieces(
+    socket: &OwnedFd,
+    gathered: &Gathered<'_>,
+    has_more: bool,
+    turn: &Turn<'_>,
+) -> Result<usize, Errno> {
     turn.counters.send_calls.bump();
     let mut no_control = SendAncillaryBuffer::default();
-    let sent = rustix::net::sendmsg(socket, pieces, &mut no_control, SendFlags::NOSIGNAL)?;
+    let more = if has_more {
+        SendFlags::MORE
+    } else {
+        SendFlags::empty()
+    };
+    let flags = SendFlags::NOSIGNAL | more;
+    let sent = rustix::net::sendmsg(socket, &gathered.pieces, &mut no_control, flags)?;
     turn.counters.bytes_written.add(sent as u64);
     Ok(sent)
-}
-
-impl Waiting {
-    /// What is left of `out` after its first `sent` bytes.
-    fn new(out: &Output<'_>, sent: usize, turn: &Turn<'_>) -> Result<Box<Waiting>, Errno> {
-        let mut waiting = Waiting {
-            parts: VecDeque::new(),
-            copied_bytes: 0,
-            sent: 0,
-        };
-        let mut skip = sent;
-        for part in out.parts() {
-            match part {
-                Part::Bytes(bytes) => {
-                    let skipped = skip.min(bytes.len());
-                    skip -= skipped;
-                    waiting.copy(bytes.get(skipped..).unwrap_or_default());
-                }
-                Part::Value(item) => {
-                    let length = item.value_bytes() as usize;
-                    let skipped = skip.min(length);
-                    skip -= skipped;
-                    if skipped == length {
-                        continue;
-                    }
-                    shed::stalled_reader(turn);
-                    if let Some(held) = item.hold() {
-                        if waiting.parts.is_empty() {
-                            waiting.sent = skipped;
-                        }
-                        waiting.parts.push_back(WaitingPart::Held(held));
-                    } else if length <= COPY_BYTES_MAX || turn.store.store().has_buffer_room(length)
-                    {
-                        waiting.copy_pieces(item.pieces(), skipped);
-                    } else {
-                        turn.counters.stalled_closed.bump();
-                        return Err(Errno::NOBUFS);
-                    }
-                }
-            }
-        }
-        turn.store
-            .store()
-            .charge_buffers(waiting.copied_bytes as i64);
-        if waiting.holds() {
-            turn.connection.ties.note_held(true, turn.now);
-        }
-        Ok(Box::new(waiting))
-    }
-
-    /// Whether values are held where they lie.
-    fn holds(&self) -> bool {
-        let is_held = |part: &WaitingPart| matches!(part, WaitingPart::Held(_));
-        self.parts.iter().any(is_held)
-    }
-
-    fn copy(&mut self, bytes: &[u8]) {
-        if bytes.is_empty() {
-            return;
-        }
-        self.copied_bytes += bytes.len();
-        match self.parts.back_mut() {
-            Some(WaitingPart::Copied(copied)) => copied.extend_from_slice(bytes),
-            _ => self.parts.push_back(WaitingPart::Copied(bytes.to_vec())),
-        }
-    }
-
-    fn copy_pieces<'p>(&mut self, pieces: impl Iterator<Item = &'p [u8]>, mut skip: usize) {
-        for piece in pieces {
-            let skipped = skip.min(piece.len());
-            skip -= skipped;
-            self.copy(piece.get(skipped..).unwrap_or_default());
-        }
-    }
-
-    /// Sends what the socket takes now.
-    pub(crate) fn send(&mut self, socket: &OwnedFd, turn: &Turn<'_>) -> Sent {
-        while let Some(part) = self.parts.front() {
-            let mut skip = self.sent;
-            let mut pieces = Vec::with_capacity(PIECES_MAX);
-            for piece in part.pieces() {
-                let skipped = skip.min(piece.len());
-                skip -= skipped;
-                if skipped < piece.len() && pieces.len() < PIECES_MAX {
-                    pieces.push(IoSlice::new(piece.get(skipped..).unwrap_or_default()));
-                }
-            }
-            match send_pieces(socket, &pieces, turn) {
-                Ok(bytes) => self.sent += bytes,
-                Err(Errno::AGAIN) => return Sent::Some,
-                Err(Errno::INTR) => continue,
-                Err(_) => return Sent::Failed,
-            }
-            if self.sent == part.len() {
-                self.drop_first(turn);
-            }
-            turn.connection.ties.note_held(self.holds(), turn.now);
-        }
-        Sent::All
-    }
-
-    fn drop_first(&mut self, turn: &Turn<'_>) {
-        self.sent = 0;
-        if let Some(WaitingPart::Copied(bytes)) = self.parts.pop_front() {
-            turn.store.store().charge_buffers(-(bytes.len() as i64));
-        }
-    }
-
-    /// Gives the charge back without sending.
-    pub(crate) fn release(&mut self, turn: &Turn<'_>) {
-        while !self.parts.is_empty() {
-            self.drop_first(turn);
-        }
-    }
 }

@@ -22,6 +22,8 @@ pub(crate) struct Turn<'w> {
     pub(crate) connection: &'w Info,
     /// Wakes this thread.
     pub(crate) waker: &'w Waker,
+    /// Bytes that a connection sends before others are served.
+    pub(crate) share_bytes: usize,
 }
 
 impl Turn<'_> {

@@ -1,22 +1,23 @@
 //! A worker: one thread, one epoll, its connections for life.
 //!
-//! A turn of its loop takes what is ready, serves each connection, then those that had to let others
-//! go first, then a bounded piece of the store's background work. While it sleeps it is offline, so
+//! A turn of its loop takes what is ready, serves each connection, then, for a bounded time, those that
+//! had to let others go first, then a bounded piece of the store's background work. While it sleeps it is offline, so
 //! that memory others give up can be used again.
 
 mod comings;
 mod ending;
+mod later;
 mod slots;
 
-use std::collections::VecDeque;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use glasscache_store::Seconds;
 use rustix::event::Timespec;
 use rustix::event::epoll::{self, EventData, EventFlags};
 
+use self::later::{Later, PARKED, SMALL_BYTES};
 use self::slots::{BELL, Slots};
 use crate::connection::{Buffers, Interest, Verdict};
 use crate::counters::{Counters, TIMES};
@@ -37,10 +38,6 @@ const SLEEP: Timespec = Timespec {
     tv_nsec: 0,
 };
 
-/// How long a connection is parked before it is served again: what it waits for takes others many round trips,
-/// and a hundred looks a second cost nothing.
-const PARKED: Duration = Duration::from_millis(10);
-
 /// [`PARKED`] as epoll takes it.
 const PARKED_SLEEP: Timespec = Timespec {
     tv_sec: 0,
@@ -58,11 +55,7 @@ pub(crate) struct Worker {
     connections: Slots,
     buffers: Buffers,
     /// Connections whose turn comes after the others'.
-    again: VecDeque<u64>,
-    /// Connections that wait for memory that others tie up.
-    parked: Vec<u64>,
-    /// When they were served last.
-    parked_tried: Instant,
+    later: Later,
     last_look: u32,
     /// The second in which this turn runs.
     now: Seconds,
@@ -98,9 +91,7 @@ impl Worker {
             poll,
             connections: Slots::default(),
             buffers: Buffers::new(),
-            again: VecDeque::new(),
-            parked: Vec::new(),
-            parked_tried: Instant::now(),
+            later: Later::new(),
             last_look: 0,
             now: Seconds(2),
         })
@@ -126,7 +117,7 @@ impl Worker {
     fn wait(&mut self, events: &mut Vec<epoll::Event>, has_work: bool) {
         events.clear();
         self.store.pass();
-        if has_work || !self.again.is_empty() {
+        if has_work || self.later.has_queue() {
             let now = Timespec {
                 tv_sec: 0,
                 tv_nsec: 0,
@@ -139,7 +130,7 @@ impl Worker {
             return;
         }
         self.store.go_offline();
-        let sleep = if self.parked.is_empty() {
+        let sleep = if self.later.parked.is_empty() {
             SLEEP
         } else {
             PARKED_SLEEP
@@ -155,9 +146,9 @@ impl Worker {
 
     fn turn(&mut self, events: &[epoll::Event]) {
         let begun = Instant::now();
+        self.later.begin_turn(begun);
         self.now = self.shared.clock.at(begun);
         self.counters.turns.bump();
-        let waiting_from_before = self.again.len();
         for event in events {
             // The kernel's structure is packed: its fields are copied out, never borrowed.
             let (key, flags) = ({ event.data }.u64(), { event.flags });
@@ -167,33 +158,15 @@ impl Worker {
                 self.close_condemned();
                 self.serve_watchers();
             } else if flags.contains(EventFlags::OUT) {
-                self.serve(key, Cause::Room);
+                self.serve_or_queue(key, Cause::Room);
             } else {
-                self.serve(key, Cause::Input);
+                self.serve_or_queue(key, Cause::Input);
             }
         }
-        for _ in 0..waiting_from_before {
-            if let Some(key) = self.again.pop_front() {
-                self.serve(key, Cause::Room);
-            }
-        }
-        self.try_parked(begun);
+        self.serve_queue();
+        self.queue_parked(begun);
         self.look_about();
         self.count_time(begun);
-    }
-
-    /// Serves the parked connections again, if it is time.
-    fn try_parked(&mut self, now: Instant) {
-        if self.parked.is_empty() || now.duration_since(self.parked_tried) < PARKED {
-            return;
-        }
-        self.parked_tried = now;
-        for key in std::mem::take(&mut self.parked) {
-            if let Some(connection) = self.connections.get_mut(key) {
-                connection.is_parked = false;
-                self.serve(key, Cause::Room);
-            }
-        }
     }
 
     fn count_time(&self, begun: Instant) {
@@ -216,7 +189,10 @@ impl Worker {
             now: self.now,
             connection: &info,
             waker: &self.waker,
+            share_bytes: self.later.share_bytes(),
         };
+        let moved_before = self.counters.bytes_moved();
+        let was_transferring = connection.is_transferring();
         let verdict = match cause {
             Cause::Input if !connection.is_waiting() => {
                 connection.readable(&turn, &mut self.buffers)
@@ -224,12 +200,24 @@ impl Worker {
             _ => connection.go_on(&turn, &mut self.buffers),
         };
         match verdict {
-            Verdict::Wait => {}
-            Verdict::Again => self.again.push_back(key),
+            Verdict::Wait => {
+                let moved = self.counters.bytes_moved() - moved_before;
+                if moved < SMALL_BYTES && !was_transferring && !connection.is_transferring() {
+                    self.later.note_small();
+                }
+            }
+            Verdict::Again => {
+                self.counters.conn_yields.bump();
+                self.later.add(key, connection, Cause::Room);
+            }
+            Verdict::GoOn => {
+                self.counters.conn_yields.bump();
+                self.later.add_first(key, connection);
+            }
             Verdict::Park if connection.is_parked => {}
             Verdict::Park => {
                 connection.is_parked = true;
-                self.parked.push(key);
+                self.later.parked.push(key);
             }
             Verdict::Close(reason) => return self.close(key, reason),
         }

@@ -1,45 +1,14 @@
 //! The server over real sockets: what only a socket can show (ports, limits, slow readers, the end).
 
+mod live;
+
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
-use glasscache_server::{Address, Config, Listen, Running, start};
+use glasscache_server::{Config, Listen, start};
 
-fn config() -> Config {
-    Config {
-        listeners: vec![Listen::Tcp(([127, 0, 0, 1], 0).into())],
-        workers: 2,
-        hash_seed: Some(1),
-        ..Config::default()
-    }
-}
-
-fn connect(server: &Running) -> TcpStream {
-    let Some(Address::Tcp(address)) = server.addresses().first().cloned() else {
-        panic!("no port")
-    };
-    let stream = TcpStream::connect(address).unwrap();
-    stream
-        .set_read_timeout(Some(Duration::from_secs(5)))
-        .unwrap();
-    stream
-}
-
-/// Sends `request` and expects exactly `reply`.
-fn talk(stream: &mut TcpStream, request: &[u8], reply: &[u8]) {
-    stream.write_all(request).unwrap();
-    let mut got = vec![0; reply.len()];
-    if let Err(error) = stream.read_exact(&mut got) {
-        panic!("{error} after {:?}", String::from_utf8_lossy(request));
-    }
-    assert_eq!(
-        String::from_utf8_lossy(&got),
-        String::from_utf8_lossy(reply),
-        "for {:?}",
-        String::from_utf8_lossy(request)
-    );
-}
+use live::{config, connect, talk};
 
 #[test]
 fn a_value_goes_in_and_comes_out() {

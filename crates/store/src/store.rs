@@ -19,7 +19,7 @@ use crate::{Error, PolicyKind as Kind};
 /// Settings fixed at start.
 #[derive(Debug, Clone)]
 pub struct Config {
-    /// `-m` in bytes: items, index and buffers together.
+    /// `-m` in bytes: items, buffers, and the index beyond its share beside it.
     pub memory_bytes: u64,
     /// `-I`: largest item (memcached's measure: key + value + its header).
     pub item_bytes_max: u32,

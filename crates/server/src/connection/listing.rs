@@ -39,6 +39,7 @@ impl Connection {
     pub(super) fn send_plain(&mut self, bytes: Vec<u8>, turn: &Turn<'_>) -> Verdict {
         match self.send(&Output::rendered(bytes), turn) {
             Sent::Failed => Verdict::Close(Reason::Error),
+            Sent::Share => Verdict::GoOn,
             Sent::All | Sent::Some => Verdict::Wait,
         }
     }
@@ -58,7 +59,7 @@ impl Connection {
         match sent {
             Sent::Failed => Verdict::Close(Reason::Error),
             Sent::Some => Verdict::Wait,
-            Sent::All => Verdict::Again,
+            Sent::All | Sent::Share => Verdict::Again,
         }
     }
 

@@ -63,6 +63,9 @@ impl Connection {
                 // No room: what comes goes the other way, to the session, which says what now.
                 return self.receive_commands(turn, buffers);
             }
+            // A budget that replies used up still leaves a little: receiving nothing would read as the end.
+            let bytes = space.len().min((*budget).max(RECV_BYTES_UPLOADER));
+            let space = space.get_mut(..bytes).unwrap_or_default();
             let room = space.len();
             let behind = if room == missing {
                 RECV_BYTES_UPLOADER

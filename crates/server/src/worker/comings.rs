@@ -8,6 +8,7 @@ use super::Worker;
 use crate::connection::Connection;
 use crate::info::Reason;
 use crate::lock::lock;
+use crate::send::SHARE_BYTES;
 use crate::session::Session;
 use crate::turn::Turn;
 use crate::watch;
@@ -25,6 +26,7 @@ impl Worker {
             now: self.now,
             connection: &info,
             waker: &self.waker,
+            share_bytes: SHARE_BYTES,
         };
         connection.release(&turn);
         if info.ties.is_condemned() {

@@ -31,7 +31,11 @@ impl Worker {
             self.store.pass();
             let tick = Timespec {
                 tv_sec: 0,
-                tv_nsec: 10_000_000,
+                tv_nsec: if self.later.has_queue() {
+                    0
+                } else {
+                    10_000_000
+                },
             };
             let _ = epoll::wait(
                 &self.poll,

@@ -1,0 +1,144 @@
+//! Who is served after the others: large transfers, those that had their share, those that wait for memory.
+//!
+//! Moving 64 KiB takes as long as several small requests, so whoever does that waits until the small ones of
+//! the turn are answered, and only one such share or two are moved before the next look at the sockets
+//! (docs/decisions/0025-large-transfers-last.md).
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+use super::{Cause, Worker};
+use crate::connection::Connection;
+use crate::send::{SHARE_BYTES, WHOLE_BYTES};
+
+/// How long the queue is served before the sockets are looked at again: one or two shares of large transfers.
+const QUEUE_TIME: Duration = Duration::from_micros(20);
+
+/// A request that moved fewer bytes is small: it is for its like that large transfers are cut.
+pub(super) const SMALL_BYTES: u64 = 64 << 10;
+
+/// So long after the last small request transfers are still cut. Where there are none they are not, for a receiver
+/// that is woken for every share costs a quarter more.
+const SMALL_ABOUT: Duration = Duration::from_millis(100);
+
+/// Shares of one transfer before other transfers get theirs: a megabyte and its line.
+const SHARES_MAX: u32 = 17;
+
+/// How long a connection is parked before it is served again: what it waits for takes others many round trips,
+/// and a hundred looks a second cost nothing.
+pub(super) const PARKED: Duration = Duration::from_millis(10);
+
+/// The connections of a worker whose turn comes later.
+pub(super) struct Later {
+    /// Each at most once, and why it is to be served.
+    queue: VecDeque<(u64, Cause)>,
+    /// Connections that wait for memory that others tie up.
+    pub(super) parked: Vec<u64>,
+    /// When they were queued last.
+    parked_tried: Instant,
+    /// When the turn began.
+    begun: Instant,
+    /// When a small request was served last.
+    small: Instant,
+}
+
+impl Later {
+    pub(super) fn new() -> Later {
+        let now = Instant::now();
+        Later {
+            queue: VecDeque::new(),
+            parked: Vec::new(),
+            parked_tried: now,
+            begun: now,
+            small: now,
+        }
+    }
+
+    pub(super) fn begin_turn(&mut self, begun: Instant) {
+        self.begun = begun;
+    }
+
+    /// Notes that a small request was served in this turn.
+    pub(super) fn note_small(&mut self) {
+        self.small = self.begun;
+    }
+
+    /// What a connection may send before others are served.
+    pub(super) fn share_bytes(&self) -> usize {
+        if self.begun.duration_since(self.small) < SMALL_ABOUT {
+            SHARE_BYTES
+        } else {
+            WHOLE_BYTES
+        }
+    }
+
+    /// Queues a connection, unless it is queued already.
+    pub(super) fn add(&mut self, key: u64, connection: &mut Connection, cause: Cause) {
+        if !std::mem::replace(&mut connection.is_queued, true) {
+            self.queue.push_back((key, cause));
+        }
+    }
+
+    /// Queues a connection that had a share of its transfer: as the next, for transfers that take turns cost
+    /// a third more, until it had [`SHARES_MAX`].
+    pub(super) fn add_first(&mut self, key: u64, connection: &mut Connection) {
+        connection.shares += 1;
+        if connection.shares >= SHARES_MAX {
+            connection.shares = 0;
+            self.add(key, connection, Cause::Room);
+        } else if !std::mem::replace(&mut connection.is_queued, true) {
+            self.queue.push_front((key, Cause::Room));
+        }
+    }
+
+    pub(super) fn has_queue(&self) -> bool {
+        !self.queue.is_empty()
+    }
+}
+
+impl Worker {
+    /// Serves a connection that is ready, or queues it when a large value is on its way.
+    pub(super) fn serve_or_queue(&mut self, key: u64, cause: Cause) {
+        match self.connections.get_mut(key) {
+            Some(connection) if connection.is_queued => {}
+            Some(connection) if connection.is_transferring() => {
+                self.later.add(key, connection, cause);
+            }
+            _ => self.serve(key, cause),
+        }
+    }
+
+    /// Serves those that are queued now, the first in any case, the others while there is time.
+    pub(super) fn serve_queue(&mut self) {
+        if self.later.queue.is_empty() {
+            return;
+        }
+        let begun = Instant::now();
+        for _ in 0..self.later.queue.len() {
+            let Some((key, cause)) = self.later.queue.pop_front() else {
+                return;
+            };
+            if let Some(connection) = self.connections.get_mut(key) {
+                connection.is_queued = false;
+                self.serve(key, cause);
+            }
+            if begun.elapsed() >= QUEUE_TIME {
+                return;
+            }
+        }
+    }
+
+    /// Queues the parked connections, if it is time.
+    pub(super) fn queue_parked(&mut self, now: Instant) {
+        if self.later.parked.is_empty() || now.duration_since(self.later.parked_tried) < PARKED {
+            return;
+        }
+        self.later.parked_tried = now;
+        for key in std::mem::take(&mut self.later.parked) {
+            if let Some(connection) = self.connections.get_mut(key) {
+                connection.is_parked = false;
+                self.later.add(key, connection, Cause::Room);
+            }
+        }
+    }
+}

@@ -1,0 +1,53 @@
+//! A server on a port of its own, and a client that expects every byte.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::time::Duration;
+
+use glasscache_server::{Address, Config, Listen, Running};
+
+/// Two workers on a free port.
+pub(crate) fn config() -> Config {
+    Config {
+        listeners: vec![Listen::Tcp(([127, 0, 0, 1], 0).into())],
+        workers: 2,
+        hash_seed: Some(1),
+        ..Config::default()
+    }
+}
+
+/// A connection that fails rather than wait for ever.
+pub(crate) fn connect(server: &Running) -> TcpStream {
+    let Some(Address::Tcp(address)) = server.addresses().first().cloned() else {
+        panic!("no port")
+    };
+    let stream = TcpStream::connect(address).unwrap();
+    stream
+        .set_read_timeout(Some(Duration::from_secs(5)))
+        .unwrap();
+    stream
+}
+
+/// Sends `request` and expects exactly `reply`.
+pub(crate) fn talk(stream: &mut TcpStream, request: &[u8], reply: &[u8]) {
+    stream.write_all(request).unwrap();
+    let mut got = vec![0; reply.len()];
+    let asked = String::from_utf8_lossy(request.get(..200).unwrap_or(request));
+    if let Err(error) = stream.read_exact(&mut got) {
+        panic!("{error} after {asked:?}");
+    }
+    if let Some(place) = got
+        .iter()
+        .zip(reply)
+        .position(|(got, wanted)| got != wanted)
+    {
+        let from = |bytes: &[u8]| {
+            String::from_utf8_lossy(&bytes[place..bytes.len().min(place + 200)]).into_owned()
+        };
+        panic!(
+            "for {asked:?} from byte {place}: {:?} instead of {:?}",
+            from(&got),
+            from(reply)
+        );
+    }
+}

@@ -1,0 +1,106 @@
+//! Large transfers in shares: whole, in order, and never in the way of the small ones.
+
+mod live;
+
+use std::io::{Read, Write};
+
+use glasscache_server::{Config, Running, start};
+
+use live::{config, connect, talk};
+
+const BIG_BYTES: usize = 1_000_000;
+
+fn big(seed: usize) -> Vec<u8> {
+    (0..BIG_BYTES).map(|n| (n * 7 + seed) as u8).collect()
+}
+
+/// A storage command with a large value.
+fn set_big(key: &str, seed: usize) -> Vec<u8> {
+    let line = format!("set {key} 0 0 {BIG_BYTES}\r\n").into_bytes();
+    [line, big(seed), b"\r\n".to_vec()].concat()
+}
+
+/// The reply to a read of it.
+fn reply_big(key: &str, seed: usize) -> Vec<u8> {
+    let line = format!("VALUE {key} 0 {BIG_BYTES}\r\n").into_bytes();
+    [line, big(seed), b"\r\nEND\r\n".to_vec()].concat()
+}
+
+#[test]
+fn what_stands_behind_large_values_keeps_its_place() {
+    let server = start(config()).unwrap();
+    let mut client = connect(&server);
+    talk(&mut client, &set_big("a", 1), b"STORED\r\n");
+    talk(&mut client, &set_big("b", 2), b"STORED\r\n");
+    let replies = [&reply_big("a", 1)[..], b"MN\r\n", &reply_big("b", 2)].concat();
+    talk(&mut client, b"get a\r\nmn\r\nget b\r\n", &replies);
+    client.write_all(b"get b a\r\nquit\r\n").unwrap();
+    let mut all = Vec::new();
+    client.read_to_end(&mut all).unwrap();
+    let (first, second) = (reply_big("b", 2), reply_big("a", 1));
+    let first = first.strip_suffix(b"END\r\n").unwrap();
+    assert!(all == [first, &second].concat(), "{} bytes", all.len());
+}
+
+#[test]
+fn a_megabyte_lets_others_go_first() {
+    let one_worker = Config {
+        workers: 1,
+        ..config()
+    };
+    let server = start(one_worker).unwrap();
+    let mut client = connect(&server);
+    talk(&mut client, &set_big("a", 1), b"STORED\r\n");
+    let before = yields(&server);
+    // A transfer is cut where small requests are about, so for a tenth of a second after one.
+    let is_cut = (0..50).any(|_| {
+        talk(&mut client, b"mn\r\n", b"MN\r\n");
+        talk(&mut client, b"get a\r\n", &reply_big("a", 1));
+        yields(&server) > before
+    });
+    assert!(is_cut);
+}
+
+/// How often a connection let others go first.
+fn yields(server: &Running) -> u64 {
+    let mut client = connect(server);
+    client.write_all(b"stats\r\nquit\r\n").unwrap();
+    let mut rows = String::new();
+    client.read_to_string(&mut rows).unwrap();
+    let row = rows
+        .lines()
+        .find_map(|row| row.strip_prefix("STAT conn_yields "));
+    row.unwrap().parse().unwrap()
+}
+
+#[test]
+fn large_and_small_ones_side_by_side_all_get_what_they_asked_for() {
+    let one_worker = Config {
+        workers: 1,
+        ..config()
+    };
+    let server = start(one_worker).unwrap();
+    std::thread::scope(|scope| {
+        for seed in 0..6 {
+            let server = &server;
+            scope.spawn(move || {
+                let (mut client, key) = (connect(server), format!("k{}", seed % 3));
+                for round in 0..10 {
+                    talk(
+                        &mut client,
+                        &set_big(&format!("own{seed}"), round),
+                        b"STORED\r\n",
+                    );
+                    talk(
+                        &mut client,
+                        format!("get own{seed}\r\n").as_bytes(),
+                        &reply_big(&format!("own{seed}"), round),
+                    );
+                    let small = format!("set {key} 0 0 1\r\nx\r\nget {key}\r\n");
+                    let reply = format!("STORED\r\nVALUE {key} 0 1\r\nx\r\nEND\r\n");
+                    talk(&mut client, small.as_bytes(), reply.as_bytes());
+                }
+            });
+        }
+    });
+}

@@ -1,0 +1,209 @@
+//! The store beside a plain map: random operations and time steps, equal answers.
+//!
+//! While nothing is evicted, answers are equal to the byte. Under eviction a hit is always the last write, and
+//! what the map does not know is never found. After each run the audit counts every byte and every item. The
+//! seed of a failure is printed; `MODEL_SEED` repeats it, `MODEL_RUNS` lengthens the search.
+
+#![allow(
+    clippy::needless_pass_by_value,
+    clippy::single_match_else,
+    reason = "reads as the rules it checks"
+)]
+
+mod map;
+mod operations;
+
+use std::collections::HashMap;
+
+use glasscache_store::{Config, Expiry, PolicyKind, Seconds, Store, Worker};
+
+use map::{Model, Rng, bytes_of};
+use operations::operate;
+
+struct Shape {
+    memory_bytes: u64,
+    keys: u64,
+    large: usize,
+    steps: usize,
+    evict: bool,
+    policy: PolicyKind,
+}
+
+fn run(seed: u64, shape: &Shape) {
+    let mut rng = Rng(seed);
+    let config = Config {
+        memory_bytes: shape.memory_bytes,
+        item_bytes_max: 1 << 20,
+        workers: 2,
+        evict: shape.evict,
+        hash_seed: seed,
+        slab_chunk_bytes: vec![96, 120, 152, 192, 240, 1184, 8192, 1 << 20],
+    };
+    let store = Store::with_policy(config, shape.policy).unwrap();
+    let mut workers = [store.worker(), store.worker()];
+    workers.iter_mut().for_each(Worker::go_online);
+    let mut model = Model {
+        entries: HashMap::new(),
+        now: Seconds(2),
+        may_evict: shape.memory_bytes < 32 << 20,
+    };
+    for step in 0..shape.steps {
+        let which = rng.below(2) as usize;
+        // The other must not lag: what it might still read cannot be reused.
+        workers[1 - which].go_offline();
+        let (worker, bounds) = (&mut workers[which], (shape.keys, shape.large));
+        operate(&mut rng, worker, &mut model, bounds);
+        if rng.below(50) == 0 {
+            model.now.0 += rng.below(4) as u32;
+        }
+        workers[which].pass();
+        if rng.below(20) == 0 {
+            let now = model.now;
+            for worker in &mut workers {
+                worker.maintain(now);
+                worker.pass();
+            }
+        }
+        if step % (shape.steps / 4).max(1) == 0 {
+            check_all(&workers, &mut model);
+        }
+    }
+    check_all(&workers, &mut model);
+}
+
+fn check_all(workers: &[Worker; 2], model: &mut Model) {
+    let keys: Vec<Vec<u8>> = model.entries.keys().cloned().collect();
+    for key in keys {
+        model.settle(&workers[0], &key);
+        let now = model.now;
+        let found = bytes_of(&workers[1], &key, now);
+        match model.alive(&key) {
+            None => assert!(found.is_none(), "found what had expired"),
+            Some(entry) => {
+                let (value, flags, unique, expiry) = found.expect("peeked a moment ago");
+                assert!(entry.may_have(unique), "a unique that was told changed");
+                (entry.unique, entry.is_told) = (unique, true);
+                assert_eq!(
+                    (value, flags, expiry),
+                    (entry.value.clone(), entry.flags, entry.expiry)
+                );
+            }
+        }
+    }
+    let mut scanned = HashMap::new();
+    let mut cursor = Some(0);
+    while let Some(at) = cursor {
+        cursor = workers[0].scan(at, 100, model.now, &mut |item| {
+            scanned.insert(item.key().to_vec(), item.unique());
+        });
+    }
+    let now = model.now;
+    let alive = model
+        .entries
+        .values()
+        .filter(|e| !matches!(e.expiry, Expiry::At(at) if at <= now))
+        .count();
+    assert_eq!(scanned.len(), alive, "the walk and the map differ");
+    let audit = workers[0].store().audit(&[&workers[0], &workers[1]]);
+    assert!(audit.items >= scanned.len());
+    let counters = workers[0].store().counters();
+    assert_eq!(
+        counters.item_bytes as usize, audit.live_bytes,
+        "counted and audited bytes of items"
+    );
+    assert_eq!(
+        counters
+            .by_slab_class
+            .iter()
+            .map(|class| class.0)
+            .sum::<u64>(),
+        counters.items
+    );
+}
+
+fn seeds(default_runs: u64) -> Vec<u64> {
+    if let Ok(seed) = std::env::var("MODEL_SEED") {
+        return vec![seed.parse().unwrap()];
+    }
+    let runs = std::env::var("MODEL_RUNS").map_or(default_runs, |runs| runs.parse().unwrap());
+    (1..=runs).collect()
+}
+
+fn search(shape: &Shape, runs: u64) {
+    for seed in seeds(runs) {
+        let outcome = std::panic::catch_unwind(|| run(seed, shape));
+        assert!(outcome.is_ok(), "failed with MODEL_SEED={seed}");
+    }
+}
+
+const ROOMY: Shape = Shape {
+    memory_bytes: 64 << 20,
+    keys: 300,
+    large: 300_000,
+    steps: 4000,
+    evict: true,
+    policy: PolicyKind::Weighed,
+};
+
+#[test]
+fn with_room_for_everything_the_store_equals_a_map() {
+    search(&ROOMY, 8);
+}
+
+#[test]
+fn small_items_in_a_growing_index_equal_a_map() {
+    search(
+        &Shape {
+            keys: 20_000,
+            large: 60,
+            steps: 40_000,
+            ..ROOMY
+        },
+        2,
+    );
+}
+
+#[test]
+fn under_eviction_a_hit_is_the_last_write() {
+    search(
+        &Shape {
+            memory_bytes: 2 << 20,
+            keys: 3000,
+            large: 100_000,
+            steps: 12_000,
+            ..ROOMY
+        },
+        6,
+    );
+}
+
+#[test]
+fn every_policy_obeys_the_same_rules() {
+    for (policy, _) in PolicyKind::ALL {
+        search(
+            &Shape {
+                memory_bytes: 2 << 20,
+                keys: 4000,
+                large: 30_000,
+                steps: 10_000,
+                policy,
+                ..ROOMY
+            },
+            1,
+        );
+    }
+}
+
+#[test]
+fn a_store_of_one_mebibyte_works() {
+    search(
+        &Shape {
+            memory_bytes: 1 << 20,
+            keys: 2000,
+            large: 20_000,
+            steps: 12_000,
+            ..ROOMY
+        },
+        2,
+    );
+}

@@ -1,0 +1,119 @@
+//! The map that the store is held against, and what both are fed with.
+
+use std::collections::HashMap;
+
+use glasscache_store::{CasUnique, Expiry, Seconds, Worker};
+
+/// A small generator (splitmix64), so that a seed is a whole run.
+pub(crate) struct Rng(pub(crate) u64);
+
+impl Rng {
+    pub(crate) fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+    pub(crate) fn below(&mut self, bound: u64) -> u64 {
+        self.next() % bound
+    }
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Entry {
+    pub(crate) value: Vec<u8>,
+    pub(crate) flags: u32,
+    pub(crate) expiry: Expiry,
+    /// As it was last seen; an item whose unique was never told may have a higher one by now.
+    pub(crate) unique: CasUnique,
+    pub(crate) is_told: bool,
+}
+
+impl Entry {
+    /// Whether this can be the item's unique.
+    pub(crate) fn may_have(&self, unique: CasUnique) -> bool {
+        unique == self.unique || !self.is_told && unique > self.unique
+    }
+}
+
+pub(crate) struct Model {
+    pub(crate) entries: HashMap<Vec<u8>, Entry>,
+    pub(crate) now: Seconds,
+    pub(crate) may_evict: bool,
+}
+
+impl Model {
+    pub(crate) fn alive(&mut self, key: &[u8]) -> Option<&mut Entry> {
+        let now = self.now;
+        if self
+            .entries
+            .get(key)
+            .is_some_and(|e| matches!(e.expiry, Expiry::At(at) if at <= now))
+        {
+            self.entries.remove(key);
+        }
+        self.entries.get_mut(key)
+    }
+
+    /// Asks for the unique of a key, which from then on must stay.
+    pub(crate) fn learn(&mut self, worker: &Worker, key: &[u8]) {
+        let found = bytes_of(worker, key, self.now);
+        if let (Some(entry), Some((_, _, unique, _))) = (self.alive(key), found) {
+            assert!(entry.may_have(unique), "a unique that was told changed");
+            (entry.unique, entry.is_told) = (unique, true);
+        }
+    }
+
+    /// Under eviction the store may have forgotten: then the model forgets too.
+    pub(crate) fn settle(&mut self, worker: &Worker, key: &[u8]) {
+        let hash = worker.store().hash(key);
+        let now = self.now;
+        let there = worker.peek(key, hash, now).is_some();
+        if self.alive(key).is_some() && !there {
+            assert!(
+                self.may_evict,
+                "lost {:?} at {:?} although memory is free: {:?}",
+                self.entries[key],
+                self.now,
+                worker.store().counters()
+            );
+            self.entries.remove(key);
+        }
+    }
+}
+
+pub(crate) fn value_of(rng: &mut Rng, large: usize) -> Vec<u8> {
+    let bytes = match rng.below(20) {
+        0 => 0,
+        1..=9 => rng.below(40),
+        10..=15 => rng.below(400),
+        16..=18 => rng.below(6000),
+        _ => rng.below(large as u64),
+    };
+    let seed = rng.next();
+    (0..bytes)
+        .map(|at| (seed.wrapping_mul(at + 1) >> 32) as u8)
+        .collect()
+}
+
+pub(crate) fn expiry_of(rng: &mut Rng, now: Seconds) -> Expiry {
+    match rng.below(6) {
+        0 => Expiry::At(Seconds(now.0 + 1 + rng.below(5) as u32)),
+        1 => Expiry::At(Seconds(now.0 + rng.below(1000) as u32)),
+        2 => Expiry::At(Seconds(now.0 + rng.below(3_000_000) as u32)),
+        _ => Expiry::Never,
+    }
+}
+
+pub(crate) fn bytes_of(
+    worker: &Worker,
+    key: &[u8],
+    now: Seconds,
+) -> Option<(Vec<u8>, u32, CasUnique, Expiry)> {
+    let item = worker.peek(key, worker.store().hash(key), now)?;
+    assert_eq!(item.key(), key);
+    let value: Vec<u8> = item.pieces().flatten().copied().collect();
+    assert_eq!(value.len(), item.value_bytes() as usize);
+    Some((value, item.flags(), item.unique(), item.expiry()))
+}

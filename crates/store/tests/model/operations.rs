@@ -1,0 +1,319 @@
+//! One random operation on both, and what its outcome must be.
+
+use glasscache_store::{
+    ArithOptions, ArithOutcome, CasUnique, DeleteOptions, DeleteOutcome, Expiry, GetOptions,
+    SetMode, SetOptions, SetOutcome, Worker,
+};
+
+use crate::map::{Entry, Model, Rng, bytes_of, expiry_of, value_of};
+
+pub(crate) fn operate(
+    rng: &mut Rng,
+    worker: &mut Worker,
+    model: &mut Model,
+    (keys, large): (u64, usize),
+) {
+    let key = format!("key-{}", rng.below(keys)).into_bytes();
+    let hash = worker.store().hash(&key);
+    let now = model.now;
+    model.settle(worker, &key);
+    if rng.below(3) == 0 {
+        model.learn(worker, &key);
+    }
+    let old = model.alive(&key).cloned();
+    match rng.below(20) {
+        0..=7 => write(rng, worker, model, &key, old, large),
+        8..=10 => {
+            let item = worker.get(&key, hash, now);
+            assert_eq!(item.is_some(), old.is_some());
+        }
+        11 => {
+            let expiry = expiry_of(rng, now);
+            let options = GetOptions {
+                touch: Some(expiry),
+                ..GetOptions::default()
+            };
+            let found = worker.get_with(&key, hash, &options, now);
+            let Some(old) = old else {
+                return assert!(found.is_none());
+            };
+            match found {
+                Some((item, _)) => {
+                    let (unique, entry) = (item.unique(), model.entries.get_mut(&key).unwrap());
+                    assert!(old.may_have(unique), "touch keeps the unique");
+                    assert_eq!(item.expiry(), expiry);
+                    (entry.unique, entry.is_told, entry.expiry) = (unique, true, expiry);
+                }
+                None => {
+                    assert!(model.may_evict, "a touch failed although memory is free");
+                    model.entries.remove(&key);
+                }
+            }
+        }
+        12..=13 => {
+            let options = DeleteOptions {
+                compare: (rng.below(3) == 0)
+                    .then(|| compared(rng, old.as_ref()))
+                    .flatten(),
+                invalidate: rng.below(4) == 0,
+                ..DeleteOptions::default()
+            };
+            let outcome = worker.delete(&key, hash, &options, now);
+            let Some(old) = old else {
+                return assert_eq!(outcome, DeleteOutcome::NotFound);
+            };
+            if options.compare.is_some_and(|c| c != old.unique) {
+                return assert_eq!(outcome, DeleteOutcome::Exists);
+            }
+            assert_eq!(outcome, DeleteOutcome::Deleted);
+            if options.invalidate {
+                let Some((_, _, unique, _)) = bytes_of(worker, &key, now) else {
+                    assert!(model.may_evict);
+                    model.entries.remove(&key);
+                    return;
+                };
+                assert!(unique > old.unique, "invalidation gives a new unique");
+                let entry = model.entries.get_mut(&key).unwrap();
+                (entry.unique, entry.is_told) = (unique, true);
+                let lease_of = |may_win| {
+                    let options = GetOptions {
+                        may_win,
+                        ..GetOptions::default()
+                    };
+                    worker.get_with(&key, hash, &options, now).unwrap().1
+                };
+                let blind = lease_of(false);
+                assert!(blind.is_stale && !blind.won && !blind.win_sent);
+                let first = lease_of(true);
+                assert!(first.is_stale && first.won);
+                let second = lease_of(true);
+                assert!(second.is_stale && second.win_sent && !second.won);
+            } else {
+                model.entries.remove(&key);
+            }
+        }
+        14..=16 => count(rng, worker, model, &key, old),
+        17 if rng.below(200) == 0 => {
+            worker.store().flush(now, now);
+            model.entries.clear();
+        }
+        _ => upload(rng, worker, model, &key, old, large),
+    }
+}
+
+/// A unique to compare with: the item's own or another, which only an item can have whose unique was told.
+fn compared(rng: &mut Rng, old: Option<&Entry>) -> Option<CasUnique> {
+    match old {
+        None => Some(CasUnique(7)),
+        Some(old) => old.is_told.then(|| CasUnique(old.unique.0 + rng.below(2))),
+    }
+}
+
+fn stored(model: &mut Model, key: &[u8], entry: Entry, old: Option<&Entry>) {
+    if let Some(old) = old {
+        assert!(entry.unique > old.unique, "a new write has a larger unique");
+    }
+    model.entries.insert(key.to_vec(), entry);
+}
+
+fn write(
+    rng: &mut Rng,
+    worker: &mut Worker,
+    model: &mut Model,
+    key: &[u8],
+    old: Option<Entry>,
+    large: usize,
+) {
+    let now = model.now;
+    let value = value_of(rng, large.min(60_000));
+    let expiry = expiry_of(rng, now);
+    let flags = [0, 1, 300, 70_000][rng.below(4) as usize];
+    let mode = match rng.below(8) {
+        0 => SetMode::Add,
+        1 => SetMode::Replace,
+        2 => SetMode::Append,
+        3 => SetMode::Prepend,
+        _ => SetMode::Set,
+    };
+    let compare = (rng.below(6) == 0)
+        .then(|| compared(rng, old.as_ref()))
+        .flatten();
+    let options = SetOptions {
+        mode,
+        flags,
+        expiry,
+        compare,
+        is_untold: rng.below(2) == 0,
+        ..SetOptions::default()
+    };
+    let outcome = worker.set(key, worker.store().hash(key), &value, &options, now);
+    judge_write(model, worker, key, old, value, &options, outcome);
+}
+
+fn judge_write(
+    model: &mut Model,
+    worker: &Worker,
+    key: &[u8],
+    old: Option<Entry>,
+    value: Vec<u8>,
+    options: &SetOptions,
+    outcome: SetOutcome,
+) {
+    let extends = matches!(options.mode, SetMode::Append | SetMode::Prepend);
+    let replaces = matches!(options.mode, SetMode::Set | SetMode::Replace);
+    let mismatch = old
+        .as_ref()
+        .is_some_and(|o| options.compare.is_some_and(|c| c != o.unique));
+    match outcome {
+        SetOutcome::Stored(unique) => {
+            assert!(!mismatch || options.mode == SetMode::Add);
+            let mut entry = Entry {
+                value,
+                flags: options.flags,
+                expiry: options.expiry,
+                unique,
+                is_told: !options.is_untold,
+            };
+            if extends {
+                let old = old.clone().expect("appended to something");
+                entry.value = match options.mode {
+                    SetMode::Append => [old.value, entry.value].concat(),
+                    _ => [entry.value, old.value].concat(),
+                };
+                (entry.flags, entry.expiry) = (old.flags, old.expiry);
+            }
+            assert!(options.mode != SetMode::Add || old.is_none());
+            assert!(options.mode != SetMode::Replace || old.is_some());
+            stored(model, key, entry, old.as_ref());
+            model.settle(worker, key);
+        }
+        SetOutcome::Exists => assert!(mismatch && (extends || replaces)),
+        SetOutcome::NotFound => assert!(replaces && old.is_none() && options.compare.is_some()),
+        SetOutcome::NotStored => match options.mode {
+            SetMode::Add => assert!(old.is_some()),
+            SetMode::Set => panic!("a set is stored or refused for a reason"),
+            SetMode::Replace => assert!(old.is_none()),
+            _ => {
+                assert!(old.is_none_or(|o| o.value.len() + value.len() > 900_000));
+            }
+        },
+        SetOutcome::TooLarge => panic!("no value here is over the limit"),
+        SetOutcome::NoMemory => panic!(
+            "refused a write although something can be evicted: {:?}",
+            worker.store().counters()
+        ),
+    }
+}
+
+fn count(rng: &mut Rng, worker: &mut Worker, model: &mut Model, key: &[u8], old: Option<Entry>) {
+    let now = model.now;
+    let options = ArithOptions {
+        decrement: rng.below(2) == 0,
+        delta: rng.below(1000),
+        initial: (rng.below(2) == 0).then_some((500, Expiry::Never)),
+        is_untold: rng.below(2) == 0,
+        ..ArithOptions::default()
+    };
+    match worker.arith(key, worker.store().hash(key), &options, now) {
+        ArithOutcome::Number {
+            value,
+            unique,
+            expiry,
+            expiry_before,
+            created,
+        } => {
+            assert_eq!(created, old.is_none());
+            assert_eq!(
+                expiry_before,
+                old.as_ref().map_or(Expiry::Never, |old| old.expiry)
+            );
+            let (text, _, found_unique, _) = bytes_of(worker, key, now).expect("just written");
+            assert_eq!(found_unique, unique);
+            // Which told it.
+            assert_eq!(
+                String::from_utf8(text.clone()).unwrap().trim_end(),
+                value.to_string()
+            );
+            if let Some(old) = &old {
+                let digits: String = old
+                    .value
+                    .trim_ascii_start()
+                    .iter()
+                    .map(|&b| b as char)
+                    .take_while(char::is_ascii_digit)
+                    .collect();
+                let before: u64 = digits.parse().unwrap();
+                let after = if options.decrement {
+                    before.saturating_sub(options.delta)
+                } else {
+                    before.wrapping_add(options.delta)
+                };
+                assert_eq!(value, after);
+                assert_eq!(
+                    text.len(),
+                    old.value.len().max(value.to_string().len()),
+                    "padded to the old length"
+                );
+            }
+            let flags = old.as_ref().map_or(0, |o| o.flags);
+            stored(
+                model,
+                key,
+                Entry {
+                    value: text,
+                    flags,
+                    expiry,
+                    unique,
+                    is_told: true,
+                },
+                old.as_ref(),
+            );
+        }
+        ArithOutcome::NotFound => assert!(old.is_none() && options.initial.is_none()),
+        ArithOutcome::NotANumber => assert!(old.is_some()),
+        ArithOutcome::Exists => panic!("nothing was compared"),
+        ArithOutcome::NoMemory => panic!("refused a number although something can be evicted"),
+    }
+}
+
+fn upload(
+    rng: &mut Rng,
+    worker: &mut Worker,
+    model: &mut Model,
+    key: &[u8],
+    old: Option<Entry>,
+    large: usize,
+) {
+    let value = value_of(rng, large);
+    let mode = [SetMode::Set, SetMode::Append][usize::from(rng.below(4) == 0)];
+    let options = SetOptions {
+        mode,
+        flags: 9,
+        expiry: expiry_of(rng, model.now),
+        is_untold: rng.below(2) == 0,
+        ..SetOptions::default()
+    };
+    let hash = worker.store().hash(key);
+    let now = model.now;
+    let mut reservation = worker
+        .reserve(key, hash, value.len() as u32, &options, now)
+        .unwrap();
+    let mut sent = 0;
+    let gives_up = rng.below(8) == 0;
+    while !reservation.is_complete() {
+        let space = reservation.space(worker, now);
+        assert!(!space.is_empty(), "no room for the next piece");
+        let len = space.len().min(1 + rng.below(70_000) as usize);
+        space[..len].copy_from_slice(&value[sent..sent + len]);
+        reservation.advance(len);
+        sent += len;
+        worker.pass();
+        if gives_up && rng.below(3) == 0 {
+            return;
+        }
+    }
+    model.settle(worker, key);
+    let old = model.alive(key).cloned().or(old.filter(|_| false));
+    let outcome = worker.commit(reservation, now);
+    judge_write(model, worker, key, old, value, &options, outcome);
+}
