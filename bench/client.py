@@ -1,6 +1,7 @@
 """Python clients side by side against one server: what each call of everyday costs.
 
-    python bench/client.py --server 127.0.0.1:11211 [--repetitions 12] [--scale 1] [--cpu 0] [--keep FILE]
+    python bench/client.py --server 127.0.0.1:11211 [--repetitions 12] [--scale 1] [--cpu 0]
+        [--rows TEXT,TEXT] [--keep FILE]
 
 Server and clients should share one CPU (the server is started so by `make bench-client`): across
 CPUs the wake-ups make any client vary threefold. Clients take turns within each repetition, a new
@@ -8,7 +9,10 @@ one first each time; a turn ends when the server has digested what was sent to i
 median over repetitions, with the least and the most beside it; the ratio to ours is the median of
 the ratios of neighbouring turns, which a busy machine disturbs least, with the middle half of them
 and the demand beside it. CPU is the client's own, per call. A client that is not installed is left
-out and named.
+out and named; one that takes longer than half a second for a call has one turn.
+
+All rows take about five minutes at scale 1; how far it is goes to stderr. A run may take only some
+(`--rows`): what is kept in FILE of other rows stays there.
 """
 
 from __future__ import annotations
@@ -31,7 +35,7 @@ from typing import TYPE_CHECKING, Any
 import glasscache
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
 Row = tuple[Any, ...]
 """Name, calls a turn, (who, call) of each; and by who, what ends a turn where calls do not wait."""
@@ -112,8 +116,12 @@ def rows_of(clients: dict[str, Any]) -> Iterator[Row]:
     for size, value in values.items():
         calls = 300 if size == "100 KB" else 2000
         for name, client in clients.items():  # each reads what it wrote itself: dialects differ
-            prepare(name, lambda put=setter(name, client), n=name, v=value: put(f"one-{n}", v))
-        gets = [(n, lambda c=c, k=f"one-{n}": c.get(k)) for n, c in clients.items()]
+            key = f"one-{size.replace(' ', '')}-{name}"
+            prepare(name, lambda put=setter(name, client), k=key, v=value: put(k, v))
+        gets = [
+            (n, lambda c=c, k=f"one-{size.replace(' ', '')}-{n}": c.get(k))
+            for n, c in clients.items()
+        ]
         yield f"get {size}", calls, gets
         sets = [(n, lambda put=setter(n, c), v=value: put("two", v)) for n, c in clients.items()]
         yield f"set {size}", calls, sets
@@ -124,8 +132,8 @@ def rows_of(clients: dict[str, Any]) -> Iterator[Row]:
         [(n, lambda put=setter(n, c), k=f"obj-{n}": put(k, thing)) for n, c in clients.items()],
     )
     yield "get object", 2000, [(n, lambda c=c, k=f"obj-{n}": c.get(k)) for n, c in clients.items()]
-    for size in ("40 B", "1 KB"):
-        many = {f"many{n}": b"y" * len(values[size]) for n in range(100)}
+    for size, word in (("40 B", "many"), ("1 KB", "kilo")):
+        many = {f"{word}{n}": b"y" * len(values[size]) for n in range(100)}
         keys = list(many)
         ours.set_many(many)
         reads = {
@@ -234,16 +242,22 @@ def prepare(who: str, call: Callable[[], Any]) -> None:
         print(f"{who} failed before its row: {error!r}", file=sys.stderr)
 
 
+TURN_S_MAX = 0.5
+"""Longest turn; a client of which one call takes longer has only one."""
+
+
 def affordable(call: Callable[[], Any], count: int) -> int:
-    """Return how many calls to make: fewer where one takes long, as some do by a second each."""
+    """Return how many calls to make: fewer where one takes long, 0 where one is too many."""
     begin = time.perf_counter()
     call()
-    return max(1, min(count, int(2 / (time.perf_counter() - begin))))
+    return min(count, int(TURN_S_MAX / (time.perf_counter() - begin)))
 
 
-def measure(rows: Iterator[Row], repetitions: int, scale: float) -> Iterator[dict[str, Any]]:
+def measure(rows: Iterable[Row], repetitions: int, scale: float) -> Iterator[dict[str, Any]]:
     """Yield one record a row: ops/s (median, least, most) and CPU us per call of each client."""
-    for name, calls, contenders, *finish in rows:
+    for name, calls, row_contenders, *finish in rows:
+        contenders = list(row_contenders)
+        slow: set[str] = set()
         finishers: dict[str, Callable[[], Any]] = finish[0] if finish else {}
         count = max(1, int(calls * scale))
         rates: dict[str, list[float]] = {who: [] for who, _ in contenders}
@@ -251,8 +265,14 @@ def measure(rows: Iterator[Row], repetitions: int, scale: float) -> Iterator[dic
         for turn in range(repetitions):
             first = turn % len(contenders)
             for who, call in contenders[first:] + contenders[:first]:
+                if who in slow:
+                    rates[who].append(math.nan)
+                    continue
                 try:
                     done = affordable(call, count)
+                    if done == 0:
+                        slow.add(who)
+                        done = 1
                     begin, used = time.perf_counter(), time.process_time()
                     for _ in range(done):
                         call()
@@ -291,7 +311,14 @@ def record(name: str, rates: dict[str, list[float]], cpu: dict[str, list[float]]
             else None,
             "demand": DEMANDS.get(name, {}).get(who),
         }
-    return {"row": name, "clients": clients}
+    return {"row": name, "load": os.getloadavg()[0], "clients": clients}
+
+
+def in_turn(contenders: dict[str, Any], turn: int) -> list[tuple[str, Any]]:
+    """Return the contenders, another one first each turn: who comes first has a cooler machine."""
+    pairs = list(contenders.items())
+    first = turn % len(pairs)
+    return pairs[first:] + pairs[:first]
 
 
 def threads_row(address: str, repetitions: int, scale: float) -> dict[str, Any]:
@@ -305,8 +332,8 @@ def threads_row(address: str, repetitions: int, scale: float) -> dict[str, Any]:
     rates: dict[str, list[float]] = {who: [] for who in contenders}
     pinned = os.sched_getaffinity(0)
     os.sched_setaffinity(0, range(os.cpu_count() or 1))  # on one CPU there is nothing to share
-    for _ in range(repetitions):
-        for who, make in contenders.items():
+    for turn in range(repetitions):
+        for who, make in in_turn(contenders, turn):
             gets = [make() for _ in range(8)]
             threads = [
                 threading.Thread(target=lambda get=get: [get("one") for _ in range(count)])
@@ -319,13 +346,24 @@ def threads_row(address: str, repetitions: int, scale: float) -> dict[str, Any]:
                 thread.join()
             rates[who].append(8 * count / (time.perf_counter() - begin))
     os.sched_setaffinity(0, pinned)
-    return record("8 threads, get 1 KB", rates, {})
+    return record(THREADS, rates, {})
 
 
-def warm_up_rows(clients: dict[str, Any], scale: float) -> Iterator[dict[str, Any]]:
-    """Yield reads of 40 B by new clients over more and more calls: where the warm-up shows."""
+WARM_UP_CALLS = (10_000, 100_000, 1_000_000)
+THREADS = "8 threads, get 1 KB"
+ASYNCIO = "asyncio, 32 tasks"
+
+
+def warm_up_name(count: int) -> str:
+    """Return the name of the row of so many calls."""
+    return f"get 40 B, {count:,} calls of a new client"
+
+
+def warm_up_row(clients: dict[str, Any], count: int, scale: float) -> dict[str, Any]:
+    """Return reads of 40 B by new clients over so many calls: where the warm-up shows."""
     address = next(iter(clients["glasscache"].stats()["servers"]))
     host, port = address.rsplit(":", 1)
+    glasscache.Client(address, timeout=5).set("one", b"x" * 40)
     contenders: dict[str, Callable[[], Any]] = {
         "glasscache": lambda: glasscache.Client(address, timeout=5).get
     }
@@ -335,15 +373,14 @@ def warm_up_rows(clients: dict[str, Any], scale: float) -> Iterator[dict[str, An
         from pymemcache.client.base import Client
 
         contenders["pymemcache"] = lambda: Client((host, int(port)), no_delay=True).get
-    for count in (10_000, 100_000, 1_000_000):
-        rates: dict[str, list[float]] = {}
-        for who, make in contenders.items():
-            get = make()
-            begin = time.perf_counter()
-            for _ in range(max(1, int(count * scale))):
-                get("one")
-            rates[who] = [count * scale / (time.perf_counter() - begin)]
-        yield record(f"get 40 B, {count:,} calls of a new client", rates, {})
+    rates: dict[str, list[float]] = {}
+    for who, make in contenders.items():
+        get = make()
+        begin = time.perf_counter()
+        for _ in range(max(1, int(count * scale))):
+            get("one")
+        rates[who] = [count * scale / (time.perf_counter() - begin)]
+    return record(warm_up_name(count), rates, {})
 
 
 async def asyncio_rows(address: str, repetitions: int, scale: float) -> list[dict[str, Any]]:
@@ -373,12 +410,12 @@ async def asyncio_rows(address: str, repetitions: int, scale: float) -> list[dic
 
     records = []
     for name, calls in (
-        ("asyncio, 32 tasks, get 40 B", gets),
-        ("asyncio, 32 tasks, set 1 KB", sets),
+        (f"{ASYNCIO}, get 40 B", gets),
+        (f"{ASYNCIO}, set 1 KB", sets),
     ):
         rates: dict[str, list[float]] = {who: [] for who in calls}
-        for _ in range(repetitions):
-            for who, call in calls.items():
+        for turn in range(repetitions):
+            for who, call in in_turn(calls, turn):
                 begin = time.perf_counter()
                 await asyncio.gather(*(work(call) for _ in range(32)))
                 rates[who].append(32 * count / (time.perf_counter() - begin))
@@ -415,20 +452,28 @@ def main() -> None:
     parser.add_argument("--repetitions", type=int, default=12)
     parser.add_argument("--scale", type=float, default=1.0)
     parser.add_argument("--cpu", type=int, help="pin this process to one CPU")
-    parser.add_argument("--rows", default="", help="only rows whose name has this text")
-    parser.add_argument("--keep", metavar="FILE", help="write all figures as JSON")
+    parser.add_argument("--rows", default="", help="only rows whose name has one of these texts")
+    parser.add_argument("--keep", metavar="FILE", type=Path, help="write all figures as JSON")
     arguments = parser.parse_args()
     if arguments.cpu is not None:
         os.sched_setaffinity(0, {arguments.cpu})
     logging.disable(logging.CRITICAL)  # meta-memcache logs whole values
     clients = open_clients(arguments.server)
-    records = []
     for each in every_row(clients, arguments):
-        records.append(each)
         show(each)
-    if arguments.keep:
-        kept = json.dumps({**circumstances(arguments), "rows": records}, indent=1)
-        Path(arguments.keep).write_text(kept + "\n")
+        if arguments.keep:
+            keep(arguments.keep, each, circumstances(arguments))
+
+
+def keep(file: Path, each: dict[str, Any], around: dict[str, Any]) -> None:
+    """Put a row into the file, in the place of an older one of its name."""
+    rows = json.loads(file.read_text())["rows"] if file.exists() else []
+    names = [row["row"] for row in rows]
+    if each["row"] in names:
+        rows[names.index(each["row"])] = each
+    else:
+        rows.append(each)
+    file.write_text(json.dumps({**around, "rows": rows}, indent=1) + "\n")
 
 
 def circumstances(arguments: argparse.Namespace) -> dict[str, Any]:
@@ -452,15 +497,25 @@ def circumstances(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def every_row(clients: dict[str, Any], arguments: argparse.Namespace) -> Iterator[dict[str, Any]]:
-    """Yield the record of each row as soon as it is measured."""
+    """Yield the record of each chosen row as soon as it is measured, and say how far it is."""
     options = (arguments.repetitions, arguments.scale)
-    chosen = (row for row in rows_of(clients) if arguments.rows in row[0])
-    yield from measure(chosen, *options)
-    if arguments.rows:
-        return
-    yield from warm_up_rows(clients, arguments.scale)
-    yield threads_row(arguments.server, *options)
-    yield from asyncio.run(asyncio_rows(arguments.server, *options))
+    texts = arguments.rows.split(",")
+    parts: list[tuple[str, Callable[[], Iterable[dict[str, Any]]]]] = [
+        (row[0], lambda row=row: measure([row], *options)) for row in rows_of(clients)
+    ]
+    parts += [
+        (warm_up_name(count), lambda count=count: [warm_up_row(clients, count, arguments.scale)])
+        for count in WARM_UP_CALLS
+    ]
+    parts.append((THREADS, lambda: [threads_row(arguments.server, *options)]))
+    parts.append((ASYNCIO, lambda: asyncio.run(asyncio_rows(arguments.server, *options))))
+    chosen = [part for name, part in parts if any(text in name for text in texts)]
+    begin = time.monotonic()
+    for done, part in enumerate(chosen, 1):
+        yield from part()
+        spent = time.monotonic() - begin
+        left = spent / done * (len(chosen) - done)
+        print(f"{done} of {len(chosen)}, {spent:.0f} s, some {left:.0f} s left", file=sys.stderr)
 
 
 if __name__ == "__main__":

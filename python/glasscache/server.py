@@ -102,6 +102,19 @@ class Server:
         if process.stderr:
             process.stderr.close()
 
+    def __repr__(self) -> str:
+        """Return where it listens, and whether it still does.
+
+        >>> own = Server()
+        >>> repr(own) == f"<Server at {own.address}>"
+        True
+        >>> own.stop()
+        >>> repr(own).endswith(", stopped>")
+        True
+        """
+        state = ", stopped" if self._process is None else ""
+        return f"<Server at {self.address}{state}>"
+
     def __enter__(self) -> Self:
         """Return the server, which ends with the block."""
         return self

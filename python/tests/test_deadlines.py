@@ -22,7 +22,7 @@ DEADLINE = 0.005
 OVERRUN_P999 = 0.02
 OVERRUN_WORST = 0.1
 
-# Room for a machine that is busy with other work; `make faults` prints the figures without it.
+# Room for a machine that is busy with other work; `make faults-strict` holds to the bounds themselves.
 SLACK = float(os.environ.get("GLASSCACHE_TEST_SLACK", "1.0"))
 
 

@@ -23,7 +23,7 @@ OVERRUN_WORST = 0.1
 RECOVERY = 0.25
 
 # A machine that is busy with other work holds every process up now and then; the measured bound is
-# asserted with this much room; GLASSCACHE_TEST_SLACK=0 holds to the bound itself.
+# asserted with this much room; `make faults-strict` holds to the bound itself.
 SLACK = float(os.environ.get("GLASSCACHE_TEST_SLACK", "0.5"))
 
 

@@ -53,6 +53,25 @@ struct Pool {
     has_left: bool,
 }
 
+impl Pool {
+    /// The idle connection that this thread had last, else the one that anybody had last.
+    ///
+    /// So a thread's calls follow each other on one connection while others use theirs.
+    fn take(&mut self, thread: usize) -> Option<Box<Link>> {
+        let own = self.idle.iter().rposition(|link| link.thread == thread);
+        match own {
+            Some(own) => Some(self.idle.remove(own)),
+            None => self.idle.pop(),
+        }
+    }
+}
+
+/// A number that threads do not share while they live.
+fn this_thread() -> usize {
+    thread_local!(static PLACE: u8 = const { 0 });
+    PLACE.with(|place| std::ptr::from_ref(place).addr())
+}
+
 /// What a call gets when it asks for a connection.
 pub(crate) enum Checkout {
     /// A connection, used before.
@@ -109,9 +128,10 @@ impl Server {
 
     /// Takes an idle connection or the right to make one; waits for either until `deadline`.
     pub(crate) fn checkout(&self, now: Instant, deadline: Instant) -> Checkout {
+        let thread = this_thread();
         let mut pool = self.pool();
         loop {
-            while let Some(mut link) = pool.idle.pop() {
+            while let Some(mut link) = pool.take(thread) {
                 let is_trusted = now.saturating_duration_since(link.idle_since) < TRUSTED_IDLE;
                 if is_trusted || link.is_quiet() {
                     return Checkout::Used(link);
@@ -232,6 +252,7 @@ impl Lease {
             return false;
         };
         link.idle_since = now;
+        link.thread = this_thread();
         self.holds_place = false;
         self.server.give_back(link);
         true

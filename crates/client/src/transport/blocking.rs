@@ -79,6 +79,8 @@ pub(crate) struct Link {
     /// Those whose `mn` was not answered yet; the answers come before all others.
     pub(crate) owed: VecDeque<Debt>,
     pub(crate) idle_since: Instant,
+    /// The thread that gave it back last.
+    pub(crate) thread: usize,
     /// The last reply was a large value: the next is expected to be one, so only its head is received
     /// into the pipeline, and the rest without a copy to where it belongs.
     pub(crate) expects_large: bool,
@@ -98,6 +100,7 @@ impl Link {
             unasked: Debt::default(),
             owed: VecDeque::new(),
             idle_since: now,
+            thread: 0,
             expects_large: false,
             replies: 0,
             receive_timeout: None,
