@@ -59,10 +59,25 @@ class Calls(Connections):
                 deadline,
                 False,
             )
-        except ValueTooLarge:
+        except ValueTooLarge as error:
             # No older value is read in its place.
             await self._call(key, lambda left: self.start_delete(key, False, left), deadline, False)
+            await self._tell_limit(error, deadline)
             raise
+
+    async def _tell_limit(self, error: ValueTooLarge, deadline: float | None) -> None:
+        """Ask the servers for the limit that a refusal does not say."""
+        if error.limit is not None:
+            return
+        try:
+            answers = await self._of_all("stats", "settings", 0, deadline)
+        except GlasscacheError:
+            return
+        told: list[dict[str, str]] = [rows for rows in answers.values() if type(rows) is dict]
+        limits = {int(rows["item_size_max"]) for rows in told if "item_size_max" in rows}
+        # Where servers differ, who refused is not known here.
+        if len(limits) == 1:
+            error.tell(limits.pop())
 
     async def _arithmetic(
         self,

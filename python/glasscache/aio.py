@@ -194,8 +194,9 @@ class AsyncClient(AsyncLeases, Calls):
             future = self.start_store("set", key, value, ttl, noreply, deadline, None)
             if future is not None:
                 return bool(await future)
-        except ValueTooLarge:
+        except ValueTooLarge as error:
             await self.delete(key, deadline=deadline)  # no older value is read in its place
+            await self._tell_limit(error, deadline)
             raise
         return bool(await self._store("set", key, value, ttl, noreply, deadline))
 

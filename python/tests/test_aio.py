@@ -107,9 +107,12 @@ def test_a_value_that_is_too_large_is_never_silent(run: Callable[..., Any]) -> N
     async def work(client: AsyncClient) -> None:
         big = os.urandom(2_000_000)
         await client.set("big", "an older value")
-        with pytest.raises(ValueTooLarge):
+        with pytest.raises(ValueTooLarge, match="limit 1048576") as error:
             await client.set("big", big)
+        assert error.value.limit == 1 << 20
         assert await client.get("big") is None
+        with pytest.raises(ValueTooLarge):
+            await client.set("big", big, noreply=True)
         failures = await client.set_many({"a": 1, "big": big, "b": 2})
         assert list(failures) == ["big"]
         assert await client.get_many(["a", "big", "b"]) == {"a": 1, "b": 2}
@@ -192,14 +195,16 @@ def test_awaited_calls_are_counted_like_the_others(server: Server) -> None:
     assert widths == {2: 2}
 
 
-def test_a_refused_write_that_nobody_waits_for_leaves_the_connection_good(server: Server) -> None:
+def test_a_refused_write_that_nobody_waits_for_leaves_the_connection_good() -> None:
     async def main() -> None:
-        async with AsyncClient(server.address, timeout=10) as client:
+        small = Server(arguments=("-I", "8k"))
+        async with AsyncClient(small.address, timeout=10) as client:
             await client.set("k", b"kept")
-            await client.set("large", os.urandom(3 << 20), noreply=True)
+            await client.set("large", os.urandom(9 << 10), noreply=True)
             await asyncio.sleep(0.05)
             assert await client.get("k") == b"kept"
             row = next(iter(client.stats()["servers"].values()))
             assert (row["faults"], row["noreply_failures"]) == (0, 1)
+        small.stop()
 
     asyncio.run(main())

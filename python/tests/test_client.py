@@ -189,7 +189,11 @@ def test_a_value_that_is_too_large_is_never_silent(client: Client) -> None:
     with pytest.raises(ValueTooLarge) as error:
         client.set("big", os.urandom(2_000_000))
     assert error.value.value_bytes == 2_000_000
+    assert error.value.limit == 1 << 20
+    assert "limit 1048576" in str(error.value)
     assert client.get("big") is None
+    with pytest.raises(ValueTooLarge):
+        client.set("big", os.urandom(2_000_000), noreply=True)
     client.set("big", "old")
     failures = client.set_many({"a": 1, "big": os.urandom(2_000_000), "b": 2})
     assert list(failures) == ["big"]

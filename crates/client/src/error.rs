@@ -130,7 +130,7 @@ pub enum Error {
 fn limit_shown(limit: u64) -> String {
     match limit {
         0 => "more than the server takes (its -I)".to_owned(),
-        limit => format!("limit {limit} (value_bytes_max)"),
+        limit => format!("limit {limit}"),
     }
 }
 

@@ -4,6 +4,10 @@ use std::time::Duration;
 
 use crate::pipeline::VALUE_BYTES_MAX;
 
+/// A store of so many bytes waits for its outcome even where nobody asked for it: its time is that of the wire, and
+/// a value that is too large for the server must not be refused unheard.
+pub const QUIET_BYTES_MAX: usize = 64 << 10;
+
 /// What is done with a key that the text protocol cannot carry (spaces, control characters).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum KeyRule {

@@ -7,6 +7,7 @@ use super::AsyncClient;
 use crate::client::{Budget, Value};
 use crate::error::Error;
 use crate::operation::{Calculate, Delete, Get, GetAndTouch, Inspect, Store, Touch};
+use crate::options::QUIET_BYTES_MAX;
 use crate::outcome::Outcome;
 use crate::pipeline::MetaAnswer;
 use crate::request::Item;
@@ -41,7 +42,7 @@ impl AsyncClient {
         self.run(&Inspect { key }, budget).await
     }
 
-    /// Stores a value; without waiting for the outcome if `noreply`.
+    /// Stores a value; without waiting for the outcome if `noreply` and it has less than [`QUIET_BYTES_MAX`].
     pub async fn store(
         &self,
         word: StoreWord,
@@ -54,7 +55,7 @@ impl AsyncClient {
             word,
             item,
             exptime,
-            noreply,
+            noreply: noreply && item.body.len() < QUIET_BYTES_MAX,
         };
         if let Some(error) = store.refusal(self.core.options().value_bytes_max) {
             // What is refused must not leave an older value to be read in its place.

@@ -7,8 +7,9 @@ use super::{Budget, Client, Value};
 use crate::error::Error;
 use crate::operation::{Calculate, Delete, Get, GetAndTouch, Inspect, Store, Touch};
 use crate::outcome::Outcome;
-use crate::pipeline::MetaAnswer;
-use crate::request::Item;
+use crate::pipeline::{Answer, MetaAnswer};
+use crate::options::QUIET_BYTES_MAX;
+use crate::request::{Item, Request};
 
 impl Client {
     /// The value under a key, or `None`.
@@ -40,7 +41,7 @@ impl Client {
         self.run(&Inspect { key }, budget)
     }
 
-    /// Stores a value; without waiting for the outcome if `noreply`.
+    /// Stores a value; without waiting for the outcome if `noreply` and it has less than [`QUIET_BYTES_MAX`].
     pub fn store(
         &self,
         word: StoreWord,
@@ -53,7 +54,7 @@ impl Client {
             word,
             item,
             exptime,
-            noreply,
+            noreply: noreply && item.body.len() < QUIET_BYTES_MAX,
         };
         if let Some(error) = store.refusal(self.options().value_bytes_max) {
             // What is refused must not leave an older value to be read in its place.
@@ -61,6 +62,25 @@ impl Client {
             return Err(error);
         }
         self.run(&store, budget)
+            .map_err(|error| self.with_limit(error, item.key, budget))
+    }
+
+    /// A refusal for length with the server's limit, which its words do not say, if it answers in time.
+    fn with_limit(&self, mut error: Error, key: WireKey<'_>, budget: &Budget<'_>) -> Error {
+        if let Error::TooLarge { limit, .. } = &mut error
+            && *limit == 0
+        {
+            let settings = Request::Stats {
+                argument: b"settings",
+            };
+            let place = self.place_of(key.bytes);
+            // Without an answer the error says that only the server knows.
+            let _ = self.ask(place, &[settings], budget, &mut |answer, _| {
+                *limit = item_bytes_max(&answer).unwrap_or(0);
+                Ok(())
+            });
+        }
+        error
     }
 
     /// Removes a key; whether it was there.
@@ -99,4 +119,13 @@ impl Client {
     ) -> Result<Option<u64>, Error> {
         self.run(&Calculate { key, by, noreply }, budget)
     }
+}
+
+/// `item_size_max` of `stats settings`.
+pub(crate) fn item_bytes_max(answer: &Answer) -> Option<u64> {
+    let Answer::Rows(rows) = answer else {
+        return None;
+    };
+    let row = rows.iter().find(|(name, _)| name == "item_size_max")?;
+    row.1.parse().ok()
 }

@@ -2,6 +2,7 @@
 
 use glasscache_client::Arithmetic;
 use glasscache_client::Error;
+use glasscache_client::QUIET_BYTES_MAX;
 use glasscache_client::StoreWord;
 use glasscache_client::request::{Item, Request};
 use pyo3::exceptions::PyValueError;
@@ -129,7 +130,7 @@ impl AsyncClient {
                 word,
                 item,
                 exptime,
-                noreply,
+                noreply: noreply && body.len() < QUIET_BYTES_MAX,
             };
             let place = self.core.place_of(wire.bytes);
             self.submit_to(py, place, &request, kind, (deadline, spent))

@@ -54,6 +54,9 @@ pub(crate) fn key_bytes<'a>(key: &'a Bound<'_, PyAny>) -> PyResult<&'a [u8]> {
     )))
 }
 
+/// The last second that servers know: they keep 32 bits with a sign.
+const EXPTIME_MAX_S: i64 = i32::MAX as i64;
+
 /// A TTL in seconds as it goes on the wire: 0 never expires, below 0 is over at once.
 pub(crate) fn exptime(ttl: Option<f64>) -> PyResult<i64> {
     let Some(ttl) = ttl else { return Ok(0) };
@@ -69,7 +72,7 @@ pub(crate) fn exptime(ttl: Option<f64>) -> PyResult<i64> {
     let now = SystemTime::now()
         .duration_since(UNIX_EPOCH)
         .unwrap_or_default();
-    Ok(ttl.saturating_add(now.as_secs() as i64))
+    Ok(ttl.saturating_add(now.as_secs() as i64).min(EXPTIME_MAX_S))
 }
 
 impl Client {

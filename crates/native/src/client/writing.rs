@@ -21,7 +21,8 @@ impl Client {
     /// thread makes it, or when there are 32 KiB of them, or after a millisecond, or when the client is
     /// closed or the program ends. So any later call of this client finds them sent before it. A failure
     /// is counted by `stats()` and not raised, unless the server is known to be down; a write that was
-    /// lost with its connection leaves no older value behind: the next call removes the key.
+    /// lost with its connection leaves no older value behind: the next call removes the key. Values of
+    /// 64 KiB and more wait all the same, so that none is too large unheard.
     ///
     /// Raises:
     ///     ValueTooLarge: the server does not take so many bytes; an older value is gone too.
