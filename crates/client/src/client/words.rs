@@ -6,9 +6,9 @@ use glasscache_protocol::text::request::StoreWord;
 use super::{Budget, Client, Value};
 use crate::error::Error;
 use crate::operation::{Calculate, Delete, Get, GetAndTouch, Inspect, Store, Touch};
+use crate::options::QUIET_BYTES_MAX;
 use crate::outcome::Outcome;
 use crate::pipeline::{Answer, MetaAnswer};
-use crate::options::QUIET_BYTES_MAX;
 use crate::request::{Item, Request};
 
 impl Client {
