@@ -75,7 +75,7 @@ pub use footprint::{INDEX_BYTES_MEAN, record_bytes};
 pub use memory::release_start_pages;
 pub use report::Evicted;
 pub use request::*;
-pub use store::{Config, Store};
+pub use store::{Config, Store, index_beside_bytes};
 pub use upload::{IdleUpload, Reservation};
 pub use view::{Held, Item};
 pub use worker::{Asked, Guess, Worker};

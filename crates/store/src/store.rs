@@ -109,11 +109,8 @@ impl Store {
         if config.memory_bytes < MEMORY_BYTES_MIN {
             return Err(Error::MemoryTooSmall(config.memory_bytes));
         }
-        let shift = (config.memory_bytes / SEGMENTS)
-            .max(1)
-            .ilog2()
-            .clamp(SEGMENT_SHIFT_MIN, SEGMENT_SHIFT_MAX);
-        let reserve = config.workers + 2 + AHEAD_BYTES.div_ceil(1 << shift);
+        let shift = segment_shift(config.memory_bytes);
+        let reserve = reserve_of(config.workers, shift);
         let budget = budget(config.memory_bytes, 0, reserve, shift);
         let mapped = if cfg!(miri) {
             budget.segments + budget.apart
@@ -311,6 +308,26 @@ impl Store {
             .partition_point(|&chunk| (chunk as usize) < peer_bytes)
             .min(chunks.len().saturating_sub(1))
     }
+}
+
+/// Bytes of a segment of a store of so much memory, as a power of two.
+fn segment_shift(memory_bytes: u64) -> u32 {
+    (memory_bytes / SEGMENTS)
+        .max(1)
+        .ilog2()
+        .clamp(SEGMENT_SHIFT_MIN, SEGMENT_SHIFT_MAX)
+}
+
+/// Segments that are kept ahead of the writers.
+fn reserve_of(workers: usize, segment_shift: u32) -> usize {
+    workers + 2 + AHEAD_BYTES.div_ceil(1 << segment_shift)
+}
+
+/// Bytes of the index that stand beside the memory of a store of `workers` workers, if the index is so large.
+pub fn index_beside_bytes(memory_bytes: u64, workers: usize) -> u64 {
+    let shift = segment_shift(memory_bytes);
+    let budget = budget(memory_bytes, 0, reserve_of(workers, shift), shift);
+    (budget.apart as u64) << shift
 }
 
 /// What `limit` allows beside `buffers`: half of it stays with the segments in any case. Outside of `-m` stand what is

@@ -6,12 +6,13 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, PoisonError};
 
 use crate::item::{HEADER_MAX, PIECE_HEADER, piece_bytes};
 use crate::log::Log;
 use crate::memory::Addr;
 use crate::request::{KeyHash, Refusal, Seconds, SetOptions, SetOutcome};
+use crate::sync::plain::{Mutex, MutexGuard};
 use crate::write::Part;
 use crate::{Store, Worker};
 

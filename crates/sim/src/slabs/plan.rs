@@ -134,11 +134,15 @@ impl Plan {
 /// Share of the memory that glasscache's segments keep free ahead of need.
 const RESERVE_SHARE: f64 = 0.02;
 
-/// How many items of this mix glasscache's segments hold: their records, and the index's mean share of each.
+/// How many items of this mix glasscache's segments hold: their records, and the index's mean share of each, a part
+/// of which stands beside the memory; with the server's usual four workers.
 pub fn items_in_segments(demand: &Demand, memory_bytes: u64) -> u64 {
     let record_bytes = demand.segment_bytes() as f64 / demand.items().max(1) as f64;
-    let bytes = record_bytes + glasscache_store::INDEX_BYTES_MEAN;
-    (memory_bytes as f64 * (1.0 - RESERVE_SHARE) / bytes) as u64
+    let index_bytes = glasscache_store::INDEX_BYTES_MEAN;
+    let beside_bytes = glasscache_store::index_beside_bytes(memory_bytes, 4) as f64;
+    let usable_bytes = memory_bytes as f64 * (1.0 - RESERVE_SHARE);
+    let with_index = (usable_bytes + beside_bytes) / (record_bytes + index_bytes);
+    with_index.min(usable_bytes / record_bytes) as u64
 }
 
 #[cfg(test)]

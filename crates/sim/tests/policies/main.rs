@@ -133,7 +133,7 @@ fn the_own_store_hits_what_fits_and_forgets_under_pressure() {
     let trace = prepare(&requests, Mode::Bytes);
     let roomy = replay(PolicyKind::Own, 16 << 20, &trace);
     assert_eq!(roomy.misses, trace.distinct() as u64);
-    let tight = replay(PolicyKind::Own, 2 << 20, &trace);
+    let tight = replay(PolicyKind::Own, 1 << 20, &trace);
     assert!(
         tight.misses > roomy.misses && tight.misses < tight.requests,
         "{tight:?}"
