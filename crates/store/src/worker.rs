@@ -38,8 +38,8 @@ const EPOCH_YIELDS: usize = 64;
 const EPOCH_SLEEP: std::time::Duration = std::time::Duration::from_micros(250);
 /// The mean size of newcomers is taken over about so many.
 const NEWCOMERS: usize = 1024;
-/// Bytes swept in one call of `maintain`.
-const MAINTAIN_BYTES: usize = 64 << 10;
+/// Bytes swept in one call of `maintain`: some twenty small items, for whoever asks meanwhile waits for them.
+const MAINTAIN_BYTES: usize = 1 << 10;
 
 /// A bucket's line that was asked for: where [`Worker::prefetch_item`] looks.
 #[derive(Clone, Copy)]
