@@ -12,7 +12,7 @@ use rustix::net::{RecvFlags, SendFlags, recv, send};
 use crate::health::{PROBE_TIMEOUT, probe_pause};
 use crate::pool::Server;
 use crate::request::Dialect;
-use crate::transport::blocking::wait;
+use crate::transport::blocking::{Stop, wait};
 use crate::transport::connect;
 
 /// Starts to probe `server`, which has just gone down.
@@ -46,7 +46,12 @@ fn answers(server: &Server) -> bool {
     let Ok(fd) = connect::begin(&server.place, deadline) else {
         return false;
     };
-    let ready = |flags| wait(&mut [PollFd::new(&fd, flags)], deadline).is_ok();
+    let ready = |flags| loop {
+        match wait(&mut [PollFd::new(&fd, flags)], deadline) {
+            Err(Stop::Interrupted) => {}
+            ended => return ended.is_ok(),
+        }
+    };
     if !ready(PollFlags::OUT) || connect::finish(std::os::fd::AsFd::as_fd(&fd)).is_err() {
         return false;
     }

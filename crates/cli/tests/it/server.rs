@@ -1,7 +1,7 @@
 //! A server process for a test: ours on a free port, or a real memcached, killed when dropped.
 
 use std::ffi::OsString;
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -152,20 +152,18 @@ impl Wire {
     pub(crate) fn until(&mut self, last: &[u8]) -> Vec<u8> {
         let mut bytes = Vec::new();
         while !bytes.ends_with(last) {
-            let available = self.reader.fill_buf().unwrap();
-            assert!(
-                !available.is_empty(),
-                "closed after {:?}",
-                String::from_utf8_lossy(&bytes)
-            );
-            bytes.push(available[0]);
-            self.reader.consume(1);
+            let mut byte = [0];
+            if let Err(error) = self.reader.read_exact(&mut byte) {
+                panic!("{error} after {:?}", String::from_utf8_lossy(&bytes));
+            }
+            bytes.push(byte[0]);
         }
         bytes
     }
 
     /// Whether the server has closed and sent nothing more.
     pub(crate) fn is_closed(&mut self) -> bool {
-        matches!(self.reader.read(&mut [0]), Ok(0))
+        let read = self.reader.read_exact(&mut [0]);
+        read.is_err_and(|error| error.kind() == ErrorKind::UnexpectedEof)
     }
 }
