@@ -168,6 +168,21 @@ def test_a_pipeline_gives_each_outcome_in_order(client: Client) -> None:
     assert (missing, deleted) == (None, True)
 
 
+@pytest.mark.parametrize("size", [4096, 4097, 16_385, 65_537, 900_000])
+def test_a_pipeline_sends_values_of_every_size(size: int, client: Client) -> None:
+    values = [os.urandom(size) for _ in range(3)]
+    with client.pipeline() as pipeline:
+        for number, value in enumerate(values):
+            pipeline.set(f"long{number}", value)
+            pipeline.get(f"long{number}")
+        pipeline.set("after", "the last")
+    assert pipeline.results == [each for value in values for each in (True, value)] + [True]
+    keys = [f"long{number}" for number in range(3)]
+    assert client.get_many([*keys, "after"]) == dict(
+        zip([*keys, "after"], [*values, "the last"], strict=True)
+    )
+
+
 def test_what_is_sent_without_waiting_arrives_in_order(client: Client) -> None:
     for number in range(3000):
         client.set("n", number, noreply=True)

@@ -60,6 +60,13 @@ impl Call<'_> {
                 }
                 .into());
             }
+            // Only a request that stands alone has its body sent from where it lies, behind all others.
+            if self.requests.len() > 1
+                && let Some(body) = request.loose_body()
+            {
+                desk.out.extend_from_slice(body);
+                desk.out.extend_from_slice(b"\r\n");
+            }
         }
         self.stage = Stage::Sending;
         Ok(())
