@@ -115,6 +115,9 @@ def test_a_value_that_is_too_large_is_never_silent(run: Callable[..., Any]) -> N
             await client.set("big", big, noreply=True)
         failures = await client.set_many({"a": 1, "big": big, "b": 2})
         assert list(failures) == ["big"]
+        refused = failures["big"]
+        assert isinstance(refused, ValueTooLarge)
+        assert (refused.value_bytes, refused.limit) == (2_000_000, 1 << 20)
         assert await client.get_many(["a", "big", "b"]) == {"a": 1, "b": 2}
 
     run(work)

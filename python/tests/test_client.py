@@ -213,6 +213,8 @@ def test_a_value_that_is_too_large_is_never_silent(client: Client) -> None:
     failures = client.set_many({"a": 1, "big": os.urandom(2_000_000), "b": 2})
     assert list(failures) == ["big"]
     assert isinstance(failures["big"], ValueTooLarge)
+    assert (failures["big"].value_bytes, failures["big"].limit) == (2_000_000, 1 << 20)
+    assert "limit 1048576" in str(failures["big"])
     assert client.get_many(["a", "big", "b"]) == {"a": 1, "b": 2}
 
 

@@ -100,6 +100,10 @@ impl AsyncClient {
                 judged.failures.push((index, error));
             }
         }
+        for place in judged.places_without_limit(&self.core, items) {
+            let limit = self.item_bytes_max(place, budget).await;
+            judged.tell_limit(&self.core, items, place, limit);
+        }
         self.core
             .count_bulk(items.len(), stores.bytes(), budget, Duration::ZERO);
         Ok(stores.conclude(judged))

@@ -4,7 +4,7 @@ use glasscache_protocol::meta::request::{Arithmetic, WireKey};
 use glasscache_protocol::text::request::StoreWord;
 
 use super::AsyncClient;
-use crate::client::{Budget, Value};
+use crate::client::{Budget, SETTINGS, Value, item_bytes_max};
 use crate::error::Error;
 use crate::operation::{Calculate, Delete, Get, GetAndTouch, Inspect, Store, Touch};
 use crate::options::QUIET_BYTES_MAX;
@@ -62,7 +62,21 @@ impl AsyncClient {
             self.delete(item.key, false, budget).await?;
             return Err(error);
         }
-        self.run(&store, budget).await
+        let mut stored = self.run(&store, budget).await;
+        if let Err(Error::TooLarge { limit, .. }) = &mut stored {
+            let place = self.core.place_of(item.key.bytes);
+            *limit = self.item_bytes_max(place, budget).await;
+        }
+        stored
+    }
+
+    /// The bytes of an item that a server takes at most; 0 if it does not say so in time.
+    pub(super) async fn item_bytes_max(&self, place: usize, budget: &Budget<'_>) -> u64 {
+        let Ok(server) = self.core.server(place) else {
+            return 0;
+        };
+        let asked = self.ask(place, server, SETTINGS, budget).await;
+        asked.ok().as_ref().and_then(item_bytes_max).unwrap_or(0)
     }
 
     /// Removes a key; whether it was there.

@@ -1,6 +1,7 @@
 //! Bulk writes: quiet sets closed by one `mn`, so that a batch is one round trip and each failure
 //! has its key; from what knows no meta, one reply a value.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use glasscache_protocol::meta::request::WireKey;
@@ -37,6 +38,42 @@ pub(crate) struct Judged {
     pub(crate) failures: Failures,
     /// Asks of which a value was refused without its name.
     unnamed: Vec<usize>,
+}
+
+impl Judged {
+    /// The servers that refused values for their length, in words that do not say how long they may be.
+    pub(crate) fn places_without_limit(
+        &self,
+        client: &Client,
+        items: &[Item<'_>],
+    ) -> BTreeSet<usize> {
+        let refused = self.failures.iter().filter(|(_, error)| lacks_limit(error));
+        let keys = refused.filter_map(|(index, _)| Some(items.get(*index)?.key.bytes));
+        keys.map(|key| client.place_of(key)).collect()
+    }
+
+    /// Adds the limit of one server to those refusals.
+    pub(crate) fn tell_limit(
+        &mut self,
+        client: &Client,
+        items: &[Item<'_>],
+        place: usize,
+        bytes_max: u64,
+    ) {
+        for (index, error) in &mut self.failures {
+            let item = items.get(*index);
+            if lacks_limit(error)
+                && item.is_some_and(|item| client.place_of(item.key.bytes) == place)
+                && let Error::TooLarge { limit, .. } = error
+            {
+                *limit = bytes_max;
+            }
+        }
+    }
+}
+
+fn lacks_limit(error: &Error) -> bool {
+    matches!(error, Error::TooLarge { limit: 0, .. })
 }
 
 impl<'i> Stores<'i> {
@@ -185,6 +222,10 @@ impl Client {
             if let Err(error) = self.run(&store, budget) {
                 judged.failures.push((index, error));
             }
+        }
+        for place in judged.places_without_limit(self, items) {
+            let limit = self.item_bytes_max(place, budget);
+            judged.tell_limit(self, items, place, limit);
         }
         self.count_bulk(items.len(), stores.bytes(), budget, Duration::ZERO);
         Ok(stores.conclude(judged))

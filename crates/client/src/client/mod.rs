@@ -25,6 +25,8 @@ use arc_swap::ArcSwap;
 #[cfg(feature = "tokio")]
 pub(crate) use driving::Reading;
 pub(crate) use driving::drive;
+#[cfg(feature = "tokio")]
+pub(crate) use words::{SETTINGS, item_bytes_max};
 
 /// How long gathered writes may keep a client that is dropped.
 const LEAVING_MAX: Duration = Duration::from_millis(250);

@@ -70,17 +70,20 @@ impl Client {
         if let Error::TooLarge { limit, .. } = &mut error
             && *limit == 0
         {
-            let settings = Request::Stats {
-                argument: b"settings",
-            };
-            let place = self.place_of(key.bytes);
-            // Without an answer the error says that only the server knows.
-            let _ = self.ask(place, &[settings], budget, &mut |answer, _| {
-                *limit = item_bytes_max(&answer).unwrap_or(0);
-                Ok(())
-            });
+            *limit = self.item_bytes_max(self.place_of(key.bytes), budget);
         }
         error
+    }
+
+    /// The bytes of an item that a server takes at most; 0 if it does not say so in time.
+    pub(crate) fn item_bytes_max(&self, place: usize, budget: &Budget<'_>) -> u64 {
+        let mut limit = 0;
+        let asked = self.ask(place, &[SETTINGS], budget, &mut |answer, _| {
+            limit = item_bytes_max(&answer).unwrap_or(0);
+            Ok(())
+        });
+        // Without an answer the error says that only the server knows.
+        asked.map_or(0, |()| limit)
     }
 
     /// Removes a key; whether it was there.
@@ -120,6 +123,11 @@ impl Client {
         self.run(&Calculate { key, by, noreply }, budget)
     }
 }
+
+/// What a server is asked for the limit that its refusals do not say.
+pub(crate) const SETTINGS: Request<'static> = Request::Stats {
+    argument: b"settings",
+};
 
 /// `item_size_max` of `stats settings`.
 pub(crate) fn item_bytes_max(answer: &Answer) -> Option<u64> {
