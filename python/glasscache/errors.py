@@ -131,7 +131,7 @@ class UnwritableValue(GlasscacheError, TypeError):
 
 
 class BadSetting(GlasscacheError, ValueError):
-    """A setting, or an argument of the lab, makes no sense."""
+    """A setting, an amount to add, or an argument of the lab makes no sense."""
 
 
 class BadTrace(GlasscacheError, ValueError):

@@ -11,7 +11,15 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import uvloop
-from glasscache import AsyncClient, BadKey, ClientClosed, Server, ServerUnavailable, ValueTooLarge
+from glasscache import (
+    AsyncClient,
+    BadKey,
+    BadSetting,
+    ClientClosed,
+    Server,
+    ServerUnavailable,
+    ValueTooLarge,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -68,6 +76,10 @@ def test_every_word_of_the_api(run: Callable[..., Any]) -> None:
             pipeline.incr("a", 2)
             pipeline.get("a")
         assert pipeline.results == [True, 3, 3]
+        for amount in (-5, 2**64):
+            with pytest.raises(BadSetting, match="decr subtracts what incr adds"):
+                await client.incr("n", amount)
+        assert repr(client).startswith("<AsyncClient of 127.0.0.1:")
         with pytest.raises(BadKey):
             await client.get("a b")
         with pytest.raises(BadKey):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import glasscache
 import pytest
@@ -26,6 +26,9 @@ from glasscache import (
 )
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 JSON = st.recursive(
     st.none()
@@ -181,6 +184,43 @@ def test_a_pipeline_sends_values_of_every_size(size: int, client: Client) -> Non
     assert client.get_many([*keys, "after"]) == dict(
         zip([*keys, "after"], [*values, "the last"], strict=True)
     )
+
+
+def test_a_value_too_large_for_a_pipeline_is_named_and_the_rest_is_done(client: Client) -> None:
+    with client.pipeline() as pipeline:
+        pipeline.set("big", os.urandom(2_000_000))
+        pipeline.set("a", 1)
+    refused, done = pipeline.results
+    assert isinstance(refused, ValueTooLarge)
+    assert (refused.key, refused.value_bytes, done) == ("big", 2_000_000, True)
+
+
+@pytest.mark.parametrize("amount", [-1, -5, 2**64, pytest.param(10**5000, id="5001 digits")])
+def test_an_amount_that_no_server_takes_says_what_to_do(amount: int, client: Client) -> None:
+    client.set("n", 7)
+    calls: list[Callable[[], Any]] = [
+        lambda: client.incr("n", amount),
+        lambda: client.decr("n", amount),
+        lambda: client.incr("n", initial=amount),
+    ]
+    for call in calls:
+        with pytest.raises(BadSetting, match="0 to 18446744073709551615 .decr subtracts"):
+            call()
+    pipeline = client.pipeline()
+    pipeline.incr("n", amount)
+    with pytest.raises(BadSetting, match="amount out of range"):
+        pipeline.run()
+    assert client.get("n") == 7
+    assert client.incr("n", 2**64 - 1) == 6, "a sum beyond 64 bits begins again at 0"
+
+
+def test_a_client_shows_its_servers_and_placement() -> None:
+    names = [f"10.0.0.{host}:11211" for host in range(1, 8)]
+    assert repr(Client(names[0])) == "<Client of 10.0.0.1:11211, placement ketama>"
+    many = Client(names, placement="rendezvous")
+    assert repr(many) == f"<Client of {', '.join(names[:4])} and 3 more, placement rendezvous>"
+    many.set_servers("/tmp/of.sock")
+    assert repr(many) == "<Client of /tmp/of.sock, placement rendezvous>"
 
 
 def test_what_is_sent_without_waiting_arrives_in_order(client: Client) -> None:

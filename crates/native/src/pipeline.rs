@@ -4,6 +4,7 @@ use glasscache_client::Error;
 use glasscache_client::StoreWord;
 use glasscache_client::call::{Call, State};
 use glasscache_client::judging::{number, outcome, refused};
+use glasscache_client::operation::{Operation, Store};
 use glasscache_client::outcome::Outcome;
 use glasscache_client::pipeline::{Answer, Pipeline};
 use glasscache_client::request::{Item, Request};
@@ -12,7 +13,7 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyList;
 
-use crate::client::{Client, exptime, key_bytes};
+use crate::client::{Client, amount, exptime, key_bytes};
 use crate::{error, value as conversion};
 
 /// A call as Python wrote it down: what, key, value, ttl, delta.
@@ -21,7 +22,7 @@ type Written<'py> = (
     Bound<'py, PyAny>,
     Bound<'py, PyAny>,
     Option<f64>,
-    u64,
+    Bound<'py, PyAny>,
 );
 
 /// A call with its key and body made.
@@ -84,7 +85,7 @@ impl Prepared {
             flags,
             body,
             exptime: exptime(*ttl)?,
-            delta: *delta,
+            delta: amount(delta)?,
             place,
         })
     }
@@ -232,6 +233,21 @@ impl Client {
             Request::Arithmetic { .. } => Ok(number(answer, pipeline, server)
                 .map_err(told)?
                 .into_pyobject(py)?),
+            Request::Store {
+                word,
+                item,
+                exptime,
+                noreply,
+            } => {
+                let store = Store {
+                    word: *word,
+                    item: *item,
+                    exptime: *exptime,
+                    noreply: *noreply,
+                };
+                let done = store.read(answer, pipeline, server).map_err(told)? == Outcome::Done;
+                Ok(done.into_pyobject(py)?.to_owned().into_any())
+            }
             _ => {
                 let done = outcome(answer, server).map_err(told)? == Outcome::Done;
                 Ok(done.into_pyobject(py)?.to_owned().into_any())

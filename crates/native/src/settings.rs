@@ -1,8 +1,9 @@
-//! What Python configures: the codec's options, and placement for those who only ask for it.
+//! What Python configures: the codec's options, servers and placement, and how a client shows them.
 
 use glasscache_client::value::{self, CodecOptions, Compression, Dialect, Method};
 use glasscache_client::{Address, Error, Options, Placement};
 use pyo3::prelude::*;
+use pyo3::types::PyType;
 
 use crate::error;
 
@@ -99,4 +100,26 @@ pub(crate) fn named(placement: &str) -> Result<Placement, Error> {
     placement
         .parse()
         .map_err(|_| Error::BadSetting(format!("no placement {placement:?}")))
+}
+
+/// Servers that a client's `repr` names; of more it says how many.
+const SHOWN_MAX: usize = 4;
+
+/// The `repr` of a client: its servers, and who gets which key. Addresses hold no secrets.
+pub(crate) fn shown(
+    class: &Bound<'_, PyType>,
+    core: &glasscache_client::Client,
+) -> PyResult<String> {
+    let servers = core.servers();
+    let names: Vec<_> = servers
+        .iter()
+        .take(SHOWN_MAX)
+        .map(|(_, server)| server.name.as_str())
+        .collect();
+    let more = match servers.len().saturating_sub(SHOWN_MAX) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    let (class, names, placement) = (class.name()?, names.join(", "), core.placement());
+    Ok(format!("<{class} of {names}{more}, placement {placement}>"))
 }

@@ -101,6 +101,11 @@ impl Client {
         &self.options
     }
 
+    /// Which server a key belongs to.
+    pub fn placement(&self) -> Placement {
+        self.placement
+    }
+
     /// What its calls have cost.
     pub fn costs(&self) -> &Costs {
         &self.costs

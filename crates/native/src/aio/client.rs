@@ -168,6 +168,10 @@ impl AsyncClient {
         })
     }
 
+    fn __repr__(slf: &Bound<'_, Self>) -> PyResult<String> {
+        settings::shown(&slf.get_type(), &slf.get().core)
+    }
+
     /// Return the place of a key's server in `addresses`.
     fn place_of(&self, key: &Bound<'_, PyAny>) -> PyResult<usize> {
         let mut scratch = Vec::new();

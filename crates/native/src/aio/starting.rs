@@ -12,7 +12,7 @@ use glasscache_client::costs::Spent;
 
 use super::client::AsyncClient;
 use super::op::{Kind, Started};
-use crate::client::{exptime, key_bytes};
+use crate::client::{amount, amount_if_any, exptime, key_bytes};
 use crate::{error, value as conversion};
 
 #[pymethods]
@@ -186,9 +186,9 @@ impl AsyncClient {
         &self,
         py: Python<'py>,
         key: &Bound<'py, PyAny>,
-        delta: u64,
+        #[pyo3(from_py_with = amount)] delta: u64,
         down: bool,
-        initial: Option<u64>,
+        #[pyo3(from_py_with = amount_if_any)] initial: Option<u64>,
         ttl: Option<f64>,
         noreply: bool,
         deadline: Option<f64>,

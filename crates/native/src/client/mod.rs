@@ -13,7 +13,7 @@ use glasscache_client::costs::Spent;
 use glasscache_client::key::KeyMaker;
 use glasscache_client::options::KeyRule;
 use glasscache_client::{Budget, Client as Core, Error, Options};
-use pyo3::exceptions::PyTypeError;
+use pyo3::exceptions::{PyOverflowError, PyTypeError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyString};
 
@@ -52,6 +52,29 @@ pub(crate) fn key_bytes<'a>(key: &'a Bound<'_, PyAny>) -> PyResult<&'a [u8]> {
         "a key is str or bytes, not {}",
         key.get_type().name()?
     )))
+}
+
+/// How much an `incr` or `decr` takes: protocol numbers have 64 bits and no sign.
+pub(crate) fn amount(number: &Bound<'_, PyAny>) -> PyResult<u64> {
+    let py = number.py();
+    number.extract().map_err(|error: PyErr| {
+        if !error.is_instance_of::<PyOverflowError>(py) {
+            return error;
+        }
+        let most = u64::MAX;
+        let text = number
+            .str()
+            .map_or_else(|_| "a longer number".to_owned(), |text| text.to_string());
+        error::bad_setting(
+            py,
+            format!("amount out of range: {text}, 0 to {most} (decr subtracts what incr adds)"),
+        )
+    })
+}
+
+/// As [`amount`], of a number that need not be given.
+pub(crate) fn amount_if_any(number: &Bound<'_, PyAny>) -> PyResult<Option<u64>> {
+    (!number.is_none()).then(|| amount(number)).transpose()
 }
 
 /// The last second that servers know: they keep 32 bits with a sign.
@@ -225,6 +248,10 @@ impl Client {
             errors_are_misses,
             misses_by_error: AtomicU64::new(0),
         })
+    }
+
+    fn __repr__(slf: &Bound<'_, Self>) -> PyResult<String> {
+        settings::shown(&slf.get_type(), &slf.get().core)
     }
 
     /// Close the idle connections, after what was written without waiting has arrived.

@@ -10,7 +10,7 @@ use pyo3::prelude::*;
 
 use crate::value as conversion;
 
-use super::{Client, exptime, key_bytes};
+use super::{Client, amount, amount_if_any, exptime, key_bytes};
 
 #[pymethods]
 impl Client {
@@ -163,7 +163,11 @@ impl Client {
 
     /// Add delta to the number under key and return the sum, or None if there is no such key.
     ///
-    /// With initial a missing key is made with that number and ttl, and initial is returned.
+    /// With initial a missing key is made with that number and ttl, and initial is returned. Numbers are
+    /// of 64 bits without a sign, and a sum beyond them begins again at 0.
+    ///
+    /// Raises:
+    ///     BadSetting: delta or initial is below 0 or above 2**64 - 1.
     ///
     /// >>> client.incr("visits", initial=1, ttl=3600)
     /// 1
@@ -175,8 +179,8 @@ impl Client {
         &self,
         py: Python<'_>,
         key: &Bound<'_, PyAny>,
-        delta: u64,
-        initial: Option<u64>,
+        #[pyo3(from_py_with = amount)] delta: u64,
+        #[pyo3(from_py_with = amount_if_any)] initial: Option<u64>,
         ttl: Option<f64>,
         noreply: bool,
         deadline: Option<f64>,
@@ -191,8 +195,8 @@ impl Client {
         &self,
         py: Python<'_>,
         key: &Bound<'_, PyAny>,
-        delta: u64,
-        initial: Option<u64>,
+        #[pyo3(from_py_with = amount)] delta: u64,
+        #[pyo3(from_py_with = amount_if_any)] initial: Option<u64>,
         ttl: Option<f64>,
         noreply: bool,
         deadline: Option<f64>,
