@@ -171,6 +171,36 @@ def test_a_pipeline_gives_each_outcome_in_order(client: Client) -> None:
     assert (missing, deleted) == (None, True)
 
 
+def test_threads_and_children_of_threads_get_their_turn(client: Client) -> None:
+    """A turn at the interpreter lock that was taken by a thread of the parent holds nobody up."""
+    wrong: list[object] = []
+    is_over = threading.Event()
+
+    def read(key: str) -> None:
+        while not is_over.is_set():
+            if client.get(key) != key * 30:
+                wrong.append(key)
+
+    keys = [f"turn{number}" for number in range(8)]
+    client.set_many({key: key * 30 for key in keys})
+    threads = [threading.Thread(target=read, args=(key,)) for key in keys]
+    for thread in threads:
+        thread.start()
+    try:
+        for _ in range(10):
+            child = os.fork()
+            if child == 0:
+                good = all(client.get(key, deadline=5) == key * 30 for key in keys * 5)
+                os._exit(0 if good else 1)
+            assert os.waitpid(child, 0)[1] == 0
+    finally:
+        is_over.set()
+    for thread in threads:
+        thread.join(10)
+        assert not thread.is_alive()
+    assert wrong == []
+
+
 @pytest.mark.parametrize("size", [4096, 4097, 16_385, 65_537, 900_000])
 def test_a_pipeline_sends_values_of_every_size(size: int, client: Client) -> None:
     values = [os.urandom(size) for _ in range(3)]

@@ -11,7 +11,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList};
 
 use crate::client::{Client, exptime, key_bytes};
-use crate::{error, value as conversion};
+use crate::{error, turns, value as conversion};
 
 /// Wire keys of many Python keys: each is its own bytes or lies in one shared buffer.
 struct WireKeys<'a> {
@@ -111,7 +111,7 @@ impl Client {
             with_cas,
             &budget,
             |calls| loop {
-                if py.detach(|| receive_all(calls)) {
+                if turns::detached(py, || receive_all(calls)) {
                     return Ok(());
                 }
                 if let Err(error) = py.check_signals() {

@@ -25,6 +25,7 @@ mod pipeline;
 mod settings;
 mod sim;
 mod tables;
+mod turns;
 mod value;
 
 /// Note that this process is a child that was just made by a fork.
@@ -48,6 +49,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<aio::AsyncClient>()?;
     module.add_class::<aio::Connection>()?;
     expect_large_blocks();
+    turns::begin();
     let hooks = PyDict::new(module.py());
     let note = wrap_pyfunction!(note_fork, module)?;
     hooks.set_item("after_in_child", &note)?;

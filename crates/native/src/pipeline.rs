@@ -14,7 +14,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyList;
 
 use crate::client::{Client, amount, exptime, key_bytes};
-use crate::{error, value as conversion};
+use crate::{error, turns, value as conversion};
 
 /// A call as Python wrote it down: what, key, value, ttl, delta.
 type Written<'py> = (
@@ -171,7 +171,7 @@ impl Client {
             let mut call = Call::new(server, &requests, times.0, times.1);
             let mut answered = mine.iter().zip(&requests);
             let failure = loop {
-                match py.detach(|| call.run()) {
+                match turns::detached(py, || call.run()) {
                     Ok(State::Reply(answer)) => {
                         let Some((&index, request)) = answered.next() else {
                             break Error::Closed;

@@ -18,7 +18,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyString};
 
 use crate::settings::{self, Codec};
-use crate::{deadline as deadlines, error, value as conversion};
+use crate::{deadline as deadlines, error, turns, value as conversion};
 
 /// TTLs up to 30 days are relative on the wire; longer ones must be a date.
 const RELATIVE_MAX_S: i64 = 30 * 24 * 3600;
@@ -125,7 +125,7 @@ impl Client {
         work: impl FnOnce(&Core, &Budget<'_>) -> Result<R, Error> + Send,
     ) -> PyResult<R> {
         let raised = Mutex::new(None);
-        let result = py.detach(|| {
+        let result = turns::detached(py, || {
             let go_on = || {
                 Python::attach(|py| match py.check_signals() {
                     Ok(()) => true,

@@ -11,7 +11,7 @@ use glasscache_client::request::Request;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
-use crate::{error, value as conversion};
+use crate::{error, turns, value as conversion};
 
 use super::{Client, TIMED_BYTES_MIN, exptime};
 
@@ -162,8 +162,7 @@ impl Client {
         let mut spent = Spent::default();
         let mut value_bytes = 0;
         loop {
-            match py
-                .detach(|| call.run())
+            match turns::detached(py, || call.run())
                 .map_err(|error| error::of_client(py, &error))?
             {
                 State::Reply(Answer::Refused(refusal)) => {
@@ -226,8 +225,7 @@ impl Client {
         found: &Found,
     ) -> PyResult<Bound<'py, PyAny>> {
         let mut fill = |target: &mut [u8]| -> PyResult<()> {
-            while !py
-                .detach(|| call.receive_body(target))
+            while !turns::detached(py, || call.receive_body(target))
                 .map_err(|error| error::of_client(py, &error))?
             {
                 py.check_signals()?;

@@ -1,0 +1,127 @@
+//! Taking the interpreter lock back in turns: who has just taken it is given a moment to leave again.
+//!
+//! Threads that do little but call the client hold the lock for a few microseconds between two calls, and CPython's
+//! way to wait for it is a mutex and a condition: some four system calls each time it is found taken, half of them by
+//! the thread that is about to send its request. So who comes back from a call first looks whether another thread
+//! came back a moment ago and has not begun its next call. If so it spins until that one has, or the moment is over;
+//! then it waits as everybody does (docs/decisions/0055-turns-at-the-interpreter-lock.md).
+//!
+//! LOSSY: nothing depends on a turn. An old one is nobody's, be its thread gone, busy, or on the other side of a fork.
+
+use std::cell::Cell;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::time::Instant;
+
+use pyo3::Python;
+
+/// Nanoseconds for which a turn is respected: longer than a short loop holds the lock between two calls, shorter
+/// than what sleeping and being woken would take.
+const TURN_NS: u64 = 10_000;
+
+/// Nanoseconds after which a thread waits for no more turns: others may have taken one after the other.
+const WAIT_NS_MAX: u64 = 4 * TURN_NS;
+
+/// Nanoseconds for which nobody takes turns after one was found old: its thread does more than call the client, or
+/// there are more threads than processors, and waiting for it is in vain.
+const REST_NS: u64 = 200_000;
+
+/// Pauses between two looks at the turn, so that its holder's write is not held up by those who look.
+const PAUSES: usize = 8;
+
+/// When the present turn began, in nanoseconds since the first; 0: nobody has it.
+///
+/// Relaxed here and below: no memory is guarded by it, the interpreter lock does that.
+static TURN: AtomicU64 = AtomicU64::new(0);
+
+/// Until when nobody takes turns.
+static REST_UNTIL: AtomicU64 = AtomicU64::new(0);
+
+/// The first thread that made a call.
+static FIRST_THREAD: AtomicUsize = AtomicUsize::new(0);
+
+/// Another thread has made one too; until then there is nobody to take turns with.
+static ARE_SEVERAL: AtomicBool = AtomicBool::new(false);
+
+thread_local! {
+    /// The turn that this thread took last; 0: none since its last call.
+    static OWN: Cell<u64> = const { Cell::new(0) };
+}
+
+/// Does `work` without the interpreter lock, and takes it back in turn.
+pub(crate) fn detached<R: Send>(py: Python<'_>, work: impl FnOnce() -> R + Send) -> R {
+    if !are_several() {
+        return py.detach(work);
+    }
+    leave();
+    py.detach(|| {
+        let result = work();
+        take();
+        result
+    })
+}
+
+fn are_several() -> bool {
+    if ARE_SEVERAL.load(Ordering::Relaxed) {
+        return true;
+    }
+    let own = OWN.with(|own| std::ptr::from_ref(own).addr());
+    let first = FIRST_THREAD.compare_exchange(0, own, Ordering::Relaxed, Ordering::Relaxed);
+    if first.is_err_and(|first| first != own) {
+        ARE_SEVERAL.store(true, Ordering::Relaxed);
+    }
+    false
+}
+
+/// Gives the turn up, if it is this thread's.
+fn leave() {
+    let own = OWN.replace(0);
+    if own != 0 {
+        change(own, 0); // a turn that another thread has taken over stays that thread's
+    }
+}
+
+/// Takes the turn: after its holder has given it up, or when it is old.
+fn take() {
+    let mut now = now_ns();
+    if now < REST_UNTIL.load(Ordering::Relaxed) {
+        return;
+    }
+    let begin = now;
+    loop {
+        let since = TURN.load(Ordering::Relaxed);
+        let is_old = since != 0 && now.saturating_sub(since) >= TURN_NS;
+        if is_old || now - begin >= WAIT_NS_MAX {
+            REST_UNTIL.store(now + REST_NS, Ordering::Relaxed);
+            change(since, 0);
+            return;
+        }
+        if since == 0 && change(0, now) {
+            return OWN.set(now);
+        }
+        (0..PAUSES).for_each(|_| std::hint::spin_loop());
+        now = now_ns();
+    }
+}
+
+/// Makes the turn `to` if it still is `from`.
+fn change(from: u64, to: u64) -> bool {
+    TURN.compare_exchange(from, to, Ordering::Relaxed, Ordering::Relaxed)
+        .is_ok()
+}
+
+/// When the first turn may begin. Set before there are threads, so that no fork can come amid it.
+static FIRST: OnceLock<Instant> = OnceLock::new();
+
+/// Gets ready for calls.
+pub(crate) fn begin() {
+    FIRST.get_or_init(Instant::now);
+}
+
+/// Nanoseconds since [`begin`], and never 0.
+fn now_ns() -> u64 {
+    FIRST
+        .get()
+        .map_or(0, |first| first.elapsed().as_nanos() as u64)
+        + 1
+}
