@@ -103,7 +103,6 @@ fn launch(
     }
     let listener = Listener::new(Arc::clone(&shared), bound, inboxes).map_err(system)?;
     running.spawn("gc-listener".to_owned(), move || listener.run())?;
-    glasscache_store::release_start_pages();
     Ok(running)
 }
 
@@ -132,8 +131,10 @@ impl Running {
         Stopper(Arc::clone(&self.shared))
     }
 
-    /// Waits until the server has ended: by a stopper, or by the `shutdown` command.
+    /// Waits until the server has ended: by a stopper, or by the `shutdown` command. Who waits has started all
+    /// there is, so the memory of code that only the start needed is let go.
     pub fn join(mut self) {
+        glasscache_store::release_start_pages();
         self.join_threads();
     }
 

@@ -10,11 +10,11 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use crate::memory::SegmentId;
 use crate::sync::plain::Mutex;
 
-/// A segment is sparse when less than one in this many of its bytes is alive. Overwritten at random, a set of keys
-/// then takes 2.4 times its size, and a seventh of a byte is carried on per byte written. With 4 it is 1.85 times and
-/// a third of a byte, which cost 10 % more processor time per set of 1 KB and 20 % more at 100 KB; with 2 carrying
-/// on costs more than untouched memory (examples/overwrite.rs).
-const SPARSE_SHARE: usize = 8;
+/// A segment is sparse when less than one in this many of its bytes is alive. A set of keys that is overwritten at
+/// random then takes 3.5 times its size, as far as `-m` goes, and a fifteenth of a byte is carried on per byte written.
+/// With 8 it is 2.9 times and a seventh, which costs 11 % more processor time per set of 100 KB; 32 is 4.1 times and
+/// gains a hundredth (`examples/overwrite.rs`, `bench --scenario set-100k`).
+const SPARSE_SHARE: usize = 16;
 
 /// Whether a segment with these bytes alive of those appended is worth emptying.
 #[inline]
