@@ -37,11 +37,12 @@ test-python: ## Build the Python module into .venv and run the tests of the Pyth
 	@scripts/python-tests
 
 .PHONY: lint
-lint: ## Formatting, clippy and the Python linters; a warning is an error.
+lint: ## Formatting, clippy, the Python linters, and that the kept figures can be read; a warning is an error.
 	@scripts/need-toolchain
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets --features glasscache-client/tokio -- -D warnings
 	@scripts/python-lint
+	@scripts/figures --kept >/dev/null
 
 .PHONY: check
 check: lint test wheel ## What continuous integration runs: lint, the tests, the wheel in a fresh environment.

@@ -486,6 +486,7 @@ def circumstances(arguments: argparse.Namespace) -> dict[str, Any]:
         with contextlib.suppress(metadata.PackageNotFoundError):
             versions[peer] = metadata.version(peer)
     return {
+        "name": "clients",
         "date": time.strftime("%Y-%m-%d"),
         "python": sys.version.split()[0],
         "cpus": os.cpu_count(),
