@@ -18,6 +18,7 @@ import argparse
 import random
 import re
 import socket
+import subprocess
 import sys
 from typing import TYPE_CHECKING
 
@@ -25,6 +26,9 @@ from harness import Server
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+# The first memcached whose replies are the measure.
+OLDEST = (1, 6, 45)
 
 KEYS = [b"a", b"b", b"key", b"k" * 250, b"0", b"n1", b"n2", b"\xc3\xa9"]
 BAD_KEYS = [b"k" * 251, b"a\x01b"]
@@ -332,6 +336,15 @@ def shorten(commands: list[bytes], servers: tuple[Server, Server]) -> list[bytes
     return commands
 
 
+def is_old(program: str) -> bool:
+    """Whether a memcached is older than the one whose replies are the measure."""
+    said = subprocess.run(
+        [*program.split(), "-V"], capture_output=True, text=True, check=False
+    ).stdout
+    numbers = [int(number) for number in re.findall(r"[0-9]+", said)[:3]]
+    return numbers < list(OLDEST)
+
+
 def main() -> int:
     """Prints each kind of difference once; returns 0 when there was none."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -341,6 +354,10 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--differences", type=int, default=10, help="stop after so many")
     args = parser.parse_args()
+    if is_old(args.memcached):
+        parser.error(
+            f"{args.memcached} is older than {'.'.join(map(str, OLDEST))}, whose replies are ours"
+        )
     servers = (
         Server(args.server.split(), ("-m", "64")),
         Server(args.memcached.split(), ("-m", "64")),
