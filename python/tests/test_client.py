@@ -234,7 +234,7 @@ def test_an_amount_that_no_server_takes_says_what_to_do(amount: int, client: Cli
         lambda: client.incr("n", initial=amount),
     ]
     for call in calls:
-        with pytest.raises(BadSetting, match="0 to 18446744073709551615 .decr subtracts"):
+        with pytest.raises(BadSetting, match=r"0 to 18446744073709551615 \(decr subtracts"):
             call()
     pipeline = client.pipeline()
     pipeline.incr("n", amount)
@@ -249,8 +249,8 @@ def test_a_client_shows_its_servers_and_placement() -> None:
     assert repr(Client(names[0])) == "<Client of 10.0.0.1:11211, placement ketama>"
     many = Client(names, placement="rendezvous")
     assert repr(many) == f"<Client of {', '.join(names[:4])} and 3 more, placement rendezvous>"
-    many.set_servers("/tmp/of.sock")
-    assert repr(many) == "<Client of /tmp/of.sock, placement rendezvous>"
+    many.set_servers("/run/of.sock")
+    assert repr(many) == "<Client of /run/of.sock, placement rendezvous>"
 
 
 def test_what_is_sent_without_waiting_arrives_in_order(client: Client) -> None:
