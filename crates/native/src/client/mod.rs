@@ -145,10 +145,11 @@ impl Client {
             };
             work(&self.core, &budget)
         });
-        result.map_err(|error| {
-            let raised = raised.into_inner().ok().flatten();
-            raised.unwrap_or_else(|| error::of_client(py, &error))
-        })
+        // First of all: of a bulk write the interruption may be told key by key, in a result that is none.
+        if let Some(raised) = raised.into_inner().ok().flatten() {
+            return Err(raised);
+        }
+        result.map_err(|error| error::of_client(py, &error))
     }
 
     /// What a failed call returns: its error, or a counted miss where that was asked for.
