@@ -6,7 +6,6 @@ use glasscache_protocol::text::request::StoreWord;
 use super::{Budget, Client, Value};
 use crate::error::Error;
 use crate::operation::{Calculate, Delete, Get, GetAndTouch, Inspect, Store, Touch};
-use crate::options::QUIET_BYTES_MAX;
 use crate::outcome::Outcome;
 use crate::pipeline::{Answer, MetaAnswer};
 use crate::request::{Item, Request};
@@ -41,7 +40,7 @@ impl Client {
         self.run(&Inspect { key }, budget)
     }
 
-    /// Stores a value; without waiting for the outcome if `noreply` and it has less than [`QUIET_BYTES_MAX`].
+    /// Stores a value; without waiting for the outcome if `noreply` and it has less than [`QUIET_BYTES_MAX`](crate::QUIET_BYTES_MAX).
     pub fn store(
         &self,
         word: StoreWord,
@@ -50,12 +49,7 @@ impl Client {
         noreply: bool,
         budget: &Budget<'_>,
     ) -> Result<Outcome, Error> {
-        let store = Store {
-            word,
-            item,
-            exptime,
-            noreply: noreply && item.body.len() < QUIET_BYTES_MAX,
-        };
+        let store = Store::new(word, item, exptime, noreply);
         if let Some(error) = store.refusal(self.options().value_bytes_max) {
             // What is refused must not leave an older value to be read in its place.
             self.delete(item.key, false, budget)?;
