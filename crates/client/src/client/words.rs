@@ -64,20 +64,28 @@ impl Client {
         if let Error::TooLarge { limit, .. } = &mut error
             && *limit == 0
         {
-            *limit = self.item_bytes_max(self.place_of(key.bytes), budget);
+            match self.item_bytes_max(self.place_of(key.bytes), budget) {
+                Ok(bytes) => *limit = bytes,
+                Err(interrupted) => return interrupted,
+            }
         }
         error
     }
 
     /// The bytes of an item that a server takes at most; 0 if it does not say so in time.
-    pub(crate) fn item_bytes_max(&self, place: usize, budget: &Budget<'_>) -> u64 {
+    ///
+    /// The only error is [`Error::Interrupted`]: another leaves the limit unknown.
+    pub fn item_bytes_max(&self, place: usize, budget: &Budget<'_>) -> Result<u64, Error> {
         let mut limit = 0;
         let asked = self.ask(place, &[SETTINGS], budget, &mut |answer, _| {
             limit = item_bytes_max(&answer).unwrap_or(0);
             Ok(())
         });
-        // Without an answer the error says that only the server knows.
-        asked.map_or(0, |()| limit)
+        match asked {
+            Ok(()) => Ok(limit),
+            Err(Error::Interrupted) => Err(Error::Interrupted),
+            Err(_) => Ok(0),
+        }
     }
 
     /// Removes a key; whether it was there.

@@ -144,7 +144,7 @@ impl Client {
             };
             work(&self.core, &budget)
         });
-        // First of all: of a bulk write the interruption may be told key by key, in a result that is none.
+        // First of all: whatever the call has come to, its caller was told to stop.
         if let Some(raised) = raised.into_inner().ok().flatten() {
             return Err(raised);
         }
