@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import contextvars
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from glasscache._aio_connections import Connections
 from glasscache.errors import MISSABLE, GlasscacheError, StaleConnection, ValueTooLarge
@@ -51,33 +51,45 @@ class Calls(Connections):
         ttl: float | None,
         noreply: bool,
         deadline: float | None,
+        cas: int | None = None,
+        miss: bool | None = False,
     ) -> Any:
+        begin = time.monotonic()
         try:
             return await self._call(
                 key,
-                lambda left: self.start_store(word, key, value, ttl, noreply, left, None),
+                lambda left: self.start_store(word, key, value, ttl, noreply, left, cas),
                 deadline,
-                False,
+                miss,
             )
         except ValueTooLarge as error:
-            # No older value is read in its place.
-            await self._call(key, lambda left: self.start_delete(key, False, left), deadline, False)
-            await self._tell_limit(error, deadline)
+            await self._refused(error, key, begin, deadline)
             raise
 
-    async def _tell_limit(self, error: ValueTooLarge, deadline: float | None) -> None:
-        """Ask the servers for the limit that a refusal does not say."""
-        if error.limit is not None:
-            return
-        try:
-            answers = await self._of_all("stats", "settings", 0, deadline)
-        except GlasscacheError:
-            return
-        told: list[dict[str, str]] = [rows for rows in answers.values() if type(rows) is dict]
-        limits = {int(rows["item_size_max"]) for rows in told if "item_size_max" in rows}
-        # Where servers differ, who refused is not known here.
-        if len(limits) == 1:
-            error.tell(limits.pop())
+    async def _refused(
+        self, error: ValueTooLarge, key: Key, begin: float, deadline: float | None
+    ) -> None:
+        """Remove what a value was to replace that is too large, and find the limit if none was told."""
+        ends = begin + (self._timeout if deadline is None else deadline)
+        # No older value is read in its place.
+        await self._call(
+            key, lambda left: self.start_delete(key, False, left), self._left(ends), False
+        )
+        if error.limit is None:
+            place = self.place_of(key)
+            answers = await self._bulk(
+                {place: []},
+                lambda place, _, left: self.start_ask(place, "stats", "settings", 0, left),
+                self._left(ends),
+            )
+            rows = answers[place]
+            if isinstance(rows, dict) and "item_size_max" in rows:
+                error.tell(int(cast("dict[str, str]", rows)["item_size_max"]))
+
+    @staticmethod
+    def _left(ends: float) -> float:
+        """Return what is left of a call's time, as a deadline: above 0."""
+        return max(ends - time.monotonic(), 1e-6)
 
     async def _arithmetic(
         self,

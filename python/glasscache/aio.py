@@ -190,13 +190,13 @@ class AsyncClient(AsyncLeases, Calls):
         """Store value under key for ttl seconds (0: no expiry); True when the server has it."""
         if self._has_blocks:
             deadline = self._within_block(deadline)
+        begin = time.monotonic()
         try:
             future = self.start_store("set", key, value, ttl, noreply, deadline, None)
             if future is not None:
                 return bool(await future)
         except ValueTooLarge as error:
-            await self.delete(key, deadline=deadline)  # no older value is read in its place
-            await self._tell_limit(error, deadline)
+            await self._refused(error, key, begin, deadline)
             raise
         return bool(await self._store("set", key, value, ttl, noreply, deadline))
 
@@ -247,11 +247,8 @@ class AsyncClient(AsyncLeases, Calls):
         deadline: float | None = None,
     ) -> bool | None:
         """Store value if the CAS unique still holds: True; False: it changed; None: gone."""
-        done: bool | None = await self._call(
-            key,
-            lambda left: self.start_store("cas", key, value, ttl, noreply, left, cas),
-            deadline,
-            None,
+        done: bool | None = await self._store(
+            "cas", key, value, ttl, noreply, deadline, cas, miss=None
         )
         return done
 

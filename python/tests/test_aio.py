@@ -135,6 +135,50 @@ def test_a_value_that_is_too_large_is_never_silent(run: Callable[..., Any]) -> N
     run(work)
 
 
+def test_a_pipeline_tells_the_limit_of_each_server(server: Server) -> None:
+    big = os.urandom(3_000_000)
+
+    async def main(limits: dict[str, int]) -> None:
+        async with AsyncClient(list(limits), timeout=5) as client:
+            keys = [f"k{number}" for number in range(20)]
+            async with client.pipeline() as pipeline:
+                for key in keys:
+                    pipeline.set(key, big)
+                pipeline.cas(keys[0], big, 1)
+                pipeline.set("small", "fits")
+            *refused, stored = pipeline.results
+            asked = [limits[client.names[client.place_of(key)]] for key in [*keys, keys[0]]]
+            assert [error.limit for error in refused] == asked
+            assert {error.limit for error in refused} == set(limits.values())
+            assert all(f"limit {error.limit}" in str(error) for error in refused)
+            assert stored is True
+
+    with Server(arguments=("-I", "2m")) as other:
+        asyncio.run(main({server.address: 1 << 20, other.address: 2 << 20}))
+
+
+def test_more_than_the_peer_takes_at_once_is_held_back(
+    run: Callable[..., Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    value = os.urandom(900_000)
+
+    async def work(client: AsyncClient) -> None:
+        keys = [f"k{number}" for number in range(30)]
+        stored = [asyncio.create_task(client.set(key, value)) for key in keys]
+        await asyncio.sleep(0)
+        connection = client.connection_of(0)
+        assert connection is not None
+        while not connection.is_paused and not all(task.done() for task in stored):  # noqa: ASYNC110
+            await asyncio.sleep(0)
+        assert connection.is_paused
+        assert await client.set("late", "stored when the peer takes more again")
+        assert all(await asyncio.gather(*stored))
+        assert not connection.is_paused
+
+    run(work)
+    assert caplog.records == []
+
+
 @pytest.mark.parametrize("word", ["set", "replace"])
 def test_a_value_over_the_clients_own_limit_leaves_no_older_one(word: str, server: Server) -> None:
     async def main() -> None:

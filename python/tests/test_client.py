@@ -288,6 +288,24 @@ def test_a_value_that_is_too_large_is_never_silent(client: Client) -> None:
     assert client.get_many(["a", "big", "b"]) == {"a": 1, "b": 2}
 
 
+def test_a_pipeline_tells_the_limit_of_each_server(server: Server) -> None:
+    big = os.urandom(3_000_000)
+    with Server(arguments=("-I", "2m")) as other:
+        limits = {server.address: 1 << 20, other.address: 2 << 20}
+        with Client(list(limits), timeout=5) as client:
+            keys = [f"k{number}" for number in range(20)]
+            with client.pipeline() as pipeline:
+                for key in keys:
+                    pipeline.set(key, big)
+                pipeline.set("small", "fits")
+            *refused, stored = pipeline.results
+            assert [error.limit for error in refused] == [limits[client.server_of(k)] for k in keys]
+    assert {error.limit for error in refused} == set(limits.values())
+    assert all(f"limit {error.limit}" in str(error) for error in refused)
+    assert {error.value_bytes for error in refused} == {3_000_000}
+    assert stored is True
+
+
 @pytest.mark.parametrize("key", ["", "a b", "a\nb", "x" * 251, "\0", b"a\r\nset b 0 0 1"])
 def test_a_bad_key_is_refused_and_never_cut(key: str | bytes, client: Client) -> None:
     for call in (client.get, client.delete, lambda key: client.get_many(["a", key])):

@@ -210,30 +210,6 @@ def test_a_base_exception_in_the_middle_leaves_no_reply_behind(faulty: FaultySer
         signal.signal(signal.SIGALRM, before)
 
 
-@pytest.mark.parametrize("word", ["delete_many", "get_many"])
-def test_a_base_exception_ends_a_bulk_call(faulty: FaultyServer, word: str) -> None:
-    class Stop(BaseException):
-        pass
-
-    def stop(_number: int, _frame: object) -> None:
-        raise Stop
-
-    values = {key: value_of(key.encode()) for key in KEYS}
-    before = signal.signal(signal.SIGALRM, stop)
-    try:
-        with (
-            contextlib.closing(FaultyServer()) as other,
-            Client([faulty.address, other.address], timeout=2) as client,
-        ):
-            assert client.set_many(values) == {}
-            faulty.mode = other.mode = "hang"
-            signal.setitimer(signal.ITIMER_REAL, 0.05)
-            with pytest.raises(Stop):
-                getattr(client, word)(KEYS)
-    finally:
-        signal.signal(signal.SIGALRM, before)
-
-
 def test_cancelled_tasks_leave_the_others_their_own_values(faulty: FaultyServer) -> None:
     async def main() -> None:
         async with AsyncClient(faulty.address, timeout=2) as client:

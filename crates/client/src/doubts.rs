@@ -29,6 +29,16 @@ impl From<WireKey<'_>> for OwnedKey {
     }
 }
 
+impl OwnedKey {
+    /// The key, borrowed.
+    pub fn wire(&self) -> WireKey<'_> {
+        WireKey {
+            bytes: &self.bytes,
+            is_base64: self.is_base64,
+        }
+    }
+}
+
 /// The keys of one server that are to be removed before anything else is asked.
 #[derive(Debug, Default)]
 pub struct Doubts {
@@ -66,10 +76,7 @@ pub fn write_removals(keys: &[OwnedKey], desk: &mut Desk<'_>) -> u32 {
     let mut answered = 0;
     for key in keys {
         let request = Request::Delete {
-            key: WireKey {
-                bytes: &key.bytes,
-                is_base64: key.is_base64,
-            },
+            key: key.wire(),
             noreply: true,
         };
         // A key that cannot be said was never written either.

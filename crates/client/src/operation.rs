@@ -10,6 +10,7 @@ use crate::client::Value;
 use crate::costs;
 use crate::error::Error;
 use crate::judging::{number, outcome, refused};
+use crate::options::QUIET_BYTES_MAX;
 use crate::outcome::Outcome;
 use crate::pipeline::{Answer, MetaAnswer, Pipeline};
 use crate::request::{Item, Request};
@@ -320,7 +321,17 @@ impl Operation for Calculate<'_> {
     }
 }
 
-impl Store<'_> {
+impl<'a> Store<'a> {
+    /// A write; from [`QUIET_BYTES_MAX`] on its caller waits all the same, so that none is too large unheard.
+    pub fn new(word: StoreWord, item: Item<'a>, exptime: i64, noreply: bool) -> Self {
+        Self {
+            word,
+            item,
+            exptime,
+            noreply: noreply && item.body.len() < QUIET_BYTES_MAX,
+        }
+    }
+
     /// Why the value is not sent at all, if it is longer than this client sends.
     pub fn refusal(&self, value_bytes_max: u64) -> Option<Error> {
         let bytes = self.item.body.len();

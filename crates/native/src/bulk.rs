@@ -1,5 +1,7 @@
 //! Bulk calls and pipelines from Python: many keys at once, each key's failure by its name.
 
+use std::cell::RefCell;
+
 use glasscache_client::StoreWord;
 use glasscache_client::WireKey;
 use glasscache_client::bulk::Failures;
@@ -97,7 +99,8 @@ impl Client {
         if plain.is_empty() {
             return Ok(values);
         }
-        let mut raised = None;
+        // What a signal's handler raised, or a foreign codec: it ends the call.
+        let raised = RefCell::new(None);
         let budget = Budget {
             started: times.0,
             deadline: times.1,
@@ -111,15 +114,18 @@ impl Client {
             with_cas,
             &budget,
             |calls| loop {
+                if raised.borrow().is_some() {
+                    return Err(Error::Interrupted);
+                }
                 if turns::detached(py, || receive_all(calls)) {
                     return Ok(());
                 }
-                if let Err(error) = py.check_signals() {
-                    raised = Some(error);
-                    return Err(Error::Interrupted);
-                }
+                raised.replace(py.check_signals().err());
             },
             |index, found, body| {
+                if raised.borrow().is_some() {
+                    return Ok(()); // the replies are here: the connections stay good
+                }
                 if let Some(object) = plain_objects.get(index) {
                     // Values of one call have one form, as a rule, and most are bytes.
                     let value = if bytes_flags == Some(found.flags) {
@@ -138,14 +144,16 @@ impl Client {
                             values.set_item(object, value)
                         }
                     });
-                    if let Err(error) = kept {
-                        unreadable.push((index, error));
+                    match kept {
+                        Ok(()) => {}
+                        Err(error) if error::is_own(py, &error) => unreadable.push((index, error)),
+                        Err(error) => *raised.borrow_mut() = Some(error),
                     }
                 }
                 Ok(())
             },
         );
-        if let Some(raised) = raised {
+        if let Some(raised) = raised.into_inner() {
             return Err(raised);
         }
         let failures = done.map_err(|error| error::of_client(py, &error))?;
@@ -299,7 +307,7 @@ fn told<'py>(
     let dict = PyDict::new(py);
     for (index, error) in failures {
         if let Some(key) = key(index) {
-            dict.set_item(key, error::of_client(py, &error).into_value(py))?;
+            dict.set_item(key, error::outcome_of(py, &error)?)?;
         }
     }
     Ok(dict)

@@ -9,22 +9,28 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 /// Makes an exception of a class in `glasscache.errors`.
-fn raise(
-    py: Python<'_>,
+///
+/// Its constructor is Python, so a signal's handler may run in it: what that raises is the error here.
+fn make<'py>(
+    py: Python<'py>,
     class: &str,
     message: String,
-    fill: impl FnOnce(&Bound<'_, PyDict>) -> PyResult<()>,
+    fill: impl FnOnce(&Bound<'py, PyDict>) -> PyResult<()>,
+) -> PyResult<Bound<'py, PyAny>> {
+    let class = py.import("glasscache.errors")?.getattr(class)?;
+    let attributes = PyDict::new(py);
+    fill(&attributes)?;
+    class.call((message,), Some(&attributes))
+}
+
+/// As [`make`], to be raised: the exception, or what kept it from being made.
+fn raise<'py>(
+    py: Python<'py>,
+    class: &str,
+    message: String,
+    fill: impl FnOnce(&Bound<'py, PyDict>) -> PyResult<()>,
 ) -> PyErr {
-    let made = || {
-        let class = py.import("glasscache.errors")?.getattr(class)?;
-        let attributes = PyDict::new(py);
-        fill(&attributes)?;
-        class.call((message,), Some(&attributes))
-    };
-    match made() {
-        Ok(exception) => PyErr::from_value(exception),
-        Err(error) => error,
-    }
+    make(py, class, message, fill).map_or_else(|error| error, PyErr::from_value)
 }
 
 fn with_context(attributes: &Bound<'_, PyDict>, context: &Context) -> PyResult<()> {
@@ -41,40 +47,48 @@ fn blame(blame: Blame) -> &'static str {
     }
 }
 
-/// The Python exception for an error of the client.
+/// The Python exception to be raised for an error of the client.
 pub(crate) fn of_client(py: Python<'_>, error: &Error) -> PyErr {
+    outcome_of(py, error).map_or_else(|error| error, PyErr::from_value)
+}
+
+/// The Python exception for an error of the client where it is the outcome of one call of several.
+///
+/// An error here is what a signal's handler raised, which is nobody's outcome and ends them all.
+pub(crate) fn outcome_of<'py>(py: Python<'py>, error: &Error) -> PyResult<Bound<'py, PyAny>> {
     let message = error.to_string();
     match error {
-        Error::Unavailable(context, _) => raise(py, "ServerUnavailable", message, |a| {
+        Error::Unavailable(context, _) => make(py, "ServerUnavailable", message, |a| {
             with_context(a, context)
         }),
-        Error::Deadline(context) => raise(py, "DeadlineExceeded", message, |a| {
+        Error::Deadline(context) => make(py, "DeadlineExceeded", message, |a| {
             with_context(a, context)
         }),
-        Error::Protocol { server, .. } => raise(py, "ProtocolBroken", message, |a| {
+        Error::Protocol { server, .. } => make(py, "ProtocolBroken", message, |a| {
             a.set_item("server", server)
         }),
-        Error::Refused { server, refusal } => raise(py, "RequestRefused", message, |a| {
+        Error::Refused { server, refusal } => make(py, "RequestRefused", message, |a| {
             a.set_item("server", server)?;
             a.set_item("blame", blame(refusal.blame))
         }),
-        Error::TooLarge { key, bytes, limit } => raise(py, "ValueTooLarge", message, |a| {
+        Error::TooLarge { key, bytes, limit } => make(py, "ValueTooLarge", message, |a| {
             a.set_item("key", key)?;
             a.set_item("value_bytes", bytes)?;
             a.set_item("limit", (*limit > 0).then_some(limit))
         }),
-        Error::BadKey { key, .. } => raise(py, "BadKey", message, |a| a.set_item("key", key)),
+        Error::BadKey { key, .. } => make(py, "BadKey", message, |a| a.set_item("key", key)),
         Error::NotStored { server, .. } => {
-            raise(py, "NotStored", message, |a| a.set_item("server", server))
+            make(py, "NotStored", message, |a| a.set_item("server", server))
         }
         Error::Unsupported { server, .. } => {
-            raise(py, "Unsupported", message, |a| a.set_item("server", server))
+            make(py, "Unsupported", message, |a| a.set_item("server", server))
         }
-        Error::BadSetting(_) => raise(py, "BadSetting", message, |_| Ok(())),
-        Error::Closed => raise(py, "ClientClosed", message, |_| Ok(())),
+        Error::BadSetting(_) => make(py, "BadSetting", message, |_| Ok(())),
+        Error::Closed => make(py, "ClientClosed", message, |_| Ok(())),
         // The handler's own exception is on its way; this stands in where there is none.
         Error::Interrupted => {
-            PyErr::take(py).unwrap_or_else(|| pyo3::exceptions::PyKeyboardInterrupt::new_err(()))
+            Err(PyErr::take(py)
+                .unwrap_or_else(|| pyo3::exceptions::PyKeyboardInterrupt::new_err(())))
         }
     }
 }
@@ -121,6 +135,11 @@ pub(crate) fn is_stale(py: Python<'_>, error: &PyErr) -> bool {
 /// Whether an exception is one that `on_error="miss"` turns into a miss.
 pub(crate) fn is_missable(py: Python<'_>, error: &PyErr) -> bool {
     is_of(py, error, "MISSABLE")
+}
+
+/// Whether an exception is one of this package, and not what a signal's handler or a foreign codec raised.
+pub(crate) fn is_own(py: Python<'_>, error: &PyErr) -> bool {
+    is_of(py, error, "GlasscacheError")
 }
 
 fn is_of(py: Python<'_>, error: &PyErr, class: &str) -> bool {

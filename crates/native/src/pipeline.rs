@@ -1,11 +1,15 @@
 //! `client.pipeline()`: calls of several kinds, one round trip a server, each with its own outcome.
 
+use std::convert::Infallible;
+use std::time::Instant;
+
 use glasscache_client::Error;
 use glasscache_client::StoreWord;
 use glasscache_client::call::{Call, State};
+use glasscache_client::costs::Spent;
 use glasscache_client::judging::{number, outcome, refused};
 use glasscache_client::operation::{Operation, Store};
-use glasscache_client::outcome::Outcome;
+use glasscache_client::outcome::Outcome::Done;
 use glasscache_client::pipeline::{Answer, Pipeline};
 use glasscache_client::request::{Item, Request};
 use glasscache_client::{Arithmetic, WireKey};
@@ -44,6 +48,35 @@ enum What {
     Delete,
     Touch,
     Arithmetic { down: bool },
+}
+
+/// How a call of a pipeline ended.
+type Outcome<'py> = Result<Bound<'py, PyAny>, Failed>;
+
+/// Why a call of a pipeline failed.
+enum Failed {
+    /// The server or the way to it did.
+    Told(Error),
+    /// Its value could not be read.
+    Unreadable(PyErr),
+}
+
+impl From<Error> for Failed {
+    fn from(error: Error) -> Self {
+        Self::Told(error)
+    }
+}
+
+impl From<PyErr> for Failed {
+    fn from(error: PyErr) -> Self {
+        Self::Unreadable(error)
+    }
+}
+
+impl From<Infallible> for Failed {
+    fn from(never: Infallible) -> Self {
+        match never {}
+    }
 }
 
 impl What {
@@ -151,7 +184,7 @@ impl Client {
             .iter()
             .map(|call| Prepared::new(self, call))
             .collect::<PyResult<_>>()?;
-        let mut results: Vec<Option<Bound<'py, PyAny>>> = vec![None; prepared.len()];
+        let mut outcomes: Vec<Option<Outcome<'py>>> = (0..prepared.len()).map(|_| None).collect();
         for place in 0..self.core.places_count() {
             let mine: Vec<usize> = (0..prepared.len())
                 .filter(|&index| prepared.get(index).is_some_and(|call| call.place == place))
@@ -164,51 +197,90 @@ impl Client {
                 .filter_map(|&index| prepared.get(index))
                 .map(Prepared::request)
                 .collect();
-            let server = self
-                .core
-                .server(place)
-                .map_err(|error| error::of_client(py, &error))?;
-            let mut call = Call::new(server, &requests, times.0, times.1);
-            let mut answered = mine.iter().zip(&requests);
-            let failure = loop {
-                match turns::detached(py, || call.run()) {
-                    Ok(State::Reply(answer)) => {
-                        let Some((&index, request)) = answered.next() else {
-                            break Error::Closed;
-                        };
-                        let name = call.server().name.clone();
-                        let shown = call
-                            .pipeline()
-                            .map(|p| self.show(py, request, answer, p, &name));
-                        if let (Some(slot), Some(shown)) = (results.get_mut(index), shown) {
-                            *slot = Some(shown.unwrap_or_else(|error| {
-                                error.into_value(py).into_bound(py).into_any()
-                            }));
-                        }
-                        call.next();
-                    }
-                    Ok(State::Finished) => break Error::Closed,
-                    Ok(State::Interrupted) => py.check_signals()?,
-                    Ok(State::Body(_) | State::Waiting) => {}
-                    Err(error) => break error,
-                }
-            };
-            for (&index, _) in answered {
-                if let Some(slot) = results.get_mut(index) {
-                    *slot = Some(
-                        error::of_client(py, &failure)
-                            .into_value(py)
-                            .into_bound(py)
-                            .into_any(),
-                    );
+            let shown = self.ask_one(py, place, &requests, times)?;
+            for (&index, outcome) in mine.iter().zip(shown) {
+                if let Some(slot) = outcomes.get_mut(index) {
+                    *slot = Some(outcome);
                 }
             }
         }
-        PyList::new(py, results)
+        let results = outcomes.into_iter().map(|outcome| match outcome {
+            Some(Ok(value)) => Ok(value),
+            Some(Err(Failed::Told(error))) => error::outcome_of(py, &error),
+            Some(Err(Failed::Unreadable(error))) => {
+                Ok(error.into_value(py).into_bound(py).into_any())
+            }
+            None => error::outcome_of(py, &Error::Closed),
+        });
+        PyList::new(py, results.collect::<PyResult<Vec<_>>>()?)
     }
 }
 
 impl Client {
+    /// The outcomes of a pipeline's calls to one server; an error is one that ends them all.
+    fn ask_one<'py>(
+        &self,
+        py: Python<'py>,
+        place: usize,
+        requests: &[Request<'_>],
+        times: (Instant, Instant),
+    ) -> PyResult<Vec<Outcome<'py>>> {
+        let mut outcomes = Vec::with_capacity(requests.len());
+        let server = self.core.server(place);
+        let server = server.map_err(|error| error::of_client(py, &error))?;
+        let mut call = Call::new(server, requests, times.0, times.1);
+        let failure = loop {
+            match turns::detached(py, || call.run()) {
+                Ok(State::Reply(answer)) => {
+                    let request = requests.get(outcomes.len());
+                    let (Some(request), Some(pipeline)) = (request, call.pipeline()) else {
+                        break Error::Closed;
+                    };
+                    let name = &call.server().name;
+                    match self.show(py, request, answer, pipeline, name) {
+                        Err(Failed::Unreadable(error)) if !error::is_own(py, &error) => {
+                            return Err(error);
+                        }
+                        outcome => outcomes.push(outcome),
+                    }
+                    call.next();
+                }
+                Ok(State::Finished) => break Error::Closed,
+                Ok(State::Interrupted) => py.check_signals()?,
+                Ok(State::Body(_) | State::Waiting) => {}
+                Err(error) => break error,
+            }
+        };
+        outcomes.resize_with(requests.len(), || Err(Failed::Told(failure.clone())));
+        self.tell_limit(py, place, &mut outcomes, times)?;
+        Ok(outcomes)
+    }
+
+    /// Adds the server's limit to refusals for length, which do not say it.
+    fn tell_limit(
+        &self,
+        py: Python<'_>,
+        place: usize,
+        outcomes: &mut [Outcome<'_>],
+        times: (Instant, Instant),
+    ) -> PyResult<()> {
+        let limits = outcomes.iter_mut().filter_map(|outcome| match outcome {
+            Err(Failed::Told(Error::TooLarge { limit, .. })) if *limit == 0 => Some(limit),
+            _ => None,
+        });
+        let limits: Vec<&mut u64> = limits.collect();
+        if limits.is_empty() {
+            return Ok(());
+        }
+        let bytes_max = self.detached(py, times, Spent::default(), |core, budget| {
+            core.item_bytes_max(place, budget)
+        })?;
+        for limit in limits {
+            *limit = bytes_max;
+        }
+        Ok(())
+    }
+
     /// One outcome as Python has it.
     fn show<'py>(
         &self,
@@ -217,11 +289,10 @@ impl Client {
         answer: Answer,
         pipeline: &Pipeline,
         server: &str,
-    ) -> PyResult<Bound<'py, PyAny>> {
-        let told = |error: Error| error::of_client(py, &error);
+    ) -> Outcome<'py> {
         match request {
             Request::Get { .. } => {
-                refused(answer, server).map_err(told)?;
+                refused(answer, server)?;
                 match pipeline.found().first() {
                     None => Ok(py.None().into_bound(py)),
                     Some(found) => {
@@ -230,9 +301,7 @@ impl Client {
                     }
                 }
             }
-            Request::Arithmetic { .. } => Ok(number(answer, pipeline, server)
-                .map_err(told)?
-                .into_pyobject(py)?),
+            Request::Arithmetic { .. } => Ok(number(answer, pipeline, server)?.into_pyobject(py)?),
             Request::Store {
                 word,
                 item,
@@ -245,11 +314,11 @@ impl Client {
                     exptime: *exptime,
                     noreply: *noreply,
                 };
-                let done = store.read(answer, pipeline, server).map_err(told)? == Outcome::Done;
+                let done = store.read(answer, pipeline, server)? == Done;
                 Ok(done.into_pyobject(py)?.to_owned().into_any())
             }
             _ => {
-                let done = outcome(answer, server).map_err(told)? == Outcome::Done;
+                let done = outcome(answer, server)? == Done;
                 Ok(done.into_pyobject(py)?.to_owned().into_any())
             }
         }

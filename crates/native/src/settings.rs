@@ -1,7 +1,8 @@
 //! What Python configures: the codec's options, servers and placement, and how a client shows them.
 
+use glasscache_client::options::KeyRule;
 use glasscache_client::value::{self, CodecOptions, Compression, Dialect, Method};
-use glasscache_client::{Address, Error, Options, Placement};
+use glasscache_client::{Address, Client, Error, Options, Placement};
 use pyo3::prelude::*;
 use pyo3::types::PyType;
 
@@ -76,12 +77,29 @@ pub(crate) fn server_of(
     servers: Vec<String>,
     keys: Vec<Vec<u8>>,
 ) -> PyResult<Vec<usize>> {
-    let made = addresses(&servers).and_then(|addresses| {
-        let client =
-            glasscache_client::Client::new(&addresses, named(placement)?, Options::default())?;
-        Ok(keys.iter().map(|key| client.place_of(key)).collect())
-    });
-    made.map_err(|error| error::of_client(py, &error))
+    let client = core(py, &servers, placement, Options::default())?;
+    Ok(keys.iter().map(|key| client.place_of(key)).collect())
+}
+
+/// The client proper of servers and a placement as Python names them.
+pub(crate) fn core(
+    py: Python<'_>,
+    servers: &[String],
+    placement: &str,
+    options: Options,
+) -> PyResult<Client> {
+    addresses(servers)
+        .and_then(|addresses| Client::new(&addresses, named(placement)?, options))
+        .map_err(|error| error::of_client(py, &error))
+}
+
+/// What becomes of keys that the protocol does not take.
+pub(crate) fn key_rule(base64_keys: bool) -> KeyRule {
+    if base64_keys {
+        KeyRule::Base64
+    } else {
+        KeyRule::Refuse
+    }
 }
 
 pub(crate) fn addresses(servers: &[String]) -> Result<Vec<Address>, Error> {
@@ -96,7 +114,7 @@ pub(crate) fn addresses(servers: &[String]) -> Result<Vec<Address>, Error> {
     Ok(addresses)
 }
 
-pub(crate) fn named(placement: &str) -> Result<Placement, Error> {
+fn named(placement: &str) -> Result<Placement, Error> {
     placement
         .parse()
         .map_err(|_| Error::BadSetting(format!("no placement {placement:?}")))
@@ -106,10 +124,7 @@ pub(crate) fn named(placement: &str) -> Result<Placement, Error> {
 const SHOWN_MAX: usize = 4;
 
 /// The `repr` of a client: its servers, and who gets which key. Addresses hold no secrets.
-pub(crate) fn shown(
-    class: &Bound<'_, PyType>,
-    core: &glasscache_client::Client,
-) -> PyResult<String> {
+pub(crate) fn shown(class: &Bound<'_, PyType>, core: &Client) -> PyResult<String> {
     let servers = core.servers();
     let names: Vec<_> = servers
         .iter()

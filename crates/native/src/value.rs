@@ -206,7 +206,9 @@ pub(crate) fn from_bytes<'py>(
         Decoded::Json(bytes) => {
             load(py, codec, "json", &bytes).map_err(|e| unreadable(py, flags, &e))?
         }
-        Decoded::RawJson(bytes) => load(py, codec, "raw_json", &bytes)?,
+        Decoded::RawJson(bytes) => {
+            load(py, codec, "raw_json", &bytes).map_err(|e| unreadable(py, flags, &e))?
+        }
         Decoded::Msgpack(bytes) => {
             load(py, codec, "msgpack", &bytes).map_err(|e| unreadable(py, flags, &e))?
         }
@@ -217,7 +219,10 @@ pub(crate) fn from_bytes<'py>(
             let parts = (flags, PyBytes::new(py, &bytes));
             codec.load.bind(py).call1(("flagged", parts))?
         }
-        Decoded::DateMs(ms) => codec.load.bind(py).call1(("date_ms", ms))?,
+        Decoded::DateMs(ms) => {
+            let date = codec.load.bind(py).call1(("date_ms", ms));
+            date.map_err(|e| unreadable(py, flags, &e))?
+        }
     };
     Ok((value, costs))
 }

@@ -58,6 +58,7 @@ impl Target {
     /// Asks every server the same; the first failure ends it.
     pub(crate) fn ask_all(&self, request: Request<'_>) -> Result<Vec<(String, Answer)>, Failure> {
         let answers = self.client()?.ask_all(request, &self.budget());
+        let answers = answers.map_err(|error| failure(&error))?;
         let one = |(name, answer): (String, Result<Answer, Error>)| match answer {
             Ok(answer) => Ok((name, answer)),
             Err(error) => Err(failure(&error)),

@@ -7,7 +7,6 @@ use super::AsyncClient;
 use crate::client::{Budget, SETTINGS, Value, item_bytes_max};
 use crate::error::Error;
 use crate::operation::{Calculate, Delete, Get, GetAndTouch, Inspect, Store, Touch};
-use crate::options::QUIET_BYTES_MAX;
 use crate::outcome::Outcome;
 use crate::pipeline::MetaAnswer;
 use crate::request::Item;
@@ -42,7 +41,7 @@ impl AsyncClient {
         self.run(&Inspect { key }, budget).await
     }
 
-    /// Stores a value; without waiting for the outcome if `noreply` and it has less than [`QUIET_BYTES_MAX`].
+    /// Stores a value; without waiting for the outcome if `noreply` and it has less than [`QUIET_BYTES_MAX`](crate::QUIET_BYTES_MAX).
     pub async fn store(
         &self,
         word: StoreWord,
@@ -51,12 +50,7 @@ impl AsyncClient {
         noreply: bool,
         budget: &Budget<'_>,
     ) -> Result<Outcome, Error> {
-        let store = Store {
-            word,
-            item,
-            exptime,
-            noreply: noreply && item.body.len() < QUIET_BYTES_MAX,
-        };
+        let store = Store::new(word, item, exptime, noreply);
         if let Some(error) = store.refusal(self.core.options().value_bytes_max) {
             // What is refused must not leave an older value to be read in its place.
             self.delete(item.key, false, budget).await?;

@@ -68,7 +68,7 @@ pub(crate) fn rounds(asks: &[Ask<'_>]) -> Vec<Vec<usize>> {
 }
 
 impl Client {
-    /// Makes all requests and hands over each reply; returns how each ask ended.
+    /// Makes all requests and hands over each reply; returns how each ask ended, or that all were interrupted.
     ///
     /// `receive` drives the calls with [`receive_all`], as it likes to wait.
     pub(super) fn ask_many(
@@ -90,9 +90,11 @@ impl Client {
                 if end.error.is_none() {
                     let mut read = counted(ask, &mut end.replies, each);
                     let held = read_held(&mut call, &mut read);
-                    end.error = held
-                        .and_then(|()| drive(&mut call, budget, &mut read))
-                        .err();
+                    end.error = match held.and_then(|()| drive(&mut call, budget, &mut read)) {
+                        // No server's failure: nobody waits for the others either.
+                        Err(Error::Interrupted) => return Err(Error::Interrupted),
+                        done => done.err(),
+                    };
                 }
             }
         }

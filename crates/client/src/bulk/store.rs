@@ -219,12 +219,14 @@ impl Client {
         )?;
         stores.note_unanswered(&ended, &mut judged);
         for (index, store) in stores.again(&judged) {
-            if let Err(error) = self.run(&store, budget) {
-                judged.failures.push((index, error));
+            match self.run(&store, budget) {
+                Ok(_) => {}
+                Err(Error::Interrupted) => return Err(Error::Interrupted),
+                Err(error) => judged.failures.push((index, error)),
             }
         }
         for place in judged.places_without_limit(self, items) {
-            let limit = self.item_bytes_max(place, budget);
+            let limit = self.item_bytes_max(place, budget)?;
             judged.tell_limit(self, items, place, limit);
         }
         self.count_bulk(items.len(), stores.bytes(), budget, Duration::ZERO);

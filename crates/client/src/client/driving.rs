@@ -14,6 +14,9 @@ use crate::pool::Server;
 use crate::quiet::Gathered;
 use crate::request::Request;
 
+/// What each server answered, by its name.
+pub type Answers = Vec<(String, Result<Answer, Error>)>;
+
 impl Client {
     /// Makes a call about one key and returns what its answer means; its cost is counted.
     pub fn run<O: Operation>(
@@ -74,11 +77,9 @@ impl Client {
     }
 
     /// Asks every server the same, and returns each one's name and answer.
-    pub fn ask_all(
-        &self,
-        request: Request<'_>,
-        budget: &Budget<'_>,
-    ) -> Vec<(String, Result<Answer, Error>)> {
+    ///
+    /// The only error is [`Error::Interrupted`]: another is the answer of its server.
+    pub fn ask_all(&self, request: Request<'_>, budget: &Budget<'_>) -> Result<Answers, Error> {
         let requests = [request];
         let ask = |(_, server): (usize, Arc<Server>)| {
             let mut answer = Err(Error::Closed);
@@ -86,7 +87,10 @@ impl Client {
                 answer = refused(reply, &server.name);
                 Ok(())
             });
-            (server.name.clone(), asked.and(answer))
+            match asked {
+                Err(Error::Interrupted) => Err(Error::Interrupted),
+                asked => Ok((server.name.clone(), asked.and(answer))),
+            }
         };
         self.servers().into_iter().map(ask).collect()
     }

@@ -22,6 +22,7 @@ use crate::pool::Server;
 use crate::request::Request;
 use crate::ring::Placement;
 use arc_swap::ArcSwap;
+pub use driving::Answers;
 #[cfg(feature = "tokio")]
 pub(crate) use driving::Reading;
 pub(crate) use driving::drive;

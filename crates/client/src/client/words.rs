@@ -6,7 +6,6 @@ use glasscache_protocol::text::request::StoreWord;
 use super::{Budget, Client, Value};
 use crate::error::Error;
 use crate::operation::{Calculate, Delete, Get, GetAndTouch, Inspect, Store, Touch};
-use crate::options::QUIET_BYTES_MAX;
 use crate::outcome::Outcome;
 use crate::pipeline::{Answer, MetaAnswer};
 use crate::request::{Item, Request};
@@ -41,7 +40,7 @@ impl Client {
         self.run(&Inspect { key }, budget)
     }
 
-    /// Stores a value; without waiting for the outcome if `noreply` and it has less than [`QUIET_BYTES_MAX`].
+    /// Stores a value; without waiting for the outcome if `noreply` and it has less than [`QUIET_BYTES_MAX`](crate::QUIET_BYTES_MAX).
     pub fn store(
         &self,
         word: StoreWord,
@@ -50,12 +49,7 @@ impl Client {
         noreply: bool,
         budget: &Budget<'_>,
     ) -> Result<Outcome, Error> {
-        let store = Store {
-            word,
-            item,
-            exptime,
-            noreply: noreply && item.body.len() < QUIET_BYTES_MAX,
-        };
+        let store = Store::new(word, item, exptime, noreply);
         if let Some(error) = store.refusal(self.options().value_bytes_max) {
             // What is refused must not leave an older value to be read in its place.
             self.delete(item.key, false, budget)?;
@@ -70,20 +64,28 @@ impl Client {
         if let Error::TooLarge { limit, .. } = &mut error
             && *limit == 0
         {
-            *limit = self.item_bytes_max(self.place_of(key.bytes), budget);
+            match self.item_bytes_max(self.place_of(key.bytes), budget) {
+                Ok(bytes) => *limit = bytes,
+                Err(interrupted) => return interrupted,
+            }
         }
         error
     }
 
     /// The bytes of an item that a server takes at most; 0 if it does not say so in time.
-    pub(crate) fn item_bytes_max(&self, place: usize, budget: &Budget<'_>) -> u64 {
+    ///
+    /// The only error is [`Error::Interrupted`]: another leaves the limit unknown.
+    pub fn item_bytes_max(&self, place: usize, budget: &Budget<'_>) -> Result<u64, Error> {
         let mut limit = 0;
         let asked = self.ask(place, &[SETTINGS], budget, &mut |answer, _| {
             limit = item_bytes_max(&answer).unwrap_or(0);
             Ok(())
         });
-        // Without an answer the error says that only the server knows.
-        asked.map_or(0, |()| limit)
+        match asked {
+            Ok(()) => Ok(limit),
+            Err(Error::Interrupted) => Err(Error::Interrupted),
+            Err(_) => Ok(0),
+        }
     }
 
     /// Removes a key; whether it was there.

@@ -8,7 +8,6 @@ use std::time::{Duration, Instant};
 use glasscache_client::WireKey;
 use glasscache_client::address::Place;
 use glasscache_client::costs::{Costs, Part, Spent};
-use glasscache_client::options::KeyRule;
 use glasscache_client::pool::Server;
 use glasscache_client::request::Request;
 use glasscache_client::{Client as Core, Options};
@@ -134,22 +133,15 @@ impl AsyncClient {
         costs: bool,
     ) -> PyResult<Self> {
         let timeout = deadlines::seconds(timeout)?;
-        let keys = if base64_keys {
-            KeyRule::Base64
-        } else {
-            KeyRule::Refuse
-        };
         let options = Options {
             timeout,
             value_bytes_max,
             namespace,
-            keys,
+            keys: settings::key_rule(base64_keys),
             costs: false,
             ..Options::default()
         };
-        let core = settings::addresses(&servers)
-            .and_then(|addresses| Core::new(&addresses, settings::named(placement)?, options))
-            .map_err(|error| error::of_client(py, &error))?;
+        let core = settings::core(py, &servers, placement, options)?;
         let connections = (0..core.places_count()).map(|_| None).collect();
         let counters = Counters {
             errors_are_misses,

@@ -121,21 +121,15 @@ impl Connection {
     }
 
     /// Send what was written in this turn of the loop.
-    fn flush(&mut self, py: Python<'_>) -> PyResult<()> {
-        self.will_flush = false;
-        if self.unanswered > 0 {
-            // What a server refuses is read as an answer then, and not as bytes that nobody asked for.
-            self.ask_for_unanswered(Vec::new(), Times::now());
-        }
-        if let (Some(transport), false) = (&self.transport, self.out.is_empty()) {
-            let bytes = PyBytes::new(py, &self.out);
-            self.out.clear();
-            if self.out.capacity() > 1 << 20 {
-                self.out = Vec::new();
-            }
-            transport.call_method1(py, intern!(py, "write"), (bytes,))?;
-        }
-        Ok(())
+    fn flush(slf: &Bound<'_, Self>) -> PyResult<()> {
+        let py = slf.py();
+        let written = slf.borrow_mut().take_written(py);
+        // Not borrowed here: the transport may say at once that the peer takes no more.
+        written.map_or(Ok(()), |(transport, bytes)| {
+            transport
+                .call_method1(py, intern!(py, "write"), (bytes,))
+                .map(drop)
+        })
     }
 
     /// Ends the calls whose time is over; then looks again when the next one's may be.
@@ -206,12 +200,32 @@ impl Connection {
     }
 
     /// Close it; what is in flight fails.
-    fn close(&mut self, py: Python<'_>) -> PyResult<()> {
-        self.is_late = true;
-        self.flush(py)?;
-        if let Some(transport) = self.transport.take() {
-            transport.call_method0(py, intern!(py, "close"))?;
+    fn close(slf: &Bound<'_, Self>) -> PyResult<()> {
+        let py = slf.py();
+        slf.borrow_mut().is_late = true;
+        Self::flush(slf)?;
+        let transport = slf.borrow_mut().transport.take();
+        transport.map_or(Ok(()), |transport| {
+            transport.call_method0(py, intern!(py, "close")).map(drop)
+        })
+    }
+}
+
+impl Connection {
+    /// The transport, and what was written for it in this turn of the loop.
+    fn take_written<'py>(&mut self, py: Python<'py>) -> Option<(Py<PyAny>, Bound<'py, PyBytes>)> {
+        self.will_flush = false;
+        if self.unanswered > 0 {
+            // What a server refuses is read as an answer then, and not as bytes that nobody asked for.
+            self.ask_for_unanswered(Vec::new(), Times::now());
         }
-        Ok(())
+        let transport = self.transport.as_ref().filter(|_| !self.out.is_empty())?;
+        let bytes = PyBytes::new(py, &self.out);
+        let transport = transport.clone_ref(py);
+        self.out.clear();
+        if self.out.capacity() > 1 << 20 {
+            self.out = Vec::new();
+        }
+        Some((transport, bytes))
     }
 }

@@ -124,7 +124,7 @@ impl Connection {
                         outcome,
                     };
                     if let Some(key) = keys.get(nth) {
-                        failures.set_item(key, told(error).into_value(py))?;
+                        failures.set_item(key, error::outcome_of(py, &error)?)?;
                     }
                 }
                 Ok(failures.into_any())
@@ -139,7 +139,7 @@ impl Connection {
                 if let (Err(error), Some(key)) = (outcome(answer, server), keys.get(nth)) {
                     failures
                         .bind(py)
-                        .set_item(key, told(error).into_value(py))?;
+                        .set_item(key, error::outcome_of(py, &error)?)?;
                 }
                 Ok(failures.bind(py).clone().into_any())
             }

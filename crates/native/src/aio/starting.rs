@@ -1,9 +1,8 @@
 //! The words of the asyncio client: each writes its request and returns the future of its reply.
 
 use glasscache_client::Arithmetic;
-use glasscache_client::Error;
-use glasscache_client::QUIET_BYTES_MAX;
 use glasscache_client::StoreWord;
+use glasscache_client::operation::{Operation, Store};
 use glasscache_client::request::{Item, Request};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -105,14 +104,13 @@ impl AsyncClient {
             (word, _) => return Err(PyValueError::new_err(format!("no store {word:?}"))),
         };
         let send = |flags: u32, body: &[u8], spent: Spent| {
-            let limit = self.core.options().value_bytes_max;
-            if body.len() as u64 > limit {
-                let key = String::from_utf8_lossy(wire.bytes).into_owned();
-                let error = Error::TooLarge {
-                    key,
-                    bytes: body.len(),
-                    limit,
-                };
+            let item = Item {
+                key: wire,
+                flags,
+                body,
+            };
+            let store = Store::new(word, item, exptime, noreply);
+            if let Some(error) = store.refusal(self.core.options().value_bytes_max) {
                 return Err(error::of_client(py, &error));
             }
             let kind = Kind::Written {
@@ -121,19 +119,8 @@ impl AsyncClient {
                 value_bytes: body.len(),
                 is_cas: cas.is_some(),
             };
-            let item = Item {
-                key: wire,
-                flags,
-                body,
-            };
-            let request = Request::Store {
-                word,
-                item,
-                exptime,
-                noreply: noreply && body.len() < QUIET_BYTES_MAX,
-            };
             let place = self.core.place_of(wire.bytes);
-            self.submit_to(py, place, &request, kind, (deadline, spent))
+            self.submit_to(py, place, &store.request(), kind, (deadline, spent))
         };
         if is_joined {
             return send(0, key_bytes(value)?, Spent::default());

@@ -3,6 +3,7 @@
 use glasscache_client::Error;
 use glasscache_client::StoreWord;
 use glasscache_client::WireKey;
+use glasscache_client::doubts::OwnedKey;
 use glasscache_client::request::{Dialect, Item, Request};
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -57,30 +58,23 @@ impl AsyncClient {
         deadline: Option<f64>,
     ) -> Started<'py> {
         let exptime = exptime(ttl)?;
-        let mut made: Vec<(Vec<u8>, bool, u32, Vec<u8>)> = Vec::with_capacity(pairs.len());
+        let mut made: Vec<(OwnedKey, u32, Vec<u8>)> = Vec::with_capacity(pairs.len());
         let mut spent = Spent::default();
         for (key, value) in &pairs {
             let mut scratch = Vec::new();
-            let wire = self.wire(key, &mut scratch)?;
-            let (bytes, is_base64) = (wire.bytes.to_vec(), wire.is_base64);
+            let wire = OwnedKey::from(self.wire(key, &mut scratch)?);
             conversion::with_bytes(self.codec.get(), value, |flags, body, costs| {
                 conversion::add_costs(&mut spent, costs);
-                made.push((bytes, is_base64, flags, body.to_vec()));
+                made.push((wire, flags, body.to_vec()));
                 Ok(())
             })?;
         }
         let items: Vec<Item<'_>> = made
             .iter()
-            .map(|(bytes, is_base64, flags, body)| {
-                let key = WireKey {
-                    bytes,
-                    is_base64: *is_base64,
-                };
-                Item {
-                    key,
-                    flags: *flags,
-                    body,
-                }
+            .map(|(key, flags, body)| Item {
+                key: key.wire(),
+                flags: *flags,
+                body,
             })
             .collect();
         // A connection without a known dialect is one on which classic text is being tried.
@@ -115,19 +109,12 @@ impl AsyncClient {
         keys: Vec<Bound<'py, PyAny>>,
         deadline: Option<f64>,
     ) -> Started<'py> {
-        let mut made: Vec<(Vec<u8>, bool)> = Vec::with_capacity(keys.len());
+        let mut made: Vec<OwnedKey> = Vec::with_capacity(keys.len());
         for key in &keys {
             let mut scratch = Vec::new();
-            let wire = self.wire(key, &mut scratch)?;
-            made.push((wire.bytes.to_vec(), wire.is_base64));
+            made.push(self.wire(key, &mut scratch)?.into());
         }
-        let wire: Vec<WireKey<'_>> = made
-            .iter()
-            .map(|(bytes, is_base64)| WireKey {
-                bytes,
-                is_base64: *is_base64,
-            })
-            .collect();
+        let wire: Vec<WireKey<'_>> = made.iter().map(OwnedKey::wire).collect();
         let kind = Kind::ManyDeleted {
             keys: keys.iter().map(|key| key.clone().unbind()).collect(),
             failures: PyDict::new(py).unbind(),

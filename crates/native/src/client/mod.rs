@@ -11,7 +11,6 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use glasscache_client::WireKey;
 use glasscache_client::costs::Spent;
 use glasscache_client::key::KeyMaker;
-use glasscache_client::options::KeyRule;
 use glasscache_client::{Budget, Client as Core, Error, Options};
 use pyo3::exceptions::{PyOverflowError, PyTypeError};
 use pyo3::prelude::*;
@@ -145,7 +144,7 @@ impl Client {
             };
             work(&self.core, &budget)
         });
-        // First of all: of a bulk write the interruption may be told key by key, in a result that is none.
+        // First of all: whatever the call has come to, its caller was told to stop.
         if let Some(raised) = raised.into_inner().ok().flatten() {
             return Err(raised);
         }
@@ -225,22 +224,15 @@ impl Client {
         costs: bool,
     ) -> PyResult<Self> {
         let timeout = deadlines::seconds(timeout)?;
-        let keys = if base64_keys {
-            KeyRule::Base64
-        } else {
-            KeyRule::Refuse
-        };
         let options = Options {
             timeout,
             value_bytes_max,
             connections_max,
             namespace,
-            keys,
+            keys: settings::key_rule(base64_keys),
             costs,
         };
-        let core = settings::addresses(&servers)
-            .and_then(|addresses| Core::new(&addresses, settings::named(placement)?, options))
-            .map_err(|error| error::of_client(py, &error))?;
+        let core = settings::core(py, &servers, placement, options)?;
         Ok(Self {
             core,
             codec,

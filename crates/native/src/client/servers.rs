@@ -69,13 +69,13 @@ impl Client {
     ) -> PyResult<Bound<'py, PyDict>> {
         let times = self.times(deadline)?;
         let answers = self.detached(py, times, Spent::default(), |core, budget| {
-            Ok(core.ask_all(request, budget))
+            core.ask_all(request, budget)
         })?;
         let dict = PyDict::new(py);
         for (server, answer) in answers {
             match answer {
                 Ok(answer) => dict.set_item(server, show(answer)?)?,
-                Err(error) => dict.set_item(server, error::of_client(py, &error).into_value(py))?,
+                Err(error) => dict.set_item(server, error::outcome_of(py, &error)?)?,
             }
         }
         Ok(dict)

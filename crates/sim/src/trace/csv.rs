@@ -1,16 +1,34 @@
 //! Key streams as CSV: a header line with the columns' names, an empty field for null.
 
 use super::lines::Lines;
-use super::{BATCH_ROWS, Batch, Columns, KeyStream, Op};
+use super::rows::{Cells, LineForm, LineRows};
+use super::{Batch, Columns};
 use crate::TraceError;
 use std::io::BufRead;
 
 /// Characters of a header that an error shows.
 const HEADER_SHOWN: usize = 60;
 
+/// A CSV key stream.
+pub(super) type Reader<R> = LineRows<R, Places>;
+
+impl<R: BufRead> Reader<R> {
+    pub(super) fn new(name: &str, source: R, wanted: Columns) -> Result<Self, TraceError> {
+        let mut lines = Lines::new(name, source);
+        let header = lines
+            .header()?
+            .ok_or_else(|| TraceError::file(name, "is empty"))?;
+        Ok(Self {
+            form: places(name, &header)?,
+            lines,
+            wanted,
+        })
+    }
+}
+
 /// Where each known column stands in a row.
 #[derive(Default)]
-struct Places {
+pub(super) struct Places {
     key: usize,
     time: Option<usize>,
     size: Option<usize>,
@@ -19,24 +37,19 @@ struct Places {
     count: usize,
 }
 
-/// A CSV key stream.
-pub(super) struct Reader<R> {
-    lines: Lines<R>,
-    places: Places,
-    columns: Columns,
-}
-
-impl<R: BufRead> Reader<R> {
-    pub(super) fn new(name: &str, source: R, columns: Columns) -> Result<Self, TraceError> {
-        let mut lines = Lines::new(name, source);
-        let header = lines
-            .header()?
-            .ok_or_else(|| TraceError::file(name, "is empty"))?;
-        Ok(Self {
-            places: places(name, &header)?,
-            lines,
-            columns,
-        })
+impl LineForm for Places {
+    fn append(
+        &self,
+        file: &str,
+        line: &[u8],
+        row: u64,
+        wanted: Columns,
+        batch: &mut Batch,
+    ) -> Result<(), TraceError> {
+        Row::split(file, line, row, self.count)?
+            .cells(self)?
+            .push(wanted, batch);
+        Ok(())
     }
 }
 
@@ -112,37 +125,19 @@ impl<'a> Row<'a> {
             .ok_or_else(fault)
     }
 
-    /// Appends the row to the columns of the batch, all or none.
-    fn append(
-        &self,
-        places: &Places,
-        wanted: Columns,
-        batch: &mut Batch,
-    ) -> Result<(), TraceError> {
+    fn cells(&self, places: &Places) -> Result<Cells<'a>, TraceError> {
         let null =
             || TraceError::row(self.file, self.number, "a key may not be null").in_column("key");
-        let key = self
-            .whole("key", Some(places.key), u64::MAX)?
-            .ok_or_else(null)?;
-        let time = self
-            .whole("time", places.time, u64::MAX)?
-            .unwrap_or(self.number - 1);
-        let size = self.whole("size", places.size, u64::from(u32::MAX))?;
-        let ttl = self.whole("ttl", places.ttl, u64::from(u32::MAX))?;
-        batch.key.push(key);
-        if wanted.time {
-            batch.time.push(time);
-        }
-        if wanted.size {
-            batch.size.push(size.map(|size| size as u32));
-        }
-        if wanted.op {
-            batch.op.push(self.text(places.op).map(Op::parse));
-        }
-        if wanted.ttl {
-            batch.ttl.push(ttl.map(|ttl| ttl as u32));
-        }
-        Ok(())
+        Ok(Cells {
+            row: self.number,
+            key: self
+                .whole("key", Some(places.key), u64::MAX)?
+                .ok_or_else(null)?,
+            time: self.whole("time", places.time, u64::MAX)?,
+            size: self.whole("size", places.size, u64::from(u32::MAX))?,
+            ttl: self.whole("ttl", places.ttl, u64::from(u32::MAX))?,
+            op: self.text(places.op),
+        })
     }
 }
 
@@ -151,31 +146,5 @@ fn unquoted(field: &[u8]) -> &[u8] {
     match field {
         [b'"', inner @ .., b'"'] => inner,
         _ => field,
-    }
-}
-
-impl<R: BufRead + Send> KeyStream for Reader<R> {
-    fn read(&mut self, batch: &mut Batch) -> Result<usize, TraceError> {
-        batch.clear();
-        while batch.len() < BATCH_ROWS && !self.lines.is_cut() {
-            if self.lines.next()?.is_none() {
-                break;
-            }
-            let (line, row) = self.lines.last();
-            let appended = Row::split(self.lines.file(), line, row, self.places.count)
-                .and_then(|row| row.append(&self.places, self.columns, batch));
-            if let Err(error) = appended {
-                self.lines.forgive_cut(error)?;
-            }
-        }
-        Ok(batch.len())
-    }
-
-    fn rows(&self) -> Option<u64> {
-        None
-    }
-
-    fn is_cut(&self) -> bool {
-        self.lines.is_cut()
     }
 }

@@ -1,23 +1,39 @@
 //! Key streams as JSON lines: one object a row, with the columns' names as members.
 
 use super::lines::Lines;
-use super::{BATCH_ROWS, Batch, Columns, KeyStream, Op};
+use super::rows::{Cells, LineForm, LineRows};
+use super::{Batch, Columns};
 use crate::TraceError;
 use serde_json::Value;
 use std::io::BufRead;
 
 /// A key stream of one JSON object a line.
-pub(super) struct Reader<R> {
-    lines: Lines<R>,
-    columns: Columns,
-}
+pub(super) type Reader<R> = LineRows<R, Objects>;
 
 impl<R: BufRead> Reader<R> {
-    pub(super) fn new(name: &str, source: R, columns: Columns) -> Self {
+    pub(super) fn new(name: &str, source: R, wanted: Columns) -> Self {
         Self {
             lines: Lines::new(name, source),
-            columns,
+            form: Objects,
+            wanted,
         }
+    }
+}
+
+/// Lines that are objects.
+pub(super) struct Objects;
+
+impl LineForm for Objects {
+    fn append(
+        &self,
+        file: &str,
+        line: &[u8],
+        row: u64,
+        wanted: Columns,
+        batch: &mut Batch,
+    ) -> Result<(), TraceError> {
+        Row::parse(file, line, row)?.cells()?.push(wanted, batch);
+        Ok(())
     }
 }
 
@@ -97,51 +113,14 @@ impl<'a> Row<'a> {
         .in_column(column)
     }
 
-    fn append(&self, wanted: Columns, batch: &mut Batch) -> Result<(), TraceError> {
-        let key = self.required("key", self.number("key", u64::MAX)?)?;
-        let time = self.number("time", u64::MAX)?.unwrap_or(self.at - 1);
-        let size = self.number("size", u64::from(u32::MAX))?;
-        let op = self.text("op")?;
-        let ttl = self.number("ttl", u64::from(u32::MAX))?;
-        batch.key.push(key);
-        if wanted.time {
-            batch.time.push(time);
-        }
-        if wanted.size {
-            batch.size.push(size.map(|size| size as u32));
-        }
-        if wanted.op {
-            batch.op.push(op.map(|op| Op::parse(op.as_bytes())));
-        }
-        if wanted.ttl {
-            batch.ttl.push(ttl.map(|ttl| ttl as u32));
-        }
-        Ok(())
-    }
-}
-
-impl<R: BufRead + Send> KeyStream for Reader<R> {
-    fn read(&mut self, batch: &mut Batch) -> Result<usize, TraceError> {
-        batch.clear();
-        while batch.len() < BATCH_ROWS && !self.lines.is_cut() {
-            if self.lines.next()?.is_none() {
-                break;
-            }
-            let (line, row) = self.lines.last();
-            let appended = Row::parse(self.lines.file(), line, row)
-                .and_then(|row| row.append(self.columns, batch));
-            if let Err(error) = appended {
-                self.lines.forgive_cut(error)?;
-            }
-        }
-        Ok(batch.len())
-    }
-
-    fn rows(&self) -> Option<u64> {
-        None
-    }
-
-    fn is_cut(&self) -> bool {
-        self.lines.is_cut()
+    fn cells(&self) -> Result<Cells<'_>, TraceError> {
+        Ok(Cells {
+            row: self.at,
+            key: self.required("key", self.number("key", u64::MAX)?)?,
+            time: self.number("time", u64::MAX)?,
+            size: self.number("size", u64::from(u32::MAX))?,
+            op: self.text("op")?.map(str::as_bytes),
+            ttl: self.number("ttl", u64::from(u32::MAX))?,
+        })
     }
 }

@@ -16,6 +16,7 @@ mod memory;
 mod op;
 #[cfg(feature = "parquet")]
 mod parquet;
+mod rows;
 #[cfg(feature = "parquet")]
 mod table;
 #[cfg(feature = "parquet")]

@@ -37,14 +37,7 @@ impl Policy for LruBytes {
     }
 
     fn get(&mut self, slot: u32) -> bool {
-        if !self.links.is_queued(slot) {
-            return false;
-        }
-        if !self.queue.is_newest(slot) {
-            self.queue.unlink(&mut self.links, slot);
-            self.queue.push(&mut self.links, slot);
-        }
-        true
+        self.queue.renew(&mut self.links, slot)
     }
 
     fn insert(&mut self, slot: u32, bytes: u32, gone: &mut impl FnMut(u32, Gone)) -> bool {

@@ -68,10 +68,6 @@ impl Queue {
         (self.oldest != END).then_some(self.oldest)
     }
 
-    pub(super) fn is_newest(&self, slot: u32) -> bool {
-        self.newest == slot
-    }
-
     /// Puts a slot that is in no queue at the newest end.
     pub(super) fn push(&mut self, links: &mut Links, slot: u32) {
         links.make_room(slot);
@@ -100,6 +96,18 @@ impl Queue {
         }
         links.links[slot as usize].older = ABSENT;
         self.len -= 1;
+    }
+
+    /// Moves a slot to the newest end; false, and nothing done, if it is not queued.
+    pub(super) fn renew(&mut self, links: &mut Links, slot: u32) -> bool {
+        if !links.is_queued(slot) {
+            return false;
+        }
+        if self.newest != slot {
+            self.unlink(links, slot);
+            self.push(links, slot);
+        }
+        true
     }
 
     /// Takes the oldest slot out.

@@ -138,10 +138,14 @@ pub(super) trait Form: Sync {
     }
 
     /// How a compressed body is marked and framed, `None` when this dialect has no mark for the method.
-    fn packing_of(&self, method: Method) -> Option<(u32, Packing)>;
+    fn packing_of(&self, _method: Method) -> Option<(u32, Packing)> {
+        None
+    }
 
     /// How the body under these flags is compressed, if it is.
-    fn packing(&self, flags: u32) -> Option<Packing>;
+    fn packing(&self, _flags: u32) -> Option<Packing> {
+        None
+    }
 
     /// Reads a plain body under its flags.
     fn read<'b>(
@@ -205,6 +209,15 @@ impl<'v> Written<'v> {
 pub(super) struct Packing {
     pub(super) method: Method,
     pub(super) frame: Frame,
+}
+
+impl Packing {
+    fn bare(method: Method) -> Self {
+        Self {
+            method,
+            frame: Frame::Bare,
+        }
+    }
 }
 
 /// What stands around a compressed stream.

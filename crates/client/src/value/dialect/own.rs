@@ -6,7 +6,7 @@
 
 use std::borrow::Cow;
 
-use super::{Body, Form, Frame, Limits, Packing, Refusal, Written, decimal, kind, refuse, text};
+use super::{Body, Form, Limits, Packing, Refusal, Written, decimal, kind, refuse, text};
 use crate::value::compress::Method;
 use crate::value::ints::{Measured, pack, read_varint, unpack, write_varint};
 use crate::value::narrow;
@@ -119,13 +119,7 @@ impl Form for Own {
 
     fn packing_of(&self, method: Method) -> Option<(u32, Packing)> {
         let (number, _) = PACKINGS.iter().find(|(_, known)| *known == method)?;
-        Some((
-            MARK | number << PACKING_SHIFT,
-            Packing {
-                method,
-                frame: Frame::Bare,
-            },
-        ))
+        Some((MARK | number << PACKING_SHIFT, Packing::bare(method)))
     }
 
     fn packing(&self, flags: u32) -> Option<Packing> {
@@ -133,10 +127,7 @@ impl Form for Own {
         let (_, method) = PACKINGS
             .iter()
             .find(|(known, _)| is_own(flags) && *known == number)?;
-        Some(Packing {
-            method: *method,
-            frame: Frame::Bare,
-        })
+        Some(Packing::bare(*method))
     }
 
     fn read<'b>(

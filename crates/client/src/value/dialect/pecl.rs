@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use super::php::{float_text, php_float, text_or_bytes};
-use super::{Form, Frame, Limits, Packing, Refusal, Written, decimal, kind, refuse};
+use super::{Form, Limits, Packing, Refusal, Written, decimal, kind, refuse};
 use crate::value::compress::Method;
 use crate::value::{Decoded, ValueRef};
 
@@ -36,19 +36,11 @@ impl Form for Pecl {
     }
 
     fn packing_of(&self, method: Method) -> Option<(u32, Packing)> {
-        let packing = Packing {
-            method,
-            frame: Frame::Bare,
-        };
-        (method == Method::Zlib).then_some((COMPRESSED, packing))
+        (method == Method::Zlib).then_some((COMPRESSED, Packing::bare(method)))
     }
 
     fn packing(&self, flags: u32) -> Option<Packing> {
-        let packing = Packing {
-            method: Method::Zlib,
-            frame: Frame::Bare,
-        };
-        (flags & COMPRESSED != 0).then_some(packing)
+        (flags & COMPRESSED != 0).then_some(Packing::bare(Method::Zlib))
     }
 
     fn read<'b>(&self, flags: u32, body: Cow<'b, [u8]>, _: Limits) -> Result<Decoded<'b>, Refusal> {

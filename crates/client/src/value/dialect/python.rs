@@ -17,6 +17,11 @@ const ZLIB: u32 = 8;
 const TEXT_OR_BYTES: u32 = 16;
 const ZSTD: u32 = 32;
 
+const MAGICLESS: Packing = Packing {
+    method: Method::Zstd,
+    frame: Frame::Magicless,
+};
+
 /// What sets the Python clients apart.
 pub(super) struct Python {
     /// Flags of text and of bytes: 16 and 0, or 0 and 16.
@@ -80,34 +85,16 @@ impl Form for Python {
 
     fn packing_of(&self, method: Method) -> Option<(u32, Packing)> {
         match method {
-            Method::Zlib => Some((
-                ZLIB,
-                Packing {
-                    method,
-                    frame: Frame::Bare,
-                },
-            )),
-            Method::Zstd if self.has_zstd => Some((
-                ZSTD,
-                Packing {
-                    method,
-                    frame: Frame::Magicless,
-                },
-            )),
+            Method::Zlib => Some((ZLIB, Packing::bare(method))),
+            Method::Zstd if self.has_zstd => Some((ZSTD, MAGICLESS)),
             _ => None,
         }
     }
 
     fn packing(&self, flags: u32) -> Option<Packing> {
         match flags & (ZLIB | ZSTD) {
-            ZLIB => Some(Packing {
-                method: Method::Zlib,
-                frame: Frame::Bare,
-            }),
-            ZSTD if self.has_zstd => Some(Packing {
-                method: Method::Zstd,
-                frame: Frame::Magicless,
-            }),
+            ZLIB => Some(Packing::bare(Method::Zlib)),
+            ZSTD if self.has_zstd => Some(MAGICLESS),
             _ => None,
         }
     }

@@ -2,8 +2,7 @@
 
 use std::borrow::Cow;
 
-use super::{Form, Limits, Packing, Refusal, Written, kind};
-use crate::value::compress::Method;
+use super::{Form, Limits, Refusal, Written, kind};
 use crate::value::{Decoded, ValueRef};
 
 pub(super) struct Raw;
@@ -23,14 +22,6 @@ impl Form for Raw {
         })
     }
 
-    fn packing_of(&self, _: Method) -> Option<(u32, Packing)> {
-        None
-    }
-
-    fn packing(&self, _: u32) -> Option<Packing> {
-        None
-    }
-
     fn read<'b>(&self, _: u32, body: Cow<'b, [u8]>, _: Limits) -> Result<Decoded<'b>, Refusal> {
         Ok(Decoded::Bytes(body))
     }
@@ -44,14 +35,6 @@ impl Form for Flagged {
             ValueRef::Flagged(flags, bytes) => Ok(Written::same(*flags, bytes)),
             _ => Err(kind(value)),
         }
-    }
-
-    fn packing_of(&self, _: Method) -> Option<(u32, Packing)> {
-        None
-    }
-
-    fn packing(&self, _: u32) -> Option<Packing> {
-        None
     }
 
     fn read<'b>(&self, flags: u32, body: Cow<'b, [u8]>, _: Limits) -> Result<Decoded<'b>, Refusal> {

@@ -3,7 +3,7 @@
 
 use std::borrow::Cow;
 
-use super::{Form, Frame, Limits, Packing, Refusal, Written, kind, refuse, text};
+use super::{Form, Limits, Packing, Refusal, Written, kind, refuse, text};
 use crate::value::compress::Method;
 use crate::value::{Decoded, ValueRef};
 
@@ -43,19 +43,11 @@ impl Form for Spymemcached {
     }
 
     fn packing_of(&self, method: Method) -> Option<(u32, Packing)> {
-        let packing = Packing {
-            method,
-            frame: Frame::Bare,
-        };
-        (method == Method::Gzip).then_some((COMPRESSED, packing))
+        (method == Method::Gzip).then_some((COMPRESSED, Packing::bare(method)))
     }
 
     fn packing(&self, flags: u32) -> Option<Packing> {
-        let packing = Packing {
-            method: Method::Gzip,
-            frame: Frame::Bare,
-        };
-        (flags & COMPRESSED != 0).then_some(packing)
+        (flags & COMPRESSED != 0).then_some(Packing::bare(Method::Gzip))
     }
 
     fn read<'b>(&self, flags: u32, body: Cow<'b, [u8]>, _: Limits) -> Result<Decoded<'b>, Refusal> {

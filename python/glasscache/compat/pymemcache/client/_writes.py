@@ -31,6 +31,14 @@ class Writes(Core):
             )
         )
 
+    def _join(
+        self, word: str, key: Key, value: Any, noreply: bool | None, flags: int | None
+    ) -> bool:
+        client, name = self._of(key)
+        join = getattr(client, word)
+        _, body = self._flagged(key, value, flags)
+        return bool(join(name, body, noreply=self._is_quiet(noreply)))
+
     @translated
     def set(
         self,
@@ -77,12 +85,7 @@ class Writes(Core):
         flags: int | None = None,
     ) -> bool:
         """Put bytes behind a value; whether there was one. The server ignores expiry and flags."""
-        client, name = self._of(key)
-        return bool(
-            client.append(
-                name, self._flagged(key, value, flags)[1], noreply=self._is_quiet(noreply)
-            )
-        )
+        return self._join("append", key, value, noreply, flags)
 
     @translated
     def prepend(
@@ -94,12 +97,7 @@ class Writes(Core):
         flags: int | None = None,
     ) -> bool:
         """Put bytes before a value; whether there was one. The server ignores expiry and flags."""
-        client, name = self._of(key)
-        return bool(
-            client.prepend(
-                name, self._flagged(key, value, flags)[1], noreply=self._is_quiet(noreply)
-            )
-        )
+        return self._join("prepend", key, value, noreply, flags)
 
     @translated
     def cas(

@@ -1,0 +1,98 @@
+"""Many callers at once: eight threads that share a client of ours, and 32 tasks of one event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+import glasscache
+from figures import record
+from peers import host_and_port, installed
+from turns import in_turn
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+THREADS = "8 threads, get 1 KB"
+ASYNCIO = "asyncio, 32 tasks"
+
+
+def threads_row(address: str, repetitions: int, scale: float) -> dict[str, Any]:
+    """Return eight threads: one client of ours that they share, against a pylibmc client each."""
+    shared = glasscache.Client(address, timeout=5)
+    shared.set("one", os.urandom(1024))
+    count = max(1, int(2000 * scale))
+    contenders: dict[str, Callable[[], Callable[[str], Any]]] = {"glasscache": lambda: shared.get}
+    if pylibmc := installed("pylibmc"):
+        contenders["pylibmc"] = lambda: pylibmc.Client([address]).get
+    rates: dict[str, list[float]] = {who: [] for who in contenders}
+    pinned = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, range(os.cpu_count() or 1))  # on one CPU there is nothing to share
+    for turn in range(repetitions):
+        for who, make in in_turn(contenders, turn):
+            gets = [make() for _ in range(8)]
+            threads = [
+                threading.Thread(target=lambda get=get: [get("one") for _ in range(count)])
+                for get in gets
+            ]
+            begin = time.perf_counter()
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+            rates[who].append(8 * count / (time.perf_counter() - begin))
+    os.sched_setaffinity(0, pinned)
+    return record(THREADS, rates, {})
+
+
+async def asyncio_rows(address: str, repetitions: int, scale: float) -> list[dict[str, Any]]:
+    """Return 32 tasks that get and set, on the loop that runs this."""
+    clients = await open_async_clients(address)
+    value = os.urandom(1024)
+    await clients["glasscache"].set("one", b"x" * 40)
+    rows = {
+        f"{ASYNCIO}, get 40 B": {
+            who: lambda c=c, key=key_for(who, "one"): c.get(key) for who, c in clients.items()
+        },
+        f"{ASYNCIO}, set 1 KB": {
+            who: lambda c=c, key=key_for(who, "two"): c.set(key, value)
+            for who, c in clients.items()
+        },
+    }
+    count = max(1, int(100 * scale))
+
+    async def work(call: Callable[[], Any]) -> None:
+        for _ in range(count):
+            await call()
+
+    records = []
+    for name, calls in rows.items():
+        rates: dict[str, list[float]] = {who: [] for who in calls}
+        for turn in range(repetitions):
+            for who, call in in_turn(calls, turn):
+                begin = time.perf_counter()
+                await asyncio.gather(*(work(call) for _ in range(32)))
+                rates[who].append(32 * count / (time.perf_counter() - begin))
+        records.append(record(name, rates, {}))
+    for client in clients.values():
+        await client.close()
+    return records
+
+
+async def open_async_clients(address: str) -> dict[str, Any]:
+    """Return each client for asyncio; ours is the first."""
+    host, port = host_and_port(address)
+    clients: dict[str, Any] = {"glasscache": glasscache.AsyncClient(address, timeout=5)}
+    if emcache := installed("emcache"):
+        clients["emcache"] = await emcache.create_client([emcache.MemcachedHostAddress(host, port)])
+    if aiomcache := installed("aiomcache"):
+        clients["aiomcache"] = aiomcache.Client(host, port, pool_size=4)
+    return clients
+
+
+def key_for(who: str, key: str) -> str | bytes:
+    """Return a key as a client takes it: the others want bytes."""
+    return key if who == "glasscache" else key.encode()

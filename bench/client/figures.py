@@ -1,0 +1,111 @@
+"""A row's figures: computed from its turns, held to the demand, printed, and kept as JSON."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import statistics
+import sys
+import time
+from importlib import metadata
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+DEMANDS = {
+    "get 40 B": {"pylibmc": 1.05, "pymemcache": 1.5},
+    "set 40 B": {"pylibmc": 1.05, "pymemcache": 1.5},
+    "get 1 KB": {"pylibmc": 1.05, "pymemcache": 1.5},
+    "set 1 KB": {"pylibmc": 1.05, "pymemcache": 1.5},
+    "get 100 KB": {"pylibmc": 1.2, "pymemcache": 1.9},
+    "get_many(100) 40 B": {"pylibmc": 1.7, "pymemcache": 6.0},
+    "get_many(100) 1 KB": {"pylibmc": 1.4, "pymemcache": 3.8},
+    "set_many(100) 40 B": {"pylibmc": 14.0, "pymemcache": 5.0},
+    "set 1 KB without waiting": {"pylibmc": 1.0, "pymemcache": 5.0},
+    "8 threads, get 1 KB": {"pylibmc": 1.0},
+    "asyncio, 32 tasks, get 40 B": {"emcache": 7.0},
+    "asyncio, 32 tasks, set 1 KB": {"emcache": 4.5},
+    "140,000 ids in a list, write and read": {"pickle+zlib6": 20.0},
+    "140,000 ids in an array, write and read": {"pickle+zlib6": 20.0},
+    "140,000 ids in NumPy, write and read": {"pickle+zlib6": 20.0},
+    "get 40 B: counting costs": {"costs off": 0.98},
+    "get 40 B: a deadline per call": {"no deadline": 0.99},
+}
+"""Ours over the other's rate, at least. The first contender of a row is ours."""
+
+
+def record(name: str, rates: dict[str, list[float]], cpu: dict[str, list[float]]) -> dict[str, Any]:
+    """Return a row's figures; turns in which a client failed count for nothing."""
+    ours = next(iter(rates.values()))
+
+    def gains(each: list[float]) -> list[float]:
+        return sorted(o / t for o, t in zip(ours, each, strict=False) if o / t > 0)
+
+    clients = {}
+    for who, turns in rates.items():
+        good = [rate for rate in turns if rate > 0]
+        if not good:
+            continue
+        ratios = gains(turns)
+        clients[who] = {
+            "ops_per_s": statistics.median(good),
+            "least": min(good),
+            "most": max(good),
+            "cpu_us": statistics.median(cpu[who]) if cpu.get(who) else None,
+            "ours_over_it": statistics.median(ratios) if ratios else None,
+            "middle_half": [ratios[len(ratios) // 4], ratios[len(ratios) * 3 // 4]]
+            if ratios
+            else None,
+            "demand": DEMANDS.get(name, {}).get(who),
+        }
+    return {"row": name, "load": os.getloadavg()[0], "clients": clients}
+
+
+def show(each: dict[str, Any]) -> None:
+    """Print a row: calls a second, CPU, and ours over each other's."""
+    print(each["row"])
+    for index, (who, figures) in enumerate(each["clients"].items()):
+        cpu = f"{figures['cpu_us']:9.1f} us CPU" if figures["cpu_us"] is not None else " " * 16
+        gain, demand = figures["ours_over_it"], figures["demand"]
+        ratio = ""
+        if gain and index:
+            low, high = figures["middle_half"]
+            ratio = f"  ours is {gain:.3f} x ({low:.3f} to {high:.3f})"
+            if demand:
+                ratio += f", asked {demand:g}: {'met' if gain >= demand else 'MISSED'}"
+        size, unit = (1e3, "k/s") if figures["ops_per_s"] >= 1e3 else (1, "/s ")
+        spread = f"({figures['least'] / size:.1f} to {figures['most'] / size:.1f})"
+        line = f"  {who:18} {figures['ops_per_s'] / size:9.2f} {unit} {spread:18} {cpu}{ratio}"
+        print(line, flush=True)
+
+
+def keep(file: Path, each: dict[str, Any], around: dict[str, Any]) -> None:
+    """Put a row into the file, in the place of an older one of its name."""
+    rows = json.loads(file.read_text())["rows"] if file.exists() else []
+    names = [row["row"] for row in rows]
+    if each["row"] in names:
+        rows[names.index(each["row"])] = each
+    else:
+        rows.append(each)
+    file.write_text(json.dumps({**around, "rows": rows}, indent=1) + "\n")
+
+
+def circumstances(repetitions: int, scale: float) -> dict[str, Any]:
+    """Return what the figures depend on."""
+    peers = ("pylibmc", "pymemcache", "python-memcached", "meta-memcache", "emcache", "aiomcache")
+    versions = {}
+    for peer in peers:
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            versions[peer] = metadata.version(peer)
+    return {
+        "name": "clients",
+        "date": time.strftime("%Y-%m-%d"),
+        "python": sys.version.split()[0],
+        "cpus": os.cpu_count(),
+        "load": os.getloadavg()[0],
+        "repetitions": repetitions,
+        "scale": scale,
+        "clients": versions,
+    }

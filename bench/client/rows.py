@@ -1,0 +1,115 @@
+"""The rows of everyday calls, and those that only some clients have.
+
+A row reads what it stored itself under a key of its own for each client, for their dialects differ.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+import glasscache
+from ids import number_rows
+from peers import GET_MANY, SET_MANY, prepare, setter
+from turns import Row
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+def rows_of(clients: dict[str, Any]) -> Iterator[Row]:
+    """Yield each row, its values stored, in the order in which they are measured and printed."""
+    values = {"40 B": b"x" * 40, "1 KB": os.urandom(1024), "100 KB": os.urandom(100_000)}
+    for size, value in values.items():
+        yield from single_rows(clients, size, value)
+    yield Row("get missing", 2000, {n: lambda c=c: c.get("gone") for n, c in clients.items()})
+    yield from object_rows(clients)
+    for size, word in (("40 B", "many"), ("1 KB", "kilo")):
+        yield from many_rows(
+            clients, size, {f"{word}{n}": b"y" * len(values[size]) for n in range(100)}
+        )
+    address = next(iter(clients["glasscache"].stats()["servers"]))
+    yield quiet_row(clients, address, values["1 KB"])
+    yield from own_rows(clients["glasscache"], address)
+    yield from number_rows(address)
+
+
+def single_rows(clients: dict[str, Any], size: str, value: bytes) -> Iterator[Row]:
+    """Yield a read and a write of one value."""
+    calls = 300 if size == "100 KB" else 2000
+    keys = {name: f"one-{size.replace(' ', '')}-{name}" for name in clients}
+    sets = {name: setter(name, client) for name, client in clients.items()}
+    for name, key in keys.items():
+        prepare(name, lambda name=name, key=key: sets[name](key, value))
+    gets = {n: lambda c=c, k=keys[n]: c.get(k) for n, c in clients.items()}
+    yield Row(f"get {size}", calls, gets)
+    yield Row(
+        f"set {size}", calls, {n: lambda put=put: put("two", value) for n, put in sets.items()}
+    )
+
+
+def object_rows(clients: dict[str, Any]) -> Iterator[Row]:
+    """Yield a write and a read of a small object, as each client's own serialiser takes it."""
+    thing = {"user": 17, "name": "Ada", "tags": ["a", "b"], "score": 1.5}
+    sets = {n: lambda put=setter(n, c), k=f"obj-{n}": put(k, thing) for n, c in clients.items()}
+    yield Row("set object", 2000, sets)
+    gets = {n: lambda c=c, k=f"obj-{n}": c.get(k) for n, c in clients.items()}
+    yield Row("get object", 2000, gets)
+
+
+def many_rows(clients: dict[str, Any], size: str, items: dict[str, bytes]) -> Iterator[Row]:
+    """Yield a read and a write of a hundred values in one call."""
+    keys = list(items)
+    clients["glasscache"].set_many(items)
+    reads = {n: getattr(c, GET_MANY.get(n, "get_many")) for n, c in clients.items()}
+    yield Row(f"get_many(100) {size}", 100, {n: lambda f=f: f(keys) for n, f in reads.items()})
+    writes = {
+        n: getattr(c, SET_MANY.get(n, "set_many"))
+        for n, c in clients.items()
+        if n != "meta-memcache"
+    }
+    yield Row(f"set_many(100) {size}", 50, {n: lambda f=f: f(items) for n, f in writes.items()})
+
+
+def quiet_row(clients: dict[str, Any], address: str, value: bytes) -> Row:
+    """Return writes that nobody waits for, by the clients that have such.
+
+    Ours gathers them, the others send each at once: a turn ends with a call that waits, which is
+    answered when the server has processed all that was written before it.
+    """
+    ours = clients["glasscache"]
+    nowait = {"glasscache": lambda: ours.set("two", value, noreply=True)}
+    finish = {"glasscache": lambda: ours.get("gone")}
+    if "pylibmc" in clients:
+        import pylibmc
+
+        quiet = pylibmc.Client(
+            [address], behaviors={"tcp_nodelay": True, "no_block": True, "_noreply": True}
+        )
+        nowait["pylibmc"] = lambda: quiet.set("two", value)
+        finish["pylibmc"] = lambda: quiet.get("gone")
+    if "pymemcache" in clients:
+        plain = clients["pymemcache"]
+        nowait["pymemcache"] = lambda: plain.set("two", value, noreply=True)
+        finish["pymemcache"] = lambda: plain.get("gone")
+    return Row("set 1 KB without waiting", 2000, nowait, finish)
+
+
+def own_rows(ours: Any, address: str) -> Iterator[Row]:
+    """Yield our client beside itself: what counting costs and a deadline for each call take."""
+    uncounted = glasscache.Client(address, timeout=5, costs=False)
+    counted = glasscache.Client(address, timeout=5)
+    ours.set("one", b"x" * 40)
+    yield Row(
+        "get 40 B: counting costs",
+        2000,
+        {"costs on": lambda: counted.get("one"), "costs off": lambda: uncounted.get("one")},
+    )
+    yield Row(
+        "get 40 B: a deadline per call",
+        2000,
+        {
+            "deadline per call": lambda: uncounted.get("one", deadline=0.5),
+            "no deadline": lambda: uncounted.get("one"),
+        },
+    )

@@ -1,0 +1,171 @@
+"""What a signal's handler raises ends the call that it came in, whatever that call was about to tell."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from faulty_server import FaultyServer, value_of
+from glasscache import Client, Codec, UnreadableValue, errors
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+KEYS = [f"k{n}" for n in range(20)]
+VALUES = {key: value_of(key.encode()) for key in KEYS}
+
+
+class Stop(BaseException):
+    """What the handler raises."""
+
+
+class AnsweringOnce(FaultyServer):
+    """Answers one request, and then hangs."""
+
+    def _replies(self, reader: object) -> Iterator[tuple[bytes, bool]]:
+        for reply, is_last in super()._replies(reader):
+            yield reply, is_last
+            if is_last:
+                self.mode = "hang"
+
+
+class Refusing(FaultyServer):
+    """Refuses every quiet write, the others too if it is told so, and answers nothing else."""
+
+    def __init__(self, words: bytes, *, refuses_all: bool) -> None:
+        super().__init__()
+        self.mode = "hang"
+        self._words = words
+        self._refuses_all = refuses_all
+
+    def _replies(self, reader: Any) -> Iterator[tuple[bytes, bool]]:
+        while words := reader.readline().split():
+            if words[0] == b"ms":
+                reader.read(int(words[2]) + 2)
+                yield self._words, not self._refuses_all and b"q" not in words
+            else:
+                yield b"MN\r\n", words[0] != b"mn"
+
+
+class Loud:
+    """A signal comes while it is read."""
+
+    def __setstate__(self, _state: object) -> None:
+        signal.raise_signal(signal.SIGALRM)
+
+    def __getstate__(self) -> object:
+        return "there is something to set"
+
+
+@pytest.fixture(autouse=True)
+def _stopping() -> Iterator[None]:
+    def stop(_number: int, _frame: object) -> None:
+        raise Stop
+
+    before = signal.signal(signal.SIGALRM, stop)
+    yield
+    signal.signal(signal.SIGALRM, before)
+
+
+def assert_stopped(call: Callable[[], object]) -> None:
+    """Hold a call that would last for seconds to an interruption."""
+    signal.setitimer(signal.ITIMER_REAL, 0.05)
+    try:
+        with pytest.raises(Stop):
+            call()
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+
+
+@contextlib.contextmanager
+def client_of(*servers: FaultyServer) -> Iterator[Client]:
+    with contextlib.ExitStack() as stack:
+        for server in servers:
+            stack.enter_context(contextlib.closing(server))
+        addresses = [server.address for server in servers]
+        yield stack.enter_context(Client(addresses, timeout=2))
+
+
+@pytest.mark.parametrize("word", ["delete_many", "get_many"])
+def test_servers_that_hang_keep_no_bulk_call(word: str) -> None:
+    one, other = FaultyServer(), FaultyServer()
+    with client_of(one, other) as client:
+        assert client.set_many(VALUES) == {}
+        one.mode = other.mode = "hang"
+        assert_stopped(lambda: getattr(client, word)(KEYS))
+
+
+def test_a_server_that_answers_for_one_key_only_keeps_no_bulk_call() -> None:
+    with client_of(AnsweringOnce()) as client:
+        assert_stopped(lambda: client.delete_many(KEYS))
+
+
+def test_no_refused_value_is_stored_again_after_an_interruption() -> None:
+    refusing = Refusing(b"SERVER_ERROR out of memory storing object\r\n", refuses_all=False)
+    with client_of(refusing) as client:
+        assert_stopped(lambda: client.set_many(VALUES))
+
+
+@pytest.mark.parametrize("word", ["set", "set_many", "pipeline"])
+def test_the_limit_of_a_server_is_not_waited_for(word: str) -> None:
+    def by_pipeline(client: Client) -> None:
+        with client.pipeline() as pipeline:
+            pipeline.set("k", b"v")
+
+    calls: dict[str, Callable[[Client], object]] = {
+        "set": lambda client: client.set("k", b"v"),
+        "set_many": lambda client: client.set_many({"k": b"v"}),
+        "pipeline": by_pipeline,
+    }
+    refusing = Refusing(b"SERVER_ERROR object too large for cache\r\n", refuses_all=True)
+    with client_of(refusing) as client:
+        assert_stopped(lambda: calls[word](client))
+
+
+@pytest.mark.parametrize("word", ["version", "server_stats", "flush"])
+def test_no_server_is_asked_after_one_that_hangs(word: str) -> None:
+    one, other = FaultyServer(), FaultyServer()
+    with client_of(one, other) as client:
+        one.mode = other.mode = "hang"
+        assert_stopped(getattr(client, word))
+
+
+@pytest.mark.parametrize("word", ["set_many", "delete_many", "version", "pipeline"])
+def test_a_signal_while_failures_are_told_is_none_of_them(
+    word: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Loudly(errors.ServerUnavailable):
+        def __init__(self, message: str = "", **rest: Any) -> None:
+            signal.raise_signal(signal.SIGALRM)
+            super().__init__(message, **rest)
+
+    def by_pipeline(client: Client) -> None:
+        with client.pipeline() as pipeline:
+            pipeline.delete("k")
+
+    calls: dict[str, Callable[[Client], object]] = {
+        "set_many": lambda client: client.set_many(VALUES),
+        "delete_many": lambda client: client.delete_many(KEYS),
+        "version": lambda client: client.version(),
+        "pipeline": by_pipeline,
+    }
+    monkeypatch.setattr(errors, "ServerUnavailable", Loudly)
+    with Client("127.0.0.1:1") as client, pytest.raises(Stop):
+        calls[word](client)
+
+
+def test_a_signal_while_values_are_read_is_no_value_that_cannot_be_read() -> None:
+    codec = Codec(objects="pickle")
+    server = FaultyServer()
+    server.put(b"foreign", b"?", flags=b"4000000000")
+    with client_of(server), Client(server.address, codec=codec) as client:
+        client.set("loud", Loud())
+        with pytest.raises(UnreadableValue):
+            client.get_many(["foreign"])
+        with pytest.raises(Stop):
+            client.get_many(["foreign", "loud"])
+        with pytest.raises(Stop), client.pipeline() as pipeline:
+            pipeline.get("foreign")
+            pipeline.get("loud")
