@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import threading
 import time
 from typing import TYPE_CHECKING, Any
@@ -51,6 +52,20 @@ def same(left: Any, right: Any) -> bool:
     if isinstance(left, dict):
         return left.keys() == right.keys() and all(same(left[key], right[key]) for key in left)
     return bool(left == right)
+
+
+def test_the_room_of_a_long_list_is_kept_for_the_next() -> None:
+    codec = Codec()
+    flags, body = codec.encode(list(range(1_000_000, 1_140_000)))
+
+    def faults() -> int:
+        return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+
+    codec.decode(flags, body)
+    before = faults()
+    for _ in range(10):
+        codec.decode(flags, body)
+    assert faults() - before < 10 * 300, "some 1,000 each where the room is given back"
 
 
 @settings(max_examples=200, deadline=None)
