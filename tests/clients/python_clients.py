@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import sys
 import traceback
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -76,13 +76,8 @@ def pymemcache(port: int) -> None:
         client.quit() if hasattr(client, "quit") else client.close()
 
 
-def pylibmc(port: int) -> None:
-    """pylibmc over libmemcached, text protocol."""
-    import pylibmc as lib
-
-    client = lib.Client([f"127.0.0.1:{port}"], binary=False)
-    client.behaviors = {"cas": True, "tcp_nodelay": True}
-    check("flush_all", client.flush_all())
+def stores_and_reads(client: Any) -> None:
+    """The words that pylibmc and python-memcached share, first those that store."""
     check("set", client.set("a", "text") and client.get("a") == "text")
     check(
         "types",
@@ -98,16 +93,31 @@ def pylibmc(port: int) -> None:
     check("get default", client.get("nothing", "d") == "d")
     check("set_multi", client.set_multi({"x": 1, "y": 2}, key_prefix="p") == [])
     check("get_multi", client.get_multi(["x", "y", "z"], key_prefix="p") == {"x": 1, "y": 2})
-    check("add_multi", client.add_multi({"x": 1, "fresh": 2}, key_prefix="p") == ["x"])
-    check(
-        "incr_multi",
-        client.incr_multi(["x", "y"], key_prefix="p", delta=2) is None and client.get("px") == 3,
-    )
+
+
+def removes_and_joins(client: Any) -> None:
+    """The others of their common words; a multi removal first."""
     check("delete_multi", client.delete_multi(["x", "y"], key_prefix="p"))
     check("add", client.add("b", "1") and not client.add("b", "2"))
     check("replace", client.replace("b", "3") and not client.replace("none", "1"))
     check("append", client.append("b", "4") and client.get("b") == "34")
     check("prepend", client.prepend("b", "2") and client.get("b") == "234")
+
+
+def pylibmc(port: int) -> None:
+    """pylibmc over libmemcached, text protocol."""
+    import pylibmc as lib
+
+    client = lib.Client([f"127.0.0.1:{port}"], binary=False)
+    client.behaviors = {"cas": True, "tcp_nodelay": True}
+    check("flush_all", client.flush_all())
+    stores_and_reads(client)
+    check("add_multi", client.add_multi({"x": 1, "fresh": 2}, key_prefix="p") == ["x"])
+    check(
+        "incr_multi",
+        client.incr_multi(["x", "y"], key_prefix="p", delta=2) is None and client.get("px") == 3,
+    )
+    removes_and_joins(client)
     value, unique = client.gets("b")
     check("gets", value == "234")
     check("cas", client.cas("b", "5", unique) and not client.cas("b", "6", unique))
@@ -127,26 +137,8 @@ def python_memcached(port: int) -> None:
 
     client = memcache.Client([f"127.0.0.1:{port}"], cache_cas=True)
     client.flush_all()
-    check("set", client.set("a", "text") and client.get("a") == "text")
-    check(
-        "types",
-        client.set("i", 5)
-        and client.get("i") == 5
-        and client.set("l", [1, 2])
-        and client.get("l") == [1, 2],
-    )
-    check(
-        "compression",
-        client.set("z", "x" * 100_000, min_compress_len=100) and client.get("z") == "x" * 100_000,
-    )
-    check("get default", client.get("nothing", "d") == "d")
-    check("set_multi", client.set_multi({"x": 1, "y": 2}, key_prefix="p") == [])
-    check("get_multi", client.get_multi(["x", "y", "z"], key_prefix="p") == {"x": 1, "y": 2})
-    check("delete_multi", client.delete_multi(["x", "y"], key_prefix="p"))
-    check("add", client.add("b", "1") and not client.add("b", "2"))
-    check("replace", client.replace("b", "3") and not client.replace("none", "1"))
-    check("append", client.append("b", "4") and client.get("b") == "34")
-    check("prepend", client.prepend("b", "2") and client.get("b") == "234")
+    stores_and_reads(client)
+    removes_and_joins(client)
     check(
         "gets and cas",
         client.gets("b") == "234" and client.cas("b", "5") and client.get("b") == "5",

@@ -105,10 +105,12 @@ def pymemcache(method: str) -> Client:
     )
 
 
-def pylibmc(method: str) -> Client:
+def packing(make: Callable[..., Any], method: str) -> type:
+    """A client of which each `set` says from which length on to compress."""
+
     class Packing:
         def __init__(self, server: str) -> None:
-            self.client = library("pylibmc").Client([server])
+            self.client = make([server])
 
         def set(self, key: str, value: object) -> None:
             self.client.set(key, value, min_compress_len=1000 if method == "zlib" else 0)
@@ -116,21 +118,17 @@ def pylibmc(method: str) -> Client:
         def get(self, key: str) -> object:
             return self.client.get(key)
 
-    return python_client("pylibmc", "pylibmc", method, Packing, bool_reads_as_int=True)
+    return Packing
+
+
+def pylibmc(method: str) -> Client:
+    make = packing(library("pylibmc").Client, method)
+    return python_client("pylibmc", "pylibmc", method, make, bool_reads_as_int=True)
 
 
 def python_memcached(method: str) -> Client:
-    class Packing:
-        def __init__(self, server: str) -> None:
-            self.client = library("memcache").Client([server])
-
-        def set(self, key: str, value: object) -> None:
-            self.client.set(key, value, min_compress_len=1000 if method == "zlib" else 0)
-
-        def get(self, key: str) -> object:
-            return self.client.get(key)
-
-    return python_client("python-memcached", "python-memcached", method, Packing)
+    make = packing(library("memcache").Client, method)
+    return python_client("python-memcached", "python-memcached", method, make)
 
 
 def bmemcached(method: str) -> Client:

@@ -16,9 +16,10 @@ import threading
 import time
 
 import faulty
-from checker import Checker, Plan, Report
+from checker import Checker
 from harness import Server
 from ledger import Ledger
+from session import Plan, Report
 
 # The first part of a soak is warm-up: memory fills, tables grow.
 WARM_UP_SHARE = 0.3

@@ -14,9 +14,11 @@ import sys
 import time
 import traceback
 
+import connection_cases  # noqa: F401  (registers its cases)
 import foreign_cases  # noqa: F401  (registers its cases)
 import line_cases  # noqa: F401  (registers its cases)
 import load_cases  # noqa: F401  (registers its cases)
+import signal_cases  # noqa: F401  (registers its cases)
 import storage_cases  # noqa: F401  (registers its cases)
 from harness import CASES, Case, Failed, Server, Witness
 

@@ -1,11 +1,8 @@
-"""Hostile loads: too much, too slow, never read, cut off. Others are served, and memory comes back."""
+"""Hostile loads: too much, too slow, never read. Others are served, and memory comes back."""
 
 from __future__ import annotations
 
 import random
-import signal
-import socket
-import struct
 import threading
 import time
 
@@ -171,100 +168,6 @@ def readers_that_never_read_multigets(server: Server) -> str:
 
 
 @case()
-def cut_off_commands(server: Server) -> str:
-    """1000 partial commands, then close or reset: nothing leaks."""
-    before = server.descriptors()
-    for number in range(1000):
-        wire = server.connect()
-        wire.send(b"set cut 0 0 100000\r\n" + b"x" * (number * 37 % 5000))
-        if number % 2:
-            wire.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-        wire.socket.close()
-    return wait_for_descriptors(server, before)
-
-
-def wait_for_descriptors(server: Server, before: int) -> str:
-    """The server's descriptors come back within two seconds."""
-    deadline = time.monotonic() + 2
-    while server.descriptors() > before and time.monotonic() < deadline:
-        time.sleep(0.02)
-    demand(server.descriptors() <= before, f"{server.descriptors() - before} descriptors are left")
-    with server.connect() as wire:
-        demand(wire.in_step(), "not served")
-    return "descriptors back"
-
-
-@case()
-def five_thousand_connects(server: Server) -> str:
-    """Connect and close, 5000 times: nothing leaks."""
-    before = server.descriptors()
-    for _ in range(5000):
-        server.connect().socket.close()
-    return wait_for_descriptors(server, before)
-
-
-@case(options=("-m", "64", "-c", "20000"))
-def sixteen_thousand_idle_connections(server: Server) -> str:
-    """Each costs at most 1 KB beyond the start-up tables, and others are served at once."""
-    import resource
-
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    wanted = min(16_000, hard - 200)
-    probes = [server.connect() for _ in range(50)]
-    for wire in probes:
-        demand(wire.in_step(), "not served")
-    before = server.resident_mb()
-    wires = [server.connect() for _ in range(wanted)]
-    worst = 0.0
-    for _ in range(50):
-        begun = time.monotonic()
-        demand(probes[0].in_step(), "not served")
-        worst = max(worst, time.monotonic() - begun)
-    each = (server.resident_mb() - before) * 1024 / wanted
-    demand(wires[-1].in_step(), "the last connection is not served")
-    for wire in probes + wires:
-        wire.socket.close()
-    demand(each <= 1.0, f"{each:.2f} KB for each of {wanted}")
-    return f"{wanted} connections, {each:.2f} KB each, others wait {worst * 1000:.1f} ms"
-
-
-@case(options=("-m", "64", "-c", "50"))
-def connections_beyond_the_limit(server: Server) -> None:
-    """Refused with memcached's words and closed; at once usable when one leaves."""
-    wires: list[Wire] = []
-    refused = None
-    for _ in range(80):
-        wire = server.connect(2)
-        try:
-            wire.send(b"mn\r\n")
-            reply = wire.line()
-        except ConnectionError:
-            reply = b""
-        if reply == b"MN":
-            wires.append(wire)
-            continue
-        refused = reply
-        wire.socket.close()
-        break
-    demand(refused is not None, "never refused")
-    demand(refused in (b"ERROR Too many open connections", b""), f"refused with {refused!r}")
-    wires.pop().socket.close()
-    deadline = time.monotonic() + 2
-    while time.monotonic() < deadline:
-        try:
-            with server.connect(1) as wire:
-                if wire.in_step():
-                    break
-        except OSError:
-            time.sleep(0.02)
-    else:
-        raise Failed("a free place is not given out")
-    for wire in wires:
-        wire.socket.close()
-
-
-@case()
 def unread_watch(server: Server) -> None:
     """A watcher that reads nothing loses lines; nobody else waits."""
     with server.connect(5, receive_buffer=4096) as watcher, server.connect() as wire:
@@ -322,67 +225,3 @@ def churn_and_change_of_sizes(server: Server) -> str:
     demand(refused == 0, f"{refused} sets refused")
     demand(kept >= 150, f"only {kept} of 200 kept")
     return f"{kept} of 200 kept"
-
-
-@case(options=("-m", "64"))
-def stopped_for_three_seconds(server: Server) -> str:
-    """After SIGSTOP and SIGCONT the first answer comes at once, and what expired meanwhile is gone."""
-    with server.connect() as wire:
-        demand(wire.set(b"short", b"v", exptime=2) == b"STORED", "not stored")
-        server.signal(signal.SIGSTOP)
-        time.sleep(3)
-        begun = time.monotonic()
-        server.signal(signal.SIGCONT)
-        demand(wire.in_step(), "not served")
-        waited = time.monotonic() - begun
-        demand(waited < 0.25, f"answered after {waited * 1000:.0f} ms")
-        deadline = time.monotonic() + 1.5
-        while wire.get(b"short") is not None:
-            demand(time.monotonic() < deadline, "expiry was not caught up")
-            time.sleep(0.02)
-    return f"answered after {waited * 1000:.1f} ms"
-
-
-def under_load(server: Server, number: int, within: float) -> str:
-    """Signals a busy server; every reply read until the end is whole, and the process leaves in time."""
-    broken: list[str] = []
-
-    def load() -> None:
-        try:
-            with server.connect(5) as wire:
-                while True:
-                    reply = wire.set(b"load", b"x" * 1000)
-                    if reply == b"":
-                        return
-                    if reply != b"STORED":
-                        broken.append(repr(reply))
-        except OSError:
-            return
-
-    threads = [threading.Thread(target=load) for _ in range(8)]
-    for thread in threads:
-        thread.start()
-    time.sleep(0.3)
-    begun = time.monotonic()
-    server.signal(number)
-    code = server.process.wait(timeout=10)
-    took = time.monotonic() - begun
-    for thread in threads:
-        thread.join()
-    demand(took <= within, f"gone after {took:.2f} s")
-    demand(not broken, f"broken replies: {broken[:2]}")
-    if number == signal.SIGTERM:
-        demand(code in (0, -signal.SIGTERM), f"exit code {code}")
-    return f"gone after {took * 1000:.0f} ms, exit code {code}"
-
-
-@case(options=("-m", "64"))
-def sigterm_under_load(server: Server) -> str:
-    """SIGTERM: begun requests are answered, gone within a second."""
-    return under_load(server, signal.SIGTERM, 1.0)
-
-
-@case(options=("-m", "64"))
-def sigkill_under_load(server: Server) -> str:
-    """SIGKILL: gone at once."""
-    return under_load(server, signal.SIGKILL, 1.0)

@@ -34,17 +34,7 @@ impl Table {
 
 impl fmt::Display for Table {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let columns = self.rows.iter().map(Vec::len).max().unwrap_or(0);
-        let width_of = |column: usize| {
-            self.rows
-                .iter()
-                .filter_map(|row| row.get(column))
-                .map(|cell| cell.chars().count())
-                .max()
-        };
-        let widths: Vec<usize> = (0..columns)
-            .map(|column| width_of(column).unwrap_or(0))
-            .collect();
+        let widths = widths(&self.rows);
         for row in &self.rows {
             let mut line = String::new();
             for (column, (cell, &width)) in row.iter().zip(&widths).enumerate() {
@@ -59,6 +49,18 @@ impl fmt::Display for Table {
         }
         Ok(())
     }
+}
+
+/// The width of each column: characters of its longest cell.
+pub(crate) fn widths<'r>(rows: impl IntoIterator<Item = &'r Vec<String>>) -> Vec<usize> {
+    let mut widths = Vec::new();
+    for row in rows {
+        widths.resize(widths.len().max(row.len()), 0);
+        for (width, cell) in widths.iter_mut().zip(row) {
+            *width = cell.chars().count().max(*width);
+        }
+    }
+    widths
 }
 
 /// A whole number with its thousands set apart: `1,234,567`.
@@ -118,8 +120,12 @@ mod tests {
     #[test]
     fn numbers_are_written_for_people() {
         assert_eq!(
-            [count(0), count(999), count(1000), count(1_234_567)],
-            ["0", "999", "1,000", "1,234,567"]
+            [count(0), count(7), count(123), count(999), count(1000)],
+            ["0", "7", "123", "999", "1,000"]
+        );
+        assert_eq!(
+            [count(1_234_567), count(5_292_456)],
+            ["1,234,567", "5,292,456"]
         );
         assert_eq!(
             [

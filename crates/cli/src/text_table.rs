@@ -2,20 +2,15 @@
 
 use glasscache_sim::page::Table;
 
+use crate::table::widths;
+
 /// Writes a table with two spaces between its columns; its title, if any, stands on a line before.
 pub(crate) fn text(table: &Table) -> String {
-    let columns = table.header.len();
     let rows = || std::iter::once(&table.header).chain(&table.rows);
-    let width = |column: usize| {
-        rows()
-            .filter_map(|row| row.get(column))
-            .map(|cell| cell.chars().count())
-            .max()
-    };
-    let widths: Vec<usize> = (0..columns)
-        .map(|column| width(column).unwrap_or(0))
+    let widths = widths(rows());
+    let to_right: Vec<bool> = (0..widths.len())
+        .map(|column| table.is_number(column))
         .collect();
-    let to_right: Vec<bool> = (0..columns).map(|column| table.is_number(column)).collect();
     let mut text = String::new();
     if !table.title.is_empty() {
         text.push_str(&table.title);

@@ -29,28 +29,3 @@ pub(crate) fn open_keys(path: &Path, columns: Columns) -> Result<Box<dyn KeyStre
     let file = open_file(path)?;
     Ok(trace::open(&path.to_string_lossy(), file, columns)?)
 }
-
-/// A whole number with a comma between thousands, as tables show it.
-pub(crate) fn grouped(number: u64) -> String {
-    let digits = number.to_string();
-    let mut text = String::new();
-    for (at, digit) in digits.chars().enumerate() {
-        if at > 0 && (digits.len() - at).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn thousands_are_set_apart() {
-        assert_eq!(grouped(7), "7");
-        assert_eq!(grouped(123), "123");
-        assert_eq!(grouped(5_292_456), "5,292,456");
-    }
-}

@@ -76,6 +76,15 @@ impl Classes {
         }
     }
 
+    /// Counts a hit of an item without flags that is not touched.
+    #[inline]
+    pub(crate) fn hit_bare(&self, counters: &Counters, key_bytes: usize, value_bytes: usize) {
+        let (class, _) = self.of(key_bytes, value_bytes as u32, 0);
+        if let Some(counters) = counters.by_class.get(class) {
+            counters.get_hits.bump();
+        }
+    }
+
     /// Counts a write.
     #[inline]
     pub(crate) fn set(&self, counters: &Counters, key: &[u8], value_bytes: u32, flags: u32) {

@@ -13,7 +13,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use self::buffers::Received;
-pub(crate) use self::buffers::{Buffers, INPUT_BYTES};
+pub(crate) use self::buffers::{Buffers, HEARD_BYTES, INPUT_BYTES, Source};
+pub(crate) use self::receiving::receive;
 use crate::execute::dump::Dump;
 use crate::info::{Info, READING, READING_VALUE, Reason};
 use crate::output::Output;
@@ -129,10 +130,31 @@ impl Connection {
         matches!(self.mode, Mode::Watch)
     }
 
+    /// Whether what comes next begins a command that may be received before others of the turn are answered.
+    pub(crate) fn may_be_heard(&self) -> bool {
+        matches!(self.mode, Mode::Serve)
+            && self.is_idle()
+            && !(self.is_closing || self.is_uploader || self.is_parked || self.is_queued)
+    }
+
+    /// It was heard: its input was received already, or the connection is over.
+    pub(crate) fn heard(
+        &mut self,
+        heard: Result<Option<&[u8]>, Reason>,
+        turn: &Turn<'_>,
+        buffers: &mut Buffers,
+    ) -> Verdict {
+        match heard {
+            Ok(Some(input)) => self.serve(Source::Heard(input), turn, buffers),
+            Ok(None) => Verdict::Wait,
+            Err(reason) => Verdict::Close(reason),
+        }
+    }
+
     /// The socket has input.
     pub(crate) fn readable(&mut self, turn: &Turn<'_>, buffers: &mut Buffers) -> Verdict {
         match self.mode {
-            Mode::Serve => self.serve(true, turn, buffers),
+            Mode::Serve => self.serve(Source::Socket, turn, buffers),
             // What a watcher says is not listened to, but its leaving is noticed.
             Mode::Watch => self.notice_leaving(turn, buffers),
             // What comes behind a listing stays with the kernel until the listing is over.
@@ -154,22 +176,24 @@ impl Connection {
             return Verdict::Close(Reason::Normal);
         }
         match self.mode {
-            Mode::Serve => self.serve(false, turn, buffers),
+            Mode::Serve => self.serve(Source::Kept, turn, buffers),
             Mode::Watch => self.send_events(turn, buffers),
             Mode::Dump(_) => self.dump(turn, buffers),
         }
     }
 
-    /// Serves what has been received, after receiving more if `receives`.
-    fn serve(&mut self, receives: bool, turn: &Turn<'_>, buffers: &mut Buffers) -> Verdict {
+    /// Serves what comes from `source`.
+    fn serve(&mut self, source: Source<'_>, turn: &Turn<'_>, buffers: &mut Buffers) -> Verdict {
         let mut budget = turn.share_bytes.min(TURN_BYTES);
         self.info.last_command.store(turn.now.0, Ordering::Relaxed);
-        let received = if !receives {
-            Ok(Received::less(self.take_pending(turn, buffers)))
-        } else if self.pending.is_empty() && self.session.upload_mut().is_some() {
-            self.receive_upload(&mut budget, turn, buffers)
-        } else {
-            self.receive_commands(turn, buffers)
+        let received = match source {
+            Source::Kept => Ok(Received::less(self.take_pending(turn, buffers))),
+            Source::Heard(heard) if heard.len() < HEARD_BYTES => Ok(Received::less(heard.len())),
+            Source::Heard(heard) => self.receive_behind(heard, turn, buffers),
+            Source::Socket if self.pending.is_empty() && self.session.upload_mut().is_some() => {
+                self.receive_upload(&mut budget, turn, buffers)
+            }
+            Source::Socket => self.receive_commands(turn, buffers),
         };
         let Received {
             mut filled,
@@ -178,9 +202,11 @@ impl Connection {
             Ok(received) => received,
             Err(verdict) => return verdict,
         };
+        let mut heard = source.whole();
         let mut used = 0;
         let verdict = loop {
-            let input = buffers.input.get(used..filled).unwrap_or_default();
+            let input = heard.unwrap_or(&buffers.input);
+            let input = input.get(used..filled).unwrap_or_default();
             let mut out = Output::new(std::mem::take(&mut buffers.output));
             let progress = self.session.run(input, turn, &mut out);
             used += progress.used;
@@ -199,11 +225,12 @@ impl Connection {
                 break verdict;
             }
             match self.receive_upload(&mut budget, turn, buffers) {
-                Ok(behind) => (used, filled) = (0, behind.filled),
+                Ok(behind) => (heard, used, filled) = (None, 0, behind.filled),
                 Err(verdict) => return verdict,
             }
         };
-        self.keep(buffers.input.get(used..filled).unwrap_or_default(), turn);
+        let input = heard.unwrap_or(&buffers.input);
+        self.keep(input.get(used..filled).unwrap_or_default(), turn);
         verdict
     }
 

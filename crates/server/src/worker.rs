@@ -4,6 +4,7 @@
 //! had to let others go first, then a bounded piece of the store's background work. While it sleeps it is offline, so
 //! that memory others give up can be used again.
 
+mod ahead;
 mod comings;
 mod ending;
 mod later;
@@ -17,6 +18,7 @@ use glasscache_store::Seconds;
 use rustix::event::Timespec;
 use rustix::event::epoll::{self, EventData, EventFlags};
 
+use self::ahead::{Ahead, TOGETHER};
 use self::later::{Later, PARKED, SMALL_BYTES};
 use self::slots::{BELL, Slots};
 use crate::connection::{Buffers, Interest, Verdict};
@@ -54,6 +56,7 @@ pub(crate) struct Worker {
     poll: OwnedFd,
     connections: Slots,
     buffers: Buffers,
+    ahead: Ahead,
     /// Connections whose turn comes after the others'.
     later: Later,
     last_look: u32,
@@ -65,6 +68,8 @@ pub(crate) struct Worker {
 #[derive(Clone, Copy)]
 enum Cause {
     Input,
+    /// Input that was received ahead, and its place there.
+    Heard(usize),
     Room,
 }
 
@@ -91,6 +96,7 @@ impl Worker {
             poll,
             connections: Slots::default(),
             buffers: Buffers::new(),
+            ahead: Ahead::new(),
             later: Later::new(),
             last_look: 0,
             now: Seconds(2),
@@ -149,24 +155,33 @@ impl Worker {
         self.later.begin_turn(begun);
         self.now = self.shared.clock.at(begun);
         self.counters.turns.bump();
-        for event in events {
-            // The kernel's structure is packed: its fields are copied out, never borrowed.
-            let (key, flags) = ({ event.data }.u64(), { event.flags });
-            if key == BELL {
-                self.waker.answer();
-                self.take_inbox();
-                self.close_condemned();
-                self.serve_watchers();
-            } else if flags.contains(EventFlags::OUT) {
-                self.serve_or_queue(key, Cause::Room);
-            } else {
-                self.serve_or_queue(key, Cause::Input);
+        for events in events.chunks(TOGETHER) {
+            self.hear(events);
+            for (place, event) in events.iter().enumerate() {
+                self.take(place, event);
             }
         }
         self.serve_queue();
         self.queue_parked(begun);
         self.look_about();
         self.count_time(begun);
+    }
+
+    fn take(&mut self, place: usize, event: &epoll::Event) {
+        // The kernel's structure is packed: its fields are copied out, never borrowed.
+        let (key, flags) = ({ event.data }.u64(), { event.flags });
+        if key == BELL {
+            self.waker.answer();
+            self.take_inbox();
+            self.close_condemned();
+            self.serve_watchers();
+        } else if flags.contains(EventFlags::OUT) {
+            self.serve_or_queue(key, Cause::Room);
+        } else if self.ahead.has_heard(place) {
+            self.serve(key, Cause::Heard(place));
+        } else {
+            self.serve_or_queue(key, Cause::Input);
+        }
     }
 
     fn count_time(&self, begun: Instant) {
@@ -194,6 +209,9 @@ impl Worker {
         let moved_before = self.counters.bytes_moved();
         let was_transferring = connection.is_transferring();
         let verdict = match cause {
+            Cause::Heard(place) => {
+                connection.heard(self.ahead.heard(place), &turn, &mut self.buffers)
+            }
             Cause::Input if !connection.is_waiting() => {
                 connection.readable(&turn, &mut self.buffers)
             }

@@ -56,6 +56,11 @@ const FLAG_WIDTHS: [usize; 4] = [0, 1, 2, 4];
 const EXPIRY_WIDTHS: [usize; 4] = [0, 2, 4, 4];
 const UNIQUE_WIDTHS: [usize; 4] = [0, 6, 8, 8];
 
+/// The kind of an item that has one byte of value length and no other field.
+pub(crate) const KIND_BARE: u8 = 0;
+/// Bytes before the key of such an item.
+pub(crate) const BARE_BYTES: usize = FIXED_BYTES + VALUE_WIDTHS[0];
+
 /// What stands for the kind in the record of a piece.
 const KIND_PIECE: u8 = 2;
 

@@ -7,7 +7,8 @@ use std::sync::atomic::Ordering;
 
 use crate::index::{Hit, Keys};
 use crate::item::{
-    self, FIELD_BYTES, FIXED_BYTES, Header, PIECE_ADDRESS, PIECE_COUNT, PIECE_HEADER, Record, bits,
+    self, BARE_BYTES, FIELD_BYTES, FIXED_BYTES, Header, KIND_BARE, PIECE_ADDRESS, PIECE_COUNT,
+    PIECE_HEADER, Record, bits,
 };
 use crate::log::Unique;
 use crate::memory::Addr;
@@ -66,6 +67,25 @@ impl Store {
             generation,
             base,
         }
+    }
+
+    /// The value of a live item with this key that has neither flags nor expiry nor a unique of its own and less
+    /// than 256 bytes; with the time from which its accesses are counted.
+    #[inline]
+    pub(crate) fn bare(&self, at: Addr, key: &[u8]) -> Option<(&[u8], Seconds)> {
+        // Every item has these three bytes: length of the key, kind, and at least one byte of the value's length.
+        let &[key_bytes, KIND_BARE, value_bytes] = self.arena().bytes(at.plus(2), BARE_BYTES - 2)
+        else {
+            return None;
+        };
+        let (key_bytes, value_bytes) = (usize::from(key_bytes), usize::from(value_bytes));
+        let record = self
+            .arena()
+            .bytes(at.plus(BARE_BYTES), key_bytes + value_bytes);
+        let (own_key, value) = record.split_at_checked(key_bytes)?;
+        let (generation, base) = self.segments.birth(at);
+        let is_live = generation == self.segments.generation();
+        (is_live && is_same(own_key, key)).then_some((value, base))
     }
 
     #[inline]
@@ -208,6 +228,24 @@ impl Store {
     pub(crate) fn queue_of(&self, at: Addr) -> segments::Queue {
         self.segments.standing(at).0
     }
+}
+
+/// Whether two keys are the same: those of most caches have 8 to 32 bytes, which two looks cover without a call.
+#[inline]
+fn is_same(one: &[u8], other: &[u8]) -> bool {
+    fn ends<const END: usize>(key: &[u8]) -> Option<([u8; END], [u8; END])> {
+        (key.len() <= 2 * END)
+            .then(|| Some((*key.first_chunk()?, *key.last_chunk()?)))
+            .flatten()
+    }
+    one.len() == other.len()
+        && match (ends::<16>(one), ends::<16>(other)) {
+            (Some(one), Some(other)) => one == other,
+            _ => match (ends::<8>(one), ends::<8>(other)) {
+                (Some(one), Some(other)) => one == other,
+                _ => one == other,
+            },
+        }
 }
 
 impl Keys for Store {

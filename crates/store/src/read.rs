@@ -5,6 +5,7 @@
 
 use std::sync::atomic::Ordering;
 
+use crate::guess::Guess;
 use crate::index::Hit;
 use crate::item::{self, bits};
 use crate::log::Unique;
@@ -12,7 +13,6 @@ use crate::lookup::Located;
 use crate::memory::Addr;
 use crate::request::{Expiry, GetOptions, KeyHash, Lease, Seconds};
 use crate::view::Item;
-use crate::worker::Guess;
 use crate::write::{Change, Found, New, Part, Swap};
 use crate::{Store, Worker};
 
@@ -36,6 +36,24 @@ impl Worker {
         hit.note_use();
         let before = self.note_access(&item, bits::FETCHED, now);
         Some(Item::new(self.lend(), item, before))
+    }
+
+    /// As [`Worker::get_guessed`] of the commonest items, for a third of the work: the value of one with neither
+    /// flags nor expiry nor marks and of less than 256 bytes, if the guess was right. `None` says nothing.
+    #[inline]
+    pub fn get_bare<'w>(&'w self, key: &[u8], guess: Guess<'w>, now: Seconds) -> Option<&'w [u8]> {
+        if !self.begin(now) {
+            return None;
+        }
+        let hit = guess.hit?.again()?;
+        let at = hit.entry.item();
+        let (value, base) = self.lend().bare(at, key)?;
+        if self.store.mutable_of(at) & (bits::STALE | bits::WIN) != 0 {
+            return None;
+        }
+        hit.note_use();
+        self.note_access_at(at, base, bits::FETCHED, now);
+        Some(value)
     }
 
     /// Looks without recording anything.
@@ -227,9 +245,14 @@ impl Worker {
     // LOSSY: a note that meets another change is not made again.
     #[inline]
     pub(crate) fn note_access(&self, item: &Located, mark: u16, now: Seconds) -> u16 {
-        let mutable = self.store.arena().mutable(item.at);
+        self.note_access_at(item.at, item.base, mark, now)
+    }
+
+    #[inline]
+    fn note_access_at(&self, at: Addr, base: Seconds, mark: u16, now: Seconds) -> u16 {
+        let mutable = self.store.arena().mutable(at);
         let before = mutable.load(Ordering::Relaxed);
-        let access = item::encode_access(now.0.saturating_sub(item.base.0));
+        let access = item::encode_access(now.0.saturating_sub(base.0));
         let after = before & bits::ALL | mark | access;
         if after != before {
             let _ = mutable.compare_exchange(before, after, Ordering::Relaxed, Ordering::Relaxed);

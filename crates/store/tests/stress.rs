@@ -175,9 +175,14 @@ fn read(shared: &Shared, worker: &mut Worker, rng: &mut Rng, held: &mut Vec<(usi
     // Neighbours in the key space, so that some are hot.
     let key = (rng.below(KEYS as u64) * rng.below(1000) / 1000) as usize;
     let hash = worker.store().hash(name(key).as_bytes());
-    worker.prefetch_item(hash, worker.prefetch_bucket(hash));
+    let guess = worker.prefetch_item(hash, worker.prefetch_bucket(hash));
     let at_least = shared.truth[key].acknowledged.load(Ordering::SeqCst);
     let now = shared.now();
+    let guess = worker.prefetch_further(hash, guess);
+    if let Some(value) = worker.get_bare(name(key).as_bytes(), guess, now) {
+        let version = version_of(key, value);
+        assert!(version >= at_least, "a bare read found an old value");
+    }
     let touch = (rng.below(10) == 0).then_some(Expiry::At(Seconds(now.0 + 30)));
     let recache_s = (rng.below(10) == 0).then_some(20);
     let options = GetOptions {

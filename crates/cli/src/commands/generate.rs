@@ -16,7 +16,7 @@ use glasscache_sim::trace::{Batch, Format};
 use serde_json::json;
 
 use crate::output::{Exit, Failure, Output};
-use crate::traces::grouped;
+use crate::table::count;
 
 /// Version of the JSON form.
 const JSON_VERSION: u32 = 1;
@@ -234,7 +234,7 @@ fn said(out: &Output, path: &Path, rows: u64) -> Result<Exit, Failure> {
         let file = path.to_string_lossy();
         out.document(&json!({ "version": JSON_VERSION, "written": file, "requests": rows }))?;
     } else {
-        out.line(format!("{}: {} requests", path.display(), grouped(rows)))?;
+        out.line(format!("{}: {} requests", path.display(), count(rows)))?;
     }
     Ok(Exit::Done)
 }

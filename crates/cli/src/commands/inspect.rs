@@ -10,7 +10,8 @@ use glasscache_sim::trace::{Batch, Columns, Op};
 use serde_json::{Value, json};
 
 use crate::output::{Exit, Failure, Output};
-use crate::traces::{grouped, open_file, open_keys};
+use crate::table::count;
+use crate::traces::{open_file, open_keys};
 
 /// Version of the JSON form.
 const JSON_VERSION: u32 = 1;
@@ -75,13 +76,13 @@ impl Fact {
             Value::String(text) => text.clone(),
             Value::Bool(is_so) => if *is_so { "yes" } else { "no" }.to_owned(),
             Value::Object(map) => {
-                let pairs = map.iter().map(|(name, count)| {
-                    format!("{name} {}", grouped(count.as_u64().unwrap_or(0)))
+                let pairs = map.iter().map(|(name, number)| {
+                    format!("{name} {}", count(number.as_u64().unwrap_or(0)))
                 });
                 pairs.collect::<Vec<_>>().join(", ")
             }
             value => match (value.as_u64(), value.as_f64()) {
-                (Some(whole), _) => grouped(whole),
+                (Some(whole), _) => count(whole),
                 (None, Some(real)) => format!("{real:.4}"),
                 _ => value.to_string(),
             },

@@ -1,12 +1,13 @@
 //! The settings of the server: one struct, filled from defaults, a file, the environment and flags.
 //!
-//! `table` and `extended` list every setting once: name, letter, help, bound, how it is read and how
-//! it is shown. The parser, `--help`, `config show` and the reference all walk these two lists.
+//! `table`, `extended` and `inert` list every setting once: name, letter, help, bound, how it is
+//! read and how it is shown. The parser, `--help`, `config show` and the reference walk these lists.
 //! `layers` decides which source wins; `address` reads `-l`. Nothing here opens a socket or a store.
 
 mod address;
 mod arguments;
 mod extended;
+mod inert;
 mod layers;
 mod table;
 mod value;

@@ -3,7 +3,7 @@
 //! Letters, names and defaults follow memcached 1.6's usage text, so that a command line moves over
 //! unchanged. Slab settings shape only what `stats items` and `stats slabs` report.
 
-use super::value::{bytes, choice, factor, octal, size, switch, whole};
+use super::value::{bytes, choice, factor, octal, path, shown, size, switch, whole};
 use super::{Setting, Takes};
 
 const MIB: u64 = 1 << 20;
@@ -49,15 +49,10 @@ pub(crate) static FLAGS: &[Setting] = &[
         help: "unix socket to listen on (then there is no TCP)",
         no_effect: None,
         set: |s, raw| {
-            s.unix_socket = (!raw.is_empty()).then(|| raw.into());
+            s.unix_socket = path(raw);
             Ok(())
         },
-        show: |s| {
-            s.unix_socket
-                .as_ref()
-                .map(|p| p.display().to_string())
-                .unwrap_or_default()
-        },
+        show: |s| shown(s.unix_socket.as_deref()),
     },
     Setting {
         name: "unix-mask",
@@ -265,15 +260,10 @@ pub(crate) static FLAGS: &[Setting] = &[
         help: "answer config get cluster from this file: a version, then name|address|port of each node; read again when it changes",
         no_effect: None,
         set: |s, raw| {
-            s.cluster_file = (!raw.is_empty()).then(|| raw.into());
+            s.cluster_file = path(raw);
             Ok(())
         },
-        show: |s| {
-            s.cluster_file
-                .as_ref()
-                .map(|p| p.display().to_string())
-                .unwrap_or_default()
-        },
+        show: |s| shown(s.cluster_file.as_deref()),
     },
     Setting {
         name: "daemon",
@@ -291,15 +281,10 @@ pub(crate) static FLAGS: &[Setting] = &[
         help: "write the process id to this file",
         no_effect: None,
         set: |s, raw| {
-            s.pid_file = (!raw.is_empty()).then(|| raw.into());
+            s.pid_file = path(raw);
             Ok(())
         },
-        show: |s| {
-            s.pid_file
-                .as_ref()
-                .map(|p| p.display().to_string())
-                .unwrap_or_default()
-        },
+        show: |s| shown(s.pid_file.as_deref()),
     },
     Setting {
         name: "user",

@@ -3,6 +3,8 @@
 //! The caller puts the name of the setting and where it was given in front, so that every refusal
 //! reads the same: setting, value, bound.
 
+use std::path::{Path, PathBuf};
+
 /// A whole number from `min` to `max`.
 pub(super) fn whole(raw: &str, min: i64, max: i64) -> Result<i64, String> {
     let bound = || format!("must be a whole number from {min} to {max}");
@@ -48,6 +50,17 @@ pub(super) fn bytes(raw: &str, unit: u64, min: u64, max: u64) -> Result<u64, Str
     } else {
         Err(bound())
     }
+}
+
+/// A path; none where the text is empty.
+pub(super) fn path(raw: &str) -> Option<PathBuf> {
+    (!raw.is_empty()).then(|| raw.into())
+}
+
+/// A path as it was said, empty where there is none.
+pub(super) fn shown(path: Option<&Path>) -> String {
+    path.map(|path| path.display().to_string())
+        .unwrap_or_default()
 }
 
 /// A permission mask in octal, 0 to 777.

@@ -20,6 +20,16 @@ pub fn single_get(input: &[u8]) -> Option<(&[u8], usize)> {
     is_key.then_some((key, 4 + stop + ending))
 }
 
+/// The second word of the first line, which in nearly every command is a key: enough to fetch ahead what the key
+/// needs, and no more than a guess.
+#[inline]
+pub fn likely_key(input: &[u8]) -> Option<&[u8]> {
+    let (_, rest) = input.split_at_checked(ascii::find_separator(input)?)?;
+    let rest = rest.strip_prefix(b" ")?;
+    let (key, _) = rest.split_at_checked(ascii::find_separator(rest)?)?;
+    (!key.is_empty() && key.len() <= KEY_BYTES_MAX).then_some(key)
+}
+
 /// What stands next on a get line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum KeyToken<'b> {

@@ -7,7 +7,7 @@ pub mod reply;
 pub mod request;
 mod write;
 
-pub use keys::{KeyToken, next_key, single_get};
+pub use keys::{KeyToken, likely_key, next_key, single_get};
 pub(crate) use parse::value_length;
 pub use parse::{Parsed, parse};
 pub use write::{small_value, value_line, value_line_bytes};

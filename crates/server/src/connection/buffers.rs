@@ -10,6 +10,30 @@ pub(super) const RECV_BYTES: usize = 16 << 10;
 /// comes with it, which has to be copied into the store, is little.
 pub(super) const RECV_BYTES_UPLOADER: usize = 2 << 10;
 
+/// Bytes received of a connection that is heard before others are answered.
+pub(crate) const HEARD_BYTES: usize = 4 << 10;
+
+/// Where the input that a connection is served comes from.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Source<'h> {
+    /// What was kept of earlier input.
+    Kept,
+    /// The socket, behind what was kept.
+    Socket,
+    /// Received already; where it is [`HEARD_BYTES`] long the socket may have more.
+    Heard(&'h [u8]),
+}
+
+impl<'h> Source<'h> {
+    /// What was heard, if the socket had no more.
+    pub(super) fn whole(self) -> Option<&'h [u8]> {
+        match self {
+            Source::Heard(heard) if heard.len() < HEARD_BYTES => Some(heard),
+            _ => None,
+        }
+    }
+}
+
 /// The input buffer of a worker: the longest unfinished command, and room to receive behind it.
 pub(crate) const INPUT_BYTES: usize = UPLOAD_BYTES_MIN as usize + 4096 + RECV_BYTES;
 

@@ -65,7 +65,7 @@ impl Connection {
 
     /// Input of a connection that is not listened to: thrown away, or its end.
     pub(super) fn notice_leaving(&mut self, turn: &Turn<'_>, buffers: &mut Buffers) -> Verdict {
-        match receive(&self.socket, &mut buffers.input, turn) {
+        match receive(&self.socket, &mut buffers.input, turn.counters) {
             Ok(_) => Verdict::Wait,
             Err(reason) => Verdict::Close(reason),
         }

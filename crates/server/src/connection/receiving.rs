@@ -8,6 +8,7 @@ use rustix::net::RecvFlags;
 
 use super::buffers::{Buffers, INPUT_BYTES, RECV_BYTES, RECV_BYTES_UPLOADER, Received};
 use super::{Connection, Verdict};
+use crate::counters::Counters;
 use crate::info::Reason;
 use crate::turn::Turn;
 
@@ -33,7 +34,7 @@ impl Connection {
         match receive(
             &self.socket,
             room.get_mut(..bytes).unwrap_or_default(),
-            turn,
+            turn.counters,
         ) {
             Ok(Some(received)) => Ok(Received {
                 filled: filled + received,
@@ -45,6 +46,26 @@ impl Connection {
             }
             Err(reason) => Err(Verdict::Close(reason)),
         }
+    }
+
+    /// Puts what was heard into the buffer, and receives behind it what more there may be.
+    pub(super) fn receive_behind(
+        &self,
+        heard: &[u8],
+        turn: &Turn<'_>,
+        buffers: &mut Buffers,
+    ) -> Result<Received, Verdict> {
+        let Some((room, behind)) = buffers.input.split_at_mut_checked(heard.len()) else {
+            return Err(Verdict::Close(Reason::Error));
+        };
+        room.copy_from_slice(heard);
+        let behind = behind.get_mut(..RECV_BYTES).unwrap_or_default();
+        // What came before an end is served first; the socket tells of its end again.
+        let more = receive(&self.socket, behind, turn.counters).unwrap_or(None);
+        Ok(Received {
+            filled: heard.len() + more.unwrap_or(0),
+            is_full: more == Some(RECV_BYTES),
+        })
     }
 
     /// Receives an unfinished large value where it is to lie, and what follows it into the buffer:
@@ -113,16 +134,16 @@ fn receive_two(
 }
 
 /// Receives into `room`: `None` when nothing is there, an error when the connection is over.
-pub(super) fn receive(
+pub(crate) fn receive(
     socket: &OwnedFd,
     room: &mut [u8],
-    turn: &Turn<'_>,
+    counters: &Counters,
 ) -> Result<Option<usize>, Reason> {
-    turn.counters.recv_calls.bump();
+    counters.recv_calls.bump();
     match rustix::net::recv(socket, &mut *room, RecvFlags::empty()) {
         Ok((0, _)) => Err(Reason::Normal),
         Ok((bytes, _)) => {
-            turn.counters.bytes_read.add(bytes as u64);
+            counters.bytes_read.add(bytes as u64);
             Ok(Some(bytes))
         }
         Err(Errno::AGAIN | Errno::INTR) => Ok(None),

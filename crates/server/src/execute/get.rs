@@ -21,6 +21,9 @@ pub(super) fn text_get<'w>(
     turn: &Turn<'w>,
     out: &mut Output<'w>,
 ) -> bool {
+    if head.touch.is_none() && !head.with_unique && text_get_bare((key, guess), turn, out) {
+        return true;
+    }
     let item = match head.touch {
         None => turn.store.get_guessed(key, hash, guess, turn.now),
         Some(exptime) => {
@@ -63,6 +66,37 @@ pub(super) fn text_get<'w>(
     is_hit
 }
 
+/// Answers a key whose item is small and plain, if it can; nothing is done otherwise.
+#[inline]
+fn text_get_bare<'w>(
+    (key, guess): (&[u8], Guess<'w>),
+    turn: &Turn<'w>,
+    out: &mut Output<'w>,
+) -> bool {
+    let Some(value) = get_bare(key, guess, turn) else {
+        return false;
+    };
+    if !text::small_value(&mut out.bytes, key, value) {
+        text::value_line(&mut out.bytes, key, 0, value.len() as u32, None);
+        out.bytes.extend_from_slice(value);
+        out.bytes.extend_from_slice(b"\r\n");
+    }
+    true
+}
+
+/// The value of a plain item where nobody watches, counted as a hit of its class.
+#[inline]
+fn get_bare<'w>(key: &[u8], guess: Guess<'w>, turn: &Turn<'w>) -> Option<&'w [u8]> {
+    if turn.shared.is_observed() {
+        return None;
+    }
+    let value = turn.store.get_bare(key, guess, turn.now)?;
+    turn.shared
+        .classes
+        .hit_bare(turn.counters, key.len(), value.len());
+    Some(value)
+}
+
 /// `mg`: the store reads and, as the flags ask, touches, creates or lets one client win.
 #[inline]
 pub(crate) fn meta_get<'w>(
@@ -87,6 +121,16 @@ pub(super) fn meta_get_guessed<'w>(
     out: &mut Output<'w>,
 ) {
     let flags = &line.flags;
+    if !flags.has_any(BARE | CHANGING)
+        && flags.has(b'v')
+        && let Some(value) = get_bare(key, guess, turn)
+    {
+        count_gets(turn, 1, 1);
+        meta::value_line(&mut out.bytes, value.len() as u32);
+        out.bytes.extend_from_slice(value);
+        out.bytes.extend_from_slice(b"\r\n");
+        return;
+    }
     let found = meta_find(line, (key, hash, guess), turn);
     if flags.has(b'T') {
         count_touch(turn, found.is_some());

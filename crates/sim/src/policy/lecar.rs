@@ -7,7 +7,7 @@ use super::frequency::Frequencies;
 use super::ghost::Ghost;
 use super::queue::{Queue, Words};
 use super::random::Random;
-use super::{Policy, Weights, share};
+use super::{Policy, Weights, fitting_objects, share};
 
 const LEARNING_RATE: f64 = 0.45;
 
@@ -37,12 +37,7 @@ impl<W: Weights> LeCar<W> {
         seed: u64,
     ) -> Self {
         let ghost = || Ghost::new(distinct, share(capacity, 0.5));
-        // In bytes the number of objects that fit is not known; the mean object of the trace stands for it.
-        let objects = (0..distinct as u32)
-            .map(|id| weights.of(id))
-            .sum::<u64>()
-            .max(1);
-        let fitting = capacity as f64 * distinct as f64 / objects as f64;
+        let fitting = fitting_objects(weights, distinct, capacity);
         Self {
             words: vec![0; distinct],
             recent: Queue::new(1),
@@ -50,7 +45,7 @@ impl<W: Weights> LeCar<W> {
             ghosts: [ghost(), ghost()],
             evicted: vec![(0, 0); distinct],
             lru_share: 0.5,
-            log_discount: 0.005_f64.ln() / fitting.max(1.0),
+            log_discount: 0.005_f64.ln() / fitting,
             random: Random::new(seed),
             used: 0,
             capacity,

@@ -5,7 +5,7 @@
 //! the time still to be spent (Beckmann, Chen and Cidon, NSDI 2018). Counts fade by a tenth at each new estimate.
 
 use super::random::Random;
-use super::{Policy, Weights};
+use super::{Policy, Weights, fitting_objects};
 
 /// Classes by the last hits' ages: powers of two.
 const CLASSES: usize = 16;
@@ -63,11 +63,7 @@ impl<W: Weights> Lhd<W> {
         capacity: u64,
         seed: u64,
     ) -> Self {
-        let total = (0..distinct as u32)
-            .map(|id| weights.of(id))
-            .sum::<u64>()
-            .max(1);
-        let fitting = (capacity as f64 * distinct as f64 / total as f64).max(1.0);
+        let fitting = fitting_objects(weights, distinct, capacity);
         // Ages up to 16 times as many requests as objects fit are told apart, and an estimate follows as many. Of 4 to
         // 256 times, 16 gave the fewest misses on four real traces; estimates from fewer than 65,536 requests were
         // worse than the densities it starts with.

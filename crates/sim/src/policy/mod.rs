@@ -95,6 +95,12 @@ impl Weights for Bytes<'_> {
     }
 }
 
+/// How many objects fit, at least 1. In bytes that is not known: the mean object of the trace stands for each.
+fn fitting_objects<W: Weights>(weights: W, distinct: usize, capacity: u64) -> f64 {
+    let total: u64 = (0..distinct as u32).map(|id| weights.of(id)).sum();
+    (capacity as f64 * distinct as f64 / total.max(1) as f64).max(1.0)
+}
+
 /// A share of a capacity, at least 1.
 fn share(capacity: u64, part: f64) -> u64 {
     ((capacity as f64 * part) as u64).max(1)

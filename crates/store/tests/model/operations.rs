@@ -1,11 +1,36 @@
 //! One random operation on both, and what its outcome must be.
 
 use glasscache_store::{
-    ArithOptions, ArithOutcome, CasUnique, DeleteOptions, DeleteOutcome, Expiry, GetOptions,
-    SetMode, SetOptions, SetOutcome, Worker,
+    ArithOptions, ArithOutcome, CasUnique, DeleteOptions, DeleteOutcome, Expiry, GetOptions, Item,
+    Seconds, SetMode, SetOptions, SetOutcome, Worker,
 };
 
 use crate::map::{Entry, Model, Rng, bytes_of, expiry_of, value_of};
+
+/// Reads as the server does a batch of keys, also by the guess for another key.
+fn read_guessing(rng: &mut Rng, worker: &Worker, key: &[u8], now: Seconds, old: Option<&Entry>) {
+    let hash = worker.store().hash(key);
+    let other = worker
+        .store()
+        .hash(format!("key-{}", rng.below(50)).as_bytes());
+    let is_misled = rng.below(4) == 0;
+    let guessed = if is_misled { other } else { hash };
+    let guess = worker.prefetch_item(guessed, worker.prefetch_bucket(guessed));
+    let guess = worker.prefetch_further(guessed, guess);
+    let bare = worker.get_bare(key, guess, now);
+    let item = worker.get_guessed(key, hash, guess, now);
+    assert_eq!(item.as_ref().map(Item::flags), old.map(|old| old.flags));
+    if let (Some(value), Some(item)) = (bare, item.as_ref()) {
+        assert_eq!(Some(value), item.value());
+        assert_eq!(old.map(|old| old.value.as_slice()), Some(value));
+        assert_eq!((item.flags(), item.is_marked()), (0, false));
+        assert_eq!(item.expiry(), Expiry::Never);
+    }
+    assert!(
+        bare.is_none() || item.is_some(),
+        "a bare read found what is not there"
+    );
+}
 
 pub(crate) fn operate(
     rng: &mut Rng,
@@ -24,8 +49,7 @@ pub(crate) fn operate(
     match rng.below(20) {
         0..=7 => write(rng, worker, model, &key, old, large),
         8..=10 => {
-            let item = worker.get(&key, hash, now);
-            assert_eq!(item.is_some(), old.is_some());
+            read_guessing(rng, worker, &key, now, old.as_ref());
         }
         11 => {
             let expiry = expiry_of(rng, now);

@@ -9,7 +9,7 @@ use glasscache_sim::trace::intern::Mode;
 use serde_json::{Value, json};
 
 use super::work::Results;
-use crate::traces::grouped;
+use crate::table::count;
 
 /// Points of LRU's curve in JSON.
 const POINTS: u64 = 100;
@@ -181,7 +181,7 @@ fn compare_at(curve: &Curve, results: &Results, size: u64) -> Trade<PolicyKind> 
 /// A size with its unit.
 pub(super) fn amount(mode: Mode, size: u64) -> String {
     match mode {
-        Mode::Objects => format!("{} objects", grouped(size)),
+        Mode::Objects => format!("{} objects", count(size)),
         Mode::Bytes if size >= 10 << 20 => format!("{:.1} MiB", size as f64 / f64::from(1 << 20)),
         Mode::Bytes if size >= 10 << 10 => format!("{:.1} KiB", size as f64 / f64::from(1 << 10)),
         Mode::Bytes => format!("{size} bytes"),

@@ -10,8 +10,8 @@ use glasscache_sim::trace::intern::Mode;
 use super::answer::amount;
 use super::work::{Results, Row};
 use super::{Args, ModeFlag};
+use crate::table::count;
 use crate::text_table;
-use crate::traces::grouped;
 
 /// The replayed points as cells: policies, sizes, and the row of each pair that was replayed.
 pub(super) struct Grid<'a> {
@@ -43,7 +43,7 @@ impl<'a> Grid<'a> {
         let footprint = trace.footprint() as f64;
         let head = |&size: &u64| {
             let share = significant(size as f64 / footprint * 100.0);
-            format!("{} ({share} %)", grouped(size))
+            format!("{} ({share} %)", count(size))
         };
         let row = |&policy: &PolicyKind| {
             let cells = self.sizes.iter().map(|&size| self.cell(policy, size));
@@ -113,8 +113,8 @@ pub(super) fn summary(args: &Args, trace: &Prepared) -> String {
     let (requests, distinct) = (trace.requests() as u64, trace.distinct() as u64);
     let mut text = format!(
         "{name}: {} requests, {} objects",
-        grouped(requests),
-        grouped(distinct)
+        count(requests),
+        count(distinct)
     );
     if args.mode == ModeFlag::Bytes {
         let _ = write!(

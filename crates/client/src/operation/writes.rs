@@ -1,70 +1,16 @@
-//! Calls about one key: what each asks and how its answer reads, described once for every face.
-//!
-//! A face adds the waiting and nothing else: the blocking client, the tokio client and whoever
-//! drives a pipeline by an event loop of its own agree on words and outcomes by these descriptions.
+//! Calls that change what is under one key.
 
 use glasscache_protocol::meta::request::{Arithmetic, WireKey};
 use glasscache_protocol::text::request::StoreWord;
 
-use crate::client::Value;
+use super::Operation;
 use crate::costs;
 use crate::error::Error;
-use crate::judging::{number, outcome, refused};
+use crate::judging::{number, outcome};
 use crate::options::QUIET_BYTES_MAX;
 use crate::outcome::Outcome;
-use crate::pipeline::{Answer, MetaAnswer, Pipeline};
+use crate::pipeline::{Answer, Pipeline};
 use crate::request::{Item, Request};
-
-/// A call about one key.
-pub trait Operation {
-    /// What the caller gets.
-    type Output;
-
-    /// The key, which decides on the server.
-    fn key(&self) -> WireKey<'_>;
-
-    /// What is asked.
-    fn request(&self) -> Request<'_>;
-
-    /// As what it is counted: the kind of call, and bytes of a value that it sends.
-    fn class(&self) -> (costs::Operation, usize);
-
-    /// What the answer means.
-    fn read(
-        &self,
-        answer: Answer,
-        pipeline: &Pipeline,
-        server: &str,
-    ) -> Result<Self::Output, Error>;
-
-    /// What the caller is told who does not wait for an answer.
-    fn unasked(&self) -> Self::Output;
-}
-
-/// Reads a value.
-#[derive(Debug, Clone, Copy)]
-pub struct Get<'a> {
-    /// Under this key.
-    pub key: WireKey<'a>,
-    /// With its CAS unique.
-    pub cas: bool,
-}
-
-/// Reads a value and sets its expiry.
-#[derive(Debug, Clone, Copy)]
-pub struct GetAndTouch<'a> {
-    /// Under this key.
-    pub key: WireKey<'a>,
-    /// As on the wire.
-    pub exptime: i64,
-}
-
-/// Reads a value and what the server knows of it.
-#[derive(Debug, Clone, Copy)]
-pub struct Inspect<'a> {
-    /// Under this key.
-    pub key: WireKey<'a>,
-}
 
 /// Stores a value.
 #[derive(Debug, Clone, Copy)]
@@ -108,100 +54,6 @@ pub struct Calculate<'a> {
     pub by: Arithmetic,
     /// Whether nobody waits.
     pub noreply: bool,
-}
-
-impl Operation for Get<'_> {
-    type Output = Option<Value>;
-
-    fn key(&self) -> WireKey<'_> {
-        self.key
-    }
-
-    fn request(&self) -> Request<'_> {
-        Request::Get {
-            key: self.key,
-            cas: self.cas,
-        }
-    }
-
-    fn class(&self) -> (costs::Operation, usize) {
-        (costs::Operation::Read, 0)
-    }
-
-    fn read(
-        &self,
-        answer: Answer,
-        pipeline: &Pipeline,
-        server: &str,
-    ) -> Result<Self::Output, Error> {
-        Ok(one_value(answer, pipeline, server)?.map(|(value, _)| value))
-    }
-
-    fn unasked(&self) -> Self::Output {
-        None
-    }
-}
-
-impl Operation for GetAndTouch<'_> {
-    type Output = Option<Value>;
-
-    fn key(&self) -> WireKey<'_> {
-        self.key
-    }
-
-    fn request(&self) -> Request<'_> {
-        Request::GetAndTouch {
-            key: self.key,
-            exptime: self.exptime,
-        }
-    }
-
-    fn class(&self) -> (costs::Operation, usize) {
-        (costs::Operation::Read, 0)
-    }
-
-    fn read(
-        &self,
-        answer: Answer,
-        pipeline: &Pipeline,
-        server: &str,
-    ) -> Result<Self::Output, Error> {
-        Ok(one_value(answer, pipeline, server)?.map(|(value, _)| value))
-    }
-
-    fn unasked(&self) -> Self::Output {
-        None
-    }
-}
-
-impl Operation for Inspect<'_> {
-    type Output = Option<(Value, MetaAnswer)>;
-
-    fn key(&self) -> WireKey<'_> {
-        self.key
-    }
-
-    fn request(&self) -> Request<'_> {
-        Request::Inspect { key: self.key }
-    }
-
-    fn class(&self) -> (costs::Operation, usize) {
-        (costs::Operation::Read, 0)
-    }
-
-    fn read(
-        &self,
-        answer: Answer,
-        pipeline: &Pipeline,
-        server: &str,
-    ) -> Result<Self::Output, Error> {
-        let found = one_value(answer, pipeline, server)?;
-        Ok(found.and_then(|(value, meta)| Some((value, meta?))))
-    }
-
-    fn unasked(&self) -> Self::Output {
-        None
-    }
 }
 
 impl Operation for Store<'_> {
@@ -341,27 +193,6 @@ impl<'a> Store<'a> {
             limit: value_bytes_max,
         })
     }
-}
-
-fn one_value(
-    answer: Answer,
-    pipeline: &Pipeline,
-    server: &str,
-) -> Result<Option<(Value, Option<MetaAnswer>)>, Error> {
-    let meta = match refused(answer, server)? {
-        Answer::Meta(meta) => Some(meta),
-        _ => None,
-    };
-    let found = pipeline.found().first();
-    Ok(found.map(|found| {
-        let bytes = pipeline.body(found).to_vec();
-        let value = Value {
-            flags: found.flags,
-            cas: found.cas,
-            bytes,
-        };
-        (value, meta)
-    }))
 }
 
 /// A refusal for its length, told as what it is.

@@ -1,0 +1,151 @@
+//! Calls that read the value under one key.
+
+use glasscache_protocol::meta::request::WireKey;
+
+use super::Operation;
+use crate::client::Value;
+use crate::costs;
+use crate::error::Error;
+use crate::judging::refused;
+use crate::pipeline::{Answer, MetaAnswer, Pipeline};
+use crate::request::Request;
+
+/// Reads a value.
+#[derive(Debug, Clone, Copy)]
+pub struct Get<'a> {
+    /// Under this key.
+    pub key: WireKey<'a>,
+    /// With its CAS unique.
+    pub cas: bool,
+}
+
+/// Reads a value and sets its expiry.
+#[derive(Debug, Clone, Copy)]
+pub struct GetAndTouch<'a> {
+    /// Under this key.
+    pub key: WireKey<'a>,
+    /// As on the wire.
+    pub exptime: i64,
+}
+
+/// Reads a value and what the server knows of it.
+#[derive(Debug, Clone, Copy)]
+pub struct Inspect<'a> {
+    /// Under this key.
+    pub key: WireKey<'a>,
+}
+
+impl Operation for Get<'_> {
+    type Output = Option<Value>;
+
+    fn key(&self) -> WireKey<'_> {
+        self.key
+    }
+
+    fn request(&self) -> Request<'_> {
+        Request::Get {
+            key: self.key,
+            cas: self.cas,
+        }
+    }
+
+    fn class(&self) -> (costs::Operation, usize) {
+        (costs::Operation::Read, 0)
+    }
+
+    fn read(
+        &self,
+        answer: Answer,
+        pipeline: &Pipeline,
+        server: &str,
+    ) -> Result<Self::Output, Error> {
+        Ok(one_value(answer, pipeline, server)?.map(|(value, _)| value))
+    }
+
+    fn unasked(&self) -> Self::Output {
+        None
+    }
+}
+
+impl Operation for GetAndTouch<'_> {
+    type Output = Option<Value>;
+
+    fn key(&self) -> WireKey<'_> {
+        self.key
+    }
+
+    fn request(&self) -> Request<'_> {
+        Request::GetAndTouch {
+            key: self.key,
+            exptime: self.exptime,
+        }
+    }
+
+    fn class(&self) -> (costs::Operation, usize) {
+        (costs::Operation::Read, 0)
+    }
+
+    fn read(
+        &self,
+        answer: Answer,
+        pipeline: &Pipeline,
+        server: &str,
+    ) -> Result<Self::Output, Error> {
+        Ok(one_value(answer, pipeline, server)?.map(|(value, _)| value))
+    }
+
+    fn unasked(&self) -> Self::Output {
+        None
+    }
+}
+
+impl Operation for Inspect<'_> {
+    type Output = Option<(Value, MetaAnswer)>;
+
+    fn key(&self) -> WireKey<'_> {
+        self.key
+    }
+
+    fn request(&self) -> Request<'_> {
+        Request::Inspect { key: self.key }
+    }
+
+    fn class(&self) -> (costs::Operation, usize) {
+        (costs::Operation::Read, 0)
+    }
+
+    fn read(
+        &self,
+        answer: Answer,
+        pipeline: &Pipeline,
+        server: &str,
+    ) -> Result<Self::Output, Error> {
+        let found = one_value(answer, pipeline, server)?;
+        Ok(found.and_then(|(value, meta)| Some((value, meta?))))
+    }
+
+    fn unasked(&self) -> Self::Output {
+        None
+    }
+}
+
+fn one_value(
+    answer: Answer,
+    pipeline: &Pipeline,
+    server: &str,
+) -> Result<Option<(Value, Option<MetaAnswer>)>, Error> {
+    let meta = match refused(answer, server)? {
+        Answer::Meta(meta) => Some(meta),
+        _ => None,
+    };
+    let found = pipeline.found().first();
+    Ok(found.map(|found| {
+        let bytes = pipeline.body(found).to_vec();
+        let value = Value {
+            flags: found.flags,
+            cas: found.cas,
+            bytes,
+        };
+        (value, meta)
+    }))
+}

@@ -1,0 +1,134 @@
+//! Connections that one turn of a worker hears together get what each would get alone.
+
+mod live;
+
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpStream};
+
+use glasscache_server::{Config, Replay, Running, start};
+use live::{config, connect, talk};
+
+/// More than a worker hears together.
+const CONNECTIONS: usize = 40;
+
+/// Lengths of what is sent at once: fractions of commands, and around what is heard of a connection at once.
+const PIECES: [usize; 9] = [1, 4096, 30, 4097, 700, 20_000, 4095, 8192, 3];
+
+fn one_worker() -> Running {
+    start(Config {
+        workers: 1,
+        ..config()
+    })
+    .unwrap()
+}
+
+/// Commands about keys of its own: small and large values, many keys, mistakes.
+fn stream(connection: usize) -> Vec<u8> {
+    let mut stream = Vec::new();
+    let mut say = |text: String| stream.extend_from_slice(text.as_bytes());
+    for round in 0..12 {
+        let key = format!("c{connection}k{}", round % 5);
+        let bytes = [10, 2000, 4080, 9000, 70_000, 200_000][(round + connection) % 6];
+        say(format!(
+            "set {key} {round} 0 {bytes}\r\n{}\r\n",
+            "v".repeat(bytes)
+        ));
+        let keys: Vec<String> = (0..round * 40)
+            .map(|number| format!("c{connection}k{}", number % 9))
+            .collect();
+        say(format!(
+            "get {key} {}\r\nmg {key} s f\r\nnonsense {key}\r\n",
+            keys.join(" ")
+        ));
+        say(format!(
+            "delete c{connection}k{}\r\nappend {key} 0 0 2\r\n11\r\n",
+            round % 3
+        ));
+    }
+    stream
+}
+
+fn alone(stream: &[u8]) -> Vec<u8> {
+    let config = Config {
+        memory_bytes: 64 << 20,
+        ..config()
+    };
+    Replay::new(config).unwrap().feed(stream, 10)
+}
+
+/// Sends each stream in pieces, the connections taking turns, and ends the sending.
+fn send_in_turns(mut sends: Vec<(TcpStream, Vec<u8>)>) {
+    let mut at = vec![0; sends.len()];
+    for round in 0.. {
+        let mut is_over = true;
+        for (number, (socket, stream)) in sends.iter_mut().enumerate() {
+            let from = at[number];
+            let to = stream
+                .len()
+                .min(from + PIECES[(round + number) % PIECES.len()]);
+            socket.write_all(&stream[from..to]).unwrap();
+            at[number] = to;
+            is_over &= to == stream.len();
+        }
+        if is_over {
+            break;
+        }
+    }
+    for (socket, _) in sends {
+        socket.shutdown(Shutdown::Write).unwrap();
+    }
+}
+
+#[test]
+fn connections_heard_together_are_answered_as_alone() {
+    let server = one_worker();
+    let sockets: Vec<TcpStream> = (0..CONNECTIONS).map(|_| connect(&server)).collect();
+    let sends = sockets
+        .iter()
+        .enumerate()
+        .map(|(number, socket)| (socket.try_clone().unwrap(), stream(number)))
+        .collect();
+    std::thread::scope(|scope| {
+        scope.spawn(|| send_in_turns(sends));
+        for (number, mut socket) in sockets.iter().enumerate() {
+            scope.spawn(move || {
+                let mut got = Vec::new();
+                socket.read_to_end(&mut got).unwrap();
+                let wanted = alone(&stream(number));
+                assert!(
+                    got == wanted,
+                    "connection {number}: {} of {} bytes",
+                    got.len(),
+                    wanted.len()
+                );
+            });
+        }
+    });
+}
+
+#[test]
+fn who_leaves_among_others_takes_none_of_their_answers() {
+    let server = one_worker();
+    for _ in 0..50 {
+        let mut sockets: Vec<TcpStream> = (0..CONNECTIONS).map(|_| connect(&server)).collect();
+        for (number, socket) in sockets.iter_mut().enumerate() {
+            if number % 3 == 0 {
+                socket.write_all(b"quit\r\n").unwrap();
+            } else if number % 3 == 1 {
+                socket.shutdown(Shutdown::Both).unwrap();
+            } else {
+                let ask = format!("mn\r\nmg absent{number} s\r\nmg none{number}");
+                socket.write_all(ask.as_bytes()).unwrap();
+                socket.shutdown(Shutdown::Write).unwrap();
+            }
+        }
+        for (number, socket) in sockets.iter_mut().enumerate() {
+            let mut got = String::new();
+            if number % 3 == 2 {
+                socket.read_to_string(&mut got).unwrap();
+                assert_eq!(got, "MN\r\nEN\r\n");
+            }
+        }
+        talk(&mut connect(&server), b"mn\r\n", b"MN\r\n");
+    }
+}

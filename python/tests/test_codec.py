@@ -1,0 +1,110 @@
+"""Values through a codec, without a server: what is encoded comes back as it was, or is refused."""
+
+from __future__ import annotations
+
+import resource
+from typing import Any
+
+import pytest
+from glasscache import Codec, RawJSON, UnreadableValue, UnwritableValue
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+JSON = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**63), 2**63 - 1)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    max_leaves=20,
+)
+SCALARS = st.text() | st.binary(max_size=5000) | st.integers() | st.floats(allow_nan=False)
+
+
+def same(left: Any, right: Any) -> bool:
+    """Whether two values are equal and of the same types throughout."""
+    if type(left) is not type(right):
+        return False
+    if isinstance(left, list):
+        return len(left) == len(right) and all(map(same, left, right))
+    if isinstance(left, dict):
+        return left.keys() == right.keys() and all(same(left[key], right[key]) for key in left)
+    return bool(left == right)
+
+
+@settings(max_examples=200, deadline=None)
+@given(value=SCALARS | JSON | st.lists(st.integers()))
+def test_what_was_stored_comes_back_as_it_was(value: Any) -> None:
+    for codec in (Codec(), Codec(threshold=0, min_saving=0), Codec(objects="pickle")):
+        flags, body = codec.encode(value)
+        assert same(codec.decode(flags, body), value)
+
+
+@settings(max_examples=50, deadline=None)
+@given(value=JSON)
+def test_messagepack_brings_back_what_json_does(value: Any) -> None:
+    codec = Codec(objects="msgpack")
+    flags, body = codec.encode(value)
+    assert same(codec.decode(flags, body), value)
+
+
+@pytest.mark.parametrize(
+    "value", [(1, 2), {1: 2}, {"a": {3}}, object(), float, [float("nan"), "x"]]
+)
+def test_what_would_come_back_changed_is_refused(value: Any) -> None:
+    with pytest.raises(UnwritableValue):
+        Codec().encode(value)
+
+
+def test_arrays_come_back_with_their_type() -> None:
+    import array
+
+    import numpy as np
+
+    numbers = array.array("I", range(1000))
+    codec = Codec()
+    assert same(codec.decode(*codec.encode(numbers)), numbers)
+    for table in (
+        np.arange(12, dtype="f4").reshape(3, 4),
+        np.array([[True, False]]),
+        np.array(["ab", "c"]),
+        np.zeros((0, 3)),
+        np.asfortranarray(np.arange(6).reshape(2, 3)),
+    ):
+        back = codec.decode(*codec.encode(table))
+        assert back.dtype == table.dtype
+        assert np.array_equal(back, table)
+
+
+def test_raw_json_is_stored_as_it_is() -> None:
+    flags, body = Codec().encode(RawJSON(b'{"a": 1}'))
+    assert body == b'{"a": 1}'
+    assert same(Codec().decode(flags, body), RawJSON(b'{"a": 1}'))
+
+
+def test_a_decompression_bomb_is_refused() -> None:
+    flags, body = Codec().encode(b"\0" * 10_000_000)
+    assert len(body) < 10_000
+    with pytest.raises(UnreadableValue):
+        Codec(decompressed_bytes_max=1_000_000).decode(flags, body)
+
+
+def test_foreign_flags_are_named() -> None:
+    with pytest.raises(UnreadableValue) as error:
+        Codec().decode(1, b"\x80\x05.")
+    assert error.value.flags == 1
+
+
+def test_the_room_of_a_long_list_is_kept_for_the_next() -> None:
+    codec = Codec()
+    flags, body = codec.encode(list(range(1_000_000, 1_140_000)))
+
+    def faults() -> int:
+        return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+
+    codec.decode(flags, body)
+    before = faults()
+    for _ in range(10):
+        codec.decode(flags, body)
+    assert faults() - before < 10 * 300, "some 1,000 each where the room is given back"

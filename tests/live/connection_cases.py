@@ -1,0 +1,103 @@
+"""Hostile connections: cut off, thousands of them, more than are allowed. Nothing of them stays behind."""
+
+from __future__ import annotations
+
+import socket
+import struct
+import time
+
+from harness import Failed, Server, Wire, case, demand
+
+
+@case()
+def cut_off_commands(server: Server) -> str:
+    """1000 partial commands, then close or reset: nothing leaks."""
+    before = server.descriptors()
+    for number in range(1000):
+        wire = server.connect()
+        wire.send(b"set cut 0 0 100000\r\n" + b"x" * (number * 37 % 5000))
+        if number % 2:
+            wire.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        wire.socket.close()
+    return wait_for_descriptors(server, before)
+
+
+def wait_for_descriptors(server: Server, before: int) -> str:
+    """The server's descriptors come back within two seconds."""
+    deadline = time.monotonic() + 2
+    while server.descriptors() > before and time.monotonic() < deadline:
+        time.sleep(0.02)
+    demand(server.descriptors() <= before, f"{server.descriptors() - before} descriptors are left")
+    with server.connect() as wire:
+        demand(wire.in_step(), "not served")
+    return "descriptors back"
+
+
+@case()
+def five_thousand_connects(server: Server) -> str:
+    """Connect and close, 5000 times: nothing leaks."""
+    before = server.descriptors()
+    for _ in range(5000):
+        server.connect().socket.close()
+    return wait_for_descriptors(server, before)
+
+
+@case(options=("-m", "64", "-c", "20000"))
+def sixteen_thousand_idle_connections(server: Server) -> str:
+    """Each costs at most 1 KB beyond the start-up tables, and others are served at once."""
+    import resource
+
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    wanted = min(16_000, hard - 200)
+    probes = [server.connect() for _ in range(50)]
+    for wire in probes:
+        demand(wire.in_step(), "not served")
+    before = server.resident_mb()
+    wires = [server.connect() for _ in range(wanted)]
+    worst = 0.0
+    for _ in range(50):
+        begun = time.monotonic()
+        demand(probes[0].in_step(), "not served")
+        worst = max(worst, time.monotonic() - begun)
+    each = (server.resident_mb() - before) * 1024 / wanted
+    demand(wires[-1].in_step(), "the last connection is not served")
+    for wire in probes + wires:
+        wire.socket.close()
+    demand(each <= 1.0, f"{each:.2f} KB for each of {wanted}")
+    return f"{wanted} connections, {each:.2f} KB each, others wait {worst * 1000:.1f} ms"
+
+
+@case(options=("-m", "64", "-c", "50"))
+def connections_beyond_the_limit(server: Server) -> None:
+    """Refused with memcached's words and closed; at once usable when one leaves."""
+    wires: list[Wire] = []
+    refused = None
+    for _ in range(80):
+        wire = server.connect(2)
+        try:
+            wire.send(b"mn\r\n")
+            reply = wire.line()
+        except ConnectionError:
+            reply = b""
+        if reply == b"MN":
+            wires.append(wire)
+            continue
+        refused = reply
+        wire.socket.close()
+        break
+    demand(refused is not None, "never refused")
+    demand(refused in (b"ERROR Too many open connections", b""), f"refused with {refused!r}")
+    wires.pop().socket.close()
+    deadline = time.monotonic() + 2
+    while time.monotonic() < deadline:
+        try:
+            with server.connect(1) as wire:
+                if wire.in_step():
+                    break
+        except OSError:
+            time.sleep(0.02)
+    else:
+        raise Failed("a free place is not given out")
+    for wire in wires:
+        wire.socket.close()

@@ -1,0 +1,166 @@
+"""Operations on what must go on in a known order: counters, logs, items that expire, and noreply commands."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from session import Killed, Session
+
+if TYPE_CHECKING:
+    from ledger import Ledger
+    from session import Plan
+
+# The clock of a memcached ticks once a second, so an item lives up to a second less or more.
+TICK_SECONDS = 1.3
+LOG_RECORDS = 400
+# Enough that some are looked at when their time is long past.
+EXPIRING_KEPT = 250
+
+
+class Sequences(Session):
+    """Counts, appends, stores for seconds and sends without replies."""
+
+    def __init__(self, plan: Plan, number: int, ledger: Ledger) -> None:
+        super().__init__(plan, number, ledger)
+        self.seen = [0] * plan.counters * 2
+        self.log_generation = 0
+        self.log_next = 0
+        self.expiring: list[tuple[bytes, float, float, int]] = []
+
+    def observe(self, counter: int, number: int, what: str) -> None:
+        """A counter never goes back in the eyes of one process."""
+        if number < self.seen[counter]:
+            self.violation(f"{what} went back from {self.seen[counter]} to {number}")
+        self.seen[counter] = number
+
+    def restart(self, name: bytes, counter: int) -> None:
+        """Stores a counter that is not there, with a number above all earlier ones."""
+        number = self.ledger.fresh_number(counter, self.seen[counter])
+        self.kill_next = False
+        reply = self.ask(b"add %s 0 0 %d\r\n%d\r\n" % (name, len(str(number)), number))
+        if reply not in (b"STORED", b"NOT_STORED") and not reply.startswith(b"SERVER_ERROR"):
+            self.violation(f"add of {name!r} answered {reply[:60]!r}")
+
+    def cas_counter(self) -> None:
+        """gets, then cas of the next number: no number is reached twice."""
+        counter = self.random.randrange(self.plan.counters)
+        name = b"cas%d" % counter
+        head = self.ask(b"gets %s\r\n" % name)
+        if head == b"END":
+            self.restart(name, counter)
+            return
+        parts = head.split()
+        number = int(self.wire.block(int(parts[3])))
+        if self.wire.line() != b"END":
+            raise ValueError("no END after gets")
+        self.observe(counter, number, "the cas counter")
+        after = b"%d" % (number + 1)
+        reply = self.ask(b"cas %s 0 0 %d %s\r\n%s\r\n" % (name, len(after), parts[4], after))
+        if reply == b"STORED":
+            if not self.ledger.claim(counter, number + 1):
+                self.violation(f"two cas succeeded from {number} to {number + 1}")
+            self.observe(counter, number + 1, "the cas counter")
+        elif reply not in (b"EXISTS", b"NOT_FOUND") and not reply.startswith(b"SERVER_ERROR"):
+            self.violation(f"cas answered {reply[:60]!r}")
+
+    def incr_counter(self) -> None:
+        """incr or meta arithmetic: each number is returned once."""
+        counter = self.plan.counters + self.random.randrange(self.plan.counters)
+        name = b"incr%d" % counter
+        if self.random.random() < 0.5:
+            reply = self.ask(b"incr %s 1\r\n" % name)
+        else:
+            reply = self.ask(b"ma %s v\r\n" % name)
+            if reply.startswith(b"VA "):
+                reply = self.wire.block(int(reply.split()[1]))
+        if reply in (b"NOT_FOUND", b"NF"):
+            self.restart(name, counter)
+            return
+        if not reply.strip().isdigit():
+            if not reply.startswith(b"SERVER_ERROR"):
+                self.violation(f"incr answered {reply[:60]!r}")
+            return
+        number = int(reply)
+        if not self.ledger.claim(counter, number):
+            self.violation(f"incr returned {number} twice")
+        self.observe(counter, number, "the incr counter")
+
+    def log_name(self) -> bytes:
+        """The present append log of this process."""
+        return b"log%d.%d" % (self.number, self.log_generation)
+
+    def append_log(self) -> None:
+        """Appends the next record, or starts a new log."""
+        record = b"%d;" % self.log_next
+        try:
+            if self.log_next % LOG_RECORDS == 0:
+                self.log_generation += 1
+                reply = self.ask(
+                    b"set %s 0 0 %d\r\n%s\r\n" % (self.log_name(), len(record), record)
+                )
+            else:
+                reply = self.ask(
+                    b"append %s 0 0 %d\r\n%s\r\n" % (self.log_name(), len(record), record)
+                )
+        except (Killed, OSError):
+            self.log_next += LOG_RECORDS - self.log_next % LOG_RECORDS
+            raise
+        if reply == b"STORED":
+            self.log_next += 1
+        elif reply == b"NOT_STORED" or reply.startswith(b"SERVER_ERROR"):
+            self.log_next += LOG_RECORDS - self.log_next % LOG_RECORDS
+        else:
+            self.violation(f"append answered {reply[:60]!r}")
+
+    def read_log(self) -> None:
+        """The log holds every acknowledged record, once, in order."""
+        if self.log_next % LOG_RECORDS == 0:
+            return
+        found = self.values_until_end(self.ask(b"get %s\r\n" % self.log_name()))
+        if not found:
+            self.report.lost += 1
+            return
+        first = self.log_next - self.log_next % LOG_RECORDS
+        expected = b"".join(b"%d;" % number for number in range(first, self.log_next))
+        if found[0][1] != expected:
+            self.violation(
+                f"log {self.log_name()!r}: {found[0][1][-40:]!r}, expected the end {expected[-40:]!r}"
+            )
+
+    def expire(self) -> None:
+        """Stores items of one to three seconds and looks at older ones."""
+        self.serial += 1
+        name = b"ttl%d.%d" % (self.number, self.serial)
+        ttl = self.random.randint(2, 3)
+        begun = time.monotonic()
+        if self.ask(b"set %s 0 %d 1\r\nx\r\n" % (name, ttl)) == b"STORED":
+            self.expiring.append((name, begun, time.monotonic(), ttl))
+        if len(self.expiring) < EXPIRING_KEPT:
+            return
+        name, begun, ended, ttl = self.expiring.pop(self.random.randrange(len(self.expiring)))
+        asked = time.monotonic()
+        found = self.values_until_end(self.ask(b"get %s\r\n" % name))
+        answered = time.monotonic()
+        if found and asked - ended > ttl + TICK_SECONDS:
+            self.violation(f"{name!r} lives {asked - ended:.2f} s after its set, its TTL is {ttl}")
+        if not found and answered - begun < ttl - TICK_SECONDS:
+            self.report.lost += 1
+
+    def noreply_order(self) -> None:
+        """What is sent without replies happens in the order in which it was sent."""
+        self.serial += 1
+        name = b"order%d.%d" % (self.number, self.serial % 50)
+        last = b"%d" % self.serial
+        request = b"set %s 0 0 1 noreply\r\na\r\n" % name
+        request += b"append %s 0 0 1 noreply\r\nb\r\n" % name
+        request += b"delete %s noreply\r\n" % name
+        request += b"set %s 0 0 %d noreply\r\n%s\r\n" % (name, len(last), last)
+        self.kill_next = False
+        found = self.values_until_end(self.ask(request + b"get %s\r\n" % name))
+        if found and found[0][1] != last:
+            self.violation(
+                f"after noreply commands {name!r} holds {found[0][1][:40]!r}, sent last was {last!r}"
+            )
+        if not found:
+            self.report.lost += 1

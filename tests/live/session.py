@@ -1,0 +1,93 @@
+"""A process of the consistency check as the server sees it: its connection, and what it notes of the replies.
+
+An operation may be cut off on purpose, in the middle of its request or before its reply.
+"""
+
+from __future__ import annotations
+
+import random
+import socket
+import struct
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from harness import Wire
+
+if TYPE_CHECKING:
+    from ledger import Ledger
+
+
+@dataclass
+class Plan:
+    """What a run consists of; equal in all processes."""
+
+    port: int
+    processes: int = 6
+    keys: int = 600
+    counters: int = 2
+    seconds: float = 20.0
+    large_bytes: int = 700_000
+    kill_rate: float = 0.006
+    seed: int = 1
+
+
+@dataclass
+class Report:
+    """What one process saw."""
+
+    operations: Counter[str] = field(default_factory=Counter)
+    violations: list[str] = field(default_factory=list)
+    lost: int = 0
+    killed: int = 0
+    refused: int = 0
+    errors: list[str] = field(default_factory=list)
+
+
+class Killed(Exception):
+    """The connection was killed on purpose in the middle of an operation."""
+
+
+class Session:
+    """The connection of one process, made anew after each cut."""
+
+    def __init__(self, plan: Plan, number: int, ledger: Ledger) -> None:
+        self.plan, self.number, self.ledger = plan, number, ledger
+        self.random = random.Random(plan.seed * 1000 + number)
+        self.report = Report()
+        self.serial = 0
+        self.kill_next = False
+        self.wire = self.connect()
+
+    def connect(self) -> Wire:
+        """A new connection."""
+        return Wire(self.plan.port, 30.0, None)
+
+    def violation(self, text: str) -> None:
+        """Notes a reply that cannot be."""
+        self.report.violations.append(f"process {self.number}: {text}")
+
+    def ask(self, request: bytes) -> bytes:
+        """Sends a request, or cuts the connection in its middle or before its reply."""
+        if not self.kill_next:
+            return self.wire.ask(request)
+        self.kill_next = False
+        cut = len(request) if self.random.random() < 0.5 else self.random.randrange(len(request))
+        self.wire.send(request[:cut])
+        if self.random.random() < 0.5:
+            self.wire.socket.setsockopt(
+                socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0)
+            )
+        self.wire.socket.close()
+        raise Killed
+
+    def values_until_end(self, head: bytes) -> list[tuple[bytes, bytes]]:
+        """The VALUE blocks of a text reply whose first line was read."""
+        found = []
+        while head != b"END":
+            parts = head.split()
+            if len(parts) < 4 or parts[0] != b"VALUE":
+                raise ValueError(f"instead of VALUE came {head[:60]!r}")
+            found.append((parts[1], self.wire.block(int(parts[3]))))
+            head = self.wire.line()
+        return found

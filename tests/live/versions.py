@@ -1,0 +1,171 @@
+"""Operations on keys of which each value says its version: it must be one between those in the ledger."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ledger import Values
+from session import Killed, Session
+
+if TYPE_CHECKING:
+    from ledger import Ledger
+    from session import Plan
+
+
+class Versions(Session):
+    """Writes own keys, reads everybody's."""
+
+    def __init__(self, plan: Plan, number: int, ledger: Ledger) -> None:
+        super().__init__(plan, number, ledger)
+        self.values = Values()
+        self.own = [index for index in range(plan.keys) if index % plan.processes == number]
+        self.deleted: set[int] = set()
+
+    def size(self) -> int:
+        """Mostly small, some medium, few large."""
+        chance = self.random.random()
+        if chance < 0.004:
+            return self.random.randint(20_000, self.plan.large_bytes)
+        if chance < 0.1:
+            return self.random.randint(500, 20_000)
+        return self.random.randint(0, 300)
+
+    def judge(self, index: int, generation: int, lower: int, value: bytes | None) -> None:
+        """Holds a read value, or a miss, against the ledger."""
+        name = self.ledger.name(index, generation)
+        if value is None:
+            if (
+                index in self.own
+                and lower
+                and index not in self.deleted
+                and generation == self.ledger.generation(index)
+            ):
+                self.report.lost += 1
+            return
+        version = self.values.read(name, value)
+        upper = self.ledger.upper(index, generation)
+        if version is None:
+            self.violation(f"{name!r} holds another value: {value[:60]!r}, {len(value)} bytes")
+        elif not lower <= version <= upper:
+            self.violation(f"{name!r} shows version {version}, must be {lower} to {upper}")
+
+    def write(self) -> None:
+        """set, meta set, replace or add of a key of this process."""
+        index = self.random.choice(self.own)
+        name = self.ledger.name(index, self.ledger.generation(index))
+        version = self.ledger.begin(index)
+        value = self.values.make(name, version, self.size())
+        form = self.random.random()
+        flags = version & 0xFFFF
+        if form < 0.6:
+            request, good = (
+                b"set %s %d 0 %d\r\n%s\r\n" % (name, flags, len(value), value),
+                b"STORED",
+            )
+        else:
+            request, good = b"ms %s %d F%d\r\n%s\r\n" % (name, len(value), flags, value), b"HD"
+        try:
+            reply = self.ask(request)
+        except (Killed, OSError):
+            self.ledger.abandon(index)
+            self.deleted.discard(index)
+            raise
+        if reply == good:
+            self.ledger.acknowledge(index)
+            self.deleted.discard(index)
+        elif reply.startswith(b"SERVER_ERROR"):
+            # Refused: the old value is gone or stays; its outcome is unknown to the ledger.
+            self.report.refused += 1
+            self.ledger.abandon(index)
+        else:
+            self.violation(f"set of {name!r} answered {reply[:60]!r}")
+            self.ledger.abandon(index)
+
+    def delete(self) -> None:
+        """delete or md; older versions must not show again."""
+        index = self.random.choice(self.own)
+        name = self.ledger.name(index, self.ledger.generation(index))
+        self.ledger.begin(index)
+        meta = self.random.random() < 0.5
+        try:
+            reply = self.ask((b"md %s\r\n" if meta else b"delete %s\r\n") % name)
+        except (Killed, OSError):
+            self.ledger.abandon(index)
+            self.deleted.discard(index)
+            raise
+        if reply not in (b"DELETED", b"NOT_FOUND", b"HD", b"NF"):
+            self.violation(f"delete of {name!r} answered {reply[:60]!r}")
+        self.deleted.add(index)
+        self.ledger.acknowledge(index)
+
+    def touch(self) -> None:
+        """touch changes no value."""
+        index = self.random.choice(self.own)
+        name = self.ledger.name(index, self.ledger.generation(index))
+        reply = self.ask(b"touch %s 0\r\n" % name)
+        if reply not in (b"TOUCHED", b"NOT_FOUND"):
+            self.violation(f"touch of {name!r} answered {reply[:60]!r}")
+
+    def read(self) -> None:
+        """get, gets or gat of any key."""
+        index = self.random.randrange(self.plan.keys)
+        generation = self.ledger.generation(index)
+        lower = self.ledger.lower(index, generation)
+        name = self.ledger.name(index, generation)
+        form = self.random.choice([b"get %s\r\n", b"gets %s\r\n", b"gat 0 %s\r\n"])
+        found = self.values_until_end(self.ask(form % name))
+        if len(found) > 1 or (found and found[0][0] != name):
+            self.violation(f"a get of {name!r} returned {[key for key, _ in found]}")
+            return
+        self.judge(index, generation, lower, found[0][1] if found else None)
+
+    def read_many(self) -> None:
+        """One get of many keys: each asked, none twice, in order."""
+        count = self.random.randint(2, 60)
+        indexes = self.random.sample(range(self.plan.keys), count)
+        asked = []
+        for index in indexes:
+            generation = self.ledger.generation(index)
+            asked.append((index, generation, self.ledger.lower(index, generation)))
+        names = [self.ledger.name(index, generation) for index, generation, _ in asked]
+        found = self.values_until_end(self.ask(b"get %s\r\n" % b" ".join(names)))
+        places = [names.index(key) if key in names else -1 for key, _ in found]
+        if -1 in places or places != sorted(set(places)):
+            self.violation(f"a multi-get of {count} keys returned keys at {places}")
+            return
+        values = dict(found)
+        for (index, generation, lower), name in zip(asked, names, strict=True):
+            self.judge(index, generation, lower, values.get(name))
+
+    def read_meta(self) -> None:
+        """Pipelined mg with opaque and key; the opaque names the request."""
+        indexes = self.random.sample(range(self.plan.keys), self.random.randint(1, 12))
+        asked = {}
+        request = b""
+        for index in indexes:
+            generation = self.ledger.generation(index)
+            self.serial += 1
+            opaque = b"o%d" % self.serial
+            asked[opaque] = (index, generation, self.ledger.lower(index, generation))
+            request += b"mg %s v k O%s\r\n" % (self.ledger.name(index, generation), opaque)
+        line = self.ask(request + b"mn\r\n")
+        order = list(asked)
+        while line != b"MN":
+            parts = line.split()
+            value = self.wire.block(int(parts[1])) if parts[0] == b"VA" else None
+            if parts[0] not in (b"VA", b"EN", b"HD"):
+                raise ValueError(f"mg answered {line[:60]!r}")
+            expected = order.pop(0)
+            if value is not None:
+                opaque = next((part[1:] for part in parts[2:] if part[:1] == b"O"), b"")
+                key = next((part[1:] for part in parts[2:] if part[:1] == b"k"), b"")
+                index, generation, lower = asked[expected]
+                if opaque != expected or key != self.ledger.name(index, generation):
+                    self.violation(f"mg {expected!r} was answered with {line[:80]!r}")
+                else:
+                    self.judge(index, generation, lower, value)
+            else:
+                self.judge(*asked[expected], None)
+            line = self.wire.line()
+        if order:
+            self.violation(f"{len(order)} meta requests without an answer")
