@@ -7,6 +7,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyType;
 
 use crate::error;
+use crate::whole::Held;
 
 /// Makes bytes of values and values of bytes, by a dialect's rules.
 #[pyclass(frozen, subclass, module = "glasscache._native")]
@@ -16,6 +17,8 @@ pub(crate) struct Codec {
     pub(crate) dump: Py<PyAny>,
     /// Called to read them: `load(kind, bytes) -> value`.
     pub(crate) load: Py<PyAny>,
+    /// What keeps the room of long lists.
+    pub(crate) held: Held,
 }
 
 #[pymethods]
@@ -65,7 +68,12 @@ impl Codec {
         options.pickle = pickle;
         options.migrate_from = migrate_from.map(dialect_of).transpose()?;
         let rust = value::Codec::new(options).map_err(|error| error::of_value(py, &error))?;
-        Ok(Self { rust, dump, load })
+        Ok(Self {
+            rust,
+            dump,
+            load,
+            held: Held::default(),
+        })
     }
 }
 

@@ -46,6 +46,7 @@ mod compose;
 mod counters;
 mod eviction;
 mod footprint;
+mod guess;
 mod index;
 mod item;
 mod log;
@@ -56,6 +57,7 @@ mod read;
 mod remove;
 mod report;
 mod request;
+mod room;
 mod scan;
 mod segments;
 mod sparse;
@@ -71,6 +73,7 @@ pub use audit::Audit;
 pub use counters::Counters;
 pub use eviction::PolicyKind;
 pub use footprint::{INDEX_BYTES_MEAN, record_bytes};
+pub use guess::{Asked, Guess};
 #[cfg(not(loom))]
 pub use memory::release_start_pages;
 pub use report::Evicted;
@@ -78,7 +81,7 @@ pub use request::*;
 pub use store::{Config, Store, index_beside_bytes};
 pub use upload::{IdleUpload, Reservation};
 pub use view::{Held, Item};
-pub use worker::{Asked, Guess, Worker};
+pub use worker::Worker;
 
 /// Why a store cannot be made or changed.
 #[derive(Debug, thiserror::Error)]

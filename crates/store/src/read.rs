@@ -5,6 +5,7 @@
 
 use std::sync::atomic::Ordering;
 
+use crate::guess::Guess;
 use crate::index::Hit;
 use crate::item::{self, bits};
 use crate::log::Unique;
@@ -12,7 +13,6 @@ use crate::lookup::Located;
 use crate::memory::Addr;
 use crate::request::{Expiry, GetOptions, KeyHash, Lease, Seconds};
 use crate::view::Item;
-use crate::worker::Guess;
 use crate::write::{Change, Found, New, Part, Swap};
 use crate::{Store, Worker};
 

@@ -10,48 +10,20 @@ use std::sync::Arc;
 use crate::Store;
 use crate::counters::{Block, Count};
 use crate::eviction::{Aim, Sweep};
-use crate::index::{Hit, Step};
-use crate::log::{Draft, Log, Logs, Placed, Refill};
-use crate::memory::{Line, LineId};
+use crate::index::Step;
+use crate::log::Logs;
 use crate::report::Evicted;
-use crate::request::{KeyHash, Seconds};
+use crate::request::Seconds;
 use crate::segments::MOVER_FLOOR;
 
 /// A worker tells the others of its new items once in so many.
 const ITEMS_TOLD: i64 = 16;
 /// Buckets split or merged at one such time: twice what that many items need.
 const RESIZE_STEPS: usize = 5;
-/// Bytes swept per byte written when one segment is missing from the reserve; more when more are missing.
-const SWEEP_FACTOR: usize = 2;
-/// Bytes that every write counts for at least, for what a sweep costs per item.
-const WRITE_BYTES_MIN: usize = 64;
-/// The most that is swept after one write, in bytes, while the reserve lasts.
-const SWEEP_BYTES_MAX: usize = 64 << 10;
-/// Sweeps tried at once by a writer that finds no segment at all.
-const SWEEPS_IN_NEED: usize = 48;
-/// Waits for other workers' epochs before a write is refused: with the sleeps below about a quarter of a second,
-/// longer than the kernel keeps a thread from its processor on a crowded machine.
-const EPOCH_WAITS: usize = 1000;
-/// The first waits only give the time slice away; the later ones sleep, so that whoever is waited for can run.
-const EPOCH_YIELDS: usize = 64;
-/// How long one of the later waits sleeps.
-const EPOCH_SLEEP: std::time::Duration = std::time::Duration::from_micros(250);
 /// The mean size of newcomers is taken over about so many.
 const NEWCOMERS: usize = 1024;
 /// Bytes swept in one call of `maintain`: some twenty small items, for whoever asks meanwhile waits for them.
 const MAINTAIN_BYTES: usize = 1 << 10;
-
-/// A bucket's line that was asked for: where [`Worker::prefetch_item`] looks.
-#[derive(Clone, Copy)]
-pub struct Asked<'w>(Option<&'w Line>);
-
-/// Where the item of a key probably is.
-#[derive(Clone, Copy, Default)]
-pub struct Guess<'w> {
-    pub(crate) hit: Option<Hit<'w>>,
-    /// The line to look at next; nearly every fourth item lies in an overflow line.
-    further: Option<LineId>,
-}
 
 /// One thread's handle on the store: its epoch, its open segments, its counters. Not `Sync`.
 ///
@@ -61,10 +33,10 @@ pub struct Guess<'w> {
 pub struct Worker {
     pub(crate) store: Arc<Store>,
     /// Its place among the epochs; `None` beyond `config.workers`.
-    place: Option<usize>,
-    is_online: Cell<bool>,
+    pub(crate) place: Option<usize>,
+    pub(crate) is_online: Cell<bool>,
     /// No item was handed out since the last pass: then the worker may pass by itself in need.
-    is_clean: Cell<bool>,
+    pub(crate) is_clean: Cell<bool>,
     pub(crate) logs: Logs,
     pub(crate) sweep: RefCell<Option<Sweep>>,
     /// Bytes that its sweeps for room may still keep.
@@ -145,70 +117,6 @@ impl Worker {
     /// Takes what `watch evictions` has not seen yet.
     pub fn take_evicted(&self, visit: &mut dyn FnMut(&Evicted)) {
         self.store.reports.take().iter().for_each(visit);
-    }
-
-    /// Asks for the bucket of a key, ahead of a lookup.
-    #[inline]
-    pub fn prefetch_bucket(&self, hash: KeyHash) -> Asked<'_> {
-        if !self.is_online.get() {
-            return Asked(None);
-        }
-        // What was asked for is a line of the index: borrowed until the next pass, as an item is.
-        Asked(Some(self.lend().index.prefetch(hash)))
-    }
-
-    /// Asks for the item's first two lines ahead of a lookup; best after [`Worker::prefetch_bucket`] and a little
-    /// other work. What it saw spares [`Worker::get_guessed`] the search.
-    #[inline]
-    pub fn prefetch_item<'w>(&'w self, hash: KeyHash, asked: Asked<'w>) -> Guess<'w> {
-        let Some(line) = asked.0 else {
-            return Guess::default();
-        };
-        match self.store.index.guess(line, hash) {
-            Ok(hit) => self.ask_for(hit),
-            Err(further) => Guess { hit: None, further },
-        }
-    }
-
-    /// Looks where [`Worker::prefetch_item`] asked for another line of the index; best some work later.
-    #[inline]
-    pub fn prefetch_further<'w>(&'w self, hash: KeyHash, guess: Guess<'w>) -> Guess<'w> {
-        let Some(line) = guess.further else {
-            return guess;
-        };
-        let hit = self.store.index.guess_further(hash, line);
-        hit.map_or(Guess::default(), |hit| self.ask_for(hit))
-    }
-
-    #[inline]
-    fn ask_for<'w>(&'w self, hit: Hit<'w>) -> Guess<'w> {
-        let item = hit.entry.item();
-        let arena = self.store.arena();
-        arena.prefetch(item);
-        arena.prefetch(item.plus(crate::memory::lines::LINE_BYTES));
-        Guess {
-            hit: Some(hit),
-            further: None,
-        }
-    }
-
-    /// Whether fewer segments are spare than eviction should keep ahead.
-    pub(crate) fn is_behind(&self) -> bool {
-        self.store.segments.spare() < self.store.reserve()
-    }
-
-    /// Whether a write into a full store evicts at once although enough is spare. Who watches evictions expects
-    /// one with the write that caused it, not when the segment it went to is full; at most the reserve again is
-    /// freed ahead of need.
-    #[inline]
-    pub(crate) fn follows_writes(&self) -> bool {
-        self.store.reports.is_on() && self.store.segments.spare() < 2 * self.store.reserve()
-    }
-
-    /// Whether nearly dead segments should be emptied, so that no untouched one is opened.
-    #[inline]
-    pub(crate) fn wants_sparse(&self) -> bool {
-        self.store.segments.wants_sparse(self.store.reserve())
     }
 
     /// Every operation starts here; false for a worker that was never registered.
@@ -301,100 +209,6 @@ impl Worker {
         }
     }
 
-    /// The share of keeping segments free that goes with `bytes` written.
-    #[inline]
-    pub(crate) fn pace(&self, bytes: usize, now: Seconds) {
-        let missing = self
-            .store
-            .reserve()
-            .saturating_sub(self.store.segments.spare());
-        if missing > 0 {
-            let due = (bytes + WRITE_BYTES_MIN) * SWEEP_FACTOR * missing;
-            self.sweep_for(due.min(SWEEP_BYTES_MAX), Aim::Room, now);
-        } else if self.follows_writes() {
-            let due = bytes + WRITE_BYTES_MIN;
-            self.sweep_for(due.min(SWEEP_BYTES_MAX), Aim::Room, now);
-        } else if self.wants_sparse() {
-            let due = (bytes + WRITE_BYTES_MIN) * SWEEP_FACTOR;
-            self.sweep_for(due.min(SWEEP_BYTES_MAX), Aim::Sparse, now);
-        }
-    }
-
-    /// Writes an item, and wins a segment for it if need be.
-    pub(crate) fn place(&self, log: Log, draft: &Draft<'_>, now: Seconds) -> Option<Placed> {
-        self.with_room(now, |refill| {
-            self.logs.place(&self.store, log, draft, now, refill)
-        })
-    }
-
-    /// Tries `append`, and wins segments until it succeeds or nothing more can be won.
-    pub(crate) fn with_room<T>(
-        &self,
-        now: Seconds,
-        append: impl Fn(Refill) -> Option<T>,
-    ) -> Option<T> {
-        let refill = |floor| Refill {
-            floor,
-            base: now,
-            order: None,
-        };
-        if let Some(done) = append(refill(MOVER_FLOOR)) {
-            return Some(done);
-        }
-        for _ in 0..SWEEPS_IN_NEED {
-            let won = self.sweep_for(self.store.arena().segment_bytes(), Aim::Room, now);
-            self.store.segments.settle_now();
-            if let Some(done) = append(refill(MOVER_FLOOR)) {
-                return Some(done);
-            }
-            if !won {
-                break;
-            }
-        }
-        if let Some(done) = append(refill(0)) {
-            return Some(done);
-        }
-        self.wait_for_epochs(refill(0), append)
-    }
-
-    /// Waits inside a write, for a worker that handed items out: others pass soon, their loop turns are short.
-    fn wait_for_epochs<T>(
-        &self,
-        refill: Refill,
-        append: impl Fn(Refill) -> Option<T>,
-    ) -> Option<T> {
-        for round in 0..EPOCH_WAITS {
-            let is_own_fault = self
-                .place
-                .is_none_or(|own| self.store.segments.waits_for(own));
-            if self.store.segments.spare() == 0 || self.is_clean.get() || is_own_fault {
-                break;
-            }
-            self.count(Count::EpochWaits, 1);
-            wait(round);
-            if let Some(done) = append(refill) {
-                return Some(done);
-            }
-        }
-        None
-    }
-
-    /// Whether a write that found no segment should start again. If nothing is borrowed the worker passes by
-    /// itself, so that writers that wait for each other do not wait for ever; all it knew is void then.
-    pub(crate) fn may_retry(&self, tries: &mut usize) -> bool {
-        *tries += 1;
-        let may = *tries < EPOCH_WAITS && self.is_clean.get() && self.store.segments.spare() > 0;
-        if may && let Some(place) = self.place {
-            self.store.segments.epochs().pass(place);
-            self.store.segments.settle_now();
-            self.count(Count::EpochWaits, 1);
-            wait(*tries);
-        } else {
-            self.count(Count::Refused, 1);
-        }
-        may
-    }
-
     /// An item is about to be handed out.
     #[inline]
     pub(crate) fn lend(&self) -> &Arc<Store> {
@@ -414,14 +228,5 @@ impl Drop for Worker {
         if let Some(place) = self.place {
             self.store.segments.epochs().unregister(place);
         }
-    }
-}
-
-/// Waits a moment for another worker; `round` counts the waits of one write.
-fn wait(round: usize) {
-    if round < EPOCH_YIELDS {
-        std::thread::yield_now();
-    } else {
-        std::thread::sleep(EPOCH_SLEEP);
     }
 }

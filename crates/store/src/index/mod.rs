@@ -8,20 +8,21 @@
 //! callers hand in `matches` and [`Keys`].
 
 mod bucket;
+mod entry;
+mod number;
 mod overflow;
 mod resize;
 #[cfg(test)]
 mod tests;
 
 pub(crate) use bucket::Bucket;
+pub(crate) use entry::{Entry, Hit};
+pub(crate) use number::{bucket_of, next_cursor};
 pub(crate) use resize::Step;
 
 use crate::memory::{Addr, Line, LineId, Lines, SLOTS, SegmentId};
 use crate::request::KeyHash;
-use crate::sync::{AtomicU32, AtomicU64, AtomicUsize, Ordering, fence, relax};
-
-/// Frequency counts to three and stays there, as S3-FIFO has it: a hot item is then read without a write.
-pub(crate) const FREQUENCY_MAX: u8 = 3;
+use crate::sync::{AtomicU32, AtomicUsize, Ordering, fence, relax};
 
 /// Items per bucket at which the index splits one: with 7 slots, overflow lines included, slots are
 /// used to 0.63 to 0.74, that is 12.4 to 14.6 bytes an item at every count.
@@ -47,100 +48,6 @@ pub(crate) trait Supply {
     fn take(&self) -> Option<SegmentId>;
     /// A segment that nothing in the index names any more.
     fn give(&self, segment: SegmentId);
-}
-
-/// A slot's content: tag 14 bits, frequency 2, address 48. Zero is an empty slot.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Entry(pub(crate) u64);
-
-const ADDRESS_BITS: u32 = 48;
-const TAG_SHIFT: u32 = 50;
-
-impl Entry {
-    /// The slot that names `item`.
-    pub(crate) fn new(hash: KeyHash, frequency: u8, item: Addr) -> Self {
-        Entry(
-            (hash.0 >> TAG_SHIFT << TAG_SHIFT)
-                | u64::from(frequency & FREQUENCY_MAX) << ADDRESS_BITS
-                | item.0,
-        )
-    }
-
-    /// The address of the item.
-    #[inline]
-    pub(crate) fn item(self) -> Addr {
-        Addr(self.0 & ((1 << ADDRESS_BITS) - 1))
-    }
-
-    /// How often it was used lately, 0 to 3.
-    #[inline]
-    pub(crate) fn frequency(self) -> u8 {
-        (self.0 >> ADDRESS_BITS) as u8 & FREQUENCY_MAX
-    }
-
-    /// The same item with another frequency.
-    pub(crate) fn with_frequency(self, frequency: u8) -> Self {
-        let mask = u64::from(FREQUENCY_MAX) << ADDRESS_BITS;
-        Entry(self.0 & !mask | u64::from(frequency & FREQUENCY_MAX) << ADDRESS_BITS)
-    }
-
-    #[inline]
-    fn may_be(self, hash: KeyHash) -> bool {
-        self.0 != 0 && self.has_tag(hash)
-    }
-
-    /// Whether the tags agree; an empty slot has tag 0.
-    #[inline]
-    fn has_tag(self, hash: KeyHash) -> bool {
-        self.0 ^ hash.0 < 1 << TAG_SHIFT
-    }
-}
-
-/// A slot that was found by a reader.
-#[derive(Clone, Copy)]
-pub(crate) struct Hit<'i> {
-    /// What the slot held when it was read.
-    pub(crate) entry: Entry,
-    slot: &'i AtomicU64,
-}
-
-impl Hit<'_> {
-    /// The same slot as it is now, if it still names the same item.
-    #[inline]
-    pub(crate) fn again(self) -> Option<Self> {
-        // Acquire pairs with the Release that published the item.
-        let entry = Entry(self.slot.load(Ordering::Acquire));
-        let is_same = entry.with_frequency(0) == self.entry.with_frequency(0);
-        is_same.then_some(Hit { entry, ..self })
-    }
-
-    /// Counts a use.
-    // LOSSY: a use that meets another change of the slot is not counted.
-    #[inline]
-    pub(crate) fn note_use(&self) {
-        let frequency = self.entry.frequency();
-        if frequency < FREQUENCY_MAX {
-            let more = self.entry.with_frequency(frequency + 1).0;
-            // Relaxed: publishes nothing; Release all the same so that the slot keeps carrying the item.
-            let _ = self.slot.compare_exchange(
-                self.entry.0,
-                more,
-                Ordering::Release,
-                Ordering::Relaxed,
-            );
-        }
-    }
-}
-
-impl Hit<'_> {
-    /// Gives the entry another frequency.
-    // LOSSY: as with uses, a change that meets another is not made.
-    pub(crate) fn set_frequency(&self, frequency: u8) {
-        let next = self.entry.with_frequency(frequency).0;
-        let _ =
-            self.slot
-                .compare_exchange(self.entry.0, next, Ordering::Release, Ordering::Relaxed);
-    }
 }
 
 /// The index itself.
@@ -356,38 +263,6 @@ fn scan_line<'i>(
         }
     }
     None
-}
-
-/// The bucket of a hash among `buckets` (not 0) of a linear hash table.
-#[inline]
-pub(crate) fn bucket_of(hash: KeyHash, buckets: usize) -> usize {
-    let level = usize::BITS - 1 - buckets.leading_zeros();
-    let number = hash.0 as usize & ((2 << level) - 1);
-    if number < buckets {
-        number
-    } else {
-        number & ((1 << level) - 1)
-    }
-}
-
-/// Where a walk goes on that has visited the bucket of `cursor` among `buckets`; `None` at the end.
-///
-/// The walk is in the order of the reversed hash, in which a bucket and what it splits into are neighbours:
-/// whatever splits or merges meanwhile, no item is passed over (as in Redis's SCAN, for linear hashing).
-pub(crate) fn next_cursor(cursor: u64, buckets: usize) -> Option<u64> {
-    let level = usize::BITS - 1 - buckets.leading_zeros();
-    let number = bucket_of(KeyHash(cursor.reverse_bits()), buckets);
-    let split = buckets - (1 << level);
-    let bits = if number < split || number >= 1 << level {
-        level + 1
-    } else {
-        level
-    };
-    if bits == 0 {
-        return None;
-    }
-    let width = 1u64 << (u64::BITS - bits);
-    (cursor & !(width - 1)).checked_add(width)
 }
 
 const _: () = assert!(

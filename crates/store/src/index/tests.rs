@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::entry::TAG_SHIFT;
 use super::*;
 
 /// An item's address is its hash's low part plus an offset, so its hash can be had back.

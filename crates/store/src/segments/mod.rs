@@ -7,18 +7,20 @@
 
 mod hold;
 mod life;
+mod plan;
 mod view;
 
+use plan::Plan;
 pub(crate) use view::View;
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, PoisonError};
 
 use crate::memory::{Addr, Arena, Epochs, SegmentId};
 use crate::request::Seconds;
 use crate::sparse::{SparseList, is_sparse};
-use crate::sync::plain::{Mutex, MutexGuard};
+use crate::sync::plain::Mutex;
 
 /// Segments that only movers, and writers in need, may take.
 pub(crate) const MOVER_FLOOR: usize = 2;
@@ -84,18 +86,6 @@ pub(crate) struct Budget {
     pub(crate) segments: usize,
     /// Of lines, beside those.
     pub(crate) apart: usize,
-}
-
-/// Free and waiting segments.
-struct Plan {
-    free: Vec<SegmentId>,
-    limbo: VecDeque<(SegmentId, u64)>,
-    /// Given back to the system because the limit fell.
-    parked: Vec<SegmentId>,
-    /// Segments from here on were never used.
-    fresh: u32,
-    /// Segments that may hold pages: in use, free or in limbo.
-    backed: usize,
 }
 
 /// All segments.
@@ -197,14 +187,6 @@ impl Segments {
         (self.allowed.load(Ordering::Relaxed) + apart).min(self.metas.len())
     }
 
-    /// Sets what the budget allows; what is free beyond it goes back to the system.
-    pub(crate) fn set_allowed(&self, budget: Budget) {
-        self.allowed.store(budget.segments, Ordering::Relaxed);
-        self.apart.store(budget.apart, Ordering::Relaxed);
-        let mut plan = self.lock();
-        self.settle(&mut plan);
-    }
-
     /// Takes a segment if more than `floor` are spare; open, with its origin set.
     pub(crate) fn open(&self, floor: usize, queue: Queue, base: Seconds) -> Option<SegmentId> {
         let id = self.take(floor, State::Open)?;
@@ -225,90 +207,6 @@ impl Segments {
     /// Takes a segment for lines if more than `floor` are spare.
     pub(crate) fn take_lines(&self, floor: usize) -> Option<SegmentId> {
         self.take(floor, State::Lines)
-    }
-
-    fn take(&self, floor: usize, state: State) -> Option<SegmentId> {
-        let mut plan = self.lock();
-        // Counted first, for a segment of lines that stands apart brings its own room.
-        let is_lines = state == State::Lines;
-        self.lines
-            .fetch_add(usize::from(is_lines), Ordering::Relaxed);
-        let taken = self.take_spare(&mut plan, floor, state);
-        if is_lines && taken.is_none() {
-            self.lines.fetch_sub(1, Ordering::Relaxed);
-        }
-        taken
-    }
-
-    fn take_spare(&self, plan: &mut Plan, floor: usize, state: State) -> Option<SegmentId> {
-        if self.spare() <= floor {
-            return None;
-        }
-        if plan.free.is_empty() && !plan.limbo.is_empty() {
-            self.settle(plan);
-        }
-        let id = match plan.free.pop() {
-            Some(id) => id,
-            None if plan.backed < self.allowed() => self.back_one(plan)?,
-            None => return None,
-        };
-        self.in_use.fetch_add(1, Ordering::Relaxed);
-        self.count_idle(plan);
-        let meta = self.meta(id);
-        meta.live.store(0, Ordering::Relaxed);
-        meta.used.store(0, Ordering::Relaxed);
-        meta.pins.store(0, Ordering::Relaxed);
-        meta.state.store(state as u32, Ordering::Release);
-        Some(id)
-    }
-
-    fn back_one(&self, plan: &mut Plan) -> Option<SegmentId> {
-        let parked = plan.parked.pop();
-        parked.inspect(|&id| self.arena.restore(id));
-        let id = parked.or_else(|| {
-            let id = SegmentId(plan.fresh);
-            ((id.0 as usize) < self.metas.len()).then(|| {
-                plan.fresh += 1;
-                id
-            })
-        })?;
-        plan.backed += 1;
-        Some(id)
-    }
-
-    /// Moves what no reader can see any more from limbo to the free ones, or back to the system.
-    fn settle(&self, plan: &mut Plan) {
-        let safe = self.epochs.safe();
-        let allowed = self.allowed();
-        let mut stuck = 0;
-        for _ in 0..plan.limbo.len() {
-            let Some((id, tick)) = plan.limbo.pop_front() else {
-                break;
-            };
-            let meta = self.meta(id);
-            // Acquire pairs with the Release of the last hold's end.
-            let is_held = meta.holds.load(Ordering::Acquire) != 0;
-            stuck += usize::from(is_held);
-            if tick <= safe && !is_held {
-                meta.state.store(State::Free as u32, Ordering::Relaxed);
-                plan.free.push(id);
-            } else {
-                plan.limbo.push_back((id, tick));
-            }
-        }
-        self.stuck.store(stuck, Ordering::Relaxed);
-        while plan.backed > allowed {
-            let Some(id) = plan.free.pop() else { break };
-            self.arena.discard(id);
-            plan.parked.push(id);
-            plan.backed -= 1;
-        }
-        self.count_idle(plan);
-    }
-
-    fn count_idle(&self, plan: &Plan) {
-        let idle = plan.free.len() + plan.limbo.len();
-        self.idle.store(idle, Ordering::Relaxed);
     }
 
     /// Whether the next segments opened would be memory that was never written, while sparse ones could be emptied
@@ -367,22 +265,6 @@ impl Segments {
         let steps = self.arena.segment_bytes() / crate::memory::arena::ITEM_ALIGN;
         sequence * steps as u64
             + (self.arena.offset_of(at) / crate::memory::arena::ITEM_ALIGN) as u64
-    }
-
-    /// Whether everything in limbo waits for `worker` itself.
-    pub(crate) fn waits_for(&self, worker: usize) -> bool {
-        let plan = self.lock();
-        let is_behind = |&(_, tick): &(SegmentId, u64)| self.epochs.is_behind(worker, tick);
-        plan.limbo.iter().all(is_behind)
-    }
-
-    /// Tries to bring segments from limbo back.
-    pub(crate) fn settle_now(&self) {
-        self.settle(&mut self.lock());
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Plan> {
-        self.plan.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     #[expect(

@@ -1,0 +1,100 @@
+//! A slot's content, and a slot that a reader found: which item it names, and how often that was used.
+
+use crate::memory::Addr;
+use crate::request::KeyHash;
+use crate::sync::{AtomicU64, Ordering};
+
+/// Frequency counts to three and stays there, as S3-FIFO has it: a hot item is then read without a write.
+const FREQUENCY_MAX: u8 = 3;
+
+/// A slot's content: tag 14 bits, frequency 2, address 48. Zero is an empty slot.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Entry(pub(crate) u64);
+
+const ADDRESS_BITS: u32 = 48;
+pub(super) const TAG_SHIFT: u32 = 50;
+
+impl Entry {
+    /// The slot that names `item`.
+    pub(crate) fn new(hash: KeyHash, frequency: u8, item: Addr) -> Self {
+        Entry(
+            (hash.0 >> TAG_SHIFT << TAG_SHIFT)
+                | u64::from(frequency & FREQUENCY_MAX) << ADDRESS_BITS
+                | item.0,
+        )
+    }
+
+    /// The address of the item.
+    #[inline]
+    pub(crate) fn item(self) -> Addr {
+        Addr(self.0 & ((1 << ADDRESS_BITS) - 1))
+    }
+
+    /// How often it was used lately, 0 to 3.
+    #[inline]
+    pub(crate) fn frequency(self) -> u8 {
+        (self.0 >> ADDRESS_BITS) as u8 & FREQUENCY_MAX
+    }
+
+    /// The same item with another frequency.
+    pub(crate) fn with_frequency(self, frequency: u8) -> Self {
+        let mask = u64::from(FREQUENCY_MAX) << ADDRESS_BITS;
+        Entry(self.0 & !mask | u64::from(frequency & FREQUENCY_MAX) << ADDRESS_BITS)
+    }
+
+    #[inline]
+    pub(super) fn may_be(self, hash: KeyHash) -> bool {
+        self.0 != 0 && self.has_tag(hash)
+    }
+
+    /// Whether the tags agree; an empty slot has tag 0.
+    #[inline]
+    pub(super) fn has_tag(self, hash: KeyHash) -> bool {
+        self.0 ^ hash.0 < 1 << TAG_SHIFT
+    }
+}
+
+/// A slot that was found by a reader.
+#[derive(Clone, Copy)]
+pub(crate) struct Hit<'i> {
+    /// What the slot held when it was read.
+    pub(crate) entry: Entry,
+    pub(super) slot: &'i AtomicU64,
+}
+
+impl Hit<'_> {
+    /// The same slot as it is now, if it still names the same item.
+    #[inline]
+    pub(crate) fn again(self) -> Option<Self> {
+        // Acquire pairs with the Release that published the item.
+        let entry = Entry(self.slot.load(Ordering::Acquire));
+        let is_same = entry.with_frequency(0) == self.entry.with_frequency(0);
+        is_same.then_some(Hit { entry, ..self })
+    }
+
+    /// Counts a use.
+    // LOSSY: a use that meets another change of the slot is not counted.
+    #[inline]
+    pub(crate) fn note_use(&self) {
+        let frequency = self.entry.frequency();
+        if frequency < FREQUENCY_MAX {
+            let more = self.entry.with_frequency(frequency + 1).0;
+            // Relaxed: publishes nothing; Release all the same so that the slot keeps carrying the item.
+            let _ = self.slot.compare_exchange(
+                self.entry.0,
+                more,
+                Ordering::Release,
+                Ordering::Relaxed,
+            );
+        }
+    }
+
+    /// Gives the entry another frequency.
+    // LOSSY: as with uses, a change that meets another is not made.
+    pub(crate) fn set_frequency(&self, frequency: u8) {
+        let next = self.entry.with_frequency(frequency).0;
+        let _ =
+            self.slot
+                .compare_exchange(self.entry.0, next, Ordering::Release, Ordering::Relaxed);
+    }
+}

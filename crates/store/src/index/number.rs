@@ -1,0 +1,35 @@
+//! Which bucket a hash belongs to in a linear hash table, and the order in which a walk visits the buckets.
+
+use crate::request::KeyHash;
+
+/// The bucket of a hash among `buckets` (not 0) of a linear hash table.
+#[inline]
+pub(crate) fn bucket_of(hash: KeyHash, buckets: usize) -> usize {
+    let level = usize::BITS - 1 - buckets.leading_zeros();
+    let number = hash.0 as usize & ((2 << level) - 1);
+    if number < buckets {
+        number
+    } else {
+        number & ((1 << level) - 1)
+    }
+}
+
+/// Where a walk goes on that has visited the bucket of `cursor` among `buckets`; `None` at the end.
+///
+/// The walk is in the order of the reversed hash, in which a bucket and what it splits into are neighbours:
+/// whatever splits or merges meanwhile, no item is passed over (as in Redis's SCAN, for linear hashing).
+pub(crate) fn next_cursor(cursor: u64, buckets: usize) -> Option<u64> {
+    let level = usize::BITS - 1 - buckets.leading_zeros();
+    let number = bucket_of(KeyHash(cursor.reverse_bits()), buckets);
+    let split = buckets - (1 << level);
+    let bits = if number < split || number >= 1 << level {
+        level + 1
+    } else {
+        level
+    };
+    if bits == 0 {
+        return None;
+    }
+    let width = 1u64 << (u64::BITS - bits);
+    (cursor & !(width - 1)).checked_add(width)
+}

@@ -1,0 +1,136 @@
+//! The plan: which segments are free, wait for readers, or went back to the system; behind one short lock.
+
+use std::collections::VecDeque;
+use std::sync::PoisonError;
+use std::sync::atomic::Ordering;
+
+use super::{Budget, Segments, State};
+use crate::memory::SegmentId;
+use crate::sync::plain::MutexGuard;
+
+/// Free and waiting segments.
+pub(super) struct Plan {
+    pub(super) free: Vec<SegmentId>,
+    pub(super) limbo: VecDeque<(SegmentId, u64)>,
+    /// Given back to the system because the limit fell.
+    pub(super) parked: Vec<SegmentId>,
+    /// Segments from here on were never used.
+    pub(super) fresh: u32,
+    /// Segments that may hold pages: in use, free or in limbo.
+    pub(super) backed: usize,
+}
+
+impl Segments {
+    /// Sets what the budget allows; what is free beyond it goes back to the system.
+    pub(crate) fn set_allowed(&self, budget: Budget) {
+        self.allowed.store(budget.segments, Ordering::Relaxed);
+        self.apart.store(budget.apart, Ordering::Relaxed);
+        let mut plan = self.lock();
+        self.settle(&mut plan);
+    }
+
+    pub(super) fn take(&self, floor: usize, state: State) -> Option<SegmentId> {
+        let mut plan = self.lock();
+        // Counted first, for a segment of lines that stands apart brings its own room.
+        let is_lines = state == State::Lines;
+        self.lines
+            .fetch_add(usize::from(is_lines), Ordering::Relaxed);
+        let taken = self.take_spare(&mut plan, floor, state);
+        if is_lines && taken.is_none() {
+            self.lines.fetch_sub(1, Ordering::Relaxed);
+        }
+        taken
+    }
+
+    pub(super) fn take_spare(
+        &self,
+        plan: &mut Plan,
+        floor: usize,
+        state: State,
+    ) -> Option<SegmentId> {
+        if self.spare() <= floor {
+            return None;
+        }
+        if plan.free.is_empty() && !plan.limbo.is_empty() {
+            self.settle(plan);
+        }
+        let id = match plan.free.pop() {
+            Some(id) => id,
+            None if plan.backed < self.allowed() => self.back_one(plan)?,
+            None => return None,
+        };
+        self.in_use.fetch_add(1, Ordering::Relaxed);
+        self.count_idle(plan);
+        let meta = self.meta(id);
+        meta.live.store(0, Ordering::Relaxed);
+        meta.used.store(0, Ordering::Relaxed);
+        meta.pins.store(0, Ordering::Relaxed);
+        meta.state.store(state as u32, Ordering::Release);
+        Some(id)
+    }
+
+    pub(super) fn back_one(&self, plan: &mut Plan) -> Option<SegmentId> {
+        let parked = plan.parked.pop();
+        parked.inspect(|&id| self.arena.restore(id));
+        let id = parked.or_else(|| {
+            let id = SegmentId(plan.fresh);
+            ((id.0 as usize) < self.metas.len()).then(|| {
+                plan.fresh += 1;
+                id
+            })
+        })?;
+        plan.backed += 1;
+        Some(id)
+    }
+
+    /// Moves what no reader can see any more from limbo to the free ones, or back to the system.
+    pub(super) fn settle(&self, plan: &mut Plan) {
+        let safe = self.epochs.safe();
+        let allowed = self.allowed();
+        let mut stuck = 0;
+        for _ in 0..plan.limbo.len() {
+            let Some((id, tick)) = plan.limbo.pop_front() else {
+                break;
+            };
+            let meta = self.meta(id);
+            // Acquire pairs with the Release of the last hold's end.
+            let is_held = meta.holds.load(Ordering::Acquire) != 0;
+            stuck += usize::from(is_held);
+            if tick <= safe && !is_held {
+                meta.state.store(State::Free as u32, Ordering::Relaxed);
+                plan.free.push(id);
+            } else {
+                plan.limbo.push_back((id, tick));
+            }
+        }
+        self.stuck.store(stuck, Ordering::Relaxed);
+        while plan.backed > allowed {
+            let Some(id) = plan.free.pop() else { break };
+            self.arena.discard(id);
+            plan.parked.push(id);
+            plan.backed -= 1;
+        }
+        self.count_idle(plan);
+    }
+
+    pub(super) fn count_idle(&self, plan: &Plan) {
+        let idle = plan.free.len() + plan.limbo.len();
+        self.idle.store(idle, Ordering::Relaxed);
+    }
+
+    /// Whether everything in limbo waits for `worker` itself.
+    pub(crate) fn waits_for(&self, worker: usize) -> bool {
+        let plan = self.lock();
+        let is_behind = |&(_, tick): &(SegmentId, u64)| self.epochs.is_behind(worker, tick);
+        plan.limbo.iter().all(is_behind)
+    }
+
+    /// Tries to bring segments from limbo back.
+    pub(crate) fn settle_now(&self) {
+        self.settle(&mut self.lock());
+    }
+
+    pub(super) fn lock(&self) -> MutexGuard<'_, Plan> {
+        self.plan.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
