@@ -245,6 +245,7 @@ fn a_daemon_that_cannot_start_tells_its_starter() {
     let (code, text) = refusal(&["serve", "-d", "-p", &port]);
     assert_eq!(code, Some(3), "{text}");
     assert!(text.contains("cannot listen"), "{text}");
+    assert!(text.contains("hint: another program listens"), "{text}");
 }
 
 #[test]
