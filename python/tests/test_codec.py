@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 from typing import Any
 
 import pytest
@@ -93,3 +94,17 @@ def test_foreign_flags_are_named() -> None:
     with pytest.raises(UnreadableValue) as error:
         Codec().decode(1, b"\x80\x05.")
     assert error.value.flags == 1
+
+
+def test_the_room_of_a_long_list_is_kept_for_the_next() -> None:
+    codec = Codec()
+    flags, body = codec.encode(list(range(1_000_000, 1_140_000)))
+
+    def faults() -> int:
+        return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+
+    codec.decode(flags, body)
+    before = faults()
+    for _ in range(10):
+        codec.decode(flags, body)
+    assert faults() - before < 10 * 300, "some 1,000 each where the room is given back"

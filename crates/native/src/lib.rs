@@ -27,6 +27,7 @@ mod sim;
 mod tables;
 mod turns;
 mod value;
+mod whole;
 
 /// Note that this process is a child that was just made by a fork.
 #[pyfunction]

@@ -9,12 +9,12 @@ use glasscache_client::costs::{Part, Spent};
 use glasscache_client::value::{Array, Costs, Decoded, DecodedArray, Dialect, ValueRef};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
-use pyo3::types::{
-    PyBool, PyByteArray, PyBytes, PyFloat, PyInt, PyList, PyMemoryView, PyString, PyTuple,
-};
+use pyo3::sync::PyOnceLock;
+use pyo3::types::{PyBool, PyByteArray, PyBytes, PyFloat, PyInt, PyMemoryView, PyString, PyTuple};
 
 use crate::error;
 use crate::settings::Codec;
+use crate::whole;
 
 /// Encodes a value and hands flags, bytes and costs to `then`, without a copy where there need be none.
 pub(crate) fn with_bytes<R>(
@@ -49,7 +49,7 @@ pub(crate) fn with_bytes<R>(
         return encode(codec, value, &ValueRef::None, then);
     }
     let is_own = codec.rust.options().dialect == Dialect::Own;
-    if let Some(numbers) = whole_numbers(value).filter(|_| is_own) {
+    if let Some(numbers) = whole::numbers_of(value).filter(|_| is_own) {
         return encode(codec, value, &ValueRef::Ints(&numbers), then);
     }
     if value.is_instance_of::<PyByteArray>() || value.is_instance_of::<PyMemoryView>() {
@@ -151,29 +151,9 @@ pub(crate) fn add_costs(spent: &mut Spent, costs: &Costs) {
     spent.add_time(Part::Compress, costs.compress);
 }
 
-/// The numbers of a list that holds nothing but `int`s of 64 bits; a `bool` is not one.
-///
-/// One look at each item: `array.array` would take as long to convert them, and takes `bool`s too.
-fn whole_numbers(value: &Bound<'_, PyAny>) -> Option<Vec<i64>> {
-    let list = value.cast_exact::<PyList>().ok()?;
-    if list.is_empty() {
-        return None;
-    }
-    let mut numbers = Vec::with_capacity(list.len());
-    for item in list.iter() {
-        let is_whole = item.is_exact_instance_of::<PyInt>();
-        numbers.push(is_whole.then(|| item.extract().ok()).flatten()?);
-    }
-    Some(numbers)
-}
-
 /// Whether values of these flags are bytes as they came, so that they can be received into their object.
 pub(crate) fn arrives_as_bytes(codec: &Codec, flags: u32) -> bool {
-    // Anything that must be unpacked does not borrow its empty form as bytes.
-    matches!(
-        codec.rust.decode(flags, &[]),
-        Ok((Decoded::Bytes(std::borrow::Cow::Borrowed(_)), _))
-    )
+    codec.plain_flags == Some(flags) || codec.rust.is_as_it_came(flags)
 }
 
 /// The value that flags and bytes stand for, and what reading it cost.
@@ -183,6 +163,14 @@ pub(crate) fn from_bytes<'py>(
     flags: u32,
     body: &[u8],
 ) -> PyResult<(Bound<'py, PyAny>, Costs)> {
+    if codec.plain_flags == Some(flags) {
+        let costs = Costs {
+            wire_bytes: body.len(),
+            plain_bytes: body.len(),
+            ..Costs::default()
+        };
+        return Ok((PyBytes::new(py, body).into_any(), costs));
+    }
     let (decoded, costs) = codec
         .rust
         .decode(flags, body)
@@ -199,7 +187,7 @@ pub(crate) fn from_bytes<'py>(
         Decoded::Float(number) => PyFloat::new(py, number).into_any(),
         Decoded::Bool(truth) => PyBool::new(py, truth).to_owned().into_any(),
         Decoded::None => py.None().into_bound(py),
-        Decoded::Ints(numbers) => PyList::new(py, numbers)?.into_any(),
+        Decoded::Ints(numbers) => codec.held.list_of(py, &numbers)?.into_any(),
         Decoded::Array(array) => {
             load_array(py, codec, &array).map_err(|e| unreadable(py, flags, &e))?
         }
@@ -212,9 +200,7 @@ pub(crate) fn from_bytes<'py>(
         Decoded::Msgpack(bytes) => {
             load(py, codec, "msgpack", &bytes).map_err(|e| unreadable(py, flags, &e))?
         }
-        Decoded::Pickle(bytes) => {
-            load(py, codec, "pickle", &bytes).map_err(|e| unreadable(py, flags, &e))?
-        }
+        Decoded::Pickle(bytes) => load_pickle(py, &bytes).map_err(|e| unreadable(py, flags, &e))?,
         Decoded::Flagged(flags, bytes) => {
             let parts = (flags, PyBytes::new(py, &bytes));
             codec.load.bind(py).call1(("flagged", parts))?
@@ -234,6 +220,13 @@ fn load<'py>(
     bytes: &[u8],
 ) -> PyResult<Bound<'py, PyAny>> {
     codec.load.bind(py).call1((kind, PyBytes::new(py, bytes)))
+}
+
+/// The commonest of small objects: a Python frame between here and `pickle` would take as long as half of it.
+fn load_pickle<'py>(py: Python<'py>, bytes: &[u8]) -> PyResult<Bound<'py, PyAny>> {
+    static LOADS: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+    let loads = LOADS.import(py, "pickle", "loads")?;
+    loads.call1((PyBytes::new(py, bytes),))
 }
 
 fn load_array<'py>(

@@ -1,7 +1,7 @@
 //! The words in which a strategy is written, and the file that carries one from the lab to a client.
 //!
 //! `fixed:206+lru:1000+children` names parts joined by `+`; the simulator takes the same words that
-//! the client runs. The file is plain lines, so that people can read what they deploy:
+//! a client runs. The file is plain lines, so that people can read what they deploy:
 //!
 //! ```text
 //! glasscache-strategy 1

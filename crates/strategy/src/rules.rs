@@ -2,8 +2,8 @@
 //!
 //! Sans I/O. The caller opens a request, asks for its items one by one, fetches the list it is
 //! given and settles what came; nothing here waits, so the same rules serve a blocking client, an
-//! event loop and the simulator. The order of steps is that of docs/reference/formats.md, "What a
-//! strategy does with a request", and decides results to the last nanosecond: change both or none.
+//! event loop and the simulator. The order of steps is that of docs/reference/formats.md, section 4,
+//! and decides results to the last nanosecond: change both or none.
 
 /// What is fetched along with an item.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]

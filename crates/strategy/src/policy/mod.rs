@@ -1,7 +1,7 @@
 //! Which local items stay: the policies of a near cache, over slots instead of keys.
 //!
 //! A policy knows slots (small numbers given out by its owner) and nothing of keys or values: the
-//! simulator uses the item's number as its slot and pays no hash, the client maps keys to slots in
+//! simulator uses the item's number as its slot and pays no hash, a client maps keys to slots in
 //! its near cache. Both thereby run the same lines.
 
 mod lru;

@@ -64,7 +64,7 @@ pub(crate) struct Args {
     /// Seed of the draws
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Write the best strategy and its fixed set to a file that a client can load
+    /// Write the best strategy and its fixed set to a file
     #[arg(long, value_name = "FILE")]
     save: Option<PathBuf>,
     /// Also write a web page
