@@ -267,10 +267,6 @@ def _load(kind: str, body: Any) -> Any:
             return RawJSON(body)
         case "msgpack":
             return _msgpack().decode(body)
-        case "pickle":
-            import pickle  # noqa: PLC0415
-
-            return pickle.loads(body)  # noqa: S301 - the codec was made with objects="pickle"
         case "date_ms":
             import datetime as dt  # noqa: PLC0415 - only one dialect has dates
 

@@ -1,7 +1,7 @@
 //! What Python configures: the codec's options, servers and placement, and how a client shows them.
 
 use glasscache_client::options::KeyRule;
-use glasscache_client::value::{self, CodecOptions, Compression, Dialect, Method};
+use glasscache_client::value::{self, CodecOptions, Compression, Dialect, Method, ValueRef};
 use glasscache_client::{Address, Client, Error, Options, Placement};
 use pyo3::prelude::*;
 use pyo3::types::PyType;
@@ -17,6 +17,8 @@ pub(crate) struct Codec {
     pub(crate) dump: Py<PyAny>,
     /// Called to read them: `load(kind, bytes) -> value`.
     pub(crate) load: Py<PyAny>,
+    /// The flags under which bytes travel as they are, if there is such a mark.
+    pub(crate) plain_flags: Option<u32>,
     /// What keeps the room of long lists.
     pub(crate) held: Held,
 }
@@ -68,7 +70,9 @@ impl Codec {
         options.pickle = pickle;
         options.migrate_from = migrate_from.map(dialect_of).transpose()?;
         let rust = value::Codec::new(options).map_err(|error| error::of_value(py, &error))?;
+        let plain = rust.as_is(&ValueRef::Bytes(b"")).map(|(flags, _)| flags);
         Ok(Self {
+            plain_flags: plain.filter(|&flags| rust.is_as_it_came(flags)),
             rust,
             dump,
             load,

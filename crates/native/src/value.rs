@@ -9,6 +9,7 @@ use glasscache_client::costs::{Part, Spent};
 use glasscache_client::value::{Array, Costs, Decoded, DecodedArray, Dialect, ValueRef};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBool, PyByteArray, PyBytes, PyFloat, PyInt, PyMemoryView, PyString, PyTuple};
 
 use crate::error;
@@ -152,11 +153,7 @@ pub(crate) fn add_costs(spent: &mut Spent, costs: &Costs) {
 
 /// Whether values of these flags are bytes as they came, so that they can be received into their object.
 pub(crate) fn arrives_as_bytes(codec: &Codec, flags: u32) -> bool {
-    // Anything that must be unpacked does not borrow its empty form as bytes.
-    matches!(
-        codec.rust.decode(flags, &[]),
-        Ok((Decoded::Bytes(std::borrow::Cow::Borrowed(_)), _))
-    )
+    codec.plain_flags == Some(flags) || codec.rust.is_as_it_came(flags)
 }
 
 /// The value that flags and bytes stand for, and what reading it cost.
@@ -166,6 +163,14 @@ pub(crate) fn from_bytes<'py>(
     flags: u32,
     body: &[u8],
 ) -> PyResult<(Bound<'py, PyAny>, Costs)> {
+    if codec.plain_flags == Some(flags) {
+        let costs = Costs {
+            wire_bytes: body.len(),
+            plain_bytes: body.len(),
+            ..Costs::default()
+        };
+        return Ok((PyBytes::new(py, body).into_any(), costs));
+    }
     let (decoded, costs) = codec
         .rust
         .decode(flags, body)
@@ -195,9 +200,7 @@ pub(crate) fn from_bytes<'py>(
         Decoded::Msgpack(bytes) => {
             load(py, codec, "msgpack", &bytes).map_err(|e| unreadable(py, flags, &e))?
         }
-        Decoded::Pickle(bytes) => {
-            load(py, codec, "pickle", &bytes).map_err(|e| unreadable(py, flags, &e))?
-        }
+        Decoded::Pickle(bytes) => load_pickle(py, &bytes).map_err(|e| unreadable(py, flags, &e))?,
         Decoded::Flagged(flags, bytes) => {
             let parts = (flags, PyBytes::new(py, &bytes));
             codec.load.bind(py).call1(("flagged", parts))?
@@ -217,6 +220,13 @@ fn load<'py>(
     bytes: &[u8],
 ) -> PyResult<Bound<'py, PyAny>> {
     codec.load.bind(py).call1((kind, PyBytes::new(py, bytes)))
+}
+
+/// The commonest of small objects: a Python frame between here and `pickle` would take as long as half of it.
+fn load_pickle<'py>(py: Python<'py>, bytes: &[u8]) -> PyResult<Bound<'py, PyAny>> {
+    static LOADS: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+    let loads = LOADS.import(py, "pickle", "loads")?;
+    loads.call1((PyBytes::new(py, bytes),))
 }
 
 fn load_array<'py>(

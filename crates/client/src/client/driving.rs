@@ -24,7 +24,7 @@ impl Client {
         operation: &O,
         budget: &Budget<'_>,
     ) -> Result<O::Output, Error> {
-        let server = self.server(self.place_of(operation.key().bytes))?;
+        let server = self.server_of(operation.key().bytes)?;
         let requests = [operation.request()];
         if let [request] = &requests
             && request.is_noreply()

@@ -171,6 +171,16 @@ impl Client {
         state.servers.get(place).cloned().ok_or(Error::Closed)
     }
 
+    /// The server that a key belongs to; the key with its namespace, before base64.
+    pub fn server_of(&self, key: &[u8]) -> Result<Arc<Server>, Error> {
+        if self.is_closed.load(Ordering::Relaxed) {
+            return Err(Error::Closed);
+        }
+        let members = self.here();
+        let server = members.servers.get(members.place_of(key));
+        server.cloned().ok_or(Error::Closed)
+    }
+
     /// The state of this process: a child's own if it was made by a fork.
     fn here(&self) -> arc_swap::Guard<Arc<Members>> {
         let state = self.here.load();

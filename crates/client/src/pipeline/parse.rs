@@ -8,6 +8,9 @@ use super::{Answer, Expect, Fault, Found, MetaAnswer, Pipeline, Progress, Refusa
 /// Most rows of a `stats` reply and most refusals of one batch that are kept.
 const ROWS_MAX: usize = 100_000;
 
+/// What every reply of values ends with.
+const END: &[u8] = b"END\r\n";
+
 /// Where a step left off.
 enum Step {
     /// More of this reply follows.
@@ -26,6 +29,10 @@ impl Pipeline {
             } else {
                 Err(Fault::Unasked)
             };
+        }
+        let is_within = self.scan.body.is_some() || self.scan.body_taken;
+        if self.inbox.is_empty() && !is_within {
+            return Ok(Progress::Incomplete(1)); // as each time before the first receive
         }
         loop {
             self.take_whole_values();
@@ -76,7 +83,12 @@ impl Pipeline {
         if let Some(found) = self.scan.body {
             return self.body_step(found);
         }
-        let Some((line, taken)) = text::line(self.inbox.rest(self.scan.at))? else {
+        let rest = self.inbox.rest(self.scan.at);
+        if rest.starts_with(END) && matches!(self.in_flight.front(), Some(Expect::Values(_))) {
+            self.scan.at += END.len();
+            return Ok(Step::Whole(Answer::Values));
+        }
+        let Some((line, taken)) = text::line(rest)? else {
             return Ok(Step::Missing(1));
         };
         let after = self.scan.at + taken;

@@ -136,6 +136,15 @@ impl Codec {
         &self.options
     }
 
+    /// Whether values of these flags are bytes as they came, so that they can be received where they belong.
+    pub fn is_as_it_came(&self, flags: u32) -> bool {
+        // Anything that must be unpacked does not borrow its empty form as bytes.
+        matches!(
+            self.decode(flags, &[]),
+            Ok((Decoded::Bytes(Cow::Borrowed(_)), _))
+        )
+    }
+
     /// Flags and bytes of a value that travels as it is; `None` when it must be converted or may be compressed.
     pub fn as_is<'v>(&self, value: &ValueRef<'v>) -> Option<(u32, &'v [u8])> {
         let bytes = match value {

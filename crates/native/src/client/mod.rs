@@ -294,7 +294,7 @@ impl Client {
     fn server_of(&self, py: Python<'_>, key: &Bound<'_, PyAny>) -> PyResult<String> {
         let mut scratch = Vec::new();
         let key = self.wire(py, key, &mut scratch)?;
-        let server = self.core.server(self.core.place_of(key.bytes));
+        let server = self.core.server_of(key.bytes);
         server
             .map(|server| server.name.clone())
             .map_err(|error| error::of_client(py, &error))

@@ -154,7 +154,7 @@ impl Client {
         times: (Instant, Instant),
     ) -> PyResult<Option<(Bound<'py, PyAny>, u64)>> {
         let requests = [Request::Get { key, cas }];
-        let server = self.core.server(self.core.place_of(key.bytes));
+        let server = self.core.server_of(key.bytes);
         let server = server.map_err(|error| error::of_client(py, &error))?;
         let mut call = Call::new(server, &requests, times.0, times.1);
         call.hand_out_bodies();
@@ -173,7 +173,10 @@ impl Client {
                 State::Reply(_) => {
                     let found = call.pipeline().and_then(|p| p.found().first().copied());
                     value_bytes = found.map_or(value_bytes, |found| found.value_bytes);
-                    if self.core.options().costs && value_bytes >= TIMED_BYTES_MIN {
+                    // Plain bytes have only to be moved, as those that are received in place.
+                    let is_made =
+                        found.is_some_and(|found| self.codec().plain_flags != Some(found.flags));
+                    if self.core.options().costs && is_made && value_bytes >= TIMED_BYTES_MIN {
                         call.note_arrival();
                     }
                     if let (Some(found), Some(pipeline)) = (found, call.pipeline()) {
