@@ -88,11 +88,13 @@ impl Worker {
             }
         }
         let guesses: ArrayVec<_, TOGETHER> = asked
-            .iter()
-            .map(|&(hash, asked)| (hash, store.prefetch_item(hash, asked)))
+            .into_iter()
+            .map(|(hash, asked)| (hash, store.prefetch_item(hash, asked)))
             .collect();
         for (hash, guess) in guesses {
             store.prefetch_further(hash, guess);
         }
+        // The guesses are forgotten: a write that finds no room may count on nothing being borrowed.
+        store.pass();
     }
 }
