@@ -15,7 +15,10 @@ Exit codes: 0 done, 1 a finding or a failed check, 2 wrong usage, 3 cannot reach
 Examples:
   glasscache serve -m 1024 -t 4          a server with one gigabyte
   glasscache set greeting hello          store a value on 127.0.0.1:11211
-  glasscache get greeting                and read it back";
+  glasscache get greeting                and read it back
+  glasscache tour ~/photos --vs          what a folder costs here and in memcached
+  glasscache generate topic-tree site    a made-up request log ...
+  glasscache simulate site               ... and what its requests would have waited";
 
 /// A memcached-compatible cache that you can see through: server, lab and tools.
 #[derive(Parser)]

@@ -18,7 +18,8 @@ impl From<TraceError> for Failure {
 pub(crate) fn open_file(path: &Path) -> Result<File, Failure> {
     if path.is_dir() {
         let fault = format!("{}: is a folder, expected a file", path.display());
-        return Err(Failure::new(Exit::BadData, fault));
+        let hint = "a request log is a folder: glasscache simulate and inspect read it";
+        return Err(Failure::new(Exit::BadData, fault).hint(hint));
     }
     let fault = |error| format!("cannot open {}: {error}", path.display());
     File::open(path).map_err(|error| Failure::new(Exit::Unreachable, fault(error)))

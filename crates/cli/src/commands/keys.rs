@@ -12,7 +12,7 @@ use glasscache_client::Address;
 use glasscache_client::address::Place;
 use serde_json::{Map, Value, json};
 
-use super::target::{Target, failure};
+use super::target::{START_ONE, Target, failure};
 use crate::output::{Exit, Failure, Output};
 
 const EXAMPLES: &str = "\
@@ -54,6 +54,7 @@ impl Args {
                 Exit::Unreachable,
                 format!("{}: {error}", self.target.server),
             )
+            .hint(START_ONE)
         };
         let mut stream = connect(place, Duration::from_millis(self.target.timeout_ms.max(1)))
             .map_err(unreachable)?;

@@ -5,6 +5,7 @@
 //! limits, sockets, the port and pid files, user, then word to whoever waits.
 
 use std::fmt::Write;
+use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::path::{Path, PathBuf};
 
@@ -305,5 +306,27 @@ fn failure(error: &server::Error) -> Failure {
         server::Error::Setting(_) => Exit::Usage,
         _ => Exit::Unreachable,
     };
-    Failure::new(exit, error.to_string())
+    let failure = Failure::new(exit, error.to_string());
+    match error {
+        server::Error::Bind(_, why) => match next_step(why.kind()) {
+            Some(hint) => failure.hint(hint),
+            None => failure,
+        },
+        _ => failure,
+    }
+}
+
+/// What to do where an address cannot be listened on.
+fn next_step(why: ErrorKind) -> Option<&'static str> {
+    Some(match why {
+        ErrorKind::AddrInUse => {
+            "another program listens there: choose another port with -p (-1 takes a free one)"
+        }
+        ErrorKind::AddrNotAvailable => "this machine has no such address: see -l",
+        ErrorKind::NotFound => "the folder of a unix socket must exist",
+        ErrorKind::PermissionDenied => {
+            "ports below 1024 and the folders of others need more rights: see -p and -s"
+        }
+        _ => return None,
+    })
 }

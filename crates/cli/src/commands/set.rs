@@ -22,7 +22,7 @@ Examples:
 pub(crate) struct Args {
     /// Key to store under
     key: String,
-    /// Value; left out or \"-\", it is read from stdin
+    /// Value; left out or "-", it is read from stdin
     value: Option<String>,
     /// Seconds to live; 0 is for ever
     #[arg(long, value_name = "SECONDS", default_value_t = 0)]

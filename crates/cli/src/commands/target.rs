@@ -13,6 +13,9 @@ use crate::output::{Exit, Failure};
 /// Largest value the commands take or give: memcached's greatest `-I`.
 const VALUE_BYTES_MAX: u64 = 1 << 30;
 
+/// The next step where no server answers.
+pub(crate) const START_ONE: &str = "glasscache serve starts a server on 127.0.0.1:11211";
+
 /// The server and the patience.
 #[derive(clap::Args, Debug, Clone)]
 pub(crate) struct Target {
@@ -94,9 +97,8 @@ pub(crate) fn failure(error: &Error) -> Failure {
     };
     let failure = Failure::new(exit, error.to_string());
     match error {
-        Error::Unavailable(..) => {
-            failure.hint("glasscache serve starts a server on 127.0.0.1:11211")
-        }
+        Error::Unavailable(..) => failure.hint(START_ONE),
+        Error::Deadline(_) => failure.hint("--timeout-ms gives a call more time"),
         _ => failure,
     }
 }

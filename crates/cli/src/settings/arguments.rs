@@ -143,6 +143,28 @@ fn text(setting: &Setting, matches: &ArgMatches) -> Option<String> {
     }
 }
 
+/// The column in which the words of an option begin, and the one that no line goes beyond.
+const TEXT_COLUMN: usize = 31;
+const LAST_COLUMN: usize = 98;
+
+/// A text in lines that all begin in the same column.
+fn indented(text: &str) -> String {
+    let mut lines = String::new();
+    let mut column = TEXT_COLUMN;
+    for word in text.split(' ') {
+        if column > TEXT_COLUMN && column + 1 + word.len() > LAST_COLUMN {
+            let _ = write!(lines, "\n{:TEXT_COLUMN$}", "");
+            column = TEXT_COLUMN;
+        } else if column > TEXT_COLUMN {
+            lines.push(' ');
+            column += 1;
+        }
+        lines.push_str(word);
+        column += word.len();
+    }
+    lines
+}
+
 /// The part of the help that follows the flags: the `-o` options and the other sources.
 pub(crate) fn after_help() -> String {
     let mut text = String::from("Options for -o (a name, or name=value; several by comma):\n");
@@ -151,7 +173,7 @@ pub(crate) fn after_help() -> String {
             Takes::Value(value) => format!("{}={value}", setting.name),
             _ => setting.name.to_owned(),
         };
-        let _ = writeln!(text, "  {name:<28} {}", setting.help_text());
+        let _ = writeln!(text, "  {name:<28} {}", indented(&setting.help_text()));
     }
     text.push_str(
         "

@@ -123,14 +123,3 @@ pub(crate) fn options(debug: bool) -> impl Iterator<Item = &'static Setting> {
         .chain(INERT)
         .chain(hidden)
 }
-
-/// The option called `name`, or the nearest name there is.
-pub(super) fn find(name: &str, debug: bool) -> Result<&'static Setting, &'static str> {
-    if let Some(found) = options(debug).find(|setting| setting.name == name) {
-        return Ok(found);
-    }
-    let nearness = |setting: &&Setting| (strsim::jaro_winkler(setting.name, name) * 1e6) as u64;
-    Err(options(false)
-        .max_by_key(nearness)
-        .map_or("", |setting| setting.name))
-}

@@ -149,14 +149,8 @@ impl Layers {
             return self.extended(raw, origin);
         }
         let Some(setting) = FLAGS.iter().find(|flag| flag.name == name) else {
-            let nearness = |flag: &&Setting| (strsim::jaro_winkler(flag.name, name) * 1e6) as u64;
-            let nearest = FLAGS
-                .iter()
-                .max_by_key(nearness)
-                .map_or("", |flag| flag.name);
-            return Err(format!(
-                "{name}: no such setting ({origin}); the nearest is {nearest}"
-            ));
+            let nearest = nearest(FLAGS.iter(), name);
+            return Err(format!("{name}: no such setting ({origin}){nearest}"));
         };
         self.put(setting, raw, origin);
         Ok(())
@@ -176,9 +170,10 @@ impl Layers {
     }
 
     fn option(&mut self, name: &str, raw: &str, origin: &Origin) -> Result<(), String> {
-        let setting = super::extended::find(name, self.debug).map_err(|nearest| {
-            format!("-o {name}: no such option ({origin}); the nearest is {nearest}")
-        })?;
+        let Some(setting) = options(self.debug).find(|setting| setting.name == name) else {
+            let nearest = nearest(options(false), name);
+            return Err(format!("-o {name}: no such option ({origin}){nearest}"));
+        };
         self.put(setting, raw, origin);
         Ok(())
     }
@@ -205,9 +200,12 @@ impl Layers {
         let shown = path.display();
         let text = std::fs::read_to_string(path)
             .map_err(|error| format!("config: cannot read {shown}: {error}"))?;
-        let table: toml::Table = text
-            .parse()
-            .map_err(|error| format!("config: {shown} is not TOML: {error}"))?;
+        let table: toml::Table = text.parse().map_err(|error: toml::de::Error| {
+            format!(
+                "config: {shown} is not TOML: {}",
+                error.to_string().trim_end()
+            )
+        })?;
         let origin = Origin::File(path.to_owned());
         for (name, value) in &table {
             if let ("extended", toml::Value::Table(options)) = (name.as_str(), value) {
@@ -237,6 +235,18 @@ fn plain(name: &str, value: &toml::Value) -> Result<String, String> {
         }
         _ => Err(format!("{name}: must be a text, a number, true or false")),
     }
+}
+
+/// How alike two names must be, of 1, for the one to be meant by the other.
+const ALIKE_MIN: f64 = 0.75;
+
+/// The end of a refusal that names the setting which may have been meant, if one is alike.
+fn nearest(settings: impl Iterator<Item = &'static Setting>, name: &str) -> String {
+    settings
+        .map(|setting| (strsim::jaro_winkler(setting.name, name), setting.name))
+        .filter(|(likeness, _)| *likeness >= ALIKE_MIN)
+        .max_by(|one, other| one.0.total_cmp(&other.0))
+        .map_or_else(String::new, |(_, name)| format!("; the nearest is {name}"))
 }
 
 #[cfg(test)]
@@ -316,6 +326,7 @@ mod tests {
     fn an_unknown_option_is_answered_with_the_nearest_name() {
         assert!(refusal(&[], &["idle_timout=3"]).ends_with("the nearest is idle_timeout"));
         assert!(refusal(&[], &["relaxed_privileges"]).contains("no such option"));
+        assert!(!refusal(&[], &["foo=1"]).contains("nearest"));
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! `glasscache bench memory`: how many user bytes a resident byte holds, beside memcached, and the bounds
 //! that hold whatever is done to a server.
 
+use clap::builder::PossibleValuesParser;
 use glasscache_lab::bench::Sides;
 use glasscache_lab::bench::bounds::{self, Finding};
 use glasscache_lab::bench::memory::{Chain, FillSize, Held, chain, density};
@@ -19,18 +20,26 @@ pub(super) struct Args {
     /// `-m` of the fills, in MiB; may be repeated.
     #[arg(short = 'm', long = "memory", value_name = "MIB", default_values_t = [256, 64, 100, 400])]
     memory_mib: Vec<u64>,
-    /// Only this value size (10 64 230 1001 4000 10000 100000 500000 mix); may be repeated.
-    #[arg(long, value_name = "BYTES")]
+    /// Only this value size; may be repeated.
+    #[arg(long, value_name = "BYTES", value_parser = sizes())]
     size: Vec<String>,
     /// Only this part; may be repeated.
     #[arg(long, value_enum)]
     part: Vec<Part>,
-    /// Only this bound (empty one-key ttls stalled read-your-writes); may be repeated.
-    #[arg(long, value_name = "NAME")]
+    /// Only this bound; may be repeated.
+    #[arg(long, value_name = "NAME", value_parser = bound_names())]
     bound: Vec<String>,
     /// Leave memcached out: for a quick look at a change.
     #[arg(long)]
     alone: bool,
+}
+
+fn sizes() -> PossibleValuesParser {
+    FillSize::all().map(|size| size.name).into()
+}
+
+fn bound_names() -> PossibleValuesParser {
+    bounds::ALL.map(|(name, _)| name).into()
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]

@@ -45,12 +45,14 @@ impl Args {
             ..self.common.sides()?
         };
         let mut points = Vec::new();
+        let mut names = Vec::new();
         for path in traces_in(&self.traces).map_err(failure)? {
             let name = path
                 .file_stem()
                 .unwrap_or_default()
                 .to_string_lossy()
                 .into_owned();
+            names.push(name.clone());
             if !self.trace.is_empty() && !self.trace.contains(&name) {
                 continue;
             }
@@ -67,10 +69,12 @@ impl Args {
             }
         }
         if points.is_empty() {
-            return Err(Failure::usage(format!(
-                "no trace to replay in {}",
-                self.traces.display()
-            )));
+            let folder = self.traces.display();
+            let failure = Failure::usage(format!("no trace to replay in {folder}"));
+            return Err(match names.join(", ") {
+                names if names.is_empty() => failure,
+                names => failure.hint(format!("traces there: {names}")),
+            });
         }
         let ratios: Vec<f64> = points.iter().filter_map(Point::ratio).collect();
         if !out.is_json() {

@@ -18,9 +18,17 @@ use glasscache_lab::target::find_memcached;
 
 use crate::output::{Exit, Failure, Output};
 
+const EXAMPLES: &str = "\
+Examples:
+  glasscache bench --list                                  the scenarios
+  glasscache bench --scenario get-50 --scenario set-1k     two of them, some minutes
+  glasscache bench --memcached ./memcached --json --keep results
+  glasscache bench memory -m 64 --size 230
+  glasscache bench misses traces/ --fraction 0.2";
+
 /// Measure this server beside a memcached: speed, unless another word follows.
 #[derive(clap::Args)]
-#[command(args_conflicts_with_subcommands = true)]
+#[command(args_conflicts_with_subcommands = true, after_help = EXAMPLES)]
 pub(crate) struct Args {
     #[command(subcommand)]
     what: Option<What>,

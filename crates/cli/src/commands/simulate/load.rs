@@ -34,8 +34,9 @@ pub(super) fn load(folder: &Path, latency: Option<&Path>) -> Result<Loaded, Fail
     .map_err(|e| Failure::new(Exit::BadData, e.to_string()))?;
     let latency = latency.map_or_else(|| folder.join("latency.json"), Path::to_path_buf);
     let text = std::fs::read_to_string(&latency).map_err(|e| {
-        cannot_open(&latency, &e)
-            .hint("measure one with `glasscache profile`, or name a file with --latency")
+        cannot_open(&latency, &e).hint(
+            "docs/reference/formats.md, section 3, tells its form; --latency names another file",
+        )
     })?;
     let cost = CostModel::parse(&text)
         .map_err(|e| Failure::new(Exit::BadData, format!("{}: {e}", latency.display())))?;
@@ -125,7 +126,8 @@ pub(super) fn check_halves(folder: &Path, prepared: &Prepared<'_>) -> Result<(),
 fn find(folder: &Path, stem: &str) -> Result<PathBuf, Failure> {
     if folder.is_file() {
         let message = format!("{}: is a file; a request log is a folder", folder.display());
-        return Err(Failure::new(Exit::BadData, message));
+        let hint = "a key stream in one file is what glasscache curve and inspect read";
+        return Err(Failure::new(Exit::BadData, message).hint(hint));
     }
     let candidates = ["parquet", "jsonl"].map(|ending| folder.join(format!("{stem}.{ending}")));
     candidates

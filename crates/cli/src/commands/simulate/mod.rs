@@ -23,13 +23,13 @@ use crate::work;
 use load::Loaded;
 
 const EXAMPLES: &str = "\
-Strategies, joined by + : remote, lru:N, s3fifo:N, lru-bytes:B, fixed:N, fixed-time:N, fixed-bytes:B,
-fixed-hindsight:N, children, children-always, subtree:D. B takes k, m or g. What each does to the last
-nanosecond: docs/reference/formats.md.
+Strategies, joined by + : remote, lru:N, s3fifo:N, lru-bytes:B, fixed:N, fixed-time:N,
+fixed-bytes:B, fixed-hindsight:N, children, children-always, subtree:D. B takes k, m or g.
+What each does to the last nanosecond: docs/reference/formats.md.
 
 Examples:
-  glasscache generate topic-tree site                  a made-up log to try it on
-  glasscache simulate site                             the usual strategies at 1 % and 5 % of the items
+  glasscache generate topic-tree site        a made-up log to try it on
+  glasscache simulate site                   the usual strategies at 1 % and 5 % of the items
   glasscache simulate site --strategies remote,lru:206,fixed:206+children --json
   glasscache simulate site --search --memory 8M --html best.html
   glasscache simulate site --by route --exclude export";

@@ -27,8 +27,15 @@ use serde_json::json;
 use crate::output::{Exit, Failure, Output};
 use table::title;
 
+const EXAMPLES: &str = "\
+Examples:
+  glasscache tour                        the sources of Python's standard library
+  glasscache tour ~/photos --vs          beside the memcached on the path
+  glasscache tour . --vs=./memcached -t 2 --json";
+
 /// Store a real folder in a server started here, read it back, and see what it cost.
 #[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
     /// The folder to store [default: the sources of Python's standard library].
     folder: Option<PathBuf>,
