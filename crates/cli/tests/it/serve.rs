@@ -242,8 +242,9 @@ fn the_daemon_listens_when_its_starter_returns() {
 fn a_daemon_that_cannot_start_tells_its_starter() {
     let holder = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = holder.local_addr().unwrap().port().to_string();
-    let (code, text) = refusal(&["serve", "-d", "-p", &port]);
-    assert_eq!(code, Some(3), "{text}");
+    let output = run(&["serve", "-d", "-p", &port]);
+    let text = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(3), "{text}");
     assert!(text.contains("cannot listen"), "{text}");
     assert!(text.contains("hint: another program listens"), "{text}");
 }
