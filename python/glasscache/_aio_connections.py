@@ -37,8 +37,9 @@ class Connections(_native.AsyncClient):
             raise self.unreachable(place, "it is down, a probe asks it")
         connection = self.connection_of(place)
         if connection is not None and connection.is_paused:
-            while connection.is_paused and time.monotonic() < ends:  # noqa: ASYNC110
-                await asyncio.sleep(0.001)  # the peer takes no more for now
+            # The peer takes no more for now.
+            while connection.is_paused and (left := ends - time.monotonic()) > 0:
+                await asyncio.wait([connection.resumed()], timeout=left)
             if connection.is_usable:
                 return
         task = self._connecting.get(place)

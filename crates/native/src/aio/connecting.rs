@@ -39,6 +39,7 @@ impl AsyncClient {
             presumes_classic,
             will_flush: false,
             is_paused: false,
+            resumed: None,
             is_late: false,
             timer: None,
             ready: Some(ready),

@@ -39,6 +39,8 @@ pub(crate) struct Connection {
     pub(super) presumes_classic: bool,
     pub(super) will_flush: bool,
     pub(super) is_paused: bool,
+    /// Resolved with None when the peer takes more again or the connection is gone.
+    pub(super) resumed: Option<Py<PyAny>>,
     /// A call on it was too late: what is in flight is still read, nothing new is sent.
     pub(super) is_late: bool,
     pub(super) timer: Option<Py<PyAny>>,

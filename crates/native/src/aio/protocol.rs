@@ -91,6 +91,7 @@ impl Connection {
     /// Called by the loop: the connection is gone.
     fn connection_lost(&mut self, py: Python<'_>, error: Option<Bound<'_, PyAny>>) -> PyResult<()> {
         self.transport = None;
+        self.tell_resumed(py)?;
         if let Some(timer) = self.timer.take() {
             timer.call_method0(py, intern!(py, "cancel"))?;
         }
@@ -116,8 +117,19 @@ impl Connection {
     }
 
     /// Called by the loop: the peer takes more again.
-    fn resume_writing(&mut self) {
+    fn resume_writing(&mut self, py: Python<'_>) -> PyResult<()> {
         self.is_paused = false;
+        self.tell_resumed(py)
+    }
+
+    /// A future, the same for all who ask, that is done when the peer takes more again or the connection is gone.
+    fn resumed(&mut self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        if let Some(future) = &self.resumed {
+            return Ok(future.clone_ref(py));
+        }
+        let create = intern!(py, "create_future");
+        let future = self.event_loop.call_method0(py, create)?;
+        Ok(self.resumed.insert(future).clone_ref(py))
     }
 
     /// Send what was written in this turn of the loop.
@@ -161,6 +173,8 @@ impl Connection {
         }
         if !late.is_empty() {
             this.is_late = true;
+            // Who waits to send on it goes to another.
+            this.tell_resumed(py)?;
         }
         if was_patient {
             this.server.health.bad();
@@ -203,6 +217,7 @@ impl Connection {
     fn close(slf: &Bound<'_, Self>) -> PyResult<()> {
         let py = slf.py();
         slf.borrow_mut().is_late = true;
+        slf.borrow_mut().tell_resumed(py)?;
         Self::flush(slf)?;
         let transport = slf.borrow_mut().transport.take();
         transport.map_or(Ok(()), |transport| {
@@ -212,6 +227,12 @@ impl Connection {
 }
 
 impl Connection {
+    fn tell_resumed(&mut self, py: Python<'_>) -> PyResult<()> {
+        self.resumed.take().map_or(Ok(()), |future| {
+            set_result(py, &future, py.None().into_bound(py))
+        })
+    }
+
     /// The transport, and what was written for it in this turn of the loop.
     fn take_written<'py>(&mut self, py: Python<'py>) -> Option<(Py<PyAny>, Bound<'py, PyBytes>)> {
         self.will_flush = false;
