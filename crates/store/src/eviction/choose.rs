@@ -1,7 +1,8 @@
 //! Which segment is swept next.
 //!
 //! In this order: what is dead as a whole (expired, flushed), what is less than three quarters live (rewriting
-//! it frees more than a third of what it copies), and then the policy's victim. The table of segments is walked
+//! it frees more than a third of what it copies), and then the policy's victim. While less than three quarters of all
+//! are alive nothing alive is evicted. The table of segments is walked
 //! each time: a few microseconds once per segment of 64 KiB to 1 MiB.
 
 use std::sync::atomic::Ordering;
@@ -82,19 +83,25 @@ impl Worker {
         } else if only_dead {
             None
         } else if let Some(sparse) = found.emptiest.filter(is_sparse) {
-            // The next victim is not worth copying first.
+            // The next victim is not worth copying first, unless all that is alive fits and nothing has to go.
             let is_next = evict.is_some_and(|victim| victim.id == sparse.id);
-            Some((
-                sparse,
-                if is_next {
-                    Reason::Evict
-                } else {
-                    Reason::Compact
-                },
-            ))
+            let reason = if is_next && !self.fits(&found.census) {
+                Reason::Evict
+            } else {
+                Reason::Compact
+            };
+            Some((sparse, reason))
         } else {
             evict.map(|victim| (victim, Reason::Evict))
         }
+    }
+
+    /// Whether less than three quarters of what there may be is alive: then there is always a segment worth
+    /// compacting.
+    fn fits(&self, census: &Census) -> bool {
+        let segments = &self.store.segments;
+        let live = census.small_bytes + census.main_bytes;
+        live * 4 < segments.allowed() * self.store.arena().segment_bytes() * COMPACT_QUARTERS
     }
 
     fn candidates(&self, now: Seconds) -> Candidates {

@@ -1,0 +1,163 @@
+//! Keys that all fit are overwritten: nothing may be evicted, and nobody may miss one, whatever is moved meanwhile.
+//!
+//! Some keys are much hotter than others, so that segments become nearly dead and are emptied while their rest is
+//! read. `STRESS_SECONDS` (default 2) is the length.
+
+#![allow(
+    clippy::disallowed_methods,
+    reason = "a stress test lasts for a real time"
+)]
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use glasscache_store::{Config, Item, Seconds, SetOptions, SetOutcome, Store, Worker};
+
+const THREADS: u64 = 3;
+const KEYS: u64 = 20_000;
+/// Eight times what the keys take: never full.
+const AMPLE_BYTES: u64 = 160 << 20;
+/// One and a half times: full of what was overwritten, soon and ever after.
+const SCANT_BYTES: u64 = 32 << 20;
+const VALUE_BYTES: usize = 1000;
+
+fn next(state: &mut u64) -> u64 {
+    *state ^= *state << 13;
+    *state ^= *state >> 7;
+    *state ^= *state << 17;
+    *state
+}
+
+/// A key number: the product of two is small far more often than large.
+fn pick(state: &mut u64) -> u64 {
+    (next(state) % KEYS) * (next(state) % KEYS) / KEYS
+}
+
+fn name(number: u64) -> Vec<u8> {
+    format!("fitting-{number:08}").into_bytes()
+}
+
+fn write(worker: &Worker, number: u64, now: Seconds) {
+    let (key, value) = (name(number), [number as u8; VALUE_BYTES]);
+    let hash = worker.store().hash(&key);
+    let outcome = worker.set(&key, hash, &value, &SetOptions::default(), now);
+    assert!(
+        matches!(outcome, SetOutcome::Stored(_)),
+        "key {number}: {outcome:?}"
+    );
+}
+
+/// Reads up to sixteen keys as the server does, all looked ahead for before the first is read.
+fn read(worker: &Worker, numbers: &[u64], now: Seconds) {
+    let keys: Vec<Vec<u8>> = numbers.iter().map(|&number| name(number)).collect();
+    let store = worker.store();
+    let asked: Vec<_> = keys
+        .iter()
+        .map(|key| (store.hash(key), worker.prefetch_bucket(store.hash(key))))
+        .collect();
+    let guesses: Vec<_> = asked
+        .iter()
+        .map(|&(hash, asked)| worker.prefetch_item(hash, asked))
+        .collect();
+    for ((key, number), ((hash, _), guess)) in
+        keys.iter().zip(numbers).zip(asked.iter().zip(guesses))
+    {
+        let guess = worker.prefetch_further(*hash, guess);
+        let item = worker.get_guessed(key, *hash, guess, now);
+        let value = item.as_ref().and_then(Item::value);
+        let is_right = value.is_some_and(|value| value == [*number as u8; VALUE_BYTES]);
+        assert!(
+            is_right,
+            "key {number}: {:?}",
+            value.map(|value| value.first())
+        );
+    }
+}
+
+fn work(store: &Arc<Store>, seed: u64, begun: Instant, stop: &AtomicBool) -> u64 {
+    let mut worker = store.worker();
+    let (mut state, mut rounds) = (seed, 0);
+    while !stop.load(Ordering::Relaxed) {
+        let now = Seconds(2 + begun.elapsed().as_secs() as u32);
+        worker.go_online();
+        for _ in 0..next(&mut state) % 40 {
+            if next(&mut state).is_multiple_of(4) {
+                write(&worker, pick(&mut state), now);
+            } else {
+                let count = next(&mut state) % 16 + 1;
+                let numbers: Vec<u64> = (0..count).map(|_| pick(&mut state)).collect();
+                read(&worker, &numbers, now);
+            }
+            worker.pass();
+            rounds += 1;
+        }
+        worker.maintain(now);
+        worker.go_offline();
+    }
+    rounds
+}
+
+/// A store with all keys in it.
+fn filled(memory_bytes: u64) -> Arc<Store> {
+    let config = Config {
+        memory_bytes,
+        workers: THREADS as usize + 1,
+        ..Config::default()
+    };
+    let store = Store::new(config).unwrap();
+    let mut worker = store.worker();
+    worker.go_online();
+    for number in 0..KEYS {
+        write(&worker, number, Seconds(2));
+        worker.pass();
+    }
+    drop(worker);
+    store
+}
+
+#[test]
+fn what_fits_is_compacted_and_not_evicted() {
+    let store = filled(SCANT_BYTES);
+    let (mut worker, mut state) = (store.worker(), 7);
+    worker.go_online();
+    for _ in 0..200_000 {
+        write(&worker, pick(&mut state), Seconds(2));
+        worker.pass();
+    }
+    (0..KEYS).for_each(|number| read(&worker, &[number], Seconds(2)));
+    let counters = store.counters();
+    assert_eq!(counters.evictions, 0);
+    assert!(counters.moved_items > 0, "nothing was moved");
+}
+
+#[test]
+fn no_key_that_fits_is_ever_missed() {
+    let seconds: u64 = std::env::var("STRESS_SECONDS").map_or(2, |text| text.parse().unwrap());
+    let store = filled(AMPLE_BYTES);
+    let (begun, stop) = (Instant::now(), AtomicBool::new(false));
+    let rounds: u64 = std::thread::scope(|scope| {
+        let threads: Vec<_> = (1..=THREADS)
+            .map(|seed| {
+                scope.spawn({
+                    let (store, stop) = (&store, &stop);
+                    move || work(store, seed * 0x9e37_79b9, begun, stop)
+                })
+            })
+            .collect();
+        while begun.elapsed() < Duration::from_secs(seconds)
+            && threads.iter().all(|thread| !thread.is_finished())
+        {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        stop.store(true, Ordering::Relaxed);
+        threads
+            .into_iter()
+            .map(|thread| thread.join().unwrap())
+            .sum()
+    });
+    let counters = store.counters();
+    eprintln!("{rounds} rounds; {counters:?}");
+    assert_eq!(counters.evictions, 0);
+    assert!(counters.moved_items > 0, "nothing was moved");
+}
