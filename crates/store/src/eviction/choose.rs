@@ -1,9 +1,9 @@
 //! Which segment is swept next.
 //!
 //! In this order: what is dead as a whole (expired, flushed), what is less than three quarters live (rewriting
-//! it frees more than a third of what it copies), and then the policy's victim. While less than three quarters of all
-//! are alive nothing alive is evicted. The table of segments is walked
-//! each time: a few microseconds once per segment of 64 KiB to 1 MiB.
+//! it frees more than a third of what it copies), and then the policy's victim. While less than three quarters
+//! of all are alive nothing alive is evicted. The table of segments is walked each time: a few microseconds once
+//! per segment of 64 KiB to 1 MiB.
 
 use std::sync::atomic::Ordering;
 
