@@ -229,16 +229,21 @@ def test_the_interpreter_runs_on_while_a_curve_is_computed() -> None:
     assert steps > 1000
 
 
-def test_ctrl_c_ends_a_long_curve() -> None:
-    code = """
+@pytest.mark.parametrize(
+    ("keys", "policies"),
+    [(60_000, '["LeCaR"] * 500'), (6_000, '["FIFO"] * 50_000')],
+    ids=["long replays", "short replays"],
+)
+def test_ctrl_c_ends_a_long_curve(keys: int, policies: str) -> None:
+    code = f"""
 import os, signal, threading
 import numpy as np
 from glasscache import sim
-trace = sim.Trace(np.random.default_rng(1).integers(0, 60_000, 600_000))
+trace = sim.Trace(np.random.default_rng(1).integers(0, {keys}, {keys} * 10))
 # Where the tests run in the background, a shell may have the signal ignored from the start.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
-trace.curve(policies=["LeCaR"] * 500, threads=1)
+trace.curve(policies={policies}, threads=1)
 """
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False

@@ -2,11 +2,11 @@
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, channel};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use pyo3::prelude::*;
 
-/// How often the calling thread looks for a signal while others work.
+/// How often the calling thread looks for a signal while others work, however often a result arrives.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// Runs `job` for 0 to below `count` on so many threads (0: one a core) and returns the results in order.
@@ -37,17 +37,21 @@ pub(super) fn in_parallel<T: Send>(
                 });
             }
             drop(done);
+            let mut look_at = Instant::now() + LOOK_EVERY;
             loop {
-                match arrived.recv_timeout(LOOK_EVERY) {
+                let left = look_at.saturating_duration_since(Instant::now());
+                match arrived.recv_timeout(left) {
                     Ok((at, result)) => results[at] = result,
                     Err(RecvTimeoutError::Disconnected) => return PyResult::Ok(()),
-                    Err(RecvTimeoutError::Timeout) => {
-                        Python::attach(|py| {
-                            let raised = py.check_signals();
-                            stop.fetch_or(raised.is_err(), Ordering::Relaxed);
-                            raised
-                        })?;
-                    }
+                    Err(RecvTimeoutError::Timeout) => {}
+                }
+                if Instant::now() >= look_at {
+                    Python::attach(|py| {
+                        let raised = py.check_signals();
+                        stop.fetch_or(raised.is_err(), Ordering::Relaxed);
+                        raised
+                    })?;
+                    look_at = Instant::now() + LOOK_EVERY;
                 }
             }
         })
