@@ -207,7 +207,7 @@ fuzz: ## Feed each parser and the session with random bytes (SECONDS_EACH=60; ni
 	done
 
 .PHONY: bench-client
-bench-client: ## Measure the Python clients side by side against one memcached on one CPU, four minutes (SCALE=1, ARGS="--rows get_many,asyncio").
+bench-client: ## Measure the Python clients side by side against a memcached, then against our server, on one CPU, six minutes (SCALE=1, ARGS="--rows get_many,asyncio").
 	@MEMCACHED="$(MEMCACHED)" scripts/bench-client $(or $(SCALE),1) $(ARGS)
 
 .PHONY: bench-telemetry

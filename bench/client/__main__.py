@@ -11,7 +11,7 @@ the ratios of neighbouring turns, which a busy machine disturbs least, with the 
 and the demand beside it. CPU is the client's own, per call. A client that is not installed is left
 out and named; one that takes longer than half a second for a call has one turn.
 
-All rows take about five minutes at scale 1; how far it is goes to stderr. A run may take only some
+All rows take about three minutes at scale 1; how far it is goes to stderr. A run may take only some
 (`--rows`): what is kept in FILE of other rows stays there.
 """
 
@@ -47,7 +47,8 @@ def main() -> None:
     for each in every_row(clients, arguments):
         show(each)
         if arguments.keep:
-            keep(arguments.keep, each, circumstances(arguments.repetitions, arguments.scale))
+            around = circumstances(arguments.keep, arguments.repetitions, arguments.scale)
+            keep(arguments.keep, each, around)
 
 
 def options() -> argparse.Namespace:

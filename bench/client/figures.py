@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import statistics
 import sys
 import time
@@ -92,15 +93,15 @@ def keep(file: Path, each: dict[str, Any], around: dict[str, Any]) -> None:
     file.write_text(json.dumps({**around, "rows": rows}, indent=1) + "\n")
 
 
-def circumstances(repetitions: int, scale: float) -> dict[str, Any]:
-    """Return what the figures depend on."""
+def circumstances(file: Path, repetitions: int, scale: float) -> dict[str, Any]:
+    """Return what the figures depend on, under the name that stands behind the date of their file."""
     peers = ("pylibmc", "pymemcache", "python-memcached", "meta-memcache", "emcache", "aiomcache")
     versions = {}
     for peer in peers:
         with contextlib.suppress(metadata.PackageNotFoundError):
             versions[peer] = metadata.version(peer)
     return {
-        "name": "clients",
+        "name": re.sub(r"^\d{4}-\d\d-\d\d-", "", file.stem),
         "date": time.strftime("%Y-%m-%d"),
         "python": sys.version.split()[0],
         "cpus": os.cpu_count(),

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import glasscache
 from ids import number_rows
-from peers import GET_MANY, SET_MANY, prepare, setter
+from peers import GET_MANY, SET_MANY, host_and_port, installed, prepare, setter
 from turns import Row
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 
 def rows_of(clients: dict[str, Any]) -> Iterator[Row]:
@@ -22,6 +22,7 @@ def rows_of(clients: dict[str, Any]) -> Iterator[Row]:
     values = {"40 B": b"x" * 40, "1 KB": os.urandom(1024), "100 KB": os.urandom(100_000)}
     for size, value in values.items():
         yield from single_rows(clients, size, value)
+    yield mixed_row(clients, values["1 KB"])
     yield Row("get missing", 2000, {n: lambda c=c: c.get("gone") for n, c in clients.items()})
     yield from object_rows(clients)
     for size, word in (("40 B", "many"), ("1 KB", "kilo")):
@@ -31,6 +32,7 @@ def rows_of(clients: dict[str, Any]) -> Iterator[Row]:
     address = next(iter(clients["glasscache"].stats()["servers"]))
     yield quiet_row(clients, address, values["1 KB"])
     yield from own_rows(clients["glasscache"], address)
+    yield deadline_row(address, values["40 B"])
     yield from number_rows(address)
 
 
@@ -46,6 +48,20 @@ def single_rows(clients: dict[str, Any], size: str, value: bytes) -> Iterator[Ro
     yield Row(
         f"set {size}", calls, {n: lambda put=put: put("two", value) for n, put in sets.items()}
     )
+
+
+def mixed_row(clients: dict[str, Any], value: bytes) -> Row:
+    """Return nine reads and a write of one value in each call, after `single_rows` stored it."""
+
+    def ten(client: Any, put: Callable[[str, Any], Any], key: str) -> None:
+        for _ in range(9):
+            client.get(key)
+        put(key, value)
+
+    calls = {n: lambda c=c, p=setter(n, c), k=f"mix-{n}": ten(c, p, k) for n, c in clients.items()}
+    for name, call in calls.items():
+        prepare(name, call)
+    return Row("mixed, 9 get and 1 set of 1 KB", 200, calls)
 
 
 def object_rows(clients: dict[str, Any]) -> Iterator[Row]:
@@ -113,3 +129,29 @@ def own_rows(ours: Any, address: str) -> Iterator[Row]:
             "no deadline": lambda: uncounted.get("one"),
         },
     )
+
+
+def deadline_row(address: str, value: bytes) -> Row:
+    """Return reads without a deadline, with one for each wait on the socket, and with one for the call."""
+    ours = glasscache.Client(address, timeout=5, costs=False)
+    clients: dict[str, Any] = {}
+    if installed("pylibmc"):
+        import pylibmc
+
+        limits = {"send_timeout": 500_000, "receive_timeout": 500_000}
+        nodelay = {"tcp_nodelay": True}
+        clients["pylibmc, none"] = pylibmc.Client([address], behaviors=nodelay)
+        clients["pylibmc, socket"] = pylibmc.Client([address], behaviors={**nodelay, **limits})
+    if installed("pymemcache"):
+        from pymemcache.client.base import Client
+
+        server = host_and_port(address)
+        clients["pymemcache, none"] = Client(server, no_delay=True)
+        clients["pymemcache, socket"] = Client(server, no_delay=True, timeout=0.5)
+    keys = {who: f"due-{who.split(',')[0]}" for who in clients}
+    ours.set("due", value)
+    for who, client in clients.items():
+        client.set(keys[who], value)
+    reads = {who: lambda c=c, k=keys[who]: c.get(k) for who, c in clients.items()}
+    reads = {"glasscache, call": lambda: ours.get("due", deadline=0.5), **reads}
+    return Row("get 40 B: a deadline for none, a socket, a call", 2000, reads)
