@@ -1,7 +1,7 @@
 """Values on the wire: which dialect is spoken, how objects are serialised, what is compressed.
 
 `str`, `bytes`, `int`, `float`, `bool`, `None`, lists of whole numbers and arrays have forms of their own
-and come back as what they were. Other lists, and dicts, go as JSON or MessagePack, and only if they
+and come back as what they were; `bytearray` and `memoryview` come back as `bytes`, a dataclass as a `dict`. Other lists, and dicts, go as JSON or MessagePack, and only if they
 come back equal: a tuple or a key that is no `str` is refused, not changed in silence. Pickle is used
 only where it was asked for by name, since reading one can run code.
 """
@@ -14,7 +14,7 @@ import sys
 from typing import TYPE_CHECKING, Any, Final, Literal, cast
 
 from glasscache import _native
-from glasscache.errors import UnwritableValue
+from glasscache.errors import BadSetting, UnwritableValue
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -82,6 +82,11 @@ class Codec(_native.Codec):
         migrate_from: str | None = None,
     ) -> Self:
         """Make a codec; the class says what the words mean."""
+        if objects not in _DUMPERS:
+            raise BadSetting(f"no objects={objects!r}: {', '.join(_DUMPERS)}")
+        _check_bound("threshold", threshold)
+        _check_bound("min_saving", min_saving, 100)
+        _check_bound("decompressed_bytes_max", decompressed_bytes_max)
         dump = functools.partial(_DUMPERS[objects], has_arrays=dialect == "own")
         codec = super().__new__(
             cls,
@@ -100,34 +105,48 @@ class Codec(_native.Codec):
         return codec
 
 
+def _check_bound(name: str, number: int, most: int = sys.maxsize) -> None:
+    if not 0 <= number <= most:
+        raise BadSetting(f"{name}={number}: 0 to {most}")
+
+
 def named(codec: Codec | str | None, dialect: str | None) -> Codec:
     """Return the codec that a client's `codec=` and `dialect=` ask for."""
-    if isinstance(codec, Codec):
-        return codec
     match codec:
         case None:
             return Codec(dialect or "own")
         case "json" | "msgpack" | "pickle":
             return Codec(dialect or "own", objects=codec)
-        case _:
+        case _ if dialect is not None:
+            raise BadSetting(f"dialect={dialect!r} beside a codec that has its own: Codec(dialect)")
+        case Codec():
+            return codec
+        case str():
             return Codec(codec)
+        case _:
+            raise BadSetting(f"no codec {codec!r}: a Codec, or the name of one")
 
 
 def _parts(value: Any) -> tuple[str, Any] | None:
-    """Return the kind and parts of an array or of raw JSON, which every codec takes."""
+    """Return the kind and parts of raw JSON or of an array that has a form of its own."""
     if type(value) is RawJSON:
         return "raw_json", bytes(value)
     module = type(value).__module__
     if module == "array":
         shape = [len(value)]
-        return "array", (value.typecode, False, value.itemsize, shape, _little(value))
-    if module == "numpy" and type(value).__name__ == "ndarray":
+        return "array", (value.typecode, False, False, value.itemsize, shape, _little(value))
+    if _is_numpy_array(value):
         dtype = value.dtype
         if dtype.kind not in "biufcSU" or dtype.itemsize > _ITEM_BYTES_MAX:
-            raise UnwritableValue(f"no form for a NumPy array of {dtype}")
-        native = value.astype(dtype.newbyteorder("<"), copy=False)
-        return "array", (dtype.char, True, dtype.itemsize, list(value.shape), native.tobytes())
+            return None
+        body = value.astype(dtype.newbyteorder("<"), copy=False).tobytes()
+        shape = list(value.shape)
+        return "array", (dtype.char, True, not dtype.isnative, dtype.itemsize, shape, body)
     return None
+
+
+def _is_numpy_array(value: Any) -> bool:
+    return type(value).__module__ == "numpy" and type(value).__name__ == "ndarray"
 
 
 def _little(value: Any) -> bytes:
@@ -157,6 +176,8 @@ def _check(value: Any, depth: int = 0) -> None:
     elif kind is list:
         for item in value:
             _check(item, depth + 1)
+    elif _is_numpy_array(value):
+        raise UnwritableValue(f'no form for a NumPy array of {value.dtype} (codec="pickle" has)')
     else:
         raise UnwritableValue(
             f"{kind.__name__} would not come back as what it was "
@@ -207,7 +228,17 @@ def _dump_json(value: Any, *, has_arrays: bool) -> tuple[str, Any]:
     value = _plain(value)
     _check(value)
     _refuse_nan(value)
-    return "json", _json_pair_of()[0](value)
+    return "json", _written(_json_pair_of()[0], value)
+
+
+def _written(write: Callable[[Any], bytes], value: Any) -> bytes:
+    """Return what a writer makes of a value; what it cannot take is told as such."""
+    try:
+        return write(value)
+    except UnicodeEncodeError as error:
+        raise UnwritableValue(f'text without a UTF-8 form: {error} (codec="pickle" keeps it)') from error
+    except (ValueError, OverflowError, RecursionError) as error:
+        raise UnwritableValue(f"{type(value).__name__}: {error}") from error
 
 
 def _refuse_nan(value: Any) -> None:
@@ -237,10 +268,7 @@ def _dump_msgpack(value: Any, *, has_arrays: bool) -> tuple[str, Any]:
         return parts
     value = _plain(value)
     _check(value)
-    try:
-        return "msgpack", _msgpack().encode(value)
-    except OverflowError as error:
-        raise UnwritableValue(f"MessagePack: {error}") from error
+    return "msgpack", _written(_msgpack().encode, value)
 
 
 def _dump_pickle(value: Any, *, has_arrays: bool) -> tuple[str, Any]:
@@ -248,7 +276,10 @@ def _dump_pickle(value: Any, *, has_arrays: bool) -> tuple[str, Any]:
 
     if has_arrays and (parts := _parts(value)):
         return parts
-    return "pickle", pickle.dumps(value, protocol=5)
+    try:
+        return "pickle", pickle.dumps(value, protocol=5)
+    except (pickle.PicklingError, TypeError, AttributeError, ValueError, RecursionError) as error:
+        raise UnwritableValue(f"pickle: {error}") from error
 
 
 _DUMPERS: Final[dict[str, Callable[..., tuple[str, Any]]]] = {
@@ -275,16 +306,22 @@ def _load(kind: str, body: Any) -> Any:
             return _load_array(*body)
 
 
-def _load_array(typecode: str, is_numpy: bool, shape: tuple[int, ...], body: bytes) -> Any:
+def _load_array(
+    typecode: str,
+    is_numpy: bool,
+    is_swapped: bool,
+    itemsize: int,
+    shape: tuple[int, ...],
+    body: bytes,
+) -> Any:
     if is_numpy:
         numpy = importlib.import_module("numpy")
         width = {"S": 1, "U": 4}.get(typecode)
-        count = 1
-        for length in shape:
-            count *= length
-        size = f"{len(body) // count // width}" if width and count else ""
-        dtype = numpy.dtype(f"{typecode}{size}").newbyteorder("<")
-        return numpy.frombuffer(body, dtype=dtype).reshape(shape).astype(dtype.newbyteorder("="))
+        dtype = numpy.dtype(f"{typecode}{itemsize // width}" if width else typecode)
+        own = dtype.newbyteorder("S") if is_swapped else dtype
+        if not body:
+            return numpy.zeros(shape, own)
+        return numpy.frombuffer(body, dtype=dtype.newbyteorder("<")).reshape(shape).astype(own)
     import array  # noqa: PLC0415
 
     value = cast("Any", array.array(typecode))

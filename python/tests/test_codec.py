@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import array
 import resource
 from typing import Any
 
 import pytest
-from glasscache import Codec, RawJSON, UnreadableValue, UnwritableValue
+from glasscache import BadSetting, Codec, RawJSON, UnreadableValue, UnwritableValue
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -58,8 +59,6 @@ def test_what_would_come_back_changed_is_refused(value: Any) -> None:
 
 
 def test_arrays_come_back_with_their_type() -> None:
-    import array
-
     import numpy as np
 
     numbers = array.array("I", range(1000))
@@ -108,3 +107,88 @@ def test_the_room_of_a_long_list_is_kept_for_the_next() -> None:
     for _ in range(10):
         codec.decode(flags, body)
     assert faults() - before < 10 * 300, "some 1,000 each where the room is given back"
+
+
+@pytest.mark.parametrize("text", ["\ud800", {"a": "\ud800"}, {"\ud800": 1}, ["\ud83d\ude00"]])
+def test_text_without_a_utf8_form_is_refused_or_pickled(text: Any) -> None:
+    for objects in ("json", "msgpack"):
+        with pytest.raises(UnwritableValue, match="UTF-8"):
+            Codec(objects=objects).encode(text)
+    pickling = Codec(objects="pickle")
+    assert pickling.decode(*pickling.encode(text)) == text
+
+
+def test_what_no_writer_takes_is_refused_in_one_way() -> None:
+    nested: list[Any] = []
+    for _ in range(100_000):
+        nested = [nested]
+    with pytest.raises(UnwritableValue, match="digits"):
+        Codec().encode(10**5000)
+    for value in (nested, lambda: 1, (item for item in "ab")):
+        with pytest.raises(UnwritableValue):
+            Codec().encode(value)
+        with pytest.raises(UnwritableValue, match="pickle"):
+            Codec(objects="pickle").encode(value)
+    long = Codec(objects="pickle")
+    assert long.decode(*long.encode(10**5000)) == 10**5000
+
+
+@pytest.mark.parametrize("dtype", [">i4", ">f8", ">U3", "<U3", "S5", "?", "f2", "g", "G"])
+@pytest.mark.parametrize("shape", [(), (0,), (5, 0), (300, 4)])
+def test_numpy_arrays_keep_their_dtype_and_shape(dtype: str, shape: tuple[int, ...]) -> None:
+    numpy = pytest.importorskip("numpy")
+    array = numpy.ones(shape, dtype)
+    for codec in (Codec(), Codec(compress=None), Codec(objects="pickle")):
+        back = codec.decode(*codec.encode(array))
+        assert (back.dtype, back.shape) == (array.dtype, array.shape)
+        assert back.dtype.byteorder == array.dtype.byteorder
+        assert (back == array).all()
+        assert back.flags.writeable
+
+
+@pytest.mark.parametrize("dtype", ["O", "M8[s]", "i4,f8", "S300", "V4"])
+def test_numpy_arrays_without_a_form_are_refused_or_pickled(dtype: str) -> None:
+    numpy = pytest.importorskip("numpy")
+    array = numpy.zeros((2, 3), dtype)
+    with pytest.raises(UnwritableValue, match="pickle"):
+        Codec().encode(array)
+    pickling = Codec(objects="pickle")
+    back = pickling.decode(*pickling.encode(array))
+    assert back.dtype == array.dtype
+    assert back.tolist() == array.tolist()
+
+
+@pytest.mark.parametrize("compress", ["zstd", "zlib", "lz4", "quicklz"])
+def test_nothing_is_written_that_could_not_be_read(compress: str) -> None:
+    codec = Codec(compress=compress, decompressed_bytes_max=10_000)
+    for body in (b"x" * 10_000, b"x" * 10_001, array.array("q", range(2000))):
+        assert codec.decode(*codec.encode(body)) == body
+    with pytest.raises(UnwritableValue, match="decompressed_bytes_max"):
+        codec.encode(list(range(2000)))
+
+
+@pytest.mark.parametrize("codec", [Codec(), Codec(objects="msgpack"), Codec(objects="pickle")])
+@pytest.mark.parametrize(
+    "value", ["x" * 5000, b"x" * 5000, [1, 2], {"a": [1, "b"]}, 1.5, True, None, array.array("d", [1])]
+)
+def test_what_was_appended_to_a_packed_value_is_never_overlooked(codec: Codec, value: Any) -> None:
+    flags, body = codec.encode(value)
+    for changed in (body + b"x", b"x" + body):
+        with pytest.raises(UnreadableValue):
+            codec.decode(flags, changed)
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        {"objects": "yaml"},
+        {"threshold": -1},
+        {"min_saving": 101},
+        {"decompressed_bytes_max": -1},
+        {"compress": "quicklz", "level": 2},
+        {"compress": "zlib", "level": 10},
+    ],
+)
+def test_settings_out_of_range_are_named(setting: dict[str, Any]) -> None:
+    with pytest.raises(BadSetting, match=str(next(reversed(setting.values())))):
+        Codec(**setting)

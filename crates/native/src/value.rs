@@ -22,22 +22,21 @@ pub(crate) fn with_bytes<R>(
     value: &Bound<'_, PyAny>,
     then: impl FnOnce(u32, &[u8], &Costs) -> PyResult<R>,
 ) -> PyResult<R> {
-    if let Ok(text) = value.cast_exact::<PyString>() {
-        return encode(codec, value, &ValueRef::Str(text.to_str()?), then);
+    if let Ok(text) = value.cast_exact::<PyString>()
+        && let Ok(text) = text.to_str()
+    {
+        return encode(codec, value, &ValueRef::Str(text), then);
     }
     if let Ok(bytes) = value.cast_exact::<PyBytes>() {
         return encode(codec, value, &ValueRef::Bytes(bytes.as_bytes()), then);
     }
     if value.is_exact_instance_of::<PyInt>() {
-        return match value.extract::<i64>() {
-            Ok(number) => encode(codec, value, &ValueRef::Int(number), then),
-            Err(_) => encode(
-                codec,
-                value,
-                &ValueRef::BigInt(value.str()?.to_str()?),
-                then,
-            ),
-        };
+        if let Ok(number) = value.extract::<i64>() {
+            return encode(codec, value, &ValueRef::Int(number), then);
+        }
+        if let Ok(digits) = value.str() {
+            return encode(codec, value, &ValueRef::BigInt(digits.to_str()?), then);
+        }
     }
     if let Ok(number) = value.cast_exact::<PyFloat>() {
         return encode(codec, value, &ValueRef::Float(number.value()), then);
@@ -65,6 +64,7 @@ pub(crate) fn with_bytes<R>(
             .extract()?;
         return encode(codec, value, &ValueRef::Bytes(&bytes), then);
     }
+    // Text with lone surrogates and numbers too long for decimal come here too.
     let begin = Instant::now();
     let (kind, fields) = codec
         .dump
@@ -93,12 +93,14 @@ fn with_dumped<R>(
     then: impl FnOnce(u32, &[u8], &Costs) -> PyResult<R>,
 ) -> PyResult<R> {
     if kind == "array" {
-        type Parts<'py> = (char, bool, u8, Vec<u64>, Bound<'py, PyBytes>);
-        let (typecode, is_numpy, itemsize, shape, bytes) = fields.extract::<Parts<'_>>()?;
+        type Parts<'py> = (char, bool, bool, u8, Vec<u64>, Bound<'py, PyBytes>);
+        let (typecode, is_numpy, is_swapped, itemsize, shape, bytes) =
+            fields.extract::<Parts<'_>>()?;
         let typecode = u8::try_from(typecode).map_err(|_| PyTypeError::new_err("odd typecode"))?;
         let array = Array {
             typecode,
             is_numpy,
+            is_swapped,
             itemsize,
             shape: &shape,
             bytes: bytes.as_bytes(),
@@ -238,6 +240,8 @@ fn load_array<'py>(
     let parts = (
         char::from(array.typecode),
         array.is_numpy,
+        array.is_swapped,
+        array.itemsize,
         shape,
         PyBytes::new(py, array.bytes()),
     );

@@ -113,12 +113,12 @@ impl Codec {
                 method.word()
             ));
         }
-        if !(least..=most).contains(&compression.level) {
-            let level = compression.level;
-            return complain(format!(
-                "level {level} of {}: {least} to {most}",
-                method.word()
-            ));
+        let (level, word) = (compression.level, method.word());
+        if method == Method::QuickLz && level == 2 {
+            return complain(format!("level 2 of {word}: 1 or 3"));
+        }
+        if !(least..=most).contains(&level) {
+            return complain(format!("level {level} of {word}: {least} to {most}"));
         }
         Ok(codec)
     }
@@ -177,6 +177,9 @@ impl Codec {
         if matches!(value, ValueRef::Pickle(_)) && !self.options.pickle {
             return Err(self.unwritable(&Refusal::of("a pickle (allow it by name: pickle=True)")));
         }
+        if let ValueRef::Ints(numbers) = value {
+            self.check_readable(numbers)?;
+        }
         let mut scratch = Vec::new();
         let mut costs = Costs::default();
         if let ValueRef::Array(array) = value
@@ -214,6 +217,18 @@ impl Codec {
         })
     }
 
+    /// Refuses a list that would be longer unpacked than is read.
+    fn check_readable(&self, numbers: &[i64]) -> Result<(), ValueError> {
+        let (bytes, limit) = (size_of_val(numbers), self.options.decompressed_bytes_max);
+        if bytes <= limit {
+            return Ok(());
+        }
+        let count = numbers.len();
+        Err(self.unwritable(&Refusal(
+            format!("{count} whole numbers, {bytes} bytes unpacked, limit {limit} (decompressed_bytes_max)").into(),
+        )))
+    }
+
     /// The bits of an array's whole numbers, where that saves what a compressor should.
     fn pack_array(
         &self,
@@ -222,6 +237,9 @@ impl Codec {
         costs: &mut Costs,
     ) -> Option<u32> {
         let (compression, ..) = self.packing?;
+        if array.bytes.len() > self.options.decompressed_bytes_max {
+            return None;
+        }
         let bytes_max = compression.bytes_max(array.bytes.len())?;
         let flags = timed(&mut costs.compress, || {
             self.writer.pack_array(array, bytes_max, scratch)
@@ -244,7 +262,9 @@ impl Codec {
         costs: &mut Costs,
     ) -> Option<(u32, Vec<u8>)> {
         let (compression, mark, packing) = self.packing.filter(|_| is_compressible)?;
-        if plain.len() < compression.threshold_bytes {
+        // A value above the bound could not be read again: it goes as it is, up to the longest that is sent.
+        let bound = self.options.decompressed_bytes_max;
+        if !(compression.threshold_bytes..=bound).contains(&plain.len()) {
             return None;
         }
         let packed = timed(&mut costs.compress, || compression.apply(plain))?;

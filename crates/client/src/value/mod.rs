@@ -64,6 +64,8 @@ pub struct Array<'v> {
     pub typecode: u8,
     /// True for a `NumPy` array, false for `array.array`.
     pub is_numpy: bool,
+    /// Whether its owner keeps the elements in the byte order that is not the machine's; here they are little-endian.
+    pub is_swapped: bool,
     /// Bytes of one element.
     pub itemsize: u8,
     /// Length of each dimension; one for `array.array`.
@@ -114,6 +116,8 @@ pub struct DecodedArray<'b> {
     pub typecode: u8,
     /// True for a `NumPy` array.
     pub is_numpy: bool,
+    /// Whether its owner kept the elements in the byte order that is not the machine's.
+    pub is_swapped: bool,
     /// Bytes of one element.
     pub itemsize: u8,
     /// Length of each dimension.

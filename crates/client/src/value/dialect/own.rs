@@ -171,6 +171,10 @@ impl Form for Own {
             JSON => Ok(Decoded::Json(body)),
             RAW_JSON => Ok(Decoded::RawJson(body)),
             MSGPACK => Ok(Decoded::Msgpack(body)),
+            // A reader stops at the pickle's end and does not see what was appended behind it.
+            PICKLE if limits.pickle && !body.ends_with(b".") => {
+                refuse("a pickle that goes on after its end")
+            }
             PICKLE if limits.pickle => Ok(Decoded::Pickle(body)),
             PICKLE => refuse("a pickle (allow it by name: pickle=True)"),
             _ => refuse("a type unknown to this version"),
@@ -189,19 +193,33 @@ fn parameter_of(array: &Array<'_>) -> u32 {
     u32::from(array.typecode & 0x7f) | if array.is_numpy { NUMPY } else { 0 }
 }
 
+/// Set beside the count of dimensions of an array whose owner keeps the other byte order.
+const SWAPPED: u8 = 0x80;
+
 /// Element size, count of dimensions and each length; the elements follow.
 fn write_header(array: &Array<'_>, out: &mut Vec<u8>) {
-    out.extend([array.itemsize, array.shape.len() as u8]);
+    let order = if array.is_swapped { SWAPPED } else { 0 };
+    out.extend([array.itemsize, array.shape.len() as u8 | order]);
     array.shape.iter().for_each(|len| write_varint(*len, out));
 }
 
 /// Most dimensions of an array, as in `NumPy` 2.
 const DIMENSIONS_MAX: u8 = 64;
 
-/// Element size, shape, number of elements and what follows the header.
-fn read_header(body: &[u8]) -> Option<(u8, Vec<u64>, u64, &[u8])> {
+/// What stands before the elements of an array.
+struct Header {
+    itemsize: u8,
+    is_swapped: bool,
+    shape: Vec<u64>,
+    elements: u64,
+}
+
+/// The header of an array, and what follows it.
+fn read_header(body: &[u8]) -> Option<(Header, &[u8])> {
     let (header, mut rest) = body.split_first_chunk::<2>()?;
     let [itemsize, dimensions] = *header;
+    let is_swapped = dimensions & SWAPPED != 0;
+    let dimensions = dimensions & !SWAPPED;
     if dimensions > DIMENSIONS_MAX {
         return None;
     }
@@ -211,7 +229,13 @@ fn read_header(body: &[u8]) -> Option<(u8, Vec<u64>, u64, &[u8])> {
     let elements = shape
         .iter()
         .try_fold(1u64, |product, len| product.checked_mul(*len))?;
-    Some((itemsize, shape, elements, rest))
+    let header = Header {
+        itemsize,
+        is_swapped,
+        shape,
+        elements,
+    };
+    Some((header, rest))
 }
 
 fn read_packed_array(
@@ -219,30 +243,32 @@ fn read_packed_array(
     body: &[u8],
     bytes_max: usize,
 ) -> Option<DecodedArray<'static>> {
-    let (itemsize, shape, elements, rest) = read_header(body)?;
-    let typecode = (parameter & 0x7f) as u8;
-    let elements = narrow::unpacked(rest, typecode, itemsize, elements, bytes_max)?;
+    let (header, rest) = read_header(body)?;
+    let (typecode, itemsize) = ((parameter & 0x7f) as u8, header.itemsize);
+    let elements = narrow::unpacked(rest, typecode, itemsize, header.elements, bytes_max)?;
     Some(DecodedArray {
         typecode,
         is_numpy: parameter & NUMPY != 0,
+        is_swapped: header.is_swapped,
         itemsize,
-        shape,
+        shape: header.shape,
         body: Cow::Owned(elements),
         start: 0,
     })
 }
 
 fn read_array(parameter: u32, body: Cow<'_, [u8]>) -> Option<DecodedArray<'_>> {
-    let (itemsize, shape, elements, rest) = read_header(&body)?;
-    if elements.checked_mul(u64::from(itemsize))? != rest.len() as u64 {
+    let (header, rest) = read_header(&body)?;
+    if header.elements.checked_mul(u64::from(header.itemsize))? != rest.len() as u64 {
         return None;
     }
     let start = body.len() - rest.len();
     Some(DecodedArray {
         typecode: (parameter & 0x7f) as u8,
         is_numpy: parameter & NUMPY != 0,
-        itemsize,
-        shape,
+        is_swapped: header.is_swapped,
+        itemsize: header.itemsize,
+        shape: header.shape,
         body,
         start,
     })

@@ -16,6 +16,7 @@ fn own_containers_arrays_and_lists_come_back() {
     let array = Array {
         typecode: b'd',
         is_numpy: true,
+        is_swapped: false,
         itemsize: 8,
         shape: &shape,
         bytes: &bytes,
@@ -84,6 +85,7 @@ fn array<'v>(typecode: u8, itemsize: u8, shape: &'v [u64; 1], bytes: &'v [u8]) -
     Array {
         typecode,
         is_numpy: false,
+        is_swapped: false,
         itemsize,
         shape,
         bytes,
