@@ -12,7 +12,14 @@ import time
 from typing import TYPE_CHECKING, Any, cast
 
 from glasscache._aio_connections import Connections
-from glasscache.errors import MISSABLE, GlasscacheError, StaleConnection, ValueTooLarge
+from glasscache.errors import (
+    MISSABLE,
+    BadSetting,
+    ClientClosed,
+    GlasscacheError,
+    StaleConnection,
+    ValueTooLarge,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Generator, Iterable
@@ -34,6 +41,8 @@ class Calls(Connections):
     @contextlib.contextmanager
     def deadline(self, seconds: float) -> Generator[None]:
         """Give all calls of this task inside the block so many seconds together."""
+        if not seconds > 0:
+            raise BadSetting(f"a time-out of {seconds} s: it must be above 0")
         ends = time.monotonic() + seconds
         token = _blocks.set((*_blocks.get(), (id(self), ends)))
         self._has_blocks += 1
@@ -177,10 +186,12 @@ class Calls(Connections):
         """Ask all servers at once; the outcome of one that failed is its exception."""
         if self._has_blocks:
             deadline = self._within_block(deadline)
-        futures = {place: start(place, share, deadline) for place, share in shares.items()}
+        futures: dict[int, Awaitable[Any] | None] = {}
         ends = time.monotonic() + (self._timeout if deadline is None else deadline)
         results: dict[int, Any] = {}
         try:
+            for place, share in shares.items():
+                futures[place] = start(place, share, deadline)
             for place, future in futures.items():
                 results[place] = await self._one_of_bulk(
                     place,
@@ -209,6 +220,8 @@ class Calls(Connections):
                 except StaleConnection:
                     pass
             return await self._connected(lambda: place, start, ends)
+        except ClientClosed:
+            raise
         except GlasscacheError as error:
             return error
 

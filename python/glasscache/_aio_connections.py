@@ -22,9 +22,9 @@ _PROBE_PAUSE = (0.07, 0.13)
 
 
 class Connections(_native.AsyncClient):
-    """One connection a server, on the loop that runs."""
+    """One connection a server and event loop."""
 
-    _connecting: dict[int, asyncio.Task[None]]
+    _connecting: dict[tuple[int, asyncio.AbstractEventLoop], asyncio.Task[None]]
     _probes: dict[int, asyncio.Task[None]]
     _leaving: set[asyncio.Task[None]]
     _timeout: float
@@ -42,11 +42,13 @@ class Connections(_native.AsyncClient):
                 await asyncio.wait([connection.resumed()], timeout=left)
             if connection.is_usable:
                 return
-        task = self._connecting.get(place)
-        if task is None or task.done() or task.get_loop() is not loop:
+        task = self._connecting.get((place, loop))
+        if task is None or task.done():
+            for key in [key for key, old in self._connecting.items() if old.done()]:
+                self._connecting.pop(key, None)
             task = loop.create_task(self._open(place, max(ends - time.monotonic(), 0.001)))
             task.add_done_callback(_nobody_waits)
-            self._connecting[place] = task
+            self._connecting[place, loop] = task
         try:
             async with asyncio.timeout(max(ends - time.monotonic(), 0.0)):
                 await asyncio.shield(task)

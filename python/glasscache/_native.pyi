@@ -1,7 +1,7 @@
 """The types of the native module; `mypy.stubtest` holds them against it."""
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Self, TypeAlias, final
 
 from typing_extensions import Buffer, disjoint_base
@@ -209,10 +209,15 @@ class Client:
         self, keys: Iterable[_Key], *, deadline: float | None = None
     ) -> dict[Any, tuple[Any, int]]: ...
     def set_many(
-        self, values: dict[Any, Any], ttl: float | None = None, *, deadline: float | None = None
+        self,
+        values: Mapping[Any, Any],
+        ttl: float | None = None,
+        *,
+        noreply: bool = False,
+        deadline: float | None = None,
     ) -> dict[Any, GlasscacheError]: ...
     def delete_many(
-        self, keys: Iterable[_Key], *, deadline: float | None = None
+        self, keys: Iterable[_Key], *, noreply: bool = False, deadline: float | None = None
     ) -> dict[Any, GlasscacheError]: ...
     def run_pipeline(
         self,
@@ -285,6 +290,7 @@ class AsyncClient:
     def use_connection(self, place: int, connection: Connection | None) -> Connection | None: ...
     def connection_of(self, place: int) -> Connection | None: ...
     def place_of(self, key: _Key) -> int: ...
+    def is_encoded(self, key: _Key) -> bool: ...
     def mark_closed(self) -> None: ...
     def is_down(self, place: int) -> bool: ...
     def note_down(self, place: int) -> None: ...

@@ -6,7 +6,8 @@ import time
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from glasscache.client import Client
+    from glasscache.aio import AsyncClient
+    from glasscache.client import Client, Item, Key
 
 _REPEATS = 20
 
@@ -18,31 +19,52 @@ def explain(client: Client, key_or_value: Any) -> str:
     return _of_value(client, key_or_value)
 
 
-def _of_key(client: Client, key: str | bytes) -> str:
+async def explain_async(client: AsyncClient, key_or_value: Any) -> str:
+    """Return the table of `AsyncClient.explain`."""
+    if not isinstance(key_or_value, str | bytes):
+        return _of_value(client, key_or_value)
+    begin = time.perf_counter()
+    item = await client.get_with_meta(key_or_value)
+    first = time.perf_counter() - begin
+    walls: list[float] = []
+    for _ in range(_REPEATS if item else 0):
+        begin = time.perf_counter()
+        await client.get(key_or_value)
+        walls.append(time.perf_counter() - begin)
+    return _of_reads(client, key_or_value, item, first, walls)
+
+
+def _of_key(client: Client, key: Key) -> str:
     begin = time.perf_counter()
     item = client.get_with_meta(key)
     first = time.perf_counter() - begin
-    server = client.server_of(key)
-    if item is None:
-        return _table(f"{key!r}: a miss at {server}", [("first read", first)])
     walls: list[float] = []
-    for _ in range(_REPEATS):
+    for _ in range(_REPEATS if item else 0):
         begin = time.perf_counter()
         client.get(key)
         walls.append(time.perf_counter() - begin)
+    return _of_reads(client, key, item, first, walls)
+
+
+def _of_reads(
+    client: Client | AsyncClient, key: Key, item: Item | None, first: float, walls: list[float]
+) -> str:
+    server = client.server_of(key)
+    if item is None:
+        return _table(f"{key!r}: a miss at {server}", [("first read", first)])
     ttl = "never expires" if item.ttl is None else f"{item.ttl} s left"
     title = f"{key!r}: {item.value_bytes} bytes at {server}, {ttl}"
     rows = [("first read, with its metadata", first), ("read, median of 20", sorted(walls)[10])]
     return _table(title, rows + _encoding(client, item.value))
 
 
-def _of_value(client: Client, value: Any) -> str:
+def _of_value(client: Client | AsyncClient, value: Any) -> str:
     flags, body = client.encode(value)
     title = f"{type(value).__name__}: {len(body)} bytes on the wire, flags {flags:#x}"
     return _table(title, _encoding(client, value))
 
 
-def _encoding(client: Client, value: Any) -> list[tuple[str, float]]:
+def _encoding(client: Client | AsyncClient, value: Any) -> list[tuple[str, float]]:
     serialise, compress, plain_bytes, wire_bytes = client.codec.cost_of(value)
     flags, body = client.encode(value)
     begin = time.perf_counter()

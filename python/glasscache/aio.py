@@ -15,7 +15,7 @@ from glasscache import values
 from glasscache._aio_calls import Calls
 from glasscache._aio_connections import close_when_idle
 from glasscache._aio_pipeline import AsyncPipeline
-from glasscache.client import Item, normal_namespace, normal_servers
+from glasscache.client import Item, check_words, normal_namespace, normal_servers
 from glasscache.errors import (
     MISSABLE,
     GlasscacheError,
@@ -25,13 +25,16 @@ from glasscache.errors import (
 from glasscache.leases import AsyncLeases
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Awaitable, Callable, Iterable, Mapping
     from types import TracebackType
     from typing import Self
 
     from glasscache.client import Key, OnError
 
 __all__ = ["AsyncClient", "AsyncPipeline"]
+
+
+_MISSING = object()
 
 
 def _with_gutter(kind: type[Any]) -> Any:
@@ -43,9 +46,11 @@ def _with_gutter(kind: type[Any]) -> Any:
 class AsyncClient(AsyncLeases, Calls):
     """A client of one or more servers for asyncio; the arguments are those of `Client`.
 
-    One connection a server carries the calls of all tasks. A task that is cancelled leaves the
-    others alone: its reply is read and given to nobody.
+    One connection a server carries the calls of all tasks of a loop; each loop has its own. A task
+    that is cancelled leaves the others alone: its reply is read and given to nobody.
     """
+
+    _has_base64_keys: bool
 
     def __new__(  # noqa: D102 - the class says what the words mean
         cls,
@@ -64,6 +69,7 @@ class AsyncClient(AsyncLeases, Calls):
         gutter_ttl: float = 10.0,
     ) -> Self:
         codec = values.named(codec, dialect)
+        check_words(on_error, keys)
         kind: type[Self] = cls if gutter is None else _with_gutter(cls)
         client = super().__new__(
             kind,
@@ -81,6 +87,7 @@ class AsyncClient(AsyncLeases, Calls):
         client._probes = {}
         client._leaving = set()
         client._has_blocks = 0
+        client._has_base64_keys = keys == "base64"
         client._timeout = timeout
         if gutter is not None:
             spare = AsyncClient(
@@ -137,11 +144,19 @@ class AsyncClient(AsyncLeases, Calls):
 
         All servers are asked at once. If one fails, the error has `unanswered` and `arrived`.
         """
+        singly: dict[Key, Any] = {}
+        if self._has_base64_keys:
+            keys = list(keys)
+            encoded = [key for key in keys if self.is_encoded(key)]
+            keys = [key for key in keys if not self.is_encoded(key)]
+            singly = await self._each(
+                encoded, lambda key: self.get(key, _MISSING, deadline=deadline), _MISSING
+            )
         shares = self._shares(keys)
         results = await self._bulk(
             shares, lambda place, share, left: self.start_get_many(place, share, left), deadline
         )
-        found: dict[Key, Any] = {}
+        found = singly
         failure: GlasscacheError | None = None
         unanswered: list[Key] = []
         for place, result in results.items():
@@ -162,15 +177,19 @@ class AsyncClient(AsyncLeases, Calls):
 
         All leave in one write a server. If one fails, the error has `unanswered` and `arrived`.
         """
-        names = list(keys)
-        calls = (self.gets(key, deadline=deadline) for key in names)
-        answers = await asyncio.gather(*calls, return_exceptions=True)
-        found: dict[Key, tuple[Any, int]] = {}
+        return await self._each(list(keys), lambda key: self.gets(key, deadline=deadline), None)
+
+    async def _each(
+        self, keys: list[Key], read: Callable[[Key], Awaitable[Any]], miss: Any
+    ) -> dict[Key, Any]:
+        """Read keys by a call each."""
+        answers = await asyncio.gather(*map(read, keys), return_exceptions=True)
+        found: dict[Key, Any] = {}
         failures: dict[Key, BaseException] = {}
-        for key, answer in zip(names, answers, strict=True):
+        for key, answer in zip(keys, answers, strict=True):
             if isinstance(answer, BaseException):
                 failures[key] = answer
-            elif answer is not None:
+            elif answer is not miss:
                 found[key] = answer
         for failure in failures.values():
             if isinstance(failure, GlasscacheError):
@@ -299,9 +318,21 @@ class AsyncClient(AsyncLeases, Calls):
         return await self._arithmetic(key, delta, True, initial, ttl, noreply, deadline)
 
     async def set_many(
-        self, items: Mapping[Any, Any], ttl: float | None = None, *, deadline: float | None = None
+        self,
+        items: Mapping[Any, Any],
+        ttl: float | None = None,
+        *,
+        noreply: bool = False,
+        deadline: float | None = None,
     ) -> dict[Key, GlasscacheError]:
         """Store a mapping's values; return the exception of each key that failed."""
+        if not hasattr(items, "keys"):
+            kind = type(items).__name__
+            raise TypeError(f"set_many takes a mapping of keys to values, not {kind}")
+        if noreply:
+            for key in items:
+                await self.set(key, items[key], ttl, noreply=True, deadline=deadline)
+            return {}
         shares = self._shares(items)
         results = await self._bulk(
             shares,
@@ -325,9 +356,13 @@ class AsyncClient(AsyncLeases, Calls):
         return failures
 
     async def delete_many(
-        self, keys: Iterable[Key], *, deadline: float | None = None
+        self, keys: Iterable[Key], *, noreply: bool = False, deadline: float | None = None
     ) -> dict[Key, GlasscacheError]:
         """Remove keys; return the exception of each key that failed."""
+        if noreply:
+            for key in keys:
+                await self.delete(key, noreply=True, deadline=deadline)
+            return {}
         shares = self._shares(keys)
         results = await self._bulk(
             shares, lambda place, share, left: self.start_delete_many(place, share, left), deadline
@@ -364,6 +399,23 @@ class AsyncClient(AsyncLeases, Calls):
         """
         return self.counters()
 
+    async def explain(self, key_or_value: Any) -> str:
+        """Return a small table: what reading this key, or writing this value, costs and where.
+
+        A `str` or `bytes` is a key, which is read; anything else is a value, which is encoded.
+        """
+        from glasscache._report import explain_async  # noqa: PLC0415 - for people, not for programs
+
+        return await explain_async(self, key_or_value)
+
+    def encode(self, value: Any) -> tuple[int, bytes]:
+        """Return the flags of a value and the bytes that it would take on the wire."""
+        return self.codec.encode(value)
+
+    def server_of(self, key: Key) -> str:
+        """Return the name of the server that a key belongs to."""
+        return self.names[self.place_of(key)]
+
     def pipeline(self) -> AsyncPipeline:
         """Return a block whose calls are sent together when it ends."""
         return AsyncPipeline(self)
@@ -375,7 +427,7 @@ class AsyncClient(AsyncLeases, Calls):
         answered. To be called in the event loop. See `glasscache.discovery.keep_up` for who does.
         """
         for place, connection in self.change_servers(normal_servers(servers)).items():
-            self._connecting.pop(place, None)
+            self._connecting.pop((place, asyncio.get_running_loop()), None)
             probe = self._probes.pop(place, None)
             if probe is not None:
                 probe.cancel()
@@ -388,8 +440,10 @@ class AsyncClient(AsyncLeases, Calls):
 
     async def close(self) -> None:
         """Close the connections, after what was sent has been answered or was given its time."""
+        loop = asyncio.get_running_loop()
         for task in [*self._probes.values(), *self._connecting.values()]:
-            task.cancel()
+            if task.get_loop() is loop:
+                task.cancel()
         ends = time.monotonic() + self._timeout
         for place in range(self.places_count):
             connection = self.use_connection(place, None)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
 
 from glasscache import _leaving, _native, values
 from glasscache._report import explain
+from glasscache.errors import BadSetting
 from glasscache.leases import SyncLeases
 
 if TYPE_CHECKING:
@@ -46,9 +47,23 @@ def normal_servers(servers: str | Iterable[str]) -> list[str]:
     return [servers] if isinstance(servers, str) else [str(server) for server in servers]
 
 
-def normal_namespace(namespace: Key) -> bytes:
+def normal_namespace(namespace: Any) -> bytes:
     """Return the bytes that stand before each key."""
-    return namespace.encode() if isinstance(namespace, str) else bytes(namespace)
+    match namespace:
+        case str():
+            return namespace.encode()
+        case bytes():
+            return namespace
+        case _:
+            raise BadSetting(f"a namespace is str or bytes, not {type(namespace).__name__}")
+
+
+def check_words(on_error: str, keys: str) -> None:
+    """Refuse words that would silently mean the default."""
+    if on_error not in {"raise", "miss"}:
+        raise BadSetting(f'on_error={on_error!r}: "raise" or "miss"')
+    if keys not in {"refuse", "base64"}:
+        raise BadSetting(f'keys={keys!r}: "refuse" or "base64"')
 
 
 def _with_gutter(kind: type[Any]) -> Any:
@@ -103,6 +118,7 @@ class Client(SyncLeases, _native.Client):
         gutter_ttl: float = 10.0,
     ) -> Self:
         codec = values.named(codec, dialect)
+        check_words(on_error, keys)
         kind: type[Self] = cls if gutter is None else _with_gutter(cls)
         client = super().__new__(
             kind,

@@ -1,9 +1,10 @@
 """Values on the wire: which dialect is spoken, how objects are serialised, what is compressed.
 
 `str`, `bytes`, `int`, `float`, `bool`, `None`, lists of whole numbers and arrays have forms of their own
-and come back as what they were; `bytearray` and `memoryview` come back as `bytes`, a dataclass as a `dict`. Other lists, and dicts, go as JSON or MessagePack, and only if they
-come back equal: a tuple or a key that is no `str` is refused, not changed in silence. Pickle is used
-only where it was asked for by name, since reading one can run code.
+and come back as what they were; `bytearray` and `memoryview` come back as `bytes`, a dataclass as a
+`dict`. Other lists, and dicts, go as JSON or MessagePack, and only if they come back equal: a tuple or a
+key that is no `str` is refused, not changed in silence. Pickle is used only where it was asked for by
+name, since reading one can run code.
 """
 
 from __future__ import annotations
@@ -236,7 +237,9 @@ def _written(write: Callable[[Any], bytes], value: Any) -> bytes:
     try:
         return write(value)
     except UnicodeEncodeError as error:
-        raise UnwritableValue(f'text without a UTF-8 form: {error} (codec="pickle" keeps it)') from error
+        raise UnwritableValue(
+            f'text without a UTF-8 form: {error} (codec="pickle" keeps it)'
+        ) from error
     except (ValueError, OverflowError, RecursionError) as error:
         raise UnwritableValue(f"{type(value).__name__}: {error}") from error
 

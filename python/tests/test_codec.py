@@ -169,7 +169,8 @@ def test_nothing_is_written_that_could_not_be_read(compress: str) -> None:
 
 @pytest.mark.parametrize("codec", [Codec(), Codec(objects="msgpack"), Codec(objects="pickle")])
 @pytest.mark.parametrize(
-    "value", ["x" * 5000, b"x" * 5000, [1, 2], {"a": [1, "b"]}, 1.5, True, None, array.array("d", [1])]
+    "value",
+    ["x" * 5000, b"x" * 5000, [1, 2], {"a": [1, "b"]}, 1.5, True, None, array.array("d", [1])],
 )
 def test_what_was_appended_to_a_packed_value_is_never_overlooked(codec: Codec, value: Any) -> None:
     flags, body = codec.encode(value)

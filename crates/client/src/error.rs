@@ -57,6 +57,14 @@ impl fmt::Display for Context {
     }
 }
 
+/// A refusal in the server's words; of an unknown command it says no more than `ERROR`.
+fn words(refusal: &Refusal) -> &str {
+    match refusal.message.as_str() {
+        "" => "ERROR (it does not know the command)",
+        words => words,
+    }
+}
+
 /// Errors of the client.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
@@ -75,7 +83,7 @@ pub enum Error {
         fault: Fault,
     },
     /// The server refused the request.
-    #[error("refused by {server}: {}", .refusal.message)]
+    #[error("refused by {server}: {}", words(.refusal))]
     Refused {
         /// The server, as it was named.
         server: String,

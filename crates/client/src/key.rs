@@ -57,13 +57,15 @@ impl KeyMaker<'_> {
                     is_base64: false,
                 });
             }
-            scratch.clear();
-            scratch.extend_from_slice(self.namespace);
-            scratch.extend_from_slice(key);
-            return Ok(WireKey {
-                bytes: scratch,
-                is_base64: false,
-            });
+            if is_plain(self.namespace) {
+                scratch.clear();
+                scratch.extend_from_slice(self.namespace);
+                scratch.extend_from_slice(key);
+                return Ok(WireKey {
+                    bytes: scratch,
+                    is_base64: false,
+                });
+            }
         }
         if self.rule == KeyRule::Refuse {
             return Err(bad(
@@ -143,6 +145,15 @@ mod tests {
         assert_eq!(
             wire(b"", KeyRule::Base64, b"a b\n1"),
             Ok((b"YSBiCjE=".to_vec(), true))
+        );
+    }
+
+    #[test]
+    fn a_namespace_that_is_not_plain_makes_every_key_base64() {
+        assert!(wire(b"n s:", KeyRule::Refuse, b"k").is_err());
+        assert_eq!(
+            wire(b"n s:", KeyRule::Base64, b"k"),
+            Ok((b"biBzOms=".to_vec(), true))
         );
     }
 

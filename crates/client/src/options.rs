@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use crate::error::Error;
+use crate::key::{KEY_BYTES_MAX, is_plain};
 use crate::pipeline::VALUE_BYTES_MAX;
 
 /// A store of so many bytes waits for its outcome even where nobody asked for it: its time is that of the wire, and
@@ -33,6 +35,23 @@ pub struct Options {
     pub keys: KeyRule,
     /// Whether the cost of each call is counted.
     pub costs: bool,
+}
+
+impl Options {
+    /// Refuses settings with which no call could succeed, or some would say something else on the wire.
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        let bad = |sentence: &str| Err(Error::BadSetting(sentence.to_owned()));
+        if self.connections_max == 0 {
+            return bad("connections_max=0: a call needs one");
+        }
+        if self.namespace.len() >= KEY_BYTES_MAX {
+            return bad("a namespace of 250 bytes leaves no room for keys");
+        }
+        if self.keys == KeyRule::Refuse && !is_plain(&self.namespace) {
+            return bad("a namespace with spaces or control characters (keys=\"base64\" sends it)");
+        }
+        Ok(())
+    }
 }
 
 impl Default for Options {

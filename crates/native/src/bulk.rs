@@ -9,8 +9,9 @@ use glasscache_client::call::receive_all;
 use glasscache_client::costs::Spent;
 use glasscache_client::request::Item;
 use glasscache_client::{Budget, Error};
+use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDict, PyList};
+use pyo3::types::{PyBytes, PyDict, PyList, PyMapping};
 
 use crate::client::{Client, exptime, key_bytes};
 use crate::{error, turns, value as conversion};
@@ -216,21 +217,29 @@ impl Client {
 
     /// Store a mapping's values for ttl seconds; return the exception of each key that failed.
     ///
-    /// One round trip a server, whatever the number of keys. An empty dict is success.
+    /// One round trip a server, whatever the number of keys. An empty dict is success. With noreply the
+    /// call does not wait, as `set`.
     ///
     /// >>> client.set_many({"a": 1, "b": 2}, ttl=60)
     /// {}
-    #[pyo3(signature = (values, ttl=None, *, deadline=None))]
+    #[pyo3(signature = (values, ttl=None, *, noreply=false, deadline=None))]
     fn set_many<'py>(
         &self,
         py: Python<'py>,
-        values: &Bound<'py, PyDict>,
+        values: &Bound<'py, PyAny>,
         ttl: Option<f64>,
+        noreply: bool,
         deadline: Option<f64>,
     ) -> PyResult<Bound<'py, PyDict>> {
         let times = self.times(deadline)?;
         let exptime = exptime(ttl)?;
-        let pairs: Vec<(Bound<'py, PyAny>, Bound<'py, PyAny>)> = values.iter().collect();
+        let pairs = pairs_of(values)?;
+        if noreply {
+            for (key, value) in &pairs {
+                self.write(py, StoreWord::Set, key, value, ttl, true, deadline)?;
+            }
+            return Ok(PyDict::new(py));
+        }
         let keys: Vec<&[u8]> = pairs
             .iter()
             .map(|(key, _)| key_bytes(key))
@@ -269,17 +278,26 @@ impl Client {
 
     /// Remove keys; return the exception of each key that failed. A key that was not there is none.
     ///
+    /// With noreply the call does not wait, as `set`.
+    ///
     /// >>> client.delete_many(["a", "b", "never"])
     /// {}
-    #[pyo3(signature = (keys, *, deadline=None))]
+    #[pyo3(signature = (keys, *, noreply=false, deadline=None))]
     fn delete_many<'py>(
         &self,
         py: Python<'py>,
         keys: &Bound<'py, PyAny>,
+        noreply: bool,
         deadline: Option<f64>,
     ) -> PyResult<Bound<'py, PyDict>> {
         let times = self.times(deadline)?;
         let objects = all_of(keys)?;
+        if noreply {
+            for key in &objects {
+                self.remove(py, key, true, deadline)?;
+            }
+            return Ok(PyDict::new(py));
+        }
         let bytes: Vec<&[u8]> = objects.iter().map(key_bytes).collect::<PyResult<_>>()?;
         let wire = WireKeys::new(py, self, bytes)?;
         let all = wire.all();
@@ -296,6 +314,23 @@ fn all_of<'py>(items: &Bound<'py, PyAny>) -> PyResult<Vec<Bound<'py, PyAny>>> {
         Ok(list) => Ok(list.iter().collect()),
         Err(_) => items.try_iter()?.collect(),
     }
+}
+
+/// Keys and values of a mapping; those of a dict without a list of them.
+fn pairs_of<'py>(
+    values: &Bound<'py, PyAny>,
+) -> PyResult<Vec<(Bound<'py, PyAny>, Bound<'py, PyAny>)>> {
+    if let Ok(dict) = values.cast_exact::<PyDict>() {
+        return Ok(dict.iter().collect());
+    }
+    let mapping = values.cast::<PyMapping>().map_err(|_| {
+        let kind = values.get_type().name();
+        let kind = kind.map_or_else(|_| String::new(), |name| name.to_string());
+        PyTypeError::new_err(format!(
+            "set_many takes a mapping of keys to values, not {kind}"
+        ))
+    })?;
+    mapping.items()?.iter().map(|pair| pair.extract()).collect()
 }
 
 /// The failures of a bulk write by key.

@@ -3,8 +3,9 @@
 use std::cell::RefCell;
 use std::time::{Duration, Instant};
 
-use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
+
+use crate::error;
 
 thread_local! {
     /// Open blocks of this thread: the client's number and when its time is over.
@@ -17,9 +18,8 @@ const FOREVER: Duration = Duration::from_hours(365 * 24);
 /// Seconds as Python gives them, as a duration; refuses what is no length of time.
 pub(crate) fn seconds(seconds: f64) -> PyResult<Duration> {
     if seconds.is_nan() || seconds <= 0.0 {
-        return Err(PyValueError::new_err(format!(
-            "a time-out of {seconds} s: it must be above 0"
-        )));
+        let sentence = format!("a time-out of {seconds} s: it must be above 0");
+        return Err(Python::attach(|py| error::bad_setting(py, sentence)));
     }
     Ok(Duration::try_from_secs_f64(seconds).map_or(FOREVER, |time| time.min(FOREVER)))
 }

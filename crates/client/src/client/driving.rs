@@ -78,8 +78,10 @@ impl Client {
 
     /// Asks every server the same, and returns each one's name and answer.
     ///
-    /// The only error is [`Error::Interrupted`]: another is the answer of its server.
+    /// An error is [`Error::Interrupted`], or tells of the client or the request: another is its server's answer.
     pub fn ask_all(&self, request: Request<'_>, budget: &Budget<'_>) -> Result<Answers, Error> {
+        self.check_open()?;
+        request.check()?;
         let requests = [request];
         let ask = |(_, server): (usize, Arc<Server>)| {
             let mut answer = Err(Error::Closed);

@@ -86,6 +86,7 @@ impl Client {
         placement: Placement,
         options: Options,
     ) -> Result<Self, Error> {
+        options.check()?;
         let options = Arc::new(options);
         let members = Members::new(addresses, placement, &options)?;
         Ok(Self {
@@ -164,21 +165,25 @@ impl Client {
 
     /// The server at a place.
     pub fn server(&self, place: usize) -> Result<Arc<Server>, Error> {
-        if self.is_closed.load(Ordering::Relaxed) {
-            return Err(Error::Closed);
-        }
+        self.check_open()?;
         let state = self.here();
         state.servers.get(place).cloned().ok_or(Error::Closed)
     }
 
     /// The server that a key belongs to; the key with its namespace, before base64.
     pub fn server_of(&self, key: &[u8]) -> Result<Arc<Server>, Error> {
-        if self.is_closed.load(Ordering::Relaxed) {
-            return Err(Error::Closed);
-        }
+        self.check_open()?;
         let members = self.here();
         let server = members.servers.get(members.place_of(key));
         server.cloned().ok_or(Error::Closed)
+    }
+
+    /// Refuses calls of a client that was closed.
+    pub fn check_open(&self) -> Result<(), Error> {
+        if self.is_closed.load(Ordering::Relaxed) {
+            return Err(Error::Closed);
+        }
+        Ok(())
     }
 
     /// The state of this process: a child's own if it was made by a fork.

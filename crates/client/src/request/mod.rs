@@ -10,6 +10,7 @@ mod in_meta;
 use glasscache_protocol::meta::request::{Arithmetic, Common, WireKey};
 use glasscache_protocol::text::request::{self as text, StoreWord};
 
+use crate::error::Error;
 use crate::pipeline::{Expect, Pipeline};
 
 /// Bodies up to this length are copied behind their head; longer ones are sent from where they lie.
@@ -141,6 +142,16 @@ impl<'a> Request<'a> {
             | Self::StoreMany { .. }
             | Self::Arithmetic { .. }
             | Self::Flush { .. } => false,
+        }
+    }
+
+    /// Refuses an argument that would end its line and begin a command of its own.
+    pub fn check(&self) -> Result<(), Error> {
+        match self {
+            Self::Stats { argument } if argument.iter().any(u8::is_ascii_control) => Err(
+                Error::BadSetting("an argument of stats with control characters".to_owned()),
+            ),
+            _ => Ok(()),
         }
     }
 

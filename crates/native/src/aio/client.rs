@@ -22,6 +22,12 @@ use crate::client::key_bytes;
 use crate::settings::{self, Codec};
 use crate::{deadline as deadlines, error};
 
+/// A connection, and the loop that alone may look into it: another loop's thread would find it borrowed.
+pub(super) struct Slot {
+    pub(super) event_loop: Py<PyAny>,
+    pub(super) connection: Py<Connection>,
+}
+
 /// The native half of `glasscache.AsyncClient`.
 #[pyclass(frozen, subclass, module = "glasscache._native")]
 pub(crate) struct AsyncClient {
@@ -29,7 +35,8 @@ pub(crate) struct AsyncClient {
     pub(super) codec: Py<Codec>,
     pub(super) timeout: Duration,
     pub(super) counters: Arc<Counters>,
-    pub(super) connections: Mutex<Vec<Option<Py<Connection>>>>,
+    /// Of each place, a connection for each event loop that uses the client.
+    pub(super) connections: Mutex<Vec<Vec<Slot>>>,
     /// How long the call that begins next has waited for a connection; Relaxed: its loop alone uses it.
     pub(super) waited_ns: AtomicU64,
 }
@@ -41,20 +48,24 @@ impl AsyncClient {
         py: Python<'py>,
         place: usize,
     ) -> PyResult<Option<Bound<'py, Connection>>> {
+        let connection = self.connection_here(py, place)?;
+        Ok(connection.filter(|connection| connection.borrow().can_take()))
+    }
+
+    /// The connection to a server on the running loop, whatever its state.
+    pub(super) fn connection_here<'py>(
+        &self,
+        py: Python<'py>,
+        place: usize,
+    ) -> PyResult<Option<Bound<'py, Connection>>> {
+        let here = running_loop(py)?;
         let connections = self
             .connections
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
-        let Some(Some(connection)) = connections.get(place) else {
-            return Ok(None);
-        };
-        let connection = connection.bind(py).clone();
-        drop(connections);
-        let is_good = {
-            let this = connection.borrow();
-            this.can_take() && this.event_loop.is(&running_loop(py)?)
-        };
-        Ok(is_good.then_some(connection))
+        let mut slots = connections.get(place).into_iter().flatten();
+        let slot = slots.find(|slot| slot.event_loop.is(&here));
+        Ok(slot.map(|slot| slot.connection.bind(py).clone()))
     }
 
     pub(super) fn wire<'a>(
@@ -142,7 +153,7 @@ impl AsyncClient {
             ..Options::default()
         };
         let core = settings::core(py, &servers, placement, options)?;
-        let connections = (0..core.places_count()).map(|_| None).collect();
+        let connections = (0..core.places_count()).map(|_| Vec::new()).collect();
         let counters = Counters {
             errors_are_misses,
             misses_by_error: AtomicU64::new(0),
@@ -169,6 +180,11 @@ impl AsyncClient {
         let mut scratch = Vec::new();
         let key = self.wire(key, &mut scratch)?;
         Ok(self.core.place_of(key.bytes))
+    }
+
+    /// Whether a key goes as base64, which a bulk read does not take.
+    fn is_encoded(&self, key: &Bound<'_, PyAny>) -> PyResult<bool> {
+        Ok(self.wire(key, &mut Vec::new())?.is_base64)
     }
 
     /// Return (host, port) or (path, None) of the server at a place.

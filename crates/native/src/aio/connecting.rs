@@ -6,9 +6,10 @@ use std::sync::PoisonError;
 use glasscache_client::Error;
 use glasscache_client::error::{Context, Phase};
 use glasscache_client::pipeline::Pipeline;
+use pyo3::intern;
 use pyo3::prelude::*;
 
-use super::client::AsyncClient;
+use super::client::{AsyncClient, Slot};
 use super::connection::Connection;
 use super::running_loop;
 use crate::error;
@@ -47,34 +48,47 @@ impl AsyncClient {
         Py::new(py, connection)
     }
 
-    /// Take a connection into use for a server; return the one that it replaces.
+    /// Take a connection into use for a server on the running loop; return the one that it replaces.
     fn use_connection(
         &self,
+        py: Python<'_>,
         place: usize,
         connection: Option<Py<Connection>>,
-    ) -> Option<Py<Connection>> {
+    ) -> PyResult<Option<Py<Connection>>> {
+        let here = running_loop(py)?;
+        let closed = self.closed_loops(py, place)?;
         let mut connections = self
             .connections
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
-        connections
-            .get_mut(place)
-            .and_then(|slot| std::mem::replace(slot, connection))
+        let Some(slots) = connections.get_mut(place) else {
+            return Ok(None);
+        };
+        let (gone, kept): (Vec<Slot>, Vec<Slot>) = std::mem::take(slots)
+            .into_iter()
+            .partition(|slot| closed.iter().any(|other| slot.event_loop.is(other)));
+        *slots = kept;
+        let before = slots.iter().position(|slot| slot.event_loop.is(&here));
+        let before = before.map(|at| slots.swap_remove(at).connection);
+        slots.extend(connection.map(|connection| Slot {
+            event_loop: here.unbind(),
+            connection,
+        }));
+        drop(connections);
+        drop(gone);
+        Ok(before)
     }
 
-    /// Return the connection of a server, whatever its state.
-    fn connection_of(&self, py: Python<'_>, place: usize) -> Option<Py<Connection>> {
-        let connections = self
-            .connections
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        connections
-            .get(place)?
-            .as_ref()
-            .map(|connection| connection.clone_ref(py))
+    /// Return the connection of a server on the running loop, whatever its state.
+    fn connection_of<'py>(
+        &self,
+        py: Python<'py>,
+        place: usize,
+    ) -> PyResult<Option<Bound<'py, Connection>>> {
+        self.connection_here(py, place)
     }
 
-    /// Change the servers for all calls to come; return the connections to those that left, by place.
+    /// Change the servers for all calls to come; return this loop's connections to those that left, by place.
     fn change_servers(
         &self,
         py: Python<'_>,
@@ -84,18 +98,21 @@ impl AsyncClient {
             .and_then(|addresses| self.core.set_servers(&addresses))
             .map_err(|error| error::of_client(py, &error))?;
         let present = self.names();
+        let here = running_loop(py)?;
         let mut connections = self
             .connections
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
-        connections.resize_with(self.core.places_count(), || None);
+        connections.resize_with(self.core.places_count(), Vec::new);
+        let take = |slots: &mut Vec<Slot>| {
+            let at = slots.iter().position(|slot| slot.event_loop.is(&here))?;
+            Some(slots.swap_remove(at).connection)
+        };
         let left = connections
             .iter_mut()
             .enumerate()
             .filter(|(place, _)| !present.contains_key(place));
-        Ok(left
-            .map(|(place, connection)| (place, connection.take()))
-            .collect())
+        Ok(left.map(|(place, slots)| (place, take(slots))).collect())
     }
 
     /// Whether a server is down, so that calls fail at once.
@@ -135,6 +152,28 @@ impl AsyncClient {
 }
 
 impl AsyncClient {
+    /// Those of a place's loops that are closed. Asking them runs Python, which is no matter for under a lock.
+    fn closed_loops(&self, py: Python<'_>, place: usize) -> PyResult<Vec<Py<PyAny>>> {
+        let loops: Vec<Py<PyAny>> = {
+            let connections = self
+                .connections
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner);
+            let slots = connections.get(place).into_iter().flatten();
+            slots.map(|slot| slot.event_loop.clone_ref(py)).collect()
+        };
+        let mut closed = Vec::new();
+        for event_loop in loops {
+            if event_loop
+                .call_method0(py, intern!(py, "is_closed"))?
+                .is_truthy(py)?
+            {
+                closed.push(event_loop);
+            }
+        }
+        Ok(closed)
+    }
+
     pub(super) fn unavailable(&self, py: Python<'_>, place: usize, why: &str) -> PyErr {
         let server = self
             .server(py, place)

@@ -4,14 +4,14 @@ use glasscache_client::Arithmetic;
 use glasscache_client::StoreWord;
 use glasscache_client::operation::{Operation, Store};
 use glasscache_client::request::{Item, Request};
-use pyo3::exceptions::PyValueError;
+use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 
 use glasscache_client::costs::Spent;
 
 use super::client::AsyncClient;
 use super::op::{Kind, Started};
-use crate::client::{amount, amount_if_any, exptime, key_bytes};
+use crate::client::{amount, amount_if_any, exptime, joined_bytes};
 use crate::{error, value as conversion};
 
 #[pymethods]
@@ -101,6 +101,9 @@ impl AsyncClient {
             ("replace", _) => (StoreWord::Replace, false),
             ("append", _) => (StoreWord::Append, true),
             ("prepend", _) => (StoreWord::Prepend, true),
+            ("cas", None) => {
+                return Err(PyTypeError::new_err("cas: an int, as `gets` returned it"));
+            }
             (word, _) => return Err(PyValueError::new_err(format!("no store {word:?}"))),
         };
         let send = |flags: u32, body: &[u8], spent: Spent| {
@@ -123,7 +126,7 @@ impl AsyncClient {
             self.submit_to(py, place, &store.request(), kind, (deadline, spent))
         };
         if is_joined {
-            return send(0, key_bytes(value)?, Spent::default());
+            return send(0, joined_bytes(value)?, Spent::default());
         }
         conversion::with_bytes(self.codec.get(), value, |flags, body, costs| {
             let mut spent = Spent::default();

@@ -149,6 +149,9 @@ impl AsyncClient {
             ),
             _ => (Request::Flush { delay_s: delay }, Kind::Done),
         };
+        request
+            .check()
+            .map_err(|error| error::of_client(py, &error))?;
         self.submit_to(py, place, &request, kind, (deadline, Spent::default()))
     }
 }

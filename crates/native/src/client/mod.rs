@@ -42,7 +42,8 @@ pub(crate) struct Client {
 /// The bytes of a key given as `str` or `bytes`.
 pub(crate) fn key_bytes<'a>(key: &'a Bound<'_, PyAny>) -> PyResult<&'a [u8]> {
     if let Ok(text) = key.cast::<PyString>() {
-        return Ok(text.to_str()?.as_bytes());
+        let bytes = text.to_str().map(str::as_bytes);
+        return bytes.map_err(|_| without_utf8(text));
     }
     if let Ok(bytes) = key.cast::<PyBytes>() {
         return Ok(bytes.as_bytes());
@@ -51,6 +52,19 @@ pub(crate) fn key_bytes<'a>(key: &'a Bound<'_, PyAny>) -> PyResult<&'a [u8]> {
         "a key is str or bytes, not {}",
         key.get_type().name()?
     )))
+}
+
+/// The bytes that `append` and `prepend` add.
+pub(crate) fn joined_bytes<'a>(value: &'a Bound<'_, PyAny>) -> PyResult<&'a [u8]> {
+    key_bytes(value).map_err(|_| PyTypeError::new_err("append and prepend take str or bytes"))
+}
+
+fn without_utf8(key: &Bound<'_, PyString>) -> PyErr {
+    let why = "it has no UTF-8 form";
+    let key = key
+        .repr()
+        .map_or_else(|_| String::new(), |shown| shown.to_string());
+    Python::attach(|py| error::of_client(py, &Error::BadKey { key, why }))
 }
 
 /// How much an `incr` or `decr` takes: protocol numbers have 64 bits and no sign.
@@ -83,11 +97,11 @@ const EXPTIME_MAX_S: i64 = i32::MAX as i64;
 pub(crate) fn exptime(ttl: Option<f64>) -> PyResult<i64> {
     let Some(ttl) = ttl else { return Ok(0) };
     if !ttl.is_finite() || ttl > 1e11 {
-        return Err(PyTypeError::new_err(format!(
-            "a ttl of {ttl} s: 0 is for ever"
-        )));
+        let sentence = format!("a ttl of {ttl} s: 0 is for ever");
+        return Err(Python::attach(|py| error::bad_setting(py, sentence)));
     }
-    let ttl = ttl.ceil() as i64;
+    // Away from 0, which would be for ever: a part of a second lives for one, and less than none is over.
+    let ttl = if ttl < 0.0 { ttl.floor() } else { ttl.ceil() } as i64;
     if ttl <= RELATIVE_MAX_S {
         return Ok(ttl.max(-1));
     }

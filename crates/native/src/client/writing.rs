@@ -5,12 +5,11 @@ use glasscache_client::StoreWord;
 use glasscache_client::costs::Spent;
 use glasscache_client::outcome::Outcome;
 use glasscache_client::request::Item;
-use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 
 use crate::value as conversion;
 
-use super::{Client, amount, amount_if_any, exptime, key_bytes};
+use super::{Client, amount, amount_if_any, exptime, joined_bytes};
 
 #[pymethods]
 impl Client {
@@ -132,13 +131,7 @@ impl Client {
         noreply: bool,
         deadline: Option<f64>,
     ) -> PyResult<bool> {
-        let times = self.times(deadline)?;
-        let mut scratch = Vec::new();
-        let key = self.wire(py, key, &mut scratch)?;
-        let done = self.detached(py, times, Spent::default(), |core, budget| {
-            core.delete(key, noreply, budget)
-        });
-        self.missed(py, done, false)
+        self.remove(py, key, noreply, deadline)
     }
 
     /// Give key a new ttl in seconds; whether it was there.
@@ -206,8 +199,24 @@ impl Client {
 }
 
 impl Client {
+    pub(crate) fn remove(
+        &self,
+        py: Python<'_>,
+        key: &Bound<'_, PyAny>,
+        noreply: bool,
+        deadline: Option<f64>,
+    ) -> PyResult<bool> {
+        let times = self.times(deadline)?;
+        let mut scratch = Vec::new();
+        let key = self.wire(py, key, &mut scratch)?;
+        let done = self.detached(py, times, Spent::default(), |core, budget| {
+            core.delete(key, noreply, budget)
+        });
+        self.missed(py, done, false)
+    }
+
     #[expect(clippy::too_many_arguments, reason = "the words of one write")]
-    fn write(
+    pub(crate) fn write(
         &self,
         py: Python<'_>,
         word: StoreWord,
@@ -243,8 +252,7 @@ impl Client {
     ) -> PyResult<bool> {
         // What is joined must be as it is: a compressed piece would spoil the whole.
         let times = self.times(deadline)?;
-        let body = key_bytes(value)
-            .map_err(|_| PyTypeError::new_err("append and prepend take str or bytes"))?;
+        let body = joined_bytes(value)?;
         let mut scratch = Vec::new();
         let key = self.wire(py, key, &mut scratch)?;
         let item = Item {

@@ -1,0 +1,201 @@
+"""Words and settings that both clients take or refuse alike, with a sentence."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import UserDict
+from concurrent.futures import ThreadPoolExecutor
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from glasscache import AsyncClient, BadKey, BadSetting, Client, ClientClosed, Codec, GlasscacheError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from glasscache import Server
+
+
+def both(server: Server, call: Callable[[Any], Any], **settings: Any) -> list[Any]:
+    """Make the same call with either client; return what came of it."""
+    outcomes: list[Any] = []
+
+    def told(error: Exception) -> tuple[type[Exception], str]:
+        return type(error), str(error)
+
+    async def awaited() -> Any:
+        async with AsyncClient(server.address, timeout=5, **settings) as client:
+            outcome = call(client)
+            return await outcome if asyncio.iscoroutine(outcome) else outcome
+
+    try:
+        with Client(server.address, timeout=5, **settings) as client:
+            client.flush()
+            outcomes.append(call(client))
+    except (GlasscacheError, TypeError) as error:
+        outcomes.append(told(error))
+    try:
+        outcomes.append(asyncio.run(awaited()))
+    except (GlasscacheError, TypeError) as error:
+        outcomes.append(told(error))
+    return outcomes
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"namespace": "a b"},
+        {"namespace": "x 0 0 1\r\nflush_all\r\n"},
+        {"namespace": "n" * 250},
+        {"namespace": 5},
+        {"on_error": "ignore"},
+        {"keys": "hash"},
+        {"codec": 5},
+        {"codec": Codec(), "dialect": "pymemcache"},
+        {"timeout": 0},
+        {"timeout": float("nan")},
+    ],
+)
+def test_settings_without_a_sense_are_refused(server: Server, settings: dict[str, Any]) -> None:
+    for kind in (Client, AsyncClient):
+        with pytest.raises(BadSetting):
+            kind(server.address, **settings)
+
+
+def test_a_client_needs_a_connection(server: Server) -> None:
+    with pytest.raises(BadSetting, match="connections_max"):
+        Client(server.address, connections_max=0)
+
+
+def test_a_namespace_that_is_not_plain_goes_as_base64(server: Server) -> None:
+    with Client(server.address, timeout=5, namespace="spaced out:", keys="base64") as spaced:
+        assert spaced.set("k", 1)
+        assert spaced.get_many(["k"]) == {"k": 1}
+        with Client(server.address, timeout=5) as plain:
+            assert plain.get("spaced") is None
+
+
+def test_no_argument_of_stats_begins_a_command(server: Server) -> None:
+    with Client(server.address, timeout=5) as client:
+        assert client.set("kept", 1)
+        for outcome in both_without_flush(server, "settings\r\nflush_all"):
+            assert outcome is BadSetting
+        assert client.get("kept") == 1
+
+
+def both_without_flush(server: Server, argument: str) -> list[type[Exception]]:
+    async def awaited() -> None:
+        async with AsyncClient(server.address, timeout=5) as client:
+            await client.server_stats(argument)
+
+    with pytest.raises(BadSetting) as blocking, Client(server.address, timeout=5) as client:
+        client.server_stats(argument)
+    with pytest.raises(BadSetting) as awaiting:
+        asyncio.run(awaited())
+    return [blocking.type, awaiting.type]
+
+
+@pytest.mark.parametrize("ttl", [-0.5, -1, -(10**9)])
+def test_less_than_no_time_to_live_is_not_for_ever(server: Server, ttl: float) -> None:
+    async def stored(client: AsyncClient) -> Any:
+        await client.set("over", 1, ttl=ttl)
+        return await client.get("over")
+
+    def call(client: Any) -> Any:
+        if isinstance(client, AsyncClient):
+            return stored(client)
+        client.set("over", 1, ttl=ttl)
+        return client.get("over")
+
+    assert both(server, call) == [None, None]
+
+
+@pytest.mark.parametrize("ttl", [float("nan"), float("inf"), 1e12])
+def test_a_ttl_beyond_all_bounds_is_refused(server: Server, ttl: float) -> None:
+    outcomes = both(server, lambda client: client.set("k", 1, ttl=ttl))
+    assert [outcome[0] for outcome in outcomes] == [BadSetting, BadSetting]
+
+
+def test_keys_without_a_utf8_form_are_bad_keys(server: Server) -> None:
+    outcomes = both(server, lambda client: client.get("\ud800"))
+    assert [outcome[0] for outcome in outcomes] == [BadKey, BadKey]
+
+
+@pytest.mark.parametrize("items", [MappingProxyType({"m": 1}), UserDict(m=1)])
+def test_set_many_takes_any_mapping_and_nothing_else(server: Server, items: Any) -> None:
+    assert both(server, lambda client: client.set_many(items)) == [{}, {}]
+    first, second = both(server, lambda client: client.set_many([("m", 1)]))
+    assert first == second
+    assert first[0] is TypeError
+
+
+def test_bulk_writes_need_not_wait(server: Server) -> None:
+    async def awaited() -> dict[Any, Any]:
+        async with AsyncClient(server.address, timeout=5) as client:
+            assert await client.set_many({"q1": 1, "q2": 2, "q3": 3}, noreply=True) == {}
+            assert await client.delete_many(["q2"], noreply=True) == {}
+            return await client.get_many(["q1", "q2", "q3"])
+
+    with Client(server.address, timeout=5) as client:
+        assert client.set_many({"q1": 1, "q2": 2, "q3": 3}, noreply=True) == {}
+        assert client.delete_many(["q2"], noreply=True) == {}
+        assert client.get_many(["q1", "q2", "q3"]) == {"q1": 1, "q3": 3}
+    assert asyncio.run(awaited()) == {"q1": 1, "q3": 3}
+
+
+def test_a_lifetime_of_what_is_made_need_not_be_told(server: Server) -> None:
+    assert both(server, lambda client: client.get_or_set("made", lambda: 5)) == [5, 5]
+    assert both(server, lambda client: client.get_or_set("made", lambda: 6, 60)) == [6, 6]
+
+
+def test_bulk_reads_take_encoded_keys(server: Server) -> None:
+    async def awaited() -> Any:
+        async with AsyncClient(server.address, timeout=5, keys="base64") as client:
+            await client.set_many({"a b": 1, "plain": 2})
+            return await client.get_many(["a b", "plain", "c d"])
+
+    assert asyncio.run(awaited()) == {"a b": 1, "plain": 2}
+
+
+@pytest.mark.parametrize("word", ["version", "flush", "server_stats", "delete_many", "get"])
+def test_nothing_is_asked_by_a_closed_client(server: Server, word: str) -> None:
+    arguments = {"delete_many": [["k"]], "get": ["k"]}.get(word, [])
+    client = Client(server.address, timeout=5)
+    client.close()
+    with pytest.raises(ClientClosed):
+        getattr(client, word)(*arguments)
+
+    async def awaited() -> None:
+        client = AsyncClient(server.address, timeout=5)
+        await client.close()
+        await getattr(client, word)(*arguments)
+
+    with pytest.raises(ClientClosed):
+        asyncio.run(awaited())
+
+
+def test_both_clients_explain(server: Server) -> None:
+    for shown in both(server, lambda client: client.explain([1, 2])):
+        assert "4 bytes on the wire" in shown
+    for shown in both(server, lambda client: client.explain("never")):
+        assert "a miss at" in shown
+
+
+def test_loops_of_several_threads_share_a_client(server: Server) -> None:
+    client = AsyncClient(server.address, timeout=5)
+    wrong: list[Any] = []
+
+    async def calls(name: str) -> None:
+        for i in range(300):
+            key = f"{name}-{i % 20}"
+            await client.set(key, key)
+            if (found := await client.get(key)) != key:
+                wrong.append((key, found))
+
+    def run(number: int) -> None:
+        asyncio.run(calls(f"loop{number}"))
+
+    with ThreadPoolExecutor(4) as threads:
+        assert list(threads.map(run, range(4))) == [None] * 4
+    assert wrong == []
