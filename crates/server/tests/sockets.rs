@@ -125,8 +125,11 @@ fn stalled_uploads_make_room_for_one_that_moves() {
     let mut request = b"set moves 0 0 1000000\r\n".to_vec();
     request.resize(request.len() + 1_000_000, b'y');
     request.extend_from_slice(b"\r\n");
+    // Who gets room and then stands still is closed in its turn: several times two seconds may pass.
+    let patience = Duration::from_mins(1);
     let is_stored = || {
         let mut client = connect(&server);
+        client.set_read_timeout(Some(patience)).unwrap();
         client.write_all(&request).unwrap();
         let mut reply = [0; 8];
         client.read_exact(&mut reply).unwrap();
@@ -138,7 +141,7 @@ fn stalled_uploads_make_room_for_one_that_moves() {
         seen.is_err_and(|error| error.kind() == std::io::ErrorKind::WouldBlock)
     };
     // Room is made once somebody has stood still for long enough, however slow this machine is.
-    let deadline = Instant::now() + Duration::from_mins(1);
+    let deadline = Instant::now() + patience;
     let open = loop {
         let was_stored = is_stored();
         let open = stalled.iter().filter(|stream| is_open(stream)).count();
