@@ -61,7 +61,6 @@ class Calls(Connections):
         noreply: bool,
         deadline: float | None,
         cas: int | None = None,
-        miss: bool | None = False,
     ) -> Any:
         begin = time.monotonic()
         try:
@@ -69,7 +68,7 @@ class Calls(Connections):
                 key,
                 lambda left: self.start_store(word, key, value, ttl, noreply, left, cas),
                 deadline,
-                miss,
+                False,
             )
         except ValueTooLarge as error:
             await self._refused(error, key, begin, deadline)

@@ -7,6 +7,7 @@ every decision and differ in the waiting only.
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Awaitable, Callable, Generator
 from typing import Any, NamedTuple, TypeVar, cast
@@ -88,10 +89,19 @@ async def carry_out_async(plan: Plan[T]) -> T:
     while not turn.is_over:
         try:
             turn.outcome = await do(turn.step)
+        except (
+            GeneratorExit
+        ):  # the task is thrown away where it waits: there is no awaiting any more
+            turn.give_up()
+            raise
         except BaseException as error:  # noqa: BLE001 - thrown into the plan
             turn.error = error
         turn.go_on()
     return cast("T", turn.outcome)
+
+
+class _Exit(BaseException):
+    """Stands in a plan for a `GeneratorExit`, which would close its inner plans without their last steps."""
 
 
 class _Turn:
@@ -102,6 +112,7 @@ class _Turn:
         self.outcome: Any = None
         self.error: BaseException | None = None
         self.is_over = False
+        self._exit = GeneratorExit()
         self.step: Step = Sleep(0)
         self._advance(lambda: next(plan))
 
@@ -112,10 +123,20 @@ class _Turn:
         if error is None:
             self._advance(lambda: self._plan.send(outcome))
         else:
+            if isinstance(error, GeneratorExit):
+                self._exit, error = error, _Exit()
             self._advance(lambda: self._plan.throw(error))
+
+    def give_up(self) -> None:
+        """End the plan without the steps that it would still do."""
+        with contextlib.suppress(GeneratorExit):
+            while not self.is_over:
+                self._advance(lambda: self._plan.throw(_Exit()))
 
     def _advance(self, move: Callable[[], Step]) -> None:
         try:
             self.step = move()
         except StopIteration as end:
             self.outcome, self.is_over = end.value, True
+        except _Exit:
+            raise self._exit from None

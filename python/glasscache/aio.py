@@ -162,13 +162,16 @@ class AsyncClient(AsyncLeases, Calls):
         for place, result in results.items():
             if isinstance(result, GlasscacheError):
                 failure = failure or result
-                unanswered += shares[place]
+                unanswered += result.unanswered or shares[place]
+                found.update(result.arrived)
             else:
                 found.update(result)
-        if failure is not None and not (isinstance(failure, MISSABLE) and self.count_miss()):
-            failure.unanswered, failure.arrived = unanswered, found
-            raise failure
-        return found
+        if failure is None:
+            return found
+        if isinstance(failure, MISSABLE) and all(self.count_miss() for _ in unanswered):
+            return found
+        failure.unanswered, failure.arrived = unanswered, found
+        raise failure
 
     async def gets_many(
         self, keys: Iterable[Key], *, deadline: float | None = None
@@ -266,9 +269,7 @@ class AsyncClient(AsyncLeases, Calls):
         deadline: float | None = None,
     ) -> bool | None:
         """Store value if the CAS unique still holds: True; False: it changed; None: gone."""
-        done: bool | None = await self._store(
-            "cas", key, value, ttl, noreply, deadline, cas, miss=None
-        )
+        done: bool | None = await self._store("cas", key, value, ttl, noreply, deadline, cas)
         return done
 
     async def delete(

@@ -197,7 +197,8 @@ class Client(SyncLeases, _native.Client):
         """Return this client's counters: what its calls cost and how each server is. No network.
 
         `by_size` has a row for each kind of call and size decade, `by_width` one for each width of
-        bulk calls; `seconds` gives the parts of their time. See `server_stats` for the servers' own.
+        bulk calls and pipelines; `seconds` gives the parts of their time. See `server_stats` for the
+        servers' own.
 
         >>> sorted(client.stats())
         ['by_size', 'by_width', 'misses_by_error', 'servers']

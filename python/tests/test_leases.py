@@ -8,12 +8,19 @@ import os
 import threading
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from glasscache import AsyncClient, Client, Server
+from glasscache._plans import Make, Sleep, carry_out_async
 from glasscache.cached import cached
 from glasscache.leases import Lease, lease_key
 from glasscache.tags import Tagged, invalidate_tag
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+    from glasscache._plans import Plan
 
 
 def _fill_once(address: str, log: str, results: multiprocessing.Queue[object]) -> None:
@@ -230,3 +237,37 @@ def test_a_decorated_function_refills_early_and_keeps_a_none_as_long_as_asked(
     assert found(0) is None
     assert found(0) is None
     assert calls == [1, 1, 0, 0]
+
+
+@pytest.mark.parametrize("kind", [GeneratorExit, KeyboardInterrupt, SystemExit, StopIteration])
+def test_whatever_a_maker_raises_the_lease_is_given_back(
+    client: Client, kind: type[BaseException]
+) -> None:
+    def make() -> int:
+        raise kind
+
+    with pytest.raises((kind, RuntimeError)) as raised:
+        client.get_or_set("raises", make, ttl=60)
+    assert (raised.type is RuntimeError) == (kind is StopIteration)
+    begin = time.monotonic()
+    assert client.get_or_set("raises", lambda: 7, ttl=60) == 7
+    assert time.monotonic() - begin < 1
+
+
+def test_a_plan_whose_coroutine_is_thrown_away_ends_quietly() -> None:
+    class Never:
+        def __await__(self) -> Generator[None]:
+            yield
+
+    def inner() -> Plan[None]:
+        try:
+            yield Make(Never)
+        finally:
+            yield Sleep(0)
+
+    def outer() -> Plan[None]:
+        yield from inner()
+
+    waits = carry_out_async(outer())
+    waits.send(None)
+    waits.close()

@@ -9,7 +9,16 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from glasscache import AsyncClient, BadKey, BadSetting, Client, ClientClosed, Codec, GlasscacheError
+from glasscache import (
+    AsyncClient,
+    BadKey,
+    BadSetting,
+    Client,
+    ClientClosed,
+    Codec,
+    GlasscacheError,
+    UnreadableValue,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -199,3 +208,78 @@ def test_loops_of_several_threads_share_a_client(server: Server) -> None:
     with ThreadPoolExecutor(4) as threads:
         assert list(threads.map(run, range(4))) == [None] * 4
     assert wrong == []
+
+
+def test_one_unreadable_value_hides_no_other(server: Server) -> None:
+    with Client(server.address, timeout=5, codec="pickle") as pickling:
+        pickling.flush()
+        assert pickling.set_many({"good": 1, "bad": {"a"}, "fine": b"2"}) == {}
+
+    def told(client: Any) -> Any:
+        async def awaited() -> Any:
+            try:
+                return await client.get_many(["good", "bad", "fine"])
+            except UnreadableValue as error:
+                return sorted(error.unanswered), error.arrived
+
+        if isinstance(client, AsyncClient):
+            return awaited()
+        try:
+            return client.get_many(["good", "bad", "fine"])
+        except UnreadableValue as error:
+            return sorted(error.unanswered), error.arrived
+
+    values = {"good": 1, "fine": b"2"}
+    with Client(server.address, timeout=5) as client:
+        assert told(client) == (["bad"], values)
+    assert asyncio.run(one_call(server, told)) == (["bad"], values)
+    with Client(server.address, timeout=5, on_error="miss") as client:
+        assert (told(client), client.stats()["misses_by_error"]) == (values, 1)
+    assert asyncio.run(one_call(server, told, on_error="miss")) == values
+
+
+async def one_call(server: Server, call: Callable[[Any], Any], **settings: Any) -> Any:
+    async with AsyncClient(server.address, timeout=5, **settings) as client:
+        outcome = await call(client)
+        assert client.stats()["misses_by_error"] == (settings != {})
+        return outcome
+
+
+def test_misses_by_error_are_counted_by_key() -> None:
+    async def awaited() -> tuple[Any, int]:
+        async with AsyncClient("127.0.0.1:1", timeout=0.2, on_error="miss") as client:
+            outcome = await client.get_many(["a", "b"]), await client.cas("a", 1, 1)
+            return outcome, client.stats()["misses_by_error"]
+
+    with Client("127.0.0.1:1", timeout=0.2, on_error="miss") as client:
+        outcome = client.get_many(["a", "b"]), client.cas("a", 1, 1)
+        counted = outcome, client.stats()["misses_by_error"]
+    assert counted == asyncio.run(awaited()) == (({}, False), 3)
+
+
+def test_objects_take_time_to_read_and_pipelines_are_counted(server: Server) -> None:
+    value = {"a": ["x" * 100] * 100}
+
+    def parts(rows: list[dict[str, Any]]) -> dict[str, float]:
+        names = rows[0]["seconds"]
+        return {name: sum(row["seconds"][name] for row in rows) for name in names}
+
+    async def awaited() -> dict[str, float]:
+        async with AsyncClient(server.address, timeout=5) as client:
+            await client.set("object", value)
+            assert await client.get("object") == value
+            assert client.stats()["servers"][server.address]["connections"] == 1
+            return parts(client.stats()["by_size"])
+
+    with Client(server.address, timeout=5) as client:
+        client.set("object", value)
+        assert client.get("object") == value
+        for costs in (parts(client.stats()["by_size"]), asyncio.run(awaited())):
+            assert all(costs[part] > 0 for part in costs if part != "wait"), costs
+        with client.pipeline() as pipeline:
+            pipeline.set("object", value)
+            pipeline.get("object")
+        (row,) = client.stats()["by_width"]
+        assert (row["calls"], row["keys_from"]) == (1, 2)
+        assert row["seconds"]["deserialise"] > 0
+        assert row["seconds"]["network+server"] > 0

@@ -1,18 +1,18 @@
 //! `client.pipeline()`: calls of several kinds, one round trip a server, each with its own outcome.
 
 use std::convert::Infallible;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use glasscache_client::Error;
 use glasscache_client::StoreWord;
 use glasscache_client::call::{Call, State};
-use glasscache_client::costs::Spent;
+use glasscache_client::costs::{Part, Spent};
 use glasscache_client::judging::{number, outcome, refused};
 use glasscache_client::operation::{Operation, Store};
 use glasscache_client::outcome::Outcome::Done;
 use glasscache_client::pipeline::{Answer, Pipeline};
 use glasscache_client::request::{Item, Request};
 use glasscache_client::{Arithmetic, WireKey};
+use glasscache_client::{Budget, Error};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyList;
@@ -39,6 +39,19 @@ struct Prepared {
     exptime: i64,
     delta: u64,
     place: usize,
+    spent: Spent,
+}
+
+/// What came of a pipeline's reads, and how long it took to make values of it.
+#[derive(Default)]
+struct Read {
+    bytes: usize,
+    took: Duration,
+}
+
+fn found_bytes(pipeline: &Pipeline) -> usize {
+    let found = pipeline.found().iter();
+    found.map(|found| found.value_bytes).sum()
 }
 
 #[derive(Clone, Copy)]
@@ -104,10 +117,14 @@ impl Prepared {
         let mut scratch = Vec::new();
         let wire = client.keys().wire(key_bytes(key)?, &mut scratch);
         let wire = wire.map_err(|error| error::of_client(py, &error))?;
+        let mut spent = Spent::default();
         let (flags, body) = match what {
-            What::Store(_) => conversion::with_bytes(client.codec(), value, |flags, bytes, _| {
-                Ok((flags, bytes.to_vec()))
-            })?,
+            What::Store(_) => {
+                conversion::with_bytes(client.codec(), value, |flags, bytes, costs| {
+                    conversion::add_costs(&mut spent, costs);
+                    Ok((flags, bytes.to_vec()))
+                })?
+            }
             _ => (0, Vec::new()),
         };
         let place = client.core.place_of(wire.bytes);
@@ -120,6 +137,7 @@ impl Prepared {
             exptime: exptime(*ttl)?,
             delta: amount(delta)?,
             place,
+            spent,
         })
     }
 
@@ -185,6 +203,7 @@ impl Client {
             .map(|call| Prepared::new(self, call))
             .collect::<PyResult<_>>()?;
         let mut outcomes: Vec<Option<Outcome<'py>>> = (0..prepared.len()).map(|_| None).collect();
+        let mut read = Read::default();
         for place in 0..self.core.places_count() {
             let mine: Vec<usize> = (0..prepared.len())
                 .filter(|&index| prepared.get(index).is_some_and(|call| call.place == place))
@@ -197,13 +216,14 @@ impl Client {
                 .filter_map(|&index| prepared.get(index))
                 .map(Prepared::request)
                 .collect();
-            let shown = self.ask_one(py, place, &requests, times)?;
+            let shown = self.ask_one(py, place, &requests, times, &mut read)?;
             for (&index, outcome) in mine.iter().zip(shown) {
                 if let Some(slot) = outcomes.get_mut(index) {
                     *slot = Some(outcome);
                 }
             }
         }
+        self.count_pipeline(&prepared, &read, times);
         let results = outcomes.into_iter().map(|outcome| match outcome {
             Some(Ok(value)) => Ok(value),
             Some(Err(Failed::Told(error))) => error::outcome_of(py, &error),
@@ -224,6 +244,7 @@ impl Client {
         place: usize,
         requests: &[Request<'_>],
         times: (Instant, Instant),
+        read: &mut Read,
     ) -> PyResult<Vec<Outcome<'py>>> {
         let mut outcomes = Vec::with_capacity(requests.len());
         let server = self.core.server(place);
@@ -237,7 +258,11 @@ impl Client {
                         break Error::Closed;
                     };
                     let name = &call.server().name;
-                    match self.show(py, request, answer, pipeline, name) {
+                    read.bytes += found_bytes(pipeline);
+                    let begin = Instant::now();
+                    let shown = self.show(py, request, answer, pipeline, name);
+                    read.took += begin.elapsed();
+                    match shown {
                         Err(Failed::Unreadable(error)) if !error::is_own(py, &error) => {
                             return Err(error);
                         }
@@ -254,6 +279,23 @@ impl Client {
         outcomes.resize_with(requests.len(), || Err(Failed::Told(failure.clone())));
         self.tell_limit(py, place, &mut outcomes, times)?;
         Ok(outcomes)
+    }
+
+    /// Counts a pipeline as a bulk call of so many keys.
+    fn count_pipeline(&self, calls: &[Prepared], read: &Read, times: (Instant, Instant)) {
+        let mut spent = Spent::default();
+        for part in [Part::Serialise, Part::Compress] {
+            spent.add(part, calls.iter().map(|call| call.spent.of(part)).sum());
+        }
+        let budget = Budget {
+            started: times.0,
+            deadline: times.1,
+            go_on: &|| true,
+            spent,
+        };
+        let written: usize = calls.iter().map(|call| call.body.len()).sum();
+        let bytes = (written + read.bytes) as u64;
+        self.core.count_bulk(calls.len(), bytes, &budget, read.took);
     }
 
     /// Adds the server's limit to refusals for length, which do not say it.

@@ -120,13 +120,7 @@ impl Client {
 
     /// Counts a bulk call; its calls overlap, so its wire time is that of the whole, less what was
     /// spent on making its values before and on `reading` those that came.
-    pub(crate) fn count_bulk(
-        &self,
-        keys: usize,
-        bytes: u64,
-        budget: &Budget<'_>,
-        reading: Duration,
-    ) {
+    pub fn count_bulk(&self, keys: usize, bytes: u64, budget: &Budget<'_>, reading: Duration) {
         if self.options().costs {
             let mut spent = budget.spent;
             let made = spent.of(CostPart::Serialise) + spent.of(CostPart::Compress);

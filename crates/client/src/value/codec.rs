@@ -145,6 +145,11 @@ impl Codec {
         )
     }
 
+    /// Whether a short value of these flags is made in less time than reading the clock takes.
+    pub fn is_quick(&self, flags: u32) -> bool {
+        Dialect::is_quick(flags)
+    }
+
     /// Flags and bytes of a value that travels as it is; `None` when it must be converted or may be compressed.
     pub fn as_is<'v>(&self, value: &ValueRef<'v>) -> Option<(u32, &'v [u8])> {
         let bytes = match value {

@@ -77,6 +77,15 @@ impl AsyncClient {
         wire.map_err(|error| error::of_client(key.py(), &error))
     }
 
+    /// How many connections each place has, on all loops.
+    fn open_connections(&self) -> Vec<usize> {
+        let connections = self
+            .connections
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        connections.iter().map(Vec::len).collect()
+    }
+
     /// Sends a request to the server of its key; `None`: connect first, then ask again.
     pub(super) fn submit<'py>(
         &self,
@@ -244,7 +253,14 @@ impl AsyncClient {
             self.counters.misses_by_error.load(Ordering::Relaxed),
         )?;
         crate::tables::set_costs(&all, &self.counters.costs)?;
-        all.set_item("servers", crate::tables::servers(py, &self.core)?)?;
+        let servers = crate::tables::servers(py, &self.core)?;
+        let counts = self.open_connections();
+        for (place, name) in self.names() {
+            if let Some(row) = servers.get_item(name)? {
+                row.set_item("connections", counts.get(place).copied().unwrap_or(0))?;
+            }
+        }
+        all.set_item("servers", servers)?;
         Ok(all)
     }
 

@@ -14,7 +14,6 @@ use glasscache_client::pool::Server;
 use glasscache_client::request::{Desk, Dialect, Request};
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::PyDict;
 
 use super::op::{Kind, Op, Times};
 use super::{Counters, set_exception, set_result};
@@ -194,13 +193,10 @@ impl Connection {
             Kind::Get {
                 default: Some(default),
             } => default.bind(py).clone(),
-            Kind::Get { default: None }
-            | Kind::Gets
-            | Kind::Inspect
-            | Kind::Number
-            | Kind::Written { is_cas: true, .. } => py.None().into_bound(py),
+            Kind::Get { default: None } | Kind::Gets | Kind::Inspect | Kind::Number => {
+                py.None().into_bound(py)
+            }
             Kind::Stored | Kind::Written { .. } => false.into_pyobject(py)?.to_owned().into_any(),
-            Kind::Many(_) => PyDict::new(py).into_any(),
             _ => return set_exception(py, future, error),
         };
         self.counters
@@ -220,9 +216,14 @@ impl Connection {
         let Some(mut op) = self.ops.pop_front() else {
             return Ok(());
         };
-        let found = self.pipeline.found().iter().map(|found| found.value_bytes);
-        let found_bytes: usize = found.sum();
-        let is_timed = self.counters.is_counting && found_bytes >= TIMED_BYTES_MIN;
+        let found = self.pipeline.found();
+        let found_bytes: usize = found.iter().map(|found| found.value_bytes).sum();
+        let codec = &self.codec.get().rust;
+        let is_long = found_bytes >= TIMED_BYTES_MIN
+            || found
+                .first()
+                .is_some_and(|found| !codec.is_quick(found.flags));
+        let is_timed = self.counters.is_counting && is_long;
         let begin = is_timed.then(Instant::now);
         let shown = self.show(py, &mut op, answer);
         if let Some(begin) = begin {

@@ -97,17 +97,30 @@ impl Connection {
             Kind::Many(keys) => {
                 refused(answer, server).map_err(told)?;
                 let values = PyDict::new(py);
+                let mut unreadable: Option<(PyErr, Vec<Py<PyAny>>)> = None;
                 for found in self.pipeline.found() {
                     let Some(key) = keys.get(found.key_index) else {
                         continue;
                     };
                     let body = self.pipeline.body(found);
-                    let (value, costs) =
-                        conversion::from_bytes(py, self.codec.get(), found.flags, body)?;
-                    op.times.spent.add_time(Part::Decompress, costs.compress);
-                    values.set_item(key, value)?;
+                    match conversion::from_bytes(py, self.codec.get(), found.flags, body) {
+                        Ok((value, costs)) => {
+                            op.times.spent.add_time(Part::Decompress, costs.compress);
+                            values.set_item(key, value)?;
+                        }
+                        Err(error) if error::is_own(py, &error) => {
+                            let (_, keys) = unreadable.get_or_insert((error, Vec::new()));
+                            keys.push(key.clone_ref(py));
+                        }
+                        Err(error) => return Err(error),
+                    }
                 }
-                Ok(values.into_any())
+                let Some((error, keys)) = unreadable else {
+                    return Ok(values.into_any());
+                };
+                error.value(py).setattr("unanswered", keys)?;
+                error.value(py).setattr("arrived", values)?;
+                Err(error)
             }
             Kind::ManyStored { keys, .. } => {
                 let failures = PyDict::new(py);

@@ -173,10 +173,9 @@ impl Client {
                 State::Reply(_) => {
                     let found = call.pipeline().and_then(|p| p.found().first().copied());
                     value_bytes = found.map_or(value_bytes, |found| found.value_bytes);
-                    // Plain bytes have only to be moved, as those that are received in place.
-                    let is_made =
-                        found.is_some_and(|found| self.codec().plain_flags != Some(found.flags));
-                    if self.core.options().costs && is_made && value_bytes >= TIMED_BYTES_MIN {
+                    let is_timed =
+                        found.is_some_and(|found| self.is_timed(found.flags, value_bytes));
+                    if self.core.options().costs && is_timed {
                         call.note_arrival();
                     }
                     if let (Some(found), Some(pipeline)) = (found, call.pipeline()) {
@@ -202,7 +201,8 @@ impl Client {
                 }
                 State::Body(found) => {
                     value_bytes = found.value_bytes;
-                    result = Some((self.receive_body(py, &mut call, &found)?, found.cas));
+                    let value = self.receive_body(py, &mut call, &found, &mut spent)?;
+                    result = Some((value, found.cas));
                 }
                 State::Finished => break,
                 State::Interrupted => py.check_signals()?,
@@ -226,6 +226,7 @@ impl Client {
         py: Python<'py>,
         call: &mut Call<'_>,
         found: &Found,
+        spent: &mut Spent,
     ) -> PyResult<Bound<'py, PyAny>> {
         let mut fill = |target: &mut [u8]| -> PyResult<()> {
             while !turns::detached(py, || call.receive_body(target))
@@ -240,6 +241,18 @@ impl Client {
         }
         let mut body = vec![0; found.value_bytes];
         fill(&mut body)?;
-        Ok(conversion::from_bytes(py, self.codec(), found.flags, &body)?.0)
+        call.note_arrival();
+        let (value, costs) = conversion::from_bytes(py, self.codec(), found.flags, &body)?;
+        spent.add_time(Part::Decompress, costs.compress);
+        Ok(value)
+    }
+
+    /// Whether making a value takes long enough to be timed.
+    ///
+    /// Plain bytes have only to be moved, as those that are received in place; so has what is short and plain.
+    fn is_timed(&self, flags: u32, value_bytes: usize) -> bool {
+        let codec = self.codec();
+        codec.plain_flags != Some(flags)
+            && (value_bytes >= TIMED_BYTES_MIN || !codec.rust.is_quick(flags))
     }
 }

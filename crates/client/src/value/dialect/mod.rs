@@ -111,6 +111,11 @@ impl Dialect {
         &own::MIGRATING
     }
 
+    /// True when values of `flags` are read without unpacking them or calling another reader.
+    pub(super) fn is_quick(flags: u32) -> bool {
+        own::is_quick(flags)
+    }
+
     /// True when `flags` were written by this client's own dialect, whatever the codec's.
     pub(super) fn is_own(flags: u32) -> bool {
         own::is_own(flags)

@@ -59,6 +59,12 @@ pub(super) fn is_own(flags: u32) -> bool {
     flags & MARK_MASK == MARK
 }
 
+/// Whether a value is read without unpacking it or calling another reader: text, numbers and the like.
+pub(super) fn is_quick(flags: u32) -> bool {
+    let packing = flags >> PACKING_SHIFT & 0xf;
+    flags == 0 || is_own(flags) && packing == 0 && flags & 0xff <= NONE
+}
+
 impl Form for Own {
     fn write<'v>(
         &self,
