@@ -33,6 +33,9 @@ _blocks: contextvars.ContextVar[tuple[tuple[int, float], ...]] = contextvars.Con
 )
 
 
+_FAILED: Any = object()
+
+
 class Calls(Connections):
     """What the words of the asyncio client are made of."""
 
@@ -109,13 +112,46 @@ class Calls(Connections):
         noreply: bool,
         deadline: float | None,
     ) -> int | None:
-        number: int | None = await self._call(
-            key,
-            lambda left: self.start_arithmetic(key, delta, down, initial, ttl, noreply, left),
-            deadline,
-            None,
-        )
-        return None if noreply else number
+        if initial is None or noreply:
+            number = await self._number(
+                key,
+                lambda left: self.start_arithmetic(key, delta, down, initial, ttl, noreply, left),
+                deadline,
+            )
+            return None if noreply or number is _FAILED else number
+        ends = time.monotonic() + (self._timeout if deadline is None else deadline)
+        for _ in range(3):  # another may make it and remove it again
+            number = await self._number(
+                key,
+                lambda left: self.start_arithmetic(key, delta, down, None, None, False, left),
+                deadline,
+            )
+            if number is not None:
+                return None if number is _FAILED else number
+            # The server could make it in the same command, but without flags: it would be read as bytes.
+            if await self._call(
+                key,
+                lambda left: self.start_counter(key, initial, ttl, left),
+                self._left(ends),
+                False,
+            ):
+                return initial
+            deadline = self._left(ends)
+        return None
+
+    async def _number(
+        self,
+        key: Key,
+        start: Callable[[float | None], Awaitable[Any] | None],
+        deadline: float | None,
+    ) -> Any:
+        """Return a number, None if there is none, or `_FAILED` for a failure that was counted as a miss."""
+        try:
+            return await self._call(key, start, deadline, _FAILED)
+        except MISSABLE:
+            if self.count_miss():
+                return _FAILED
+            raise
 
     async def _call(
         self,

@@ -334,6 +334,9 @@ class AsyncClient:
         noreply: bool,
         deadline: float | None,
     ) -> asyncio.Future[Any] | None: ...
+    def start_counter(
+        self, key: _Key, initial: int, ttl: float | None, deadline: float | None
+    ) -> asyncio.Future[Any] | None: ...
     def start_get_many(
         self, place: int, keys: list[_Key], deadline: float | None
     ) -> asyncio.Future[Any] | None: ...

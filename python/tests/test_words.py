@@ -283,3 +283,26 @@ def test_objects_take_time_to_read_and_pipelines_are_counted(server: Server) -> 
         assert (row["calls"], row["keys_from"]) == (1, 2)
         assert row["seconds"]["deserialise"] > 0
         assert row["seconds"]["network+server"] > 0
+
+
+@pytest.mark.parametrize("dialect", ["own", "pymemcache", "spymemcached", "raw"])
+def test_a_counter_is_read_as_other_numbers_are(server: Server, dialect: str) -> None:
+    async def awaited() -> list[Any]:
+        async with AsyncClient(server.address, timeout=5, dialect=dialect) as client:
+            await client.delete("counter")
+            steps = [await client.incr("counter", initial=2**63) for _ in range(2)]
+            steps.append(await client.decr("counter", 5, initial=9))
+            steps.append((await client.get_with_meta("counter")).ttl)
+            return [*steps, await client.get("counter")]
+
+    with Client(server.address, timeout=5, dialect=dialect) as client:
+        client.delete("counter")
+        steps: list[Any] = [client.incr("counter", initial=2**63) for _ in range(2)]
+        steps.append(client.decr("counter", 5, initial=9))
+        item = client.get_with_meta("counter")
+        assert item is not None
+        steps += [item.ttl, client.get("counter")]
+    last = 2**63 - 4
+    read = {"own": last, "pymemcache": last, "spymemcached": f"{last}", "raw": f"{last}".encode()}
+    assert steps == [2**63, 2**63 + 1, last, None, read[dialect]]
+    assert asyncio.run(awaited()) == steps

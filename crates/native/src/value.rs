@@ -147,6 +147,16 @@ fn encode<R>(
     }
 }
 
+/// The flags and decimal text of a number that `incr` can take, so that `get` reads what the dialect has for it.
+pub(crate) fn counter(codec: &Codec, number: u64) -> (u32, String) {
+    let digits = number.to_string();
+    let value = i64::try_from(number).map_or(ValueRef::BigInt(&digits), ValueRef::Int);
+    let encoded = codec.rust.encode(&value).ok();
+    let encoded = encoded.filter(|encoded| *encoded.bytes == *digits.as_bytes());
+    let flags = encoded.map_or(0, |encoded| encoded.flags);
+    (flags, digits)
+}
+
 /// Adds what encoding took to what a call has spent.
 pub(crate) fn add_costs(spent: &mut Spent, costs: &Costs) {
     spent.add_time(Part::Serialise, costs.serialise);

@@ -124,7 +124,32 @@ impl Client {
     ) -> Result<Option<u64>, Error> {
         self.run(&Calculate { key, by, noreply }, budget)
     }
+
+    /// Adds to or subtracts from a number, or stores `first` where there is none, which is `initial`.
+    ///
+    /// The server could do both in one command, but what it makes then has no flags: it would be read as bytes.
+    pub fn arithmetic_from(
+        &self,
+        by: Arithmetic,
+        (initial, first): (u64, Item<'_>),
+        exptime: i64,
+        budget: &Budget<'_>,
+    ) -> Result<Option<u64>, Error> {
+        for _ in 0..ATTEMPTS {
+            let number = self.arithmetic(first.key, by, false, budget)?;
+            if number.is_some() {
+                return Ok(number);
+            }
+            if self.store(StoreWord::Add, first, exptime, false, budget)? == Outcome::Done {
+                return Ok(Some(initial));
+            }
+        }
+        Ok(None)
+    }
 }
+
+/// How often a number is looked for that another makes and removes again.
+const ATTEMPTS: usize = 3;
 
 /// What a server is asked for the limit that its refusals do not say.
 pub(crate) const SETTINGS: Request<'static> = Request::Stats {

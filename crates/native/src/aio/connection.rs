@@ -193,9 +193,7 @@ impl Connection {
             Kind::Get {
                 default: Some(default),
             } => default.bind(py).clone(),
-            Kind::Get { default: None } | Kind::Gets | Kind::Inspect | Kind::Number => {
-                py.None().into_bound(py)
-            }
+            Kind::Get { default: None } | Kind::Gets | Kind::Inspect => py.None().into_bound(py),
             Kind::Stored | Kind::Written { .. } => false.into_pyobject(py)?.to_owned().into_any(),
             _ => return set_exception(py, future, error),
         };

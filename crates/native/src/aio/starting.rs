@@ -135,6 +135,34 @@ impl AsyncClient {
         })
     }
 
+    /// Store the number that a counter begins with, if there is none.
+    fn start_counter<'py>(
+        &self,
+        py: Python<'py>,
+        key: &Bound<'py, PyAny>,
+        #[pyo3(from_py_with = amount)] initial: u64,
+        ttl: Option<f64>,
+        deadline: Option<f64>,
+    ) -> Started<'py> {
+        let exptime = exptime(ttl)?;
+        let mut scratch = Vec::new();
+        let wire = self.wire(key, &mut scratch)?;
+        let (flags, digits) = conversion::counter(self.codec.get(), initial);
+        let item = Item {
+            key: wire,
+            flags,
+            body: digits.as_bytes(),
+        };
+        let kind = Kind::Written {
+            key: key.clone().unbind(),
+            wire: wire.into(),
+            value_bytes: digits.len(),
+            is_cas: false,
+        };
+        let store = Store::new(StoreWord::Add, item, exptime, false);
+        self.submit(py, wire, &store.request(), kind, deadline)
+    }
+
     fn start_delete<'py>(
         &self,
         py: Python<'py>,

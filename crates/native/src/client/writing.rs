@@ -156,8 +156,9 @@ impl Client {
 
     /// Add delta to the number under key and return the sum, or None if there is no such key.
     ///
-    /// With initial a missing key is made with that number and ttl, and initial is returned. Numbers are
-    /// of 64 bits without a sign, and a sum beyond them begins again at 0.
+    /// With initial a missing key is made with that number and ttl, and initial is returned; one that is
+    /// made with noreply is bytes to `get`. Numbers are of 64 bits without a sign, and a sum beyond them
+    /// begins again at 0.
     ///
     /// Raises:
     ///     BadSetting: delta or initial is below 0 or above 2**64 - 1.
@@ -286,9 +287,23 @@ impl Client {
         };
         let mut scratch = Vec::new();
         let key = self.wire(py, key, &mut scratch)?;
-        let done = self.detached(py, times, Spent::default(), |core, budget| {
-            core.arithmetic(key, by, noreply, budget)
-        });
+        let done = match initial.filter(|_| !noreply) {
+            None => self.detached(py, times, Spent::default(), |core, budget| {
+                core.arithmetic(key, by, noreply, budget)
+            }),
+            Some(initial) => {
+                let (flags, digits) = conversion::counter(self.codec(), initial);
+                let body = digits.as_bytes();
+                let first = (initial, Item { key, flags, body });
+                let by = Arithmetic {
+                    initial: None,
+                    ..by
+                };
+                self.detached(py, times, Spent::default(), |core, budget| {
+                    core.arithmetic_from(by, first, exptime, budget)
+                })
+            }
+        };
         self.missed(py, done, None)
     }
 }
