@@ -29,6 +29,14 @@ class Pipeline:
         """Read a value, or None."""
         self._calls.append(("get", key, None, None, 0))
 
+    def gets(self, key: Key) -> None:
+        """Read (value, CAS unique), or None."""
+        self._calls.append(("gets", key, None, None, 0))
+
+    def gat(self, key: Key, ttl: float) -> None:
+        """Read a value, or None, and give it a new ttl."""
+        self._calls.append(("gat", key, None, ttl, 0))
+
     def set(self, key: Key, value: Any, ttl: float | None = None) -> None:
         """Store a value."""
         self._calls.append(("set", key, value, ttl, 0))
@@ -40,6 +48,18 @@ class Pipeline:
     def replace(self, key: Key, value: Any, ttl: float | None = None) -> None:
         """Store a value if there is one."""
         self._calls.append(("replace", key, value, ttl, 0))
+
+    def append(self, key: Key, value: Key) -> None:
+        """Put str or bytes behind those under key."""
+        self._calls.append(("append", key, value, None, 0))
+
+    def prepend(self, key: Key, value: Key) -> None:
+        """Put str or bytes before those under key."""
+        self._calls.append(("prepend", key, value, None, 0))
+
+    def cas(self, key: Key, value: Any, cas: int, ttl: float | None = None) -> None:
+        """Store a value if the CAS unique still holds."""
+        self._calls.append(("cas", key, value, ttl, cas))
 
     def delete(self, key: Key) -> None:
         """Remove a key."""

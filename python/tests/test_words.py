@@ -306,3 +306,42 @@ def test_a_counter_is_read_as_other_numbers_are(server: Server, dialect: str) ->
     read = {"own": last, "pymemcache": last, "spymemcached": f"{last}", "raw": f"{last}".encode()}
     assert steps == [2**63, 2**63 + 1, last, None, read[dialect]]
     assert asyncio.run(awaited()) == steps
+
+
+def test_pipelines_of_both_clients_have_the_same_words(server: Server) -> None:
+    def write_down(pipeline: Any, unique: int) -> None:
+        pipeline.append("joined", "c")
+        pipeline.prepend("joined", b"a")
+        pipeline.get("joined")
+        pipeline.gat("joined", 40)
+        pipeline.gat("never", 40)
+        pipeline.cas("one", 2, unique)
+        pipeline.cas("one", 3, unique)
+        pipeline.cas("never", 3, unique)
+        pipeline.get("one")
+        pipeline.gets("never")
+        pipeline.append("never", "x")
+
+    async def awaited() -> list[Any]:
+        async with AsyncClient(server.address, timeout=5) as client:
+            await client.set_many({"joined": "b", "one": 1})
+            _, unique = await client.gets("one") or (0, 0)
+            async with client.pipeline() as pipeline:
+                write_down(pipeline, unique)
+            return pipeline.results
+
+    with Client(server.address, timeout=5) as client:
+        client.set_many({"joined": "b", "one": 1})
+        with client.pipeline() as pipeline:
+            pipeline.gets("one")
+        assert pipeline.results == [client.gets("one")]
+        with client.pipeline() as later:
+            write_down(later, pipeline.results[0][1])
+        item = client.get_with_meta("joined")
+        assert item is not None
+        assert item.ttl in {39, 40}
+        with pytest.raises(TypeError, match="append"), client.pipeline() as wrong:
+            wrong.append("joined", 5)
+    expected = [True, True, "abc", "abc", None, True, False, None, 2, None, False]
+    assert later.results == expected
+    assert asyncio.run(awaited()) == expected

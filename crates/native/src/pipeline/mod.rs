@@ -1,5 +1,7 @@
 //! `client.pipeline()`: calls of several kinds, one round trip a server, each with its own outcome.
 
+mod written;
+
 use std::convert::Infallible;
 use std::time::{Duration, Instant};
 
@@ -8,39 +10,17 @@ use glasscache_client::call::{Call, State};
 use glasscache_client::costs::{Part, Spent};
 use glasscache_client::judging::{number, outcome, refused};
 use glasscache_client::operation::{Operation, Store};
-use glasscache_client::outcome::Outcome::Done;
+use glasscache_client::outcome::Outcome::{Done, NotFound};
 use glasscache_client::pipeline::{Answer, Pipeline};
-use glasscache_client::request::{Item, Request};
-use glasscache_client::{Arithmetic, WireKey};
+use glasscache_client::request::Request;
 use glasscache_client::{Budget, Error};
-use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyList;
 
-use crate::client::{Client, amount, exptime, key_bytes};
+use crate::client::Client;
 use crate::{error, turns, value as conversion};
 
-/// A call as Python wrote it down: what, key, value, ttl, delta.
-type Written<'py> = (
-    String,
-    Bound<'py, PyAny>,
-    Bound<'py, PyAny>,
-    Option<f64>,
-    Bound<'py, PyAny>,
-);
-
-/// A call with its key and body made.
-struct Prepared {
-    what: What,
-    key: Vec<u8>,
-    is_base64: bool,
-    flags: u32,
-    body: Vec<u8>,
-    exptime: i64,
-    delta: u64,
-    place: usize,
-    spent: Spent,
-}
+use written::{Prepared, Written};
 
 /// What came of a pipeline's reads, and how long it took to make values of it.
 #[derive(Default)]
@@ -52,15 +32,6 @@ struct Read {
 fn found_bytes(pipeline: &Pipeline) -> usize {
     let found = pipeline.found().iter();
     found.map(|found| found.value_bytes).sum()
-}
-
-#[derive(Clone, Copy)]
-enum What {
-    Get,
-    Store(StoreWord),
-    Delete,
-    Touch,
-    Arithmetic { down: bool },
 }
 
 /// How a call of a pipeline ended.
@@ -89,101 +60,6 @@ impl From<PyErr> for Failed {
 impl From<Infallible> for Failed {
     fn from(never: Infallible) -> Self {
         match never {}
-    }
-}
-
-impl What {
-    fn named(word: &str) -> Option<Self> {
-        Some(match word {
-            "get" => Self::Get,
-            "set" => Self::Store(StoreWord::Set),
-            "add" => Self::Store(StoreWord::Add),
-            "replace" => Self::Store(StoreWord::Replace),
-            "delete" => Self::Delete,
-            "touch" => Self::Touch,
-            "incr" => Self::Arithmetic { down: false },
-            "decr" => Self::Arithmetic { down: true },
-            _ => return None,
-        })
-    }
-}
-
-impl Prepared {
-    fn new(client: &Client, call: &Written<'_>) -> PyResult<Self> {
-        let (word, key, value, ttl, delta) = call;
-        let py = key.py();
-        let what = What::named(word)
-            .ok_or_else(|| PyValueError::new_err(format!("no call {word:?} in a pipeline")))?;
-        let mut scratch = Vec::new();
-        let wire = client.keys().wire(key_bytes(key)?, &mut scratch);
-        let wire = wire.map_err(|error| error::of_client(py, &error))?;
-        let mut spent = Spent::default();
-        let (flags, body) = match what {
-            What::Store(_) => {
-                conversion::with_bytes(client.codec(), value, |flags, bytes, costs| {
-                    conversion::add_costs(&mut spent, costs);
-                    Ok((flags, bytes.to_vec()))
-                })?
-            }
-            _ => (0, Vec::new()),
-        };
-        let place = client.core.place_of(wire.bytes);
-        Ok(Self {
-            what,
-            key: wire.bytes.to_vec(),
-            is_base64: wire.is_base64,
-            flags,
-            body,
-            exptime: exptime(*ttl)?,
-            delta: amount(delta)?,
-            place,
-            spent,
-        })
-    }
-
-    fn request(&self) -> Request<'_> {
-        let key = WireKey {
-            bytes: &self.key,
-            is_base64: self.is_base64,
-        };
-        let exptime = self.exptime;
-        match self.what {
-            What::Get => Request::Get { key, cas: false },
-            What::Store(word) => {
-                let item = Item {
-                    key,
-                    flags: self.flags,
-                    body: &self.body,
-                };
-                Request::Store {
-                    word,
-                    item,
-                    exptime,
-                    noreply: false,
-                }
-            }
-            What::Delete => Request::Delete {
-                key,
-                noreply: false,
-            },
-            What::Touch => Request::Touch {
-                key,
-                exptime,
-                noreply: false,
-            },
-            What::Arithmetic { down } => {
-                let by = Arithmetic {
-                    delta: self.delta,
-                    down,
-                    initial: None,
-                };
-                Request::Arithmetic {
-                    key,
-                    by,
-                    noreply: false,
-                }
-            }
-        }
     }
 }
 
@@ -333,14 +209,18 @@ impl Client {
         server: &str,
     ) -> Outcome<'py> {
         match request {
-            Request::Get { .. } => {
+            Request::Get { .. } | Request::GetAndTouch { .. } => {
                 refused(answer, server)?;
-                match pipeline.found().first() {
-                    None => Ok(py.None().into_bound(py)),
-                    Some(found) => {
-                        let body = pipeline.body(found);
-                        Ok(conversion::from_bytes(py, self.codec(), found.flags, body)?.0)
+                let Some(found) = pipeline.found().first() else {
+                    return Ok(py.None().into_bound(py));
+                };
+                let body = pipeline.body(found);
+                let (value, _) = conversion::from_bytes(py, self.codec(), found.flags, body)?;
+                match request {
+                    Request::Get { cas: true, .. } => {
+                        Ok((value, found.cas).into_pyobject(py)?.into_any())
                     }
+                    _ => Ok(value),
                 }
             }
             Request::Arithmetic { .. } => Ok(number(answer, pipeline, server)?.into_pyobject(py)?),
@@ -356,8 +236,11 @@ impl Client {
                     exptime: *exptime,
                     noreply: *noreply,
                 };
-                let done = store.read(answer, pipeline, server)? == Done;
-                Ok(done.into_pyobject(py)?.to_owned().into_any())
+                let outcome = store.read(answer, pipeline, server)?;
+                if matches!((word, outcome), (StoreWord::Cas(_), NotFound)) {
+                    return Ok(py.None().into_bound(py));
+                }
+                Ok((outcome == Done).into_pyobject(py)?.to_owned().into_any())
             }
             _ => {
                 let done = outcome(answer, server)? == Done;

@@ -1,0 +1,151 @@
+//! The calls of a pipeline as Python wrote them down, and the requests that they become.
+
+use glasscache_client::StoreWord;
+use glasscache_client::costs::Spent;
+use glasscache_client::request::{Item, Request};
+use glasscache_client::{Arithmetic, WireKey};
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+
+use crate::client::{Client, amount, exptime, joined_bytes, key_bytes};
+use crate::{error, value as conversion};
+
+/// A call as Python wrote it down: what, key, value, ttl, and an amount or a CAS unique.
+pub(super) type Written<'py> = (
+    String,
+    Bound<'py, PyAny>,
+    Bound<'py, PyAny>,
+    Option<f64>,
+    Bound<'py, PyAny>,
+);
+
+/// A call with its key and body made.
+pub(super) struct Prepared {
+    what: What,
+    key: Vec<u8>,
+    is_base64: bool,
+    flags: u32,
+    pub(super) body: Vec<u8>,
+    exptime: i64,
+    delta: u64,
+    pub(super) place: usize,
+    pub(super) spent: Spent,
+}
+
+#[derive(Clone, Copy)]
+enum What {
+    Get { cas: bool },
+    GetAndTouch,
+    Store(StoreWord),
+    Cas,
+    Delete,
+    Touch,
+    Arithmetic { down: bool },
+}
+
+impl What {
+    fn named(word: &str) -> Option<Self> {
+        Some(match word {
+            "get" => Self::Get { cas: false },
+            "gets" => Self::Get { cas: true },
+            "gat" => Self::GetAndTouch,
+            "set" => Self::Store(StoreWord::Set),
+            "add" => Self::Store(StoreWord::Add),
+            "replace" => Self::Store(StoreWord::Replace),
+            "append" => Self::Store(StoreWord::Append),
+            "prepend" => Self::Store(StoreWord::Prepend),
+            "cas" => Self::Cas,
+            "delete" => Self::Delete,
+            "touch" => Self::Touch,
+            "incr" => Self::Arithmetic { down: false },
+            "decr" => Self::Arithmetic { down: true },
+            _ => return None,
+        })
+    }
+}
+
+impl Prepared {
+    pub(super) fn new(client: &Client, call: &Written<'_>) -> PyResult<Self> {
+        let (word, key, value, ttl, delta) = call;
+        let py = key.py();
+        let what = What::named(word)
+            .ok_or_else(|| PyValueError::new_err(format!("no call {word:?} in a pipeline")))?;
+        let mut scratch = Vec::new();
+        let wire = client.keys().wire(key_bytes(key)?, &mut scratch);
+        let wire = wire.map_err(|error| error::of_client(py, &error))?;
+        let mut spent = Spent::default();
+        let (flags, body) = match what {
+            What::Store(StoreWord::Append | StoreWord::Prepend) => {
+                (0, joined_bytes(value)?.to_vec())
+            }
+            What::Store(_) | What::Cas => {
+                conversion::with_bytes(client.codec(), value, |flags, bytes, costs| {
+                    conversion::add_costs(&mut spent, costs);
+                    Ok((flags, bytes.to_vec()))
+                })?
+            }
+            _ => (0, Vec::new()),
+        };
+        let place = client.core.place_of(wire.bytes);
+        Ok(Self {
+            what,
+            key: wire.bytes.to_vec(),
+            is_base64: wire.is_base64,
+            flags,
+            body,
+            exptime: exptime(*ttl)?,
+            delta: amount(delta)?,
+            place,
+            spent,
+        })
+    }
+
+    pub(super) fn request(&self) -> Request<'_> {
+        let key = WireKey {
+            bytes: &self.key,
+            is_base64: self.is_base64,
+        };
+        let exptime = self.exptime;
+        match self.what {
+            What::Get { cas } => Request::Get { key, cas },
+            What::GetAndTouch => Request::GetAndTouch { key, exptime },
+            What::Store(word) => self.store(word, key),
+            What::Cas => self.store(StoreWord::Cas(self.delta), key),
+            What::Delete => Request::Delete {
+                key,
+                noreply: false,
+            },
+            What::Touch => Request::Touch {
+                key,
+                exptime,
+                noreply: false,
+            },
+            What::Arithmetic { down } => {
+                let by = Arithmetic {
+                    delta: self.delta,
+                    down,
+                    initial: None,
+                };
+                Request::Arithmetic {
+                    key,
+                    by,
+                    noreply: false,
+                }
+            }
+        }
+    }
+
+    fn store<'a>(&'a self, word: StoreWord, key: WireKey<'a>) -> Request<'a> {
+        let item = Item {
+            key,
+            flags: self.flags,
+            body: &self.body,
+        };
+        Request::Store {
+            word,
+            item,
+            exptime: self.exptime,
+            noreply: false,
+        }
+    }
+}
