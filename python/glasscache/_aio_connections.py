@@ -62,6 +62,7 @@ class Connections(_native.AsyncClient):
         for presumes_classic in (False, True):
             loop = asyncio.get_running_loop()
             ready: asyncio.Future[None] = loop.create_future()
+            ready.add_done_callback(_nobody_waits)  # if time is over while the loop still connects
             protocol = self.new_connection(place, ready, presumes_classic)
             try:
                 async with asyncio.timeout(limit):
@@ -123,7 +124,7 @@ class Connections(_native.AsyncClient):
             transport.close()
 
 
-def _nobody_waits(task: asyncio.Task[None]) -> None:
+def _nobody_waits(task: asyncio.Future[None]) -> None:
     """Take note of how connecting ended, for those who wanted it may all have been cancelled."""
     if not task.cancelled():
         task.exception()
