@@ -103,6 +103,11 @@ impl Connection {
         self.is_waiting() || self.session.awaits_value()
     }
 
+    /// Whether it holds room for a value that is not whole.
+    pub(crate) fn is_uploading(&mut self) -> bool {
+        self.session.upload_mut().is_some()
+    }
+
     /// Whether output waits for the socket.
     pub(crate) fn is_waiting(&self) -> bool {
         self.waiting.is_some()

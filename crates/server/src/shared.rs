@@ -18,7 +18,7 @@ use crate::info::Info;
 use crate::lock::lock;
 
 use crate::hub::{Hub, kind};
-use crate::ties::Condemned;
+use crate::ties::{Condemned, Parking};
 use crate::tuning::Tuning;
 use crate::wake::Waker;
 
@@ -44,6 +44,8 @@ pub(crate) struct Shared {
     observed: AtomicBool,
     /// Connections that tie up what others need.
     pub(crate) condemned: Condemned,
+    /// Connections that wait for memory that others tie up.
+    pub(crate) parking: Parking,
     /// The server is to end.
     stopping: AtomicBool,
     /// What `stats reset` subtracts.
@@ -104,6 +106,7 @@ impl Shared {
             verbosity: AtomicU8::new(config.verbosity),
             observed: AtomicBool::new(false),
             condemned: Condemned::default(),
+            parking: Parking::default(),
             stopping: AtomicBool::new(false),
             baseline: Mutex::default(),
             config,

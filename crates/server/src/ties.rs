@@ -1,4 +1,5 @@
-//! What one connection ties up of what all share, and how many are to be closed for it (`shed` decides who).
+//! What one connection ties up of what all share, how many wait for it, and how many are to be closed for it (`shed`
+//! decides who).
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
@@ -42,6 +43,39 @@ impl Ties {
 
     pub(crate) fn is_condemned(&self) -> bool {
         self.is_condemned.load(Ordering::Relaxed)
+    }
+}
+
+/// Connections that wait for room, and how often some was made.
+#[derive(Debug, Default)]
+pub(crate) struct Parking {
+    parked: AtomicUsize,
+    made: AtomicU64,
+}
+
+impl Parking {
+    pub(crate) fn enter(&self) {
+        self.parked.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn leave(&self, connections: usize) {
+        self.parked.fetch_sub(connections, Ordering::Relaxed);
+    }
+
+    /// Notes that room was made, and says whether somebody waits for it. Who comes to wait in this moment looks again
+    /// without being told.
+    pub(crate) fn note_room(&self) -> bool {
+        let has_waiting = self.parked.load(Ordering::Relaxed) > 0;
+        if has_waiting {
+            // Release pairs with the Acquire of `made`: the room is seen.
+            self.made.fetch_add(1, Ordering::Release);
+        }
+        has_waiting
+    }
+
+    /// How often room was made.
+    pub(crate) fn made(&self) -> u64 {
+        self.made.load(Ordering::Acquire)
     }
 }
 

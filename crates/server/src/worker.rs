@@ -236,6 +236,7 @@ impl Worker {
             Verdict::Park => {
                 connection.is_parked = true;
                 self.later.parked.push(key);
+                self.shared.parking.enter();
             }
             Verdict::Close(reason) => return self.close(key, reason),
         }

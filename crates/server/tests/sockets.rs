@@ -110,62 +110,6 @@ fn beyond_the_limit_a_connection_is_refused_in_words() {
 }
 
 #[test]
-fn stalled_uploads_make_room_for_one_that_moves() {
-    let server = start(config()).unwrap();
-    // Sixteen values of 1 MB at half: all that uploads may hold of 64 MiB.
-    let stalled: Vec<TcpStream> = (0..16)
-        .map(|number| {
-            let mut client = connect(&server);
-            let mut request = format!("set stalled{number} 0 0 1000000\r\n").into_bytes();
-            request.resize(request.len() + 700_000, b'x');
-            client.write_all(&request).unwrap();
-            client
-        })
-        .collect();
-    let mut request = b"set moves 0 0 1000000\r\n".to_vec();
-    request.resize(request.len() + 1_000_000, b'y');
-    request.extend_from_slice(b"\r\n");
-    // Who gets room and then stands still is closed in its turn: several times two seconds may pass.
-    let patience = Duration::from_mins(1);
-    let is_stored = || {
-        let mut client = connect(&server);
-        client.set_read_timeout(Some(patience)).unwrap();
-        client.write_all(&request).unwrap();
-        let mut reply = [0; 8];
-        client.read_exact(&mut reply).unwrap();
-        &reply == b"STORED\r\n"
-    };
-    let is_open = |mut stream: &TcpStream| {
-        stream.set_nonblocking(true).unwrap();
-        let seen = stream.read(&mut [0]);
-        seen.is_err_and(|error| error.kind() == std::io::ErrorKind::WouldBlock)
-    };
-    // Room is made once somebody has stood still for long enough, however slow this machine is.
-    let deadline = Instant::now() + patience;
-    let open = loop {
-        let was_stored = is_stored();
-        let open = stalled.iter().filter(|stream| is_open(stream)).count();
-        if (was_stored && open < 16) || Instant::now() > deadline {
-            break open;
-        }
-    };
-    // By closing one that stood still, and not by closing them all.
-    assert!((1..16).contains(&open), "{open} of 16 are open");
-    // A worker that looked for room without sleeping would turn hundreds of thousands of times.
-    let turns = row(&mut connect(&server), "loop_turns");
-    assert!(turns < 20_000, "{turns} turns");
-}
-
-/// A row of `stats glasscache`.
-fn row(client: &mut TcpStream, name: &str) -> u64 {
-    client.write_all(b"stats glasscache\r\n").unwrap();
-    let lines = BufReader::new(client).lines().map(Result::unwrap);
-    let mut rows = lines.take_while(|line| line != "END");
-    let value = rows.find_map(|line| line.strip_prefix(&format!("STAT {name} "))?.parse().ok());
-    value.unwrap()
-}
-
-#[test]
 fn the_longest_stalled_reader_makes_room_for_others() {
     let server = start(config()).unwrap();
     let mut client = connect(&server);

@@ -12,7 +12,7 @@ use crate::memory::{Arena, Lines, SegmentId};
 use crate::report::Reports;
 use crate::request::{KeyHash, Seconds};
 use crate::segments::{Budget, MOVER_FLOOR, Segments};
-use crate::upload::{IdleUpload, Uploads};
+use crate::upload::{IdleUpload, PIECE_BYTES_MAX, Uploads};
 use crate::worker::Worker;
 use crate::{Error, PolicyKind as Kind};
 
@@ -119,7 +119,12 @@ impl Store {
         };
         let arena = Arc::new(Arena::new(mapped, shift)?);
         arena.want_huge_pages(budget.segments);
-        let segments = Segments::new(Arc::clone(&arena), config.workers, budget);
+        let segments = Segments::new(
+            Arc::clone(&arena),
+            config.workers,
+            budget,
+            config.item_bytes_max,
+        );
         let first = segments.take_lines(0).unwrap_or(SegmentId(0));
         let classes = config.slab_chunk_bytes.len();
         Ok(Arc::new(Store {
@@ -255,7 +260,12 @@ impl Store {
 
     /// Whether uncommitted uploads hold all that they may: another gets no room until one ends.
     pub fn uploads_are_full(&self) -> bool {
-        self.uploads.are_full(self.upload_bytes_max())
+        self.uploads.bytes() + PIECE_BYTES_MAX as u64 > self.upload_bytes_max()
+    }
+
+    /// When an upload that holds anything had its last piece; `None` where there is none.
+    pub fn uploads_progressed(&self) -> Option<Seconds> {
+        self.uploads.last_progress()
     }
 
     /// Whether [`crate::Item::hold`] will soon fail: time to close the longest-stalled reader.
@@ -283,10 +293,13 @@ impl Store {
     }
 
     /// All uncommitted uploads together may take this many bytes: an eighth, in a small store up to a quarter, so
-    /// that a few clients can send large values at once.
+    /// that a few clients can send large values at once; and room for the largest value there may be.
     pub(crate) fn upload_bytes_max(&self) -> u64 {
         let memory_bytes = self.memory_bytes();
-        (memory_bytes / 8).max((memory_bytes / 4).min(UPLOAD_BYTES_MIN))
+        let largest = u64::from(self.config.item_bytes_max).min(memory_bytes / 2);
+        (memory_bytes / 8)
+            .max((memory_bytes / 4).min(UPLOAD_BYTES_MIN))
+            .max(largest)
     }
 
     /// The bytes that memcached would count for an item.

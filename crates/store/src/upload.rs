@@ -2,111 +2,26 @@
 //!
 //! A small value is gathered beside the store and copied once. A larger one gets pieces in segments of the
 //! worker's upload log, each only when the bytes before it have come, so that a client who announces much and
-//! sends nothing takes nothing. All uncommitted pieces together are bounded by an eighth of `-m`.
+//! sends nothing takes nothing. All uncommitted pieces together are bounded, by an eighth of `-m` as a rule
+//! (`register`).
 
-use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError};
+mod register;
+
+use std::sync::Arc;
+
+pub use self::register::IdleUpload;
+pub(crate) use self::register::Uploads;
 
 use crate::item::{HEADER_MAX, PIECE_HEADER, piece_bytes};
 use crate::log::Log;
 use crate::memory::Addr;
 use crate::request::{KeyHash, Refusal, Seconds, SetOptions, SetOutcome};
-use crate::sync::plain::{Mutex, MutexGuard};
 use crate::write::Part;
 use crate::{Store, Worker};
 
 /// Data of a piece, at most: large enough that a value of 100 KB is received in one call, small enough that a
 /// stalled client ties up little.
-const PIECE_BYTES_MAX: usize = 128 << 10;
-
-/// Which uploads there are and how much they hold.
-#[derive(Default)]
-pub(crate) struct Uploads {
-    open: Mutex<BTreeMap<u64, Open>>,
-    bytes: AtomicU64,
-    next: AtomicU64,
-}
-
-/// One upload as the others see it.
-#[derive(Clone, Copy)]
-struct Open {
-    held_bytes: u64,
-    last: Seconds,
-    waits: bool,
-}
-
-/// The upload that has to go first, as [`Store::idlest_upload`] finds it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct IdleUpload {
-    /// Its name, as [`Reservation::id`] gives it.
-    pub id: u64,
-    /// Second of its last progress.
-    pub last: Seconds,
-    /// Whether it stands still for want of room, so by no fault of its sender.
-    pub waits: bool,
-}
-
-impl Uploads {
-    /// Bytes that all uncommitted uploads hold.
-    pub(crate) fn bytes(&self) -> u64 {
-        self.bytes.load(Ordering::Relaxed)
-    }
-
-    /// The one without progress for longest; those that wait for room come after all that do not.
-    pub(crate) fn idlest(&self) -> Option<IdleUpload> {
-        self.lock()
-            .iter()
-            .map(|(&id, open)| IdleUpload {
-                id,
-                last: open.last,
-                waits: open.waits,
-            })
-            .min_by_key(|upload| (upload.waits, upload.last))
-    }
-
-    /// Whether another piece would be more than `bytes_max`.
-    pub(crate) fn are_full(&self, bytes_max: u64) -> bool {
-        self.bytes() + PIECE_BYTES_MAX as u64 > bytes_max
-    }
-
-    fn begin(&self, now: Seconds) -> u64 {
-        let id = self.next.fetch_add(1, Ordering::Relaxed);
-        let open = Open {
-            held_bytes: 0,
-            last: now,
-            waits: false,
-        };
-        self.lock().insert(id, open);
-        id
-    }
-
-    fn charge(&self, id: u64, bytes: u64, now: Seconds) {
-        self.bytes.fetch_add(bytes, Ordering::Relaxed);
-        if let Some(open) = self.lock().get_mut(&id) {
-            open.held_bytes += bytes;
-            open.last = now;
-            open.waits = false;
-        }
-    }
-
-    /// Notes that there was no room for the next piece of `id`.
-    fn note_wait(&self, id: u64) {
-        if let Some(open) = self.lock().get_mut(&id) {
-            open.waits = true;
-        }
-    }
-
-    fn end(&self, id: u64) {
-        if let Some(open) = self.lock().remove(&id) {
-            self.bytes.fetch_sub(open.held_bytes, Ordering::Relaxed);
-        }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<u64, Open>> {
-        self.open.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
+pub(crate) const PIECE_BYTES_MAX: usize = 128 << 10;
 
 /// Room for one value, owned by a connection while its bytes arrive. A drop gives the room back.
 pub struct Reservation {
@@ -123,6 +38,8 @@ pub struct Reservation {
     pieces: Vec<Addr>,
     /// Where the last piece's data goes on, and how much it still takes.
     rest: Option<(Addr, usize)>,
+    /// Other uploads stood in the way of the next piece.
+    is_crowded_out: bool,
 }
 
 impl Worker {
@@ -143,14 +60,15 @@ impl Worker {
             self.drop_for(key, hash, options, now);
             return Err(Refusal::TooLarge);
         }
-        if self.store.uploads.bytes() >= self.store.upload_bytes_max() {
+        let is_small = HEADER_MAX + key.len() + value_bytes <= self.store.inline_max();
+        let missing_bytes = if is_small { 0 } else { value_bytes as u64 };
+        if missing_bytes > self.store.upload_bytes_max() {
             self.drop_for(key, hash, options, now);
             return Err(Refusal::NoMemory);
         }
-        let is_small = HEADER_MAX + key.len() + value_bytes <= self.store.inline_max();
         Ok(Reservation {
             store: Arc::clone(&self.store),
-            id: self.store.uploads.begin(now),
+            id: self.store.uploads.begin(missing_bytes, now),
             key: key.into(),
             hash,
             options: *options,
@@ -159,6 +77,7 @@ impl Worker {
             staged: is_small.then(|| vec![0; value_bytes]),
             pieces: Vec::new(),
             rest: None,
+            is_crowded_out: false,
         })
     }
 
@@ -192,15 +111,13 @@ impl Worker {
 
 impl Reservation {
     /// The next stretch to fill, at most 128 KiB and never longer than what is missing; empty when complete, or
-    /// when no memory can be had now (then `is_complete` is false and the upload should be closed).
+    /// when no memory can be had now: then `is_complete` is false, and the upload should be closed unless
+    /// [`Reservation::is_crowded_out`].
     ///
     /// The worker is needed because room for the next piece may have to be won by eviction.
     pub fn space(&mut self, worker: &Worker, now: Seconds) -> &mut [u8] {
         if self.staged.is_none() && self.rest.is_none() && !self.is_complete() {
             self.rest = self.next_piece(worker, now);
-            if self.rest.is_none() {
-                self.store.uploads.note_wait(self.id);
-            }
         }
         match (&mut self.staged, self.rest) {
             (Some(staged), _) => staged.get_mut(self.filled..).unwrap_or_default(),
@@ -211,9 +128,13 @@ impl Reservation {
 
     fn next_piece(&mut self, worker: &Worker, now: Seconds) -> Option<(Addr, usize)> {
         let wanted = (self.value_bytes - self.filled).min(PIECE_BYTES_MAX);
-        if !worker.begin(now)
-            || self.store.uploads.bytes() + wanted as u64 > self.store.upload_bytes_max()
-        {
+        if !worker.begin(now) {
+            return None;
+        }
+        let uploads = &self.store.uploads;
+        let is_given = uploads.take(self.id, wanted as u64, self.store.upload_bytes_max(), now);
+        self.is_crowded_out = !is_given;
+        if !is_given {
             return None;
         }
         let mut tries = 0;
@@ -226,11 +147,17 @@ impl Reservation {
             match placed {
                 Some(placed) => break placed,
                 None if worker.may_retry(&mut tries) => {}
-                None => return None,
+                None => {
+                    uploads.give_back(self.id, wanted as u64);
+                    return None;
+                }
             }
         };
+        if bytes < wanted {
+            uploads.give_back(self.id, (wanted - bytes) as u64);
+        }
+        uploads.note_progress(self.id, now);
         self.pieces.push(piece);
-        self.store.uploads.charge(self.id, bytes as u64, now);
         worker.pace(bytes, now);
         let data = piece.plus(PIECE_HEADER);
         // The kernel copies into lines that are on their way a quarter faster than into those it has to ask for
@@ -247,6 +174,12 @@ impl Reservation {
             Some((at, left)) if left > bytes => Some((at.plus(bytes), left - bytes)),
             _ => None,
         };
+    }
+
+    /// Whether it was other uploads that stood in the way of the last [`Reservation::space`]: it is worth waiting for
+    /// them.
+    pub fn is_crowded_out(&self) -> bool {
+        self.is_crowded_out
     }
 
     /// Whether every byte is there.

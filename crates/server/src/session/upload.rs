@@ -34,7 +34,7 @@ impl Session {
         if write.value_bytes < UPLOAD_BYTES_MIN {
             return Some(Next::Input);
         }
-        if shed::waits_for_upload(None, run.turn) {
+        if shed::waits_to_upload(run.turn) {
             return Some(Next::Park);
         }
         run.flush();
@@ -66,8 +66,8 @@ impl Session {
             let space = upload.reservation.space(run.turn.store, run.turn.now);
             let bytes = space.len().min(rest.len());
             if bytes == 0 {
-                let own = Some(upload.reservation.id());
-                return if shed::waits_for_upload(own, run.turn) {
+                let is_crowded_out = upload.reservation.is_crowded_out();
+                return if is_crowded_out && shed::waits_to_go_on(run.turn) {
                     Some(Next::Park)
                 } else {
                     self.give_up_upload(run)
@@ -101,6 +101,7 @@ impl Session {
             return Next::after(write.refuse_chunk(run.out));
         }
         write.commit(upload.reservation, run.turn, run.out);
+        shed::room_was_made(run.turn.shared);
         None
     }
 
@@ -115,6 +116,8 @@ impl Session {
             run.out.bytes.extend_from_slice(words::NO_MEMORY);
         }
         self.state = State::Swallow(u64::from(upload.reservation.missing_bytes()) + 2);
+        drop(upload);
+        shed::room_was_made(run.turn.shared);
         None
     }
 }

@@ -10,6 +10,7 @@ use crate::info::Reason;
 use crate::lock::lock;
 use crate::send::SHARE_BYTES;
 use crate::session::Session;
+use crate::shed;
 use crate::turn::Turn;
 use crate::watch;
 
@@ -38,8 +39,12 @@ impl Worker {
         }
         watch::connection(&self.shared, &info, Some(reason.word()));
         self.shared.connections.remove(info.id.serial);
+        let was_uploading = connection.is_uploading();
         // The socket closes with the connection, which takes it out of epoll.
         drop(connection);
+        if was_uploading {
+            shed::room_was_made(&self.shared);
+        }
     }
 
     pub(super) fn take_inbox(&mut self) {

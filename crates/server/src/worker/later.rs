@@ -36,6 +36,8 @@ pub(super) struct Later {
     pub(super) parked: Vec<u64>,
     /// When they were queued last.
     parked_tried: Instant,
+    /// How often room had been made then.
+    room_seen: u64,
     /// When the turn began.
     begun: Instant,
     /// When a small request was served last.
@@ -49,6 +51,7 @@ impl Later {
             queue: VecDeque::new(),
             parked: Vec::new(),
             parked_tried: now,
+            room_seen: 0,
             begun: now,
             small: now,
         }
@@ -128,13 +131,21 @@ impl Worker {
         }
     }
 
-    /// Queues the parked connections, if it is time.
+    /// Queues the parked connections, if it is time or if room was made.
     pub(super) fn queue_parked(&mut self, now: Instant) {
-        if self.later.parked.is_empty() || now.duration_since(self.later.parked_tried) < PARKED {
+        if self.later.parked.is_empty() {
+            return;
+        }
+        let made = self.shared.parking.made();
+        let is_time = now.duration_since(self.later.parked_tried) >= PARKED;
+        if !is_time && made == self.later.room_seen {
             return;
         }
         self.later.parked_tried = now;
-        for key in std::mem::take(&mut self.later.parked) {
+        self.later.room_seen = made;
+        let parked = std::mem::take(&mut self.later.parked);
+        self.shared.parking.leave(parked.len());
+        for key in parked {
             if let Some(connection) = self.connections.get_mut(key) {
                 connection.is_parked = false;
                 self.later.add(key, connection, Cause::Room);

@@ -5,8 +5,10 @@ use std::sync::atomic::Ordering;
 use super::Segments;
 use crate::memory::Addr;
 
-/// At most one in this many segments may be held beyond the epoch: the rest must stay evictable.
+/// At most one in this many segments may be held beyond the epoch, for the rest must stay evictable; ...
 const HELD_SHARE: usize = 8;
+/// ... but the largest item may be, as long as it takes no more than one in this many.
+const LARGEST_SHARE: usize = 2;
 
 impl Segments {
     /// Keeps the segment from being swept while a value is not committed.
@@ -29,7 +31,7 @@ impl Segments {
         let meta = self.meta(self.arena.segment_of(at));
         if meta.holds.fetch_add(1, Ordering::AcqRel) == 0 {
             let held = self.held.fetch_add(1, Ordering::Relaxed) + 1;
-            if held > (self.allowed() / HELD_SHARE).max(1) {
+            if held > self.held_max() {
                 self.unhold(at);
                 return false;
             }
@@ -52,7 +54,13 @@ impl Segments {
 
     /// Whether more than three quarters of what may be held is.
     pub(crate) fn holds_are_scarce(&self) -> bool {
-        self.held() * HELD_SHARE * 4 > self.allowed() * 3
+        self.held() * 4 > self.held_max() * 3
+    }
+
+    fn held_max(&self) -> usize {
+        let allowed = self.allowed();
+        let largest = self.largest.min(allowed / LARGEST_SHARE);
+        (allowed / HELD_SHARE).max(largest).max(1)
     }
 
     /// Segments held beyond the epoch.

@@ -109,6 +109,8 @@ pub(crate) struct Segments {
     in_use: AtomicUsize,
     /// Segments with at least one hold.
     held: AtomicUsize,
+    /// Segments that the largest item may lie in, beside the pieces of others.
+    largest: usize,
     /// Segments in limbo that are held, as counted last.
     stuck: AtomicUsize,
     /// Free segments and those in limbo, which were written before and cost no fault.
@@ -117,7 +119,13 @@ pub(crate) struct Segments {
 }
 
 impl Segments {
-    pub(crate) fn new(arena: Arc<Arena>, workers: usize, budget: Budget) -> Self {
+    /// Where the largest item may have so many bytes.
+    pub(crate) fn new(
+        arena: Arc<Arena>,
+        workers: usize,
+        budget: Budget,
+        item_bytes_max: u32,
+    ) -> Self {
         let meta = || Meta {
             state: AtomicU32::new(State::Free as u32),
             is_main: AtomicU32::new(0),
@@ -153,6 +161,7 @@ impl Segments {
             lines: AtomicUsize::new(0),
             in_use: AtomicUsize::new(0),
             held: AtomicUsize::new(0),
+            largest: 2 * (item_bytes_max as usize).div_ceil(arena.segment_bytes()) + 2,
             stuck: AtomicUsize::new(0),
             idle: AtomicUsize::new(0),
             sparse: SparseList::new(count),
