@@ -65,16 +65,13 @@ class Connections(_native.AsyncClient):
             ready.add_done_callback(_nobody_waits)  # if time is over while the loop still connects
             protocol = self.new_connection(place, ready, presumes_classic)
             try:
-                async with asyncio.timeout(limit):
-                    await self._dial(place, lambda protocol=protocol: protocol)  # type: ignore[misc]
-                    await ready
+                await self._make_ready(place, protocol, ready, limit)
             except (StaleConnection, GlasscacheError) as error:
                 if presumes_classic or isinstance(error, DeadlineExceeded):
                     self._went_down(place)
                     raise
                 continue
             except TimeoutError:
-                protocol.close()
                 if limit >= _PATIENCE:
                     self._went_down(place)
                 raise self.too_late(place) from None
@@ -83,6 +80,17 @@ class Connections(_native.AsyncClient):
                 raise self.unreachable(place, str(error)) from None
             self.use_connection(place, protocol)
             return
+
+    async def _make_ready(
+        self, place: int, protocol: _native.Connection, ready: asyncio.Future[None], limit: float
+    ) -> None:
+        try:
+            async with asyncio.timeout(limit):
+                await self._dial(place, lambda: protocol)
+                await ready
+        except BaseException:
+            protocol.close()  # whatever cut it short, a closed client included: nobody will use it
+            raise
 
     async def _dial(self, place: int, protocol: Callable[[], Any]) -> asyncio.BaseTransport:
         loop = asyncio.get_running_loop()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
+import socket
 import threading
 import warnings
 from typing import TYPE_CHECKING, Any
@@ -267,3 +268,33 @@ def test_a_refused_write_that_nobody_waits_for_leaves_the_connection_good() -> N
         small.stop()
 
     asyncio.run(main())
+
+
+@pytest.mark.parametrize("make_loop", [asyncio.new_event_loop, uvloop.new_event_loop])
+def test_connecting_that_is_cut_short_leaves_nothing_in_the_log(
+    make_loop: Callable[[], Any],
+) -> None:
+    told: list[Any] = []
+
+    async def cut_short(address: str) -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context))
+        for number in range(60):
+            client = AsyncClient(address, timeout=0.05)
+            waiting = asyncio.ensure_future(client.get("k", deadline=(1 + number % 20) * 1e-4))
+            for _ in range(number % 6):
+                await asyncio.sleep(0)
+            if number % 2:
+                await client.close()
+            await asyncio.wait([waiting])
+            assert waiting.cancelled() or waiting.exception() is not None
+            await client.close()
+            await asyncio.sleep(0.001)
+            gc.collect()
+
+    with (
+        socket.create_server(("127.0.0.1", 0), backlog=100) as silent,
+        # Closing uvloop's loop waits for every socket that was left open.
+        asyncio.Runner(loop_factory=make_loop) as runner,
+    ):
+        runner.run(cut_short(f"127.0.0.1:{silent.getsockname()[1]}"))
+    assert told == []

@@ -23,6 +23,11 @@ impl Connection {
     fn connection_made(slf: &Bound<'_, Self>, transport: Py<PyAny>) -> PyResult<()> {
         let py = slf.py();
         let mut this = slf.borrow_mut();
+        if this.is_late {
+            // Whoever wanted it gave up while the loop still connected.
+            drop(this);
+            return transport.call_method0(py, intern!(py, "close")).map(drop);
+        }
         if this.server.dialect().is_some() || this.presumes_classic {
             if let Some(ready) = this.ready.take() {
                 set_result(py, &ready, py.None().into_bound(py))?;
