@@ -1,9 +1,10 @@
 //! Who has to go when what all connections share runs short: the idlest upload, the longest-stalled reader.
 //!
 //! Uncommitted values may take an eighth of the memory, values that wait for slow readers hold at most an
-//! eighth of the segments. When such a share is used up, the connection that made no progress for longest
-//! is closed, never one that moves: whoever came last waits until then. Any worker may
-//! condemn a connection; the one that owns it closes it when its bell rings.
+//! eighth of the segments (each at least one value of the largest size). When such a share is used up, the
+//! connection that made no progress for longest is closed, never one that moves: whoever came last waits until
+//! then, and is rung when room was made. Any worker may condemn a connection; the one that owns it closes it when
+//! its bell rings.
 
 use std::sync::Arc;
 
