@@ -91,9 +91,6 @@ fn serve(settings: &Settings, addresses: &[SocketAddr], is_debug: bool) -> Resul
     if settings.core_dumps {
         daemon::allow_core_files()?;
     }
-    if settings.lock_memory {
-        daemon::lock_memory()?;
-    }
     let signals = block_signals()?;
     let reserved = if is_debug {
         reserve_udp(settings, addresses)?
@@ -107,6 +104,9 @@ fn serve(settings: &Settings, addresses: &[SocketAddr], is_debug: bool) -> Resul
         .collect();
     let udp = config.shown.udp.clone();
     let running = server::start(config).map_err(|error| failure(&error))?;
+    if settings.lock_memory {
+        daemon::lock_memory(settings.user.is_none())?;
+    }
     let tcp: Vec<SocketAddr> = running.addresses().iter().filter_map(tcp_address).collect();
     if let Some(file) = write_port_file(&tcp, &udp)? {
         file.keep();
