@@ -15,7 +15,7 @@ help: ## Print each target with its sentence.
 .PHONY: run
 run: release ## Build, start an embedded server, store and read back a real folder, print what it cost.
 	@scripts/python-venv --release || echo "So the tour goes without the Python client."
-	GLASSCACHE_PYTHON="$(CURDIR)/.venv/bin/python" $(GLASSCACHE) tour $(if $(MEMCACHED),--vs "$(MEMCACHED)")
+	GLASSCACHE_PYTHON="$(CURDIR)/.venv/bin/python" $(GLASSCACHE) tour $(if $(MEMCACHED),--memcached "$(MEMCACHED)")
 
 .PHONY: test
 test: test-rust test-python ## Run every everyday test (Rust and Python, real sockets), under 15 minutes on 2 cores.
