@@ -61,6 +61,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     glasscache_client::fork::promise();
     module.add_function(wrap_pyfunction!(settings::server_of, module)?)?;
     module.add("PARTS", tables::parts())?;
+    module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     sim::add(module)?;
     Ok(())
 }

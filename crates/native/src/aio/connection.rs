@@ -186,9 +186,6 @@ impl Connection {
     ) -> PyResult<()> {
         let Some(future) = future else { return Ok(()) };
         let is_internal = matches!(kind, Kind::Probe) || error::is_stale(py, &error);
-        if !self.counters.errors_are_misses || is_internal || !error::is_missable(py, &error) {
-            return set_exception(py, future, error);
-        }
         let miss = match kind {
             Kind::Get {
                 default: Some(default),
@@ -197,6 +194,9 @@ impl Connection {
             Kind::Stored | Kind::Written { .. } => false.into_pyobject(py)?.to_owned().into_any(),
             _ => return set_exception(py, future, error),
         };
+        if is_internal || !error::is_missable(py, self.counters.missable.as_ref(), &error)? {
+            return set_exception(py, future, error);
+        }
         self.counters
             .misses_by_error
             .fetch_add(1, Ordering::Relaxed);
