@@ -155,9 +155,10 @@ faults-strict: ## The same without room for other work on the machine: deadlines
 	@GLASSCACHE_TEST_SLACK=0 scripts/python-tests -v -s python/tests/test_faults.py python/tests/test_deadlines.py
 
 .PHONY: faults-long
-faults-long: ## Ten million operations through every fault, and ten million with values to 1 MB and flat memory (ARGS="--operations 1000000").
+faults-long: ## Ten million operations through every fault, ten million with values to 1 MB and flat memory, 13,600 forks (ARGS="--operations 1000000").
 	@scripts/client-long faults $(ARGS)
 	@scripts/client-long resident $(ARGS)
+	@GLASSCACHE_TEST_FORKS=3400 scripts/python-tests -v python/tests/test_forks.py
 
 # ---- the lab: proofs --------------------------------------------------------------------------
 
