@@ -185,6 +185,11 @@ bench-sim: release ## Time policies and the whole of `curve` beside the libcache
 bench: release ## Measure CPU per request and latency beside memcached (MEMCACHED=path, ARGS="--scenario get-50 --rounds 5 --json").
 	$(GLASSCACHE) bench --keep bench/results $(if $(MEMCACHED),--memcached "$(MEMCACHED)") $(ARGS)
 
+.PHONY: bench-builds
+bench-builds: release ## Compare CPU per request with an older build of ours, 20 pairs of every scenario, a quarter of an hour (OLD=path, ARGS="--scenario get-50").
+	@test -n "$(OLD)" || { echo "no older build given: make bench-builds OLD=path/to/glasscache"; exit 2; }
+	$(GLASSCACHE) bench builds --old "$(OLD)" $(ARGS)
+
 .PHONY: bench-memory
 bench-memory: release ## Fill to the limit and read back: user bytes per resident byte beside memcached, and the bounds (ARGS="-m 256 --size mix").
 	$(GLASSCACHE) bench memory --keep bench/results $(if $(MEMCACHED),--memcached "$(MEMCACHED)") $(ARGS)
