@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use glasscache_client::WireKey;
 use glasscache_client::address::Place;
 use glasscache_client::costs::{Costs, Part, Spent};
+use glasscache_client::fork::Process;
 use glasscache_client::pool::Server;
 use glasscache_client::request::Request;
 use glasscache_client::{Client as Core, Options};
@@ -26,6 +27,8 @@ use crate::{deadline as deadlines, error};
 pub(super) struct Slot {
     pub(super) event_loop: Py<PyAny>,
     pub(super) connection: Py<Connection>,
+    /// The process that made it.
+    pub(super) process: Process,
 }
 
 /// The native half of `glasscache.AsyncClient`.
@@ -59,13 +62,22 @@ impl AsyncClient {
         place: usize,
     ) -> PyResult<Option<Bound<'py, Connection>>> {
         let here = running_loop(py)?;
-        let connections = self
+        let mut connections = self
             .connections
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
-        let mut slots = connections.get(place).into_iter().flatten();
-        let slot = slots.find(|slot| slot.event_loop.is(&here));
-        Ok(slot.map(|slot| slot.connection.bind(py).clone()))
+        let Some(slots) = connections.get_mut(place) else {
+            return Ok(None);
+        };
+        let inherited = slots.extract_if(.., |slot| !slot.process.is_current());
+        let inherited: Vec<Slot> = inherited.collect();
+        let slot = slots.iter().find(|slot| slot.event_loop.is(&here));
+        let own = slot.map(|slot| slot.connection.bind(py).clone());
+        drop(connections);
+        for slot in inherited {
+            Connection::leave_to_parent(slot.connection.bind(py))?;
+        }
+        Ok(own)
     }
 
     pub(super) fn wire<'a>(
