@@ -3,7 +3,7 @@
 use glasscache_protocol::meta::reply::{self as meta, Code};
 use glasscache_protocol::text::reply::{self as text, Blame, Line, Refused, ReplyFault, Status};
 
-use super::{Answer, Expect, Fault, Found, MetaAnswer, Pipeline, Progress, Refusal};
+use super::{Answer, Expect, Fault, Found, KeyMark, MetaAnswer, Pipeline, Progress, Refusal};
 
 /// Most rows of a `stats` reply and most refusals of one batch that are kept.
 const ROWS_MAX: usize = 100_000;
@@ -146,8 +146,9 @@ impl Pipeline {
                 meta::Line::Refused(_) => Step::Whole(Answer::Probe(false)),
                 meta::Line::Reply { .. } => return Err(ReplyFault::Unexpected.into()),
             },
-            Some(&mut Expect::Meta(opaque)) => {
-                let (answer, found) = meta_line(line, opaque, after, self.value_bytes_max)?;
+            Some(&mut Expect::Meta { opaque, key }) => {
+                let limit = self.value_bytes_max;
+                let (answer, found) = meta_line(line, (opaque, key), after, limit)?;
                 match (answer, found) {
                     (Answer::Meta(meta), Some(found)) => {
                         self.scan.meta = Some(meta);
@@ -280,7 +281,7 @@ fn one_line(line: &Line<'_>) -> Result<Answer, Fault> {
 
 fn meta_line(
     line: &[u8],
-    opaque: u32,
+    (opaque, key): (u32, KeyMark),
     after: usize,
     limit: u64,
 ) -> Result<(Answer, Option<Found>), Fault> {
@@ -299,6 +300,9 @@ fn meta_line(
     let is_bare_miss = code == Code::Miss && flags.opaque.is_none();
     if !is_bare_miss && flags.opaque != Some(opaque) {
         return Err(Fault::WrongOpaque);
+    }
+    if flags.key.is_some_and(|named| KeyMark::of(named) != key) {
+        return Err(Fault::WrongKey);
     }
     let answer = MetaAnswer {
         code,
