@@ -91,7 +91,7 @@ class Codec(_native.Codec):
     ) -> Self:
         """Make a codec; the class says what the arguments mean."""
         if objects not in _DUMPERS:
-            raise BadSetting(f"no objects={objects!r}: {', '.join(_DUMPERS)}")
+            raise BadSetting(f"objects={objects!r}: one of {', '.join(_DUMPERS)}")
         _check_bound("threshold", threshold)
         _check_bound("min_saving", min_saving, 100)
         _check_bound("decompressed_bytes_max", decompressed_bytes_max)
@@ -135,7 +135,11 @@ def named(codec: Codec | str | None, dialect: str | None) -> Codec:
         case Codec():
             return codec
         case str():
-            return Codec(codec)
+            try:
+                return Codec(codec)
+            except BadSetting as error:
+                objects = ", ".join(f'"{word}"' for word in _DUMPERS)
+                raise BadSetting(f"codec={codec!r}: one of {objects}, or a {error}") from None
         case _:
             raise BadSetting(f"no codec {codec!r}: a Codec, or the name of one")
 

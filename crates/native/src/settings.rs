@@ -1,8 +1,10 @@
 //! What Python configures: the codec's options, servers and placement, and how a client shows them.
 
 use glasscache_client::options::KeyRule;
-use glasscache_client::value::{self, CodecOptions, Compression, Dialect, Method, ValueRef};
-use glasscache_client::{Address, Client, Error, Options, Placement};
+use glasscache_client::value::{
+    self, CodecOptions, Compression, DIALECTS, Dialect, Method, ValueRef,
+};
+use glasscache_client::{Address, Client, Error, Options, Placement, ring::PLACEMENTS};
 use pyo3::prelude::*;
 use pyo3::types::PyType;
 
@@ -50,18 +52,18 @@ impl Codec {
         lower: Option<Py<PyAny>>,
     ) -> PyResult<Self> {
         let bad = |sentence: String| error::of_client(py, &Error::BadSetting(sentence));
-        let dialect_of = |word: &str| {
+        let dialect_of = |setting: &str, word: &str| {
             word.parse::<Dialect>()
-                .map_err(|_| bad(format!("no dialect {word:?}")))
+                .map_err(|_| bad(unknown(setting, word, &DIALECTS)))
         };
-        let dialect = dialect_of(dialect)?;
+        let dialect = dialect_of("dialect", dialect)?;
         let mut options = CodecOptions::of(dialect);
         options.compression = match compress {
             None => None,
             Some("default") => options.compression,
             Some(word) => {
                 let method = Method::named(word);
-                let method = method.ok_or_else(|| bad(format!("no compression {word:?}")))?;
+                let method = method.ok_or_else(|| bad(unknown("compress", word, &COMPRESSIONS)))?;
                 Some(Compression::new(method))
             }
         };
@@ -72,7 +74,9 @@ impl Codec {
         }
         options.decompressed_bytes_max = decompressed_bytes_max;
         options.pickle = pickle;
-        options.migrate_from = migrate_from.map(dialect_of).transpose()?;
+        options.migrate_from = migrate_from
+            .map(|word| dialect_of("migrate_from", word))
+            .transpose()?;
         let rust = value::Codec::new(options).map_err(|error| error::of_value(py, &error))?;
         let plain = rust.as_is(&ValueRef::Bytes(b"")).map(|(flags, _)| flags);
         Ok(Self {
@@ -131,10 +135,26 @@ pub(crate) fn addresses(servers: &[String]) -> Result<Vec<Address>, Error> {
     Ok(addresses)
 }
 
+/// The ways to compress that a codec can be asked for, and their words.
+const COMPRESSIONS: [(Method, &str); 6] = [
+    (Method::Zstd, "zstd"),
+    (Method::Zlib, "zlib"),
+    (Method::Lz4, "lz4"),
+    (Method::QuickLz, "quicklz"),
+    (Method::Gzip, "gzip"),
+    (Method::FastLz, "fastlz"),
+];
+
+/// The sentence for a setting of an unknown value: which values there are.
+fn unknown<T>(setting: &str, value: &str, known: &[(T, &str)]) -> String {
+    let words: Vec<String> = known.iter().map(|(_, word)| format!("{word:?}")).collect();
+    format!("{setting}={value:?}: one of {}", words.join(", "))
+}
+
 fn named(placement: &str) -> Result<Placement, Error> {
     placement
         .parse()
-        .map_err(|_| Error::BadSetting(format!("no placement {placement:?}")))
+        .map_err(|_| Error::BadSetting(unknown("placement", placement, &PLACEMENTS)))
 }
 
 /// Servers that a client's `repr` names; of more it says how many.
