@@ -15,7 +15,7 @@ help: ## Print each target with its sentence.
 .PHONY: run
 run: release ## Build, start an embedded server, store and read back a real folder, print what it cost.
 	@scripts/python-venv --release || echo "So the tour goes without the Python client."
-	GLASSCACHE_PYTHON="$(CURDIR)/.venv/bin/python" $(GLASSCACHE) tour $(if $(MEMCACHED),--vs "$(MEMCACHED)")
+	GLASSCACHE_PYTHON="$(CURDIR)/.venv/bin/python" $(GLASSCACHE) tour $(if $(MEMCACHED),--memcached "$(MEMCACHED)")
 
 .PHONY: test
 test: test-rust test-python ## Run every everyday test (Rust and Python, real sockets), under 15 minutes on 2 cores.
@@ -155,9 +155,10 @@ faults-strict: ## The same without room for other work on the machine: deadlines
 	@GLASSCACHE_TEST_SLACK=0 scripts/python-tests -v -s python/tests/test_faults.py python/tests/test_deadlines.py
 
 .PHONY: faults-long
-faults-long: ## Ten million operations through every fault, and ten million with values to 1 MB and flat memory (ARGS="--operations 1000000").
+faults-long: ## Ten million operations through every fault, ten million with values to 1 MB and flat memory, 13,600 forks (ARGS="--operations 1000000").
 	@scripts/client-long faults $(ARGS)
 	@scripts/client-long resident $(ARGS)
+	@GLASSCACHE_TEST_FORKS=3400 scripts/python-tests -v python/tests/test_forks.py
 
 # ---- the lab: proofs --------------------------------------------------------------------------
 
@@ -183,6 +184,11 @@ bench-sim: release ## Time policies and the whole of `curve` beside the libcache
 .PHONY: bench
 bench: release ## Measure CPU per request and latency beside memcached (MEMCACHED=path, ARGS="--scenario get-50 --rounds 5 --json").
 	$(GLASSCACHE) bench --keep bench/results $(if $(MEMCACHED),--memcached "$(MEMCACHED)") $(ARGS)
+
+.PHONY: bench-builds
+bench-builds: release ## Compare CPU per request with an older build of ours, 20 pairs of every scenario, a quarter of an hour (OLD=path, ARGS="--scenario get-50").
+	@test -n "$(OLD)" || { echo "no older build given: make bench-builds OLD=path/to/glasscache"; exit 2; }
+	$(GLASSCACHE) bench builds --old "$(OLD)" $(ARGS)
 
 .PHONY: bench-memory
 bench-memory: release ## Fill to the limit and read back: user bytes per resident byte beside memcached, and the bounds (ARGS="-m 256 --size mix").
