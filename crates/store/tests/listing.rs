@@ -40,7 +40,8 @@ fn list(worker: &mut Worker, seed: u64, mut between: impl FnMut(&mut Worker)) ->
         // A chain is bounded, so a step is: 64 and one bucket more.
         assert!(examined < 64 + 512, "{examined} examined in one step");
         most_items = most_items.max(worker.store().counters().items);
-        assert!(listing.held_bytes() <= (256 << 10) + most_items as usize);
+        // Twice what one pass keeps, for a vector doubles, plus one byte an item.
+        assert!(listing.held_bytes() <= (512 << 10) + most_items as usize);
         worker.pass();
         between(worker);
     }
