@@ -15,7 +15,7 @@ help: ## Print each target with its sentence.
 .PHONY: run
 run: release ## Build, start an embedded server, store and read back a real folder, print what it cost.
 	@scripts/python-venv --release || echo "So the tour goes without the Python client."
-	GLASSCACHE_PYTHON="$(CURDIR)/.venv/bin/python" $(GLASSCACHE) tour $(if $(MEMCACHED),--vs "$(MEMCACHED)")
+	GLASSCACHE_PYTHON="$(CURDIR)/.venv/bin/python" $(GLASSCACHE) tour $(if $(MEMCACHED),--memcached "$(MEMCACHED)")
 
 .PHONY: test
 test: test-rust test-python ## Run every everyday test (Rust and Python, real sockets), under 15 minutes on 2 cores.
@@ -100,12 +100,13 @@ idle-connections: release ## Resident memory that 4,000 idle connections add aft
 	python3 tests/live/idle_connections.py --server "$(GLASSCACHE) serve" $(ARGS)
 
 .PHONY: consistency
-consistency: release ## Check concurrent operations for 60 s with evictions and killed connections, after proving the check.
+consistency: release ## Check recorded histories (sets, cas, leases, expiry, flush) for 80 s with evictions and killed connections, after proving the check.
 	python3 tests/live/consistency.py --faulty all --seconds 15
+	python3 tests/live/consistency.py --server "$(GLASSCACHE) serve" --seconds 20 --flush-seconds 0.2 $(ARGS)
 	python3 tests/live/consistency.py --server "$(GLASSCACHE) serve" $(ARGS)
 
 .PHONY: soak
-soak: release ## Checked churn for an hour with memory slope and descriptors (SOAK_SECONDS=600 for ten minutes).
+soak: release ## The same for an hour with flushes, full memory, resident memory and descriptors watched (SOAK_SECONDS=1800 for half an hour).
 	python3 tests/live/consistency.py --soak --server "$(GLASSCACHE) serve" --seconds $(or $(SOAK_SECONDS),3600) $(ARGS)
 
 .PHONY: clients
@@ -155,9 +156,10 @@ faults-strict: ## The same without room for other work on the machine: deadlines
 	@GLASSCACHE_TEST_SLACK=0 scripts/python-tests -v -s python/tests/test_faults.py python/tests/test_deadlines.py
 
 .PHONY: faults-long
-faults-long: ## Ten million operations through every fault, and ten million with values to 1 MB and flat memory (ARGS="--operations 1000000").
+faults-long: ## Ten million operations through every fault, ten million with values to 1 MB and flat memory, 13,600 forks (ARGS="--operations 1000000").
 	@scripts/client-long faults $(ARGS)
 	@scripts/client-long resident $(ARGS)
+	@GLASSCACHE_TEST_FORKS=3400 scripts/python-tests -v python/tests/test_forks.py
 
 # ---- the lab: proofs --------------------------------------------------------------------------
 
@@ -183,6 +185,11 @@ bench-sim: release ## Time policies and the whole of `curve` beside the libcache
 .PHONY: bench
 bench: release ## Measure CPU per request and latency beside memcached (MEMCACHED=path, ARGS="--scenario get-50 --rounds 5 --json").
 	$(GLASSCACHE) bench --keep bench/results $(if $(MEMCACHED),--memcached "$(MEMCACHED)") $(ARGS)
+
+.PHONY: bench-builds
+bench-builds: release ## Compare CPU per request with an older build of ours, 20 pairs of every scenario, a quarter of an hour (OLD=path, ARGS="--scenario get-50").
+	@test -n "$(OLD)" || { echo "no older build given: make bench-builds OLD=path/to/glasscache"; exit 2; }
+	$(GLASSCACHE) bench builds --old "$(OLD)" $(ARGS)
 
 .PHONY: bench-memory
 bench-memory: release ## Fill to the limit and read back: user bytes per resident byte beside memcached, and the bounds (ARGS="-m 256 --size mix").

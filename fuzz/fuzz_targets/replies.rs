@@ -2,7 +2,7 @@
 
 #![no_main]
 
-use glasscache_client::pipeline::{Answer, Expect, Found, Pipeline, Progress};
+use glasscache_client::pipeline::{Answer, Expect, Found, KeyMark, Pipeline, Progress};
 use libfuzzer_sys::fuzz_target;
 
 /// Bound of a value in this run: small, so that lengths beyond it are met.
@@ -21,7 +21,7 @@ fn waiting_for(kinds: &[u8]) -> Pipeline {
                 Expect::Values(keys)
             }
             1 => Expect::Line,
-            2 => Expect::Meta(opaque),
+            2 => Expect::Meta { opaque, key: KeyMark::of(b"key") },
             3 => Expect::Quiet { first: opaque, count: 3 },
             4 => Expect::Rows,
             _ => Expect::Probe,

@@ -1,11 +1,12 @@
 """The types of the native module; `mypy.stubtest` holds them against it."""
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Self, TypeAlias, final
 
 from typing_extensions import Buffer, disjoint_base
 
+from glasscache.client import Keys, Ttl
 from glasscache.errors import GlasscacheError
 
 _Key: TypeAlias = str | bytes
@@ -19,6 +20,7 @@ __all__ = [
     "Connection",
     "Curve",
     "Trace",
+    "__version__",
     "server_of",
     "simulate",
     "slab_classes",
@@ -27,6 +29,7 @@ __all__ = [
 ]
 
 PARTS: list[str]
+__version__: str
 
 _Slabs: TypeAlias = tuple[float, int, int, int, list[int] | None]
 
@@ -104,6 +107,7 @@ class Codec:
         decompressed_bytes_max: int,
         pickle: bool,
         migrate_from: str | None,
+        lower: Callable[[Any, bool], tuple[str, Any]] | None = None,
     ) -> Self: ...
     def encode(self, value: Any) -> tuple[int, bytes]: ...
     def decode(self, flags: int, body: bytes) -> Any: ...
@@ -119,7 +123,7 @@ class Client:
         timeout: float,
         placement: str,
         namespace: bytes,
-        errors_are_misses: bool,
+        missable: Callable[[Any], bool] | None,
         value_bytes_max: int,
         connections_max: int,
         base64_keys: bool,
@@ -130,13 +134,13 @@ class Client:
     def get(self, key: _Key, default: Any = None, *, deadline: float | None = None) -> Any: ...
     def gets(self, key: _Key, *, deadline: float | None = None) -> tuple[Any, int] | None: ...
     def gat(
-        self, key: _Key, ttl: float, default: Any = None, *, deadline: float | None = None
+        self, key: _Key, ttl: Ttl, default: Any = None, *, deadline: float | None = None
     ) -> Any: ...
     def set(
         self,
         key: _Key,
         value: Any,
-        ttl: float | None = None,
+        ttl: Ttl | None = None,
         *,
         noreply: bool = False,
         deadline: float | None = None,
@@ -145,7 +149,7 @@ class Client:
         self,
         key: _Key,
         value: Any,
-        ttl: float | None = None,
+        ttl: Ttl | None = None,
         *,
         noreply: bool = False,
         deadline: float | None = None,
@@ -154,7 +158,7 @@ class Client:
         self,
         key: _Key,
         value: Any,
-        ttl: float | None = None,
+        ttl: Ttl | None = None,
         *,
         noreply: bool = False,
         deadline: float | None = None,
@@ -170,7 +174,7 @@ class Client:
         key: _Key,
         value: Any,
         cas: int,
-        ttl: float | None = None,
+        ttl: Ttl | None = None,
         *,
         noreply: bool = False,
         deadline: float | None = None,
@@ -179,7 +183,7 @@ class Client:
         self, key: _Key, *, noreply: bool = False, deadline: float | None = None
     ) -> bool: ...
     def touch(
-        self, key: _Key, ttl: float, *, noreply: bool = False, deadline: float | None = None
+        self, key: _Key, ttl: Ttl, *, noreply: bool = False, deadline: float | None = None
     ) -> bool: ...
     def incr(
         self,
@@ -187,7 +191,7 @@ class Client:
         delta: int = 1,
         *,
         initial: int | None = None,
-        ttl: float | None = None,
+        ttl: Ttl | None = None,
         noreply: bool = False,
         deadline: float | None = None,
     ) -> int | None: ...
@@ -197,31 +201,29 @@ class Client:
         delta: int = 1,
         *,
         initial: int | None = None,
-        ttl: float | None = None,
+        ttl: Ttl | None = None,
         noreply: bool = False,
         deadline: float | None = None,
     ) -> int | None: ...
     def inspect(self, key: _Key, *, deadline: float | None = None) -> _Inspected | None: ...
-    def get_many(
-        self, keys: Iterable[_Key], *, deadline: float | None = None
-    ) -> dict[Any, Any]: ...
+    def get_many(self, keys: Keys, *, deadline: float | None = None) -> dict[Any, Any]: ...
     def gets_many(
-        self, keys: Iterable[_Key], *, deadline: float | None = None
+        self, keys: Keys, *, deadline: float | None = None
     ) -> dict[Any, tuple[Any, int]]: ...
     def set_many(
         self,
         values: Mapping[Any, Any],
-        ttl: float | None = None,
+        ttl: Ttl | None = None,
         *,
         noreply: bool = False,
         deadline: float | None = None,
     ) -> dict[Any, GlasscacheError]: ...
     def delete_many(
-        self, keys: Iterable[_Key], *, noreply: bool = False, deadline: float | None = None
+        self, keys: Keys, *, noreply: bool = False, deadline: float | None = None
     ) -> dict[Any, GlasscacheError]: ...
     def run_pipeline(
         self,
-        calls: list[tuple[str, _Key, Any, float | None, int]],
+        calls: list[tuple[str, _Key, Any, Ttl | None, int]],
         *,
         deadline: float | None = None,
     ) -> list[Any]: ...
@@ -269,7 +271,7 @@ class AsyncClient:
         timeout: float,
         placement: str,
         namespace: bytes,
-        errors_are_misses: bool,
+        missable: Callable[[Any], bool] | None,
         value_bytes_max: int,
         base64_keys: bool,
         costs: bool,
@@ -298,14 +300,14 @@ class AsyncClient:
     def unreachable(self, place: int, why: str) -> GlasscacheError: ...
     def too_late(self, place: int) -> GlasscacheError: ...
     def note_wait(self, seconds: float) -> None: ...
-    def count_miss(self) -> bool: ...
+    def count_miss(self, error: GlasscacheError, keys: int = 1) -> bool: ...
     def counters(self) -> dict[str, Any]: ...
     def start_get(
         self, key: _Key, default: Any, deadline: float | None
     ) -> asyncio.Future[Any] | None: ...
     def start_gets(self, key: _Key, deadline: float | None) -> asyncio.Future[Any] | None: ...
     def start_gat(
-        self, key: _Key, ttl: float, default: Any, deadline: float | None
+        self, key: _Key, ttl: Ttl, default: Any, deadline: float | None
     ) -> asyncio.Future[Any] | None: ...
     def start_inspect(self, key: _Key, deadline: float | None) -> asyncio.Future[Any] | None: ...
     def start_store(
@@ -313,7 +315,7 @@ class AsyncClient:
         word: str,
         key: _Key,
         value: Any,
-        ttl: float | None,
+        ttl: Ttl | None,
         noreply: bool,
         deadline: float | None,
         cas: int | None,
@@ -322,7 +324,7 @@ class AsyncClient:
         self, key: _Key, noreply: bool, deadline: float | None
     ) -> asyncio.Future[Any] | None: ...
     def start_touch(
-        self, key: _Key, ttl: float, noreply: bool, deadline: float | None
+        self, key: _Key, ttl: Ttl, noreply: bool, deadline: float | None
     ) -> asyncio.Future[Any] | None: ...
     def start_arithmetic(
         self,
@@ -330,12 +332,12 @@ class AsyncClient:
         delta: int,
         down: bool,
         initial: int | None,
-        ttl: float | None,
+        ttl: Ttl | None,
         noreply: bool,
         deadline: float | None,
     ) -> asyncio.Future[Any] | None: ...
     def start_counter(
-        self, key: _Key, initial: int, ttl: float | None, deadline: float | None
+        self, key: _Key, initial: int, ttl: Ttl | None, deadline: float | None
     ) -> asyncio.Future[Any] | None: ...
     def start_get_many(
         self, place: int, keys: list[_Key], deadline: float | None
@@ -344,7 +346,7 @@ class AsyncClient:
         self,
         place: int,
         pairs: list[tuple[_Key, Any]],
-        ttl: float | None,
+        ttl: Ttl | None,
         deadline: float | None,
     ) -> asyncio.Future[Any] | None: ...
     def start_delete_many(

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from glasscache._plans import Plan
+    from glasscache.client import Ttl
     from glasscache.tags import AsyncTagged, Tagged
 
 P = ParamSpec("P")
@@ -50,12 +51,12 @@ class Lease(NamedTuple):
 
     """
 
-    ttl: float | None
+    ttl: Ttl | None
     stale: float = 0
     lease: float = 5
     wait: float | None = None
     early: float = 0
-    none_ttl: float | None = None
+    none_ttl: Ttl | None = None
     stale_if_error: bool = False
 
     def is_worn(self, left: float | None, chance: float) -> bool:
@@ -66,10 +67,18 @@ class Lease(NamedTuple):
 
     def ttl_of(self, value: object) -> float | None:
         """Return the life of `value`, its stale time included; 0 for one that is not stored."""
-        fresh = self.none_ttl if value is None and self.none_ttl is not None else self.ttl
+        own = self.none_ttl if value is None and self.none_ttl is not None else self.ttl
+        fresh = seconds_of(own)
         if fresh is None or fresh == 0:
             return fresh
         return fresh + self.stale
+
+
+def seconds_of(ttl: Ttl | None) -> float | None:
+    """Return the seconds of a ttl that may be a timedelta."""
+    given: Any = ttl
+    seconds: float | None = given.total_seconds() if hasattr(given, "total_seconds") else given
+    return seconds
 
 
 def lease_key(key: Key) -> str:
@@ -87,6 +96,10 @@ def lease_key(key: Key) -> str:
 
 def _plan(client: Any, key: Key, lease: Lease, make: Callable[[], Any]) -> Plan[Any]:
     """Return the plan of one `get_or_set`."""
+    if not callable(make):
+        raise TypeError(
+            f"get_or_set makes the value by calling a function: write lambda: {make!r:.40}, or call add"
+        )
     import random  # noqa: PLC0415 - likewise
 
     value, left = yield from _look(client, key, lease)
@@ -155,13 +168,13 @@ class SyncLeases:
         self,
         key: Key,
         make: Callable[[], T],
-        ttl: float | None = None,
+        ttl: Ttl | None = None,
         *,
         stale: float = 0,
         lease: float = 5,
         wait: float | None = None,
         early: float = 0,
-        none_ttl: float | None = None,
+        none_ttl: Ttl | None = None,
         stale_if_error: bool = False,
     ) -> T:
         """Return the value under key, or make it, store it and return it.
@@ -226,13 +239,13 @@ class AsyncLeases:
         self,
         key: Key,
         make: Callable[[], Awaitable[T] | T],
-        ttl: float | None = None,
+        ttl: Ttl | None = None,
         *,
         stale: float = 0,
         lease: float = 5,
         wait: float | None = None,
         early: float = 0,
-        none_ttl: float | None = None,
+        none_ttl: Ttl | None = None,
         stale_if_error: bool = False,
     ) -> T:
         """Return the value under key, or make it, store it and return it, as `SyncLeases.get_or_set`.

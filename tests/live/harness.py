@@ -269,5 +269,5 @@ def free_port() -> int:
 
 
 def is_root() -> bool:
-    """Whether this runs as root (servers then want `-u`)."""
+    """Whether this runs as root (a server then wants `-u`)."""
     return os.geteuid() == 0

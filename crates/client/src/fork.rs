@@ -1,28 +1,74 @@
-//! Forks: a number that grows in each child, so that nobody uses a socket that is its parent's.
+//! Recognising the process that something was made in, so that no child uses its parent's sockets.
 //!
-//! By default each call asks the system for the process id. Whoever is told of forks, as Python
-//! is, notes them here instead and saves each call a system call.
+//! The mark is compared with a counter that a `pthread_atfork` handler raises in each child. Every `fork` of
+//! the C library runs that handler, whichever language calls it, so nobody has to announce forks, and the
+//! comparison is one relaxed load (docs/decisions/0057-forks-are-detected-below-python.md).
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use forkguard::atfork::Guard;
 
-static IS_TOLD: AtomicBool = AtomicBool::new(false);
-static FORKS: AtomicU64 = AtomicU64::new(0);
+/// The process in which this value was made.
+#[derive(Debug, Clone)]
+pub struct Process(Mark);
 
-/// Promises that [`note`] is called in each child from now on.
-pub fn promise() {
-    IS_TOLD.store(true, Ordering::Relaxed);
+#[derive(Debug, Clone)]
+enum Mark {
+    /// Forks counted so far.
+    Forks(Guard),
+    /// Its process id, where no handler could be registered: a system call for each comparison.
+    Id(u32),
 }
 
-/// Notes that this process is a child that has just been made.
-pub fn note() {
-    FORKS.fetch_add(1, Ordering::Relaxed);
+impl Process {
+    /// The running process.
+    pub fn current() -> Self {
+        Self(Guard::try_new().map_or_else(|_| Mark::Id(std::process::id()), Mark::Forks))
+    }
+
+    /// Whether this still is the process in which the value was made, and not a child of it.
+    #[inline]
+    pub fn is_current(&self) -> bool {
+        match &self.0 {
+            Mark::Forks(guard) => !guard.clone().detected_fork(),
+            Mark::Id(id) => *id == std::process::id(),
+        }
+    }
 }
 
-/// A number that is another one in a child. Relaxed: a fork leaves one thread, which noted it.
-pub(crate) fn generation() -> u64 {
-    if IS_TOLD.load(Ordering::Relaxed) {
-        FORKS.load(Ordering::Relaxed)
-    } else {
-        u64::from(std::process::id()) << 32
+/// A number to begin a connection's opaques with: random, so that the requests of two processes, or of two
+/// connections, do not carry the same opaques.
+pub fn random_opaque() -> u32 {
+    use rustix::rand::{GetRandomFlags, getrandom};
+    let mut bytes = [0; 4];
+    match getrandom(&mut bytes, GetRandomFlags::NONBLOCK) {
+        Ok(4) => u32::from_ne_bytes(bytes),
+        // Early after boot the kernel has no randomness yet: process and time differ as well.
+        _ => {
+            let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+            let nanos = now.unwrap_or_default().subsec_nanos();
+            (nanos ^ std::process::id().rotate_left(16)).wrapping_mul(0x9e37_79b9)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_process_that_made_a_mark_recognises_it() {
+        let process = Process::current();
+        assert!(process.is_current() && process.clone().is_current());
+    }
+
+    #[test]
+    fn a_process_known_by_its_id_is_recognised_by_it() {
+        assert!(Process(Mark::Id(std::process::id())).is_current());
+        assert!(!Process(Mark::Id(std::process::id() + 1)).is_current());
+    }
+
+    #[test]
+    fn connections_do_not_begin_with_the_same_opaque() {
+        let numbers: std::collections::HashSet<u32> = (0..100).map(|_| random_opaque()).collect();
+        assert!(numbers.len() > 95);
     }
 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use crate::address::{Address, Place};
 use crate::error::Error;
-use crate::fork;
+use crate::fork::Process;
 use crate::options::Options;
 use crate::pool::Server;
 use crate::ring::{self, Placement, Ring};
@@ -16,8 +16,8 @@ use crate::ring::{self, Placement, Ring};
 /// The servers of one client in one process.
 #[derive(Debug)]
 pub(crate) struct Members {
-    /// The fork that they belong to.
-    pub(crate) generation: u64,
+    /// The process that they belong to.
+    pub(crate) process: Process,
     /// Every server there has been, at its place.
     pub(crate) servers: Vec<Arc<Server>>,
     /// The places of the present ones, in the order given.
@@ -35,7 +35,7 @@ impl Members {
             .iter()
             .map(|address| Arc::new(Server::new(address.place.clone(), options.clone())));
         Ok(Self {
-            generation: fork::generation(),
+            process: Process::current(),
             servers: servers.collect(),
             present: (0..addresses.len()).collect(),
             ring: ring_of(addresses, placement)?,
@@ -63,7 +63,7 @@ impl Members {
             })
         };
         Self {
-            generation: self.generation,
+            process: self.process.clone(),
             present: addresses.iter().map(&mut place_of).collect(),
             servers,
             ring: ring.clone(),
@@ -75,7 +75,7 @@ impl Members {
         let fresh =
             |server: &Arc<Server>| Arc::new(Server::new(server.place.clone(), options.clone()));
         Self {
-            generation: fork::generation(),
+            process: Process::current(),
             servers: self.servers.iter().map(fresh).collect(),
             present: self.present.clone(),
             ring: self.ring.clone(),

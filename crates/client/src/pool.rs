@@ -175,12 +175,11 @@ impl Server {
         }
     }
 
-    /// In a child after a fork: closes the child's copies of idle connections, without a wait for
-    /// a lock whose holder was not taken along.
+    /// In a child after a fork: closes the child's copies of idle connections, without waiting for
+    /// a lock whose holder does not exist in the child.
     pub(crate) fn abandon(&self) {
         if let Ok(mut pool) = self.pool.try_lock() {
-            pool.idle.iter_mut().for_each(|link| link.forget_debts());
-            pool.idle.clear();
+            pool.idle.drain(..).for_each(|link| link.abandon());
         }
     }
 
@@ -248,7 +247,10 @@ impl Lease {
 
     /// Returns the connection to the pool if every reply was read to its end, else closes it.
     pub(crate) fn give_back(mut self, now: Instant) -> bool {
-        let Some(mut link) = self.link.take_if(|link| link.is_at_rest()) else {
+        let Some(mut link) = self
+            .link
+            .take_if(|link| link.is_at_rest() && link.process.is_current())
+        else {
             return false;
         };
         link.idle_since = now;
@@ -261,7 +263,14 @@ impl Lease {
 
 impl Drop for Lease {
     fn drop(&mut self) {
-        if self.holds_place {
+        if self
+            .link
+            .as_ref()
+            .is_some_and(|link| !link.process.is_current())
+        {
+            // The pool's lock may be held by a thread that does not exist in this child.
+            self.link.take().into_iter().for_each(|link| link.abandon());
+        } else if self.holds_place {
             self.link = None;
             self.server.lost_one();
         }

@@ -207,6 +207,15 @@ impl Drop for Server {
     }
 }
 
+/// What `program --version` prints; empty if it cannot be run.
+pub fn version_of(program: &Path) -> String {
+    Command::new(program)
+        .arg("--version")
+        .output()
+        .map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned())
+        .unwrap_or_default()
+}
+
 /// Sends one line and returns the first line of the answer.
 pub fn ask(address: SocketAddr, line: &str) -> io::Result<String> {
     let mut socket = TcpStream::connect(address)?;

@@ -14,7 +14,6 @@
 )]
 
 use pyo3::prelude::*;
-use pyo3::types::PyDict;
 
 mod aio;
 mod bulk;
@@ -26,14 +25,9 @@ mod settings;
 mod sim;
 mod tables;
 mod turns;
+mod typed;
 mod value;
 mod whole;
-
-/// Note that this process is a child that was just made by a fork.
-#[pyfunction]
-fn note_fork() {
-    glasscache_client::fork::note();
-}
 
 /// Teaches glibc's allocator that large blocks come and go here: it raises the size from which it
 /// gives memory back at once to what it has seen freed. Without it each value of 100 KB grows and shrinks
@@ -51,16 +45,9 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<aio::Connection>()?;
     expect_large_blocks();
     turns::begin();
-    let hooks = PyDict::new(module.py());
-    let note = wrap_pyfunction!(note_fork, module)?;
-    hooks.set_item("after_in_child", &note)?;
-    module
-        .py()
-        .import("os")?
-        .call_method("register_at_fork", (), Some(&hooks))?;
-    glasscache_client::fork::promise();
     module.add_function(wrap_pyfunction!(settings::server_of, module)?)?;
     module.add("PARTS", tables::parts())?;
+    module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     sim::add(module)?;
     Ok(())
 }

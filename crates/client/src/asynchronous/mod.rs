@@ -18,6 +18,7 @@ use crate::address::Address;
 use crate::call::Call;
 use crate::client::{Budget, Client, Reading};
 use crate::error::{Context, Error, Phase};
+use crate::fork::Process;
 use crate::judging::refused;
 use crate::operation::Operation;
 use crate::options::Options;
@@ -32,7 +33,23 @@ use driving::drive;
 pub struct AsyncClient {
     core: Client,
     /// For each place, the right to a connection there: who has one finds the pool not full.
-    gates: Mutex<Vec<Arc<Semaphore>>>,
+    gates: Mutex<Gates>,
+}
+
+/// The rights to connections in one process: those that its parent's calls had are not given back in a child.
+#[derive(Debug)]
+struct Gates {
+    process: Process,
+    of_places: Vec<Arc<Semaphore>>,
+}
+
+impl Gates {
+    fn new() -> Self {
+        Self {
+            process: Process::current(),
+            of_places: Vec::new(),
+        }
+    }
 }
 
 impl AsyncClient {
@@ -44,7 +61,7 @@ impl AsyncClient {
     ) -> Result<Self, Error> {
         Ok(Self {
             core: Client::new(addresses, placement, options)?,
-            gates: Mutex::default(),
+            gates: Mutex::new(Gates::new()),
         })
     }
 
@@ -79,11 +96,15 @@ impl AsyncClient {
 
     fn gate_of(&self, place: usize) -> Arc<Semaphore> {
         let mut gates = self.gates.lock().unwrap_or_else(PoisonError::into_inner);
+        if !gates.process.is_current() {
+            *gates = Gates::new();
+        }
         let most = self.core.options().connections_max;
-        while gates.len() <= place {
-            gates.push(Arc::new(Semaphore::new(most)));
+        while gates.of_places.len() <= place {
+            gates.of_places.push(Arc::new(Semaphore::new(most)));
         }
         gates
+            .of_places
             .get(place)
             .map_or_else(|| Arc::new(Semaphore::new(most)), Arc::clone)
     }

@@ -9,6 +9,7 @@ use super::{Call, PATIENCE, Stage};
 use crate::doubts::keys_of;
 use crate::error::{Context, Error, Phase};
 use crate::pool::Lease;
+use crate::quiet::Load;
 use crate::request::Request;
 use crate::transport::blocking::{Link, Stop};
 
@@ -114,6 +115,12 @@ impl Call<'_> {
 
 impl Drop for Call<'_> {
     fn drop(&mut self) {
+        if !self.process.is_current() {
+            // The parent goes on with it; locks of its server may be held by threads that this child has not.
+            self.load.take().into_iter().for_each(Load::abandon);
+            self.lease = None;
+            return;
+        }
         if self.is_in_doubt {
             let written = self.requests.iter().flat_map(keys_of);
             self.server.doubts.add(written);

@@ -18,7 +18,8 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags};
 
 use crate::doubts::OwnedKey;
-use crate::error::Error;
+use crate::error::{Error, Phase};
+use crate::fork::Process;
 use crate::health::PATIENCE;
 use crate::pipeline::{Answer, Found, Pipeline};
 use crate::pool::{Lease, Server};
@@ -83,6 +84,8 @@ enum Driver {
 #[derive(Debug)]
 pub struct Call<'a> {
     server: Arc<Server>,
+    /// Where it began: a child of a fork amid the call does not go on with it.
+    process: Process,
     requests: &'a [Request<'a>],
     lease: Option<Lease>,
     stage: Stage,
@@ -125,6 +128,7 @@ impl<'a> Call<'a> {
     ) -> Self {
         Self {
             server,
+            process: Process::current(),
             requests,
             lease: None,
             stage: Stage::Start,
@@ -237,6 +241,9 @@ impl<'a> Call<'a> {
 
     /// Goes on as far as it can.
     fn advance(&mut self, patience: Patience) -> Result<State, Error> {
+        if !self.process.is_current() {
+            return Err(self.error(Phase::Read, "the process was forked amid the call".into()));
+        }
         loop {
             let moved = match self.stage {
                 Stage::Start => self.start(),

@@ -6,7 +6,7 @@ use rustix::event::{PollFd, PollFlags};
 
 use super::{Call, DIRECT_BYTES_MIN, OWED_MAX, Stage, State, Trouble, UNANSWERED_MAX};
 use crate::doubts::write_removals;
-use crate::error::Error;
+use crate::error::{Error, Phase};
 use crate::pipeline::{Answer, Progress};
 use crate::pool::Lease;
 use crate::request::{Dialect, Request};
@@ -156,6 +156,9 @@ impl Call<'_> {
     ///
     /// False: a signal came; look at it and call again.
     pub fn receive_body(&mut self, target: &mut [u8]) -> Result<bool, Error> {
+        if !self.process.is_current() {
+            return Err(self.error(Phase::Read, "the process was forked amid the call".into()));
+        }
         let deadline = self.deadline;
         let Some(link) = self.lease.as_mut().and_then(Lease::link) else {
             return Err(Error::Closed);

@@ -14,7 +14,6 @@ use std::time::{Duration, Instant};
 use crate::address::Address;
 use crate::costs::{Costs, Spent};
 use crate::error::Error;
-use crate::fork;
 use crate::key::KeyMaker;
 use crate::members::{self, Members};
 use crate::options::Options;
@@ -189,16 +188,29 @@ impl Client {
     /// The state of this process: a child's own if it was made by a fork.
     fn here(&self) -> arc_swap::Guard<Arc<Members>> {
         let state = self.here.load();
-        if state.generation == fork::generation() {
+        if state.process.is_current() {
             return state;
         }
+        self.leave_parent(&state);
+        self.here.load()
+    }
+
+    /// Begins anew in a child after a fork: its copies of the parent's idle connections are closed.
+    #[cold]
+    fn leave_parent(&self, state: &Arc<Members>) {
         for server in &state.servers {
             server.abandon();
         }
         // A lock in it may be held by a thread that does not exist here: it is never dropped.
-        std::mem::forget(Arc::clone(&state));
-        self.here.store(Arc::new(state.of_child(&self.options)));
-        self.here.load()
+        std::mem::forget(Arc::clone(state));
+        // Of several threads that come here at once the first one's servers are everybody's.
+        self.here.rcu(|state| {
+            if state.process.is_current() {
+                Arc::clone(state)
+            } else {
+                Arc::new(state.of_child(&self.options))
+            }
+        });
     }
 
     /// Closes the idle connections, after quiet writes were sent and answered; later calls fail.
@@ -243,7 +255,7 @@ impl Client {
 impl Drop for Client {
     fn drop(&mut self) {
         // Another process's servers are not even looked at: a lock of theirs may never be free.
-        if self.here.load().generation == fork::generation() {
+        if self.here.load().process.is_current() {
             self.send_gathered(self.options.timeout.min(LEAVING_MAX));
         }
     }

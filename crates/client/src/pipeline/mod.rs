@@ -1,8 +1,8 @@
 //! The pipeline of one connection: requests in flight, bytes received, replies told apart. No socket.
 //!
 //! Whatever moves the bytes (a blocking socket, an event loop, a fuzzer) hands them in; the pipeline
-//! says when the oldest request has its whole reply. Each reply is matched to its request by opaque
-//! or by key, and each length is checked against a bound before anything is allocated for it. The
+//! says when the oldest request has its whole reply. Each reply is matched to its request by key
+//! or by opaque and, where the server gives it back, by key, and each length is checked against a bound before anything is allocated for it. The
 //! first thing that does not fit poisons the pipeline for good: the connection is closed then, for
 //! where one reply was misread the next belongs to somebody else.
 
@@ -29,8 +29,13 @@ pub enum Expect {
     Values(KeyList),
     /// One classic line: a status, a number, a version.
     Line,
-    /// One meta reply with this opaque.
-    Meta(u32),
+    /// One meta reply.
+    Meta {
+        /// Its opaque.
+        opaque: u32,
+        /// The key that it must name, if it names one.
+        key: KeyMark,
+    },
     /// Meta replies only where something went wrong, then `MN`; opaques from `first` on.
     Quiet {
         /// Opaque of the first request.
@@ -38,10 +43,21 @@ pub enum Expect {
         /// How many requests there are.
         count: u32,
     },
-    /// `STAT` rows, then `END`.
+    /// `STAT` rows, then `END`; or one word, as for `stats reset`.
     Rows,
     /// `MN`, or an error line from a server that has no meta commands.
     Probe,
+}
+
+/// A key of a request in flight, as it goes on the wire: 64 bits of it, to be compared with the key of the reply.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct KeyMark(u64);
+
+impl KeyMark {
+    /// The mark of a key.
+    pub fn of(key: &[u8]) -> Self {
+        Self(xxhash_rust::xxh3::xxh3_64(key))
+    }
 }
 
 /// A value in a reply: whose it is and where its bytes lie (see [`Pipeline::body`]).
@@ -115,7 +131,7 @@ pub enum Fault {
     /// The line does not read.
     #[error(transparent)]
     Line(#[from] ReplyFault),
-    /// A value of a key that was not asked for, or twice.
+    /// A reply that names another key than its request, or a value that came twice.
     #[error("a value of a key that this request did not ask for")]
     WrongKey,
     /// A reply to another request.

@@ -1,9 +1,9 @@
 //! Reading replies: one step a line or a body, each step resumable when bytes run out.
 
 use glasscache_protocol::meta::reply::{self as meta, Code};
-use glasscache_protocol::text::reply::{self as text, Blame, Line, Refused, ReplyFault};
+use glasscache_protocol::text::reply::{self as text, Blame, Line, Refused, ReplyFault, Status};
 
-use super::{Answer, Expect, Fault, Found, MetaAnswer, Pipeline, Progress, Refusal};
+use super::{Answer, Expect, Fault, Found, KeyMark, MetaAnswer, Pipeline, Progress, Refusal};
 
 /// Most rows of a `stats` reply and most refusals of one batch that are kept.
 const ROWS_MAX: usize = 100_000;
@@ -132,6 +132,10 @@ impl Pipeline {
                 }
                 Line::Stat(..) => return Err(Fault::TooManyRows),
                 Line::End => Step::Whole(Answer::Rows(std::mem::take(&mut self.scan.rows))),
+                // `stats reset` and `stats detail on` respond with one word and no rows.
+                Line::Status(Status::Done) if self.scan.rows.is_empty() => {
+                    Step::Whole(Answer::Rows(Vec::new()))
+                }
                 Line::Refused(refused) => Step::Whole(Answer::Refused(owned(&refused))),
                 _ => return Err(ReplyFault::Unexpected.into()),
             },
@@ -142,8 +146,9 @@ impl Pipeline {
                 meta::Line::Refused(_) => Step::Whole(Answer::Probe(false)),
                 meta::Line::Reply { .. } => return Err(ReplyFault::Unexpected.into()),
             },
-            Some(&mut Expect::Meta(opaque)) => {
-                let (answer, found) = meta_line(line, opaque, after, self.value_bytes_max)?;
+            Some(&mut Expect::Meta { opaque, key }) => {
+                let limit = self.value_bytes_max;
+                let (answer, found) = meta_line(line, (opaque, key), after, limit)?;
                 match (answer, found) {
                     (Answer::Meta(meta), Some(found)) => {
                         self.scan.meta = Some(meta);
@@ -276,7 +281,7 @@ fn one_line(line: &Line<'_>) -> Result<Answer, Fault> {
 
 fn meta_line(
     line: &[u8],
-    opaque: u32,
+    (opaque, key): (u32, KeyMark),
     after: usize,
     limit: u64,
 ) -> Result<(Answer, Option<Found>), Fault> {
@@ -295,6 +300,9 @@ fn meta_line(
     let is_bare_miss = code == Code::Miss && flags.opaque.is_none();
     if !is_bare_miss && flags.opaque != Some(opaque) {
         return Err(Fault::WrongOpaque);
+    }
+    if flags.key.is_some_and(|named| KeyMark::of(named) != key) {
+        return Err(Fault::WrongKey);
     }
     let answer = MetaAnswer {
         code,

@@ -97,11 +97,33 @@ fn bytes_beyond_the_last_reply_are_a_fault() {
 fn a_meta_reply_must_carry_its_opaque() {
     for (reply, expected) in [
         (&b"HD O7\r\n"[..], None),
+        (b"EN\r\n", None),
         (b"HD O8\r\n", Some(Fault::WrongOpaque)),
         (b"HD\r\n", Some(Fault::WrongOpaque)),
     ] {
         let mut pipeline = Pipeline::new(1000);
-        pipeline.expect(Expect::Meta(7));
+        pipeline.expect(Expect::Meta {
+            opaque: 7,
+            key: KeyMark::of(b"a"),
+        });
+        assert_eq!(fed(pipeline, reply, 2).1.err(), expected);
+    }
+}
+
+#[test]
+fn a_meta_reply_that_names_another_key_is_a_fault() {
+    for (key, reply, expected) in [
+        (&b"a"[..], &b"VA 1 ka O7\r\n1\r\n"[..], None),
+        (b"a", b"VA 1 kb O7\r\n1\r\n", Some(Fault::WrongKey)),
+        (b"a", b"HD kab O7\r\n", Some(Fault::WrongKey)),
+        (b"YSBi", b"HD kYSBi b O7\r\n", None),
+        (b"YSBi", b"HD kYSBj b O7\r\n", Some(Fault::WrongKey)),
+    ] {
+        let mut pipeline = Pipeline::new(1000);
+        pipeline.expect(Expect::Meta {
+            opaque: 7,
+            key: KeyMark::of(key),
+        });
         assert_eq!(fed(pipeline, reply, 2).1.err(), expected);
     }
 }

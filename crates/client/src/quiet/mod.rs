@@ -17,6 +17,7 @@ use std::time::{Duration, Instant};
 
 use crate::call::{Call, State};
 use crate::error::Error;
+use crate::fork::random_opaque;
 use crate::pipeline::Pipeline;
 use crate::pool::Server;
 use crate::request::{Desk, Dialect, Request};
@@ -208,6 +209,9 @@ impl Server {
 impl Gathering {
     fn put_down(&mut self, server: &Arc<Server>, request: &Request<'_>, now: Instant) {
         if self.debt.is_empty() {
+            if self.next_opaque == 0 {
+                self.next_opaque = random_opaque();
+            }
             self.debt = Debt::new(server, self.next_opaque);
             self.out.reserve(BATCH_BYTES_MAX + BATCH_BYTES_MAX / 8);
             self.since = Some(now);
@@ -239,6 +243,14 @@ pub(crate) struct Load {
     /// Where they end in the connection's output.
     pub(crate) end: usize,
     server: Arc<Server>,
+}
+
+impl Load {
+    /// Forgets the writes in a child after a fork: they are the parent's, and so is the lock of their server.
+    pub(crate) fn abandon(mut self) {
+        std::mem::take(&mut self.debt).forget();
+        std::mem::forget(self);
+    }
 }
 
 impl Drop for Load {

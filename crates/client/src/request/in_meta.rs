@@ -1,6 +1,6 @@
 //! Requests in meta commands, each with an opaque; many writes are quiet and closed by one `mn`.
 
-use glasscache_protocol::meta::request::{self as meta, Common, Wanted};
+use glasscache_protocol::meta::request::{self as meta, Common, Wanted, WireKey};
 use glasscache_protocol::text::request::StoreHead;
 
 use super::{BODY_COPIED_MAX, Desk, Request, push_body};
@@ -10,7 +10,7 @@ impl Request<'_> {
     pub(super) fn write_meta(&self, desk: &mut Desk<'_>) {
         match *self {
             Self::Get { key, cas } if key.is_base64 => {
-                let common = desk.answered();
+                let common = desk.answered(key);
                 meta::get(
                     desk.out,
                     key,
@@ -28,7 +28,7 @@ impl Request<'_> {
                 exptime,
                 noreply,
             } => {
-                let common = common_of(desk, noreply);
+                let common = common_of(desk, item.key, noreply);
                 let head = StoreHead {
                     flags: item.flags,
                     exptime,
@@ -49,7 +49,7 @@ impl Request<'_> {
                 let first = desk.next_opaque(items.len());
                 for (opaque, item) in (0..).map(|i| first.wrapping_add(i)).zip(items) {
                     if !quiet {
-                        desk.pipeline.expect(Expect::Meta(opaque));
+                        desk.expect_meta(opaque, item.key);
                     }
                     let head = StoreHead {
                         flags: item.flags,
@@ -69,12 +69,12 @@ impl Request<'_> {
                 }
             }
             Self::Delete { key, noreply } => {
-                let common = common_of(desk, noreply);
+                let common = common_of(desk, key, noreply);
                 meta::delete(desk.out, key, common);
             }
             Self::DeleteMany { keys } => {
                 for &key in keys {
-                    let common = desk.answered();
+                    let common = desk.answered(key);
                     meta::delete(desk.out, key, common);
                 }
             }
@@ -83,7 +83,7 @@ impl Request<'_> {
                 exptime,
                 noreply,
             } => {
-                let common = common_of(desk, noreply);
+                let common = common_of(desk, key, noreply);
                 meta::get(
                     desk.out,
                     key,
@@ -95,7 +95,7 @@ impl Request<'_> {
                 );
             }
             Self::GetAndTouch { key, exptime } => {
-                let common = desk.answered();
+                let common = desk.answered(key);
                 let wanted = Wanted {
                     value: true,
                     touch: Some(exptime),
@@ -108,11 +108,11 @@ impl Request<'_> {
                 ref by,
                 noreply,
             } => {
-                let common = common_of(desk, noreply);
+                let common = common_of(desk, key, noreply);
                 meta::arithmetic(desk.out, key, by, common);
             }
             Self::Inspect { key } => {
-                let common = desk.answered();
+                let common = desk.answered(key);
                 let wanted = Wanted {
                     value: true,
                     cas: true,
@@ -133,13 +133,13 @@ impl Request<'_> {
 }
 
 /// Quiet for a noreply write, which the next `mn` on the connection answers for; else with a reply.
-fn common_of(desk: &mut Desk<'_>, noreply: bool) -> Common {
+fn common_of(desk: &mut Desk<'_>, key: WireKey<'_>, noreply: bool) -> Common {
     if noreply {
         Common {
             opaque: desk.next_opaque(1),
             quiet: true,
         }
     } else {
-        desk.answered()
+        desk.answered(key)
     }
 }

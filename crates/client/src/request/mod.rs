@@ -11,7 +11,7 @@ use glasscache_protocol::meta::request::{Arithmetic, Common, WireKey};
 use glasscache_protocol::text::request::{self as text, StoreWord};
 
 use crate::error::Error;
-use crate::pipeline::{Expect, Pipeline};
+use crate::pipeline::{Expect, KeyMark, Pipeline};
 
 /// Bodies up to this length are copied behind their head; longer ones are sent from where they lie.
 pub(crate) const BODY_COPIED_MAX: usize = 4 << 10;
@@ -114,10 +114,16 @@ impl Desk<'_> {
         first
     }
 
+    /// Notes a meta request that has a reply of its own.
+    fn expect_meta(&mut self, opaque: u32, key: WireKey<'_>) {
+        let key = KeyMark::of(key.bytes);
+        self.pipeline.expect(Expect::Meta { opaque, key });
+    }
+
     /// A meta request with a reply of its own.
-    fn answered(&mut self) -> Common {
+    fn answered(&mut self, key: WireKey<'_>) -> Common {
         let opaque = self.next_opaque(1);
-        self.pipeline.expect(Expect::Meta(opaque));
+        self.expect_meta(opaque, key);
         Common {
             opaque,
             quiet: false,
@@ -210,11 +216,7 @@ impl<'a> Request<'a> {
             }
             Self::Stats { argument } => {
                 text::stats(desk.out, argument);
-                desk.pipeline.expect(if argument == b"reset" {
-                    Expect::Line
-                } else {
-                    Expect::Rows
-                });
+                desk.pipeline.expect(Expect::Rows);
             }
             _ => {
                 text::version(desk.out);

@@ -12,6 +12,19 @@ pub(crate) enum Socket {
     Watched(Watched),
 }
 
+impl Socket {
+    /// Gives the socket up in a child after a fork, without a word to the peer.
+    pub(crate) fn abandon(self) {
+        match self {
+            Self::Plain(fd) => drop(fd),
+            // Dropping it would take it out of the epoll instance that the child shares with its parent, and the
+            // parent would not see it ready again. The descriptor stays open until the child ends or executes.
+            #[cfg(feature = "tokio")]
+            Self::Watched(watched) => std::mem::forget(watched),
+        }
+    }
+}
+
 impl From<OwnedFd> for Socket {
     fn from(fd: OwnedFd) -> Self {
         Self::Plain(fd)

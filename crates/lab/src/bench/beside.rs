@@ -47,11 +47,7 @@ pub fn run(
     rounds: usize,
     listener: &mut Listener<'_>,
 ) -> Result<Figures, Error> {
-    let memory_mib = if trouble == Beside::Full {
-        TIGHT_MIB
-    } else {
-        ROOMY_MIB
-    };
+    let memory_mib = memory_mib(trouble);
     let (mut measured, mut calm) = (Vec::new(), Vec::new());
     for round in 0..rounds {
         let ours = || {
@@ -99,6 +95,34 @@ pub fn run(
     Ok(figures)
 }
 
+/// Measures the reader beside the trouble only, glasscache first in even rounds.
+pub(super) fn pair(
+    sides: &Sides,
+    scenario: &Scenario,
+    trouble: Beside,
+    round: usize,
+) -> Result<(Measured, Measured), Error> {
+    let memory_mib = memory_mib(trouble);
+    let measure = |spawn: Spawn| {
+        let reader = Reader::start(sides, &spawn, scenario)?;
+        reader.beside(trouble, round as u64)
+    };
+    if round.is_multiple_of(2) {
+        let ours = measure(sides.ours(memory_mib))?;
+        Ok((ours, measure(sides.theirs(memory_mib))?))
+    } else {
+        let theirs = measure(sides.theirs(memory_mib))?;
+        Ok((measure(sides.ours(memory_mib))?, theirs))
+    }
+}
+
+const fn memory_mib(trouble: Beside) -> u64 {
+    match trouble {
+        Beside::Full => TIGHT_MIB,
+        Beside::Growth | Beside::Large => ROOMY_MIB,
+    }
+}
+
 /// Measures the reader alone, then beside the trouble.
 fn side(
     sides: &Sides,
@@ -107,37 +131,69 @@ fn side(
     trouble: Beside,
     seed: u64,
 ) -> Result<(Measured, Measured), Error> {
-    let server = spawn.start().map_err(Error::Start)?;
-    let reader = Sides {
-        layout: sides.layout.reader(),
-        ..sides.clone()
-    };
-    let values = Values::new(scenario.size(), 1);
-    fill(&reader, &server, scenario, &values)?;
-    let calm = drive(
-        &reader,
-        &server,
-        scenario,
-        &values,
-        (scenario.dialect, seed),
-    )?;
-    let maker = Maker::new(sides, &server, trouble, &values)?;
-    let length = Duration::from_secs_f64(scenario.seconds * 1.15 + 0.1);
-    let (beside, made) = std::thread::scope(|scope| {
-        let running = scope.spawn(|| maker.run(length, seed));
-        let beside = drive(
-            &reader,
-            &server,
+    let reader = Reader::start(sides, spawn, scenario)?;
+    let calm = reader.drive(seed)?;
+    Ok((calm, reader.beside(trouble, seed)?))
+}
+
+/// A server of its own that holds the reader's keys.
+struct Reader<'a> {
+    sides: &'a Sides,
+    server: Server,
+    scenario: &'a Scenario,
+    values: Values,
+}
+
+impl<'a> Reader<'a> {
+    fn start(sides: &'a Sides, spawn: &Spawn, scenario: &'a Scenario) -> Result<Self, Error> {
+        let server = spawn.start().map_err(Error::Start)?;
+        let values = Values::new(scenario.size(), 1);
+        let reader = Self {
+            sides,
+            server,
             scenario,
-            &values,
-            (scenario.dialect, seed + 100),
-        );
-        maker.plan.stop.store(true, Ordering::Relaxed);
-        (beside, running.join().unwrap_or(Err(load::Error::Closed)))
-    });
-    match made {
-        Ok(()) | Err(load::Error::Stopped) => Ok((calm, beside?)),
-        Err(error) => Err(Error::load(server.name)(error)),
+            values,
+        };
+        fill(
+            &reader.own_sides(),
+            &reader.server,
+            scenario,
+            &reader.values,
+        )?;
+        Ok(reader)
+    }
+
+    fn own_sides(&self) -> Sides {
+        Sides {
+            layout: self.sides.layout.reader(),
+            ..self.sides.clone()
+        }
+    }
+
+    fn drive(&self, seed: u64) -> Result<Measured, Error> {
+        let how = (self.scenario.dialect, seed);
+        drive(
+            &self.own_sides(),
+            &self.server,
+            self.scenario,
+            &self.values,
+            how,
+        )
+    }
+
+    fn beside(&self, trouble: Beside, seed: u64) -> Result<Measured, Error> {
+        let maker = Maker::new(self.sides, &self.server, trouble, &self.values)?;
+        let length = Duration::from_secs_f64(self.scenario.seconds * 1.15 + 0.1);
+        let (beside, made) = std::thread::scope(|scope| {
+            let running = scope.spawn(|| maker.run(length, seed));
+            let beside = self.drive(seed + 100);
+            maker.plan.stop.store(true, Ordering::Relaxed);
+            (beside, running.join().unwrap_or(Err(load::Error::Closed)))
+        });
+        match made {
+            Ok(()) | Err(load::Error::Stopped) => beside,
+            Err(error) => Err(Error::load(self.server.name)(error)),
+        }
     }
 }
 

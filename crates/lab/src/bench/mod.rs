@@ -1,10 +1,11 @@
 //! Benchmarks: glasscache beside a memcached, in interleaved rounds on one machine.
 //!
 //! [`speed`] asks what a request costs, [`memory`] how many user bytes a resident byte holds, [`misses`] what
-//! eviction loses. Each returns figures; [`record`] keeps them with everything needed to repeat the run.
+//! eviction loses, [`builds`] what a change of our own costs. Each returns figures; [`record`] keeps them with everything needed to repeat the run.
 
 pub mod beside;
 pub mod bounds;
+pub mod builds;
 pub mod layout;
 pub mod memory;
 pub mod misses;
@@ -14,7 +15,7 @@ pub mod scenario;
 pub mod speed;
 
 pub use layout::Layout;
-pub use paired::Spread;
+pub use paired::{Interval, Spread};
 pub use scenario::{Beside, Demand, Scenario, Versus};
 
 use std::path::PathBuf;
@@ -73,13 +74,22 @@ impl Error {
     }
 }
 
+/// The server that ours is compared with.
+#[derive(Debug, Clone)]
+pub enum Peer {
+    /// This memcached.
+    Memcached(PathBuf),
+    /// Another build of `glasscache`.
+    Build(PathBuf),
+}
+
 /// The two servers of a benchmark and where they run.
 #[derive(Debug, Clone)]
 pub struct Sides {
     /// The `glasscache` binary.
     pub glasscache: PathBuf,
-    /// The memcached to compare with.
-    pub memcached: PathBuf,
+    /// The server to compare with.
+    pub peer: Peer,
     /// Who runs where.
     pub layout: Layout,
     /// Each worker and each generator thread keeps its CPU. Times need it; counts (memory, misses) do not, and
@@ -99,9 +109,16 @@ impl Sides {
         }
     }
 
-    /// memcached with `-m memory_mib`, pinned.
+    /// The peer with `-m memory_mib`, pinned.
     pub fn theirs(&self, memory_mib: u64) -> Spawn {
-        let spawn = Spawn::memcached(&self.memcached, memory_mib, self.layout.server.len());
+        let workers = self.layout.server.len();
+        let spawn = match &self.peer {
+            Peer::Memcached(program) => Spawn::memcached(program, memory_mib, workers),
+            Peer::Build(program) => Spawn {
+                name: "the other build",
+                ..Spawn::glasscache(program, memory_mib, workers)
+            },
+        };
         Spawn {
             cpus: self.pins(&self.layout.server),
             ..spawn

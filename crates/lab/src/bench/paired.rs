@@ -46,9 +46,77 @@ impl Spread {
     }
 }
 
+/// A median with the interval that contains the true median with a probability of at least 95 %.
+///
+/// The bounds are order statistics, so nothing is assumed about the distribution of the values: the k-th
+/// smallest and the k-th largest, with the largest k that keeps that probability. Fewer than six values
+/// cannot promise it: their interval is their whole range.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub struct Interval {
+    /// The middle value; the mean of the two middle ones where their number is even.
+    pub median: f64,
+    /// Its lower bound.
+    pub low: f64,
+    /// Its upper bound.
+    pub high: f64,
+}
+
+impl Interval {
+    /// The interval of `values`; all zero if there is none.
+    pub fn of(values: impl IntoIterator<Item = f64>) -> Self {
+        let mut sorted: Vec<f64> = values
+            .into_iter()
+            .filter(|value| value.is_finite())
+            .collect();
+        sorted.sort_by(f64::total_cmp);
+        let at = |index: usize| sorted.get(index).copied().unwrap_or_default();
+        let (count, last) = (sorted.len(), sorted.len().saturating_sub(1));
+        let cut = values_outside(count);
+        Self {
+            median: f64::midpoint(at(last / 2), at(count / 2)),
+            low: at(cut),
+            high: at(last.saturating_sub(cut)),
+        }
+    }
+}
+
+/// How many of `count` sorted values may be left out at each end: the largest k for which at most k of `count`
+/// tosses of a fair coin are heads with a probability of at most 2.5 %.
+fn values_outside(count: usize) -> usize {
+    let (mut below, mut term) = (0.0, 0.5_f64.powi(i32::try_from(count).unwrap_or(i32::MAX)));
+    for heads in 0..count / 2 {
+        below += term;
+        if below > 0.025 {
+            return heads.saturating_sub(1);
+        }
+        term *= (count - heads) as f64 / (heads + 1) as f64;
+    }
+    0
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_interval_of_the_median_has_the_ranks_of_the_sign_test() {
+        // The tables of the sign test: of 20 values the 6th and 15th, of 30 the 10th and 21st.
+        for (count, low, high) in [(6, 1, 6), (9, 2, 8), (20, 6, 15), (30, 10, 21)] {
+            let interval = Interval::of((1..=count).map(f64::from));
+            let found = (interval.low, interval.high);
+            assert_eq!(found, (f64::from(low), f64::from(high)), "{count} values");
+        }
+    }
+
+    #[test]
+    fn an_interval_of_few_values_is_their_range() {
+        let interval = Interval::of([3.0, 1.0, 2.0]);
+        assert_eq!(
+            (interval.low, interval.median, interval.high),
+            (1.0, 2.0, 3.0)
+        );
+        assert_eq!(Interval::of([]), Interval::default());
+    }
 
     #[test]
     fn the_median_of_an_even_number_is_between_the_middle_two() {

@@ -5,6 +5,7 @@
 //! a refused set fails the run: a server that forgets would look fast.
 
 use std::collections::BTreeSet;
+use std::ops::Range;
 
 use serde::Serialize;
 
@@ -160,11 +161,11 @@ impl Speed {
         ]
     }
 
-    /// Runs a scenario that needs no servers of its own.
+    /// Runs these rounds of a scenario that needs no servers of its own; a round's number is its seed.
     pub fn run(
         &mut self,
         scenario: &Scenario,
-        rounds: usize,
+        rounds: Range<usize>,
         listener: &mut Listener<'_>,
     ) -> Result<Figures, Error> {
         let values = Values::new(scenario.size(), 1);
@@ -173,8 +174,9 @@ impl Speed {
             scenario.title, scenario.keys
         ));
         self.fill(scenario, &values)?;
-        let mut measured = Vec::with_capacity(rounds);
-        for round in 0..rounds {
+        let mut measured = Vec::with_capacity(rounds.len());
+        let last = rounds.end;
+        for round in rounds {
             let is_first = round % 2 == 0;
             let early = self.side(scenario, &values, is_first, round)?;
             let late = self.side(scenario, &values, !is_first, round)?;
@@ -184,7 +186,7 @@ impl Speed {
                 (late, early)
             };
             listener(&format!(
-                "{}: round {} of {rounds}: CPU {:.2} against {:.2} us, ratio {:.2}{}",
+                "{}: round {} of {last}: CPU {:.2} against {:.2} us, ratio {:.2}{}",
                 scenario.title,
                 round + 1,
                 pair.0.cpu_us,

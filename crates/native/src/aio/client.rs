@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use glasscache_client::WireKey;
 use glasscache_client::address::Place;
 use glasscache_client::costs::{Costs, Part, Spent};
+use glasscache_client::fork::Process;
 use glasscache_client::pool::Server;
 use glasscache_client::request::Request;
 use glasscache_client::{Client as Core, Options};
@@ -26,6 +27,8 @@ use crate::{deadline as deadlines, error};
 pub(super) struct Slot {
     pub(super) event_loop: Py<PyAny>,
     pub(super) connection: Py<Connection>,
+    /// The process that made it.
+    pub(super) process: Process,
 }
 
 /// The native half of `glasscache.AsyncClient`.
@@ -59,13 +62,22 @@ impl AsyncClient {
         place: usize,
     ) -> PyResult<Option<Bound<'py, Connection>>> {
         let here = running_loop(py)?;
-        let connections = self
+        let mut connections = self
             .connections
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
-        let mut slots = connections.get(place).into_iter().flatten();
-        let slot = slots.find(|slot| slot.event_loop.is(&here));
-        Ok(slot.map(|slot| slot.connection.bind(py).clone()))
+        let Some(slots) = connections.get_mut(place) else {
+            return Ok(None);
+        };
+        let inherited = slots.extract_if(.., |slot| !slot.process.is_current());
+        let inherited: Vec<Slot> = inherited.collect();
+        let slot = slots.iter().find(|slot| slot.event_loop.is(&here));
+        let own = slot.map(|slot| slot.connection.bind(py).clone());
+        drop(connections);
+        for slot in inherited {
+            Connection::leave_to_parent(slot.connection.bind(py))?;
+        }
+        Ok(own)
     }
 
     pub(super) fn wire<'a>(
@@ -134,7 +146,7 @@ impl AsyncClient {
 #[pymethods]
 impl AsyncClient {
     #[new]
-    #[pyo3(signature = (servers, codec, *, timeout, placement, namespace, errors_are_misses,
+    #[pyo3(signature = (servers, codec, *, timeout, placement, namespace, missable,
                         value_bytes_max, base64_keys, costs))]
     #[expect(
         clippy::too_many_arguments,
@@ -147,7 +159,7 @@ impl AsyncClient {
         timeout: f64,
         placement: &str,
         namespace: Vec<u8>,
-        errors_are_misses: bool,
+        missable: Option<Py<PyAny>>,
         value_bytes_max: u64,
         base64_keys: bool,
         costs: bool,
@@ -164,7 +176,7 @@ impl AsyncClient {
         let core = settings::core(py, &servers, placement, options)?;
         let connections = (0..core.places_count()).map(|_| Vec::new()).collect();
         let counters = Counters {
-            errors_are_misses,
+            missable,
             misses_by_error: AtomicU64::new(0),
             is_counting: costs,
             costs: Costs::default(),
@@ -235,14 +247,17 @@ impl AsyncClient {
         self.waited_ns.store(waited_ns, Ordering::Relaxed);
     }
 
-    /// Count a read that failed as a miss; False if errors are to be raised.
-    fn count_miss(&self) -> bool {
-        if self.counters.errors_are_misses {
+    /// Count the keys of a call that failed as misses; False if its error is to be raised.
+    #[pyo3(signature = (error, keys=1))]
+    fn count_miss(&self, error: &Bound<'_, PyAny>, keys: u64) -> PyResult<bool> {
+        let (py, missable) = (error.py(), self.counters.missable.as_ref());
+        let is_miss = error::is_missable(py, missable, &PyErr::from_value(error.clone()))?;
+        if is_miss {
             self.counters
                 .misses_by_error
-                .fetch_add(1, Ordering::Relaxed);
+                .fetch_add(keys, Ordering::Relaxed);
         }
-        self.counters.errors_are_misses
+        Ok(is_miss)
     }
 
     /// Return this client's counters. No network.

@@ -5,6 +5,7 @@ use std::sync::PoisonError;
 
 use glasscache_client::Error;
 use glasscache_client::error::{Context, Phase};
+use glasscache_client::fork::{Process, random_opaque};
 use glasscache_client::pipeline::Pipeline;
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -34,7 +35,8 @@ impl AsyncClient {
             pipeline: Pipeline::new(self.core.options().value_bytes_max),
             ops: VecDeque::new(),
             out: Vec::new(),
-            opaque: 1,
+            opaque: random_opaque(),
+            process: Process::current(),
             unanswered: 0,
             replies: 0,
             presumes_classic,
@@ -73,6 +75,7 @@ impl AsyncClient {
         slots.extend(connection.map(|connection| Slot {
             event_loop: here.unbind(),
             connection,
+            process: Process::current(),
         }));
         drop(connections);
         drop(gone);

@@ -1,6 +1,8 @@
 //! One connection of an event loop: requests gather in its buffer, replies resolve their futures.
 
 use std::collections::VecDeque;
+use std::os::fd::AsRawFd;
+use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
@@ -9,6 +11,7 @@ use glasscache_client::Error;
 use glasscache_client::costs::Part;
 use glasscache_client::doubts::{OwnedKey, write_removals};
 use glasscache_client::error::{Context, Phase};
+use glasscache_client::fork::Process;
 use glasscache_client::pipeline::{Answer, Expect, Pipeline};
 use glasscache_client::pool::Server;
 use glasscache_client::request::{Desk, Dialect, Request};
@@ -33,6 +36,8 @@ pub(crate) struct Connection {
     pub(super) ops: VecDeque<Op>,
     pub(super) out: Vec<u8>,
     pub(super) opaque: u32,
+    /// The process that made it; a child of a fork does not use it.
+    pub(super) process: Process,
     pub(super) unanswered: u32,
     pub(super) replies: u64,
     pub(super) presumes_classic: bool,
@@ -145,6 +150,9 @@ impl Connection {
 
     /// Notes what a write without an answer may have left behind.
     pub(super) fn doubt(&self, op: &Op) {
+        if !self.process.is_current() {
+            return; // the write is the parent's
+        }
         match &op.kind {
             Kind::Written { wire, .. } => self.server.doubts.add([wire.clone()]),
             Kind::ManyStored { wire, .. } | Kind::Nobody(wire) => {
@@ -186,9 +194,6 @@ impl Connection {
     ) -> PyResult<()> {
         let Some(future) = future else { return Ok(()) };
         let is_internal = matches!(kind, Kind::Probe) || error::is_stale(py, &error);
-        if !self.counters.errors_are_misses || is_internal || !error::is_missable(py, &error) {
-            return set_exception(py, future, error);
-        }
         let miss = match kind {
             Kind::Get {
                 default: Some(default),
@@ -197,6 +202,9 @@ impl Connection {
             Kind::Stored | Kind::Written { .. } => false.into_pyobject(py)?.to_owned().into_any(),
             _ => return set_exception(py, future, error),
         };
+        if is_internal || !error::is_missable(py, self.counters.missable.as_ref(), &error)? {
+            return set_exception(py, future, error);
+        }
         self.counters
             .misses_by_error
             .fetch_add(1, Ordering::Relaxed);
@@ -258,6 +266,45 @@ impl Connection {
                 self.doubt(&op);
             }
             self.fail(py, &op.kind, op.future.as_ref(), error)?;
+        }
+        Ok(())
+    }
+
+    /// In a child after a fork: ends its calls, and puts a dead socket in the place of the child's copy.
+    ///
+    /// To close the transport would take the socket out of the epoll instance that the child may share with its
+    /// parent; a dead socket under the same number is an end of file to the child's loop and nothing to the parent.
+    pub(super) fn leave_to_parent(slf: &Bound<'_, Self>) -> PyResult<()> {
+        let py = slf.py();
+        let Ok(mut this) = slf.try_borrow_mut() else {
+            return Ok(());
+        };
+        this.is_late = true;
+        this.out.clear();
+        this.unanswered = 0;
+        let (transport, timer) = (this.transport.take(), this.timer.take());
+        for op in std::mem::take(&mut this.ops) {
+            let why = "the process was forked amid the call".to_owned();
+            let error = Error::Unavailable(this.context(Phase::Read, op.is_repeatable), why);
+            let error = error::of_client(py, &error);
+            this.fail(py, &op.kind, op.future.as_ref(), error)?;
+        }
+        drop(this);
+        if let Some(timer) = timer {
+            timer.call_method0(py, intern!(py, "cancel"))?;
+        }
+        let Some(transport) = transport else {
+            return Ok(());
+        };
+        let (dead, _) = UnixStream::pair()?;
+        let socket = transport.call_method1(py, intern!(py, "get_extra_info"), ("socket",))?;
+        let number: i32 = socket
+            .call_method0(py, intern!(py, "fileno"))?
+            .extract(py)?;
+        if number >= 0 {
+            let is_inherited_by_programs = false;
+            let numbers = (dead.as_raw_fd(), number, is_inherited_by_programs);
+            py.import("os")?.call_method1("dup2", numbers)?;
         }
         Ok(())
     }

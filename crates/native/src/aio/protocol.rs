@@ -49,6 +49,9 @@ impl Connection {
 
     /// Called by the loop: bytes have come.
     fn data_received(&mut self, py: Python<'_>, data: &[u8]) -> PyResult<()> {
+        if !self.process.is_current() {
+            return Ok(()); // the parent's: its loop must not be run by a child (docs/decisions/0057)
+        }
         let arrived = Instant::now();
         self.pipeline.feed(data);
         loop {
@@ -241,6 +244,10 @@ impl Connection {
     /// The transport, and what was written for it in this turn of the loop.
     fn take_written<'py>(&mut self, py: Python<'py>) -> Option<(Py<PyAny>, Bound<'py, PyBytes>)> {
         self.will_flush = false;
+        if !self.process.is_current() {
+            self.out.clear();
+            return None;
+        }
         if self.unanswered > 0 {
             // What a server refuses is read as an answer then, and not as bytes that nobody asked for.
             self.ask_for_unanswered(Vec::new(), Times::now());

@@ -11,7 +11,7 @@ use glasscache_client::costs::Spent;
 
 use super::client::AsyncClient;
 use super::op::{Kind, Started};
-use crate::client::{amount, amount_if_any, exptime, joined_bytes};
+use crate::client::{Ttl, amount, amount_if_any, exptime, joined_bytes};
 use crate::{error, value as conversion};
 
 #[pymethods]
@@ -55,7 +55,7 @@ impl AsyncClient {
         &self,
         py: Python<'py>,
         key: &Bound<'py, PyAny>,
-        ttl: f64,
+        ttl: Ttl,
         default: Option<Py<PyAny>>,
         deadline: Option<f64>,
     ) -> Started<'py> {
@@ -86,7 +86,7 @@ impl AsyncClient {
         word: &str,
         key: &Bound<'py, PyAny>,
         value: &Bound<'py, PyAny>,
-        ttl: Option<f64>,
+        ttl: Option<Ttl>,
         noreply: bool,
         deadline: Option<f64>,
         cas: Option<u64>,
@@ -141,7 +141,7 @@ impl AsyncClient {
         py: Python<'py>,
         key: &Bound<'py, PyAny>,
         #[pyo3(from_py_with = amount)] initial: u64,
-        ttl: Option<f64>,
+        ttl: Option<Ttl>,
         deadline: Option<f64>,
     ) -> Started<'py> {
         let exptime = exptime(ttl)?;
@@ -185,7 +185,7 @@ impl AsyncClient {
         &self,
         py: Python<'py>,
         key: &Bound<'py, PyAny>,
-        ttl: f64,
+        ttl: Ttl,
         noreply: bool,
         deadline: Option<f64>,
     ) -> Started<'py> {
@@ -207,7 +207,7 @@ impl AsyncClient {
         #[pyo3(from_py_with = amount)] delta: u64,
         down: bool,
         #[pyo3(from_py_with = amount_if_any)] initial: Option<u64>,
-        ttl: Option<f64>,
+        ttl: Option<Ttl>,
         noreply: bool,
         deadline: Option<f64>,
     ) -> Started<'py> {

@@ -1,19 +1,20 @@
-//! `glasscache bench`: this binary's server beside a memcached.
+//! `glasscache bench`: this binary's server beside a memcached, or beside another build of itself.
 //!
 //! Finds both programs, hands them to the lab, prints what it found and keeps it under `--keep`. Progress
 //! goes to stderr. Without a word after it, it measures speed.
 
+mod builds;
 mod memory;
 mod misses;
 mod speed;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use clap::Subcommand;
 use glasscache_lab::bench::record::Record;
-use glasscache_lab::bench::{Error, Layout, Sides};
+use glasscache_lab::bench::{Error, Layout, Peer, Scenario, Sides};
 use glasscache_lab::target::find_memcached;
 
 use crate::output::{Exit, Failure, Output};
@@ -24,7 +25,8 @@ Examples:
   glasscache bench --scenario get-50 --scenario set-1k     two of them, some minutes
   glasscache bench --memcached ./memcached --json --keep results
   glasscache bench memory -m 64 --size 230
-  glasscache bench misses traces/ --fraction 0.2";
+  glasscache bench misses traces/ --fraction 0.2
+  glasscache bench builds --old ./glasscache-before        this binary beside an older one, a quarter of an hour";
 
 /// Measure this server beside a memcached: speed, unless another word follows.
 #[derive(clap::Args)]
@@ -42,6 +44,8 @@ enum What {
     Memory(memory::Args),
     /// Avoidable misses of real key streams at equal memory
     Misses(misses::Args),
+    /// CPU per request beside another build of glasscache, every scenario in interleaved pairs
+    Builds(builds::Args),
 }
 
 impl Args {
@@ -51,6 +55,7 @@ impl Args {
             None => self.speed.run(out),
             Some(What::Memory(args)) => args.run(out),
             Some(What::Misses(args)) => args.run(out),
+            Some(What::Builds(args)) => args.run(out),
         }
     }
 }
@@ -82,29 +87,53 @@ impl Common {
             Failure::new(Exit::Unreachable, "no memcached is on the path")
                 .hint("install one, or name it: --memcached PROGRAM")
         })?;
-        let glasscache = match &self.glasscache {
-            Some(path) => path.clone(),
-            None => std::env::current_exe()?,
-        };
-        let stop = Arc::new(AtomicBool::new(false));
-        signal_hook::flag::register(signal_hook::consts::SIGINT, Arc::clone(&stop))?;
-        Ok(Sides {
-            glasscache,
-            memcached,
-            layout: Layout::here(),
-            is_pinned: true,
-            stop,
-        })
+        sides_of(self.glasscache.as_deref(), Peer::Memcached(memcached))
     }
 
     /// Keeps a result if asked to, and says where.
     fn keep(&self, record: &Record) -> Result<(), Failure> {
-        if let Some(folder) = &self.keep {
-            let path = record.keep(folder).map_err(failure)?;
-            eprintln!("kept as {}", path.display());
-        }
-        Ok(())
+        keep(self.keep.as_deref(), record)
     }
+}
+
+/// A pinned benchmark of `glasscache`, by default this binary, beside `peer`.
+fn sides_of(glasscache: Option<&Path>, peer: Peer) -> Result<Sides, Failure> {
+    let glasscache = match glasscache {
+        Some(path) => path.to_owned(),
+        None => std::env::current_exe()?,
+    };
+    let stop = Arc::new(AtomicBool::new(false));
+    signal_hook::flag::register(signal_hook::consts::SIGINT, Arc::clone(&stop))?;
+    Ok(Sides {
+        glasscache,
+        peer,
+        layout: Layout::here(),
+        is_pinned: true,
+        stop,
+    })
+}
+
+/// Keeps a result in `folder`, if there is one, and prints where.
+fn keep(folder: Option<&Path>, record: &Record) -> Result<(), Failure> {
+    if let Some(folder) = folder {
+        let path = record.keep(folder).map_err(failure)?;
+        eprintln!("kept as {}", path.display());
+    }
+    Ok(())
+}
+
+/// The built-in scenarios with these names; all of them if there is none.
+fn chosen(scenarios: Vec<Scenario>, names: &[String]) -> Result<Vec<Scenario>, Failure> {
+    if let Some(unknown) = names
+        .iter()
+        .find(|name| scenarios.iter().all(|s| s.name != **name))
+    {
+        return Err(
+            Failure::usage(format!("no scenario is called {unknown:?}")).hint("--list shows them")
+        );
+    }
+    let is_chosen = |s: &Scenario| names.is_empty() || names.contains(&s.name);
+    Ok(scenarios.into_iter().filter(is_chosen).collect())
 }
 
 /// The name under which a result is kept: a run of some parts must not replace one of all.

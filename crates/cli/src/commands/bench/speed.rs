@@ -63,7 +63,7 @@ impl Args {
             let rounds = self.rounds.unwrap_or(scenario.rounds).max(1);
             let figures = match scenario.beside {
                 Some(trouble) => beside::run(&sides, scenario, trouble, rounds, &mut listener),
-                None => speed.run(scenario, rounds, &mut listener),
+                None => speed.run(scenario, 0..rounds, &mut listener),
             }
             .map_err(failure)?;
             if !out.is_json() {
@@ -98,16 +98,7 @@ impl Args {
                     .map_err(|error| Failure::usage(format!("{}: {error}", path.display())))?
             }
         };
-        if let Some(unknown) = self
-            .scenario
-            .iter()
-            .find(|name| all.iter().all(|s| s.name != **name))
-        {
-            return Err(Failure::usage(format!("no scenario is called {unknown:?}"))
-                .hint("--list shows them"));
-        }
-        let is_chosen = |s: &Scenario| self.scenario.is_empty() || self.scenario.contains(&s.name);
-        Ok(all.into_iter().filter(is_chosen).collect())
+        super::chosen(all, &self.scenario)
     }
 }
 

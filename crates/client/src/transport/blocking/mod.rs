@@ -16,6 +16,7 @@ use rustix::io::Errno;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, recv, send, sendmsg};
 
+use crate::fork::{Process, random_opaque};
 use crate::pipeline::Pipeline;
 use crate::quiet::Debt;
 use crate::request::{Desk, Dialect};
@@ -74,6 +75,8 @@ pub(crate) struct Link {
     /// Bytes of `out`, loose body and line end that are sent.
     sent: usize,
     pub(crate) opaque: u32,
+    /// The process that made it; no other one may use it.
+    pub(crate) process: Process,
     /// Quiet writes that no `mn` was sent behind yet.
     pub(crate) unasked: Debt,
     /// Those whose `mn` was not answered yet; the answers come before all others.
@@ -96,7 +99,8 @@ impl Link {
             pipeline: Pipeline::new(value_bytes_max),
             out: Vec::new(),
             sent: 0,
-            opaque: 1,
+            opaque: random_opaque(),
+            process: Process::current(),
             unasked: Debt::default(),
             owed: VecDeque::new(),
             idle_since: now,
@@ -109,6 +113,13 @@ impl Link {
 
     pub(crate) fn fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
+    }
+
+    /// In a child after a fork: closes the child's copy of the socket, which stays open in the parent.
+    pub(crate) fn abandon(mut self: Box<Self>) {
+        self.forget_debts();
+        let link = *self;
+        link.fd.abandon();
     }
 
     /// The socket as its runtime watches it.

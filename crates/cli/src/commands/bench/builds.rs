@@ -1,0 +1,133 @@
+//! `glasscache bench builds`: CPU per request of two builds of our own server, in interleaved pairs.
+
+use std::path::PathBuf;
+
+use glasscache_lab::bench::builds::{Compared, Comparison, Effort, compare};
+use glasscache_lab::bench::record::Record;
+use glasscache_lab::bench::speed::Measured;
+use glasscache_lab::bench::{Interval, Peer, Scenario, Spread};
+use glasscache_lab::target::version_of;
+use serde_json::json;
+
+use super::failure;
+use crate::output::{Exit, Failure, Output};
+use crate::table::{Table, decimal};
+
+/// The ratios that a change may cost: geometric mean, and worst scenario.
+const MEAN_AT_MOST: f64 = 1.02;
+const WORST_AT_MOST: f64 = 1.05;
+
+/// What the comparison takes.
+#[derive(clap::Args)]
+pub(super) struct Args {
+    /// The glasscache before the change.
+    #[arg(long, value_name = "PROGRAM")]
+    old: PathBuf,
+    /// The glasscache after it [default: this binary].
+    #[arg(long, value_name = "PROGRAM")]
+    new: Option<PathBuf>,
+    /// Only the scenario of this name; may be repeated.
+    #[arg(long, value_name = "NAME")]
+    scenario: Vec<String>,
+    /// Pairs of each scenario.
+    #[arg(long, value_name = "N", default_value_t = 20)]
+    pairs: usize,
+    /// Seconds for which each side of a pair is measured.
+    #[arg(long, value_name = "S", default_value_t = 0.5)]
+    seconds: f64,
+    /// Keep the result as DATE-builds.json in this folder.
+    #[arg(long, value_name = "FOLDER")]
+    keep: Option<PathBuf>,
+}
+
+impl Args {
+    /// Compares the builds.
+    pub(super) fn run(self, out: &Output) -> Result<Exit, Failure> {
+        let built_in = Scenario::built_in().map_err(|error| Failure::usage(error.to_string()))?;
+        let scenarios = super::chosen(built_in, &self.scenario)?;
+        let sides = super::sides_of(self.new.as_deref(), Peer::Build(self.old.clone()))?;
+        let effort = Effort {
+            pairs: self.pairs.max(1),
+            seconds: self.seconds.clamp(0.05, 60.0),
+        };
+        let mut listener = |line: &str| eprintln!("  {line}");
+        let found = compare(&sides, &scenarios, effort, &mut listener).map_err(failure)?;
+        let record = Record::new(
+            &super::name_of("builds", self.scenario.iter().cloned()),
+            &[
+                ("new", &version_of(&sides.glasscache)),
+                ("old", &version_of(&self.old)),
+            ],
+            json!({ "layout": sides.layout.sentence(), "effort": effort, "seed": "the number of the pair" }),
+            json!(found),
+        );
+        if out.is_json() {
+            out.document(&json!(record))?;
+        } else {
+            print(out, &found, &sides.layout.sentence())?;
+        }
+        super::keep(self.keep.as_deref(), &record)?;
+        Ok(Exit::Done)
+    }
+}
+
+fn print(out: &Output, found: &Comparison, layout: &str) -> Result<(), Failure> {
+    out.line(format!("{layout}."))?;
+    out.line("CPU is the server's, user and kernel, microseconds per request; ratio is new / old in the same pair, the")?;
+    out.line("median with its 95 % interval; * marks a median above what a scenario may cost.\n")?;
+    let mut table = Table::new(&[
+        "",
+        "new us",
+        "old us",
+        "ratio",
+        "95 % interval",
+        "",
+        "pairs",
+        "disturbed",
+    ]);
+    for compared in &found.scenarios {
+        table.row(row(compared));
+    }
+    out.line(table.to_string())?;
+    let pairs = &found.mean_of_pairs;
+    out.line(format!(
+        "geometric mean of the medians {:.3}, at most {MEAN_AT_MOST}: {}; pair by pair {:.3} {}",
+        found.mean,
+        verdict(found.mean, MEAN_AT_MOST),
+        pairs.median,
+        bounds(pairs),
+    ))?;
+    match found.worst() {
+        Some(worst) => out.line(format!(
+            "worst scenario {} {:.3}, at most {WORST_AT_MOST}: {}",
+            worst.scenario.name,
+            worst.cpu.median,
+            verdict(worst.cpu.median, WORST_AT_MOST),
+        )),
+        None => Ok(()),
+    }
+}
+
+fn row(compared: &Compared) -> [String; 8] {
+    let median =
+        |pick: fn(&(Measured, Measured)) -> f64| Spread::of(compared.pairs.iter().map(pick)).median;
+    let is_missed = compared.cpu.median > WORST_AT_MOST;
+    [
+        compared.scenario.name.clone(),
+        decimal(median(|pair| pair.0.cpu_us)),
+        decimal(median(|pair| pair.1.cpu_us)),
+        format!("{:.3}", compared.cpu.median),
+        bounds(&compared.cpu),
+        if is_missed { "*" } else { " " }.to_owned(),
+        compared.pairs.len().to_string(),
+        compared.disturbed.to_string(),
+    ]
+}
+
+fn bounds(interval: &Interval) -> String {
+    format!("({:.3}-{:.3})", interval.low, interval.high)
+}
+
+fn verdict(found: f64, bound: f64) -> &'static str {
+    if found <= bound { "met" } else { "missed" }
+}

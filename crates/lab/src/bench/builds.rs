@@ -1,0 +1,216 @@
+//! Two builds of our own server under the same load: what a change costs per request.
+//!
+//! Every scenario is measured in pairs, both builds within a second of each other, and only the ratios of a
+//! pair are compared. The pairs are spread over several passes through all scenarios, each with newly started
+//! servers: where a process happened to get its memory, and how busy the machine was for some minutes, then
+//! differs from pass to pass and does not decide a scenario. A scenario that compares two dialects runs in its
+//! own dialect on both builds.
+
+use serde::Serialize;
+
+use super::paired::Interval;
+use super::speed::{Listener, Measured, Speed};
+use super::{Error, Scenario, Sides, Versus, beside};
+
+/// Pairs of one scenario in one pass.
+const PAIRS_PER_PASS: usize = 6;
+
+/// A reader beside other work is measured this many times longer: its rate is low.
+const BESIDE_FACTOR: f64 = 2.0;
+
+/// How long to measure, how often.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub struct Effort {
+    /// Pairs of each scenario.
+    pub pairs: usize,
+    /// How long each side of a pair is measured.
+    pub seconds: f64,
+}
+
+/// All pairs of one scenario.
+#[derive(Debug, Clone, Serialize)]
+pub struct Compared {
+    /// What was run.
+    pub scenario: Scenario,
+    /// The new build and the old one, pair by pair.
+    pub pairs: Vec<(Measured, Measured)>,
+    /// CPU per request, new over old.
+    pub cpu: Interval,
+    /// Pairs during which others took over 0.2 core.
+    pub disturbed: usize,
+}
+
+/// What was found in all scenarios.
+#[derive(Debug, Clone, Serialize)]
+pub struct Comparison {
+    /// Scenario by scenario.
+    pub scenarios: Vec<Compared>,
+    /// The geometric mean of the scenarios' median ratios.
+    pub mean: f64,
+    /// The geometric mean over the scenarios within the first, second ... pair, and the interval of its median.
+    pub mean_of_pairs: Interval,
+}
+
+impl Comparison {
+    /// Sums the pairs up.
+    pub fn of(scenarios: Vec<(Scenario, Vec<(Measured, Measured)>)>) -> Self {
+        let pairs = scenarios
+            .iter()
+            .map(|(_, pairs)| pairs.len())
+            .min()
+            .unwrap_or(0);
+        let nth = |index: usize| {
+            scenarios
+                .iter()
+                .filter_map(move |(_, pairs)| pairs.get(index).map(ratio))
+        };
+        let mean_of_pairs = Interval::of((0..pairs).map(|index| geometric_mean(nth(index))));
+        let scenarios: Vec<Compared> = scenarios
+            .into_iter()
+            .map(|(scenario, pairs)| Compared {
+                scenario,
+                cpu: Interval::of(pairs.iter().map(ratio)),
+                disturbed: pairs
+                    .iter()
+                    .filter(|(new, old)| new.is_disturbed() || old.is_disturbed())
+                    .count(),
+                pairs,
+            })
+            .collect();
+        Self {
+            mean: geometric_mean(scenarios.iter().map(|compared| compared.cpu.median)),
+            mean_of_pairs,
+            scenarios,
+        }
+    }
+
+    /// The scenario with the highest median ratio.
+    pub fn worst(&self) -> Option<&Compared> {
+        self.scenarios
+            .iter()
+            .max_by(|a, b| a.cpu.median.total_cmp(&b.cpu.median))
+    }
+}
+
+fn ratio((new, old): &(Measured, Measured)) -> f64 {
+    new.cpu_us / old.cpu_us
+}
+
+fn geometric_mean(ratios: impl Iterator<Item = f64>) -> f64 {
+    let logs: Vec<f64> = ratios.map(f64::ln).collect();
+    if logs.is_empty() {
+        return f64::NAN;
+    }
+    (logs.iter().sum::<f64>() / logs.len() as f64).exp()
+}
+
+/// Compares the builds of `sides`: `glasscache` is the new one, the peer the old one.
+pub fn compare(
+    sides: &Sides,
+    scenarios: &[Scenario],
+    effort: Effort,
+    listener: &mut Listener<'_>,
+) -> Result<Comparison, Error> {
+    let mut found: Vec<(Scenario, Vec<(Measured, Measured)>)> = scenarios
+        .iter()
+        .map(|scenario| (shortened(scenario, effort.seconds), Vec::new()))
+        .collect();
+    let mut first = 0;
+    while first < effort.pairs {
+        let end = effort.pairs.min(first + PAIRS_PER_PASS);
+        listener(&format!("pairs {} to {end} of {}", first + 1, effort.pairs));
+        pass(sides, &mut found, first..end, listener)?;
+        first = end;
+    }
+    Ok(Comparison::of(found))
+}
+
+/// The scenario as both builds run it.
+fn shortened(scenario: &Scenario, seconds: f64) -> Scenario {
+    let factor = if scenario.beside.is_some() {
+        BESIDE_FACTOR
+    } else {
+        1.0
+    };
+    Scenario {
+        seconds: seconds * factor,
+        versus: Versus::Peer,
+        ..scenario.clone()
+    }
+}
+
+/// One pass through all scenarios with new servers.
+fn pass(
+    sides: &Sides,
+    found: &mut [(Scenario, Vec<(Measured, Measured)>)],
+    rounds: std::ops::Range<usize>,
+    listener: &mut Listener<'_>,
+) -> Result<(), Error> {
+    let mut speed = Speed::start(sides.clone())?;
+    for (scenario, pairs) in found.iter_mut().filter(|(s, _)| s.beside.is_none()) {
+        let figures = speed.run(scenario, rounds.clone(), listener)?;
+        pairs.extend(figures.rounds);
+    }
+    drop(speed);
+    for (scenario, pairs) in found.iter_mut() {
+        let Some(trouble) = scenario.beside else {
+            continue;
+        };
+        for round in rounds.clone() {
+            let pair = beside::pair(sides, scenario, trouble, round)?;
+            listener(&format!(
+                "{}: round {} of {}: CPU {:.2} against {:.2} us, ratio {:.2}",
+                scenario.title,
+                round + 1,
+                rounds.end,
+                pair.0.cpu_us,
+                pair.1.cpu_us,
+                ratio(&pair),
+            ));
+            pairs.push(pair);
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn side(cpu_us: f64) -> Measured {
+        Measured {
+            requests_per_s: 1.0,
+            cpu_us,
+            user_us: cpu_us,
+            kernel_us: 0.0,
+            p50_us: 1.0,
+            p99_us: 1.0,
+            p999_us: 1.0,
+            p99_from_send_us: 1.0,
+            generator_us: 1.0,
+            other_cores: 0.0,
+            is_generator_bound: false,
+            misses: 0,
+        }
+    }
+
+    #[test]
+    fn the_mean_is_geometric_over_the_medians_of_the_scenarios() {
+        let scenario = Scenario::built_in().unwrap().remove(0);
+        let slower = vec![(side(2.0), side(1.0)), (side(20.0), side(10.0))];
+        let faster = vec![(side(1.0), side(2.0)), (side(5.0), side(10.0))];
+        let found = Comparison::of(vec![(scenario.clone(), slower), (scenario, faster)]);
+        assert!((found.mean - 1.0).abs() < 1e-9);
+        assert!((found.mean_of_pairs.median - 1.0).abs() < 1e-9);
+        assert!((found.worst().unwrap().cpu.median - 2.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn a_scenario_of_two_dialects_runs_in_its_own_on_both_builds() {
+        let scenarios = Scenario::built_in().unwrap();
+        let meta = scenarios.iter().find(|s| s.name == "meta-get").unwrap();
+        let run = shortened(meta, 0.5);
+        assert_eq!(run.versus, Versus::Peer);
+        assert_eq!(run.dialect, meta.dialect);
+    }
+}

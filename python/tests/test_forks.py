@@ -1,0 +1,295 @@
+"""Forks that Python does not hear of: a child made by C's `fork()` uses no connection of its parent.
+
+uWSGI forks like this by default, after it has loaded the application. GLASSCACHE_TEST_FORKS says how many
+forks each test makes (`make faults-long`: 10,000 in all).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ctypes
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+import traceback
+import urllib.request
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from glasscache import AsyncClient, Client
+from glasscache.errors import ServerUnavailable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from glasscache import Server
+
+FORKS = int(os.environ.get("GLASSCACHE_TEST_FORKS", "120"))
+KEYS = [f"fork{number}" for number in range(50)]
+WRONG, FAILED = 2, 3
+
+fork_in_c: Callable[[], int] = ctypes.PyDLL(None).fork
+"""The C library's own; called with the interpreter lock held, as by a server that embeds Python."""
+
+
+def in_child(fork: Callable[[], int], work: Callable[[], bool]) -> int:
+    """Return the process id of a child that does `work` and ends with what came of it."""
+    child = fork()
+    if child:
+        return child
+    code = FAILED
+    try:
+        code = 0 if work() else WRONG
+    except BaseException:  # noqa: BLE001 - a child must not go on as its parent
+        traceback.print_exc()
+    os._exit(code)
+
+
+def ends(children: list[int]) -> list[int]:
+    return [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
+
+
+def fill(client: Client) -> None:
+    assert client.set_many({key: [key, "x" * 40] for key in KEYS}) == {}
+
+
+def asks_and_gets_its_own(client: Client, number: int) -> bool:
+    """Make a call of each kind, and return whether each reply was this caller's."""
+    key = KEYS[number % len(KEYS)]
+    other = KEYS[(number * 7 + 3) % len(KEYS)]
+    counter = f"counter{os.urandom(8).hex()}"
+    return (
+        client.get(key)[0] == key
+        and client.gat(other, 60)[0] == other
+        and client.incr(counter, initial=number) == number
+        and client.incr(counter, 5) == number + 5
+        and all(found[0] == asked for asked, found in client.get_many([key, other]).items())
+    )
+
+
+@pytest.mark.parametrize("fork", [fork_in_c, os.fork], ids=["c", "os"])
+def test_children_get_replies_to_their_own_requests_alone(
+    fork: Callable[[], int], server: Server
+) -> None:
+    """Two children and their parent, which has writes in flight, call at the same time."""
+    with Client(server.address, timeout=10) as client:
+        fill(client)
+        codes: list[int] = []
+        for number in range(0, FORKS, 2):
+            for turn in range(3):
+                client.set(f"unasked{turn}", number, noreply=True)
+            children = [
+                in_child(fork, lambda which=number + turn: asks_and_gets_its_own(client, which))
+                for turn in (0, 1)
+            ]
+            assert asks_and_gets_its_own(client, number)
+            codes += ends(children)
+        assert codes == [0] * len(codes)
+        assert client.stats()["servers"][server.address]["noreply_failures"] == 0
+
+
+SLOW_SERVER = """
+    import asyncio
+
+    async def serve(reader, writer):
+        while line := await reader.readline():
+            word, *keys = line.split()
+            if word == b"mn":
+                writer.write(b"MN\\r\\n")
+                continue
+            await asyncio.sleep(0.004)
+            for key in keys:
+                writer.write(b"VALUE %s 0 %d\\r\\n%s\\r\\n" % (key, len(key), key))
+            writer.write(b"END\\r\\n")
+
+    async def main():
+        server = await asyncio.start_server(serve, "127.0.0.1", 0)
+        print(server.sockets[0].getsockname()[1], flush=True)
+        await server.serve_forever()
+
+    asyncio.run(main())
+"""
+
+
+@pytest.fixture
+def slow_address() -> Iterator[str]:
+    """Yield the address of a server that answers each read after 4 ms by its key."""
+    command = [sys.executable, "-c", textwrap.dedent(SLOW_SERVER)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        try:
+            yield f"127.0.0.1:{int(process.stdout.readline())}"
+        finally:
+            process.kill()
+
+
+def test_a_child_of_a_fork_amid_a_call_leaves_the_reply_to_its_parent(  # noqa: C901 - parent and child
+    slow_address: str,
+) -> None:
+    with Client(slow_address, timeout=10, dialect="raw") as client:
+        parent = os.getpid()
+        children: list[int] = []
+
+        def fork(_number: int, _frame: object) -> None:
+            children.append(fork_in_c())
+
+        def call(key: str) -> None:
+            try:
+                value = client.get(key)
+            except ServerUnavailable:
+                assert os.getpid() != parent  # only the child's call ends
+            else:
+                assert value == key.encode()
+
+        before = signal.signal(signal.SIGALRM, fork)
+        codes: list[int] = []
+        try:
+            assert client.get("first") == b"first"
+            for number in range(FORKS):
+                signal.setitimer(signal.ITIMER_REAL, 0.002)
+                try:
+                    call(f"amid{number}")
+                    if 0 in children:
+                        right = [client.get(f"child{turn}") == b"child%d" % turn for turn in (0, 1)]
+                        os._exit(0 if all(right) else WRONG)
+                except BaseException:
+                    if os.getpid() != parent:
+                        traceback.print_exc()
+                        os._exit(FAILED)
+                    raise
+                while not children:
+                    time.sleep(0.001)  # the alarm came after the reply
+                    if 0 in children:
+                        os._exit(0)
+                codes += ends(children)
+                children.clear()
+        finally:
+            signal.signal(signal.SIGALRM, before)
+        assert codes == [0] * FORKS
+
+
+def test_a_child_of_a_fork_amid_tasks_leaves_their_replies_to_its_parent(slow_address: str) -> None:
+    async def in_child_loop(client: AsyncClient) -> bool:
+        return all([await client.get(f"child{turn}") == b"child%d" % turn for turn in (0, 1)])
+
+    def child_work(client: AsyncClient) -> bool:
+        asyncio._set_running_loop(None)  # noqa: SLF001 - its parent's runs no more here
+        return asyncio.new_event_loop().run_until_complete(in_child_loop(client))
+
+    async def main() -> list[int]:
+        codes: list[int] = []
+        async with AsyncClient(slow_address, timeout=10, dialect="raw") as client:
+            for number in range(0, FORKS, 2):
+                tasks = [asyncio.create_task(client.get(f"amid{number}-{n}")) for n in range(4)]
+                await asyncio.sleep(0.001)
+                children = [in_child(fork_in_c, lambda: child_work(client)) for _ in (0, 1)]
+                found = await asyncio.gather(*tasks)
+                assert found == [b"amid%d-%d" % (number, n) for n in range(4)]
+                codes += ends(children)
+        return codes
+
+    codes = asyncio.run(main())
+    assert codes == [0] * len(codes)
+
+
+def test_a_loop_that_goes_on_in_a_child_makes_new_connections(slow_address: str) -> None:
+    loop = asyncio.new_event_loop()
+    client = AsyncClient(slow_address, timeout=5, dialect="raw")
+    try:
+        assert loop.run_until_complete(client.get("before")) == b"before"
+        child = in_child(
+            fork_in_c, lambda: loop.run_until_complete(client.get("child")) == b"child"
+        )
+        assert ends([child]) == [0]
+        # The parent's connection is as it was: neither shut down nor taken out of its selector.
+        assert loop.run_until_complete(client.get("after")) == b"after"
+        assert client.stats()["servers"][slow_address]["times_down"] == 0
+    finally:
+        loop.run_until_complete(client.close())
+        loop.close()
+
+
+APPLICATION = """
+    import os
+    from glasscache import Client
+
+    client = Client(os.environ["CACHE"], timeout=10)
+    KEYS = [f"uwsgi{number}" for number in range(50)]
+    client.set_many({key: key for key in KEYS})
+
+    def application(environ, start_response):
+        number = int(environ["QUERY_STRING"])
+        key, counter = KEYS[number % 50], f"uwsgi-{os.urandom(8).hex()}"
+        right = (
+            client.get(key) == key
+            and client.gat(KEYS[(number * 7) % 50], 60) == KEYS[(number * 7) % 50]
+            and client.incr(counter, initial=number) == number
+        )
+        start_response("200 OK", [("Content-Type", "text/plain")])
+        return [b"right" if right else b"wrong"]
+"""
+
+
+def uwsgi_command() -> list[str] | None:
+    beside = Path(sys.executable).parent / "uwsgi"
+    found = os.environ.get("GLASSCACHE_TEST_UWSGI") or (
+        str(beside) if beside.exists() else shutil.which("uwsgi")
+    )
+    return [found] if found else None
+
+
+def test_workers_of_uwsgi_get_replies_to_their_own_requests_alone(
+    server: Server, tmp_path: Path
+) -> None:
+    """By default uWSGI loads the application, then forks its workers in C without telling Python."""
+    command = uwsgi_command()
+    if command is None:
+        pytest.skip("no uwsgi: pip install uwsgi, or GLASSCACHE_TEST_UWSGI=path")
+    (tmp_path / "application.py").write_text(textwrap.dedent(APPLICATION))
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    package = str(Path(__file__).parent.parent)
+    arguments = [
+        "--http-socket", f"127.0.0.1:{port}", "--master", "--processes", "4", "--die-on-term",
+        "--wsgi-file", "application.py", "--pythonpath", package, "--disable-logging",
+        "--max-requests", "25",
+    ]  # fmt: skip
+    log = (tmp_path / "log").open("w+b")
+    environ = {**os.environ, "CACHE": server.address, "PYTHONPATH": package}
+    process = subprocess.Popen(
+        [*command, *arguments], cwd=tmp_path, env=environ, stdout=log, stderr=log
+    )
+    answers: list[bytes] = []
+
+    def ask(numbers: range) -> None:
+        for number in numbers:
+            for _ in range(200):
+                with contextlib.suppress(OSError):
+                    url = f"http://127.0.0.1:{port}/?{number}"
+                    with urllib.request.urlopen(url, timeout=20) as reply:
+                        answers.append(reply.read())
+                    break
+                time.sleep(0.05)
+
+    try:
+        threads = [threading.Thread(target=ask, args=(range(n, FORKS * 4, 8),)) for n in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        process.terminate()
+        process.wait(20)
+        log.seek(0)
+        said = log.read().decode(errors="replace")
+        log.close()
+    assert answers == [b"right"] * (FORKS * 4), said[-3000:]
