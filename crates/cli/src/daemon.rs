@@ -130,16 +130,17 @@ pub(crate) fn allow_core_files() -> Result<(), Failure> {
         })
 }
 
-/// Keeps all memory of the process resident from the moment it is first used (`-k`), also what is mapped later;
-/// `keeps_rights` says that the process does not become another user.
+/// Keeps all memory of the process resident from the moment it is first used (`-k`), also what is mapped later,
+/// where the process will run as `user`.
 ///
-/// To be called once the server has started: the store maps more addresses than `-m` so that the limit can be raised,
+/// To be called once the store is made: it maps more addresses than `-m` so that the limit can be raised,
 /// and without `MCL_ONFAULT` all of them would become resident here.
-pub(crate) fn lock_memory(keeps_rights: bool) -> Result<(), Failure> {
+pub(crate) fn lock_memory(user: Option<&str>) -> Result<(), Failure> {
     let is_unlimited = raise_lock_limit();
     let mut flags = MlockAllFlags::CURRENT | MlockAllFlags::ONFAULT;
     // Where the limit holds, a mapping beyond it would fail under MCL_FUTURE, and with it an allocation.
-    if is_unlimited || (keeps_rights && Uid::effective().is_root()) {
+    let stays_root = Uid::effective().is_root() && user.is_none_or(|user| user == "root");
+    if is_unlimited || stays_root {
         flags |= MlockAllFlags::FUTURE;
     }
     mlockall(flags).map_err(|error| {
@@ -167,6 +168,19 @@ fn raise_lock_limit() -> bool {
         let _ = setrlimit(Resource::Memlock, most);
     }
     getrlimit(Resource::Memlock).current.is_none()
+}
+
+/// Refuses to serve as root, as memcached does, unless a user is named: whoever breaks into the server would own the
+/// machine. `-u root` says that it is meant.
+pub(crate) fn check_user(name: Option<&str>) -> Result<(), Failure> {
+    if name.is_some() || !Uid::effective().is_root() && !Uid::current().is_root() {
+        return Ok(());
+    }
+    Err(
+        Failure::usage("user (-u): the server does not run as root unless it is told to").hint(
+            "add -u with a user without rights, such as -u nobody; in a container of its own, -u root",
+        ),
+    )
 }
 
 /// Becomes `name` for good; without effect when not started as root, as with memcached.
@@ -198,7 +212,10 @@ pub(crate) fn become_user(name: &str) -> Result<(), Failure> {
 
 /// A small file that others wait for; removed when dropped.
 #[derive(Debug)]
-pub(crate) struct NoticeFile(PathBuf);
+pub(crate) struct NoticeFile {
+    path: PathBuf,
+    text: String,
+}
 
 impl NoticeFile {
     /// Writes `text` whole: first beside it under another name, then renamed, so that nobody
@@ -216,19 +233,21 @@ impl NoticeFile {
                 format!("{setting}: cannot write {shown}: {error}"),
             )
         })?;
-        Ok(NoticeFile(path))
+        let text = text.to_owned();
+        Ok(NoticeFile { path, text })
     }
 
     /// Leaves the file where it is.
     pub(crate) fn keep(mut self) {
-        self.0.clear();
+        self.path = PathBuf::new();
     }
 }
 
 impl Drop for NoticeFile {
     fn drop(&mut self) {
-        if !self.0.as_os_str().is_empty() {
-            let _ = fs::remove_file(&self.0);
+        // A server that was started in the place of this one has written its own.
+        if fs::read_to_string(&self.path).is_ok_and(|text| text == self.text) {
+            let _ = fs::remove_file(&self.path);
         }
     }
 }

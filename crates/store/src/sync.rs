@@ -16,6 +16,25 @@ pub(crate) use std::sync::atomic::{
     AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence,
 };
 
+/// The guard of a lock that `try_lock` found free, also after a panic of its last holder; `None` while it is held.
+///
+/// What these locks guard is whole between statements, and a lock that counted as held for ever would end
+/// all growing of the index.
+#[cfg(not(tsan))]
+pub(crate) fn if_free<G>(tried: Result<G, std::sync::TryLockError<G>>) -> Option<G> {
+    match tried {
+        Ok(guard) => Some(guard),
+        Err(std::sync::TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+        Err(std::sync::TryLockError::WouldBlock) => None,
+    }
+}
+
+/// As above, for the locks under `cfg(tsan)`, which know no poison.
+#[cfg(tsan)]
+pub(crate) fn if_free<G>(tried: Result<G, ()>) -> Option<G> {
+    tried.ok()
+}
+
 /// The locks that are no part of a protocol that loom explores.
 ///
 /// The standard library is not compiled with `ThreadSanitizer`, which therefore cannot see what its
@@ -52,19 +71,6 @@ pub(crate) mod plain {
     }
 }
 
-/// The lock, if nobody holds it. A thread that panicked with it left whole numbers and lists behind, as with every
-/// other lock of this crate; taking that for "held" would leave what it protects as it is for good.
-pub(crate) fn try_lock<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
-    #[cfg(not(tsan))]
-    return match mutex.try_lock() {
-        Ok(guard) => Some(guard),
-        Err(std::sync::TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
-        Err(std::sync::TryLockError::WouldBlock) => None,
-    };
-    #[cfg(tsan)]
-    mutex.try_lock().ok()
-}
-
 /// How often a waiter spins before it gives its time slice away: a holder works for well under a
 /// microsecond, so whoever waits longer waits for a thread that was put to sleep by the kernel.
 #[cfg(not(loom))]
@@ -85,24 +91,4 @@ pub(crate) fn relax(round: &mut u32) {
 #[cfg(loom)]
 pub(crate) fn relax(_round: &mut u32) {
     loom::thread::yield_now();
-}
-
-#[cfg(all(test, not(loom), not(tsan)))]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_lock_that_was_held_in_a_panic_is_free_and_one_that_is_held_is_not() {
-        let mutex = Mutex::new(7);
-        std::thread::scope(|scope| {
-            let panics = scope.spawn(|| {
-                let _guard = mutex.lock().unwrap();
-                std::panic::panic_any("as meant");
-            });
-            assert!(panics.join().is_err());
-        });
-        let guard = try_lock(&mutex).unwrap();
-        assert_eq!(*guard, 7);
-        assert!(try_lock(&mutex).is_none());
-    }
 }

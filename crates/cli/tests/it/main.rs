@@ -2,6 +2,7 @@
 
 mod conformance;
 mod help;
+mod liveness;
 mod memory;
 mod serve;
 mod server;
