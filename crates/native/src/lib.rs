@@ -25,6 +25,7 @@ mod settings;
 mod sim;
 mod tables;
 mod turns;
+mod typed;
 mod value;
 mod whole;
 

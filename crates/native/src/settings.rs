@@ -17,6 +17,9 @@ pub(crate) struct Codec {
     pub(crate) rust: value::Codec,
     /// Called for objects without a form of their own: `dump(value) -> (kind, bytes)`.
     pub(crate) dump: Py<PyAny>,
+    /// Called for what a typed value holds beside containers and plain scalars: `lower(value, is_nested) -> (kind,
+    /// fields)`. None where objects go another way.
+    pub(crate) lower: Option<Py<PyAny>>,
     /// Called to read them: `load(kind, bytes) -> value`.
     pub(crate) load: Py<PyAny>,
     /// The flags under which bytes travel as they are, if there is such a mark.
@@ -29,7 +32,7 @@ pub(crate) struct Codec {
 impl Codec {
     #[new]
     #[pyo3(signature = (dump, load, *, dialect, compress, level, threshold, min_saving,
-                        decompressed_bytes_max, pickle, migrate_from))]
+                        decompressed_bytes_max, pickle, migrate_from, lower=None))]
     #[expect(
         clippy::too_many_arguments,
         reason = "each is a keyword of the Python face"
@@ -46,6 +49,7 @@ impl Codec {
         decompressed_bytes_max: usize,
         pickle: bool,
         migrate_from: Option<&str>,
+        lower: Option<Py<PyAny>>,
     ) -> PyResult<Self> {
         let bad = |sentence: String| error::of_client(py, &Error::BadSetting(sentence));
         let dialect_of = |setting: &str, word: &str| {
@@ -79,6 +83,7 @@ impl Codec {
             plain_flags: plain.filter(|&flags| rust.is_as_it_came(flags)),
             rust,
             dump,
+            lower,
             load,
             held: Held::default(),
         })
