@@ -122,7 +122,7 @@ def test_pairs_of_host_and_port_find_every_value(server: Server) -> None:
 def test_a_unix_socket_is_found_by_its_path(tmp_path: Path) -> None:
     path = tmp_path / "c.sock"
     process = subprocess.Popen(
-        [find_command(), "serve", "-s", str(path)], stderr=subprocess.DEVNULL
+        [find_command(), "serve", "-u", "root", "-s", str(path)], stderr=subprocess.DEVNULL
     )
     try:
         ends = time.monotonic() + 30

@@ -76,7 +76,7 @@ class Server:
                 "2",
                 *options,
             ]
-            if is_root() and "memcached" in pathlib.Path(command[0]).name:
+            if is_root():
                 arguments += ["-u", "root"]
             self.process = subprocess.Popen(
                 arguments, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL
@@ -269,5 +269,5 @@ def free_port() -> int:
 
 
 def is_root() -> bool:
-    """Whether this runs as root (memcached then wants `-u`)."""
+    """Whether this runs as root (a server then wants `-u`)."""
     return os.geteuid() == 0

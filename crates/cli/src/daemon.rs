@@ -142,6 +142,19 @@ pub(crate) fn lock_memory() -> Result<(), Failure> {
     })
 }
 
+/// Refuses to serve as root, as memcached does, unless a user is named: whoever breaks into the server would own the
+/// machine. `-u root` says that it is meant.
+pub(crate) fn check_user(name: Option<&str>) -> Result<(), Failure> {
+    if name.is_some() || !Uid::effective().is_root() && !Uid::current().is_root() {
+        return Ok(());
+    }
+    Err(
+        Failure::usage("user (-u): the server does not run as root unless it is told to").hint(
+            "add -u with a user without rights, such as -u nobody; in a container of its own, -u root",
+        ),
+    )
+}
+
 /// Becomes `name` for good; without effect when not started as root, as with memcached.
 pub(crate) fn become_user(name: &str) -> Result<(), Failure> {
     if !Uid::effective().is_root() {
@@ -171,7 +184,10 @@ pub(crate) fn become_user(name: &str) -> Result<(), Failure> {
 
 /// A small file that others wait for; removed when dropped.
 #[derive(Debug)]
-pub(crate) struct NoticeFile(PathBuf);
+pub(crate) struct NoticeFile {
+    path: PathBuf,
+    text: String,
+}
 
 impl NoticeFile {
     /// Writes `text` whole: first beside it under another name, then renamed, so that nobody
@@ -189,19 +205,21 @@ impl NoticeFile {
                 format!("{setting}: cannot write {shown}: {error}"),
             )
         })?;
-        Ok(NoticeFile(path))
+        let text = text.to_owned();
+        Ok(NoticeFile { path, text })
     }
 
     /// Leaves the file where it is.
     pub(crate) fn keep(mut self) {
-        self.0.clear();
+        self.path = PathBuf::new();
     }
 }
 
 impl Drop for NoticeFile {
     fn drop(&mut self) {
-        if !self.0.as_os_str().is_empty() {
-            let _ = fs::remove_file(&self.0);
+        // A server that was started in the place of this one has written its own.
+        if fs::read_to_string(&self.path).is_ok_and(|text| text == self.text) {
+            let _ = fs::remove_file(&self.path);
         }
     }
 }

@@ -310,5 +310,8 @@ impl Connection {
         if let Some(mut waiting) = self.waiting.take() {
             waiting.release(turn);
         }
+        if let Mode::Dump(dump) = &mut self.mode {
+            dump.release(turn);
+        }
     }
 }

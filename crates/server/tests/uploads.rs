@@ -103,3 +103,27 @@ fn row(client: &mut TcpStream, name: &str) -> u64 {
     let value = rows.find_map(|line| line.strip_prefix(&format!("STAT {name} "))?.parse().ok());
     value.unwrap()
 }
+
+#[test]
+fn an_upload_that_is_refused_on_its_way_takes_the_old_value_along() {
+    let server = start(Config {
+        memory_bytes: 8 << 20,
+        evict: false,
+        ..config()
+    })
+    .unwrap();
+    let mut client = connect(&server);
+    talk(&mut client, b"set k 0 0 3\r\nold\r\n", b"STORED\r\n");
+    // Nothing is evicted: from some value on there is no room.
+    let value = "x".repeat(8000);
+    for number in 0..2000 {
+        write!(client, "set fill{number} 0 0 8000 noreply\r\n{value}\r\n").unwrap();
+    }
+    let (head, half) = ("set k 0 0 1000000\r\n", "y".repeat(500_000));
+    write!(client, "{head}{half}{half}\r\n").unwrap();
+    let mut reader = BufReader::new(client.try_clone().unwrap());
+    let mut line = String::new();
+    reader.read_line(&mut line).unwrap();
+    assert_eq!(line, "SERVER_ERROR out of memory storing object\r\n");
+    talk(&mut client, b"get k\r\n", b"END\r\n");
+}

@@ -81,6 +81,19 @@ impl Worker {
         })
     }
 
+    /// Ends an upload for which there is no room. As with every refused plain set, the old value goes: it would be
+    /// out of date.
+    pub fn give_up(&self, reservation: &Reservation, now: Seconds) {
+        if self.begin(now) {
+            self.drop_for(
+                &reservation.key,
+                reservation.hash,
+                &reservation.options,
+                now,
+            );
+        }
+    }
+
     /// Makes a completely filled reservation visible at once; an incomplete one is given up.
     pub fn commit(&self, mut reservation: Reservation, now: Seconds) -> SetOutcome {
         if !self.begin(now) || !reservation.is_complete() {

@@ -2,6 +2,7 @@
 
 mod conformance;
 mod help;
+mod liveness;
 mod serve;
 mod server;
 mod small_commands;

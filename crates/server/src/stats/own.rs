@@ -4,6 +4,7 @@ use std::sync::atomic::Ordering;
 
 use super::process;
 use super::rows::Rows;
+use crate::counters::{Counter, Counters};
 use crate::turn::Turn;
 
 /// Appends all rows and END.
@@ -37,6 +38,21 @@ pub(super) fn write(turn: &Turn<'_>, out: &mut Vec<u8>) {
         ),
     ] {
         rows.row(name, value);
+    }
+    let longest = |of: fn(&Counters) -> &Counter| {
+        let workers = turn.shared.workers.iter();
+        workers
+            .map(|(counters, _)| of(counters).get())
+            .max()
+            .unwrap_or(0)
+    };
+    rows.row(
+        "iteration_us_max",
+        longest(|counters| &counters.iteration_us_max),
+    );
+    if turn.shared.config.debug {
+        let cpu_us = longest(|counters| &counters.iteration_cpu_us_max);
+        rows.row("iteration_cpu_us_max", cpu_us);
     }
     turn_times(turn, &mut rows);
     rows.end();
