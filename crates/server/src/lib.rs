@@ -30,6 +30,7 @@ mod inbox;
 mod info;
 mod listener;
 mod lock;
+mod memory;
 mod output;
 mod replay;
 mod running;

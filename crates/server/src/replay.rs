@@ -14,6 +14,7 @@ use crate::config::Config;
 use crate::counters::{ClassCounters, Counters};
 use crate::execute::dump::Dump;
 use crate::info::{ConnectionId, Info, Peer};
+use crate::memory::Pressure;
 use crate::output::{Output, Part};
 use crate::send::SHARE_BYTES;
 use crate::session::{Next, Session};
@@ -116,6 +117,8 @@ impl Replay {
             connection: &self.info,
             waker: &self.waker,
             share_bytes: SHARE_BYTES,
+            pressure: Pressure::Low,
+            is_first: false,
         };
         let mut out = Output::new(Vec::new());
         let progress = self.session.run(&self.pending, &turn, &mut out);
@@ -124,7 +127,7 @@ impl Replay {
         self.pending.drain(..progress.used);
         match progress.next {
             // There is nobody else who could make room.
-            Next::Input | Next::Park => false,
+            Next::Input | Next::Whole(_) | Next::Room(_) | Next::Park => false,
             Next::Flush | Next::Yield => true,
             Next::Dump(dump) => {
                 list(dump, &turn, replies);

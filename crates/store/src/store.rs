@@ -46,9 +46,6 @@ impl Default for Config {
     }
 }
 
-/// One in this many bytes of the memory may be buffers before a large value is no longer copied into one.
-const BUFFER_SHARE: u64 = 8;
-
 /// The least that a store works in.
 const MEMORY_BYTES_MIN: u64 = 1 << 20;
 /// Segments that `-m` is cut into, at least: their size is rounded down to a power of two.
@@ -230,12 +227,6 @@ impl Store {
         }
     }
 
-    /// Whether buffers and `bytes` more would take no more than an eighth of the memory.
-    pub fn has_buffer_room(&self, bytes: usize) -> bool {
-        let buffers = self.buffer_bytes.load(Ordering::Relaxed).max(0) as u64;
-        buffers + bytes as u64 <= self.memory_bytes() / BUFFER_SHARE
-    }
-
     fn apply_budget(&self) {
         let buffers = self.buffer_bytes.load(Ordering::Relaxed).max(0) as u64;
         let shift = self.arena().segment_bytes().ilog2();
@@ -274,7 +265,7 @@ impl Store {
         self.uploads.last_progress()
     }
 
-    /// Whether [`crate::Item::hold`] will soon fail: time to close the longest-stalled reader.
+    /// Whether [`crate::Item::hold`] will soon fail: time to ask before a large value is read.
     pub fn holds_are_scarce(&self) -> bool {
         self.segments.holds_are_scarce()
     }
