@@ -95,6 +95,10 @@ differential: release ## Random conversations with us and a memcached 1.6.45 or 
 hostile: release ## Send hostile inputs to a server and measure its memory (ARGS='--server memcached' for another).
 	python3 tests/live/hostile.py --server "$(GLASSCACHE) serve" $(ARGS)
 
+.PHONY: peer-memory
+peer-memory: release ## Resident memory under slow readers, unfinished commands and unread dumps (ARGS='--only readers').
+	python3 tests/live/peer_memory.py --server "$(GLASSCACHE) serve" $(ARGS)
+
 .PHONY: idle-connections
 idle-connections: release ## Resident memory that 4,000 idle connections add after real work (ARGS='--server memcached').
 	python3 tests/live/idle_connections.py --server "$(GLASSCACHE) serve" $(ARGS)
