@@ -73,6 +73,7 @@ impl Worker {
             new: placed.at,
             frequency: Some(frequency),
             keeps: bits::MARKS,
+            is_of_expected: true,
             is_renewed,
         };
         if self.publish(&publication, now) {
