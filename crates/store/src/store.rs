@@ -65,7 +65,7 @@ const APART_SHARE: u64 = 50;
 const APART_BYTES: u64 = 5 << 20;
 /// A small store keeps the proportion: no more than an eighth stands outside of it.
 const APART_SHARE_MAX: u64 = 8;
-/// How far `cache_memlimit` can raise the limit: the arena's addresses are mapped for it at start.
+/// How far `cache_memlimit` can raise the limit: the arena's addresses are mapped for it at start, if they can be had.
 const GROWTH: u64 = 4;
 /// Bytes that workers may write between two passes while nothing can be reclaimed from their own past.
 const AHEAD_BYTES: usize = 128 << 10;
@@ -109,15 +109,23 @@ impl Store {
             return Err(Error::MemoryTooSmall(config.memory_bytes));
         }
         let shift = segment_shift(config.memory_bytes);
+        Self::with_segments(config, policy, shift)
+    }
+
+    /// The same with segments of `1 << shift` bytes: tests have many of them in little memory.
+    pub(crate) fn with_segments(
+        config: Config,
+        policy: PolicyKind,
+        shift: u32,
+    ) -> Result<Arc<Store>, Error> {
         let reserve = reserve_of(config.workers, shift);
         let budget = budget(config.memory_bytes, 0, reserve, shift);
         let (needed, most) = (budget.segments + budget.apart, segments_max(shift));
         if needed > most {
             return Err(Error::MemoryBeyondLinks(config.memory_bytes));
         }
-        let growth = if cfg!(miri) { 1 } else { GROWTH as usize };
-        let mapped = (needed * growth).min(most);
-        let arena = Arc::new(Arena::new(mapped, shift)?);
+        let arena = Arc::new(map_arena(needed, most, shift)?);
+        let mapped = arena.segments();
         arena.want_huge_pages(budget.segments);
         let segments = Segments::new(
             Arc::clone(&arena),
@@ -173,7 +181,8 @@ impl Store {
         self.segments.flushes.note_time(now);
     }
 
-    /// `cache_memlimit`: a new limit in bytes, at most four times the first.
+    /// `cache_memlimit`: a new limit in bytes, at most four times the first; where so many addresses could not be had
+    /// at the start, hardly more than the first.
     pub fn set_memory(&self, bytes: u64) -> Result<(), Error> {
         let mapped = (self.arena().segments() * self.arena().segment_bytes()) as u64;
         if bytes < MEMORY_BYTES_MIN {
@@ -313,6 +322,17 @@ fn segment_shift(memory_bytes: u64) -> u32 {
 /// Segments that links of the index can name.
 fn segments_max(segment_shift: u32) -> usize {
     ((LINES_MAX * LINE_BYTES as u64) >> segment_shift) as usize
+}
+
+/// Maps [`GROWTH`] times `segments`, at most `most`, or only these where the system does not promise more addresses than
+/// it has memory for (`vm.overcommit_memory=2`) or the process may not have them (`ulimit -v`): then the limit cannot be
+/// raised.
+fn map_arena(segments: usize, most: usize, shift: u32) -> Result<Arena, Error> {
+    if cfg!(miri) {
+        return Arena::new(segments, shift);
+    }
+    Arena::new((segments * GROWTH as usize).min(most), shift)
+        .or_else(|_| Arena::new(segments, shift))
 }
 
 /// Segments that are kept ahead of the writers.

@@ -3,6 +3,7 @@
 mod conformance;
 mod help;
 mod liveness;
+mod memory;
 mod serve;
 mod server;
 mod small_commands;

@@ -31,6 +31,7 @@ pub(super) fn write(turn: &Turn<'_>, out: &mut Vec<u8>) {
         ("full_batches", totals.batches),
         ("stalled_readers_closed", totals.stalled_closed),
         ("idle_connections_closed", totals.idle_kicks),
+        ("upload_tries", totals.upload_tries),
         ("invariants_broken", totals.invariant_broken),
         (
             "connections_total",
