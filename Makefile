@@ -148,11 +148,11 @@ wheel: ## Build the wheel (module and command), install it into a fresh environm
 
 .PHONY: faults
 faults: ## Run the clients against a server that lies, hangs and breaks off: threads, asyncio and fork too.
-	@scripts/python-tests -v -s python/tests/test_faults.py python/tests/test_deadlines.py
+	@GLASSCACHE_TEST_CALLS=10000 GLASSCACHE_TEST_RACES=10000 scripts/python-tests -v -s python/tests/test_faults.py python/tests/test_deadlines.py python/tests/test_invalidation.py
 
 .PHONY: faults-strict
 faults-strict: ## The same without room for other work on the machine: deadlines are held to their bounds (20 ms at p99.9, 100 ms).
-	@GLASSCACHE_TEST_SLACK=0 scripts/python-tests -v -s python/tests/test_faults.py python/tests/test_deadlines.py
+	@GLASSCACHE_TEST_SLACK=0 GLASSCACHE_TEST_CALLS=10000 scripts/python-tests -v -s python/tests/test_faults.py python/tests/test_deadlines.py
 
 .PHONY: faults-long
 faults-long: ## Ten million operations through every fault, ten million with values to 1 MB and flat memory, 13,600 forks (ARGS="--operations 1000000").

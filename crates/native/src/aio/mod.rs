@@ -29,6 +29,7 @@ pub(crate) use connection::Connection;
 struct Counters {
     pub(super) errors_are_misses: bool,
     pub(super) misses_by_error: AtomicU64,
+    pub(super) fills_not_stored: AtomicU64,
     /// Whether the cost of each call is counted.
     pub(super) is_counting: bool,
     pub(super) costs: Costs,

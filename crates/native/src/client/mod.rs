@@ -1,6 +1,7 @@
 //! The synchronous client as Python calls it. The interpreter lock is released while a call waits.
 
 mod reading;
+pub(crate) mod reserving;
 mod servers;
 mod writing;
 
@@ -37,6 +38,7 @@ pub(crate) struct Client {
     pub(crate) timeout: Duration,
     pub(crate) errors_are_misses: bool,
     pub(crate) misses_by_error: AtomicU64,
+    pub(crate) fills_not_stored: AtomicU64,
 }
 
 /// The bytes of a key given as `str` or `bytes`.
@@ -109,6 +111,16 @@ pub(crate) fn exptime(ttl: Option<f64>) -> PyResult<i64> {
         .duration_since(UNIX_EPOCH)
         .unwrap_or_default();
     Ok(ttl.saturating_add(now.as_secs() as i64).min(EXPTIME_MAX_S))
+}
+
+impl Drop for Client {
+    /// Sends what is gathered without the interpreter lock: a server that hangs must not stop other threads.
+    fn drop(&mut self) {
+        if self.core.has_gathered() {
+            // Without an interpreter, at its very end, the core's own drop does it.
+            Python::try_attach(|py| py.detach(|| self.core.send_last()));
+        }
+    }
 }
 
 impl Client {
@@ -254,6 +266,7 @@ impl Client {
             timeout,
             errors_are_misses,
             misses_by_error: AtomicU64::new(0),
+            fills_not_stored: AtomicU64::new(0),
         })
     }
 
