@@ -40,7 +40,7 @@ class Connections(_native.AsyncClient):
             while connection.is_paused and (left := ends - time.monotonic()) > 0:
                 await asyncio.wait([connection.resumed()], timeout=left)
             if connection.is_usable:
-                return None
+                return
         await self._connected_by(place, ends)
 
     async def _connected_by(self, place: int, ends: float) -> None:
