@@ -15,7 +15,7 @@ help: ## Print each target with its sentence.
 .PHONY: run
 run: release ## Build, start an embedded server, store and read back a real folder, print what it cost.
 	@scripts/python-venv --release || echo "So the tour goes without the Python client."
-	GLASSCACHE_PYTHON="$(CURDIR)/.venv/bin/python" $(GLASSCACHE) tour $(if $(MEMCACHED),--vs "$(MEMCACHED)")
+	GLASSCACHE_PYTHON="$(CURDIR)/.venv/bin/python" $(GLASSCACHE) tour $(if $(MEMCACHED),--memcached "$(MEMCACHED)")
 
 .PHONY: test
 test: test-rust test-python ## Run every everyday test (Rust and Python, real sockets), under 15 minutes on 2 cores.
@@ -100,12 +100,13 @@ idle-connections: release ## Resident memory that 4,000 idle connections add aft
 	python3 tests/live/idle_connections.py --server "$(GLASSCACHE) serve" $(ARGS)
 
 .PHONY: consistency
-consistency: release ## Check concurrent operations for 60 s with evictions and killed connections, after proving the check.
+consistency: release ## Check recorded histories (sets, cas, leases, expiry, flush) for 80 s with evictions and killed connections, after proving the check.
 	python3 tests/live/consistency.py --faulty all --seconds 15
+	python3 tests/live/consistency.py --server "$(GLASSCACHE) serve" --seconds 20 --flush-seconds 0.2 $(ARGS)
 	python3 tests/live/consistency.py --server "$(GLASSCACHE) serve" $(ARGS)
 
 .PHONY: soak
-soak: release ## Checked churn for an hour with memory slope and descriptors (SOAK_SECONDS=600 for ten minutes).
+soak: release ## The same for an hour with flushes, full memory, resident memory and descriptors watched (SOAK_SECONDS=1800 for half an hour).
 	python3 tests/live/consistency.py --soak --server "$(GLASSCACHE) serve" --seconds $(or $(SOAK_SECONDS),3600) $(ARGS)
 
 .PHONY: clients

@@ -3,6 +3,7 @@
 
 #![no_main]
 
+use glasscache_client::value::typed::Typed;
 use glasscache_client::value::{Codec, CodecOptions, DIALECTS, Decoded, ValueRef};
 use libfuzzer_sys::fuzz_target;
 
@@ -11,6 +12,9 @@ const BYTES_MAX: usize = 1 << 16;
 
 fuzz_target!(|input: (u8, u32, bool, &[u8])| {
     let (which, flags, is_own, bytes) = input;
+    if let Some(typed) = Typed::parse(bytes, BYTES_MAX) {
+        assert!(Typed::parse(&typed.to_bytes(), BYTES_MAX).is_some());
+    }
     let (dialect, _) = DIALECTS[usize::from(which) % DIALECTS.len()];
     let options = CodecOptions { decompressed_bytes_max: BYTES_MAX, pickle: true, ..CodecOptions::of(dialect) };
     let codec = Codec::new(options).expect("the options of a dialect hold");
@@ -22,6 +26,10 @@ fuzz_target!(|input: (u8, u32, bool, &[u8])| {
         Decoded::Bytes(bytes) => ValueRef::Bytes(bytes),
         Decoded::Int(number) => ValueRef::Int(*number),
         Decoded::Ints(numbers) => ValueRef::Ints(numbers),
+        Decoded::Typed(bytes) => {
+            assert!(Typed::parse(bytes, BYTES_MAX).is_some());
+            ValueRef::Typed(bytes)
+        }
         _ => return,
     };
     let Ok(encoded) = codec.encode(&value) else { return };

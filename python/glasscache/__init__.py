@@ -1,17 +1,20 @@
 """A memcached-compatible cache that you can see through.
 
->>> from glasscache import Client
->>> with Client(server.address) as cache:
+>>> from glasscache import Client, Server
+>>> with Server() as server, Client(server.address) as cache:
 ...     cache.set("k", [1, 2, 3], ttl=60)
 ...     cache.get("k")
 True
 [1, 2, 3]
+
+`Server` is a server of this program's own; to use one that runs, write `Client("127.0.0.1:11211")`.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from glasscache._native import __version__
 from glasscache.client import Client, Item
 from glasscache.errors import (
     BadKey,
@@ -58,9 +61,15 @@ __all__ = [
     "Unsupported",
     "UnwritableValue",
     "ValueTooLarge",
+    "__version__",
 ]
 
 _LATE = {"AsyncClient": "glasscache.aio", "Server": "glasscache.server"}
+
+
+def __dir__() -> list[str]:
+    """Return every public name, those that are imported late too."""
+    return sorted({*globals(), *__all__})
 
 
 def __getattr__(name: str) -> Any:

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, cast
 
 from glasscache._aio_connections import Connections
 from glasscache.errors import (
-    MISSABLE,
     BadSetting,
     ClientClosed,
     GlasscacheError,
@@ -24,7 +23,7 @@ from glasscache.errors import (
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Generator, Iterable
 
-    from glasscache.client import Key
+    from glasscache.client import Key, Ttl
 
 __all__ = ["Calls"]
 
@@ -60,7 +59,7 @@ class Calls(Connections):
         word: str,
         key: Key,
         value: Any,
-        ttl: float | None,
+        ttl: Ttl | None,
         noreply: bool,
         deadline: float | None,
         cas: int | None = None,
@@ -95,7 +94,7 @@ class Calls(Connections):
             )
             rows = answers[place]
             if isinstance(rows, dict) and "item_size_max" in rows:
-                error.tell(int(cast("dict[str, str]", rows)["item_size_max"]))
+                error.tell(cast("dict[str, int]", rows)["item_size_max"])
 
     @staticmethod
     def _left(ends: float) -> float:
@@ -108,7 +107,7 @@ class Calls(Connections):
         delta: int,
         down: bool,
         initial: int | None,
-        ttl: float | None,
+        ttl: Ttl | None,
         noreply: bool,
         deadline: float | None,
     ) -> int | None:
@@ -148,8 +147,8 @@ class Calls(Connections):
         """Return a number, None if there is none, or `_FAILED` for a failure that was counted as a miss."""
         try:
             return await self._call(key, start, deadline, _FAILED)
-        except MISSABLE:
-            if self.count_miss():
+        except GlasscacheError as error:
+            if self.count_miss(error):
                 return _FAILED
             raise
 
@@ -182,8 +181,8 @@ class Calls(Connections):
         ends = time.monotonic() + (self._timeout if deadline is None else deadline)
         try:
             return await self._connected(lambda: self.place_of(key), start, ends)
-        except MISSABLE:
-            if self.count_miss():
+        except GlasscacheError as error:
+            if self.count_miss(error):
                 return miss
             raise
 

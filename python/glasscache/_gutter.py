@@ -14,13 +14,16 @@ import functools
 import time
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from glasscache._foreign import keys_of
 from glasscache._plans import Make, call, carry_out, carry_out_async
-from glasscache.errors import MISSABLE, GlasscacheError, ServerUnavailable
+from glasscache.errors import GlasscacheError, ServerUnavailable
+from glasscache.leases import seconds_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Mapping
 
     from glasscache._plans import Plan, Step
+    from glasscache.client import Ttl
 
 _TTL_PLACE: Final = {"reserve": 2, "set": 2, "add": 2, "replace": 2, "cas": 3, "gat": 1, "touch": 1}
 """Where the ttl stands among the arguments of the calls that always have one."""
@@ -51,17 +54,24 @@ class _Gutter:
 
     _gutter_ttl: float
     _whole_timeout: float
-    _errors_miss: bool
+    _missable: Callable[[GlasscacheError], bool] | None
     _moved: int
     _missed: int
 
-    def open_gutter(self, gutter: Any, ttl: float, timeout: float, on_error: str) -> None:
+    def open_gutter(
+        self,
+        gutter: Any,
+        ttl: float,
+        timeout: float,
+        missable: Callable[[GlasscacheError], bool] | None,
+    ) -> None:
         """Take the client of the gutter's servers; called once, when the client is made."""
         self.gutter, self._gutter_ttl, self._whole_timeout = gutter, ttl, timeout
-        self._errors_miss, self._moved, self._missed = on_error == "miss", 0, 0
+        self._missable, self._moved, self._missed = missable, 0, 0
 
-    def _short(self, ttl: float | None) -> float:
-        return self._gutter_ttl if not ttl else min(ttl, self._gutter_ttl)
+    def _short(self, ttl: Ttl | None) -> float:
+        seconds = seconds_of(ttl)
+        return min(seconds, self._gutter_ttl) if seconds else self._gutter_ttl
 
     def _left(self, began: float, deadline: float | None) -> float:
         whole = self._whole_timeout if deadline is None else deadline
@@ -92,7 +102,7 @@ class _Gutter:
 
     def _failed(self, error: GlasscacheError, miss: Any) -> Any:
         """Raise, or return a counted miss where that was asked for."""
-        if self._errors_miss and isinstance(error, MISSABLE):
+        if self._missable is not None and self._missable(error):
             self._missed += 1
             return miss
         raise error
@@ -134,7 +144,7 @@ class _Gutter:
         self,
         own: Callable[[], Any],
         items: Mapping[Any, Any],
-        ttl: float | None,
+        ttl: Ttl | None,
         deadline: float | None,
     ) -> Plan[dict[Any, GlasscacheError]]:
         def again(lost: list[Any], left: float) -> Step:
@@ -180,16 +190,16 @@ class SyncGutter(_Gutter):
 
     def get_many(self, keys: Iterable[Any], *, deadline: float | None = None) -> dict[Any, Any]:
         """Return the values under keys; those of a failed server from the gutter."""
-        own = self._own("get_many", list(keys), deadline=deadline)
+        own = self._own("get_many", keys_of(keys), deadline=deadline)
         return carry_out(self._bulk_read("get_many", own, deadline))
 
     def gets_many(self, keys: Iterable[Any], *, deadline: float | None = None) -> dict[Any, Any]:
         """Return values and CAS uniques; those of a failed server from the gutter."""
-        own = self._own("gets_many", list(keys), deadline=deadline)
+        own = self._own("gets_many", keys_of(keys), deadline=deadline)
         return carry_out(self._bulk_read("gets_many", own, deadline))
 
     def set_many(
-        self, items: Mapping[Any, Any], ttl: float | None = None, *, deadline: float | None = None
+        self, items: Mapping[Any, Any], ttl: Ttl | None = None, *, deadline: float | None = None
     ) -> dict[Any, GlasscacheError]:
         """Store values; those of a failed server on the gutter."""
         own = self._own("set_many", items, ttl, deadline=deadline)
@@ -199,7 +209,7 @@ class SyncGutter(_Gutter):
         self, keys: Iterable[Any], *, deadline: float | None = None
     ) -> dict[Any, GlasscacheError]:
         """Remove keys; those of a failed server from the gutter."""
-        own = self._own("delete_many", keys, deadline=deadline)
+        own = self._own("delete_many", keys_of(keys), deadline=deadline)
         return carry_out(self._delete_many(own, deadline))
 
     def close(self) -> None:
@@ -215,18 +225,18 @@ class AsyncGutter(_Gutter):
         self, keys: Iterable[Any], *, deadline: float | None = None
     ) -> dict[Any, Any]:
         """Return the values under keys; those of a failed server from the gutter."""
-        own = self._own("get_many", list(keys), deadline=deadline)
+        own = self._own("get_many", keys_of(keys), deadline=deadline)
         return await carry_out_async(self._bulk_read("get_many", own, deadline))
 
     async def gets_many(
         self, keys: Iterable[Any], *, deadline: float | None = None
     ) -> dict[Any, Any]:
         """Return values and CAS uniques; those of a failed server from the gutter."""
-        own = self._own("gets_many", list(keys), deadline=deadline)
+        own = self._own("gets_many", keys_of(keys), deadline=deadline)
         return await carry_out_async(self._bulk_read("gets_many", own, deadline))
 
     async def set_many(
-        self, items: Mapping[Any, Any], ttl: float | None = None, *, deadline: float | None = None
+        self, items: Mapping[Any, Any], ttl: Ttl | None = None, *, deadline: float | None = None
     ) -> dict[Any, GlasscacheError]:
         """Store values; those of a failed server on the gutter."""
         own = self._own("set_many", items, ttl, deadline=deadline)
@@ -236,7 +246,7 @@ class AsyncGutter(_Gutter):
         self, keys: Iterable[Any], *, deadline: float | None = None
     ) -> dict[Any, GlasscacheError]:
         """Remove keys; those of a failed server from the gutter."""
-        own = self._own("delete_many", keys, deadline=deadline)
+        own = self._own("delete_many", keys_of(keys), deadline=deadline)
         return await carry_out_async(self._delete_many(own, deadline))
 
     async def close(self) -> None:

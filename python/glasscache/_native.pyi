@@ -1,14 +1,17 @@
 """The types of the native module; `mypy.stubtest` holds them against it."""
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Self, TypeAlias, final
+from collections.abc import Callable, Mapping
+from typing import Any, Self, TypeAlias, TypeVar, final, overload
 
 from typing_extensions import Buffer, disjoint_base
 
+from glasscache.client import Keys, KeysOf, Ttl
 from glasscache.errors import GlasscacheError
 
 _Key: TypeAlias = str | bytes
+_K = TypeVar("_K", bound=_Key)
+_T = TypeVar("_T")
 _Inspected: TypeAlias = tuple[Any, int | None, int | None, int | None, bool | None, bool, int]
 
 __all__ = [
@@ -19,6 +22,7 @@ __all__ = [
     "Connection",
     "Curve",
     "Trace",
+    "__version__",
     "server_of",
     "simulate",
     "slab_classes",
@@ -27,6 +31,7 @@ __all__ = [
 ]
 
 PARTS: list[str]
+__version__: str
 
 _Slabs: TypeAlias = tuple[float, int, int, int, list[int] | None]
 
@@ -104,6 +109,7 @@ class Codec:
         decompressed_bytes_max: int,
         pickle: bool,
         migrate_from: str | None,
+        lower: Callable[[Any, bool], tuple[str, Any]] | None = None,
     ) -> Self: ...
     def encode(self, value: Any) -> tuple[int, bytes]: ...
     def decode(self, flags: int, body: bytes) -> Any: ...
@@ -119,7 +125,7 @@ class Client:
         timeout: float,
         placement: str,
         namespace: bytes,
-        errors_are_misses: bool,
+        missable: Callable[[Any], bool] | None,
         value_bytes_max: int,
         connections_max: int,
         base64_keys: bool,
@@ -127,16 +133,24 @@ class Client:
     ) -> Self: ...
     @property
     def codec(self) -> Codec: ...
-    def get(self, key: _Key, default: Any = None, *, deadline: float | None = None) -> Any: ...
+    @overload
+    def get(self, key: _Key, default: None = None, *, deadline: float | None = None) -> Any: ...
+    @overload
+    def get(self, key: _Key, default: _T, *, deadline: float | None = None) -> Any | _T: ...
     def gets(self, key: _Key, *, deadline: float | None = None) -> tuple[Any, int] | None: ...
+    @overload
     def gat(
-        self, key: _Key, ttl: float, default: Any = None, *, deadline: float | None = None
+        self, key: _Key, ttl: Ttl, default: None = None, *, deadline: float | None = None
     ) -> Any: ...
+    @overload
+    def gat(
+        self, key: _Key, ttl: Ttl, default: _T, *, deadline: float | None = None
+    ) -> Any | _T: ...
     def set(
         self,
         key: _Key,
         value: Any,
-        ttl: float | None = None,
+        ttl: Ttl | None = None,
         *,
         noreply: bool = False,
         deadline: float | None = None,
@@ -145,7 +159,7 @@ class Client:
         self,
         key: _Key,
         value: Any,
-        ttl: float | None = None,
+        ttl: Ttl | None = None,
         *,
         noreply: bool = False,
         deadline: float | None = None,
@@ -154,7 +168,7 @@ class Client:
         self,
         key: _Key,
         value: Any,
-        ttl: float | None = None,
+        ttl: Ttl | None = None,
         *,
         noreply: bool = False,
         deadline: float | None = None,
@@ -170,7 +184,7 @@ class Client:
         key: _Key,
         value: Any,
         cas: int,
-        ttl: float | None = None,
+        ttl: Ttl | None = None,
         *,
         noreply: bool = False,
         deadline: float | None = None,
@@ -179,7 +193,7 @@ class Client:
         self, key: _Key, *, noreply: bool = False, deadline: float | None = None
     ) -> bool: ...
     def touch(
-        self, key: _Key, ttl: float, *, noreply: bool = False, deadline: float | None = None
+        self, key: _Key, ttl: Ttl, *, noreply: bool = False, deadline: float | None = None
     ) -> bool: ...
     def incr(
         self,
@@ -187,7 +201,7 @@ class Client:
         delta: int = 1,
         *,
         initial: int | None = None,
-        ttl: float | None = None,
+        ttl: Ttl | None = None,
         noreply: bool = False,
         deadline: float | None = None,
     ) -> int | None: ...
@@ -197,31 +211,29 @@ class Client:
         delta: int = 1,
         *,
         initial: int | None = None,
-        ttl: float | None = None,
+        ttl: Ttl | None = None,
         noreply: bool = False,
         deadline: float | None = None,
     ) -> int | None: ...
     def inspect(self, key: _Key, *, deadline: float | None = None) -> _Inspected | None: ...
-    def get_many(
-        self, keys: Iterable[_Key], *, deadline: float | None = None
-    ) -> dict[Any, Any]: ...
+    def get_many(self, keys: KeysOf[_K], *, deadline: float | None = None) -> dict[_K, Any]: ...
     def gets_many(
-        self, keys: Iterable[_Key], *, deadline: float | None = None
-    ) -> dict[Any, tuple[Any, int]]: ...
+        self, keys: KeysOf[_K], *, deadline: float | None = None
+    ) -> dict[_K, tuple[Any, int]]: ...
     def set_many(
         self,
         values: Mapping[Any, Any],
-        ttl: float | None = None,
+        ttl: Ttl | None = None,
         *,
         noreply: bool = False,
         deadline: float | None = None,
     ) -> dict[Any, GlasscacheError]: ...
     def delete_many(
-        self, keys: Iterable[_Key], *, noreply: bool = False, deadline: float | None = None
+        self, keys: Keys, *, noreply: bool = False, deadline: float | None = None
     ) -> dict[Any, GlasscacheError]: ...
     def run_pipeline(
         self,
-        calls: list[tuple[str, _Key, Any, float | None, int]],
+        calls: list[tuple[str, _Key, Any, Ttl | None, int]],
         *,
         deadline: float | None = None,
     ) -> list[Any]: ...
@@ -284,7 +296,7 @@ class AsyncClient:
         timeout: float,
         placement: str,
         namespace: bytes,
-        errors_are_misses: bool,
+        missable: Callable[[Any], bool] | None,
         value_bytes_max: int,
         base64_keys: bool,
         costs: bool,
@@ -313,7 +325,7 @@ class AsyncClient:
     def unreachable(self, place: int, why: str) -> GlasscacheError: ...
     def too_late(self, place: int) -> GlasscacheError: ...
     def note_wait(self, seconds: float) -> None: ...
-    def count_miss(self) -> bool: ...
+    def count_miss(self, error: GlasscacheError, keys: int = 1) -> bool: ...
     @property
     def has_reservations(self) -> bool: ...
     def count_unstored(self) -> None: ...
@@ -336,7 +348,7 @@ class AsyncClient:
     ) -> asyncio.Future[Any] | None: ...
     def start_gets(self, key: _Key, deadline: float | None) -> asyncio.Future[Any] | None: ...
     def start_gat(
-        self, key: _Key, ttl: float, default: Any, deadline: float | None
+        self, key: _Key, ttl: Ttl, default: Any, deadline: float | None
     ) -> asyncio.Future[Any] | None: ...
     def start_inspect(self, key: _Key, deadline: float | None) -> asyncio.Future[Any] | None: ...
     def start_store(
@@ -344,7 +356,7 @@ class AsyncClient:
         word: str,
         key: _Key,
         value: Any,
-        ttl: float | None,
+        ttl: Ttl | None,
         noreply: bool,
         deadline: float | None,
         cas: int | None,
@@ -353,7 +365,7 @@ class AsyncClient:
         self, key: _Key, noreply: bool, deadline: float | None
     ) -> asyncio.Future[Any] | None: ...
     def start_touch(
-        self, key: _Key, ttl: float, noreply: bool, deadline: float | None
+        self, key: _Key, ttl: Ttl, noreply: bool, deadline: float | None
     ) -> asyncio.Future[Any] | None: ...
     def start_arithmetic(
         self,
@@ -361,12 +373,12 @@ class AsyncClient:
         delta: int,
         down: bool,
         initial: int | None,
-        ttl: float | None,
+        ttl: Ttl | None,
         noreply: bool,
         deadline: float | None,
     ) -> asyncio.Future[Any] | None: ...
     def start_counter(
-        self, key: _Key, initial: int, ttl: float | None, deadline: float | None
+        self, key: _Key, initial: int, ttl: Ttl | None, deadline: float | None
     ) -> asyncio.Future[Any] | None: ...
     def start_get_many(
         self, place: int, keys: list[_Key], deadline: float | None
@@ -375,7 +387,7 @@ class AsyncClient:
         self,
         place: int,
         pairs: list[tuple[_Key, Any]],
-        ttl: float | None,
+        ttl: Ttl | None,
         deadline: float | None,
     ) -> asyncio.Future[Any] | None: ...
     def start_delete_many(

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from glasscache._foreign import keys_of, unknown_name
+from glasscache.errors import GlasscacheError
+
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
     from types import TracebackType
     from typing import Self
 
-    from glasscache.client import Client, Key
+    from glasscache.client import Client, Key, Keys, Ttl
 
 __all__ = ["Pipeline"]
 
@@ -22,7 +26,8 @@ class Pipeline:
     def __init__(self, client: Client) -> None:
         """Begin with no calls."""
         self._client = client
-        self._calls: list[tuple[str, Key, Any, float | None, int]] = []
+        self._calls: list[tuple[str, Key, Any, Ttl | None, int]] = []
+        self._bulks: list[tuple[int, list[Key], Callable[[list[Key], list[Any]], Any]]] = []
         self.results: list[Any] = []
 
     def get(self, key: Key) -> None:
@@ -33,19 +38,19 @@ class Pipeline:
         """Read (value, CAS unique), or None."""
         self._calls.append(("gets", key, None, None, 0))
 
-    def gat(self, key: Key, ttl: float) -> None:
+    def gat(self, key: Key, ttl: Ttl) -> None:
         """Read a value, or None, and give it a new ttl."""
         self._calls.append(("gat", key, None, ttl, 0))
 
-    def set(self, key: Key, value: Any, ttl: float | None = None) -> None:
+    def set(self, key: Key, value: Any, ttl: Ttl | None = None) -> None:
         """Store a value."""
         self._calls.append(("set", key, value, ttl, 0))
 
-    def add(self, key: Key, value: Any, ttl: float | None = None) -> None:
+    def add(self, key: Key, value: Any, ttl: Ttl | None = None) -> None:
         """Store a value if there is none."""
         self._calls.append(("add", key, value, ttl, 0))
 
-    def replace(self, key: Key, value: Any, ttl: float | None = None) -> None:
+    def replace(self, key: Key, value: Any, ttl: Ttl | None = None) -> None:
         """Store a value if there is one."""
         self._calls.append(("replace", key, value, ttl, 0))
 
@@ -57,7 +62,7 @@ class Pipeline:
         """Put str or bytes before those under key."""
         self._calls.append(("prepend", key, value, None, 0))
 
-    def cas(self, key: Key, value: Any, cas: int, ttl: float | None = None) -> None:
+    def cas(self, key: Key, value: Any, cas: int, ttl: Ttl | None = None) -> None:
         """Store a value if the CAS unique still holds."""
         self._calls.append(("cas", key, value, ttl, cas))
 
@@ -65,7 +70,7 @@ class Pipeline:
         """Remove a key."""
         self._calls.append(("delete", key, None, None, 0))
 
-    def touch(self, key: Key, ttl: float) -> None:
+    def touch(self, key: Key, ttl: Ttl) -> None:
         """Give a key a new ttl."""
         self._calls.append(("touch", key, None, ttl, 0))
 
@@ -77,11 +82,45 @@ class Pipeline:
         """Subtract from a number."""
         self._calls.append(("decr", key, None, None, delta))
 
+    def get_many(self, keys: Keys) -> None:
+        """Read many values: the outcome is a dict of those that were there."""
+        self._note("gets", dict.fromkeys(keys_of(keys)), None, _found)
+
+    def set_many(self, values: Mapping[Any, Any], ttl: Ttl | None = None) -> None:
+        """Store a mapping's values: the outcome is the exception of each key that failed."""
+        self._note("set", values, ttl, _failures)
+
+    def delete_many(self, keys: Keys) -> None:
+        """Remove keys: the outcome is the exception of each key that failed."""
+        self._note("delete", dict.fromkeys(keys_of(keys)), None, _failures)
+
+    def _note(
+        self,
+        name: str,
+        values: Mapping[Any, Any],
+        ttl: Ttl | None,
+        join: Callable[[list[Key], list[Any]], Any],
+    ) -> None:
+        """Write down a call of each key, whose outcomes will be joined into one."""
+        keys = list(values)
+        self._bulks.append((len(self._calls), keys, join))
+        self._calls += [(name, key, values[key], ttl, 0) for key in keys]
+
     def run(self, *, deadline: float | None = None) -> list[Any]:
         """Send what was written down and return the outcomes in order."""
         calls, self._calls = self._calls, []
+        bulks, self._bulks = self._bulks, []
         self.results = self._client.run_pipeline(calls, deadline=deadline) if calls else []
+        for start, keys, join in reversed(bulks):
+            end = start + len(keys)
+            self.results[start:end] = [join(keys, self.results[start:end])]
         return self.results
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            """Raise for a name that another client has; the error names ours."""
+            raise unknown_name(self, name)
 
     def __enter__(self) -> Self:
         """Return the pipeline, which runs at the end of the block."""
@@ -96,3 +135,24 @@ class Pipeline:
         """Run, unless the block raised."""
         if kind is None:
             self.run()
+
+
+def _found(keys: list[Key], outcomes: list[Any]) -> Any:
+    """Return the values that were there, or the error that `get_many` would have raised."""
+    found: dict[Key, Any] = {}
+    failed: dict[Key, Exception] = {}
+    for key, outcome in zip(keys, outcomes, strict=True):
+        if isinstance(outcome, Exception):
+            failed[key] = outcome
+        elif outcome is not None:
+            found[key] = outcome[0]
+    for error in failed.values():
+        if isinstance(error, GlasscacheError):
+            error.unanswered, error.arrived = list(failed), found
+        return error
+    return found
+
+
+def _failures(keys: list[Key], outcomes: list[Any]) -> dict[Key, Exception]:
+    pairs = zip(keys, outcomes, strict=True)
+    return {key: outcome for key, outcome in pairs if isinstance(outcome, Exception)}

@@ -9,15 +9,21 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast, overload
 
 from glasscache import values
 from glasscache._aio_calls import Calls
 from glasscache._aio_connections import close_when_idle
 from glasscache._aio_pipeline import AsyncPipeline
-from glasscache.client import Item, check_words, normal_namespace, normal_servers
+from glasscache._foreign import keys_of, unknown_name, unknown_words
+from glasscache.client import (
+    Item,
+    check_settings,
+    missable_of,
+    normal_namespace,
+    normal_servers,
+)
 from glasscache.errors import (
-    MISSABLE,
     GlasscacheError,
     StaleConnection,
     ValueTooLarge,
@@ -25,16 +31,18 @@ from glasscache.errors import (
 from glasscache.leases import AsyncLeases
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Mapping
+    from collections.abc import Awaitable, Callable, Mapping
     from types import TracebackType
-    from typing import Self
+    from typing import Never, Self
 
-    from glasscache.client import Key, OnError
+    from glasscache._report import Explanation, Report
+    from glasscache.client import K, Key, Keys, KeysOf, OnError, Servers, Ttl
 
 __all__ = ["AsyncClient", "AsyncPipeline"]
 
 
 _MISSING = object()
+T = TypeVar("T")
 
 
 def _with_gutter(kind: type[Any]) -> Any:
@@ -54,7 +62,7 @@ class AsyncClient(AsyncLeases, Calls):
 
     def __new__(  # noqa: D102 - the class says what the words mean
         cls,
-        servers: str | Iterable[str] = "127.0.0.1:11211",
+        servers: Servers = "127.0.0.1:11211",
         *,
         timeout: float = 0.25,
         placement: str = "ketama",
@@ -65,11 +73,12 @@ class AsyncClient(AsyncLeases, Calls):
         keys: Literal["refuse", "base64"] = "refuse",
         value_bytes_max: int = 64 << 20,
         costs: bool = True,
-        gutter: str | Iterable[str] | None = None,
+        gutter: Servers | None = None,
         gutter_ttl: float = 10.0,
     ) -> Self:
         codec = values.named(codec, dialect)
-        check_words(on_error, keys)
+        check_settings(keys, timeout)
+        missable = missable_of(on_error)
         kind: type[Self] = cls if gutter is None else _with_gutter(cls)
         client = super().__new__(
             kind,
@@ -78,7 +87,7 @@ class AsyncClient(AsyncLeases, Calls):
             timeout=timeout,
             placement=placement,
             namespace=normal_namespace(namespace),
-            errors_are_misses=on_error == "miss" and gutter is None,
+            missable=missable if gutter is None else None,
             value_bytes_max=value_bytes_max,
             base64_keys=keys == "base64",
             costs=costs,
@@ -94,10 +103,18 @@ class AsyncClient(AsyncLeases, Calls):
                 gutter, timeout=timeout, placement=placement, namespace=namespace, codec=codec,
                 on_error=on_error, keys=keys, value_bytes_max=value_bytes_max, costs=costs,
             )  # fmt: skip
-            cast("Any", client).open_gutter(spare, gutter_ttl, timeout, on_error)
+            cast("Any", client).open_gutter(spare, gutter_ttl, timeout, missable)
         return client
 
     # ---- reads --------------------------------------------------------------------------------
+
+    @overload
+    async def get(
+        self, key: Key, default: None = None, *, deadline: float | None = None
+    ) -> Any: ...
+
+    @overload
+    async def get(self, key: Key, default: T, *, deadline: float | None = None) -> Any | T: ...
 
     async def get(self, key: Key, default: Any = None, *, deadline: float | None = None) -> Any:
         """Return the value under key, or default on a miss."""
@@ -148,9 +165,17 @@ class AsyncClient(AsyncLeases, Calls):
         return found
 
     async def gat(
-        self, key: Key, ttl: float, default: Any = None, *, deadline: float | None = None
+        self,
+        key: Key,
+        ttl: Ttl,
+        default: Any = None,
+        *,
+        deadline: float | None = None,
+        **words: Never,
     ) -> Any:
         """Return the value under key and give it a new ttl in seconds."""
+        if words:
+            raise unknown_words("gat", words)
         return await self._call(
             key, lambda left: self.start_gat(key, ttl, default, left), deadline, default
         )
@@ -164,16 +189,14 @@ class AsyncClient(AsyncLeases, Calls):
         ttl = None if ttl == -1 else ttl
         return Item(value, cas, ttl, last_access, was_hit, is_stale, value_bytes)
 
-    async def get_many(
-        self, keys: Iterable[Key], *, deadline: float | None = None
-    ) -> dict[Key, Any]:
+    async def get_many(self, keys: KeysOf[K], *, deadline: float | None = None) -> dict[K, Any]:
         """Return the values under keys, as a dict without those that missed.
 
         All servers are asked at once. If one fails, the error has `unanswered` and `arrived`.
         """
-        singly: dict[Key, Any] = {}
+        singly: dict[Any, Any] = {}
+        keys = keys_of(keys)
         if self._has_base64_keys:
-            keys = list(keys)
             encoded = [key for key in keys if self.is_encoded(key)]
             keys = [key for key in keys if not self.is_encoded(key)]
             singly = await self._each(
@@ -195,27 +218,27 @@ class AsyncClient(AsyncLeases, Calls):
                 found.update(result)
         if failure is None:
             return found
-        if isinstance(failure, MISSABLE) and all(self.count_miss() for _ in unanswered):
+        if self.count_miss(failure, len(unanswered)):
             return found
         failure.unanswered, failure.arrived = unanswered, found
         raise failure
 
     async def gets_many(
-        self, keys: Iterable[Key], *, deadline: float | None = None
-    ) -> dict[Key, tuple[Any, int]]:
+        self, keys: KeysOf[K], *, deadline: float | None = None
+    ) -> dict[K, tuple[Any, int]]:
         """Return (value, CAS unique) of each of the keys that has a value.
 
         All leave in one write a server. If one fails, the error has `unanswered` and `arrived`.
         """
-        return await self._each(list(keys), lambda key: self.gets(key, deadline=deadline), None)
+        return await self._each(keys_of(keys), lambda key: self.gets(key, deadline=deadline), None)
 
     async def _each(
-        self, keys: list[Key], read: Callable[[Key], Awaitable[Any]], miss: Any
-    ) -> dict[Key, Any]:
+        self, keys: list[Any], read: Callable[[Any], Awaitable[Any]], miss: Any
+    ) -> dict[Any, Any]:
         """Read keys by a call each."""
         answers = await asyncio.gather(*map(read, keys), return_exceptions=True)
-        found: dict[Key, Any] = {}
-        failures: dict[Key, BaseException] = {}
+        found: dict[Any, Any] = {}
+        failures: dict[Any, BaseException] = {}
         for key, answer in zip(keys, answers, strict=True):
             if isinstance(answer, BaseException):
                 failures[key] = answer
@@ -231,12 +254,15 @@ class AsyncClient(AsyncLeases, Calls):
         self,
         key: Key,
         value: Any,
-        ttl: float | None = None,
+        ttl: Ttl | None = None,
         *,
         noreply: bool = False,
         deadline: float | None = None,
+        **words: Never,
     ) -> bool:
         """Store value under key for ttl seconds (0: no expiry); True when the server has it."""
+        if words:
+            raise unknown_words("set", words)
         if self._has_blocks:
             deadline = self._within_block(deadline)
         begin = time.monotonic()
@@ -253,24 +279,30 @@ class AsyncClient(AsyncLeases, Calls):
         self,
         key: Key,
         value: Any,
-        ttl: float | None = None,
+        ttl: Ttl | None = None,
         *,
         noreply: bool = False,
         deadline: float | None = None,
+        **words: Never,
     ) -> bool:
         """Store value only if there is none under key; whether it was stored."""
+        if words:
+            raise unknown_words("add", words)
         return bool(await self._store("add", key, value, ttl, noreply, deadline))
 
     async def replace(
         self,
         key: Key,
         value: Any,
-        ttl: float | None = None,
+        ttl: Ttl | None = None,
         *,
         noreply: bool = False,
         deadline: float | None = None,
+        **words: Never,
     ) -> bool:
         """Store value only if there is one under key; whether it was stored."""
+        if words:
+            raise unknown_words("replace", words)
         return bool(await self._store("replace", key, value, ttl, noreply, deadline))
 
     async def append(
@@ -290,12 +322,15 @@ class AsyncClient(AsyncLeases, Calls):
         key: Key,
         value: Any,
         cas: int,
-        ttl: float | None = None,
+        ttl: Ttl | None = None,
         *,
         noreply: bool = False,
         deadline: float | None = None,
+        **words: Never,
     ) -> bool | None:
         """Store value if the CAS unique still holds: True; False: it changed; None: gone."""
+        if words:
+            raise unknown_words("cas", words)
         done: bool | None = await self._store("cas", key, value, ttl, noreply, deadline, cas)
         return done
 
@@ -310,9 +345,17 @@ class AsyncClient(AsyncLeases, Calls):
         )
 
     async def touch(
-        self, key: Key, ttl: float, *, noreply: bool = False, deadline: float | None = None
+        self,
+        key: Key,
+        ttl: Ttl,
+        *,
+        noreply: bool = False,
+        deadline: float | None = None,
+        **words: Never,
     ) -> bool:
         """Give key a new ttl in seconds; whether it was there."""
+        if words:
+            raise unknown_words("touch", words)
         return bool(
             await self._call(
                 key, lambda left: self.start_touch(key, ttl, noreply, left), deadline, False
@@ -325,11 +368,14 @@ class AsyncClient(AsyncLeases, Calls):
         delta: int = 1,
         *,
         initial: int | None = None,
-        ttl: float | None = None,
+        ttl: Ttl | None = None,
         noreply: bool = False,
         deadline: float | None = None,
+        **words: Never,
     ) -> int | None:
         """Add delta to the number under key and return the sum, or None if there is none."""
+        if words:
+            raise unknown_words("incr", words)
         return await self._arithmetic(key, delta, False, initial, ttl, noreply, deadline)
 
     async def decr(
@@ -338,22 +384,28 @@ class AsyncClient(AsyncLeases, Calls):
         delta: int = 1,
         *,
         initial: int | None = None,
-        ttl: float | None = None,
+        ttl: Ttl | None = None,
         noreply: bool = False,
         deadline: float | None = None,
+        **words: Never,
     ) -> int | None:
         """Subtract delta from the number under key, not below 0, and return what is left."""
+        if words:
+            raise unknown_words("decr", words)
         return await self._arithmetic(key, delta, True, initial, ttl, noreply, deadline)
 
     async def set_many(
         self,
         items: Mapping[Any, Any],
-        ttl: float | None = None,
+        ttl: Ttl | None = None,
         *,
         noreply: bool = False,
         deadline: float | None = None,
+        **words: Never,
     ) -> dict[Key, GlasscacheError]:
         """Store a mapping's values; return the exception of each key that failed."""
+        if words:
+            raise unknown_words("set_many", words)
         if not hasattr(items, "keys"):
             kind = type(items).__name__
             raise TypeError(f"set_many takes a mapping of keys to values, not {kind}")
@@ -384,9 +436,10 @@ class AsyncClient(AsyncLeases, Calls):
         return failures
 
     async def delete_many(
-        self, keys: Iterable[Key], *, noreply: bool = False, deadline: float | None = None
+        self, keys: Keys, *, noreply: bool = False, deadline: float | None = None
     ) -> dict[Key, GlasscacheError]:
         """Remove keys; return the exception of each key that failed."""
+        keys = keys_of(keys)
         if noreply:
             for key in keys:
                 await self.delete(key, noreply=True, deadline=deadline)
@@ -427,14 +480,23 @@ class AsyncClient(AsyncLeases, Calls):
         """
         return self.counters()
 
-    async def explain(self, key_or_value: Any) -> str:
-        """Return a small table: what reading this key, or writing this value, costs and where.
+    def report(self) -> Report:
+        """Return what this client's calls have cost, by kind and size, as a table to print. No network."""
+        from glasscache._report import Report  # noqa: PLC0415 - for people, not for programs
 
-        A `str` or `bytes` is a key, which is read; anything else is a value, which is encoded.
-        """
-        from glasscache._report import explain_async  # noqa: PLC0415 - for people, not for programs
+        return Report(self.stats())
 
-        return await explain_async(self, key_or_value)
+    async def explain(self, key: Key) -> Explanation:
+        """Return what reading this key costs, and where, as a table to print; the key is read."""
+        from glasscache._report import explain_async  # noqa: PLC0415 - likewise
+
+        return await explain_async(self, key)
+
+    def explain_value(self, value: Any) -> Explanation:
+        """Return what storing and reading this value would cost the process. No network."""
+        from glasscache._report import explain_value  # noqa: PLC0415 - likewise
+
+        return explain_value(self, value)
 
     def encode(self, value: Any) -> tuple[int, bytes]:
         """Return the flags of a value and the bytes that it would take on the wire."""
@@ -448,7 +510,7 @@ class AsyncClient(AsyncLeases, Calls):
         """Return a block whose calls are sent together when it ends."""
         return AsyncPipeline(self)
 
-    def set_servers(self, servers: str | Iterable[str]) -> None:
+    def set_servers(self, servers: Servers) -> None:
         """Change the servers for all calls to come; a call in flight ends where it began.
 
         Connections to servers that stay are kept; those to others are closed once they have been
@@ -479,6 +541,19 @@ class AsyncClient(AsyncLeases, Calls):
                 await close_when_idle(connection, ends)
         await asyncio.gather(*self._leaving, return_exceptions=True)
         self.mark_closed()
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            """Raise for a name that another client has; the error names ours."""
+            raise unknown_name(self, name)
+
+        def __enter__(self) -> None:
+            """Raise: an asyncio client is closed by awaiting."""
+            raise TypeError("AsyncClient is for `async with`; the client for `with` is Client")
+
+        def __exit__(self, *_: object) -> None:
+            """Never reached; `with` looks for it first."""
 
     async def __aenter__(self) -> Self:
         """Return the client, which is closed at the end of the block."""

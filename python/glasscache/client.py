@@ -3,24 +3,50 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
 
 from glasscache import _leaving, _native, values
-from glasscache._report import explain
-from glasscache.errors import BadSetting
+from glasscache.errors import BadSetting, is_missable
 from glasscache.leases import SyncLeases
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterable
+    import datetime as dt
+    from collections.abc import Callable, Generator, Iterable, Iterator
     from types import TracebackType
-    from typing import Self
+    from typing import Protocol, Self, TypeAlias, TypeVar
 
     from glasscache._pipeline import Pipeline
+    from glasscache._report import Explanation, Report
+    from glasscache.errors import GlasscacheError
+
+    K = TypeVar("K", bound=str | bytes)
+    K_co = TypeVar("K_co", bound=str | bytes, covariant=True)
+
+    class ManyKeys(Protocol[K_co]):
+        """Any collection of keys, except a text: that is a collection of texts to a type checker."""
+
+        def __iter__(self) -> Iterator[K_co]:
+            """Return an iterator of the keys."""
+            ...
+
+        def __contains__(self, item: object, /) -> bool:
+            """Whether a key is among them. A text's takes only texts, so a text does not fit."""
+            ...
+
+    KeysOf: TypeAlias = ManyKeys[K] | Iterator[K]
+    Keys: TypeAlias = KeysOf[str | bytes]
+    Servers: TypeAlias = str | tuple[str, int] | Iterable[str | tuple[str, int]]
+    OnError: TypeAlias = Literal["raise", "miss"] | Callable[[GlasscacheError], bool]
+    Ttl: TypeAlias = float | dt.timedelta
 
 __all__ = ["Client", "Item"]
 
-OnError = Literal["raise", "miss"]
 Key = str | bytes
+
+_TIMEOUT_MAX_S = 60
+"""Above this a timeout was meant as milliseconds, more likely than not."""
 
 
 class Item(NamedTuple):
@@ -42,9 +68,34 @@ class Item(NamedTuple):
     """Bytes of the value on the wire."""
 
 
-def normal_servers(servers: str | Iterable[str]) -> list[str]:
-    """Return a list of addresses, given one text or many."""
-    return [servers] if isinstance(servers, str) else [str(server) for server in servers]
+def normal_servers(servers: Any) -> list[str]:
+    """Return a list of addresses as texts, given one or an iterable: texts or (host, port)."""
+    match servers:
+        case str():
+            return [servers]
+        case (str(), int(port)) if not isinstance(port, bool):
+            return [_address(servers)]
+        case bytes() | bytearray() | memoryview() | Mapping() | AbstractSet():
+            # Of a set each process has another order, and some placements go by it.
+            kind = type(cast("object", servers)).__name__
+            raise BadSetting(f"servers: {_FORMS}, not a {kind}")
+        case _ if not hasattr(servers, "__iter__"):
+            raise BadSetting(f"servers: {_FORMS}, not {servers!r}")
+        case _:
+            return [_address(server) for server in servers]
+
+
+_FORMS = '"host:port", ("host", port) or a list of them'
+
+
+def _address(server: Any) -> str:
+    match server:
+        case str():
+            return server
+        case (str(host), int(port)) if not isinstance(port, bool):
+            return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        case _:
+            raise BadSetting(f"server {server!r}: write {_FORMS}")
 
 
 def normal_namespace(namespace: Any) -> bytes:
@@ -58,12 +109,28 @@ def normal_namespace(namespace: Any) -> bytes:
             raise BadSetting(f"a namespace is str or bytes, not {type(namespace).__name__}")
 
 
-def check_words(on_error: str, keys: str) -> None:
-    """Refuse words that would silently mean the default."""
-    if on_error not in {"raise", "miss"}:
-        raise BadSetting(f'on_error={on_error!r}: "raise" or "miss"')
+def missable_of(on_error: Any) -> Callable[[GlasscacheError], bool] | None:
+    """Return the function that tells which errors are counted misses; None if none is."""
+    if on_error == "raise":
+        return None
+    if on_error == "miss":
+        return is_missable
+    if not callable(on_error):
+        raise BadSetting(f'on_error={on_error!r}: "raise", "miss" or a function of the error')
+    return cast("Callable[[GlasscacheError], bool]", on_error)
+
+
+def check_settings(keys: str, timeout: float) -> None:
+    """Refuse words that would silently mean the default, and warn of milliseconds."""
     if keys not in {"refuse", "base64"}:
         raise BadSetting(f'keys={keys!r}: "refuse" or "base64"')
+    if _TIMEOUT_MAX_S < timeout < float("inf"):
+        import warnings  # noqa: PLC0415 - few programs need it
+
+        warnings.warn(
+            f"timeout={timeout} is in seconds, and a call may take all of them; 250 ms is timeout=0.25",
+            stacklevel=3,
+        )
 
 
 def _with_gutter(kind: type[Any]) -> Any:
@@ -76,16 +143,18 @@ class Client(SyncLeases, _native.Client):
     """A client of one or more servers.
 
     Args:
-        servers: "host:port", "host:port*2" with a weight, "/path/of.sock", "[::1]:11211"; several in
-            one text with commas between, or a list.
-        timeout: seconds that a call may take, connecting and a retry included.
+        servers: "host:port", ("host", port), "host:port*2" or "host:port:2" with a weight,
+            "[::1]:11211", "memcached://host:port", "/path/of.sock"; several in one text with commas
+            between, or a list.
+        timeout: seconds that a call may take, connecting and a retry included; 250 ms is 0.25.
         placement: which server a key belongs to: "ketama" (as libmemcached), "modula", "rendezvous"
             (as pymemcache), "crc", "jump" and more.
         namespace: stands before each key on the wire.
         codec: a `Codec`, or "json", "msgpack", "pickle" for what is done with dicts and lists.
         dialect: whose values are read and written, such as "pymemcache"; see `Codec`.
         on_error: "raise", or "miss" to make a failed read a miss and a failed write False; each such
-            miss is counted in `stats()`.
+            miss is counted in `stats()`. A function is called with each error and returns whether it
+            is such a miss.
         keys: "refuse" keys with spaces or control characters, or send them as "base64".
         value_bytes_max: longer values are neither sent nor received.
         connections_max: most connections to one server; a call beyond waits for one.
@@ -102,7 +171,7 @@ class Client(SyncLeases, _native.Client):
 
     def __new__(  # noqa: D102 - the class says what the words mean
         cls,
-        servers: str | Iterable[str] = "127.0.0.1:11211",
+        servers: Servers = "127.0.0.1:11211",
         *,
         timeout: float = 0.25,
         placement: str = "ketama",
@@ -114,11 +183,12 @@ class Client(SyncLeases, _native.Client):
         value_bytes_max: int = 64 << 20,
         connections_max: int = 32,
         costs: bool = True,
-        gutter: str | Iterable[str] | None = None,
+        gutter: Servers | None = None,
         gutter_ttl: float = 10.0,
     ) -> Self:
         codec = values.named(codec, dialect)
-        check_words(on_error, keys)
+        check_settings(keys, timeout)
+        missable = missable_of(on_error)
         kind: type[Self] = cls if gutter is None else _with_gutter(cls)
         client = super().__new__(
             kind,
@@ -127,7 +197,7 @@ class Client(SyncLeases, _native.Client):
             timeout=timeout,
             placement=placement,
             namespace=normal_namespace(namespace),
-            errors_are_misses=on_error == "miss" and gutter is None,
+            missable=missable if gutter is None else None,
             value_bytes_max=value_bytes_max,
             connections_max=connections_max,
             base64_keys=keys == "base64",
@@ -140,7 +210,7 @@ class Client(SyncLeases, _native.Client):
                 on_error=on_error, keys=keys, value_bytes_max=value_bytes_max,
                 connections_max=connections_max, costs=costs,
             )  # fmt: skip
-            cast("Any", client).open_gutter(spare, gutter_ttl, timeout, on_error)
+            cast("Any", client).open_gutter(spare, gutter_ttl, timeout, missable)
         return client
 
     @contextlib.contextmanager
@@ -185,7 +255,7 @@ class Client(SyncLeases, _native.Client):
 
         return Pipeline(self)
 
-    def set_servers(self, servers: str | Iterable[str]) -> None:
+    def set_servers(self, servers: Servers) -> None:
         """Change the servers for all calls to come; a call in flight ends where it began.
 
         Connections to servers that stay are kept, those to others are closed. Safe while other
@@ -205,12 +275,45 @@ class Client(SyncLeases, _native.Client):
         """
         return self.counters()
 
-    def explain(self, key_or_value: Any) -> str:
-        """Return a small table: what reading this key, or writing this value, costs and where.
+    def report(self) -> Report:
+        """Return what this client's calls have cost, by kind and size, as a table to print. No network.
 
-        A `str` or `bytes` is a key, which is read once; anything else is a value, which is encoded.
+        >>> print(client.report())  # doctest: +SKIP
+        4,120 calls, 0 misses by error
+        <BLANKLINE>
+                            calls us a call serial. compr.   wait network decomp. deser.
+        read 10+ B          2,050      49.9       -      -      -    39.5     0.2   10.1
+        write 10+ B         2,050      79.2    24.3    0.8    0.2    53.9       -      -
+        bulk 64+ keys          20       624       -      -      -     212       -    413
+        ...
         """
-        return explain(self, key_or_value)
+        from glasscache._report import Report  # noqa: PLC0415 - for people, not for programs
+
+        return Report(self.stats())
+
+    def explain(self, key: Key) -> Explanation:
+        """Return what reading this key costs, and where, as a table to print; the key is read."""
+        from glasscache._report import explain  # noqa: PLC0415 - likewise
+
+        return explain(self, key)
+
+    def explain_value(self, value: Any) -> Explanation:
+        """Return what storing and reading this value would cost the process. No network.
+
+        >>> client.explain_value([1, 2, 3]).title
+        'list: 4 bytes on the wire, flags 0x9c000006'
+        """
+        from glasscache._report import explain_value  # noqa: PLC0415 - likewise
+
+        return explain_value(self, value)
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            """Raise for a name that another client has; the error names ours."""
+            from glasscache._foreign import unknown_name  # noqa: PLC0415 - on the way to an error
+
+            raise unknown_name(self, name)
 
     def __enter__(self) -> Self:
         """Return the client, which is closed at the end of the block."""

@@ -163,3 +163,8 @@ class StaleConnection(GlasscacheError):
 
 MISSABLE = (ServerUnavailable, DeadlineExceeded, ProtocolBroken, RequestRefused, UnreadableValue)
 """What `on_error="miss"` turns into a counted miss."""
+
+
+def is_missable(error: BaseException) -> bool:
+    """Return whether `on_error="miss"` turns an error into a counted miss."""
+    return isinstance(error, MISSABLE)

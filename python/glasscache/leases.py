@@ -14,15 +14,18 @@ import contextlib
 import math
 import os
 import time
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, ParamSpec, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, ParamSpec, TypeVar, cast, overload
 
 from glasscache._plans import Make, Sleep, call, carry_out, carry_out_async
 from glasscache.errors import GlasscacheError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
+    from typing import Unpack
 
     from glasscache._plans import Plan
+    from glasscache.cached import AsyncCached, Cached, Options
+    from glasscache.client import Ttl
     from glasscache.tags import AsyncTagged, Tagged
 
 P = ParamSpec("P")
@@ -59,12 +62,12 @@ class Lease(NamedTuple):
 
     """
 
-    ttl: float | None
+    ttl: Ttl | None
     stale: float = 0
     lease: float = 5
     wait: float | None = None
     early: float = 0
-    none_ttl: float | None = None
+    none_ttl: Ttl | None = None
     stale_if_error: bool = False
 
     def is_worn(self, left: float | None, chance: float) -> bool:
@@ -75,10 +78,18 @@ class Lease(NamedTuple):
 
     def ttl_of(self, value: object) -> float | None:
         """Return the life of `value`, its stale time included; 0 for one that is not stored."""
-        fresh = self.none_ttl if value is None and self.none_ttl is not None else self.ttl
+        own = self.none_ttl if value is None and self.none_ttl is not None else self.ttl
+        fresh = seconds_of(own)
         if fresh is None or fresh == 0:
             return fresh
         return fresh + self.stale
+
+
+def seconds_of(ttl: Ttl | None) -> float | None:
+    """Return the seconds of a ttl that may be a timedelta."""
+    given: Any = ttl
+    seconds: float | None = given.total_seconds() if hasattr(given, "total_seconds") else given
+    return seconds
 
 
 def lease_key(key: Key) -> str:
@@ -96,6 +107,10 @@ def lease_key(key: Key) -> str:
 
 def _plan(client: Any, key: Key, lease: Lease, make: Callable[[], Any]) -> Plan[Any]:
     """Return the plan of one `get_or_set`."""
+    if not callable(make):
+        raise TypeError(
+            f"get_or_set makes the value by calling a function: write lambda: {make!r:.40}, or call add"
+        )
     import random  # noqa: PLC0415 - likewise
 
     value, left, unique = yield from _look(client, key, lease)
@@ -255,13 +270,13 @@ class SyncLeases:
         self,
         key: Key,
         make: Callable[[], T],
-        ttl: float | None = None,
+        ttl: Ttl | None = None,
         *,
         stale: float = 0,
         lease: float = 5,
         wait: float | None = None,
         early: float = 0,
-        none_ttl: float | None = None,
+        none_ttl: Ttl | None = None,
         stale_if_error: bool = False,
     ) -> T:
         """Return the value under key, or make it, store it and return it.
@@ -296,7 +311,7 @@ class SyncLeases:
         """`get_or_set` with its settings in one object."""
         return cast("T", carry_out(_plan(self, key, lease, make)))
 
-    def cached(self, **options: Any) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    def cached(self, **options: Unpack[Options]) -> Callable[[Callable[P, R]], Cached[P, R]]:
         """Return a decorator that keeps a function's results here; see `glasscache.cached.cached`.
 
         >>> @client.cached(ttl=60)
@@ -325,17 +340,47 @@ class SyncLeases:
 class AsyncLeases:
     """`get_or_set` for a client that is awaited."""
 
+    @overload
     async def get_or_set(
         self,
         key: Key,
-        make: Callable[[], Awaitable[T] | T],
-        ttl: float | None = None,
+        make: Callable[[], Awaitable[T]],
+        ttl: Ttl | None = None,
         *,
         stale: float = 0,
         lease: float = 5,
         wait: float | None = None,
         early: float = 0,
-        none_ttl: float | None = None,
+        none_ttl: Ttl | None = None,
+        stale_if_error: bool = False,
+    ) -> T: ...
+
+    @overload
+    async def get_or_set(
+        self,
+        key: Key,
+        make: Callable[[], T],
+        ttl: Ttl | None = None,
+        *,
+        stale: float = 0,
+        lease: float = 5,
+        wait: float | None = None,
+        early: float = 0,
+        none_ttl: Ttl | None = None,
+        stale_if_error: bool = False,
+    ) -> T: ...
+
+    async def get_or_set(
+        self,
+        key: Key,
+        make: Callable[[], Awaitable[T] | T],
+        ttl: Ttl | None = None,
+        *,
+        stale: float = 0,
+        lease: float = 5,
+        wait: float | None = None,
+        early: float = 0,
+        none_ttl: Ttl | None = None,
         stale_if_error: bool = False,
     ) -> T:
         """Return the value under key, or make it, store it and return it, as `SyncLeases.get_or_set`.
@@ -352,7 +397,9 @@ class AsyncLeases:
         """`get_or_set` with its settings in one object."""
         return cast("T", await carry_out_async(_plan(self, key, lease, make)))
 
-    def cached(self, **options: Any) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    def cached(
+        self, **options: Unpack[Options]
+    ) -> Callable[[Callable[P, Awaitable[R]]], AsyncCached[P, R]]:
         """Return a decorator that keeps a function's results here; see `glasscache.cached.cached`."""
         from glasscache.cached import cached  # noqa: PLC0415 - only programs that decorate pay
 

@@ -22,6 +22,7 @@ import time
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from glasscache import _plans
+from glasscache._foreign import keys_of
 from glasscache.aio import AsyncClient
 from glasscache.client import Client
 from glasscache.errors import BadSetting, GlasscacheError, UnreadableValue, UnwritableValue
@@ -53,6 +54,12 @@ class _Rings:
     """Where values are written."""
     old: Any
     """Where they may still be."""
+
+    if TYPE_CHECKING:
+
+        def __new__(cls, *_: Any, **__: Any) -> Self:
+            """Take what `__init__` takes, and not what the clients' `__new__` does."""
+            ...
 
     def __init__(
         self,
@@ -135,7 +142,7 @@ def _plan_get_many(
 ) -> Plan[dict[Any, Any]]:
     """Read from both rings; nothing is copied, since a bulk read does not tell lives."""
     left = _remainder(deadline)
-    names = list(keys)
+    names = keys_of(keys)
     found = yield _plans.call(rings.new, "get_many", names, **left())
     missed = [key for key in names if key not in found]
     if missed:
@@ -200,7 +207,7 @@ def _plan_delete_many(
     rings: _Rings, name: str, keys: Iterable[Any], *, deadline: float | None = None
 ) -> Plan[dict[Any, GlasscacheError]]:
     left = _remainder(deadline)
-    names = list(keys)
+    names = keys_of(keys)
     failures = yield _plans.call(rings.old, name, names, **left())
     late = yield _plans.call(rings.new, name, names, **left())
     return dict(failures | late)

@@ -67,6 +67,9 @@ class Server:
             memory,
             *arguments,
         ]
+        if os.geteuid() == 0 and not any(flag.startswith(("-u", "--user")) for flag in arguments):
+            # The command refuses root unless it is told; this server is for this machine alone.
+            command += ["-u", "root"]
         self._process = subprocess.Popen(  # noqa: S603 - the command is our own
             command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
         )

@@ -1,10 +1,11 @@
 """Values on the wire: which dialect is spoken, how objects are serialised, what is compressed.
 
-`str`, `bytes`, `int`, `float`, `bool`, `None`, lists of whole numbers and arrays have forms of their own
-and come back as what they were; `bytearray` and `memoryview` come back as `bytes`, a dataclass as a
-`dict`. Other lists, and dicts, go as JSON or MessagePack, and only if they come back equal: a tuple or a
-key that is no `str` is refused, not changed in silence. Pickle is used only where it was asked for by
-name, since reading one can run code.
+Whatever is stored comes back equal and of the same type, nested too, or is refused with what to write
+instead. `str`, `bytes`, `int`, `float`, `bool`, `None`, lists of whole numbers and arrays have forms of
+their own; lists and dicts that JSON carries faithfully go as JSON or MessagePack. Everything else that
+is supported (docs/reference/values.md) goes as typed bytes: tuples, sets, dates, decimals, UUIDs, keys
+that are not `str`, and the enumerations and dataclasses that were registered. Pickle is used only where
+it was asked for by name, since reading one can run code.
 """
 
 from __future__ import annotations
@@ -14,11 +15,11 @@ import importlib
 import sys
 from typing import TYPE_CHECKING, Any, Final, Literal, cast
 
-from glasscache import _native
+from glasscache import _native, _typed
 from glasscache.errors import BadSetting, UnwritableValue
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable, Mapping
     from typing import Self
 
 __all__ = ["Codec", "RawJSON"]
@@ -29,7 +30,7 @@ _ITEM_BYTES_MAX: Final = 255
 """Longest element of an array: its length is one byte on the wire."""
 
 _DEPTH_MAX: Final = 200
-"""Deepest nesting of lists and dicts that is taken; a ring of references is deeper than any bound."""
+"""Deepest nesting of containers that is taken; a ring of references is deeper than any bound."""
 
 
 class RawJSON(bytes):
@@ -59,12 +60,17 @@ class Codec(_native.Codec):
         min_saving: what compression must save, in percent, or the value goes as it is.
         decompressed_bytes_max: a value that would be larger unpacked is refused.
         migrate_from: also read this dialect while a cache filled by another client is emptied.
+        types: enumerations and dataclasses that may be stored, as a list, or by the names under
+            which they are stored; every program that shares the cache registers the same names.
 
     >>> Codec().encode("text")[1]
     b'text'
     >>> flags, body = Codec().encode([1, 2, 3])
     >>> Codec().decode(flags, body)
     [1, 2, 3]
+    >>> import datetime
+    >>> Codec().decode(*Codec().encode({"on": datetime.date(2026, 3, 14), "ids": {7, 8}}))
+    {'on': datetime.date(2026, 3, 14), 'ids': {8, 7}}
 
     """
 
@@ -81,18 +87,24 @@ class Codec(_native.Codec):
         min_saving: int = 10,
         decompressed_bytes_max: int = 64 << 20,
         migrate_from: str | None = None,
+        types: Iterable[type[Any]] | Mapping[str, type[Any]] = (),
     ) -> Self:
-        """Make a codec; the class says what the words mean."""
+        """Make a codec; the class says what the arguments mean."""
         if objects not in _DUMPERS:
-            raise BadSetting(f"no objects={objects!r}: {', '.join(_DUMPERS)}")
+            raise BadSetting(f"objects={objects!r}: one of {', '.join(_DUMPERS)}")
         _check_bound("threshold", threshold)
         _check_bound("min_saving", min_saving, 100)
         _check_bound("decompressed_bytes_max", decompressed_bytes_max)
-        dump = functools.partial(_DUMPERS[objects], has_arrays=dialect == "own")
+        is_own = dialect == "own"
+        registered = _typed.Types(types)
+        if registered.classes and (not is_own or objects == "pickle"):
+            raise BadSetting('types=... needs dialect="own" and objects="json" or "msgpack"')
+        writes_typed = is_own and objects != "pickle"
         codec = super().__new__(
             cls,
-            dump,
-            _load,
+            functools.partial(_DUMPERS[objects], is_own=is_own),
+            functools.partial(_load, registered),
+            lower=functools.partial(_lower, registered) if writes_typed else None,
             dialect=dialect,
             compress=compress,
             level=level,
@@ -123,7 +135,11 @@ def named(codec: Codec | str | None, dialect: str | None) -> Codec:
         case Codec():
             return codec
         case str():
-            return Codec(codec)
+            try:
+                return Codec(codec)
+            except BadSetting as error:
+                objects = ", ".join(f'"{word}"' for word in _DUMPERS)
+                raise BadSetting(f"codec={codec!r}: one of {objects}, or a {error}") from None
         case _:
             raise BadSetting(f"no codec {codec!r}: a Codec, or the name of one")
 
@@ -186,13 +202,11 @@ def _check(value: Any, depth: int = 0) -> None:
         )
 
 
-def _plain(value: Any) -> Any:
-    """Return a dataclass or msgspec struct as the dict it stands for; anything else as it is."""
-    if hasattr(value, "__dataclass_fields__") and not isinstance(value, type):
-        return importlib.import_module("dataclasses").asdict(value)
-    if hasattr(value, "__struct_fields__") and not isinstance(value, type):
-        return importlib.import_module("msgspec").to_builtins(value)
-    return value
+def _lower(types: _typed.Types, value: Any, is_nested: bool) -> tuple[str, Any]:
+    """Return the kind and fields of a value that is neither a container nor a plain scalar."""
+    if not is_nested and (parts := _parts(value)):
+        return parts
+    return _typed.lower(types, value, is_nested)
 
 
 def _optional(name: str) -> Any:
@@ -223,12 +237,10 @@ def _json_pair_of() -> tuple[Callable[[Any], bytes], Callable[[bytes], Any]]:
     return _json_pair
 
 
-def _dump_json(value: Any, *, has_arrays: bool) -> tuple[str, Any]:
-    if has_arrays and (parts := _parts(value)):
-        return parts
-    value = _plain(value)
-    _check(value)
-    _refuse_nan(value)
+def _dump_json(value: Any, *, is_own: bool) -> tuple[str, Any]:
+    if not is_own:  # in the own dialect the native half has looked
+        _check(value)
+        _refuse_nan(value)
     return "json", _written(_json_pair_of()[0], value)
 
 
@@ -266,18 +278,16 @@ def _msgpack() -> Any:
     return msgspec.msgpack
 
 
-def _dump_msgpack(value: Any, *, has_arrays: bool) -> tuple[str, Any]:
-    if has_arrays and (parts := _parts(value)):
-        return parts
-    value = _plain(value)
-    _check(value)
+def _dump_msgpack(value: Any, *, is_own: bool) -> tuple[str, Any]:
+    if not is_own:  # as above
+        _check(value)
     return "msgpack", _written(_msgpack().encode, value)
 
 
-def _dump_pickle(value: Any, *, has_arrays: bool) -> tuple[str, Any]:
+def _dump_pickle(value: Any, *, is_own: bool) -> tuple[str, Any]:
     import pickle  # noqa: PLC0415 - asked for by name
 
-    if has_arrays and (parts := _parts(value)):
+    if is_own and (parts := _parts(value)):
         return parts
     try:
         return "pickle", pickle.dumps(value, protocol=5)
@@ -292,7 +302,7 @@ _DUMPERS: Final[dict[str, Callable[..., tuple[str, Any]]]] = {
 }
 
 
-def _load(kind: str, body: Any) -> Any:
+def _load(types: _typed.Types, kind: str, body: Any) -> Any:
     """Return the value of a kind that the native half leaves to Python."""
     match kind:
         case "json":
@@ -305,8 +315,10 @@ def _load(kind: str, body: Any) -> Any:
             import datetime as dt  # noqa: PLC0415 - only one dialect has dates
 
             return dt.datetime.fromtimestamp(body / 1000, dt.UTC)
-        case _:
+        case "array":
             return _load_array(*body)
+        case _:
+            return _typed.lift(types, kind, body)
 
 
 def _load_array(

@@ -50,9 +50,7 @@ def test_messagepack_brings_back_what_json_does(value: Any) -> None:
     assert same(codec.decode(flags, body), value)
 
 
-@pytest.mark.parametrize(
-    "value", [(1, 2), {1: 2}, {"a": {3}}, object(), float, [float("nan"), "x"]]
-)
+@pytest.mark.parametrize("value", [object(), float, {"a": object()}, [memoryview(b"")], 1j])
 def test_what_would_come_back_changed_is_refused(value: Any) -> None:
     with pytest.raises(UnwritableValue):
         Codec().encode(value)
@@ -122,8 +120,8 @@ def test_what_no_writer_takes_is_refused_in_one_way() -> None:
     nested: list[Any] = []
     for _ in range(100_000):
         nested = [nested]
-    with pytest.raises(UnwritableValue, match="digits"):
-        Codec().encode(10**5000)
+    for codec in (Codec(), Codec(objects="msgpack")):
+        assert codec.decode(*codec.encode(10**5000)) == 10**5000
     for value in (nested, lambda: 1, (item for item in "ab")):
         with pytest.raises(UnwritableValue):
             Codec().encode(value)

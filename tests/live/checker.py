@@ -3,8 +3,9 @@
 Violations are replies that no correct server could give, whatever the others do: a value of another
 key or version, a version older than one acknowledged before the read began, a counter that gives one
 number twice, a log with a hole, an item alive long after its expiry, a reply out of order. A miss is
-right as soon as the server evicts; without evictions a miss of something acknowledged is a violation
-too (the caller knows the counters and judges `lost`).
+right as soon as the server evicts or is flushed; without either a miss of something acknowledged is a
+violation too (the caller knows the counters and judges `lost`). What happened to keys that all processes
+write is recorded, and decided by a process of its own.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
+from histories import Histories
 from sequences import Sequences
 from session import Killed
 from versions import Versions
@@ -20,7 +22,7 @@ if TYPE_CHECKING:
     from session import Report
 
 
-class Checker(Versions, Sequences):
+class Checker(Versions, Sequences, Histories):
     """Runs operations until the time is up."""
 
     def run(self) -> Report:
@@ -29,6 +31,9 @@ class Checker(Versions, Sequences):
             (self.write, 20), (self.read, 22), (self.read_many, 6), (self.read_meta, 8),
             (self.cas_counter, 8), (self.incr_counter, 8), (self.append_log, 6), (self.read_log, 4),
             (self.expire, 4), (self.noreply_order, 4), (self.delete, 3), (self.touch, 3),
+            (self.shared_write, 14), (self.shared_read, 20), (self.shared_append, 8),
+            (self.shared_count, 8), (self.shared_lease, 16), (self.shared_expiry, 14),
+            (self.shared_delete, 4),
         ]  # fmt: skip
         choices = [action for action, weight in actions for _ in range(weight)]
         end = time.monotonic() + self.plan.seconds
@@ -36,6 +41,8 @@ class Checker(Versions, Sequences):
             action = self.random.choice(choices)
             self.kill_next = self.random.random() < self.plan.kill_rate
             try:
+                self.flush_if_due()
+                self.ship_finished()
                 action()
             except Killed:
                 self.report.killed += 1
@@ -47,5 +54,6 @@ class Checker(Versions, Sequences):
                     break
                 self.wire = self.connect()
             self.report.operations[action.__name__] += 1
+        self.ship_finished(at_end=True)
         self.wire.socket.close()
         return self.report

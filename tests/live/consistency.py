@@ -14,38 +14,60 @@ import multiprocessing
 import sys
 import threading
 import time
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import faulty
+import linear_cases
 from checker import Checker
 from harness import Server
+from judge import judge_histories
 from ledger import Ledger
 from session import Plan, Report
+
+if TYPE_CHECKING:
+    from histories import Batch
 
 # The first part of a soak is warm-up: memory fills, tables grow.
 WARM_UP_SHARE = 0.3
 # Growth over the rest that still counts as none, in MB: the grain of the allocator's arenas.
 GROWTH_MB = 2.0
+# How far the means of the first and last third of that time may lie apart, in MiB.
+THIRDS_MB = 1.0
 
 
-def work(plan: Plan, number: int, ledger: Ledger, reports: multiprocessing.Queue[Report]) -> None:
+def work(
+    plan: Plan,
+    number: int,
+    ledger: Ledger,
+    batches: multiprocessing.Queue[Batch],
+    reports: multiprocessing.Queue[Report],
+) -> None:
     """The body of one process."""
-    reports.put(Checker(plan, number, ledger).run())
+    checker = Checker(plan, number, ledger)
+    checker.ship = batches.put
+    reports.put(checker.run())
 
 
 def run_plan(plan: Plan) -> Report:
     """Runs all processes of a plan and adds their reports up."""
     ledger = Ledger(plan.keys, plan.counters * 2)
     reports: multiprocessing.Queue[Report] = multiprocessing.Queue()
+    # Bounded: processes wait where the decisions do not keep up.
+    batches: multiprocessing.Queue[Batch] = multiprocessing.Queue(maxsize=256)
     processes = [
-        multiprocessing.Process(target=work, args=(plan, number, ledger, reports))
+        multiprocessing.Process(target=work, args=(plan, number, ledger, batches, reports))
         for number in range(plan.processes)
     ]
+    judge = multiprocessing.Process(target=judge_histories, args=(plan, batches, reports))
+    processes.append(judge)
     for process in processes:
         process.start()
     total = Report()
     for _ in processes:
         report = reports.get()
         total.operations += report.operations
+        total.history += report.history
         total.violations += report.violations
         total.errors += report.errors
         total.lost += report.lost
@@ -107,6 +129,16 @@ class Sampler:
         slope = sum((t - mean_t) * (m - mean_m) for t, m, _ in kept) / spread
         return slope * 3600, slope * (kept[-1][0] - kept[0][0])
 
+    def thirds_mb(self) -> tuple[float, float, float]:
+        """The mean resident memory of each third of the time after the warm-up, in MiB."""
+        kept = [
+            megabytes for _, megabytes, _ in self.samples[int(len(self.samples) * WARM_UP_SHARE) :]
+        ]
+        third = max(len(kept) // 3, 1)
+        parts = kept[:third], kept[third:-third], kept[-third:]
+        first, middle, last = (sum(part) / max(len(part), 1) for part in parts)
+        return first, middle, last
+
 
 def tell(report: Report, evictions: int, seconds: float) -> bool:
     """Prints what was seen; true when nothing was wrong."""
@@ -120,7 +152,13 @@ def tell(report: Report, evictions: int, seconds: float) -> bool:
         print(f"error: {error}")
     for violation in report.violations[:10]:
         print(f"violation: {violation}")
-    lost_for_nothing = report.lost if evictions == 0 else 0
+    history = report.history
+    print(
+        f"{history['keys']} histories with {history['decided operations']} operations decided, "
+        f"{history['undecided']} undecided; {history['flushes']} flushes, {history['wins']} leases won, "
+        f"{history['cas done']} of {history['cas done'] + history['cas exists']} cas succeeded"
+    )
+    lost_for_nothing = report.lost if evictions == 0 and history["flushes"] == 0 else 0
     if lost_for_nothing:
         print(f"violation: {lost_for_nothing} items were lost although nothing was evicted")
     count = len(report.violations) + lost_for_nothing
@@ -137,6 +175,7 @@ def check_server(args: argparse.Namespace) -> bool:
         keys=args.keys,
         seconds=args.seconds,
         kill_rate=args.kill_rate,
+        flush_s=flush_seconds(args),
         seed=args.seed,
     )
     sampler = Sampler(server)
@@ -146,6 +185,8 @@ def check_server(args: argparse.Namespace) -> bool:
     good = tell(report, int(after["evictions"]), args.seconds)
     if args.soak:
         slope, growth = sampler.slope_mb_per_hour()
+        thirds = sampler.thirds_mb()
+        apart = abs(thirds[2] - thirds[0])
         left = server.descriptors()
         busy = [count for _, _, count in sampler.samples]
         idle = sampler_idle(server)
@@ -157,12 +198,23 @@ def check_server(args: argparse.Namespace) -> bool:
             f"(bound {GROWTH_MB} MB)"
         )
         print(
+            f"mean resident of the thirds after warm-up {', '.join(f'{mean:.2f}' for mean in thirds)} MiB, "
+            f"{apart:.2f} MiB between the first and the last (bound {THIRDS_MB} MiB)"
+        )
+        print(
             f"descriptors: at most {max(busy)} under load, {left} at the end, {idle} after a new "
             "connection came and went"
         )
-        good = good and abs(growth) <= GROWTH_MB and idle <= left
+        good = good and abs(growth) <= GROWTH_MB and apart <= THIRDS_MB and idle <= left
     server.kill()
     return good
+
+
+def flush_seconds(args: argparse.Namespace) -> float:
+    """The mean time between flushes: in a soak long enough for memory to be full in between."""
+    if args.flush_seconds is not None:
+        return float(args.flush_seconds)
+    return 20.0 if args.soak else 10.0
 
 
 def sampler_idle(server: Server) -> int:
@@ -174,11 +226,11 @@ def sampler_idle(server: Server) -> int:
 
 def check_faulty(mode: str, seconds: float, rate: float) -> bool:
     """The check must find a violation in a faulty server, and none in the same server without faults."""
+    flush_s = 0.5 if mode in faulty.FLUSHED_MODES else 0.0
     with faulty.running(mode, rate) as port:
-        report = run_plan(
-            Plan(port, processes=4, keys=60, seconds=seconds, kill_rate=0.0, large_bytes=30_000)
-        )
-    found = len(report.violations) + report.lost
+        plan = Plan(port, processes=4, keys=60, seconds=seconds, kill_rate=0.0)
+        report = run_plan(replace(plan, large_bytes=30_000, flush_s=flush_s))
+    found = len(report.violations) + (0 if flush_s else report.lost)
     operations = sum(report.operations.values())
     print(
         f"faulty server, mode {mode}: {found} findings in {operations} operations; "
@@ -186,7 +238,8 @@ def check_faulty(mode: str, seconds: float, rate: float) -> bool:
     )
     for violation in (report.violations + report.errors)[:2]:
         print(f"  {violation}")
-    return (found == 0 and not report.errors) if mode == "none" else found > 0
+    is_right = mode in {"none", "flushed"}
+    return (found == 0 and not report.errors) if is_right else found > 0
 
 
 def main() -> int:
@@ -204,6 +257,11 @@ def main() -> int:
     parser.add_argument(
         "--kill-rate", type=float, default=0.006, help="share of operations cut off"
     )
+    parser.add_argument(
+        "--flush-seconds",
+        type=float,
+        help="mean time between flushes [default: 10; a soak: 20]; 0: none",
+    )
     parser.add_argument("--seed", type=int, default=int(time.time()) % 100_000)
     parser.add_argument("--soak", action="store_true", help="watch memory and descriptors too")
     parser.add_argument(
@@ -211,6 +269,7 @@ def main() -> int:
     )
     args = parser.parse_args()
     if args.faulty:
+        linear_cases.run()
         modes = faulty.MODES if args.faulty == "all" else [args.faulty]
         results = [check_faulty(mode, min(args.seconds, 15.0), 0.001) for mode in modes]
         return 0 if all(results) else 1

@@ -18,7 +18,13 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-MODES = ["none", "stale", "lost", "swapped", "double-incr", "late-expiry", "torn"]
+MODES = [
+    "none", "stale", "lost", "swapped", "double-incr", "late-expiry", "torn",
+    "survives-flush", "derived-from-flushed", "never-flushes-late", "undeletes",
+    "cas-of-old-unique", "reused-unique", "two-winners", "stale-as-fresh", "flushed",
+]  # fmt: skip
+# Modes that are checked with flushes between; the last of them has no fault.
+FLUSHED_MODES = {"survives-flush", "derived-from-flushed", "never-flushes-late", "flushed"}
 
 
 @dataclass
@@ -30,6 +36,8 @@ class Item:
     unique: int
     expires: float | None
     before: bytes | None = None
+    is_stale: bool = False
+    is_won: bool = False
 
 
 class Store:
@@ -38,6 +46,9 @@ class Store:
     def __init__(self, mode: str, rate: float) -> None:
         self.mode, self.rate = mode, rate
         self.items: dict[bytes, Item] = {}
+        # What was deleted or flushed, and may come back by a fault.
+        self.gone: dict[bytes, Item] = {}
+        self.flush_at: float | None = None
         self.lock = threading.Lock()
         self.unique = 0
         self.random = random.Random(7)
@@ -48,7 +59,12 @@ class Store:
 
     def find(self, key: bytes) -> Item | None:
         """The live item."""
+        if self.flush_at is not None and time.monotonic() >= self.flush_at:
+            self.flush_at = None
+            self.flush()
         item = self.items.get(key)
+        if item is None and self.strikes("undeletes", 50) and key in self.gone:
+            item = self.items[key] = self.gone[key]
         is_over = item and item.expires is not None and time.monotonic() >= item.expires
         if is_over and self.mode != "late-expiry":
             del self.items[key]
@@ -73,10 +89,50 @@ class Store:
         """Stores, or forgets to."""
         if self.strikes("lost", 5):
             return
-        self.unique += 1
         old = self.items.get(key)
         expires = time.monotonic() + exptime if exptime > 0 else None
-        self.items[key] = Item(value, flags, self.unique, expires, old.value if old else None)
+        unique = self.next_unique()
+        if old and self.strikes("reused-unique", 10):
+            unique = old.unique
+        self.items[key] = Item(value, flags, unique, expires, old.value if old else None)
+
+    def next_unique(self) -> int:
+        """A unique that no item has had."""
+        self.unique += 1
+        return self.unique
+
+    def delete(self, key: bytes) -> None:
+        """Removes an item that is there."""
+        self.gone[key] = self.items.pop(key)
+
+    def flush(self) -> None:
+        """Empties the cache, almost."""
+        kept = {key: item for key, item in self.items.items() if self.strikes("survives-flush", 50)}
+        if self.mode == "derived-from-flushed":
+            self.gone = self.items
+        self.items = kept
+
+    def before_append(self, key: bytes) -> Item | None:
+        """The item that an append finds: by a fault one that was flushed."""
+        return self.find(key) or (
+            self.gone.pop(key, None) if self.mode == "derived-from-flushed" else None
+        )
+
+    def compare_and_swap(self, item: Item, unique: int) -> bool:
+        """Whether a cas with this unique may store."""
+        return item.unique == unique or self.strikes("cas-of-old-unique", 20)
+
+    def lease(self, item: Item, is_nearly_dead: bool) -> bytes:
+        """The marks of a meta get: stale, won by this caller, won by another."""
+        marks = b""
+        was_won = item.is_won
+        may_win = item.is_stale or is_nearly_dead
+        if may_win and (not was_won or self.strikes("two-winners", 20)):
+            item.is_won = True
+            marks += b" W"
+        if item.is_stale and not self.strikes("stale-as-fresh", 20):
+            marks += b" X"
+        return marks + (b" Z" if was_won and b"W" not in marks else b"")
 
 
 class Session(threading.Thread):
@@ -100,7 +156,7 @@ class Session(threading.Thread):
         """Runs one command."""
         verb = words[0]
         value = b""
-        if verb in (b"set", b"add", b"append", b"cas"):
+        if verb in (b"set", b"add", b"replace", b"append", b"cas"):
             value = self.file.read(int(words[4]) + 2)[:-2]
         elif verb == b"ms":
             value = self.file.read(int(words[2]) + 2)[:-2]
@@ -108,47 +164,105 @@ class Session(threading.Thread):
             reply = self.execute(verb, words, value)
         return b"" if words[-1] == b"noreply" else reply
 
-    def execute(self, verb: bytes, words: list[bytes], value: bytes) -> bytes:  # noqa: PLR0911 - a line for each
+    def execute(  # noqa: C901, PLR0911, PLR0912 - a line for each
+        self, verb: bytes, words: list[bytes], value: bytes
+    ) -> bytes:
         """One command under the lock."""
         store = self.store
         if verb == b"version":
             return b"VERSION faulty\r\n"
         if verb == b"mn":
             return b"MN\r\n"
-        if verb in (b"get", b"gets", b"gat"):
-            return self.values(words[2:] if verb == b"gat" else words[1:], verb == b"gets")
+        if verb in (b"gat", b"gats"):
+            for key in words[2:]:
+                if item := store.find(key):
+                    item.expires = time.monotonic() + int(words[1]) if int(words[1]) else None
+            return self.values(words[2:], verb == b"gats")
+        if verb in (b"get", b"gets"):
+            return self.values(words[1:], verb == b"gets")
+        if verb == b"flush_all":
+            self.flush(int(words[1]) if len(words) > 1 else 0)
+            return b"OK\r\n"
         key = words[1]
         item = store.find(key)
-        if verb in (b"set", b"ms"):
-            flags, exptime = (b"0", 0) if verb == b"ms" else (words[2], int(words[3]))
-            store.write(key, value, flags, exptime)
-            return b"HD\r\n" if verb == b"ms" else b"STORED\r\n"
+        if verb == b"ms":
+            return self.meta_set(key, words[3:], value, item)
+        if verb == b"set":
+            store.write(key, value, words[2], int(words[3]))
+            return b"STORED\r\n"
         if verb == b"add":
             if item:
                 return b"NOT_STORED\r\n"
             store.write(key, value, words[2], int(words[3]))
             return b"STORED\r\n"
         if verb == b"mg":
-            found = store.read(key)
-            extra = b" ".join(
-                word if word[:1] == b"O" else b"k" + key for word in words[2:] if word[:1] in b"kO"
-            )
-            return b"VA %d %s\r\n%s\r\n" % (len(found[1]), extra, found[1]) if found else b"EN\r\n"
+            return self.meta_get(key, words[2:])
+        if verb == b"append":
+            item = store.before_append(key)
         meta = verb in (b"md", b"ma")
         if item is None:
             return (
-                b"NF\r\n" if meta else b"NOT_STORED\r\n" if verb == b"append" else b"NOT_FOUND\r\n"
+                b"NF\r\n"
+                if meta
+                else b"NOT_STORED\r\n"
+                if verb in (b"append", b"replace")
+                else b"NOT_FOUND\r\n"
             )
         return self.change(verb, words, value, item)
 
-    def change(self, verb: bytes, words: list[bytes], value: bytes, item: Item) -> bytes:
+    def flush(self, delay_s: int) -> None:
+        """flush_all, at once or later."""
+        store = self.store
+        if not delay_s:
+            store.flush()
+        elif store.mode != "never-flushes-late":
+            store.flush_at = time.monotonic() + delay_s
+
+    def meta_set(self, key: bytes, flags: list[bytes], value: bytes, item: Item | None) -> bytes:
+        """ms with the flags c, C and T."""
+        given = {flag[:1]: flag[1:] for flag in flags}
+        if b"C" in given:
+            if item is None:
+                return b"NF\r\n"
+            if not self.store.compare_and_swap(item, int(given[b"C"])):
+                return b"EX\r\n"
+        self.store.write(key, value, b"0", int(given.get(b"T", b"0")))
+        written = self.store.items.get(key)
+        return b"HD c%d\r\n" % (written.unique if written else 0) if b"c" in given else b"HD\r\n"
+
+    def meta_get(self, key: bytes, flags: list[bytes]) -> bytes:
+        """mg with the flags c, k, O, N, R and v."""
+        store = self.store
+        given = {flag[:1]: flag[1:] for flag in flags}
+        found = store.read(key)
+        marks = b" W"
+        if found:
+            item, value = found
+            left_s = item.expires - time.monotonic() if item.expires is not None else 1e9
+            marks = store.lease(item, left_s < int(given.get(b"R", b"0")))
+        elif b"N" in given:
+            expires = time.monotonic() + int(given[b"N"])
+            item, value = Item(b"", b"0", store.next_unique(), expires, is_won=True), b""
+            store.items[key] = item
+        else:
+            return b"EN\r\n"
+        told = {b"c": b"c%d" % item.unique, b"k": b"k" + key, b"O": b"O" + given.get(b"O", b"")}
+        extra = b"".join(b" " + told[flag[:1]] for flag in flags if flag[:1] in told)
+        return b"VA %d%s%s\r\n%s\r\n" % (len(value), extra, marks, value)
+
+    def change(  # noqa: PLR0911 - a line for each
+        self, verb: bytes, words: list[bytes], value: bytes, item: Item
+    ) -> bytes:
         """A command on an item that is there."""
         store, key = self.store, words[1]
         if verb == b"append":
             store.write(key, item.value + value, item.flags, 0)
             return b"STORED\r\n"
+        if verb == b"replace":
+            store.write(key, value, words[2], int(words[3]))
+            return b"STORED\r\n"
         if verb == b"cas":
-            if int(words[5]) != item.unique:
+            if not store.compare_and_swap(item, int(words[5])):
                 return b"EXISTS\r\n"
             store.write(key, value, words[2], int(words[3]))
             return b"STORED\r\n"
@@ -158,8 +272,12 @@ class Session(threading.Thread):
                 store.write(key, number, item.flags, 0)
             return b"VA %d\r\n%s\r\n" % (len(number), number) if verb == b"ma" else number + b"\r\n"
         if verb in (b"delete", b"md"):
-            del store.items[key]
+            if b"I" in words[2:]:
+                item.is_stale, item.is_won, item.unique = True, False, store.next_unique()
+            else:
+                store.delete(key)
             return b"HD\r\n" if verb == b"md" else b"DELETED\r\n"
+        item.expires = time.monotonic() + int(words[2]) if int(words[2]) else None
         return b"TOUCHED\r\n"
 
     def values(self, keys: list[bytes], with_unique: bool) -> bytes:

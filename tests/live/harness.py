@@ -76,7 +76,7 @@ class Server:
                 "2",
                 *options,
             ]
-            if is_root() and "memcached" in pathlib.Path(command[0]).name:
+            if is_root():
                 arguments += ["-u", "root"]
             self.process = subprocess.Popen(
                 arguments, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL
@@ -109,6 +109,12 @@ class Server:
             int(fields.get(name, "0 kB").split()[0]) for name in ("VmRSS", "HugetlbPages")
         )
         return kilobytes / 1024
+
+    def cpu_seconds(self) -> float:
+        """Processor time that the server has used so far."""
+        stat = pathlib.Path(f"/proc/{self.process.pid}/stat").read_text()
+        user, system = stat.rsplit(")", 1)[1].split()[11:13]
+        return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
 
     def descriptors(self) -> int:
         """Open descriptors of the server."""
@@ -269,5 +275,5 @@ def free_port() -> int:
 
 
 def is_root() -> bool:
-    """Whether this runs as root (memcached then wants `-u`)."""
+    """Whether this runs as root (a server then wants `-u`)."""
     return os.geteuid() == 0

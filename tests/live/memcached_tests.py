@@ -75,6 +75,8 @@ SECONDS_PER_FILE = 120
 WRAPPER = """#!/bin/sh
 MEMCACHED_DEBUG=1
 export MEMCACHED_DEBUG
+GLASSCACHE_PUBLIC=true
+export GLASSCACHE_PUBLIC
 exec {command} "$@"
 """
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from harness import Wire
+from values import Values
 
 if TYPE_CHECKING:
     from ledger import Ledger
@@ -29,6 +30,7 @@ class Plan:
     seconds: float = 20.0
     large_bytes: int = 700_000
     kill_rate: float = 0.006
+    flush_s: float = 2.0
     seed: int = 1
 
 
@@ -37,6 +39,7 @@ class Report:
     """What one process saw."""
 
     operations: Counter[str] = field(default_factory=Counter)
+    history: Counter[str] = field(default_factory=Counter)
     violations: list[str] = field(default_factory=list)
     lost: int = 0
     killed: int = 0
@@ -56,6 +59,7 @@ class Session:
         self.random = random.Random(plan.seed * 1000 + number)
         self.report = Report()
         self.serial = 0
+        self.values = Values()
         self.kill_next = False
         self.wire = self.connect()
 

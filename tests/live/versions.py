@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ledger import Values
 from session import Killed, Session
 
 if TYPE_CHECKING:
@@ -17,7 +16,6 @@ class Versions(Session):
 
     def __init__(self, plan: Plan, number: int, ledger: Ledger) -> None:
         super().__init__(plan, number, ledger)
-        self.values = Values()
         self.own = [index for index in range(plan.keys) if index % plan.processes == number]
         self.deleted: set[int] = set()
 

@@ -64,8 +64,10 @@ commands! {
     Set => set,
     /// Remove keys
     Delete => delete,
-    /// Print a server's counters
+    /// Print a summary of a server, or its counters
     Stats => stats,
+    /// Explain a server's hit ratio: which gets miss, and why
+    Why => why,
     /// List the keys of a server
     Keys => keys,
     /// Measure this server beside a memcached
@@ -82,4 +84,8 @@ commands! {
     Simulate => simulate,
     /// Show what memcached's slab classes waste, and the best classes that can be had
     Slabs => slabs,
+    /// Print completions for a shell
+    Completions => completions,
+    /// Write the manual pages
+    Man => man,
 }

@@ -1,6 +1,7 @@
 //! Tables and numbers for people: aligned columns, thousands set apart, units spelt out.
 
 use std::fmt::{self, Write};
+use std::time::Duration;
 
 /// Spaces between two columns.
 const GAP: &str = "  ";
@@ -76,10 +77,11 @@ pub(crate) fn count(number: u64) -> String {
     text
 }
 
-/// A number with about three digits: `0.123`, `1.23`, `12.3`, `1,234`.
+/// A number with about three digits: `0`, `0.123`, `1.23`, `12.3`, `1,234`.
 pub(crate) fn decimal(number: f64) -> String {
     match number {
         n if !n.is_finite() => "-".to_owned(),
+        0.0 => "0".to_owned(),
         n if n < 0.995 => format!("{n:.3}"),
         n if n < 9.95 => format!("{n:.2}"),
         n if n < 99.5 => format!("{n:.1}"),
@@ -101,6 +103,27 @@ pub(crate) fn bytes(number: u64) -> String {
         format!("{amount:.0} {name}")
     } else {
         format!("{amount:.1} {name}")
+    }
+}
+
+/// A share from 0 to 1 as percent: `83.8 %`; a dash where there is none.
+pub(crate) fn percent(share: Option<f64>) -> String {
+    share.map_or_else(|| "-".to_owned(), |share| format!("{:.1} %", share * 100.0))
+}
+
+/// A time span in its two greatest units: `1 d 2 h`, `3 min 20 s`, `1.5 s`, `250 ms`.
+pub(crate) fn duration(span: Duration) -> String {
+    let seconds = span.as_secs();
+    let (days, hours, minutes) = (seconds / 86_400, seconds / 3600 % 24, seconds / 60 % 60);
+    match seconds {
+        0 => format!("{} ms", span.as_millis()),
+        1..60 => {
+            let tenths = (span.as_secs_f64() * 10.0).round() / 10.0;
+            format!("{tenths} s")
+        }
+        60..3600 => format!("{minutes} min {} s", seconds % 60),
+        3600..86_400 => format!("{hours} h {minutes} min"),
+        _ => format!("{days} d {hours} h"),
     }
 }
 
@@ -145,5 +168,21 @@ mod tests {
             ],
             ["12 B", "1.5 KB", "31.2 MB", "256 MB"]
         );
+    }
+    #[test]
+    fn spans_and_shares_are_written_for_people() {
+        let spans = [250, 1500, 10_000, 200_000, 7_500_000, 93_784_000];
+        assert_eq!(
+            spans.map(|ms| duration(Duration::from_millis(ms))),
+            [
+                "250 ms",
+                "1.5 s",
+                "10 s",
+                "3 min 20 s",
+                "2 h 5 min",
+                "1 d 2 h"
+            ]
+        );
+        assert_eq!([percent(Some(0.8379)), percent(None)], ["83.8 %", "-"]);
     }
 }

@@ -1,10 +1,14 @@
-//! Where a server is: `host:port`, `host:port*2` with a weight, `[::1]:11211`, `/run/cache.sock`.
+//! Where a server is, in each form that a client's configuration uses.
+//!
+//! `host`, `host:port`, a weight as `host:port*2` or `host:port:2` (Dalli, pylibmc), `[::1]:11211`,
+//! `memcached://host:port`, `unix:/run/cache.sock`, `/run/cache.sock`. Anything else is refused when the client is
+//! made: a host misread would be a server that does not exist, which takes its share of the keys.
 //!
 //! Names are resolved when a connection is made, on a thread of their own if need be, so that a
 //! resolver that hangs costs a call its deadline and no more.
 
 use std::fmt;
-use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
 use std::sync::mpsc;
 use std::time::Instant;
@@ -38,35 +42,10 @@ pub enum Place {
 impl Address {
     /// Reads one address.
     pub fn parse(text: &str) -> Result<Self, Error> {
-        let bad = |why: &str| Error::BadSetting(format!("server {text:?}: {why}"));
-        let text = text.trim();
-        let (place, weight) = match text.rsplit_once('*') {
-            Some((place, weight)) => (place, weight.parse().ok()),
-            None => (text, Some(1)),
-        };
-        let weight = weight
-            .filter(|weight| (1..=WEIGHT_MAX).contains(weight))
-            .ok_or_else(|| bad("the weight is a number from 1 to 1000"))?;
-        let path = place
-            .strip_prefix("unix:")
-            .or(place.starts_with('/').then_some(place));
-        if let Some(path) = path {
-            return Ok(Self {
-                place: Place::Unix(path.into()),
-                weight,
-            });
-        }
-        let (host, port) = split_port(place).ok_or_else(|| bad("the port is a number to 65535"))?;
-        if host.is_empty() || host.contains(char::is_whitespace) {
-            return Err(bad("no host"));
-        }
-        Ok(Self {
-            place: Place::Tcp(host.to_owned(), port),
-            weight,
-        })
+        parse(text.trim()).map_err(|why| Error::BadSetting(format!("server {text:?}: {why}")))
     }
 
-    /// Reads a list, parted by commas.
+    /// Reads a list of addresses with commas between.
     pub fn parse_list(text: &str) -> Result<Vec<Self>, Error> {
         text.split(',')
             .filter(|part| !part.trim().is_empty())
@@ -75,22 +54,119 @@ impl Address {
     }
 }
 
-fn split_port(place: &str) -> Option<(&str, u16)> {
+/// What is written in place of what was refused.
+const FORMS: &str =
+    "write \"host:port\", \"host:port*weight\", \"[::1]:port\" or \"/path/of.sock\"";
+
+fn parse(text: &str) -> Result<Address, String> {
+    let path = text
+        .strip_prefix("unix:")
+        .or(text.starts_with('/').then_some(text));
+    if let Some(path) = path {
+        let (path, weight) = split_star(path)?;
+        if path.is_empty() {
+            return Err("no path of a socket; write \"unix:/path/of.sock\"".into());
+        }
+        return Ok(Address {
+            place: Place::Unix(path.into()),
+            weight: weight.unwrap_or(1),
+        });
+    }
+    let text = match text.split_once("://") {
+        Some(("memcached", rest)) => rest.strip_suffix('/').unwrap_or(rest),
+        Some((scheme, _)) => {
+            return Err(format!(
+                "{scheme:?} is not a scheme of this client; write \"memcached://host:port\""
+            ));
+        }
+        None => text,
+    };
+    let (place, star) = split_star(text)?;
+    let (host, numbers) = split_host(place)?;
+    let (port, colon) = split_numbers(numbers)?;
+    if star.is_some() && colon.is_some() {
+        return Err("two weights; write one, as \"host:port*weight\"".into());
+    }
+    Ok(Address {
+        place: Place::Tcp(host.to_owned(), port),
+        weight: star.or(colon).unwrap_or(1),
+    })
+}
+
+/// The text before `*`, and the weight behind it if there is one.
+fn split_star(text: &str) -> Result<(&str, Option<u32>), String> {
+    match text.rsplit_once('*') {
+        Some((place, weight)) => Ok((place, Some(weight_of(weight)?))),
+        None => Ok((text, None)),
+    }
+}
+
+fn weight_of(text: &str) -> Result<u32, String> {
+    number(text)
+        .filter(|weight| (1..=WEIGHT_MAX).contains(weight))
+        .ok_or_else(|| format!("weight {text:?}: a weight is a number from 1 to {WEIGHT_MAX}"))
+}
+
+/// A number of digits alone: `str::parse` would take a sign as well.
+fn number(text: &str) -> Option<u32> {
+    let is_digits = text.bytes().all(|byte| byte.is_ascii_digit());
+    text.parse().ok().filter(|_| is_digits)
+}
+
+/// The host without brackets, and `:port` or `:port:weight` behind it.
+fn split_host(place: &str) -> Result<(&str, &str), String> {
     if let Some(rest) = place.strip_prefix('[') {
-        let (host, port) = rest.split_once(']')?;
-        let port = if port.is_empty() {
-            PORT
-        } else {
-            port.strip_prefix(':')?.parse().ok()?
+        let (host, numbers) = rest.split_once(']').ok_or("a \"[\" without its \"]\"")?;
+        let (address, scope) = host.split_once('%').unwrap_or((host, "0"));
+        if address.parse::<Ipv6Addr>().is_err() || !is_name(scope) {
+            return Err(format!("{host:?} is not an IPv6 address; {FORMS}"));
+        }
+        return Ok((host, numbers));
+    }
+    if place.parse::<Ipv6Addr>().is_ok() {
+        return Err(format!(
+            "IPv6 goes in brackets; write \"[{place}]\" or \"[{place}]:{PORT}\""
+        ));
+    }
+    let (host, numbers) = place.split_at(place.find(':').unwrap_or(place.len()));
+    if host.is_empty() {
+        return Err(format!("no host; {FORMS}"));
+    }
+    if number(host).is_some() {
+        return Err(format!(
+            "{host:?} is a port without its host; write \"127.0.0.1:{host}\""
+        ));
+    }
+    if !is_name(host) {
+        return Err(format!("{host:?} is not the name of a host; {FORMS}"));
+    }
+    Ok((host, numbers))
+}
+
+/// Whether a text may be a host's name or an IPv4 address.
+fn is_name(host: &str) -> bool {
+    !host.is_empty()
+        && host
+            .chars()
+            .all(|c| c.is_alphanumeric() || "-._".contains(c))
+}
+
+/// The port and the weight of `""`, `:port` or `:port:weight`.
+fn split_numbers(numbers: &str) -> Result<(u16, Option<u32>), String> {
+    let Some(numbers) = numbers.strip_prefix(':') else {
+        return match numbers {
+            "" => Ok((PORT, None)),
+            rest => Err(format!("{rest:?} behind the host; {FORMS}")),
         };
-        return Some((host, port));
-    }
-    if place.parse::<IpAddr>().is_ok() {
-        return Some((place, PORT));
-    }
-    match place.rsplit_once(':') {
-        Some((host, port)) => Some((host, port.parse().ok()?)),
-        None => Some((place, PORT)),
+    };
+    let (port, weight) = match numbers.split_once(':') {
+        Some((port, weight)) => (port, Some(weight_of(weight)?)),
+        None => (numbers, None),
+    };
+    let known = number(port).and_then(|port| u16::try_from(port).ok());
+    match known.filter(|&port| port > 0) {
+        Some(port) => Ok((port, weight)),
+        None => Err(format!("port {port:?}: a port is a number from 1 to 65535")),
     }
 }
 
@@ -151,18 +227,60 @@ mod tests {
     }
 
     #[test]
-    fn addresses_of_every_kind_are_read() {
+    fn address_of_each_form_is_read() {
         assert_eq!(read("cache1"), ("cache1:11211".into(), 1));
+        assert_eq!(read(" cache1:7000 "), ("cache1:7000".into(), 1));
         assert_eq!(read("cache1:7000*3"), ("cache1:7000".into(), 3));
+        assert_eq!(read("cache1*3"), ("cache1:11211".into(), 3));
+        assert_eq!(read("10.0.0.1:7000:3"), ("10.0.0.1:7000".into(), 3));
+        assert_eq!(read("[::1]"), ("[::1]:11211".into(), 1));
         assert_eq!(read("[::1]:7000"), ("[::1]:7000".into(), 1));
-        assert_eq!(read("::1"), ("[::1]:11211".into(), 1));
+        assert_eq!(read("[::1]:7000:2"), ("[::1]:7000".into(), 2));
+        assert_eq!(read("[fe80::1%eth0]:1"), ("[fe80::1%eth0]:1".into(), 1));
+        assert_eq!(read("memcached://cache_1"), ("cache_1:11211".into(), 1));
+        assert_eq!(read("memcached://[::1]:7000/"), ("[::1]:7000".into(), 1));
         assert_eq!(read("/run/c.sock*2"), ("/run/c.sock".into(), 2));
         assert_eq!(read("unix:c.sock"), ("c.sock".into(), 1));
     }
 
     #[test]
-    fn nonsense_is_refused_with_a_sentence() {
-        for text in ["", "a:99999", "a*0", "a*x", ":1", "[::1"] {
+    fn ipv6_without_brackets_is_refused_and_the_error_says_what_to_write() {
+        let error = Address::parse("::1").unwrap_err().to_string();
+        assert!(error.contains("write \"[::1]\""), "{error}");
+    }
+
+    #[test]
+    fn text_that_names_no_server_is_refused_with_a_sentence() {
+        for text in [
+            "",
+            "a:99999",
+            "a:0",
+            "a:",
+            "a:+1",
+            "a*0",
+            "a*x",
+            ":1",
+            "[::1",
+            "[a]:1",
+            "[127.0.0.1:1]:2",
+            "[::1]7000",
+            "11211",
+            "a b",
+            "(127.0.0.1",
+            "a:1:2:3",
+            "a:1:0",
+            "a:1:2*2",
+            "::1",
+            "fe80::1:11211",
+            "redis://a:1",
+            "memcached://",
+            "memcached://u:p@a:1",
+            "a/b",
+            "a;b",
+            "unix:",
+            "udp:a:1",
+            "a:b:1",
+        ] {
             assert!(
                 matches!(Address::parse(text), Err(Error::BadSetting(_))),
                 "{text}"

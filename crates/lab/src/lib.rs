@@ -4,7 +4,9 @@
 #![forbid(unsafe_code)]
 
 pub mod bench;
+pub mod counters;
 pub mod load;
 pub mod proc;
 pub mod target;
 pub mod tour;
+pub mod why;

@@ -11,9 +11,9 @@ use glasscache_client::request::Item;
 use glasscache_client::{Budget, Error};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDict, PyList, PyMapping};
+use pyo3::types::{PyByteArray, PyBytes, PyDict, PyList, PyMapping, PyMemoryView, PyString};
 
-use crate::client::{Client, exptime, key_bytes};
+use crate::client::{Client, Ttl, exptime, key_bytes};
 use crate::{error, turns, value as conversion};
 
 /// Wire keys of many Python keys: each is its own bytes or lies in one shared buffer.
@@ -222,15 +222,17 @@ impl Client {
     ///
     /// >>> client.set_many({"a": 1, "b": 2}, ttl=60)
     /// {}
-    #[pyo3(signature = (values, ttl=None, *, noreply=false, deadline=None))]
+    #[pyo3(signature = (values, ttl=None, *, noreply=false, deadline=None, **words), text_signature = "($self, values, ttl=None, *, noreply=False, deadline=None)")]
     fn set_many<'py>(
         &self,
         py: Python<'py>,
         values: &Bound<'py, PyAny>,
-        ttl: Option<f64>,
+        ttl: Option<Ttl>,
         noreply: bool,
         deadline: Option<f64>,
+        words: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<Bound<'py, PyDict>> {
+        error::refuse_words("set_many", words)?;
         let times = self.times(deadline)?;
         let exptime = exptime(ttl)?;
         let pairs = pairs_of(values)?;
@@ -308,12 +310,20 @@ impl Client {
     }
 }
 
-/// The items of an iterable; those of a list without an iterator.
+/// The keys that an iterable has; those of a list without an iterator. One text or bytes is not a list of its letters.
 fn all_of<'py>(items: &Bound<'py, PyAny>) -> PyResult<Vec<Bound<'py, PyAny>>> {
     match items.cast_exact::<PyList>() {
         Ok(list) => Ok(list.iter().collect()),
+        Err(_) if is_one_key(items) => Err(error::one_key(items)),
         Err(_) => items.try_iter()?.collect(),
     }
+}
+
+fn is_one_key(keys: &Bound<'_, PyAny>) -> bool {
+    keys.is_instance_of::<PyString>()
+        || keys.is_instance_of::<PyBytes>()
+        || keys.is_instance_of::<PyByteArray>()
+        || keys.is_instance_of::<PyMemoryView>()
 }
 
 /// Keys and values of a mapping; those of a dict without a list of them.

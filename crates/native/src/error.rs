@@ -132,9 +132,18 @@ pub(crate) fn is_stale(py: Python<'_>, error: &PyErr) -> bool {
     is_of(py, error, "StaleConnection")
 }
 
-/// Whether an exception is one that `on_error="miss"` turns into a miss.
-pub(crate) fn is_missable(py: Python<'_>, error: &PyErr) -> bool {
-    is_of(py, error, "MISSABLE")
+/// Whether an exception is a miss by the function that `on_error` stands for; without one none is.
+///
+/// An error here is what the function or a signal's handler raised.
+pub(crate) fn is_missable(
+    py: Python<'_>,
+    missable: Option<&Py<PyAny>>,
+    error: &PyErr,
+) -> PyResult<bool> {
+    match missable.filter(|_| is_own(py, error)) {
+        Some(missable) => missable.call1(py, (error.value(py),))?.is_truthy(py),
+        None => Ok(false),
+    }
 }
 
 /// Whether an exception is one of this package, and not what a signal's handler or a foreign codec raised.
@@ -161,4 +170,21 @@ pub(crate) fn of_trace(py: Python<'_>, error: &TraceError) -> PyErr {
 /// The Python exception for an argument that makes no sense.
 pub(crate) fn bad_setting(py: Python<'_>, message: String) -> PyErr {
     raise(py, "BadSetting", message, |_| Ok(()))
+}
+
+/// Raises for keywords that a method does not have: the error names ours where another client's word was written.
+pub(crate) fn refuse_words(method: &str, words: Option<&Bound<'_, PyDict>>) -> PyResult<()> {
+    let Some(words) = words else { return Ok(()) };
+    let py = words.py();
+    let foreign = py.import("glasscache._foreign")?;
+    Err(PyErr::from_value(
+        foreign.call_method1("unknown_words", (method, words))?,
+    ))
+}
+
+/// The error for one key where an iterable of keys is expected.
+pub(crate) fn one_key(key: &Bound<'_, PyAny>) -> PyErr {
+    let foreign = key.py().import("glasscache._foreign");
+    let made = foreign.and_then(|foreign| foreign.call_method1("one_key", (key,)));
+    made.map_or_else(|error| error, PyErr::from_value)
 }

@@ -25,6 +25,7 @@ mod settings;
 mod sim;
 mod tables;
 mod turns;
+mod typed;
 mod value;
 mod whole;
 
@@ -46,6 +47,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     turns::begin();
     module.add_function(wrap_pyfunction!(settings::server_of, module)?)?;
     module.add("PARTS", tables::parts())?;
+    module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     sim::add(module)?;
     Ok(())
 }

@@ -1,8 +1,10 @@
 //! What Python configures: the codec's options, servers and placement, and how a client shows them.
 
 use glasscache_client::options::KeyRule;
-use glasscache_client::value::{self, CodecOptions, Compression, Dialect, Method, ValueRef};
-use glasscache_client::{Address, Client, Error, Options, Placement};
+use glasscache_client::value::{
+    self, CodecOptions, Compression, DIALECTS, Dialect, Method, ValueRef,
+};
+use glasscache_client::{Address, Client, Error, Options, Placement, ring::PLACEMENTS};
 use pyo3::prelude::*;
 use pyo3::types::PyType;
 
@@ -15,6 +17,9 @@ pub(crate) struct Codec {
     pub(crate) rust: value::Codec,
     /// Called for objects without a form of their own: `dump(value) -> (kind, bytes)`.
     pub(crate) dump: Py<PyAny>,
+    /// Called for what a typed value holds beside containers and plain scalars: `lower(value, is_nested) -> (kind,
+    /// fields)`. None where objects go another way.
+    pub(crate) lower: Option<Py<PyAny>>,
     /// Called to read them: `load(kind, bytes) -> value`.
     pub(crate) load: Py<PyAny>,
     /// The flags under which bytes travel as they are, if there is such a mark.
@@ -27,7 +32,7 @@ pub(crate) struct Codec {
 impl Codec {
     #[new]
     #[pyo3(signature = (dump, load, *, dialect, compress, level, threshold, min_saving,
-                        decompressed_bytes_max, pickle, migrate_from))]
+                        decompressed_bytes_max, pickle, migrate_from, lower=None))]
     #[expect(
         clippy::too_many_arguments,
         reason = "each is a keyword of the Python face"
@@ -44,20 +49,21 @@ impl Codec {
         decompressed_bytes_max: usize,
         pickle: bool,
         migrate_from: Option<&str>,
+        lower: Option<Py<PyAny>>,
     ) -> PyResult<Self> {
         let bad = |sentence: String| error::of_client(py, &Error::BadSetting(sentence));
-        let dialect_of = |word: &str| {
+        let dialect_of = |setting: &str, word: &str| {
             word.parse::<Dialect>()
-                .map_err(|_| bad(format!("no dialect {word:?}")))
+                .map_err(|_| bad(unknown(setting, word, &DIALECTS)))
         };
-        let dialect = dialect_of(dialect)?;
+        let dialect = dialect_of("dialect", dialect)?;
         let mut options = CodecOptions::of(dialect);
         options.compression = match compress {
             None => None,
             Some("default") => options.compression,
             Some(word) => {
                 let method = Method::named(word);
-                let method = method.ok_or_else(|| bad(format!("no compression {word:?}")))?;
+                let method = method.ok_or_else(|| bad(unknown("compress", word, &COMPRESSIONS)))?;
                 Some(Compression::new(method))
             }
         };
@@ -68,13 +74,16 @@ impl Codec {
         }
         options.decompressed_bytes_max = decompressed_bytes_max;
         options.pickle = pickle;
-        options.migrate_from = migrate_from.map(dialect_of).transpose()?;
+        options.migrate_from = migrate_from
+            .map(|word| dialect_of("migrate_from", word))
+            .transpose()?;
         let rust = value::Codec::new(options).map_err(|error| error::of_value(py, &error))?;
         let plain = rust.as_is(&ValueRef::Bytes(b"")).map(|(flags, _)| flags);
         Ok(Self {
             plain_flags: plain.filter(|&flags| rust.is_as_it_came(flags)),
             rust,
             dump,
+            lower,
             load,
             held: Held::default(),
         })
@@ -126,10 +135,26 @@ pub(crate) fn addresses(servers: &[String]) -> Result<Vec<Address>, Error> {
     Ok(addresses)
 }
 
+/// The ways to compress that a codec can be asked for, and their words.
+const COMPRESSIONS: [(Method, &str); 6] = [
+    (Method::Zstd, "zstd"),
+    (Method::Zlib, "zlib"),
+    (Method::Lz4, "lz4"),
+    (Method::QuickLz, "quicklz"),
+    (Method::Gzip, "gzip"),
+    (Method::FastLz, "fastlz"),
+];
+
+/// The sentence for a setting of an unknown value: which values there are.
+fn unknown<T>(setting: &str, value: &str, known: &[(T, &str)]) -> String {
+    let words: Vec<String> = known.iter().map(|(_, word)| format!("{word:?}")).collect();
+    format!("{setting}={value:?}: one of {}", words.join(", "))
+}
+
 fn named(placement: &str) -> Result<Placement, Error> {
     placement
         .parse()
-        .map_err(|_| Error::BadSetting(format!("no placement {placement:?}")))
+        .map_err(|_| Error::BadSetting(unknown("placement", placement, &PLACEMENTS)))
 }
 
 /// Servers that a client's `repr` names; of more it says how many.

@@ -96,3 +96,27 @@ pub(crate) fn servers<'py>(py: Python<'py>, core: &Core) -> PyResult<Bound<'py, 
     }
     Ok(servers)
 }
+
+/// Rows of a server's statistics whose value is text even where it looks like a number.
+const TEXT_ROWS: [&str; 3] = ["version", "libevent", "umask"];
+
+/// A server's statistics: whole numbers as `int`, numbers with a point as `float`, anything else as text.
+pub(crate) fn server_rows<'py>(
+    py: Python<'py>,
+    rows: &[(String, String)],
+) -> PyResult<Bound<'py, PyDict>> {
+    let dict = PyDict::new(py);
+    for (name, value) in rows {
+        let digits = value.bytes().filter(u8::is_ascii_digit).count();
+        let is_number = digits > 0 && !TEXT_ROWS.contains(&name.as_str());
+        if is_number && digits == value.len() - usize::from(value.starts_with('-')) {
+            let int = py.get_type::<pyo3::types::PyInt>();
+            dict.set_item(name, int.call1((value,))?)?;
+        } else if is_number && digits + 1 == value.len() && value.contains('.') {
+            dict.set_item(name, value.parse::<f64>().unwrap_or_default())?;
+        } else {
+            dict.set_item(name, value)?;
+        }
+    }
+    Ok(dict)
+}

@@ -3,7 +3,7 @@
 //! A `str`, `bytes` or `int` is borrowed from its object and sent from there; a value read becomes its
 //! object in one step. Lists of whole numbers and arrays are packed here too.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use glasscache_client::costs::{Part, Spent};
 use glasscache_client::value::{Array, Costs, Decoded, DecodedArray, Dialect, ValueRef};
@@ -14,6 +14,7 @@ use pyo3::types::{PyBool, PyByteArray, PyBytes, PyFloat, PyInt, PyMemoryView, Py
 
 use crate::error;
 use crate::settings::Codec;
+use crate::typed;
 use crate::whole;
 
 /// Encodes a value and hands flags, bytes and costs to `then`, without a copy where there need be none.
@@ -51,7 +52,9 @@ pub(crate) fn with_bytes<R>(
     if let Some(numbers) = whole::numbers_of(value).filter(|_| is_own) {
         return encode(codec, value, &ValueRef::Ints(&numbers), then);
     }
-    if value.is_instance_of::<PyByteArray>() || value.is_instance_of::<PyMemoryView>() {
+    // The dialect without types: what has bytes is bytes.
+    let is_raw = codec.rust.options().dialect == Dialect::Raw;
+    if is_raw && (value.is_instance_of::<PyByteArray>() || value.is_instance_of::<PyMemoryView>()) {
         let bytes: Vec<u8> = value
             .call_method0("__bytes__")
             .or_else(|_| {
@@ -66,6 +69,13 @@ pub(crate) fn with_bytes<R>(
     }
     // Text with lone surrogates and numbers too long for decimal come here too.
     let begin = Instant::now();
+    if codec.lower.is_some() {
+        match typed::is_plain(value, 0) {
+            Some(true) => {}
+            Some(false) => return with_typed(codec, value, begin, then),
+            None => return Err(typed::too_deep(codec, value.py())),
+        }
+    }
     let (kind, fields) = codec
         .dump
         .bind(value.py())
@@ -73,15 +83,44 @@ pub(crate) fn with_bytes<R>(
         .extract::<(String, Bound<'_, PyAny>)>()?;
     let dumping = begin.elapsed();
     with_dumped(codec, value, &kind, &fields, |flags, bytes, costs| {
-        then(
-            flags,
-            bytes,
-            &Costs {
-                serialise: costs.serialise + dumping,
-                ..*costs
-            },
-        )
+        then(flags, bytes, &plus(costs, dumping))
     })
+}
+
+/// Encodes a value that JSON would bring back as something else: typed, or as the array or the JSON that it is.
+fn with_typed<R>(
+    codec: &Codec,
+    value: &Bound<'_, PyAny>,
+    begin: Instant,
+    then: impl FnOnce(u32, &[u8], &Costs) -> PyResult<R>,
+) -> PyResult<R> {
+    let mut bytes = Vec::new();
+    if typed::is_native(value) {
+        typed::write(codec, value, 0, &mut bytes)?;
+    } else {
+        let (kind, fields) = typed::lower(codec, value, false)?;
+        if matches!(kind.as_str(), "array" | "raw_json") {
+            let lowering = begin.elapsed();
+            return with_dumped(codec, value, &kind, &fields, |flags, bytes, costs| {
+                then(flags, bytes, &plus(costs, lowering))
+            });
+        }
+        typed::write_lowered(codec, &kind, &fields, 0, &mut bytes)?;
+    }
+    let writing = begin.elapsed();
+    encode(
+        codec,
+        value,
+        &ValueRef::Typed(&bytes),
+        |flags, bytes, costs| then(flags, bytes, &plus(costs, writing)),
+    )
+}
+
+fn plus(costs: &Costs, serialising: Duration) -> Costs {
+    Costs {
+        serialise: costs.serialise + serialising,
+        ..*costs
+    }
 }
 
 /// Encodes what the Python half made of a value: its kind, and bytes or the parts of an array.
@@ -211,6 +250,9 @@ pub(crate) fn from_bytes<'py>(
         }
         Decoded::Msgpack(bytes) => {
             load(py, codec, "msgpack", &bytes).map_err(|e| unreadable(py, flags, &e))?
+        }
+        Decoded::Typed(bytes) => {
+            typed::read(py, codec, &bytes).map_err(|e| unreadable(py, flags, &e))?
         }
         Decoded::Pickle(bytes) => load_pickle(py, &bytes).map_err(|e| unreadable(py, flags, &e))?,
         Decoded::Flagged(flags, bytes) => {

@@ -1,12 +1,15 @@
 //! The server's clock: whole seconds since shortly before the start, and what an exptime means on it.
 //!
 //! As in memcached the clock starts at 2, so that second 0 is free for "never" and second 1 for
-//! "already dead". It follows the monotonic clock: a jump of the wall clock expires nothing.
+//! "already dead". It follows the kernel's clock since boot, which also runs while the machine is suspended: a
+//! jump of the wall clock expires nothing, and a suspension lengthens no life. Only what an absolute exptime means
+//! follows the wall clock, so that a clock that was wrong at the start does not shift such times for ever.
 
 use std::sync::atomic::{AtomicI64, Ordering};
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use glasscache_store::{Expiry, Seconds};
+use rustix::time::{ClockId, clock_gettime};
 
 /// What the clock shows at the start.
 const FIRST_SECOND: i64 = 2;
@@ -14,38 +17,61 @@ const FIRST_SECOND: i64 = 2;
 /// Above this an exptime is a Unix time, below it a number of seconds from now: 30 days.
 const RELATIVE_S_MAX: i64 = 60 * 60 * 24 * 30;
 
+/// The wall clock is followed when it has moved by so many seconds; one second is what rounding makes.
+const ORIGIN_MOVED_S: u64 = 2;
+
 /// The clock of one server.
 #[derive(Debug)]
 pub(crate) struct Clock {
-    started: Instant,
+    /// Nanoseconds since boot at the start.
+    started_ns: i64,
     /// The Unix time at second 0 of this clock.
-    origin_unix: i64,
+    origin_unix: AtomicI64,
     /// Seconds by which `debugtime` moved the clock.
     moved_s: AtomicI64,
 }
 
 impl Clock {
     pub(crate) fn start() -> Clock {
-        let unix = SystemTime::now()
-            .duration_since(UNIX_EPOCH)
-            .map_or(0, |since| since.as_secs());
+        Clock::started(since_boot_ns(), wall_unix())
+    }
+
+    fn started(since_boot_ns: i64, wall_unix: i64) -> Clock {
         Clock {
-            started: Instant::now(),
-            origin_unix: unix as i64 - FIRST_SECOND,
+            started_ns: since_boot_ns,
+            origin_unix: AtomicI64::new(wall_unix - FIRST_SECOND),
             moved_s: AtomicI64::new(0),
         }
     }
 
     pub(crate) fn now(&self) -> Seconds {
-        self.at(Instant::now())
+        self.at(since_boot_ns())
     }
 
-    /// What the clock shows at `instant`.
-    pub(crate) fn at(&self, instant: Instant) -> Seconds {
-        let elapsed = instant.saturating_duration_since(self.started).as_secs() as i64;
+    /// What the clock shows so many nanoseconds after boot.
+    fn at(&self, since_boot_ns: i64) -> Seconds {
+        let elapsed = (since_boot_ns - self.started_ns).max(0) / 1_000_000_000;
         // LOSSY: a worker may see a moved clock one command late.
         let shown = elapsed + FIRST_SECOND + self.moved_s.load(Ordering::Relaxed);
         Seconds(u32::try_from(shown.max(FIRST_SECOND)).unwrap_or(u32::MAX))
+    }
+
+    /// Follows the wall clock if it was set; to be called about once a second.
+    pub(crate) fn follow_wall(&self) {
+        self.follow(since_boot_ns(), wall_unix());
+    }
+
+    fn follow(&self, since_boot_ns: i64, wall_unix: i64) {
+        let moved_s = self.moved_s.load(Ordering::Relaxed);
+        let origin = wall_unix - (i64::from(self.at(since_boot_ns).0) - moved_s);
+        if origin.abs_diff(self.origin()) >= ORIGIN_MOVED_S {
+            self.origin_unix.store(origin, Ordering::Relaxed);
+        }
+    }
+
+    fn origin(&self) -> i64 {
+        // LOSSY: a worker may see a wall clock that was set one command late.
+        self.origin_unix.load(Ordering::Relaxed)
     }
 
     /// Moves the clock (`debugtime`).
@@ -55,7 +81,7 @@ impl Clock {
 
     /// The Unix time of a second of this clock.
     pub(crate) fn unix(&self, at: Seconds) -> i64 {
-        self.origin_unix + i64::from(at.0)
+        self.origin() + i64::from(at.0)
     }
 
     /// What an exptime of the wire means at `now`: 0 never, negative dead at once, up to 30 days
@@ -65,15 +91,66 @@ impl Clock {
             0 => return Expiry::Never,
             ..0 => 1,
             1..=RELATIVE_S_MAX => i64::from(now.0) + exptime,
-            _ => exptime.saturating_sub(self.origin_unix).max(1),
+            _ => exptime.saturating_sub(self.origin()).max(1),
         };
         Expiry::At(Seconds(u32::try_from(at).unwrap_or(u32::MAX)))
     }
 }
 
+/// Nanoseconds since boot, suspensions included.
+fn since_boot_ns() -> i64 {
+    let time = clock_gettime(ClockId::Boottime);
+    time.tv_sec * 1_000_000_000 + time.tv_nsec
+}
+
+fn wall_unix() -> i64 {
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |since| since.as_secs() as i64)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const SECOND: i64 = 1_000_000_000;
+
+    #[test]
+    fn a_suspension_counts_as_time() {
+        let clock = Clock::started(100 * SECOND, 1_000_000_000);
+        assert_eq!(clock.at(100 * SECOND), Seconds(2));
+        assert_eq!(clock.at(3700 * SECOND), Seconds(3602));
+        // The very clock of the kernel that also runs while the machine sleeps.
+        let (before, clock) = (clock_gettime(ClockId::Boottime), Clock::start());
+        assert!(clock.started_ns >= before.tv_sec * SECOND + before.tv_nsec);
+    }
+
+    #[test]
+    fn an_absolute_time_means_what_the_wall_clock_says_after_it_was_set() {
+        let (wrong, right) = (1_000_000_000, 1_700_000_000);
+        let clock = Clock::started(0, wrong);
+        let now = clock.at(10 * SECOND);
+        clock.follow(10 * SECOND, right + 10);
+        let in_an_hour = right + 10 + 3600;
+        assert_eq!(
+            clock.expiry(in_an_hour, now),
+            Expiry::At(Seconds(12 + 3600))
+        );
+        assert_eq!(clock.expiry(60, now), Expiry::At(Seconds(12 + 60)));
+        assert_eq!(clock.unix(now), right + 10);
+        assert_eq!(clock.at(10 * SECOND), now, "the clock itself did not move");
+    }
+
+    #[test]
+    fn rounding_and_debugtime_are_not_taken_for_a_wall_clock_that_was_set() {
+        let clock = Clock::started(SECOND / 2, 1_700_000_000);
+        let origin = clock.origin();
+        clock.follow(10 * SECOND, 1_700_000_010);
+        clock.follow(10 * SECOND, 1_700_000_009);
+        clock.shift(1000);
+        clock.follow(20 * SECOND, 1_700_000_020);
+        assert_eq!(clock.origin(), origin);
+    }
 
     #[test]
     fn an_exptime_means_what_the_protocol_says_and_never_wraps() {

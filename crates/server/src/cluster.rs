@@ -52,6 +52,22 @@ impl Cluster {
         })
     }
 
+    /// Reads the file again, changed or not, and returns a sentence about it.
+    pub(crate) fn reload(&self) -> String {
+        let Some((path, known)) = &self.file else {
+            return "nothing to read again: there is no --cluster-file".to_owned();
+        };
+        let shown = path.display();
+        let stamp = stamp(path);
+        match read(path) {
+            Ok(text) => {
+                *lock(known) = Known { stamp, text };
+                format!("cluster-file: {shown} was read again")
+            }
+            Err(why) => format!("cluster-file: {shown} {why}; the nodes stay as they were"),
+        }
+    }
+
     /// Answers the words behind `config`; without a file the command is not known.
     pub(crate) fn command(&self, line: &[&[u8]], out: &mut Vec<u8>) {
         let Some((path, known)) = &self.file else {

@@ -56,6 +56,11 @@ pub struct Config {
     pub pin_workers: bool,
     /// `debugtime` and `misbehave` work (memcached's own tests need them).
     pub debug: bool,
+    /// Seconds without progress, as counted by the watchdog, after which a worker that has work ends the process;
+    /// 0 switches the watchdog off.
+    pub watchdog_ticks: u32,
+    /// The exit code of a process that ends because a worker panicked or is stuck.
+    pub failure_exit_code: i32,
     /// False under `-o no_lru_crawler`: its rows are missing in `stats`, its commands are refused.
     pub lru_crawler: bool,
     /// False under `-o no_lru_maintainer`: its rows are missing in `stats`.
@@ -126,6 +131,8 @@ impl Default for Config {
             verbosity: 0,
             pin_workers: false,
             debug: false,
+            watchdog_ticks: 5,
+            failure_exit_code: 70,
             lru_crawler: true,
             lru_maintainer: true,
             maxconns_fast: true,

@@ -5,6 +5,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::watchdog::Pulse;
+
 /// A count with one writing thread.
 #[derive(Debug, Default)]
 pub(crate) struct Counter(AtomicU64);
@@ -23,6 +25,14 @@ impl Counter {
             self.0.load(Ordering::Relaxed).wrapping_add(more),
             Ordering::Relaxed,
         );
+    }
+
+    /// Raises it to `value` if that is larger; only the owner may call this.
+    #[inline]
+    pub(crate) fn raise(&self, value: u64) {
+        if value > self.get() {
+            self.0.store(value, Ordering::Relaxed);
+        }
     }
 
     #[inline]
@@ -65,6 +75,12 @@ macro_rules! counters {
             pub(crate) by_class: Vec<ClassCounters>,
             /// Turns of the event loop by the power of two above their microseconds.
             pub(crate) turn_times: [Counter; TIMES],
+            /// Microseconds of the longest iteration of the event loop.
+            pub(crate) iteration_us_max: Counter,
+            /// The same in CPU time of the thread; measured under `debug` only.
+            pub(crate) iteration_cpu_us_max: Counter,
+            /// Whether the worker makes progress.
+            pub(crate) pulse: Pulse,
         }
 
         /// The counts of all workers, added up.
@@ -140,6 +156,8 @@ counters! {
     turns,
     /// Readers closed because they did not read.
     stalled_closed,
+    /// Times a connection that waits for room for an upload tried again.
+    upload_tries,
     /// Broken invariants, each of which closed a connection.
     invariant_broken,
 }

@@ -2,10 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::io::Write as _;
+use std::ops::Bound;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use crate::execute::dump;
 use crate::lock::lock;
+use crate::watch::{is_plain, uri_encode};
 
 /// Prefixes counted at most: a client that invents prefixes must not eat the memory.
 const PREFIXES_MAX: usize = 1 << 16;
@@ -17,7 +20,11 @@ pub(crate) struct Detail {
     prefixes: Mutex<BTreeMap<Box<[u8]>, Prefix>>,
 }
 
-#[derive(Default, Clone, Copy)]
+/// Prefixes that are no longer counted and still to be freed.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Discarded(BTreeMap<Box<[u8]>, Prefix>);
+
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 struct Prefix {
     gets: u64,
     hits: u64,
@@ -42,9 +49,9 @@ impl Detail {
         self.is_on.store(is_on, Ordering::Relaxed);
     }
 
-    /// `stats reset` forgets the prefixes.
-    pub(crate) fn clear(&self) {
-        lock(&self.prefixes).clear();
+    /// `stats reset` forgets the prefixes; the caller frees them in slices.
+    pub(crate) fn clear(&self) -> Discarded {
+        Discarded(std::mem::take(&mut *lock(&self.prefixes)))
     }
 
     pub(crate) fn record_get(&self, key: &[u8], is_hit: bool) {
@@ -79,11 +86,27 @@ impl Detail {
         }
     }
 
-    /// Appends the table in memcached's form.
-    pub(crate) fn dump(&self, out: &mut Vec<u8>) {
-        for (name, prefix) in lock(&self.prefixes).iter() {
+    /// Appends a slice of the table in memcached's form, from behind the prefix `after`; true at the end. Bytes that
+    /// cannot stand on a line are percent-encoded.
+    pub(crate) fn dump(&self, after: &mut Option<Box<[u8]>>, out: &mut Vec<u8>) -> bool {
+        let from = after.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
+        let range = (from, Bound::<&[u8]>::Unbounded);
+        let mut last: Option<&Box<[u8]>> = None;
+        let prefixes = lock(&self.prefixes);
+        for (examined, (name, prefix)) in prefixes.range::<[u8], _>(range).enumerate() {
+            if dump::is_full(examined, out.len()) {
+                *after = last.cloned();
+                return false;
+            }
             out.extend_from_slice(b"PREFIX ");
-            out.extend_from_slice(name);
+            for byte in name {
+                if is_plain(&[*byte]) {
+                    out.push(*byte);
+                } else {
+                    uri_encode(&[*byte], out);
+                }
+            }
+            last = Some(name);
             // Writing to a vector cannot fail.
             let _ = write!(
                 out,
@@ -92,5 +115,18 @@ impl Detail {
             );
         }
         out.extend_from_slice(b"END\r\n");
+        true
+    }
+}
+
+impl Discarded {
+    /// Frees some prefixes; true when none is left.
+    pub(crate) fn drop_some(&mut self, count: usize) -> bool {
+        for _ in 0..count {
+            if self.0.pop_first().is_none() {
+                return true;
+            }
+        }
+        self.0.is_empty()
     }
 }

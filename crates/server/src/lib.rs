@@ -23,6 +23,7 @@ mod connection;
 mod counters;
 mod detail;
 mod execute;
+mod failure;
 mod gathered;
 mod hub;
 mod inbox;
@@ -43,12 +44,13 @@ mod tuning;
 mod turn;
 mod wake;
 mod watch;
+mod watchdog;
 mod worker;
 
 pub use address::Address;
 pub use config::{Config, Listen, Shown};
 pub use replay::Replay;
-pub use running::{Running, Stopper, start};
+pub use running::{Control, Prepared, Running, prepare, start};
 pub use systemd::notify;
 
 const _: () = assert!(

@@ -6,7 +6,7 @@
 use std::fs;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
-use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -39,6 +39,8 @@ const PAUSE: Duration = Duration::from_millis(10);
 pub(crate) struct Bound {
     socket: OwnedFd,
     address: Address,
+    /// Device and inode of the file of a unix socket.
+    file: Option<(u64, u64)>,
 }
 
 impl Bound {
@@ -46,6 +48,21 @@ impl Bound {
     pub(crate) fn shown(&self) -> (i32, Address) {
         (self.socket.as_raw_fd(), self.address.clone())
     }
+
+    /// Removes the file of a unix socket, unless another server's has taken its place.
+    fn remove_file(&self) {
+        if let Address::Unix(path) = &self.address
+            && self.file.is_some()
+            && self.file == file_identity(path)
+        {
+            let _ = fs::remove_file(path);
+        }
+    }
+}
+
+fn file_identity(path: &Path) -> Option<(u64, u64)> {
+    let file = fs::symlink_metadata(path).ok()?;
+    Some((file.dev(), file.ino()))
 }
 
 /// Binds all addresses of the settings, or none.
@@ -86,12 +103,17 @@ fn bind_tcp(address: SocketAddr, backlog: i32) -> Result<Bound, Errno> {
     Ok(Bound {
         socket,
         address: Address::Tcp(bound),
+        file: None,
     })
 }
 
-/// Binds a unix socket, in place of a dead one if need be; never in place of another file.
+/// Binds a unix socket, in place of a dead one if need be; never in place of another file or of a socket on which
+/// a server still listens.
 fn bind_unix(path: &Path, mode: u32, backlog: i32) -> std::io::Result<Bound> {
     if fs::symlink_metadata(path).is_ok_and(|file| file.file_type().is_socket()) {
+        if !is_dead(path)? {
+            return Err(std::io::ErrorKind::AddrInUse.into());
+        }
         fs::remove_file(path)?;
     }
     let socket = stream_socket(AddressFamily::UNIX)?;
@@ -101,7 +123,15 @@ fn bind_unix(path: &Path, mode: u32, backlog: i32) -> std::io::Result<Bound> {
     Ok(Bound {
         socket,
         address: Address::Unix(path.to_owned()),
+        file: file_identity(path),
     })
+}
+
+/// Whether nobody listens on the unix socket at `path`. A full queue or missing rights say that somebody may.
+fn is_dead(path: &Path) -> std::io::Result<bool> {
+    let socket = stream_socket(AddressFamily::UNIX)?;
+    let refused = rustix::net::connect(&socket, &SocketAddrUnix::new(path)?);
+    Ok(refused == Err(Errno::CONNREFUSED))
 }
 
 fn stream_socket(family: AddressFamily) -> Result<OwnedFd, Errno> {
@@ -162,9 +192,7 @@ impl Listener {
             }
         }
         for bound in &self.bound {
-            if let Address::Unix(path) = &bound.address {
-                let _ = fs::remove_file(path);
-            }
+            bound.remove_file();
         }
     }
 

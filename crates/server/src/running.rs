@@ -1,5 +1,6 @@
 //! Starting a server, and the handle on a running one.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, mpsc};
 use std::thread::JoinHandle;
 
@@ -12,10 +13,12 @@ use crate::classes::Classes;
 use crate::cluster::Cluster;
 use crate::config::Config;
 use crate::counters::{ClassCounters, Counters};
+use crate::failure;
 use crate::inbox::Inbox;
 use crate::listener::{self, Bound, Listener};
 use crate::shared::{Parts, Shared};
 use crate::wake::Waker;
+use crate::watchdog;
 use crate::worker::Worker;
 
 /// A server that runs in this process. It ends by [`Running::stop`], by the `shutdown` command, or
@@ -24,6 +27,22 @@ pub struct Running {
     shared: Arc<Shared>,
     threads: Vec<JoinHandle<()>>,
     thread_ids: Vec<i32>,
+    watchdog: Option<Watching>,
+}
+
+/// The watchdog's thread, which ends when the sender is dropped.
+struct Watching {
+    until: mpsc::Sender<()>,
+    thread: JoinHandle<()>,
+}
+
+/// A server that has its sockets and its memory and does not accept yet, so that its process can still give up
+/// rights. A unix socket that it bound stays if it is dropped.
+pub struct Prepared {
+    config: Config,
+    bound: Vec<Bound>,
+    classes: Classes,
+    store: Arc<Store>,
 }
 
 /// Binds, allocates, starts the threads; when it returns, connections are accepted.
@@ -31,6 +50,14 @@ pub struct Running {
 /// # Errors
 /// A setting out of bounds, an address in use, no memory for the store, no threads.
 pub fn start(config: Config) -> Result<Running, Error> {
+    prepare(config)?.start()
+}
+
+/// Binds and allocates.
+///
+/// # Errors
+/// A setting out of bounds, an address in use, no memory for the store.
+pub fn prepare(config: Config) -> Result<Prepared, Error> {
     check(&config)?;
     let bound = listener::bind(&config)?;
     let classes = Classes::new(&config);
@@ -42,7 +69,27 @@ pub fn start(config: Config) -> Result<Running, Error> {
         hash_seed: config.hash_seed.unwrap_or_else(random_seed),
         slab_chunk_bytes: classes.chunks().to_vec(),
     })?;
-    launch(config, bound, classes, &store)
+    Ok(Prepared {
+        config,
+        bound,
+        classes,
+        store,
+    })
+}
+
+impl Prepared {
+    /// Where the server will accept, ports filled in.
+    pub fn addresses(&self) -> Vec<Address> {
+        self.bound.iter().map(|bound| bound.shown().1).collect()
+    }
+
+    /// Starts the threads; when it returns, connections are accepted.
+    ///
+    /// # Errors
+    /// No threads, or a cluster file that cannot be read.
+    pub fn start(self) -> Result<Running, Error> {
+        launch(self.config, self.bound, self.classes, &self.store)
+    }
 }
 
 fn check(config: &Config) -> Result<(), Error> {
@@ -92,6 +139,7 @@ fn launch(
         shared: Arc::clone(&shared),
         threads: Vec::new(),
         thread_ids: Vec::new(),
+        watchdog: None,
     };
     let inboxes: Vec<Inbox> = shared
         .workers
@@ -103,6 +151,7 @@ fn launch(
     }
     let listener = Listener::new(Arc::clone(&shared), bound, inboxes).map_err(system)?;
     running.spawn("gc-listener".to_owned(), move || listener.run())?;
+    running.start_watchdog()?;
     Ok(running)
 }
 
@@ -126,12 +175,12 @@ impl Running {
         self.shared.stop();
     }
 
-    /// A handle that can end the server from another thread.
-    pub fn stopper(&self) -> Stopper {
-        Stopper(Arc::clone(&self.shared))
+    /// A handle on the server for other threads.
+    pub fn control(&self) -> Control {
+        Control(Arc::clone(&self.shared))
     }
 
-    /// Waits until the server has ended: by a stopper, or by the `shutdown` command. Who waits has started all
+    /// Waits until the server has ended: by a [`Control`], or by the `shutdown` command. Who waits has started all
     /// there is, so the memory of code that only the start needed is let go.
     pub fn join(mut self) {
         glasscache_store::release_start_pages();
@@ -139,12 +188,28 @@ impl Running {
     }
 
     fn join_threads(&mut self) {
+        // The watchdog goes on until the last worker has ended: one that hangs must not keep the process.
         for thread in self.threads.drain(..) {
-            // A thread that panicked has said so on the error stream; the others must still end.
-            if thread.join().is_err() {
-                self.shared.stop();
-            }
+            let _ = thread.join();
         }
+        if let Some(Watching { until, thread }) = self.watchdog.take() {
+            drop(until);
+            let _ = thread.join();
+        }
+    }
+
+    fn start_watchdog(&mut self) -> Result<(), Error> {
+        if self.shared.config.watchdog_ticks == 0 {
+            return Ok(());
+        }
+        let shared = Arc::clone(&self.shared);
+        let (until, ended) = mpsc::channel();
+        let thread = std::thread::Builder::new()
+            .name("gc-watchdog".to_owned())
+            .spawn(move || watchdog::run(&shared, &ended))
+            .map_err(Error::System)?;
+        self.watchdog = Some(Watching { until, thread });
+        Ok(())
     }
 
     fn start_worker(&mut self, index: usize, inbox: Inbox) -> Result<(), Error> {
@@ -163,13 +228,20 @@ impl Running {
         })
     }
 
+    /// Starts a thread without which the server cannot serve: if it panics, the process ends.
     fn spawn(&mut self, name: String, run: impl FnOnce() + Send + 'static) -> Result<(), Error> {
+        let exit_code = self.shared.config.failure_exit_code;
+        let shown = name.clone();
         let (tell, told) = mpsc::channel();
         let thread = std::thread::Builder::new()
             .name(name)
             .spawn(move || {
                 let _ = tell.send(gettid().as_raw_nonzero().get());
-                run();
+                // Nothing of what the thread left behind is used again: the process ends.
+                if let Err(payload) = catch_unwind(AssertUnwindSafe(run)) {
+                    let message = failure::panic_message(&*payload);
+                    failure::end_process(exit_code, &format!("thread {shown} panicked: {message}"));
+                }
             })
             .map_err(Error::System)?;
         self.threads.push(thread);
@@ -178,14 +250,20 @@ impl Running {
     }
 }
 
-/// Ends a server from any thread.
+/// Ends a server, or lets it read its files again, from any thread.
 #[derive(Clone)]
-pub struct Stopper(Arc<Shared>);
+pub struct Control(Arc<Shared>);
 
-impl Stopper {
+impl Control {
     /// As [`Running::stop`].
     pub fn stop(&self) {
         self.0.stop();
+    }
+
+    /// Reads again what can change while the server runs, which is the cluster file, and returns a sentence that
+    /// says what became of it. A file that cannot be read changes nothing.
+    pub fn reload(&self) -> String {
+        self.0.cluster.reload()
     }
 }
 
@@ -212,7 +290,7 @@ fn pin(index: usize) {
 }
 
 /// A seed that no client can guess: the hash of a value the standard library draws at random.
-fn random_seed() -> u64 {
+pub(crate) fn random_seed() -> u64 {
     use std::hash::{BuildHasher, RandomState};
     RandomState::new().hash_one(std::process::id())
 }

@@ -18,6 +18,7 @@ use crate::info::Info;
 use crate::lock::lock;
 
 use crate::hub::{Hub, kind};
+use crate::running::random_seed;
 use crate::ties::{Condemned, Parking};
 use crate::tuning::Tuning;
 use crate::wake::Waker;
@@ -80,6 +81,16 @@ impl Connections {
         self.current.fetch_sub(1, Ordering::Relaxed);
     }
 
+    /// The first `count` open connections behind one with this serial number, in the order of their opening.
+    pub(crate) fn list_after(&self, serial: u64, count: usize) -> Vec<Arc<Info>> {
+        let connections = lock(&self.by_serial);
+        let behind = connections.range(serial.saturating_add(1)..);
+        behind
+            .take(count)
+            .map(|(_, info)| Arc::clone(info))
+            .collect()
+    }
+
     /// All open connections, in the order of their opening.
     pub(crate) fn list(&self) -> Vec<Arc<Info>> {
         lock(&self.by_serial).values().cloned().collect()
@@ -119,6 +130,12 @@ impl Shared {
         };
         shared.observe();
         shared
+    }
+
+    /// What orders a listing of the items: random, and of its own, so that the order reveals nothing about the seed
+    /// of the key hash; fixed where that seed is.
+    pub(crate) fn listing_seed(&self) -> u64 {
+        self.config.hash_seed.unwrap_or_else(random_seed)
     }
 
     /// Whether the request path must tell watchers or count prefixes.

@@ -169,6 +169,11 @@ pub(crate) fn connection(shared: &Shared, info: &Info, reason: Option<&str>) {
     shared.hub.publish(kind::CONNEVENTS, text.as_bytes());
 }
 
+/// Whether a key has no blank and no control byte, so that it can stand on a line.
+pub(crate) fn is_plain(key: &[u8]) -> bool {
+    key.iter().all(|byte| *byte > b' ' && *byte != 127)
+}
+
 /// Appends `key` with everything but letters, digits and `-._~` as percent and two hex digits.
 pub(crate) fn uri_encode(key: &[u8], out: &mut Vec<u8>) {
     for byte in key {

@@ -17,6 +17,7 @@ use std::time::Instant;
 use glasscache_store::Seconds;
 use rustix::event::Timespec;
 use rustix::event::epoll::{self, EventData, EventFlags};
+use rustix::time::{ClockId, clock_gettime};
 
 use self::ahead::{Ahead, TOGETHER};
 use self::later::{Later, PARKED, SMALL_BYTES};
@@ -108,15 +109,19 @@ impl Worker {
         let mut events = Vec::with_capacity(EVENTS);
         let mut has_work = false;
         self.store.go_online();
+        self.counters.pulse.wake();
         while !self.shared.is_stopping() {
             self.wait(&mut events, has_work);
+            let cpu_before = self.cpu_time();
             self.turn(&events);
             has_work = self.store.maintain(self.now);
             self.tell_evictions();
+            self.note_cpu_time(cpu_before);
         }
         self.drain(&mut events);
         self.close_all();
         self.store.go_offline();
+        self.counters.pulse.sleep();
     }
 
     /// Sleeps until something is ready, unless there is work.
@@ -124,6 +129,7 @@ impl Worker {
         events.clear();
         self.store.pass();
         if has_work || self.later.has_queue() {
+            self.counters.pulse.beat();
             let now = Timespec {
                 tv_sec: 0,
                 tv_nsec: 0,
@@ -136,10 +142,11 @@ impl Worker {
             return;
         }
         self.store.go_offline();
-        let sleep = if self.later.parked.is_empty() {
-            SLEEP
-        } else {
+        self.counters.pulse.sleep();
+        let sleep = if self.later.has_parked() {
             PARKED_SLEEP
+        } else {
+            SLEEP
         };
         // An interrupted wait is a turn without events.
         let _ = epoll::wait(
@@ -147,13 +154,17 @@ impl Worker {
             rustix::buffer::spare_capacity(events),
             Some(&sleep),
         );
+        self.counters.pulse.wake();
         self.store.go_online();
     }
 
     fn turn(&mut self, events: &[epoll::Event]) {
         let begun = Instant::now();
         self.later.begin_turn(begun);
-        self.now = self.shared.clock.at(begun);
+        let now = self.shared.clock.now();
+        if now != std::mem::replace(&mut self.now, now) {
+            self.shared.clock.follow_wall();
+        }
         self.counters.turns.bump();
         for events in events.chunks(TOGETHER) {
             self.hear(events);
@@ -186,10 +197,30 @@ impl Worker {
 
     fn count_time(&self, begun: Instant) {
         let elapsed_us = begun.elapsed().as_micros() as u64;
+        self.counters.iteration_us_max.raise(elapsed_us);
         let index = (u64::BITS - elapsed_us.leading_zeros()) as usize;
         if let Some(count) = self.counters.turn_times.get(index.min(TIMES - 1)) {
             count.bump();
         }
+    }
+
+    /// CPU time of this thread, where it is measured: a system call in each iteration is too much for others.
+    fn cpu_time(&self) -> Option<Timespec> {
+        self.shared
+            .config
+            .debug
+            .then(|| clock_gettime(ClockId::ThreadCPUTime))
+    }
+
+    fn note_cpu_time(&self, before: Option<Timespec>) {
+        let (Some(before), Some(now)) = (before, self.cpu_time()) else {
+            return;
+        };
+        let elapsed_us =
+            (now.tv_sec - before.tv_sec) * 1_000_000 + (now.tv_nsec - before.tv_nsec) / 1000;
+        self.counters
+            .iteration_cpu_us_max
+            .raise(u64::try_from(elapsed_us).unwrap_or(0));
     }
 
     fn serve(&mut self, key: u64, cause: Cause) {
@@ -232,13 +263,13 @@ impl Worker {
                 self.counters.conn_yields.bump();
                 self.later.add_first(key, connection);
             }
-            Verdict::Park if connection.is_parked => {}
-            Verdict::Park => {
-                connection.is_parked = true;
-                self.later.parked.push(key);
-                self.shared.parking.enter();
-            }
+            Verdict::Park => {}
             Verdict::Close(reason) => return self.close(key, reason),
+        }
+        if verdict == Verdict::Park {
+            self.park(key);
+        } else {
+            self.unpark(key);
         }
         // Nothing is borrowed between two connections: memory that others gave up may go.
         self.store.pass();

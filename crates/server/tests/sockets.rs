@@ -208,3 +208,61 @@ fn config_get_cluster_tells_the_nodes_of_its_file_and_is_unknown_without_one() {
         b"ERROR\r\n",
     );
 }
+
+#[test]
+fn a_unix_socket_is_taken_from_a_dead_server_and_never_from_a_living_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("socket");
+    let on_path = || Config {
+        listeners: vec![Listen::Unix {
+            path: path.clone(),
+            mode: 0o700,
+        }],
+        ..config()
+    };
+    let ask = || {
+        let mut client = std::os::unix::net::UnixStream::connect(&path).unwrap();
+        client.write_all(b"mn\r\n").unwrap();
+        let mut reply = [0; 4];
+        client.read_exact(&mut reply).unwrap();
+        assert_eq!(&reply, b"MN\r\n");
+    };
+    // What a server leaves that was killed: a socket on which nobody listens.
+    drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
+    let old = start(on_path()).unwrap();
+    ask();
+    let refused = start(on_path()).map(drop).unwrap_err().to_string();
+    assert!(refused.contains("in use"), "{refused}");
+    ask();
+    // An administrator takes the name away and starts the next server beside the old one.
+    std::fs::remove_file(&path).unwrap();
+    let new = start(on_path()).unwrap();
+    drop(old);
+    ask();
+    drop(new);
+    assert!(!path.exists());
+}
+
+#[test]
+fn a_server_that_is_only_prepared_serves_nobody() {
+    let prepared = glasscache_server::prepare(config()).unwrap();
+    let Some(glasscache_server::Address::Tcp(address)) = prepared.addresses().first().cloned()
+    else {
+        panic!("no port")
+    };
+    let mut client = TcpStream::connect(address).unwrap();
+    client.write_all(b"mn\r\n").unwrap();
+    client
+        .set_read_timeout(Some(Duration::from_millis(200)))
+        .unwrap();
+    assert!(
+        client.read(&mut [0; 4]).is_err(),
+        "a reply before the start"
+    );
+    let server = prepared.start().unwrap();
+    client
+        .set_read_timeout(Some(Duration::from_secs(20)))
+        .unwrap();
+    talk(&mut client, b"", b"MN\r\n");
+    drop(server);
+}

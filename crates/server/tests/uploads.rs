@@ -95,6 +95,57 @@ fn a_value_of_half_the_memory_is_stored_where_it_may_be() {
     }
 }
 
+#[test]
+fn of_many_uploads_that_wait_only_the_first_few_try_again_and_all_have_their_turn() {
+    const STALLED: usize = 300;
+    /// The longest time between two looks at those that wait, and what a worker then lets try: four that have begun
+    /// and four that have not.
+    const LOOK: Duration = Duration::from_millis(10);
+    const TRIES_PER_LOOK: u128 = 2 * 4;
+    let server = start(Config {
+        connections_max: 2 * STALLED as u32,
+        ..config()
+    })
+    .unwrap();
+    let begun = Instant::now();
+    let mut stalled: Vec<TcpStream> = (0..STALLED)
+        .map(|number| {
+            let mut client = connect(&server);
+            let mut request = format!("set waits{number} 0 0 1000000\r\n").into_bytes();
+            request.resize(request.len() + 200, b'x');
+            client.write_all(&request).unwrap();
+            client
+        })
+        .collect();
+    // As long as senders are not given up: then room changes hands.
+    let mut other = connect(&server);
+    while begun.elapsed() < Duration::from_millis(900) {
+        talk(&mut other, b"get other\r\n", b"END\r\n");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let tries = u128::from(row(&mut other, "upload_tries"));
+    let looks = 2 * (begun.elapsed().as_millis() / LOOK.as_millis() + 1);
+    // Who got room lets the next try at once: at most all of them once more.
+    let tries_max = TRIES_PER_LOOK * (looks + STALLED as u128);
+    println!("{tries} tries of {STALLED} uploads, at most {tries_max}");
+    assert!(tries <= tries_max, "{tries} tries, not {tries_max}");
+    // All that begun are given up or served: nobody is forgotten.
+    for client in &mut stalled {
+        let mut rest = vec![b'x'; 999_800];
+        rest.extend_from_slice(b"\r\n");
+        client
+            .set_read_timeout(Some(Duration::from_mins(1)))
+            .unwrap();
+        let _ = client.write_all(&rest);
+        let mut reply = [0; 8];
+        let ended = client.read_exact(&mut reply);
+        assert!(
+            ended.is_err_and(|error| error.kind() != std::io::ErrorKind::WouldBlock)
+                || &reply == b"STORED\r\n"
+        );
+    }
+}
+
 /// A row of `stats glasscache`.
 fn row(client: &mut TcpStream, name: &str) -> u64 {
     client.write_all(b"stats glasscache\r\n").unwrap();
@@ -102,4 +153,28 @@ fn row(client: &mut TcpStream, name: &str) -> u64 {
     let mut rows = lines.take_while(|line| line != "END");
     let value = rows.find_map(|line| line.strip_prefix(&format!("STAT {name} "))?.parse().ok());
     value.unwrap()
+}
+
+#[test]
+fn an_upload_that_is_refused_on_its_way_takes_the_old_value_along() {
+    let server = start(Config {
+        memory_bytes: 8 << 20,
+        evict: false,
+        ..config()
+    })
+    .unwrap();
+    let mut client = connect(&server);
+    talk(&mut client, b"set k 0 0 3\r\nold\r\n", b"STORED\r\n");
+    // Nothing is evicted: from some value on there is no room.
+    let value = "x".repeat(8000);
+    for number in 0..2000 {
+        write!(client, "set fill{number} 0 0 8000 noreply\r\n{value}\r\n").unwrap();
+    }
+    let (head, half) = ("set k 0 0 1000000\r\n", "y".repeat(500_000));
+    write!(client, "{head}{half}{half}\r\n").unwrap();
+    let mut reader = BufReader::new(client.try_clone().unwrap());
+    let mut line = String::new();
+    reader.read_line(&mut line).unwrap();
+    assert_eq!(line, "SERVER_ERROR out of memory storing object\r\n");
+    talk(&mut client, b"get k\r\n", b"END\r\n");
 }

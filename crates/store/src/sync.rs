@@ -4,13 +4,36 @@
 //! code and not a model beside it (docs/concurrency.md).
 
 #[cfg(loom)]
-pub(crate) use loom::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
+pub(crate) use loom::sync::atomic::{
+    AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence,
+};
 #[cfg(loom)]
 pub(crate) use loom::sync::{Mutex, MutexGuard};
 #[cfg(not(loom))]
 pub(crate) use plain::{Mutex, MutexGuard};
 #[cfg(not(loom))]
-pub(crate) use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
+pub(crate) use std::sync::atomic::{
+    AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence,
+};
+
+/// The guard of a lock that `try_lock` found free, also after a panic of its last holder; `None` while it is held.
+///
+/// What these locks guard is whole between statements, and a lock that counted as held for ever would end
+/// all growing of the index.
+#[cfg(not(tsan))]
+pub(crate) fn if_free<G>(tried: Result<G, std::sync::TryLockError<G>>) -> Option<G> {
+    match tried {
+        Ok(guard) => Some(guard),
+        Err(std::sync::TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+        Err(std::sync::TryLockError::WouldBlock) => None,
+    }
+}
+
+/// As above, for the locks under `cfg(tsan)`, which know no poison.
+#[cfg(tsan)]
+pub(crate) fn if_free<G>(tried: Result<G, ()>) -> Option<G> {
+    tried.ok()
+}
 
 /// The locks that are no part of a protocol that loom explores.
 ///

@@ -5,6 +5,7 @@
 //! sends nothing takes nothing. All uncommitted pieces together are bounded, by an eighth of `-m` as a rule
 //! (`register`).
 
+mod arrivals;
 mod register;
 
 use std::sync::Arc;
@@ -79,6 +80,19 @@ impl Worker {
             rest: None,
             is_crowded_out: false,
         })
+    }
+
+    /// Ends an upload for which there is no room. As with every refused plain set, the old value goes: it would be
+    /// out of date.
+    pub fn give_up(&self, reservation: &Reservation, now: Seconds) {
+        if self.begin(now) {
+            self.drop_for(
+                &reservation.key,
+                reservation.hash,
+                &reservation.options,
+                now,
+            );
+        }
     }
 
     /// Makes a completely filled reservation visible at once; an incomplete one is given up.

@@ -43,6 +43,11 @@ impl<'w> Item<'w> {
         }
     }
 
+    /// Whether both are the same copy of the same item; to be asked of items of one epoch.
+    pub fn is_same_copy(&self, other: &Item<'_>) -> bool {
+        self.located.at == other.located.at
+    }
+
     /// Its key.
     pub fn key(&self) -> &'w [u8] {
         self.store.key_of(&self.located)

@@ -3,13 +3,11 @@
 //! The client has no dumps, for applications should not walk a cache; so this command opens a
 //! connection of its own and passes line after line on, whatever their number.
 
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::TcpStream;
-use std::os::unix::net::UnixStream;
-use std::time::Duration;
+use std::io::{BufRead, BufReader};
 
 use glasscache_client::Address;
 use glasscache_client::address::Place;
+use glasscache_lab::why::unescape_key;
 use serde_json::{Map, Value, json};
 
 use super::target::{START_ONE, Target, failure};
@@ -35,9 +33,6 @@ pub(crate) struct Args {
     target: Target,
 }
 
-trait Stream: Read + Write {}
-impl<S: Read + Write> Stream for S {}
-
 impl Args {
     /// Prints one key a line.
     pub(crate) fn run(self, out: &Output) -> Result<Exit, Failure> {
@@ -56,8 +51,7 @@ impl Args {
             )
             .hint(START_ONE)
         };
-        let mut stream = connect(place, Duration::from_millis(self.target.timeout_ms.max(1)))
-            .map_err(unreachable)?;
+        let mut stream = self.target.connect(place).map_err(unreachable)?;
         stream
             .write_all(b"lru_crawler metadump all\r\n")
             .map_err(unreachable)?;
@@ -87,7 +81,8 @@ impl Args {
 
     fn print(&self, fields: &str, out: &Output) -> Result<(), Failure> {
         let mut words = fields.split(' ');
-        let key = unescape(words.next().unwrap_or_default());
+        let key = unescape_key(words.next().unwrap_or_default());
+        let key = String::from_utf8_lossy(&key).into_owned();
         if !out.is_json() {
             let rest: Vec<&str> = words.collect();
             return out.line(if self.long {
@@ -104,50 +99,5 @@ impl Args {
             row.insert(name.to_owned(), value);
         }
         out.document(&Value::Object(row))
-    }
-}
-
-fn connect(place: &Place, timeout: Duration) -> std::io::Result<Box<dyn Stream>> {
-    match place {
-        Place::Tcp(host, port) => {
-            let stream = TcpStream::connect((host.as_str(), *port))?;
-            stream.set_read_timeout(Some(timeout))?;
-            Ok(Box::new(stream))
-        }
-        Place::Unix(path) => {
-            let stream = UnixStream::connect(path)?;
-            stream.set_read_timeout(Some(timeout))?;
-            Ok(Box::new(stream))
-        }
-    }
-}
-
-/// The key behind a dump's `%20` and its like.
-fn unescape(text: &str) -> String {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.as_bytes();
-    while let Some((first, tail)) = rest.split_first() {
-        let hex = tail.get(..2).and_then(|hex| std::str::from_utf8(hex).ok());
-        let escaped = hex.and_then(|hex| u8::from_str_radix(hex, 16).ok());
-        if let (b'%', Some(byte)) = (first, escaped) {
-            bytes.push(byte);
-            rest = &tail[2..];
-        } else {
-            bytes.push(*first);
-            rest = tail;
-        }
-    }
-    String::from_utf8_lossy(&bytes).into_owned()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::unescape;
-
-    #[test]
-    fn keys_of_a_dump_are_unescaped() {
-        assert_eq!(unescape("a%20b%25"), "a b%");
-        assert_eq!(unescape("100%"), "100%");
-        assert_eq!(unescape("%zz%4"), "%zz%4");
     }
 }

@@ -1,6 +1,7 @@
 //! One file per subcommand; `args` lists them. `target` is what the small ones share.
 
 pub(crate) mod bench;
+pub(crate) mod completions;
 pub(crate) mod config;
 pub(crate) mod curve;
 pub(crate) mod delete;
@@ -8,6 +9,7 @@ pub(crate) mod generate;
 pub(crate) mod get;
 pub(crate) mod inspect;
 pub(crate) mod keys;
+pub(crate) mod man;
 pub(crate) mod ping;
 pub(crate) mod serve;
 pub(crate) mod set;
@@ -16,3 +18,4 @@ pub(crate) mod slabs;
 pub(crate) mod stats;
 mod target;
 pub(crate) mod tour;
+pub(crate) mod why;

@@ -53,7 +53,8 @@ impl Args {
             settings.port = settings.udp_port;
         }
         let addresses = listen_addresses(&settings).map_err(Failure::usage)?;
-        check_reachable(&settings, &addresses, is_debug)?;
+        check_reachable(&settings, &addresses)?;
+        daemon::check_user(settings.user.as_deref())?;
         if settings.daemon && !daemon::is_child() {
             return daemon::launch();
         }
@@ -61,11 +62,7 @@ impl Args {
     }
 }
 
-fn check_reachable(
-    settings: &Settings,
-    addresses: &[SocketAddr],
-    is_debug: bool,
-) -> Result<(), Failure> {
+fn check_reachable(settings: &Settings, addresses: &[SocketAddr]) -> Result<(), Failure> {
     if settings.public {
         return Ok(());
     }
@@ -75,10 +72,6 @@ fn check_reachable(
     let sentence = format!(
         "listen (-l): {address} can be reached by other machines and nothing asks for a password"
     );
-    if is_debug {
-        eprintln!("glasscache: {sentence}");
-        return Ok(());
-    }
     Err(Failure::usage(sentence)
         .hint("add --public if a firewall protects it, or listen on 127.0.0.1"))
 }
@@ -90,9 +83,6 @@ fn serve(settings: &Settings, addresses: &[SocketAddr], is_debug: bool) -> Resul
     daemon::raise_descriptors(settings.connections_max);
     if settings.core_dumps {
         daemon::allow_core_files()?;
-    }
-    if settings.lock_memory {
-        daemon::lock_memory()?;
     }
     let signals = block_signals()?;
     let reserved = if is_debug {
@@ -106,8 +96,15 @@ fn serve(settings: &Settings, addresses: &[SocketAddr], is_debug: bool) -> Resul
         .filter_map(|socket| socket.local_addr().ok())
         .collect();
     let udp = config.shown.udp.clone();
-    let running = server::start(config).map_err(|error| failure(&error))?;
-    let tcp: Vec<SocketAddr> = running.addresses().iter().filter_map(tcp_address).collect();
+    let prepared = server::prepare(config).map_err(|error| failure(&error))?;
+    if settings.lock_memory {
+        daemon::lock_memory(settings.user.as_deref())?;
+    }
+    let tcp: Vec<SocketAddr> = prepared
+        .addresses()
+        .iter()
+        .filter_map(tcp_address)
+        .collect();
     if let Some(file) = write_port_file(&tcp, &udp)? {
         file.keep();
     }
@@ -115,19 +112,16 @@ fn serve(settings: &Settings, addresses: &[SocketAddr], is_debug: bool) -> Resul
     if let Some(user) = &settings.user {
         daemon::become_user(user)?;
     }
+    // Only now: no client is served with the rights of root.
+    let running = prepared.start().map_err(|error| failure(&error))?;
     announce(settings, &tcp);
     if settings.daemon {
         daemon::report_ready(settings.verbosity > 0)?;
     }
     // Whether somebody listens is systemd's affair.
     server::notify("READY=1");
-    let stopper = running.stopper();
-    std::thread::spawn(move || {
-        if signals.wait().is_ok() {
-            server::notify("STOPPING=1");
-            stopper.stop();
-        }
-    });
+    let control = running.control();
+    std::thread::spawn(move || follow_signals(&signals, &control));
     running.join();
     Ok(Exit::Done)
 }
@@ -164,6 +158,8 @@ fn config(settings: &Settings, addresses: &[SocketAddr], is_debug: bool) -> serv
         detail_enabled: settings.prefix_delimiter.is_some(),
         verbosity: settings.verbosity,
         debug: is_debug,
+        watchdog_ticks: settings.watchdog_s,
+        failure_exit_code: i32::from(settings.failure_exit),
         lru_crawler: settings.lru_crawler,
         lru_maintainer: settings.lru_maintainer,
         maxconns_fast: settings.maxconns_fast,
@@ -223,11 +219,35 @@ fn tcp_address(address: &server::Address) -> Option<SocketAddr> {
     }
 }
 
-/// The signals that end the server, taken out of the way of every thread: one waits for them.
+/// Carries out what signals ask for, until the process ends.
+fn follow_signals(signals: &SigSet, control: &server::Control) {
+    let mut is_stopping = false;
+    while let Ok(signal) = signals.wait() {
+        match signal {
+            Signal::SIGHUP => eprintln!("glasscache: SIGHUP: {}", control.reload()),
+            Signal::SIGINT | Signal::SIGTERM if is_stopping => {
+                // The first asked for an orderly end. Whoever asks again does not want to wait for it.
+                std::process::exit(128 + signal as i32);
+            }
+            _ => {
+                is_stopping = true;
+                server::notify("STOPPING=1");
+                control.stop();
+            }
+        }
+    }
+}
+
+/// The signals that the server follows, taken out of the way of every thread: one waits for them.
 fn block_signals() -> Result<SigSet, Failure> {
-    let signals: SigSet = [Signal::SIGINT, Signal::SIGTERM, Signal::SIGUSR1]
-        .into_iter()
-        .collect();
+    let signals: SigSet = [
+        Signal::SIGHUP,
+        Signal::SIGINT,
+        Signal::SIGTERM,
+        Signal::SIGUSR1,
+    ]
+    .into_iter()
+    .collect();
     signals.thread_block().map_err(|error| {
         Failure::new(
             Exit::Unreachable,

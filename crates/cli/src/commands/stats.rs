@@ -1,63 +1,88 @@
-//! `glasscache stats`: the counters of each server, as rows or as one document.
+//! `glasscache stats`: a summary of each server, one group of its counters, or all of them.
+
+use std::fmt::Write as _;
+use std::time::Duration;
 
 use glasscache_client::pipeline::Answer;
 use glasscache_client::request::Request;
+use glasscache_lab::counters::Reading;
 use serde_json::{Map, Value, json};
 
 use super::target::Target;
 use crate::output::{Exit, Failure, Output};
+use crate::table::{bytes, count, decimal, duration, percent};
 
 const EXAMPLES: &str = "\
 Examples:
-  glasscache stats
+  glasscache stats                       ten lines: hit ratio, memory, items, rates
+  glasscache stats --interval-ms 10000   rates over ten seconds
+  glasscache stats --all                 every general counter
   glasscache stats settings
+  glasscache stats detail on             count by key prefix; later: stats detail dump
+  glasscache stats reset                 set the counters to 0
   glasscache stats --json | jq .rows.curr_items
 
-Groups: settings, items, slabs, sizes, conns, detail, and of glasscache itself: glasscache.";
+Groups: settings, items, slabs, sizes, conns, detail on|off|dump, reset, and of glasscache itself: glasscache.
+Why gets miss: glasscache why.";
 
 /// Print a server's counters.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// Which group; without it the general counters
-    #[arg(default_value = "")]
-    group: String,
+    /// Which group of counters [default: a summary]
+    #[arg(value_name = "GROUP", num_args = 0..=2, conflicts_with = "all")]
+    group: Vec<String>,
+    /// Every general counter instead of the summary
+    #[arg(long)]
+    all: bool,
+    /// How long the summary watches for its rates, in milliseconds [default: 1000]
+    #[arg(long, value_name = "MS", conflicts_with_all = ["all", "group"])]
+    interval_ms: Option<u64>,
     #[command(flatten)]
     target: Target,
 }
 
+/// How long the summary watches unless told otherwise.
+const INTERVAL: Duration = Duration::from_secs(1);
+
+type Rows = Vec<(String, String)>;
+
 impl Args {
-    /// Prints the rows of each server.
+    /// Prints the summary or the rows of each server.
     pub(crate) fn run(self, out: &Output) -> Result<Exit, Failure> {
-        if self.group.bytes().any(|byte| byte <= b' ' || byte == 0x7f) {
+        let group = self.group.join(" ");
+        if group.bytes().any(|byte| byte < b' ' || byte == 0x7f) {
             return Err(Failure::usage(format!(
-                "group \"{}\": must be one word",
-                self.group
+                "group {group:?}: must be one or two words"
             )));
         }
-        let answers = self.target.ask_all(Request::Stats {
-            argument: self.group.as_bytes(),
-        })?;
+        if out.is_json() && self.interval_ms.is_some() {
+            return Err(Failure::usage(
+                "--interval-ms: only the summary has rates, and --json prints the counters",
+            ));
+        }
+        if group.is_empty() && !self.all && !out.is_json() {
+            let interval = self.interval_ms.map_or(INTERVAL, Duration::from_millis);
+            return self.summaries(interval, out);
+        }
+        let answers = rows_of_all(&self.target, &group)?;
         let many = answers.len() > 1;
-        for (server, answer) in answers {
-            let Answer::Rows(rows) = answer else {
-                return Err(Failure::new(
-                    Exit::BadData,
-                    format!("{server} gave no rows"),
-                ));
-            };
+        for (server, rows) in answers {
             if out.is_json() {
                 let rows: Map<String, Value> = rows
                     .into_iter()
                     .map(|(name, value)| (name, typed(value)))
                     .collect();
                 out.document(
-                    &json!({ "schema": 1, "server": server, "group": self.group, "rows": rows }),
+                    &json!({ "schema": 1, "server": server, "group": group, "rows": rows }),
                 )?;
                 continue;
             }
             if many {
                 out.line(format!("# {server}"))?;
+            }
+            if rows.is_empty() {
+                out.line(without_rows(&group))?;
             }
             let width = rows.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
             for (name, value) in rows {
@@ -66,6 +91,134 @@ impl Args {
         }
         Ok(Exit::Done)
     }
+
+    fn summaries(&self, interval: Duration, out: &Output) -> Result<Exit, Failure> {
+        let before = readings(&self.target)?;
+        std::thread::sleep(interval);
+        let after = readings(&self.target)?;
+        for (number, ((server, before), (_, after))) in before.iter().zip(&after).enumerate() {
+            if number > 0 {
+                out.line("")?;
+            }
+            out.line(summary(server, before, after, interval).trim_end())?;
+        }
+        Ok(Exit::Done)
+    }
+}
+
+/// The rows of `stats group` of each server.
+pub(super) fn rows_of_all(target: &Target, group: &str) -> Result<Vec<(String, Rows)>, Failure> {
+    let answers = target
+        .ask_all(Request::Stats {
+            argument: group.as_bytes(),
+        })
+        .map_err(|failure| match group {
+            "" => failure,
+            _ => failure.hint(format!(
+                "the group was \"{group}\"; glasscache stats --help lists them"
+            )),
+        })?;
+    let one = |(server, answer)| match answer {
+        Answer::Rows(rows) => Ok((server, rows)),
+        _ => Err(Failure::new(
+            Exit::BadData,
+            format!("{server} gave no rows"),
+        )),
+    };
+    answers.into_iter().map(one).collect()
+}
+
+/// The general counters of each server as numbers.
+pub(super) fn readings(target: &Target) -> Result<Vec<(String, Reading)>, Failure> {
+    let rows = rows_of_all(target, "")?;
+    let read = |(server, rows): (String, Rows)| {
+        let reading = Reading::of(
+            rows.iter()
+                .map(|(name, value)| (name.as_str(), value.as_str())),
+        );
+        (server, reading)
+    };
+    Ok(rows.into_iter().map(read).collect())
+}
+
+/// What to say of a group without rows.
+fn without_rows(group: &str) -> &'static str {
+    match group {
+        "reset" => "counters set to 0",
+        "detail on" => "counting by key prefix; see glasscache stats detail dump",
+        "detail off" => "no longer counting by key prefix",
+        _ => "no rows",
+    }
+}
+
+/// Ten lines about one server.
+fn summary(server: &str, before: &Reading, after: &Reading, interval: Duration) -> String {
+    let seconds = interval.as_secs_f64().max(0.001);
+    let recent = after.since(before);
+    let rate = |number: u64| decimal(number as f64 / seconds);
+    let over = format!("in the last {}", duration(interval));
+    let used = percent(Some(after.bytes as f64 / after.limit_bytes.max(1) as f64));
+    let mut text = String::new();
+    let mut line = |name: &str, value: String| {
+        // Writing to a string cannot fail.
+        let _ = writeln!(text, "{name:<13}{value}");
+    };
+    line("server", server.to_owned());
+    line("version", after.version.clone());
+    line("uptime", duration(Duration::from_secs(after.uptime_s)));
+    line(
+        "hit ratio",
+        format!(
+            "{} since start, {} {over}",
+            percent(after.hit_ratio()),
+            percent(recent.hit_ratio()),
+        ),
+    );
+    line(
+        "operations",
+        format!(
+            "{} /s: {} gets, {} sets, {} others",
+            rate(recent.operations()),
+            rate(recent.gets),
+            rate(recent.sets),
+            rate(recent.others)
+        ),
+    );
+    line(
+        "memory",
+        format!(
+            "{} of {} ({used})",
+            bytes(after.bytes),
+            bytes(after.limit_bytes)
+        ),
+    );
+    line("items", count(after.items));
+    line(
+        "evictions",
+        format!(
+            "{} /s; {} since start, {} of them never read",
+            rate(recent.evictions),
+            count(after.evictions),
+            count(after.evicted_unread)
+        ),
+    );
+    line(
+        "expired",
+        format!(
+            "{} gets found an expired item since start",
+            count(after.expired)
+        ),
+    );
+    line(
+        "connections",
+        format!(
+            "{} of {}, {} refused since start",
+            count(after.connections),
+            count(after.connections_max),
+            count(after.connections_refused)
+        ),
+    );
+    text
 }
 
 /// Whole numbers as numbers, everything else as text.
@@ -73,4 +226,43 @@ fn typed(value: String) -> Value {
     value
         .parse::<i64>()
         .map_or_else(|_| Value::String(value), Value::from)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_summary_has_ten_lines_that_fit_80_columns() {
+        let after = Reading {
+            version: "1.6.45-glasscache".into(),
+            uptime_s: 93_784,
+            gets: 12_345_678,
+            hits: 10_345_678,
+            expired: 98_765,
+            flushed: 0,
+            sets: 2_345_678,
+            others: 345_678,
+            evictions: 1_234_567,
+            evicted_unread: 234_567,
+            items: 3_456_789,
+            bytes: 987_654_321,
+            limit_bytes: 1 << 30,
+            connections: 1_000,
+            connections_max: 1_024,
+            connections_refused: 12_345,
+        };
+        let text = summary(
+            "cache.example.org:11211",
+            &Reading::default(),
+            &after,
+            Duration::from_secs(10),
+        );
+        assert_eq!(text.lines().count(), 10);
+        for line in text.lines() {
+            assert!(line.chars().count() <= 80, "{line}");
+        }
+        assert!(text.contains("hit ratio    83.8 % since start"), "{text}");
+        assert!(text.contains("uptime       1 d 2 h"), "{text}");
+    }
 }

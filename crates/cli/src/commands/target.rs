@@ -2,8 +2,12 @@
 //!
 //! They use the client crate with one connection and one deadline a call, against any memcached.
 
+use std::io::{self, Read, Write};
+use std::net::TcpStream;
+use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
+use glasscache_client::address::Place;
 use glasscache_client::pipeline::Answer;
 use glasscache_client::request::Request;
 use glasscache_client::{Address, Budget, Client, Error, Options, Placement, WireKey};
@@ -16,7 +20,25 @@ const VALUE_BYTES_MAX: u64 = 1 << 30;
 /// The next step where no server answers.
 pub(crate) const START_ONE: &str = "glasscache serve starts a server on 127.0.0.1:11211";
 
-/// The server and the patience.
+/// A connection of either family.
+pub(crate) trait Stream: Read + Write {
+    /// How long a read may wait.
+    fn set_read_timeout(&self, timeout: Duration) -> io::Result<()>;
+}
+
+impl Stream for TcpStream {
+    fn set_read_timeout(&self, timeout: Duration) -> io::Result<()> {
+        TcpStream::set_read_timeout(self, Some(timeout))
+    }
+}
+
+impl Stream for UnixStream {
+    fn set_read_timeout(&self, timeout: Duration) -> io::Result<()> {
+        UnixStream::set_read_timeout(self, Some(timeout))
+    }
+}
+
+/// The server, and how long a call may take.
 #[derive(clap::Args, Debug, Clone)]
 pub(crate) struct Target {
     /// Server as host:port or path of a unix socket; several by comma share the keys (ketama)
@@ -52,6 +74,16 @@ impl Target {
     /// A deadline for one call that begins now.
     pub(crate) fn budget(&self) -> Budget<'static> {
         Budget::new(self.timeout())
+    }
+
+    /// A plain connection, for commands that read lines the client has no form for (dumps, watches).
+    pub(crate) fn connect(&self, place: &Place) -> io::Result<Box<dyn Stream>> {
+        let stream: Box<dyn Stream> = match place {
+            Place::Tcp(host, port) => Box::new(TcpStream::connect((host.as_str(), *port))?),
+            Place::Unix(path) => Box::new(UnixStream::connect(path)?),
+        };
+        stream.set_read_timeout(self.timeout())?;
+        Ok(stream)
     }
 
     fn timeout(&self) -> Duration {

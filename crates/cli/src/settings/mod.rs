@@ -87,6 +87,10 @@ pub(crate) struct Settings {
     pub lru_maintainer: bool,
     /// File with the nodes that `config get cluster` tells.
     pub cluster_file: Option<PathBuf>,
+    /// Seconds without progress after which a worker that has work ends the process; 0 never.
+    pub watchdog_s: u32,
+    /// The exit code of a process that ends because a worker panicked or is stuck.
+    pub failure_exit: u8,
     /// Leave the terminal.
     pub daemon: bool,
     /// File for the process id.
@@ -136,6 +140,8 @@ impl Default for Settings {
             lru_crawler: true,
             lru_maintainer: true,
             cluster_file: None,
+            watchdog_s: 5,
+            failure_exit: 70,
             daemon: false,
             pid_file: None,
             user: None,

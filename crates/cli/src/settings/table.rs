@@ -266,6 +266,24 @@ pub(crate) static FLAGS: &[Setting] = &[
         show: |s| shown(s.cluster_file.as_deref()),
     },
     Setting {
+        name: "watchdog",
+        letter: None,
+        takes: Takes::Value("SECONDS"),
+        help: "end the process when a worker that has work makes no progress for so long, 2 to 3600; 0 never",
+        no_effect: None,
+        set: |s, raw| seconds_of_watchdog(raw).map(|n| s.watchdog_s = n),
+        show: |s| s.watchdog_s.to_string(),
+    },
+    Setting {
+        name: "failure-exit",
+        letter: None,
+        takes: Takes::Value("CODE"),
+        help: "exit code when a worker panicked or the watchdog ended the process",
+        no_effect: None,
+        set: |s, raw| whole(raw, 1, 255).map(|n| s.failure_exit = n as u8),
+        show: |s| s.failure_exit.to_string(),
+    },
+    Setting {
         name: "daemon",
         letter: Some('d'),
         takes: Takes::Nothing,
@@ -317,3 +335,11 @@ pub(crate) static FLAGS: &[Setting] = &[
         show: |s| s.verbosity.to_string(),
     },
 ];
+
+/// A single tick may come right after the one before it, so that 1 would end servers that are well.
+fn seconds_of_watchdog(raw: &str) -> Result<u32, String> {
+    match whole(raw, 0, 3600) {
+        Ok(seconds) if seconds != 1 => Ok(seconds as u32),
+        _ => Err("must be 0 or a whole number from 2 to 3600".to_owned()),
+    }
+}

@@ -2,6 +2,8 @@
 
 mod conformance;
 mod help;
+mod liveness;
+mod memory;
 mod serve;
 mod server;
 mod small_commands;

@@ -1,5 +1,6 @@
 //! `glasscache serve` as a process: settings that stop it, files it leaves, signals, the daemon.
 
+use std::io::{BufRead, BufReader};
 use std::net::TcpListener;
 use std::process::{Command, Output, Stdio};
 
@@ -83,7 +84,15 @@ fn a_port_in_use_ends_with_code_3_and_leaves_nothing() {
     let port = holder.local_addr().unwrap().port().to_string();
     let folder = tempfile::tempdir().unwrap();
     let pid_file = folder.path().join("pid");
-    let (code, text) = refusal(&["serve", "-p", &port, "-P", pid_file.to_str().unwrap()]);
+    let (code, text) = refusal(&[
+        "serve",
+        "-u",
+        "root",
+        "-p",
+        &port,
+        "-P",
+        pid_file.to_str().unwrap(),
+    ]);
     assert_eq!(code, Some(3), "{text}");
     assert!(text.contains(&port), "{text}");
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
@@ -92,7 +101,7 @@ fn a_port_in_use_ends_with_code_3_and_leaves_nothing() {
 #[test]
 fn memory_that_cannot_be_had_ends_with_code_3() {
     let program = env!("CARGO_BIN_EXE_glasscache");
-    let script = format!("ulimit -v 300000; exec {program} serve -p -1 -m 4096");
+    let script = format!("ulimit -v 300000; exec {program} serve -u root -p -1 -m 4096");
     let output = Command::new("sh").args(["-c", &script]).output().unwrap();
     let text = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(3), "{text}");
@@ -185,12 +194,12 @@ fn sigterm_ends_it_with_code_0_and_without_its_files() {
 
 #[test]
 fn the_unix_socket_replaces_tcp_and_goes_away() {
-    use std::io::{BufRead, BufReader, Write};
+    use std::io::Write;
     use std::os::unix::net::UnixStream;
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("socket");
     let mut child = glasscache()
-        .args(["serve", "-s"])
+        .args(["serve", "-u", "root", "-s"])
         .arg(&path)
         .stderr(Stdio::piped())
         .spawn()
@@ -215,7 +224,7 @@ fn the_daemon_listens_when_its_starter_returns() {
     let folder = tempfile::tempdir().unwrap();
     let (pid_file, port_file) = (folder.path().join("pid"), folder.path().join("port"));
     let status = glasscache()
-        .args(["serve", "-d", "-p", "-1", "-P"])
+        .args(["serve", "-u", "root", "-d", "-p", "-1", "-P"])
         .arg(&pid_file)
         .env("MEMCACHED_PORT_FILENAME", &port_file)
         .stderr(Stdio::null())
@@ -242,7 +251,7 @@ fn the_daemon_listens_when_its_starter_returns() {
 fn a_daemon_that_cannot_start_tells_its_starter() {
     let holder = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = holder.local_addr().unwrap().port().to_string();
-    let output = run(&["serve", "-d", "-p", &port]);
+    let output = run(&["serve", "-u", "root", "-d", "-p", &port]);
     let text = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(3), "{text}");
     assert!(text.contains("cannot listen"), "{text}");
@@ -250,20 +259,18 @@ fn a_daemon_that_cannot_start_tells_its_starter() {
 }
 
 #[test]
-fn memcacheds_tests_may_bind_in_public_others_may_not() {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_glasscache"));
-    command
-        .args([
-            "serve",
-            "-p",
-            "-1",
-            "-l",
-            "0.0.0.0",
-            "-o",
-            "relaxed_privileges",
-        ])
-        .env("MEMCACHED_DEBUG", "1");
-    let server = Server::run(command);
+fn only_the_public_flag_opens_an_address_to_other_machines() {
+    let serve = |flags: &[&str]| {
+        let mut command = glasscache();
+        command
+            .args(["serve", "-u", "root", "-p", "-1", "-l", "0.0.0.0"])
+            .args(flags)
+            .env("MEMCACHED_DEBUG", "1");
+        command
+    };
+    let refused = serve(&[]).output().unwrap();
+    assert_eq!(refused.status.code(), Some(2), "the variable opens nothing");
+    let server = Server::run(serve(&["--public", "-o", "relaxed_privileges"]));
     assert_eq!(server.connect().ask("debugtime 5\r\n"), "OK");
     drop(server);
     assert_eq!(refusal(&["serve", "-p", "-1", "-l", "0.0.0.0"]).0, Some(2));
@@ -283,4 +290,98 @@ fn config_show_can_be_read_back_as_a_file() {
         String::from_utf8(again.stdout).unwrap(),
         String::from_utf8(shown.stdout).unwrap()
     );
+}
+
+#[test]
+fn root_serves_only_when_a_user_is_named() {
+    if !nix::unistd::Uid::effective().is_root() {
+        let mut command = glasscache();
+        command.args(["serve", "-p", "-1"]);
+        assert_eq!(Server::run(command).connect().ask("mn\r\n"), "MN");
+        return;
+    }
+    let (code, text) = refusal(&["serve", "-p", "-1"]);
+    assert_eq!(code, Some(2), "{text}");
+    assert!(text.contains("user (-u)"), "{text}");
+    assert_eq!(
+        Server::start(&["-u", "nobody"]).connect().ask("mn\r\n"),
+        "MN"
+    );
+}
+
+#[test]
+fn sighup_reads_the_cluster_file_again_and_ends_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("nodes");
+    std::fs::write(&file, "1\na|127.0.0.1|1\n").unwrap();
+    let mut command = glasscache();
+    command
+        .args(["serve", "-u", "root", "-p", "-1", "--cluster-file"])
+        .arg(&file);
+    let mut server = Server::run_with_stderr(command, Stdio::piped());
+    let mut stderr = BufReader::new(server.stderr());
+    let mut said = || {
+        let mut line = String::new();
+        stderr.read_line(&mut line).unwrap();
+        line
+    };
+    assert!(said().contains("listens on"));
+    let hangup = || kill(Pid::from_raw(server.id() as i32), Signal::SIGHUP).unwrap();
+    std::fs::write(&file, "2\na|127.0.0.1|1 b|127.0.0.1|2\n").unwrap();
+    hangup();
+    assert!(said().contains("was read again"));
+    std::fs::write(&file, "no version").unwrap();
+    hangup();
+    assert!(said().contains("the nodes stay as they were"));
+    let mut wire = server.connect();
+    wire.send(b"config get cluster\r\n");
+    let reply = String::from_utf8(wire.until(b"END\r\n")).unwrap();
+    assert!(
+        reply.contains("\r\n2\na|127.0.0.1|1 b|127.0.0.1|2\n"),
+        "{reply}"
+    );
+}
+
+#[test]
+fn a_second_sigterm_ends_a_stuck_server_at_once() {
+    let mut command = glasscache();
+    command
+        .args(["serve", "-u", "root", "-p", "-1", "--watchdog", "0"])
+        .env("MEMCACHED_DEBUG", "1");
+    let mut server = Server::run(command);
+    server.connect().send(b"misbehave loop\r\n");
+    // Signals of one kind that come before the first is taken are one: it is sent until it has been taken twice.
+    let id = Pid::from_raw(server.id() as i32);
+    let ended = std::iter::repeat_with(|| kill(id, Signal::SIGTERM))
+        .inspect(|_| std::thread::sleep(std::time::Duration::from_millis(20)))
+        .take(500)
+        .any(|_| server.has_ended());
+    assert!(ended);
+    assert_eq!(server.wait(), Some(143));
+}
+
+#[test]
+fn the_watchdog_is_switched_off_or_waits_for_two_ticks_at_least() {
+    for wrong in ["1", "3601", "x"] {
+        let (code, text) = refusal(&["serve", "--watchdog", wrong]);
+        assert_eq!(code, Some(2));
+        assert!(
+            text.ends_with("must be 0 or a whole number from 2 to 3600"),
+            "{text}"
+        );
+    }
+    assert_eq!(refusal(&["serve", "--failure-exit", "0"]).0, Some(2));
+}
+
+#[test]
+fn a_server_leaves_the_pid_file_of_its_successor() {
+    let folder = tempfile::tempdir().unwrap();
+    let pid_file = folder.path().join("pid");
+    let flags = ["-P", pid_file.to_str().unwrap()];
+    let mut old = Server::start(&flags);
+    let new = Server::start(&flags);
+    kill(Pid::from_raw(old.id() as i32), Signal::SIGTERM).unwrap();
+    assert_eq!(old.wait(), Some(0));
+    let written = std::fs::read_to_string(&pid_file).unwrap();
+    assert_eq!(written.trim(), new.id().to_string());
 }

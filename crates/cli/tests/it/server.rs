@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, ChildStderr, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
@@ -39,7 +39,9 @@ impl Server {
     /// Starts ours with these further flags on a free port.
     pub(crate) fn start(flags: &[&str]) -> Server {
         let mut command = glasscache();
-        command.arg("serve").args(["-p", "-1"]).args(flags);
+        command
+            .args(["serve", "-p", "-1", "-u", "root"])
+            .args(flags);
         Server::run(command)
     }
 
@@ -51,12 +53,17 @@ impl Server {
     }
 
     /// Runs a command that writes its port to the file memcached's variable names.
-    pub(crate) fn run(mut command: Command) -> Server {
+    pub(crate) fn run(command: Command) -> Server {
+        Server::run_with_stderr(command, Stdio::null())
+    }
+
+    /// As [`Server::run`], with stderr where the test wants it.
+    pub(crate) fn run_with_stderr(mut command: Command, stderr: Stdio) -> Server {
         let folder = tempfile::tempdir().unwrap();
         let port_file = folder.path().join("ports");
         command
             .env("MEMCACHED_PORT_FILENAME", &port_file)
-            .stderr(Stdio::null());
+            .stderr(stderr);
         let mut child = command.spawn().unwrap();
         let port = wait_for_port(&port_file, &mut child);
         Server {
@@ -64,6 +71,11 @@ impl Server {
             port,
             _folder: folder,
         }
+    }
+
+    /// What the process writes on stderr, if the test wanted a pipe there.
+    pub(crate) fn stderr(&mut self) -> ChildStderr {
+        self.child.stderr.take().unwrap()
     }
 
     /// The process id.
@@ -84,6 +96,11 @@ impl Server {
         Wire {
             reader: BufReader::new(stream),
         }
+    }
+
+    /// Whether the process has ended.
+    pub(crate) fn has_ended(&mut self) -> bool {
+        self.child.try_wait().unwrap().is_some()
     }
 
     /// Waits for the process to end by itself and returns its exit code.

@@ -1,6 +1,6 @@
 //! `ping`, `get`, `set`, `delete`, `stats` and `keys` against our server: what they print and exit with.
 
-use std::io::Write;
+use std::io::{Read, Write};
 use std::process::Stdio;
 
 use crate::server::{Server, glasscache};
@@ -76,6 +76,120 @@ fn servers_tell_their_version_counters_and_keys() {
     let stats: serde_json::Value = serde_json::from_str(&say(&["stats", "--json"]).out).unwrap();
     assert_eq!(stats["rows"]["curr_items"], 1);
     assert!(say(&["stats", "settings"]).out.contains("item_size_max"));
+}
+
+#[test]
+fn stats_prints_a_summary_and_every_group() {
+    let server = Server::start(&[]);
+    let address = format!("127.0.0.1:{}", server.port());
+    let say = |arguments: &[&str]| run(&address, arguments, "");
+    assert_eq!(
+        say(&["stats", "detail", "on"]).out,
+        "counting by key prefix; see glasscache stats detail dump\n"
+    );
+    say(&["set", "user:1", "x"]);
+    say(&["get", "user:1"]);
+    say(&["get", "user:2"]);
+    let dump = say(&["stats", "detail", "dump"]);
+    assert_eq!(dump.out, "user  get 2 hit 1 set 1 del 0\n");
+    let summary = say(&["stats", "--interval-ms", "1"]).out;
+    assert_eq!(summary.lines().count(), 10, "{summary}");
+    assert!(
+        summary.contains("hit ratio    50.0 % since start"),
+        "{summary}"
+    );
+    assert!(say(&["stats", "--all"]).out.lines().count() > 80);
+    let reset = say(&["stats", "reset"]);
+    assert_eq!((reset.code, reset.out.as_str()), (0, "counters set to 0\n"));
+    let unknown = say(&["stats", "nosuch"]);
+    assert_eq!(unknown.code, 1);
+    assert!(
+        unknown.err.contains("the group was \"nosuch\""),
+        "{}",
+        unknown.err
+    );
+    let without_effect = say(&["stats", "--all", "--interval-ms", "5"]);
+    assert_eq!(without_effect.code, 2);
+    assert_eq!(say(&["stats", "--json", "--interval-ms", "5"]).code, 2);
+}
+
+#[test]
+fn why_splits_misses_by_cause_and_prefix() {
+    let server = Server::start(&[]);
+    let address = format!("127.0.0.1:{}", server.port());
+    let mut child = glasscache()
+        .args(["why", "--for-s", "3", "--json", "--server", &address])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut first = [0; 8];
+    child
+        .stderr
+        .as_mut()
+        .unwrap()
+        .read_exact(&mut first)
+        .unwrap();
+    assert_eq!(&first, b"watching");
+    let mut wire = server.connect();
+    for (request, reply) in [
+        ("set a:1 0 0 1\r\nx\r\n", "STORED\r\n"),
+        ("get a:1\r\n", "VALUE a:1 0 1\r\nx\r\nEND\r\n"),
+        ("delete a:1\r\n", "DELETED\r\n"),
+        ("get a:1\r\n", "END\r\n"),
+        ("get b:1\r\n", "END\r\n"),
+        ("set b:1 0 0 1\r\nx\r\n", "STORED\r\n"),
+    ] {
+        wire.send(request.as_bytes());
+        assert_eq!(wire.until(reply.as_bytes()), reply.as_bytes());
+    }
+    let output = child.wait_with_output().unwrap();
+    let told: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let causes = &told["findings"]["causes"];
+    assert_eq!(causes["gets"], 3, "{told}");
+    assert_eq!(causes["misses"], 2);
+    assert_eq!(causes["removed"], 1);
+    assert_eq!(causes["unseen"], 1);
+    assert_eq!(told["findings"]["prefixes"].as_array().unwrap().len(), 2);
+}
+
+#[test]
+fn why_refuses_what_it_cannot_do() {
+    for (arguments, words) in [
+        (&["why", "--for-s", "0"][..], "--for-s"),
+        (&["why", "--prefix-of", ""], "--prefix-of"),
+        (
+            &["why", "-s", "127.0.0.1:1,127.0.0.1:2"],
+            "one server at a time",
+        ),
+    ] {
+        let refused = run("127.0.0.1:1", arguments, "");
+        assert_eq!(refused.code, 2, "{arguments:?}");
+        assert!(refused.err.contains(words), "{}", refused.err);
+    }
+    assert_eq!(run("127.0.0.1:1", &["why"], "").code, 3);
+}
+
+#[test]
+fn completions_and_manual_pages_name_every_command() {
+    let output = glasscache().args(["completions", "bash"]).output().unwrap();
+    let script = String::from_utf8(output.stdout).unwrap();
+    assert!(script.contains("simulate") && script.contains("why"));
+    let folder = tempfile::tempdir().unwrap();
+    let status = glasscache().arg("man").arg(folder.path()).output().unwrap();
+    assert!(status.status.success());
+    for page in ["glasscache.1", "glasscache-serve.1", "glasscache-why.1"] {
+        assert!(folder.path().join(page).is_file(), "{page}");
+    }
+    assert_eq!(
+        glasscache()
+            .args(["man", "/nowhere"])
+            .output()
+            .unwrap()
+            .status
+            .code(),
+        Some(3)
+    );
 }
 
 #[test]

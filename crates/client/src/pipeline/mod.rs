@@ -43,7 +43,7 @@ pub enum Expect {
         /// How many requests there are.
         count: u32,
     },
-    /// `STAT` rows, then `END`.
+    /// `STAT` rows, then `END`; or one word, as for `stats reset`.
     Rows,
     /// `MN`, or an error line from a server that has no meta commands.
     Probe,

@@ -1,7 +1,7 @@
 //! Reading replies: one step a line or a body, each step resumable when bytes run out.
 
 use glasscache_protocol::meta::reply::{self as meta, Code};
-use glasscache_protocol::text::reply::{self as text, Blame, Line, Refused, ReplyFault};
+use glasscache_protocol::text::reply::{self as text, Blame, Line, Refused, ReplyFault, Status};
 
 use crate::reservation;
 
@@ -143,6 +143,10 @@ impl Pipeline {
                 }
                 Line::Stat(..) => return Err(Fault::TooManyRows),
                 Line::End => Step::Whole(Answer::Rows(std::mem::take(&mut self.scan.rows))),
+                // `stats reset` and `stats detail on` respond with one word and no rows.
+                Line::Status(Status::Done) if self.scan.rows.is_empty() => {
+                    Step::Whole(Answer::Rows(Vec::new()))
+                }
                 Line::Refused(refused) => Step::Whole(Answer::Refused(owned(&refused))),
                 _ => return Err(ReplyFault::Unexpected.into()),
             },

@@ -216,11 +216,7 @@ impl<'a> Request<'a> {
             }
             Self::Stats { argument } => {
                 text::stats(desk.out, argument);
-                desk.pipeline.expect(if argument == b"reset" {
-                    Expect::Line
-                } else {
-                    Expect::Rows
-                });
+                desk.pipeline.expect(Expect::Rows);
             }
             _ => {
                 text::version(desk.out);

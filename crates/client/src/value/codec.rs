@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use super::compress::{self, Compression};
 use super::dialect::{Body, Dialect, Form, Frame, Limits, Packing, Refusal, Written};
 use super::fault::Fault;
-use super::{Array, Costs, Decoded, Method, ValueError, ValueRef};
+use super::{Array, Costs, Decoded, Method, ValueError, ValueRef, typed};
 
 /// Settings of a codec; [`Default`] is what a new cache should use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -184,6 +184,14 @@ impl Codec {
         }
         if let ValueRef::Ints(numbers) = value {
             self.check_readable(numbers)?;
+        }
+        if let ValueRef::Typed(bytes) = value
+            && !typed::is_whole(bytes, self.options.decompressed_bytes_max)
+        {
+            let limit = self.options.decompressed_bytes_max / typed::BYTES_A_VALUE;
+            return Err(self.unwritable(&Refusal(
+                format!("a typed value that is malformed or has more than {limit} items (decompressed_bytes_max)").into(),
+            )));
         }
         let mut scratch = Vec::new();
         let mut costs = Costs::default();

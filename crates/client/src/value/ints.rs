@@ -274,11 +274,11 @@ pub(super) fn read_varint(rest: &mut &[u8]) -> Option<u64> {
     None
 }
 
-fn zigzag(number: i64) -> u64 {
+pub(super) fn zigzag(number: i64) -> u64 {
     (number << 1 ^ number >> 63) as u64
 }
 
-fn unzigzag(number: u64) -> i64 {
+pub(super) fn unzigzag(number: u64) -> i64 {
     (number >> 1) as i64 ^ -((number & 1) as i64)
 }
 

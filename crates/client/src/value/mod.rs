@@ -16,6 +16,7 @@ mod narrow;
 mod pickle;
 #[cfg(test)]
 mod tests;
+pub mod typed;
 
 use std::borrow::Cow;
 use std::time::Duration;
@@ -51,6 +52,8 @@ pub enum ValueRef<'v> {
     RawJson(&'v [u8]),
     /// A container serialised to `MessagePack`.
     Msgpack(&'v [u8]),
+    /// A value of types that JSON does not tell apart, as [`typed::Typed::to_bytes`] makes it.
+    Typed(&'v [u8]),
     /// A pickle, made because the application allowed pickles by name.
     Pickle(&'v [u8]),
     /// Bytes under flags that the caller chose: only for [`Dialect::Flagged`].
@@ -101,6 +104,8 @@ pub enum Decoded<'b> {
     RawJson(Cow<'b, [u8]>),
     /// A container in `MessagePack`, to be parsed.
     Msgpack(Cow<'b, [u8]>),
+    /// A value of types that JSON does not tell apart, whole and within bounds; [`typed::Typed::parse`] reads it.
+    Typed(Cow<'b, [u8]>),
     /// A pickle; only a codec that allows pickles by name gives it.
     Pickle(Cow<'b, [u8]>),
     /// Milliseconds since 1970, which spymemcached writes for a Java `Date`.

@@ -146,7 +146,7 @@ impl AsyncClient {
 #[pymethods]
 impl AsyncClient {
     #[new]
-    #[pyo3(signature = (servers, codec, *, timeout, placement, namespace, errors_are_misses,
+    #[pyo3(signature = (servers, codec, *, timeout, placement, namespace, missable,
                         value_bytes_max, base64_keys, costs))]
     #[expect(
         clippy::too_many_arguments,
@@ -159,7 +159,7 @@ impl AsyncClient {
         timeout: f64,
         placement: &str,
         namespace: Vec<u8>,
-        errors_are_misses: bool,
+        missable: Option<Py<PyAny>>,
         value_bytes_max: u64,
         base64_keys: bool,
         costs: bool,
@@ -176,7 +176,7 @@ impl AsyncClient {
         let core = settings::core(py, &servers, placement, options)?;
         let connections = (0..core.places_count()).map(|_| Vec::new()).collect();
         let counters = Counters {
-            errors_are_misses,
+            missable,
             misses_by_error: AtomicU64::new(0),
             fills_not_stored: AtomicU64::new(0),
             is_counting: costs,
@@ -248,14 +248,17 @@ impl AsyncClient {
         self.waited_ns.store(waited_ns, Ordering::Relaxed);
     }
 
-    /// Count a read that failed as a miss; False if errors are to be raised.
-    fn count_miss(&self) -> bool {
-        if self.counters.errors_are_misses {
+    /// Count the keys of a call that failed as misses; False if its error is to be raised.
+    #[pyo3(signature = (error, keys=1))]
+    fn count_miss(&self, error: &Bound<'_, PyAny>, keys: u64) -> PyResult<bool> {
+        let (py, missable) = (error.py(), self.counters.missable.as_ref());
+        let is_miss = error::is_missable(py, missable, &PyErr::from_value(error.clone()))?;
+        if is_miss {
             self.counters
                 .misses_by_error
-                .fetch_add(1, Ordering::Relaxed);
+                .fetch_add(keys, Ordering::Relaxed);
         }
-        self.counters.errors_are_misses
+        Ok(is_miss)
     }
 
     /// Count a value that was made and not stored, for its key was deleted, written or flushed meanwhile.

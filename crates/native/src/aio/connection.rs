@@ -206,9 +206,6 @@ impl Connection {
     ) -> PyResult<()> {
         let Some(future) = future else { return Ok(()) };
         let is_internal = matches!(kind, Kind::Probe) || error::is_stale(py, &error);
-        if !self.counters.errors_are_misses || is_internal || !error::is_missable(py, &error) {
-            return set_exception(py, future, error);
-        }
         let miss = match kind {
             Kind::Get {
                 default: Some(default),
@@ -226,6 +223,9 @@ impl Connection {
             }
             _ => return set_exception(py, future, error),
         };
+        if is_internal || !error::is_missable(py, self.counters.missable.as_ref(), &error)? {
+            return set_exception(py, future, error);
+        }
         self.counters
             .misses_by_error
             .fetch_add(1, Ordering::Relaxed);

@@ -27,7 +27,8 @@ pub(crate) use connection::Connection;
 
 #[derive(Debug, Default)]
 struct Counters {
-    pub(super) errors_are_misses: bool,
+    /// Decides which errors are counted misses; `None` raises them all.
+    pub(super) missable: Option<pyo3::Py<pyo3::PyAny>>,
     pub(super) misses_by_error: AtomicU64,
     pub(super) fills_not_stored: AtomicU64,
     /// Whether the cost of each call is counted.

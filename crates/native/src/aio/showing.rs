@@ -15,7 +15,7 @@ use pyo3::types::PyDict;
 use super::connection::Connection;
 use super::op::{Kind, Op};
 use crate::client::reserving::held;
-use crate::{error, value as conversion};
+use crate::{error, tables, value as conversion};
 
 impl Connection {
     /// The Python value of a reply.
@@ -173,13 +173,7 @@ impl Connection {
                 _ => Ok(none()),
             },
             Kind::Rows => match refused(answer, server).map_err(told)? {
-                Answer::Rows(rows) => {
-                    let dict = PyDict::new(py);
-                    for (name, value) in rows {
-                        dict.set_item(name, value)?;
-                    }
-                    Ok(dict.into_any())
-                }
+                Answer::Rows(rows) => Ok(tables::server_rows(py, &rows)?.into_any()),
                 _ => Ok(none()),
             },
             Kind::Done => {

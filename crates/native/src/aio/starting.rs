@@ -13,7 +13,7 @@ use glasscache_client::costs::Spent;
 
 use super::client::AsyncClient;
 use super::op::{Kind, Started};
-use crate::client::{amount, amount_if_any, exptime, joined_bytes, reserving};
+use crate::client::{Ttl, amount, amount_if_any, exptime, joined_bytes, reserving};
 use crate::{error, value as conversion};
 
 #[pymethods]
@@ -57,7 +57,7 @@ impl AsyncClient {
         &self,
         py: Python<'py>,
         key: &Bound<'py, PyAny>,
-        ttl: f64,
+        ttl: Ttl,
         default: Option<Py<PyAny>>,
         deadline: Option<f64>,
     ) -> Started<'py> {
@@ -88,7 +88,7 @@ impl AsyncClient {
         word: &str,
         key: &Bound<'py, PyAny>,
         value: &Bound<'py, PyAny>,
-        ttl: Option<f64>,
+        ttl: Option<Ttl>,
         noreply: bool,
         deadline: Option<f64>,
         cas: Option<u64>,
@@ -146,7 +146,7 @@ impl AsyncClient {
         key: &Bound<'py, PyAny>,
         flags: u32,
         body: &[u8],
-        ttl: f64,
+        ttl: Ttl,
         instead_of: Option<u64>,
         deadline: Option<f64>,
     ) -> Started<'py> {
@@ -204,7 +204,7 @@ impl AsyncClient {
         py: Python<'py>,
         key: &Bound<'py, PyAny>,
         #[pyo3(from_py_with = amount)] initial: u64,
-        ttl: Option<f64>,
+        ttl: Option<Ttl>,
         deadline: Option<f64>,
     ) -> Started<'py> {
         let exptime = exptime(ttl)?;
@@ -249,7 +249,7 @@ impl AsyncClient {
         &self,
         py: Python<'py>,
         key: &Bound<'py, PyAny>,
-        ttl: f64,
+        ttl: Ttl,
         noreply: bool,
         deadline: Option<f64>,
     ) -> Started<'py> {
@@ -271,7 +271,7 @@ impl AsyncClient {
         #[pyo3(from_py_with = amount)] delta: u64,
         down: bool,
         #[pyo3(from_py_with = amount_if_any)] initial: Option<u64>,
-        ttl: Option<f64>,
+        ttl: Option<Ttl>,
         noreply: bool,
         deadline: Option<f64>,
     ) -> Started<'py> {

@@ -15,7 +15,7 @@ use super::client::AsyncClient;
 use super::op::Kind;
 use super::op::Started;
 use super::running_loop;
-use crate::client::{exptime, key_bytes};
+use crate::client::{Ttl, exptime, key_bytes};
 use crate::{error, value as conversion};
 
 #[pymethods]
@@ -54,7 +54,7 @@ impl AsyncClient {
         py: Python<'py>,
         place: usize,
         pairs: Vec<(Bound<'py, PyAny>, Bound<'py, PyAny>)>,
-        ttl: Option<f64>,
+        ttl: Option<Ttl>,
         deadline: Option<f64>,
     ) -> Started<'py> {
         let exptime = exptime(ttl)?;

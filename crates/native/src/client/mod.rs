@@ -15,7 +15,7 @@ use glasscache_client::key::KeyMaker;
 use glasscache_client::{Budget, Client as Core, Error, Options};
 use pyo3::exceptions::{PyOverflowError, PyTypeError};
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyString};
+use pyo3::types::{PyBytes, PyDelta, PyString};
 
 use crate::settings::{self, Codec};
 use crate::{deadline as deadlines, error, turns, value as conversion};
@@ -36,7 +36,8 @@ pub(crate) struct Client {
     pub(crate) codec: Py<Codec>,
     pub(crate) number: u64,
     pub(crate) timeout: Duration,
-    pub(crate) errors_are_misses: bool,
+    /// Decides which errors are counted misses; `None` raises them all.
+    pub(crate) missable: Option<Py<PyAny>>,
     pub(crate) misses_by_error: AtomicU64,
     pub(crate) fills_not_stored: AtomicU64,
 }
@@ -95,9 +96,30 @@ pub(crate) fn amount_if_any(number: &Bound<'_, PyAny>) -> PyResult<Option<u64>> 
 /// The last second that servers know: they keep 32 bits with a sign.
 const EXPTIME_MAX_S: i64 = i32::MAX as i64;
 
-/// A TTL in seconds as it goes on the wire: 0 never expires, below 0 is over at once.
-pub(crate) fn exptime(ttl: Option<f64>) -> PyResult<i64> {
-    let Some(ttl) = ttl else { return Ok(0) };
+/// A TTL as Python gives it: seconds, or a `datetime.timedelta`.
+#[derive(Clone, Copy)]
+pub(crate) struct Ttl(f64);
+
+impl<'py> FromPyObject<'_, 'py> for Ttl {
+    type Error = PyErr;
+
+    fn extract(given: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
+        if let Ok(seconds) = given.extract::<f64>() {
+            return Ok(Self(seconds));
+        }
+        if let Ok(delta) = given.cast::<PyDelta>() {
+            return delta.call_method0("total_seconds")?.extract().map(Self);
+        }
+        let kind = given.get_type().name()?.to_string();
+        Err(PyTypeError::new_err(format!(
+            "ttl is a number of seconds or a timedelta, not {kind}"
+        )))
+    }
+}
+
+/// A TTL as it goes on the wire: 0 never expires, below 0 is over at once.
+pub(crate) fn exptime(ttl: Option<Ttl>) -> PyResult<i64> {
+    let Some(Ttl(ttl)) = ttl else { return Ok(0) };
     if !ttl.is_finite() || ttl > 1e11 {
         let sentence = format!("a ttl of {ttl} s: 0 is for ever");
         return Err(Python::attach(|py| error::bad_setting(py, sentence)));
@@ -180,7 +202,7 @@ impl Client {
     /// What a failed call returns: its error, or a counted miss where that was asked for.
     pub(crate) fn missed<R>(&self, py: Python<'_>, result: PyResult<R>, miss: R) -> PyResult<R> {
         let Err(error) = result else { return result };
-        if self.errors_are_misses && error::is_missable(py, &error) {
+        if error::is_missable(py, self.missable.as_ref(), &error)? {
             self.misses_by_error.fetch_add(1, Ordering::Relaxed);
             return Ok(miss);
         }
@@ -195,7 +217,7 @@ impl Client {
         arrived: R,
         count: u64,
     ) -> PyResult<R> {
-        if self.errors_are_misses && error::is_missable(py, &error) {
+        if error::is_missable(py, self.missable.as_ref(), &error)? {
             self.misses_by_error.fetch_add(count, Ordering::Relaxed);
             return Ok(arrived);
         }
@@ -230,7 +252,7 @@ impl Client {
 #[pymethods]
 impl Client {
     #[new]
-    #[pyo3(signature = (servers, codec, *, timeout, placement, namespace, errors_are_misses,
+    #[pyo3(signature = (servers, codec, *, timeout, placement, namespace, missable,
                         value_bytes_max, connections_max, base64_keys, costs))]
     #[expect(
         clippy::too_many_arguments,
@@ -243,7 +265,7 @@ impl Client {
         timeout: f64,
         placement: &str,
         namespace: Vec<u8>,
-        errors_are_misses: bool,
+        missable: Option<Py<PyAny>>,
         value_bytes_max: u64,
         connections_max: usize,
         base64_keys: bool,
@@ -264,7 +286,7 @@ impl Client {
             codec,
             number: NUMBERS.fetch_add(1, Ordering::Relaxed),
             timeout,
-            errors_are_misses,
+            missable,
             misses_by_error: AtomicU64::new(0),
             fills_not_stored: AtomicU64::new(0),
         })

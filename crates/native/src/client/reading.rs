@@ -9,11 +9,11 @@ use glasscache_client::costs::{Operation, Part, Spent};
 use glasscache_client::pipeline::{Answer, Found};
 use glasscache_client::request::Request;
 use pyo3::prelude::*;
-use pyo3::types::PyBytes;
+use pyo3::types::{PyBytes, PyDict};
 
 use crate::{error, turns, value as conversion};
 
-use super::{Client, TIMED_BYTES_MIN, exptime};
+use super::{Client, TIMED_BYTES_MIN, Ttl, exptime};
 
 /// What `inspect` returns.
 type Inspected<'py> = (
@@ -84,15 +84,17 @@ impl Client {
     }
 
     /// Return the value under key and give it a new ttl in seconds.
-    #[pyo3(signature = (key, ttl, default=None, *, deadline=None))]
+    #[pyo3(signature = (key, ttl, default=None, *, deadline=None, **words), text_signature = "($self, key, ttl, default=None, *, deadline=None)")]
     fn gat<'py>(
         &self,
         py: Python<'py>,
         key: &Bound<'py, PyAny>,
-        ttl: f64,
+        ttl: Ttl,
         default: Option<Bound<'py, PyAny>>,
         deadline: Option<f64>,
+        words: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<Bound<'py, PyAny>> {
+        error::refuse_words("gat", words)?;
         let times = self.times(deadline)?;
         let exptime = exptime(Some(ttl))?;
         let mut scratch = Vec::new();

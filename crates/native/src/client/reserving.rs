@@ -8,7 +8,7 @@ use glasscache_client::reservation::{self, FindReservation, Reservation, TOKEN_B
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
-use super::{Client, exptime};
+use super::{Client, Ttl, exptime};
 use crate::settings::Codec;
 
 /// Token, CAS unique and seconds left of a reservation.
@@ -40,7 +40,7 @@ impl Client {
         py: Python<'_>,
         key: &Bound<'_, PyAny>,
         token: [u8; TOKEN_BYTES],
-        ttl: f64,
+        ttl: Ttl,
         instead_of: Option<u64>,
         deadline: Option<f64>,
     ) -> PyResult<Option<bool>> {

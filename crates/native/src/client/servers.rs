@@ -6,7 +6,7 @@ use glasscache_client::request::Request;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString};
 
-use crate::error;
+use crate::{error, tables};
 
 use super::Client;
 
@@ -24,13 +24,7 @@ impl Client {
             argument: argument.as_bytes(),
         };
         self.of_all(py, request, deadline, |answer| match answer {
-            Answer::Rows(rows) => {
-                let dict = PyDict::new(py);
-                for (name, value) in rows {
-                    dict.set_item(name, value)?;
-                }
-                Ok(dict.into_any())
-            }
+            Answer::Rows(rows) => Ok(tables::server_rows(py, &rows)?.into_any()),
             _ => Ok(py.None().into_bound(py)),
         })
     }

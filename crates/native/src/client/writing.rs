@@ -6,10 +6,11 @@ use glasscache_client::costs::Spent;
 use glasscache_client::outcome::Outcome;
 use glasscache_client::request::Item;
 use pyo3::prelude::*;
+use pyo3::types::PyDict;
 
-use crate::value as conversion;
+use crate::{error, value as conversion};
 
-use super::{Client, amount, amount_if_any, exptime, joined_bytes};
+use super::{Client, Ttl, amount, amount_if_any, exptime, joined_bytes};
 
 #[pymethods]
 impl Client {
@@ -29,44 +30,53 @@ impl Client {
     ///
     /// >>> client.set("greeting", "hello", ttl=60)
     /// True
-    #[pyo3(signature = (key, value, ttl=None, *, noreply=false, deadline=None))]
+    #[pyo3(signature = (key, value, ttl=None, *, noreply=false, deadline=None, **words), text_signature = "($self, key, value, ttl=None, *, noreply=False, deadline=None)")]
+    #[expect(clippy::too_many_arguments, reason = "the words of one call")]
     fn set(
         &self,
         py: Python<'_>,
         key: &Bound<'_, PyAny>,
         value: &Bound<'_, PyAny>,
-        ttl: Option<f64>,
+        ttl: Option<Ttl>,
         noreply: bool,
         deadline: Option<f64>,
+        words: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<bool> {
+        error::refuse_words("set", words)?;
         Ok(self.write(py, StoreWord::Set, key, value, ttl, noreply, deadline)? == Outcome::Done)
     }
 
     /// Store value only if there is none under key; whether it was stored.
-    #[pyo3(signature = (key, value, ttl=None, *, noreply=false, deadline=None))]
+    #[pyo3(signature = (key, value, ttl=None, *, noreply=false, deadline=None, **words), text_signature = "($self, key, value, ttl=None, *, noreply=False, deadline=None)")]
+    #[expect(clippy::too_many_arguments, reason = "the words of one call")]
     fn add(
         &self,
         py: Python<'_>,
         key: &Bound<'_, PyAny>,
         value: &Bound<'_, PyAny>,
-        ttl: Option<f64>,
+        ttl: Option<Ttl>,
         noreply: bool,
         deadline: Option<f64>,
+        words: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<bool> {
+        error::refuse_words("add", words)?;
         Ok(self.write(py, StoreWord::Add, key, value, ttl, noreply, deadline)? == Outcome::Done)
     }
 
     /// Store value only if there is one under key; whether it was stored.
-    #[pyo3(signature = (key, value, ttl=None, *, noreply=false, deadline=None))]
+    #[pyo3(signature = (key, value, ttl=None, *, noreply=false, deadline=None, **words), text_signature = "($self, key, value, ttl=None, *, noreply=False, deadline=None)")]
+    #[expect(clippy::too_many_arguments, reason = "the words of one call")]
     fn replace(
         &self,
         py: Python<'_>,
         key: &Bound<'_, PyAny>,
         value: &Bound<'_, PyAny>,
-        ttl: Option<f64>,
+        ttl: Option<Ttl>,
         noreply: bool,
         deadline: Option<f64>,
+        words: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<bool> {
+        error::refuse_words("replace", words)?;
         Ok(
             self.write(py, StoreWord::Replace, key, value, ttl, noreply, deadline)?
                 == Outcome::Done,
@@ -100,7 +110,7 @@ impl Client {
     }
 
     /// Store value if the CAS unique of `gets` still holds: True; False: it changed; None: gone.
-    #[pyo3(signature = (key, value, cas, ttl=None, *, noreply=false, deadline=None))]
+    #[pyo3(signature = (key, value, cas, ttl=None, *, noreply=false, deadline=None, **words), text_signature = "($self, key, value, cas, ttl=None, *, noreply=False, deadline=None)")]
     #[expect(clippy::too_many_arguments, reason = "the words of a cas")]
     fn cas(
         &self,
@@ -108,10 +118,12 @@ impl Client {
         key: &Bound<'_, PyAny>,
         value: &Bound<'_, PyAny>,
         cas: u64,
-        ttl: Option<f64>,
+        ttl: Option<Ttl>,
         noreply: bool,
         deadline: Option<f64>,
+        words: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<Option<bool>> {
+        error::refuse_words("cas", words)?;
         let word = StoreWord::Cas(cas);
         Ok(
             match self.write(py, word, key, value, ttl, noreply, deadline)? {
@@ -135,15 +147,17 @@ impl Client {
     }
 
     /// Give key a new ttl in seconds; whether it was there.
-    #[pyo3(signature = (key, ttl, *, noreply=false, deadline=None))]
+    #[pyo3(signature = (key, ttl, *, noreply=false, deadline=None, **words), text_signature = "($self, key, ttl, *, noreply=False, deadline=None)")]
     fn touch(
         &self,
         py: Python<'_>,
         key: &Bound<'_, PyAny>,
-        ttl: f64,
+        ttl: Ttl,
         noreply: bool,
         deadline: Option<f64>,
+        words: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<bool> {
+        error::refuse_words("touch", words)?;
         let times = self.times(deadline)?;
         let exptime = exptime(Some(ttl))?;
         let mut scratch = Vec::new();
@@ -167,7 +181,7 @@ impl Client {
     /// 1
     /// >>> client.incr("visits", 10)
     /// 11
-    #[pyo3(signature = (key, delta=1, *, initial=None, ttl=None, noreply=false, deadline=None))]
+    #[pyo3(signature = (key, delta=1, *, initial=None, ttl=None, noreply=false, deadline=None, **words), text_signature = "($self, key, delta=1, *, initial=None, ttl=None, noreply=False, deadline=None)")]
     #[expect(clippy::too_many_arguments, reason = "the words of an addition")]
     fn incr(
         &self,
@@ -175,15 +189,17 @@ impl Client {
         key: &Bound<'_, PyAny>,
         #[pyo3(from_py_with = amount)] delta: u64,
         #[pyo3(from_py_with = amount_if_any)] initial: Option<u64>,
-        ttl: Option<f64>,
+        ttl: Option<Ttl>,
         noreply: bool,
         deadline: Option<f64>,
+        words: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<Option<u64>> {
+        error::refuse_words("incr", words)?;
         self.arithmetic(py, key, (delta, false), initial, ttl, noreply, deadline)
     }
 
     /// Subtract delta from the number under key, not below 0, and return what is left.
-    #[pyo3(signature = (key, delta=1, *, initial=None, ttl=None, noreply=false, deadline=None))]
+    #[pyo3(signature = (key, delta=1, *, initial=None, ttl=None, noreply=false, deadline=None, **words), text_signature = "($self, key, delta=1, *, initial=None, ttl=None, noreply=False, deadline=None)")]
     #[expect(clippy::too_many_arguments, reason = "the words of a subtraction")]
     fn decr(
         &self,
@@ -191,10 +207,12 @@ impl Client {
         key: &Bound<'_, PyAny>,
         #[pyo3(from_py_with = amount)] delta: u64,
         #[pyo3(from_py_with = amount_if_any)] initial: Option<u64>,
-        ttl: Option<f64>,
+        ttl: Option<Ttl>,
         noreply: bool,
         deadline: Option<f64>,
+        words: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<Option<u64>> {
+        error::refuse_words("decr", words)?;
         self.arithmetic(py, key, (delta, true), initial, ttl, noreply, deadline)
     }
 }
@@ -223,7 +241,7 @@ impl Client {
         word: StoreWord,
         key: &Bound<'_, PyAny>,
         value: &Bound<'_, PyAny>,
-        ttl: Option<f64>,
+        ttl: Option<Ttl>,
         noreply: bool,
         deadline: Option<f64>,
     ) -> PyResult<Outcome> {
@@ -274,7 +292,7 @@ impl Client {
         key: &Bound<'_, PyAny>,
         (delta, down): (u64, bool),
         initial: Option<u64>,
-        ttl: Option<f64>,
+        ttl: Option<Ttl>,
         noreply: bool,
         deadline: Option<f64>,
     ) -> PyResult<Option<u64>> {

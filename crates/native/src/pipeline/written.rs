@@ -7,7 +7,7 @@ use glasscache_client::{Arithmetic, WireKey};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
-use crate::client::{Client, amount, exptime, joined_bytes, key_bytes};
+use crate::client::{Client, Ttl, amount, exptime, joined_bytes, key_bytes};
 use crate::{error, value as conversion};
 
 /// A call as Python wrote it down: what, key, value, ttl, and an amount or a CAS unique.
@@ -15,7 +15,7 @@ pub(super) type Written<'py> = (
     String,
     Bound<'py, PyAny>,
     Bound<'py, PyAny>,
-    Option<f64>,
+    Option<Ttl>,
     Bound<'py, PyAny>,
 );
 

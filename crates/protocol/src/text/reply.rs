@@ -46,7 +46,7 @@ pub enum Line<'a> {
     Number(u64),
     /// `VERSION`, with what follows the word.
     Version(&'a [u8]),
-    /// `STAT name value`.
+    /// `STAT name value`, or `PREFIX name counts` of `stats detail dump`.
     Stat(&'a [u8], &'a [u8]),
     /// `ERROR`, `CLIENT_ERROR` or `SERVER_ERROR`.
     Refused(Refused<'a>),
@@ -121,7 +121,9 @@ pub fn parse(line: &[u8]) -> Result<Line<'_>, ReplyFault> {
 }
 
 fn other(line: &[u8]) -> Result<Line<'_>, ReplyFault> {
-    if let Some(rest) = line.strip_prefix(b"STAT ") {
+    // `stats detail dump` has a word of its own for its rows.
+    let row = line.strip_prefix(b"STAT ");
+    if let Some(rest) = row.or_else(|| line.strip_prefix(b"PREFIX ")) {
         let at = memchr(b' ', rest).unwrap_or(rest.len());
         let (name, value) = rest.split_at(at);
         return Ok(Line::Stat(

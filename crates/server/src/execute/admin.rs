@@ -47,7 +47,7 @@ pub(super) fn command(
         AdminVerb::Lru => tune::lru(line, turn),
         AdminVerb::Slabs => tune::slabs(line, turn),
         AdminVerb::DebugTime => debug_time(line, turn),
-        AdminVerb::Misbehave => words::ERROR,
+        AdminVerb::Misbehave => misbehave(line, turn),
     };
     out.bytes.extend_from_slice(reply);
     Outcome::Done
@@ -118,6 +118,18 @@ fn debug_time(line: &[&[u8]], turn: &Turn<'_>) -> &'static [u8] {
             None => words::ERROR,
         },
         None => words::ERROR,
+    }
+}
+
+/// Breaks this worker on purpose, for the tests of what the process does then.
+#[expect(clippy::panic, reason = "a panic is what was asked for")]
+fn misbehave(line: &[&[u8]], turn: &Turn<'_>) -> &'static [u8] {
+    match line {
+        [b"panic"] if turn.shared.config.debug => panic!("misbehave panic was asked for"),
+        [b"loop"] if turn.shared.config.debug => loop {
+            std::hint::spin_loop();
+        },
+        _ => words::ERROR,
     }
 }
 

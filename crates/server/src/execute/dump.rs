@@ -1,106 +1,60 @@
-//! `lru_crawler metadump` and `mgdump`: all items, one line each, in slices that fit the output.
+//! Replies as long as the server is large: all items, all connections, all prefixes, in bounded slices.
+//!
+//! A slice ends when it has rendered as much as one send takes or has examined as many items, connections or
+//! prefixes as take well below a millisecond. Other connections of the worker are served between two slices, and
+//! the worker lets go of what it read, so that memory can be reused however long the reply is.
 
-use std::io::Write as _;
+mod items;
 
-use glasscache_protocol::{base64, words};
-use glasscache_store::{Expiry, Item};
-
+pub(crate) use self::items::{Cached, Form, Items};
+use crate::detail::Discarded;
 use crate::output::{Output, SLICE_BYTES};
+use crate::stats;
 use crate::turn::Turn;
-use crate::watch::uri_encode;
 
-/// Items looked at between two looks at the output.
-const STEP_ITEMS: usize = 64;
+/// Items, connections or prefixes that one slice examines, at most about.
+pub(crate) const SLICE_EXAMINED: usize = 1024;
 
-/// How far a listing has come.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Dump {
-    form: Form,
-    /// memcached's slab classes to be listed; all when there are none.
-    classes: Vec<usize>,
-    cursor: Option<u64>,
-    is_begun: bool,
-}
-
-/// What a line of the listing looks like.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Form {
-    /// All that is known of an item.
-    Meta,
-    /// A command that fetches the item.
-    Mg,
+/// A long reply and how far it has come.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Dump {
+    /// `lru_crawler metadump` and `mgdump`, `stats cachedump`.
+    Items(Items),
+    /// `stats conns`: the last connection that was listed.
+    Connections { after: u64 },
+    /// `stats detail dump`: the last prefix that was listed.
+    Prefixes { after: Option<Box<[u8]>> },
+    /// `stats reset`: the prefixes that are given up.
+    Reset(Discarded),
 }
 
 impl Dump {
-    /// A listing from the beginning.
-    pub(crate) fn new(form: Form, classes: Vec<usize>) -> Dump {
-        Dump {
-            form,
-            classes,
-            cursor: Some(0),
-            is_begun: false,
-        }
-    }
-
-    /// Appends a slice; true when the listing is complete.
+    /// Appends a slice; true when the reply is complete.
     pub(crate) fn run(&mut self, turn: &Turn<'_>, out: &mut Output<'_>) -> bool {
-        // The crawler says that it starts before it lists, as memcached's does since 1.6.45.
-        if !std::mem::replace(&mut self.is_begun, true) {
-            out.bytes.extend_from_slice(words::OK);
-        }
-        while let Some(cursor) = self.cursor {
-            if out.len() >= SLICE_BYTES {
-                return false;
+        match self {
+            Dump::Items(items) => items.run(turn, out),
+            Dump::Connections { after } => stats::connections(after, turn, &mut out.bytes),
+            Dump::Prefixes { after } => turn.shared.detail.dump(after, &mut out.bytes),
+            Dump::Reset(prefixes) => {
+                let is_done = prefixes.drop_some(SLICE_EXAMINED);
+                if is_done {
+                    out.bytes
+                        .extend_from_slice(glasscache_protocol::words::RESET);
+                }
+                is_done
             }
-            self.cursor = turn.store.scan(cursor, STEP_ITEMS, turn.now, &mut |item| {
-                self.line(item, turn, &mut out.bytes);
-            });
         }
-        out.bytes.extend_from_slice(match self.form {
-            Form::Meta => b"END\r\n",
-            Form::Mg => b"EN\r\n",
-        });
-        true
     }
 
-    fn line(&self, item: &Item<'_>, turn: &Turn<'_>, out: &mut Vec<u8>) {
-        let key = item.key();
-        let (class, bytes) = turn
-            .shared
-            .classes
-            .of(key.len(), item.value_bytes(), item.flags());
-        if !(self.classes.is_empty() || self.classes.contains(&class)) {
-            return;
+    /// Gives back the memory that is charged for the reply; to be called when it is not continued.
+    pub(crate) fn release(&mut self, turn: &Turn<'_>) {
+        if let Dump::Items(items) = self {
+            items.release(turn);
         }
-        if self.form == Form::Mg {
-            return mg_line(key, out);
-        }
-        let expiry = match item.expiry() {
-            Expiry::Never => -1,
-            Expiry::At(at) => turn.shared.clock.unix(at),
-        };
-        out.extend_from_slice(b"key=");
-        uri_encode(key, out);
-        // Writing to a vector cannot fail.
-        let _ = writeln!(
-            out,
-            " exp={expiry} la={} cas={} fetch={} cls={class} size={bytes} flags={} ",
-            turn.shared.clock.unix(item.last_access()),
-            turn.shown_unique(item.unique()),
-            if item.was_fetched() { "yes" } else { "no" },
-            item.flags(),
-        );
     }
 }
 
-/// A key that cannot stand on a line goes in base64.
-fn mg_line(key: &[u8], out: &mut Vec<u8>) {
-    out.extend_from_slice(b"mg ");
-    if key.iter().all(|byte| *byte > b' ' && *byte != 127) {
-        out.extend_from_slice(key);
-        out.extend_from_slice(b"\r\n");
-    } else {
-        base64::encode(key, out);
-        out.extend_from_slice(b" b\r\n");
-    }
+/// Whether a slice has examined or rendered enough.
+pub(crate) fn is_full(examined: usize, rendered_bytes: usize) -> bool {
+    examined >= SLICE_EXAMINED || rendered_bytes >= SLICE_BYTES
 }

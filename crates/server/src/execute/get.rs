@@ -188,16 +188,28 @@ fn meta_find<'w>(
         if !item.is_marked() {
             return Some((item, Lease::default()));
         }
-        // The first read stands, for it knows what was before it; the second settles the lease.
         let options = GetOptions {
             may_win: true,
             ..GetOptions::default()
         };
-        let lease = turn.store.get_with(key, hash, &options, turn.now);
-        return Some((item, lease.map(|(_, lease)| lease).unwrap_or_default()));
+        let second = turn.store.get_with(key, hash, &options, turn.now);
+        return settle(item, second);
     }
     turn.store
         .get_with(key, hash, &get_options(line, turn), turn.now)
+}
+
+/// Joins two reads of one key: the second has the lease, the first knows when the item was used before.
+///
+/// A lease is of one copy of the item. Where the key was deleted or stored anew between the reads, the second
+/// read alone is the reply.
+fn settle<'w>(first: Item<'w>, second: Option<(Item<'w>, Lease)>) -> Option<(Item<'w>, Lease)> {
+    let (item, lease) = second?;
+    if item.is_same_copy(&first) {
+        Some((first, lease))
+    } else {
+        Some((item, lease))
+    }
 }
 
 fn get_options(line: &MetaLine<'_>, turn: &Turn<'_>) -> GetOptions {
@@ -263,5 +275,75 @@ fn tell(turn: &Turn<'_>, key: &[u8], item: Option<&Item<'_>>) {
     if turn.shared.is_observed() {
         turn.shared.detail.record_get(key, item.is_some());
         watch::fetched(turn, key, item.map(Item::value_bytes));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use glasscache_store::{Config, DeleteOptions, Seconds, SetOptions, Store};
+
+    use super::*;
+
+    const NOW: Seconds = Seconds(5);
+
+    /// A store whose item `a` is stale, and what `mg a` reads first of it.
+    fn stale(run: impl FnOnce(&glasscache_store::Worker, KeyHash, Item<'_>)) {
+        let config = Config {
+            memory_bytes: 8 << 20,
+            ..Config::default()
+        };
+        let store = Store::new(config).unwrap();
+        let mut worker = store.worker();
+        worker.go_online();
+        let hash = store.hash(b"a");
+        worker.set(b"a", hash, b"old", &SetOptions::default(), NOW);
+        let options = DeleteOptions {
+            invalidate: true,
+            ..DeleteOptions::default()
+        };
+        worker.delete(b"a", hash, &options, NOW);
+        let first = worker.get(b"a", hash, NOW).unwrap();
+        assert!(first.is_marked());
+        run(&worker, hash, first);
+    }
+
+    const MAY_WIN: GetOptions = GetOptions {
+        touch: None,
+        vivify: None,
+        recache_after_touch: false,
+        recache_s: None,
+        may_win: true,
+        no_bump: false,
+        new_unique: None,
+    };
+
+    #[test]
+    fn a_stale_item_is_won_by_the_second_read_of_the_same_copy() {
+        stale(|worker, hash, first| {
+            let second = worker.get_with(b"a", hash, &MAY_WIN, NOW);
+            let (item, lease) = settle(first, second).unwrap();
+            assert_eq!(item.value(), Some(&b"old"[..]));
+            assert!(lease.won && lease.is_stale);
+        });
+    }
+
+    #[test]
+    fn a_key_stored_anew_between_the_two_reads_has_the_new_value_and_no_mark() {
+        stale(|worker, hash, first| {
+            worker.set(b"a", hash, b"new", &SetOptions::default(), NOW);
+            let second = worker.get_with(b"a", hash, &MAY_WIN, NOW);
+            let (item, lease) = settle(first, second).unwrap();
+            assert_eq!(item.value(), Some(&b"new"[..]));
+            assert!(!lease.won && !lease.is_stale);
+        });
+    }
+
+    #[test]
+    fn a_key_deleted_between_the_two_reads_is_a_miss() {
+        stale(|worker, hash, first| {
+            worker.delete(b"a", hash, &DeleteOptions::default(), NOW);
+            let second = worker.get_with(b"a", hash, &MAY_WIN, NOW);
+            assert!(settle(first, second).is_none());
+        });
     }
 }

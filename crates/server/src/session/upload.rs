@@ -111,6 +111,7 @@ impl Session {
             return None;
         };
         run.turn.counters.store_no_memory.bump();
+        run.turn.store.give_up(&upload.reservation, run.turn.now);
         let mut scratch = Vec::new();
         if Write::from_line(&upload.line, &mut scratch, run.turn).is_some_and(|w| !w.is_quiet()) {
             run.out.bytes.extend_from_slice(words::NO_MEMORY);

@@ -7,9 +7,32 @@ use crate::address::Address;
 use crate::info::{Info, Peer};
 use crate::turn::Turn;
 
-/// Appends all rows and END.
-pub(super) fn write(turn: &Turn<'_>, out: &mut Vec<u8>) {
+/// Connections in one slice, of four lines each.
+const SLICE_CONNECTIONS: usize = 256;
+
+/// Appends a slice of the rows: first the listening sockets, then the connections behind the serial number `after`,
+/// at last END; true when it is complete.
+pub(crate) fn write(after: &mut u64, turn: &Turn<'_>, out: &mut Vec<u8>) -> bool {
+    if *after == 0 {
+        listeners(turn, &mut Rows::new(out));
+    }
+    let connections = turn
+        .shared
+        .connections
+        .list_after(*after, SLICE_CONNECTIONS);
     let mut rows = Rows::new(out);
+    for info in &connections {
+        connection(info, turn, &mut rows);
+        *after = info.id.serial;
+    }
+    let is_done = connections.len() < SLICE_CONNECTIONS;
+    if is_done {
+        rows.end();
+    }
+    is_done
+}
+
+fn listeners(turn: &Turn<'_>, rows: &mut Rows<'_>) {
     for (descriptor, address) in &turn.shared.addresses {
         rows.row(format_args!("{descriptor}:addr"), shown(address));
         rows.row(format_args!("{descriptor}:state"), "conn_listening");
@@ -23,10 +46,6 @@ pub(super) fn write(turn: &Turn<'_>, out: &mut Vec<u8>) {
         rows.row(format_args!("{number}:state"), "conn_read");
         rows.row(format_args!("{number}:secs_since_last_cmd"), 0);
     }
-    for info in turn.shared.connections.list() {
-        connection(&info, turn, &mut rows);
-    }
-    rows.end();
 }
 
 fn connection(info: &Info, turn: &Turn<'_>, rows: &mut Rows<'_>) {

@@ -4,6 +4,7 @@ use std::sync::atomic::Ordering;
 
 use super::process;
 use super::rows::Rows;
+use crate::counters::{Counter, Counters};
 use crate::turn::Turn;
 
 /// Appends all rows and END.
@@ -30,6 +31,7 @@ pub(super) fn write(turn: &Turn<'_>, out: &mut Vec<u8>) {
         ("full_batches", totals.batches),
         ("stalled_readers_closed", totals.stalled_closed),
         ("idle_connections_closed", totals.idle_kicks),
+        ("upload_tries", totals.upload_tries),
         ("invariants_broken", totals.invariant_broken),
         (
             "connections_total",
@@ -37,6 +39,21 @@ pub(super) fn write(turn: &Turn<'_>, out: &mut Vec<u8>) {
         ),
     ] {
         rows.row(name, value);
+    }
+    let longest = |of: fn(&Counters) -> &Counter| {
+        let workers = turn.shared.workers.iter();
+        workers
+            .map(|(counters, _)| of(counters).get())
+            .max()
+            .unwrap_or(0)
+    };
+    rows.row(
+        "iteration_us_max",
+        longest(|counters| &counters.iteration_us_max),
+    );
+    if turn.shared.config.debug {
+        let cpu_us = longest(|counters| &counters.iteration_cpu_us_max);
+        rows.row("iteration_cpu_us_max", cpu_us);
     }
     turn_times(turn, &mut rows);
     rows.end();

@@ -29,6 +29,7 @@ impl Worker {
             }
             events.clear();
             self.store.pass();
+            self.counters.pulse.beat();
             let tick = Timespec {
                 tv_sec: 0,
                 tv_nsec: if self.later.has_queue() {

@@ -10,7 +10,7 @@ use crate::memory::{Line, LineId, Lines, SegmentId};
 use crate::request::KeyHash;
 use crate::segments::Segments;
 use crate::sync::plain::Mutex;
-use crate::sync::{AtomicU32, AtomicUsize, Ordering};
+use crate::sync::{AtomicU32, AtomicUsize, Ordering, if_free};
 
 /// Tags in a slot of 64 bits.
 const TAGS_PER_SLOT: usize = 4;
@@ -71,7 +71,7 @@ impl Ghost {
 
     /// Grows or shrinks by one segment towards `tags` tags, if a segment is to be had.
     pub(crate) fn fit(&self, tags: usize, segments: &Segments, floor: usize) {
-        let Ok(_guard) = self.resize.try_lock() else {
+        let Some(_guard) = if_free(self.resize.try_lock()) else {
             return;
         };
         let now = self.segments.load(Ordering::Relaxed);

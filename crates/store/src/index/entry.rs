@@ -13,6 +13,8 @@ pub(crate) struct Entry(pub(crate) u64);
 
 const ADDRESS_BITS: u32 = 48;
 pub(super) const TAG_SHIFT: u32 = 50;
+/// Bits of the hash that a slot keeps, its highest.
+pub(crate) const TAG_BITS: u32 = u64::BITS - TAG_SHIFT;
 
 impl Entry {
     /// The slot that names `item`.
@@ -28,6 +30,12 @@ impl Entry {
     #[inline]
     pub(crate) fn item(self) -> Addr {
         Addr(self.0 & ((1 << ADDRESS_BITS) - 1))
+    }
+
+    /// The highest bits of the hash.
+    #[inline]
+    pub(crate) fn tag(self) -> u64 {
+        self.0 >> TAG_SHIFT
     }
 
     /// How often it was used lately, 0 to 3.

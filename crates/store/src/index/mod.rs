@@ -16,7 +16,7 @@ mod resize;
 mod tests;
 
 pub(crate) use bucket::Bucket;
-pub(crate) use entry::{Entry, Hit};
+pub(crate) use entry::{Entry, Hit, TAG_BITS};
 pub(crate) use number::{bucket_of, next_cursor};
 pub(crate) use resize::Step;
 

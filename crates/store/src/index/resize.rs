@@ -8,7 +8,7 @@
 use super::bucket::BUCKETS_MAX;
 use super::{Bucket, Entry, Index, Keys, Supply, bucket_of};
 use crate::memory::{LineId, SegmentId};
-use crate::sync::{Mutex, Ordering};
+use crate::sync::{Mutex, Ordering, if_free};
 
 /// What a call achieved.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -57,7 +57,7 @@ impl Resize {
 impl Index {
     /// Splits the next bucket in turn.
     pub(crate) fn split(&self, keys: &dyn Keys, supply: &dyn Supply) -> Step {
-        let Ok(mut state) = self.resize.state.try_lock() else {
+        let Some(mut state) = if_free(self.resize.state.try_lock()) else {
             return Step::Busy;
         };
         let state = &mut *state;
@@ -96,7 +96,7 @@ impl Index {
 
     /// Merges the last bucket into the one it was split from.
     pub(crate) fn merge(&self, supply: &dyn Supply) -> Step {
-        let Ok(mut state) = self.resize.state.try_lock() else {
+        let Some(mut state) = if_free(self.resize.state.try_lock()) else {
             return Step::Busy;
         };
         let last = self.buckets.load(Ordering::Relaxed) - 1;
@@ -124,7 +124,7 @@ impl Index {
 
     /// Clears part of the emptiest segment of overflow lines if that would free it.
     pub(crate) fn tidy(&self, supply: &dyn Supply) -> Step {
-        let Ok(mut state) = self.resize.state.try_lock() else {
+        let Some(mut state) = if_free(self.resize.state.try_lock()) else {
             return Step::Busy;
         };
         if self.drain_overflow(&mut state.drain_from, DRAIN_LINES, supply) {

@@ -135,6 +135,25 @@ mod alone {
         }
     }
 
+    /// Items of which nobody can tell the hash.
+    struct Panicking;
+
+    impl Keys for Panicking {
+        fn hash_of(&self, _item: Addr) -> KeyHash {
+            panic!("asked for a hash")
+        }
+    }
+
+    #[test]
+    fn the_index_grows_after_a_panic_in_a_split() {
+        let (index, supply) = index(64);
+        (0..2000).for_each(|number| insert(&index, number, &supply));
+        let split = std::panic::AssertUnwindSafe(|| index.split(&Panicking, &supply));
+        assert!(std::panic::catch_unwind(split).is_err());
+        assert_eq!(index.split(&Numbers, &supply), Step::Done);
+        assert!((0..2000).all(|number| contains(&index, number)));
+    }
+
     #[test]
     fn a_walk_by_cursor_passes_every_bucket_of_any_count() {
         for buckets in 1..200 {

@@ -15,7 +15,7 @@ mod operations;
 
 use std::collections::HashMap;
 
-use glasscache_store::{Config, Expiry, PolicyKind, Seconds, Store, Worker};
+use glasscache_store::{Config, Expiry, Item, Listing, PolicyKind, Seconds, Store, Worker};
 
 use map::{Model, Rng, bytes_of};
 use operations::operate;
@@ -91,12 +91,15 @@ fn check_all(workers: &[Worker; 2], model: &mut Model) {
         }
     }
     let mut scanned = HashMap::new();
-    let mut cursor = Some(0);
-    while let Some(at) = cursor {
-        cursor = workers[0].scan(at, 100, model.now, &mut |item| {
-            scanned.insert(item.key().to_vec(), item.unique());
-        });
-    }
+    let mut listing = Listing::new(1, workers[0].store().counters().items);
+    let mut visit = |item: &Item<'_>| {
+        let before = scanned.insert(item.key().to_vec(), item.unique());
+        assert_eq!(before, None, "listed twice");
+    };
+    while workers[0]
+        .list(&mut listing, 100, model.now, &mut visit)
+        .is_some()
+    {}
     let now = model.now;
     let alive = model
         .entries

@@ -10,7 +10,7 @@ mod table;
 
 use std::io::IsTerminal;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -31,7 +31,7 @@ const EXAMPLES: &str = "\
 Examples:
   glasscache tour                        the sources of Python's standard library
   glasscache tour ~/photos --vs          beside the memcached on the path
-  glasscache tour . --vs=./memcached -t 2 --json";
+  glasscache tour . --memcached ./memcached -t 2 --json";
 
 /// Store a real folder in a server started here, read it back, and see what it cost.
 #[derive(clap::Args)]
@@ -39,9 +39,12 @@ Examples:
 pub(crate) struct Args {
     /// The folder to store [default: the sources of Python's standard library].
     folder: Option<PathBuf>,
-    /// Run memcached beside it: the one on the path, or this program.
-    #[arg(long, value_name = "PROGRAM", num_args = 0..=1, default_missing_value = "")]
-    vs: Option<String>,
+    /// Compare with the memcached on the path.
+    #[arg(long)]
+    vs: bool,
+    /// Compare with this memcached.
+    #[arg(long, value_name = "PROGRAM")]
+    memcached: Option<PathBuf>,
     /// Worker threads of each server [default: one a core, at most 4].
     #[arg(short = 't', long)]
     threads: Option<usize>,
@@ -61,6 +64,7 @@ struct Host {
 impl Args {
     /// Runs the tour and prints its table.
     pub(crate) fn run(self, out: &Output) -> Result<Exit, Failure> {
+        let memcached = self.memcached()?;
         let stop = Arc::new(AtomicBool::new(false));
         signal_hook::flag::register(signal_hook::consts::SIGINT, Arc::clone(&stop))?;
         let not_in: &[&str] = if self.folder.is_some() { &[] } else { &NOT_IN };
@@ -83,7 +87,7 @@ impl Args {
         }
         let (ours, by_python) = self.ours(&folder, &stop)?;
         let mut all = vec![ours];
-        if let Some(program) = &self.vs {
+        if let Some(program) = &memcached {
             all.push(self.theirs(program, &folder, &stop)?);
         }
         if out.is_json() {
@@ -110,6 +114,22 @@ impl Args {
             });
         }
         Ok(Exit::Done)
+    }
+
+    /// The memcached to compare with, if any was asked for; looked for before anything is measured.
+    fn memcached(&self) -> Result<Option<PathBuf>, Failure> {
+        match &self.memcached {
+            Some(program) if program.is_file() => Ok(Some(program.clone())),
+            Some(program) => Err(Failure::new(
+                Exit::Unreachable,
+                format!("--memcached {}: not a file", program.display()),
+            )),
+            None if self.vs => find_memcached().map(Some).ok_or_else(|| {
+                Failure::new(Exit::Unreachable, "no memcached is on the path")
+                    .hint("--memcached takes the path of one")
+            }),
+            None => Ok(None),
+        }
     }
 
     fn workers(&self) -> usize {
@@ -168,20 +188,11 @@ impl Args {
 
     fn theirs(
         &self,
-        program: &str,
+        program: &Path,
         folder: &Arc<Folder>,
         stop: &Arc<AtomicBool>,
     ) -> Result<TourFigures, Failure> {
-        let program = if program.is_empty() {
-            find_memcached()
-        } else {
-            Some(PathBuf::from(program))
-        };
-        let program = program.ok_or_else(|| {
-            Failure::new(Exit::Unreachable, "no memcached is on the path")
-                .hint("--vs takes its path")
-        })?;
-        let server = Spawn::memcached(&program, memory_mib(folder), self.workers())
+        let server = Spawn::memcached(program, memory_mib(folder), self.workers())
             .start()
             .map_err(|error| Failure::new(Exit::Unreachable, error.to_string()))?;
         let host = Host {

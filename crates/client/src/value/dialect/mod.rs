@@ -263,6 +263,7 @@ fn kind(value: &ValueRef<'_>) -> Refusal {
         ValueRef::Json(_) => "a container in JSON",
         ValueRef::RawJson(_) => "raw JSON",
         ValueRef::Msgpack(_) => "a container in MessagePack",
+        ValueRef::Typed(_) => "a value of types that JSON does not have",
         ValueRef::Pickle(_) => "a pickle",
         ValueRef::Flagged(..) => "bytes under flags of the caller's",
     })

@@ -9,8 +9,8 @@ use std::borrow::Cow;
 use super::{Body, Form, Limits, Packing, Refusal, Written, decimal, kind, refuse, text};
 use crate::value::compress::Method;
 use crate::value::ints::{Measured, pack, read_varint, unpack, write_varint};
-use crate::value::narrow;
 use crate::value::{Array, Decoded, DecodedArray, ValueRef};
+use crate::value::{narrow, typed};
 
 pub(super) const OWN: Own = Own {
     is_bytes_marked: false,
@@ -43,6 +43,7 @@ const RAW_JSON: u32 = 9;
 const MSGPACK: u32 = 10;
 const PICKLE: u32 = 11;
 const PACKED_ARRAY: u32 = 12;
+const TYPED: u32 = 13;
 
 /// Set in the parameter of an array that is `NumPy`'s; the rest is its letter.
 const NUMPY: u32 = 0x80;
@@ -100,6 +101,7 @@ impl Form for Own {
             ValueRef::Json(bytes) => Written::same(MARK | JSON, bytes),
             ValueRef::RawJson(bytes) => Written::same(MARK | RAW_JSON, bytes),
             ValueRef::Msgpack(bytes) => Written::same(MARK | MSGPACK, bytes),
+            ValueRef::Typed(bytes) => Written::same(MARK | TYPED, bytes),
             ValueRef::Pickle(bytes) => Written::same(MARK | PICKLE, bytes),
             ValueRef::Flagged(..) => return Err(kind(value)),
         })
@@ -177,6 +179,8 @@ impl Form for Own {
             JSON => Ok(Decoded::Json(body)),
             RAW_JSON => Ok(Decoded::RawJson(body)),
             MSGPACK => Ok(Decoded::Msgpack(body)),
+            TYPED if typed::is_whole(&body, limits.bytes_max) => Ok(Decoded::Typed(body)),
+            TYPED => refuse("a typed value that is cut, malformed or too large"),
             // A reader stops at the pickle's end and does not see what was appended behind it.
             PICKLE if limits.pickle && !body.ends_with(b".") => {
                 refuse("a pickle that goes on after its end")

@@ -78,6 +78,9 @@ impl Form for Python {
             ValueRef::Bool(value) => pickle::write_bool(*value, scratch),
             ValueRef::None => pickle::write_none(scratch),
             ValueRef::Float(number) => pickle::write_float(*number, scratch),
+            ValueRef::Json(_) | ValueRef::Msgpack(_) => {
+                return refuse("a dict or list, which these clients pickle (codec=\"pickle\")");
+            }
             _ => return Err(kind(value)),
         }
         Ok(Written::scratch(PICKLE))

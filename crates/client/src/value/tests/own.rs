@@ -49,6 +49,28 @@ fn own_containers_arrays_and_lists_come_back() {
 }
 
 #[test]
+fn typed_values_come_back_whole_and_are_refused_otherwise() {
+    let codec = codec(Dialect::Own);
+    let whole = [9, 2, 3, 14, 6, 1, b'a'];
+    let encoded = codec.encode(&ValueRef::Typed(&whole)).unwrap();
+    assert_eq!(
+        (encoded.flags, &encoded.bytes[..]),
+        (0x9c00_000d, &whole[..])
+    );
+    assert_eq!(
+        codec.decode(encoded.flags, &whole).unwrap().0,
+        Decoded::Typed(whole[..].into())
+    );
+    for wrong in [&whole[..6], &[whole.as_slice(), &[0]].concat()] {
+        assert!(codec.encode(&ValueRef::Typed(wrong)).is_err());
+        let refused = codec.decode(encoded.flags, wrong);
+        assert!(matches!(refused, Err(ValueError::Unreadable { .. })));
+    }
+    let php = super::codec(Dialect::PhpMemcached).encode(&ValueRef::Typed(&whole));
+    assert!(matches!(php, Err(ValueError::Unwritable { .. })));
+}
+
+#[test]
 fn plain_bytes_are_neither_copied_nor_flagged() {
     let encoded = codec(Dialect::Own)
         .encode(&ValueRef::Bytes(b"abc"))

@@ -4,7 +4,7 @@ use glasscache_protocol::ascii;
 use glasscache_protocol::words;
 
 use crate::execute::Outcome;
-use crate::execute::dump::{Dump, Form};
+use crate::execute::dump::{Dump, Form, Items};
 use crate::output::Output;
 use crate::turn::Turn;
 
@@ -71,18 +71,18 @@ fn start_dump(
     }
     if !turn.shared.config.dump_enabled {
         return Err(match form {
-            Form::Meta => b"ERROR metadump not allowed\r\n",
             Form::Mg => b"ERROR key dump not allowed\r\n",
+            _ => b"ERROR metadump not allowed\r\n",
         });
     }
     if !out.is_settled() {
         return Err(match form {
-            Form::Meta => b"ERROR cannot pipeline other commands before metadump\r\n",
             Form::Mg => b"ERROR cannot pipeline other commands before mgdump\r\n",
+            _ => b"ERROR cannot pipeline other commands before metadump\r\n",
         });
     }
     let classes = parse_classes(classes).ok_or(BAD_CLASS)?;
-    Ok(Dump::new(form, classes))
+    Ok(Dump::Items(Items::new(form, classes, turn)))
 }
 
 /// The classes of `all`, `hash` or a list such as `1,2,7`; empty is all of them.

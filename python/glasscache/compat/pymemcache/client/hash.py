@@ -28,7 +28,7 @@ _BULK: Final = frozenset(
 
 _ALL_DOWN: Final = "All servers seem to be down right now"
 
-_NOWHERE: Final = ("127.0.0.1", 0)
+_NOWHERE: Final = ("127.0.0.1", 1)
 """Stands for a server while there is none; it is never asked."""
 
 

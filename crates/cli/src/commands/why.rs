@@ -1,0 +1,310 @@
+//! `glasscache why`: why is the hit ratio what it is?
+//!
+//! Watches a server for some seconds and splits its misses into expired, evicted, deleted or flushed, and never
+//! set, by key prefix. The counting is the lab's (`why`); against memcached it sees what that prints.
+
+use std::io::{self, BufReader, Write};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use glasscache_client::Address;
+use glasscache_lab::counters::Reading;
+use glasscache_lab::why::{Causes, Findings, Tally, explain, watch};
+use serde_json::json;
+
+use super::stats::readings;
+use super::target::{START_ONE, Stream, Target, failure};
+use crate::output::{Exit, Failure, Output};
+use crate::table::{Table, count, duration, percent};
+
+const EXAMPLES: &str = "\
+Examples:
+  glasscache why                         watch ten seconds
+  glasscache why --for-s 60 --prefix-of '/:'
+  glasscache why -s cache1:11211 --json
+
+Misses are counted by the server and split by what `watch` shows. A key that was stored before the watch
+began and gone by then counts as \"not seen\": watch for longer than most items live to tell more apart.
+Watching costs the server some CPU for each get while it lasts.";
+
+/// Prefixes shown unless all are asked for.
+const ROWS: usize = 6;
+
+/// How long one read of the watch may wait, so that Ctrl-C and the end are noticed.
+const READ_TIMEOUT: Duration = Duration::from_millis(100);
+
+/// What is watched; the second form is for servers older than memcached 1.6.20, which print no deletions.
+const WATCHES: [&str; 2] = [
+    "watch fetchers mutations evictions deletions\r\n",
+    "watch fetchers mutations evictions\r\n",
+];
+
+/// Explain a server's hit ratio.
+#[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Args {
+    /// How long to watch, in seconds
+    #[arg(long, value_name = "SECONDS", default_value_t = 10.0)]
+    for_s: f64,
+    /// A prefix ends at the first of these characters in a key
+    #[arg(long, value_name = "CHARS", default_value = ":")]
+    prefix_of: String,
+    /// Every prefix, not only the six with the most misses
+    #[arg(long)]
+    all: bool,
+    #[command(flatten)]
+    target: Target,
+}
+
+impl Args {
+    /// Watches the server and prints what its misses come from.
+    pub(crate) fn run(self, out: &Output) -> Result<Exit, Failure> {
+        let span = Duration::try_from_secs_f64(self.for_s)
+            .ok()
+            .filter(|span| !span.is_zero())
+            .ok_or_else(|| Failure::usage("--for-s: must be a number of seconds above 0"))?;
+        if self.prefix_of.is_empty() {
+            return Err(Failure::usage("--prefix-of: name at least one character"));
+        }
+        let addresses =
+            Address::parse_list(&self.target.server).map_err(|error| failure(&error))?;
+        let [address] = &addresses[..] else {
+            return Err(Failure::usage(
+                "--server: why watches one server at a time; name one",
+            ));
+        };
+        let stop = Arc::new(AtomicBool::new(false));
+        signal_hook::flag::register(signal_hook::consts::SIGINT, Arc::clone(&stop))?;
+        let unreachable = |error: io::Error| {
+            Failure::new(
+                Exit::Unreachable,
+                format!("{}: {error}", self.target.server),
+            )
+            .hint(START_ONE)
+        };
+        let (stream, sees_deletions) = start_watch(address, &self.target).map_err(unreachable)?;
+        let mut tally = Tally::new(self.prefix_of.as_bytes());
+        let before = reading(&self.target)?;
+        eprintln!("watching {} for {} ...", self.target.server, duration(span));
+        let is_stopped = || stop.load(Ordering::Relaxed);
+        let watched =
+            watch(BufReader::new(stream), &mut tally, span, is_stopped).map_err(unreachable)?;
+        let after = reading(&self.target)?;
+        let findings = explain(&before, &after, tally, watched.as_secs_f64());
+        if out.is_json() {
+            out.document(&json!({ "schema": 1, "server": self.target.server,
+                "sees_deletions": sees_deletions, "findings": findings }))?;
+        } else {
+            out.line(text(&findings, sees_deletions, self.all).trim_end())?;
+        }
+        Ok(Exit::Done)
+    }
+}
+
+fn reading(target: &Target) -> Result<Reading, Failure> {
+    let mut readings = readings(target)?;
+    Ok(readings
+        .pop()
+        .map(|(_, reading)| reading)
+        .unwrap_or_default())
+}
+
+/// A connection that prints events, and whether deletions are among them.
+fn start_watch(address: &Address, target: &Target) -> io::Result<(Box<dyn Stream>, bool)> {
+    for command in WATCHES {
+        let mut stream = target.connect(&address.place)?;
+        stream.write_all(command.as_bytes())?;
+        let mut reply = [0; 2];
+        stream.read_exact(&mut reply)?;
+        if &reply == b"OK" {
+            stream.set_read_timeout(READ_TIMEOUT)?;
+            return Ok((stream, command == WATCHES[0]));
+        }
+    }
+    Err(io::Error::other(
+        "the server refuses to be watched (no `watch` command, too many watchers, or started with -W)",
+    ))
+}
+
+/// The answer, the table, and what to do next.
+fn text(findings: &Findings, sees_deletions: bool, all: bool) -> String {
+    let causes = &findings.causes;
+    let ratio = (causes.gets > 0)
+        .then(|| causes.gets.saturating_sub(causes.misses) as f64 / causes.gets as f64);
+    let since_start = percent(findings.since_start.hit_ratio());
+    let seconds = Duration::from_secs_f64(findings.seconds);
+    if causes.gets == 0 {
+        return format!(
+            "No gets in {}; the hit ratio since start is {since_start}.",
+            duration(seconds)
+        );
+    }
+    let mut text = format!(
+        "{} of {} gets hit in {} ({since_start} since start).\n",
+        percent(ratio),
+        count(causes.gets),
+        duration(seconds)
+    );
+    if causes.misses == 0 {
+        return text;
+    }
+    text.push_str(&count(causes.misses));
+    text.push_str(" misses:\n");
+    text.push_str(&by_cause(causes));
+    text.push_str(&by_prefix(findings, all));
+    for note in notes(findings, sees_deletions) {
+        text.push_str(&note);
+        text.push('\n');
+    }
+    text
+}
+
+/// One line for each cause, the greatest first.
+fn by_cause(causes: &Causes) -> String {
+    let unread = percent(share(causes.evicted_unread, causes.evicted));
+    let mut lines = [
+        (
+            causes.evicted,
+            format!("evicted ({unread} of them unread): more memory would keep them"),
+        ),
+        (
+            causes.expired,
+            "expired: a longer TTL would keep them".to_owned(),
+        ),
+        (
+            causes.removed,
+            "deleted or flushed by the application".to_owned(),
+        ),
+        (
+            causes.unseen,
+            "not seen before: never set, or gone before the watch".to_owned(),
+        ),
+    ];
+    lines.sort_by_key(|(misses, _)| std::cmp::Reverse(*misses));
+    let line = |(misses, words): &(u64, String)| {
+        format!("  {:>7}  {words}\n", percent(share(*misses, causes.misses)))
+    };
+    lines
+        .iter()
+        .filter(|(misses, _)| *misses > 0)
+        .map(line)
+        .collect()
+}
+
+fn by_prefix(findings: &Findings, all: bool) -> String {
+    let shown = if all { usize::MAX } else { ROWS };
+    let mut table = Table::new(&[
+        "prefix", "gets", "hits", "misses", "evicted", "expired", "removed", "unseen",
+    ]);
+    for row in findings.prefixes.iter().take(shown) {
+        let causes = &row.causes;
+        table.row([
+            shortened(&row.prefix),
+            count(causes.gets),
+            percent(share(causes.gets - causes.misses, causes.gets)),
+            count(causes.misses),
+            count(causes.evicted),
+            count(causes.expired),
+            count(causes.removed),
+            count(causes.unseen),
+        ]);
+    }
+    let rest = findings.prefixes.len().saturating_sub(shown);
+    let more = match rest {
+        0 => String::new(),
+        rest => format!("  and {} more prefixes (--all)\n", count(rest as u64)),
+    };
+    format!("\n{table}{more}\n")
+}
+
+/// The first 15 characters: seven columns of counts stand beside it in 80.
+fn shortened(prefix: &str) -> String {
+    const WIDTH: usize = 16;
+    if prefix.chars().count() <= WIDTH {
+        return prefix.to_owned();
+    }
+    prefix.chars().take(WIDTH - 1).chain(['…']).collect()
+}
+
+fn notes(findings: &Findings, sees_deletions: bool) -> Vec<String> {
+    let causes = &findings.causes;
+    let mut notes = Vec::new();
+    if findings.skipped_lines > 0 {
+        notes.push(format!(
+            "The server skipped {} lines: the prefixes are a sample.",
+            count(findings.skipped_lines)
+        ));
+    }
+    if !sees_deletions {
+        notes.push(
+            "This server prints no deletions: a deleted key counts as removed or not seen."
+                .to_owned(),
+        );
+    }
+    if causes.unseen > causes.misses / 2 && findings.since_start.evictions == 0 {
+        notes.push("Nothing was ever evicted here: more memory would not help.".to_owned());
+    }
+    if causes.evicted > causes.misses / 4 {
+        notes.push("Next: glasscache curve says what more memory would bring.".to_owned());
+    }
+    notes
+}
+
+fn share(part: u64, whole: u64) -> Option<f64> {
+    (whole > 0).then(|| part as f64 / whole as f64)
+}
+
+#[cfg(test)]
+mod tests {
+    use glasscache_lab::why::Prefix;
+
+    use super::*;
+
+    #[test]
+    fn the_answer_comes_first_and_every_line_fits_80_columns() {
+        let causes = Causes {
+            gets: 12_345_678,
+            misses: 2_345_678,
+            expired: 345_678,
+            evicted: 1_345_678,
+            evicted_unread: 999_999,
+            removed: 45_678,
+            unseen: 608_644,
+        };
+        let findings = Findings {
+            seconds: 10.0,
+            counted: Reading::default(),
+            since_start: Reading {
+                gets: 10,
+                hits: 8,
+                ..Reading::default()
+            },
+            causes,
+            prefixes: (0..9)
+                .map(|number| Prefix {
+                    prefix: format!("a-rather-long-prefix-{number}:"),
+                    causes: Causes {
+                        gets: 1_234_567,
+                        misses: 999_999,
+                        expired: 99_999,
+                        evicted: 99_999,
+                        evicted_unread: 9,
+                        removed: 99_999,
+                        unseen: 99_999,
+                    },
+                })
+                .collect(),
+            skipped_lines: 12,
+        };
+        let text = text(&findings, false, false);
+        assert!(
+            text.starts_with("81.0 % of 12,345,678 gets hit in 10 s (80.0 % since start)."),
+            "{text}"
+        );
+        for line in text.lines() {
+            assert!(line.chars().count() <= 80, "{line}");
+        }
+        assert!(text.contains("and 3 more prefixes (--all)"), "{text}");
+    }
+}

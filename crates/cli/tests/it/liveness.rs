@@ -1,0 +1,74 @@
+//! A worker that panics or hangs: the process ends, says why, and never goes on with the workers that are left.
+
+use std::io::Read;
+use std::process::Stdio;
+
+use crate::server::{Server, glasscache};
+
+/// Our server with the commands that memcached's own tests may send, and what it writes on stderr.
+fn debug_server(flags: &[&str]) -> Server {
+    let mut command = glasscache();
+    command
+        .args(["serve", "-u", "root", "-t", "4", "-p", "-1"])
+        .args(flags)
+        .env("MEMCACHED_DEBUG", "1");
+    Server::run_with_stderr(command, Stdio::piped())
+}
+
+fn rest_of_stderr(server: &mut Server) -> String {
+    let mut text = String::new();
+    server.stderr().read_to_string(&mut text).unwrap();
+    text
+}
+
+#[test]
+fn a_panic_in_any_worker_ends_the_process_with_the_message() {
+    // New connections go to the workers in turn: the first of four, and one that nobody joins first.
+    for worker in [0, 2] {
+        let mut server = debug_server(&[]);
+        let mut wires: Vec<_> = (0..=worker).map(|_| server.connect()).collect();
+        wires[worker].send(b"misbehave panic\r\n");
+        assert_eq!(server.wait(), Some(70), "worker {worker}");
+        let text = rest_of_stderr(&mut server);
+        assert!(text.contains("misbehave panic was asked for"), "{text}");
+        assert!(
+            text.contains("the process ends with exit code 70"),
+            "{text}"
+        );
+    }
+}
+
+#[test]
+fn a_worker_in_an_endless_loop_ends_the_process_with_the_chosen_code() {
+    let mut server = debug_server(&["--watchdog", "2", "--failure-exit", "71"]);
+    let mut wire = server.connect();
+    assert_eq!(wire.ask("mn\r\n"), "MN");
+    wire.send(b"misbehave loop\r\n");
+    assert_eq!(server.wait(), Some(71));
+    let text = rest_of_stderr(&mut server);
+    assert!(
+        text.contains("has made no progress for 2 seconds"),
+        "{text}"
+    );
+}
+
+#[test]
+fn a_worker_that_hangs_while_the_server_stops_does_not_keep_the_process() {
+    use nix::sys::signal::{Signal, kill};
+    use nix::unistd::Pid;
+    let mut server = debug_server(&["--watchdog", "2"]);
+    let mut wire = server.connect();
+    wire.send(b"misbehave loop\r\n");
+    kill(Pid::from_raw(server.id() as i32), Signal::SIGTERM).unwrap();
+    assert_eq!(server.wait(), Some(70));
+}
+
+#[test]
+fn nobody_breaks_a_worker_without_the_variable_of_memcacheds_tests() {
+    let server = Server::start(&["-t", "1"]);
+    let mut wire = server.connect();
+    for command in ["misbehave panic\r\n", "misbehave loop\r\n", "misbehave\r\n"] {
+        assert_eq!(wire.ask(command), "ERROR");
+    }
+    assert_eq!(server.connect().ask("mn\r\n"), "MN");
+}

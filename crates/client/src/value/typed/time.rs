@@ -1,0 +1,181 @@
+//! Dates and times of typed values, and how they stand in bytes.
+//!
+//! Ranges are those of Python's `datetime`. A zone is a fixed offset or a name of the IANA database; the name travels
+//! and not the offset it had, so that both sides follow their own copy of the rules.
+
+use crate::value::ints::{read_varint, unzigzag, write_varint, zigzag};
+
+/// A day of the proleptic Gregorian calendar.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Date {
+    /// 1 to 9999.
+    pub year: u16,
+    /// 1 to 12.
+    pub month: u8,
+    /// 1 to 31.
+    pub day: u8,
+}
+
+/// A time of day.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Time<'b> {
+    /// 0 to 23.
+    pub hour: u8,
+    /// 0 to 59.
+    pub minute: u8,
+    /// 0 to 59.
+    pub second: u8,
+    /// 0 to 999,999.
+    pub microsecond: u32,
+    /// Whether this is the second of two equal wall clock times, when a clock was set back.
+    pub is_second_fold: bool,
+    /// Where it is that time.
+    pub zone: Zone<'b>,
+}
+
+/// What a time is relative to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Zone<'b> {
+    /// Not said.
+    Naive,
+    /// An offset from UTC, in microseconds to the east, with its name if it has one.
+    Fixed(i64, Option<&'b str>),
+    /// A name of the IANA database.
+    Named(&'b str),
+}
+
+/// A length of time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Delta {
+    /// Whole days, which may be below 0.
+    pub days: i64,
+    /// 0 to 86,399.
+    pub seconds: u32,
+    /// 0 to 999,999.
+    pub microseconds: u32,
+}
+
+const NAIVE: u8 = 0;
+const FIXED: u8 = 1;
+const FIXED_WITH_NAME: u8 = 2;
+const NAMED: u8 = 3;
+/// Set beside the kind of zone.
+const SECOND_FOLD: u8 = 0x80;
+
+const DAY_S: u32 = 86_400;
+const SECOND_US: u32 = 1_000_000;
+const OFFSET_US_MAX: u64 = DAY_S as u64 * SECOND_US as u64;
+/// `datetime.timedelta` holds no more.
+const DAYS_MAX: u64 = 999_999_999;
+
+impl Date {
+    pub(super) fn write(self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&self.year.to_le_bytes());
+        out.extend([self.month, self.day]);
+    }
+
+    pub(super) fn read(rest: &mut &[u8]) -> Option<Self> {
+        let (&[low, high, month, day], after) = rest.split_first_chunk()?;
+        *rest = after;
+        let year = u16::from_le_bytes([low, high]);
+        let is_valid = (1..=9999).contains(&year) && (1..=12).contains(&month);
+        (is_valid && (1..=31).contains(&day)).then_some(Self { year, month, day })
+    }
+}
+
+impl<'b> Time<'b> {
+    pub(super) fn write(self, out: &mut Vec<u8>) {
+        out.extend([self.hour, self.minute, self.second]);
+        write_varint(self.microsecond.into(), out);
+        let fold = if self.is_second_fold { SECOND_FOLD } else { 0 };
+        match self.zone {
+            Zone::Naive => out.push(NAIVE | fold),
+            Zone::Fixed(offset_us, None) => {
+                out.push(FIXED | fold);
+                write_varint(zigzag(offset_us), out);
+            }
+            Zone::Fixed(offset_us, Some(name)) => {
+                out.push(FIXED_WITH_NAME | fold);
+                write_varint(zigzag(offset_us), out);
+                write_text(name, out);
+            }
+            Zone::Named(name) => {
+                out.push(NAMED | fold);
+                write_text(name, out);
+            }
+        }
+    }
+
+    pub(super) fn read(rest: &mut &'b [u8]) -> Option<Self> {
+        let (&[hour, minute, second], after) = rest.split_first_chunk()?;
+        *rest = after;
+        let microsecond = read_below(rest, SECOND_US)?;
+        let (&kind, after) = rest.split_first()?;
+        *rest = after;
+        let zone = match kind & !SECOND_FOLD {
+            NAIVE => Zone::Naive,
+            FIXED => Zone::Fixed(read_offset(rest)?, None),
+            FIXED_WITH_NAME => Zone::Fixed(read_offset(rest)?, Some(read_text(rest)?)),
+            NAMED => Zone::Named(read_text(rest)?),
+            _ => return None,
+        };
+        (hour < 24 && minute < 60 && second < 60).then_some(Self {
+            hour,
+            minute,
+            second,
+            microsecond,
+            is_second_fold: kind & SECOND_FOLD != 0,
+            zone,
+        })
+    }
+}
+
+impl Delta {
+    pub(super) fn write(self, out: &mut Vec<u8>) {
+        write_varint(zigzag(self.days), out);
+        write_varint(self.seconds.into(), out);
+        write_varint(self.microseconds.into(), out);
+    }
+
+    pub(super) fn read(rest: &mut &[u8]) -> Option<Self> {
+        let days = unzigzag(read_varint(rest)?);
+        let seconds = read_below(rest, DAY_S)?;
+        let microseconds = read_below(rest, SECOND_US)?;
+        (days.unsigned_abs() <= DAYS_MAX).then_some(Self {
+            days,
+            seconds,
+            microseconds,
+        })
+    }
+}
+
+fn read_offset(rest: &mut &[u8]) -> Option<i64> {
+    let offset_us = unzigzag(read_varint(rest)?);
+    (offset_us.unsigned_abs() < OFFSET_US_MAX).then_some(offset_us)
+}
+
+fn read_below(rest: &mut &[u8], bound: u32) -> Option<u32> {
+    let number = u32::try_from(read_varint(rest)?).ok()?;
+    (number < bound).then_some(number)
+}
+
+/// Length and bytes.
+pub(super) fn write_bytes(bytes: &[u8], out: &mut Vec<u8>) {
+    write_varint(bytes.len() as u64, out);
+    out.extend_from_slice(bytes);
+}
+
+pub(super) fn write_text(text: &str, out: &mut Vec<u8>) {
+    write_bytes(text.as_bytes(), out);
+}
+
+pub(super) fn read_bytes<'b>(rest: &mut &'b [u8]) -> Option<&'b [u8]> {
+    let len = usize::try_from(read_varint(rest)?).ok()?;
+    let (bytes, after) = rest.split_at_checked(len)?;
+    *rest = after;
+    Some(bytes)
+}
+
+pub(super) fn read_text<'b>(rest: &mut &'b [u8]) -> Option<&'b str> {
+    std::str::from_utf8(read_bytes(rest)?).ok()
+}

@@ -1,0 +1,155 @@
+//! A server's general counters as numbers, and what happened between two readings of them.
+//!
+//! The rows are those of plain `stats`, which memcached and glasscache print alike (memcached `doc/protocol.txt`,
+//! section "General-purpose statistics"). A row that a server does not print counts as 0.
+
+use std::collections::HashMap;
+
+use serde::Serialize;
+
+/// One reading of a server's counters.
+#[derive(Debug, Default, Clone, PartialEq, Eq, Serialize)]
+pub struct Reading {
+    /// Version as the server reports it.
+    pub version: String,
+    /// Seconds since the server started.
+    pub uptime_s: u64,
+    /// Keys asked for, and of them found.
+    pub gets: u64,
+    /// Keys found.
+    pub hits: u64,
+    /// Keys not found because the item was past its TTL.
+    pub expired: u64,
+    /// Keys not found because the item was flushed.
+    pub flushed: u64,
+    /// Values stored.
+    pub sets: u64,
+    /// Touches, deletes, increments and decrements, found or not.
+    pub others: u64,
+    /// Items evicted.
+    pub evictions: u64,
+    /// Of them never read.
+    pub evicted_unread: u64,
+    /// Items resident now.
+    pub items: u64,
+    /// Bytes of the items resident now.
+    pub bytes: u64,
+    /// Memory limit (`-m`) in bytes.
+    pub limit_bytes: u64,
+    /// Connections open now.
+    pub connections: u64,
+    /// Connections allowed at once (`-c`).
+    pub connections_max: u64,
+    /// Connections refused because of that limit.
+    pub connections_refused: u64,
+}
+
+impl Reading {
+    /// Reads the rows of one `stats` reply.
+    pub fn of<'r>(rows: impl IntoIterator<Item = (&'r str, &'r str)>) -> Reading {
+        let rows: HashMap<&str, &str> = rows.into_iter().collect();
+        let number = |name: &str| -> u64 {
+            rows.get(name)
+                .and_then(|value| value.parse().ok())
+                .unwrap_or(0)
+        };
+        let sum = |names: &[&str]| names.iter().map(|name| number(name)).sum();
+        Reading {
+            version: rows
+                .get("version")
+                .map_or_else(String::new, |text| (*text).to_owned()),
+            uptime_s: number("uptime"),
+            gets: number("get_hits") + number("get_misses"),
+            hits: number("get_hits"),
+            expired: number("get_expired"),
+            flushed: number("get_flushed"),
+            sets: number("cmd_set"),
+            others: sum(&[
+                "cmd_touch",
+                "delete_hits",
+                "delete_misses",
+                "incr_hits",
+                "incr_misses",
+                "decr_hits",
+                "decr_misses",
+            ]),
+            evictions: number("evictions"),
+            evicted_unread: number("evicted_unfetched"),
+            items: number("curr_items"),
+            bytes: number("bytes"),
+            limit_bytes: number("limit_maxbytes"),
+            connections: number("curr_connections"),
+            connections_max: number("max_connections"),
+            connections_refused: number("rejected_connections"),
+        }
+    }
+
+    /// Keys asked for and not found.
+    pub fn misses(&self) -> u64 {
+        self.gets.saturating_sub(self.hits)
+    }
+
+    /// Hits over gets, 0 to 1; `None` before the first get.
+    pub fn hit_ratio(&self) -> Option<f64> {
+        (self.gets > 0).then(|| self.hits as f64 / self.gets as f64)
+    }
+
+    /// Keys read, values stored and all other commands that name a key.
+    pub fn operations(&self) -> u64 {
+        self.gets + self.sets + self.others
+    }
+
+    /// What was counted since `earlier`; levels (items, bytes, connections) are those of this reading.
+    ///
+    /// Counters that went back, by `stats reset` or a restart, count from 0.
+    #[must_use]
+    pub fn since(&self, earlier: &Reading) -> Reading {
+        let delta = |now: u64, before: u64| now.checked_sub(before).unwrap_or(now);
+        Reading {
+            gets: delta(self.gets, earlier.gets),
+            hits: delta(self.hits, earlier.hits),
+            expired: delta(self.expired, earlier.expired),
+            flushed: delta(self.flushed, earlier.flushed),
+            sets: delta(self.sets, earlier.sets),
+            others: delta(self.others, earlier.others),
+            evictions: delta(self.evictions, earlier.evictions),
+            evicted_unread: delta(self.evicted_unread, earlier.evicted_unread),
+            connections_refused: delta(self.connections_refused, earlier.connections_refused),
+            ..self.clone()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn reading(hits: &str, misses: &str) -> Reading {
+        Reading::of([
+            ("get_hits", hits),
+            ("get_misses", misses),
+            ("curr_items", "7"),
+        ])
+    }
+
+    #[test]
+    fn an_interval_counts_what_was_added_and_keeps_levels() {
+        let interval = reading("90", "20").since(&reading("50", "10"));
+        assert_eq!(
+            (interval.hits, interval.misses(), interval.items),
+            (40, 10, 7)
+        );
+        assert_eq!(interval.hit_ratio(), Some(0.8));
+    }
+
+    #[test]
+    fn counters_that_were_reset_count_from_zero() {
+        let interval = reading("3", "1").since(&reading("50", "10"));
+        assert_eq!((interval.hits, interval.gets), (3, 4));
+    }
+
+    #[test]
+    fn no_gets_have_no_ratio() {
+        assert_eq!(Reading::default().hit_ratio(), None);
+    }
+}

@@ -1,0 +1,188 @@
+//! Why gets miss: expired, evicted, deleted or flushed, or never set.
+//!
+//! Two sources are joined. The server's counters say exactly how many gets missed in the interval, and how many of
+//! those found an expired or flushed item. The lines of `watch` say which keys missed and what had happened to them
+//! before, as far as the watch saw it; their shares split what the counters leave open.
+
+mod line;
+mod tally;
+
+use std::io::{self, BufRead};
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
+
+pub use line::{Event, FetchStatus, unescape_key};
+pub use tally::{Causes, NO_PREFIX, OTHER_PREFIXES, Tally};
+
+use crate::counters::Reading;
+
+/// The longest line of `watch` that is read: a key of 250 bytes, all percent-encoded, and its fields.
+const LINE_BYTES_MAX: u64 = 4096;
+
+/// What an interval showed.
+#[derive(Debug, Serialize)]
+pub struct Findings {
+    /// How long was watched, in seconds.
+    pub seconds: f64,
+    /// What the server counted in the interval.
+    pub counted: Reading,
+    /// What the server counted since it started.
+    pub since_start: Reading,
+    /// Every get of the interval, split by cause.
+    pub causes: Causes,
+    /// The gets that the watch saw, by key prefix, most misses first.
+    pub prefixes: Vec<Prefix>,
+    /// Lines that the server dropped because they were not read in time.
+    pub skipped_lines: u64,
+}
+
+/// The gets of one key prefix.
+#[derive(Debug, Serialize)]
+pub struct Prefix {
+    /// The prefix, with the delimiter that ends it.
+    pub prefix: String,
+    /// Its gets, as the watch saw them.
+    #[serde(flatten)]
+    pub causes: Causes,
+}
+
+/// Joins what the counters and the watch saw in an interval of `seconds`.
+pub fn explain(before: &Reading, after: &Reading, tally: Tally, seconds: f64) -> Findings {
+    let counted = after.since(before);
+    let (watched, prefixes, skipped_lines) = tally.finish();
+    Findings {
+        seconds,
+        causes: split(&counted, &watched),
+        counted,
+        since_start: after.clone(),
+        prefixes: prefixes
+            .into_iter()
+            .map(|(prefix, causes)| Prefix { prefix, causes })
+            .collect(),
+        skipped_lines,
+    }
+}
+
+/// The counted misses by cause. Expired and flushed are at least what the server counted; the shares of the watch
+/// split the rest, and a rest that the watch saw nothing of is unseen.
+fn split(counted: &Reading, watched: &Causes) -> Causes {
+    let misses = counted.misses();
+    let share = |part: u64| part as f64 / watched.misses.max(1) as f64 * misses as f64;
+    let expired = (share(watched.expired).round() as u64)
+        .max(counted.expired)
+        .min(misses);
+    let removed = (share(watched.removed).round() as u64)
+        .max(counted.flushed)
+        .min(misses - expired);
+    let evicted = (share(watched.evicted).round() as u64).min(misses - expired - removed);
+    let evicted_unread = (share(watched.evicted_unread).round() as u64).min(evicted);
+    Causes {
+        gets: counted.gets,
+        misses,
+        expired,
+        evicted,
+        evicted_unread,
+        removed,
+        unseen: misses - expired - removed - evicted,
+    }
+}
+
+/// Reads lines of a running `watch` into `tally` until `duration` has passed or `is_stopped` says so.
+///
+/// The stream should time out reads now and then (`WouldBlock` or `TimedOut`), so that a silent server does not hold
+/// this up. Its end is an error: a server does not end a watch by itself.
+pub fn watch(
+    mut lines: impl BufRead,
+    tally: &mut Tally,
+    duration: Duration,
+    is_stopped: impl Fn() -> bool,
+) -> io::Result<Duration> {
+    let begun = Instant::now();
+    let mut line = Vec::new();
+    while begun.elapsed() < duration && !is_stopped() {
+        let room = LINE_BYTES_MAX.saturating_sub(line.len() as u64);
+        match io::Read::take(&mut lines, room).read_until(b'\n', &mut line) {
+            Ok(0) if room > 0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok(_) => {}
+            Err(error) if is_pause(&error) => continue,
+            Err(error) => return Err(error),
+        }
+        if line.last() == Some(&b'\n') {
+            if let Some((time, event)) = Event::parse(&String::from_utf8_lossy(&line)) {
+                tally.record(time, &event);
+            }
+            line.clear();
+        } else if line.len() as u64 >= LINE_BYTES_MAX {
+            let message = "a line of watch is longer than 4,096 bytes";
+            return Err(io::Error::new(io::ErrorKind::InvalidData, message));
+        }
+    }
+    Ok(begun.elapsed())
+}
+
+fn is_pause(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut | io::ErrorKind::Interrupted
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn reading(gets: u64, hits: u64, expired: u64, flushed: u64) -> Reading {
+        Reading {
+            gets,
+            hits,
+            expired,
+            flushed,
+            ..Reading::default()
+        }
+    }
+
+    #[test]
+    fn counters_set_the_total_and_the_watch_splits_it() {
+        let watched = Causes {
+            gets: 100,
+            misses: 50,
+            evicted: 25,
+            evicted_unread: 5,
+            unseen: 25,
+            ..Causes::default()
+        };
+        let causes = split(&reading(200, 100, 20, 4), &watched);
+        assert_eq!(
+            (causes.misses, causes.expired, causes.removed),
+            (100, 20, 4)
+        );
+        assert_eq!(
+            (causes.evicted, causes.evicted_unread, causes.unseen),
+            (50, 10, 26)
+        );
+    }
+
+    #[test]
+    fn misses_that_were_not_watched_are_unseen() {
+        let causes = split(&reading(10, 0, 3, 0), &Causes::default());
+        assert_eq!((causes.expired, causes.unseen, causes.evicted), (3, 7, 0));
+    }
+
+    #[test]
+    fn a_watch_that_ends_is_an_error() {
+        let mut tally = Tally::new(b":");
+        let lines = &b"OK\r\nts=1.0 type=item_get key=a status=found cfd=1\n"[..];
+        let error = watch(lines, &mut tally, Duration::from_mins(1), || false).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::UnexpectedEof);
+        assert_eq!(tally.finish().0.gets, 1);
+    }
+
+    #[test]
+    fn a_line_without_an_end_is_refused() {
+        let mut tally = Tally::new(b":");
+        let lines = vec![b'x'; 10_000];
+        let error = watch(&lines[..], &mut tally, Duration::from_mins(1), || false).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::InvalidData);
+    }
+}

@@ -1,0 +1,303 @@
+//! Which gets missed and why, by key prefix, from the lines of one `watch`.
+//!
+//! A server prints a lookup line for each get, and also for the lookup that precedes a store, on the same
+//! connection: that one is taken back when the store's line follows, or every look-aside fill would count two misses.
+//! What happened to a key before the watch began is not known; such a miss is counted as `unseen`.
+
+use std::collections::{BTreeMap, HashMap};
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+use super::line::{Event, FetchStatus};
+
+/// Keys whose last event is remembered (16 bytes each and the table around them); later ones count as unseen.
+const KEYS_MAX: usize = 1 << 20;
+
+/// Prefixes with a row of their own; the rest share one.
+const PREFIXES_MAX: usize = 10_000;
+
+/// The row of keys without a delimiter.
+pub const NO_PREFIX: &str = "(no prefix)";
+
+/// The row of prefixes beyond the first ten thousand.
+pub const OTHER_PREFIXES: &str = "(other)";
+
+/// Gets of one prefix, or of all, and why some missed.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, serde::Serialize)]
+pub struct Causes {
+    /// Lookups by clients.
+    pub gets: u64,
+    /// Of them misses.
+    pub misses: u64,
+    /// Misses on an item past its TTL.
+    pub expired: u64,
+    /// Misses on an item that was evicted.
+    pub evicted: u64,
+    /// Of the evicted, those that nobody had read between store and eviction.
+    pub evicted_unread: u64,
+    /// Misses on an item that was deleted or flushed.
+    pub removed: u64,
+    /// Misses on a key that was not stored while watching: never set, or gone before.
+    pub unseen: u64,
+}
+
+impl Causes {
+    fn add(&mut self, fetch: Fetch) {
+        self.gets += 1;
+        let count = match fetch {
+            Fetch::Hit => return,
+            Fetch::Expired => &mut self.expired,
+            Fetch::Evicted { was_read } => {
+                self.evicted_unread += u64::from(!was_read);
+                &mut self.evicted
+            }
+            Fetch::Removed => &mut self.removed,
+            Fetch::Unseen => &mut self.unseen,
+        };
+        *count += 1;
+        self.misses += 1;
+    }
+}
+
+/// What one lookup turned out to be.
+#[derive(Debug, Clone, Copy)]
+enum Fetch {
+    Hit,
+    Expired,
+    Evicted { was_read: bool },
+    Removed,
+    Unseen,
+}
+
+/// The last that was seen of a key.
+#[derive(Debug, Clone, Copy)]
+enum Seen {
+    /// Stored, and past its TTL at this time, if ever.
+    Stored(Option<f64>),
+    Evicted {
+        was_read: bool,
+    },
+    Deleted,
+}
+
+/// A lookup that may still turn out to be the first half of a store.
+#[derive(Debug)]
+struct Pending {
+    key: u64,
+    prefix: Vec<u8>,
+    fetch: Fetch,
+}
+
+/// Counts of one watch.
+#[derive(Debug)]
+pub struct Tally {
+    delimiters: Vec<u8>,
+    seen: HashMap<u64, Seen>,
+    pending: HashMap<u32, Pending>,
+    prefixes: BTreeMap<Vec<u8>, Causes>,
+    total: Causes,
+    skipped_lines: u64,
+}
+
+impl Tally {
+    /// A tally whose prefixes end before the first of `delimiters` in a key.
+    pub fn new(delimiters: &[u8]) -> Tally {
+        Tally {
+            delimiters: delimiters.to_vec(),
+            seen: HashMap::new(),
+            pending: HashMap::new(),
+            prefixes: BTreeMap::new(),
+            total: Causes::default(),
+            skipped_lines: 0,
+        }
+    }
+
+    /// Counts one event that happened at `time_s`.
+    pub fn record(&mut self, time_s: f64, event: &Event) {
+        match event {
+            Event::Fetch {
+                key,
+                status,
+                connection,
+            } => self.fetch(time_s, key, *status, *connection),
+            Event::Store {
+                key,
+                is_stored,
+                ttl_s,
+                connection,
+            } => {
+                let hash = hash(key);
+                match self.pending.remove(connection) {
+                    Some(pending) if pending.key == hash => {} // the store's own lookup
+                    Some(pending) => self.count(&pending),
+                    None => {}
+                }
+                if *is_stored {
+                    let expires_at = ttl_s.map(|ttl| time_s + ttl as f64);
+                    self.remember(hash, Seen::Stored(expires_at));
+                }
+            }
+            Event::Evict { key, was_read } => self.remember(
+                hash(key),
+                Seen::Evicted {
+                    was_read: *was_read,
+                },
+            ),
+            Event::Delete { key } => self.remember(hash(key), Seen::Deleted),
+            Event::Skipped(lines) => self.skipped_lines += lines,
+        }
+    }
+
+    fn fetch(&mut self, time_s: f64, key: &[u8], status: FetchStatus, connection: u32) {
+        let hash = hash(key);
+        let fetch = match status {
+            FetchStatus::Found => Fetch::Hit,
+            FetchStatus::Expired => Fetch::Expired,
+            FetchStatus::Flushed => Fetch::Removed,
+            FetchStatus::NotFound => match self.seen.get(&hash) {
+                Some(Seen::Stored(Some(end))) if *end <= time_s + 1.0 => Fetch::Expired,
+                Some(Seen::Evicted { was_read }) => Fetch::Evicted {
+                    was_read: *was_read,
+                },
+                // Stored, and not evicted, expired or deleted in a line that was seen: flushed, or deleted on a
+                // server that prints no deletions.
+                Some(Seen::Stored(_) | Seen::Deleted) => Fetch::Removed,
+                None => Fetch::Unseen,
+            },
+        };
+        let pending = Pending {
+            key: hash,
+            prefix: prefix(key, &self.delimiters).to_vec(),
+            fetch,
+        };
+        if let Some(earlier) = self.pending.insert(connection, pending) {
+            self.count(&earlier);
+        }
+    }
+
+    fn remember(&mut self, key: u64, seen: Seen) {
+        if self.seen.len() < KEYS_MAX || self.seen.contains_key(&key) {
+            self.seen.insert(key, seen);
+        }
+    }
+
+    fn count(&mut self, pending: &Pending) {
+        self.total.add(pending.fetch);
+        let is_new = !self.prefixes.contains_key(&pending.prefix);
+        let name = if is_new && self.prefixes.len() >= PREFIXES_MAX {
+            OTHER_PREFIXES.as_bytes()
+        } else {
+            &pending.prefix
+        };
+        self.prefixes
+            .entry(name.to_vec())
+            .or_default()
+            .add(pending.fetch);
+    }
+
+    /// Ends the watch: what all gets came to, each prefix with the most misses first, and the lines that were skipped.
+    pub fn finish(mut self) -> (Causes, Vec<(String, Causes)>, u64) {
+        for pending in std::mem::take(&mut self.pending).into_values() {
+            self.count(&pending);
+        }
+        let mut rows: Vec<(String, Causes)> = self
+            .prefixes
+            .into_iter()
+            .map(|(name, causes)| (String::from_utf8_lossy(&name).into_owned(), causes))
+            .collect();
+        rows.sort_by_key(|(_, causes)| std::cmp::Reverse((causes.misses, causes.gets)));
+        (self.total, rows, self.skipped_lines)
+    }
+}
+
+/// What stands before the first delimiter, the delimiter included.
+fn prefix<'k>(key: &'k [u8], delimiters: &[u8]) -> &'k [u8] {
+    match key.iter().position(|byte| delimiters.contains(byte)) {
+        Some(end) => &key[..=end],
+        None => NO_PREFIX.as_bytes(),
+    }
+}
+
+fn hash(key: &[u8]) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    key.hash(&mut hasher);
+    hasher.finish()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tally(lines: &[&str]) -> (Causes, Vec<(String, Causes)>, u64) {
+        let mut tally = Tally::new(b":");
+        for line in lines {
+            if let Some((time, event)) = Event::parse(line) {
+                tally.record(time, &event);
+            }
+        }
+        tally.finish()
+    }
+
+    #[test]
+    fn a_look_aside_fill_counts_one_miss() {
+        let (total, prefixes, _) = tally(&[
+            "ts=1.0 type=item_get key=a:1 status=not_found cfd=7",
+            "ts=1.1 type=item_get key=a:1 status=not_found cfd=7",
+            "ts=1.1 type=item_store key=a:1 status=stored cmd=set ttl=0 cfd=7",
+            "ts=1.2 type=item_get key=a:1 status=found cfd=7",
+        ]);
+        assert_eq!((total.gets, total.misses, total.unseen), (2, 1, 1));
+        assert_eq!(prefixes[0].0, "a:");
+    }
+
+    #[test]
+    fn each_cause_is_told_apart() {
+        let (total, _, skipped) = tally(&[
+            "ts=1.0 type=item_store key=short status=stored cmd=set ttl=1 cfd=7",
+            "ts=1.0 type=item_store key=long status=stored cmd=set ttl=100 cfd=7",
+            "ts=2.0 type=eviction key=read fetch=yes",
+            "ts=2.0 type=eviction key=unread fetch=no",
+            "ts=2.0 type=deleted key=long cmd=delete",
+            "skipped=3",
+            "ts=3.0 type=item_get key=short status=not_found cfd=8",
+            "ts=3.0 type=item_get key=long status=not_found cfd=8",
+            "ts=3.0 type=item_get key=read status=not_found cfd=8",
+            "ts=3.0 type=item_get key=unread status=not_found cfd=8",
+            "ts=3.0 type=item_get key=unknown status=not_found cfd=8",
+            "ts=3.0 type=item_get key=old status=expired cfd=8",
+        ]);
+        let expected = Causes {
+            gets: 6,
+            misses: 6,
+            expired: 2,
+            evicted: 2,
+            evicted_unread: 1,
+            removed: 1,
+            unseen: 1,
+        };
+        assert_eq!((total, skipped), (expected, 3));
+    }
+
+    #[test]
+    fn another_key_between_lookup_and_store_counts_both_gets() {
+        let (total, _, _) = tally(&[
+            "ts=1.0 type=item_get key=a status=not_found cfd=7",
+            "ts=1.0 type=item_store key=b status=stored cmd=set ttl=0 cfd=7",
+            "ts=1.0 type=item_get key=b status=found cfd=7",
+        ]);
+        assert_eq!((total.gets, total.misses), (2, 1));
+    }
+
+    #[test]
+    fn prefixes_beyond_the_bound_share_one_row() {
+        let mut tally = Tally::new(b":");
+        for number in 0..=PREFIXES_MAX {
+            let line = format!("ts=1.0 type=item_get key=p{number}:x status=found cfd=7");
+            let (time, event) = Event::parse(&line).unwrap();
+            tally.record(time, &event);
+        }
+        let (total, prefixes, _) = tally.finish();
+        assert_eq!(total.gets as usize, PREFIXES_MAX + 1);
+        assert!(prefixes.iter().any(|(name, _)| name == OTHER_PREFIXES));
+        assert!(prefixes.len() <= PREFIXES_MAX + 1);
+    }
+}

@@ -1,0 +1,461 @@
+//! Typed values from Python objects and back: containers and common scalars here, the rest through the codec's Python half.
+//!
+//! Only exact types are written: a subclass would come back as its base. While a container is walked the Python half
+//! may run code that changes it, so its items are taken out first.
+
+use std::collections::HashMap;
+
+use glasscache_client::value::ValueError;
+use glasscache_client::value::typed::{DEPTH_MAX, Date, Delta, Time, Token, Tokens, Zone};
+use pyo3::exceptions::{PyTypeError, PyUnicodeEncodeError, PyValueError};
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::{
+    PyBool, PyByteArray, PyBytes, PyDict, PyFloat, PyFrozenSet, PyInt, PyList, PySet, PyString,
+    PyTuple,
+};
+
+use crate::error;
+use crate::settings::Codec;
+
+/// Whether JSON and `MessagePack` bring a value back as it was; `None` where it is nested too deep to tell.
+pub(crate) fn is_plain(value: &Bound<'_, PyAny>, depth: usize) -> Option<bool> {
+    if value.is_exact_instance_of::<PyString>()
+        || value.is_exact_instance_of::<PyBool>()
+        || value.is_none()
+    {
+        return Some(true);
+    }
+    if value.is_exact_instance_of::<PyInt>() {
+        return Some(value.extract::<i64>().is_ok());
+    }
+    if let Ok(number) = value.cast_exact::<PyFloat>() {
+        return Some(number.value().is_finite());
+    }
+    let (list, dict) = (value.cast_exact::<PyList>(), value.cast_exact::<PyDict>());
+    if (list.is_ok() || dict.is_ok()) && depth > DEPTH_MAX {
+        return None;
+    }
+    if let Ok(list) = list {
+        for item in list.iter() {
+            if !is_plain(&item, depth + 1)? {
+                return Some(false);
+            }
+        }
+        return Some(true);
+    }
+    let Ok(dict) = dict else {
+        return Some(false);
+    };
+    for (key, item) in dict.iter() {
+        if !key.is_exact_instance_of::<PyString>() || !is_plain(&item, depth + 1)? {
+            return Some(false);
+        }
+    }
+    Some(true)
+}
+
+/// Whether a typed value of this object begins without the Python half.
+pub(crate) fn is_native(value: &Bound<'_, PyAny>) -> bool {
+    value.is_exact_instance_of::<PyDict>()
+        || value.is_exact_instance_of::<PyList>()
+        || value.is_exact_instance_of::<PyTuple>()
+        || value.is_exact_instance_of::<PySet>()
+        || value.is_exact_instance_of::<PyFrozenSet>()
+        || value.is_exact_instance_of::<PyByteArray>()
+        || value.is_exact_instance_of::<PyString>()
+        || value.is_exact_instance_of::<PyInt>()
+}
+
+/// Appends the typed form of a value.
+pub(crate) fn write(
+    codec: &Codec,
+    value: &Bound<'_, PyAny>,
+    depth: usize,
+    out: &mut Vec<u8>,
+) -> PyResult<()> {
+    if write_scalar(codec, value, out)? {
+        return Ok(());
+    }
+    let Some((token, items)) = container(value)? else {
+        let (kind, fields) = lower(codec, value, depth > 0)?;
+        return write_lowered(codec, &kind, &fields, depth, out);
+    };
+    check_depth(codec, value.py(), depth)?;
+    token.write(out);
+    items
+        .iter()
+        .try_for_each(|item| write(codec, item, depth + 1, out))
+}
+
+/// Appends a scalar that needs no Python; false for anything else.
+fn write_scalar(codec: &Codec, value: &Bound<'_, PyAny>, out: &mut Vec<u8>) -> PyResult<bool> {
+    if let Ok(text) = value.cast_exact::<PyString>() {
+        let text = text
+            .to_str()
+            .map_err(|error| no_utf8(codec, text.py(), error))?;
+        Token::Str(text).write(out);
+    } else if value.is_exact_instance_of::<PyInt>() {
+        match value.extract::<i64>() {
+            Ok(number) => Token::Int(number).write(out),
+            Err(_) => Token::BigInt(&big_int(value)?).write(out),
+        }
+    } else if let Ok(number) = value.cast_exact::<PyFloat>() {
+        Token::Float(number.value()).write(out);
+    } else if let Ok(truth) = value.cast_exact::<PyBool>() {
+        Token::Bool(truth.is_true()).write(out);
+    } else if value.is_none() {
+        Token::None.write(out);
+    } else if let Ok(bytes) = value.cast_exact::<PyBytes>() {
+        Token::Bytes(bytes.as_bytes()).write(out);
+    } else if let Ok(bytes) = value.cast_exact::<PyByteArray>() {
+        Token::ByteArray(&bytes.extract::<Vec<u8>>()?).write(out);
+    } else {
+        return Ok(false);
+    }
+    Ok(true)
+}
+
+type Items<'py> = Vec<Bound<'py, PyAny>>;
+
+/// The token of a container, and its items taken out of it.
+fn container<'py>(value: &Bound<'py, PyAny>) -> PyResult<Option<(Token<'static>, Items<'py>)>> {
+    if let Ok(dict) = value.cast_exact::<PyDict>() {
+        let mut items = Vec::with_capacity(2 * dict.len());
+        for pair in dict.items().iter() {
+            let (key, item) = pair.extract::<(Bound<'_, PyAny>, Bound<'_, PyAny>)>()?;
+            items.extend([key, item]);
+        }
+        return Ok(Some((Token::Dict(items.len() / 2), items)));
+    }
+    let token_of: fn(usize) -> Token<'static> = if value.is_exact_instance_of::<PyList>() {
+        Token::List
+    } else if value.is_exact_instance_of::<PyTuple>() {
+        Token::Tuple
+    } else if value.is_exact_instance_of::<PySet>() {
+        Token::Set
+    } else if value.is_exact_instance_of::<PyFrozenSet>() {
+        Token::FrozenSet
+    } else {
+        return Ok(None);
+    };
+    let items = value.try_iter()?.collect::<PyResult<Items<'_>>>()?;
+    Ok(Some((token_of(items.len()), items)))
+}
+
+/// What the Python half makes of a value: a kind, and the fields that stand for it.
+pub(crate) fn lower<'py>(
+    codec: &Codec,
+    value: &Bound<'py, PyAny>,
+    is_nested: bool,
+) -> PyResult<(String, Bound<'py, PyAny>)> {
+    let py = value.py();
+    let Some(lower) = &codec.lower else {
+        return Err(PyTypeError::new_err("this codec writes no typed values"));
+    };
+    let lowered = lower.bind(py).call1((value, is_nested))?;
+    lowered.extract()
+}
+
+type Clock<'py> = (u8, u8, u8, u32, bool, Bound<'py, PyAny>);
+type Calendar<'py> = (u16, u8, u8, Clock<'py>);
+
+/// Appends what the Python half made of a value.
+pub(crate) fn write_lowered(
+    codec: &Codec,
+    kind: &str,
+    fields: &Bound<'_, PyAny>,
+    depth: usize,
+    out: &mut Vec<u8>,
+) -> PyResult<()> {
+    let py = fields.py();
+    let text = |text: &Bound<'_, PyAny>| {
+        text.extract::<String>()
+            .map_err(|error| no_utf8(codec, py, error))
+    };
+    match kind {
+        "decimal" => Token::Decimal(&text(fields)?).write(out),
+        "uuid" => Token::Uuid(fields.extract()?).write(out),
+        "delta" => {
+            let (days, seconds, microseconds) = fields.extract()?;
+            Token::Delta(Delta {
+                days,
+                seconds,
+                microseconds,
+            })
+            .write(out);
+        }
+        "date" => {
+            let (year, month, day) = fields.extract()?;
+            Token::Date(Date { year, month, day }).write(out);
+        }
+        "time" => {
+            let (time, zone) = clock(codec, fields.extract()?)?;
+            Token::Time(zoned(time, &zone)).write(out);
+        }
+        "datetime" => {
+            let (year, month, day, time): Calendar<'_> = fields.extract()?;
+            let (time, zone) = clock(codec, time)?;
+            Token::DateTime(Date { year, month, day }, zoned(time, &zone)).write(out);
+        }
+        "enum" => {
+            let (name, member) = fields.extract::<(String, Bound<'_, PyAny>)>()?;
+            check_depth(codec, py, depth)?;
+            Token::Enum(&name).write(out);
+            write(codec, &member, depth + 1, out)?;
+        }
+        "record" => {
+            let (name, fields) = fields.extract::<(String, Vec<(String, Bound<'_, PyAny>)>)>()?;
+            check_depth(codec, py, depth)?;
+            Token::Record(&name, fields.len()).write(out);
+            for (name, item) in fields {
+                Token::Str(&name).write(out);
+                write(codec, &item, depth + 1, out)?;
+            }
+        }
+        other => return Err(PyTypeError::new_err(format!("no kind {other:?}"))),
+    }
+    Ok(())
+}
+
+/// A zone as Python has handed it over, which outlives the token that borrows from it.
+enum OwnZone {
+    Naive,
+    Fixed(i64, Option<String>),
+    Named(String),
+}
+
+fn clock(codec: &Codec, clock: Clock<'_>) -> PyResult<(Time<'static>, OwnZone)> {
+    let (hour, minute, second, microsecond, is_second_fold, zone) = clock;
+    let py = zone.py();
+    let zone = if zone.is_none() {
+        OwnZone::Naive
+    } else if let Ok(offset_us) = zone.extract() {
+        OwnZone::Fixed(offset_us, None)
+    } else if zone.is_instance_of::<PyString>() {
+        OwnZone::Named(zone.extract().map_err(|error| no_utf8(codec, py, error))?)
+    } else {
+        let (offset_us, name) = zone
+            .extract::<(i64, String)>()
+            .map_err(|error| no_utf8(codec, py, error))?;
+        OwnZone::Fixed(offset_us, Some(name))
+    };
+    let time = Time {
+        hour,
+        minute,
+        second,
+        microsecond,
+        is_second_fold,
+        zone: Zone::Naive,
+    };
+    Ok((time, zone))
+}
+
+fn zoned<'z>(time: Time<'static>, zone: &'z OwnZone) -> Time<'z> {
+    let zone = match zone {
+        OwnZone::Naive => Zone::Naive,
+        OwnZone::Fixed(offset_us, name) => Zone::Fixed(*offset_us, name.as_deref()),
+        OwnZone::Named(name) => Zone::Named(name),
+    };
+    Time { zone, ..time }
+}
+
+/// A whole number beyond 64 bits in two's complement, little-endian.
+fn big_int(value: &Bound<'_, PyAny>) -> PyResult<Vec<u8>> {
+    let py = value.py();
+    let bits: usize = value.call_method0(intern!(py, "bit_length"))?.extract()?;
+    let signed = PyDict::new(py);
+    signed.set_item("signed", true)?;
+    let bytes = value.call_method(
+        intern!(py, "to_bytes"),
+        (bits / 8 + 1, "little"),
+        Some(&signed),
+    )?;
+    Ok(bytes.cast::<PyBytes>()?.as_bytes().to_vec())
+}
+
+fn check_depth(codec: &Codec, py: Python<'_>, depth: usize) -> PyResult<()> {
+    if depth < DEPTH_MAX {
+        return Ok(());
+    }
+    Err(too_deep(codec, py))
+}
+
+/// The refusal of a value that is nested too deep.
+pub(crate) fn too_deep(codec: &Codec, py: Python<'_>) -> PyErr {
+    unwritable(
+        codec,
+        py,
+        format!("nested deeper than {DEPTH_MAX} (or a container that holds itself)"),
+    )
+}
+
+/// Text that cannot be encoded is a value that cannot be written; any other error stays what it is.
+fn no_utf8(codec: &Codec, py: Python<'_>, error: PyErr) -> PyErr {
+    if !error.is_instance_of::<PyUnicodeEncodeError>(py) {
+        return error;
+    }
+    let what = format!("text without a UTF-8 form: {error} (codec=\"pickle\" keeps it)");
+    unwritable(codec, py, what)
+}
+
+fn unwritable(codec: &Codec, py: Python<'_>, what: String) -> PyErr {
+    let dialect = codec.rust.options().dialect;
+    error::of_value(py, &ValueError::Unwritable { dialect, what })
+}
+
+/// Reads the object of typed bytes that were found whole.
+pub(crate) fn read<'py>(
+    py: Python<'py>,
+    codec: &Codec,
+    bytes: &[u8],
+) -> PyResult<Bound<'py, PyAny>> {
+    read_one(py, codec, &mut Tokens::new(bytes, usize::MAX))
+}
+
+fn next<'b>(tokens: &mut Tokens<'b>) -> PyResult<Token<'b>> {
+    tokens
+        .read()
+        .ok_or_else(|| PyValueError::new_err("a typed value that is cut"))
+}
+
+fn read_one<'py>(
+    py: Python<'py>,
+    codec: &Codec,
+    tokens: &mut Tokens<'_>,
+) -> PyResult<Bound<'py, PyAny>> {
+    let load = |kind: &str, fields: Bound<'py, PyAny>| codec.load.bind(py).call1((kind, fields));
+    Ok(match next(tokens)? {
+        Token::None => py.None().into_bound(py),
+        Token::Bool(truth) => PyBool::new(py, truth).to_owned().into_any(),
+        Token::Int(number) => number.into_pyobject(py)?.into_any(),
+        Token::BigInt(bytes) => {
+            let signed = PyDict::new(py);
+            signed.set_item("signed", true)?;
+            let parts = (PyBytes::new(py, bytes), "little");
+            py.get_type::<PyInt>()
+                .call_method(intern!(py, "from_bytes"), parts, Some(&signed))?
+        }
+        Token::Float(number) => PyFloat::new(py, number).into_any(),
+        Token::Str(text) => PyString::new(py, text).into_any(),
+        Token::Bytes(bytes) => PyBytes::new(py, bytes).into_any(),
+        Token::ByteArray(bytes) => PyByteArray::new(py, bytes).into_any(),
+        Token::List(count) => PyList::new(py, items(py, codec, tokens, count)?)?.into_any(),
+        Token::Tuple(count) => PyTuple::new(py, items(py, codec, tokens, count)?)?.into_any(),
+        Token::Set(count) => {
+            let items = hashed(items(py, codec, tokens, count)?)?;
+            PySet::new(py, items)?.into_any()
+        }
+        Token::FrozenSet(count) => {
+            let items = hashed(items(py, codec, tokens, count)?)?;
+            PyFrozenSet::new(py, items)?.into_any()
+        }
+        Token::Dict(count) => read_dict(py, codec, tokens, count)?.into_any(),
+        Token::Date(date) => {
+            let fields = (date.year, date.month, date.day);
+            load("date", fields.into_pyobject(py)?.into_any())?
+        }
+        Token::Time(time) => load("time", clock_of(py, time)?)?,
+        Token::DateTime(date, time) => {
+            let fields = (date.year, date.month, date.day, clock_of(py, time)?);
+            load("datetime", fields.into_pyobject(py)?.into_any())?
+        }
+        Token::Delta(delta) => {
+            let fields = (delta.days, delta.seconds, delta.microseconds);
+            load("delta", fields.into_pyobject(py)?.into_any())?
+        }
+        Token::Decimal(text) => load("decimal", PyString::new(py, text).into_any())?,
+        Token::Uuid(bytes) => load("uuid", PyBytes::new(py, &bytes).into_any())?,
+        Token::Enum(name) => {
+            let fields = (name, read_one(py, codec, tokens)?);
+            load("enum", fields.into_pyobject(py)?.into_any())?
+        }
+        Token::Record(name, count) => {
+            let fields = (name, read_dict(py, codec, tokens, count)?);
+            load("record", fields.into_pyobject(py)?.into_any())?
+        }
+    })
+}
+
+/// Most items that room is made for before they are read.
+const ROOM_ITEMS_MAX: usize = 64;
+
+fn items<'py>(
+    py: Python<'py>,
+    codec: &Codec,
+    tokens: &mut Tokens<'_>,
+    count: usize,
+) -> PyResult<Items<'py>> {
+    let mut items = Vec::with_capacity(count.min(ROOM_ITEMS_MAX));
+    for _ in 0..count {
+        items.push(read_one(py, codec, tokens)?);
+    }
+    Ok(items)
+}
+
+fn read_dict<'py>(
+    py: Python<'py>,
+    codec: &Codec,
+    tokens: &mut Tokens<'_>,
+    count: usize,
+) -> PyResult<Bound<'py, PyDict>> {
+    let dict = PyDict::new(py);
+    let mut hashes = Hashes::of(count);
+    for _ in 0..count {
+        let key = read_one(py, codec, tokens)?;
+        hashes.add(&key)?;
+        dict.set_item(key, read_one(py, codec, tokens)?)?;
+    }
+    Ok(dict)
+}
+
+fn hashed(items: Items<'_>) -> PyResult<Items<'_>> {
+    let mut hashes = Hashes::of(items.len());
+    items.iter().try_for_each(|item| hashes.add(item))?;
+    Ok(items)
+}
+
+/// How many keys of one container share a hash.
+///
+/// Each of them is compared with all before it, and hashes of numbers are not secret: bytes that someone made up could
+/// keep a reader busy for hours.
+struct Hashes(Option<HashMap<isize, u32>>);
+
+/// Most keys of one hash, and the least items of a container in which they are counted.
+const SAME_HASH_MAX: u32 = 1000;
+
+impl Hashes {
+    fn of(count: usize) -> Self {
+        Self((count > SAME_HASH_MAX as usize).then(HashMap::new))
+    }
+
+    fn add(&mut self, key: &Bound<'_, PyAny>) -> PyResult<()> {
+        let Some(counts) = &mut self.0 else {
+            return Ok(());
+        };
+        let count = counts.entry(key.hash()?).or_default();
+        *count += 1;
+        if *count > SAME_HASH_MAX {
+            return Err(PyValueError::new_err("too many keys of one hash"));
+        }
+        Ok(())
+    }
+}
+
+fn clock_of<'py>(py: Python<'py>, time: Time<'_>) -> PyResult<Bound<'py, PyAny>> {
+    let zone = match time.zone {
+        Zone::Naive => py.None().into_bound(py),
+        Zone::Fixed(offset_us, None) => offset_us.into_pyobject(py)?.into_any(),
+        Zone::Fixed(offset_us, Some(name)) => (offset_us, name).into_pyobject(py)?.into_any(),
+        Zone::Named(name) => PyString::new(py, name).into_any(),
+    };
+    let fields = (
+        time.hour,
+        time.minute,
+        time.second,
+        time.microsecond,
+        time.is_second_fold,
+        zone,
+    );
+    Ok(fields.into_pyobject(py)?.into_any())
+}

@@ -1,0 +1,115 @@
+//! The watchdog: ends the process when a worker that has work makes no progress.
+//!
+//! It counts its own ticks, not the clock: while the process is stopped (SIGSTOP, a debugger, a suspended
+//! machine) the watchdog stands still with the workers, so such a pause never looks like a stuck worker.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::time::Duration;
+
+use crate::failure;
+use crate::shared::Shared;
+
+/// Between two looks at the workers.
+const TICK: Duration = Duration::from_secs(1);
+
+/// How far a worker's event loop has come, and whether it works or sleeps. Its worker writes, the watchdog reads.
+///
+/// The count is odd while the worker works and even while it sleeps.
+#[derive(Debug, Default)]
+pub(crate) struct Pulse(AtomicU64);
+
+impl Pulse {
+    /// The worker wakes up and has work.
+    pub(crate) fn wake(&self) {
+        self.set(self.count() | 1);
+    }
+
+    /// The worker goes on without having slept.
+    pub(crate) fn beat(&self) {
+        self.set(self.count().wrapping_add(2) | 1);
+    }
+
+    /// The worker goes to sleep.
+    pub(crate) fn sleep(&self) {
+        self.set(self.count().wrapping_add(2) & !1);
+    }
+
+    /// The present count of a worker that works; `None` while it sleeps.
+    fn working(&self) -> Option<u64> {
+        Some(self.count()).filter(|count| count & 1 == 1)
+    }
+
+    fn count(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    fn set(&self, count: u64) {
+        // Relaxed: the count is all that is read, and a tick sooner or later does not matter.
+        self.0.store(count, Ordering::Relaxed);
+    }
+}
+
+/// What the watchdog saw of one worker.
+#[derive(Debug, Default, Clone, Copy)]
+struct Seen {
+    count: Option<u64>,
+    ticks: u32,
+}
+
+impl Seen {
+    /// Notes what the pulse shows at this tick and returns for how many ticks it has shown the same work.
+    fn tick(&mut self, now: Option<u64>) -> u32 {
+        self.ticks = if now.is_some() && now == self.count {
+            self.ticks + 1
+        } else {
+            0
+        };
+        self.count = now;
+        self.ticks
+    }
+}
+
+/// Looks at the workers once a second until `ended` is closed.
+pub(crate) fn run(shared: &Arc<Shared>, ended: &Receiver<()>) {
+    let limit = shared.config.watchdog_ticks;
+    let mut seen = vec![Seen::default(); shared.workers.len()];
+    while ended.recv_timeout(TICK) == Err(RecvTimeoutError::Timeout) {
+        for (index, (seen, (counters, _))) in seen.iter_mut().zip(&shared.workers).enumerate() {
+            if seen.tick(counters.pulse.working()) >= limit {
+                failure::end_process(
+                    shared.config.failure_exit_code,
+                    &format!(
+                        "worker {index} has work and has made no progress for {limit} seconds"
+                    ),
+                );
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_worker_that_works_without_progress_is_counted() {
+        let (pulse, mut seen) = (Pulse::default(), Seen::default());
+        assert_eq!(seen.tick(pulse.working()), 0, "not started");
+        pulse.wake();
+        assert_eq!(seen.tick(pulse.working()), 0, "the first look at this work");
+        assert_eq!(seen.tick(pulse.working()), 1);
+        assert_eq!(seen.tick(pulse.working()), 2);
+        pulse.beat();
+        assert_eq!(seen.tick(pulse.working()), 0, "progress without sleep");
+        assert_eq!(seen.tick(pulse.working()), 1);
+        pulse.sleep();
+        pulse.wake();
+        assert_eq!(seen.tick(pulse.working()), 0, "slept between two looks");
+        pulse.sleep();
+        for _ in 0..10 {
+            assert_eq!(seen.tick(pulse.working()), 0, "asleep");
+        }
+    }
+}

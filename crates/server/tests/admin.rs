@@ -1,0 +1,231 @@
+//! Administrators' commands over many items, connections and prefixes: in slices, harming no other client, and
+//! safe to read line by line whatever bytes a key has.
+
+mod live;
+
+use std::collections::HashSet;
+use std::io::{BufRead, BufReader, Write};
+use std::net::TcpStream;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use glasscache_server::{Config, Running, start};
+
+use live::{config, connect, talk};
+
+/// CPU time that one iteration of the event loop may take, in an optimised build. Tests run without all optimisations.
+const ITERATION_US_MAX: u64 = if cfg!(debug_assertions) {
+    20_000
+} else {
+    5_000
+};
+
+fn items() -> usize {
+    std::env::var("ADMIN_ITEMS").map_or(1_000_000, |count| count.parse().unwrap())
+}
+
+/// Stores so many small items, through pipelines that ask for no reply.
+fn fill(server: &Running, count: usize) {
+    let mut client = connect(server);
+    let mut pipeline = Vec::new();
+    for number in 0..count {
+        write!(pipeline, "set k:{number} 0 0 1 noreply\r\nx\r\n").unwrap();
+        if pipeline.len() > 60_000 {
+            client.write_all(&pipeline).unwrap();
+            pipeline.clear();
+        }
+    }
+    client.write_all(&pipeline).unwrap();
+    talk(&mut client, b"mn\r\n", b"MN\r\n");
+}
+
+/// Sends a command and counts the lines of its reply up to `end`.
+fn lines(client: &mut TcpStream, command: &str, end: &str) -> usize {
+    client.write_all(command.as_bytes()).unwrap();
+    let mut reader = BufReader::new(client);
+    let mut line = String::new();
+    let mut count = 0;
+    loop {
+        line.clear();
+        assert!(
+            reader.read_line(&mut line).unwrap() > 0,
+            "closed in {command}"
+        );
+        if line.trim_end() == end {
+            return count;
+        }
+        count += 1;
+    }
+}
+
+fn row(server: &Running, group: &str, name: &str) -> u64 {
+    let mut client = connect(server);
+    client
+        .write_all(format!("stats{group}\r\n").as_bytes())
+        .unwrap();
+    let mut value = None;
+    for line in BufReader::new(client).lines() {
+        let line = line.unwrap();
+        if line == "END" {
+            break;
+        }
+        if let Some(text) = line.strip_prefix(&format!("STAT {name} ")) {
+            value = Some(text.parse().unwrap());
+        }
+    }
+    value.unwrap_or_else(|| panic!("no row {name}"))
+}
+
+/// Ends the writers, also when the test fails.
+struct SetAtEnd<'f>(&'f AtomicBool);
+
+impl Drop for SetAtEnd<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Every command whose reply or work grows with the number of items, connections or prefixes.
+#[test]
+fn no_admin_command_holds_a_worker_up_or_lets_a_write_be_refused() {
+    let count = items();
+    let server = start(Config {
+        memory_bytes: (count as u64 * 60).max(48 << 20),
+        debug: true,
+        ..config()
+    })
+    .unwrap();
+    fill(&server, count);
+    let stored = row(&server, "", "curr_items") as usize;
+    assert!(stored >= count * 9 / 10, "{stored} of {count} items stored");
+    // The writers need what sweeps make free, which no worker may hold up.
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let writers = (0..2).map(|writer| {
+            let (server, is_over) = (&server, &is_over);
+            scope.spawn(move || {
+                let mut client = connect(server);
+                client
+                    .set_read_timeout(Some(std::time::Duration::from_mins(1)))
+                    .unwrap();
+                let mut number = 0u64;
+                while !is_over.load(Ordering::Relaxed) {
+                    let request =
+                        format!("set w:{writer}:{} 0 0 900\r\n{:900}\r\n", number % 2000, "");
+                    talk(&mut client, request.as_bytes(), b"STORED\r\n");
+                    number += 1;
+                }
+            })
+        });
+        let writers: Vec<_> = writers.collect();
+        let over = SetAtEnd(&is_over);
+        let mut client = connect(&server);
+        client
+            .set_read_timeout(Some(std::time::Duration::from_mins(2)))
+            .unwrap();
+        let listed = lines(&mut client, "lru_crawler metadump all\r\n", "END");
+        assert!(listed > count / 2, "{listed} listed");
+        let listed = lines(&mut client, "lru_crawler mgdump all\r\n", "EN");
+        assert!(listed > count / 2, "{listed} listed");
+        // A class that no item is in: the whole index is looked at and nothing is sent meanwhile.
+        assert_eq!(lines(&mut client, "lru_crawler metadump 40\r\n", "END"), 1);
+        assert_eq!(lines(&mut client, "stats cachedump 40 0\r\n", "END"), 0);
+        assert!(lines(&mut client, "stats cachedump 1 0\r\n", "END") > 10_000);
+        for command in [
+            "stats",
+            "stats items",
+            "stats slabs",
+            "stats settings",
+            "stats sizes",
+        ] {
+            lines(&mut client, &format!("{command}\r\n"), "END");
+        }
+        talk(&mut client, b"lru_crawler crawl all\r\n", b"OK\r\n");
+        talk(&mut client, b"flush_all\r\n", b"OK\r\n");
+        drop(over);
+        for writer in writers {
+            writer.join().unwrap();
+        }
+    });
+    assert_eq!(row(&server, "", "store_no_memory"), 0);
+    let longest = row(&server, " glasscache", "iteration_cpu_us_max");
+    println!("{count} items: longest iteration {longest} us of CPU time");
+    assert!(longest <= ITERATION_US_MAX, "{longest} us");
+}
+
+#[test]
+fn the_table_of_prefixes_is_sent_and_forgotten_in_slices() {
+    let server = start(Config {
+        debug: true,
+        detail_enabled: true,
+        ..config()
+    })
+    .unwrap();
+    let mut client = connect(&server);
+    let mut pipeline = Vec::new();
+    for number in 0..65_536 {
+        write!(pipeline, "mg prefix{number:0200}:a s q\r\n").unwrap();
+        if pipeline.len() > 60_000 {
+            client.write_all(&pipeline).unwrap();
+            pipeline.clear();
+        }
+    }
+    pipeline.extend_from_slice(b"mn\r\n");
+    talk(&mut client, &pipeline, b"MN\r\n");
+    assert_eq!(lines(&mut client, "stats detail dump\r\n", "END"), 65_536);
+    talk(&mut client, b"stats reset\r\n", b"RESET\r\n");
+    assert_eq!(lines(&mut client, "stats detail dump\r\n", "END"), 0);
+    let longest = row(&server, " glasscache", "iteration_cpu_us_max");
+    assert!(longest <= ITERATION_US_MAX, "{longest} us");
+}
+
+#[test]
+fn stats_conns_names_every_connection_once_however_many_there_are() {
+    let server = start(config()).unwrap();
+    let clients: Vec<TcpStream> = (0..600).map(|_| connect(&server)).collect();
+    for mut client in &clients {
+        talk(&mut client.try_clone().unwrap(), b"mn\r\n", b"MN\r\n");
+        client.flush().unwrap();
+    }
+    let mut client = connect(&server);
+    client.write_all(b"stats conns\r\n").unwrap();
+    let mut peers = HashSet::new();
+    for line in BufReader::new(client).lines() {
+        let line = line.unwrap();
+        if line == "END" {
+            break;
+        }
+        if let Some((_, peer)) = line.split_once(":addr tcp:") {
+            assert!(peers.insert(peer.to_owned()), "{peer} twice");
+        }
+    }
+    // The 600, the one that asks, and the socket that listens.
+    assert_eq!(peers.len(), 602);
+}
+
+#[test]
+fn keys_that_are_no_text_cannot_forge_lines() {
+    let server = start(Config {
+        detail_enabled: true,
+        ..config()
+    })
+    .unwrap();
+    let mut client = connect(&server);
+    // base64 of "a\r\nEND\r\nSTAT evil:1"
+    talk(
+        &mut client,
+        b"ms YQ0KRU5EDQpTVEFUIGV2aWw6MQ== 1 b\r\nx\r\n",
+        b"HD\r\n",
+    );
+    talk(&mut client, b"set plain:1 0 0 1\r\nx\r\n", b"STORED\r\n");
+    talk(
+        &mut client,
+        b"stats cachedump 1 0\r\n",
+        b"ITEM plain:1 [1 b; 0 s]\r\nEND\r\n",
+    );
+    talk(
+        &mut client,
+        b"stats detail dump\r\n",
+        b"PREFIX a%0D%0AEND%0D%0ASTAT%20evil get 0 hit 0 set 1 del 0\r\n\
+          PREFIX plain get 0 hit 0 set 1 del 0\r\nEND\r\n",
+    );
+}

@@ -1,0 +1,145 @@
+//! Listing the items of a store in slices, each once, in an order that reveals nothing about the index.
+//!
+//! Whoever can read keys bucket by bucket learns which of them share a bucket, and can then choose keys that make
+//! one chain long. So a listing walks the buckets and keeps only hashes, each put at a random place among those
+//! kept, and reads the items in that order. Several passes, one for each class of tags, bound what is kept; the
+//! bits of a tag have no part in the choice of a bucket.
+
+use crate::Worker;
+use crate::index::{Entry, Keys, TAG_BITS, next_cursor};
+use crate::request::{KeyHash, Seconds};
+use crate::view::Item;
+
+/// Hashes that one pass keeps, at most, as long as there are no more than sixteen times as many items.
+const PASS_ITEMS: u64 = 16 << 10;
+/// Passes at most: half a byte is kept for each item, a hundredth of the smallest.
+const PASSES_MAX: u64 = 16;
+
+/// How far a listing has come.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Listing {
+    /// State of the random numbers; not to be guessed by clients.
+    random: u64,
+    /// A power of two.
+    passes: u64,
+    pass: u64,
+    /// Where the walk over the buckets goes on; `None` when this pass has seen them all.
+    cursor: Option<u64>,
+    /// What this pass has found and not handed out yet, in random order.
+    hashes: Vec<KeyHash>,
+    entries: Vec<Entry>,
+}
+
+impl Listing {
+    /// A listing from the beginning. `seed` orders it and must be random where clients are not trusted.
+    pub fn new(seed: u64, items: u64) -> Listing {
+        Listing {
+            random: seed | 1,
+            passes: items
+                .div_ceil(PASS_ITEMS)
+                .next_power_of_two()
+                .clamp(1, PASSES_MAX),
+            pass: 0,
+            cursor: Some(0),
+            hashes: Vec::new(),
+            entries: Vec::new(),
+        }
+    }
+
+    /// Bytes that it keeps.
+    pub fn held_bytes(&self) -> usize {
+        self.hashes.capacity() * size_of::<KeyHash>()
+    }
+
+    /// Keeps a hash at a random place among those kept.
+    fn keep(&mut self, hash: KeyHash) {
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 7;
+        self.random ^= self.random << 17;
+        self.hashes.push(hash);
+        let count = self.hashes.len();
+        let place = (u128::from(self.random) * count as u128 >> 64) as usize;
+        self.hashes.swap(place, count - 1);
+    }
+
+    /// Whether an item with this tag belongs to the present pass.
+    fn is_due(&self, entry: Entry) -> bool {
+        entry.tag() & (self.passes - 1) == self.pass
+    }
+}
+
+const _: () = assert!(
+    PASSES_MAX <= 1 << TAG_BITS,
+    "there must be as many tags as passes"
+);
+
+impl Worker {
+    /// Examines about `limit` entries of the index or items, and visits those items that it comes to hand out.
+    /// Returns how many it examined; `None` when the listing is complete.
+    ///
+    /// An item that is present throughout is visited once, whatever is split, merged or moved meanwhile.
+    pub fn list(
+        &self,
+        listing: &mut Listing,
+        limit: usize,
+        now: Seconds,
+        visit: &mut dyn FnMut(&Item<'_>),
+    ) -> Option<usize> {
+        if !self.begin(now) {
+            return None;
+        }
+        if listing.cursor.is_some() {
+            return Some(self.collect(listing, limit));
+        }
+        for examined in 0..limit {
+            let Some(hash) = listing.hashes.pop() else {
+                listing.pass += 1;
+                listing.cursor = (listing.pass < listing.passes).then_some(0);
+                return listing.cursor.map(|_| examined + 1);
+            };
+            self.visit(hash, now, visit);
+        }
+        Some(limit)
+    }
+
+    /// Keeps the hashes of this pass from some buckets.
+    fn collect(&self, listing: &mut Listing, limit: usize) -> usize {
+        let store = self.lend();
+        let mut examined = 0;
+        while let Some(at) = listing.cursor {
+            let mut entries = std::mem::take(&mut listing.entries);
+            let buckets = store
+                .index
+                .entries_of(KeyHash(at.reverse_bits()), &mut entries);
+            for entry in &entries {
+                if !listing.is_due(*entry) {
+                    continue;
+                }
+                let hash = store.hash_of(entry.item());
+                // After a merge the bucket also holds what was seen before.
+                if hash.0.reverse_bits() >= at {
+                    listing.keep(hash);
+                }
+            }
+            examined += entries.len().max(1);
+            listing.entries = entries;
+            listing.cursor = next_cursor(at, buckets);
+            if examined >= limit {
+                break;
+            }
+        }
+        examined
+    }
+
+    fn visit(&self, hash: KeyHash, now: Seconds, visit: &mut dyn FnMut(&Item<'_>)) {
+        let store = self.lend();
+        // The item may have been moved since its hash was kept, so it is looked up by the hash alone.
+        let Some(hit) = store.index.find(hash, |at| store.hash_of(at) == hash) else {
+            return;
+        };
+        let item = store.locate(hit.entry.item());
+        if store.is_alive(&item, now) {
+            visit(&Item::new(store, item, store.mutable_of(item.at)));
+        }
+    }
+}

@@ -1,0 +1,99 @@
+//! A listing of all items: each once whatever happens meanwhile, in bounded steps, in an order that tells nothing.
+
+use std::collections::HashMap;
+
+use glasscache_store::{Config, DeleteOptions, Item, Listing, Seconds, SetOptions, Store, Worker};
+
+const NOW: Seconds = Seconds(10);
+
+fn worker(memory_bytes: u64) -> Worker {
+    let config = Config {
+        memory_bytes,
+        hash_seed: 7,
+        workers: 1,
+        ..Config::default()
+    };
+    let mut worker = Store::new(config).unwrap().worker();
+    worker.go_online();
+    worker
+}
+
+fn set(worker: &mut Worker, key: &str) {
+    let hash = worker.store().hash(key.as_bytes());
+    worker.set(key.as_bytes(), hash, b"value", &SetOptions::default(), NOW);
+    worker.pass();
+}
+
+fn delete(worker: &mut Worker, key: &str) {
+    let hash = worker.store().hash(key.as_bytes());
+    worker.delete(key.as_bytes(), hash, &DeleteOptions::default(), NOW);
+    worker.pass();
+}
+
+/// The keys in the order of the listing; `between` runs after each step.
+fn list(worker: &mut Worker, seed: u64, mut between: impl FnMut(&mut Worker)) -> Vec<String> {
+    let mut most_items = worker.store().counters().items;
+    let mut listing = Listing::new(seed, most_items);
+    let mut keys = Vec::new();
+    let mut visit = |item: &Item<'_>| keys.push(String::from_utf8(item.key().to_vec()).unwrap());
+    while let Some(examined) = worker.list(&mut listing, 64, NOW, &mut visit) {
+        // A chain is bounded, so a step is: 64 and one bucket more.
+        assert!(examined < 64 + 512, "{examined} examined in one step");
+        most_items = most_items.max(worker.store().counters().items);
+        // Twice what one pass keeps, for a vector doubles, plus one byte an item.
+        assert!(listing.held_bytes() <= (512 << 10) + most_items as usize);
+        worker.pass();
+        between(worker);
+    }
+    keys
+}
+
+#[test]
+fn every_item_that_stays_is_listed_once_while_the_index_grows_and_shrinks() {
+    for grows in [true, false] {
+        let mut worker = worker(64 << 20);
+        let others = 60_000;
+        (0..20_000).for_each(|number| set(&mut worker, &format!("stays{number}")));
+        if !grows {
+            (0..others).for_each(|number| set(&mut worker, &format!("other{number}")));
+        }
+        let mut next = 0;
+        let keys = list(&mut worker, 1, |worker| {
+            for number in next..(next + 100).min(others) {
+                if grows {
+                    set(worker, &format!("other{number}"));
+                } else {
+                    delete(worker, &format!("other{number}"));
+                }
+            }
+            next += 100;
+        });
+        let mut times: HashMap<&str, usize> = HashMap::new();
+        for key in &keys {
+            *times.entry(key).or_default() += 1;
+        }
+        assert!(
+            times.values().all(|times| *times == 1),
+            "one was listed twice"
+        );
+        let stayed = (0..20_000).filter(|n| times.contains_key(format!("stays{n}").as_str()));
+        assert_eq!(stayed.count(), 20_000, "grows: {grows}");
+    }
+}
+
+#[test]
+fn neighbours_in_a_listing_share_a_bucket_no_more_often_than_by_chance() {
+    let mut worker = worker(64 << 20);
+    let count = 50_000;
+    (0..count).for_each(|number| set(&mut worker, &format!("key{number}")));
+    let keys = list(&mut worker, 12345, |_| {});
+    assert_eq!(keys.len(), count);
+    // The lowest eight bits of the hash: in the order of the buckets nearly all neighbours share them.
+    let low = |key: &str| worker.store().hash(key.as_bytes()).0 & 0xff;
+    let alike = keys
+        .windows(2)
+        .filter(|pair| low(&pair[0]) == low(&pair[1]));
+    let share = alike.count() as f64 / count as f64;
+    assert!(share < 2.0 / 256.0, "{share} of all neighbours");
+    assert_ne!(keys, list(&mut worker, 54321, |_| {}), "the seed orders it");
+}

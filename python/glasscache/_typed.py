@@ -1,0 +1,290 @@
+"""Dates, decimals, UUIDs and registered classes as the fields of typed values, which the native half writes.
+
+`Types` has the classes of a program that a codec may write and make: enumerations and dataclasses, each
+under a name. Nothing is ever imported, and no class found, by a name that was read from a cache.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from glasscache.errors import BadSetting, UnwritableValue
+
+if TYPE_CHECKING:
+    import datetime as dt
+    from collections.abc import Callable
+
+__all__ = ["Types", "lift", "lower"]
+
+Lowered = tuple[str, Any]
+Clock = tuple[int, int, int, int, bool, Any]
+
+_ZONE_NAME: Final = re.compile(r"[A-Za-z0-9_+-]+(/[A-Za-z0-9_+-]+)*")
+_ZONE_NAME_MAX: Final = 100
+
+
+class Types:
+    """The enumerations and dataclasses of a program, by the names under which they are stored."""
+
+    def __init__(self, types: Iterable[type[Any]] | Mapping[str, type[Any]] = ()) -> None:
+        """Register classes; without names of their own they have those of their modules and classes."""
+        if isinstance(types, Mapping):
+            named = dict(cast("Mapping[str, type[Any]]", types))
+        else:
+            named = {_name_of(kind): kind for kind in types}
+        self.classes = {name: _checked(name, kind) for name, kind in named.items()}
+        self.names = {kind: name for name, kind in named.items()}
+        if len(self.names) != len(self.classes):
+            raise BadSetting("types: a class has two names; register it once")
+        self.fields = {kind: _fields(kind) for kind in self.names if _is_dataclass(kind)}
+
+
+def _name_of(kind: Any) -> str:
+    if not isinstance(kind, type):
+        raise BadSetting(f"types: {kind!r} is not a class; list enumerations and dataclasses")
+    return f"{kind.__module__}.{kind.__qualname__}"
+
+
+def _is_dataclass(kind: Any) -> bool:
+    return hasattr(kind, "__dataclass_fields__")
+
+
+def _is_enum(kind: type) -> bool:
+    enum = sys.modules.get("enum")
+    return enum is not None and isinstance(kind, enum.EnumMeta)
+
+
+def _checked(name: Any, kind: Any) -> type[Any]:
+    if type(name) is not str or not name:
+        raise BadSetting(f"types: the name {name!r} of {kind!r} is not a text")
+    if not isinstance(kind, type) or not (_is_dataclass(kind) or _is_enum(kind)):
+        raise BadSetting(f"types: {kind!r} is neither an Enum nor a dataclass")
+    if _is_dataclass(kind) and (_is_enum(kind) or cast("Any", kind).__new__ is not object.__new__):
+        raise BadSetting(f"types: {name} is made by a __new__ of its own, which is not called")
+    return cast("type[Any]", kind)
+
+
+def _fields(kind: type[Any]) -> tuple[str, ...]:
+    import dataclasses  # noqa: PLC0415 - only programs that register one pay for it
+
+    return tuple(field.name for field in dataclasses.fields(kind))
+
+
+# ---- to fields ------------------------------------------------------------------------------------
+
+
+def lower(types: Types, value: Any, is_nested: bool) -> Lowered:
+    """Return the kind and the fields of a value, or raise `UnwritableValue` with what to do instead."""
+    kind = cast("Any", type(value))
+    if kind in types.names:
+        fields = types.fields.get(kind)
+        if fields is None:
+            return "enum", (types.names[kind], _member(value))
+        return "record", (types.names[kind], _state(value, fields))
+    lowering = _LOWERINGS.get((kind.__module__, kind.__qualname__))
+    # A class of that name elsewhere is another class.
+    if lowering and getattr(sys.modules.get(kind.__module__), kind.__qualname__, None) is kind:
+        return lowering(value)
+    raise _refusal(value, is_nested)
+
+
+def _member(value: Any) -> str | int:
+    """Return the name of a member; a combination of flags has its number."""
+    members = cast("Any", type(value)).__members__
+    if members.get(value.name) is value:
+        return str(value.name)
+    if isinstance(value, sys.modules["enum"].Flag):
+        return int(value.value)
+    raise UnwritableValue(f"{value!r} is not a member of {type(value).__name__}")
+
+
+def _state(value: Any, fields: tuple[str, ...]) -> list[tuple[str, Any]]:
+    more = set(getattr(value, "__dict__", ())) - set(fields)
+    if more:
+        raise UnwritableValue(
+            f"{type(value).__name__} has attributes that are not fields and would be lost: "
+            f'{", ".join(sorted(more))} (codec="pickle" keeps them)'
+        )
+    try:
+        return [(name, getattr(value, name)) for name in fields]
+    except AttributeError as error:
+        raise UnwritableValue(f"{type(value).__name__} lacks a field: {error}") from error
+
+
+def _clock(value: dt.time | dt.datetime) -> Clock:
+    zone = _zone(value.tzinfo)
+    return value.hour, value.minute, value.second, value.microsecond, bool(value.fold), zone
+
+
+def _zone(zone: Any) -> Any:
+    if zone is None:
+        return None
+    kind = cast("Any", type(zone))
+    if kind is sys.modules["datetime"].timezone:
+        offset, *name = zone.__getinitargs__()
+        offset_us = (offset.days * 86_400 + offset.seconds) * 1_000_000 + offset.microseconds
+        return (offset_us, name[0]) if name else offset_us
+    zoneinfo = sys.modules.get("zoneinfo")
+    if zoneinfo is not None and kind is zoneinfo.ZoneInfo and _is_zone_name(zone.key):
+        return zone.key
+    raise UnwritableValue(
+        f"a time in the zone {zone!r}: only datetime.timezone and named zoneinfo.ZoneInfo come back as "
+        "they were (value.astimezone(datetime.UTC) has one)"
+    )
+
+
+def _is_zone_name(name: Any) -> bool:
+    return (
+        type(name) is str and len(name) <= _ZONE_NAME_MAX and _ZONE_NAME.fullmatch(name) is not None
+    )
+
+
+_LOWERINGS: Final[dict[tuple[str, str], Callable[[Any], Lowered]]] = {
+    ("datetime", "date"): lambda day: ("date", (day.year, day.month, day.day)),
+    ("datetime", "time"): lambda time: ("time", _clock(time)),
+    ("datetime", "datetime"): lambda at: ("datetime", (at.year, at.month, at.day, _clock(at))),
+    ("datetime", "timedelta"): lambda span: ("delta", (span.days, span.seconds, span.microseconds)),
+    ("decimal", "Decimal"): lambda number: ("decimal", str(number)),
+    ("uuid", "UUID"): lambda uuid: ("uuid", uuid.bytes),
+}
+
+_BASES: Final = (str, bytes, bytearray, bool, int, float, dict, list, tuple, set, frozenset)
+
+
+def _refusal(value: Any, is_nested: bool) -> UnwritableValue:  # noqa: PLR0911 - a sentence a case
+    """Return the sentence that says why a value has no form, and what to write instead."""
+    kind = cast("Any", type(value))
+    name = kind.__qualname__
+    if kind.__module__ == "numpy" and name == "ndarray":
+        why = "inside a container has none" if is_nested else f"of {value.dtype} has none"
+        return UnwritableValue(f'NumPy array {why} of our forms (codec="pickle" keeps it)')
+    if kind.__module__ == "array" and is_nested:
+        return UnwritableValue(
+            'array.array inside a container has no form (value.tolist(), or codec="pickle")'
+        )
+    if kind.__module__ == "numpy" and hasattr(value, "item"):
+        return UnwritableValue(f"numpy.{name} would come back as another type (write value.item())")
+    if kind is memoryview:
+        return UnwritableValue("memoryview would come back as bytes (write bytes(value))")
+    if _is_enum(kind) or _is_dataclass(kind):
+        what = "an Enum" if _is_enum(kind) else "a dataclass"
+        return UnwritableValue(
+            f"{name} is {what} that this codec does not know (Codec(types=[{name}]) names it)"
+        )
+    for base in _BASES:
+        if isinstance(value, base):
+            return UnwritableValue(
+                f"{name} would come back as {base.__name__}, its base "
+                f'(write {base.__name__}(value), or take codec="pickle")'
+            )
+    return UnwritableValue(
+        f"{name} would not come back as what it was "
+        '(make it a dict or list, or take codec="pickle")'
+    )
+
+
+# ---- from fields ----------------------------------------------------------------------------------
+
+
+def lift(types: Types, kind: str, fields: Any) -> Any:
+    """Return the value of a kind and its fields; what they do not fit is a `ValueError`."""
+    match kind:
+        case "enum":
+            return _lift_enum(types, *fields)
+        case "record":
+            return _lift_record(types, *fields)
+        case "decimal":
+            import decimal  # noqa: PLC0415 - only who has such values pays for the module
+
+            try:
+                return decimal.Decimal(fields)
+            except decimal.InvalidOperation as error:
+                raise ValueError("a decimal number that is none") from error
+        case "uuid":
+            import uuid  # noqa: PLC0415 - likewise
+
+            return uuid.UUID(bytes=fields)
+        case _:
+            return _lift_time(kind, fields)
+
+
+def _lift_time(kind: str, fields: Any) -> Any:
+    import datetime as dt  # noqa: PLC0415 - likewise
+
+    match kind:
+        case "date":
+            return dt.date(*fields)
+        case "delta":
+            return dt.timedelta(*fields)
+        case "time":
+            hour, minute, second, microsecond, fold, zone = fields
+            tz = _lift_zone(zone)
+            return dt.time(hour, minute, second, microsecond, tz, fold=fold)
+        case _:
+            year, month, day, (hour, minute, second, microsecond, fold, zone) = fields
+            tz = _lift_zone(zone)
+            return dt.datetime(year, month, day, hour, minute, second, microsecond, tz, fold=fold)
+
+
+def _lift_zone(zone: Any) -> dt.tzinfo | None:
+    import datetime as dt  # noqa: PLC0415 - likewise
+
+    match zone:
+        case None:
+            return None
+        case int():
+            return dt.timezone(dt.timedelta(microseconds=zone)) if zone else dt.UTC
+        case (offset_us, name):
+            return dt.timezone(dt.timedelta(microseconds=offset_us), name)
+        case _:
+            return _lift_named_zone(zone)
+
+
+def _lift_named_zone(name: str) -> dt.tzinfo:
+    import zoneinfo  # noqa: PLC0415 - likewise
+
+    if not _is_zone_name(name):
+        raise ValueError(f"a time zone of the name {name!r}")
+    try:
+        return zoneinfo.ZoneInfo(name)
+    except (zoneinfo.ZoneInfoNotFoundError, OSError) as error:
+        raise ValueError(f"the time zone {name!r} is not known on this machine") from error
+
+
+def _class_of(types: Types, name: str) -> type[Any]:
+    kind = types.classes.get(name)
+    if kind is None:
+        raise ValueError(f"the type {name!r} is not registered here (Codec(types=...))")
+    return kind
+
+
+def _lift_enum(types: Types, name: str, member: Any) -> Any:
+    kind = cast("Any", _class_of(types, name))
+    if not _is_enum(kind):
+        raise ValueError(f"{name} is not an Enum here")
+    if type(member) is str:
+        found = kind.__members__.get(member)
+        if found is None:
+            raise ValueError(f"{name} has no member {member!r} here")
+        return found
+    if type(member) is int and issubclass(kind, sys.modules["enum"].Flag):
+        return kind(member)
+    raise ValueError(f"{name} has no member {member!r} here")
+
+
+def _lift_record(types: Types, name: str, values: dict[str, Any]) -> Any:
+    kind = _class_of(types, name)
+    fields = types.fields.get(kind)
+    if fields is None or values.keys() != set(fields):
+        here = "not a dataclass" if fields is None else f"a dataclass of {', '.join(fields)}"
+        raise ValueError(
+            f"{name} is {here} here, and the cache has {', '.join(values) or 'nothing'}"
+        )
+    # As unpickling does: what __init__ would do has been done before the value was stored.
+    made = object.__new__(kind)
+    for field in fields:
+        object.__setattr__(made, field, values[field])
+    return made

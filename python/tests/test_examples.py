@@ -1,0 +1,33 @@
+"""The examples at the top of the checkout run and print what they promise."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from glasscache import Server
+
+FOLDER = Path(__file__).parents[2] / "examples"
+EXAMPLES = sorted(FOLDER.glob("*.py"))
+
+
+def test_there_are_examples() -> None:
+    assert EXAMPLES
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
+def test_an_example_runs(example: Path, server: Server) -> None:
+    ran = subprocess.run(
+        [sys.executable, str(example), server.address],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stderr
+    assert "ms" in ran.stdout

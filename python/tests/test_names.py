@@ -1,0 +1,318 @@
+"""What programs write that come from other clients: the error names what is written here."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.metadata
+import subprocess
+import sys
+import warnings
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import glasscache
+import pytest
+from glasscache import AsyncClient, BadSetting, Client, GlasscacheError, UnreadableValue
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from glasscache import Server
+
+
+def error_of(call: Callable[[Any], Any], client: Any) -> Exception | None:
+    """Return what a call of either client raises."""
+    if isinstance(client, Client):
+        try:
+            call(client)
+        except (TypeError, AttributeError, GlasscacheError) as error:
+            return error
+        return None
+
+    async def awaited() -> Exception | None:
+        try:
+            await call(client)
+        except (TypeError, AttributeError, GlasscacheError) as error:
+            return error
+        return None
+
+    return asyncio.run(awaited())
+
+
+@pytest.fixture(params=[Client, AsyncClient])
+def either(request: pytest.FixtureRequest, server: Server) -> Any:
+    return request.param(server.address, timeout=5)
+
+
+BULK = ["get_many", "gets_many", "delete_many"]
+
+
+@pytest.mark.parametrize("keys", ["num", b"num", bytearray(b"num")])
+@pytest.mark.parametrize("method", BULK)
+def test_one_text_is_not_an_iterable_of_keys(either: Any, method: str, keys: Any) -> None:
+    error = error_of(lambda client: getattr(client, method)(keys), either)
+    assert isinstance(error, TypeError)
+    assert "write [key]" in str(error)
+
+
+@pytest.mark.parametrize("kind", [Client, AsyncClient])
+def test_nor_with_a_gutter_or_without_waiting(server: Server, kind: Any) -> None:
+    spare = kind(server.address, timeout=5, gutter=server.address)
+    for method in BULK:
+        bulk = error_of(lambda client, method=method: getattr(client, method)("num"), spare)
+        assert isinstance(bulk, TypeError), method
+    plain = kind(server.address, timeout=5)
+    quiet = error_of(lambda client: client.delete_many("num", noreply=True), plain)
+    assert isinstance(quiet, TypeError)
+
+
+def test_nor_in_a_pipeline_or_while_migrating(server: Server) -> None:
+    from glasscache.migration import MigratingClient
+
+    client = Client(server.address, timeout=5)
+    with client.pipeline() as pipeline:
+        for method in ("get_many", "delete_many"):
+            with pytest.raises(TypeError, match="write"):
+                getattr(pipeline, method)("num")
+    moving = MigratingClient(server.address, old={"placement": "modula"}, timeout=5)
+    for method in ("get_many", "delete_many"):
+        with pytest.raises(TypeError, match="write"):
+            getattr(moving, method)("num")
+
+
+def test_a_text_for_keys_fails_type_checking(tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(
+        "from collections.abc import Iterator\n"
+        "from glasscache import AsyncClient, Client\n"
+        "def refused(c: Client, a: AsyncClient) -> None:\n"
+        '    c.get_many("num")\n'
+        '    c.gets_many("num")\n'
+        '    c.delete_many("num")\n'
+        '    a.get_many("num")\n'
+        '    c.get_many(b"num")\n'
+        '    c.pipeline().get_many("num")\n'
+        '    c.set("k", 1, expire=60)\n'
+        '    c.get_multi(["k"])\n'
+        "def taken(c: Client, names: dict[str, int], more: Iterator[str]) -> None:\n"
+        '    c.get_many(["a"]), c.get_many(("a", b"b")), c.get_many({"a"}), c.get_many(names)\n'
+        "    c.get_many(names.keys()), c.get_many(more), c.get_many(n for n in names)\n"
+        "    c.get_many(map(str, names))\n"
+    )
+    command = [sys.executable, "-m", "mypy", "--strict", "--no-incremental", str(program)]
+    root = Path(__file__).parents[2]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=root)
+    lines = {
+        int(line.split(":")[1])
+        for line in done.stdout.splitlines()
+        if line.startswith(str(program)) and ": error:" in line
+    }
+    assert {4, 5, 6, 7, 8, 9, 10, 11} == {line for line in lines if line < 12}, done.stdout
+    assert not {line for line in lines if line > 11}, done.stdout
+
+
+@pytest.mark.parametrize("word", ["expire", "ex", "time", "exptime", "expiration", "timeout"])
+@pytest.mark.parametrize("method", ["set", "add", "replace", "set_many", "touch", "gat", "incr"])
+def test_another_clients_word_for_ttl_names_ours(either: Any, method: str, word: str) -> None:
+    arguments: list[Any] = {
+        "set_many": [{"k": 1}],
+        "touch": ["k"],
+        "gat": ["k"],
+        "incr": ["k"],
+    }.get(method, ["k", 1])
+    error = error_of(lambda client: getattr(client, method)(*arguments, **{word: 60}), either)
+    assert isinstance(error, TypeError)
+    assert "ttl" in str(error)
+
+
+def test_an_unknown_word_is_named(either: Any) -> None:
+    error = error_of(lambda client: client.set("k", 1, colour="red"), either)
+    assert isinstance(error, TypeError)
+    assert str(error) == "set() got an unexpected keyword argument 'colour'"
+
+
+@pytest.mark.parametrize(
+    ("theirs", "ours"),
+    [
+        ("get_multi", "get_many"),
+        ("set_multi", "set_many"),
+        ("delete_multi", "delete_many"),
+        ("flush_all", "flush"),
+        ("expire", "touch"),
+        ("get_stats", "server_stats"),
+    ],
+)
+def test_another_clients_method_names_ours(either: Any, theirs: str, ours: str) -> None:
+    with pytest.raises(AttributeError, match=f"{theirs}.*write {ours}"):
+        getattr(either, theirs)
+    with pytest.raises(AttributeError, match=f"{theirs}.*write {ours}"):
+        getattr(either.pipeline(), theirs)
+    assert not hasattr(either, theirs)
+    assert theirs not in dir(either)
+
+
+def test_a_ttl_may_be_a_timedelta(server: Server) -> None:
+    minute = timedelta(minutes=1)
+
+    def left(client: Client, key: str) -> int | None:
+        item = client.get_with_meta(key)
+        assert item is not None
+        return item.ttl
+
+    async def awaited() -> None:
+        async with AsyncClient(server.address, timeout=5) as client:
+            await client.set("a", 1, minute)
+            await client.set_many({"b": 1}, ttl=minute)
+            await client.set("c", 1)
+            await client.touch("c", minute)
+            await client.get_or_set("d", lambda: 1, minute, stale=30)
+
+    def stored(client: Client) -> None:
+        client.set("a", 1, minute)
+        client.set_many({"b": 1}, ttl=minute)
+        client.set("c", 1)
+        client.touch("c", minute)
+        client.get_or_set("d", lambda: 1, minute, stale=30)
+
+    with Client(server.address, timeout=5) as client:
+        for store in (stored, lambda _: asyncio.run(awaited())):
+            client.flush()
+            store(client)
+            assert [left(client, key) in {59, 60} for key in "abc"] == [True] * 3
+            assert left(client, "d") in {89, 90}
+        with client.pipeline() as pipeline:
+            pipeline.set("e", 1, minute)
+        assert left(client, "e") in {59, 60}
+        spare = Client("127.0.0.1:1", timeout=5, gutter=server.address, gutter_ttl=10)
+        spare.set("f", 1, minute)
+        assert left(client, "f") in {9, 10}
+
+
+def test_a_ttl_that_is_no_time_is_named(either: Any) -> None:
+    error = error_of(lambda client: client.set("k", 1, ttl="60"), either)
+    assert isinstance(error, TypeError)
+    assert "ttl is a number of seconds or a timedelta, not str" in str(error)
+
+
+@pytest.mark.parametrize(
+    ("settings", "listed"),
+    [
+        ({"codec": "yaml"}, ["json", "msgpack", "pickle", "pymemcache"]),
+        ({"dialect": "yaml"}, ["own", "pymemcache", "php-memcached"]),
+        ({"placement": "foo"}, ["ketama", "rendezvous", "jump"]),
+        ({"on_error": "ignore"}, ["raise", "miss"]),
+        ({"keys": "hash"}, ["refuse", "base64"]),
+    ],
+)
+def test_a_setting_of_no_value_lists_those_there_are(settings: Any, listed: list[str]) -> None:
+    (name,) = settings
+    for kind in (Client, AsyncClient):
+        with pytest.raises(BadSetting, match=f"^{name}=") as raised:
+            kind("127.0.0.1:1", **settings)
+        assert [word for word in listed if word not in str(raised.value)] == []
+
+
+def test_a_codecs_settings_list_their_values() -> None:
+    for settings in ({"compress": "rar"}, {"objects": "yaml"}, {"migrate_from": "redis"}):
+        (name,) = settings
+        with pytest.raises(BadSetting, match=f"^{name}=.*one of"):
+            glasscache.Codec(**settings)  # type: ignore[arg-type]
+
+
+def test_a_timeout_of_milliseconds_is_warned_of() -> None:
+    for kind in (Client, AsyncClient):
+        with pytest.warns(UserWarning, match="in seconds"):
+            kind("127.0.0.1:1", timeout=250)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            kind("127.0.0.1:1", timeout=60)
+
+
+def test_get_or_set_says_that_it_calls_a_function(either: Any) -> None:
+    error = error_of(lambda client: client.get_or_set("k", 5), either)
+    assert isinstance(error, TypeError)
+    assert "write lambda: 5" in str(error)
+
+
+def test_the_package_tells_its_version_and_all_its_names() -> None:
+    assert glasscache.__version__ == importlib.metadata.version("glasscache")
+    assert set(glasscache.__all__) <= set(dir(glasscache))
+
+
+def test_the_first_example_runs_as_it_stands() -> None:
+    lines = (glasscache.__doc__ or "").splitlines()
+    code = [line[4:] for line in lines if line.startswith((">>> ", "... "))]
+    done = subprocess.run(
+        [sys.executable, "-"],
+        input="\n".join([*code, ""]),
+        text=True,
+        check=False,
+        capture_output=True,
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_with_an_asyncio_client_says_async_with(server: Server) -> None:
+    client: Any = AsyncClient(server.address)
+    with pytest.raises(TypeError, match="async with"), client:
+        pass
+
+
+def test_statistics_of_servers_are_numbers(server: Server) -> None:
+    async def awaited() -> dict[str, Any]:
+        async with AsyncClient(server.address, timeout=5) as client:
+            return await client.server_stats()
+
+    with Client(server.address, timeout=5) as client:
+        for stats in (client.server_stats(), asyncio.run(awaited())):
+            (rows,) = stats.values()
+            assert isinstance(rows["get_hits"], int)
+            assert isinstance(rows["rusage_user"], float)
+            assert isinstance(rows["version"], str)
+
+
+def test_a_pipeline_has_the_bulk_calls(server: Server) -> None:
+    def write_down(pipeline: Any) -> None:
+        pipeline.set_many({"a": 1, "b": None, "c": 3}, 60)
+        pipeline.get("a")
+        pipeline.get_many(["a", "b", "never"])
+        pipeline.delete_many(["a", "never"])
+        pipeline.get("a")
+
+    async def awaited() -> list[Any]:
+        async with AsyncClient(server.address, timeout=5) as client, client.pipeline() as pipeline:
+            write_down(pipeline)
+        return pipeline.results
+
+    with Client(server.address, timeout=5) as client, client.pipeline() as pipeline:
+        write_down(pipeline)
+    assert pipeline.results == [{}, 1, {"a": 1, "b": None}, {}, None]
+    assert asyncio.run(awaited()) == pipeline.results
+
+
+def test_a_function_says_which_errors_are_misses(server: Server) -> None:
+    seen: list[str] = []
+
+    def only_unreadable(error: GlasscacheError) -> bool:
+        seen.append(type(error).__name__)
+        return isinstance(error, UnreadableValue)
+
+    async def awaited() -> Any:
+        async with AsyncClient(server.address, timeout=5, on_error=only_unreadable) as client:
+            found = await client.get("bad", "?"), await client.get_many(["good", "bad"])
+            return found, client.stats()["misses_by_error"]
+
+    with Client(server.address, timeout=5, dialect="pymemcache", codec="pickle") as other:
+        other.set("bad", {1})
+        other.set("good", b"1")
+    with Client(server.address, timeout=5, on_error=only_unreadable) as client:
+        found = client.get("bad", "?"), client.get_many(["good", "bad"])
+        counted = found, client.stats()["misses_by_error"]
+    assert counted == asyncio.run(awaited()) == (("?", {"good": b"1"}), 2)
+    assert set(seen) == {"UnreadableValue"}
+    with (
+        Client("127.0.0.1:1", timeout=0.2, on_error=only_unreadable) as down,
+        pytest.raises(glasscache.ServerUnavailable),
+    ):
+        down.get("k")

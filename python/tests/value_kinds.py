@@ -1,0 +1,288 @@
+"""Values of every kind a program stores, examples and random ones, and when two of them are the same."""
+
+from __future__ import annotations
+
+import array
+import collections
+import datetime as dt
+import decimal
+import enum
+import math
+import uuid
+import zoneinfo
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from glasscache import Codec, GlasscacheError, RawJSON
+
+if TYPE_CHECKING:
+    from random import Random
+
+
+class Colour(enum.Enum):
+    RED = "r"
+    GREEN = ("g", 2)
+
+
+class Level(enum.IntEnum):
+    LOW = 1
+    HIGH = 9
+
+
+class Word(enum.StrEnum):
+    YES = "yes"
+
+
+class Right(enum.Flag):
+    READ = 1
+    WRITE = 2
+
+
+@dataclass
+class User:
+    name: Any
+    tags: Any = field(default_factory=list[Any])
+    made: Any = field(init=False, default=None)
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    x: Any
+    y: Any
+
+
+@dataclass
+class Unknown:
+    a: int = 1
+
+
+class Other(enum.Enum):
+    A = 1
+
+
+class Zone(dt.tzinfo):
+    def utcoffset(self, _: Any) -> dt.timedelta:
+        return dt.timedelta(hours=1)
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is Zone
+
+    def __hash__(self) -> int:
+        return 1
+
+
+class Pair(NamedTuple):
+    left: int
+    right: int
+
+
+class Words(str):
+    __slots__ = ()
+
+
+class Number(int):
+    __slots__ = ()
+
+
+class Table(dict[Any, Any]):
+    pass
+
+
+class Row(list[Any]):
+    pass
+
+
+class Instant(dt.datetime):
+    pass
+
+
+REGISTERED = [Colour, Level, Word, Right, User, Point]
+
+VIENNA = zoneinfo.ZoneInfo("Europe/Vienna")
+EAST = dt.timezone(dt.timedelta(hours=5, minutes=45), "Nepal")
+
+EXAMPLES: dict[str, list[Any]] = {
+    "str": ["", "plain", "grüße 🎈", "x" * 5000],
+    "bytes that are not UTF-8": [b"\xff\x00", b"\xff" * 5000],
+    "bytes that are UTF-8": [b"", b"abc"],
+    "int": [0, -7, 2**31, 2**63 - 1, -(2**63)],
+    "int beyond 64 bits": [2**63, -(2**63) - 1, 2**200],
+    "float": [1.5, -0.0, 1e300, math.inf, math.nan],
+    "bool": [True, False],
+    "None": [None],
+    "list of int": [[1, 2, 3], list(range(500))],
+    "list, dict with str keys": [[], {}, {"a": [1, "b", None, 2.5, True]}, [[], [{}]]],
+    "dict with other keys": [{1: 2}, {None: 0, (1, 2): 3, True: 4}],
+    "NaN or inf inside": [[math.nan, "x"], {"a": math.inf}],
+    "bytes or bytearray inside": [[b"\xff"], {"a": b""}, [bytearray(b"x")]],
+    "tuple": [(), (1, "a", (2,)), [1, (2,)]],
+    "set, frozenset": [set(), {1, "a"}, frozenset({(1, 2)}), {"a": {3}}],
+    "bytearray": [bytearray(), bytearray(b"abc")],
+    "datetime.datetime": [
+        dt.datetime(2026, 3, 14, 15, 9, 26, 535),  # noqa: DTZ001 - naive ones are values too
+        dt.datetime(2026, 3, 14, tzinfo=dt.UTC),
+        dt.datetime(2026, 3, 14, tzinfo=EAST),
+        dt.datetime(2026, 10, 25, 2, 30, fold=1, tzinfo=VIENNA),
+        {"at": dt.datetime.max},  # noqa: DTZ901 - likewise
+    ],
+    "datetime.date, time, timedelta": [
+        dt.date(1, 1, 1),
+        dt.time(23, 59, 59, 999_999, tzinfo=dt.UTC),
+        dt.timedelta(days=-1, microseconds=1),
+        dt.timedelta.max,
+    ],
+    "decimal.Decimal": [decimal.Decimal("1.50"), decimal.Decimal("-0E+7"), decimal.Decimal("NaN")],
+    "uuid.UUID": [uuid.UUID(int=7)],
+    "Enum, registered": [Colour.GREEN, Level.HIGH, Word.YES, Right.READ | Right.WRITE, Right(0)],
+    "dataclass, registered": [User("a", [1]), Point(1, (2, 3)), [User(None)]],
+    "Enum or dataclass, not registered": [Other.A, Unknown()],
+    "datetime in another zone": [dt.datetime(2026, 1, 1, tzinfo=Zone()), dt.time(1, tzinfo=Zone())],
+    "array.array, numpy.ndarray": [array.array("d", [1.5]), np.arange(6, dtype="i4").reshape(2, 3)],
+    "array inside": [[array.array("d", [1.5])], {"a": np.arange(3)}],
+    "NumPy scalar": [np.float64(1.5), np.int64(2), np.bool_(True), np.str_("a")],
+    "RawJSON": [RawJSON(b'{"a": 1}')],
+    "memoryview": [memoryview(b"abc")],
+    "subclass of str, int, dict, list": [
+        Words("a"),
+        Number(1),
+        Table(a=1),
+        Row([1]),
+        Instant(2026, 1, 1),
+    ],
+    "namedtuple": [Pair(1, 2)],
+    "OrderedDict, defaultdict, Counter, deque": [
+        collections.OrderedDict(a=1),
+        collections.defaultdict(int, a=1),
+        collections.Counter("ab"),
+        collections.deque([1]),
+    ],
+    "complex, range, function": [1j, range(3), len],
+}
+
+
+def same(left: Any, right: Any) -> bool:  # noqa: PLR0911 - a case a type
+    """Whether two values are equal and of the same types throughout."""
+    if type(left) is not type(right):
+        return False
+    match left:
+        case float():
+            is_equal = left == right and math.copysign(1, left) == math.copysign(1, right)
+            return is_equal or (math.isnan(left) and math.isnan(right))
+        case decimal.Decimal():
+            return bool(left.as_tuple() == right.as_tuple())
+        case list() | tuple():
+            return len(left) == len(right) and all(map(same, left, right))
+        case dict():
+            return same(list(left.items()), list(right.items()))
+        case set() | frozenset():
+            return len(left) == len(right) and all(
+                any(same(item, other) for other in right) for item in left
+            )
+        case dt.datetime() | dt.time():
+            fields = ("hour", "minute", "second", "microsecond", "fold")
+            is_equal = all(getattr(left, name) == getattr(right, name) for name in fields)
+            return is_equal and left == right and _same_zone(left.tzinfo, right.tzinfo)
+        case User() | Point():
+            return all(same(getattr(left, n), getattr(right, n)) for n in left.__match_args__)
+        case np.ndarray():
+            return left.dtype == right.dtype and np.array_equal(left, right)
+        case _:
+            return bool(left == right)
+
+
+def _same_zone(left: Any, right: Any) -> bool:
+    if type(left) is not type(right):
+        return False
+    return left is right or (left == right and repr(left) == repr(right)) or type(left) is Zone
+
+
+def fate(codec: Codec, value: Any) -> str:
+    """What becomes of a value: "same", the name of the type it comes back as, or "refused"."""
+    try:
+        back = codec.decode(*codec.encode(value))
+    except GlasscacheError:
+        return "refused"
+    if same(value, back):
+        return "same"
+    return type(back).__name__ if type(back) is not type(value) else "changed"
+
+
+ZONES = [
+    None,
+    dt.UTC,
+    EAST,
+    dt.timezone(dt.timedelta(microseconds=-1)),
+    VIENNA,
+    zoneinfo.ZoneInfo("UTC"),
+]
+
+
+def _moment(random: Random) -> dt.datetime:
+    at = dt.datetime(random.randint(2, 9998), 1, 1) + dt.timedelta(  # noqa: DTZ001 - the zone comes below
+        days=random.randrange(365), microseconds=random.randrange(86_400_000_000)
+    )
+    return at.replace(tzinfo=random.choice(ZONES), fold=random.randrange(2))
+
+
+def _text(random: Random) -> str:
+    return "".join(random.choices('ab ü€🎈\0\n"\\', k=random.randrange(12)))
+
+
+SCALARS = [
+    lambda _: None,
+    lambda random: random.random() < 0.5,
+    lambda random: random.randint(-300, 300),
+    lambda random: random.getrandbits(random.randrange(1, 200)) * random.choice([-1, 1]),
+    lambda random: random.choice([0.0, -0.0, math.inf, -math.inf, random.gauss(0, 1e9)]),
+    _text,
+    lambda random: random.randbytes(random.randrange(12)),
+    _moment,
+    lambda random: _moment(random).date(),
+    lambda random: _moment(random).timetz().replace(tzinfo=random.choice(ZONES[:4])),
+    lambda random: dt.timedelta(random.randint(-999_999, 999_999), random.randrange(10**6), 7),
+    lambda random: decimal.Decimal(random.getrandbits(80)).scaleb(random.randint(-90, 90)),
+    lambda random: uuid.UUID(int=random.getrandbits(128)),
+    lambda random: random.choice([*Colour, *Level, *Word, *Right, Right.READ | Right.WRITE]),
+]
+"""Makers of values that can be keys of a dict."""
+
+UNHASHABLE = [
+    lambda _: math.nan,
+    lambda random: bytearray(random.randbytes(random.randrange(12))),
+]
+
+
+def _key(random: Random) -> Any:
+    kind = random.randrange(12)
+    if kind == 0:
+        return tuple(random.choice(SCALARS)(random) for _ in range(2))
+    if kind == 1:
+        return frozenset(random.choice(SCALARS)(random) for _ in range(2))
+    return random.choice(SCALARS)(random)
+
+
+def random_value(random: Random, depth: int = 4) -> Any:  # noqa: PLR0911 - likewise
+    """Return a value of any supported type, nested up to `depth`."""
+    if depth == 0 or random.random() < 0.4:
+        return random.choice([*SCALARS, *UNHASHABLE])(random)
+    items = [random_value(random, depth - 1) for _ in range(random.randrange(5))]
+    match random.randrange(9):
+        case 0 | 1:
+            return items
+        case 2:
+            return tuple(items)
+        case 3:
+            return {_key(random) for _ in items}
+        case 4:
+            return frozenset(_key(random) for _ in items)
+        case 5:
+            return {_key(random): item for item in items}
+        case 6:
+            return {_text(random): item for item in items}
+        case 7:
+            user = User(_text(random), items)
+            user.made = random_value(random, depth - 1)
+            return user
+        case _:
+            return Point(random_value(random, depth - 1), items)

@@ -1,0 +1,330 @@
+"""Decides whether the recorded operations on one key can be explained by one cache that may forget.
+
+Each operation happened at one instant between its request and its reply; what was cut off happened at some
+instant after its request, or never. The check searches an order of these instants in which a sequential cache
+gives the recorded replies: linearizability per key (Herlihy and Wing 1990), by just-in-time linearization
+(Lowe, "Testing for linearizability", 2017). A miss is possible in every state, for a cache may forget, and
+leaves the key empty: a value that shows again after a miss, a delete or a flush has no order and is found.
+
+The cost is bounded by `CONFIGURATIONS_MAX`; a history beyond it is counted as undecided, never as right.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+Value = int | bytes
+
+# Configurations looked at for one reply; with six processes some dozens are usual.
+CONFIGURATIONS_MAX = 20_000
+# What a vivified item holds until its winner has stored a value.
+STUB = b""
+NEVER = math.inf
+
+
+class Operation(NamedTuple):
+    """One recorded operation; `result` is "unknown" when no reply was read, and `end` is then `NEVER`."""
+
+    start: float
+    end: float
+    verb: str
+    result: str
+    value: Value | None = None
+    unique: int | None = None
+    ttl_s: int = 0
+    # Of a meta get: N, R, W, X and Z as they stood in the request and the reply.
+    flags: str = ""
+    # The value that `unique` is known to belong to, for a cas.
+    owner: Value | None = None
+
+
+class State(NamedTuple):
+    """What the key holds; `unique` is `None` until it has been seen."""
+
+    value: Value
+    unique: int | None = None
+    is_stale: bool = False
+    is_won: bool = False
+    is_short: bool = False
+    # The unique before an invalidation, which gives a new one.
+    former: int | None = None
+
+
+Maybe = State | None
+
+
+def bound(state: State, unique: int | None) -> Maybe:
+    """The state with its unique known, or `None` if it is another one."""
+    if unique is None or state.unique == unique:
+        return state
+    if state.unique is not None or state.former == unique:
+        return None
+    return state._replace(unique=unique)
+
+
+def stored(operation: Operation) -> State:
+    """What a successful store leaves."""
+    assert operation.value is not None
+    is_short = "S" in operation.flags
+    return State(operation.value, operation.unique, is_short=is_short)
+
+
+def after(operation: Operation, state: Maybe) -> Iterator[Maybe]:
+    """The states in which the key may be after the operation gave its result in this state."""
+    match operation.result:
+        case "miss":
+            yield None
+        case "refused":
+            yield state
+        case "unknown":
+            yield from after_unknown(operation, state)
+        case "done":
+            yield from after_done(operation, state)
+        case "exists" if state is not None:
+            # add, replace of nothing, or a cas whose unique is not the present one.
+            if operation.verb != "cas" or state.unique is None or state.unique != operation.unique:
+                yield state
+
+
+def stub() -> State:
+    """What a meta get with N leaves after a miss."""
+    return State(STUB, is_won=True)
+
+
+def after_done(operation: Operation, state: Maybe) -> Iterator[Maybe]:
+    """The state after a success."""
+    verb = operation.verb
+    if verb in {"set", "add"}:
+        # Before an add the cache may have forgotten what was there.
+        yield stored(operation)
+    elif verb == "flush":
+        yield None
+    elif verb == "lease":
+        yield from after_lease(operation, state)
+    elif state is not None:
+        yield from after_change(operation, state)
+
+
+def after_change(  # noqa: C901 - a case for each command
+    operation: Operation, state: State
+) -> Iterator[Maybe]:
+    """The state after a success that only an item that is there allows."""
+    match operation.verb:
+        case "get" | "gat":
+            if state.value == operation.value and (known := bound(state, operation.unique)):
+                yield known
+        case "touch":
+            yield state
+        case "delete":
+            yield None
+        case "replace":
+            yield stored(operation)
+        case "cas":
+            is_owner = operation.owner is None or operation.owner == state.value
+            if is_owner and bound(state, operation.unique):
+                yield State(operation.value or STUB, is_short="S" in operation.flags)
+        case "append":
+            if isinstance(state.value, bytes) and isinstance(operation.value, bytes):
+                yield State(state.value + operation.value)
+        case "incr":
+            if isinstance(state.value, int) and state.value + 1 == operation.value:
+                yield State(state.value + 1)
+        case "invalidate":
+            # Sent with T600, so it is no longer nearly dead.
+            yield State(state.value, is_stale=True, former=state.unique)
+
+
+def after_lease(operation: Operation, state: Maybe) -> Iterator[Maybe]:
+    """The state after a meta get that may win: W, X and Z must be as the item's marks say."""
+    flags = operation.flags
+    is_winner, is_late = "W" in flags, "Z" in flags
+    if state is None or operation.value == STUB:
+        # On a miss, also after forgetting what was there, N makes an item and its caller the winner.
+        if (
+            "N" in flags
+            and operation.value == STUB
+            and is_winner
+            and not is_late
+            and "X" not in flags
+        ):
+            yield stub()._replace(unique=operation.unique)
+        if state is None:
+            return
+    known = bound(state, operation.unique)
+    if state.value != operation.value or known is None or ("X" in flags) != state.is_stale:
+        return
+    may_win = state.is_stale or ("R" in flags and state.is_short)
+    if is_late == state.is_won and is_winner == (may_win and not state.is_won):
+        yield known._replace(is_won=state.is_won or is_winner)
+
+
+def after_unknown(operation: Operation, state: Maybe) -> Iterator[Maybe]:
+    """The states after an operation that was run without anybody seeing its reply."""
+    verb = operation.verb
+    if verb in {"set", "add"}:
+        yield stored(operation)
+    elif verb == "lease":
+        if "N" in operation.flags:
+            yield stub()
+        if (
+            state
+            and not state.is_won
+            and (state.is_stale or ("R" in operation.flags and state.is_short))
+        ):
+            yield state._replace(is_won=True)
+    elif state is None:
+        return
+    elif verb == "incr" and isinstance(state.value, int):
+        yield State(state.value + 1)
+    elif verb != "incr":
+        yield from after_change(operation, state)
+
+
+# What was cut off and changes nothing that a later reply could show, other than by forgetting.
+WITHOUT_EFFECT = {"get", "gat", "touch", "delete", "flush"}
+
+
+@dataclass
+class Verdict:
+    """What the check of one history says: a violation, or that it was too dear to decide."""
+
+    violation: str = ""
+    is_undecided: bool = False
+    configurations: int = 0
+
+
+class Search:
+    """The configurations reached so far: which running operations have happened, and the state they left."""
+
+    def __init__(self) -> None:
+        self.running: dict[int, Operation] = {}
+        self.reached: set[tuple[int, Maybe]] = {(0, None)}
+        self.configurations = 0
+
+    def begin(self, operation: Operation) -> int:
+        """Adds a running operation; returns its place."""
+        place = next(place for place in range(len(self.running) + 1) if place not in self.running)
+        self.running[place] = operation
+        return place
+
+    def end(self, place: int) -> bool:
+        """Keeps the configurations in which this operation has happened; false when it became too dear."""
+        bit = 1 << place
+        kept: set[tuple[int, Maybe]] = set()
+        seen = set(self.reached)
+        stack = list(self.reached)
+        while stack:
+            happened, state = stack.pop()
+            if happened & bit:
+                kept.add((happened & ~bit, state))
+                continue
+            for other, operation in self.running.items():
+                if happened >> other & 1:
+                    continue
+                for following in after(operation, state):
+                    reached = (happened | 1 << other, following)
+                    if reached not in seen:
+                        seen.add(reached)
+                        stack.append(reached)
+            if len(seen) > CONFIGURATIONS_MAX:
+                return False
+        self.configurations += len(seen)
+        del self.running[place]
+        self.reached = kept
+        return True
+
+
+def check(operations: Iterable[Operation]) -> Verdict:
+    """Whether one cache that may forget explains these operations on one key, empty at first."""
+    events: list[tuple[float, int, int, Operation]] = []
+    operations = list(operations)
+    owners = owners_of(operations)
+    for number, recorded in enumerate(operations):
+        operation = recorded
+        if recorded.verb == "cas":
+            operation = recorded._replace(owner=owners.get(recorded.unique))
+        if operation.result == "unknown" and operation.verb in WITHOUT_EFFECT:
+            continue
+        events.append((operation.start, 0, number, operation))
+        if operation.end != NEVER:
+            events.append((operation.end, 1, number, operation))
+    events.sort(key=lambda event: event[:3])
+    search = Search()
+    places: dict[int, int] = {}
+    for _, is_end, number, operation in events:
+        if not is_end:
+            places[number] = search.begin(operation)
+        elif not search.end(places[number]):
+            return Verdict(is_undecided=True, configurations=search.configurations)
+        elif not search.reached:
+            return Verdict(
+                f"{describe(operation)} fits no order", configurations=search.configurations
+            )
+    return Verdict(configurations=search.configurations)
+
+
+def describe(operation: Operation) -> str:
+    """An operation for people."""
+    value = operation.value
+    text = f"{value[-24:]!r}" if isinstance(value, bytes) else f"{value}"
+    parts = [operation.verb, operation.result, text]
+    if operation.unique is not None:
+        parts.append(f"unique {operation.unique}")
+    if operation.flags:
+        parts.append(f"flags {operation.flags}")
+    return f"{' '.join(parts)} from {operation.start:.6f} to {operation.end:.6f}"
+
+
+def owners_of(operations: Iterable[Operation]) -> dict[int | None, Value]:
+    """The first value with which each unique was seen."""
+    owners: dict[int | None, Value] = {}
+    for operation in operations:
+        if shows_unique(operation) and operation.value is not None:
+            owners.setdefault(operation.unique, operation.value)
+    return owners
+
+
+def shows_unique(operation: Operation) -> bool:
+    """Whether the reply told which unique a value has."""
+    is_told = operation.unique is not None and operation.result == "done"
+    return is_told and operation.verb in {"get", "set", "lease"}
+
+
+def reused_unique(operations: Iterable[Operation]) -> str:
+    """A unique that two different values of the key have shown, or nothing."""
+    operations = list(operations)
+    owners = owners_of(operations)
+    for operation in operations:
+        owner = owners.get(operation.unique)
+        if shows_unique(operation) and owner != operation.value:
+            return f"unique {operation.unique} belongs to {owner!r} and to {operation.value!r}"
+    return ""
+
+
+def outlived(operations: list[Operation], tolerance_s: float) -> str:
+    """A hit that began after the latest expiry that a store or touch before it could have set, or nothing.
+
+    For keys whose every store and touch has a TTL. A touch counts for all values, so the rule never errs.
+    """
+    writers = [o for o in operations if o.verb in {"set", "add", "replace", "cas", "touch", "gat"}]
+    for read in operations:
+        if read.result != "done" or read.verb not in {"get", "gat", "touch", "replace"}:
+            continue
+        latest = max(
+            (
+                writer.end + writer.ttl_s
+                for writer in writers
+                if writer is not read
+                and writer.start < read.end
+                and writer.result in {"done", "unknown"}
+            ),
+            default=-NEVER,
+        )
+        if read.start > latest + tolerance_s:
+            return f"{describe(read)} came {read.start - latest:.2f} s after the latest expiry"
+    return ""
