@@ -156,6 +156,8 @@ counters! {
     turns,
     /// Readers closed because they did not read.
     stalled_closed,
+    /// Connections closed because they speak the binary protocol.
+    binary_refused,
     /// Broken invariants, each of which closed a connection.
     invariant_broken,
 }
