@@ -25,7 +25,8 @@ test: test-rust test-python ## Run every everyday test (Rust and Python, real so
 .PHONY: release
 release: ## Build the optimised binary target/release/glasscache.
 	@scripts/need-toolchain
-	$(CARGO) build --release -p glasscache-cli
+	GLASSCACHE_COMMIT="$$(git rev-parse --short=12 HEAD 2>/dev/null || echo unknown)" \
+	  $(CARGO) build --release -p glasscache-cli
 
 .PHONY: test-rust
 test-rust: ## Run the tests of all Rust crates.
