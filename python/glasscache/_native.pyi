@@ -2,14 +2,16 @@
 
 import asyncio
 from collections.abc import Callable, Mapping
-from typing import Any, Self, TypeAlias, final
+from typing import Any, Self, TypeAlias, TypeVar, final, overload
 
 from typing_extensions import Buffer, disjoint_base
 
-from glasscache.client import Keys, Ttl
+from glasscache.client import Keys, KeysOf, Ttl
 from glasscache.errors import GlasscacheError
 
 _Key: TypeAlias = str | bytes
+_K = TypeVar("_K", bound=_Key)
+_T = TypeVar("_T")
 _Inspected: TypeAlias = tuple[Any, int | None, int | None, int | None, bool | None, bool, int]
 
 __all__ = [
@@ -131,11 +133,19 @@ class Client:
     ) -> Self: ...
     @property
     def codec(self) -> Codec: ...
-    def get(self, key: _Key, default: Any = None, *, deadline: float | None = None) -> Any: ...
+    @overload
+    def get(self, key: _Key, default: None = None, *, deadline: float | None = None) -> Any: ...
+    @overload
+    def get(self, key: _Key, default: _T, *, deadline: float | None = None) -> Any | _T: ...
     def gets(self, key: _Key, *, deadline: float | None = None) -> tuple[Any, int] | None: ...
+    @overload
     def gat(
-        self, key: _Key, ttl: Ttl, default: Any = None, *, deadline: float | None = None
+        self, key: _Key, ttl: Ttl, default: None = None, *, deadline: float | None = None
     ) -> Any: ...
+    @overload
+    def gat(
+        self, key: _Key, ttl: Ttl, default: _T, *, deadline: float | None = None
+    ) -> Any | _T: ...
     def set(
         self,
         key: _Key,
@@ -206,10 +216,10 @@ class Client:
         deadline: float | None = None,
     ) -> int | None: ...
     def inspect(self, key: _Key, *, deadline: float | None = None) -> _Inspected | None: ...
-    def get_many(self, keys: Keys, *, deadline: float | None = None) -> dict[Any, Any]: ...
+    def get_many(self, keys: KeysOf[_K], *, deadline: float | None = None) -> dict[_K, Any]: ...
     def gets_many(
-        self, keys: Keys, *, deadline: float | None = None
-    ) -> dict[Any, tuple[Any, int]]: ...
+        self, keys: KeysOf[_K], *, deadline: float | None = None
+    ) -> dict[_K, tuple[Any, int]]: ...
     def set_many(
         self,
         values: Mapping[Any, Any],

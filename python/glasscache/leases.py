@@ -11,14 +11,16 @@ from __future__ import annotations
 
 import math
 import time
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, ParamSpec, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, ParamSpec, TypeVar, cast, overload
 
 from glasscache._plans import Make, Sleep, call, carry_out, carry_out_async
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
+    from typing import Unpack
 
     from glasscache._plans import Plan
+    from glasscache.cached import AsyncCached, Cached, Options
     from glasscache.client import Ttl
     from glasscache.tags import AsyncTagged, Tagged
 
@@ -206,7 +208,7 @@ class SyncLeases:
         """`get_or_set` with its settings in one object."""
         return cast("T", carry_out(_plan(self, key, lease, make)))
 
-    def cached(self, **options: Any) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    def cached(self, **options: Unpack[Options]) -> Callable[[Callable[P, R]], Cached[P, R]]:
         """Return a decorator that keeps a function's results here; see `glasscache.cached.cached`.
 
         >>> @client.cached(ttl=60)
@@ -235,6 +237,36 @@ class SyncLeases:
 class AsyncLeases:
     """`get_or_set` for a client that is awaited."""
 
+    @overload
+    async def get_or_set(
+        self,
+        key: Key,
+        make: Callable[[], Awaitable[T]],
+        ttl: Ttl | None = None,
+        *,
+        stale: float = 0,
+        lease: float = 5,
+        wait: float | None = None,
+        early: float = 0,
+        none_ttl: Ttl | None = None,
+        stale_if_error: bool = False,
+    ) -> T: ...
+
+    @overload
+    async def get_or_set(
+        self,
+        key: Key,
+        make: Callable[[], T],
+        ttl: Ttl | None = None,
+        *,
+        stale: float = 0,
+        lease: float = 5,
+        wait: float | None = None,
+        early: float = 0,
+        none_ttl: Ttl | None = None,
+        stale_if_error: bool = False,
+    ) -> T: ...
+
     async def get_or_set(
         self,
         key: Key,
@@ -262,7 +294,9 @@ class AsyncLeases:
         """`get_or_set` with its settings in one object."""
         return cast("T", await carry_out_async(_plan(self, key, lease, make)))
 
-    def cached(self, **options: Any) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    def cached(
+        self, **options: Unpack[Options]
+    ) -> Callable[[Callable[P, Awaitable[R]]], AsyncCached[P, R]]:
         """Return a decorator that keeps a function's results here; see `glasscache.cached.cached`."""
         from glasscache.cached import cached  # noqa: PLC0415 - only programs that decorate pay
 

@@ -55,6 +55,12 @@ class _Rings:
     old: Any
     """Where they may still be."""
 
+    if TYPE_CHECKING:
+
+        def __new__(cls, *_: Any, **__: Any) -> Self:
+            """Take what `__init__` takes, and not what the clients' `__new__` does."""
+            ...
+
     def __init__(
         self,
         servers: str | Iterable[str],

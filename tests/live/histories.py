@@ -349,9 +349,10 @@ class Histories(Session):
         ttl_s = self.random.randint(1, 2) if family == "t" else 0
         left_s = period_end(name) - time.monotonic()
         is_written = left_s > PERIOD_S[family] * (1 - WRITTEN_SHARE)
-        # What is left alone is written again now and then, after flushes that were not delayed.
-        is_written = is_written or (family == "d" and self.random.random() < 0.03)
         chance = self.random.random() if is_written else 1.0
+        if family == "d" and self.random.random() < 0.03:
+            # Written again now and then, for a flush that is not delayed leaves nothing to be found.
+            chance = 0.0
         if chance < 0.15:
             version = self.new_version()
             value = self.values.make(name, version, self.random.randint(0, 200))

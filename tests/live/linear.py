@@ -309,7 +309,7 @@ def reused_unique(operations: Iterable[Operation]) -> str:
 def outlived(operations: list[Operation], tolerance_s: float) -> str:
     """A hit that began after the latest expiry that a store or touch before it could have set, or nothing.
 
-    For keys whose every store and touch has a TTL. A touch counts for all values, so that the rule never errs.
+    For keys whose every store and touch has a TTL. A touch counts for all values, so the rule never errs.
     """
     writers = [o for o in operations if o.verb in {"set", "add", "replace", "cas", "touch", "gat"}]
     for read in operations:

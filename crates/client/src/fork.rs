@@ -39,15 +39,13 @@ impl Process {
 pub fn random_opaque() -> u32 {
     use rustix::rand::{GetRandomFlags, getrandom};
     let mut bytes = [0; 4];
-    match getrandom(&mut bytes, GetRandomFlags::NONBLOCK) {
-        Ok(4) => u32::from_ne_bytes(bytes),
-        // Early after boot the kernel has no randomness yet: process and time differ as well.
-        _ => {
-            let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-            let nanos = now.unwrap_or_default().subsec_nanos();
-            (nanos ^ std::process::id().rotate_left(16)).wrapping_mul(0x9e37_79b9)
-        }
+    if getrandom(&mut bytes, GetRandomFlags::NONBLOCK) == Ok(4) {
+        return u32::from_ne_bytes(bytes);
     }
+    // Early after boot the kernel has no randomness yet: process and time differ as well.
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    let nanos = now.unwrap_or_default().subsec_nanos();
+    (nanos ^ std::process::id().rotate_left(16)).wrapping_mul(0x9e37_79b9)
 }
 
 #[cfg(test)]

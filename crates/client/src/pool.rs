@@ -179,7 +179,9 @@ impl Server {
     /// a lock whose holder does not exist in the child.
     pub(crate) fn abandon(&self) {
         if let Ok(mut pool) = self.pool.try_lock() {
-            pool.idle.drain(..).for_each(|link| link.abandon());
+            pool.idle
+                .drain(..)
+                .for_each(super::transport::blocking::Link::abandon);
         }
     }
 
@@ -269,7 +271,10 @@ impl Drop for Lease {
             .is_some_and(|link| !link.process.is_current())
         {
             // The pool's lock may be held by a thread that does not exist in this child.
-            self.link.take().into_iter().for_each(|link| link.abandon());
+            self.link
+                .take()
+                .into_iter()
+                .for_each(super::transport::blocking::Link::abandon);
         } else if self.holds_place {
             self.link = None;
             self.server.lost_one();

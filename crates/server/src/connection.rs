@@ -43,6 +43,10 @@ pub(crate) struct Connection {
     pub(crate) interest: Interest,
     /// It waits among the worker's parked connections.
     pub(crate) is_parked: bool,
+    /// It waited there and tries again.
+    pub(crate) tries: bool,
+    /// Its place among those that wait to begin an upload.
+    pub(crate) arrival: Option<u64>,
     /// It waits in the worker's queue of those that are served after the others.
     pub(crate) is_queued: bool,
     /// Shares of a transfer that it had one after the other.
@@ -94,6 +98,8 @@ impl Connection {
             is_uploader: false,
             interest: Interest::Input,
             is_parked: false,
+            tries: false,
+            arrival: None,
             is_queued: false,
             shares: 0,
         }
@@ -107,6 +113,13 @@ impl Connection {
     /// Whether it holds room for a value that is not whole.
     pub(crate) fn is_uploading(&mut self) -> bool {
         self.session.upload_mut().is_some()
+    }
+
+    /// The number of the upload whose value is not whole.
+    pub(crate) fn upload_id(&mut self) -> Option<u64> {
+        self.session
+            .upload_mut()
+            .map(|reservation| reservation.id())
     }
 
     /// Whether output waits for the socket.

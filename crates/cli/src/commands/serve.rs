@@ -96,9 +96,6 @@ fn serve(
     if settings.core_dumps {
         daemon::allow_core_files()?;
     }
-    if settings.lock_memory {
-        daemon::lock_memory()?;
-    }
     let signals = block_signals()?;
     let reserved = if is_debug {
         reserve_udp(settings, addresses)?
@@ -112,6 +109,9 @@ fn serve(
         .collect();
     let udp = config.shown.udp.clone();
     let prepared = server::prepare(config).map_err(|error| failure(&error))?;
+    if settings.lock_memory {
+        daemon::lock_memory(settings.user.as_deref())?;
+    }
     let tcp: Vec<SocketAddr> = prepared
         .addresses()
         .iter()

@@ -149,10 +149,12 @@ fn text(findings: &Findings, sees_deletions: bool, all: bool) -> String {
     if causes.misses == 0 {
         return text;
     }
-    text += &format!("{} misses:\n{}", count(causes.misses), by_cause(causes));
-    text += &by_prefix(findings, all);
+    text.push_str(&count(causes.misses));
+    text.push_str(" misses:\n");
+    text.push_str(&by_cause(causes));
+    text.push_str(&by_prefix(findings, all));
     for note in notes(findings, sees_deletions) {
-        text += &note;
+        text.push_str(&note);
         text.push('\n');
     }
     text
@@ -216,7 +218,7 @@ fn by_prefix(findings: &Findings, all: bool) -> String {
     format!("\n{table}{more}\n")
 }
 
-/// The first 20 characters: eight columns of counts stand beside it in 80.
+/// The first 15 characters: seven columns of counts stand beside it in 80.
 fn shortened(prefix: &str) -> String {
     const WIDTH: usize = 16;
     if prefix.chars().count() <= WIDTH {

@@ -96,7 +96,7 @@ pub(super) fn unsupported_option(name: &str) -> Option<String> {
             EXTSTORE
         }
         "drop_privileges" | "no_drop_privileges" | "strict_privileges" => {
-            "no system call filter is installed; the systemd unit in dist/ has one"
+            "no system call filter is installed; the systemd unit in deploy/ has one"
         }
         _ => return None,
     };

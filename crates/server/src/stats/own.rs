@@ -37,6 +37,7 @@ pub(super) fn write(turn: &Turn<'_>, out: &mut Vec<u8>) {
         ("stalled_readers_closed", totals.stalled_closed),
         ("idle_connections_closed", totals.idle_kicks),
         ("binary_connections_closed", totals.binary_refused),
+        ("upload_tries", totals.upload_tries),
         ("invariants_broken", totals.invariant_broken),
         (
             "connections_total",

@@ -18,6 +18,7 @@ use crate::watch;
 
 impl Worker {
     pub(super) fn close(&mut self, key: u64, reason: Reason) {
+        self.unpark(key);
         let Some(mut connection) = self.connections.remove(key) else {
             return;
         };

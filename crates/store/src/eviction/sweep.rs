@@ -7,7 +7,7 @@
 use super::{Aim, Reason, Standing, Verdict};
 use crate::counters::Count;
 use crate::index::Hit;
-use crate::item::{self, PIECE_HEADER, Record, piece_bytes};
+use crate::item::{Record, piece_bytes};
 use crate::log::Log;
 use crate::lookup::Located;
 use crate::memory::{Addr, SegmentId};
@@ -176,9 +176,7 @@ impl Worker {
             && sweep.cursor < sweep.used
         {
             let at = start.plus(sweep.cursor);
-            let visible = PIECE_HEADER.min(store.arena().segment_bytes() - sweep.cursor);
-            let (bytes, hash, is_piece) = match item::parse_record(store.arena().bytes(at, visible))
-            {
+            let (bytes, hash, is_piece) = match store.record_at(at) {
                 Some(Record::Piece { data_bytes, hash }) => {
                     (piece_bytes(data_bytes), Some(KeyHash(hash)), true)
                 }

@@ -1,18 +1,18 @@
-//! The files in `dist/`: what they start, they start with settings that exist, and hardened as they claim.
+//! The files in `deploy/`: what they start, they start with settings that exist, and hardened as they claim.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::server::glasscache;
 
-fn dist(name: &str) -> PathBuf {
+fn deployed(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("../../dist")
+        .join("../../deploy")
         .join(name)
 }
 
 fn read(name: &str) -> String {
-    std::fs::read_to_string(dist(name)).unwrap()
+    std::fs::read_to_string(deployed(name)).unwrap()
 }
 
 /// Whether a server would accept these arguments.
@@ -33,7 +33,7 @@ fn the_units_settings_are_accepted() {
         .lines()
         .find_map(|line| line.strip_prefix("ExecStart="))
         .unwrap();
-    let file = dist("glasscache.toml");
+    let file = deployed("glasscache.toml");
     let start = start.replace("/etc/glasscache/glasscache.toml", file.to_str().unwrap());
     let arguments: Vec<&str> = start.split(' ').collect();
     assert_eq!(arguments[1], "serve");
@@ -81,7 +81,7 @@ fn the_containers_arguments_are_accepted_and_it_is_not_root() {
 fn the_unit_is_as_closed_as_the_guide_says() {
     let analyze = Command::new("systemd-analyze")
         .args(["security", "--offline=yes", "--no-pager", "--threshold=15"])
-        .arg(dist("glasscache.service"))
+        .arg(deployed("glasscache.service"))
         .output();
     let Ok(output) = analyze else {
         eprintln!("no systemd-analyze: the exposure of the unit is not checked");
