@@ -120,11 +120,11 @@ def missable_of(on_error: Any) -> Callable[[GlasscacheError], bool] | None:
     return cast("Callable[[GlasscacheError], bool]", on_error)
 
 
-def check_settings(keys: str, timeout: float) -> None:
+def check_settings(keys: str, timeout: Any) -> None:
     """Refuse words that would silently mean the default, and warn of milliseconds."""
     if keys not in {"refuse", "base64"}:
         raise BadSetting(f'keys={keys!r}: "refuse" or "base64"')
-    if _TIMEOUT_MAX_S < timeout < float("inf"):
+    if isinstance(timeout, int | float) and _TIMEOUT_MAX_S < timeout < float("inf"):
         import warnings  # noqa: PLC0415 - few programs need it
 
         warnings.warn(
@@ -271,7 +271,7 @@ class Client(SyncLeases, _native.Client):
         servers' own.
 
         >>> sorted(client.stats())
-        ['by_size', 'by_width', 'misses_by_error', 'servers']
+        ['by_size', 'by_width', 'fills_not_stored', 'misses_by_error', 'servers']
         """
         return self.counters()
 

@@ -14,6 +14,7 @@ use crate::config::Config;
 use crate::counters::{ClassCounters, Counters};
 use crate::execute::dump::Dump;
 use crate::info::{ConnectionId, Info, Peer};
+use crate::log::Log;
 use crate::output::{Output, Part};
 use crate::send::SHARE_BYTES;
 use crate::session::{Next, Session};
@@ -66,6 +67,7 @@ impl Replay {
             config,
             classes,
             cluster: Cluster::default(),
+            log: Log::default(),
             store,
         });
         let id = ConnectionId {
@@ -116,6 +118,7 @@ impl Replay {
             connection: &self.info,
             waker: &self.waker,
             share_bytes: SHARE_BYTES,
+            is_traced: false,
         };
         let mut out = Output::new(Vec::new());
         let progress = self.session.run(&self.pending, &turn, &mut out);
