@@ -24,6 +24,7 @@ use crate::memory::Pressure;
 use crate::output::Output;
 use crate::send::{self, Sent, Waiting};
 use crate::session::{Next, Progress, Session};
+use crate::trace;
 use crate::turn::Turn;
 
 /// Output or upload bytes after which a connection lets others go first, however few these are.
@@ -266,6 +267,9 @@ impl Connection {
             let mut out = Output::new(std::mem::take(&mut buffers.output));
             let progress = self.session.run(input, turn, &mut out);
             used += progress.used;
+            if turn.is_traced {
+                trace::replies(turn, &out);
+            }
             budget = budget.saturating_sub(out.len());
             let sent = self.send(&mut out, turn);
             buffers.put_output(out.into_bytes());

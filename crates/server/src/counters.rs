@@ -158,6 +158,8 @@ counters! {
     stalled_closed,
     /// Times a connection had to wait for memory that peers may hold.
     memory_waits,
+    /// Connections closed because they speak the binary protocol.
+    binary_refused,
     /// Times a connection that waits for room for an upload tried again.
     upload_tries,
     /// Broken invariants, each of which closed a connection.

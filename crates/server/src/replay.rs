@@ -14,6 +14,7 @@ use crate::config::Config;
 use crate::counters::{ClassCounters, Counters};
 use crate::execute::dump::Dump;
 use crate::info::{ConnectionId, Info, Peer};
+use crate::log::Log;
 use crate::memory::Pressure;
 use crate::output::{Output, Part};
 use crate::send::SHARE_BYTES;
@@ -67,6 +68,7 @@ impl Replay {
             config,
             classes,
             cluster: Cluster::default(),
+            log: Log::default(),
             store,
         });
         let id = ConnectionId {
@@ -117,6 +119,7 @@ impl Replay {
             connection: &self.info,
             waker: &self.waker,
             share_bytes: SHARE_BYTES,
+            is_traced: false,
             pressure: Pressure::Low,
             is_first: false,
         };

@@ -30,6 +30,8 @@ pub(crate) struct Turn<'w> {
     pub(crate) pressure: Pressure,
     /// Whether the connection is the first of those that wait for memory.
     pub(crate) is_first: bool,
+    /// Commands and replies are logged.
+    pub(crate) is_traced: bool,
 }
 
 impl Turn<'_> {

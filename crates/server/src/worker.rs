@@ -257,6 +257,7 @@ impl Worker {
             share_bytes: self.later.share_bytes(),
             pressure: self.shared.memory.pressure(),
             is_first: matches!(cause, Cause::First),
+            is_traced: self.shared.logs(2),
         };
         let moved_before = self.counters.bytes_moved();
         let was_transferring = connection.is_transferring();

@@ -148,7 +148,7 @@ fn no_admin_command_holds_a_worker_up_or_lets_a_write_be_refused() {
     });
     assert_eq!(row(&server, "", "store_no_memory"), 0);
     let longest = row(&server, " glasscache", "iteration_cpu_us_max");
-    println!("{count} items: longest iteration {longest} us of CPU time");
+    eprintln!("{count} items: longest iteration {longest} us of CPU time");
     assert!(longest <= ITERATION_US_MAX, "{longest} us");
 }
 
