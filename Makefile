@@ -70,7 +70,7 @@ loom: ## Explore the store's hand-made protocols (bucket, resize, epoch) in ever
 
 .PHONY: sanitize
 sanitize: ## The store's tests and a minute of stress under AddressSanitizer and ThreadSanitizer (nightly).
-	@scripts/store-sanitize
+	@scripts/sanitize
 
 .PHONY: miri
 miri: ## The store's unit tests under Miri, where the nightly toolchain has it.
@@ -207,10 +207,15 @@ bench-simulate: release ## Time the request simulator (one core; the command on 
 figures: release ## Print each promised figure with its command, the demand and what was found (ARGS="speed --kept").
 	@scripts/figures $(ARGS)
 
+FUZZ_TARGETS ?= text meta session sessions store replies value trace
+SECONDS_EACH ?= 60
+# Room for an upload, which begins at 64 KiB, and something around it.
+FUZZ_LEN ?= 200000
+
 .PHONY: fuzz
-fuzz: ## Feed each parser and the session with random bytes (SECONDS_EACH=60; nightly toolchain, cargo-fuzz).
-	for target in text meta session replies value trace; do \
-		cargo +nightly fuzz run $$target -- -max_total_time=$${SECONDS_EACH:-60} -max_len=8192 || exit 1; \
+fuzz: ## Feed parsers, sessions, the send path and the store with random bytes (SECONDS_EACH=60; nightly toolchain, cargo-fuzz).
+	for target in $(FUZZ_TARGETS); do \
+		cargo +nightly fuzz run $$target -- -max_total_time=$(SECONDS_EACH) -max_len=$(FUZZ_LEN) || exit 1; \
 	done
 
 .PHONY: bench-client
