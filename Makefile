@@ -53,7 +53,9 @@ check: lint test wheel ## What continuous integration runs: lint, the tests, the
 check-traces: reference ## What is checked against a folder of recorded traces (TRACES=dir).
 
 .PHONY: test-long
-test-long: simulate-full loom stress sanitize consistency faults-long ## The tests that take longer than the everyday ones (about half an hour; MEMCACHED=path adds its slab classes).
+test-long: simulate-full loom stress sanitize consistency faults-long ## The tests that take longer than the everyday ones (over an hour; cargo-fuzz; MEMCACHED=path adds its slab classes).
+	$(MAKE) --no-print-directory soak SOAK_SECONDS=600
+	$(MAKE) --no-print-directory fuzz SECONDS_EACH=30
 	@if [ -n "$(MEMCACHED)" ]; then $(MAKE) --no-print-directory oracle-slabs; fi
 
 # ---- the server: proofs -----------------------------------------------------------------------
@@ -69,7 +71,7 @@ loom: ## Explore the store's hand-made protocols (bucket, resize, epoch) in ever
 	RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=target/loom $(CARGO) test --release -p glasscache-store --lib interleaved
 
 .PHONY: sanitize
-sanitize: ## The store's tests and a minute of stress under AddressSanitizer and ThreadSanitizer (nightly).
+sanitize: ## The store's tests and stress under AddressSanitizer and ThreadSanitizer, the server's under the first (nightly).
 	@scripts/sanitize
 
 .PHONY: miri
@@ -213,7 +215,7 @@ SECONDS_EACH ?= 60
 FUZZ_LEN ?= 200000
 
 .PHONY: fuzz
-fuzz: ## Feed parsers, sessions, the send path and the store with random bytes (SECONDS_EACH=60; nightly toolchain, cargo-fuzz).
+fuzz: ## Feed parsers, sessions and the store with random bytes (SECONDS_EACH=60; nightly toolchain, cargo-fuzz).
 	for target in $(FUZZ_TARGETS); do \
 		cargo +nightly fuzz run $$target -- -max_total_time=$(SECONDS_EACH) -max_len=$(FUZZ_LEN) || exit 1; \
 	done
