@@ -25,7 +25,8 @@ test: test-rust test-python ## Run every everyday test (Rust and Python, real so
 .PHONY: release
 release: ## Build the optimised binary target/release/glasscache.
 	@scripts/need-toolchain
-	$(CARGO) build --release -p glasscache-cli
+	GLASSCACHE_COMMIT="$$(git rev-parse --short=12 HEAD 2>/dev/null || echo unknown)" \
+	  $(CARGO) build --release -p glasscache-cli
 
 .PHONY: test-rust
 test-rust: ## Run the tests of all Rust crates.
@@ -130,7 +131,12 @@ dialects: ## Write values with the real clients and read them with ours, and the
 .PHONY: django-tests
 django-tests: ## Run Django's own cache, middleware, session and template tests on our backend, 5.2 and the newest.
 	@scripts/drop-in-tests tests/django/run.py --memcached "$(MEMCACHED)"
-	@scripts/django-newest --memcached "$(MEMCACHED)"
+	@scripts/django-newest tests/django/run.py --memcached "$(MEMCACHED)"
+
+.PHONY: django-moving
+django-moving: release ## Move a Django site from PyMemcacheCache and PyLibMCCache and back, old and new processes together, 5.2 and the newest (ARGS="--values 30").
+	@scripts/drop-in-tests tests/django/moving.py --django "5.2.*" --memcached "$(MEMCACHED)" --server "$(GLASSCACHE) serve" $(ARGS)
+	@scripts/django-newest tests/django/moving.py --memcached "$(MEMCACHED)" --server "$(GLASSCACHE) serve" $(ARGS)
 
 .PHONY: dropin-tests
 dropin-tests: ## Run pymemcache's and pylibmc's own tests on the drop-in modules.
@@ -151,11 +157,11 @@ wheel: ## Build the wheel (module and command), install it into a fresh environm
 
 .PHONY: faults
 faults: ## Run the clients against a server that lies, hangs and breaks off: threads, asyncio and fork too.
-	@scripts/python-tests -v -s python/tests/test_faults.py python/tests/test_deadlines.py
+	@GLASSCACHE_TEST_CALLS=10000 GLASSCACHE_TEST_RACES=10000 scripts/python-tests -v -s python/tests/test_faults.py python/tests/test_deadlines.py python/tests/test_invalidation.py
 
 .PHONY: faults-strict
 faults-strict: ## The same without room for other work on the machine: deadlines are held to their bounds (20 ms at p99.9, 100 ms).
-	@GLASSCACHE_TEST_SLACK=0 scripts/python-tests -v -s python/tests/test_faults.py python/tests/test_deadlines.py
+	@GLASSCACHE_TEST_SLACK=0 GLASSCACHE_TEST_CALLS=10000 scripts/python-tests -v -s python/tests/test_faults.py python/tests/test_deadlines.py
 
 .PHONY: faults-long
 faults-long: ## Ten million operations through every fault, ten million with values to 1 MB and flat memory, 13,600 forks (ARGS="--operations 1000000").

@@ -2,6 +2,7 @@
 //!
 //! `cargo run -p glasscache-client --example look_aside [HOST:PORT]` expects a server, such as `glasscache serve`.
 
+use std::io::Write;
 use std::time::Duration;
 
 use glasscache_client::request::Item;
@@ -26,7 +27,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     }
     let found = client.get(key, false, &budget())?;
     let text = found.map(|value| String::from_utf8_lossy(&value.bytes).into_owned());
-    println!("{}", text.as_deref().unwrap_or("(evicted already)"));
+    let text = text.as_deref().unwrap_or("(evicted already)");
+    writeln!(std::io::stdout(), "{text}")?;
     client.delete(key, false, &budget())?;
     Ok(())
 }

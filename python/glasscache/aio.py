@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast, overload
 
 from glasscache import values
 from glasscache._aio_calls import Calls
@@ -35,12 +35,14 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Never, Self
 
-    from glasscache.client import Key, Keys, OnError, Servers, Ttl
+    from glasscache._report import Explanation, Report
+    from glasscache.client import K, Key, Keys, KeysOf, OnError, Servers, Ttl
 
 __all__ = ["AsyncClient", "AsyncPipeline"]
 
 
 _MISSING = object()
+T = TypeVar("T")
 
 
 def _with_gutter(kind: type[Any]) -> Any:
@@ -106,6 +108,14 @@ class AsyncClient(AsyncLeases, Calls):
 
     # ---- reads --------------------------------------------------------------------------------
 
+    @overload
+    async def get(
+        self, key: Key, default: None = None, *, deadline: float | None = None
+    ) -> Any: ...
+
+    @overload
+    async def get(self, key: Key, default: T, *, deadline: float | None = None) -> Any | T: ...
+
     async def get(self, key: Key, default: Any = None, *, deadline: float | None = None) -> Any:
         """Return the value under key, or default on a miss."""
         if self._has_blocks:
@@ -124,6 +134,33 @@ class AsyncClient(AsyncLeases, Calls):
         """Return (value, CAS unique) under key, or None on a miss; `cas` takes the unique."""
         found: tuple[Any, int] | None = await self._call(
             key, lambda left: self.start_gets(key, left), deadline, None
+        )
+        return found
+
+    async def reserve(
+        self,
+        key: Key,
+        token: bytes,
+        ttl: float,
+        instead_of: int | None = None,
+        *,
+        deadline: float | None = None,
+    ) -> bool | None:
+        """Reserve key for a value that is being made, as `Client.reserve`."""
+        form = self.reservation_form(token)
+        if form is None:
+            return None
+        reserved: bool | None = await self._call(
+            key, lambda left: self.start_reserve(key, *form, ttl, instead_of, left), deadline, None
+        )
+        return reserved
+
+    async def reservation(
+        self, key: Key, *, deadline: float | None = None
+    ) -> tuple[bytes, int, int | None] | None:
+        """Return (token, CAS unique, seconds left) of the reservation under key, or None."""
+        found: tuple[bytes, int, int | None] | None = await self._call(
+            key, lambda left: self.start_reservation(key, left), deadline, None
         )
         return found
 
@@ -152,12 +189,12 @@ class AsyncClient(AsyncLeases, Calls):
         ttl = None if ttl == -1 else ttl
         return Item(value, cas, ttl, last_access, was_hit, is_stale, value_bytes)
 
-    async def get_many(self, keys: Keys, *, deadline: float | None = None) -> dict[Key, Any]:
+    async def get_many(self, keys: KeysOf[K], *, deadline: float | None = None) -> dict[K, Any]:
         """Return the values under keys, as a dict without those that missed.
 
         All servers are asked at once. If one fails, the error has `unanswered` and `arrived`.
         """
-        singly: dict[Key, Any] = {}
+        singly: dict[Any, Any] = {}
         keys = keys_of(keys)
         if self._has_base64_keys:
             encoded = [key for key in keys if self.is_encoded(key)]
@@ -187,8 +224,8 @@ class AsyncClient(AsyncLeases, Calls):
         raise failure
 
     async def gets_many(
-        self, keys: Keys, *, deadline: float | None = None
-    ) -> dict[Key, tuple[Any, int]]:
+        self, keys: KeysOf[K], *, deadline: float | None = None
+    ) -> dict[K, tuple[Any, int]]:
         """Return (value, CAS unique) of each of the keys that has a value.
 
         All leave in one write a server. If one fails, the error has `unanswered` and `arrived`.
@@ -196,12 +233,12 @@ class AsyncClient(AsyncLeases, Calls):
         return await self._each(keys_of(keys), lambda key: self.gets(key, deadline=deadline), None)
 
     async def _each(
-        self, keys: list[Key], read: Callable[[Key], Awaitable[Any]], miss: Any
-    ) -> dict[Key, Any]:
+        self, keys: list[Any], read: Callable[[Any], Awaitable[Any]], miss: Any
+    ) -> dict[Any, Any]:
         """Read keys by a call each."""
         answers = await asyncio.gather(*map(read, keys), return_exceptions=True)
-        found: dict[Key, Any] = {}
-        failures: dict[Key, BaseException] = {}
+        found: dict[Any, Any] = {}
+        failures: dict[Any, BaseException] = {}
         for key, answer in zip(keys, answers, strict=True):
             if isinstance(answer, BaseException):
                 failures[key] = answer
@@ -443,14 +480,23 @@ class AsyncClient(AsyncLeases, Calls):
         """
         return self.counters()
 
-    async def explain(self, key_or_value: Any) -> str:
-        """Return a small table: what reading this key, or writing this value, costs and where.
+    def report(self) -> Report:
+        """Return what this client's calls have cost, by kind and size, as a table to print. No network."""
+        from glasscache._report import Report  # noqa: PLC0415 - for people, not for programs
 
-        A `str` or `bytes` is a key, which is read; anything else is a value, which is encoded.
-        """
-        from glasscache._report import explain_async  # noqa: PLC0415 - for people, not for programs
+        return Report(self.stats())
 
-        return await explain_async(self, key_or_value)
+    async def explain(self, key: Key) -> Explanation:
+        """Return what reading this key costs, and where, as a table to print; the key is read."""
+        from glasscache._report import explain_async  # noqa: PLC0415 - likewise
+
+        return await explain_async(self, key)
+
+    def explain_value(self, value: Any) -> Explanation:
+        """Return what storing and reading this value would cost the process. No network."""
+        from glasscache._report import explain_value  # noqa: PLC0415 - likewise
+
+        return explain_value(self, value)
 
     def encode(self, value: Any) -> tuple[int, bytes]:
         """Return the flags of a value and the bytes that it would take on the wire."""

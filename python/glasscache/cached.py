@@ -12,19 +12,35 @@ import hashlib
 import inspect
 from dataclasses import dataclass
 from threading import Lock
-from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, TypeVar, cast
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Concatenate,
+    NamedTuple,
+    ParamSpec,
+    Protocol,
+    TypedDict,
+    TypeVar,
+    cast,
+    overload,
+)
 
 from glasscache._plans import Make, call, carry_out, carry_out_async
 from glasscache.leases import AsyncLeases, Lease, SyncLeases
 from glasscache.tags import tagged_key
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+    from typing import Required, Self, Unpack
 
     from glasscache._plans import Plan
+    from glasscache.client import Ttl
 
 P = ParamSpec("P")
+Q = ParamSpec("Q")
 R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
+S = TypeVar("S")
 
 
 class CacheInfo(NamedTuple):
@@ -37,6 +53,92 @@ class CacheInfo(NamedTuple):
     def hits(self) -> int:
         """Calls answered from the cache, stale values and waited-for ones included."""
         return self.calls - self.fills
+
+
+class _Named(Protocol[P]):
+    """What a decorated function has whichever client keeps its results."""
+
+    __name__: str
+    __qualname__: str
+
+    def cache_key(self, *args: P.args, **kwargs: P.kwargs) -> str:
+        """Return the key of the result for these arguments; under tags theirs are added to it."""
+        ...
+
+    def cache_info(self) -> CacheInfo:
+        """Return how many calls there were in this process, and how many had to make the value."""
+        ...
+
+
+class Cached(_Named[P], Protocol[P, R_co]):
+    """A function whose results are kept in the cache."""
+
+    @property
+    def __wrapped__(self) -> Callable[P, R_co]:
+        """The function itself."""
+        ...
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
+        """Return the result, kept or made."""
+        ...
+
+    def refresh(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
+        """Make the result anew, keep it and return it."""
+        ...
+
+    def invalidate(self, *args: P.args, **kwargs: P.kwargs) -> bool:
+        """Throw the result away; whether there was one."""
+        ...
+
+    @overload
+    def __get__(self, instance: None, owner: type[Any], /) -> Self: ...
+    @overload
+    def __get__(
+        self: Cached[Concatenate[S, Q], R], instance: S, owner: type[Any], /
+    ) -> Callable[Q, R]: ...
+
+
+class AsyncCached(_Named[P], Protocol[P, R_co]):
+    """A coroutine function whose results are kept in the cache."""
+
+    @property
+    def __wrapped__(self) -> Callable[P, Awaitable[R_co]]:
+        """The function itself."""
+        ...
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, R_co]:
+        """Return the result, kept or made."""
+        ...
+
+    def refresh(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, R_co]:
+        """Make the result anew, keep it and return it."""
+        ...
+
+    def invalidate(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, bool]:
+        """Throw the result away; whether there was one."""
+        ...
+
+    @overload
+    def __get__(self, instance: None, owner: type[Any], /) -> Self: ...
+    @overload
+    def __get__(
+        self: AsyncCached[Concatenate[S, Q], R], instance: S, owner: type[Any], /
+    ) -> Callable[Q, Coroutine[Any, Any, R]]: ...
+
+
+class Options(TypedDict, total=False):
+    """The settings of `cached`."""
+
+    ttl: Required[Ttl | None]
+    stale: float
+    lease: float
+    wait: float | None
+    early: float
+    none_ttl: Ttl | None
+    stale_if_error: bool
+    key: Callable[..., str] | None
+    ignore: Iterable[str]
+    tags: Iterable[str]
 
 
 @dataclass
@@ -56,20 +158,28 @@ class _Counts:
             self.fills += 1
 
 
+@overload
+def cached(
+    client: SyncLeases, **options: Unpack[Options]
+) -> Callable[[Callable[P, R]], Cached[P, R]]: ...
+@overload
+def cached(
+    client: AsyncLeases, **options: Unpack[Options]
+) -> Callable[[Callable[P, Awaitable[R]]], AsyncCached[P, R]]: ...
 def cached(
     client: SyncLeases | AsyncLeases,
     *,
-    ttl: float | None,
+    ttl: Ttl | None,
     stale: float = 0,
     lease: float = 5,
     wait: float | None = None,
     early: float = 0,
-    none_ttl: float | None = None,
+    none_ttl: Ttl | None = None,
     stale_if_error: bool = False,
     key: Callable[..., str] | None = None,
     ignore: Iterable[str] = (),
     tags: Iterable[str] = (),
-) -> Callable[[Callable[P, R]], Callable[P, R]]:
+) -> Any:
     """Return a decorator that keeps a function's results in the cache.
 
     A coroutine function needs an asyncio client, a function a blocking one. On the decorated function are
@@ -95,16 +205,16 @@ def cached(
     """
     settings = Lease(ttl, stale, lease, wait, early, none_ttl, stale_if_error)
 
-    def decorate(function: Callable[P, R]) -> Callable[P, R]:
+    def decorate(function: Callable[..., Any]) -> Any:
         naming = _Naming(function, key, frozenset(ignore) | {"self", "cls"})
         made = _Function(client, function, naming, settings, tuple(tags), _Counts())
         if inspect.iscoroutinefunction(function):
             if not isinstance(client, AsyncLeases):
                 raise TypeError(f"{naming.name} is a coroutine function: it needs an AsyncClient")
-            return cast("Callable[P, R]", _awaited(made))
+            return _awaited(made)
         if not isinstance(client, SyncLeases):
             raise TypeError(f"{naming.name} is a plain function: it needs a Client")
-        return cast("Callable[P, R]", _called(made))
+        return _called(made)
 
     return decorate
 

@@ -8,7 +8,6 @@ from collections.abc import Set as AbstractSet
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
 
 from glasscache import _leaving, _native, values
-from glasscache._report import explain
 from glasscache.errors import BadSetting, is_missable
 from glasscache.leases import SyncLeases
 
@@ -16,15 +15,19 @@ if TYPE_CHECKING:
     import datetime as dt
     from collections.abc import Callable, Generator, Iterable, Iterator
     from types import TracebackType
-    from typing import Protocol, Self, TypeAlias
+    from typing import Protocol, Self, TypeAlias, TypeVar
 
     from glasscache._pipeline import Pipeline
+    from glasscache._report import Explanation, Report
     from glasscache.errors import GlasscacheError
 
-    class ManyKeys(Protocol):
+    K = TypeVar("K", bound=str | bytes)
+    K_co = TypeVar("K_co", bound=str | bytes, covariant=True)
+
+    class ManyKeys(Protocol[K_co]):
         """Any collection of keys, except a text: that is a collection of texts to a type checker."""
 
-        def __iter__(self) -> Iterator[str | bytes]:
+        def __iter__(self) -> Iterator[K_co]:
             """Return an iterator of the keys."""
             ...
 
@@ -32,7 +35,8 @@ if TYPE_CHECKING:
             """Whether a key is among them. A text's takes only texts, so a text does not fit."""
             ...
 
-    Keys: TypeAlias = ManyKeys | Iterator[str | bytes]
+    KeysOf: TypeAlias = ManyKeys[K] | Iterator[K]
+    Keys: TypeAlias = KeysOf[str | bytes]
     Servers: TypeAlias = str | tuple[str, int] | Iterable[str | tuple[str, int]]
     OnError: TypeAlias = Literal["raise", "miss"] | Callable[[GlasscacheError], bool]
     Ttl: TypeAlias = float | dt.timedelta
@@ -116,11 +120,11 @@ def missable_of(on_error: Any) -> Callable[[GlasscacheError], bool] | None:
     return cast("Callable[[GlasscacheError], bool]", on_error)
 
 
-def check_settings(keys: str, timeout: float) -> None:
+def check_settings(keys: str, timeout: Any) -> None:
     """Refuse words that would silently mean the default, and warn of milliseconds."""
     if keys not in {"refuse", "base64"}:
         raise BadSetting(f'keys={keys!r}: "refuse" or "base64"')
-    if _TIMEOUT_MAX_S < timeout < float("inf"):
+    if isinstance(timeout, int | float) and _TIMEOUT_MAX_S < timeout < float("inf"):
         import warnings  # noqa: PLC0415 - few programs need it
 
         warnings.warn(
@@ -267,16 +271,41 @@ class Client(SyncLeases, _native.Client):
         servers' own.
 
         >>> sorted(client.stats())
-        ['by_size', 'by_width', 'misses_by_error', 'servers']
+        ['by_size', 'by_width', 'fills_not_stored', 'misses_by_error', 'servers']
         """
         return self.counters()
 
-    def explain(self, key_or_value: Any) -> str:
-        """Return a small table: what reading this key, or writing this value, costs and where.
+    def report(self) -> Report:
+        """Return what this client's calls have cost, by kind and size, as a table to print. No network.
 
-        A `str` or `bytes` is a key, which is read once; anything else is a value, which is encoded.
+        >>> print(client.report())  # doctest: +SKIP
+        4,120 calls, 0 misses by error
+        <BLANKLINE>
+                            calls us a call serial. compr.   wait network decomp. deser.
+        read 10+ B          2,050      49.9       -      -      -    39.5     0.2   10.1
+        write 10+ B         2,050      79.2    24.3    0.8    0.2    53.9       -      -
+        bulk 64+ keys          20       624       -      -      -     212       -    413
+        ...
         """
-        return explain(self, key_or_value)
+        from glasscache._report import Report  # noqa: PLC0415 - for people, not for programs
+
+        return Report(self.stats())
+
+    def explain(self, key: Key) -> Explanation:
+        """Return what reading this key costs, and where, as a table to print; the key is read."""
+        from glasscache._report import explain  # noqa: PLC0415 - likewise
+
+        return explain(self, key)
+
+    def explain_value(self, value: Any) -> Explanation:
+        """Return what storing and reading this value would cost the process. No network.
+
+        >>> client.explain_value([1, 2, 3]).title
+        'list: 4 bytes on the wire, flags 0x9c000006'
+        """
+        from glasscache._report import explain_value  # noqa: PLC0415 - likewise
+
+        return explain_value(self, value)
 
     if not TYPE_CHECKING:
 

@@ -75,6 +75,8 @@ class Codec(_native.Codec):
     """
 
     objects: Objects
+    dialect: str = "flagged"
+    migrate_from: str | None = None
 
     def __new__(
         cls,
@@ -114,7 +116,7 @@ class Codec(_native.Codec):
             pickle=objects == "pickle",
             migrate_from=migrate_from,
         )
-        codec.objects = objects
+        codec.objects, codec.dialect, codec.migrate_from = objects, dialect, migrate_from
         return codec
 
 

@@ -7,6 +7,7 @@ import datetime as dt
 import decimal
 import functools
 import random
+import re
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -136,6 +137,15 @@ def json_value(chosen: random.Random, depth: int = 3) -> Any:
 def test_a_refusal_names_what_to_write_instead(value: Any, instead: str) -> None:
     with pytest.raises(UnwritableValue, match=instead):
         Codec().encode(value)
+
+
+def test_the_bytes_that_the_reference_shows_are_written_and_read() -> None:
+    zone = dt.timezone(dt.timedelta(hours=2))
+    moment = dt.datetime(2026, 3, 14, 13, 5, 9, 250, zone)
+    value = {7: (decimal.Decimal("1.50"), moment)}
+    (shown,) = re.findall(r"^    (0d [0-9a-f ]+)$", REFERENCE.read_text(), re.MULTILINE)
+    assert Codec().encode(value) == (TYPED, bytes.fromhex(shown))
+    assert same(Codec().decode(TYPED, bytes.fromhex(shown)), value)
 
 
 def test_values_stored_before_there_were_types_are_still_read() -> None:

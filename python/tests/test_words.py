@@ -185,10 +185,10 @@ def test_nothing_is_asked_by_a_closed_client(server: Server, word: str) -> None:
 
 
 def test_both_clients_explain(server: Server) -> None:
-    for shown in both(server, lambda client: client.explain([1, 2])):
-        assert "4 bytes on the wire" in shown
+    for shown in both(server, lambda client: client.explain_value([1, 2])):
+        assert "4 bytes on the wire" in str(shown)
     for shown in both(server, lambda client: client.explain("never")):
-        assert "a miss at" in shown
+        assert "a miss at" in str(shown)
 
 
 def test_loops_of_several_threads_share_a_client(server: Server) -> None:

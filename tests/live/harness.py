@@ -110,6 +110,12 @@ class Server:
         )
         return kilobytes / 1024
 
+    def cpu_seconds(self) -> float:
+        """Processor time that the server has used so far."""
+        stat = pathlib.Path(f"/proc/{self.process.pid}/stat").read_text()
+        user, system = stat.rsplit(")", 1)[1].split()[11:13]
+        return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
+
     def descriptors(self) -> int:
         """Open descriptors of the server."""
         return sum(1 for _ in pathlib.Path(f"/proc/{self.process.pid}/fd").iterdir())

@@ -225,3 +225,43 @@ def churn_and_change_of_sizes(server: Server) -> str:
     demand(refused == 0, f"{refused} sets refused")
     demand(kept >= 150, f"only {kept} of 200 kept")
     return f"{kept} of 200 kept"
+
+
+STALLED_UPLOADS = 900
+# Of one core, while nothing else is asked.
+STALLED_CPU_SHARE = 0.05
+
+
+def get_p99_us(server: Server, seconds: float) -> float:
+    """The 99th percentile of one client's gets, one after the other, in microseconds."""
+    took = []
+    with server.connect() as wire:
+        wire.set(b"asked", b"v" * 32)
+        end = time.monotonic() + seconds
+        while (begun := time.monotonic()) < end:
+            demand(wire.get(b"asked") is not None, "a miss")
+            took.append(time.monotonic() - begun)
+    took.sort()
+    return took[len(took) * 99 // 100] * 1e6
+
+
+@case("beyond", options=("-m", "64", "-c", "2048"))
+def nine_hundred_stalled_uploads(server: Server) -> str:
+    """900 clients send 200 bytes of 1 MB each and stop: at most 5 % of a core, others are served."""
+    calm = get_p99_us(server, 3)
+    wires = [server.connect() for _ in range(STALLED_UPLOADS)]
+    for number, wire in enumerate(wires):
+        wire.send(b"set stalled%d 0 0 1000000\r\n" % number + b"x" * 200)
+    shares = []
+    beside = []
+    for _ in range(3):
+        begun, used = time.monotonic(), server.cpu_seconds()
+        time.sleep(1)
+        shares.append((server.cpu_seconds() - used) / (time.monotonic() - begun))
+        beside.append(get_p99_us(server, 1))
+    for wire in wires:
+        wire.socket.close()
+    share, p99 = sum(shares) / len(shares), sorted(beside)[1]
+    said = f"{share:.1%} of a core; p99 of gets {calm:.0f} us calm, {p99:.0f} us beside, x{p99 / calm:.2f}"
+    demand(share <= STALLED_CPU_SHARE, said)
+    return said

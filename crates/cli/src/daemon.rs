@@ -10,8 +10,8 @@ use std::io::{self, BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use nix::sys::mman::{MlockAllFlags, mlockall};
 use nix::unistd::{Uid, User, initgroups, setgid, setuid};
+use rustix::mm::{MlockAllFlags, mlockall};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::output::{Exit, Failure};
@@ -130,16 +130,44 @@ pub(crate) fn allow_core_files() -> Result<(), Failure> {
         })
 }
 
-/// Keeps all memory of the process resident, also what it will map later (`-k`).
-pub(crate) fn lock_memory() -> Result<(), Failure> {
-    let all = MlockAllFlags::MCL_CURRENT | MlockAllFlags::MCL_FUTURE;
-    mlockall(all).map_err(|error| {
+/// Keeps all memory of the process resident from the moment it is first used (`-k`), also what is mapped later,
+/// where the process will run as `user`.
+///
+/// To be called once the store is made: it maps more addresses than `-m` so that the limit can be raised,
+/// and without `MCL_ONFAULT` all of them would become resident here.
+pub(crate) fn lock_memory(user: Option<&str>) -> Result<(), Failure> {
+    let is_unlimited = raise_lock_limit();
+    let mut flags = MlockAllFlags::CURRENT | MlockAllFlags::ONFAULT;
+    // Where the limit holds, a mapping beyond it would fail under MCL_FUTURE, and with it an allocation.
+    let stays_root = Uid::effective().is_root() && user.is_none_or(|user| user == "root");
+    if is_unlimited || stays_root {
+        flags |= MlockAllFlags::FUTURE;
+    }
+    mlockall(flags).map_err(|error| {
         Failure::new(
             Exit::Unreachable,
             format!("lock-memory (-k): not allowed: {error}"),
         )
-        .hint("raise the limit on locked memory (ulimit -l) or leave -k out")
+        .hint("raise the limit on locked memory (ulimit -l) above four times -m or leave -k out")
     })
+}
+
+/// Raises the limit on locked memory to what this user may have; true if there is none then.
+fn raise_lock_limit() -> bool {
+    let unlimited = Rlimit {
+        current: None,
+        maximum: None,
+    };
+    let hard = getrlimit(Resource::Memlock).maximum;
+    let most = Rlimit {
+        current: hard,
+        maximum: hard,
+    };
+    if setrlimit(Resource::Memlock, unlimited).is_err() {
+        // A limit that stays as it is shows in what mlockall says.
+        let _ = setrlimit(Resource::Memlock, most);
+    }
+    getrlimit(Resource::Memlock).current.is_none()
 }
 
 /// Refuses to serve as root, as memcached does, unless a user is named: whoever breaks into the server would own the

@@ -69,13 +69,12 @@ pub(crate) fn with_bytes<R>(
     }
     // Text with lone surrogates and numbers too long for decimal come here too.
     let begin = Instant::now();
-    let is_json = match (&codec.lower, typed::is_plain(value, 0)) {
-        (None, _) | (_, Some(true)) => true,
-        (_, Some(false)) => false,
-        (_, None) => return Err(typed::too_deep(codec, value.py())),
-    };
-    if !is_json {
-        return with_typed(codec, value, begin, then);
+    if codec.lower.is_some() {
+        match typed::is_plain(value, 0) {
+            Some(true) => {}
+            Some(false) => return with_typed(codec, value, begin, then),
+            None => return Err(typed::too_deep(codec, value.py())),
+        }
     }
     let (kind, fields) = codec
         .dump

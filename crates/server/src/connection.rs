@@ -20,6 +20,7 @@ use crate::info::{Info, READING, READING_VALUE, Reason};
 use crate::output::Output;
 use crate::send::{self, Sent, Waiting};
 use crate::session::{Next, Session};
+use crate::trace;
 use crate::turn::Turn;
 
 /// Output or upload bytes after which a connection lets others go first, however few these are.
@@ -42,6 +43,10 @@ pub(crate) struct Connection {
     pub(crate) interest: Interest,
     /// It waits among the worker's parked connections.
     pub(crate) is_parked: bool,
+    /// It waited there and tries again.
+    pub(crate) tries: bool,
+    /// Its place among those that wait to begin an upload.
+    pub(crate) arrival: Option<u64>,
     /// It waits in the worker's queue of those that are served after the others.
     pub(crate) is_queued: bool,
     /// Shares of a transfer that it had one after the other.
@@ -93,6 +98,8 @@ impl Connection {
             is_uploader: false,
             interest: Interest::Input,
             is_parked: false,
+            tries: false,
+            arrival: None,
             is_queued: false,
             shares: 0,
         }
@@ -106,6 +113,13 @@ impl Connection {
     /// Whether it holds room for a value that is not whole.
     pub(crate) fn is_uploading(&mut self) -> bool {
         self.session.upload_mut().is_some()
+    }
+
+    /// The number of the upload whose value is not whole.
+    pub(crate) fn upload_id(&mut self) -> Option<u64> {
+        self.session
+            .upload_mut()
+            .map(|reservation| reservation.id())
     }
 
     /// Whether output waits for the socket.
@@ -215,6 +229,9 @@ impl Connection {
             let mut out = Output::new(std::mem::take(&mut buffers.output));
             let progress = self.session.run(input, turn, &mut out);
             used += progress.used;
+            if turn.is_traced {
+                trace::replies(turn, &out);
+            }
             budget = budget.saturating_sub(out.len());
             let sent = self.send(&out, turn);
             buffers.output = out.into_bytes();

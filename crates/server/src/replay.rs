@@ -14,6 +14,7 @@ use crate::config::Config;
 use crate::counters::{ClassCounters, Counters};
 use crate::execute::dump::Dump;
 use crate::info::{ConnectionId, Info, Peer};
+use crate::log::Log;
 use crate::output::{Output, Part};
 use crate::send::SHARE_BYTES;
 use crate::session::{Next, Session};
@@ -75,6 +76,7 @@ impl Replay {
             config,
             classes,
             cluster: Cluster::default(),
+            log: Log::default(),
             store: Arc::clone(&store),
         }));
         let group = (1..).zip(workers).map(|(serial, (counters, waker))| {
@@ -106,7 +108,6 @@ impl Replay {
         self.store.go_online();
         while !self.is_closed && self.turn(Seconds(now), &mut replies) {}
         // Between two calls nothing is borrowed, and others of the group may reuse segments.
-        self.store.maintain(Seconds(now));
         self.store.go_offline();
         replies
     }
@@ -132,6 +133,7 @@ impl Replay {
             connection: &self.info,
             waker: &self.waker,
             share_bytes: SHARE_BYTES,
+            is_traced: false,
         };
         let mut out = Output::new(Vec::new());
         let progress = self.session.run(&self.pending, &turn, &mut out);

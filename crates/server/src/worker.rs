@@ -143,10 +143,10 @@ impl Worker {
         }
         self.store.go_offline();
         self.counters.pulse.sleep();
-        let sleep = if self.later.parked.is_empty() {
-            SLEEP
-        } else {
+        let sleep = if self.later.has_parked() {
             PARKED_SLEEP
+        } else {
+            SLEEP
         };
         // An interrupted wait is a turn without events.
         let _ = epoll::wait(
@@ -236,6 +236,7 @@ impl Worker {
             connection: &info,
             waker: &self.waker,
             share_bytes: self.later.share_bytes(),
+            is_traced: self.shared.logs(2),
         };
         let moved_before = self.counters.bytes_moved();
         let was_transferring = connection.is_transferring();
@@ -263,13 +264,13 @@ impl Worker {
                 self.counters.conn_yields.bump();
                 self.later.add_first(key, connection);
             }
-            Verdict::Park if connection.is_parked => {}
-            Verdict::Park => {
-                connection.is_parked = true;
-                self.later.parked.push(key);
-                self.shared.parking.enter();
-            }
+            Verdict::Park => {}
             Verdict::Close(reason) => return self.close(key, reason),
+        }
+        if verdict == Verdict::Park {
+            self.park(key);
+        } else {
+            self.unpark(key);
         }
         // Nothing is borrowed between two connections: memory that others gave up may go.
         self.store.pass();

@@ -95,6 +95,57 @@ fn a_value_of_half_the_memory_is_stored_where_it_may_be() {
     }
 }
 
+#[test]
+fn of_many_uploads_that_wait_only_the_first_few_try_again_and_all_have_their_turn() {
+    const STALLED: usize = 300;
+    /// The longest time between two looks at those that wait, and what a worker then lets try: four that have begun
+    /// and four that have not.
+    const LOOK: Duration = Duration::from_millis(10);
+    const TRIES_PER_LOOK: u128 = 2 * 4;
+    let server = start(Config {
+        connections_max: 2 * STALLED as u32,
+        ..config()
+    })
+    .unwrap();
+    let begun = Instant::now();
+    let mut stalled: Vec<TcpStream> = (0..STALLED)
+        .map(|number| {
+            let mut client = connect(&server);
+            let mut request = format!("set waits{number} 0 0 1000000\r\n").into_bytes();
+            request.resize(request.len() + 200, b'x');
+            client.write_all(&request).unwrap();
+            client
+        })
+        .collect();
+    // As long as senders are not given up: then room changes hands.
+    let mut other = connect(&server);
+    while begun.elapsed() < Duration::from_millis(900) {
+        talk(&mut other, b"get other\r\n", b"END\r\n");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let tries = u128::from(row(&mut other, "upload_tries"));
+    let looks = 2 * (begun.elapsed().as_millis() / LOOK.as_millis() + 1);
+    // Who got room lets the next try at once: at most all of them once more.
+    let tries_max = TRIES_PER_LOOK * (looks + STALLED as u128);
+    println!("{tries} tries of {STALLED} uploads, at most {tries_max}");
+    assert!(tries <= tries_max, "{tries} tries, not {tries_max}");
+    // All that begun are given up or served: nobody is forgotten.
+    for client in &mut stalled {
+        let mut rest = vec![b'x'; 999_800];
+        rest.extend_from_slice(b"\r\n");
+        client
+            .set_read_timeout(Some(Duration::from_mins(1)))
+            .unwrap();
+        let _ = client.write_all(&rest);
+        let mut reply = [0; 8];
+        let ended = client.read_exact(&mut reply);
+        assert!(
+            ended.is_err_and(|error| error.kind() != std::io::ErrorKind::WouldBlock)
+                || &reply == b"STORED\r\n"
+        );
+    }
+}
+
 /// A row of `stats glasscache`.
 fn row(client: &mut TcpStream, name: &str) -> u64 {
     client.write_all(b"stats glasscache\r\n").unwrap();

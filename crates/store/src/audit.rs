@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use crate::item::{self, PIECE_HEADER, Record, piece_bytes};
+use crate::item::{Record, piece_bytes};
 use crate::memory::{Addr, SegmentId};
 use crate::request::KeyHash;
 use crate::segments::State;
@@ -102,8 +102,7 @@ impl Store {
         let (mut at, mut live) = (0, 0);
         while at < used {
             let record = start.plus(at);
-            let visible = PIECE_HEADER.min(self.arena().segment_bytes() - at);
-            let (bytes, is_live) = match item::parse_record(self.arena().bytes(record, visible)) {
+            let (bytes, is_live) = match self.record_at(record) {
                 Some(Record::Piece { data_bytes, hash }) => (
                     piece_bytes(data_bytes),
                     self.is_named(record, KeyHash(hash)),

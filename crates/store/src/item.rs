@@ -13,6 +13,7 @@
 //! record of its own, with the hash of its key, by which whoever moves it finds its head. What is abandoned
 //! stays a record of valid length that nothing names.
 
+use crate::memory::arena::ITEM_ALIGN;
 use crate::request::{Expiry, Seconds};
 
 /// Bytes before the fields of variable width.
@@ -111,12 +112,13 @@ pub(crate) enum Record {
     },
 }
 
-/// What stands in the first sixteen bytes of a record; `None` for bytes that no record starts with.
-pub(crate) fn parse_record(bytes: &[u8]) -> Option<Record> {
-    match (*bytes.get(2)?, *bytes.get(3)?) {
+/// What a record is, from its first sixteen bytes less the two that others may change meanwhile; `None` for bytes that
+/// no record starts with.
+pub(crate) fn parse_record(behind_mutable: &[u8]) -> Option<Record> {
+    match (*behind_mutable.first()?, *behind_mutable.get(1)?) {
         (0, KIND_PIECE) => Some(Record::Piece {
-            data_bytes: read(bytes.get(4..8)?) as usize,
-            hash: read(bytes.get(8..16)?),
+            data_bytes: read(behind_mutable.get(2..6)?) as usize,
+            hash: read(behind_mutable.get(6..14)?),
         }),
         (0, _) => None,
         _ => Some(Record::Item),
@@ -139,7 +141,7 @@ pub(crate) fn piece_bytes(data_bytes: usize) -> usize {
 
 /// Records start at even addresses.
 pub(crate) fn padded(bytes: usize) -> usize {
-    bytes.next_multiple_of(crate::memory::arena::ITEM_ALIGN)
+    bytes.next_multiple_of(ITEM_ALIGN)
 }
 
 impl Header {
@@ -351,12 +353,12 @@ mod tests {
     #[test]
     fn records_that_are_no_items_are_told_apart() {
         assert_eq!(
-            parse_record(&piece(77, u64::MAX - 5)),
+            parse_record(&piece(77, u64::MAX - 5)[ITEM_ALIGN..]),
             Some(Record::Piece {
                 data_bytes: 77,
                 hash: u64::MAX - 5
             })
         );
-        assert_eq!(parse_record(&[0; 16]), None);
+        assert_eq!(parse_record(&[0; 14]), None);
     }
 }

@@ -12,6 +12,7 @@ use crate::item::{
 };
 use crate::log::Unique;
 use crate::memory::Addr;
+use crate::memory::arena::ITEM_ALIGN;
 use crate::request::{Expiry, KeyHash, Seconds};
 use crate::{Store, segments};
 
@@ -49,6 +50,14 @@ impl Store {
             let fields = usize::from(FIELD_BYTES.get(usize::from(kind)).copied().unwrap_or(0));
             self.arena().bytes(at.plus(FIXED_BYTES + fields), key.len()) == key
         }
+    }
+
+    /// What stands at `at`, a place in a segment where a record starts. Its two mutable bytes are not read: others may
+    /// change them at this moment.
+    pub(crate) fn record_at(&self, at: Addr) -> Option<Record> {
+        let rest = self.arena().segment_bytes() - self.arena().offset_of(at);
+        let visible = PIECE_HEADER.min(rest) - ITEM_ALIGN.min(rest);
+        item::parse_record(self.arena().bytes(at.plus(ITEM_ALIGN), visible))
     }
 
     /// Reads the header at `at`.
@@ -153,7 +162,7 @@ impl Store {
 
     /// Length of a piece's data.
     pub(crate) fn piece_data_bytes(&self, piece: Addr) -> usize {
-        match item::parse_record(self.arena().bytes(piece, PIECE_HEADER)) {
+        match self.record_at(piece) {
             Some(Record::Piece { data_bytes, .. }) => data_bytes,
             _ => 0,
         }

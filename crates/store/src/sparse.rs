@@ -5,10 +5,9 @@
 //! entry is a hint: by the time it is taken the segment may have been swept, or opened again.
 
 use std::sync::PoisonError;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use crate::memory::SegmentId;
-use crate::sync::plain::Mutex;
+use crate::sync::{AtomicBool, AtomicUsize, Mutex, Ordering};
 
 /// A segment is sparse when less than one in this many of its bytes is alive. A set of keys that is overwritten at
 /// random then takes 3.5 times its size, as far as `-m` goes, and a fifteenth of a byte is carried on per byte written.
@@ -34,7 +33,7 @@ pub(crate) struct SparseList {
 impl SparseList {
     pub(crate) fn new(segments: usize) -> Self {
         SparseList {
-            ids: Mutex::default(),
+            ids: Mutex::new(Vec::new()),
             count: AtomicUsize::new(0),
             is_listed: (0..segments).map(|_| AtomicBool::new(false)).collect(),
         }

@@ -64,7 +64,7 @@ const APART_SHARE: u64 = 50;
 const APART_BYTES: u64 = 5 << 20;
 /// A small store keeps the proportion: no more than an eighth stands outside of it.
 const APART_SHARE_MAX: u64 = 8;
-/// How far `cache_memlimit` can raise the limit: the arena's addresses are mapped for it at start.
+/// How far `cache_memlimit` can raise the limit: the arena's addresses are mapped for it at start, if they can be had.
 const GROWTH: u64 = 4;
 /// Bytes that workers may write between two passes while nothing can be reclaimed from their own past.
 const AHEAD_BYTES: usize = 128 << 10;
@@ -110,14 +110,19 @@ impl Store {
             return Err(Error::MemoryTooSmall(config.memory_bytes));
         }
         let shift = segment_shift(config.memory_bytes);
+        Self::with_segments(config, policy, shift)
+    }
+
+    /// The same with segments of `1 << shift` bytes: tests have many of them in little memory.
+    pub(crate) fn with_segments(
+        config: Config,
+        policy: PolicyKind,
+        shift: u32,
+    ) -> Result<Arc<Store>, Error> {
         let reserve = reserve_of(config.workers, shift);
         let budget = budget(config.memory_bytes, 0, reserve, shift);
-        let mapped = if cfg!(miri) {
-            budget.segments + budget.apart
-        } else {
-            (budget.segments + budget.apart) * GROWTH as usize
-        };
-        let arena = Arc::new(Arena::new(mapped, shift)?);
+        let arena = Arc::new(map_arena(budget.segments + budget.apart, shift)?);
+        let mapped = arena.segments();
         arena.want_huge_pages(budget.segments);
         let segments = Segments::new(
             Arc::clone(&arena),
@@ -194,7 +199,8 @@ impl Store {
         }
     }
 
-    /// `cache_memlimit`: a new limit in bytes, at most four times the first.
+    /// `cache_memlimit`: a new limit in bytes, at most four times the first; where so many addresses could not be had
+    /// at the start, hardly more than the first.
     pub fn set_memory(&self, bytes: u64) -> Result<(), Error> {
         let mapped = (self.arena().segments() * self.arena().segment_bytes()) as u64;
         if bytes < MEMORY_BYTES_MIN {
@@ -329,6 +335,15 @@ fn segment_shift(memory_bytes: u64) -> u32 {
         .max(1)
         .ilog2()
         .clamp(SEGMENT_SHIFT_MIN, SEGMENT_SHIFT_MAX)
+}
+
+/// Maps [`GROWTH`] times `segments`, or only these where the system does not promise more addresses than it has memory
+/// for (`vm.overcommit_memory=2`) or the process may not have them (`ulimit -v`): then the limit cannot be raised.
+fn map_arena(segments: usize, shift: u32) -> Result<Arena, Error> {
+    if cfg!(miri) {
+        return Arena::new(segments, shift);
+    }
+    Arena::new(segments * GROWTH as usize, shift).or_else(|_| Arena::new(segments, shift))
 }
 
 /// Segments that are kept ahead of the writers.

@@ -5,6 +5,7 @@
 //! sends nothing takes nothing. All uncommitted pieces together are bounded, by an eighth of `-m` as a rule
 //! (`register`).
 
+mod arrivals;
 mod register;
 
 use std::sync::Arc;

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use crate::Store;
 use crate::counters::{Block, Count};
-use crate::eviction::{Aim, Sweep};
+use crate::eviction::{Aim, Nothing, Sweep};
 use crate::index::Step;
 use crate::log::Logs;
 use crate::report::Evicted;
@@ -39,6 +39,10 @@ pub struct Worker {
     pub(crate) is_clean: Cell<bool>,
     pub(crate) logs: Logs,
     pub(crate) sweep: RefCell<Option<Sweep>>,
+    /// What its last choice of a victim found nothing for.
+    pub(crate) nothing: Cell<Option<Nothing>>,
+    /// Bytes written for what the records fetched last kept.
+    pub(crate) carried: Cell<usize>,
     /// Bytes that its sweeps for room may still keep.
     pub(crate) keepable: Cell<usize>,
     /// Mean bytes of what came anew lately, in fractions of [`NEWCOMERS`].
@@ -56,6 +60,8 @@ impl Worker {
             is_clean: Cell::new(true),
             logs: Logs::default(),
             sweep: RefCell::default(),
+            nothing: Cell::new(None),
+            carried: Cell::new(0),
             keepable: Cell::new(0),
             newcomer_bytes: Cell::new(0),
             untold_items: Cell::new(0),

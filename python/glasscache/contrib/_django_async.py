@@ -3,39 +3,40 @@
 from __future__ import annotations
 
 import asyncio
-import weakref
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from django.core.cache.backends.base import DEFAULT_TIMEOUT
 from django.core.cache.backends.memcached import BaseMemcachedCache
 
 from glasscache import RequestRefused
-from glasscache.contrib._django_client import astored, not_a_number
+from glasscache.contrib._django_client import DjangoClient, astored, not_a_number, settings_of
 from glasscache.leases import Lease
 
 if TYPE_CHECKING:
+    import weakref
     from collections.abc import Iterable, Mapping
 
     from glasscache import AsyncClient
+    from glasscache.contrib._django_settings import Plan
 
 _MISSING: Final = object()
-_BLOCKING_WORDS: Final = frozenset({"connections_max"})
-"""Options that mean something to the blocking client only."""
+
+
+class Shared(NamedTuple):
+    """What the backends of one cache share in a process: its settings and its clients."""
+
+    options: dict[str, Any]
+    """As they were given: alive, so that the name of what is shared stays its own."""
+    plan: Plan
+    blocking: list[DjangoClient]
+    """The client of all threads, once it was needed."""
+    by_loop: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, AsyncClient]
 
 
 class AsyncHalf(BaseMemcachedCache):
     """A backend's asyncio half; the client is made once for each event loop."""
 
-    _options: dict[str, Any]
-    """Django's own, which its stubs do not have."""
-    _lease_options: dict[str, Any]
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        """Take what the base class takes."""
-        super().__init__(*args, **kwargs)
-        self._by_loop: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, AsyncClient] = (
-            weakref.WeakKeyDictionary()
-        )
+    _shared: Shared
 
     def get_backend_timeout(self, timeout: Any = DEFAULT_TIMEOUT) -> int:
         """Return seconds from now as our client counts them: 0 for ever, -1 expired at once."""
@@ -48,7 +49,7 @@ class AsyncHalf(BaseMemcachedCache):
     def _lease(self, timeout: Any) -> Lease | None:
         """How `get_or_set` refills; None for a timeout that expires at once."""
         ttl = self.get_backend_timeout(timeout)
-        return None if ttl < 0 else Lease(ttl or None, **self._lease_options)
+        return None if ttl < 0 else Lease(ttl or None, **self._shared.plan.lease)
 
     @property
     def _async(self) -> AsyncClient:
@@ -56,11 +57,11 @@ class AsyncHalf(BaseMemcachedCache):
         from glasscache import AsyncClient  # noqa: PLC0415 - asyncio only for those who use it
 
         loop = asyncio.get_running_loop()
-        client = self._by_loop.get(loop)
+        client = self._shared.by_loop.get(loop)
         if client is None:
-            servers = [server.removeprefix("unix:") for server in self.client_servers]
-            options = {word: o for word, o in self._options.items() if word not in _BLOCKING_WORDS}
-            client = self._by_loop[loop] = AsyncClient(servers, **options)
+            settings = settings_of(self._shared.plan)
+            settings.pop("connections_max", None)  # the blocking client's
+            client = self._shared.by_loop[loop] = AsyncClient(self._shared.plan.servers, **settings)
         return client
 
     def _key(self, key: str, version: int | None) -> str:

@@ -5,12 +5,53 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any
 
-from glasscache import Client, RequestRefused, ValueTooLarge
+from glasscache import BadSetting, Client, RequestRefused, UnreadableValue, ValueTooLarge
+from glasscache.client import missable_of
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping
 
+    from glasscache import GlasscacheError
+    from glasscache.contrib._django_settings import Plan
+
 _log = logging.getLogger("glasscache.django")
+
+_warned: set[str] = set()
+"""What this process has warned of."""
+
+
+def _warn_once(what: str, sentence: str, *arguments: object) -> None:
+    if what not in _warned:
+        _warned.add(what)
+        _log.warning(sentence, *arguments)
+
+
+def misses(on_error: Any) -> Callable[[GlasscacheError], bool]:
+    """Return which errors are counted misses: those that `on_error` says, and entries that cannot be read."""
+    others = missable_of(on_error)
+
+    def is_miss(error: GlasscacheError) -> bool:
+        if isinstance(error, UnreadableValue):
+            _warn_once("unreadable", _UNREADABLE, error)
+            return True
+        return others is not None and others(error)
+
+    return is_miss
+
+
+_UNREADABLE = (
+    "an entry counts as a miss, for it cannot be read: %s. If another backend wrote it, set "
+    'OPTIONS["like"] to "pymemcache" or "pylibmc". Others are only counted, in stats()["misses_by_error"]'
+)
+
+
+def settings_of(plan: Plan) -> dict[str, Any]:
+    """Return the keywords of the client that a plan stands for, or raise what is wrong with it."""
+    if plan.refusals:
+        raise BadSetting("; ".join(plan.refusals))
+    for sentence in plan.advice:
+        _warn_once(sentence, "%s", sentence)
+    return {**plan.client, "on_error": misses(plan.client.get("on_error", "raise"))}
 
 
 def _stored(store: Callable[[], bool]) -> bool:
@@ -43,9 +84,9 @@ def not_a_number(error: RequestRefused) -> Exception:
 class DjangoClient:
     """`glasscache.Client` under the names that Django's memcached backends call."""
 
-    def __init__(self, servers: Iterable[str], **options: Any) -> None:
-        """Make a client of Django's list of servers."""
-        self.client = Client([server.removeprefix("unix:") for server in servers], **options)
+    def __init__(self, plan: Plan) -> None:
+        """Make the client that a plan stands for."""
+        self.client = Client(plan.servers, **settings_of(plan))
 
     def get(self, key: str, default: Any = None) -> Any:
         """Return the value under key, or default."""
@@ -104,6 +145,6 @@ async def astored(store: Awaitable[bool]) -> bool:
 
 
 class Library:
-    """What Django's base class asks of a client library."""
+    """Stands for a client library; the backend makes its client itself."""
 
     Client = DjangoClient

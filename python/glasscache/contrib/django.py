@@ -4,54 +4,94 @@
         "default": {
             "BACKEND": "glasscache.contrib.django.GlassCache",
             "LOCATION": "cache1:11211,cache2:11211",
-            "OPTIONS": {"timeout": 0.25, "stale": 30, "lease": 5},
+            "OPTIONS": {"on_error": "miss", "timeout": 0.25, "stale": 30, "lease": 5},
         }
     }
 
-OPTIONS are the words of `glasscache.Client`, and of `get_or_set` (`stale`, `lease`, `wait`,
-`early`, `stale_if_error`). Values other than text, bytes and numbers are pickled, as every backend
-of Django does, because templates, responses and sessions hold objects; `"codec": "json"` turns that
-off. One client serves the process, whichever thread asks; its connections stay open between
-requests. The asyncio client is made once for each event loop.
+OPTIONS are the settings of `glasscache.Client`, of `get_or_set` (`stale`, `lease`, `wait`, `early`,
+`stale_if_error`), those of the backend that the project comes from, which are translated or refused by
+`manage.py check`, and `like`: "pymemcache" or "pylibmc" reads and writes entries as that backend does, key by
+key on the same server. Without it the keys have a prefix of their own, so that the entries of an old backend
+and of this one never meet.
+
+Values other than text, bytes and numbers are pickled, as every backend of Django does, because templates,
+responses and sessions hold objects; `"codec": "json"` turns that off. An entry that cannot be read is a
+counted miss. One client serves all threads of the process; its connections stay open between requests.
+The asyncio client is made once for each event loop.
 """
 
 from __future__ import annotations
 
+import hashlib
+import weakref
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from django.core.cache.backends.base import DEFAULT_TIMEOUT
 
-from glasscache.contrib._django_async import AsyncHalf
+from glasscache.contrib._django_async import AsyncHalf, Shared
+from glasscache.contrib._django_checks import fail_if_the_check_is_too_late, register_check
 from glasscache.contrib._django_client import DjangoClient, Library
+from glasscache.contrib._django_settings import OWN_PREFIX, plan_of
 
 if TYPE_CHECKING:
     from types import ModuleType
 
 __all__ = ["DjangoClient", "GlassCache"]
 
-_LEASE_WORDS: Final = ("stale", "lease", "wait", "early", "stale_if_error")
+_KEY_BYTES_MAX: Final = 250
+_PLAIN_KEY_MAX: Final = 60
+"""Characters of a key that has at most 250 bytes with any prefix of ours, whatever they are."""
+
+_shared: dict[str, Shared] = {}
+"""What the backends of each LOCATION and OPTIONS share: Django makes a backend for each thread."""
+
+
+def _shared_of(server: Any, options: dict[str, Any]) -> Shared:
+    name = repr((server, sorted(options.items())))
+    if name not in _shared:
+        made = Shared(options, plan_of(server, options), [], weakref.WeakKeyDictionary())
+        return _shared.setdefault(name, made)
+    return _shared[name]
 
 
 class GlassCache(AsyncHalf):
     """A Django cache on memcached or glasscache servers."""
 
-    # Django's own, which its stubs do not have.
-    _cache: DjangoClient
-
     def __init__(self, server: str | list[str], params: dict[str, Any]) -> None:
-        """Take what Django hands a backend."""
+        """Take what Django hands a backend; settings that make no sense raise with the first call."""
         options = dict(params.get("OPTIONS") or {})
-        self._lease_options = {word: options.pop(word) for word in _LEASE_WORDS if word in options}
-        options.setdefault("codec", "pickle")
         super().__init__(
             server,
             {**params, "OPTIONS": options},
             library=cast("ModuleType", Library),
             value_not_found_exception=KeyError,
         )
+        self._shared = _shared_of(server, options)
+        fail_if_the_check_is_too_late(self._shared.plan)
+
+    @property
+    def _cache(self) -> DjangoClient:
+        blocking = self._shared.blocking
+        if not blocking:
+            # Two threads may make one each at first: both work, and the second is dropped.
+            blocking.append(DjangoClient(self._shared.plan))
+        return blocking[0]
+
+    def make_and_validate_key(self, key: str, version: int | None = None) -> str:
+        """Return the key with prefix and version; one that our own prefix makes too long is hashed."""
+        made: str = super().make_and_validate_key(key, version=version)
+        if len(made) <= _PLAIN_KEY_MAX or not self._shared.plan.has_own_prefix:
+            return made
+        room = _KEY_BYTES_MAX - len(OWN_PREFIX)
+        raw = made.encode()
+        return made if len(raw) <= room else f"{made[:20]}~{hashlib.sha256(raw).hexdigest()}"
 
     def close(self, **kwargs: Any) -> None:
         """Keep the connections: they serve the next request."""
+
+    def stats(self) -> dict[str, Any]:
+        """Return the counters of the process's client; see `glasscache.Client.stats`. No network."""
+        return self._cache.client.stats()
 
     def get_or_set(
         self, key: str, default: Any, timeout: Any = DEFAULT_TIMEOUT, version: int | None = None
@@ -63,3 +103,6 @@ class GlassCache(AsyncHalf):
         return self._cache.client.get_or_set_by(
             self.make_and_validate_key(key, version=version), default, lease
         )
+
+
+register_check(GlassCache, plan_of)

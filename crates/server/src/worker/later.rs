@@ -4,7 +4,7 @@
 //! the turn are answered, and only one such share or two are moved before the next look at the sockets
 //! (docs/decisions/0025-large-transfers-last.md).
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 
 use super::{Cause, Worker};
@@ -28,20 +28,36 @@ const SHARES_MAX: u32 = 17;
 /// and a hundred looks a second cost nothing.
 pub(super) const PARKED: Duration = Duration::from_millis(10);
 
+/// So many of those that wait for a piece, and of those that wait to begin, try again at once: the ones that came first.
+/// Where these get nothing those behind them would not either, but for a piece smaller than theirs.
+const TRY_AT_ONCE: usize = 4;
+
 /// The connections of a worker whose turn comes later.
 pub(super) struct Later {
     /// Each at most once, and why it is to be served.
     queue: VecDeque<(u64, Cause)>,
     /// Connections that wait for memory that others tie up.
-    pub(super) parked: Vec<u64>,
+    parked: Parked,
     /// When they were queued last.
     parked_tried: Instant,
     /// How often room had been made then.
     room_seen: u64,
+    /// One that waited got room, so the next may too.
+    has_moved: bool,
     /// When the turn began.
     begun: Instant,
     /// When a small request was served last.
     small: Instant,
+}
+
+/// Connections that wait for memory that others tie up, in the order in which they came.
+#[derive(Default)]
+struct Parked {
+    /// Those with a part of their value, by the number of the upload.
+    uploading: BTreeMap<u64, u64>,
+    /// Those that wait to begin, by a number of their own.
+    beginning: BTreeMap<u64, u64>,
+    arrivals: u64,
 }
 
 impl Later {
@@ -49,9 +65,10 @@ impl Later {
         let now = Instant::now();
         Later {
             queue: VecDeque::new(),
-            parked: Vec::new(),
+            parked: Parked::default(),
             parked_tried: now,
             room_seen: 0,
+            has_moved: false,
             begun: now,
             small: now,
         }
@@ -94,8 +111,14 @@ impl Later {
         }
     }
 
+    /// Whether there is something to do without waiting.
     pub(super) fn has_queue(&self) -> bool {
-        !self.queue.is_empty()
+        !self.queue.is_empty() || (self.has_moved && self.has_parked())
+    }
+
+    /// Whether a connection waits for memory.
+    pub(super) fn has_parked(&self) -> bool {
+        !self.parked.uploading.is_empty() || !self.parked.beginning.is_empty()
     }
 }
 
@@ -131,25 +154,89 @@ impl Worker {
         }
     }
 
-    /// Queues the parked connections, if it is time or if room was made.
+    /// Lets a connection wait for memory, at the place that it had if it waited before.
+    pub(super) fn park(&mut self, key: u64) {
+        let Some(connection) = self.connections.get_mut(key) else {
+            return;
+        };
+        let parked = &mut self.later.parked;
+        if let Some(id) = connection.upload_id() {
+            // It waited to begin, and did.
+            self.later.has_moved |= connection.arrival.take().is_some();
+            parked.uploading.insert(id, key);
+        } else {
+            let arrival = *connection.arrival.get_or_insert_with(|| {
+                parked.arrivals += 1;
+                parked.arrivals
+            });
+            parked.beginning.insert(arrival, key);
+        }
+        connection.tries = false;
+        if !std::mem::replace(&mut connection.is_parked, true) {
+            self.shared.parking.enter();
+        }
+    }
+
+    /// Notes that a connection waits for memory no more, if it did.
+    pub(super) fn unpark(&mut self, key: u64) {
+        let Some(connection) = self.connections.get_mut(key) else {
+            return;
+        };
+        let arrival = connection.arrival.take();
+        if std::mem::take(&mut connection.is_parked) {
+            // It was not its turn: something else woke it. A key that stays is passed over when its turn comes.
+            if let Some(arrival) = arrival {
+                self.later.parked.beginning.remove(&arrival);
+            }
+            if let Some(id) = connection.upload_id() {
+                self.later.parked.uploading.remove(&id);
+            }
+            self.shared.parking.leave(1);
+        }
+        self.later.has_moved |= std::mem::take(&mut connection.tries);
+    }
+
+    /// Lets the parked connections that came first try again, if it is time, if room was made, or if one of them just
+    /// got some.
     pub(super) fn queue_parked(&mut self, now: Instant) {
-        if self.later.parked.is_empty() {
+        if !self.later.has_parked() {
             return;
         }
         let made = self.shared.parking.made();
         let is_time = now.duration_since(self.later.parked_tried) >= PARKED;
-        if !is_time && made == self.later.room_seen {
+        let has_moved = std::mem::take(&mut self.later.has_moved);
+        if !is_time && !has_moved && made == self.later.room_seen {
             return;
         }
         self.later.parked_tried = now;
         self.later.room_seen = made;
-        let parked = std::mem::take(&mut self.later.parked);
-        self.shared.parking.leave(parked.len());
-        for key in parked {
-            if let Some(connection) = self.connections.get_mut(key) {
-                connection.is_parked = false;
-                self.later.add(key, connection, Cause::Room);
+        for is_uploading in [true, false] {
+            let mut trying = 0;
+            while trying < TRY_AT_ONCE
+                && let Some(key) = self.later.parked.pop(is_uploading)
+            {
+                // One that was closed or woken meanwhile takes nobody's place.
+                if let Some(connection) = self.connections.get_mut(key)
+                    && std::mem::take(&mut connection.is_parked)
+                {
+                    self.shared.parking.leave(1);
+                    connection.tries = true;
+                    self.later.add(key, connection, Cause::Room);
+                    self.counters.upload_tries.bump();
+                    trying += 1;
+                }
             }
         }
+    }
+}
+
+impl Parked {
+    fn pop(&mut self, is_uploading: bool) -> Option<u64> {
+        let parked = if is_uploading {
+            &mut self.uploading
+        } else {
+            &mut self.beginning
+        };
+        parked.pop_first().map(|(_, key)| key)
     }
 }

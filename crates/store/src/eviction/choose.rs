@@ -2,15 +2,15 @@
 //!
 //! In this order: what is dead as a whole (expired, flushed), what is less than three quarters live (rewriting
 //! it frees more than a third of what it copies), and then the policy's victim. While less than three quarters
-//! of all are alive nothing alive is evicted. The table of segments is walked each time: a few microseconds once
-//! per segment of 64 KiB to 1 MiB.
+//! of all are alive nothing alive is evicted. A choice looks at a dozen segments at most, the first in each order
+//! that the ranking keeps, however many there are; that there was nothing to gain is remembered until something changed.
 
 use std::sync::atomic::Ordering;
 
 use super::{Census, Sweep};
 use crate::Worker;
 use crate::request::Seconds;
-use crate::segments::{Queue, State, View};
+use crate::segments::{Candidates, Queue, View};
 
 /// Why a segment is swept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,24 +39,25 @@ pub(crate) enum Aim {
     Sparse,
 }
 
-/// The candidates that one walk finds.
-#[derive(Default)]
-struct Candidates {
-    census: Census,
-    dead: Option<View>,
-    emptiest: Option<View>,
-    oldest_small: Option<View>,
-    oldest_main: Option<View>,
-    next_after_hand: Option<View>,
+/// When a choice found nothing, and for what.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Nothing {
+    ranking_version: u64,
+    generation: u32,
+    now: Seconds,
+    aim: Aim,
 }
 
 impl Worker {
     /// Chooses and claims the next victim; `None` if nothing can be gained.
     pub(crate) fn choose(&self, now: Seconds, aim: Aim) -> Option<Sweep> {
+        if aim != Aim::Sparse && self.knows_of_nothing(now, aim) {
+            return None;
+        }
         for _ in 0..TRIES {
             let (view, reason) = match aim {
                 Aim::Sparse => (self.store.segments.take_sparse()?, Reason::Compact),
-                _ => self.candidate(now, aim == Aim::Dead)?,
+                _ => self.candidate(now, aim)?,
             };
             if self.store.segments.start_sweep(view.id) {
                 if reason == Reason::Evict {
@@ -68,24 +69,45 @@ impl Worker {
         None
     }
 
-    fn candidate(&self, now: Seconds, only_dead: bool) -> Option<(View, Reason)> {
-        let found = self.candidates(now);
+    /// Whether the last choice for `aim` found nothing, and nothing changed since.
+    fn knows_of_nothing(&self, now: Seconds, aim: Aim) -> bool {
+        let segments = &self.store.segments;
+        self.nothing.get()
+            == Some(Nothing {
+                ranking_version: segments.ranking_version(),
+                generation: segments.generation(),
+                now,
+                aim,
+            })
+    }
+
+    fn candidate(&self, now: Seconds, aim: Aim) -> Option<(View, Reason)> {
+        let generation = self.store.segments.generation();
+        let hand = self.store.hand.load(Ordering::Relaxed);
+        let found = self.store.segments.candidates(now.0, hand);
+        let candidate = self.first_of(&found, hand, aim);
+        self.nothing.set(candidate.is_none().then_some(Nothing {
+            ranking_version: found.version,
+            generation,
+            now,
+            aim,
+        }));
+        candidate
+    }
+
+    fn first_of(&self, found: &Candidates, hand: u64, aim: Aim) -> Option<(View, Reason)> {
         let segment_bytes = self.store.arena().segment_bytes();
-        let evict = self
-            .store
-            .config()
-            .evict
-            .then(|| self.victim(&found))
-            .flatten();
+        let evicts = self.store.config().evict;
+        let evict = evicts.then(|| self.victim(found, hand)).flatten();
         let is_sparse = |view: &View| view.live * 4 < segment_bytes * COMPACT_QUARTERS;
         if let Some(dead) = found.dead {
             Some((dead, Reason::Dead))
-        } else if only_dead {
+        } else if aim == Aim::Dead {
             None
         } else if let Some(sparse) = found.emptiest.filter(is_sparse) {
             // The next victim is not worth copying first, unless all that is alive fits and nothing has to go.
             let is_next = evict.is_some_and(|victim| victim.id == sparse.id);
-            let reason = if is_next && !self.fits(&found.census) {
+            let reason = if is_next && !self.fits(found) {
                 Reason::Evict
             } else {
                 Reason::Compact
@@ -98,47 +120,18 @@ impl Worker {
 
     /// Whether less than three quarters of what there may be is alive: then there is always a segment worth
     /// compacting.
-    fn fits(&self, census: &Census) -> bool {
+    fn fits(&self, found: &Candidates) -> bool {
         let segments = &self.store.segments;
-        let live = census.small_bytes + census.main_bytes;
+        let live = (found.small_bytes + found.main_bytes).saturating_sub(found.surplus_bytes);
         live * 4 < segments.allowed() * self.store.arena().segment_bytes() * COMPACT_QUARTERS
     }
 
-    fn candidates(&self, now: Seconds) -> Candidates {
-        let hand = self.store.hand.load(Ordering::Relaxed);
-        let generation = self.store.segments.generation();
-        let mut found = Candidates::default();
-        found.census.hand = hand;
-        let older =
-            |best: &Option<View>, view: &View| best.is_none_or(|best| view.order < best.order);
-        for view in self.store.segments.each() {
-            if !view.is(State::Sealed) || view.is_pinned {
-                continue;
-            }
-            if (view.expires <= now.0 || view.generation != generation) && older(&found.dead, &view)
-            {
-                found.dead = Some(view);
-            }
-            if found.emptiest.is_none_or(|best| view.live < best.live) {
-                found.emptiest = Some(view);
-            }
-            if view.order > hand && older(&found.next_after_hand, &view) {
-                found.next_after_hand = Some(view);
-            }
-            let (bytes, oldest) = match view.queue {
-                Queue::Small => (&mut found.census.small_bytes, &mut found.oldest_small),
-                Queue::Main => (&mut found.census.main_bytes, &mut found.oldest_main),
-            };
-            *bytes += view.live;
-            if older(oldest, &view) {
-                *oldest = Some(view);
-            }
-        }
-        found
-    }
-
-    fn victim(&self, found: &Candidates) -> Option<View> {
-        let pick = self.store.policy.pick(&found.census);
+    fn victim(&self, found: &Candidates, hand: u64) -> Option<View> {
+        let pick = self.store.policy.pick(&Census {
+            small_bytes: found.small_bytes,
+            main_bytes: found.main_bytes,
+            hand,
+        });
         if pick.after > 0 && found.next_after_hand.is_some() {
             return found.next_after_hand;
         }

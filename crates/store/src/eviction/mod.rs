@@ -10,8 +10,11 @@ mod ghost;
 mod policy;
 mod sweep;
 
-pub(crate) use choose::{Aim, Reason};
+pub(crate) use choose::{Aim, Nothing, Reason};
 pub(crate) use ghost::Ghost;
 pub use policy::PolicyKind;
 pub(crate) use policy::{Census, Policy, Standing, Verdict};
 pub(crate) use sweep::Sweep;
+
+#[cfg(all(test, not(loom), not(miri)))]
+mod tests;

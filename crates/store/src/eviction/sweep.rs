@@ -7,7 +7,7 @@
 use super::{Aim, Reason, Standing, Verdict};
 use crate::counters::Count;
 use crate::index::Hit;
-use crate::item::{self, PIECE_HEADER, Record, piece_bytes};
+use crate::item::{Record, piece_bytes};
 use crate::log::Log;
 use crate::lookup::Located;
 use crate::memory::{Addr, SegmentId};
@@ -76,7 +76,7 @@ pub(super) struct Waiting {
 
 /// What handling a record came to.
 #[derive(PartialEq, Eq)]
-enum Handled {
+pub(super) enum Handled {
     /// Go on.
     On,
     /// There is no room for what must be kept: leave the segment as it is.
@@ -146,12 +146,15 @@ impl Worker {
         }
     }
 
-    /// Handles records until `left` is used up or the segment ends.
-    fn slice(&self, sweep: &mut Sweep, left: &mut usize, now: Seconds) -> Handled {
+    /// Handles records until `left` is used up or the segment ends. A record costs the bytes that it takes or those
+    /// that are written for it, whatever is more: for a piece that is kept its head is written anew, with an address
+    /// for each piece of the value.
+    pub(super) fn slice(&self, sweep: &mut Sweep, left: &mut usize, now: Seconds) -> Handled {
         while *left > 0 && sweep.cursor < sweep.used {
             let start = sweep.cursor;
             let (waiting, count) = self.fetch(sweep);
-            for record in waiting.iter().take(count).flatten() {
+            self.carried.set(0);
+            for (place, record) in waiting.iter().take(count).flatten().enumerate() {
                 let handled = if record.is_piece {
                     self.handle_piece(sweep, record, now)
                 } else {
@@ -160,10 +163,22 @@ impl Worker {
                 if handled != Handled::On {
                     return handled;
                 }
+                // Those behind it are fetched again when it is their turn.
+                if self.carried.get() >= *left
+                    && let Some(Some(next)) = waiting.get(place + 1)
+                {
+                    sweep.cursor = self.store.arena().offset_of(next.at);
+                    break;
+                }
             }
-            *left = left.saturating_sub(sweep.cursor - start);
+            *left = left.saturating_sub((sweep.cursor - start).max(self.carried.get()));
         }
         Handled::On
+    }
+
+    /// Counts bytes that were written for what a sweep keeps.
+    pub(super) fn note_carried(&self, bytes: usize) {
+        self.carried.set(self.carried.get() + bytes);
     }
 
     /// Reads the next records and asks for their buckets.
@@ -176,9 +191,7 @@ impl Worker {
             && sweep.cursor < sweep.used
         {
             let at = start.plus(sweep.cursor);
-            let visible = PIECE_HEADER.min(store.arena().segment_bytes() - sweep.cursor);
-            let (bytes, hash, is_piece) = match item::parse_record(store.arena().bytes(at, visible))
-            {
+            let (bytes, hash, is_piece) = match store.record_at(at) {
                 Some(Record::Piece { data_bytes, hash }) => {
                     (piece_bytes(data_bytes), Some(KeyHash(hash)), true)
                 }

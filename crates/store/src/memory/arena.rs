@@ -185,12 +185,13 @@ impl Arena {
     pub(crate) fn discard(&self, segment: SegmentId) {
         let len = self.segment_bytes();
         let from = self.pointer(self.start(segment), len);
+        // The kernel takes whole pages: where they are larger than a segment, those of its neighbours too.
         #[cfg(not(any(miri, loom)))]
-        // SAFETY: page-aligned and in bounds; the segment is free, so by rule 3 nobody can reach its bytes. A
-        // refusal leaves the pages as they were, which is allowed for free memory.
-        let _ = unsafe { rustix::mm::madvise(from.cast(), len, rustix::mm::Advice::LinuxDontNeed) };
+        if len.is_multiple_of(rustix::param::page_size()) {
+            give_back(from, len);
+        }
         #[cfg(any(miri, loom))]
-        // SAFETY: as above.
+        // SAFETY: in bounds; the segment is free, so by rule 3 nobody can reach its bytes.
         unsafe {
             std::ptr::write_bytes(from, 0, len);
         }
@@ -264,6 +265,27 @@ fn map(bytes: usize) -> Result<NonNull<u8>, Error> {
         let _ = unsafe { madvise(base, bytes, Advice::LinuxNoHugepage) };
     }
     NonNull::new(base.cast()).ok_or_else(|| Error::NoMemory(bytes as u64, "mapped at null".into()))
+}
+
+/// Gives the pages of a stretch back that nobody can reach. A refusal leaves them as they are, which is allowed.
+///
+/// Plain `MADV_DONTNEED` is refused for locked memory (`-k`); `MADV_DONTNEED_LOCKED` came with Linux 5.18, before
+/// that the stretch is unlocked for the moment.
+#[cfg(not(any(miri, loom)))]
+fn give_back(from: *mut u8, len: usize) {
+    use rustix::mm::{Advice, MlockFlags, madvise, mlock_with, munlock};
+    let from = from.cast();
+    // SAFETY: page-aligned and in bounds by the caller, whose segment is free: by rule 3 nobody reaches its bytes.
+    let advise = |advice| unsafe { madvise(from, len, advice) };
+    let is_refused = advise(Advice::LinuxDontNeed).is_err();
+    if is_refused && advise(Advice::LinuxDontneedLocked).is_err() {
+        // SAFETY: as above; unlocking changes no byte.
+        if unsafe { munlock(from, len) }.is_ok() {
+            let _ = advise(Advice::LinuxDontNeed);
+            // SAFETY: as above; with ONFAULT nothing becomes resident by it.
+            let _ = unsafe { mlock_with(from, len, MlockFlags::ONFAULT) };
+        }
+    }
 }
 
 #[cfg(not(any(miri, loom)))]

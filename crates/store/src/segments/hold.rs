@@ -1,9 +1,8 @@
 //! What keeps a segment where it is: pins of uploads against sweeps, holds of slow readers against reuse.
 
-use std::sync::atomic::Ordering;
-
 use super::Segments;
 use crate::memory::Addr;
+use crate::sync::Ordering;
 
 /// At most one in this many segments may be held beyond the epoch, for the rest must stay evictable; ...
 const HELD_SHARE: usize = 8;

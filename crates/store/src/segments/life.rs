@@ -2,11 +2,10 @@
 //!
 //! Whoever brings a sealed segment to zero retires it; a sweep retires its own.
 
-use std::sync::atomic::Ordering;
-
 use super::{Queue, Segments, State};
 use crate::memory::{Addr, SegmentId};
 use crate::sparse::is_sparse;
+use crate::sync::Ordering;
 
 impl Segments {
     /// Closes an open segment of which `used` bytes were written. `order` places it in its queue; `None` at
@@ -24,16 +23,15 @@ impl Segments {
 
     /// Starts a sweep; false if somebody else has it, or if an upload still writes into it.
     pub(crate) fn start_sweep(&self, id: SegmentId) -> bool {
-        let meta = self.meta(id);
         // Acquire pairs with the seal: the walk sees the bytes.
-        if !self.change(id, State::Sealed, State::Sweeping) {
-            return false;
-        }
-        if meta.pins.load(Ordering::SeqCst) != 0 {
+        let mut is_ours = self.change(id, State::Sealed, State::Sweeping);
+        if is_ours && self.meta(id).pins.load(Ordering::SeqCst) != 0 {
             self.stop_sweep(id);
-            return false;
+            is_ours = false;
         }
-        true
+        // Also where somebody else was faster: the next choice must not meet the same segment.
+        self.rank(id);
+        is_ours
     }
 
     /// Puts a segment back that could not be swept to its end.
@@ -61,7 +59,9 @@ impl Segments {
         self.stop_sweep(id);
     }
 
+    /// Puts a segment that is neither open nor sealed in limbo.
     pub(super) fn retire(&self, id: SegmentId) {
+        self.rank(id);
         let mut plan = self.lock();
         self.meta(id)
             .state
@@ -72,7 +72,7 @@ impl Segments {
         self.settle(&mut plan);
     }
 
-    /// Retires a sealed segment that is dead, lists one that is nearly dead.
+    /// Retires a sealed segment that is dead, lists one that is nearly dead, and ranks it.
     pub(super) fn note_decline(&self, id: SegmentId) {
         let meta = self.meta(id);
         let live = meta.live.load(Ordering::SeqCst) as usize;
@@ -85,6 +85,7 @@ impl Segments {
             if is_sparse(live, meta.used.load(Ordering::Relaxed) as usize) {
                 self.sparse.add(id);
             }
+            self.rank(id);
         } else if self.change(id, State::Sealed, State::Limbo) {
             self.retire(id);
         }
@@ -112,7 +113,10 @@ impl Segments {
         let (before, after) = (before as usize, before as usize - bytes);
         // While the segment is open `used` is 0, so nothing is noted before the seal, which looks for itself.
         let used = self.meta(id).used.load(Ordering::SeqCst) as usize;
-        if after == 0 || (is_sparse(after, used) && !is_sparse(before, used)) {
+        let is_noted = after == 0
+            || self.changes_level(before, after)
+            || (is_sparse(after, used) && !is_sparse(before, used));
+        if used != 0 && is_noted {
             self.note_decline(id);
         }
     }

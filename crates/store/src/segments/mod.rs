@@ -8,19 +8,21 @@
 mod hold;
 mod life;
 mod plan;
+mod ranking;
 mod view;
 
 use plan::Plan;
+pub(crate) use ranking::Candidates;
+use ranking::Ranking;
 pub(crate) use view::View;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use crate::memory::{Addr, Arena, Epochs, SegmentId};
 use crate::request::Seconds;
 use crate::sparse::{SparseList, is_sparse};
-use crate::sync::plain::Mutex;
+use crate::sync::{AtomicU32, AtomicU64, AtomicUsize, Mutex, Ordering};
 
 /// Segments that only movers, and writers in need, may take.
 pub(crate) const MOVER_FLOOR: usize = 2;
@@ -116,6 +118,13 @@ pub(crate) struct Segments {
     /// Free segments and those in limbo, which were written before and cost no fault.
     idle: AtomicUsize,
     sparse: SparseList,
+    /// Sealed segments in the orders in which victims are chosen.
+    ranking: Mutex<Ranking>,
+    /// Changes of it so far.
+    ranking_version: AtomicU64,
+    /// Segments that choices looked at.
+    #[cfg(test)]
+    examined: AtomicU64,
 }
 
 impl Segments {
@@ -165,6 +174,10 @@ impl Segments {
             stuck: AtomicUsize::new(0),
             idle: AtomicUsize::new(0),
             sparse: SparseList::new(count),
+            ranking: Mutex::new(Ranking::default()),
+            ranking_version: AtomicU64::new(1),
+            #[cfg(test)]
+            examined: AtomicU64::new(0),
             arena,
         }
     }

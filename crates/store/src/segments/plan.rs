@@ -2,11 +2,10 @@
 
 use std::collections::VecDeque;
 use std::sync::PoisonError;
-use std::sync::atomic::Ordering;
 
 use super::{Budget, Segments, State};
 use crate::memory::SegmentId;
-use crate::sync::plain::MutexGuard;
+use crate::sync::{MutexGuard, Ordering};
 
 /// Free and waiting segments.
 pub(super) struct Plan {

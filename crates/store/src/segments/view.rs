@@ -1,9 +1,8 @@
 //! What a choice sees of the segments: a copy of each one's numbers, which may be a moment old.
 
-use std::sync::atomic::Ordering;
-
 use super::{Meta, Queue, Segments, State};
 use crate::memory::{Addr, SegmentId};
+use crate::sync::Ordering;
 
 /// One segment as a choice sees it.
 #[derive(Debug, Clone, Copy)]
@@ -26,7 +25,8 @@ impl View {
 }
 
 impl Segments {
-    /// A view of every segment, for choosing.
+    /// A view of every segment, for the audit.
+    #[cfg(any(test, feature = "strict"))]
     pub(crate) fn each(&self) -> impl Iterator<Item = View> + '_ {
         let fresh = self.lock().fresh;
         (0..fresh).map(|id| self.view(SegmentId(id)))

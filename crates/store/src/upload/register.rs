@@ -5,10 +5,10 @@
 //! completed one after the other, the oldest first (Dijkstra's banker, in the order of arrival): the oldest always
 //! can go on, unless its sender stands still, for which it is closed.
 
-use std::collections::BTreeMap;
 use std::sync::PoisonError;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use super::arrivals::{Arrivals, Open};
 use crate::request::Seconds;
 use crate::sync::plain::{Mutex, MutexGuard};
 
@@ -19,26 +19,9 @@ const LONG_S: u32 = 2;
 /// Which uploads there are, how much they hold and lack.
 #[derive(Default)]
 pub(crate) struct Uploads {
-    open: Mutex<BTreeMap<u64, Open>>,
+    open: Mutex<Arrivals>,
     /// What all hold; changed under the lock only.
     held_bytes: AtomicU64,
-    next: AtomicU64,
-}
-
-/// One upload as the others see it.
-#[derive(Clone, Copy)]
-struct Open {
-    held_bytes: u64,
-    missing_bytes: u64,
-    last: Seconds,
-    waits: bool,
-}
-
-impl Open {
-    /// Whether it waits and had nothing for [`LONG_S`].
-    fn has_waited(&self, now: Seconds) -> bool {
-        self.waits && now.0.saturating_sub(self.last.0) >= LONG_S
-    }
 }
 
 /// The upload that has to go first, as [`crate::Store::idlest_upload`] finds it.
@@ -60,34 +43,27 @@ impl Uploads {
 
     /// The one without progress for longest; those that wait for room come after all that do not.
     pub(crate) fn idlest(&self) -> Option<IdleUpload> {
-        self.lock()
-            .iter()
-            .map(|(&id, open)| IdleUpload {
-                id,
-                last: open.last,
-                waits: open.waits,
-            })
-            .min_by_key(|upload| (upload.waits, upload.last))
+        let (id, open) = self.lock().idlest()?;
+        Some(IdleUpload {
+            id,
+            last: open.last,
+            waits: open.waits,
+        })
     }
 
     /// When one that holds anything had its last piece.
     pub(crate) fn last_progress(&self) -> Option<Seconds> {
-        let open = self.lock();
-        let holders = open.values().filter(|open| open.held_bytes > 0);
-        holders.map(|open| open.last).max()
+        self.lock().all().progressed.map(Seconds)
     }
 
     /// Enters an upload that lacks so many bytes.
     pub(super) fn begin(&self, missing_bytes: u64, now: Seconds) -> u64 {
-        let id = self.next.fetch_add(1, Ordering::Relaxed);
-        let open = Open {
+        self.lock().enter(Open {
             held_bytes: 0,
             missing_bytes,
             last: now,
             waits: false,
-        };
-        self.lock().insert(id, open);
-        id
+        })
     }
 
     /// Gives `id` so many bytes of the `bytes_max` that all may hold, if that leaves every upload a way to its end
@@ -95,54 +71,57 @@ impl Uploads {
     pub(super) fn take(&self, id: u64, bytes: u64, bytes_max: u64, now: Seconds) -> bool {
         let mut open = self.lock();
         let free = bytes_max.checked_sub(self.bytes() + bytes);
-        let is_behind = open.range(..id).any(|(_, older)| older.has_waited(now));
-        let may = !is_behind && free.is_some_and(|free| leaves_a_way(&open, (id, bytes), free));
-        if let Some(own) = open.get_mut(&id) {
+        let may = free.is_some_and(|free| may_take(&open, (id, bytes), free, now));
+        open.change(id, |own| {
             own.waits = !may;
             if may {
                 own.held_bytes += bytes;
                 own.missing_bytes = own.missing_bytes.saturating_sub(bytes);
                 self.held_bytes.fetch_add(bytes, Ordering::Relaxed);
             }
-        }
+        });
         may
     }
 
     /// Takes back what of the bytes given last was not used.
     pub(super) fn give_back(&self, id: u64, bytes: u64) {
-        if let Some(own) = self.lock().get_mut(&id) {
+        self.lock().change(id, |own| {
             own.held_bytes = own.held_bytes.saturating_sub(bytes);
             own.missing_bytes += bytes;
             self.held_bytes.fetch_sub(bytes, Ordering::Relaxed);
-        }
+        });
     }
 
     pub(super) fn note_progress(&self, id: u64, now: Seconds) {
-        if let Some(own) = self.lock().get_mut(&id) {
-            own.last = now;
-        }
+        self.lock().change(id, |own| own.last = now);
     }
 
     pub(super) fn end(&self, id: u64) {
         let mut open = self.lock();
-        if let Some(own) = open.remove(&id) {
+        if let Some(own) = open.leave(id) {
             self.held_bytes.fetch_sub(own.held_bytes, Ordering::Relaxed);
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<u64, Open>> {
+    fn lock(&self) -> MutexGuard<'_, Arrivals> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Whether all could be completed one after the other, where `free` bytes are left once the taker `(id, bytes)` has its.
-fn leaves_a_way(open: &BTreeMap<u64, Open>, taker: (u64, u64), mut free: u64) -> bool {
-    open.iter().all(|(&id, open)| {
-        let bytes = if id == taker.0 { taker.1 } else { 0 };
-        let has_way = open.missing_bytes.saturating_sub(bytes) <= free;
-        free += open.held_bytes + bytes;
-        has_way
-    })
+/// Whether the taker `(id, bytes)` may have its bytes where `free` are left then: all could still be completed one
+/// after the other, and no older one has waited for [`LONG_S`].
+fn may_take(open: &Arrivals, (id, bytes): (u64, u64), free: u64, now: Seconds) -> bool {
+    let (Some(own), Some((before, after))) = (open.get(id), open.around(id)) else {
+        return false;
+    };
+    let free_for_own = free + before.held_bytes;
+    let free_for_later = free_for_own + own.held_bytes + bytes;
+    let is_behind =
+        before.waits_since != u32::MAX && now.0.saturating_sub(before.waits_since) >= LONG_S;
+    !is_behind
+        && before.needed_bytes <= free
+        && own.missing_bytes.saturating_sub(bytes) <= free_for_own
+        && after.needed_bytes <= free_for_later
 }
 
 #[cfg(test)]
@@ -233,5 +212,104 @@ mod tests {
         assert!(uploads.take(one, 2, 16, NOW));
         uploads.note_progress(one, NOW);
         assert_eq!(uploads.last_progress(), Some(NOW));
+    }
+
+    /// The rule as a walk past all uploads, in the order of their arrival.
+    fn leaves_a_way(all: &[(u64, Open)], taker: (u64, u64), mut free: u64, now: Seconds) -> bool {
+        let waits_long = |open: &Open| open.waits && now.0.saturating_sub(open.last.0) >= LONG_S;
+        let is_behind = all
+            .iter()
+            .any(|(id, open)| *id < taker.0 && waits_long(open));
+        !is_behind
+            && all.iter().all(|(id, open)| {
+                let bytes = if *id == taker.0 { taker.1 } else { 0 };
+                let has_way = open.missing_bytes.saturating_sub(bytes) <= free;
+                free += open.held_bytes + bytes;
+                has_way
+            })
+    }
+
+    #[test]
+    fn the_tree_gives_room_exactly_where_a_walk_past_all_would() {
+        let uploads = Uploads::default();
+        let mut all: Vec<(u64, Open)> = Vec::new();
+        let mut state = 11_u64;
+        let mut draw = |below: u64| {
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1);
+            (state >> 33) % below
+        };
+        let (mut given, mut refused) = (0, 0);
+        for round in 0..40_000 {
+            let now = Seconds(5 + round / 50);
+            let at = draw(all.len().max(1) as u64) as usize;
+            match draw(8) {
+                0 if all.len() < 200 => {
+                    let missing_bytes = 1 + draw(30);
+                    let id = uploads.begin(missing_bytes, now);
+                    all.push((id, uploads.lock().get(id).unwrap()));
+                }
+                1 if !all.is_empty() => uploads.end(all.remove(at).0),
+                2 if !all.is_empty() && all[at].1.held_bytes > 0 => {
+                    uploads.give_back(all[at].0, 1);
+                    all[at].1.held_bytes -= 1;
+                    all[at].1.missing_bytes += 1;
+                }
+                _ if !all.is_empty() => {
+                    let (id, bytes, bytes_max) = (all[at].0, 1 + draw(6), 60);
+                    let free = u64::checked_sub(bytes_max, uploads.bytes() + bytes);
+                    let may = free.is_some_and(|free| leaves_a_way(&all, (id, bytes), free, now));
+                    assert_eq!(uploads.take(id, bytes, bytes_max, now), may);
+                    let own = &mut all[at].1;
+                    own.waits = !may;
+                    if may {
+                        own.held_bytes += bytes;
+                        own.missing_bytes = own.missing_bytes.saturating_sub(bytes);
+                        own.last = now;
+                        uploads.note_progress(id, now);
+                        given += 1;
+                    } else {
+                        refused += 1;
+                    }
+                }
+                _ => {}
+            }
+            let idlest = all
+                .iter()
+                .min_by_key(|(id, own)| (own.waits, own.last, *id));
+            assert_eq!(
+                uploads.idlest().map(|idle| idle.id),
+                idlest.map(|(id, _)| *id)
+            );
+            let holders = all.iter().filter(|(_, own)| own.held_bytes > 0);
+            assert_eq!(
+                uploads.last_progress(),
+                holders.map(|(_, own)| own.last).max()
+            );
+            let held: u64 = all.iter().map(|(_, own)| own.held_bytes).sum();
+            assert_eq!(uploads.bytes(), held);
+        }
+        assert!(
+            given > 1_000 && refused > 1_000,
+            "{given} given, {refused} refused"
+        );
+    }
+
+    #[test]
+    fn what_one_of_ten_thousand_uploads_asks_costs_a_few_looks() {
+        let uploads = Uploads::default();
+        let ids: Vec<u64> = (0..10_000).map(|_| uploads.begin(8, NOW)).collect();
+        assert!(uploads.take(ids[0], 4, 10, NOW));
+        let before = uploads.lock().steps.get();
+        for &id in &ids[1..] {
+            assert!(!uploads.take(id, 8, 10, NOW));
+            assert!(uploads.idlest().is_some());
+            uploads.last_progress();
+        }
+        let looks = uploads.lock().steps.get() - before;
+        println!("{} looks for each of {} uploads", looks / 9_999, ids.len());
+        // Sixteen levels: one look on the way up for each, two where something changed.
+        assert!(looks <= 9_999 * 60, "{looks} looks");
     }
 }

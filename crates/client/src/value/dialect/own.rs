@@ -148,7 +148,9 @@ impl Form for Own {
             return Ok(Decoded::Bytes(body));
         }
         if !is_own(flags) {
-            return refuse("another client's flags (name its dialect, or migrate from it)");
+            return refuse(
+                "another client's flags; write that client's dialect and placement, as dialect=\"pymemcache\", placement=\"rendezvous\"",
+            );
         }
         let packing = flags >> PACKING_SHIFT & 0xf;
         if flags & VERSION_MASK != 0 || packing as usize > PACKINGS.len() {

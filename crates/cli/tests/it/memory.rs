@@ -1,0 +1,124 @@
+//! The memory of a server process as the kernel counts it: locked (`-k`), given back, and mapped where little may be.
+
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use crate::server::{Server, Wire, glasscache};
+
+/// `-m` of these servers, in MiB.
+const MEMORY_MIB: usize = 64;
+/// What a server may have resident: `-m` and a twentieth, and 16 MiB for program, stacks and index.
+const RESIDENT_KIB_MAX: usize = MEMORY_MIB * 1024 * 105 / 100 + 16 * 1024;
+/// How long memory may take to come back on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Resident and locked memory of a process in KiB, as its map sums them up.
+#[derive(Debug, Clone, Copy)]
+struct Footprint {
+    resident_kib: usize,
+    locked_kib: usize,
+}
+
+fn footprint(server: &Server) -> Footprint {
+    let map = std::fs::read_to_string(format!("/proc/{}/smaps", server.id())).unwrap();
+    let sum = |name: &str| {
+        map.lines()
+            .filter_map(|line| line.strip_prefix(name))
+            .filter_map(|rest| rest.split_whitespace().next()?.parse::<usize>().ok())
+            .sum()
+    };
+    Footprint {
+        resident_kib: sum("Rss:"),
+        locked_kib: sum("Locked:"),
+    }
+}
+
+fn check(server: &Server, when: &str) -> Footprint {
+    let now = footprint(server);
+    println!("-m {MEMORY_MIB} -k {when}: {now:?} (at most {RESIDENT_KIB_MAX} KiB each)");
+    assert!(now.resident_kib <= RESIDENT_KIB_MAX, "{when}: {now:?}");
+    assert!(now.locked_kib <= RESIDENT_KIB_MAX, "{when}: {now:?}");
+    now
+}
+
+/// Stores so many values of 10 KB, in batches that end with a command that is answered.
+fn fill(wire: &mut Wire, values: usize) {
+    for batch in 0..values / 100 {
+        let mut request = Vec::new();
+        for number in 0..100 {
+            let head = format!("set key{} 0 0 10000 noreply\r\n", batch * 100 + number);
+            request.extend_from_slice(head.as_bytes());
+            request.resize(request.len() + 10_000, b'v');
+            request.extend_from_slice(b"\r\n");
+        }
+        request.extend_from_slice(b"mn\r\n");
+        wire.send(&request);
+        assert_eq!(wire.line(), "MN");
+    }
+}
+
+#[test]
+fn locked_memory_stays_within_the_limit_and_is_given_back() {
+    if !may_lock() {
+        println!("not run: this user may lock less than the test needs (ulimit -l)");
+        return;
+    }
+    let memory = MEMORY_MIB.to_string();
+    let server = Server::start(&["-m", &memory, "-k"]);
+    check(&server, "after the start");
+    let mut wire = server.connect();
+    // Twice what fits.
+    fill(&mut wire, 12_800);
+    let full = check(&server, "when full");
+    assert!(
+        full.locked_kib >= MEMORY_MIB * 1024 * 9 / 10,
+        "what is stored is not locked: {full:?}"
+    );
+    for number in 6_400..9_600 {
+        wire.send(format!("delete key{number} noreply\r\n").as_bytes());
+    }
+    assert_eq!(wire.ask("flush_all\r\n"), "OK");
+    fill(&mut wire, 6_400);
+    check(&server, "after deletes, a flush and another fill");
+    assert_eq!(wire.ask("cache_memlimit 16\r\n"), "OK");
+    let deadline = Instant::now() + PATIENCE;
+    let wanted_kib = full.locked_kib / 2;
+    while footprint(&server).locked_kib > wanted_kib && Instant::now() < deadline {
+        // Each write gives up some of what is above the new limit.
+        fill(&mut wire, 100);
+    }
+    let small = check(&server, "with the limit lowered to 16 MiB");
+    assert!(
+        small.locked_kib <= wanted_kib && small.resident_kib <= full.resident_kib / 2 + 16 * 1024,
+        "not given back: {small:?}"
+    );
+}
+
+/// Whether this user may lock what the server maps: four times its limit and itself.
+fn may_lock() -> bool {
+    if nix::unistd::Uid::effective().is_root() {
+        return true;
+    }
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Memlock).maximum;
+    limit.is_none_or(|bytes| bytes >= (MEMORY_MIB as u64) * 8 << 20)
+}
+
+#[test]
+fn a_server_starts_where_addresses_for_its_limit_and_no_more_can_be_had() {
+    let mut command = Command::new("sh");
+    // -m 512 maps 2 GiB of addresses at best; 1,200,000 KiB have room for 512 MiB beside program and stacks.
+    command.args(["-c", "ulimit -v 1200000; exec \"$@\"", "sh"]);
+    let ours = glasscache();
+    command.arg(ours.get_program());
+    command.args(["serve", "-p", "-1", "-u", "root", "-m", "512", "-t", "2"]);
+    let server = Server::run(command);
+    let mut wire = server.connect();
+    fill(&mut wire, 1_000);
+    assert_eq!(wire.ask("get key999\r\n"), "VALUE key999 0 10000");
+    let _ = wire.until(b"END\r\n");
+    assert_eq!(wire.ask("cache_memlimit 400\r\n"), "OK");
+    assert!(
+        wire.ask("cache_memlimit 1024\r\n")
+            .starts_with("MEMLIMIT_ADJUST_FAILED")
+    );
+}

@@ -1,0 +1,163 @@
+//! What choosing a victim costs where there are very many segments, counted in segments looked at.
+
+use std::sync::Arc;
+
+use super::sweep::Handled;
+use super::{Reason, Sweep};
+use crate::{
+    Config, DeleteOptions, PolicyKind, Seconds, SetMode, SetOptions, SetOutcome, Store, Worker,
+};
+
+/// 65,536 segments, as a store of 64 GiB has, of 1 KiB each.
+const MEMORY_BYTES: u64 = 64 << 20;
+const SEGMENT_SHIFT: u32 = 10;
+/// A choice looks at the first in each of five orders, in one of them at eight.
+const LOOKS_MAX: u64 = 13;
+const NOW: Seconds = Seconds(2);
+
+fn store(evict: bool) -> Arc<Store> {
+    let config = Config {
+        memory_bytes: MEMORY_BYTES,
+        evict,
+        workers: 1,
+        ..Config::default()
+    };
+    Store::with_segments(config, PolicyKind::default(), SEGMENT_SHIFT).unwrap()
+}
+
+/// Sets `key{number}` to 200 bytes.
+fn set(worker: &mut Worker, number: u64) -> SetOutcome {
+    let key = format!("key{number}");
+    let hash = worker.store().hash(key.as_bytes());
+    let options = SetOptions::default();
+    let outcome = worker.set(key.as_bytes(), hash, &[b'v'; 200], &options, NOW);
+    worker.pass();
+    outcome
+}
+
+#[test]
+fn choosing_among_65536_segments_looks_at_a_few_when_all_are_full() {
+    let store = store(true);
+    let mut worker = store.worker();
+    let mut number = 0;
+    while store.counters().evictions == 0 {
+        set(&mut worker, number);
+        number += 1;
+        assert!(number < 1 << 20, "nothing was evicted");
+    }
+    assert!(store.segments.in_use() >= 65_000);
+    let (before, evicted) = (store.segments.examined(), store.counters().evictions);
+    let writes = 2_000;
+    for number in number..number + writes {
+        assert!(matches!(set(&mut worker, number), SetOutcome::Stored(_)));
+    }
+    let looks = store.segments.examined() - before;
+    let evictions = store.counters().evictions - evicted;
+    println!("{writes} sets, {evictions} evictions, {looks} segments looked at");
+    assert!(evictions > writes / 2);
+    // A segment has three or four of these items, so less than one is chosen for each.
+    assert!(looks <= writes * LOOKS_MAX, "{looks} looks");
+}
+
+#[test]
+fn a_full_store_that_does_not_evict_looks_for_a_victim_once_and_not_at_every_write() {
+    let store = store(false);
+    let mut worker = store.worker();
+    let mut number = 0;
+    while matches!(set(&mut worker, number), SetOutcome::Stored(_)) {
+        number += 1;
+        assert!(number < 1 << 20, "never full");
+    }
+    assert!(store.segments.in_use() >= 65_000);
+    let before = store.segments.examined();
+    let writes = 2_000;
+    // Keys that were never there: a refused set of one that was would drop its value.
+    for number in number + 1..=number + writes {
+        assert_eq!(set(&mut worker, number), SetOutcome::NoMemory);
+    }
+    let looks = store.segments.examined() - before;
+    println!("{writes} sets refused, {looks} segments looked at");
+    assert!(looks <= LOOKS_MAX, "{looks} looks");
+}
+
+#[test]
+fn what_becomes_free_is_found_again_after_nothing_was() {
+    let store = store(false);
+    let mut worker = store.worker();
+    let mut number = 0;
+    while matches!(set(&mut worker, number), SetOutcome::Stored(_)) {
+        number += 1;
+    }
+    let stored = number;
+    // The first eighth goes, and with it whole segments; then every second item, so that the others are worth
+    // compacting.
+    for number in (0..stored / 8).chain((stored / 8..stored).step_by(2)) {
+        let key = format!("key{number}");
+        let hash = store.hash(key.as_bytes());
+        worker.delete(key.as_bytes(), hash, &DeleteOptions::default(), NOW);
+        worker.pass();
+    }
+    for number in stored..stored + stored / 4 {
+        let outcome = set(&mut worker, number);
+        assert!(
+            matches!(outcome, SetOutcome::Stored(_)),
+            "after {} of {stored}: {outcome:?}, {:?}",
+            number - stored,
+            store.counters()
+        );
+    }
+    let audit = store.audit(&[&worker]);
+    assert_eq!(audit.total(), store.arena().segments() << SEGMENT_SHIFT);
+}
+
+#[test]
+fn a_slice_of_a_sweep_moves_no_more_pieces_of_a_large_value_than_it_may_write() {
+    const PIECE_BYTES: usize = 8 << 10;
+    let config = Config {
+        item_bytes_max: 16 << 20,
+        workers: 1,
+        ..Config::default()
+    };
+    let store = Store::with_segments(config, PolicyKind::default(), 20).unwrap();
+    let mut worker = store.worker();
+    let append = SetOptions {
+        mode: SetMode::Append,
+        ..SetOptions::default()
+    };
+    // Two values that grow by turns share their segments; when one goes, half of each is worth moving.
+    for round in 0..400 {
+        for key in [b"one", b"two"] {
+            let options = if round == 0 {
+                SetOptions::default()
+            } else {
+                append
+            };
+            let outcome = worker.set(key, store.hash(key), &[b'v'; PIECE_BYTES], &options, NOW);
+            assert!(matches!(outcome, SetOutcome::Stored(_)));
+            worker.pass();
+        }
+    }
+    worker.delete(b"two", store.hash(b"two"), &DeleteOptions::default(), NOW);
+    let view = store.segments.candidates(NOW.0, 0).emptiest.unwrap();
+    assert!(store.segments.start_sweep(view.id));
+    let mut sweep = Sweep::new(&view, Reason::Compact);
+    let moved = || store.counters().moved_items;
+    let (all, mut most) = (moved(), 0);
+    for _ in 0..40 {
+        let before = moved();
+        assert!(worker.slice(&mut sweep, &mut 1024, NOW) == Handled::On);
+        most = most.max(moved() - before);
+    }
+    println!(
+        "{} pieces moved, {most} at most in one slice",
+        moved() - all
+    );
+    assert!(moved() - all > 10);
+    // Each is larger than what the slice may write.
+    assert!(most <= 1, "{most} pieces in one slice");
+    store.segments.stop_sweep(view.id);
+    let hash = store.hash(b"one");
+    let item = worker.get(b"one", hash, NOW).unwrap();
+    let bytes: usize = item.pieces().map(<[u8]>::len).sum();
+    assert_eq!(bytes, 400 * PIECE_BYTES);
+}

@@ -1,0 +1,73 @@
+"""The system check of `CACHES` (tag `caches`): each setting that cannot be honoured, before a request.
+
+Django has no list of checks that a cache backend could join: a backend's module is imported when its cache is
+first used. Django's own check of caches uses them all, and so may be what imports this module. The run that
+is then under way has its checks together and does not run this one, so a backend that is made in it raises
+what this check would have reported, as the error with which such a run ends.
+"""
+
+from __future__ import annotations
+
+import inspect
+from typing import TYPE_CHECKING, Any
+
+from django.core import checks
+from django.core.checks.registry import CheckRegistry
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from glasscache.contrib._django_settings import Plan
+
+E_OPTION = "glasscache.E001"
+W_LIKE = "glasscache.W001"
+
+
+def _is_within_a_run() -> bool:
+    """Return whether a run of Django's checks imports this module."""
+    frame = inspect.currentframe()
+    while frame is not None:
+        if frame.f_code is CheckRegistry.run_checks.__code__:
+            return True
+        frame = frame.f_back
+    return False
+
+
+_is_too_late = _is_within_a_run()
+
+
+def messages_of(alias: str, plan: Plan) -> list[checks.CheckMessage]:
+    """Return what the check reports of one cache."""
+    name = f'CACHES["{alias}"]'
+    refused = [checks.Error(f"{name}: {sentence}", id=E_OPTION) for sentence in plan.refusals]
+    advised = [checks.Warning(f"{name}: {sentence}", id=W_LIKE) for sentence in plan.advice]
+    return [*refused, *advised]
+
+
+def register_check(
+    backend: type[Any], plan_of: Callable[[Any, Mapping[str, Any] | None], Plan]
+) -> None:
+    """Have Django check the settings of all caches of a backend."""
+    from django.conf import settings  # noqa: PLC0415 - not configured where only the module is imported
+    from django.utils.module_loading import import_string  # noqa: PLC0415 - likewise
+
+    @checks.register(checks.Tags.caches)
+    def check_caches(app_configs: Any, **kwargs: Any) -> list[checks.CheckMessage]:  # noqa: ARG001
+        """Report each setting that this client cannot honour."""
+        messages: list[checks.CheckMessage] = []
+        for alias, config in settings.CACHES.items():
+            kind = import_string(config["BACKEND"])
+            if isinstance(kind, type) and issubclass(kind, backend):
+                plan = plan_of(config.get("LOCATION", ""), config.get("OPTIONS"))
+                messages += messages_of(alias, plan)
+        return messages
+
+
+def fail_if_the_check_is_too_late(plan: Plan) -> None:
+    """Raise what is wrong with a plan where this run of the checks cannot report it."""
+    if not plan.refusals or not _is_too_late or not _is_within_a_run():
+        return
+    from django.core.management.base import SystemCheckError  # noqa: PLC0415 - for a run of the checks
+
+    sentences = "\n".join(f"?: ({E_OPTION}) {sentence}" for sentence in plan.refusals)
+    raise SystemCheckError(f"System check identified some issues:\n\nERRORS:\n{sentences}\n")

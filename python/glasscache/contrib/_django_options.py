@@ -1,0 +1,255 @@
+"""The OPTIONS of Django's own memcached backends, each with what becomes of it here.
+
+They are the keywords of pymemcache's `HashClient` and of `pylibmc.Client`, and pylibmc's behaviors.
+"""
+
+from __future__ import annotations
+
+import zlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, cast
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+
+class Refused(Exception):
+    """An option that this client cannot honour: the sentence says what to write instead."""
+
+
+@dataclass
+class Draft:
+    """A client's settings in the making."""
+
+    client: dict[str, Any]
+    """Keywords of `Client`."""
+    servers_count: int
+    placement: str | None = None
+    """The placement that the old backend's options ask for, if they do."""
+    compression: dict[str, Any] | None = None
+    """How the old backend's serde compresses, if it does."""
+
+
+_RETRIES: Final = (
+    'a server that failed keeps its keys here, each of them a miss with "on_error": "miss"; leave it '
+    'out, and name spare servers by "gutter"'
+)
+
+
+def _no_effect(value: Any, draft: Draft) -> None:
+    """Take an option that changes nothing here: it is always so, or only about how the old client works."""
+
+
+def _refused_unless(harmless: Any, sentence: str) -> Callable[[Any, Draft], None]:
+    def refuse(value: Any, _: Draft) -> None:
+        if value is not harmless and value != harmless:
+            raise Refused(sentence)
+
+    return refuse
+
+
+def _timeout(value: Any, draft: Draft, unit: float = 1.0) -> None:
+    """Take a time-out of connecting, sending or receiving: the longest one bounds the whole call."""
+    if value is None or not value:
+        return
+    if not isinstance(value, int | float) or isinstance(value, bool) or value < 0:
+        raise Refused(f'{value!r} is not a length of time; write "timeout": seconds')
+    known = draft.client.get("timeout")
+    draft.client["timeout"] = max(value * unit, known if isinstance(known, int | float) else 0)
+
+
+def _ignore_exc(value: Any, draft: Draft) -> None:
+    wanted = "miss" if value else "raise"
+    if draft.client.setdefault("on_error", wanted) != wanted:
+        raise Refused(f'{value!r} contradicts "on_error"; leave it out')
+
+
+def _max_pool_size(value: Any, draft: Draft) -> None:
+    if not value:
+        return
+    if not isinstance(value, int):
+        raise Refused(f'{value!r} is not a number; write "connections_max": 32')
+    draft.client.setdefault("connections_max", value)
+
+
+def _namespace(value: Any, draft: Draft) -> None:
+    if not value:
+        return
+    if not isinstance(value, str | bytes):
+        raise Refused(f"{value!r} is not str or bytes")
+    if draft.servers_count > 1:
+        raise Refused(
+            "with several servers the old client chooses a key's server without its prefix, which this one "
+            'does not; leave it out together with "like": all entries are then new'
+        )
+    draft.client.setdefault("namespace", value)
+
+
+def _serde(value: Any, draft: Draft) -> None:
+    """Take pymemcache's serdes (or the drop-in module's), which are pickles and compressed pickles."""
+    inner = value
+    if type(value).__name__ == "CompressedSerde" and _is_serdes(value):
+        is_zlib = value._compress is zlib.compress and value._decompress is zlib.decompress  # noqa: SLF001
+        length: int = value._min_compress_len  # noqa: SLF001
+        inner = value._serde if is_zlib else None  # noqa: SLF001
+        if length > 0:
+            draft.compression = {"compress": "zlib", "threshold": length + 1, "min_saving": 0}
+    if not (type(inner).__name__ == "PickleSerde" and _is_serdes(inner)):
+        raise Refused(
+            f"{value!r} is a serde of its own; pickle_serde and compressed_serde can be taken over, for "
+            'another write "codec": "json", "msgpack" or a Codec and leave "like" out'
+        )
+
+
+def _is_serdes(serde: Any) -> bool:
+    return type(serde).__module__ in {"pymemcache.serde", "glasscache.compat.pymemcache.serde"}
+
+
+def _hasher(value: Any, _: Draft) -> None:
+    if value is not None and getattr(value, "__name__", "") != "RendezvousHash":
+        raise Refused(f'{value!r} is a placement of its own; leave it out and write "placement"')
+
+
+def _socket_module(value: Any, _: Draft) -> None:
+    if getattr(value, "__name__", None) != "socket":
+        raise Refused("this client's sockets are its own; leave it out")
+
+
+def _encoding(value: Any, _: Draft) -> None:
+    try:
+        is_ascii = "-0123456789".encode(value) == b"-0123456789"
+    except (LookupError, TypeError):
+        is_ascii = False
+    if not is_ascii:
+        raise Refused(f"{value!r}: text is UTF-8 and numbers are ASCII; leave it out")
+
+
+def _sasl(value: Any, _: Draft) -> None:
+    if value is not None:
+        raise Refused("this client has no SASL; leave it out and guard the servers by the network")
+
+
+PYMEMCACHE: Final[dict[str, Callable[[Any, Draft], None]]] = {
+    "allow_unicode_keys": _no_effect,
+    "connect_timeout": _timeout,
+    "dead_timeout": _refused_unless(None, _RETRIES),
+    "default_noreply": _no_effect,
+    "deserializer": _no_effect,  # the backend names a serde, which goes before it
+    "encoding": _encoding,
+    "hasher": _hasher,
+    "ignore_exc": _ignore_exc,
+    "key_prefix": _namespace,
+    "lock_generator": _no_effect,
+    "max_pool_size": _max_pool_size,
+    "no_delay": _no_effect,
+    "pool_idle_timeout": _no_effect,
+    "retry_attempts": _refused_unless(None, _RETRIES),
+    "retry_timeout": _refused_unless(None, _RETRIES),
+    "serde": _serde,
+    "serializer": _no_effect,  # as deserializer
+    "socket_keepalive": _no_effect,
+    "socket_module": _socket_module,
+    "tls_context": _refused_unless(None, "this client has no TLS; leave it out, or tunnel"),
+    "use_pooling": _no_effect,
+}
+
+_EJECTING: Final = _refused_unless(0, _RETRIES)
+
+BEHAVIORS: Final[dict[str, Callable[[Any, Draft], None]]] = {
+    "auto_eject": _EJECTING,
+    "buffer_requests": _no_effect,
+    "cas": _no_effect,
+    "connect_timeout": lambda value, draft: _timeout(value, draft, 1e-3),
+    "dead_timeout": _no_effect,  # without auto_eject
+    "distribution": _no_effect,  # with those that follow it makes the placement
+    "failure_limit": _no_effect,  # without auto_eject
+    "hash": _no_effect,
+    "ketama": _no_effect,
+    "ketama_hash": _no_effect,
+    "ketama_weighted": _no_effect,
+    "namespace": _namespace,
+    "no_block": _no_effect,
+    "num_replicas": _refused_unless(0, "this client stores one copy; leave it out"),
+    "pickle_protocol": _no_effect,
+    "receive_timeout": lambda value, draft: _timeout(value, draft, 1e-6),
+    "remove_failed": _EJECTING,
+    "retry_timeout": _no_effect,  # without auto_eject
+    "_hash_with_prefix_key": _refused_unless(
+        0, "this client places keys in its own way; leave it out"
+    ),
+    "_io_bytes_watermark": _no_effect,
+    "_io_key_prefetch": _no_effect,
+    "_io_msg_watermark": _no_effect,
+    "_noreply": _no_effect,
+    "_poll_timeout": _no_effect,
+    "_retry_timeout": _no_effect,
+    "_socket_recv_size": _no_effect,
+    "_socket_send_size": _no_effect,
+    "_sort_hosts": _refused_unless(
+        0, "servers stand in the order of LOCATION; sort them there and leave it out"
+    ),
+    "send_timeout": lambda value, draft: _timeout(value, draft, 1e-6),
+    "tcp_keepalive": _no_effect,
+    "tcp_nodelay": _no_effect,
+    "verify_keys": _no_effect,
+}
+
+
+def _behaviors(value: Any, draft: Draft) -> None:
+    if not isinstance(value, dict):
+        raise Refused(f"{value!r} is not a dict of pylibmc's behaviors")
+    behaviors = cast("dict[str, Any]", value)
+    for name, setting in sorted(behaviors.items()):
+        if name not in BEHAVIORS:
+            raise Refused(
+                f'"{name}" is not a behavior of pylibmc; there are {", ".join(BEHAVIORS)}'
+            )
+        try:
+            BEHAVIORS[name](setting, draft)
+        except Refused as refusal:
+            raise Refused(f'"{name}": {refusal}') from None
+    draft.placement = _placement(behaviors)
+
+
+def _placement(behaviors: Mapping[str, Any]) -> str:
+    """Return the placement that libmemcached's behaviors amount to.
+
+    pylibmc sets them in this order, and each overrides those before it: `ketama_weighted` of 0 is a ring too.
+    """
+    is_ring, is_weighted = False, False
+    if "ketama" in behaviors:
+        is_ring = bool(behaviors["ketama"])
+    if "ketama_weighted" in behaviors:
+        is_ring, is_weighted = True, bool(behaviors["ketama_weighted"])
+    distribution = behaviors.get("distribution")
+    if distribution is not None:
+        is_ring = str(distribution).startswith("consistent")
+    hashed = behaviors.get("hash") or "default"
+    kind = (is_ring, hashed)
+    if not behaviors.get("ketama_hash"):
+        if is_weighted and distribution is None:
+            return "ketama"  # whatever the hash: it is md5 now
+        placements = {
+            (True, "default"): "ketama-oneatatime",
+            (False, "default"): "modula",
+            (False, "crc"): "crc",
+        }
+        if not is_weighted and kind in placements:
+            return placements[kind]
+    shown = {name: behaviors[name] for name in _PLACING if name in behaviors}
+    raise Refused(
+        f"no placement for {shown}; there are ketama_weighted, ketama, and hash default or crc with modula"
+    )
+
+
+_PLACING: Final = ("hash", "distribution", "ketama", "ketama_weighted", "ketama_hash")
+
+PYLIBMC: Final[dict[str, Callable[[Any, Draft], None]]] = {
+    "behaviors": _behaviors,
+    "binary": _no_effect,  # the entries are the same in either protocol
+    "password": _sasl,
+    "username": _sasl,
+}
+
+OLD_OPTIONS: Final = {"pymemcache": PYMEMCACHE, "pylibmc": PYLIBMC}
+"""Option by option what is done with it, by the client that has it."""

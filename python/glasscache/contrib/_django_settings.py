@@ -1,0 +1,184 @@
+"""What a cache's LOCATION and OPTIONS amount to: one decision, for the backend and for `manage.py check`.
+
+OPTIONS may still be those of the backend that the project comes from. Each is translated here, has no effect
+because things are always so, or is refused with what to write instead.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from glasscache import Client, Codec, GlasscacheError, UnwritableValue
+from glasscache.client import normal_servers
+from glasscache.contrib._django_options import OLD_OPTIONS, Draft, Refused
+from glasscache.values import named
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+OWN_PREFIX: Final = "gc~"
+"""Stands before each key of a cache that is like no other backend's, so that entries of an old one and ours
+never meet while processes of both run."""
+
+_LEASE_WORDS: Final = frozenset({"stale", "lease", "wait", "early", "stale_if_error"})
+_CLIENT_WORDS: Final = frozenset(
+    {
+        "timeout", "placement", "namespace", "codec", "dialect", "on_error", "keys", "value_bytes_max",
+        "connections_max", "costs", "gutter", "gutter_ttl",
+    }
+)  # fmt: skip
+_SECONDS: Final = _LEASE_WORDS | {"timeout", "gutter_ttl"}
+_COUNTS: Final = frozenset({"connections_max", "value_bytes_max"})
+_PLACEMENT: Final = {"pymemcache": "rendezvous", "pylibmc": "modula"}
+
+
+class Plan(NamedTuple):
+    """A cache's settings as this client has them, or why it cannot have them."""
+
+    servers: list[str]
+    client: dict[str, Any]
+    """Keywords of `Client`, `on_error` as it was given."""
+    lease: dict[str, Any]
+    """Settings of `get_or_set`."""
+    has_own_prefix: bool
+    """Whether entries are apart from those of the backend that the project comes from."""
+    refusals: list[str]
+    """A sentence for each setting that cannot be honoured: what was given and what to write instead."""
+    advice: list[str]
+    """A sentence for each setting that is honoured and may not do what was meant."""
+
+
+def plan_of(location: Any, options: Mapping[str, Any] | None) -> Plan:
+    """Return what LOCATION and OPTIONS amount to. Nothing connects."""
+    given = dict(options or {})
+    refusals: list[str] = []
+    like = given.pop("like", None)
+    if like is not None and like not in OLD_OPTIONS:
+        refusals.append(
+            f'OPTIONS["like"] is {like!r}: write "pymemcache" or "pylibmc", or leave it out'
+        )
+        like = None
+    lease = {word: given.pop(word) for word in sorted(_LEASE_WORDS & given.keys())}
+    servers: list[str] = _collected(refusals, lambda: _servers(location)) or []
+    if given.get("timeout", 0) is None:  # pymemcache's word for its default
+        del given["timeout"]
+    draft = Draft(
+        {word: given.pop(word) for word in sorted(_CLIENT_WORDS & given.keys())}, len(servers)
+    )
+    old = sorted(given)
+    for name in old:
+        try:
+            _translate(name, given[name], like, draft)
+        except Refused as refusal:
+            refusals.append(f'OPTIONS["{name}"]: {refusal}')
+    _collected(refusals, lambda: _take_like(like, draft))
+    has_own_prefix = like is None and _is_own_dialect(draft.client)
+    if has_own_prefix and not refusals:
+        draft.client["namespace"] = _joined(OWN_PREFIX, draft.client.get("namespace", ""))
+    if not refusals:
+        _collected(refusals, lambda: _try_out(servers, draft.client, lease))
+    known = [name for name in old if any(name in options for options in OLD_OPTIONS.values())]
+    advice = [] if like is not None or not known else [_advice(known)]
+    return Plan(servers, draft.client, lease, has_own_prefix, refusals, advice)
+
+
+def _collected(refusals: list[str], work: Callable[[], Any]) -> Any:
+    try:
+        return work()
+    except (Refused, GlasscacheError, TypeError, ValueError) as error:
+        refusals.append(str(error))
+
+
+def _servers(location: Any) -> list[str]:
+    if not location:
+        raise Refused('LOCATION names no server: write "host:port" or a list of them')
+    parts = re.split("[;,]", location) if isinstance(location, str) else location
+    return normal_servers(parts)
+
+
+def _translate(name: str, value: Any, like: str | None, draft: Draft) -> None:
+    sources = {like: OLD_OPTIONS[like]} if like is not None else OLD_OPTIONS
+    for options in sources.values():
+        if name in options:
+            return options[name](value, draft)
+    for other, options in OLD_OPTIONS.items():
+        if name in options:
+            raise Refused(f'an option of {other}, and "like" is "{like}": leave it out')
+    words = ", ".join(sorted({"like"} | _CLIENT_WORDS | _LEASE_WORDS))
+    raise Refused(f"not an option; there are {words}")
+
+
+def _take_like(like: str | None, draft: Draft) -> None:
+    """Set what `like` stands for: placement and dialect of the old backend."""
+    client = draft.client
+    if like is None:
+        if draft.placement is not None:
+            client.setdefault("placement", draft.placement)
+        _take_codec(client, client.pop("dialect", None), draft.compression)
+        return
+    placement = draft.placement or _PLACEMENT[like]
+    for word, value in (("placement", placement), ("dialect", like)):
+        if client.get(word, value) != value:
+            raise Refused(
+                f'OPTIONS["{word}"] beside "like": that is "{value}"; leave one of them out'
+            )
+    client["placement"] = placement
+    codec = client.get("codec", "pickle")
+    if codec != "pickle" and not (isinstance(codec, Codec) and codec.dialect == like):
+        raise Refused(
+            f'OPTIONS["codec"] beside "like": write "pickle" or Codec("{like}", objects="pickle"), '
+            "for its values are pickled"
+        )
+    client.pop("dialect", None)
+    _take_codec(client, like, draft.compression)
+
+
+def _take_codec(
+    client: dict[str, Any], dialect: str | None, compression: dict[str, Any] | None
+) -> None:
+    """Make the codec: pickles, as every backend of Django writes, unless another was asked for."""
+    codec = client.get("codec", "pickle")
+    if compression is not None and codec == "pickle" and dialect is not None:
+        client["codec"] = Codec(dialect, objects="pickle", **compression)
+    else:
+        client["codec"] = named(codec, dialect)
+
+
+def _is_own_dialect(client: Mapping[str, Any]) -> bool:
+    codec = client.get("codec")
+    return isinstance(codec, Codec) and codec.dialect == "own" and codec.migrate_from is None
+
+
+def _joined(prefix: str, namespace: Any) -> Any:
+    return prefix.encode() + namespace if isinstance(namespace, bytes) else f"{prefix}{namespace}"
+
+
+def _try_out(servers: list[str], client: dict[str, Any], lease: dict[str, Any]) -> None:
+    """Make what the first request would make. Nothing connects."""
+    from glasscache import AsyncClient  # noqa: PLC0415 - asyncio only for those who use Django
+
+    for word, value in {**lease, **client}.items():
+        kind = int if word in _COUNTS else float
+        is_number = isinstance(value, int | kind) or (value is None and word == "wait")
+        if word in _COUNTS | _SECONDS and not is_number:
+            unit = "whole number" if kind is int else "number of seconds"
+            raise Refused(f'OPTIONS["{word}"] is {value!r}: write a {unit}')
+    Client(servers, **client).close()
+    AsyncClient(servers, **{word: client[word] for word in client if word != "connections_max"})
+    try:
+        if client["codec"].objects == "pickle":
+            client["codec"].encode({1})
+    except UnwritableValue:
+        raise Refused(
+            f'OPTIONS["dialect"]: {client["codec"].dialect} has no form for pickles; write '
+            '"codec": "json", or leave it out'
+        ) from None
+
+
+def _advice(names: list[str]) -> str:
+    shown = ", ".join(f'"{name}"' for name in names)
+    return (
+        f'OPTIONS has {shown} of another backend and no "like": entries that it wrote are not found; '
+        'write "like": "pymemcache" or "pylibmc" to find them'
+    )

@@ -1,0 +1,194 @@
+"""A panel for django-debug-toolbar: what a request asked of the caches of this package, and how long it took.
+
+DEBUG_TOOLBAR_PANELS = [..., "glasscache.contrib.debug_toolbar.GlasscachePanel"]
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import time
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any, Final
+
+from django.utils.html import format_html, format_html_join
+
+from glasscache.contrib.django import GlassCache
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    # The toolbar's own class has no types that could be held to.
+    Panel = object
+else:
+    from debug_toolbar.panels import Panel
+
+__all__ = ["GlasscachePanel"]
+
+_CALLS: Final = (
+    "get", "set", "add", "touch", "delete", "incr", "decr", "get_many", "set_many", "delete_many", "has_key",
+    "get_or_set", "incr_version", "decr_version", "clear",
+)  # fmt: skip
+_KEYS_SHOWN_MAX: Final = 20
+_CALLS_SHOWN_MAX: Final = 500
+"""Calls of a request that are listed one by one; all are counted."""
+
+_calls: ContextVar[list[dict[str, Any]] | None] = ContextVar("glasscache_calls", default=None)
+"""Where the calls of the present request are noted, if they are."""
+
+
+def _keys_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[str]:
+    given = args[0] if args else kwargs.get("key", kwargs.get("keys", kwargs.get("data", [])))
+    return [given] if isinstance(given, str) else [str(key) for key in given]
+
+
+def _found(name: str, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> int | None:
+    """Return how many values a read found; None for other calls."""
+    match name:
+        case "get":
+            default = args[1] if len(args) > 1 else kwargs.get("default")
+            return int(result is not default)
+        case "get_many":
+            return len(result)
+        case "has_key":
+            return int(bool(result))
+        case _:
+            return None
+
+
+def _note(
+    calls: list[dict[str, Any]], name: str, began: float, keys: list[str], found: int | None
+) -> None:
+    ms = (time.perf_counter() - began) * 1000
+    calls.append({"name": name, "ms": ms, "keys": keys, "found": found})
+
+
+def _watched(name: str, call: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a method that notes its calls; calls that it makes itself are part of it."""
+    plain = name[1:] if inspect.iscoroutinefunction(call) else name
+
+    def prepared(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
+        # An iterator of keys is read once: by the method, not here.
+        if plain.endswith("_many") and args and not hasattr(args[0], "__len__"):
+            return (list(args[0]), *args[1:])
+        del kwargs
+        return args
+
+    @functools.wraps(call)
+    def blocking(self: Any, *args: Any, **kwargs: Any) -> Any:
+        calls = _calls.get()
+        if calls is None:
+            return call(self, *args, **kwargs)
+        args, began, result = prepared(args, kwargs), time.perf_counter(), None
+        token = _calls.set(None)
+        try:
+            result = call(self, *args, **kwargs)
+        finally:
+            _calls.reset(token)
+            found = (
+                None if result is None and plain != "get" else _found(plain, args, kwargs, result)
+            )
+            _note(calls, name, began, _keys_of(args, kwargs), found)
+        return result
+
+    @functools.wraps(call)
+    async def awaited(self: Any, *args: Any, **kwargs: Any) -> Any:
+        calls = _calls.get()
+        if calls is None:
+            return await call(self, *args, **kwargs)
+        args, began, result = prepared(args, kwargs), time.perf_counter(), None
+        token = _calls.set(None)
+        try:
+            result = await call(self, *args, **kwargs)
+        finally:
+            _calls.reset(token)
+            found = (
+                None if result is None and plain != "get" else _found(plain, args, kwargs, result)
+            )
+            _note(calls, name, began, _keys_of(args, kwargs), found)
+        return result
+
+    return awaited if inspect.iscoroutinefunction(call) else blocking
+
+
+@functools.cache
+def _watch() -> None:
+    """Have all caches note their calls; done once, when a panel is first used."""
+    for name in _CALLS:
+        for each in (name, f"a{name}"):
+            setattr(GlassCache, each, _watched(each, getattr(GlassCache, each)))
+
+
+def _stats_of(panel: Any) -> dict[str, Any]:
+    stats: dict[str, Any] = panel.get_stats()
+    return stats
+
+
+class GlasscachePanel(Panel):
+    """Calls, keys and time of one request."""
+
+    is_async = True
+    title = nav_title = "glasscache"
+
+    @property
+    def nav_subtitle(self) -> str:
+        """The line in the side bar."""
+        stats = _stats_of(self)
+        return f"{stats.get('count', 0)} calls, {stats.get('keys', 0)} keys, {stats.get('ms', 0):.2f} ms"
+
+    def enable_instrumentation(self) -> None:
+        """Begin to note the calls of this request."""
+        _watch()
+        self._noted: list[dict[str, Any]] = []
+        _calls.set(self._noted)
+
+    def disable_instrumentation(self) -> None:
+        """Note no more."""
+        _calls.set(None)
+
+    def generate_stats(self, request: Any, response: Any) -> None:
+        """Keep what was noted, in plain values."""
+        del request, response
+        noted = getattr(self, "_noted", [])
+        shown = [
+            {**call, "keys": call["keys"][:_KEYS_SHOWN_MAX]} for call in noted[:_CALLS_SHOWN_MAX]
+        ]
+        panel: Any = self
+        panel.record_stats(
+            {
+                "count": len(noted),
+                "keys": sum(len(call["keys"]) for call in noted),
+                "ms": sum(call["ms"] for call in noted),
+                "calls": [
+                    {**call, "width": len(of["keys"])}
+                    for call, of in zip(shown, noted, strict=False)
+                ],
+            }
+        )
+
+    @property
+    def content(self) -> str:
+        """The table of calls."""
+        stats = _stats_of(self)
+        rows = format_html_join(
+            "",
+            "<tr><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td><code>{}</code></td></tr>",
+            (
+                (
+                    call["name"],
+                    f"{call['ms']:.3f}",
+                    call["width"],
+                    "" if call["found"] is None else call["found"],
+                    ", ".join(call["keys"]) + (" ..." if call["width"] > len(call["keys"]) else ""),
+                )
+                for call in stats.get("calls", [])
+            ),
+        )
+        return format_html(
+            "<p>{} calls, {} keys, {} ms</p><table><thead><tr><th>call</th><th>ms</th><th>keys</th>"
+            "<th>found</th><th></th></tr></thead><tbody>{}</tbody></table>",
+            stats.get("count", 0),
+            stats.get("keys", 0),
+            f"{stats.get('ms', 0):.2f}",
+            rows,
+        )

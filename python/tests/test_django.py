@@ -1,0 +1,487 @@
+"""Django's backend: the settings of old backends, what `manage.py check` says, moving and rolling back."""
+
+from __future__ import annotations
+
+import inspect
+import itertools
+import json
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from glasscache import Client, Codec, Server, UnreadableValue
+from glasscache.contrib._django_options import BEHAVIORS, PYLIBMC, PYMEMCACHE
+from glasscache.contrib._django_settings import plan_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+ROOT = Path(__file__).parents[2]
+HERE = "127.0.0.1:11211"
+THREE = [HERE, "127.0.0.1:11212", "127.0.0.1:11213"]
+
+
+class OwnSerde:
+    """A serialiser of the project's own."""
+
+
+def serde(name: str) -> Any:
+    return getattr(__import__("pymemcache.serde").serde, name)
+
+
+def test_every_option_of_the_old_clients_is_decided() -> None:
+    pylibmc = pytest.importorskip("pylibmc")
+    pymemcache = pytest.importorskip("pymemcache")
+    words = set(inspect.signature(pymemcache.HashClient.__init__).parameters) - {
+        "self",
+        "servers",
+        "timeout",
+    }
+    assert words == set(PYMEMCACHE)
+    words = set(inspect.signature(pylibmc.Client.__init__).parameters) - {"self", "servers"}
+    assert words == set(PYLIBMC)
+    assert {*pylibmc.all_behaviors, "namespace", "_retry_timeout"} == set(BEHAVIORS)
+
+
+TRANSLATED: list[tuple[dict[str, Any], dict[str, Any]]] = [
+    ({"no_delay": True, "ignore_exc": True, "max_pool_size": 4, "use_pooling": True},
+     {"on_error": "miss", "connections_max": 4}),
+    ({"ignore_exc": False}, {"on_error": "raise"}),
+    ({"max_pool_size": None}, {}),
+    ({"timeout": 2, "connect_timeout": 3}, {"timeout": 3}),
+    ({"timeout": None, "connect_timeout": None}, {}),
+    ({"key_prefix": b"site:"}, {"namespace": b"site:"}),
+    ({"pool_idle_timeout": 60, "lock_generator": object(), "socket_keepalive": None}, {}),
+    ({"allow_unicode_keys": False, "default_noreply": True, "encoding": "utf-8"}, {}),
+    ({"serializer": None, "deserializer": None, "hasher": None, "tls_context": None}, {}),
+    ({"socket_module": socket}, {}),
+    ({"retry_attempts": None, "retry_timeout": None, "dead_timeout": None}, {}),
+    ({"binary": True}, {}),
+    ({"username": None, "password": None}, {}),
+    ({"behaviors": {"ketama": True}}, {"placement": "ketama-oneatatime"}),
+    ({"behaviors": {"ketama": True, "ketama_weighted": True}}, {"placement": "ketama"}),
+    ({"behaviors": {"hash": "crc"}}, {"placement": "crc"}),
+    ({"behaviors": {"connect_timeout": 2000, "send_timeout": 500_000, "receive_timeout": 3_000_000}},
+     {"timeout": 3.0, "placement": "modula"}),
+    ({"behaviors": {"namespace": "site:"}}, {"namespace": "site:", "placement": "modula"}),
+    ({"behaviors": {"tcp_nodelay": True, "tcp_keepalive": 1, "no_block": 1, "cas": 1, "buffer_requests": 0,
+                    "verify_keys": 1, "pickle_protocol": 2, "failure_limit": 3, "retry_timeout": 1,
+                    "_retry_timeout": 1, "dead_timeout": 5, "auto_eject": 0, "remove_failed": 0,
+                    "num_replicas": 0, "ketama_hash": 0, "_hash_with_prefix_key": 0, "_sort_hosts": 0,
+                    "_io_bytes_watermark": 1, "_io_key_prefetch": 1, "_io_msg_watermark": 1, "_noreply": 0,
+                    "_poll_timeout": 1000, "_socket_recv_size": 1, "_socket_send_size": 1}},
+     {"placement": "modula"}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("options", "expected"), TRANSLATED)
+def test_an_option_of_the_old_backend_is_translated(
+    options: dict[str, Any], expected: dict[str, Any]
+) -> None:
+    like = "pylibmc" if {"binary", "username", "behaviors"} & options.keys() else "pymemcache"
+    plan = plan_of(HERE, {**options, "like": like})
+    assert (plan.refusals, plan.advice) == ([], [])
+    made = {word: value for word, value in plan.client.items() if word not in {"codec", "dialect"}}
+    assert made == {
+        "placement": {"pylibmc": "modula", "pymemcache": "rendezvous"}[like],
+        **expected,
+    }
+    assert plan.client["codec"].dialect == like
+    without = plan_of(HERE, options)
+    assert without.refusals == []
+    assert len(without.advice) == (0 if options.keys() <= {"timeout"} else 1)
+
+
+REFUSED: list[tuple[dict[str, Any], str]] = [
+    ({"retry_attempts": 2}, "gutter"),
+    ({"retry_timeout": 1}, "gutter"),
+    ({"dead_timeout": 60}, "gutter"),
+    ({"tls_context": object()}, "TLS"),
+    ({"socket_module": json}, "leave it out"),
+    ({"serde": OwnSerde()}, '"codec"'),
+    ({"serde": None}, '"codec"'),
+    ({"hasher": OwnSerde}, '"placement"'),
+    ({"encoding": "utf-16"}, "leave it out"),
+    ({"ignore_exc": True, "on_error": "raise"}, "contradicts"),
+    ({"timeout": 0}, "above 0"),
+    ({"connect_timeout": "soon"}, "seconds"),
+    ({"max_pool_size": "many"}, "connections_max"),
+    ({"username": "me"}, "SASL"),
+    ({"password": "secret"}, "SASL"),
+    ({"behaviors": {"auto_eject": 1}}, "gutter"),
+    ({"behaviors": {"remove_failed": 1}}, "gutter"),
+    ({"behaviors": {"num_replicas": 1}}, "one copy"),
+    ({"behaviors": {"hash": "md5"}}, "no placement"),
+    ({"behaviors": {"ketama": True, "hash": "md5"}}, "no placement"),
+    ({"behaviors": {"_sort_hosts": 1}}, "LOCATION"),
+    ({"behaviors": {"_hash_with_prefix_key": 1}}, "leave it out"),
+    ({"behaviors": {"colour": 1}}, "not a behavior"),
+    ({"behaviors": ["ketama"]}, "not a dict"),
+    ({"colour": "red"}, "not an option"),
+    ({"like": "redis"}, '"pymemcache" or "pylibmc"'),
+    ({"like": "pymemcache", "behaviors": {}}, "an option of pylibmc"),
+    ({"like": "pylibmc", "no_delay": True}, "an option of pymemcache"),
+    ({"like": "pymemcache", "placement": "ketama"}, 'beside "like"'),
+    ({"like": "pymemcache", "dialect": "pylibmc"}, 'beside "like"'),
+    ({"like": "pymemcache", "codec": "json"}, 'beside "like"'),
+    ({"placement": "foo"}, "one of"),
+    ({"codec": "yaml"}, "one of"),
+    ({"dialect": "dalli"}, '"codec": "json"'),
+    ({"on_error": "ignore"}, '"raise"'),
+    ({"lease": "x"}, "seconds"),
+    ({"connections_max": 0}, "connections_max"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("options", "sentence"), REFUSED)
+def test_an_option_without_a_translation_is_refused_with_what_to_write(
+    options: dict[str, Any], sentence: str
+) -> None:
+    plan = plan_of(HERE, options)
+    assert len(plan.refusals) >= 1
+    assert sentence in plan.refusals[0]
+
+
+def test_a_prefix_of_the_old_client_is_refused_where_it_would_miss() -> None:
+    assert "leave it out" in plan_of(THREE, {"like": "pymemcache", "key_prefix": "a"}).refusals[0]
+    assert plan_of(THREE, {"like": "pymemcache", "key_prefix": b""}).refusals == []
+
+
+@pytest.mark.parametrize("location", ["", [], "::1", "a:99999", [("a", 1, 2, 3)], 5])
+def test_a_location_that_names_no_server_is_refused(location: Any) -> None:
+    assert plan_of(location, {}).refusals != []
+
+
+def test_the_serdes_of_pymemcache_are_taken_over() -> None:
+    pytest.importorskip("pymemcache")
+    value = {"a": ("x" * 100, {1, 2}), "b": bytearray(b"b" * 2000)}
+    for name in ("pickle_serde", "compressed_serde"):
+        theirs = serde(name)
+        plan = plan_of(HERE, {"like": "pymemcache", "serde": theirs})
+        assert plan.refusals == []
+        codec: Codec = plan.client["codec"]
+        body, flags = theirs.serialize("k", value)
+        assert codec.decode(flags, body) == value
+        flags, body = codec.encode(value)
+        assert theirs.deserialize("k", body, flags) == value
+        assert bool(flags & 8) == (name == "compressed_serde")
+
+
+def test_without_like_keys_have_a_prefix_of_their_own() -> None:
+    assert plan_of(HERE, {}).client["namespace"] == "gc~"
+    assert plan_of(HERE, {"namespace": "x:"}).client["namespace"] == "gc~x:"
+    assert plan_of(HERE, {"namespace": b"x:"}).client["namespace"] == b"gc~x:"
+    for options in (
+        {"like": "pymemcache"},
+        {"dialect": "pymemcache", "placement": "rendezvous"},
+        {"codec": Codec(migrate_from="pymemcache")},
+    ):
+        assert "namespace" not in plan_of(HERE, options).client
+
+
+@pytest.fixture(scope="module")
+def three() -> Iterator[list[str]]:
+    with Server() as a, Server() as b, Server() as c:
+        yield [a.address, b.address, c.address]
+
+
+def test_a_placement_of_libmemcached_is_its_own_or_refused(three: list[str]) -> None:
+    pylibmc = pytest.importorskip("pylibmc")
+    choices: dict[str, list[Any]] = {
+        "hash": [None, "default", "md5", "crc", "fnv1_64"],
+        "ketama": [None, 0, 1],
+        "ketama_weighted": [None, 0, 1],
+        "distribution": [None, "modula", "consistent", "consistent ketama"],
+    }
+    keys = [f"key{n}" for n in range(60)]
+    taken, wrong = 0, []
+    for values in itertools.product(*choices.values()):
+        behaviors = {name: b for name, b in zip(choices, values, strict=True) if b is not None}
+        plan = plan_of(three, {"like": "pylibmc", "behaviors": behaviors})
+        if plan.refusals:
+            continue
+        taken += 1
+        theirs = pylibmc.Client(three, behaviors=behaviors)
+        theirs.set_multi(dict.fromkeys(keys, b"v"))
+        with Client(plan.servers, **{**plan.client, "timeout": 5}) as ours:
+            if len(ours.get_many(keys)) != len(keys):
+                wrong.append(behaviors)
+            ours.flush()
+        theirs.disconnect_all()
+    assert wrong == []
+    assert taken > 60
+
+
+SITE = """
+import sys, json, logging, warnings
+logging.basicConfig(stream=sys.stdout, format="LOG %(levelname)s %(message)s")
+from django.conf import settings
+settings.configure(
+    SECRET_KEY="s", DEBUG=True, ALLOWED_HOSTS=["*"], INTERNAL_IPS=["127.0.0.1"], **json.loads(sys.argv[1])
+)
+import django
+django.setup()
+"""
+
+
+def site(
+    program: str, *, settings: dict[str, Any] | None = None, **cache: Any
+) -> subprocess.CompletedProcess[str]:
+    """Run a program in a site with one cache."""
+    default = {"BACKEND": "glasscache.contrib.django.GlassCache", "LOCATION": HERE, **cache}
+    everything = {"CACHES": {"default": default}, **(settings or {})}
+    command = [sys.executable, "-c", SITE + program, json.dumps(everything)]
+    environment = {**os.environ, "PYTHONWARNINGS": "ignore"}
+    return subprocess.run(
+        command, capture_output=True, text=True, check=False, env=environment, timeout=120
+    )
+
+
+CHECK = """
+from django.core.management import execute_from_command_line
+execute_from_command_line(["manage.py", "check", *sys.argv[2:]])
+"""
+
+
+def test_check_refuses_an_option_without_a_traceback_and_without_an_app() -> None:
+    done = site(CHECK, OPTIONS={"retry_attempts": 2, "colour": 1})
+    assert done.returncode == 1
+    assert "Traceback" not in done.stderr
+    assert '(glasscache.E001) OPTIONS["retry_attempts"]' in done.stderr
+    assert 'OPTIONS["colour"]: not an option' in done.stderr
+
+
+def test_check_is_silent_about_what_is_translated() -> None:
+    documented = {"no_delay": True, "ignore_exc": True, "max_pool_size": 4, "use_pooling": True}
+    done = site(CHECK, OPTIONS={**documented, "like": "pymemcache"})
+    assert (done.returncode, done.stdout.strip()) == (
+        0,
+        "System check identified no issues (0 silenced).",
+    )
+
+
+def test_the_check_has_the_tag_of_caches_and_a_message_for_each_option() -> None:
+    program = """
+import glasscache.contrib.django
+from django.core import checks
+for message in checks.run_checks(tags=[checks.Tags.caches]):
+    print(message.id, message.msg)
+"""
+    done = site(program, OPTIONS={"tls_context": 1, "no_delay": True})
+    lines = done.stdout.splitlines()
+    assert [line.split()[0] for line in lines] == ["glasscache.E001", "glasscache.W001"], (
+        done.stdout + done.stderr
+    )
+    assert 'write "like"' in lines[1]
+
+
+def test_what_the_check_refuses_is_what_the_first_call_raises() -> None:
+    program = """
+from django.core.cache import cache
+try:
+    cache.get("k")
+except Exception as error:
+    print(type(error).__name__, error)
+"""
+    done = site(program, OPTIONS={"colour": 1})
+    assert done.stdout.startswith('BadSetting OPTIONS["colour"]: not an option'), (
+        done.stdout + done.stderr
+    )
+
+
+def test_an_entry_that_cannot_be_read_is_a_counted_miss_and_one_warning(server: Server) -> None:
+    with Client(server.address, timeout=5, dialect="pymemcache", codec="pickle") as other:
+        other.flush()
+        for n in range(3):
+            other.set(f":1:k{n}", {n})
+    with Client(server.address, timeout=5, codec="json") as other:
+        other.set(":1:own", {"a": [1, 2]})
+    program = """
+import asyncio
+from django.core.cache import cache
+from django.core.cache import caches
+print(cache.get("k0", "missed"), cache.get("k1"), cache.get_many(["k0", "k2"]), cache.get("own", "missed"))
+print(cache.get_or_set("k1", lambda: "made"), cache.get("k1"))
+async def awaited():
+    return await cache.aget("k0", "missed"), await cache.aget_many(["k0", "k2"])
+print(asyncio.run(awaited()))
+print(cache.stats()["misses_by_error"])
+"""
+    location = {"LOCATION": server.address}
+    reading = site(program, OPTIONS={"like": "pylibmc", "timeout": 5}, **location)
+    lines = reading.stdout.splitlines()
+    assert [line for line in lines if line.startswith("LOG")] == [
+        line for line in lines if 'set OPTIONS["like"]' in line
+    ]
+    assert sum(line.startswith("LOG WARNING") for line in lines) == 1, reading.stdout
+    # Another client's pickles are read where its flags are the same; our own dialect's values are not.
+    assert "missed" in reading.stdout
+
+    other_codec = site(
+        program,
+        OPTIONS={"dialect": "own", "codec": "json", "namespace": "", "timeout": 5},
+        **location,
+    )
+    assert other_codec.returncode == 0, other_codec.stderr
+
+
+def test_a_pickle_of_a_class_that_is_gone_is_a_miss(server: Server) -> None:
+    gone = b"cgone_module\nGone\n."
+    with Client(server.address, timeout=5, codec=flagged()) as other:
+        other.set(":1:gone", (1, gone))
+        other.set(":1:odd", (0x400, b"?"))
+    program = """
+from django.core.cache import cache
+print(cache.get("gone", "missed"), cache.get("odd", "missed"), cache.get_many(["gone", "odd"]))
+cache.set("gone", [1])
+print(cache.get("gone"), cache.stats()["misses_by_error"])
+"""
+    for like in ("pymemcache", "pylibmc"):
+        done = site(program, LOCATION=server.address, OPTIONS={"like": like, "timeout": 5})
+        lines = done.stdout.splitlines()
+        assert lines[-2:] == ["missed missed {}", "[1] 4"], done.stdout + done.stderr
+        assert sum(line.startswith("LOG") for line in lines) == 1
+        with Client(server.address, timeout=5, codec=flagged()) as other:
+            other.set(":1:gone", (1, gone))
+
+
+def flagged() -> Any:
+    from glasscache.compat._flagged import FlaggedCodec
+
+    return FlaggedCodec()
+
+
+def test_the_plain_client_raises_and_names_the_two_settings(server: Server) -> None:
+    with Client(server.address, timeout=5, dialect="pymemcache") as other:
+        other.set("theirs", "text")
+    with (
+        Client(server.address, timeout=5) as client,
+        pytest.raises(UnreadableValue, match=r'dialect="pymemcache", placement="rendezvous"'),
+    ):
+        client.get("theirs")
+
+
+def test_a_key_that_our_prefix_makes_too_long_is_kept_all_the_same(server: Server) -> None:
+    program = """
+from django.core.cache import cache
+for length in (200, 243, 244, 245, 246, 247):
+    key = "k" * length
+    cache.set(key, length)
+    assert cache.get(key) == length and cache.get_many([key]) == {key: length}, length
+key = "ж" * 123
+cache.set(key, 1)
+cache.set(key[:-1] + "з", 2)
+print(cache.get(key), cache.incr(key), cache.delete(key), cache.get(key))
+"""
+    done = site(program, LOCATION=server.address, OPTIONS={"timeout": 5})
+    assert done.stdout.strip() == "1 2 True None", done.stdout + done.stderr
+
+
+def test_one_client_serves_all_threads_of_a_process(server: Server) -> None:
+    program = """
+import threading
+from django.core.cache import cache, caches
+clients = set()
+def use():
+    cache.get("k")
+    clients.add(id(caches["default"]._cache.client))
+threads = [threading.Thread(target=use) for _ in range(8)]
+for thread in threads: thread.start()
+for thread in threads: thread.join()
+use()
+print(len(clients))
+"""
+    done = site(program, LOCATION=server.address, OPTIONS={"timeout": 5})
+    assert done.stdout.strip() == "1", done.stdout + done.stderr
+
+
+PANEL = """
+import asyncio
+from django.core.cache import cache
+from django.http import HttpResponse
+from django.test import AsyncClient, Client, RequestFactory
+from django.urls import include, path
+
+def view(request):
+    cache.set("a", 1)
+    cache.get("a"), cache.get("never"), cache.get_many(iter(["a", "b"])), cache.get_or_set("c", lambda: 2)
+    return HttpResponse("<html><body>page</body></html>")
+
+async def aview(request):
+    await cache.aset("a", 1)
+    await cache.aget("a"), await cache.aget_many(["a", "b"])
+    return HttpResponse("<html><body>page</body></html>")
+
+urlpatterns = [path("page", view), path("apage", aview)]
+try:
+    from debug_toolbar.toolbar import debug_toolbar_urls
+    urlpatterns += debug_toolbar_urls()
+except ImportError:
+    urlpatterns.append(path("__debug__/", include("debug_toolbar.urls")))
+
+from debug_toolbar.toolbar import DebugToolbar
+seen = []
+import glasscache.contrib.debug_toolbar as module
+real = module.GlasscachePanel.generate_stats
+def kept(self, request, response):
+    real(self, request, response)
+    seen.append((self.get_stats(), self.nav_subtitle, self.content))
+module.GlasscachePanel.generate_stats = kept
+assert Client().get("/page").status_code == 200
+cache.get("outside")
+async def awaited():
+    assert (await AsyncClient().get("/apage")).status_code == 200
+asyncio.run(awaited())
+for stats, subtitle, content in seen:
+    calls = [[call["name"], call["keys"], call["found"]] for call in stats["calls"]]
+    print(json.dumps(calls), subtitle.split(",")[0], "get</td>" in content)
+"""
+
+
+def test_the_panel_of_the_debug_toolbar_has_calls_keys_and_time(server: Server) -> None:
+    pytest.importorskip("debug_toolbar")
+    settings = {
+        "ROOT_URLCONF": "__main__",
+        "INSTALLED_APPS": ["django.contrib.staticfiles", "debug_toolbar"],
+        "STATIC_URL": "/static/",
+        "MIDDLEWARE": ["debug_toolbar.middleware.DebugToolbarMiddleware"],
+        "DEBUG_TOOLBAR_PANELS": ["glasscache.contrib.debug_toolbar.GlasscachePanel"],
+        "DEBUG_TOOLBAR_CONFIG": {"IS_RUNNING_TESTS": False},
+        "TEMPLATES": [
+            {"BACKEND": "django.template.backends.django.DjangoTemplates", "APP_DIRS": True}
+        ],
+    }
+    done = site(PANEL, settings=settings, LOCATION=server.address, OPTIONS={"timeout": 5})
+    lines = [line for line in done.stdout.splitlines() if not line.startswith("LOG")]
+    blocking = [["set", ["a"], None], ["get", ["a"], 1], ["get", ["never"], 0], ["get_many", ["a", "b"], 1],
+                ["get_or_set", ["c"], None]]  # fmt: skip
+    awaited = [["aset", ["a"], None], ["aget", ["a"], 1], ["aget_many", ["a", "b"], 1]]
+    assert lines == [
+        f"{json.dumps(blocking)} 5 calls True",
+        f"{json.dumps(awaited)} 3 calls True",
+    ], done.stdout + done.stderr
+
+
+def test_a_site_moves_from_its_old_backend_and_back() -> None:
+    pytest.importorskip("pylibmc")
+    pytest.importorskip("pymemcache")
+    from glasscache.server import find_command
+
+    command = [sys.executable, str(ROOT / "tests/django/moving.py"), "--memcached", "", "--server"]
+    command += [
+        f"{find_command()} serve",
+        "--values",
+        "12",
+        "--seconds",
+        "1",
+        "--counts",
+        "3",
+        "--short",
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.count("ok ") == 12

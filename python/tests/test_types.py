@@ -1,0 +1,100 @@
+"""Types: mypy and pyright, both strict, over the documented features and over every example of the guides."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from glasscache import Server
+
+ROOT = Path(__file__).parents[2]
+DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*/*.md"))]
+BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
+
+PRELUDE = """\
+from glasscache import AsyncClient, Client, Codec
+servers = ["127.0.0.1:11211"]
+client = Client(servers)
+def render() -> str:
+    return "page"
+# ---- the example
+"""
+"""What an example of a guide may take for granted."""
+
+ELSEWHERE = (".example", "spare1:")
+"""An example with one of these needs hosts that a test has not."""
+
+
+def examples() -> list[tuple[str, str]]:
+    """Return a name and the text of every example in the documents."""
+    return [
+        (f"{document.stem.replace('-', '_').lower()}_{number}", text)
+        for document in DOCUMENTS
+        for number, text in enumerate(BLOCK.findall(document.read_text()))
+    ]
+
+
+EXAMPLES = examples()
+
+
+def is_ours(text: str) -> bool:
+    """Whether an example is of this package alone."""
+    return not any(
+        word in text for word in ("import pymemcache", "from pymemcache", "import pylibmc")
+    )
+
+
+@pytest.fixture(scope="module")
+def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with every example as a program, and the program of the documented features."""
+    folder = tmp_path_factory.mktemp("programs")
+    for name, text in EXAMPLES:
+        if is_ours(text):
+            folder.joinpath(f"{name}.py").write_text(PRELUDE + text)
+    own = Path(__file__).with_name("typed_program.py").read_text()
+    folder.joinpath("typed_program.py").write_text(own)
+    return folder
+
+
+def test_there_are_examples() -> None:
+    assert len([text for _, text in EXAMPLES if is_ours(text)]) >= 5
+
+
+def test_examples_and_documented_features_pass_mypy_strict(programs: Path) -> None:
+    files = map(str, sorted(programs.glob("*.py")))
+    command = [sys.executable, "-m", "mypy", "--strict", "--no-incremental", *files]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_examples_and_documented_features_pass_pyright_strict(programs: Path) -> None:
+    settings = (
+        f'{{"typeCheckingMode": "strict", "include": ["."], "extraPaths": ["{ROOT}/python"],\n'
+        '"reportUnusedExpression": false, "reportUnusedImport": false, "reportMissingTypeStubs": false}'
+    )
+    programs.joinpath("pyrightconfig.json").write_text(settings)
+    command = [sys.executable, "-m", "pyright", "-p", str(programs), "--pythonpath", sys.executable]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+RUNNABLE = [
+    (name, text)
+    for name, text in EXAMPLES
+    if is_ours(text) and not any(word in text for word in ELSEWHERE)
+]
+
+
+@pytest.mark.parametrize(("name", "text"), RUNNABLE, ids=[name for name, _ in RUNNABLE])
+def test_an_example_of_the_documents_runs(name: str, text: str, server: Server) -> None:
+    program = (PRELUDE + text).replace("127.0.0.1:11211", server.address)
+    ran = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert ran.returncode == 0, ran.stderr

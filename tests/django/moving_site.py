@@ -1,0 +1,243 @@
+"""A Django site of one backend, as a process: it stores, or finds, values of every kind and says how it went.
+
+`moving.py` calls it with JSON: the cache's settings, a folder for the sessions' cookies, how many values of
+each kind, and `work`: "store", "find", or "mix", which does both at random until its standard input ends.
+"""
+
+from __future__ import annotations
+
+import collections
+import datetime as dt
+import decimal
+import json
+import logging
+import random
+import sys
+import threading
+import uuid
+from pathlib import Path
+from typing import Any
+
+ORDER = json.loads(sys.argv[1])
+
+
+class Count(logging.Handler):
+    """Counts warnings of the backend."""
+
+    count = 0
+
+    def emit(self, record: logging.LogRecord) -> None:
+        type(self).count += record.levelno >= logging.WARNING
+
+
+logging.getLogger("glasscache.django").addHandler(Count())
+logging.getLogger("glasscache.django").propagate = False
+logging.getLogger("django.request").setLevel(logging.CRITICAL)
+
+import django  # noqa: E402
+from django.conf import settings  # noqa: E402
+
+settings.configure(
+    DEBUG=False,
+    ALLOWED_HOSTS=["*"],
+    SECRET_KEY="the same in all processes",  # noqa: S106 - of a test
+    ROOT_URLCONF=__name__,
+    CACHES={"default": ORDER["cache"]},
+    INSTALLED_APPS=["django.contrib.sessions"],
+    SESSION_ENGINE="django.contrib.sessions.backends.cache",
+    MIDDLEWARE=["django.contrib.sessions.middleware.SessionMiddleware"],
+    TEMPLATES=[{"BACKEND": "django.template.backends.django.DjangoTemplates"}],
+    USE_TZ=True,
+)
+django.setup()
+
+from django.core.cache import cache  # noqa: E402
+from django.http import HttpRequest, HttpResponse  # noqa: E402
+from django.template import engines  # noqa: E402
+from django.test import Client  # noqa: E402
+from django.urls import path  # noqa: E402
+from django.utils.safestring import SafeString, mark_safe  # noqa: E402
+from django.views.decorators.cache import cache_page  # noqa: E402
+
+WHO = ORDER["who"]
+
+
+class Thing:
+    """An object of the application's own class."""
+
+    def __init__(self, number: int) -> None:
+        self.number, self.name = number, f"thing {number}"
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is Thing and vars(other) == vars(self)
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+def made(kind: str, n: int) -> Any:
+    """Return the value of a kind and number."""
+    day = dt.datetime(2026, 1, 1, tzinfo=dt.UTC) + dt.timedelta(hours=n)
+    inner = [n, (n, "b"), {n, -n}, day, decimal.Decimal(n) / 7, uuid.UUID(int=n), None, True, n / 3]
+    values = {
+        "text": f"täxt {n} " * (1 + n % 200),
+        "object": {
+            "things": [Thing(n)],
+            n: inner,
+            "ids": list(range(n % 90)),
+            "pad": "x" * (n * 17 % 5000),
+        },
+        "int": (-1) ** n * n * 10 ** (n % 30),
+        "bytes": bytes([n % 256, 0, 255]) * (1 + n * 13 % 900),
+        "bytearray": bytearray(b"%d" % n * (1 + n % 40)),
+        "scalar": [n % 2 == 0, n / 7, None if n % 4 == 0 else (n,)][n % 3] if n % 12 else float(n),
+        "safe": mark_safe(f"<b>{n}</b>"),  # noqa: S308 - what templates keep
+    }
+    return values[kind]
+
+
+VALUES = ("text", "object", "int", "bytes", "bytearray", "scalar", "safe")
+KINDS = (*VALUES, "page", "fragment", "session")
+
+FRAGMENT = engines["django"].from_string(
+    "{% load cache %}{% cache 600 part n %}part {{ n }} by {{ who }}{% endcache %}"
+)
+
+
+@cache_page(600)
+def page(_: HttpRequest, n: int) -> HttpResponse:
+    return HttpResponse(f"page {n} by {WHO}")
+
+
+def fragment(_: HttpRequest, n: int) -> HttpResponse:
+    return HttpResponse(FRAGMENT.render({"n": n, "who": WHO}))
+
+
+def session(request: Any, n: int) -> HttpResponse:
+    found = request.session.get("n")
+    if found is None:
+        request.session["n"] = n
+    return HttpResponse(f"session {'' if found is None else found}")
+
+
+urlpatterns = [
+    path("page/<int:n>", page),
+    path("fragment/<int:n>", fragment),
+    path("session/<int:n>", session),
+]
+
+counts: collections.Counter[str] = collections.Counter()
+first_errors: list[str] = []
+OTHER = "old" if WHO == "new" else "new"
+
+
+def failed(error: BaseException) -> None:
+    counts["exceptions"] += 1
+    if len(first_errors) < 3:
+        first_errors.append(f"{type(error).__name__}: {error}"[:300])
+
+
+def key_of(kind: str, n: int, writer: str) -> str:
+    return f"{kind}:{'ключ' if n % 5 == 0 else 'key'}:{n}:{writer}"
+
+
+def is_same(a: Any, b: Any) -> bool:
+    # What pylibmc itself does not keep: it has a subclass of str as str, and reads a truth as a number.
+    lost = [{str, SafeString}, {bool, int}] if ORDER["name"] == "pylibmc" else []
+    return a == b and (type(a) is type(b) or {type(a), type(b)} in lost)
+
+
+def store(kind: str, n: int, writer: str) -> None:
+    if kind in VALUES:
+        value = made(kind, n)
+        if n % 3:
+            cache.set(key_of(kind, n, writer), value, 600)
+        else:
+            cache.set_many({key_of(kind, n, writer): value}, 600)
+    else:
+        visit(kind, n)
+
+
+def find(kind: str, n: int, writer: str) -> None:
+    if kind in VALUES:
+        key, missing = key_of(kind, n, writer), object()
+        found = cache.get_many([key]).get(key, missing) if n % 3 == 0 else cache.get(key, missing)
+        # Django's PyMemcacheCache cannot tell a stored None from a miss, nor could it ever.
+        is_found = found is not missing
+        counts["found" if is_found else "missed"] += 1
+        if is_found and not is_same(found, made(kind, n)):
+            counts["wrong"] += 1
+            if len(first_errors) < 3:
+                first_errors.append(f"{key}: {found!r:.100} of {type(found).__name__}")
+        return
+    content = visit(kind, n)
+    by_writer = {"session": f"session {n}"}.get(
+        kind, f"{'part' if kind == 'fragment' else kind} {n} by {writer}"
+    )
+    by_self = {"session": "session "}.get(
+        kind, f"{'part' if kind == 'fragment' else kind} {n} by {WHO}"
+    )
+    if content == by_writer:
+        counts["found"] += 1
+    elif content == by_self:
+        counts["missed"] += 1
+    elif content is not None:
+        counts["wrong"] += 1
+
+
+cookies: dict[int, str] = {}
+
+
+def visit(kind: str, n: int) -> str | None:
+    """Request a page; None if the site answered 500."""
+    browser = Client(raise_request_exception=False)
+    if kind == "session" and n in cookies:
+        browser.cookies["sessionid"] = cookies[n]
+    response = browser.get(f"/{kind}/{n}")
+    if response.status_code != 200:
+        counts["500"] += 1
+        if len(first_errors) < 3 and response.exc_info:
+            first_errors.append(f"500: {response.exc_info[1]}"[:300])
+        return None
+    if kind == "session" and "sessionid" in response.cookies:
+        cookies[n] = response.cookies["sessionid"].value
+    return response.content.decode()
+
+
+def done(work: Any, *arguments: Any) -> None:
+    try:
+        work(*arguments)
+    except Exception as error:  # noqa: BLE001 - what is counted
+        failed(error)
+
+
+def main() -> None:
+    values = ORDER["values"]
+    numbers = range(values)
+    if ORDER["work"] == "store":
+        for kind in KINDS:
+            for n in numbers:
+                done(store, kind, n, WHO)
+        Path(ORDER["folder"], WHO).write_text(json.dumps(cookies))
+    elif ORDER["work"] == "find":
+        known = json.loads(Path(ORDER["folder"], OTHER).read_text())
+        cookies.update({int(n): cookie for n, cookie in known.items()})
+        for kind in KINDS:
+            for n in numbers:
+                done(find, kind, n, OTHER)
+    else:
+        rng = random.Random(ORDER["seed"])
+        ended = threading.Event()
+        threading.Thread(target=lambda: (sys.stdin.read(), ended.set()), daemon=True).start()
+        while not ended.is_set():
+            kind, n = rng.choice(VALUES), rng.choice(numbers)
+            if rng.random() < 0.3:
+                done(store, kind, n, rng.choice([WHO, OTHER]))
+            else:
+                done(find, kind, n, rng.choice([WHO, OTHER]))
+    print(json.dumps({**counts, "warnings": Count.count, "errors": first_errors}))
+
+
+if __name__ == "__main__":
+    sys.modules["moving_site"] = sys.modules["__main__"]
+    Thing.__module__ = "moving_site"
+    main()
