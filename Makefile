@@ -54,7 +54,7 @@ check: lint test wheel ## What continuous integration runs: lint, the tests, the
 check-traces: reference ## What is checked against a folder of recorded traces (TRACES=dir).
 
 .PHONY: test-long
-test-long: simulate-full loom stress sanitize consistency faults-long ## The tests that take longer than the everyday ones (over an hour; cargo-fuzz; MEMCACHED=path adds its slab classes).
+test-long: simulate-full loom stress flushes collisions sanitize consistency faults-long ## The tests that take longer than the everyday ones (over an hour; cargo-fuzz; MEMCACHED=path adds its slab classes).
 	$(MAKE) --no-print-directory soak SOAK_SECONDS=600
 	$(MAKE) --no-print-directory fuzz SECONDS_EACH=30
 	@if [ -n "$(MEMCACHED)" ]; then $(MAKE) --no-print-directory oracle-slabs; fi
@@ -67,8 +67,18 @@ STRESS_SECONDS ?= 600
 stress: ## Threads against one small store, every hit verified, everything forced, ten minutes (STRESS_SECONDS=n).
 	STRESS_SECONDS=$(STRESS_SECONDS) $(CARGO) test --release -p glasscache-store --features strict --test stress -- --nocapture
 
+.PHONY: flushes
+flushes: ## Flush 100,000 times beside clients that copy without end; nothing may outlive it (FLUSHES=n, ADDRESS=host:port of another server).
+	GLASSCACHE_TEST_FLUSHES=$(or $(FLUSHES),100000) $(if $(ADDRESS),GLASSCACHE_TEST_ADDRESS=$(ADDRESS)) \
+		$(CARGO) test --release -p glasscache-server --test flushes -- --nocapture
+
+.PHONY: collisions
+collisions: ## Send a million keys of one bucket: no false miss, and what other connections notice of it (COLLISIONS=n).
+	GLASSCACHE_TEST_COLLISIONS=$(or $(COLLISIONS),1000000) $(CARGO) test --release -p glasscache-store --test collisions -- --nocapture
+	GLASSCACHE_TEST_COLLISIONS=$(or $(COLLISIONS),1000000) $(CARGO) test --release -p glasscache-server --test collisions -- --nocapture
+
 .PHONY: loom
-loom: ## Explore the store's hand-made protocols (bucket, resize, epoch) in every order of their steps.
+loom: ## Explore the store's hand-made protocols (bucket, resize, flush, epoch) in every order of their steps.
 	RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=target/loom $(CARGO) test --release -p glasscache-store --lib interleaved
 
 .PHONY: sanitize
