@@ -54,7 +54,9 @@ check: lint test wheel ## What continuous integration runs: lint, the tests, the
 check-traces: reference ## What is checked against a folder of recorded traces (TRACES=dir).
 
 .PHONY: test-long
-test-long: simulate-full loom stress flushes collisions sanitize consistency faults-long ## The tests that take longer than the everyday ones (about half an hour; MEMCACHED=path adds its slab classes).
+test-long: simulate-full loom stress flushes collisions sanitize consistency faults-long ## The tests that take longer than the everyday ones (over an hour; cargo-fuzz; MEMCACHED=path adds its slab classes).
+	$(MAKE) --no-print-directory soak SOAK_SECONDS=600
+	$(MAKE) --no-print-directory fuzz SECONDS_EACH=30
 	@if [ -n "$(MEMCACHED)" ]; then $(MAKE) --no-print-directory oracle-slabs; fi
 
 # ---- the server: proofs -----------------------------------------------------------------------
@@ -80,8 +82,8 @@ loom: ## Explore the store's hand-made protocols (bucket, resize, flush, epoch) 
 	RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=target/loom $(CARGO) test --release -p glasscache-store --lib interleaved
 
 .PHONY: sanitize
-sanitize: ## The store's tests and a minute of stress under AddressSanitizer and ThreadSanitizer (nightly).
-	@scripts/store-sanitize
+sanitize: ## The store's tests and stress under AddressSanitizer and ThreadSanitizer, the server's under the first (nightly).
+	@scripts/sanitize
 
 .PHONY: miri
 miri: ## The store's unit tests under Miri, where the nightly toolchain has it.
@@ -227,10 +229,15 @@ bench-simulate: release ## Time the request simulator (one core; the command on 
 figures: release ## Print each promised figure with its command, the demand and what was found (ARGS="speed --kept").
 	@scripts/figures $(ARGS)
 
+FUZZ_TARGETS ?= text meta session sessions store replies value trace
+SECONDS_EACH ?= 60
+# Room for an upload, which begins at 64 KiB, and something around it.
+FUZZ_LEN ?= 200000
+
 .PHONY: fuzz
-fuzz: ## Feed each parser and the session with random bytes (SECONDS_EACH=60; nightly toolchain, cargo-fuzz).
-	for target in text meta session replies value trace; do \
-		cargo +nightly fuzz run $$target -- -max_total_time=$${SECONDS_EACH:-60} -max_len=8192 || exit 1; \
+fuzz: ## Feed parsers, sessions and the store with random bytes (SECONDS_EACH=60; nightly toolchain, cargo-fuzz).
+	for target in $(FUZZ_TARGETS); do \
+		cargo +nightly fuzz run $$target -- -max_total_time=$(SECONDS_EACH) -max_len=$(FUZZ_LEN) || exit 1; \
 	done
 
 .PHONY: bench-client

@@ -156,8 +156,9 @@ impl Connection {
             return; // the write is the parent's
         }
         match &op.kind {
-            Kind::Written { wire, .. } => self.server.doubts.add([wire.clone()]),
-            Kind::Removed(wire) => self.server.doubts.add([wire.clone()]),
+            Kind::Written { wire, .. } | Kind::Removed(wire) => {
+                self.server.doubts.add([wire.clone()]);
+            }
             Kind::ManyStored { wire, .. } | Kind::ManyDeleted { wire, .. } | Kind::Nobody(wire) => {
                 self.server.doubts.add(wire.iter().cloned());
             }

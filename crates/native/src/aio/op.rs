@@ -100,7 +100,7 @@ impl Op {
                 costs.count(Operation::Write, *value_bytes as u64, &spent);
             }
             Kind::Stored | Kind::Removed(_) | Kind::Number => {
-                costs.count(Operation::Other, 0, &spent)
+                costs.count(Operation::Other, 0, &spent);
             }
             Kind::Many(keys) => costs.count_bulk(keys.len(), found_bytes, &spent),
             Kind::ManyStored { keys, bytes, .. } => costs.count_bulk(keys.len(), *bytes, &spent),
