@@ -21,8 +21,8 @@ pub struct Config {
     pub workers: usize,
     /// `-R`: commands that one connection may run before others get their turn.
     pub requests_per_event: u32,
-    /// False under `-B binary`: the binary protocol is not spoken, so every connection is closed at
-    /// its first bytes instead of being served text that was not wanted.
+    /// False under `-B binary`, which only memcached's own tests may ask for: every connection is closed at its
+    /// first bytes instead of being served text that was not wanted.
     pub text_enabled: bool,
     /// False under `-C`: no CAS uniques in replies.
     pub cas_enabled: bool,
@@ -50,8 +50,13 @@ pub struct Config {
     pub prefix_delimiter: u8,
     /// True when `-D` was given: prefixes are counted from the start.
     pub detail_enabled: bool,
-    /// `-v`, `-vv`, `-vvv`.
+    /// `-v`, `-vv`, `-vvv`: how much is logged, if `log` is on.
     pub verbosity: u8,
+    /// Lines on stderr about what is refused and, as `verbosity` asks, about connections, commands and replies. Off
+    /// where the server is part of another program.
+    pub log: bool,
+    /// The commit that the program was built from, for `stats glasscache`.
+    pub commit: Option<&'static str>,
     /// Each worker stays on one processor.
     pub pin_workers: bool,
     /// `debugtime` and `misbehave` work (memcached's own tests need them).
@@ -129,6 +134,8 @@ impl Default for Config {
             prefix_delimiter: b':',
             detail_enabled: false,
             verbosity: 0,
+            log: false,
+            commit: None,
             pin_workers: false,
             debug: false,
             watchdog_ticks: 5,

@@ -20,6 +20,7 @@ use crate::info::{Info, READING, READING_VALUE, Reason};
 use crate::output::Output;
 use crate::send::{self, Sent, Waiting};
 use crate::session::{Next, Session};
+use crate::trace;
 use crate::turn::Turn;
 
 /// Output or upload bytes after which a connection lets others go first, however few these are.
@@ -228,6 +229,9 @@ impl Connection {
             let mut out = Output::new(std::mem::take(&mut buffers.output));
             let progress = self.session.run(input, turn, &mut out);
             used += progress.used;
+            if turn.is_traced {
+                trace::replies(turn, &out);
+            }
             budget = budget.saturating_sub(out.len());
             let sent = self.send(&out, turn);
             buffers.output = out.into_bytes();

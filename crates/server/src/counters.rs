@@ -156,6 +156,8 @@ counters! {
     turns,
     /// Readers closed because they did not read.
     stalled_closed,
+    /// Connections closed because they speak the binary protocol.
+    binary_refused,
     /// Times a connection that waits for room for an upload tried again.
     upload_tries,
     /// Broken invariants, each of which closed a connection.

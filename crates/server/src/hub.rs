@@ -66,6 +66,8 @@ struct Watcher {
     kinds: u16,
     unsent: Vec<u8>,
     skipped: u64,
+    /// That it misses lines was logged since it last caught up.
+    is_noted: bool,
     /// The worker that owns the connection.
     owner: Waker,
 }
@@ -102,6 +104,7 @@ impl Hub {
             kinds,
             unsent: Vec::new(),
             skipped: 0,
+            is_noted: false,
             owner,
         });
         self.kinds.fetch_or(kinds, Ordering::Relaxed);
@@ -131,8 +134,8 @@ impl Hub {
         self.kinds.load(Ordering::Relaxed) & kind != 0
     }
 
-    /// Gives one line to all who watch its kind.
-    pub(crate) fn publish(&self, kind: u16, text: &[u8]) {
+    /// Gives one line to all who watch its kind; returns the serial number of one that just began to miss lines.
+    pub(crate) fn publish(&self, kind: u16, text: &[u8]) -> Option<u64> {
         let mut line = Vec::with_capacity(text.len() + 48);
         let time = SystemTime::now()
             .duration_since(UNIX_EPOCH)
@@ -147,12 +150,18 @@ impl Hub {
         );
         line.extend_from_slice(text);
         line.push(b'\n');
+        let mut began_to_miss = None;
         for watcher in lock(&self.watchers)
             .iter_mut()
             .filter(|w| w.kinds & kind != 0)
         {
             watcher.append(&line, self.buffer_bytes);
+            if watcher.skipped == 1 && !watcher.is_noted {
+                watcher.is_noted = true;
+                began_to_miss = Some(watcher.serial);
+            }
         }
+        began_to_miss
     }
 }
 
@@ -172,6 +181,7 @@ impl Watcher {
             // Writing to a vector cannot fail.
             let _ = writeln!(lines, "skipped={}", self.skipped);
             self.skipped = 0;
+            self.is_noted = false;
         }
         lines
     }

@@ -65,22 +65,54 @@ impl Info {
     }
 }
 
-/// Why a connection is closed, in memcached's words.
+/// Why a connection is closed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Reason {
+    /// The client wanted it.
     Normal,
+    /// The socket failed.
     Error,
+    /// What came cannot be followed any more.
+    Protocol,
+    /// What came is the binary protocol.
+    Binary,
+    /// It kept memory that others needed and made no progress.
+    Stalled,
     IdleTimeout,
     Shutdown,
 }
 
+impl std::fmt::Display for Peer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Peer::Tcp(address) => write!(f, "{address}"),
+            Peer::Unix => f.write_str("a unix socket"),
+        }
+    }
+}
+
 impl Reason {
+    /// The word of `watch connevents`, which are memcached's.
     pub(crate) fn word(self) -> &'static str {
         match self {
             Reason::Normal => "normal",
-            Reason::Error => "error",
+            Reason::Error | Reason::Protocol | Reason::Binary | Reason::Stalled => "error",
             Reason::IdleTimeout => "idle_timeout",
             Reason::Shutdown => "shutdown",
         }
+    }
+
+    /// Why the connection was closed, for the log; `None` where the client wanted it or the server ends.
+    pub(crate) fn sentence(self) -> Option<&'static str> {
+        Some(match self {
+            Reason::Normal | Reason::Shutdown => return None,
+            Reason::Error => "the socket failed",
+            Reason::Protocol => "a request cannot be followed (too long, or not the protocol)",
+            Reason::Binary => {
+                "it speaks the binary protocol, which is not supported; set the client to the text protocol"
+            }
+            Reason::Stalled => "it made no progress and kept memory that others needed",
+            Reason::IdleTimeout => "it was silent for longer than -o idle_timeout",
+        })
     }
 }

@@ -30,6 +30,7 @@ mod inbox;
 mod info;
 mod listener;
 mod lock;
+mod log;
 mod output;
 mod replay;
 mod running;
@@ -40,6 +41,7 @@ mod shed;
 mod stats;
 mod systemd;
 mod ties;
+mod trace;
 mod tuning;
 mod turn;
 mod wake;
@@ -58,10 +60,11 @@ const _: () = assert!(
     "key limits"
 );
 
-/// The version that `version` and `stats` tell: clients ask it whether meta commands work.
+/// The version that `version` and `stats` report: clients compare the leading number to learn whether meta commands
+/// work; behind it stands our own.
 macro_rules! version {
     () => {
-        "1.6.45-glasscache"
+        concat!("1.6.45-glasscache-", env!("CARGO_PKG_VERSION"))
     };
 }
 pub(crate) use version;

@@ -26,7 +26,9 @@ use crate::config::{Config, Listen};
 use crate::inbox::Inbox;
 use crate::info::{ConnectionId, Info, Peer};
 use crate::lock::lock;
+use crate::log::Kind;
 use crate::shared::Shared;
+use crate::trace;
 use crate::watch;
 
 /// The event data that means the listener's bell.
@@ -246,6 +248,7 @@ impl Listener {
         let connections = &self.shared.connections;
         if self.is_full() {
             connections.rejected.fetch_add(1, Ordering::Relaxed);
+            self.log_refused(peer.as_ref());
             let _ = rustix::net::send(&socket, words::TOO_MANY, SendFlags::NOSIGNAL);
             return;
         }
@@ -268,7 +271,26 @@ impl Listener {
         connections.total.fetch_add(1, Ordering::Relaxed);
         connections.insert(Arc::clone(&info));
         watch::connection(&self.shared, &info, None);
+        if self.shared.logs(2) {
+            self.shared.log.line(trace::connection(&info, true));
+        }
         self.hand_over(socket, info);
+    }
+
+    fn log_refused(&self, peer: Option<&SocketAddrAny>) {
+        let shared = &self.shared;
+        let peer = peer.and_then(|peer| SocketAddr::try_from(peer.clone()).ok());
+        let line = || {
+            let peer = peer.map_or(Peer::Unix, Peer::Tcp);
+            let limit = shared.config.connections_max;
+            format!("glasscache: refused a connection from {peer}: {limit} are open (-c)")
+        };
+        if shared.logs(1) {
+            shared.log.line(line());
+        } else {
+            let now_s = shared.clock.now().0;
+            shared.log.limited(Kind::RefusedConnection, now_s, line);
+        }
     }
 
     /// Gives a connection to the next worker in turn.

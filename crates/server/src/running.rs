@@ -16,6 +16,7 @@ use crate::counters::{ClassCounters, Counters};
 use crate::failure;
 use crate::inbox::Inbox;
 use crate::listener::{self, Bound, Listener};
+use crate::log::Log;
 use crate::shared::{Parts, Shared};
 use crate::wake::Waker;
 use crate::watchdog;
@@ -126,6 +127,9 @@ fn launch(
         .map(|_| Ok((counts(), Waker::new()?)))
         .collect::<rustix::io::Result<Vec<_>>>()
         .map_err(system)?;
+    let (log, lines) = Log::new();
+    let lines = config.log.then_some(lines);
+    let log = if config.log { log } else { Log::default() };
     let shared = Arc::new(Shared::new(Parts {
         addresses: bound.iter().map(Bound::shown).collect(),
         listener: Waker::new().map_err(system)?,
@@ -134,6 +138,7 @@ fn launch(
         classes,
         cluster,
         config,
+        log,
     }));
     let mut running = Running {
         shared: Arc::clone(&shared),
@@ -141,6 +146,13 @@ fn launch(
         thread_ids: Vec::new(),
         watchdog: None,
     };
+    if let Some(lines) = lines {
+        // Not waited for at the end: stderr may be a pipe that nobody empties.
+        std::thread::Builder::new()
+            .name("gc-log".to_owned())
+            .spawn(move || lines.write())
+            .map_err(Error::System)?;
+    }
     let inboxes: Vec<Inbox> = shared
         .workers
         .iter()
@@ -196,6 +208,7 @@ impl Running {
             drop(until);
             let _ = thread.join();
         }
+        self.shared.log.end();
     }
 
     fn start_watchdog(&mut self) -> Result<(), Error> {
@@ -260,10 +273,11 @@ impl Control {
         self.0.stop();
     }
 
-    /// Reads again what can change while the server runs, which is the cluster file, and returns a sentence that
-    /// says what became of it. A file that cannot be read changes nothing.
-    pub fn reload(&self) -> String {
-        self.0.cluster.reload()
+    /// Reads again what can change while the server runs, which is the cluster file, and logs what became of it. A
+    /// file that cannot be read changes nothing.
+    pub fn reload(&self) {
+        let outcome = self.0.cluster.reload();
+        self.0.log.line(format!("glasscache: SIGHUP: {outcome}"));
     }
 }
 

@@ -23,7 +23,11 @@ pub(crate) use self::state::{Next, Progress, Session, UPLOAD_BYTES_MIN};
 use crate::execute::{self, Batch, Lookup, store::Write};
 use crate::info::Reason;
 use crate::output::{Output, SLICE_BYTES};
+use crate::trace;
 use crate::turn::Turn;
+
+/// The first byte of every request of the binary protocol; no text begins with it.
+const BINARY_REQUEST: u8 = 0x80;
 
 impl Session {
     /// A session that closes at the first bytes it gets.
@@ -50,12 +54,13 @@ impl Session {
         };
         let next = loop {
             let next = match self.state {
+                State::Command if turn.is_traced => self.traced_command(&mut run),
                 State::Command => self.command(&mut run),
                 State::Keys(keys) => self.keys(keys, &mut run),
                 State::Swallow(left) => self.swallow(left, &mut run),
                 State::Upload(_) => self.upload(&mut run),
                 State::Lost => Some(lost(&mut run)),
-                State::Closed => Some(Next::Close(Reason::Error)),
+                State::Closed => Some(Next::Close(Reason::Protocol)),
             };
             if let Some(next) = next {
                 break next;
@@ -94,6 +99,17 @@ impl Session {
         matches!(self.state, State::Command)
     }
 
+    /// As [`Session::command`], and logs the line if it was taken.
+    fn traced_command(&mut self, run: &mut Run<'_, '_, '_>) -> Option<Next> {
+        let before = run.rest();
+        let used = run.used;
+        let next = self.command(run);
+        if run.used > used {
+            trace::command(run.turn, before);
+        }
+        next
+    }
+
     /// Takes one line. `None` goes on.
     fn command(&mut self, run: &mut Run<'_, '_, '_>) -> Option<Next> {
         if run.out.len() >= SLICE_BYTES {
@@ -119,6 +135,7 @@ impl Session {
             return None;
         }
         match text::parse(run.rest()) {
+            _ if run.rest().first() == Some(&BINARY_REQUEST) => Some(Next::Close(Reason::Binary)),
             Parsed::Incomplete => Some(Next::Input),
             Parsed::Refused(refusal, used) => {
                 run.used += used;
@@ -178,7 +195,7 @@ impl Session {
         } else if refusal.swallow_bytes > 0 {
             self.state = State::Swallow(refusal.swallow_bytes);
         }
-        refusal.close.then_some(Next::Close(Reason::Error))
+        refusal.close.then_some(Next::Close(Reason::Protocol))
     }
 
     fn swallow(&mut self, left: u64, run: &mut Run<'_, '_, '_>) -> Option<Next> {
@@ -200,9 +217,9 @@ fn lost(run: &mut Run<'_, '_, '_>) -> Next {
         Some(end) => {
             run.used += end + 1;
             run.out.bytes.extend_from_slice(words::BAD_FORMAT);
-            Next::Close(Reason::Error)
+            Next::Close(Reason::Protocol)
         }
-        None if run.rest().len() > LINE_BYTES_MAX => Next::Close(Reason::Error),
+        None if run.rest().len() > LINE_BYTES_MAX => Next::Close(Reason::Protocol),
         None => Next::Input,
     }
 }

@@ -16,6 +16,7 @@ use crate::counters::{Counter, Counters, TIMES, Totals};
 use crate::detail::Detail;
 use crate::info::Info;
 use crate::lock::lock;
+use crate::log::Log;
 
 use crate::hub::{Hub, kind};
 use crate::running::random_seed;
@@ -33,6 +34,7 @@ pub(crate) struct Shared {
     /// The nodes that `config get cluster` tells.
     pub(crate) cluster: Cluster,
     pub(crate) hub: Hub,
+    pub(crate) log: Log,
     pub(crate) tuning: Tuning,
     pub(crate) connections: Connections,
     /// Each worker's counters and bell.
@@ -107,6 +109,7 @@ impl Shared {
             workers,
             addresses,
             listener,
+            log,
         } = parts;
         let shared = Shared {
             clock: Clock::start(),
@@ -127,9 +130,17 @@ impl Shared {
             workers,
             addresses,
             listener,
+            log,
         };
         shared.observe();
         shared
+    }
+
+    /// Whether lines of this verbosity are logged: 1 for `-v`, 2 for `-vv`.
+    #[inline]
+    pub(crate) fn logs(&self, verbosity: u8) -> bool {
+        // LOSSY: a line may be missed right after a client changed the verbosity.
+        self.verbosity.load(Ordering::Relaxed) >= verbosity && self.log.is_on()
     }
 
     /// What orders a listing of the items: random, and of its own, so that the order reveals nothing about the seed
@@ -243,4 +254,5 @@ pub(crate) struct Parts {
     pub(crate) workers: Vec<(Arc<Counters>, Waker)>,
     pub(crate) addresses: Vec<(i32, Address)>,
     pub(crate) listener: Waker,
+    pub(crate) log: Log,
 }

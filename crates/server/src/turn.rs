@@ -24,6 +24,8 @@ pub(crate) struct Turn<'w> {
     pub(crate) waker: &'w Waker,
     /// Bytes that a connection sends before others are served.
     pub(crate) share_bytes: usize,
+    /// Commands and replies are logged.
+    pub(crate) is_traced: bool,
 }
 
 impl Turn<'_> {

@@ -14,6 +14,16 @@ use crate::info::{Info, Peer};
 use crate::shared::Shared;
 use crate::turn::Turn;
 
+fn publish(shared: &Shared, kind: u16, text: &[u8]) {
+    if let Some(serial) = shared.hub.publish(kind, text)
+        && shared.logs(1)
+    {
+        shared.log.line(format!(
+            "glasscache: the watcher on connection {serial} reads too slowly and misses lines"
+        ));
+    }
+}
+
 /// A key was asked for.
 pub(crate) fn fetched(turn: &Turn<'_>, key: &[u8], value_bytes: Option<u32>) {
     if !turn.shared.hub.wants(kind::FETCHERS) {
@@ -33,7 +43,7 @@ pub(crate) fn fetched(turn: &Turn<'_>, key: &[u8], value_bytes: Option<u32>) {
         text,
         " status={status} clsid={class} cfd={descriptor} size={size}"
     );
-    turn.shared.hub.publish(kind::FETCHERS, &text);
+    publish(turn.shared, kind::FETCHERS, &text);
 }
 
 /// A value is about to be stored: memcached looks first what is there, and its watchers see that.
@@ -89,7 +99,7 @@ pub(crate) fn stored(
         text,
         " status={status} cmd={command} ttl={ttl} clsid={class} cfd={descriptor} size={value_bytes}"
     );
-    turn.shared.hub.publish(kind::MUTATIONS, &text);
+    publish(turn.shared, kind::MUTATIONS, &text);
 }
 
 /// An item is about to be deleted; marking it stale deletes nothing.
@@ -123,7 +133,7 @@ pub(crate) fn deleting(
         " cmd={command} clsid={class} size={}",
         item.value_bytes()
     );
-    turn.shared.hub.publish(kind::DELETIONS, &text);
+    publish(turn.shared, kind::DELETIONS, &text);
 }
 
 /// An item was evicted.
@@ -142,7 +152,7 @@ pub(crate) fn evicted(shared: &Shared, item: &Evicted, now: Seconds) {
         now.0.saturating_sub(item.last_access.0),
         item.value_bytes
     );
-    shared.hub.publish(kind::EVICTIONS, &text);
+    publish(shared, kind::EVICTIONS, &text);
 }
 
 /// A connection was opened, or closed for `reason`.
@@ -166,7 +176,7 @@ pub(crate) fn connection(shared: &Shared, info: &Info, reason: Option<&str>) {
     let text = format!(
         "type={event} rip={address} rport={port} transport={transport}{reason} cfd={descriptor}"
     );
-    shared.hub.publish(kind::CONNEVENTS, text.as_bytes());
+    publish(shared, kind::CONNEVENTS, text.as_bytes());
 }
 
 /// Whether a key has no blank and no control byte, so that it can stand on a line.

@@ -236,6 +236,7 @@ impl Worker {
             connection: &info,
             waker: &self.waker,
             share_bytes: self.later.share_bytes(),
+            is_traced: self.shared.logs(2),
         };
         let moved_before = self.counters.bytes_moved();
         let was_transferring = connection.is_transferring();

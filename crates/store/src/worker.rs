@@ -41,6 +41,8 @@ pub struct Worker {
     pub(crate) sweep: RefCell<Option<Sweep>>,
     /// What its last choice of a victim found nothing for.
     pub(crate) nothing: Cell<Option<Nothing>>,
+    /// Bytes written for what the records fetched last kept.
+    pub(crate) carried: Cell<usize>,
     /// Bytes that its sweeps for room may still keep.
     pub(crate) keepable: Cell<usize>,
     /// Mean bytes of what came anew lately, in fractions of [`NEWCOMERS`].
@@ -59,6 +61,7 @@ impl Worker {
             logs: Logs::default(),
             sweep: RefCell::default(),
             nothing: Cell::new(None),
+            carried: Cell::new(0),
             keepable: Cell::new(0),
             newcomer_bytes: Cell::new(0),
             untold_items: Cell::new(0),

@@ -53,12 +53,19 @@ impl Args {
             settings.port = settings.udp_port;
         }
         let addresses = listen_addresses(&settings).map_err(Failure::usage)?;
+        if settings.binding_protocol == "binary" && !is_debug {
+            return Err(Failure::usage(
+                "protocol (-B): the binary protocol is not supported yet (docs/decisions/0021-dialects.md)",
+            )
+            .hint("leave -B out and set the clients to the text protocol"));
+        }
         check_reachable(&settings, &addresses)?;
         daemon::check_user(settings.user.as_deref())?;
         if settings.daemon && !daemon::is_child() {
             return daemon::launch();
         }
-        serve(&settings, &addresses, is_debug)
+        let config_file = self.flags.config_file();
+        serve(&settings, config_file.as_deref(), &addresses, is_debug)
     }
 }
 
@@ -76,7 +83,12 @@ fn check_reachable(settings: &Settings, addresses: &[SocketAddr]) -> Result<(), 
         .hint("add --public if a firewall protects it, or listen on 127.0.0.1"))
 }
 
-fn serve(settings: &Settings, addresses: &[SocketAddr], is_debug: bool) -> Result<Exit, Failure> {
+fn serve(
+    settings: &Settings,
+    config_file: Option<&Path>,
+    addresses: &[SocketAddr],
+    is_debug: bool,
+) -> Result<Exit, Failure> {
     if settings.daemon {
         daemon::leave_session()?;
     }
@@ -114,7 +126,7 @@ fn serve(settings: &Settings, addresses: &[SocketAddr], is_debug: bool) -> Resul
     }
     // Only now: no client is served with the rights of root.
     let running = prepared.start().map_err(|error| failure(&error))?;
-    announce(settings, &tcp);
+    announce(settings, config_file, &tcp);
     if settings.daemon {
         daemon::report_ready(settings.verbosity > 0)?;
     }
@@ -157,6 +169,8 @@ fn config(settings: &Settings, addresses: &[SocketAddr], is_debug: bool) -> serv
         prefix_delimiter: settings.prefix_delimiter.unwrap_or(b':'),
         detail_enabled: settings.prefix_delimiter.is_some(),
         verbosity: settings.verbosity,
+        log: true,
+        commit: option_env!("GLASSCACHE_COMMIT"),
         debug: is_debug,
         watchdog_ticks: settings.watchdog_s,
         failure_exit_code: i32::from(settings.failure_exit),
@@ -224,7 +238,7 @@ fn follow_signals(signals: &SigSet, control: &server::Control) {
     let mut is_stopping = false;
     while let Ok(signal) = signals.wait() {
         match signal {
-            Signal::SIGHUP => eprintln!("glasscache: SIGHUP: {}", control.reload()),
+            Signal::SIGHUP => control.reload(),
             Signal::SIGINT | Signal::SIGTERM if is_stopping => {
                 // The first asked for an orderly end. Whoever asks again does not want to wait for it.
                 std::process::exit(128 + signal as i32);
@@ -303,21 +317,26 @@ fn write_pid_file(settings: &Settings) -> Result<Option<NoticeFile>, Failure> {
 }
 
 /// One line on stderr, so that somebody who starts a server by hand sees where it is.
-fn announce(settings: &Settings, addresses: &[SocketAddr]) {
+fn announce(settings: &Settings, config_file: Option<&Path>, addresses: &[SocketAddr]) {
     let memory = settings.memory_bytes >> 20;
     let places: Vec<String> = match &settings.unix_socket {
         Some(path) => vec![path.display().to_string()],
         None => addresses.iter().map(ToString::to_string).collect(),
     };
     eprintln!(
-        "glasscache {} listens on {} with {memory} MB and {} workers",
+        "glasscache {} listens on {} with {memory} MB and {} workers{} (pid {}, Ctrl-C ends it)",
         env!("CARGO_PKG_VERSION"),
         if places.is_empty() {
             "nothing".to_owned()
         } else {
             places.join(", ")
         },
-        settings.threads
+        settings.threads,
+        config_file.map_or_else(String::new, |path| format!(
+            ", settings from {}",
+            path.display()
+        )),
+        std::process::id(),
     );
 }
 

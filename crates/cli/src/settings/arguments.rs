@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::{Arg, ArgAction, ArgMatches, Command, FromArgMatches};
 
-use super::{FLAGS, Resolved, Setting, Sources, Takes, options, resolve};
+use super::{FLAGS, Resolved, Setting, Sources, Takes, options, resolve, unsupported};
 use crate::output::Failure;
 
 /// The variable under which memcached's own test library runs its server.
@@ -22,13 +22,23 @@ pub(crate) struct ServerFlags {
     config: Option<PathBuf>,
     flags: Vec<(&'static str, String)>,
     extended: Vec<String>,
+    /// Why one of the flags is refused, whatever its value.
+    refusal: Option<String>,
 }
 
 impl ServerFlags {
+    /// The file with settings that is read, if there is one.
+    pub(crate) fn config_file(&self) -> Option<PathBuf> {
+        let named = || std::env::var_os("GLASSCACHE_CONFIG").map(PathBuf::from);
+        self.config.clone().or_else(named)
+    }
+
     /// Joins file, environment and flags, and reads them.
     pub(crate) fn resolve(&self) -> Result<Resolved, Failure> {
-        let named = std::env::var_os("GLASSCACHE_CONFIG").map(PathBuf::from);
-        let file = self.config.clone().or(named);
+        if let Some(refusal) = &self.refusal {
+            return Err(Failure::usage(refusal.clone()));
+        }
+        let file = self.config_file();
         let mut environment: Vec<(String, String)> = std::env::vars_os()
             .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
             .collect();
@@ -63,7 +73,9 @@ impl clap::Args for ServerFlags {
             .arg(config.value_parser(clap::value_parser!(PathBuf)));
         FLAGS
             .iter()
-            .fold(command, |command, setting| command.arg(argument(setting)))
+            .fold(unsupported::add(command), |command, setting| {
+                command.arg(argument(setting))
+            })
             .arg(extended)
     }
 
@@ -78,6 +90,7 @@ impl FromArgMatches for ServerFlags {
             config: matches.get_one("config").cloned(),
             ..Self::default()
         };
+        given.refusal = unsupported::refusal(matches);
         for setting in FLAGS {
             if let Some(text) = text(setting, matches) {
                 given.flags.push((setting.name, text));

@@ -8,7 +8,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use super::{FLAGS, Setting, Settings, options};
+use super::unsupported::unsupported_option;
+use super::{FLAGS, Setting, Settings, Takes, options};
 
 /// Variables of ours that are no settings of the server.
 const OTHER_VARIABLES: [&str; 3] = ["config", "server", "daemon-child"];
@@ -95,8 +96,7 @@ pub(crate) fn resolve(sources: &Sources<'_>) -> Result<Resolved, String> {
         origin,
     } in &assigned
     {
-        (setting.set)(&mut settings, raw)
-            .map_err(|bound| format!("{}: \"{raw}\" ({origin}) {bound}", title(setting)))?;
+        (setting.set)(&mut settings, raw).map_err(|bound| refusal(setting, raw, origin, &bound))?;
     }
     settings.check()?;
     Ok(Resolved {
@@ -104,6 +104,19 @@ pub(crate) fn resolve(sources: &Sources<'_>) -> Result<Resolved, String> {
         assigned,
         warnings: layers.warnings,
     })
+}
+
+fn refusal(setting: &Setting, raw: &str, origin: &Origin, bound: &str) -> String {
+    match setting.takes {
+        Takes::Value(value) if raw.is_empty() => {
+            let name = setting.name;
+            format!(
+                "{} ({origin}): needs a value: {name}={value}; it {bound}",
+                title(setting)
+            )
+        }
+        _ => format!("{}: \"{raw}\" ({origin}) {bound}", title(setting)),
+    }
 }
 
 fn title(setting: &Setting) -> String {
@@ -156,6 +169,20 @@ impl Layers {
         Ok(())
     }
 
+    /// Warns of a number in quotes: it is taken, but another reader of the file may not take it.
+    fn warn_of_text(&mut self, name: &str, value: &toml::Value, origin: &Origin) {
+        if let toml::Value::String(text) = value
+            && text.parse::<i64>().is_ok()
+            && FLAGS
+                .iter()
+                .any(|flag| flag.name == name && flag.takes_number())
+        {
+            self.warnings.push(format!(
+                "{name} ({origin}): \"{text}\" is text where a number is meant; write {name} = {text}"
+            ));
+        }
+    }
+
     /// Reads one text of `-o`: names, with or without `=value`, separated by commas.
     fn extended(&mut self, text: &str, origin: &Origin) -> Result<(), String> {
         for part in text
@@ -171,6 +198,9 @@ impl Layers {
 
     fn option(&mut self, name: &str, raw: &str, origin: &Origin) -> Result<(), String> {
         let Some(setting) = options(self.debug).find(|setting| setting.name == name) else {
+            if let Some(why) = unsupported_option(name) {
+                return Err(format!("-o {name} ({origin}): {why}"));
+            }
             let nearest = nearest(options(false), name);
             return Err(format!("-o {name}: no such option ({origin}){nearest}"));
         };
@@ -212,8 +242,13 @@ impl Layers {
                 for (option, value) in options {
                     self.option(option, &plain(option, value)?, &origin)?;
                 }
+            } else if value.is_table() {
+                return Err(format!(
+                    "{name} ({origin}): no such table: settings stand at the top of the file, options for -o under [extended]"
+                ));
             } else {
                 let name = name.replace('_', "-");
+                self.warn_of_text(&name, value, &origin);
                 self.assign(&name, &plain(&name, value)?, &origin)?;
             }
         }
@@ -320,6 +355,41 @@ mod tests {
         );
         assert!(refusal(&[("protocol", "http")], &[]).contains("ascii, binary, auto"));
         assert!(refusal(&[], &["hashpower=3"]).contains("from 12 to 64"));
+    }
+
+    #[test]
+    fn an_option_without_its_value_says_what_to_write() {
+        let text = refusal(&[], &["idle_timeout"]);
+        assert!(
+            text.contains("needs a value: idle_timeout=SECONDS"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn options_of_memcached_that_are_not_here_yet_say_so() {
+        let text = refusal(&[], &["ssl_chain_cert=/a"]);
+        assert!(text.contains("TLS is not supported yet"), "{text}");
+        assert!(refusal(&[], &["proxy_config=a.lua"]).contains("decisions/0022"));
+    }
+
+    #[test]
+    fn a_file_with_a_table_of_settings_or_a_number_in_quotes_is_told_so() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.toml");
+        let mut given = sources(&[], &[]);
+        given.file = Some(&path);
+        std::fs::write(&path, "[server]\nport = 1").unwrap();
+        let text = resolve(&given).err().unwrap();
+        assert!(
+            text.contains("settings stand at the top of the file"),
+            "{text}"
+        );
+        std::fs::write(&path, "port = \"11211\"\nmemory_limit = \"64m\"").unwrap();
+        let resolved = resolve(&given).unwrap();
+        assert_eq!(resolved.settings.port, 11211);
+        assert_eq!(resolved.warnings.len(), 1, "{:?}", resolved.warnings);
+        assert!(resolved.warnings[0].ends_with("write port = 11211"));
     }
 
     #[test]

@@ -10,6 +10,7 @@ mod extended;
 mod inert;
 mod layers;
 mod table;
+mod unsupported;
 mod value;
 
 use std::path::PathBuf;
@@ -212,6 +213,14 @@ pub(crate) struct Setting {
 }
 
 impl Setting {
+    /// Whether its value is a number.
+    fn takes_number(&self) -> bool {
+        matches!(
+            self.takes,
+            Takes::Value("NUM" | "MB" | "BYTES" | "SECONDS" | "CODE" | "FACTOR")
+        )
+    }
+
     /// The help sentence, with the reason when there is no effect.
     pub(crate) fn help_text(&self) -> String {
         match self.no_effect {

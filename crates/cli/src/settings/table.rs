@@ -78,7 +78,7 @@ pub(crate) static FLAGS: &[Setting] = &[
         takes: Takes::Value("MB"),
         help: "memory for items, index and connection buffers, in megabytes; a fiftieth and 5 more are for the index alone",
         no_effect: None,
-        set: |s, raw| bytes(raw, MIB, MIB, 1 << 44).map(|n| s.memory_bytes = n),
+        set: |s, raw| bytes(raw, MIB, MIB, 1 << 40).map(|n| s.memory_bytes = n),
         show: |s| (s.memory_bytes / MIB).to_string(),
     },
     Setting {
@@ -139,7 +139,7 @@ pub(crate) static FLAGS: &[Setting] = &[
         name: "protocol",
         letter: Some('B'),
         takes: Takes::Value("NAME"),
-        help: "ascii or auto: text and meta; binary is not spoken, and closes every connection",
+        help: "ascii or auto: text and meta; the binary protocol is not supported yet, and closes the connection",
         no_effect: None,
         set: |s, raw| {
             choice(raw, &["ascii", "binary", "auto", "auto-negotiate"]).map(|name| {
@@ -329,7 +329,7 @@ pub(crate) static FLAGS: &[Setting] = &[
         name: "verbose",
         letter: Some('v'),
         takes: Takes::Count,
-        help: "tell more on stderr; twice also commands and replies",
+        help: "log refused stores and closed connections with the reason; twice also commands and replies",
         no_effect: None,
         set: |s, raw| whole(raw, 0, 255).map(|n| s.verbosity = (n as u8).min(3)),
         show: |s| s.verbosity.to_string(),

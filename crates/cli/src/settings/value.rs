@@ -27,11 +27,11 @@ pub(super) fn factor(raw: &str, above: f64, max: f64) -> Result<f64, String> {
     }
 }
 
-/// A size with an optional suffix k, m or g; a bare number counts in `unit` bytes.
+/// A size with an optional suffix k, m, g or t; a bare number counts in `unit` bytes.
 pub(super) fn bytes(raw: &str, unit: u64, min: u64, max: u64) -> Result<u64, String> {
     let bound = || {
         format!(
-            "must be a size from {} to {} (suffix k, m or g)",
+            "must be a size from {} to {} (suffix k, m, g or t)",
             size(min),
             size(max)
         )
@@ -41,6 +41,7 @@ pub(super) fn bytes(raw: &str, unit: u64, min: u64, max: u64) -> Result<u64, Str
         Some(b'k') => (&text[..text.len() - 1], 1 << 10),
         Some(b'm') => (&text[..text.len() - 1], 1 << 20),
         Some(b'g') => (&text[..text.len() - 1], 1 << 30),
+        Some(b't') => (&text[..text.len() - 1], 1 << 40),
         _ => (text.as_str(), unit),
     };
     let number: u64 = digits.parse().map_err(|_| bound())?;
@@ -90,7 +91,12 @@ pub(super) fn choice(raw: &str, choices: &[&'static str]) -> Result<&'static str
 
 /// Renders a number of bytes with the largest suffix that divides it.
 pub(super) fn size(bytes: u64) -> String {
-    for (scale, suffix) in [(1 << 30, "g"), (1 << 20, "m"), (1 << 10, "k")] {
+    for (scale, suffix) in [
+        (1 << 40, "t"),
+        (1 << 30, "g"),
+        (1 << 20, "m"),
+        (1 << 10, "k"),
+    ] {
         if bytes >= scale && bytes.is_multiple_of(scale) {
             return format!("{}{suffix}", bytes / scale);
         }
@@ -106,6 +112,8 @@ mod tests {
     fn sizes_take_suffixes_and_keep_their_bounds() {
         assert_eq!(bytes("512k", 1, 1024, 1 << 30), Ok(512 << 10));
         assert_eq!(bytes("64", 1 << 20, 1, u64::MAX), Ok(64 << 20));
+        assert_eq!(bytes("1T", 1 << 20, 1, 1 << 44), Ok(1 << 40));
+        assert_eq!(size(16 << 40), "16t");
         assert!(
             bytes("1000", 1, 1024, 1 << 30)
                 .unwrap_err()

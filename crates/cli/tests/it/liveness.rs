@@ -1,7 +1,9 @@
 //! A worker that panics or hangs: the process ends, says why, and never goes on with the workers that are left.
 
-use std::io::Read;
+use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::process::Stdio;
+use std::time::Duration;
 
 use crate::server::{Server, glasscache};
 
@@ -19,6 +21,16 @@ fn rest_of_stderr(server: &mut Server) -> String {
     let mut text = String::new();
     server.stderr().read_to_string(&mut text).unwrap();
     text
+}
+
+/// Whether a new connection is answered within a moment.
+fn is_answered(port: u16) -> bool {
+    let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
+    stream
+        .set_read_timeout(Some(Duration::from_millis(300)))
+        .unwrap();
+    stream.write_all(b"mn\r\n").unwrap();
+    stream.read_exact(&mut [0; 4]).is_ok()
 }
 
 #[test]
@@ -56,9 +68,11 @@ fn a_worker_in_an_endless_loop_ends_the_process_with_the_chosen_code() {
 fn a_worker_that_hangs_while_the_server_stops_does_not_keep_the_process() {
     use nix::sys::signal::{Signal, kill};
     use nix::unistd::Pid;
-    let mut server = debug_server(&["--watchdog", "2"]);
+    let mut server = debug_server(&["--watchdog", "2", "-t", "1"]);
     let mut wire = server.connect();
     wire.send(b"misbehave loop\r\n");
+    // Once nobody else is answered either, the one worker hangs.
+    while is_answered(server.port()) {}
     kill(Pid::from_raw(server.id() as i32), Signal::SIGTERM).unwrap();
     assert_eq!(server.wait(), Some(70));
 }

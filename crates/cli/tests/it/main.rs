@@ -1,8 +1,10 @@
 //! Tests of the built binary, over real sockets and real processes: one test binary, one room a file.
 
 mod conformance;
+mod deploy;
 mod help;
 mod liveness;
+mod logs;
 mod memory;
 mod serve;
 mod server;

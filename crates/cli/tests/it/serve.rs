@@ -385,3 +385,49 @@ fn a_server_leaves_the_pid_file_of_its_successor() {
     let written = std::fs::read_to_string(&pid_file).unwrap();
     assert_eq!(written.trim(), new.id().to_string());
 }
+
+#[test]
+fn memcacheds_flags_that_are_not_here_yet_say_so() {
+    let cases: [(&[&str], &str); 9] = [
+        (
+            &["-S"],
+            "memcached's -S (--enable-sasl): there is no authentication yet",
+        ),
+        (
+            &["-Y", "users"],
+            "memcached's -Y (--auth-file): there is no authentication yet",
+        ),
+        (
+            &["-Z"],
+            "memcached's -Z (--enable-ssl): TLS is not supported yet",
+        ),
+        (
+            &["-e", "/tmp/file"],
+            "memcached's -e (--memory-file): items do not outlive",
+        ),
+        (&["-N", "4"], "memcached's -N (--napi-ids)"),
+        (&["-i"], "memcached's -i (--license)"),
+        (&["--enable-ssl"], "TLS is not supported yet"),
+        (&["-o", "ssl_key=/a"], "TLS is not supported yet"),
+        (
+            &["-B", "binary"],
+            "protocol (-B): the binary protocol is not supported yet",
+        ),
+    ];
+    for (flags, sentence) in cases {
+        let (code, text) = refusal(&[&["serve"], flags].concat());
+        assert_eq!(code, Some(2), "{flags:?}: {text}");
+        assert!(text.contains(sentence), "{flags:?}: {text}");
+        assert!(text.contains("docs/decisions/002"), "{flags:?}: {text}");
+    }
+}
+
+#[test]
+fn a_terabyte_is_a_size() {
+    let shown = run(&["config", "show", "-m", "1t"]);
+    let text = String::from_utf8(shown.stdout).unwrap();
+    assert!(text.contains("1048576"), "{text}");
+    let (code, text) = refusal(&["serve", "-m", "0"]);
+    assert_eq!(code, Some(2));
+    assert!(text.contains("a size from 1m to 16t"), "{text}");
+}

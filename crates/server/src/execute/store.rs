@@ -12,7 +12,9 @@ use glasscache_store::{CasUnique, KeyHash, Refusal, Reservation, SetMode, SetOpt
 
 use super::Outcome;
 use crate::info::Reason;
+use crate::log::Kind;
 use crate::output::Output;
+use crate::trace;
 use crate::turn::Turn;
 use crate::watch;
 
@@ -169,7 +171,7 @@ impl<'b> Write<'b> {
     /// but a client that reads no replies could not tell, so its connection closes.
     pub(crate) fn refuse_chunk(&self, out: &mut Output<'_>) -> Outcome {
         if self.is_quiet() {
-            return Outcome::Close(Reason::Error);
+            return Outcome::Close(Reason::Protocol);
         }
         out.bytes.extend_from_slice(words::BAD_CHUNK);
         Outcome::Done
@@ -226,12 +228,30 @@ impl<'b> Write<'b> {
         item.map_or(self.value_bytes, |item| item.value_bytes())
     }
 
+    /// Counts and logs a value that was refused for want of memory.
+    #[cold]
+    pub(crate) fn count_refused(&self, turn: &Turn<'_>) {
+        turn.counters.store_no_memory.bump();
+        let shared = turn.shared;
+        if shared.logs(1) {
+            let (key, bytes) = (trace::shown(self.key), self.value_bytes);
+            shared.log.line(format!(
+                "glasscache: refused to store {key} ({bytes} bytes): no memory"
+            ));
+        } else {
+            shared.log.limited(Kind::RefusedStore, turn.now.0, || {
+                let limit = turn.store.store().memory_bytes() >> 20;
+                format!("glasscache: refused to store a value: no memory (-m is {limit} MB; -v names the keys)")
+            });
+        }
+    }
+
     #[inline]
     fn count(&self, outcome: SetOutcome, turn: &Turn<'_>) {
         let counters = turn.counters;
         match outcome {
             SetOutcome::TooLarge => counters.store_too_large.bump(),
-            SetOutcome::NoMemory => counters.store_no_memory.bump(),
+            SetOutcome::NoMemory => self.count_refused(turn),
             _ => {
                 counters.set_cmds.bump();
                 turn.shared.classes.set(

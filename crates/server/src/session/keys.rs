@@ -71,7 +71,7 @@ impl Session {
                 run.used += end + 1;
                 None
             }
-            _ => Some(Next::Close(Reason::Error)),
+            _ => Some(Next::Close(Reason::Protocol)),
         }
     }
 }

@@ -110,11 +110,13 @@ impl Session {
         let State::Upload(upload) = std::mem::take(&mut self.state) else {
             return None;
         };
-        run.turn.counters.store_no_memory.bump();
         run.turn.store.give_up(&upload.reservation, run.turn.now);
         let mut scratch = Vec::new();
-        if Write::from_line(&upload.line, &mut scratch, run.turn).is_some_and(|w| !w.is_quiet()) {
-            run.out.bytes.extend_from_slice(words::NO_MEMORY);
+        if let Some(write) = Write::from_line(&upload.line, &mut scratch, run.turn) {
+            write.count_refused(run.turn);
+            if !write.is_quiet() {
+                run.out.bytes.extend_from_slice(words::NO_MEMORY);
+            }
         }
         self.state = State::Swallow(u64::from(upload.reservation.missing_bytes()) + 2);
         drop(upload);

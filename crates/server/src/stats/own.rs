@@ -2,6 +2,8 @@
 
 use std::sync::atomic::Ordering;
 
+use glasscache_store::Seconds;
+
 use super::process;
 use super::rows::Rows;
 use crate::counters::{Counter, Counters};
@@ -12,6 +14,9 @@ pub(super) fn write(turn: &Turn<'_>, out: &mut Vec<u8>) {
     let store = turn.store.store().counters();
     let totals = turn.shared.totals();
     let mut rows = Rows::new(out);
+    rows.row("version", env!("CARGO_PKG_VERSION"));
+    rows.row("commit", turn.shared.config.commit.unwrap_or("unknown"));
+    rows.row("started_unix", turn.shared.clock.unix(Seconds(2)));
     for (name, value) in [
         ("resident_bytes", process::resident_bytes()),
         ("user_bytes", store.user_bytes),
@@ -31,6 +36,7 @@ pub(super) fn write(turn: &Turn<'_>, out: &mut Vec<u8>) {
         ("full_batches", totals.batches),
         ("stalled_readers_closed", totals.stalled_closed),
         ("idle_connections_closed", totals.idle_kicks),
+        ("binary_connections_closed", totals.binary_refused),
         ("upload_tries", totals.upload_tries),
         ("invariants_broken", totals.invariant_broken),
         (

@@ -6,11 +6,13 @@ use rustix::event::epoll::{self, EventData, EventFlags};
 
 use super::Worker;
 use crate::connection::Connection;
-use crate::info::Reason;
+use crate::info::{Info, Reason};
 use crate::lock::lock;
+use crate::log::Kind;
 use crate::send::SHARE_BYTES;
 use crate::session::Session;
 use crate::shed;
+use crate::trace;
 use crate::turn::Turn;
 use crate::watch;
 
@@ -29,6 +31,7 @@ impl Worker {
             connection: &info,
             waker: &self.waker,
             share_bytes: SHARE_BYTES,
+            is_traced: false,
         };
         connection.release(&turn);
         if info.ties.is_condemned() {
@@ -39,12 +42,37 @@ impl Worker {
             self.shared.observe();
         }
         watch::connection(&self.shared, &info, Some(reason.word()));
+        self.log_close(&info, reason);
         self.shared.connections.remove(info.id.serial);
         let was_uploading = connection.is_uploading();
         // The socket closes with the connection, which takes it out of epoll.
         drop(connection);
         if was_uploading {
             shed::room_was_made(&self.shared);
+        }
+    }
+
+    fn log_close(&self, info: &Info, reason: Reason) {
+        let shared = &self.shared;
+        let line = |why| {
+            let (peer, descriptor) = (&info.peer, info.id.descriptor);
+            format!("glasscache: closed {peer} (descriptor {descriptor}): {why}")
+        };
+        if reason == Reason::Binary {
+            self.counters.binary_refused.bump();
+        }
+        match reason.sentence() {
+            Some(why) if shared.logs(1) => shared.log.line(line(why)),
+            // At any verbosity: its user sees no more than a time-out.
+            Some(why) if reason == Reason::Binary => {
+                shared
+                    .log
+                    .limited(Kind::BinaryProtocol, self.now.0, || line(why));
+            }
+            _ => {}
+        }
+        if shared.logs(2) {
+            shared.log.line(trace::connection(info, false));
         }
     }
 
@@ -78,7 +106,7 @@ impl Worker {
         }
         for key in self.connections.keys(|c| c.info.ties.is_condemned()) {
             self.counters.stalled_closed.bump();
-            self.close(key, Reason::Error);
+            self.close(key, Reason::Stalled);
         }
     }
 

@@ -66,6 +66,7 @@ impl Worker {
         else {
             return Copied::NoRoom;
         };
+        self.note_carried(placed.bytes);
         let publication = Publication {
             key: draft.key,
             hash,
@@ -73,6 +74,7 @@ impl Worker {
             new: placed.at,
             frequency: Some(frequency),
             keeps: bits::MARKS,
+            is_of_expected: true,
             is_renewed,
         };
         if self.publish(&publication, now) {
@@ -115,19 +117,19 @@ impl Worker {
                 piece.plus(PIECE_HEADER),
                 rest.get(..len).unwrap_or_default(),
             );
+            self.note_carried(piece_bytes(len));
             own.push(piece);
             copied += len;
         }
-        let pieces: Vec<Addr> = store
-            .pieces_of(head)
-            .flat_map(|piece| {
-                if piece == record.at {
-                    own.clone()
-                } else {
-                    vec![piece]
-                }
-            })
-            .collect();
+        let before = store.pieces_of(head);
+        let mut pieces = Vec::with_capacity(before.len() + own.len());
+        for piece in before {
+            if piece == record.at {
+                pieces.extend_from_slice(&own);
+            } else {
+                pieces.push(piece);
+            }
+        }
         let body = Body::Chain {
             value_bytes: head.header.value_bytes,
             pieces: &pieces,

@@ -24,6 +24,8 @@ const KEPT_EIGHTHS_MAX: usize = 7;
 const KEPT_SEGMENTS_MAX: usize = 4;
 /// A living piece of at least this many eighths of a segment is not copied: the segment takes a new place.
 const REQUEUE_EIGHTHS: usize = 6;
+/// A record that others change while it is copied is treated so often; then the segment is left to a later sweep.
+const LOOKS_MAX: usize = 16;
 
 /// A segment being swept.
 pub(crate) struct Sweep {
@@ -76,10 +78,10 @@ pub(super) struct Waiting {
 
 /// What handling a record came to.
 #[derive(PartialEq, Eq)]
-enum Handled {
+pub(super) enum Handled {
     /// Go on.
     On,
-    /// There is no room for what must be kept: leave the segment as it is.
+    /// What must be kept cannot be moved now, for want of room as a rule: leave the segment as it is.
     NoRoom,
     /// One piece fills the segment and lives: the segment moved in the queue instead.
     Requeued,
@@ -146,12 +148,15 @@ impl Worker {
         }
     }
 
-    /// Handles records until `left` is used up or the segment ends.
-    fn slice(&self, sweep: &mut Sweep, left: &mut usize, now: Seconds) -> Handled {
+    /// Handles records until `left` is used up or the segment ends. A record costs the bytes that it takes or those
+    /// that are written for it, whatever is more: for a piece that is kept its head is written anew, with an address
+    /// for each piece of the value.
+    pub(super) fn slice(&self, sweep: &mut Sweep, left: &mut usize, now: Seconds) -> Handled {
         while *left > 0 && sweep.cursor < sweep.used {
             let start = sweep.cursor;
             let (waiting, count) = self.fetch(sweep);
-            for record in waiting.iter().take(count).flatten() {
+            self.carried.set(0);
+            for (place, record) in waiting.iter().take(count).flatten().enumerate() {
                 let handled = if record.is_piece {
                     self.handle_piece(sweep, record, now)
                 } else {
@@ -160,10 +165,22 @@ impl Worker {
                 if handled != Handled::On {
                     return handled;
                 }
+                // Those behind it are fetched again when it is their turn.
+                if self.carried.get() >= *left
+                    && let Some(Some(next)) = waiting.get(place + 1)
+                {
+                    sweep.cursor = self.store.arena().offset_of(next.at);
+                    break;
+                }
             }
-            *left = left.saturating_sub(sweep.cursor - start);
+            *left = left.saturating_sub((sweep.cursor - start).max(self.carried.get()));
         }
         Handled::On
+    }
+
+    /// Counts bytes that were written for what a sweep keeps.
+    pub(super) fn note_carried(&self, bytes: usize) {
+        self.carried.set(self.carried.get() + bytes);
     }
 
     /// Reads the next records and asks for their buckets.
@@ -203,10 +220,27 @@ impl Worker {
         (waiting, count)
     }
 
+    /// An item is done with only when no slot names it: one that a flush met while it was copied still stands.
     fn handle_item(&self, sweep: &mut Sweep, record: &Waiting, now: Seconds) -> Handled {
-        let Some(hit) = self.store.index.find(record.hash, |at| at == record.at) else {
-            return Handled::On;
-        };
+        for _ in 0..LOOKS_MAX {
+            let Some(hit) = self.store.index.find(record.hash, |at| at == record.at) else {
+                return Handled::On;
+            };
+            let handled = self.treat_item(sweep, record, &hit, now);
+            if handled != Handled::On {
+                return handled;
+            }
+        }
+        Handled::NoRoom
+    }
+
+    fn treat_item(
+        &self,
+        sweep: &mut Sweep,
+        record: &Waiting,
+        hit: &Hit<'_>,
+        now: Seconds,
+    ) -> Handled {
         let item = self.store.locate(record.at);
         if !self.store.is_alive(&item, now) {
             self.remove(record.hash, &item, now, None);
@@ -233,13 +267,16 @@ impl Worker {
     fn handle_piece(&self, sweep: &mut Sweep, record: &Waiting, now: Seconds) -> Handled {
         // INVARIANT: a piece is done with only when no head names it. A head that was replaced meanwhile (touched,
         // say) has a successor with the same pieces, so it is looked for again.
-        while let Some((hit, head)) = self.head_of(record) {
+        for _ in 0..LOOKS_MAX {
+            let Some((hit, head)) = self.head_of(record) else {
+                return Handled::On;
+            };
             let handled = self.treat_piece(sweep, record, &hit, &head, now);
             if handled != Handled::On {
                 return handled;
             }
         }
-        Handled::On
+        Handled::NoRoom
     }
 
     fn treat_piece(

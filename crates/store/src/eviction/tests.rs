@@ -2,7 +2,11 @@
 
 use std::sync::Arc;
 
-use crate::{Config, DeleteOptions, PolicyKind, Seconds, SetOptions, SetOutcome, Store, Worker};
+use super::sweep::Handled;
+use super::{Reason, Sweep};
+use crate::{
+    Config, DeleteOptions, PolicyKind, Seconds, SetMode, SetOptions, SetOutcome, Store, Worker,
+};
 
 /// 65,536 segments, as a store of 64 GiB has, of 1 KiB each.
 const MEMORY_BYTES: u64 = 64 << 20;
@@ -104,4 +108,56 @@ fn what_becomes_free_is_found_again_after_nothing_was() {
     }
     let audit = store.audit(&[&worker]);
     assert_eq!(audit.total(), store.arena().segments() << SEGMENT_SHIFT);
+}
+
+#[test]
+fn a_slice_of_a_sweep_moves_no_more_pieces_of_a_large_value_than_it_may_write() {
+    const PIECE_BYTES: usize = 8 << 10;
+    let config = Config {
+        item_bytes_max: 16 << 20,
+        workers: 1,
+        ..Config::default()
+    };
+    let store = Store::with_segments(config, PolicyKind::default(), 20).unwrap();
+    let mut worker = store.worker();
+    let append = SetOptions {
+        mode: SetMode::Append,
+        ..SetOptions::default()
+    };
+    // Two values that grow by turns share their segments; when one goes, half of each is worth moving.
+    for round in 0..400 {
+        for key in [b"one", b"two"] {
+            let options = if round == 0 {
+                SetOptions::default()
+            } else {
+                append
+            };
+            let outcome = worker.set(key, store.hash(key), &[b'v'; PIECE_BYTES], &options, NOW);
+            assert!(matches!(outcome, SetOutcome::Stored(_)));
+            worker.pass();
+        }
+    }
+    worker.delete(b"two", store.hash(b"two"), &DeleteOptions::default(), NOW);
+    let view = store.segments.candidates(NOW.0, 0).emptiest.unwrap();
+    assert!(store.segments.start_sweep(view.id));
+    let mut sweep = Sweep::new(&view, Reason::Compact);
+    let moved = || store.counters().moved_items;
+    let (all, mut most) = (moved(), 0);
+    for _ in 0..40 {
+        let before = moved();
+        assert!(worker.slice(&mut sweep, &mut 1024, NOW) == Handled::On);
+        most = most.max(moved() - before);
+    }
+    println!(
+        "{} pieces moved, {most} at most in one slice",
+        moved() - all
+    );
+    assert!(moved() - all > 10);
+    // Each is larger than what the slice may write.
+    assert!(most <= 1, "{most} pieces in one slice");
+    store.segments.stop_sweep(view.id);
+    let hash = store.hash(b"one");
+    let item = worker.get(b"one", hash, NOW).unwrap();
+    let bytes: usize = item.pieces().map(<[u8]>::len).sum();
+    assert_eq!(bytes, 400 * PIECE_BYTES);
 }

@@ -1,0 +1,104 @@
+//! Flags and options of memcached that have no counterpart here: each says why, where "unexpected argument" would not.
+
+use clap::{Arg, ArgAction, ArgMatches, Command};
+
+/// The page that lists what differs.
+const WHERE: &str = "docs/decisions/0022-differences-from-memcached.md";
+
+/// A flag that is refused.
+struct Unsupported {
+    letter: char,
+    name: &'static str,
+    takes_value: bool,
+    why: &'static str,
+}
+
+const AUTHENTICATION: &str =
+    "there is no authentication yet; keep the server behind a firewall or on a unix socket";
+const TLS: &str = "TLS is not supported yet; use a tunnel such as stunnel or WireGuard";
+const RESTART: &str = "items do not outlive the process yet";
+const PROXY: &str = "there is no proxy; the clients place keys themselves";
+const EXTSTORE: &str = "items are kept in memory only";
+
+static UNSUPPORTED: &[Unsupported] = &[
+    flag('S', "enable-sasl", false, AUTHENTICATION),
+    flag('Y', "auth-file", true, AUTHENTICATION),
+    flag('Z', "enable-ssl", false, TLS),
+    flag('e', "memory-file", true, RESTART),
+    flag(
+        'N',
+        "napi-ids",
+        true,
+        "connections are not spread over threads by network queue",
+    ),
+    flag('E', "engine", true, "there are no storage engines to load"),
+    flag(
+        'q',
+        "detail-disable",
+        false,
+        "memcached no longer has it either",
+    ),
+    flag(
+        'i',
+        "license",
+        false,
+        "the licence stands in the file LICENSE",
+    ),
+];
+
+const fn flag(
+    letter: char,
+    name: &'static str,
+    takes_value: bool,
+    why: &'static str,
+) -> Unsupported {
+    Unsupported {
+        letter,
+        name,
+        takes_value,
+        why,
+    }
+}
+
+/// Adds the flags to a command, unseen in its help.
+pub(super) fn add(command: Command) -> Command {
+    UNSUPPORTED.iter().fold(command, |command, flag| {
+        let argument = Arg::new(flag.name)
+            .short(flag.letter)
+            .long(flag.name)
+            .hide(true);
+        command.arg(if flag.takes_value {
+            argument.action(ArgAction::Append).num_args(0..=1)
+        } else {
+            argument.action(ArgAction::SetTrue)
+        })
+    })
+}
+
+/// The refusal of the first such flag that was given.
+pub(super) fn refusal(matches: &ArgMatches) -> Option<String> {
+    let is_given = |flag: &&Unsupported| {
+        matches.value_source(flag.name) == Some(clap::parser::ValueSource::CommandLine)
+    };
+    let flag = UNSUPPORTED.iter().find(is_given)?;
+    let Unsupported {
+        letter, name, why, ..
+    } = flag;
+    Some(format!("memcached's -{letter} (--{name}): {why} ({WHERE})"))
+}
+
+/// Why an option of memcached for `-o` is not here.
+pub(super) fn unsupported_option(name: &str) -> Option<String> {
+    let why = match name {
+        _ if name.starts_with("ssl_") => TLS,
+        _ if name.starts_with("proxy_") => PROXY,
+        _ if name.starts_with("ext_") || name == "no_drop_unread" || name == "drop_unread" => {
+            EXTSTORE
+        }
+        "drop_privileges" | "no_drop_privileges" | "strict_privileges" => {
+            "no system call filter is installed; the systemd unit in deploy/ has one"
+        }
+        _ => return None,
+    };
+    Some(format!("{why} ({WHERE})"))
+}

@@ -1,0 +1,92 @@
+//! The files in `deploy/`: what they start, they start with settings that exist, and hardened as they claim.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::server::glasscache;
+
+fn deployed(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../../deploy")
+        .join(name)
+}
+
+fn read(name: &str) -> String {
+    std::fs::read_to_string(deployed(name)).unwrap()
+}
+
+/// Whether a server would accept these arguments.
+fn check(arguments: &[&str]) {
+    let output = glasscache()
+        .args(["config", "check"])
+        .args(arguments)
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(0), "{arguments:?}: {text}");
+}
+
+#[test]
+fn the_units_settings_are_accepted() {
+    let unit = read("glasscache.service");
+    let start = unit
+        .lines()
+        .find_map(|line| line.strip_prefix("ExecStart="))
+        .unwrap();
+    let file = deployed("glasscache.toml");
+    let start = start.replace("/etc/glasscache/glasscache.toml", file.to_str().unwrap());
+    let arguments: Vec<&str> = start.split(' ').collect();
+    assert_eq!(arguments[1], "serve");
+    check(&arguments[2..]);
+}
+
+#[test]
+fn the_containers_arguments_are_accepted_and_it_is_not_root() {
+    let file = read("Containerfile");
+    let json = |start: &str| -> Vec<String> {
+        let line = file
+            .lines()
+            .find_map(|line| line.trim_start().strip_prefix(start));
+        serde_json::from_str(line.unwrap()).unwrap()
+    };
+    let started = file.rsplit_once("ENTRYPOINT").unwrap().1;
+    let command = started
+        .lines()
+        .find_map(|line| line.strip_prefix("CMD "))
+        .unwrap();
+    let command: Vec<String> = serde_json::from_str(command).unwrap();
+    assert_eq!(command[0], "serve");
+    check(
+        &command
+            .iter()
+            .skip(1)
+            .map(String::as_str)
+            .collect::<Vec<_>>(),
+    );
+    let health = json("CMD ");
+    assert_eq!(health[1], "ping");
+    // No server answers here, but the command line is understood: 3, not 2.
+    let mut ping = glasscache();
+    ping.args(&health[1..])
+        .env("GLASSCACHE_SERVER", "127.0.0.1:1");
+    assert_eq!(ping.output().unwrap().status.code(), Some(3));
+    let user = file
+        .lines()
+        .find_map(|line| line.strip_prefix("USER "))
+        .unwrap();
+    assert!(!user.starts_with('0') && !user.contains("root"), "{user}");
+}
+
+#[test]
+fn the_unit_is_as_closed_as_the_guide_says() {
+    let analyze = Command::new("systemd-analyze")
+        .args(["security", "--offline=yes", "--no-pager", "--threshold=15"])
+        .arg(deployed("glasscache.service"))
+        .output();
+    let Ok(output) = analyze else {
+        eprintln!("no systemd-analyze: the exposure of the unit is not checked");
+        return;
+    };
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success(), "{text}");
+}

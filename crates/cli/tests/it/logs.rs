@@ -1,0 +1,204 @@
+//! What a server writes on stderr: what was refused at any verbosity, more with `-v`, everything with `-vv`.
+
+use std::io::{BufRead, BufReader};
+use std::process::{ChildStderr, Stdio};
+
+use crate::server::{Server, glasscache};
+
+struct Logged {
+    server: Server,
+    stderr: BufReader<ChildStderr>,
+}
+
+impl Logged {
+    fn start(flags: &[&str]) -> Logged {
+        let mut command = glasscache();
+        command
+            .args(["serve", "-u", "root", "-p", "-1", "-t", "1"])
+            .args(flags);
+        let mut server = Server::run_with_stderr(command, Stdio::piped());
+        let stderr = BufReader::new(server.stderr());
+        let mut logged = Logged { server, stderr };
+        assert!(logged.line().contains("listens on"));
+        logged
+    }
+
+    fn line(&mut self) -> String {
+        let mut line = String::new();
+        self.stderr.read_line(&mut line).unwrap();
+        line.trim_end().to_owned()
+    }
+
+    /// The first line with this text.
+    fn line_with(&mut self, text: &str) -> String {
+        loop {
+            let line = self.line();
+            assert!(!line.is_empty(), "no line with {text:?}");
+            if line.contains(text) {
+                return line;
+            }
+        }
+    }
+}
+
+#[test]
+fn refused_connections_are_logged_once_a_second_without_a_flag() {
+    let mut logged = Logged::start(&["-c", "2"]);
+    let wires: Vec<_> = (0..2).map(|_| logged.server.connect()).collect();
+    let begun = std::time::Instant::now();
+    for _ in 0..200 {
+        assert_eq!(
+            logged.server.connect().line(),
+            "ERROR Too many open connections"
+        );
+    }
+    drop(wires);
+    let line = logged.line_with("refused a connection from 127.0.0.1:");
+    assert!(line.contains("2 are open (-c)"), "{line}");
+    let id = nix::unistd::Pid::from_raw(logged.server.id() as i32);
+    nix::sys::signal::kill(id, nix::sys::signal::Signal::SIGTERM).unwrap();
+    let more = std::iter::from_fn(|| Some(logged.line()).filter(|line| !line.is_empty())).count();
+    assert!(
+        more as u64 <= begun.elapsed().as_secs() + 1,
+        "{more} more lines"
+    );
+}
+
+#[test]
+fn refused_stores_are_logged_and_with_v_by_key() {
+    for (flags, text) in [
+        (
+            &["-m", "2", "-M"][..],
+            "refused to store a value: no memory (-m is 2 MB",
+        ),
+        (&["-m", "2", "-M", "-v"], "refused to store key"),
+    ] {
+        let mut logged = Logged::start(flags);
+        let mut wire = logged.server.connect();
+        let value = "x".repeat(10_000);
+        let full = (0..1000).any(|number| {
+            let reply = wire.ask(&format!("set key{number} 0 0 10000\r\n{value}\r\n"));
+            reply.starts_with("SERVER_ERROR out of memory")
+        });
+        assert!(full);
+        logged.line_with(text);
+    }
+}
+
+#[test]
+fn a_closed_connection_is_logged_with_the_reason_with_v() {
+    let mut logged = Logged::start(&["-v"]);
+    let mut wire = logged.server.connect();
+    wire.send(&[b'x'; 5000]);
+    let line = logged.line_with("closed 127.0.0.1:");
+    assert!(line.contains("a request cannot be followed"), "{line}");
+}
+
+#[test]
+fn a_watcher_that_misses_lines_is_logged_with_v() {
+    let mut logged = Logged::start(&["-v", "-o", "watcher_logbuf_size=1"]);
+    let mut watcher = logged.server.connect();
+    assert_eq!(watcher.ask("watch fetchers\r\n"), "OK");
+    // One packet of gets: the watcher gets no turn before they are answered.
+    let gets = format!("get {}\r\n", "k ".repeat(200));
+    let mut wire = logged.server.connect();
+    wire.send(gets.as_bytes());
+    logged.line_with("reads too slowly and misses lines");
+}
+
+#[test]
+fn commands_and_replies_are_logged_as_memcached_does_with_vv() {
+    let mut logged = Logged::start(&["-vv"]);
+    let mut wire = logged.server.connect();
+    wire.send(b"set a 0 0 5\r\nhello\r\nget a b\r\nmg a v\r\nnonsense\r\n");
+    wire.send(b"quit\r\n");
+    let descriptor = logged.line();
+    let descriptor = descriptor
+        .strip_prefix('<')
+        .and_then(|line| line.strip_suffix(" new auto-negotiating client connection"))
+        .unwrap()
+        .to_owned();
+    let mut commands = Vec::new();
+    let mut replies = Vec::new();
+    loop {
+        let line = logged.line();
+        if line == format!("<{descriptor} connection closed.") {
+            break;
+        }
+        match line.split_at(1) {
+            ("<", text) => commands.push(text.to_owned()),
+            (">", text) => replies.push(text.to_owned()),
+            _ => panic!("{line}"),
+        }
+    }
+    let of = |lines: &[&str]| -> Vec<String> {
+        lines
+            .iter()
+            .map(|line| format!("{descriptor} {line}"))
+            .collect()
+    };
+    assert_eq!(
+        commands,
+        of(&["set a 0 0 5", "get a b", "mg a v", "nonsense", "quit"])
+    );
+    assert_eq!(
+        replies,
+        of(&["STORED", "sending key a", "END", "VA 5", "ERROR"])
+    );
+}
+
+#[test]
+fn a_client_of_the_binary_protocol_is_closed_at_once_counted_and_logged() {
+    let mut logged = Logged::start(&[]);
+    let mut wire = logged.server.connect();
+    // A binary get of "k": 24 bytes of header and the key, without any line end.
+    let mut request = vec![0x80, 0, 0, 1];
+    request.resize(24, 0);
+    request[11] = 1;
+    request.push(b'k');
+    wire.send(&request);
+    assert!(wire.is_closed());
+    logged.line_with("it speaks the binary protocol, which is not supported");
+    let mut wire = logged.server.connect();
+    wire.send(b"stats glasscache\r\n");
+    let rows = String::from_utf8(wire.until(b"END\r\n")).unwrap();
+    assert!(
+        rows.contains("STAT binary_connections_closed 1\r\n"),
+        "{rows}"
+    );
+}
+
+#[test]
+fn a_stderr_that_nobody_reads_holds_nobody_up() {
+    let logged = Logged::start(&["-vv"]);
+    let mut wire = logged.server.connect();
+    // Far more than a pipe and the queue of lines take.
+    let request = format!("{}mn\r\n", "mg key k\r\n".repeat(50_000));
+    wire.send(request.as_bytes());
+    wire.until(b"MN\r\n");
+    let mut server = logged.server;
+    let id = nix::unistd::Pid::from_raw(server.id() as i32);
+    nix::sys::signal::kill(id, nix::sys::signal::Signal::SIGTERM).unwrap();
+    assert_eq!(server.wait(), Some(0));
+}
+
+#[test]
+fn stats_glasscache_says_which_program_runs_since_when() {
+    let server = Server::start(&[]);
+    let mut wire = server.connect();
+    wire.send(b"stats glasscache\r\n");
+    let rows = String::from_utf8(wire.until(b"END\r\n")).unwrap();
+    let row = |name: &str| {
+        let start = format!("STAT {name} ");
+        let line = rows.lines().find_map(|line| line.strip_prefix(&start));
+        line.unwrap_or_else(|| panic!("no {name} in {rows}"))
+            .to_owned()
+    };
+    assert_eq!(row("version"), env!("CARGO_PKG_VERSION"));
+    assert!(!row("commit").is_empty());
+    let now = std::time::UNIX_EPOCH.elapsed().unwrap().as_secs();
+    assert!(now - row("started_unix").parse::<u64>().unwrap() < 3600);
+    let version = wire.ask("version\r\n");
+    let own = env!("CARGO_PKG_VERSION");
+    assert_eq!(version, format!("VERSION 1.6.45-glasscache-{own}"));
+}
