@@ -8,7 +8,8 @@
 #![allow(
     clippy::unwrap_used,
     clippy::indexing_slicing,
-    reason = "a test fails by a panic"
+    clippy::format_push_string,
+    reason = "a test fails by a panic, and builds its batches once"
 )]
 
 #[allow(dead_code, reason = "one of several files of tests that share it")]
@@ -44,7 +45,7 @@ fn connect(server: &Running) -> TcpStream {
     let stream = live::connect(server);
     stream.set_nodelay(true).unwrap();
     stream
-        .set_read_timeout(Some(Duration::from_secs(60)))
+        .set_read_timeout(Some(Duration::from_mins(1)))
         .unwrap();
     stream
 }
@@ -145,7 +146,7 @@ fn beside(
 fn tell(what: &str, nanos: &mut [u64]) {
     nanos.sort_unstable();
     let at = |share: f64| nanos[((nanos.len() - 1) as f64 * share) as usize] as f64 / 1000.0;
-    println!(
+    eprintln!(
         "{what}: {} requests, p50 {:.0} us, p99 {:.0} us, p99.9 {:.0} us",
         nanos.len(),
         at(0.5),

@@ -8,7 +8,8 @@
 #![allow(
     clippy::unwrap_used,
     clippy::indexing_slicing,
-    reason = "a test fails by a panic"
+    clippy::format_push_string,
+    reason = "a test fails by a panic, and builds its batches once"
 )]
 
 #[allow(dead_code, reason = "one of several files of tests that share it")]
@@ -44,7 +45,7 @@ impl Wire {
         let stream = TcpStream::connect(address).unwrap();
         stream.set_nodelay(true).unwrap();
         stream
-            .set_read_timeout(Some(Duration::from_secs(60)))
+            .set_read_timeout(Some(Duration::from_mins(1)))
             .unwrap();
         Wire {
             stream,
@@ -57,7 +58,7 @@ impl Wire {
         self.stream.write_all(request).unwrap();
         self.stream.write_all(b"mn\r\n").unwrap();
         self.reply.clear();
-        let mut bytes = [0; 1 << 16];
+        let mut bytes = [0; 1 << 14];
         while !self.reply.ends_with(b"MN\r\n") {
             let len = self.stream.read(&mut bytes).unwrap();
             assert!(len > 0, "the server closed the connection");
@@ -230,7 +231,7 @@ fn nothing_that_was_acknowledged_before_a_flush_is_readable_after_it() {
             .sum()
     });
     let (evictions, uploads) = (stat(&mut wire, "evictions"), &shared.uploaded);
-    println!(
+    eprintln!(
         "{flushes} flushes, {rounds} rounds of copies, uploads {uploads:?}, {evictions} evictions: \
          {wrong} flushes that something outlived"
     );

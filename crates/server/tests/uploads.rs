@@ -127,7 +127,7 @@ fn of_many_uploads_that_wait_only_the_first_few_try_again_and_all_have_their_tur
     let looks = 2 * (begun.elapsed().as_millis() / LOOK.as_millis() + 1);
     // Who got room lets the next try at once: at most all of them once more.
     let tries_max = TRIES_PER_LOOK * (looks + STALLED as u128);
-    println!("{tries} tries of {STALLED} uploads, at most {tries_max}");
+    eprintln!("{tries} tries of {STALLED} uploads, at most {tries_max}");
     assert!(tries <= tries_max, "{tries} tries, not {tries_max}");
     // All that begun are given up or served: nobody is forgotten.
     for client in &mut stalled {

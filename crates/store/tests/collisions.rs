@@ -58,12 +58,11 @@ impl Oracle<'_> {
 
     fn get(&mut self, key: &[u8], value: Option<&[u8]>) {
         let item = self.worker.get(key, self.hash(key), NOW);
-        let found = item.as_ref().and_then(|item| item.value());
+        let found = item.as_ref().and_then(glasscache_store::Item::value);
         assert_eq!(found.is_some(), self.present.contains(key));
         if let (Some(found), Some(value)) = (found, value) {
             assert_eq!(found, value);
         }
-        drop(item);
         self.end_operation();
     }
 
@@ -132,7 +131,7 @@ fn keys_of_one_bucket_are_found_while_the_chain_holds_them_and_counted_when_it_d
     }
     let (present, evicted) = (oracle.present.len(), oracle.evicted);
     let counters = store.counters();
-    println!("{keys} keys: {present} present, {evicted} evicted, {counters:?}");
+    eprintln!("{keys} keys: {present} present, {evicted} evicted, {counters:?}");
     assert_eq!(counters.items as usize, present);
     assert_eq!(counters.displaced, evicted, "something else evicted");
     assert!(counters.displaced as usize > keys / 4, "no chain was full");

@@ -53,7 +53,7 @@ fn choosing_among_65536_segments_looks_at_a_few_when_all_are_full() {
     }
     let looks = store.segments.examined() - before;
     let evictions = store.counters().evictions - evicted;
-    println!("{writes} sets, {evictions} evictions, {looks} segments looked at");
+    eprintln!("{writes} sets, {evictions} evictions, {looks} segments looked at");
     assert!(evictions > writes / 2);
     // A segment has three or four of these items, so less than one is chosen for each.
     assert!(looks <= writes * LOOKS_MAX, "{looks} looks");
@@ -76,7 +76,7 @@ fn a_full_store_that_does_not_evict_looks_for_a_victim_once_and_not_at_every_wri
         assert_eq!(set(&mut worker, number), SetOutcome::NoMemory);
     }
     let looks = store.segments.examined() - before;
-    println!("{writes} sets refused, {looks} segments looked at");
+    eprintln!("{writes} sets refused, {looks} segments looked at");
     assert!(looks <= LOOKS_MAX, "{looks} looks");
 }
 
@@ -148,7 +148,7 @@ fn a_slice_of_a_sweep_moves_no_more_pieces_of_a_large_value_than_it_may_write() 
         assert!(worker.slice(&mut sweep, &mut 1024, NOW) == Handled::On);
         most = most.max(moved() - before);
     }
-    println!(
+    eprintln!(
         "{} pieces moved, {most} at most in one slice",
         moved() - all
     );

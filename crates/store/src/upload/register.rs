@@ -308,7 +308,7 @@ mod tests {
             uploads.last_progress();
         }
         let looks = uploads.lock().steps.get() - before;
-        println!("{} looks for each of {} uploads", looks / 9_999, ids.len());
+        eprintln!("{} looks for each of {} uploads", looks / 9_999, ids.len());
         // Sixteen levels: one look on the way up for each, two where something changed.
         assert!(looks <= 9_999 * 60, "{looks} looks");
     }

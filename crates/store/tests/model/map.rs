@@ -24,7 +24,7 @@ impl Rng {
     pub(crate) fn of_program(bytes: &[u8]) -> Rng {
         Rng {
             state: 1,
-            program: bytes.to_vec().into_iter(),
+            program: Vec::from(bytes).into_iter(),
         }
     }
 
