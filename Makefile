@@ -54,7 +54,9 @@ check: lint test wheel ## What continuous integration runs: lint, the tests, the
 check-traces: reference ## What is checked against a folder of recorded traces (TRACES=dir).
 
 .PHONY: test-long
-test-long: simulate-full loom stress sanitize consistency faults-long ## The tests that take longer than the everyday ones (about half an hour; MEMCACHED=path adds its slab classes).
+test-long: simulate-full loom stress flushes collisions sanitize consistency faults-long ## The tests that take longer than the everyday ones (over an hour; cargo-fuzz; MEMCACHED=path adds its slab classes).
+	$(MAKE) --no-print-directory soak SOAK_SECONDS=600
+	$(MAKE) --no-print-directory fuzz SECONDS_EACH=30
 	@if [ -n "$(MEMCACHED)" ]; then $(MAKE) --no-print-directory oracle-slabs; fi
 
 # ---- the server: proofs -----------------------------------------------------------------------
@@ -65,13 +67,23 @@ STRESS_SECONDS ?= 600
 stress: ## Threads against one small store, every hit verified, everything forced, ten minutes (STRESS_SECONDS=n).
 	STRESS_SECONDS=$(STRESS_SECONDS) $(CARGO) test --release -p glasscache-store --features strict --test stress -- --nocapture
 
+.PHONY: flushes
+flushes: ## Flush 100,000 times beside clients that copy without end; nothing may outlive it (FLUSHES=n, ADDRESS=host:port of another server).
+	GLASSCACHE_TEST_FLUSHES=$(or $(FLUSHES),100000) $(if $(ADDRESS),GLASSCACHE_TEST_ADDRESS=$(ADDRESS)) \
+		$(CARGO) test --release -p glasscache-server --test flushes -- --nocapture
+
+.PHONY: collisions
+collisions: ## Send a million keys of one bucket: no false miss, and what other connections notice of it (COLLISIONS=n).
+	GLASSCACHE_TEST_COLLISIONS=$(or $(COLLISIONS),1000000) $(CARGO) test --release -p glasscache-store --test collisions -- --nocapture
+	GLASSCACHE_TEST_COLLISIONS=$(or $(COLLISIONS),1000000) $(CARGO) test --release -p glasscache-server --test collisions -- --nocapture
+
 .PHONY: loom
-loom: ## Explore the store's hand-made protocols (bucket, resize, epoch) in every order of their steps.
+loom: ## Explore the store's hand-made protocols (bucket, resize, flush, epoch) in every order of their steps.
 	RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=target/loom $(CARGO) test --release -p glasscache-store --lib interleaved
 
 .PHONY: sanitize
-sanitize: ## The store's tests and a minute of stress under AddressSanitizer and ThreadSanitizer (nightly).
-	@scripts/store-sanitize
+sanitize: ## The store's tests and stress under AddressSanitizer and ThreadSanitizer, the server's under the first (nightly).
+	@scripts/sanitize
 
 .PHONY: miri
 miri: ## The store's unit tests under Miri, where the nightly toolchain has it.
@@ -95,6 +107,10 @@ differential: release ## Random conversations with us and a memcached 1.6.45 or 
 .PHONY: hostile
 hostile: release ## Send hostile inputs to a server and measure its memory (ARGS='--server memcached' for another).
 	python3 tests/live/hostile.py --server "$(GLASSCACHE) serve" $(ARGS)
+
+.PHONY: peer-memory
+peer-memory: release ## Resident memory under slow readers, unfinished commands and unread dumps (ARGS='--only readers').
+	python3 tests/live/peer_memory.py --server "$(GLASSCACHE) serve" $(ARGS)
 
 .PHONY: idle-connections
 idle-connections: release ## Resident memory that 4,000 idle connections add after real work (ARGS='--server memcached').
@@ -155,11 +171,11 @@ wheel: ## Build the wheel (module and command), install it into a fresh environm
 
 .PHONY: faults
 faults: ## Run the clients against a server that lies, hangs and breaks off: threads, asyncio and fork too.
-	@scripts/python-tests -v -s python/tests/test_faults.py python/tests/test_deadlines.py
+	@GLASSCACHE_TEST_CALLS=10000 GLASSCACHE_TEST_RACES=10000 scripts/python-tests -v -s python/tests/test_faults.py python/tests/test_deadlines.py python/tests/test_invalidation.py
 
 .PHONY: faults-strict
 faults-strict: ## The same without room for other work on the machine: deadlines are held to their bounds (20 ms at p99.9, 100 ms).
-	@GLASSCACHE_TEST_SLACK=0 scripts/python-tests -v -s python/tests/test_faults.py python/tests/test_deadlines.py
+	@GLASSCACHE_TEST_SLACK=0 GLASSCACHE_TEST_CALLS=10000 scripts/python-tests -v -s python/tests/test_faults.py python/tests/test_deadlines.py
 
 .PHONY: faults-long
 faults-long: ## Ten million operations through every fault, ten million with values to 1 MB and flat memory, 13,600 forks (ARGS="--operations 1000000").
@@ -213,10 +229,15 @@ bench-simulate: release ## Time the request simulator (one core; the command on 
 figures: release ## Print each promised figure with its command, the demand and what was found (ARGS="speed --kept").
 	@scripts/figures $(ARGS)
 
+FUZZ_TARGETS ?= text meta session sessions store replies value trace
+SECONDS_EACH ?= 60
+# Room for an upload, which begins at 64 KiB, and something around it.
+FUZZ_LEN ?= 200000
+
 .PHONY: fuzz
-fuzz: ## Feed each parser and the session with random bytes (SECONDS_EACH=60; nightly toolchain, cargo-fuzz).
-	for target in text meta session replies value trace; do \
-		cargo +nightly fuzz run $$target -- -max_total_time=$${SECONDS_EACH:-60} -max_len=8192 || exit 1; \
+fuzz: ## Feed parsers, sessions and the store with random bytes (SECONDS_EACH=60; nightly toolchain, cargo-fuzz).
+	for target in $(FUZZ_TARGETS); do \
+		cargo +nightly fuzz run $$target -- -max_total_time=$(SECONDS_EACH) -max_len=$(FUZZ_LEN) || exit 1; \
 	done
 
 .PHONY: bench-client

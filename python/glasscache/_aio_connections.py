@@ -31,7 +31,6 @@ class Connections(_native.AsyncClient):
 
     async def _connect(self, place: int, ends: float) -> None:
         """Return when a server has a connection that takes requests."""
-        loop = asyncio.get_running_loop()
         if self.is_down(place):
             self._begin_probe(place)
             raise self.unreachable(place, "it is down, a probe asks it")
@@ -42,20 +41,28 @@ class Connections(_native.AsyncClient):
                 await asyncio.wait([connection.resumed()], timeout=left)
             if connection.is_usable:
                 return
-        task = self._connecting.get((place, loop))
-        if task is None or task.done():
-            for key in [key for key, old in self._connecting.items() if old.done()]:
-                self._connecting.pop(key, None)
-            task = loop.create_task(self._open(place, max(ends - time.monotonic(), 0.001)))
-            task.add_done_callback(_nobody_waits)
-            self._connecting[place, loop] = task
-        try:
-            async with asyncio.timeout(max(ends - time.monotonic(), 0.0)):
-                await asyncio.shield(task)
-        except TimeoutError as error:
-            if isinstance(error, DeadlineExceeded):
-                raise
-            raise self.too_late(place) from None
+        await self._connected_by(place, ends)
+
+    async def _connected_by(self, place: int, ends: float) -> None:
+        """Wait until a connection is made, by this call or by one that began before."""
+        loop = asyncio.get_running_loop()
+        while True:
+            task = self._connecting.get((place, loop))
+            if task is None or task.done():
+                for key in [key for key, old in self._connecting.items() if old.done()]:
+                    self._connecting.pop(key, None)
+                task = loop.create_task(self._open(place, max(ends - time.monotonic(), 0.001)))
+                task.add_done_callback(_nobody_waits)
+                self._connecting[place, loop] = task
+            try:
+                async with asyncio.timeout(max(ends - time.monotonic(), 0.0)):
+                    return await asyncio.shield(task)
+            except DeadlineExceeded:
+                # That was the deadline of the call that began to connect; this one may have time left.
+                if time.monotonic() >= ends or self.is_down(place):
+                    raise
+            except TimeoutError:
+                raise self.too_late(place) from None
 
     async def _open(self, place: int, limit: float) -> None:
         """Make a connection; a server that closes on a meta command gets classic text."""

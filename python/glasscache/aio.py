@@ -137,6 +137,33 @@ class AsyncClient(AsyncLeases, Calls):
         )
         return found
 
+    async def reserve(
+        self,
+        key: Key,
+        token: bytes,
+        ttl: float,
+        instead_of: int | None = None,
+        *,
+        deadline: float | None = None,
+    ) -> bool | None:
+        """Reserve key for a value that is being made, as `Client.reserve`."""
+        form = self.reservation_form(token)
+        if form is None:
+            return None
+        reserved: bool | None = await self._call(
+            key, lambda left: self.start_reserve(key, *form, ttl, instead_of, left), deadline, None
+        )
+        return reserved
+
+    async def reservation(
+        self, key: Key, *, deadline: float | None = None
+    ) -> tuple[bytes, int, int | None] | None:
+        """Return (token, CAS unique, seconds left) of the reservation under key, or None."""
+        found: tuple[bytes, int, int | None] | None = await self._call(
+            key, lambda left: self.start_reservation(key, left), deadline, None
+        )
+        return found
+
     async def gat(
         self,
         key: Key,

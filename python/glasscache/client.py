@@ -271,7 +271,7 @@ class Client(SyncLeases, _native.Client):
         servers' own.
 
         >>> sorted(client.stats())
-        ['by_size', 'by_width', 'misses_by_error', 'servers']
+        ['by_size', 'by_width', 'fills_not_stored', 'misses_by_error', 'servers']
         """
         return self.counters()
 

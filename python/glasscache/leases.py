@@ -1,19 +1,23 @@
 """One filler for a cold key, stale values for the rest: `get_or_set` of both clients.
 
-The right to fill is an `add` of a sibling key that lives for the lease; memcached grants it to one
-client only. The meta flag that lets a get create an empty item would save that round trip, but a
-plain `get` reads such an item as an empty value, which is a lie, so it is not used. A stored item
-outlives its worth by `stale` seconds; how much is left is read with it, so that a hit costs one
-round trip. What to do is decided here by a plan, which the two mixins at the end carry out.
+On a cold key the filler stores a reservation under the key itself: an item that clients of this package read
+as a miss and others as None. The value replaces it by compare-and-swap, so no value is stored that any client
+deleted, overwrote or flushed while it was made (docs/decisions/0058-a-lease-is-an-item-under-its-key.md). A
+stored item outlives its worth by `stale` seconds; how much is left is read with it, so that a hit costs one
+round trip, and its refill is stored by compare-and-swap too. What to do is decided here by plans, which the
+two mixins at the end carry out.
 """
 
 from __future__ import annotations
 
+import contextlib
 import math
+import os
 import time
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, ParamSpec, TypeVar, cast, overload
 
 from glasscache._plans import Make, Sleep, call, carry_out, carry_out_async
+from glasscache.errors import GlasscacheError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -33,6 +37,11 @@ _MISSING: Final = object()
 _LEASE_PREFIX: Final = "~lease:"
 _KEY_BYTES_MAX: Final = 200
 """Longer keys are hashed in the name of their lease, which with a namespace has 250 bytes at most."""
+_TOKEN_BYTES: Final = 16
+"""Of a reservation: random bytes, and its life in seconds, by which others see how old it is."""
+_LIFE_MIN_S: Final = 60
+_LIFE_LEASES: Final = 10
+"""A reservation lives for ten leases, a minute at least: so long may a filler take whom nobody relieves."""
 _POLL_FIRST_S: Final = 0.002
 _POLL_LAST_S: Final = 0.05
 
@@ -43,7 +52,7 @@ class Lease(NamedTuple):
     Attributes:
         ttl: seconds for which a value is fresh; None for ever.
         stale: seconds beyond, in which one caller refills and the others take the old value.
-        lease: seconds that the filler has before another may try; whole seconds, at least 1.
+        lease: seconds that the filler has before another may take over, whose value then counts.
         wait: seconds to wait for another's value before making it oneself; None takes `lease`.
         early: seconds that making usually takes; with it a fresh value is now and then refilled
             shortly before its time, the likelier the closer (Vattani et al., "Optimal Probabilistic
@@ -104,21 +113,65 @@ def _plan(client: Any, key: Key, lease: Lease, make: Callable[[], Any]) -> Plan[
         )
     import random  # noqa: PLC0415 - likewise
 
-    value, left = yield from _look(client, key, lease)
-    if value is not _MISSING and not lease.is_worn(left, 1 - random.random()):  # noqa: S311 - spreads refills
+    value, left, unique = yield from _look(client, key, lease)
+    if value is _MISSING:
+        cold = _plan_cold if client.has_reservations else _plan_unguarded
+        return (yield from cold(client, key, lease, make))
+    if not lease.is_worn(left, 1 - random.random()):  # noqa: S311 - spreads refills
         return value
+    return (yield from _plan_worn(client, key, lease, make, value, unique))
+
+
+def _look(client: Any, key: Key, lease: Lease) -> Plan[tuple[Any, float | None, int | None]]:
+    """Return the value, its seconds left and its unique; those are asked for only where they matter."""
+    if not lease.stale and not lease.early:
+        return (yield call(client, "get", key, default=_MISSING)), None, None
+    found = yield call(client, "get_with_meta", key)
+    return (_MISSING, None, None) if found is None else (found.value, found.ttl, found.cas)
+
+
+def _plan_worn(
+    client: Any, key: Key, lease: Lease, make: Callable[[], Any], old: Any, unique: int | None
+) -> Plan[Any]:
+    """Refill a value that is worn, unless another does."""
+    begin = time.monotonic()
+    if not (yield call(client, "add", lease_key(key), b"1", ttl=max(1, math.ceil(lease.lease)))):
+        return old
+    try:
+        value = yield Make(make)
+        ttl = lease.ttl_of(value)
+        if ttl != 0 and unique is not None:
+            yield from _replace(client, key, value, unique, ttl)
+    except Exception:
+        if lease.stale_if_error:
+            return old
+        raise
+    finally:
+        # A lease that ran out may be another's by now.
+        if time.monotonic() - begin < lease.lease:
+            yield call(client, "delete", lease_key(key))
+    return value
+
+
+def _plan_cold(client: Any, key: Key, lease: Lease, make: Callable[[], Any]) -> Plan[Any]:
+    """Make the value of a key that has none, or wait for another who makes it."""
+    import random  # noqa: PLC0415 - likewise
+
     begin = time.monotonic()
     patience = lease.lease if lease.wait is None else lease.wait
     pause = _POLL_FIRST_S
     while True:
-        won = yield call(client, "add", lease_key(key), b"1", ttl=max(1, math.ceil(lease.lease)))
-        if won:
-            return (yield from _fill(client, key, lease, make, value))
-        if value is not _MISSING:
-            return value
+        reserved, unique = yield from _reserve(client, key, lease)
+        if unique is not None:
+            return (yield from _fill(client, key, lease, make, unique))
+        if reserved is None:
+            return (yield Make(make))  # the server failed, and this client's errors are misses
         waited = time.monotonic() - begin
         if waited >= patience:
-            return (yield from _make_and_store(client, key, lease, make))
+            unique = yield from _take_over(client, key, lease, waited)
+            if unique is None:
+                return (yield Make(make))
+            return (yield from _fill(client, key, lease, make, unique))
         spread = 0.5 + random.random()  # noqa: S311 - spreads clients
         yield Sleep(min(pause * spread, patience - waited))
         pause = min(2 * pause, _POLL_LAST_S)
@@ -127,40 +180,87 @@ def _plan(client: Any, key: Key, lease: Lease, make: Callable[[], Any]) -> Plan[
             return value
 
 
-def _look(client: Any, key: Key, lease: Lease) -> Plan[tuple[Any, float | None]]:
-    """Return the value and its seconds left; those are asked for only where they matter."""
-    if not lease.stale and not lease.early:
-        return (yield call(client, "get", key, default=_MISSING)), None
-    found = yield call(client, "get_with_meta", key)
-    return (_MISSING, None) if found is None else (found.value, found.ttl)
+def _plan_unguarded(client: Any, key: Key, lease: Lease, make: Callable[[], Any]) -> Plan[Any]:
+    """Do as `_plan_cold` in a dialect whose other readers would take a reservation for a value.
 
-
-def _fill(client: Any, key: Key, lease: Lease, make: Callable[[], Any], old: Any) -> Plan[Any]:
-    """Make the value while holding the lease, and give the lease back whatever happens."""
+    The right to fill is an `add` of a sibling key. A write of the key meanwhile keeps the value out, for it
+    is stored by `add` too; a removal does not.
+    """
+    begin = time.monotonic()
+    patience = lease.lease if lease.wait is None else lease.wait
+    pause = _POLL_FIRST_S
+    name, life = lease_key(key), max(1, math.ceil(lease.lease))
+    while not (is_ours := (yield call(client, "add", name, b"1", ttl=life))):
+        waited = time.monotonic() - begin
+        if waited >= patience:
+            break
+        yield Sleep(min(pause, patience - waited))
+        pause = min(2 * pause, _POLL_LAST_S)
+        value = yield call(client, "get", key, default=_MISSING)
+        if value is not _MISSING:
+            return value
     begin = time.monotonic()
     try:
         # Between our look and our lease another may have filled and left.
-        if old is _MISSING:
-            found = yield call(client, "get", key, default=_MISSING)
-            if found is not _MISSING:
-                return found
-        return (yield from _make_and_store(client, key, lease, make))
-    except Exception:
-        if lease.stale_if_error and old is not _MISSING:
-            return old
-        raise
+        value = yield call(client, "get", key, default=_MISSING)
+        if value is _MISSING:
+            value = yield Make(make)
+            ttl = lease.ttl_of(value)
+            if ttl != 0 and not (yield call(client, "add", key, value, ttl=ttl)):
+                client.count_unstored()
+        return value
     finally:
-        # A lease that ran out may be another's by now.
-        if time.monotonic() - begin < lease.lease:
-            yield call(client, "delete", lease_key(key))
+        if is_ours and time.monotonic() - begin < lease.lease:
+            yield call(client, "delete", name)
 
 
-def _make_and_store(client: Any, key: Key, lease: Lease, make: Callable[[], Any]) -> Plan[Any]:
-    value = yield Make(make)
-    ttl = lease.ttl_of(value)
-    if ttl != 0:
-        yield call(client, "set", key, value, ttl=ttl)
-    return value
+def _reserve(
+    client: Any, key: Key, lease: Lease, instead_of: int | None = None
+) -> Plan[tuple[bool | None, int | None]]:
+    """Return whether a reservation was stored, and its unique if it is still this caller's."""
+    life = max(_LIFE_MIN_S, _LIFE_LEASES * math.ceil(lease.lease))
+    token = os.urandom(_TOKEN_BYTES - 4) + life.to_bytes(4, "big")
+    reserved = yield call(client, "reserve", key, token, life, instead_of)
+    if not reserved:
+        return reserved, None
+    held = yield call(client, "reservation", key)
+    return True, held[1] if held is not None and held[0] == token else None
+
+
+def _take_over(client: Any, key: Key, lease: Lease, waited: float) -> Plan[int | None]:
+    """Replace the reservation of a filler that has had its time; return the unique of the new one."""
+    held = yield call(client, "reservation", key)
+    if held is None:
+        return None
+    token, unique, left = held
+    # Classic text does not tell what is left: there it is this caller's own wait that counts.
+    age = waited if left is None else int.from_bytes(token[-4:], "big") - left
+    if age < lease.lease:
+        return None
+    return (yield from _reserve(client, key, lease, unique))[1]
+
+
+def _fill(client: Any, key: Key, lease: Lease, make: Callable[[], Any], unique: int) -> Plan[Any]:
+    """Make the value while holding the reservation, which goes whatever happens."""
+    is_held = True
+    try:
+        value = yield Make(make)
+        ttl = lease.ttl_of(value)
+        if ttl != 0:
+            yield from _replace(client, key, value, unique, ttl)
+            is_held = False
+        return value
+    finally:
+        if is_held:
+            # Stored with a life that is over: a removal on the condition that it still is this caller's.
+            with contextlib.suppress(GlasscacheError):
+                yield call(client, "cas", key, b"", unique, ttl=-1)
+
+
+def _replace(client: Any, key: Key, value: Any, unique: int, ttl: float | None) -> Plan[None]:
+    """Store a value unless its key was deleted, written or flushed since the unique was read."""
+    if (yield call(client, "cas", key, value, unique, ttl=ttl)) is not True:
+        client.count_unstored()
 
 
 class SyncLeases:
@@ -181,6 +281,9 @@ class SyncLeases:
     ) -> T:
         """Return the value under key, or make it, store it and return it.
 
+        A value is returned and not stored if any client deleted, wrote or flushed the key while it was
+        made; `stats()` counts these as `fills_not_stored`. While it is made, `add` of the key fails.
+
         On a cold key one caller among all processes makes the value while the others wait for it.
         In the `stale` seconds after `ttl` one caller makes a new value while the others get the old
         one at once.
@@ -190,7 +293,7 @@ class SyncLeases:
             make: called without arguments, in at most one process at a time while its lease lasts.
             ttl: seconds for which the value is fresh; None for ever.
             stale: seconds after `ttl` in which one caller refills and the others take the old value.
-            lease: seconds that the filler has before another may try.
+            lease: seconds that the filler has before another may take over.
             wait: seconds to wait for another's value before making it oneself; None takes `lease`.
             early: seconds that making usually takes, to refill now and then before the time.
             none_ttl: ttl of a None; None takes `ttl`, 0 does not store it.

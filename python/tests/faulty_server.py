@@ -134,7 +134,9 @@ class FaultyServer:
                 if b"q" not in words:
                     yield b"HD" + _opaque(words) + b"\r\n", True
             elif word == b"md":
-                had = self._store.pop(words[0], None)
+                had = self._store.get(words[0])
+                if not self.is_deaf:
+                    self._store.pop(words[0], None)
                 if b"q" not in words:
                     yield (b"NF" if had is None else b"HD") + _opaque(words) + b"\r\n", True
             elif word == b"mg":

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import os
 import signal
+import socket
 import threading
 import time
 from typing import TYPE_CHECKING
@@ -266,6 +268,97 @@ def test_a_write_without_an_answer_leaves_no_older_value(mode: str, faulty: Faul
         faulty.mode, faulty.is_deaf = "ok", False
         wait_until_good(client)
         assert client.get_many(["k0", "k2"]) == {"k2": value_of(b"k2")}
+
+
+@pytest.mark.parametrize("mode", UNKNOWN)
+@pytest.mark.parametrize("many", [False, True], ids=["one", "many"])
+def test_a_removal_without_an_answer_is_repeated(
+    mode: str, many: bool, faulty: FaultyServer
+) -> None:
+    with Client(faulty.address, timeout=TIMEOUT) as client:
+        assert client.get("k2") == value_of(b"k2")
+        put_in_doubt(faulty, mode)
+        if many:
+            assert set(client.delete_many(["k0"])) == {"k0"}
+        else:
+            with pytest.raises(GlasscacheError):
+                client.delete("k0")
+        faulty.mode, faulty.is_deaf = "ok", False
+        wait_until_good(client)
+        assert client.get_many(["k0", "k2"]) == {"k2": value_of(b"k2")}
+
+
+@pytest.mark.parametrize("many", [False, True], ids=["one", "many"])
+def test_asyncio_repeats_a_removal_without_an_answer(many: bool, faulty: FaultyServer) -> None:
+    async def main() -> None:
+        async with AsyncClient(faulty.address, timeout=TIMEOUT) as client:
+            assert await client.get("k2") == value_of(b"k2")
+            put_in_doubt(faulty, "hang")
+            if many:
+                assert set(await client.delete_many(["k0"])) == {"k0"}
+            else:
+                with pytest.raises(GlasscacheError):
+                    await client.delete("k0")
+            faulty.mode, faulty.is_deaf = "ok", False
+            values = None
+            while values is None:
+                with contextlib.suppress(GlasscacheError):
+                    values = await client.get_many(["k0", "k2"])
+                await asyncio.sleep(0.002)
+            assert values == {"k2": value_of(b"k2")}
+
+    asyncio.run(main())
+
+
+def test_a_client_collected_beside_a_hanging_server_does_not_stop_other_threads() -> None:
+    """Gathered writes are sent first, for up to a quarter of a second: without the interpreter lock."""
+    turns, is_over = [0], threading.Event()
+
+    def count() -> None:
+        while not is_over.is_set():
+            turns[0] += 1
+            time.sleep(0.0002)
+
+    def serve(listener: socket.socket) -> socket.socket:
+        connection, _ = listener.accept()
+        assert connection.recv(4096) == b"mn\r\n"
+        connection.sendall(b"MN\r\n")
+        assert connection.recv(4096) == b"get k\r\n"
+        connection.sendall(b"END\r\n")
+        return connection
+
+    counting = threading.Thread(target=count)
+    with (
+        socket.create_server(("127.0.0.1", 0), backlog=0) as listener,
+        contextlib.ExitStack() as held,
+    ):
+        client = Client(f"127.0.0.1:{listener.getsockname()[1]}", timeout=5)
+        served: list[socket.socket] = []
+        serving = threading.Thread(target=lambda: served.append(serve(listener)))
+        serving.start()
+        assert client.get("k") is None
+        serving.join()
+        # From now on nobody can connect: the queue of the listener is full.
+        for _ in range(4):
+            waiting = held.enter_context(socket.socket())
+            waiting.setblocking(False)
+            waiting.connect_ex(listener.getsockname())
+        served[0].close()
+        time.sleep(0.05)  # the connection is idle for so long that the next call looks at it
+        gathered = False
+        while not gathered:
+            with contextlib.suppress(GlasscacheError):
+                gathered = client.set("k", 1, noreply=True, deadline=1e-6)
+        counting.start()
+        try:
+            before = turns[0]
+            del client
+            gc.collect()
+            after = turns[0]
+        finally:
+            is_over.set()
+            counting.join()
+    assert after - before >= 20
 
 
 @pytest.mark.parametrize("mode", UNKNOWN)

@@ -186,10 +186,18 @@ class Changed:
     mail: str
 
 
+@dataclass
+class Shortened:
+    name: str
+
+
 def test_a_record_whose_fields_have_changed_is_unreadable() -> None:
     stored = Codec(types={"user": User}).encode(User("a"))
     with pytest.raises(UnreadableValue, match="mail"):
         Codec(types={"user": Changed}).decode(*stored)
+    with pytest.raises(UnreadableValue, match="the cache has name, mail"):
+        stored = Codec(types={"user": Changed}).encode(Changed("a", "b"))
+        Codec(types={"user": Shortened}).decode(*stored)
     with pytest.raises(UnreadableValue, match="is not an Enum here"):
         flags, body = Codec(types={"user": Colour}).encode(Colour.RED)
         Codec(types={"user": User}).decode(flags, body)

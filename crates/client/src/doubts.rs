@@ -1,4 +1,4 @@
-//! Keys whose last write ended without an answer: the server may hold the older value still.
+//! Keys whose last write or removal ended without an answer: the server may hold the older value still.
 //!
 //! The caller was told that the outcome is unknown, but whoever reads next should not meet what was
 //! to be replaced. So the next call to that server first removes these keys; a cache may forget.
@@ -94,5 +94,11 @@ pub fn keys_of<'r>(request: &'r Request<'_>) -> impl Iterator<Item = OwnedKey> +
         Request::StoreMany { items, .. } => items,
         _ => &[],
     };
-    items.iter().map(|item| item.key.into())
+    let removed = match request {
+        Request::Delete { key, .. } => std::slice::from_ref(key),
+        Request::DeleteMany { keys } => keys,
+        _ => &[],
+    };
+    let stored = items.iter().map(|item| &item.key);
+    stored.chain(removed).map(|&key| key.into())
 }

@@ -38,6 +38,7 @@ pub mod pool;
 mod probe;
 mod quiet;
 pub mod request;
+pub mod reservation;
 pub mod ring;
 mod transport;
 pub mod value;

@@ -34,6 +34,10 @@ impl Client {
     fn counters<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let all = PyDict::new(py);
         all.set_item(
+            "fills_not_stored",
+            self.fills_not_stored.load(Ordering::Relaxed),
+        )?;
+        all.set_item(
             "misses_by_error",
             self.misses_by_error.load(Ordering::Relaxed),
         )?;

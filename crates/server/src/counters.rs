@@ -160,8 +160,10 @@ counters! {
     send_calls,
     /// Turns of the event loop.
     turns,
-    /// Readers closed because they did not read.
+    /// Connections closed because they held memory that others waited for and made no progress.
     stalled_closed,
+    /// Times a connection had to wait for memory that peers may hold.
+    memory_waits,
     /// Connections closed because they speak the binary protocol.
     binary_refused,
     /// Times a connection that waits for room for an upload tried again.

@@ -3,13 +3,14 @@
 //! A watcher that does not read loses lines, and is told how many, so that a slow reader never holds up the cache.
 
 use std::io::Write as _;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use glasscache_protocol::ascii;
 
 use crate::lock::lock;
+use crate::memory::{Charge, PeerMemory};
 use crate::wake::Waker;
 
 /// Watchers at once, as in memcached.
@@ -58,6 +59,7 @@ pub(crate) struct Hub {
     /// The kinds that anybody watches.
     kinds: AtomicU16,
     next_line: AtomicU64,
+    memory: Arc<PeerMemory>,
     watchers: Mutex<Vec<Watcher>>,
 }
 
@@ -65,6 +67,8 @@ struct Watcher {
     serial: u64,
     kinds: u16,
     unsent: Vec<u8>,
+    /// Charged for `unsent`.
+    charge: Charge,
     skipped: u64,
     /// That it misses lines was logged since it last caught up.
     is_noted: bool,
@@ -73,11 +77,12 @@ struct Watcher {
 }
 
 impl Hub {
-    pub(crate) fn new(buffer_bytes: usize) -> Hub {
+    pub(crate) fn new(buffer_bytes: usize, memory: Arc<PeerMemory>) -> Hub {
         Hub {
             buffer_bytes,
             kinds: AtomicU16::new(0),
             next_line: AtomicU64::new(0),
+            memory,
             watchers: Mutex::default(),
         }
     }
@@ -103,6 +108,7 @@ impl Hub {
             serial,
             kinds,
             unsent: Vec::new(),
+            charge: self.memory.charge(0),
             skipped: 0,
             is_noted: false,
             owner,
@@ -172,11 +178,15 @@ impl Watcher {
             return;
         }
         self.unsent.extend_from_slice(line);
+        if self.unsent.capacity() != self.charge.bytes() {
+            self.charge.set(self.unsent.capacity());
+        }
         self.owner.wake();
     }
 
     fn take(&mut self) -> Vec<u8> {
         let mut lines = std::mem::take(&mut self.unsent);
+        self.charge.set(0);
         if self.skipped > 0 {
             // Writing to a vector cannot fail.
             let _ = writeln!(lines, "skipped={}", self.skipped);
@@ -191,9 +201,18 @@ impl Watcher {
 mod tests {
     use super::*;
 
+    fn memory() -> Arc<PeerMemory> {
+        let config = glasscache_store::Config {
+            memory_bytes: 64 << 20,
+            workers: 1,
+            ..glasscache_store::Config::default()
+        };
+        PeerMemory::new(glasscache_store::Store::new(config).unwrap(), Vec::new())
+    }
+
     #[test]
     fn a_watcher_that_does_not_read_is_told_how_much_it_missed() {
-        let hub = Hub::new(256 << 10);
+        let hub = Hub::new(256 << 10, memory());
         assert!(hub.add(1, Watching(kind::FETCHERS), Waker::new().unwrap()));
         let text = [b'x'; 1000];
         for _ in 0..300 {

@@ -31,6 +31,7 @@ mod info;
 mod listener;
 mod lock;
 mod log;
+mod memory;
 mod output;
 mod replay;
 mod running;

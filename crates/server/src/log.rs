@@ -3,6 +3,7 @@
 //! A thread of its own writes them, since stderr may be a pipe that nobody empties: the others hand a line over or
 //! drop it, and never wait. What many clients can cause at once is one line a second for each kind.
 
+use std::fmt::Write as _;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::Duration;
@@ -96,7 +97,8 @@ impl Log {
         let mut line = render();
         let unsaid = limit.unsaid.swap(0, Ordering::Relaxed);
         if unsaid > 0 {
-            line.push_str(&format!(" ({unsaid} more since the last such line)"));
+            // Writing to a string cannot fail.
+            let _ = write!(line, " ({unsaid} more since the last such line)");
         }
         self.line(line);
     }

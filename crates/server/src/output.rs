@@ -3,15 +3,18 @@
 //! A small value is copied, for gathering cold items one by one costs the kernel more (15 % of a
 //! multi-get); a large one is handed to the kernel where it lies.
 
-use glasscache_store::Item;
+use glasscache_store::{Held, Item};
 
 use crate::gathered::Gathered;
 
 /// Output beyond this is sent before more is made.
 pub(crate) const SLICE_BYTES: usize = 64 << 10;
 
+/// The same while memory for peers is short: with one small value more it still fits into a socket that is writable.
+pub(crate) const SLICE_BYTES_HIGH: usize = 8 << 10;
+
 /// Values above this many bytes are sent from where they lie.
-const COPY_BYTES_MAX: u32 = 8 << 10;
+pub(crate) const COPY_BYTES_MAX: u32 = 8 << 10;
 
 /// The output of one turn, borrowing large items until the worker passes.
 pub(crate) struct Output<'w> {
@@ -19,6 +22,8 @@ pub(crate) struct Output<'w> {
     pub(crate) bytes: Vec<u8>,
     large: Vec<Large<'w>>,
     large_bytes: usize,
+    /// What keeps values of this output where they lie in case that they have to wait.
+    kept: Vec<Held>,
     /// Length up to which everything is an answered `mn` or stands before one.
     settled: usize,
 }
@@ -53,6 +58,7 @@ impl<'w> Output<'w> {
             bytes,
             large: Vec::new(),
             large_bytes: 0,
+            kept: Vec::new(),
             settled: 0,
         }
     }
@@ -63,6 +69,7 @@ impl<'w> Output<'w> {
             bytes,
             large: Vec::new(),
             large_bytes: 0,
+            kept: Vec::new(),
             settled: 0,
         }
     }
@@ -70,6 +77,18 @@ impl<'w> Output<'w> {
     /// Gives the rendering buffer back.
     pub(crate) fn into_bytes(self) -> Vec<u8> {
         self.bytes
+    }
+
+    /// Keeps a value where it lies until the output is sent.
+    pub(crate) fn keep(&mut self, held: Held) {
+        self.kept.push(held);
+    }
+
+    /// Lets go of what was kept; whether that was anything.
+    pub(crate) fn release_kept(&mut self) -> bool {
+        let had_any = !self.kept.is_empty();
+        self.kept.clear();
+        had_any
     }
 
     /// Bytes to be sent.

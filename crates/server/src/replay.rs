@@ -1,4 +1,4 @@
-//! One session without a socket: bytes in, bytes out, at the second that the caller says.
+//! Sessions without sockets: bytes in, bytes out, at the second that the caller gives.
 //!
 //! For tests, fuzzing and the replay of a recorded stream. It is the session that workers run; what
 //! is missing is the kernel, so a reply comes back whole and at once.
@@ -15,6 +15,7 @@ use crate::counters::{ClassCounters, Counters};
 use crate::execute::dump::Dump;
 use crate::info::{ConnectionId, Info, Peer};
 use crate::log::Log;
+use crate::memory::Pressure;
 use crate::output::{Output, Part};
 use crate::send::SHARE_BYTES;
 use crate::session::{Next, Session};
@@ -22,9 +23,9 @@ use crate::shared::{Parts, Shared};
 use crate::turn::Turn;
 use crate::wake::Waker;
 
-/// A server with one worker and one connection, driven by hand.
+/// One connection of a server, with a worker of its own, driven by hand.
 pub struct Replay {
-    shared: Shared,
+    shared: Arc<Shared>,
     store: glasscache_store::Worker,
     counters: Arc<Counters>,
     waker: Waker,
@@ -40,50 +41,62 @@ impl Replay {
     /// # Errors
     /// When the store has no memory.
     pub fn new(config: Config) -> Result<Replay, Error> {
+        let mut group = Self::group(config, 1)?;
+        group
+            .pop()
+            .ok_or(Error::System(std::io::ErrorKind::Other.into()))
+    }
+
+    /// A fresh server with this many connections, to be fed in any order.
+    ///
+    /// # Errors
+    /// When the store has no memory.
+    pub fn group(config: Config, connections: usize) -> Result<Vec<Replay>, Error> {
         let classes = Classes::new(&config);
         let store = Store::new(glasscache_store::Config {
             memory_bytes: config.memory_bytes,
             item_bytes_max: config.item_bytes_max,
             evict: config.evict,
-            workers: 1,
+            workers: connections,
             hash_seed: config.hash_seed.unwrap_or(1),
             slab_chunk_bytes: classes.chunks().to_vec(),
         })?;
-        let by_class = (0..=classes.chunks().len())
-            .map(|_| ClassCounters::default())
-            .collect();
-        let counters = Arc::new(Counters {
-            by_class,
-            ..Counters::default()
-        });
         let system = |error: rustix::io::Errno| Error::System(error.into());
-        let waker = Waker::new().map_err(system)?;
-        let mut worker = store.worker();
-        worker.go_online();
-        let shared = Shared::new(Parts {
+        let workers = (0..connections)
+            .map(|_| {
+                Ok((
+                    Arc::new(counters_for(&classes)),
+                    Waker::new().map_err(system)?,
+                ))
+            })
+            .collect::<Result<Vec<_>, Error>>()?;
+        let shared = Arc::new(Shared::new(Parts {
             addresses: Vec::new(),
             listener: Waker::new().map_err(system)?,
-            workers: vec![(Arc::clone(&counters), waker.clone())],
+            workers: workers.clone(),
             config,
             classes,
             cluster: Cluster::default(),
             log: Log::default(),
-            store,
+            store: Arc::clone(&store),
+        }));
+        let group = (1..).zip(workers).map(|(serial, (counters, waker))| {
+            let id = ConnectionId {
+                descriptor: 0,
+                serial,
+            };
+            Replay {
+                shared: Arc::clone(&shared),
+                store: store.worker(),
+                counters,
+                waker,
+                info: Info::new(id, Peer::Unix, 0, 0),
+                session: Session::default(),
+                pending: Vec::new(),
+                is_closed: false,
+            }
         });
-        let id = ConnectionId {
-            descriptor: 0,
-            serial: 1,
-        };
-        Ok(Replay {
-            shared,
-            store: worker,
-            counters,
-            waker,
-            info: Info::new(id, Peer::Unix, 0, 0),
-            session: Session::default(),
-            pending: Vec::new(),
-            is_closed: false,
-        })
+        Ok(group.collect())
     }
 
     /// Takes `bytes` at second `now` (from 2 on, never backwards) and returns what is answered.
@@ -93,7 +106,10 @@ impl Replay {
         }
         self.pending.extend_from_slice(bytes);
         let mut replies = Vec::new();
+        self.store.go_online();
         while !self.is_closed && self.turn(Seconds(now), &mut replies) {}
+        // Between two calls nothing is borrowed, and others of the group may reuse segments.
+        self.store.go_offline();
         replies
     }
 
@@ -119,6 +135,8 @@ impl Replay {
             waker: &self.waker,
             share_bytes: SHARE_BYTES,
             is_traced: false,
+            pressure: Pressure::Low,
+            is_first: false,
         };
         let mut out = Output::new(Vec::new());
         let progress = self.session.run(&self.pending, &turn, &mut out);
@@ -127,7 +145,7 @@ impl Replay {
         self.pending.drain(..progress.used);
         match progress.next {
             // There is nobody else who could make room.
-            Next::Input | Next::Park => false,
+            Next::Input | Next::Whole(_) | Next::Room(_) | Next::Park => false,
             Next::Flush | Next::Yield => true,
             Next::Dump(dump) => {
                 list(dump, &turn, replies);
@@ -138,6 +156,16 @@ impl Replay {
                 false
             }
         }
+    }
+}
+
+fn counters_for(classes: &Classes) -> Counters {
+    let by_class = (0..=classes.chunks().len())
+        .map(|_| ClassCounters::default())
+        .collect();
+    Counters {
+        by_class,
+        ..Counters::default()
     }
 }
 

@@ -7,6 +7,7 @@ mod waiting;
 
 use std::os::fd::OwnedFd;
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{SendAncillaryBuffer, SendFlags};
 
@@ -33,6 +34,18 @@ pub(crate) enum Sent {
     Some,
     /// The connection is broken.
     Failed,
+}
+
+/// Whether the socket takes so much that a slice under high pressure leaves whole: the kernel reports room once a
+/// third of the send buffer is free.
+pub(crate) fn is_writable(socket: &OwnedFd) -> bool {
+    let mut fds = [PollFd::new(socket, PollFlags::OUT)];
+    let at_once = Timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // An error is found by whoever uses the socket next.
+    !matches!(poll(&mut fds, Some(&at_once)), Ok(0))
 }
 
 /// Sends `out`, and gives back what is left of it and how far it came.

@@ -22,7 +22,7 @@ use self::state::{Keys, State};
 pub(crate) use self::state::{Next, Progress, Session, UPLOAD_BYTES_MIN};
 use crate::execute::{self, Batch, Lookup, store::Write};
 use crate::info::Reason;
-use crate::output::{Output, SLICE_BYTES};
+use crate::output::Output;
 use crate::trace;
 use crate::turn::Turn;
 
@@ -51,8 +51,9 @@ impl Session {
             batch: Batch::new(),
             turn,
             out,
+            cut: None,
         };
-        let next = loop {
+        let mut next = loop {
             let next = match self.state {
                 State::Command if turn.is_traced => self.traced_command(&mut run),
                 State::Command => self.command(&mut run),
@@ -67,6 +68,10 @@ impl Session {
             }
         };
         run.flush();
+        if let Some(cut) = run.cut.take() {
+            (run.used, self.state) = run.position_of(&cut, &self.state);
+            next = cut.next();
+        }
         match &mut self.state {
             // What a turn made is sent before the next: it cannot be taken back any more.
             State::Keys(keys) => keys.reply_from = None,
@@ -112,7 +117,8 @@ impl Session {
 
     /// Takes one line. `None` goes on.
     fn command(&mut self, run: &mut Run<'_, '_, '_>) -> Option<Next> {
-        if run.out.len() >= SLICE_BYTES {
+        run.flush_full();
+        if run.is_cut() || run.out.len() >= run.turn.slice_bytes() {
             return Some(Next::Flush);
         }
         if run.commands >= run.turn.shared.config.requests_per_event.max(1) {
@@ -138,8 +144,11 @@ impl Session {
             _ if run.rest().first() == Some(&BINARY_REQUEST) => Some(Next::Close(Reason::Binary)),
             Parsed::Incomplete => Some(Next::Input),
             Parsed::Refused(refusal, used) => {
-                run.used += used;
                 run.flush();
+                if run.is_cut() {
+                    return Some(Next::Flush);
+                }
+                run.used += used;
                 self.refuse(refusal, run)
             }
             Parsed::Command(command, used) => {
@@ -155,6 +164,17 @@ impl Session {
         used: usize,
         run: &mut Run<'b, '_, '_>,
     ) -> Option<Next> {
+        let is_lookup = match &command {
+            Command::Get(_) => true,
+            Command::MetaGet(line) => !line.flags.has(b'b'),
+            _ => false,
+        };
+        if !is_lookup {
+            run.flush();
+            if run.is_cut() {
+                return Some(Next::Flush);
+            }
+        }
         match command {
             Command::Get(head) => {
                 run.used += used;
@@ -179,8 +199,11 @@ impl Session {
                 self.write(&write, used, run)
             }
             other => {
+                let lacking = execute::lacking_bytes_of(&other, run.turn, run.out);
+                if lacking > 0 {
+                    return Some(Next::Room(lacking));
+                }
                 run.used += used;
-                run.flush();
                 Next::after(execute::command(&other, run.turn, run.out))
             }
         }

@@ -17,6 +17,7 @@ use crate::detail::Detail;
 use crate::info::Info;
 use crate::lock::lock;
 use crate::log::Log;
+use crate::memory::PeerMemory;
 
 use crate::hub::{Hub, kind};
 use crate::running::random_seed;
@@ -45,6 +46,8 @@ pub(crate) struct Shared {
     pub(crate) verbosity: AtomicU8,
     /// Somebody watches or counts prefixes: the request path must tell.
     observed: AtomicBool,
+    /// What connections may hold outside of the store.
+    pub(crate) memory: Arc<PeerMemory>,
     /// Connections that tie up what others need.
     pub(crate) condemned: Condemned,
     /// Connections that wait for memory that others tie up.
@@ -83,6 +86,17 @@ impl Connections {
         self.current.fetch_sub(1, Ordering::Relaxed);
     }
 
+    /// The connections of which `wanted` says something, with what it says.
+    pub(crate) fn select<T>(
+        &self,
+        mut wanted: impl FnMut(&Info) -> Option<T>,
+    ) -> Vec<(T, Arc<Info>)> {
+        lock(&self.by_serial)
+            .values()
+            .filter_map(|info| Some((wanted(info)?, Arc::clone(info))))
+            .collect()
+    }
+
     /// The first `count` open connections behind one with this serial number, in the order of their opening.
     pub(crate) fn list_after(&self, serial: u64, count: usize) -> Vec<Arc<Info>> {
         let connections = lock(&self.by_serial);
@@ -111,14 +125,17 @@ impl Shared {
             listener,
             log,
         } = parts;
+        let wakers = workers.iter().map(|(_, waker)| waker.clone()).collect();
+        let memory = PeerMemory::new(Arc::clone(&store), wakers);
         let shared = Shared {
             clock: Clock::start(),
             detail: Detail::new(config.detail_enabled, config.prefix_delimiter),
-            hub: Hub::new(config.watcher_bytes),
+            hub: Hub::new(config.watcher_bytes, Arc::clone(&memory)),
             tuning: Tuning::new(&config),
             connections: Connections::default(),
             verbosity: AtomicU8::new(config.verbosity),
             observed: AtomicBool::new(false),
+            memory,
             condemned: Condemned::default(),
             parking: Parking::default(),
             stopping: AtomicBool::new(false),

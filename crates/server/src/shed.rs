@@ -1,12 +1,14 @@
-//! Who has to go when what all connections share runs short: the idlest upload, the longest-stalled reader.
+//! Which connection is closed when what all connections share runs short.
 //!
-//! Uncommitted values may take an eighth of the memory, values that wait for slow readers hold at most an
-//! eighth of the segments (each at least one value of the largest size). When such a share is used up, the
-//! connection that made no progress for longest is closed, never one that moves: whoever came last waits until
-//! then, and is rung when room was made. Any worker may condemn a connection; the one that owns it closes it when
-//! its bell rings.
+//! One rule: while others wait, the connection that ties up what they wait for and made no progress for longest, at
+//! least two ticks of the coarse clock; never one that moves or waits itself. It holds for the room of uploads (an
+//! eighth of the memory), for values that slow readers hold (an eighth of the segments, each at least one value of
+//! the largest size) and for the budget of copied memory (`memory`). Any worker may mark a connection for close; the
+//! one that owns it closes it when it is woken.
 
 use std::sync::Arc;
+
+use glasscache_store::Seconds;
 
 use crate::info::Info;
 use crate::shared::Shared;
@@ -60,30 +62,40 @@ pub(crate) fn room_was_made(shared: &Shared) {
     }
 }
 
-/// Closes the longest-stalled reader if readers hold nearly all that they may.
-pub(crate) fn stalled_reader(turn: &Turn<'_>) {
-    if !turn.store.store().holds_are_scarce() {
+/// Closes stalled connections while others wait for what they hold; looks once a second, and only where somebody waits.
+///
+/// Of the connections that hold memory and made no progress for [`STALLED_S`], the longest stalled go first, until
+/// what they hold covers what is waited for. One that waits for room itself is not stalled: where all that is held
+/// is held by such, the first in line is granted what it wants.
+pub(crate) fn look_for_stalled(shared: &Shared, now: Seconds) {
+    if !shared.memory.should_look(now) {
         return;
     }
-    let connections = turn.shared.connections.list();
-    let held = |info: &Arc<Info>| info.ties.held_since();
-    let longest = connections
-        .iter()
-        .filter(|info| held(info) != 0)
-        .min_by_key(|info| held(info))
-        .filter(|info| turn.now.0.saturating_sub(held(info)) >= STALLED_S);
-    condemn(longest, turn.shared);
+    let mut is_held = false;
+    let mut stalled = shared.connections.select(|info| {
+        let tied = info.ties.tied().filter(|tied| !tied.waits)?;
+        is_held = true;
+        (now.0.saturating_sub(tied.since) >= STALLED_S).then_some(tied)
+    });
+    if !is_held {
+        shared.memory.allow_one();
+        return shared.memory.note_room();
+    }
+    stalled.sort_unstable_by_key(|(tied, _)| tied.since);
+    let mut wanted = shared.memory.wanted_bytes();
+    for (tied, info) in stalled {
+        if wanted == 0 {
+            break;
+        }
+        condemn(Some(&info), shared);
+        wanted = wanted.saturating_sub(tied.bytes);
+    }
 }
 
 fn condemn(info: Option<&Arc<Info>>, shared: &Shared) {
-    let Some(info) = info else {
-        return;
-    };
-    if !info.ties.condemn() {
-        return;
+    if info.is_some_and(|info| shared.condemned.mark(&info.ties)) {
+        wake_all(shared);
     }
-    shared.condemned.add();
-    wake_all(shared);
 }
 
 fn wake_all(shared: &Shared) {

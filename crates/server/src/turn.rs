@@ -4,6 +4,8 @@ use glasscache_store::{CasUnique, Expiry, Item, Seconds, Worker};
 
 use crate::counters::Counters;
 use crate::info::Info;
+use crate::memory::Pressure;
+use crate::output::{SLICE_BYTES, SLICE_BYTES_HIGH};
 use crate::shared::Shared;
 use crate::wake::Waker;
 
@@ -24,11 +26,25 @@ pub(crate) struct Turn<'w> {
     pub(crate) waker: &'w Waker,
     /// Bytes that a connection sends before others are served.
     pub(crate) share_bytes: usize,
+    /// How short memory for peers was when the turn began.
+    pub(crate) pressure: Pressure,
+    /// Whether the connection is the first of those that wait for memory.
+    pub(crate) is_first: bool,
     /// Commands and replies are logged.
     pub(crate) is_traced: bool,
 }
 
 impl Turn<'_> {
+    /// Output beyond this is sent before more is made.
+    #[inline]
+    pub(crate) fn slice_bytes(&self) -> usize {
+        if self.pressure == Pressure::High {
+            SLICE_BYTES_HIGH
+        } else {
+            SLICE_BYTES
+        }
+    }
+
     /// What an exptime of the wire means now.
     #[inline]
     pub(crate) fn expiry(&self, exptime: i64) -> Expiry {

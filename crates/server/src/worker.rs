@@ -28,6 +28,7 @@ use crate::hub::kind;
 use crate::inbox::Inbox;
 use crate::info::Reason;
 use crate::shared::Shared;
+use crate::shed;
 use crate::turn::Turn;
 use crate::wake::Waker;
 use crate::watch;
@@ -72,6 +73,8 @@ enum Cause {
     /// Input that was received ahead, and its place there.
     Heard(usize),
     Room,
+    /// It is the first of those that wait for memory.
+    First,
 }
 
 impl Worker {
@@ -128,7 +131,7 @@ impl Worker {
     fn wait(&mut self, events: &mut Vec<epoll::Event>, has_work: bool) {
         events.clear();
         self.store.pass();
-        if has_work || self.later.has_queue() {
+        if has_work || self.later.has_queue() || self.later.must_look_at_line() {
             self.counters.pulse.beat();
             let now = Timespec {
                 tv_sec: 0,
@@ -174,6 +177,8 @@ impl Worker {
         }
         self.serve_queue();
         self.queue_parked(begun);
+        shed::look_for_stalled(&self.shared, self.now);
+        self.serve_line();
         self.look_about();
         self.count_time(begun);
     }
@@ -186,6 +191,8 @@ impl Worker {
             self.take_inbox();
             self.close_condemned();
             self.serve_watchers();
+        } else if self.is_dead(key, flags) {
+            self.close(key, Reason::Error);
         } else if flags.contains(EventFlags::OUT) {
             self.serve_or_queue(key, Cause::Room);
         } else if self.ahead.has_heard(place) {
@@ -193,6 +200,18 @@ impl Worker {
         } else {
             self.serve_or_queue(key, Cause::Input);
         }
+    }
+
+    /// Notes what `flags` say of the peer's end; whether nobody is there any more for whom a waiting connection waits.
+    fn is_dead(&mut self, key: u64, flags: EventFlags) -> bool {
+        if !flags.intersects(EventFlags::HUP | EventFlags::ERR | EventFlags::RDHUP) {
+            return false;
+        }
+        let Some(connection) = self.connections.get_mut(key) else {
+            return false;
+        };
+        connection.is_half_closed |= flags.intersects(EventFlags::HUP | EventFlags::RDHUP);
+        connection.interest == Interest::Nothing && flags.contains(EventFlags::HUP)
     }
 
     fn count_time(&self, begun: Instant) {
@@ -236,6 +255,8 @@ impl Worker {
             connection: &info,
             waker: &self.waker,
             share_bytes: self.later.share_bytes(),
+            pressure: self.shared.memory.pressure(),
+            is_first: matches!(cause, Cause::First),
             is_traced: self.shared.logs(2),
         };
         let moved_before = self.counters.bytes_moved();
@@ -249,9 +270,28 @@ impl Worker {
             }
             _ => connection.go_on(&turn, &mut self.buffers),
         };
+        let moved = self.counters.bytes_moved() - moved_before;
+        let wanted_bytes = match verdict {
+            Verdict::Room(bytes) => bytes,
+            _ => 0,
+        };
+        if wanted_bytes != connection.wanted_bytes {
+            self.shared
+                .memory
+                .note_wanted(connection.wanted_bytes, wanted_bytes);
+            if connection.wanted_bytes == 0 {
+                self.counters.memory_waits.bump();
+            }
+            connection.wanted_bytes = wanted_bytes;
+        }
+        let held_bytes = connection.held_bytes();
+        if connection.held_any || held_bytes > 0 {
+            connection.held_any = held_bytes > 0;
+            info.ties
+                .note_held(held_bytes as u64, moved, wanted_bytes > 0, self.now);
+        }
         match verdict {
             Verdict::Wait => {
-                let moved = self.counters.bytes_moved() - moved_before;
                 if moved < SMALL_BYTES && !was_transferring && !connection.is_transferring() {
                     self.later.note_small();
                 }
@@ -264,6 +304,7 @@ impl Worker {
                 self.counters.conn_yields.bump();
                 self.later.add_first(key, connection);
             }
+            Verdict::Room(_) => self.later.enter_line(key, connection, turn.is_first),
             Verdict::Park => {}
             Verdict::Close(reason) => return self.close(key, reason),
         }
@@ -288,8 +329,10 @@ impl Worker {
         }
         let flags = match interest {
             Interest::Input => EventFlags::IN,
+            Interest::NewInput => EventFlags::IN | EventFlags::RDHUP | EventFlags::ET,
             Interest::Room => EventFlags::OUT,
-            Interest::Nothing => EventFlags::empty(),
+            // The end cannot be masked, and is reported again and again unless by edges.
+            Interest::Nothing => EventFlags::ET,
         };
         let data = EventData::new_u64(key);
         if epoll::modify(&self.poll, &connection.socket, data, flags).is_err() {

@@ -150,7 +150,7 @@ fn no_admin_command_holds_a_worker_up_or_lets_a_write_be_refused() {
             let listed = lines(&mut client, &format!("{command}\r\n"), end);
             assert!(listed >= least, "{listed} lines of {command}");
             let cpu_us = row(&server, " glasscache", "iteration_cpu_us_max");
-            println!("{count} items, {command}: longest iteration {cpu_us} us of CPU time");
+            eprintln!("{count} items, {command}: longest iteration {cpu_us} us of CPU time");
             longest = longest.max((cpu_us, command));
             refused += row(&server, "", "store_no_memory");
         }

@@ -1,6 +1,7 @@
 //! Arithmetic on decimal values: `incr`, `decr` and meta `ma`.
 
 use crate::Worker;
+use crate::attempts::Attempts;
 use crate::item::bits;
 use crate::log::Unique;
 use crate::lookup::Located;
@@ -20,17 +21,18 @@ impl Worker {
         if !self.begin(now) {
             return ArithOutcome::NoMemory;
         }
-        let mut tries = 0;
+        let mut attempts = Attempts::default();
         loop {
-            let found = self.look(key, hash, now);
+            let found = self.look(key, hash, &attempts, now);
             let outcome = match found.alive() {
                 Some(old) => self.change_number(key, hash, &found, &old, options, now),
                 None => self.create_number(key, hash, &found, options, now),
             };
             match outcome {
-                Some(ArithOutcome::NoMemory) if self.may_retry(&mut tries) => {}
+                Some(ArithOutcome::NoMemory) if self.may_retry(&mut attempts) => {}
                 Some(outcome) => return outcome,
-                None => {}
+                None if attempts.may_look_again() => {}
+                None => return ArithOutcome::NoMemory,
             }
         }
     }

@@ -105,6 +105,7 @@ impl Worker {
             new: placed.at,
             frequency: None,
             keeps: new.keeps,
+            is_of_expected: found.is_alive,
             is_renewed: false,
         };
         if !self.publish(&publication, now) {

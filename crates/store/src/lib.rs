@@ -40,11 +40,15 @@ macro_rules! strict_assert {
 }
 
 mod arith;
+mod attempts;
 #[cfg(any(test, feature = "strict"))]
 mod audit;
+#[cfg(all(test, not(loom)))]
+mod between;
 mod compose;
 mod counters;
 mod eviction;
+mod flush;
 mod footprint;
 mod guess;
 mod index;
@@ -93,6 +97,11 @@ pub enum Error {
     /// `cache_memlimit` beyond what was mapped at start.
     #[error("memory limit {0} bytes is too large: this server was started for at most {1} (-m)")]
     MemoryTooLarge(u64, u64),
+    /// The store addresses 1 TiB, with what stands beside the limit.
+    #[error(
+        "memory limit {0} bytes is too large: the index addresses 1 TiB, of which it needs a fiftieth itself (-m)"
+    )]
+    MemoryBeyondLinks(u64),
     /// The system refused the mapping.
     #[error("cannot map {0} bytes for the store: {1}")]
     NoMemory(u64, String),

@@ -58,7 +58,7 @@ impl Listing {
         self.random ^= self.random << 17;
         self.hashes.push(hash);
         let count = self.hashes.len();
-        let place = (u128::from(self.random) * count as u128 >> 64) as usize;
+        let place = ((u128::from(self.random) * count as u128) >> 64) as usize;
         self.hashes.swap(place, count - 1);
     }
 

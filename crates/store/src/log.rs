@@ -81,7 +81,7 @@ struct Open {
     used: usize,
     base: Seconds,
     opened: Seconds,
-    generation: u32,
+    generation: u64,
     /// The latest expiry of what was appended.
     expires: u32,
     /// The place in the queue that it inherits.
@@ -91,7 +91,7 @@ struct Open {
 /// Where a new item's unique comes from.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Unique {
-    /// What the address gives, or one more than the old item's, whichever is larger.
+    /// What the address gives if that is larger than the old item's, else one that is counted.
     Above(u64),
     /// Exactly this.
     Exactly(u64),
@@ -186,7 +186,7 @@ impl Logs {
         let implied = store.segments.implied_unique(at);
         let stored_unique = match draft.unique {
             Unique::Above(old) | Unique::Renewed(old) if implied > old => None,
-            Unique::Above(old) => Some(old.wrapping_add(1).max(1)),
+            Unique::Above(old) => Some(store.segments.counted_unique(old)),
             // INVARIANT: stored even where the address would give the same, for the next copy keeps what is stored.
             Unique::Exactly(unique) | Unique::Renewed(unique) => Some(unique),
         };

@@ -14,7 +14,7 @@ use crate::log::Unique;
 use crate::memory::Addr;
 use crate::memory::arena::ITEM_ALIGN;
 use crate::request::{Expiry, KeyHash, Seconds};
-use crate::{Store, segments};
+use crate::{Store, flush, segments};
 
 /// An item whose header was read.
 #[derive(Debug, Clone, Copy)]
@@ -23,7 +23,7 @@ pub(crate) struct Located {
     pub(crate) header: Header,
     /// Bytes before the key.
     head_bytes: usize,
-    generation: u32,
+    generation: u64,
     pub(crate) base: Seconds,
 }
 
@@ -40,6 +40,13 @@ impl Store {
     #[inline]
     pub(crate) fn find(&self, key: &[u8], hash: KeyHash) -> Option<Hit<'_>> {
         self.index.find(hash, |at| self.has_key(at, key))
+    }
+
+    /// As [`Store::find`], under the bucket's lock.
+    #[cold]
+    pub(crate) fn find_locked(&self, key: &[u8], hash: KeyHash) -> Option<Hit<'_>> {
+        self.index
+            .find_locked(hash, &mut |at| self.has_key(at, key))
     }
 
     /// Whether the item at `at` has this key.
@@ -119,6 +126,12 @@ impl Store {
     #[inline]
     pub(crate) fn is_flushed(&self, item: &Located) -> bool {
         item.generation != self.segments.generation()
+    }
+
+    /// Whether a flush that ends the item at `source` ends its copy at `copy` too.
+    #[inline]
+    pub(crate) fn dies_with(&self, source: Addr, copy: Addr) -> bool {
+        flush::dies_with(self.segments.birth(source).0, self.segments.birth(copy).0)
     }
 
     /// The key of an item.

@@ -21,6 +21,8 @@ pub(crate) struct Publication<'a> {
     /// `None` inherits.
     pub(crate) frequency: Option<u8>,
     pub(crate) keeps: u16,
+    /// The copy was made of `expected`, or decided upon because that was alive: no flush may part the two.
+    pub(crate) is_of_expected: bool,
     /// The copy has another unique than the old one, which must not have been told.
     pub(crate) is_renewed: bool,
 }
@@ -35,9 +37,15 @@ impl Worker {
             new,
             frequency,
             keeps,
+            is_of_expected,
             is_renewed,
         } = *publication;
         let store = &*self.store;
+        // Generations of segments in use stand still, so this needs no lock: either both die with the next flush, or
+        // there was one since the decision and the copy would outlive it.
+        if is_of_expected && expected.is_some_and(|source| !store.dies_with(source, new)) {
+            return false;
+        }
         let mut bucket = store.index.lock(hash);
         let Some(expected) = expected else {
             if bucket.find(hash, |at| store.has_key(at, key)).is_some() {
@@ -45,7 +53,7 @@ impl Worker {
             }
             let entry = Entry::new(hash, frequency.unwrap_or(0), new);
             if bucket.insert(entry, store).is_err()
-                && let Some(victim) = bucket.least_used()
+                && let Some(victim) = bucket.least_used(entry)
             {
                 bucket.replace(victim, entry);
                 drop(bucket);
@@ -71,7 +79,7 @@ impl Worker {
         true
     }
 
-    /// The index had no room for a line: the least used item of the bucket went.
+    /// The chain was at its bound or the index had no room for a line: one of the chain's least used items went.
     #[cold]
     fn displaced(&self, at: Addr, now: Seconds) {
         let item = self.store.locate(at);

@@ -5,6 +5,7 @@
 
 use std::sync::atomic::Ordering;
 
+use crate::attempts::Attempts;
 use crate::guess::Guess;
 use crate::index::Hit;
 use crate::item::{self, bits};
@@ -74,9 +75,9 @@ impl Worker {
         if !self.begin(now) {
             return None;
         }
-        let mut tries = 0;
+        let mut attempts = Attempts::default();
         loop {
-            let found = self.look(key, hash, now);
+            let found = self.look(key, hash, &attempts, now);
             let outcome = match found.alive() {
                 Some(old) => self.read_with(key, hash, &found, &old, options, now),
                 None => self.vivify(key, hash, &found, options, now),
@@ -84,11 +85,11 @@ impl Worker {
             match outcome {
                 Outcome::Item(item, lease) => return Some((item, lease)),
                 Outcome::Miss => return None,
-                Outcome::Again => {}
-                Outcome::NoMemory if self.may_retry(&mut tries) => {}
-                Outcome::NoMemory => {
-                    // The old expiry of an item that could not be touched would be a lie.
-                    self.drop_old(key, hash, now);
+                Outcome::Again if attempts.may_look_again() => {}
+                Outcome::NoMemory if self.may_retry(&mut attempts) => {}
+                Outcome::NoMemory | Outcome::Again => {
+                    // The old expiry of an item that could not be touched would be wrong.
+                    self.drop_old(key, hash);
                     return None;
                 }
             }

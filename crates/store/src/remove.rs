@@ -1,5 +1,6 @@
 //! Removing: deletion, invalidation, and what is found dead on the way.
 
+use crate::attempts::Attempts;
 use crate::counters::Count;
 use crate::item::bits;
 use crate::log::Unique;
@@ -22,9 +23,9 @@ impl Worker {
         if !self.begin(now) {
             return DeleteOutcome::NotFound;
         }
-        let mut tries = 0;
+        let mut attempts = Attempts::default();
         loop {
-            let found = self.look(key, hash, now);
+            let found = self.look(key, hash, &attempts, now);
             let Some(old) = found.alive() else {
                 self.reap(hash, &found);
                 return DeleteOutcome::NotFound;
@@ -35,25 +36,26 @@ impl Worker {
             {
                 return DeleteOutcome::Exists;
             }
-            if !options.invalidate && !options.clear_value {
+            let swap = if !options.invalidate && !options.clear_value {
                 if self.unlink(hash, old.at) {
                     self.forget(&old, &[]);
                     return DeleteOutcome::Deleted;
                 }
-                continue;
-            }
-            let swap = if options.clear_value {
+                Swap::Changed
+            } else if options.clear_value {
                 self.clear(key, hash, &found, &old, options, now)
             } else {
                 self.invalidate(key, hash, &found, &old, options, now)
             };
             match swap {
                 Swap::Done { .. } => return DeleteOutcome::Deleted,
-                Swap::Changed => {}
-                Swap::NoMemory if self.may_retry(&mut tries) => {}
-                Swap::NoMemory => {
+                Swap::Changed if attempts.may_look_again() => {}
+                // What changed a thousand times has another unique by now.
+                Swap::Changed if options.compare.is_some() => return DeleteOutcome::Exists,
+                Swap::NoMemory if self.may_retry(&mut attempts) => {}
+                Swap::NoMemory | Swap::Changed => {
                     // Removing it says no less than a mark that could not be set.
-                    self.drop_old(key, hash, now);
+                    self.drop_old(key, hash);
                     return DeleteOutcome::Deleted;
                 }
             }
@@ -139,19 +141,21 @@ impl Worker {
     }
 
     /// Removes whatever is under the key, since what should replace it cannot be stored.
-    pub(crate) fn drop_old(&self, key: &[u8], hash: KeyHash, now: Seconds) {
-        while let Some(old) = self.look(key, hash, now).present {
-            if self.unlink(hash, old.at) {
-                self.forget(&old, &[]);
-            }
-        }
+    pub(crate) fn drop_old(&self, key: &[u8], hash: KeyHash) {
+        let mut bucket = self.store.index.lock(hash);
+        let Some(place) = bucket.find(hash, |at| self.store.has_key(at, key)) else {
+            return;
+        };
+        bucket.remove(place);
+        drop(bucket);
+        self.forget(&self.store.locate(place.entry.item()), &[]);
     }
 
     /// What memcached does when a write fails for want of room: a plain set removes the old value, which would be
     /// out of date; the others leave it.
-    pub(crate) fn drop_for(&self, key: &[u8], hash: KeyHash, options: &SetOptions, now: Seconds) {
+    pub(crate) fn drop_for(&self, key: &[u8], hash: KeyHash, options: &SetOptions) {
         if options.mode == SetMode::Set && options.compare.is_none() {
-            self.drop_old(key, hash, now);
+            self.drop_old(key, hash);
         }
     }
 

@@ -1,6 +1,7 @@
 //! Room for a write: the sweeping that goes with every one, and what is done when no segment is to be had.
 
 use crate::Worker;
+use crate::attempts::Attempts;
 use crate::counters::Count;
 use crate::eviction::Aim;
 use crate::log::{Draft, Log, Placed, Refill};
@@ -123,14 +124,16 @@ impl Worker {
 
     /// Whether a write that found no segment should start again. If nothing is borrowed the worker passes by
     /// itself, so that writers that wait for each other do not wait for ever; all it knew is void then.
-    pub(crate) fn may_retry(&self, tries: &mut usize) -> bool {
-        *tries += 1;
-        let may = *tries < EPOCH_WAITS && self.is_clean.get() && self.store.segments.spare() > 0;
+    pub(crate) fn may_retry(&self, attempts: &mut Attempts) -> bool {
+        attempts.refused += 1;
+        let may = attempts.refused < EPOCH_WAITS
+            && self.is_clean.get()
+            && self.store.segments.spare() > 0;
         if may && let Some(place) = self.place {
             self.store.segments.epochs().pass(place);
             self.store.segments.settle_now();
             self.count(Count::EpochWaits, 1);
-            wait(*tries);
+            wait(attempts.refused);
         } else {
             self.count(Count::Refused, 1);
         }

@@ -7,7 +7,8 @@ use rapidhash::v3::{RapidSecrets, rapidhash_v3_micro_inline};
 
 use crate::counters::{self, Block, Counters};
 use crate::eviction::{Ghost, Policy, PolicyKind};
-use crate::index::{Index, Supply};
+use crate::index::{Index, LINES_MAX, Supply};
+use crate::memory::lines::LINE_BYTES;
 use crate::memory::{Arena, Lines, SegmentId};
 use crate::report::Reports;
 use crate::request::{KeyHash, Seconds};
@@ -45,9 +46,6 @@ impl Default for Config {
         }
     }
 }
-
-/// One in this many bytes of the memory may be buffers before a large value is no longer copied into one.
-const BUFFER_SHARE: u64 = 8;
 
 /// The least that a store works in.
 const MEMORY_BYTES_MIN: u64 = 1 << 20;
@@ -94,8 +92,6 @@ pub struct Store {
     reserve: usize,
     memory_bytes: AtomicU64,
     buffer_bytes: AtomicI64,
-    /// Second at which a pending `flush_all` takes effect, plus one; 0 if none is pending.
-    flush_at: AtomicU64,
 }
 
 impl Store {
@@ -121,7 +117,11 @@ impl Store {
     ) -> Result<Arc<Store>, Error> {
         let reserve = reserve_of(config.workers, shift);
         let budget = budget(config.memory_bytes, 0, reserve, shift);
-        let arena = Arc::new(map_arena(budget.segments + budget.apart, shift)?);
+        let (needed, most) = (budget.segments + budget.apart, segments_max(shift));
+        if needed > most {
+            return Err(Error::MemoryBeyondLinks(config.memory_bytes));
+        }
+        let arena = Arc::new(map_arena(needed, most, shift)?);
         let mapped = arena.segments();
         arena.want_huge_pages(budget.segments);
         let segments = Segments::new(
@@ -145,7 +145,6 @@ impl Store {
             reserve,
             memory_bytes: AtomicU64::new(config.memory_bytes),
             buffer_bytes: AtomicI64::new(0),
-            flush_at: AtomicU64::new(0),
             segments,
             config,
         }))
@@ -170,33 +169,13 @@ impl Store {
 
     /// Makes everything written before the clock shows `at` dead from then on (`flush_all [delay]`).
     pub fn flush(&self, at: Seconds, now: Seconds) {
-        if at <= now {
-            self.flush_at.store(0, Ordering::Relaxed);
-            self.segments.next_generation();
-        } else {
-            self.flush_at.store(u64::from(at.0) + 1, Ordering::Relaxed);
-        }
+        self.segments.flushes.flush(at, now);
     }
 
-    /// Lets a pending flush take effect; every operation asks first, so it is one load.
+    /// Lets a pending flush take effect; every operation asks first.
     #[inline]
     pub(crate) fn note_time(&self, now: Seconds) {
-        let pending = self.flush_at.load(Ordering::Relaxed);
-        if pending != 0 && pending <= u64::from(now.0) + 1 {
-            self.flush_now(pending);
-        }
-    }
-
-    #[cold]
-    fn flush_now(&self, pending: u64) {
-        // Who wins the exchange flushes; the others come after it or write to the new generation.
-        if self
-            .flush_at
-            .compare_exchange(pending, 0, Ordering::AcqRel, Ordering::Relaxed)
-            .is_ok()
-        {
-            self.segments.next_generation();
-        }
+        self.segments.flushes.note_time(now);
     }
 
     /// `cache_memlimit`: a new limit in bytes, at most four times the first; where so many addresses could not be had
@@ -228,12 +207,6 @@ impl Store {
         if before / segment != (before + delta_bytes) / segment {
             self.apply_budget();
         }
-    }
-
-    /// Whether buffers and `bytes` more would take no more than an eighth of the memory.
-    pub fn has_buffer_room(&self, bytes: usize) -> bool {
-        let buffers = self.buffer_bytes.load(Ordering::Relaxed).max(0) as u64;
-        buffers + bytes as u64 <= self.memory_bytes() / BUFFER_SHARE
     }
 
     fn apply_budget(&self) {
@@ -274,7 +247,7 @@ impl Store {
         self.uploads.last_progress()
     }
 
-    /// Whether [`crate::Item::hold`] will soon fail: time to close the longest-stalled reader.
+    /// Whether [`crate::Item::hold`] will soon fail: time to ask before a large value is read.
     pub fn holds_are_scarce(&self) -> bool {
         self.segments.holds_are_scarce()
     }
@@ -337,13 +310,20 @@ fn segment_shift(memory_bytes: u64) -> u32 {
         .clamp(SEGMENT_SHIFT_MIN, SEGMENT_SHIFT_MAX)
 }
 
-/// Maps [`GROWTH`] times `segments`, or only these where the system does not promise more addresses than it has memory
-/// for (`vm.overcommit_memory=2`) or the process may not have them (`ulimit -v`): then the limit cannot be raised.
-fn map_arena(segments: usize, shift: u32) -> Result<Arena, Error> {
+/// Segments that links of the index can name.
+fn segments_max(segment_shift: u32) -> usize {
+    ((LINES_MAX * LINE_BYTES as u64) >> segment_shift) as usize
+}
+
+/// Maps [`GROWTH`] times `segments`, at most `most`, or only these where the system does not promise more addresses than
+/// it has memory for (`vm.overcommit_memory=2`) or the process may not have them (`ulimit -v`): then the limit cannot be
+/// raised.
+fn map_arena(segments: usize, most: usize, shift: u32) -> Result<Arena, Error> {
     if cfg!(miri) {
         return Arena::new(segments, shift);
     }
-    Arena::new(segments * GROWTH as usize, shift).or_else(|_| Arena::new(segments, shift))
+    Arena::new((segments * GROWTH as usize).min(most), shift)
+        .or_else(|_| Arena::new(segments, shift))
 }
 
 /// Segments that are kept ahead of the writers.

@@ -13,6 +13,7 @@ use std::sync::Arc;
 pub use self::register::IdleUpload;
 pub(crate) use self::register::Uploads;
 
+use crate::attempts::Attempts;
 use crate::item::{HEADER_MAX, PIECE_HEADER, piece_bytes};
 use crate::log::Log;
 use crate::memory::Addr;
@@ -58,13 +59,13 @@ impl Worker {
         }
         let value_bytes = value_bytes as usize;
         if self.store.is_too_large(key, value_bytes, options.flags) {
-            self.drop_for(key, hash, options, now);
+            self.drop_for(key, hash, options);
             return Err(Refusal::TooLarge);
         }
         let is_small = HEADER_MAX + key.len() + value_bytes <= self.store.inline_max();
         let missing_bytes = if is_small { 0 } else { value_bytes as u64 };
         if missing_bytes > self.store.upload_bytes_max() {
-            self.drop_for(key, hash, options, now);
+            self.drop_for(key, hash, options);
             return Err(Refusal::NoMemory);
         }
         Ok(Reservation {
@@ -86,12 +87,7 @@ impl Worker {
     /// out of date.
     pub fn give_up(&self, reservation: &Reservation, now: Seconds) {
         if self.begin(now) {
-            self.drop_for(
-                &reservation.key,
-                reservation.hash,
-                &reservation.options,
-                now,
-            );
+            self.drop_for(&reservation.key, reservation.hash, &reservation.options);
         }
     }
 
@@ -151,7 +147,7 @@ impl Reservation {
         if !is_given {
             return None;
         }
-        let mut tries = 0;
+        let mut attempts = Attempts::default();
         let (piece, bytes) = loop {
             let placed = worker.with_room(now, |refill| {
                 worker
@@ -160,7 +156,7 @@ impl Reservation {
             });
             match placed {
                 Some(placed) => break placed,
-                None if worker.may_retry(&mut tries) => {}
+                None if worker.may_retry(&mut attempts) => {}
                 None => {
                     uploads.give_back(self.id, wanted as u64);
                     return None;

@@ -123,7 +123,7 @@ impl<'w> Item<'w> {
     }
 
     /// Keeps the value's segments alive beyond the epoch, for a socket that does not take it all.
-    /// `None` when an eighth of all segments is held already: copy, or close the longest-stalled reader.
+    /// `None` when an eighth of all segments is held already: copy, or wait.
     pub fn hold(&self) -> Option<Held> {
         let store = Arc::clone(self.store);
         let mut held = Held {

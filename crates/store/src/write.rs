@@ -5,6 +5,7 @@
 //! the copy back and starts again. So `add`, `cas`, `incr`, `append` and a moving sweep all obey one rule, and
 //! nothing is decided before the moment of publication.
 
+use crate::attempts::Attempts;
 use crate::item::bits;
 use crate::log::Unique;
 use crate::lookup::Located;
@@ -83,6 +84,24 @@ pub(crate) struct Change {
     pub(crate) is_use: bool,
 }
 
+/// What a plain write decides about the copy beside its value.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Overwrite {
+    expiry: Expiry,
+    marks: u16,
+    keeps: u16,
+}
+
+impl Overwrite {
+    fn plain(expiry: Expiry) -> Self {
+        Overwrite {
+            expiry,
+            marks: 0,
+            keeps: 0,
+        }
+    }
+}
+
 impl Worker {
     /// A write whose value is at hand; meant for values below 64 KiB, larger ones are uploaded in pieces.
     pub fn set(
@@ -97,7 +116,7 @@ impl Worker {
             return SetOutcome::NoMemory;
         }
         if self.store.is_too_large(key, value.len(), options.flags) {
-            self.drop_for(key, hash, options, now);
+            self.drop_for(key, hash, options);
             return SetOutcome::TooLarge;
         }
         self.store_parts(key, hash, &[Part::Bytes(value)], options, now)
@@ -112,9 +131,9 @@ impl Worker {
         options: &SetOptions,
         now: Seconds,
     ) -> SetOutcome {
-        let mut tries = 0;
+        let mut attempts = Attempts::default();
         loop {
-            let found = self.look(key, hash, now);
+            let found = self.look(key, hash, &attempts, now);
             let swap = match (options.mode, found.alive()) {
                 (SetMode::Add, Some(old)) => {
                     self.note_use(key, hash, &old, now);
@@ -128,49 +147,57 @@ impl Worker {
                 }
                 (SetMode::Append | SetMode::Prepend, None) => match options.vivify {
                     Some(expiry) => {
-                        self.overwrite(key, hash, &found, value, options, expiry, 0, now)
+                        let plain = Overwrite::plain(expiry);
+                        self.overwrite(key, hash, &found, value, options, plain, now)
                     }
                     None => return SetOutcome::NotStored,
                 },
                 (SetMode::Set | SetMode::Replace, Some(old)) => match self.compare(&old, options) {
                     Err(outcome) => return outcome,
-                    Ok((expiry, marks)) => {
-                        self.overwrite(key, hash, &found, value, options, expiry, marks, now)
-                    }
+                    Ok(copy) => self.overwrite(key, hash, &found, value, options, copy, now),
                 },
                 (SetMode::Set | SetMode::Replace, None) if options.compare.is_some() => {
                     return SetOutcome::NotFound;
                 }
                 (SetMode::Replace, None) => return SetOutcome::NotStored,
                 (SetMode::Set | SetMode::Add, None) => {
-                    self.overwrite(key, hash, &found, value, options, options.expiry, 0, now)
+                    let plain = Overwrite::plain(options.expiry);
+                    self.overwrite(key, hash, &found, value, options, plain, now)
                 }
             };
             match swap {
                 Swap::Done { unique, .. } => return SetOutcome::Stored(unique),
-                Swap::NoMemory if self.may_retry(&mut tries) => {}
-                Swap::NoMemory => {
-                    self.drop_for(key, hash, options, now);
+                Swap::NoMemory if self.may_retry(&mut attempts) => {}
+                Swap::Changed if attempts.may_look_again() => {}
+                Swap::NoMemory | Swap::Changed => {
+                    self.drop_for(key, hash, options);
                     return SetOutcome::NoMemory;
                 }
-                Swap::Changed => {}
             }
         }
     }
 
-    /// The CAS decision of `cas`, `ms C` and `ms C I`: expiry and marks of the new copy.
-    fn compare(&self, old: &Located, options: &SetOptions) -> Result<(Expiry, u16), SetOutcome> {
+    /// The CAS decision of `cas`, `ms C` and `ms C I`.
+    pub(crate) fn compare(
+        &self,
+        old: &Located,
+        options: &SetOptions,
+    ) -> Result<Overwrite, SetOutcome> {
         let present = self.store.unique_of(old);
         match options.compare {
             Some(CasUnique(wanted)) if wanted != present => {
                 if !(options.invalidate && wanted < present) {
                     return Err(SetOutcome::Exists);
                 }
-                // An older unique with `I` stores, marks stale, and leaves expiry and a sent win as they are.
-                let win = self.store.mutable_of(old.at) & bits::WIN;
-                Ok((old.header.expiry, bits::STALE | win))
+                // An older unique with `I` stores, marks stale, and leaves expiry and a sent win as they are; the
+                // win as it is at the moment of publication, for it may be sent until then.
+                Ok(Overwrite {
+                    expiry: old.header.expiry,
+                    marks: bits::STALE,
+                    keeps: bits::WIN,
+                })
             }
-            _ => Ok((options.expiry, 0)),
+            _ => Ok(Overwrite::plain(options.expiry)),
         }
     }
 
@@ -178,15 +205,14 @@ impl Worker {
         clippy::too_many_arguments,
         reason = "the parts of one decision, taken in one place"
     )]
-    fn overwrite(
+    pub(crate) fn overwrite(
         &self,
         key: &[u8],
         hash: KeyHash,
         found: &Found,
         parts: &[Part<'_>],
         options: &SetOptions,
-        expiry: Expiry,
-        marks: u16,
+        copy: Overwrite,
         now: Seconds,
     ) -> Swap {
         let unique = options
@@ -194,10 +220,10 @@ impl Worker {
             .map_or(self.above(found), |unique| Unique::Exactly(unique.0));
         let new = New {
             flags: options.flags,
-            expiry,
+            expiry: copy.expiry,
             unique,
-            marks: marks | bits::told(options.is_untold),
-            keeps: 0,
+            marks: copy.marks | bits::told(options.is_untold),
+            keeps: copy.keeps,
             access: now,
             parts,
             is_growing: false,
@@ -316,11 +342,19 @@ impl Worker {
     }
 
     /// Looks at the key's slot without recording anything.
-    pub(crate) fn look(&self, key: &[u8], hash: KeyHash, now: Seconds) -> Found {
-        let present = self
-            .store
-            .find(key, hash)
-            .map(|hit| self.store.locate(hit.entry.item()));
+    pub(crate) fn look(
+        &self,
+        key: &[u8],
+        hash: KeyHash,
+        attempts: &Attempts,
+        now: Seconds,
+    ) -> Found {
+        let hit = if attempts.want_lock() {
+            self.store.find_locked(key, hash)
+        } else {
+            self.store.find(key, hash)
+        };
+        let present = hit.map(|hit| self.store.locate(hit.entry.item()));
         Found {
             present,
             is_alive: present.is_some_and(|item| self.store.is_alive(&item, now)),

@@ -2,8 +2,9 @@
 //! chains, uploads, holds and flushes; every hit is verified.
 //!
 //! A value names its key and version and is filled from both. Each key has one writer, so a read must show a
-//! version between the last one acknowledged when it began and the last one begun when it ended. Counters are
-//! incremented by all threads: a number never goes back while it lives. `STRESS_SECONDS` (default 2) is the
+//! version between the last one acknowledged when it began and the last one begun when it ended, and one above all
+//! that were acknowledged before the last flush, at once or delayed, had been called. Counters are incremented by
+//! all threads: a number never goes back while it lives. `STRESS_SECONDS` (default 2) is the
 //! length, `STRESS_SEED` repeats a choice of operations; `make stress` runs ten minutes.
 
 #![allow(
@@ -46,6 +47,8 @@ impl Rng {
 struct Truth {
     begun: AtomicU64,
     acknowledged: AtomicU64,
+    /// The last version that a flush made dead.
+    flushed: AtomicU64,
 }
 
 struct Shared {
@@ -89,6 +92,37 @@ fn version_of(key: usize, value: &[u8]) -> u64 {
         "a value of key {key} is torn or another's"
     );
     version
+}
+
+/// A flush that a thread has called, with what was acknowledged for each key before.
+struct Flush {
+    at: Seconds,
+    acknowledged: Vec<u64>,
+}
+
+impl Flush {
+    fn call(shared: &Shared, delay_s: u32) -> Self {
+        let load = |truth: &Truth| truth.acknowledged.load(Ordering::SeqCst);
+        let acknowledged = shared.truth.iter().map(load).collect();
+        let now = shared.now();
+        let at = Seconds(now.0 + delay_s);
+        shared.store.flush(at, now);
+        Flush { at, acknowledged }
+    }
+
+    /// From here on nobody may read what was acknowledged before.
+    fn tell(&self, shared: &Shared) {
+        for (truth, &version) in shared.truth.iter().zip(&self.acknowledged) {
+            truth.flushed.fetch_max(version, Ordering::SeqCst);
+        }
+    }
+}
+
+/// The least version that a reader who starts now may see.
+fn least_version(shared: &Shared, key: usize) -> u64 {
+    let truth = &shared.truth[key];
+    let flushed = truth.flushed.load(Ordering::SeqCst);
+    truth.acknowledged.load(Ordering::SeqCst).max(flushed + 1)
 }
 
 fn check(shared: &Shared, key: usize, at_least: u64, item: &Item<'_>) {
@@ -176,7 +210,7 @@ fn read(shared: &Shared, worker: &mut Worker, rng: &mut Rng, held: &mut Vec<(usi
     let key = (rng.below(KEYS as u64) * rng.below(1000) / 1000) as usize;
     let hash = worker.store().hash(name(key).as_bytes());
     let guess = worker.prefetch_item(hash, worker.prefetch_bucket(hash));
-    let at_least = shared.truth[key].acknowledged.load(Ordering::SeqCst);
+    let at_least = least_version(shared, key);
     let now = shared.now();
     let guess = worker.prefetch_further(hash, guess);
     if let Some(value) = worker.get_bare(name(key).as_bytes(), guess, now) {
@@ -244,6 +278,7 @@ fn work(shared: &Shared, me: usize, seed: u64) -> u64 {
     let mut rng = Rng(seed + me as u64);
     let mut held = Vec::new();
     let mut operations = 0;
+    let mut delayed: Option<Flush> = None;
     while !shared.stop.load(Ordering::Relaxed) {
         worker.go_online();
         for _ in 0..32 {
@@ -265,10 +300,22 @@ fn work(shared: &Shared, me: usize, seed: u64) -> u64 {
             operations += 1;
             worker.pass();
         }
-        if rng.below(20_000) == 0 {
-            let now = shared.now();
-            shared.store.flush(now, now);
+        // Every fourth phase has flushes in a row, the others enough time between them for evictions.
+        let phase = shared.clock.elapsed().as_millis() as u64 / PHASE_MS;
+        if rng.below(if phase % 4 == 3 { 300 } else { 20_000 }) == 0 {
+            Flush::call(shared, 0).tell(shared);
         }
+        // Only one thread delays: another's delay would replace its own. A flush at once may, as it comes sooner.
+        if me == 0 && delayed.is_none() && phase % 4 == 2 {
+            delayed = Some(Flush::call(shared, 1));
+        }
+        delayed = delayed.filter(|flush| {
+            let is_due = flush.at <= shared.now();
+            if is_due {
+                flush.tell(shared);
+            }
+            !is_due
+        });
         if rng.below(500) == 0 {
             let delta = (rng.below(3) as i64 - 1) * (512 << 10);
             shared.store.charge_buffers(delta);

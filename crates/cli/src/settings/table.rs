@@ -78,7 +78,7 @@ pub(crate) static FLAGS: &[Setting] = &[
         takes: Takes::Value("MB"),
         help: "memory for items, index and connection buffers, in megabytes; a fiftieth and 5 more are for the index alone",
         no_effect: None,
-        set: |s, raw| bytes(raw, MIB, MIB, 1 << 44).map(|n| s.memory_bytes = n),
+        set: |s, raw| bytes(raw, MIB, MIB, 1 << 40).map(|n| s.memory_bytes = n),
         show: |s| (s.memory_bytes / MIB).to_string(),
     },
     Setting {

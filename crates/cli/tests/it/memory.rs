@@ -10,7 +10,7 @@ const MEMORY_MIB: usize = 64;
 /// What a server may have resident: `-m` and a twentieth, and 16 MiB for program, stacks and index.
 const RESIDENT_KIB_MAX: usize = MEMORY_MIB * 1024 * 105 / 100 + 16 * 1024;
 /// How long memory may take to come back on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_mins(1);
 
 /// Resident and locked memory of a process in KiB, as its map sums them up.
 #[derive(Debug, Clone, Copy)]
@@ -35,7 +35,7 @@ fn footprint(server: &Server) -> Footprint {
 
 fn check(server: &Server, when: &str) -> Footprint {
     let now = footprint(server);
-    println!("-m {MEMORY_MIB} -k {when}: {now:?} (at most {RESIDENT_KIB_MAX} KiB each)");
+    eprintln!("-m {MEMORY_MIB} -k {when}: {now:?} (at most {RESIDENT_KIB_MAX} KiB each)");
     assert!(now.resident_kib <= RESIDENT_KIB_MAX, "{when}: {now:?}");
     assert!(now.locked_kib <= RESIDENT_KIB_MAX, "{when}: {now:?}");
     now
@@ -60,7 +60,7 @@ fn fill(wire: &mut Wire, values: usize) {
 #[test]
 fn locked_memory_stays_within_the_limit_and_is_given_back() {
     if !may_lock() {
-        println!("not run: this user may lock less than the test needs (ulimit -l)");
+        eprintln!("not run: this user may lock less than the test needs (ulimit -l)");
         return;
     }
     let memory = MEMORY_MIB.to_string();
@@ -100,7 +100,7 @@ fn may_lock() -> bool {
         return true;
     }
     let limit = rustix::process::getrlimit(rustix::process::Resource::Memlock).maximum;
-    limit.is_none_or(|bytes| bytes >= (MEMORY_MIB as u64) * 8 << 20)
+    limit.is_none_or(|bytes| bytes >= (MEMORY_MIB as u64 * 8) << 20)
 }
 
 #[test]

@@ -252,11 +252,24 @@ impl Client {
     }
 }
 
-impl Drop for Client {
-    fn drop(&mut self) {
+impl Client {
+    /// Whether this process has gathered writes that are not sent yet.
+    pub fn has_gathered(&self) -> bool {
         // Another process's servers are not even looked at: a lock of theirs may never be free.
-        if self.here.load().process.is_current() {
+        let state = self.here.load();
+        state.process.is_current() && state.servers.iter().any(|server| server.quiet.is_any())
+    }
+
+    /// Sends what is gathered before the client is dropped; waits a quarter of a second at most.
+    pub fn send_last(&self) {
+        if self.has_gathered() {
             self.send_gathered(self.options.timeout.min(LEAVING_MAX));
         }
+    }
+}
+
+impl Drop for Client {
+    fn drop(&mut self) {
+        self.send_last();
     }
 }

@@ -189,6 +189,8 @@ struct Scan {
     body_taken: bool,
     /// Values so far.
     found: Vec<Found>,
+    /// A value that only holds its key while the real one is made: to the caller there is none.
+    reservation: Option<Found>,
     /// Where the next value's key is looked for first.
     key_cursor: usize,
     /// Meta head of the value being read.
@@ -285,6 +287,11 @@ impl Pipeline {
             .unwrap_or_default()
     }
 
+    /// The reservation in the current reply, the last of several; it is not among the values.
+    pub fn reservation(&self) -> Option<Found> {
+        self.scan.reservation
+    }
+
     /// The value whose body has come in part, if that is what is missing and it is the reply's first.
     pub fn partial(&self) -> Option<Found> {
         self.scan.body.filter(|_| self.scan.found.is_empty())
@@ -334,6 +341,7 @@ impl Scan {
         self.body = None;
         self.body_taken = false;
         self.found.clear();
+        self.reservation = None;
         self.key_cursor = 0;
         self.meta = None;
     }

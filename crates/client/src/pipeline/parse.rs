@@ -3,6 +3,8 @@
 use glasscache_protocol::meta::reply::{self as meta, Code};
 use glasscache_protocol::text::reply::{self as text, Blame, Line, Refused, ReplyFault, Status};
 
+use crate::reservation;
+
 use super::{Answer, Expect, Fault, Found, KeyMark, MetaAnswer, Pipeline, Progress, Refusal};
 
 /// Most rows of a `stats` reply and most refusals of one batch that are kept.
@@ -59,6 +61,9 @@ impl Pipeline {
                 return;
             };
             let end = head_bytes.saturating_add(value_bytes);
+            if reservation::may_be(value_bytes) && self.is_reserved(head_bytes, value_bytes) {
+                return;
+            }
             if value_bytes as u64 > self.value_bytes_max
                 || rest.get(end..end.saturating_add(2)) != Some(b"\r\n")
             {
@@ -74,6 +79,12 @@ impl Pipeline {
             self.scan.key_cursor += 1;
             self.scan.at += end + 2;
         }
+    }
+
+    /// Whether the value so far behind what is understood is a reservation.
+    fn is_reserved(&self, head_bytes: usize, value_bytes: usize) -> bool {
+        let body = self.inbox.slice(self.scan.at + head_bytes, value_bytes);
+        body.is_some_and(|body| reservation::token_of(body).is_some())
     }
 
     fn step(&mut self) -> Result<Step, Fault> {
@@ -207,8 +218,19 @@ impl Pipeline {
             return Err(Fault::WrongLength);
         }
         self.scan.body = None;
+        let is_reserved = reservation::may_be(found.value_bytes) && {
+            let body = self.inbox.slice(found.at, found.value_bytes);
+            body.is_some_and(|body| reservation::token_of(body).is_some())
+        };
         self.scan.at = end + 2;
-        self.scan.found.push(found);
+        if is_reserved {
+            self.scan.reservation = Some(found);
+            if let Some(meta) = &mut self.scan.meta {
+                meta.code = Code::Miss;
+            }
+        } else {
+            self.scan.found.push(found);
+        }
         Ok(self
             .scan
             .meta

@@ -178,6 +178,7 @@ impl AsyncClient {
         let counters = Counters {
             missable,
             misses_by_error: AtomicU64::new(0),
+            fills_not_stored: AtomicU64::new(0),
             is_counting: costs,
             costs: Costs::default(),
         };
@@ -260,9 +261,19 @@ impl AsyncClient {
         Ok(is_miss)
     }
 
+    /// Count a value that was made and not stored, for its key was deleted, written or flushed meanwhile.
+    fn count_unstored(&self) {
+        let counted = &self.counters.fills_not_stored;
+        counted.fetch_add(1, Ordering::Relaxed);
+    }
+
     /// Return this client's counters. No network.
     fn counters<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let all = PyDict::new(py);
+        all.set_item(
+            "fills_not_stored",
+            self.counters.fills_not_stored.load(Ordering::Relaxed),
+        )?;
         all.set_item(
             "misses_by_error",
             self.counters.misses_by_error.load(Ordering::Relaxed),

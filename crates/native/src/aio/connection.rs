@@ -47,7 +47,8 @@ pub(crate) struct Connection {
     pub(super) resumed: Option<Py<PyAny>>,
     /// A call on it was too late: what is in flight is still read, nothing new is sent.
     pub(super) is_late: bool,
-    pub(super) timer: Option<Py<PyAny>>,
+    /// The running timer, and the moment it is set to: no later than the first deadline in flight.
+    pub(super) timer: Option<(Instant, Py<PyAny>)>,
     /// Resolved with None when it may be used, or with an exception.
     pub(super) ready: Option<Py<PyAny>>,
 }
@@ -111,7 +112,8 @@ impl Connection {
                 times,
                 is_repeatable,
             });
-            if this.timer.is_none() {
+            let is_covered = matches!(&this.timer, Some((set_to, _)) if *set_to <= times.deadline);
+            if !is_covered {
                 this.start_timer(slf, times.deadline)?;
             }
         }
@@ -154,16 +156,20 @@ impl Connection {
             return; // the write is the parent's
         }
         match &op.kind {
-            Kind::Written { wire, .. } => self.server.doubts.add([wire.clone()]),
-            Kind::ManyStored { wire, .. } | Kind::Nobody(wire) => {
+            Kind::Written { wire, .. } | Kind::Removed(wire) => {
+                self.server.doubts.add([wire.clone()]);
+            }
+            Kind::ManyStored { wire, .. } | Kind::ManyDeleted { wire, .. } | Kind::Nobody(wire) => {
                 self.server.doubts.add(wire.iter().cloned());
             }
             _ => {}
         }
     }
 
+    /// Sets the timer to a deadline, in place of a later one.
     pub(super) fn start_timer(&mut self, slf: &Bound<'_, Self>, deadline: Instant) -> PyResult<()> {
         let py = slf.py();
+        self.cancel_timer(py)?;
         let left = deadline
             .saturating_duration_since(Instant::now())
             .as_secs_f64();
@@ -172,7 +178,14 @@ impl Connection {
             .event_loop
             .bind(py)
             .call_method1(intern!(py, "call_later"), (left, look))?;
-        self.timer = Some(timer.unbind());
+        self.timer = Some((deadline, timer.unbind()));
+        Ok(())
+    }
+
+    pub(super) fn cancel_timer(&mut self, py: Python<'_>) -> PyResult<()> {
+        if let Some((_, timer)) = self.timer.take() {
+            timer.call_method0(py, intern!(py, "cancel"))?;
+        }
         Ok(())
     }
 
@@ -198,8 +211,17 @@ impl Connection {
             Kind::Get {
                 default: Some(default),
             } => default.bind(py).clone(),
-            Kind::Get { default: None } | Kind::Gets | Kind::Inspect => py.None().into_bound(py),
-            Kind::Stored | Kind::Written { .. } => false.into_pyobject(py)?.to_owned().into_any(),
+            Kind::Get { default: None }
+            | Kind::Gets
+            | Kind::Inspect
+            | Kind::Reservation
+            | Kind::Written {
+                is_reservation: true,
+                ..
+            } => py.None().into_bound(py),
+            Kind::Stored | Kind::Removed(_) | Kind::Written { .. } => {
+                false.into_pyobject(py)?.to_owned().into_any()
+            }
             _ => return set_exception(py, future, error),
         };
         if is_internal || !error::is_missable(py, self.counters.missable.as_ref(), &error)? {
@@ -282,7 +304,8 @@ impl Connection {
         this.is_late = true;
         this.out.clear();
         this.unanswered = 0;
-        let (transport, timer) = (this.transport.take(), this.timer.take());
+        this.cancel_timer(py)?;
+        let transport = this.transport.take();
         for op in std::mem::take(&mut this.ops) {
             let why = "the process was forked amid the call".to_owned();
             let error = Error::Unavailable(this.context(Phase::Read, op.is_repeatable), why);
@@ -290,9 +313,6 @@ impl Connection {
             this.fail(py, &op.kind, op.future.as_ref(), error)?;
         }
         drop(this);
-        if let Some(timer) = timer {
-            timer.call_method0(py, intern!(py, "cancel"))?;
-        }
         let Some(transport) = transport else {
             return Ok(());
         };

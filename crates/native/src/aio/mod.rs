@@ -30,6 +30,7 @@ struct Counters {
     /// Decides which errors are counted misses; `None` raises them all.
     pub(super) missable: Option<pyo3::Py<pyo3::PyAny>>,
     pub(super) misses_by_error: AtomicU64,
+    pub(super) fills_not_stored: AtomicU64,
     /// Whether the cost of each call is counted.
     pub(super) is_counting: bool,
     pub(super) costs: Costs,

@@ -18,12 +18,18 @@ pub(super) enum Kind {
     Gets,
     Inspect,
     Stored,
+    /// A reservation is read.
+    Reservation,
+    /// A removal, with its key for the case that its outcome stays unknown.
+    Removed(OwnedKey),
     /// A write of a value, with its key and length for an error.
     Written {
         key: Py<PyAny>,
         wire: OwnedKey,
         value_bytes: usize,
         is_cas: bool,
+        /// It is a reservation, whose failure is None where errors are misses.
+        is_reservation: bool,
     },
     Number,
     Many(Vec<Py<PyAny>>),
@@ -35,6 +41,7 @@ pub(super) enum Kind {
     /// One of many removals: the keys of the rest follow in the same future.
     ManyDeleted {
         keys: Vec<Py<PyAny>>,
+        wire: Vec<OwnedKey>,
         failures: Py<PyDict>,
         left: usize,
     },
@@ -92,7 +99,9 @@ impl Op {
             Kind::Written { value_bytes, .. } => {
                 costs.count(Operation::Write, *value_bytes as u64, &spent);
             }
-            Kind::Stored | Kind::Number => costs.count(Operation::Other, 0, &spent),
+            Kind::Stored | Kind::Removed(_) | Kind::Number => {
+                costs.count(Operation::Other, 0, &spent);
+            }
             Kind::Many(keys) => costs.count_bulk(keys.len(), found_bytes, &spent),
             Kind::ManyStored { keys, bytes, .. } => costs.count_bulk(keys.len(), *bytes, &spent),
             Kind::ManyDeleted { keys, left: 0, .. } => costs.count_bulk(keys.len(), 0, &spent),
@@ -100,6 +109,7 @@ impl Op {
             | Kind::Version
             | Kind::Rows
             | Kind::Done
+            | Kind::Reservation
             | Kind::Probe
             | Kind::Nobody(_) => {}
         }

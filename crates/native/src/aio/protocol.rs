@@ -100,9 +100,7 @@ impl Connection {
     fn connection_lost(&mut self, py: Python<'_>, error: Option<Bound<'_, PyAny>>) -> PyResult<()> {
         self.transport = None;
         self.tell_resumed(py)?;
-        if let Some(timer) = self.timer.take() {
-            timer.call_method0(py, intern!(py, "cancel"))?;
-        }
+        self.cancel_timer(py)?;
         let was_used = self.replies > 0;
         let is_stale = was_used && self.pipeline.is_untouched();
         // One that was late is closed by us, and was taken note of when it was late.

@@ -8,11 +8,13 @@ use glasscache_client::judging::{number, outcome, refused};
 use glasscache_client::outcome::{Outcome, of_code};
 use glasscache_client::pipeline::Answer;
 use glasscache_client::request::Dialect;
+use glasscache_client::reservation::Reservation;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use super::connection::Connection;
 use super::op::{Kind, Op};
+use crate::client::reserving::held;
 use crate::{error, tables, value as conversion};
 
 impl Connection {
@@ -52,6 +54,13 @@ impl Connection {
                     None => Ok(none()),
                 }
             }
+            Kind::Reservation => {
+                let answer = refused(answer, server).map_err(told)?;
+                match Reservation::in_reply(&answer, &self.pipeline) {
+                    Some(found) => Ok(held(py, found).into_pyobject(py)?.into_any()),
+                    None => Ok(none()),
+                }
+            }
             Kind::Inspect => match (refused(answer, server).map_err(told)?, first()?) {
                 (Answer::Meta(m), Some((value, _, bytes))) => {
                     let all = (
@@ -67,7 +76,9 @@ impl Connection {
                 }
                 _ => Ok(none()),
             },
-            Kind::Stored => truth(outcome(answer, server).map_err(told)? == Outcome::Done),
+            Kind::Stored | Kind::Removed(_) => {
+                truth(outcome(answer, server).map_err(told)? == Outcome::Done)
+            }
             Kind::Written {
                 key,
                 value_bytes,
@@ -146,6 +157,7 @@ impl Connection {
                 keys,
                 failures,
                 left,
+                ..
             } => {
                 let nth = keys.len().saturating_sub(*left);
                 *left = left.saturating_sub(1);

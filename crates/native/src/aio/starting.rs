@@ -4,14 +4,16 @@ use glasscache_client::Arithmetic;
 use glasscache_client::StoreWord;
 use glasscache_client::operation::{Operation, Store};
 use glasscache_client::request::{Item, Request};
+use glasscache_client::reservation::{Reservation, TOKEN_BYTES};
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
+use pyo3::types::PyBytes;
 
 use glasscache_client::costs::Spent;
 
 use super::client::AsyncClient;
 use super::op::{Kind, Started};
-use crate::client::{Ttl, amount, amount_if_any, exptime, joined_bytes};
+use crate::client::{Ttl, amount, amount_if_any, exptime, joined_bytes, reserving};
 use crate::{error, value as conversion};
 
 #[pymethods]
@@ -121,6 +123,7 @@ impl AsyncClient {
                 wire: wire.into(),
                 value_bytes: body.len(),
                 is_cas: cas.is_some(),
+                is_reservation: false,
             };
             let place = self.core.place_of(wire.bytes);
             self.submit_to(py, place, &store.request(), kind, (deadline, spent))
@@ -133,6 +136,66 @@ impl AsyncClient {
             conversion::add_costs(&mut spent, costs);
             send(flags, body, spent)
         })
+    }
+
+    /// Reserve a key for a value that is being made; None: the dialect has no form for it.
+    #[expect(clippy::too_many_arguments, reason = "the words of a reservation")]
+    fn start_reserve<'py>(
+        &self,
+        py: Python<'py>,
+        key: &Bound<'py, PyAny>,
+        flags: u32,
+        body: &[u8],
+        ttl: Ttl,
+        instead_of: Option<u64>,
+        deadline: Option<f64>,
+    ) -> Started<'py> {
+        let exptime = exptime(Some(ttl))?;
+        let mut scratch = Vec::new();
+        let wire = self.wire(key, &mut scratch)?;
+        let item = Item {
+            key: wire,
+            flags,
+            body,
+        };
+        let kind = Kind::Written {
+            key: key.clone().unbind(),
+            wire: wire.into(),
+            value_bytes: body.len(),
+            is_cas: false,
+            is_reservation: true,
+        };
+        let store = Store::new(reserving::word(instead_of), item, exptime, false);
+        self.submit(py, wire, &store.request(), kind, deadline)
+    }
+
+    /// Return flags and body of a reservation, or None in a dialect that has none.
+    fn reservation_form<'py>(
+        &self,
+        py: Python<'py>,
+        token: [u8; TOKEN_BYTES],
+    ) -> Option<(u32, Bound<'py, PyBytes>)> {
+        let (flags, body) = reserving::form(self.codec.get(), token)?;
+        Some((flags, PyBytes::new(py, &body)))
+    }
+
+    /// Whether the codec's dialect has a form for reservations.
+    #[getter]
+    fn has_reservations(&self) -> bool {
+        reserving::form(self.codec.get(), [0; TOKEN_BYTES]).is_some()
+    }
+
+    fn start_reservation<'py>(
+        &self,
+        py: Python<'py>,
+        key: &Bound<'py, PyAny>,
+        deadline: Option<f64>,
+    ) -> Started<'py> {
+        let mut scratch = Vec::new();
+        let key = self.wire(key, &mut scratch)?;
+        let words = self.server(py, self.core.place_of(key.bytes))?.dialect();
+        let request = Reservation::request(key, words);
+        self.submit(py, key, &request, Kind::Reservation, deadline)
     }
 
     /// Store the number that a counter begins with, if there is none.
@@ -158,6 +221,7 @@ impl AsyncClient {
             wire: wire.into(),
             value_bytes: digits.len(),
             is_cas: false,
+            is_reservation: false,
         };
         let store = Store::new(StoreWord::Add, item, exptime, false);
         self.submit(py, wire, &store.request(), kind, deadline)
@@ -176,7 +240,7 @@ impl AsyncClient {
             py,
             key,
             &Request::Delete { key, noreply },
-            Kind::Stored,
+            Kind::Removed(key.into()),
             deadline,
         )
     }

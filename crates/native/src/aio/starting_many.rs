@@ -117,6 +117,7 @@ impl AsyncClient {
         let wire: Vec<WireKey<'_>> = made.iter().map(OwnedKey::wire).collect();
         let kind = Kind::ManyDeleted {
             keys: keys.iter().map(|key| key.clone().unbind()).collect(),
+            wire: made.clone(),
             failures: PyDict::new(py).unbind(),
             left: keys.len(),
         };

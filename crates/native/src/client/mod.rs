@@ -1,6 +1,7 @@
 //! The synchronous client as Python calls it. The interpreter lock is released while a call waits.
 
 mod reading;
+pub(crate) mod reserving;
 mod servers;
 mod writing;
 
@@ -38,6 +39,7 @@ pub(crate) struct Client {
     /// Decides which errors are counted misses; `None` raises them all.
     pub(crate) missable: Option<Py<PyAny>>,
     pub(crate) misses_by_error: AtomicU64,
+    pub(crate) fills_not_stored: AtomicU64,
 }
 
 /// The bytes of a key given as `str` or `bytes`.
@@ -131,6 +133,16 @@ pub(crate) fn exptime(ttl: Option<Ttl>) -> PyResult<i64> {
         .duration_since(UNIX_EPOCH)
         .unwrap_or_default();
     Ok(ttl.saturating_add(now.as_secs() as i64).min(EXPTIME_MAX_S))
+}
+
+impl Drop for Client {
+    /// Sends what is gathered without the interpreter lock: a server that hangs must not stop other threads.
+    fn drop(&mut self) {
+        if self.core.has_gathered() {
+            // Without an interpreter, at its very end, the core's own drop does it.
+            Python::try_attach(|py| py.detach(|| self.core.send_last()));
+        }
+    }
 }
 
 impl Client {
@@ -276,6 +288,7 @@ impl Client {
             timeout,
             missable,
             misses_by_error: AtomicU64::new(0),
+            fills_not_stored: AtomicU64::new(0),
         })
     }
 

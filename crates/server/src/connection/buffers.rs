@@ -43,7 +43,19 @@ pub(crate) struct Buffers {
     pub(crate) output: Vec<u8>,
 }
 
+/// A rendering buffer that grew beyond this, for one long reply, is given back after it.
+const OUTPUT_BYTES_KEPT: usize = 512 << 10;
+
 impl Buffers {
+    /// Takes the rendering buffer back.
+    pub(super) fn put_output(&mut self, bytes: Vec<u8>) {
+        self.output = if bytes.capacity() > OUTPUT_BYTES_KEPT {
+            Vec::new()
+        } else {
+            bytes
+        };
+    }
+
     pub(crate) fn new() -> Buffers {
         Buffers {
             input: vec![0; INPUT_BYTES],
@@ -52,7 +64,7 @@ impl Buffers {
     }
 }
 
-/// How much of the input buffer is filled.
+/// How much input there is to be served.
 pub(super) struct Received {
     pub(super) filled: usize,
     /// The socket filled all the room that there was: it has more.

@@ -4,9 +4,10 @@ use glasscache_protocol::words;
 
 use super::buffers::Buffers;
 use super::receiving::receive;
-use super::{Connection, Mode, Verdict};
+use super::{Connection, Interest, Mode, Verdict};
 use crate::hub::Watching;
 use crate::info::{Reason, WATCHING};
+use crate::memory::Pressure;
 use crate::output::Output;
 use crate::send::Sent;
 use crate::turn::Turn;
@@ -37,7 +38,7 @@ impl Connection {
     }
 
     pub(super) fn send_plain(&mut self, bytes: Vec<u8>, turn: &Turn<'_>) -> Verdict {
-        match self.send(&Output::rendered(bytes), turn) {
+        match self.send(&mut Output::rendered(bytes), turn) {
             Sent::Failed => Verdict::Close(Reason::Error),
             Sent::Share => Verdict::GoOn,
             Sent::All | Sent::Some => Verdict::Wait,
@@ -49,13 +50,20 @@ impl Connection {
         let Mode::Dump(dump) = &mut self.mode else {
             return Verdict::Wait;
         };
+        if turn.pressure == Pressure::High {
+            let lacking = dump.lacking_bytes(turn);
+            if !turn.shared.memory.has_room(lacking, turn.is_first) {
+                self.stance = Interest::Nothing;
+                return Verdict::Room(lacking);
+            }
+        }
         let mut out = Output::new(std::mem::take(&mut buffers.output));
         let is_done = dump.run(turn, &mut out);
         if is_done {
             self.mode = Mode::Serve;
         }
-        let sent = self.send(&out, turn);
-        buffers.output = out.into_bytes();
+        let sent = self.send(&mut out, turn);
+        buffers.put_output(out.into_bytes());
         match sent {
             Sent::Failed => Verdict::Close(Reason::Error),
             Sent::Some => Verdict::Wait,

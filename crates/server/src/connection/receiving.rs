@@ -3,13 +3,16 @@
 use std::io::IoSliceMut;
 use std::os::fd::OwnedFd;
 
+use rustix::buffer::spare_capacity;
 use rustix::io::Errno;
 use rustix::net::RecvFlags;
 
 use super::buffers::{Buffers, INPUT_BYTES, RECV_BYTES, RECV_BYTES_UPLOADER, Received};
+use super::pending::Pending;
 use super::{Connection, Verdict};
 use crate::counters::Counters;
 use crate::info::Reason;
+use crate::memory::Pressure;
 use crate::turn::Turn;
 
 impl Connection {
@@ -19,10 +22,11 @@ impl Connection {
         turn: &Turn<'_>,
         buffers: &mut Buffers,
     ) -> Result<Received, Verdict> {
-        let filled = self.take_pending(turn, buffers);
+        let filled = self.take_pending(buffers);
         let most = match filled {
             0 if std::mem::take(&mut self.is_uploader) => RECV_BYTES_UPLOADER,
             0 => RECV_BYTES,
+            _ if turn.pressure == Pressure::High => RECV_BYTES_UPLOADER,
             _ => INPUT_BYTES,
         };
         let room = buffers.input.get_mut(filled..).unwrap_or_default();
@@ -41,11 +45,36 @@ impl Connection {
                 is_full: received == bytes,
             }),
             Ok(None) => {
-                self.keep(buffers.input.get(..filled).unwrap_or_default(), turn);
+                let input = buffers.input.get(..filled).unwrap_or_default();
+                self.pending = Pending::keep(input, &turn.shared.memory);
                 Err(Verdict::Wait)
             }
             Err(reason) => Err(Verdict::Close(reason)),
         }
+    }
+
+    /// Receives the rest of a command behind what is there of it, and moves it to `kept` once it is whole.
+    pub(super) fn receive_in_place(
+        &mut self,
+        turn: &Turn<'_>,
+        kept: &mut Pending,
+    ) -> Result<Received, Verdict> {
+        let Some(room) = self.pending.room() else {
+            return Err(Verdict::Wait);
+        };
+        turn.counters.recv_calls.bump();
+        let received = rustix::net::recv(&self.socket, spare_capacity(room), RecvFlags::empty());
+        match received.map(|(bytes, _)| bytes) {
+            Ok(0) => return Err(Verdict::Close(Reason::Normal)),
+            Ok(bytes) => turn.counters.bytes_read.add(bytes as u64),
+            Err(Errno::AGAIN | Errno::INTR) => return Err(Verdict::Wait),
+            Err(_) => return Err(Verdict::Close(Reason::Error)),
+        }
+        if self.pending.lacks_bytes() {
+            return Err(Verdict::Wait);
+        }
+        *kept = std::mem::take(&mut self.pending);
+        Ok(Received::less(kept.len()))
     }
 
     /// Puts what was heard into the buffer, and receives behind it what more there may be.
@@ -88,10 +117,11 @@ impl Connection {
             let bytes = space.len().min((*budget).max(RECV_BYTES_UPLOADER));
             let space = space.get_mut(..bytes).unwrap_or_default();
             let room = space.len();
-            let behind = if room == missing {
-                RECV_BYTES_UPLOADER
-            } else {
-                0
+            let behind = match turn.pressure {
+                _ if room != missing => 0,
+                // What belongs to the next command stays in the socket.
+                Pressure::High => 2,
+                _ => RECV_BYTES_UPLOADER,
             };
             let behind = buffers.input.get_mut(..behind).unwrap_or_default();
             let received =
@@ -128,6 +158,21 @@ fn receive_two(
             turn.counters.bytes_read.add(bytes as u64);
             Ok(Some(bytes))
         }
+        Err(Errno::AGAIN | Errno::INTR) => Ok(None),
+        Err(_) => Err(Reason::Error),
+    }
+}
+
+/// As [`receive`], but what is received stays in the socket.
+pub(super) fn peek(
+    socket: &OwnedFd,
+    room: &mut [u8],
+    counters: &Counters,
+) -> Result<Option<usize>, Reason> {
+    counters.recv_calls.bump();
+    match rustix::net::recv(socket, &mut *room, RecvFlags::PEEK) {
+        Ok((0, _)) => Err(Reason::Normal),
+        Ok((bytes, _)) => Ok(Some(bytes)),
         Err(Errno::AGAIN | Errno::INTR) => Ok(None),
         Err(_) => Err(Reason::Error),
     }

@@ -10,7 +10,10 @@ use glasscache_protocol::words;
 use glasscache_store::{Asked, Guess, KeyHash};
 
 use super::get::{count_gets, meta_get_guessed, text_get};
+use super::room;
+use crate::memory::Pressure;
 use crate::output::{Mark, Output};
+use crate::session::Next;
 use crate::turn::Turn;
 
 /// Lookups made together: more gains nothing, for a core has 10 to 16 line fills in flight.
@@ -120,11 +123,18 @@ impl<'b, 'w> Batch<'b, 'w> {
         }
     }
 
-    /// Makes all lookups in order and returns where the last get line that began here began.
+    /// Makes the lookups in order and returns where the last get line that began here began.
+    ///
+    /// Where the slice is full, or a large value needs memory that is not to be had, the batch is cut: the lookup
+    /// named and those behind it are not made.
     #[inline]
-    pub(crate) fn flush(&mut self, turn: &Turn<'w>, out: &mut Output<'w>) -> Option<Mark> {
+    pub(crate) fn flush(
+        &mut self,
+        turn: &Turn<'w>,
+        out: &mut Output<'w>,
+    ) -> (Option<Mark>, Option<Cut<'b>>) {
         if self.lookups.is_empty() {
-            return None;
+            return (None, None);
         }
         let store = turn.store;
         let mut guesses = [Guess::default(); BATCH];
@@ -137,9 +147,15 @@ impl<'b, 'w> Batch<'b, 'w> {
         if self.lookups.is_full() {
             turn.counters.batches.bump();
         }
-        let mut mark = None;
+        let (mut mark, mut cut) = (None, None);
         let (mut gets, mut hits) = (0, 0);
-        for (lookup, guess) in self.lookups.iter().zip(guesses) {
+        for (index, (lookup, guess)) in self.lookups.iter().zip(guesses).enumerate() {
+            if out.len() >= turn.slice_bytes() || turn.pressure != Pressure::Low {
+                cut = self.cut(index, turn, out);
+                if cut.is_some() {
+                    break;
+                }
+            }
             let key = (lookup.key, lookup.hash, guess);
             match &lookup.kind {
                 Kind::Meta(place) => {
@@ -169,6 +185,56 @@ impl<'b, 'w> Batch<'b, 'w> {
         count_gets(turn, gets, hits);
         self.lookups.clear();
         self.lines.clear();
-        mark
+        (mark, cut)
+    }
+}
+
+/// A lookup at which a batch was cut.
+pub(crate) struct Cut<'b> {
+    /// Its key, in the input.
+    pub(crate) key: &'b [u8],
+    /// The head of its get line, and whether it is the first key there; `None` for an `mg`.
+    pub(crate) text: Option<(GetHead, bool)>,
+    /// Key bytes from it to the end of the batch, if all are of its line and that goes on.
+    pub(crate) line_key_bytes: Option<usize>,
+    /// Bytes of memory that it needs and that are not to be had; 0 where the slice is full.
+    lacking: usize,
+}
+
+impl Cut<'_> {
+    /// How the turn ends.
+    pub(crate) fn next(&self) -> Next {
+        if self.lacking > 0 {
+            Next::Room(self.lacking)
+        } else {
+            Next::Flush
+        }
+    }
+}
+
+impl<'b> Batch<'b, '_> {
+    /// Cuts the batch before the lookup at `index`, if it has to be.
+    #[cold]
+    fn cut(&self, index: usize, turn: &Turn<'_>, out: &mut Output<'_>) -> Option<Cut<'b>> {
+        let left = self.lookups.get(index..).unwrap_or_default();
+        let lookup = left.first()?;
+        let is_full = out.len() >= turn.slice_bytes();
+        let lacking = if is_full {
+            0
+        } else {
+            room::lacking_bytes(lookup.key, lookup.hash, turn, out)
+        };
+        let text = match lookup.kind {
+            Kind::Meta(_) => None,
+            Kind::Text { head, is_first, .. } => Some((head, is_first)),
+        };
+        let ends = |lookup: &Lookup<'_, '_>| !matches!(lookup.kind, Kind::Text { ends: false, .. });
+        (is_full || lacking > 0).then(|| Cut {
+            key: lookup.key,
+            text,
+            line_key_bytes: (!left.iter().any(ends))
+                .then(|| left.iter().map(|lookup| lookup.key.len()).sum()),
+            lacking,
+        })
     }
 }

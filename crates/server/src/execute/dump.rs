@@ -46,10 +46,11 @@ impl Dump {
         }
     }
 
-    /// Gives back the memory that is charged for the reply; to be called when it is not continued.
-    pub(crate) fn release(&mut self, turn: &Turn<'_>) {
-        if let Dump::Items(items) = self {
-            items.release(turn);
+    /// Bytes of memory that the next slice may take.
+    pub(crate) fn lacking_bytes(&self, turn: &Turn<'_>) -> usize {
+        match self {
+            Dump::Items(items) => SLICE_BYTES + items.lacking_bytes(turn),
+            _ => SLICE_BYTES,
         }
     }
 }

@@ -7,13 +7,15 @@ mod batch;
 pub(crate) mod dump;
 mod get;
 mod items;
+mod room;
 pub(crate) mod store;
 mod times;
 
 use glasscache_protocol::command::Command;
 use glasscache_protocol::words;
 
-pub(crate) use batch::{Batch, Lookup};
+pub(crate) use batch::{Batch, Cut, Lookup};
+pub(crate) use room::lacking_bytes_of;
 
 use crate::hub::Watching;
 use crate::info::Reason;

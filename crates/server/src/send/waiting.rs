@@ -1,7 +1,8 @@
 //! Output that waits, for its socket or for the others' turn: rendered bytes are copied, large values held.
 //!
-//! A value that can neither be held nor copied, since both shares of the memory are used up by other readers,
-//! closes its reader if the socket is full, and is sent without a pause if it is not.
+//! A value that cannot be held, since other readers hold all that may be, is copied. Both are charged to the memory
+//! that peers may hold: while that is short, a large value is read only once it was granted (`execute::room`), and
+//! output is kept for its socket only, not for others' sake.
 
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
@@ -11,12 +12,9 @@ use rustix::io::Errno;
 
 use super::{Sent, send_pieces};
 use crate::gathered::Gathered;
+use crate::memory::{Charge, Pressure};
 use crate::output::{Output, Part};
-use crate::shed;
 use crate::turn::Turn;
-
-/// Bytes of one value that may be copied to wait for a slow reader however much is copied already.
-const COPY_BYTES_MAX: usize = 256 << 10;
 
 /// Why output waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,8 +28,10 @@ pub(super) enum Why {
 /// Output that waits for its socket.
 pub(crate) struct Waiting {
     parts: VecDeque<WaitingPart>,
-    /// Bytes copied, which the budget is charged for.
-    copied_bytes: usize,
+    /// What was copied.
+    charge: Charge,
+    /// Bytes of the values that are held.
+    held_bytes: usize,
     /// Bytes of the first part that have left.
     sent: usize,
 }
@@ -62,13 +62,14 @@ impl Waiting {
         why: Why,
         turn: &Turn<'_>,
     ) -> Option<Box<Waiting>> {
-        if why == Why::Share && turn.store.store().holds_are_scarce() {
-            // Those who wait for their socket need what is left to hold.
+        if why == Why::Share && turn.pressure != Pressure::Low {
+            // Those who wait for their socket need what is left.
             return None;
         }
         let mut waiting = Waiting {
             parts: VecDeque::new(),
-            copied_bytes: 0,
+            charge: turn.shared.memory.charge(0),
+            held_bytes: 0,
             sent: 0,
         };
         let mut skip = sent;
@@ -77,7 +78,7 @@ impl Waiting {
                 Part::Bytes(bytes) => {
                     let skipped = skip.min(bytes.len());
                     skip -= skipped;
-                    waiting.copy(bytes.get(skipped..).unwrap_or_default());
+                    waiting.copy(bytes.get(skipped..).unwrap_or_default(), 0);
                 }
                 Part::Value(item) => {
                     let length = item.value_bytes() as usize;
@@ -86,57 +87,68 @@ impl Waiting {
                     if skipped == length {
                         continue;
                     }
-                    if why == Why::Full {
-                        shed::stalled_reader(turn);
-                    }
                     if let Some(held) = item.hold() {
                         if waiting.parts.is_empty() {
                             waiting.sent = skipped;
                         }
+                        waiting.held_bytes += length;
                         waiting.parts.push_back(WaitingPart::Held(held));
                     } else if why == Why::Share {
                         return None;
-                    } else if length <= COPY_BYTES_MAX || turn.store.store().has_buffer_room(length)
-                    {
-                        waiting.copy_pieces(item.pieces(), skipped);
                     } else {
-                        turn.counters.stalled_closed.bump();
-                        return None;
+                        waiting.copy_pieces(item.pieces(), skipped, length - skipped);
                     }
                 }
             }
         }
-        turn.store
-            .store()
-            .charge_buffers(waiting.copied_bytes as i64);
-        if waiting.holds() {
-            turn.connection.ties.note_held(true, turn.now);
-        }
+        waiting.charge_copied();
         Some(Box::new(waiting))
     }
 
-    /// Whether values are held where they lie.
-    fn holds(&self) -> bool {
-        let is_held = |part: &WaitingPart| matches!(part, WaitingPart::Held(_));
-        self.parts.iter().any(is_held)
+    /// Bytes that it keeps in memory, copied or where they lie.
+    pub(crate) fn bytes(&self) -> usize {
+        self.charge.bytes() + self.held_bytes
     }
 
-    fn copy(&mut self, bytes: &[u8]) {
+    /// Charges what is copied now.
+    fn charge_copied(&mut self) {
+        let capacity = |part: &WaitingPart| match part {
+            WaitingPart::Copied(bytes) => bytes.capacity(),
+            WaitingPart::Held(_) => 0,
+        };
+        let copied_bytes = self.parts.iter().map(capacity).sum();
+        if copied_bytes != self.charge.bytes() {
+            self.charge.set(copied_bytes);
+        }
+    }
+
+    /// Copies `bytes`, behind which `more` will follow: memory is taken for both at once.
+    fn copy(&mut self, bytes: &[u8], more: usize) {
         if bytes.is_empty() {
             return;
         }
-        self.copied_bytes += bytes.len();
-        match self.parts.back_mut() {
-            Some(WaitingPart::Copied(copied)) => copied.extend_from_slice(bytes),
-            _ => self.parts.push_back(WaitingPart::Copied(bytes.to_vec())),
+        if !matches!(self.parts.back(), Some(WaitingPart::Copied(_))) {
+            self.parts.push_back(WaitingPart::Copied(Vec::new()));
+        }
+        if let Some(WaitingPart::Copied(copied)) = self.parts.back_mut() {
+            copied.reserve_exact(bytes.len() + more);
+            copied.extend_from_slice(bytes);
         }
     }
 
-    fn copy_pieces<'p>(&mut self, pieces: impl Iterator<Item = &'p [u8]>, mut skip: usize) {
+    /// Copies `pieces` less their first `skip` bytes, which leaves `left`.
+    fn copy_pieces<'p>(
+        &mut self,
+        pieces: impl Iterator<Item = &'p [u8]>,
+        mut skip: usize,
+        mut left: usize,
+    ) {
         for piece in pieces {
             let skipped = skip.min(piece.len());
             skip -= skipped;
-            self.copy(piece.get(skipped..).unwrap_or_default());
+            let piece = piece.get(skipped..).unwrap_or_default();
+            left = left.saturating_sub(piece.len());
+            self.copy(piece, left);
         }
     }
 
@@ -150,7 +162,7 @@ impl Waiting {
             match send_pieces(socket, &self.gather(share), self.has_more_than(share), turn) {
                 Ok(bytes) => {
                     share = share.saturating_sub(bytes);
-                    self.advance(bytes, turn);
+                    self.advance(bytes);
                 }
                 Err(Errno::AGAIN) => return Sent::Some,
                 Err(Errno::INTR) => {}
@@ -175,29 +187,25 @@ impl Waiting {
     }
 
     /// The next `bytes` have left.
-    fn advance(&mut self, bytes: usize, turn: &Turn<'_>) {
+    fn advance(&mut self, bytes: usize) {
         self.sent += bytes;
         while let Some(first) = self.parts.front().map(WaitingPart::len)
             && first <= self.sent
         {
-            let beyond = self.sent - first;
-            self.drop_first(turn);
-            self.sent = beyond;
+            self.sent -= first;
+            if let Some(WaitingPart::Held(held)) = self.parts.pop_front() {
+                self.held_bytes = self.held_bytes.saturating_sub(first);
+                drop(held);
+                self.charge.note_room();
+            }
         }
-        turn.connection.ties.note_held(self.holds(), turn.now);
+        self.charge_copied();
     }
+}
 
-    fn drop_first(&mut self, turn: &Turn<'_>) {
-        self.sent = 0;
-        if let Some(WaitingPart::Copied(bytes)) = self.parts.pop_front() {
-            turn.store.store().charge_buffers(-(bytes.len() as i64));
-        }
-    }
-
-    /// Gives the charge back without sending.
-    pub(crate) fn release(&mut self, turn: &Turn<'_>) {
-        while !self.parts.is_empty() {
-            self.drop_first(turn);
-        }
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        // Values first: dropping the charge then tells those who wait of both.
+        self.parts.clear();
     }
 }

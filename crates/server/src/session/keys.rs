@@ -8,14 +8,17 @@ use super::run::Run;
 use super::state::{Keys, Next, Session, State};
 use crate::execute::Lookup;
 use crate::info::Reason;
-use crate::output::SLICE_BYTES;
 
 impl Session {
     /// Takes the keys of a get, up to the end of the line, of the input, or of the slice.
     pub(super) fn keys(&mut self, mut keys: Keys, run: &mut Run<'_, '_, '_>) -> Option<Next> {
         loop {
-            // The batch begun is answered with this slice: 16 values more at the most.
-            if run.out.len() >= SLICE_BYTES {
+            let mark = run.flush_full();
+            if keys.is_begun && mark.is_some() {
+                keys.reply_from = mark;
+            }
+            // What of the batch begun still fits is answered with this slice.
+            if run.is_cut() || run.out.len() >= run.turn.slice_bytes() {
                 self.state = State::Keys(keys);
                 return Some(Next::Flush);
             }
@@ -27,10 +30,7 @@ impl Session {
                         return self.end_get_badly(keys, words::LINE_TOO_LONG, run);
                     }
                     let lookup = Lookup::text(key, keys.head, !keys.is_begun, run.turn);
-                    let mark = run.look_up(lookup);
-                    if keys.is_begun && mark.is_some() {
-                        keys.reply_from = mark;
-                    }
+                    run.look_up(lookup);
                     keys.is_begun = true;
                 }
                 KeyToken::End(used) => {
@@ -60,6 +60,10 @@ impl Session {
     ) -> Option<Next> {
         self.state = State::Command;
         let mark = run.flush().filter(|_| keys.is_begun).or(keys.reply_from);
+        if run.is_cut() {
+            self.state = State::Keys(keys);
+            return Some(Next::Flush);
+        }
         let line_end = memchr::memchr(b'\n', run.rest());
         if let Some(mark) = mark {
             run.out.rewind(mark);

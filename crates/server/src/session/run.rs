@@ -2,7 +2,8 @@
 
 use glasscache_protocol::meta::MetaLine;
 
-use crate::execute::{Batch, Lookup};
+use super::state::{Keys, State};
+use crate::execute::{Batch, Cut, Lookup};
 use crate::output::{Mark, Output};
 use crate::turn::Turn;
 
@@ -14,6 +15,8 @@ pub(super) struct Run<'b, 'o, 'w> {
     pub(super) batch: Batch<'b, 'w>,
     pub(super) turn: &'o Turn<'w>,
     pub(super) out: &'o mut Output<'w>,
+    /// The lookup at which a batch was cut.
+    pub(super) cut: Option<Cut<'b>>,
 }
 
 impl<'b, 'w> Run<'b, '_, 'w> {
@@ -22,31 +25,66 @@ impl<'b, 'w> Run<'b, '_, 'w> {
         self.input.get(self.used..).unwrap_or_default()
     }
 
-    /// Adds a lookup to the batch, making the batch first when it is full; see [`Run::flush`].
+    /// Adds a lookup; INVARIANT: the batch is not full.
     #[inline]
-    pub(super) fn look_up(&mut self, lookup: Lookup<'b, 'w>) -> Option<Mark> {
-        let mark = if self.batch.is_full() {
-            self.flush()
-        } else {
-            None
-        };
+    pub(super) fn look_up(&mut self, lookup: Lookup<'b, 'w>) {
         self.batch.push(lookup);
-        mark
     }
 
-    /// Adds the lookup of an `mg`.
+    /// Adds the lookup of an `mg`; INVARIANT: the batch is not full.
     #[inline]
     pub(super) fn look_up_meta(&mut self, line: MetaLine<'b>) {
-        if self.batch.is_full() {
-            self.flush();
-        }
         self.batch.push_meta(line, self.turn);
     }
 
     /// Makes the lookups gathered so far. Returns where the reply of the last get that began among
-    /// them begins.
+    /// them begins. If the batch was cut, nothing behind it may be served: see [`Run::is_cut`].
     #[inline]
     pub(super) fn flush(&mut self) -> Option<Mark> {
-        self.batch.flush(self.turn, self.out)
+        let (mark, cut) = self.batch.flush(self.turn, self.out);
+        self.cut = self.cut.take().or(cut);
+        mark
+    }
+
+    /// Makes room for one more lookup.
+    #[inline]
+    pub(super) fn flush_full(&mut self) -> Option<Mark> {
+        if self.batch.is_full() {
+            self.flush()
+        } else {
+            None
+        }
+    }
+
+    /// Whether lookups were left undone: the turn ends, and the next begins with them.
+    #[inline]
+    pub(super) fn is_cut(&self) -> bool {
+        self.cut.is_some()
+    }
+
+    /// How far the input is used before the lookup at which the batch was cut, and the state there; `state` is the
+    /// one that was reached behind the batch.
+    pub(super) fn position_of(&self, cut: &Cut<'b>, state: &State) -> (usize, State) {
+        let key_at = cut
+            .key
+            .as_ptr()
+            .addr()
+            .saturating_sub(self.input.as_ptr().addr());
+        let Some((head, is_first)) = cut.text else {
+            let before = self.input.get(..key_at).unwrap_or_default();
+            let line = before.trim_ascii_end().strip_suffix(b"mg");
+            return (line.map_or(key_at, <[u8]>::len), State::Command);
+        };
+        let keys = Keys {
+            head,
+            // A line that is over was within the bound.
+            key_bytes: match (state, cut.line_key_bytes) {
+                (State::Keys(keys), Some(bytes)) => keys.key_bytes.saturating_sub(bytes),
+                _ => 0,
+            },
+            reply_from: None,
+            is_begun: !is_first,
+        };
+        (key_at, State::Keys(keys))
     }
 }

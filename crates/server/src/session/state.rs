@@ -6,11 +6,15 @@ use glasscache_store::Reservation;
 use crate::execute::{self, Outcome};
 use crate::hub::Watching;
 use crate::info::Reason;
+use crate::memory::Charge;
 use crate::output::Mark;
 
 /// Values from this size on are received into the store's memory; smaller ones are gathered whole
 /// in the connection's buffer first, since an unfinished reservation holds its segment open.
 pub(crate) const UPLOAD_BYTES_MIN: u32 = 64 << 10;
+
+/// What is kept about an upload beside its line and its bytes, in bytes, rounded up: its state here and in the store.
+pub(super) const UPLOAD_BYTES_KEPT: usize = 512;
 
 /// One connection's place in its stream.
 #[derive(Default)]
@@ -40,6 +44,10 @@ pub(super) enum State {
 pub(crate) enum Next {
     /// The rest of the input, if any, is the beginning of something.
     Input,
+    /// The rest of the input is the beginning of a command of so many bytes.
+    Whole(usize),
+    /// The next command needs so many bytes of memory that are not to be had: call again when there is room.
+    Room(usize),
     /// Send the output, then call again.
     Flush,
     /// The connection has had its share: others first, then call again.
@@ -78,6 +86,8 @@ pub(crate) struct Upload {
     /// The command line, kept for its reply.
     pub(super) line: Box<[u8]>,
     pub(super) reservation: Reservation,
+    /// What is kept about it beside its bytes.
+    pub(super) _charge: Charge,
 }
 
 impl Next {

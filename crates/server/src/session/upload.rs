@@ -3,7 +3,7 @@
 use glasscache_protocol::words;
 
 use super::run::Run;
-use super::state::{Next, Session, State, UPLOAD_BYTES_MIN, Upload};
+use super::state::{Next, Session, State, UPLOAD_BYTES_KEPT, UPLOAD_BYTES_MIN, Upload};
 use crate::execute::store::Write;
 use crate::info::Reason;
 use crate::shed;
@@ -23,7 +23,6 @@ impl Session {
             && let Some((value, rest)) = behind.split_at_checked(value_bytes)
             && let Some((ending, _)) = rest.split_at_checked(2)
         {
-            run.flush();
             run.used += head + value_bytes + 2;
             if ending != b"\r\n" {
                 return Next::after(write.refuse_chunk(run.out));
@@ -32,12 +31,11 @@ impl Session {
             return None;
         }
         if write.value_bytes < UPLOAD_BYTES_MIN {
-            return Some(Next::Input);
+            return Some(Next::Whole(head + value_bytes + 2));
         }
         if shed::waits_to_upload(run.turn) {
             return Some(Next::Park);
         }
-        run.flush();
         let line = run.rest().get(..head).unwrap_or_default();
         run.used += head;
         match write.reserve(run.turn, run.out) {
@@ -46,6 +44,7 @@ impl Session {
                 self.state = State::Upload(Box::new(Upload {
                     line: line.into(),
                     reservation,
+                    _charge: run.turn.shared.memory.charge(UPLOAD_BYTES_KEPT + head),
                 }));
             }
             None => self.state = State::Swallow(u64::from(write.value_bytes) + 2),

@@ -13,6 +13,7 @@ use crate::turn::Turn;
 pub(super) fn write(turn: &Turn<'_>, out: &mut Vec<u8>) {
     let store = turn.store.store().counters();
     let totals = turn.shared.totals();
+    let memory = &turn.shared.memory;
     let mut rows = Rows::new(out);
     rows.row("version", env!("CARGO_PKG_VERSION"));
     rows.row("commit", turn.shared.config.commit.unwrap_or("unknown"));
@@ -34,7 +35,11 @@ pub(super) fn write(turn: &Turn<'_>, out: &mut Vec<u8>) {
         ("recv_calls", totals.recv_calls),
         ("send_calls", totals.send_calls),
         ("full_batches", totals.batches),
-        ("stalled_readers_closed", totals.stalled_closed),
+        ("peer_bytes", memory.charged()),
+        ("peer_bytes_limit", memory.limit()),
+        ("peer_waits", totals.memory_waits),
+        ("peers_waiting", memory.waiting() as u64),
+        ("stalled_connections_closed", totals.stalled_closed),
         ("idle_connections_closed", totals.idle_kicks),
         ("binary_connections_closed", totals.binary_refused),
         ("upload_tries", totals.upload_tries),

@@ -13,6 +13,7 @@ use super::Worker;
 use super::slots::BELL;
 use crate::connection::{HEARD_BYTES, receive};
 use crate::info::Reason;
+use crate::memory::Pressure;
 
 /// Connections heard together: as many as one core has line fills in flight.
 pub(super) const TOGETHER: usize = 16;
@@ -58,7 +59,8 @@ impl Worker {
     /// A single one gains nothing by it.
     pub(super) fn hear(&mut self, events: &[epoll::Event]) {
         self.ahead.heard.clear();
-        if events.len() < 2 {
+        // While memory is short input is only peeked at.
+        if events.len() < 2 || self.shared.memory.pressure() == Pressure::High {
             return;
         }
         let Worker {

@@ -9,11 +9,9 @@ use crate::connection::Connection;
 use crate::info::{Info, Reason};
 use crate::lock::lock;
 use crate::log::Kind;
-use crate::send::SHARE_BYTES;
 use crate::session::Session;
 use crate::shed;
 use crate::trace;
-use crate::turn::Turn;
 use crate::watch;
 
 impl Worker {
@@ -23,20 +21,9 @@ impl Worker {
             return;
         };
         let info = Arc::clone(&connection.info);
-        let turn = Turn {
-            store: &self.store,
-            shared: &self.shared,
-            counters: &self.counters,
-            now: self.now,
-            connection: &info,
-            waker: &self.waker,
-            share_bytes: SHARE_BYTES,
-            is_traced: false,
-        };
-        connection.release(&turn);
-        if info.ties.is_condemned() {
-            self.shared.condemned.closed();
-        }
+        let wanted_bytes = std::mem::take(&mut connection.wanted_bytes);
+        self.shared.memory.note_wanted(wanted_bytes, 0);
+        self.shared.condemned.close(&info.ties);
         if connection.is_watching() {
             self.shared.hub.remove(info.id.serial);
             self.shared.observe();

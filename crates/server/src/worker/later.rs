@@ -24,6 +24,9 @@ const SMALL_ABOUT: Duration = Duration::from_millis(100);
 /// Shares of one transfer before other transfers get theirs: a megabyte and its line.
 const SHARES_MAX: u32 = 17;
 
+/// Connections that waited for memory and are served in one turn.
+const LINE_TURN: usize = 16;
+
 /// How long a connection is parked before it is served again: what it waits for takes others many round trips,
 /// and a hundred looks a second cost nothing.
 pub(super) const PARKED: Duration = Duration::from_millis(10);
@@ -42,6 +45,12 @@ pub(super) struct Later {
     parked_tried: Instant,
     /// How often room had been made then.
     room_seen: u64,
+    /// Connections that wait for memory that peers may hold, in the order in which they came.
+    line: VecDeque<u64>,
+    /// The first in line has to be looked at although nothing happened: it has just come, or more may be granted.
+    must_look: bool,
+    /// How often room had been made for them when they were looked at last, and in which second that was.
+    line_seen: (u64, u32),
     /// One that waited got room, so the next may too.
     has_moved: bool,
     /// When the turn began.
@@ -68,6 +77,9 @@ impl Later {
             parked: Parked::default(),
             parked_tried: now,
             room_seen: 0,
+            line: VecDeque::new(),
+            must_look: false,
+            line_seen: (0, 0),
             has_moved: false,
             begun: now,
             small: now,
@@ -111,6 +123,25 @@ impl Later {
         }
     }
 
+    /// Gives a connection its place among those that wait for memory: the first stays the first.
+    pub(super) fn enter_line(&mut self, key: u64, connection: &mut Connection, is_first: bool) {
+        if std::mem::replace(&mut connection.is_in_line, true) {
+            return;
+        }
+        if is_first {
+            self.line.push_front(key);
+        } else {
+            // Room that was made before it was counted as waiting was not announced.
+            self.must_look |= self.line.is_empty();
+            self.line.push_back(key);
+        }
+    }
+
+    /// Whether those that wait for memory should be looked at without any event.
+    pub(super) fn must_look_at_line(&self) -> bool {
+        self.must_look && !self.line.is_empty()
+    }
+
     /// Whether there is something to do without waiting.
     pub(super) fn has_queue(&self) -> bool {
         !self.queue.is_empty() || (self.has_moved && self.has_parked())
@@ -152,6 +183,35 @@ impl Worker {
                 return;
             }
         }
+    }
+
+    /// Serves those that wait for memory in their order, up to the first that still finds none; when room was made,
+    /// and once a second.
+    pub(super) fn serve_line(&mut self) {
+        let seen = (self.shared.memory.made(), self.now.0);
+        if self.later.line.is_empty() || (!self.later.must_look && self.later.line_seen == seen) {
+            return;
+        }
+        self.later.line_seen = seen;
+        self.later.must_look = false;
+        for _ in 0..LINE_TURN {
+            let Some(key) = self.later.line.pop_front() else {
+                return;
+            };
+            let Some(connection) = self.connections.get_mut(key) else {
+                continue;
+            };
+            connection.is_in_line = false;
+            if connection.wanted_bytes == 0 || connection.is_queued {
+                continue;
+            }
+            self.serve(key, Cause::First);
+            let still_waits = |connection: &mut Connection| connection.wanted_bytes > 0;
+            if self.connections.get_mut(key).is_some_and(still_waits) {
+                return;
+            }
+        }
+        self.later.must_look = true;
     }
 
     /// Lets a connection wait for memory, at the place that it had if it waited before.

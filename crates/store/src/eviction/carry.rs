@@ -74,6 +74,7 @@ impl Worker {
             new: placed.at,
             frequency: Some(frequency),
             keeps: bits::MARKS,
+            is_of_expected: true,
             is_renewed,
         };
         if self.publish(&publication, now) {

@@ -43,7 +43,7 @@ pub(crate) enum Aim {
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Nothing {
     ranking_version: u64,
-    generation: u32,
+    generation: u64,
     now: Seconds,
     aim: Aim,
 }

@@ -24,6 +24,8 @@ const KEPT_EIGHTHS_MAX: usize = 7;
 const KEPT_SEGMENTS_MAX: usize = 4;
 /// A living piece of at least this many eighths of a segment is not copied: the segment takes a new place.
 const REQUEUE_EIGHTHS: usize = 6;
+/// A record that others change while it is copied is treated so often; then the segment is left to a later sweep.
+const LOOKS_MAX: usize = 16;
 
 /// A segment being swept.
 pub(crate) struct Sweep {
@@ -79,7 +81,7 @@ pub(super) struct Waiting {
 pub(super) enum Handled {
     /// Go on.
     On,
-    /// There is no room for what must be kept: leave the segment as it is.
+    /// What must be kept cannot be moved now, for want of room as a rule: leave the segment as it is.
     NoRoom,
     /// One piece fills the segment and lives: the segment moved in the queue instead.
     Requeued,
@@ -218,10 +220,27 @@ impl Worker {
         (waiting, count)
     }
 
+    /// An item is done with only when no slot names it: one that a flush met while it was copied still stands.
     fn handle_item(&self, sweep: &mut Sweep, record: &Waiting, now: Seconds) -> Handled {
-        let Some(hit) = self.store.index.find(record.hash, |at| at == record.at) else {
-            return Handled::On;
-        };
+        for _ in 0..LOOKS_MAX {
+            let Some(hit) = self.store.index.find(record.hash, |at| at == record.at) else {
+                return Handled::On;
+            };
+            let handled = self.treat_item(sweep, record, &hit, now);
+            if handled != Handled::On {
+                return handled;
+            }
+        }
+        Handled::NoRoom
+    }
+
+    fn treat_item(
+        &self,
+        sweep: &mut Sweep,
+        record: &Waiting,
+        hit: &Hit<'_>,
+        now: Seconds,
+    ) -> Handled {
         let item = self.store.locate(record.at);
         if !self.store.is_alive(&item, now) {
             self.remove(record.hash, &item, now, None);
@@ -248,13 +267,16 @@ impl Worker {
     fn handle_piece(&self, sweep: &mut Sweep, record: &Waiting, now: Seconds) -> Handled {
         // INVARIANT: a piece is done with only when no head names it. A head that was replaced meanwhile (touched,
         // say) has a successor with the same pieces, so it is looked for again.
-        while let Some((hit, head)) = self.head_of(record) {
+        for _ in 0..LOOKS_MAX {
+            let Some((hit, head)) = self.head_of(record) else {
+                return Handled::On;
+            };
             let handled = self.treat_piece(sweep, record, &hit, &head, now);
             if handled != Handled::On {
                 return handled;
             }
         }
-        Handled::On
+        Handled::NoRoom
     }
 
     fn treat_piece(

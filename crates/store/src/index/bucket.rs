@@ -4,7 +4,7 @@
 //! (0: none). Each change bumps the version when the lock falls, which sends readers that missed back to
 //! look again. An overflow line has its successor in the same place and its bucket's number in the low bits.
 
-use super::{Entry, Index, Supply};
+use super::{CHAIN_LINES_MAX, Entry, Hit, Index, Supply};
 use crate::memory::{Addr, Line, LineId};
 use crate::request::KeyHash;
 use crate::sync::{AtomicU64, Ordering, relax};
@@ -13,6 +13,9 @@ const LOCKED: u64 = 1;
 const VERSION_ONE: u64 = 2;
 const LINK_SHIFT: u32 = 30;
 const LOW_MASK: u64 = (1 << LINK_SHIFT) - 1;
+
+/// An odd number with its bits well mixed (2^64 over the golden ratio).
+const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
 
 /// More buckets than an overflow line can name its owner among are never made.
 pub(super) const BUCKETS_MAX: usize = 1 << LINK_SHIFT;
@@ -37,7 +40,10 @@ pub(super) fn owner_of(word: u64) -> usize {
     (word & LOW_MASK) as usize
 }
 
-/// No room in the chain and no line to be had.
+/// Lines that links can name: 2^34, which is 1 TiB. Links beyond would be cut, so no larger arena is made.
+pub(crate) const LINES_MAX: u64 = 1 << (u64::BITS - LINK_SHIFT);
+
+/// No room in the chain, which is as long as chains get or finds no further line.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Full;
 
@@ -54,6 +60,16 @@ pub(crate) struct Bucket<'i> {
     index: &'i Index,
     primary: &'i Line,
     number: usize,
+}
+
+impl<'i> Place<'i> {
+    /// The slot as a reader finds it.
+    pub(super) fn hit(self) -> Hit<'i> {
+        Hit {
+            entry: self.entry,
+            slot: self.slot,
+        }
+    }
 }
 
 impl<'i> Bucket<'i> {
@@ -82,6 +98,11 @@ impl<'i> Bucket<'i> {
         }
     }
 
+    /// Whether this is its first line.
+    pub(super) fn is(&self, primary: &Line) -> bool {
+        std::ptr::eq(self.primary, primary)
+    }
+
     /// The slot for which `matches` holds among those with the tag of `hash`.
     pub(crate) fn find(
         &self,
@@ -92,12 +113,15 @@ impl<'i> Bucket<'i> {
             .find(|place| place.entry.may_be(hash) && matches(place.entry.item()))
     }
 
-    /// The least used entry of the first line, the one to give up when there is no room.
-    pub(crate) fn least_used(&self) -> Option<Place<'i>> {
-        self.places()
-            .take(self.primary.slots.len())
-            .filter(|p| p.entry.0 != 0)
-            .min_by_key(|p| p.entry.frequency())
+    /// The entry to give up when there is no room for `newcomer`: one of the least used. Which of them depends on where
+    /// the newcomer lies, so that one newcomer does not take the place of the last.
+    pub(crate) fn least_used(&self, newcomer: Entry) -> Option<Place<'i>> {
+        let used = || self.places().filter(|place| place.entry.0 != 0);
+        let least = used().map(|place| place.entry.frequency()).min()?;
+        let candidates = || used().filter(|place| place.entry.frequency() == least);
+        let spread = newcomer.item().0.wrapping_mul(SPREAD) >> u32::BITS;
+        let count = candidates().count();
+        candidates().nth(spread as usize % count.max(1))
     }
 
     /// Puts another entry into a slot that was found under this lock.
@@ -107,11 +131,14 @@ impl<'i> Bucket<'i> {
         put(place.slot, entry.0);
     }
 
-    /// Adds an entry, in a new overflow line if need be.
+    /// Adds an entry, in a new overflow line if need be and if the chain may have one more.
     pub(crate) fn insert(&mut self, entry: Entry, supply: &dyn Supply) -> Result<(), Full> {
         if let Some(empty) = self.places().find(|place| place.entry.0 == 0) {
             empty.slot.store(entry.0, Ordering::Release);
             return Ok(());
+        }
+        if self.lines().count() >= CHAIN_LINES_MAX {
+            return Err(Full);
         }
         let (id, line) = self
             .index

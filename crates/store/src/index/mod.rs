@@ -15,7 +15,7 @@ mod resize;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use bucket::Bucket;
+pub(crate) use bucket::{Bucket, LINES_MAX, Place};
 pub(crate) use entry::{Entry, Hit, TAG_BITS};
 pub(crate) use number::{bucket_of, next_cursor};
 pub(crate) use resize::Step;
@@ -31,8 +31,14 @@ const SPLIT_ITEMS_PER_16_BUCKETS: usize = 116;
 /// Below this the index merges. Far from the split, so that a steady count never does both.
 const MERGE_ITEMS_PER_16_BUCKETS: usize = 72;
 
-/// A walk along a chain longer than this has strayed into lines that were given to others.
-const CHAIN_LINES_MAX: usize = 64;
+/// Overflow lines of one chain, at most. Seven slots each and the bucket's own make 119 items, which no table at its
+/// load has in one chain (below one in 10^60 for fourteen on average, a bucket just before its split); more are keys
+/// that somebody chose, and then the least used goes. A walk that is longer has strayed into lines that were given
+/// to other chains. Lines are fetched one after the other, so this bounds what a lookup can cost.
+const CHAIN_LINES_MAX: usize = 16;
+
+/// Lookups that a writer spoils, one after the other, before the reader takes the bucket's lock.
+const UNLOCKED_ROUNDS: u32 = 64;
 
 /// What the index must ask of whoever knows the items: the hash, when a bucket is split.
 pub(crate) trait Keys {
@@ -88,23 +94,39 @@ impl Index {
         mut matches: impl FnMut(Addr) -> bool,
     ) -> Option<Hit<'_>> {
         let mut round = 0;
-        loop {
-            let number = self.number_of(hash);
-            let primary = self.bucket(number);
+        while round < UNLOCKED_ROUNDS {
+            let line = self.line_for(hash);
+            let primary = self.lines.line(line);
             // Acquire pairs with the Release of the last unlock.
             let before = primary.word.load(Ordering::Acquire);
-            if let Some(hit) = self.scan_chain(primary, before, hash, &mut matches) {
-                return Some(hit);
-            }
-            // INVARIANT: the slots were read with Acquire, so whoever cleared one of them locked the bucket
-            // first and this load sees it; then the number of buckets tells of a split before `before`.
+            let is_whole = match self.scan_chain(primary, before, hash, &mut matches) {
+                Scan::Hit(hit) => return Some(hit),
+                Scan::Missed => true,
+                Scan::Strayed => false,
+            };
+            // INVARIANT: where the key belongs is read again between the slots and the word. Whoever empties a slot, or
+            // moves the key to another bucket and back, locks this bucket first; Acquire of the slots, of `before` and of
+            // the number of buckets makes that lock, or the version after it, visible here. The line is compared and not
+            // the bucket's number: after a merge and a split the same bucket may lie in another segment.
+            let is_same = self.line_for(hash) == line;
             fence(Ordering::Acquire);
             let after = primary.word.load(Ordering::Relaxed);
-            if before == after && !bucket::is_locked(before) && self.number_of(hash) == number {
+            if is_whole && is_same && before == after && !bucket::is_locked(before) {
                 return None;
             }
             relax(&mut round);
         }
+        self.find_locked(hash, &mut matches)
+    }
+
+    /// As [`Index::find`], under the bucket's lock: no writer can spoil it.
+    #[cold]
+    pub(crate) fn find_locked(
+        &self,
+        hash: KeyHash,
+        matches: &mut dyn FnMut(Addr) -> bool,
+    ) -> Option<Hit<'_>> {
+        self.lock(hash).find(hash, matches).map(Place::hit)
     }
 
     #[inline]
@@ -114,58 +136,80 @@ impl Index {
         word: u64,
         hash: KeyHash,
         matches: &mut impl FnMut(Addr) -> bool,
-    ) -> Option<Hit<'i>> {
+    ) -> Scan<'i> {
         if let Some(hit) = scan_line(primary, hash, matches) {
-            return Some(hit);
+            return Scan::Hit(hit);
         }
         let mut link = bucket::link_of(word);
         for _ in 0..CHAIN_LINES_MAX {
-            let line = self.lines.line(link?);
+            let Some(id) = link else { return Scan::Missed };
+            let line = self.lines.line(id);
             if let Some(hit) = scan_line(line, hash, matches) {
-                return Some(hit);
+                return Scan::Hit(hit);
             }
             link = bucket::link_of(line.word.load(Ordering::Acquire));
         }
-        None
+        match link {
+            None => Scan::Missed,
+            Some(_) => Scan::Strayed,
+        }
     }
 
     /// Collects every entry of the bucket that holds `hash`, from one unchanged state; returns the number of
     /// buckets that was true of.
     pub(crate) fn entries_of(&self, hash: KeyHash, into: &mut Vec<Entry>) -> usize {
         let mut round = 0;
-        loop {
+        while round < UNLOCKED_ROUNDS {
             into.clear();
             let buckets = self.buckets();
-            let primary = self.bucket(bucket_of(hash, buckets));
+            let line = self.line_of(bucket_of(hash, buckets));
+            let primary = self.lines.line(line);
             let before = primary.word.load(Ordering::Acquire);
-            let mut line = primary;
-            let mut link = bucket::link_of(before);
-            for _ in 0..CHAIN_LINES_MAX {
-                let slots = line
-                    .slots
-                    .iter()
-                    .map(|slot| Entry(slot.load(Ordering::Acquire)));
-                into.extend(slots.filter(|entry| entry.0 != 0));
-                let Some(next) = link else { break };
-                line = self.lines.line(next);
-                link = bucket::link_of(line.word.load(Ordering::Acquire));
-            }
+            let is_whole = self.collect(primary, before, into);
+            // INVARIANT: as in `find`.
+            let is_same =
+                self.buckets() == buckets && self.line_of(bucket_of(hash, buckets)) == line;
             fence(Ordering::Acquire);
             let after = primary.word.load(Ordering::Relaxed);
-            if before == after && !bucket::is_locked(before) && self.buckets() == buckets {
+            if is_whole && is_same && before == after && !bucket::is_locked(before) {
                 return buckets;
             }
             relax(&mut round);
         }
+        into.clear();
+        let bucket = self.lock(hash);
+        into.extend(bucket.entries());
+        // While the bucket is locked it is neither split nor merged, so it covers the same hashes at every number of
+        // buckets that there may be meanwhile.
+        self.buckets()
+    }
+
+    /// Adds the entries of a chain; false if the walk strayed.
+    fn collect(&self, primary: &Line, word: u64, into: &mut Vec<Entry>) -> bool {
+        let mut line = primary;
+        let mut link = bucket::link_of(word);
+        for _ in 0..=CHAIN_LINES_MAX {
+            let slots = line
+                .slots
+                .iter()
+                .map(|slot| Entry(slot.load(Ordering::Acquire)));
+            into.extend(slots.filter(|entry| entry.0 != 0));
+            let Some(next) = link else { return true };
+            line = self.lines.line(next);
+            link = bucket::link_of(line.word.load(Ordering::Acquire));
+        }
+        false
     }
 
     /// Locks the chain that `hash` belongs to.
     pub(crate) fn lock(&self, hash: KeyHash) -> Bucket<'_> {
+        // Each further round needs a split or merge of the key's own bucket while this thread waits for it. There is one
+        // for each doubling or halving of the table, so the rounds end.
         loop {
             let number = self.number_of(hash);
             let bucket = Bucket::lock(self, number);
-            // A split or merge may have moved the key while we waited.
-            if self.number_of(hash) == number {
+            // A split or merge may have moved the key while we waited, or the bucket to another segment.
+            if self.number_of(hash) == number && bucket.is(self.bucket(number)) {
                 return bucket;
             }
         }
@@ -174,7 +218,7 @@ impl Index {
     /// Asks for the bucket's line ahead of a lookup, and says which it is now.
     #[inline]
     pub(crate) fn prefetch(&self, hash: KeyHash) -> &Line {
-        let line = self.line_of(self.number_of(hash));
+        let line = self.line_for(hash);
         self.lines.prefetch(line);
         self.lines.line(line)
     }
@@ -225,6 +269,12 @@ impl Index {
         bucket_of(hash, self.buckets.load(Ordering::Acquire))
     }
 
+    /// The first line of the bucket that a hash belongs to now.
+    #[inline]
+    fn line_for(&self, hash: KeyHash) -> LineId {
+        self.line_of(self.number_of(hash))
+    }
+
     #[inline]
     fn line_of(&self, number: usize) -> LineId {
         let segment = self.directory.get(number >> self.per_segment_shift);
@@ -237,6 +287,15 @@ impl Index {
     fn bucket(&self, number: usize) -> &Line {
         self.lines.line(self.line_of(number))
     }
+}
+
+/// What a walk along a chain came to.
+enum Scan<'i> {
+    Hit(Hit<'i>),
+    /// The chain ended.
+    Missed,
+    /// It was longer than any chain is: the walk went on in lines of others.
+    Strayed,
 }
 
 #[inline]

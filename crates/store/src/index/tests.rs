@@ -29,6 +29,8 @@ impl Keys for Numbers {
 struct Counting {
     next: std::sync::atomic::AtomicU32,
     limit: u32,
+    /// Whether what is given back is handed out again at once; the store waits for all readers first.
+    reuses: bool,
     given: std::sync::Mutex<Vec<SegmentId>>,
 }
 
@@ -37,6 +39,7 @@ impl Counting {
         Counting {
             next: std::sync::atomic::AtomicU32::new(1),
             limit,
+            reuses: true,
             given: std::sync::Mutex::default(),
         }
     }
@@ -44,7 +47,9 @@ impl Counting {
 
 impl Supply for Counting {
     fn take(&self) -> Option<SegmentId> {
-        if let Some(id) = self.given.lock().unwrap().pop() {
+        if self.reuses
+            && let Some(id) = self.given.lock().unwrap().pop()
+        {
             return Some(id);
         }
         let next = self.next.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
@@ -76,6 +81,72 @@ fn remove(index: &Index, number: u64) -> bool {
 mod alone {
     use super::*;
     use crate::memory::Arena;
+
+    /// Keys of one bucket of the first table, with one tag.
+    fn colliding(number: u64) -> u64 {
+        number << 32
+    }
+
+    const CHAIN_ITEMS_MAX: u64 = (SLOTS * (CHAIN_LINES_MAX + 1)) as u64;
+
+    #[test]
+    fn a_chain_at_its_bound_takes_no_more_and_every_item_in_it_is_found() {
+        let (index, supply) = index(8);
+        for number in 0..CHAIN_ITEMS_MAX {
+            insert(&index, colliding(number), &supply);
+        }
+        let newcomer = colliding(CHAIN_ITEMS_MAX);
+        let entry = Entry::new(hash_of(newcomer), 0, item_of(newcomer));
+        let mut bucket = index.lock(hash_of(newcomer));
+        assert_eq!(bucket.insert(entry, &supply), Err(bucket::Full));
+        drop(bucket);
+        assert!(!contains(&index, newcomer));
+        let mut entries = Vec::new();
+        index.entries_of(hash_of(newcomer), &mut entries);
+        assert_eq!(entries.len() as u64, CHAIN_ITEMS_MAX);
+        for number in 0..CHAIN_ITEMS_MAX {
+            assert!(contains(&index, colliding(number)), "{number}");
+            assert!(remove(&index, colliding(number)), "{number}");
+        }
+    }
+
+    #[test]
+    fn of_a_full_chain_the_least_used_items_go_and_not_always_the_same() {
+        let (index, supply) = index(8);
+        for number in 0..CHAIN_ITEMS_MAX {
+            let entry = Entry::new(
+                hash_of(colliding(number)),
+                (number % 2) as u8,
+                item_of(number),
+            );
+            let mut bucket = index.lock(hash_of(colliding(number)));
+            bucket.insert(entry, &supply).unwrap();
+        }
+        let bucket = index.lock(hash_of(0));
+        let victims: std::collections::HashSet<u64> = (0..1000)
+            .map(|number| Entry::new(hash_of(0), 0, Addr(FAR + 64 * number)))
+            .map(|newcomer| bucket.least_used(newcomer).unwrap().entry)
+            .inspect(|victim| assert_eq!(victim.frequency(), 0))
+            .map(|victim| victim.item().0)
+            .collect();
+        assert!(victims.len() > 50, "{} of 60", victims.len());
+    }
+
+    #[test]
+    fn two_full_chains_are_not_merged_beyond_the_bound() {
+        let (index, supply) = index(16);
+        // In a table of 128 buckets, and one more, bit 7 decides between buckets 0 and 128.
+        assert_eq!(index.split(&Numbers, &supply), Step::Done);
+        for number in 0..CHAIN_ITEMS_MAX {
+            insert(&index, colliding(number), &supply);
+            insert(&index, colliding(number) | 128, &supply);
+        }
+        assert_eq!(index.merge(&supply), Step::NoRoom);
+        for number in 0..CHAIN_ITEMS_MAX {
+            assert!(contains(&index, colliding(number)), "{number}");
+            assert!(contains(&index, colliding(number) | 128), "{number}");
+        }
+    }
 
     fn index(segments: usize) -> (Index, Counting) {
         let arena = Arc::new(Arena::new(segments, 13).unwrap());
@@ -172,18 +243,35 @@ mod interleaved {
     use super::*;
     use loom::thread;
 
-    /// Four lines a segment: enough for a bucket, its sibling and overflow.
+    /// Four segments of one line: enough for a bucket, its sibling and overflow.
     fn index() -> (Arc<Index>, Arc<Counting>) {
-        let lines = Lines::with(4, 1);
+        index_of(1)
+    }
+
+    fn index_of(lines_per_segment: usize) -> (Arc<Index>, Arc<Counting>) {
+        let lines = Lines::with(4, lines_per_segment);
+        let supply = Counting {
+            reuses: false,
+            ..Counting::new(4)
+        };
         (
             Arc::new(Index::new(lines, SegmentId(0), 4)),
-            Arc::new(Counting::new(4)),
+            Arc::new(supply),
         )
     }
 
     fn explore(test: impl Fn() + Sync + Send + 'static) {
+        explore_with(3, test);
+    }
+
+    /// Two steps of resizing have too many orders for three preemptions.
+    fn explore_two_steps(test: impl Fn() + Sync + Send + 'static) {
+        explore_with(2, test);
+    }
+
+    fn explore_with(preemptions: usize, test: impl Fn() + Sync + Send + 'static) {
         let mut builder = loom::model::Builder::new();
-        builder.preemption_bound = Some(3);
+        builder.preemption_bound = Some(preemptions);
         builder.check(test);
     }
 
@@ -216,6 +304,93 @@ mod interleaved {
             assert_eq!(index.merge(&*supply), Step::Done);
             reader.join().unwrap();
             assert!(contains(&index, 3));
+        });
+    }
+
+    /// The number of buckets is the same before and after, and the key was in another one between.
+    #[test]
+    fn a_reader_never_misses_while_a_bucket_splits_and_merges_again() {
+        explore_two_steps(|| {
+            let (index, supply) = index();
+            insert(&index, 3, &*supply);
+            let reader = {
+                let index = Arc::clone(&index);
+                thread::spawn(move || assert!(contains(&index, 3)))
+            };
+            assert_eq!(index.split(&Numbers, &*supply), Step::Done);
+            assert_eq!(index.merge(&*supply), Step::Done);
+            reader.join().unwrap();
+        });
+    }
+
+    #[test]
+    fn a_reader_never_misses_while_buckets_merge_and_one_splits_again() {
+        explore_two_steps(|| {
+            let (index, supply) = index();
+            index.split(&Numbers, &*supply);
+            insert(&index, 3, &*supply);
+            let reader = {
+                let index = Arc::clone(&index);
+                thread::spawn(move || assert!(contains(&index, 3)))
+            };
+            assert_eq!(index.merge(&*supply), Step::Done);
+            assert_eq!(index.split(&Numbers, &*supply), Step::Done);
+            reader.join().unwrap();
+        });
+    }
+
+    /// As above, where the bucket keeps its place in a segment that others use too.
+    #[test]
+    fn a_reader_never_misses_while_a_bucket_of_a_kept_segment_merges_and_splits_again() {
+        explore_two_steps(|| {
+            let (index, supply) = index_of(2);
+            for _ in 0..2 {
+                assert_eq!(index.split(&Numbers, &*supply), Step::Done);
+            }
+            insert(&index, 3, &*supply);
+            let reader = {
+                let index = Arc::clone(&index);
+                thread::spawn(move || assert!(contains(&index, 3)))
+            };
+            assert_eq!(index.merge(&*supply), Step::Done);
+            assert_eq!(index.split(&Numbers, &*supply), Step::Done);
+            reader.join().unwrap();
+        });
+    }
+
+    /// A writer that waited for a bucket's lock must not get one that is the key's no more.
+    #[test]
+    fn a_writer_loses_nothing_while_buckets_merge_and_one_splits_again() {
+        explore_two_steps(|| {
+            let (index, supply) = index();
+            index.split(&Numbers, &*supply);
+            let writer = {
+                let (index, supply) = (Arc::clone(&index), Arc::clone(&supply));
+                thread::spawn(move || insert(&index, 3, &*supply))
+            };
+            assert_eq!(index.merge(&*supply), Step::Done);
+            assert_eq!(index.split(&Numbers, &*supply), Step::Done);
+            writer.join().unwrap();
+            assert!(contains(&index, 3));
+        });
+    }
+
+    #[test]
+    fn a_walk_sees_every_entry_while_a_bucket_splits_and_merges_again() {
+        explore_two_steps(|| {
+            let (index, supply) = index();
+            insert(&index, 3, &*supply);
+            let reader = {
+                let index = Arc::clone(&index);
+                thread::spawn(move || {
+                    let mut entries = Vec::new();
+                    index.entries_of(hash_of(3), &mut entries);
+                    assert!(entries.iter().any(|entry| entry.item() == item_of(3)));
+                })
+            };
+            assert_eq!(index.split(&Numbers, &*supply), Step::Done);
+            assert_eq!(index.merge(&*supply), Step::Done);
+            reader.join().unwrap();
         });
     }
 

@@ -42,9 +42,10 @@ impl Segments {
         self.note_decline(id);
     }
 
-    /// The segment holds nothing alive any more.
+    /// Every record was treated. Whoever unlinked one meanwhile may still have to count it: the last one retires the
+    /// segment. So none is reused while a slot names something in it, whatever the sweep believes.
     pub(crate) fn finish_sweep(&self, id: SegmentId) {
-        self.retire(id);
+        self.stop_sweep(id);
     }
 
     /// Lets a fully live segment stand at the young end of a queue instead of being copied there.

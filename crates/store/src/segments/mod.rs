@@ -19,6 +19,8 @@ pub(crate) use view::View;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use crate::flush::Flushes;
+use crate::memory::arena::ITEM_ALIGN;
 use crate::memory::{Addr, Arena, Epochs, SegmentId};
 use crate::request::Seconds;
 use crate::sparse::{SparseList, is_sparse};
@@ -73,12 +75,15 @@ pub(crate) struct Meta {
     order: AtomicU64,
 }
 
-/// What readers ask of a segment; written when it is opened, so that reading it is cheap.
+/// What readers ask of a segment; written when it is opened, so that reading it is cheap. One never crosses a line.
+#[repr(align(32))]
 struct Origin {
     /// Number of the opening, from 1: with the offset it makes the CAS unique.
     sequence: AtomicU64,
-    /// Generation (flushes so far) in the upper half, base second in the lower.
-    birth: AtomicU64,
+    /// The flushes before it was opened.
+    generation: AtomicU64,
+    /// The second from which expiry and accesses are counted.
+    base: AtomicU32,
 }
 
 /// How many segments there may be.
@@ -98,9 +103,11 @@ pub(crate) struct Segments {
     origins: Box<[Origin]>,
     plan: Mutex<Plan>,
     sequence: AtomicU64,
+    /// The last unique that was counted and not given by an address, halved.
+    counted_unique: AtomicU64,
     order: AtomicU64,
-    /// Flushes so far; items of an older generation are dead.
-    generation: AtomicU32,
+    /// Items of an older generation than its count are dead.
+    pub(crate) flushes: Flushes,
     /// How many segments the budget allows now, those apart not counted.
     allowed: AtomicUsize,
     /// So many segments of lines are allowed beside.
@@ -147,7 +154,8 @@ impl Segments {
         };
         let origin = || Origin {
             sequence: AtomicU64::new(0),
-            birth: AtomicU64::new(0),
+            generation: AtomicU64::new(0),
+            base: AtomicU32::new(0),
         };
         let count = arena.segments();
         let plan = Plan {
@@ -163,8 +171,9 @@ impl Segments {
             origins: (0..count).map(|_| origin()).collect(),
             plan: Mutex::new(plan),
             sequence: AtomicU64::new(1),
+            counted_unique: AtomicU64::new(0),
             order: AtomicU64::new(1),
-            generation: AtomicU32::new(0),
+            flushes: Flushes::new(),
             allowed: AtomicUsize::new(budget.segments.min(count)),
             apart: AtomicUsize::new(budget.apart),
             lines: AtomicUsize::new(0),
@@ -220,9 +229,11 @@ impl Segments {
             self.sequence.fetch_add(1, Ordering::Relaxed),
             Ordering::Relaxed,
         );
-        let birth = u64::from(self.generation()) << 32 | u64::from(base.0);
-        // Readers see it through the slot that publishes an item of the segment.
-        origin.birth.store(birth, Ordering::Relaxed);
+        // Readers see both through the slot that publishes an item of the segment.
+        origin
+            .generation
+            .store(self.flushes.generation(), Ordering::Relaxed);
+        origin.base.store(base.0, Ordering::Relaxed);
         Some(id)
     }
 
@@ -256,37 +267,47 @@ impl Segments {
         self.retire(id);
     }
 
-    /// The number of flushes so far.
+    /// The generation of what is written and alive now.
     #[inline]
-    pub(crate) fn generation(&self) -> u32 {
-        self.generation.load(Ordering::Acquire)
-    }
-
-    /// Makes everything written so far dead.
-    pub(crate) fn next_generation(&self) {
-        self.generation.fetch_add(1, Ordering::AcqRel);
+    pub(crate) fn generation(&self) -> u64 {
+        self.flushes.generation()
     }
 
     /// Generation and base second of a segment.
     #[inline]
-    pub(crate) fn birth(&self, at: Addr) -> (u32, Seconds) {
-        let birth = self
-            .origin(self.arena.segment_of(at))
-            .birth
-            .load(Ordering::Relaxed);
-        ((birth >> 32) as u32, Seconds(birth as u32))
+    pub(crate) fn birth(&self, at: Addr) -> (u64, Seconds) {
+        let origin = self.origin(self.arena.segment_of(at));
+        let base = origin.base.load(Ordering::Relaxed);
+        (origin.generation.load(Ordering::Relaxed), Seconds(base))
     }
 
     /// The CAS unique that an address gives: larger for what was appended later to the same segment, and for
-    /// segments opened later.
+    /// segments opened later. These are the even numbers.
     pub(crate) fn implied_unique(&self, at: Addr) -> u64 {
         let sequence = self
             .origin(self.arena.segment_of(at))
             .sequence
             .load(Ordering::Relaxed);
-        let steps = self.arena.segment_bytes() / crate::memory::arena::ITEM_ALIGN;
-        sequence * steps as u64
-            + (self.arena.offset_of(at) / crate::memory::arena::ITEM_ALIGN) as u64
+        let step = (self.arena.offset_of(at) / ITEM_ALIGN) as u64;
+        2 * (sequence * self.steps() + step)
+    }
+
+    /// A CAS unique above `old` for an item whose address gives a smaller one: an odd number, which no address gives
+    /// and which was never given before, so that what a client was told never comes back for another value.
+    ///
+    /// Above a unique that a client chose beyond all of ours it is the next number, as the client answers for those.
+    pub(crate) fn counted_unique(&self, old: u64) -> u64 {
+        let opened = self.sequence.load(Ordering::Relaxed) * self.steps();
+        if old / 2 > opened.max(self.counted_unique.load(Ordering::Relaxed)) {
+            return old.wrapping_add(1).max(1);
+        }
+        self.counted_unique.fetch_max(old / 2, Ordering::Relaxed);
+        2 * (self.counted_unique.fetch_add(1, Ordering::Relaxed) + 1) + 1
+    }
+
+    /// Addresses of a segment that a record can have.
+    fn steps(&self) -> u64 {
+        (self.arena.segment_bytes() / ITEM_ALIGN) as u64
     }
 
     #[expect(

@@ -23,7 +23,7 @@ const COMPARED: usize = 8;
 struct Rank {
     queue: Queue,
     order: u64,
-    generation: u32,
+    generation: u64,
     expires: u32,
     /// Live bytes when it was ranked last.
     live: usize,
@@ -41,7 +41,7 @@ pub(super) struct Ranking {
     small: BTreeSet<(u64, u32)>,
     main: BTreeSet<(u64, u32)>,
     /// Generation, last second of life, number: what is dead first comes first.
-    dying: BTreeSet<(u32, u32, u32)>,
+    dying: BTreeSet<(u64, u32, u32)>,
     levels: Vec<Vec<u32>>,
     small_bytes: usize,
     main_bytes: usize,

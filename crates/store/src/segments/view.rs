@@ -14,7 +14,7 @@ pub(crate) struct View {
     pub(crate) used: usize,
     pub(crate) expires: u32,
     pub(crate) order: u64,
-    pub(crate) generation: u32,
+    pub(crate) generation: u64,
     pub(crate) is_pinned: bool,
 }
 
@@ -42,7 +42,7 @@ impl Segments {
             used: meta.used.load(Ordering::Relaxed) as usize,
             expires: meta.expires.load(Ordering::Relaxed),
             order: meta.order.load(Ordering::Relaxed),
-            generation: (origin.birth.load(Ordering::Relaxed) >> 32) as u32,
+            generation: origin.generation.load(Ordering::Relaxed),
             is_pinned: meta.pins.load(Ordering::Relaxed) != 0,
         }
     }

@@ -30,7 +30,7 @@ struct Shape {
 }
 
 fn run(seed: u64, shape: &Shape) {
-    let mut rng = Rng(seed);
+    let mut rng = Rng::seeded(seed);
     let config = Config {
         memory_bytes: shape.memory_bytes,
         item_bytes_max: 1 << 20,

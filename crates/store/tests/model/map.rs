@@ -4,19 +4,60 @@ use std::collections::HashMap;
 
 use glasscache_store::{CasUnique, Expiry, Seconds, Worker};
 
-/// A small generator (splitmix64), so that a seed is a whole run.
-pub(crate) struct Rng(pub(crate) u64);
+/// A small generator (splitmix64), so that a seed is a whole run; with a program its bytes choose first.
+pub(crate) struct Rng {
+    state: u64,
+    program: std::vec::IntoIter<u8>,
+}
 
+#[allow(dead_code, reason = "the fuzz target runs programs, the test seeds")]
 impl Rng {
+    /// A run that is told by its seed.
+    pub(crate) fn seeded(seed: u64) -> Rng {
+        Rng {
+            state: seed,
+            program: Vec::new().into_iter(),
+        }
+    }
+
+    /// A run that is told by a program's bytes.
+    pub(crate) fn of_program(bytes: &[u8]) -> Rng {
+        Rng {
+            state: 1,
+            program: bytes.to_vec().into_iter(),
+        }
+    }
+
+    /// Whether the program is at its end.
+    pub(crate) fn is_spent(&self) -> bool {
+        self.program.as_slice().is_empty()
+    }
+
     pub(crate) fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
+        self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.state;
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
         z ^ (z >> 31)
     }
+
+    /// A number below `bound`: the program's next byte or two, or the generator's.
     pub(crate) fn below(&mut self, bound: u64) -> u64 {
-        self.next() % bound
+        let Some(first) = self.program.next() else {
+            return self.next() % bound;
+        };
+        let second = if bound > 256 {
+            self.program.next()
+        } else {
+            None
+        };
+        // Beyond 65,536 the lower digits do not matter.
+        let scale = bound.div_ceil(1 << 16);
+        let number = match second {
+            Some(second) => u64::from(u16::from_be_bytes([first, second])),
+            None => u64::from(first),
+        };
+        number * scale % bound
     }
 }
 

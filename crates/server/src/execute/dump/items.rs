@@ -6,12 +6,16 @@ use glasscache_protocol::{base64, words};
 use glasscache_store::{Expiry, Item, Listing};
 
 use super::is_full;
+use crate::memory::Charge;
 use crate::output::Output;
 use crate::turn::Turn;
 use crate::watch::{is_plain, uri_encode};
 
 /// Items examined between two looks at the output.
 const STEP_ITEMS: usize = 64;
+
+/// What a listing keeps of few items.
+const LISTING_BYTES_MIN: usize = 128 << 10;
 
 /// Bytes of the reply to `stats cachedump` at most, as in memcached.
 const CACHED_BYTES_MAX: usize = 2 << 20;
@@ -23,8 +27,8 @@ pub(crate) struct Items {
     /// memcached's slab classes to be listed; all when there are none.
     classes: Vec<usize>,
     listing: Listing,
-    /// Bytes charged for what the listing keeps.
-    charged_bytes: usize,
+    /// Charged for what the listing keeps.
+    charge: Charge,
     is_begun: bool,
 }
 
@@ -68,7 +72,7 @@ impl Items {
             form,
             classes,
             listing: Listing::new(turn.shared.listing_seed(), items),
-            charged_bytes: 0,
+            charge: turn.shared.memory.charge(0),
             is_begun: false,
         }
     }
@@ -80,9 +84,15 @@ impl Items {
             out.bytes.extend_from_slice(words::OK);
         }
         let is_done = self.slice(turn, out);
-        self.charge(self.listing.held_bytes(), turn);
+        let kept_bytes = if is_done {
+            0
+        } else {
+            self.listing.held_bytes()
+        };
+        if kept_bytes != self.charge.bytes() {
+            self.charge.set(kept_bytes);
+        }
         if is_done {
-            self.release(turn);
             out.bytes.extend_from_slice(match self.form {
                 Form::Mg => b"EN\r\n",
                 Form::Meta | Form::Cached(_) => b"END\r\n",
@@ -116,17 +126,13 @@ impl Items {
         matches!(self.form, Form::Cached(_))
     }
 
-    /// Gives back what is charged.
-    pub(super) fn release(&mut self, turn: &Turn<'_>) {
-        self.charge(0, turn);
-    }
-
-    fn charge(&mut self, bytes: usize, turn: &Turn<'_>) {
-        let before = std::mem::replace(&mut self.charged_bytes, bytes);
-        if bytes != before {
-            let store = turn.store.store();
-            store.charge_buffers(bytes as i64 - before as i64);
+    /// Bytes that a listing that has not begun will keep, about.
+    pub(super) fn lacking_bytes(&self, turn: &Turn<'_>) -> usize {
+        if self.is_begun {
+            return 0;
         }
+        let items = turn.store.store().counters().items as usize;
+        (items / 2).max(LISTING_BYTES_MIN)
     }
 }
 

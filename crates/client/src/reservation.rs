@@ -1,0 +1,212 @@
+//! Reservations: an item that holds a key while its value is made, and that this client reads as a miss.
+//!
+//! Whoever makes a value stores the reservation by `add` and replaces it by `cas`. A delete, a write or a flush
+//! by any client takes the reservation away, and the late value with it
+//! (docs/decisions/0058-a-lease-is-an-item-under-its-key.md). To clients of other makers the body is a None of
+//! their dialect: what their decoders read first, and [`MARK`] and a token behind it.
+
+use glasscache_protocol::meta::request::WireKey;
+
+use crate::costs;
+use crate::error::Error;
+use crate::judging::refused;
+use crate::operation::Operation;
+use crate::pipeline::{Answer, Pipeline};
+use crate::request::{Dialect as Words, Request};
+use crate::value::{Codec, Dialect, ValueRef};
+
+/// What stands before the token: no value that is not a reservation has it there by chance.
+const MARK: &[u8; 16] = b"\0reserved\x9c\xe1\x5b\x07\xd4\x3a\x86";
+
+/// Length of a token.
+pub const TOKEN_BYTES: usize = 16;
+
+/// Longest form of a None.
+const NONE_BYTES_MAX: usize = 8;
+
+/// Flags of Dalli's and spymemcached's own serialisers, whose forms of nothing the codec does not write.
+const SERIALIZED: u32 = 1;
+
+/// Flags and body of a reservation, or `None` in a dialect whose readers would take it for a value.
+pub fn form(codec: &Codec, token: &[u8; TOKEN_BYTES]) -> Option<(u32, Vec<u8>)> {
+    let (flags, none) = match codec.options().dialect {
+        Dialect::Raw | Dialect::Flagged => return None,
+        Dialect::Dalli => (SERIALIZED, b"\x04\x080".to_vec()),
+        Dialect::Spymemcached => (SERIALIZED, b"\xac\xed\x00\x05p".to_vec()),
+        _ => {
+            let encoded = codec.encode(&ValueRef::None).ok()?;
+            (encoded.flags, encoded.bytes.to_vec())
+        }
+    };
+    (none.len() <= NONE_BYTES_MAX).then(|| (flags, [&none[..], MARK, token].concat()))
+}
+
+/// The token of a body that is a reservation.
+pub fn token_of(body: &[u8]) -> Option<&[u8]> {
+    if !may_be(body.len()) {
+        return None;
+    }
+    let (head, token) = body.split_at_checked(body.len() - TOKEN_BYTES)?;
+    head.ends_with(MARK).then_some(token)
+}
+
+/// Whether a value of this length may be a reservation.
+#[inline]
+pub(crate) fn may_be(value_bytes: usize) -> bool {
+    const LEAST: usize = MARK.len() + TOKEN_BYTES;
+    (LEAST..=LEAST + NONE_BYTES_MAX).contains(&value_bytes)
+}
+
+/// A reservation that was read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Reservation {
+    /// Whose it is.
+    pub token: Vec<u8>,
+    /// By which it is replaced.
+    pub cas: u64,
+    /// Seconds left; `None` where the server does not tell.
+    pub ttl_s: Option<i64>,
+}
+
+impl Reservation {
+    /// The reservation in a reply, if that is what is under the key.
+    pub fn in_reply(answer: &Answer, pipeline: &Pipeline) -> Option<Self> {
+        let found = pipeline.reservation()?;
+        let ttl_s = match answer {
+            Answer::Meta(meta) => meta.ttl_s,
+            _ => None,
+        };
+        Some(Self {
+            token: token_of(pipeline.body(&found))?.to_vec(),
+            cas: found.cas,
+            ttl_s,
+        })
+    }
+
+    /// The request that reads one, as the server understands it.
+    pub fn request(key: WireKey<'_>, words: Option<Words>) -> Request<'_> {
+        match words {
+            Some(Words::Classic) => Request::Get { key, cas: true },
+            _ => Request::Inspect { key },
+        }
+    }
+}
+
+/// Reads the reservation under a key; `None` if there is a value or nothing.
+#[derive(Debug, Clone, Copy)]
+pub struct FindReservation<'a> {
+    /// Under this key.
+    pub key: WireKey<'a>,
+    /// What its server understands.
+    pub words: Option<Words>,
+}
+
+impl Operation for FindReservation<'_> {
+    type Output = Option<Reservation>;
+
+    fn key(&self) -> WireKey<'_> {
+        self.key
+    }
+
+    fn request(&self) -> Request<'_> {
+        Reservation::request(self.key, self.words)
+    }
+
+    fn class(&self) -> (costs::Operation, usize) {
+        (costs::Operation::Other, 0)
+    }
+
+    fn read(
+        &self,
+        answer: Answer,
+        pipeline: &Pipeline,
+        server: &str,
+    ) -> Result<Self::Output, Error> {
+        let answer = refused(answer, server)?;
+        Ok(Reservation::in_reply(&answer, pipeline))
+    }
+
+    fn unasked(&self) -> Self::Output {
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pipeline::{Expect, KeyMark, Progress};
+    use crate::value::CodecOptions;
+    use glasscache_protocol::meta::reply::Code;
+
+    const TOKEN: [u8; TOKEN_BYTES] = *b"0123456789abcdef";
+
+    fn body(dialect: Dialect) -> Vec<u8> {
+        let codec = Codec::new(CodecOptions::of(dialect)).unwrap();
+        form(&codec, &TOKEN).unwrap().1
+    }
+
+    #[test]
+    fn a_reservation_is_known_by_its_end_in_every_dialect_that_has_one() {
+        for (dialect, word) in crate::value::DIALECTS {
+            let codec = Codec::new(CodecOptions::of(dialect)).unwrap();
+            match form(&codec, &TOKEN) {
+                Some((_, body)) => assert_eq!(token_of(&body), Some(&TOKEN[..]), "{word}"),
+                None => assert!(matches!(dialect, Dialect::Raw | Dialect::Flagged), "{word}"),
+            }
+        }
+        assert_eq!(token_of(b""), None);
+        assert_eq!(token_of(&[b'x'; 40]), None);
+    }
+
+    #[test]
+    fn a_classic_read_finds_nothing_and_tells_of_the_reservation() {
+        let body = body(Dialect::Pymemcache);
+        for cas in [false, true] {
+            let mut pipeline = Pipeline::new(1000);
+            let mut keys = pipeline.key_list();
+            keys.begin(b"gets");
+            for key in [&b"a"[..], b"b"] {
+                keys.push(b"", key);
+            }
+            pipeline.expect(Expect::Values(keys));
+            let unique = if cas { " 77" } else { "" };
+            pipeline.feed(format!("VALUE a 1 {}{unique}\r\n", body.len()).as_bytes());
+            pipeline.feed(&body);
+            pipeline.feed(b"\r\nVALUE b 0 1\r\nx\r\nEND\r\n");
+            assert_eq!(pipeline.poll(), Ok(Progress::Whole(Answer::Values)));
+            let found: Vec<usize> = pipeline
+                .found()
+                .iter()
+                .map(|found| found.key_index)
+                .collect();
+            assert_eq!(found, [1]);
+            let held = Reservation::in_reply(&Answer::Values, &pipeline).unwrap();
+            assert_eq!(
+                (&held.token[..], held.cas),
+                (&TOKEN[..], if cas { 77 } else { 0 })
+            );
+            pipeline.release();
+            assert!(pipeline.is_clean() && pipeline.reservation().is_none());
+        }
+    }
+
+    #[test]
+    fn a_meta_read_of_a_reservation_is_a_miss() {
+        let body = body(Dialect::Own);
+        let mut pipeline = Pipeline::new(1000);
+        pipeline.expect(Expect::Meta {
+            opaque: 7,
+            key: KeyMark::of(b"a"),
+        });
+        pipeline.feed(format!("VA {} ka O7 c5 t58\r\n", body.len()).as_bytes());
+        pipeline.feed(&body);
+        pipeline.feed(b"\r\n");
+        let Ok(Progress::Whole(answer)) = pipeline.poll() else {
+            panic!("incomplete")
+        };
+        assert!(matches!(answer, Answer::Meta(meta) if meta.code == Code::Miss));
+        assert!(pipeline.found().is_empty());
+        let held = Reservation::in_reply(&answer, &pipeline).unwrap();
+        assert_eq!((held.cas, held.ttl_s), (5, Some(58)));
+    }
+}

@@ -1,0 +1,95 @@
+//! What `get_or_set` needs beside the calls of every client: reservations.
+
+use glasscache_client::StoreWord;
+use glasscache_client::costs::Spent;
+use glasscache_client::outcome::Outcome;
+use glasscache_client::request::Item;
+use glasscache_client::reservation::{self, FindReservation, Reservation, TOKEN_BYTES};
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+
+use super::{Client, Ttl, exptime};
+use crate::settings::Codec;
+
+/// Token, CAS unique and seconds left of a reservation.
+pub(crate) type Held<'py> = (Bound<'py, PyBytes>, u64, Option<i64>);
+
+/// A reservation as Python has it.
+pub(crate) fn held(py: Python<'_>, found: Reservation) -> Held<'_> {
+    (PyBytes::new(py, &found.token), found.cas, found.ttl_s)
+}
+
+/// Flags and body of a reservation, if the codec's dialect has one.
+pub(crate) fn form(codec: &Codec, token: [u8; TOKEN_BYTES]) -> Option<(u32, Vec<u8>)> {
+    reservation::form(&codec.rust, &token)
+}
+
+/// As `add`, or as a `cas` on the unique of the reservation that it takes the place of.
+pub(crate) fn word(instead_of: Option<u64>) -> StoreWord {
+    instead_of.map_or(StoreWord::Add, StoreWord::Cas)
+}
+
+#[pymethods]
+impl Client {
+    /// Reserve key for a value that is being made; whether it was reserved, None if it cannot be.
+    ///
+    /// To clients of this package a reserved key is a miss; `cas` with the unique of `reservation` replaces it.
+    #[pyo3(signature = (key, token, ttl, instead_of=None, *, deadline=None))]
+    fn reserve(
+        &self,
+        py: Python<'_>,
+        key: &Bound<'_, PyAny>,
+        token: [u8; TOKEN_BYTES],
+        ttl: Ttl,
+        instead_of: Option<u64>,
+        deadline: Option<f64>,
+    ) -> PyResult<Option<bool>> {
+        let times = self.times(deadline)?;
+        let exptime = exptime(Some(ttl))?;
+        let Some((flags, body)) = form(self.codec(), token) else {
+            return Ok(None);
+        };
+        let mut scratch = Vec::new();
+        let key = self.wire(py, key, &mut scratch)?;
+        let item = Item {
+            key,
+            flags,
+            body: &body,
+        };
+        let done = self.detached(py, times, Spent::default(), |core, budget| {
+            core.store(word(instead_of), item, exptime, false, budget)
+        });
+        self.missed(py, done.map(|done| Some(done == Outcome::Done)), None)
+    }
+
+    /// Return (token, CAS unique, seconds left) of the reservation under key, or None if there is none.
+    #[pyo3(signature = (key, *, deadline=None))]
+    fn reservation<'py>(
+        &self,
+        py: Python<'py>,
+        key: &Bound<'py, PyAny>,
+        deadline: Option<f64>,
+    ) -> PyResult<Option<Held<'py>>> {
+        let times = self.times(deadline)?;
+        let mut scratch = Vec::new();
+        let key = self.wire(py, key, &mut scratch)?;
+        let found = self.detached(py, times, Spent::default(), |core, budget| {
+            let words = core.server_of(key.bytes)?.dialect();
+            core.run(&FindReservation { key, words }, budget)
+        });
+        let found = self.missed(py, found, None)?;
+        Ok(found.map(|found| held(py, found)))
+    }
+
+    /// Whether the codec's dialect has a form for reservations.
+    #[getter]
+    fn has_reservations(&self) -> bool {
+        form(self.codec(), [0; TOKEN_BYTES]).is_some()
+    }
+
+    /// Count a value that was made and not stored, for its key was deleted, written or flushed meanwhile.
+    fn count_unstored(&self) {
+        self.fills_not_stored
+            .fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,199 @@
+//! A client that knows the seed sends keys of one bucket of the first table; another one must notice next to nothing.
+//!
+//! The attacker sets, reads, overwrites and deletes each of its keys and must find each change at once. The witness
+//! reads and writes keys of other buckets, none of which may be missed. Its latencies are printed, not judged: calm,
+//! beside the same commands with ordinary keys, and beside the colliding ones. `GLASSCACHE_TEST_COLLISIONS` is the
+//! number of keys (4,000 unless told otherwise; `make collisions` takes a million).
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    reason = "a test fails by a panic"
+)]
+
+#[allow(dead_code, reason = "one of several files of tests that share it")]
+mod live;
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use glasscache_server::{Config, Running, start};
+use glasscache_store::Store;
+
+/// Buckets of the first table of a store of 64 MiB: one segment of 128 KiB.
+const BUCKETS: u64 = 2048;
+const BUCKET: u64 = 5;
+/// Commands of an attacker's packet, for eight keys.
+const KEYS_PER_PACKET: usize = 8;
+const WITNESS_KEYS: usize = 1000;
+/// Connections that must be served after the attack: more than there are workers.
+const CONNECTIONS_AFTER: usize = 8;
+const CALM_REQUESTS: usize = 4000;
+
+fn hasher() -> std::sync::Arc<Store> {
+    Store::new(glasscache_store::Config {
+        hash_seed: live::config().hash_seed.unwrap(),
+        ..glasscache_store::Config::default()
+    })
+    .unwrap()
+}
+
+fn connect(server: &Running) -> TcpStream {
+    let stream = live::connect(server);
+    stream.set_nodelay(true).unwrap();
+    stream
+        .set_read_timeout(Some(Duration::from_secs(60)))
+        .unwrap();
+    stream
+}
+
+fn ask(stream: &mut TcpStream, request: &[u8], reply_bytes: usize) -> Vec<u8> {
+    stream.write_all(request).unwrap();
+    let mut reply = vec![0; reply_bytes];
+    stream.read_exact(&mut reply).unwrap();
+    reply
+}
+
+/// Keys of the one bucket (or of any, beside each colliding one), found by as many threads as there are cores.
+fn colliding(count: usize) -> Vec<String> {
+    let store = hasher();
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    let share = count.div_ceil(threads);
+    std::thread::scope(|scope| {
+        let search = |thread: usize| {
+            let store = &store;
+            scope.spawn(move || -> Vec<String> {
+                (0u64..)
+                    .map(|number| format!("{thread}{number:x}"))
+                    .filter(|key| store.hash(key.as_bytes()).0 % BUCKETS == BUCKET)
+                    .take(share)
+                    .collect()
+            })
+        };
+        let found: Vec<_> = (0..threads).map(search).collect();
+        let mut keys: Vec<String> = found
+            .into_iter()
+            .flat_map(|keys| keys.join().unwrap())
+            .collect();
+        keys.truncate(count);
+        keys
+    })
+}
+
+/// Sets, reads, overwrites, reads, deletes and misses each key.
+fn attack(server: &Running, keys: &[String]) {
+    let mut stream = connect(server);
+    for packet in keys.chunks(KEYS_PER_PACKET) {
+        let (mut request, mut reply) = (String::new(), String::new());
+        for (number, key) in packet.iter().enumerate() {
+            request +=
+                &format!("ms {key} 1\r\na\r\nmg {key} v\r\nms {key} 2\r\nbb\r\nmg {key} v\r\n");
+            reply += "HD\r\nVA 1\r\na\r\nHD\r\nVA 2\r\nbb\r\n";
+            if number % 2 == 0 {
+                request += &format!("md {key}\r\nmg {key} v\r\n");
+                reply += "HD\r\nEN\r\n";
+            }
+        }
+        let got = ask(&mut stream, request.as_bytes(), reply.len());
+        assert_eq!(String::from_utf8_lossy(&got), reply, "for {packet:?}");
+    }
+}
+
+/// Reads and now and then writes its own keys, until `is_over`; how long each request took.
+fn witness(stream: &mut TcpStream, keys: &[String], is_over: impl Fn(usize) -> bool) -> Vec<u64> {
+    let mut nanos = Vec::new();
+    while !is_over(nanos.len()) {
+        let key = &keys[nanos.len() * 7 % keys.len()];
+        let begun = Instant::now();
+        if nanos.len() % 10 == 9 {
+            let reply = ask(stream, format!("ms {key} 1\r\nw\r\n").as_bytes(), 4);
+            assert_eq!(reply, b"HD\r\n");
+        } else {
+            let reply = ask(stream, format!("mg {key} v\r\n").as_bytes(), 9);
+            assert_eq!(
+                reply, b"VA 1\r\nw\r\n",
+                "a key that nobody attacks is missed"
+            );
+        }
+        nanos.push(begun.elapsed().as_nanos() as u64);
+    }
+    nanos
+}
+
+fn beside(
+    server: &Running,
+    stream: &mut TcpStream,
+    keys: &[String],
+    others: &[String],
+) -> Vec<u64> {
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let attacker = scope.spawn(|| {
+            attack(server, others);
+            is_over.store(true, Ordering::Relaxed);
+        });
+        let nanos = witness(stream, keys, |_| {
+            is_over.load(Ordering::Relaxed) || attacker.is_finished()
+        });
+        attacker.join().unwrap();
+        nanos
+    })
+}
+
+fn tell(what: &str, nanos: &mut [u64]) {
+    nanos.sort_unstable();
+    let at = |share: f64| nanos[((nanos.len() - 1) as f64 * share) as usize] as f64 / 1000.0;
+    println!(
+        "{what}: {} requests, p50 {:.0} us, p99 {:.0} us, p99.9 {:.0} us",
+        nanos.len(),
+        at(0.5),
+        at(0.99),
+        at(0.999)
+    );
+}
+
+#[test]
+fn keys_of_one_bucket_delay_only_themselves() {
+    let count: usize =
+        std::env::var("GLASSCACHE_TEST_COLLISIONS").map_or(4000, |text| text.parse().unwrap());
+    let server = start(Config {
+        memory_bytes: 64 << 20,
+        ..live::config()
+    })
+    .unwrap();
+    let store = hasher();
+    let is_elsewhere = |key: &String| store.hash(key.as_bytes()).0 % BUCKETS != BUCKET;
+    let keys: Vec<String> = (0..)
+        .map(|number| format!("witness:{number}"))
+        .filter(is_elsewhere)
+        .take(WITNESS_KEYS)
+        .collect();
+    let chosen = colliding(count);
+    let ordinary: Vec<String> = (0..count).map(|number| format!("o{number:x}")).collect();
+    let mut stream = connect(&server);
+    for key in &keys {
+        let reply = ask(&mut stream, format!("ms {key} 1\r\nw\r\n").as_bytes(), 4);
+        assert_eq!(reply, b"HD\r\n");
+    }
+    tell(
+        "calm",
+        &mut witness(&mut stream, &keys, |done| done == CALM_REQUESTS),
+    );
+    // In turns, so that both see the machine alike.
+    let (mut beside_chosen, mut beside_ordinary) = (Vec::new(), Vec::new());
+    let share = count.div_ceil(8);
+    for (chosen, ordinary) in chosen.chunks(share).zip(ordinary.chunks(share)) {
+        beside_ordinary.extend(beside(&server, &mut stream, &keys, ordinary));
+        beside_chosen.extend(beside(&server, &mut stream, &keys, chosen));
+    }
+    tell("beside ordinary keys", &mut beside_ordinary);
+    tell(
+        &format!("beside {count} colliding keys"),
+        &mut beside_chosen,
+    );
+    for _ in 0..CONNECTIONS_AFTER {
+        assert_eq!(ask(&mut connect(&server), b"mn\r\n", 4), b"MN\r\n");
+    }
+}

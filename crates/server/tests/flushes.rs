@@ -1,0 +1,239 @@
+//! Nothing that was acknowledged before a `flush_all` was sent is readable after its reply, nor anything made of it.
+//!
+//! Four connections copy items without end: touch, incr, append, gat, `md I`, `mg T`, and values of a megabyte that
+//! are uploaded in pieces. Another fills the memory now and then, so that sweeps evict and compact meanwhile. The
+//! main thread sets keys that the others only change, flushes, and looks for them. `make flushes` runs 100,000
+//! flushes; `GLASSCACHE_TEST_ADDRESS` names a running server (`-m 64 -t 2`) to check instead of our own.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    reason = "a test fails by a panic"
+)]
+
+#[allow(dead_code, reason = "one of several files of tests that share it")]
+mod live;
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::Duration;
+
+use glasscache_server::{Address, Config, start};
+
+const COPIERS: usize = 4;
+/// Keys that only the main thread creates, of each kind.
+const KEYS: usize = 4;
+const UPLOAD_BYTES: usize = 1_000_000;
+/// One round of a copier in so many uploads a megabyte.
+const UPLOAD_EVERY: usize = 40;
+/// So many flushes follow each other before the memory is filled once.
+const FLUSHES_IN_A_ROW: usize = 250;
+const FILL_BYTES: usize = 120 << 20;
+const FILL_VALUE_BYTES: usize = 1000;
+/// A prime, so that the keys of one fill are all different; more than the memory holds.
+const FILL_KEYS: usize = 100_003;
+
+struct Wire {
+    stream: TcpStream,
+    reply: Vec<u8>,
+}
+
+impl Wire {
+    fn new(address: SocketAddr) -> Self {
+        let stream = TcpStream::connect(address).unwrap();
+        stream.set_nodelay(true).unwrap();
+        stream
+            .set_read_timeout(Some(Duration::from_secs(60)))
+            .unwrap();
+        Wire {
+            stream,
+            reply: Vec::new(),
+        }
+    }
+
+    /// Sends `request` and returns all of its replies.
+    fn ask(&mut self, request: &[u8]) -> &[u8] {
+        self.stream.write_all(request).unwrap();
+        self.stream.write_all(b"mn\r\n").unwrap();
+        self.reply.clear();
+        let mut bytes = [0; 1 << 16];
+        while !self.reply.ends_with(b"MN\r\n") {
+            let len = self.stream.read(&mut bytes).unwrap();
+            assert!(len > 0, "the server closed the connection");
+            self.reply.extend_from_slice(&bytes[..len]);
+        }
+        &self.reply[..self.reply.len() - 4]
+    }
+}
+
+struct Shared {
+    stop: AtomicBool,
+    /// The last upload of each copier that was acknowledged; its number is the value's client flags.
+    uploaded: [AtomicU32; COPIERS],
+}
+
+fn keys(kind: &str) -> impl Iterator<Item = String> + use<'_> {
+    (0..KEYS).map(move |number| format!("{kind}{number}"))
+}
+
+/// Changes what there is, and creates nothing but its own uploads.
+fn copy(address: SocketAddr, shared: &Shared, me: usize) -> usize {
+    let mut wire = Wire::new(address);
+    let mut batch = String::new();
+    for key in keys("touched") {
+        batch += &format!("touch {key} 0\r\ngat 0 {key}\r\nmg {key} T500 s\r\n");
+    }
+    for key in keys("counted") {
+        batch += &format!("incr {key} 1\r\nma {key}\r\n");
+    }
+    for key in keys("appended") {
+        batch += &format!("append {key} 0 0 4\r\nmore\r\nprepend {key} 0 0 4\r\nmore\r\n");
+    }
+    for key in keys("stale") {
+        batch += &format!("md {key} I T500\r\nmg {key} s t\r\n");
+    }
+    let appended = format!(
+        "append appended{me} 0 0 100000\r\n{}\r\n",
+        "a".repeat(100_000)
+    );
+    let value = "v".repeat(UPLOAD_BYTES);
+    let mut rounds = 0;
+    while !shared.stop.load(Ordering::Relaxed) {
+        wire.ask(batch.as_bytes());
+        rounds += 1;
+        if (rounds + me * UPLOAD_EVERY / COPIERS).is_multiple_of(UPLOAD_EVERY) {
+            let number = shared.uploaded[me].load(Ordering::SeqCst) + 1;
+            let upload = format!("set upload{me} {number} 0 {UPLOAD_BYTES}\r\n{value}\r\n");
+            if wire.ask(upload.as_bytes()) == b"STORED\r\n" {
+                shared.uploaded[me].store(number, Ordering::SeqCst);
+            }
+            wire.ask(appended.as_bytes());
+        }
+    }
+    rounds
+}
+
+/// Writes more than the memory holds, so that a sweep is under way when the next flush comes.
+fn fill(wire: &mut Wire, round: usize) {
+    let value = "f".repeat(FILL_VALUE_BYTES);
+    let mut number = 0;
+    while number * FILL_VALUE_BYTES < FILL_BYTES {
+        let mut batch = String::new();
+        for _ in 0..64 {
+            // A quarter goes to few keys, so that segments become sparse and are compacted.
+            let key = if number.is_multiple_of(4) {
+                number % 1000
+            } else {
+                number * (7 + round) % FILL_KEYS
+            };
+            batch += &format!("set fill{key} 0 0 {FILL_VALUE_BYTES} noreply\r\n{value}\r\n");
+            number += 1;
+        }
+        wire.ask(batch.as_bytes());
+    }
+}
+
+fn set_all(wire: &mut Wire) {
+    let mut batch = String::new();
+    for kind in ["touched", "counted", "appended", "stale"] {
+        for key in keys(kind) {
+            batch += &format!("set {key} 0 0 1\r\n1\r\n");
+        }
+    }
+    let replies = wire.ask(batch.as_bytes());
+    assert_eq!(replies, b"STORED\r\n".repeat(4 * KEYS));
+}
+
+/// What can be read and must not be.
+fn survivors(wire: &mut Wire, uploaded: &[u32]) -> Vec<String> {
+    let mut batch = String::from("get");
+    for kind in ["touched", "counted", "appended", "stale"] {
+        for key in keys(kind) {
+            batch += &format!(" {key}");
+        }
+    }
+    batch += "\r\n";
+    for me in 0..COPIERS {
+        batch += &format!("mg upload{me} f k\r\n");
+    }
+    let replies = String::from_utf8_lossy(wire.ask(batch.as_bytes())).into_owned();
+    let is_old_upload = |line: &str| {
+        let mut words = line.split([' ', '\r']).skip(1);
+        let number: u32 = words.next().unwrap()[1..].parse().unwrap();
+        let me: usize = words.next().unwrap()["kupload".len()..].parse().unwrap();
+        number <= uploaded[me]
+    };
+    replies
+        .lines()
+        .filter(|line| line.starts_with("VALUE") || line.starts_with("HD") && is_old_upload(line))
+        .map(str::to_owned)
+        .collect()
+}
+
+fn stat(wire: &mut Wire, name: &str) -> u64 {
+    let text = String::from_utf8_lossy(wire.ask(b"stats\r\n")).into_owned();
+    let row = format!("STAT {name} ");
+    let value = text.lines().find_map(|line| line.strip_prefix(&row));
+    value.unwrap().trim().parse().unwrap()
+}
+
+#[test]
+fn nothing_that_was_acknowledged_before_a_flush_is_readable_after_it() {
+    let flushes: usize =
+        std::env::var("GLASSCACHE_TEST_FLUSHES").map_or(1000, |text| text.parse().unwrap());
+    let elsewhere = std::env::var("GLASSCACHE_TEST_ADDRESS").ok();
+    let server = elsewhere.is_none().then(|| {
+        start(Config {
+            memory_bytes: 64 << 20,
+            ..live::config()
+        })
+        .unwrap()
+    });
+    let address = match (&server, elsewhere) {
+        (Some(server), _) => match server.addresses().first() {
+            Some(Address::Tcp(address)) => *address,
+            _ => panic!("no port"),
+        },
+        (None, elsewhere) => elsewhere.unwrap().parse().unwrap(),
+    };
+    let shared = Shared {
+        stop: AtomicBool::new(false),
+        uploaded: Default::default(),
+    };
+    let mut wire = Wire::new(address);
+    let (mut wrong, mut examples) = (0, Vec::new());
+    let rounds: usize = std::thread::scope(|scope| {
+        let shared = &shared;
+        let copiers: Vec<_> = (0..COPIERS)
+            .map(|me| scope.spawn(move || copy(address, shared, me)))
+            .collect();
+        for flush in 0..flushes {
+            if flush % FLUSHES_IN_A_ROW == FLUSHES_IN_A_ROW / 2 {
+                fill(&mut wire, flush);
+            }
+            set_all(&mut wire);
+            let uploaded: Vec<u32> = shared
+                .uploaded
+                .iter()
+                .map(|number| number.load(Ordering::SeqCst))
+                .collect();
+            assert_eq!(wire.ask(b"flush_all\r\n"), b"OK\r\n");
+            let found = survivors(&mut wire, &uploaded);
+            wrong += usize::from(!found.is_empty());
+            examples.extend(found.into_iter().take(10 - examples.len().min(10)));
+        }
+        shared.stop.store(true, Ordering::Relaxed);
+        copiers
+            .into_iter()
+            .map(|copier| copier.join().unwrap())
+            .sum()
+    });
+    let (evictions, uploads) = (stat(&mut wire, "evictions"), &shared.uploaded);
+    println!(
+        "{flushes} flushes, {rounds} rounds of copies, uploads {uploads:?}, {evictions} evictions: \
+         {wrong} flushes that something outlived"
+    );
+    assert_eq!(wrong, 0, "readable after a flush: {examples:?}");
+    assert!(evictions > 0, "no sweep ran");
+}

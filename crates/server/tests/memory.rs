@@ -1,0 +1,267 @@
+//! What all peers together can make the server hold, and that others go on meanwhile.
+
+mod live;
+
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::os::fd::OwnedFd;
+use std::time::Duration;
+
+use glasscache_server::{Address, Config, Running, start};
+use rustix::net::{AddressFamily, SocketType, sockopt};
+
+use live::{config, connect, talk};
+
+/// An eighth of 64 MiB.
+const LIMIT_BYTES: u64 = 8 << 20;
+/// Two workers may each grant one request and keep one slice at the same moment.
+const EXCESS_BYTES: u64 = 2 << 20;
+const LARGE_BYTES: usize = 255_000;
+
+/// A connection that the kernel receives little for.
+fn connect_narrow(server: &Running) -> TcpStream {
+    let Some(Address::Tcp(address)) = server.addresses().first().cloned() else {
+        panic!("no port")
+    };
+    let socket: OwnedFd =
+        rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
+    sockopt::set_socket_recv_buffer_size(&socket, 4096).unwrap();
+    let SocketAddr::V4(address) = address else {
+        panic!("no IPv4 port")
+    };
+    rustix::net::connect(&socket, &address).unwrap();
+    let stream = TcpStream::from(socket);
+    stream
+        .set_read_timeout(Some(Duration::from_mins(1)))
+        .unwrap();
+    stream
+}
+
+/// The rows of `stats glasscache`.
+fn rows(server: &Running) -> BTreeMap<String, u64> {
+    let mut client = connect(server);
+    client.write_all(b"stats glasscache\r\nquit\r\n").unwrap();
+    let lines = BufReader::new(client).lines().map(Result::unwrap);
+    let row = |line: String| {
+        let mut words = line.strip_prefix("STAT ")?.split(' ');
+        Some((words.next()?.to_owned(), words.next()?.parse().ok()?))
+    };
+    lines.filter_map(row).collect()
+}
+
+fn set(key: &str, bytes: usize) -> Vec<u8> {
+    let mut request = format!("set {key} 0 0 {bytes}\r\n").into_bytes();
+    request.resize(request.len() + bytes, b'x');
+    request.extend_from_slice(b"\r\n");
+    request
+}
+
+/// The reply to one `get` of some keys with values of so many bytes each.
+fn reply(keys: &[String], bytes: usize) -> Vec<u8> {
+    let mut reply = Vec::new();
+    for key in keys {
+        reply.extend_from_slice(format!("VALUE {key} 0 {bytes}\r\n").as_bytes());
+        reply.resize(reply.len() + bytes, b'x');
+        reply.extend_from_slice(b"\r\n");
+    }
+    reply.extend_from_slice(b"END\r\n");
+    reply
+}
+
+/// Readers that ask for sixteen large values of their own each, twice, and read nothing.
+fn slow_readers(server: &Running, readers: usize) -> (Vec<TcpStream>, Vec<String>) {
+    let mut writer = connect(server);
+    let keys: Vec<String> = (0..16).map(|key| format!("large{key}")).collect();
+    let request = format!("get {}\r\n", keys.join(" ")).repeat(4);
+    let readers = (0..readers).map(|_| {
+        for key in &keys {
+            talk(&mut writer, &set(key, LARGE_BYTES), b"STORED\r\n");
+        }
+        let mut reader = connect_narrow(server);
+        reader.write_all(request.as_bytes()).unwrap();
+        reader
+    });
+    (readers.collect(), keys)
+}
+
+#[test]
+fn readers_of_large_values_that_do_not_read_stay_within_the_budget() {
+    let server = start(config()).unwrap();
+    let (readers, keys) = slow_readers(&server, 60);
+    let mut healthy = connect(&server);
+    let patience = Some(Duration::from_mins(1));
+    healthy.set_read_timeout(patience).unwrap();
+    let mut held_bytes = 0;
+    for round in 0..20 {
+        let found = rows(&server);
+        held_bytes = held_bytes.max(found["buffer_bytes"]);
+        talk(&mut healthy, b"mn\r\n", b"MN\r\n");
+        if round % 10 == 0 {
+            talk(
+                &mut healthy,
+                format!("get {}\r\n", keys[0]).as_bytes(),
+                &reply(&keys[..1], LARGE_BYTES),
+            );
+        }
+    }
+    assert!(
+        held_bytes <= LIMIT_BYTES + EXCESS_BYTES,
+        "{held_bytes} bytes are held"
+    );
+    assert!(rows(&server)["peer_waits"] > 0);
+    drop(readers);
+    talk(
+        &mut healthy,
+        format!("get {}\r\n", keys.join(" ")).as_bytes(),
+        &reply(&keys, LARGE_BYTES),
+    );
+}
+
+#[test]
+fn a_reader_that_waited_for_memory_gets_all_it_asked_for() {
+    let server = start(config()).unwrap();
+    let (mut readers, keys) = slow_readers(&server, 60);
+    // All but the last leave: whoever waits gets room.
+    let mut last = readers.pop().unwrap();
+    drop(readers);
+    let reply = reply(&keys, LARGE_BYTES);
+    for _ in 0..4 {
+        talk(&mut last, b"", &reply);
+    }
+    let found = rows(&server);
+    assert_eq!(found["peers_waiting"], 0, "{found:?}");
+}
+
+#[test]
+fn unfinished_commands_stay_in_the_kernel_beyond_the_budget() {
+    let server = start(config()).unwrap();
+    let request = set("half", 60_000);
+    let (first, rest) = request.split_at(40_000);
+    let begin = |_| {
+        let mut client = connect(&server);
+        client
+            .set_read_timeout(Some(Duration::from_mins(1)))
+            .unwrap();
+        client.write_all(first).unwrap();
+        client
+    };
+    let halves: Vec<TcpStream> = (0..500).map(begin).collect();
+    talk(&mut connect(&server), b"mn\r\n", b"MN\r\n");
+    let held_bytes = rows(&server)["buffer_bytes"];
+    assert!(
+        held_bytes <= LIMIT_BYTES + EXCESS_BYTES,
+        "{held_bytes} bytes are held"
+    );
+    // Another client's command of that size is served although the budget is used up, in one piece or in two.
+    let mut healthy = begin(0);
+    talk(&mut healthy, rest, b"STORED\r\n");
+    talk(&mut healthy, &request, b"STORED\r\n");
+    // Each is stored once it is whole, except those that were closed because they stood still.
+    let finish = |mut client: TcpStream| {
+        let mut reply = [0; 8];
+        client.write_all(rest).is_ok()
+            && client.read_exact(&mut reply).is_ok()
+            && &reply == b"STORED\r\n"
+    };
+    let stored = halves
+        .into_iter()
+        .map(finish)
+        .filter(|is_stored| *is_stored)
+        .count() as u64;
+    let found = rows(&server);
+    assert!(
+        stored + found["stalled_connections_closed"] >= 500,
+        "{stored} are stored; {found:?}"
+    );
+}
+
+#[test]
+fn a_half_command_that_ends_while_memory_is_short_is_closed() {
+    let server = start(config()).unwrap();
+    let part = &set("half", 60_000)[..40_000];
+    let begin = |_| {
+        let mut client = connect(&server);
+        client
+            .set_read_timeout(Some(Duration::from_mins(1)))
+            .unwrap();
+        client.write_all(part).unwrap();
+        client
+    };
+    let halves: Vec<TcpStream> = (0..300).map(begin).collect();
+    for mut client in halves {
+        client.shutdown(std::net::Shutdown::Write).unwrap();
+        let mut rest = Vec::new();
+        // A reset is an end as well: what was not read is thrown away.
+        let _ = client.read_to_end(&mut rest);
+        assert!(rest.is_empty());
+    }
+}
+
+#[test]
+fn small_requests_are_served_while_the_budget_is_used_up() {
+    let server = start(config()).unwrap();
+    let (readers, _) = slow_readers(&server, 60);
+    let part = &set("half", 60_000)[..40_000];
+    let begin = |_| {
+        let mut client = connect(&server);
+        client.write_all(part).unwrap();
+        client
+    };
+    let halves: Vec<TcpStream> = (0..200).map(begin).collect();
+    let mut client = connect(&server);
+    let mut request = Vec::new();
+    let mut replies = Vec::new();
+    for number in 0..1000 {
+        request.extend_from_slice(&set(&format!("small{number}"), 100));
+        request
+            .extend_from_slice(format!("get small{number}\r\nmg small{number} v\r\n").as_bytes());
+        replies.extend_from_slice(b"STORED\r\n");
+        replies.extend_from_slice(&reply(&[format!("small{number}")], 100));
+        replies.extend_from_slice(format!("VA 100\r\n{}\r\n", "x".repeat(100)).as_bytes());
+    }
+    let mut writer = client.try_clone().unwrap();
+    let sender = std::thread::spawn(move || writer.write_all(&request).unwrap());
+    talk(&mut client, b"", &replies);
+    sender.join().unwrap();
+    drop((readers, halves));
+}
+
+#[test]
+fn a_batch_is_cut_after_the_first_large_value() {
+    let server = start(config()).unwrap();
+    let (readers, _) = slow_readers(&server, 12);
+    talk(&mut connect(&server), b"mn\r\n", b"MN\r\n");
+    // Sixteen values of each would be more than can be held where they lie: what is beyond would be copied.
+    let found = rows(&server);
+    assert!(found["buffer_bytes"] < 400_000, "{found:?}");
+    drop(readers);
+}
+
+#[test]
+fn a_parked_connection_that_was_reset_does_not_keep_its_worker_awake() {
+    let server = start(Config {
+        workers: 1,
+        ..config()
+    })
+    .unwrap();
+    // Values of 1 MB at a third use up what uploads may hold of 64 MiB; whoever comes then is parked.
+    let begin = |number: usize| {
+        let mut client = connect(&server);
+        let mut request = format!("set stalled{number} 0 0 1000000\r\n").into_bytes();
+        request.resize(request.len() + 700_000, b'x');
+        client.set_nonblocking(true).unwrap();
+        let _ = client.write(&request);
+        client
+    };
+    let mut clients: Vec<TcpStream> = (0..30).map(begin).collect();
+    talk(&mut connect(&server), b"mn\r\n", b"MN\r\n");
+    for client in clients.drain(15..) {
+        sockopt::set_socket_linger(&client, Some(Duration::ZERO)).unwrap();
+    }
+    let turns = rows(&server)["loop_turns"];
+    std::thread::sleep(Duration::from_millis(300));
+    let turns = rows(&server)["loop_turns"] - turns;
+    // A parked upload is looked at a hundred times a second; without sleep there are hundreds of thousands.
+    assert!(turns < 2000, "{turns} turns");
+}

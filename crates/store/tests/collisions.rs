@@ -1,0 +1,140 @@
+//! Keys that somebody chose so that all belong to one bucket of the first table: every one is stored, what the chain
+//! holds is found, what it does not hold went by a counted eviction, and other keys notice nothing.
+//!
+//! The test knows the seed of the hash, as an attacker does who found it out. `GLASSCACHE_TEST_COLLISIONS` is the
+//! number of keys (20,000 unless told otherwise; `make collisions` takes a million).
+
+use std::collections::HashSet;
+
+use glasscache_store::{Config, DeleteOptions, DeleteOutcome, Seconds, SetOptions, SetOutcome};
+use glasscache_store::{Store, Worker};
+
+const NOW: Seconds = Seconds(2);
+/// Buckets of the first table of a store of 4 MiB: one segment of 8 KiB.
+const BUCKETS: u64 = 128;
+/// What a chain surely holds: a bucket and sixteen overflow lines of seven slots.
+const CHAIN_ITEMS: usize = 7 * 17;
+/// Keys of others, spread over all buckets.
+const OTHERS: usize = 500;
+/// Each tenth operation is followed by one of somebody else's.
+const OTHERS_EVERY: usize = 10;
+
+/// What a correct store holds, given what it says it evicted.
+struct Oracle<'w> {
+    worker: &'w mut Worker,
+    present: HashSet<Vec<u8>>,
+    evicted: u64,
+}
+
+impl Oracle<'_> {
+    fn hash(&self, key: &[u8]) -> glasscache_store::KeyHash {
+        self.worker.store().hash(key)
+    }
+
+    /// Takes note of evictions, after each operation so that no report is lost.
+    fn end_operation(&mut self) {
+        let Oracle {
+            worker,
+            present,
+            evicted,
+        } = self;
+        worker.take_evicted(&mut |item| {
+            assert!(present.remove(&*item.key), "evicted and was not there");
+            *evicted += 1;
+        });
+        worker.pass();
+    }
+
+    fn set(&mut self, key: &[u8], value: &[u8]) {
+        let outcome = self
+            .worker
+            .set(key, self.hash(key), value, &SetOptions::default(), NOW);
+        assert!(matches!(outcome, SetOutcome::Stored(_)), "{outcome:?}");
+        self.end_operation();
+        self.present.insert(key.to_vec());
+        // Nothing came between: what was stored last is there.
+        self.get(key, Some(value));
+    }
+
+    fn get(&mut self, key: &[u8], value: Option<&[u8]>) {
+        let item = self.worker.get(key, self.hash(key), NOW);
+        let found = item.as_ref().and_then(|item| item.value());
+        assert_eq!(found.is_some(), self.present.contains(key));
+        if let (Some(found), Some(value)) = (found, value) {
+            assert_eq!(found, value);
+        }
+        drop(item);
+        self.end_operation();
+    }
+
+    fn delete(&mut self, key: &[u8]) {
+        let outcome = self
+            .worker
+            .delete(key, self.hash(key), &DeleteOptions::default(), NOW);
+        let was_there = self.present.remove(key);
+        assert_eq!(outcome == DeleteOutcome::Deleted, was_there);
+        self.end_operation();
+    }
+}
+
+fn colliding(store: &Store) -> impl Iterator<Item = Vec<u8>> + '_ {
+    (0u64..)
+        .map(|number| format!("{number:x}").into_bytes())
+        .filter(|key| store.hash(key).0 % BUCKETS == 5)
+}
+
+#[test]
+fn keys_of_one_bucket_are_found_while_the_chain_holds_them_and_counted_when_it_does_not() {
+    let keys: usize =
+        std::env::var("GLASSCACHE_TEST_COLLISIONS").map_or(20_000, |text| text.parse().unwrap());
+    let config = Config {
+        memory_bytes: 4 << 20,
+        workers: 1,
+        hash_seed: 1,
+        ..Config::default()
+    };
+    let store = Store::new(config).unwrap();
+    store.report_evictions(true);
+    let mut worker = store.worker();
+    worker.go_online();
+    let mut oracle = Oracle {
+        worker: &mut worker,
+        present: HashSet::new(),
+        evicted: 0,
+    };
+    let other = |number: usize| format!("other:{}", number % OTHERS).into_bytes();
+    for number in 0..OTHERS {
+        oracle.set(&other(number), b"others'");
+    }
+    let mut last: Vec<Vec<u8>> = Vec::new();
+    for (number, key) in colliding(&store).take(keys).enumerate() {
+        oracle.set(&key, b"1");
+        if number + 1 == CHAIN_ITEMS / 2 {
+            assert_eq!(oracle.evicted, 0, "a key went although the chain had room");
+        }
+        if number % 3 == 0 {
+            oracle.set(&key, b"a longer value");
+        }
+        if number % 5 == 0 {
+            oracle.delete(&key);
+        }
+        if number % OTHERS_EVERY == 0 {
+            let key = other(number / OTHERS_EVERY);
+            oracle.get(&key, Some(b"others'"));
+            oracle.set(&key, b"others'");
+        }
+        last.push(key);
+        if last.len() == 4 * CHAIN_ITEMS {
+            for key in last.drain(..) {
+                oracle.get(&key, None);
+            }
+        }
+    }
+    let (present, evicted) = (oracle.present.len(), oracle.evicted);
+    let counters = store.counters();
+    println!("{keys} keys: {present} present, {evicted} evicted, {counters:?}");
+    assert_eq!(counters.items as usize, present);
+    assert_eq!(counters.displaced, evicted, "something else evicted");
+    assert!(counters.displaced as usize > keys / 4, "no chain was full");
+    assert_eq!(store.audit(&[&worker]).items, present);
+}

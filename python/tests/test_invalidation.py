@@ -1,0 +1,288 @@
+"""No value is stored by `get_or_set` that any client deleted, overwrote or flushed while it was made.
+
+GLASSCACHE_TEST_RACES says how many races are run against each server (`make faults`: 10,000).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import pickle
+import shutil
+import socket
+import subprocess
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from glasscache import AsyncClient, Client
+from glasscache.values import Codec
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from glasscache import Server
+
+RACES = int(os.environ.get("GLASSCACHE_TEST_RACES", "400"))
+DIALECTS = ["own", "pymemcache", "pylibmc", "python-memcached", "bmemcached", "php-memcached",
+            "pecl-memcache", "dalli", "spymemcached"]  # fmt: skip
+
+
+class Foreign:
+    """A client of another maker: a socket and the classic protocol."""
+
+    def __init__(self, address: str) -> None:
+        host, port = address.rsplit(":", 1)
+        self._socket = socket.create_connection((host, int(port)), timeout=30)
+        self._reader = self._socket.makefile("rb")
+
+    def say(self, line: bytes) -> bytes:
+        """Send a command and return the first line of its reply."""
+        self._socket.sendall(line + b"\r\n")
+        return self._reader.readline().strip()
+
+    def get(self, key: bytes) -> tuple[int, bytes] | None:
+        """Return flags and bytes."""
+        head = self.say(b"get " + key).split()
+        if head == [b"END"]:
+            return None
+        body = self._reader.read(int(head[3]) + 2)[:-2]
+        assert self._reader.readline() == b"END\r\n"
+        return int(head[2]), body
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._reader.close()
+        self._socket.close()
+
+
+@pytest.fixture(scope="module")
+def memcached() -> Iterator[str | None]:
+    """Yield the address of memcached, or None where there is none."""
+    program = os.environ.get("MEMCACHED") or shutil.which("memcached")
+    if program is None:
+        yield None
+        return
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    command = [program, "-l", "127.0.0.1", "-p", str(port), "-u", "nobody", "-m", "64"]
+    with subprocess.Popen(command) as process:
+        address = f"127.0.0.1:{port}"
+        for _ in range(200):
+            try:
+                socket.create_connection(("127.0.0.1", port)).close()
+                break
+            except OSError:
+                time.sleep(0.02)
+        yield address
+        process.terminate()
+
+
+@pytest.fixture(params=["glasscache", "memcached"])
+def address(
+    request: pytest.FixtureRequest, glasscache_server: Server, memcached: str | None
+) -> str:
+    if request.param == "glasscache":
+        return glasscache_server.address
+    if memcached is None:
+        pytest.skip("no memcached: MEMCACHED=path")
+    return memcached
+
+
+def ways_to_invalidate(
+    client: Client, other: Client, foreign: Foreign
+) -> dict[str, tuple[Callable[[], object], object]]:
+    """Return each way, and what is under the key afterwards."""
+    return {
+        "delete": (lambda: client.delete("k"), None),
+        "delete by another client": (lambda: other.delete("k"), None),
+        "delete by a foreign client": (lambda: foreign.say(b"delete k"), None),
+        "set": (lambda: client.set("k", "newer"), "newer"),
+        "set by a foreign client": (lambda: foreign.say(b"set k 0 0 5\r\n12345"), b"12345"),
+        "set and delete": (lambda: (other.set("k", "newer"), foreign.say(b"delete k")), None),
+        "flush": (lambda: client.flush(), None),
+        "flush by a foreign client": (lambda: foreign.say(b"flush_all"), None),
+    }
+
+
+def test_a_value_invalidated_while_it_was_made_is_not_stored(address: str) -> None:
+    migrating = Codec(migrate_from="raw")  # so that bytes of a foreign client can be read
+    foreign = Foreign(address)
+    with (
+        Client(address, timeout=30, codec=migrating) as client,
+        Client(address, timeout=30) as other,
+    ):
+        ways = ways_to_invalidate(client, other, foreign)
+        for number in range(RACES):
+            name, (invalidate, left) = list(ways.items())[number % len(ways)]
+            other.delete("k")
+
+            def make() -> str:
+                invalidate()  # noqa: B023 - called at once
+                return "overtaken"
+
+            assert client.get_or_set("k", make, ttl=60) == "overtaken"
+            assert client.get("k") == left, name
+            other.delete("k")
+            assert client.get_or_set("k", lambda: "kept", ttl=60) == "kept"
+            assert client.get("k") == "kept", name
+        assert client.stats()["fills_not_stored"] == RACES
+    foreign.close()
+
+
+def test_a_refill_of_a_worn_value_is_not_stored_over_an_invalidation(address: str) -> None:
+    migrating = Codec(migrate_from="raw")
+    foreign = Foreign(address)
+    with (
+        Client(address, timeout=30, codec=migrating) as client,
+        Client(address, timeout=30) as other,
+    ):
+        ways = ways_to_invalidate(client, other, foreign)
+        for number in range(min(RACES, 200)):
+            name, (invalidate, left) = list(ways.items())[number % len(ways)]
+            other.set("k", "old", ttl=10)
+
+            def make() -> str:
+                invalidate()  # noqa: B023 - called at once
+                return "overtaken"
+
+            assert client.get_or_set("k", make, ttl=60, stale=20) == "overtaken"
+            assert client.get("k") == left, name
+    foreign.close()
+
+
+def test_asyncio_does_not_store_what_was_invalidated_either(address: str) -> None:
+    foreign = Foreign(address)
+
+    async def make() -> str:
+        await asyncio.sleep(0)
+        foreign.say(b"delete k")
+        return "overtaken"
+
+    async def main() -> None:
+        async with AsyncClient(address, timeout=30) as client:
+            for _ in range(min(RACES, 200)):
+                assert await client.get_or_set("k", make, ttl=60) == "overtaken"
+                assert await client.get("k") is None
+                assert await client.get_or_set("k", lambda: "kept", ttl=60) == "kept"
+                assert await client.get("k") == "kept"
+                await client.delete("k")
+            assert client.stats()["fills_not_stored"] == min(RACES, 200)
+
+    asyncio.run(main())
+    foreign.close()
+
+
+def test_fillers_beside_a_writer_never_bring_an_older_row_back(address: str) -> None:
+    """A writer raises a number and deletes its key; whoever reads then meets no number below it."""
+    row, is_over = [0], threading.Event()
+    wrong: list[Any] = []
+
+    def fill() -> None:
+        with Client(address, timeout=30) as client:
+            while not is_over.is_set():
+                client.get_or_set("row", lambda: row[0], ttl=60, lease=30)
+
+    fillers = [threading.Thread(target=fill) for _ in range(3)]
+    foreign = Foreign(address)
+    with Client(address, timeout=30) as client:
+        client.delete("row")
+        for filler in fillers:
+            filler.start()
+        for number in range(1, RACES + 1):
+            row[0] = number
+            if number % 2:
+                client.delete("row")
+            else:
+                foreign.say(b"delete row")
+            for _ in range(2):
+                found = client.get("row")
+                if found is not None and found < number:
+                    wrong.append((found, number))
+        is_over.set()
+        for filler in fillers:
+            filler.join()
+        found = client.get("row")
+        assert found is None or found == RACES
+    foreign.close()
+    assert wrong == []
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_a_reserved_key_is_a_miss_to_every_read_of_ours(address: str, dialect: str) -> None:
+    foreign = Foreign(address)
+    token = bytes(16)
+    with Client(address, timeout=30, dialect=dialect) as client:
+        assert client.has_reservations
+        client.delete("k")
+        assert client.reserve("k", token, 60) is True
+        assert client.reserve("k", token, 60) is False
+        flags, body = foreign.get(b"k") or (0, b"")
+        if dialect in {"pymemcache", "pylibmc", "python-memcached", "bmemcached"}:
+            assert flags == 1
+            assert pickle.loads(body) is None
+        client.set("other", "x")
+        assert client.get("k", "missing") == "missing"
+        assert client.gets("k") is None
+        assert client.gat("k", 60, "missing") == "missing"
+        assert client.get_with_meta("k") is None
+        assert client.get_many(["k", "other", "none"]) == {"other": "x"}
+        assert client.gets_many(["k", "none"]) == {}
+        with client.pipeline() as pipeline:
+            pipeline.get("k")
+            pipeline.get("other")
+        assert pipeline.results == [None, "x"]
+        held = client.reservation("k")
+        assert held is not None
+        assert held[0] == token
+        assert client.cas("k", "value", held[1]) is True
+        assert (client.get("k"), client.reservation("k")) == ("value", None)
+    foreign.close()
+
+
+def test_asyncio_reads_a_reserved_key_as_a_miss(address: str) -> None:
+    async def main() -> None:
+        async with AsyncClient(address, timeout=30) as client:
+            await client.delete("k")
+            assert await client.reserve("k", bytes(16), 60) is True
+            assert await client.get("k", "missing") == "missing"
+            assert await client.gets("k") is None
+            assert await client.get_with_meta("k") is None
+            assert await client.get_many(["k"]) == {}
+            assert await client.reservation("k") is not None
+            await client.delete("k")
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("dialect", ["raw"])
+def test_a_dialect_without_a_none_has_no_reservations(address: str, dialect: str) -> None:
+    """A foreign reader would take one for a value, so a removal meanwhile is not noticed; a write is."""
+    with Client(address, timeout=30, dialect=dialect) as client:
+        assert not client.has_reservations
+        client.delete("k")
+        assert client.get_or_set("k", lambda: b"made", ttl=60) == b"made"
+        assert client.get("k") == b"made"
+        client.delete("k")
+
+        def make() -> bytes:
+            client.set("k", b"newer")
+            return b"older"
+
+        assert client.get_or_set("k", make, ttl=60) == b"older"
+        assert client.get("k") == b"newer"
+
+
+def test_base64_keys_are_reserved_too(address: str) -> None:
+    with Client(address, timeout=30, keys="base64") as client:
+        client.delete("a key")
+        assert client.get_or_set("a key", lambda: 1, ttl=60) == 1
+
+        def make() -> int:
+            client.delete("another key")
+            return 2
+
+        assert client.get_or_set("another key", make, ttl=60) == 2
+        assert (client.get("a key"), client.get("another key")) == (1, None)

@@ -1,0 +1,247 @@
+#!/usr/bin/env python3
+"""What peers can make a server hold: its resident memory under idle readers and halves of commands.
+
+Each scenario starts a server of its own, fills it, opens connections that tie memory up and leave it so, and
+watches the resident memory meanwhile. A well-behaved client measures its requests before and during that:
+small gets, and now and then one of a large value, each of which has to succeed. The bound is 1.02 times `-m`
+and 16 MiB. `python3 tests/live/peer_memory.py --server "target/release/glasscache serve"`
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import resource
+import sys
+import threading
+import time
+from typing import TYPE_CHECKING
+
+from harness import Server, Wire
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Self
+
+MEMORY_MB = 64
+RESIDENT_ROOM_MB = 16
+LARGE = 255_000
+LARGE_KEYS = 16
+PREFIXES = 60_000
+# What a reader that does not read offers the kernel to send into.
+RECEIVE_BUFFER = 4096
+# Descriptors of this process beside the connections.
+SPARE_DESCRIPTORS = 64
+
+
+class Client:
+    """A well-behaved client that measures each small get and counts what failed."""
+
+    def __init__(self, server: Server, large: bool) -> None:
+        self.server = server
+        self.large = large
+        self.stop = threading.Event()
+        self.times: list[float] = []
+        self.large_times: list[float] = []
+        self.failures: list[str] = []
+        self.peak_mb = 0.0
+        self.began = time.monotonic()
+        self.seconds = 0.0
+        self.threads = [threading.Thread(target=work) for work in (self.gets, self.watch)]
+        if large:
+            self.threads.append(threading.Thread(target=self.large_gets))
+
+    def __enter__(self) -> Self:
+        for thread in self.threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop.set()
+        for thread in self.threads:
+            thread.join()
+        self.seconds = time.monotonic() - self.began
+
+    def gets(self) -> None:
+        """Small gets one after another."""
+        with self.server.connect(30) as wire:
+            while not self.stop.is_set():
+                begun = time.perf_counter()
+                try:
+                    if wire.get(b"small") is None:
+                        self.failures.append("a small get missed")
+                except (OSError, AssertionError) as error:
+                    self.failures.append(f"a small get: {error}")
+                    return
+                self.times.append(time.perf_counter() - begun)
+
+    def large_gets(self) -> None:
+        """A large get twenty times a second, with a connection that reads what it asked for."""
+        with self.server.connect(60) as wire:
+            while not self.stop.wait(0.05):
+                begun = time.perf_counter()
+                try:
+                    value = wire.get(b"large0")
+                except (OSError, AssertionError) as error:
+                    self.failures.append(f"a large get: {error}")
+                    return
+                if value is None or len(value) != LARGE:
+                    self.failures.append("a large get missed")
+                self.large_times.append(time.perf_counter() - begun)
+
+    def watch(self) -> None:
+        """The peak of the resident memory."""
+        while not self.stop.wait(0.01):
+            self.peak_mb = max(self.peak_mb, self.server.resident_mb())
+
+    def figures(self) -> dict[str, float]:
+        """What was measured."""
+        times = sorted(self.times) or [0.0]
+        large = sorted(self.large_times) or [0.0]
+        return {
+            "gets_per_s": round(len(self.times) / self.seconds),
+            "p50_us": round(times[len(times) // 2] * 1e6),
+            "p99_us": round(times[int(len(times) * 0.99)] * 1e6),
+            "large_gets": len(self.large_times),
+            "large_worst_ms": round(large[-1] * 1e3, 1),
+        }
+
+
+def fill(server: Server) -> None:
+    """A small value, the large ones, and the rest of the memory in values of 1 KB."""
+    with server.connect(60) as wire:
+        for start in range(0, 60_000, 500):
+            names = range(start, start + 500)
+            wire.send(
+                b"".join(b"set f%d 0 0 1000 noreply\r\n%s\r\n" % (n, b"f" * 1000) for n in names)
+            )
+        wire.set(b"small", b"s" * 100)
+        for number in range(LARGE_KEYS):
+            wire.set(b"large%d" % number, b"L" * LARGE)
+
+
+def opened(server: Server, count: int, begin: Callable[[Wire, int], None]) -> list[Wire]:
+    """Connections of which each sent something and goes no further."""
+    wires = []
+    for number in range(count):
+        wire = server.connect(5, receive_buffer=RECEIVE_BUFFER)
+        wires.append(wire)
+        with contextlib.suppress(TimeoutError, ConnectionError):
+            begin(wire, number)
+    return wires
+
+
+def readers(server: Server, count: int) -> list[Wire]:
+    """Ask for 16 values of 255 KB each, several times, and read nothing; the values change now and then."""
+    request = b"get " + b" ".join(b"large%d" % n for n in range(LARGE_KEYS)) + b"\r\n"
+    writer = server.connect(30)
+
+    def begin(wire: Wire, number: int) -> None:
+        if number % 4 == 0:
+            for key in range(LARGE_KEYS):
+                writer.set(b"large%d" % key, b"L" * LARGE)
+        wire.send(request * 4)
+
+    return [*opened(server, count, begin), writer]
+
+
+def halves(server: Server, count: int) -> list[Wire]:
+    """Send the first 60,000 bytes of a value of 65,000 and stop."""
+    part = b"set half 0 0 65000\r\n" + b"h" * 60_000
+
+    def begin(wire: Wire, _number: int) -> None:
+        wire.socket.setblocking(False)
+        with contextlib.suppress(BlockingIOError):
+            wire.socket.send(part)
+
+    return opened(server, count, begin)
+
+
+def dumps(server: Server, count: int) -> list[Wire]:
+    """Ask for the table of key prefixes, which is large, and read nothing."""
+    with server.connect(60) as wire:
+        wire.ask(b"stats detail on\r\n")
+        for start in range(0, PREFIXES, 500):
+            names = range(start, start + 500)
+            wire.send(b"".join(b"get %s%06d:x\r\n" % (b"p" * 200, n) for n in names))
+            for _ in names:
+                wire.line()
+        wire.ask(b"stats detail off\r\n")
+    return opened(server, count, lambda wire, _: wire.send(b"stats detail dump\r\n" * 2))
+
+
+SCENARIOS: dict[str, Callable[[Server, int], list[Wire]]] = {
+    "readers": readers,
+    "halves": halves,
+    "dumps": dumps,
+}
+
+
+def rows(server: Server) -> dict[str, int]:
+    """What the server counted."""
+    with server.connect(30) as wire:
+        wire.send(b"stats glasscache\r\n")
+        found = {}
+        while (line := wire.line()) not in (b"END", b"ERROR", b""):
+            _, name, value = line.decode().split(" ", 2)
+            if name.startswith(("peer", "stalled", "buffer_bytes")):
+                found[name] = int(value)
+        return found
+
+
+def measure(
+    command: list[str], scenario: str, connections: int, seconds: float
+) -> dict[str, object]:
+    """One scenario: figures before and during it, the peak of the memory and whether all held."""
+    server = Server(command, ("-m", str(MEMORY_MB), "-c", "20000"))
+    try:
+        fill(server)
+        with Client(server, large=True) as before:
+            time.sleep(min(seconds, 3))
+        with Client(server, large=True) as during:
+            wires = SCENARIOS[scenario](server, connections)
+            time.sleep(seconds)
+        limit = 1.02 * MEMORY_MB + RESIDENT_ROOM_MB
+        result: dict[str, object] = {
+            "scenario": scenario,
+            "connections": connections,
+            "resident_mb": round(during.peak_mb, 1),
+            "limit_mb": round(limit, 1),
+            "before": before.figures(),
+            "during": during.figures(),
+            "failures": during.failures[:3],
+            "counted": rows(server),
+            "holds": during.peak_mb <= limit and not during.failures,
+        }
+        for wire in wires:
+            wire.socket.close()
+        return result
+    finally:
+        server.kill()
+
+
+def main() -> int:
+    """Prints one line a scenario; returns 0 when memory stayed in bounds and nobody was refused."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument(
+        "--server", default="target/release/glasscache serve", help="command without options"
+    )
+    parser.add_argument("--only", choices=sorted(SCENARIOS), help="one scenario")
+    parser.add_argument("--connections", type=int, help="instead of 300, 10,000 and 1,000")
+    parser.add_argument("--seconds", type=float, default=6.0, help="after all are connected")
+    args = parser.parse_args()
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    usual = {"readers": 300, "halves": 10_000, "dumps": 1_000}
+    holds = True
+    for scenario in [args.only] if args.only else list(SCENARIOS):
+        count = min(args.connections or usual[scenario], hard - SPARE_DESCRIPTORS)
+        result = measure(args.server.split(), scenario, count, args.seconds)
+        holds = holds and bool(result["holds"])
+        print(json.dumps(result), flush=True)
+    return 0 if holds else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
