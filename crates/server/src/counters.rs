@@ -35,6 +35,12 @@ impl Counter {
         }
     }
 
+    /// Sets it to 0; any thread may call this.
+    // LOSSY: a change that the owner makes at the same moment may undo it.
+    pub(crate) fn clear(&self) {
+        self.0.store(0, Ordering::Relaxed);
+    }
+
     #[inline]
     pub(crate) fn get(&self) -> u64 {
         self.0.load(Ordering::Relaxed)

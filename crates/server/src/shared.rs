@@ -211,6 +211,10 @@ impl Shared {
     /// `stats reset`: the counts so far are no longer shown.
     pub(crate) fn reset(&self) {
         *lock(&self.baseline) = (self.totals_ever(), self.lost_ever());
+        for (counters, _) in &self.workers {
+            counters.iteration_us_max.clear();
+            counters.iteration_cpu_us_max.clear();
+        }
     }
 
     /// What the store lost since the start or the last `stats reset`.
