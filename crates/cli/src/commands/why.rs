@@ -218,9 +218,9 @@ fn by_prefix(findings: &Findings, all: bool) -> String {
     format!("\n{table}{more}\n")
 }
 
-/// The first 15 characters: seven columns of counts stand beside it in 80.
+/// The first 12 characters: seven columns of counts stand beside it in 80.
 fn shortened(prefix: &str) -> String {
-    const WIDTH: usize = 16;
+    const WIDTH: usize = 13;
     if prefix.chars().count() <= WIDTH {
         return prefix.to_owned();
     }
