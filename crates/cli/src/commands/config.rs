@@ -52,7 +52,12 @@ impl Args {
             Verb::Check(check) => {
                 let resolved = check.flags.resolve()?;
                 listen_addresses(&resolved.settings).map_err(Failure::usage)?;
-                out.line(format!("ok: {} settings given", resolved.assigned.len()))?;
+                let given = resolved.assigned.len();
+                if out.is_json() {
+                    out.document(&json!({ "schema": 1, "ok": true, "given": given }))?;
+                } else {
+                    out.line(format!("ok: {given} settings given"))?;
+                }
                 Ok(Exit::Done)
             }
         }

@@ -36,11 +36,10 @@ impl Args {
             }
             if out.is_json() {
                 out.document(&json!({ "schema": 1, "key": key, "deleted": deleted }))?;
+            } else if deleted {
+                out.line(format!("{key}: deleted"))?;
             } else {
-                out.line(format!(
-                    "{key}: {}",
-                    if deleted { "deleted" } else { "not there" }
-                ))?;
+                eprintln!("glasscache: {key}: not there");
             }
         }
         Ok(exit)

@@ -183,6 +183,7 @@ impl TreeArgs {
             seed,
         });
         let fault = |error| cannot_write(&self.folder, &error);
+        let is_replaced = self.folder.join("latency.json").exists();
         std::fs::create_dir_all(&self.folder).map_err(fault)?;
         let create = |name: &str| create(&self.folder.join(name));
         match self.format {
@@ -194,7 +195,14 @@ impl TreeArgs {
                 .map_err(fault)?,
         }
         std::fs::write(self.folder.join("latency.json"), LATENCY_JSON).map_err(fault)?;
-        said(out, &self.folder, log.requests.len() as u64)
+        let next = format!("glasscache inspect {}", self.folder.display());
+        said(
+            out,
+            &self.folder,
+            log.requests.len() as u64,
+            is_replaced,
+            &next,
+        )
     }
 }
 
@@ -203,6 +211,7 @@ fn write_keys(out: &Output, load: KeyLoad, path: &Path) -> Result<Exit, Failure>
     let format =
         Format::of(&path.to_string_lossy()).map_err(|error| Failure::usage(error.to_string()))?;
     let fault = |error| cannot_write(path, &error);
+    let is_replaced = path.exists();
     let mut writer = Writer::new(format, create(path)?).map_err(fault)?;
     let (mut keys, mut batch, mut rows) = (load.start(), Batch::default(), 0);
     while keys.read(&mut batch) > 0 {
@@ -213,7 +222,8 @@ fn write_keys(out: &Output, load: KeyLoad, path: &Path) -> Result<Exit, Failure>
         .finish()
         .and_then(|mut file| file.flush())
         .map_err(fault)?;
-    said(out, path, rows)
+    let next = format!("glasscache curve {}", path.display());
+    said(out, path, rows, is_replaced, &next)
 }
 
 fn create(path: &Path) -> Result<BufWriter<File>, Failure> {
@@ -229,12 +239,28 @@ fn cannot_write(path: &Path, error: &std::io::Error) -> Failure {
     )
 }
 
-fn said(out: &Output, path: &Path, rows: u64) -> Result<Exit, Failure> {
+/// Prints what was written, whether it replaced something, and the command to try next.
+fn said(
+    out: &Output,
+    path: &Path,
+    rows: u64,
+    is_replaced: bool,
+    next: &str,
+) -> Result<Exit, Failure> {
     if out.is_json() {
         let file = path.to_string_lossy();
-        out.document(&json!({ "version": JSON_VERSION, "written": file, "requests": rows }))?;
+        out.document(
+            &json!({ "version": JSON_VERSION, "written": file, "requests": rows,
+            "replaced": is_replaced }),
+        )?;
     } else {
-        out.line(format!("{}: {} requests", path.display(), count(rows)))?;
+        let how = if is_replaced {
+            "replaced with"
+        } else {
+            "written,"
+        };
+        out.line(format!("{} {how} {} requests", path.display(), count(rows)))?;
+        out.line(format!("next: {next}"))?;
     }
     Ok(Exit::Done)
 }

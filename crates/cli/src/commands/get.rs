@@ -34,7 +34,9 @@ impl Args {
             let found = found.map_err(|error| failure(&error))?;
             if found.is_none() {
                 exit = Exit::Finding;
-                eprintln!("glasscache: {key}: not there");
+                if !out.is_json() {
+                    eprintln!("glasscache: {key}: not there");
+                }
             }
             if out.is_json() {
                 let value = found

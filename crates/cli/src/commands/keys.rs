@@ -10,7 +10,7 @@ use glasscache_client::address::Place;
 use glasscache_lab::why::unescape_key;
 use serde_json::{Map, Value, json};
 
-use super::target::{START_ONE, Target, failure};
+use super::target::{Target, failure, start_one};
 use crate::output::{Exit, Failure, Output};
 
 const EXAMPLES: &str = "\
@@ -49,7 +49,7 @@ impl Args {
                 Exit::Unreachable,
                 format!("{}: {error}", self.target.server),
             )
-            .hint(START_ONE)
+            .hint(start_one(&self.target.server))
         };
         let mut stream = self.target.connect(place).map_err(unreachable)?;
         stream

@@ -17,8 +17,17 @@ use crate::output::{Exit, Failure};
 /// Largest value the commands take or give: memcached's greatest `-I`.
 const VALUE_BYTES_MAX: u64 = 1 << 30;
 
-/// The next step where no server answers.
-pub(crate) const START_ONE: &str = "glasscache serve starts a server on 127.0.0.1:11211";
+/// The next step where no server answers at `server`, as the message names it.
+pub(crate) fn start_one(server: &str) -> &'static str {
+    if server.contains(SERVER) {
+        "glasscache serve starts a server on 127.0.0.1:11211"
+    } else {
+        "--server (-s) or GLASSCACHE_SERVER says where the server is"
+    }
+}
+
+/// The server that is asked unless another is named.
+const SERVER: &str = "127.0.0.1:11211";
 
 /// A connection of either family.
 pub(crate) trait Stream: Read + Write {
@@ -47,7 +56,8 @@ pub(crate) struct Target {
         short = 's',
         value_name = "ADDR",
         env = "GLASSCACHE_SERVER",
-        default_value = "127.0.0.1:11211"
+        hide_env_values = true,
+        default_value = SERVER
     )]
     pub server: String,
     /// How long a call may take, in milliseconds
@@ -127,9 +137,11 @@ pub(crate) fn failure(error: &Error) -> Failure {
         Error::BadKey { .. } | Error::BadSetting(_) => Exit::Usage,
         _ => Exit::Finding,
     };
-    let failure = Failure::new(exit, error.to_string());
+    let message = error.to_string();
+    let hint = start_one(&message);
+    let failure = Failure::new(exit, message);
     match error {
-        Error::Unavailable(..) => failure.hint(START_ONE),
+        Error::Unavailable(..) => failure.hint(hint),
         Error::Deadline(_) => failure.hint("--timeout-ms gives a call more time"),
         _ => failure,
     }

@@ -14,7 +14,7 @@ use glasscache_lab::why::{Causes, Findings, Tally, explain, watch};
 use serde_json::json;
 
 use super::stats::readings;
-use super::target::{START_ONE, Stream, Target, failure};
+use super::target::{Stream, Target, failure, start_one};
 use crate::output::{Exit, Failure, Output};
 use crate::table::{Table, count, duration, percent};
 
@@ -81,7 +81,7 @@ impl Args {
                 Exit::Unreachable,
                 format!("{}: {error}", self.target.server),
             )
-            .hint(START_ONE)
+            .hint(start_one(&self.target.server))
         };
         let (stream, sees_deletions) = start_watch(address, &self.target).map_err(unreachable)?;
         let mut tally = Tally::new(self.prefix_of.as_bytes());

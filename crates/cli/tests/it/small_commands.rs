@@ -44,7 +44,7 @@ fn values_go_in_and_come_out() {
     assert_eq!(say(&["set", "piped"]).code, 0);
     assert_eq!(say(&["get", "piped"]).out, "from stdin");
     let json = say(&["get", "greeting", "nothing", "--json"]);
-    assert_eq!(json.code, 1);
+    assert_eq!((json.code, json.err.as_str()), (1, ""));
     let first: serde_json::Value = serde_json::from_str(json.out.lines().next().unwrap()).unwrap();
     assert_eq!(first["value"], "hello");
     assert_eq!(first["flags"], 7);
@@ -58,8 +58,8 @@ fn values_go_in_and_come_out() {
     assert_eq!(say(&["delete", "greeting"]).code, 0);
     let missing = say(&["delete", "greeting"]);
     assert_eq!(
-        (missing.code, missing.out.as_str()),
-        (1, "greeting: not there\n")
+        (missing.code, missing.out.as_str(), missing.err.as_str()),
+        (1, "", "glasscache: greeting: not there\n")
     );
 }
 
@@ -171,6 +171,37 @@ fn why_refuses_what_it_cannot_do() {
 }
 
 #[test]
+fn machines_get_json_from_each_form_of_a_command() {
+    for arguments in [
+        &["config", "check", "-m", "64", "--json"][..],
+        &["bench", "--list", "--json"],
+    ] {
+        let output = glasscache().args(arguments).output().unwrap();
+        for line in String::from_utf8(output.stdout).unwrap().lines() {
+            let document: serde_json::Value = serde_json::from_str(line).unwrap();
+            assert_eq!(document["schema"], 1, "{arguments:?}");
+        }
+    }
+}
+
+#[test]
+fn a_generated_workload_says_what_it_replaced_and_what_to_try() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("keys.csv");
+    let generate = || {
+        let mut command = glasscache();
+        command
+            .args(["generate", "zipf", "--requests", "10"])
+            .arg(&file);
+        String::from_utf8(command.output().unwrap().stdout).unwrap()
+    };
+    let first = generate();
+    assert!(first.contains("written, 10 requests"), "{first}");
+    assert!(first.contains("next: glasscache curve"), "{first}");
+    assert!(generate().contains("replaced with 10 requests"));
+}
+
+#[test]
 fn completions_and_manual_pages_name_every_command() {
     let output = glasscache().args(["completions", "bash"]).output().unwrap();
     let script = String::from_utf8(output.stdout).unwrap();
@@ -198,6 +229,8 @@ fn exit_codes_tell_usage_from_absence() {
     let unreachable = run(nobody, &["ping"], "");
     assert_eq!(unreachable.code, 3, "{}", unreachable.err);
     assert!(unreachable.err.contains("hint: "), "{}", unreachable.err);
+    assert!(unreachable.err.contains("--server"), "{}", unreachable.err);
+    assert!(!unreachable.err.contains("11211"), "{}", unreachable.err);
     assert_eq!(run(nobody, &["keys"], "").code, 3);
     let usage = run(nobody, &["get", "a b"], "");
     assert_eq!(usage.code, 2);

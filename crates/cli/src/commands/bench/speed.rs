@@ -38,6 +38,11 @@ impl Args {
         let scenarios = self.chosen()?;
         if self.list {
             for scenario in &scenarios {
+                if out.is_json() {
+                    let (name, title) = (&scenario.name, &scenario.title);
+                    out.document(&json!({ "schema": 1, "scenario": name, "title": title }))?;
+                    continue;
+                }
                 out.line(format!("{:16}{}", scenario.name, scenario.title))?;
             }
             return Ok(Exit::Done);
