@@ -3,15 +3,12 @@
 //! `host`, `host:port`, a weight as `host:port*2` or `host:port:2` (Dalli, pylibmc), `[::1]:11211`,
 //! `memcached://host:port`, `unix:/run/cache.sock`, `/run/cache.sock`. Anything else is refused when the client is
 //! made: a host misread would be a server that does not exist, which takes its share of the keys.
-//!
-//! Names are resolved when a connection is made, on a thread of their own if need be, so that a
-//! resolver that hangs costs a call its deadline and no more.
 
 use std::fmt;
-use std::net::{IpAddr, Ipv6Addr, SocketAddr, ToSocketAddrs};
+#[cfg(feature = "tokio")]
+use std::net::IpAddr;
+use std::net::Ipv6Addr;
 use std::path::PathBuf;
-use std::sync::mpsc;
-use std::time::Instant;
 
 use crate::error::Error;
 
@@ -189,32 +186,6 @@ impl fmt::Display for Place {
             Self::Unix(path) => write!(f, "{}", path.display()),
         }
     }
-}
-
-/// Finds the addresses of a host; `None` if that took until the deadline.
-pub(crate) fn resolve(
-    host: &str,
-    port: u16,
-    deadline: Instant,
-) -> Option<std::io::Result<Vec<SocketAddr>>> {
-    if let Ok(ip) = host.parse::<IpAddr>() {
-        return Some(Ok(vec![SocketAddr::new(ip, port)]));
-    }
-    let (answer, answers) = mpsc::sync_channel(1);
-    let target = (host.to_owned(), port);
-    let ask = move || {
-        let found = target.to_socket_addrs().map(Iterator::collect);
-        let _ = answer.send(found); // nobody waits any more once the deadline has passed
-    };
-    if let Err(error) = std::thread::Builder::new()
-        .name("glasscache-dns".into())
-        .spawn(ask)
-    {
-        return Some(Err(error));
-    }
-    answers
-        .recv_timeout(deadline.saturating_duration_since(Instant::now()))
-        .ok()
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! The circuit breaker of one server: calls to a server that is down fail at once.
 //!
-//! A server that cannot be connected to is down; one that answers badly or not at all is down after
-//! three calls in a row. While it is down a probe asks it every 100 ms, give or take, so that no
+//! A server that cannot be connected to, or whose name cannot be looked up, is down; one that
+//! answers badly or not at all is down after three calls in a row. While it is down a probe asks it every 100 ms, give or take, so that no
 //! call pays for finding out that it is back. The first good answer closes the breaker.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};

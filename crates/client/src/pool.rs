@@ -14,6 +14,7 @@ use crate::options::Options;
 use crate::quiet::Quiet;
 use crate::request::Dialect;
 use crate::transport::blocking::Link;
+use crate::transport::resolver::Resolver;
 
 /// A connection idle for longer is looked at before it is used: the server may have closed it.
 const TRUSTED_IDLE: Duration = Duration::from_millis(20);
@@ -34,6 +35,8 @@ pub struct Server {
     /// Keys to be removed before anything else is asked.
     pub doubts: Doubts,
     pub(crate) options: Arc<Options>,
+    /// Finds its addresses.
+    pub(crate) resolver: Resolver,
     pub(crate) quiet: Quiet,
     dialect: AtomicU8,
     pool: Mutex<Pool>,
@@ -92,6 +95,7 @@ impl Server {
             noreply_failures: AtomicU64::new(0),
             doubts: Doubts::default(),
             options,
+            resolver: Resolver::default(),
             quiet: Quiet::default(),
             dialect: AtomicU8::new(0),
             pool: Mutex::default(),

@@ -3,6 +3,7 @@
 //! One thread while a server is down, and none otherwise. It ends when the server answers, when it
 //! is none of the client's any more, or when the client is gone.
 
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Weak};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
@@ -43,18 +44,9 @@ fn watch(server: &Weak<Server>) {
 /// Whether the server answers a harmless question in time.
 fn answers(server: &Server) -> bool {
     let deadline = Instant::now() + PROBE_TIMEOUT;
-    let Ok(fd) = connect::begin(&server.place, deadline) else {
+    let Some(fd) = connected(server, deadline) else {
         return false;
     };
-    let ready = |flags| loop {
-        match wait(&mut [PollFd::new(&fd, flags)], deadline) {
-            Err(Stop::Interrupted) => {}
-            ended => return ended.is_ok(),
-        }
-    };
-    if !ready(PollFlags::OUT) || connect::finish(std::os::fd::AsFd::as_fd(&fd)).is_err() {
-        return false;
-    }
     let (question, answer): (&[u8], &[u8]) = match server.dialect() {
         Some(Dialect::Meta) => (b"mn\r\n", b"MN\r\n"),
         // A proxy may know no `version` and close: that it read the line is answer enough.
@@ -62,7 +54,8 @@ fn answers(server: &Server) -> bool {
         None => (b"version\r\n", b"VERSION"),
     };
     let mut reply = [0; 64];
-    if send(&fd, question, SendFlags::NOSIGNAL).is_err() || !ready(PollFlags::IN) {
+    if send(&fd, question, SendFlags::NOSIGNAL).is_err() || !is_ready(&fd, PollFlags::IN, deadline)
+    {
         return false;
     }
     match recv(&fd, &mut reply, RecvFlags::DONTWAIT) {
@@ -70,6 +63,29 @@ fn answers(server: &Server) -> bool {
             .get(..bytes)
             .is_some_and(|reply| reply.starts_with(answer)),
         Err(_) => false,
+    }
+}
+
+/// A connection to the first of the server's addresses that takes one.
+fn connected(server: &Server, deadline: Instant) -> Option<OwnedFd> {
+    let (mut fd, mut candidates) =
+        connect::begin(&server.place, &server.resolver, deadline).ok()?;
+    loop {
+        let is_ready = is_ready(&fd, PollFlags::OUT, candidates.wait_ends(deadline));
+        if is_ready && connect::finish(fd.as_fd()).is_ok() {
+            server.resolver.remember(candidates.current());
+            return Some(fd);
+        }
+        fd = candidates.begin_next(deadline, String::new()).ok()?;
+    }
+}
+
+fn is_ready(fd: &OwnedFd, flags: PollFlags, ends: Instant) -> bool {
+    loop {
+        match wait(&mut [PollFd::new(fd, flags)], ends) {
+            Err(Stop::Interrupted) => {}
+            ended => return ended.is_ok(),
+        }
     }
 }
 

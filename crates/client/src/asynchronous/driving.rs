@@ -7,6 +7,7 @@ use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::Poll;
+use std::time::Instant;
 
 use tokio::time::timeout_at;
 
@@ -17,7 +18,7 @@ use crate::pipeline::{Answer, Pipeline};
 use crate::pool::Server;
 
 /// Drives a call to its end.
-pub(super) async fn drive(
+pub(crate) async fn drive(
     call: &mut Call<'_>,
     mut each: impl FnMut(Answer, &Pipeline, &Arc<Server>) -> Result<(), Error>,
 ) -> Result<(), Error> {
@@ -66,28 +67,27 @@ async fn next(call: &mut Call<'_>) -> Result<State, Error> {
         let ends = tokio::time::Instant::from_std(call.deadline());
         state = match call.wanted() {
             Some(Wanted::Name(host, port)) => {
-                let found = timeout_at(ends, tokio::net::lookup_host((host.as_str(), port))).await;
-                match found {
-                    Ok(Ok(addresses)) => call.found(Ok(addresses.collect())),
-                    Ok(Err(error)) => {
-                        call.found(Err(format!("cannot resolve {host}: {error}")));
-                    }
+                let server = call.server().clone();
+                match timeout_at(ends, server.resolver.found(&host, port)).await {
+                    Ok(found) => call.found(found),
                     Err(_) => call.late()?,
                 }
                 call.step()?
             }
             Some(Wanted::Socket(socket, interest)) => {
+                let wakes = tokio::time::Instant::from_std(call.next_wake());
                 let mut stepped = Ok(State::Waiting);
                 let step = || {
                     stepped = call.step();
                     !matches!(stepped, Ok(State::Waiting))
                 };
-                match timeout_at(ends, socket.when_ready(interest, step)).await {
+                match timeout_at(wakes, socket.when_ready(interest, step)).await {
                     Ok(Ok(())) => stepped?,
                     Ok(Err(_)) => {
                         call.lost()?; // the runtime in which it was made is gone
                         call.step()?
                     }
+                    Err(_) if Instant::now() < call.deadline() => call.step()?, // its next address
                     Err(_) => {
                         call.late()?;
                         call.step()?

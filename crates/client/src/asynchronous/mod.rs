@@ -5,7 +5,7 @@
 //! connections belong to the runtime in which they were made: a client serves one runtime, and its
 //! calls panic outside one. After a fork, as in any runtime, a child makes everything anew.
 
-mod driving;
+pub(crate) mod driving;
 mod many;
 mod words;
 

@@ -1,6 +1,5 @@
 //! A call driven by a runtime: it goes on as far as it can, and says what it waits for.
 
-use std::net::SocketAddr;
 use std::time::Instant;
 
 use rustix::io::Errno;
@@ -9,6 +8,7 @@ use tokio::io::Interest;
 use super::{Call, Driver, Stage, State};
 use crate::error::Error;
 use crate::transport::blocking::{Patience, Stop};
+use crate::transport::resolver::Found;
 use crate::transport::socket::Watched;
 
 /// What a call waits for.
@@ -28,6 +28,11 @@ impl Call<'_> {
     /// When the call must end.
     pub(crate) fn deadline(&self) -> Instant {
         self.deadline
+    }
+
+    /// When a wait for the socket must end: at the deadline, or when the next address is tried.
+    pub(crate) fn next_wake(&self) -> Instant {
+        self.wait_ends()
     }
 
     /// Goes on as far as it can without waiting.
@@ -58,7 +63,7 @@ impl Call<'_> {
     }
 
     /// Hands over what [`Wanted::Name`] was found to be.
-    pub(crate) fn found(&mut self, addresses: Result<Vec<SocketAddr>, String>) {
+    pub(crate) fn found(&mut self, addresses: Found) {
         self.driver = Driver::Runtime(Some(addresses));
     }
 

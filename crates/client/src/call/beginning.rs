@@ -1,16 +1,20 @@
 //! How a call comes by its connection: from the pool, or made and asked once what it speaks.
 
+use std::os::fd::OwnedFd;
 use std::time::Instant;
 
 use rustix::event::{PollFd, PollFlags};
 
 use super::{Call, Stage, Trouble};
 use crate::error::{Error, Phase};
+use crate::health::PATIENCE;
 use crate::pipeline::{Answer, Expect, Progress};
 use crate::pool::{Checkout, Lease};
 use crate::quiet::TookTooLong;
 use crate::request::Dialect;
 use crate::transport::blocking::{Link, Patience, Stop};
+#[cfg(feature = "tokio")]
+use crate::transport::connect::Candidates;
 use crate::transport::connect::{self, ConnectError};
 use crate::transport::socket::Socket;
 #[cfg(feature = "tokio")]
@@ -51,16 +55,47 @@ impl Call<'_> {
 
     pub(super) fn connect(&mut self) -> Result<(), Trouble> {
         self.is_fresh = true;
-        let socket = match self.dial() {
-            Ok(Some(socket)) => socket,
+        match self.dial() {
+            Ok(Some(fd)) => self.wait_for_connection(fd),
             Ok(None) => {
                 self.stage = Stage::Resolving;
-                return Err(Stop::WouldWait.into());
+                Err(Stop::WouldWait.into())
             }
             Err(ConnectError::Deadline) => {
-                return Err(Error::Deadline(self.context(Phase::Connect, true)).into());
+                // A name that cannot be looked up in time is a server that cannot be connected to.
+                if self.deadline.saturating_duration_since(self.started) >= PATIENCE {
+                    self.give_up_on_server(true);
+                }
+                Err(Error::Deadline(self.context(Phase::Connect, true)).into())
             }
-            Err(ConnectError::Failed(why)) => return Err(self.cannot_connect(why).into()),
+            Err(ConnectError::Failed(why)) => Err(self.cannot_connect(why).into()),
+        }
+    }
+
+    /// Begins to connect; `None`: the runtime looks the server's name up first.
+    fn dial(&mut self) -> Result<Option<OwnedFd>, ConnectError> {
+        let server = &self.server;
+        #[cfg(feature = "tokio")]
+        if let super::Driver::Runtime(found) = &mut self.driver
+            && server.place.name().is_some()
+        {
+            let Some(found) = found.take() else {
+                return Ok(None);
+            };
+            let addresses = found.map_err(ConnectError::Failed)?;
+            self.candidates = Candidates::new(server.resolver.in_order(addresses));
+            return self.candidates.begin_first(self.deadline).map(Some);
+        }
+        let (fd, candidates) = connect::begin(&server.place, &server.resolver, self.deadline)?;
+        self.candidates = candidates;
+        Ok(Some(fd))
+    }
+
+    /// Gives a socket that is connecting to the driver; it is waited for.
+    fn wait_for_connection(&mut self, fd: OwnedFd) -> Result<(), Trouble> {
+        let socket = match self.socket(fd) {
+            Ok(socket) => socket,
+            Err(error) => return Err(self.cannot_connect(error.to_string()).into()),
         };
         let link = Link::new(socket, self.server.options.value_bytes_max, Instant::now());
         if let Some(lease) = &mut self.lease {
@@ -70,24 +105,33 @@ impl Call<'_> {
         Err(Stop::WouldWait.into())
     }
 
-    /// Begins to connect; `None`: the runtime looks the server's name up first.
-    fn dial(&mut self) -> Result<Option<Socket>, ConnectError> {
-        #[cfg(feature = "tokio")]
-        if let super::Driver::Runtime(found) = &mut self.driver {
-            let place = &self.server.place;
-            let fd = match (place.name(), found.take()) {
-                (None, _) => connect::begin(place, self.deadline)?,
-                (Some(_), Some(found)) => {
-                    connect::begin_first(&found.map_err(ConnectError::Failed)?)?
-                }
-                (Some(_), None) => return Ok(None),
-            };
-            let is_unix = matches!(place, crate::address::Place::Unix(_));
-            let watched =
-                Watched::new(fd, is_unix).map_err(|e| ConnectError::Failed(e.to_string()))?;
-            return Ok(Some(Socket::Watched(watched)));
+    /// A socket as its driver waits for it.
+    #[cfg(feature = "tokio")]
+    fn socket(&self, fd: OwnedFd) -> std::io::Result<Socket> {
+        if matches!(self.driver, super::Driver::Thread) {
+            return Ok(fd.into());
         }
-        connect::begin(&self.server.place, self.deadline).map(|fd| Some(fd.into()))
+        let is_unix = matches!(self.server.place, crate::address::Place::Unix(_));
+        Watched::new(fd, is_unix).map(Socket::Watched)
+    }
+
+    /// A socket as its driver waits for it.
+    #[cfg(not(feature = "tokio"))]
+    #[expect(
+        clippy::unused_self,
+        clippy::unnecessary_wraps,
+        reason = "as with a runtime"
+    )]
+    fn socket(&self, fd: OwnedFd) -> std::io::Result<Socket> {
+        Ok(fd.into())
+    }
+
+    /// Tries the next address, or ends the call with the last failure.
+    fn connect_to_next(&mut self, failure: String) -> Result<(), Trouble> {
+        match self.candidates.begin_next(self.deadline, failure) {
+            Ok(fd) => self.wait_for_connection(fd),
+            Err(why) => Err(self.cannot_connect(why).into()),
+        }
     }
 
     pub(super) fn finish_connecting(&mut self) -> Result<(), Trouble> {
@@ -102,13 +146,17 @@ impl Call<'_> {
             tv_nsec: 0,
         };
         match rustix::event::poll(&mut fds, Some(&at_once)) {
+            Ok(0) if self.candidates.is_next_due(Instant::now()) => {
+                return self.connect_to_next("no answer".into());
+            }
             Ok(0) => return Err(Stop::WouldWait.into()),
             Ok(_) => {}
             Err(error) => return Err(Stop::from(error).into()),
         }
         if let Err(error) = connect::finish(link.fd()) {
-            return Err(self.cannot_connect(error.to_string()).into());
+            return self.connect_to_next(error.to_string());
         }
+        self.server.resolver.remember(self.candidates.current());
         if self.server.dialect().is_some() || self.presumes_classic {
             return self.write();
         }

@@ -38,7 +38,7 @@ impl Call<'_> {
                 self.retry();
                 return Ok(());
             }
-            self.give_up_on_server(self.stage == Stage::Connecting);
+            self.give_up_on_server(matches!(self.stage, Stage::Resolving | Stage::Connecting));
             let why = why.map_or_else(
                 || "the connection was closed".into(),
                 |error: Errno| error.to_string(),
@@ -49,7 +49,7 @@ impl Call<'_> {
         }
         let allowed = self.deadline.saturating_duration_since(self.started);
         if allowed >= PATIENCE {
-            self.give_up_on_server(self.stage == Stage::Connecting);
+            self.give_up_on_server(matches!(self.stage, Stage::Resolving | Stage::Connecting));
         }
         let error = Error::Deadline(self.context(phase, retry_is_safe));
         self.lease = None;

@@ -8,6 +8,8 @@ mod apart;
 mod beginning;
 mod ending;
 mod talking;
+#[cfg(test)]
+mod tests;
 mod together;
 
 use std::os::fd::BorrowedFd;
@@ -21,11 +23,14 @@ use crate::doubts::OwnedKey;
 use crate::error::{Error, Phase};
 use crate::fork::Process;
 use crate::health::PATIENCE;
-use crate::pipeline::{Answer, Found, Pipeline};
+use crate::pipeline::{self, Answer, Pipeline};
 use crate::pool::{Lease, Server};
 use crate::quiet::Load;
 use crate::request::{Dialect, Request};
 use crate::transport::blocking::{Patience, Stop, wait};
+use crate::transport::connect::Candidates;
+#[cfg(feature = "tokio")]
+use crate::transport::resolver::Found;
 #[cfg(feature = "tokio")]
 pub(crate) use apart::Wanted;
 pub use together::receive_all;
@@ -61,7 +66,7 @@ pub enum State {
     /// The next reply is complete; read it, then [`Call::next`].
     Reply(Answer),
     /// A large value is arriving: receive it with [`Call::receive_body`].
-    Body(Found),
+    Body(pipeline::Found),
     /// All replies were read.
     Finished,
     /// A signal came: look at it and go on.
@@ -77,7 +82,7 @@ enum Driver {
     /// A thread that it may keep waiting.
     Thread,
     /// A runtime: it looks up names, and this is what it found.
-    Runtime(Option<Result<Vec<std::net::SocketAddr>, String>>),
+    Runtime(Option<Found>),
 }
 
 /// One or more requests to one server, and their replies.
@@ -88,6 +93,8 @@ pub struct Call<'a> {
     process: Process,
     requests: &'a [Request<'a>],
     lease: Option<Lease>,
+    /// The addresses at which a connection that is being made can still be tried.
+    candidates: Candidates,
     stage: Stage,
     deadline: Instant,
     started: Instant,
@@ -101,7 +108,7 @@ pub struct Call<'a> {
     arrived: Option<Instant>,
     /// Nobody waits for what the requests bring.
     is_noreply: bool,
-    body_left: Option<(Found, usize)>,
+    body_left: Option<(pipeline::Found, usize)>,
     /// A large value was received past the pipeline.
     took_body: bool,
     /// The server closed on `mn`: classic text is tried, and believed once it is answered.
@@ -131,6 +138,7 @@ impl<'a> Call<'a> {
             process: Process::current(),
             requests,
             lease: None,
+            candidates: Candidates::default(),
             stage: Stage::Start,
             deadline,
             started: now,
@@ -215,8 +223,9 @@ impl<'a> Call<'a> {
                         continue;
                     };
                     let mut fds = [PollFd::from_borrowed_fd(fd, flags)];
-                    match wait(&mut fds, self.deadline) {
+                    match wait(&mut fds, self.wait_ends()) {
                         Ok(()) => {}
+                        Err(Stop::Deadline) if Instant::now() < self.deadline => {}
                         Err(Stop::Interrupted) => return Ok(State::Interrupted),
                         Err(stop) => self.stopped(stop)?,
                     }
@@ -224,6 +233,14 @@ impl<'a> Call<'a> {
                 state => return Ok(state),
             }
         }
+    }
+
+    /// When a wait must end: at the deadline, or before it when the next address is tried.
+    fn wait_ends(&self) -> Instant {
+        if self.stage == Stage::Connecting {
+            return self.candidates.wait_ends(self.deadline);
+        }
+        self.deadline
     }
 
     /// What the call waits for.

@@ -1,5 +1,7 @@
 //! Calls to several servers at once, with one `poll` for all.
 
+use std::time::Instant;
+
 use rustix::event::PollFd;
 
 use super::{Call, Stage, State};
@@ -14,11 +16,16 @@ use crate::transport::blocking::{Patience, Stop, wait};
 pub fn receive_all(calls: &mut [(Call<'_>, Option<Error>)]) -> bool {
     loop {
         let mut deadline = None;
+        let mut wait_ends = None;
         let mut is_interrupted = false;
         for (call, error) in calls.iter_mut().filter(|(_, error)| error.is_none()) {
             match call.gather() {
                 Ok(State::Interrupted) => is_interrupted = true,
-                Ok(State::Waiting) => deadline = Some(call.deadline),
+                Ok(State::Waiting) => {
+                    deadline = Some(call.deadline);
+                    let ends = call.wait_ends();
+                    wait_ends = Some(wait_ends.map_or(ends, |first: Instant| first.min(ends)));
+                }
                 Ok(_) => {}
                 Err(failure) => *error = Some(failure),
             }
@@ -26,7 +33,7 @@ pub fn receive_all(calls: &mut [(Call<'_>, Option<Error>)]) -> bool {
         if is_interrupted {
             return false;
         }
-        let Some(deadline) = deadline else {
+        let (Some(deadline), Some(wait_ends)) = (deadline, wait_ends) else {
             return true;
         };
         let waiting = calls
@@ -36,8 +43,9 @@ pub fn receive_all(calls: &mut [(Call<'_>, Option<Error>)]) -> bool {
             .filter_map(|(call, _)| call.wants())
             .map(|(fd, flags)| PollFd::from_borrowed_fd(fd, flags))
             .collect();
-        match wait(&mut fds, deadline) {
+        match wait(&mut fds, wait_ends) {
             Ok(()) => {}
+            Err(Stop::Deadline) if Instant::now() < deadline => {} // a call tries its next address
             Err(Stop::Interrupted) => return false,
             Err(stop) => {
                 drop(fds);

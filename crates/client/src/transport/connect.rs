@@ -8,7 +8,8 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use rustix::net::{connect, socket_with, sockopt};
 
-use crate::address::{Place, resolve};
+use super::resolver::Resolver;
+use crate::address::Place;
 
 /// Why no connection was begun.
 pub(crate) enum ConnectError {
@@ -19,37 +20,102 @@ pub(crate) enum ConnectError {
 }
 
 /// Begins to connect. The socket does not block; it is connected when it can be written to and
-/// [`finish`] says so.
-pub(crate) fn begin(place: &Place, deadline: Instant) -> Result<OwnedFd, ConnectError> {
+/// [`finish`] says so. If that fails, or takes too long, the candidates are tried next.
+pub(crate) fn begin(
+    place: &Place,
+    resolver: &Resolver,
+    deadline: Instant,
+) -> Result<(OwnedFd, Candidates), ConnectError> {
     match place {
         Place::Tcp(host, port) => {
-            let addresses = resolve(host, *port, deadline)
-                .ok_or(ConnectError::Deadline)?
-                .map_err(|error| ConnectError::Failed(format!("cannot resolve {host}: {error}")))?;
-            begin_first(&addresses)
+            let found = resolver
+                .find(host, *port, deadline)
+                .ok_or(ConnectError::Deadline)?;
+            let addresses = found.map_err(ConnectError::Failed)?;
+            let mut candidates = Candidates::new(resolver.in_order(addresses));
+            let fd = candidates.begin_first(deadline)?;
+            Ok((fd, candidates))
         }
         Place::Unix(path) => {
             let failed = |error: Errno| ConnectError::Failed(error.to_string());
             let address = SocketAddrUnix::new(path.as_path()).map_err(failed)?;
             let fd = new_socket(AddressFamily::UNIX).map_err(failed)?;
             match connect(&fd, &address) {
-                Ok(()) | Err(Errno::INPROGRESS) => Ok(fd),
+                Ok(()) | Err(Errno::INPROGRESS) => Ok((fd, Candidates::default())),
                 Err(error) => Err(failed(error)),
             }
         }
     }
 }
 
-/// The first address whose connection is not refused on the spot.
-pub(crate) fn begin_first(addresses: &[SocketAddr]) -> Result<OwnedFd, ConnectError> {
-    let mut last = String::from("the name has no address");
-    for address in addresses {
-        match begin_tcp(address) {
-            Ok(fd) => return Ok(fd),
-            Err(error) => last = error.to_string(),
+/// The addresses of a name, tried one after the other until one takes the connection.
+///
+/// One that fails is followed by the next at once, one that is silent after its share of the time that is left.
+#[derive(Debug, Default)]
+pub(crate) struct Candidates {
+    left: std::vec::IntoIter<SocketAddr>,
+    current: Option<SocketAddr>,
+    /// When the share of the current one is over; none if it is the last.
+    share_ends: Option<Instant>,
+}
+
+impl Candidates {
+    pub(crate) fn new(addresses: Vec<SocketAddr>) -> Self {
+        Self {
+            left: addresses.into_iter(),
+            current: None,
+            share_ends: None,
         }
     }
-    Err(ConnectError::Failed(last))
+
+    /// The address that is being tried.
+    pub(crate) fn current(&self) -> Option<SocketAddr> {
+        self.current
+    }
+
+    /// Begins with the first address.
+    pub(crate) fn begin_first(&mut self, deadline: Instant) -> Result<OwnedFd, ConnectError> {
+        self.begin_next(deadline, "the name has no address".into())
+            .map_err(ConnectError::Failed)
+    }
+
+    /// Begins with the next address whose connection does not fail at once; if there is none, returns why the last
+    /// one failed, which is `failure` if none is left.
+    pub(crate) fn begin_next(
+        &mut self,
+        deadline: Instant,
+        failure: String,
+    ) -> Result<OwnedFd, String> {
+        let mut last = failure;
+        while let Some(address) = self.left.next() {
+            match begin_tcp(&address) {
+                Ok(fd) => {
+                    self.current = Some(address);
+                    self.share_ends = share_ends(self.left.len(), Instant::now(), deadline);
+                    return Ok(fd);
+                }
+                Err(error) => last = error.to_string(),
+            }
+        }
+        Err(last)
+    }
+
+    /// Until when the current address may be waited for.
+    pub(crate) fn wait_ends(&self, deadline: Instant) -> Instant {
+        self.share_ends.map_or(deadline, |ends| ends.min(deadline))
+    }
+
+    /// Whether the current address has had its share of time and another one is left.
+    pub(crate) fn is_next_due(&self, now: Instant) -> bool {
+        self.share_ends.is_some_and(|ends| ends <= now)
+    }
+}
+
+/// When the share of an address is over that has `others` after it.
+fn share_ends(others: usize, now: Instant, deadline: Instant) -> Option<Instant> {
+    let shares = u32::try_from(others).ok()?.checked_add(1)?;
+    let left = deadline.saturating_duration_since(now);
+    (shares > 1).then(|| now + left / shares)
 }
 
 fn begin_tcp(address: &SocketAddr) -> Result<OwnedFd, Errno> {

@@ -2,4 +2,5 @@
 
 pub(crate) mod blocking;
 pub(crate) mod connect;
+pub(crate) mod resolver;
 pub(crate) mod socket;

@@ -1,0 +1,288 @@
+//! Calls to a server whose name has several addresses, or cannot be looked up.
+
+use std::io::{BufRead, BufReader, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Barrier, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::net::{AddressFamily, SocketType, bind, listen, socket};
+
+use super::{Call, State, receive_all};
+use crate::address::Place;
+use crate::error::Error;
+use crate::options::Options;
+use crate::pool::Server;
+use crate::request::Request;
+use crate::transport::resolver::Resolver;
+
+const MINUTE: Duration = Duration::from_mins(1);
+
+/// Makes one call to a server.
+type Ask = fn(&Arc<Server>, Duration) -> Result<(), Error>;
+
+/// Every way in which a call is driven.
+const DRIVERS: &[(&str, Ask)] = &[
+    ("alone", ask_alone),
+    ("together", ask_together),
+    #[cfg(feature = "tokio")]
+    ("runtime", ask_in_runtime),
+];
+
+fn ask_alone(server: &Arc<Server>, timeout: Duration) -> Result<(), Error> {
+    let (requests, now) = ([Request::Version], Instant::now());
+    let mut call = Call::new(server.clone(), &requests, now, now + timeout);
+    loop {
+        match call.run()? {
+            State::Reply(_) => call.next(),
+            State::Finished => return Ok(()),
+            _ => {}
+        }
+    }
+}
+
+fn ask_together(server: &Arc<Server>, timeout: Duration) -> Result<(), Error> {
+    let (requests, now) = ([Request::Version], Instant::now());
+    let call = Call::new(server.clone(), &requests, now, now + timeout);
+    let mut calls = [(call, None)];
+    while !receive_all(&mut calls) {}
+    let [(call, error)] = &mut calls;
+    if let Some(error) = error.take() {
+        return Err(error);
+    }
+    assert!(call.take_held().is_some());
+    call.next();
+    Ok(())
+}
+
+#[cfg(feature = "tokio")]
+fn ask_in_runtime(server: &Arc<Server>, timeout: Duration) -> Result<(), Error> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
+    runtime.block_on(ask_from_task(server.clone(), timeout))
+}
+
+#[cfg(feature = "tokio")]
+async fn ask_from_task(server: Arc<Server>, timeout: Duration) -> Result<(), Error> {
+    let (requests, now) = ([Request::Version], Instant::now());
+    let mut call = Call::new(server, &requests, now, now + timeout);
+    call.never_wait();
+    crate::asynchronous::driving::drive(&mut call, |_, _, _| Ok(())).await
+}
+
+/// A server with a name that is looked up by `lookup`.
+fn named(
+    lookup: impl Fn(&str, u16) -> std::io::Result<Vec<SocketAddr>> + Send + Sync + 'static,
+) -> Arc<Server> {
+    let place = Place::Tcp("a.name".into(), 7);
+    let mut server = Server::new(place, Arc::new(Options::default()));
+    server.resolver = Resolver::new(lookup);
+    Arc::new(server)
+}
+
+/// A listener that answers every request, and how many connections it took.
+fn answering() -> (SocketAddr, Arc<AtomicUsize>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let taken = Arc::new(AtomicUsize::new(0));
+    let count = taken.clone();
+    thread::spawn(move || {
+        for stream in listener.incoming() {
+            count.fetch_add(1, Ordering::SeqCst);
+            thread::spawn(move || answer(&stream.unwrap()));
+        }
+    });
+    (address, taken)
+}
+
+fn answer(mut stream: &TcpStream) {
+    for line in BufReader::new(stream).lines() {
+        let Ok(line) = line else { return };
+        let reply: &[u8] = if line == "mn" {
+            b"MN\r\n"
+        } else {
+            b"VERSION 1\r\n"
+        };
+        if stream.write_all(reply).is_err() {
+            return;
+        }
+    }
+}
+
+/// A listener whose queue of connections is full: it neither takes nor refuses another one.
+struct Silent {
+    listener: TcpListener,
+    queued: Vec<TcpStream>,
+}
+
+impl Silent {
+    fn new() -> Self {
+        let fd = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
+        bind(&fd, &SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
+        listen(&fd, 0).unwrap();
+        let listener = TcpListener::from(fd);
+        let address = listener.local_addr().unwrap();
+        let connect = || TcpStream::connect_timeout(&address, Duration::from_millis(300)).ok();
+        let queued: Vec<_> = std::iter::from_fn(connect).take(8).collect();
+        assert!(queued.len() < 8, "the queue is never full");
+        Self { listener, queued }
+    }
+
+    fn address(&self) -> SocketAddr {
+        self.listener.local_addr().unwrap()
+    }
+
+    /// Takes connections from now on.
+    fn take_connections(&self) {
+        for _ in &self.queued {
+            self.listener.accept().unwrap();
+        }
+        self.listener.set_nonblocking(true).unwrap();
+    }
+
+    fn has_new_connection(&self) -> bool {
+        self.listener.accept().is_ok()
+    }
+}
+
+/// An address at which nobody listens, nor can while the tests run.
+fn refusing() -> SocketAddr {
+    let fd = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
+    bind(&fd, &SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
+    let bound = TcpListener::from(fd);
+    let address = bound.local_addr().unwrap();
+    std::mem::forget(bound);
+    address
+}
+
+#[test]
+fn a_call_goes_on_from_a_silent_address_and_the_next_one_begins_with_the_one_that_answered() {
+    thread::scope(|scope| {
+        for &(driver, ask) in DRIVERS {
+            scope.spawn(move || {
+                let silent = Silent::new();
+                let (good, taken) = answering();
+                let addresses = vec![silent.address(), good];
+                let server = named(move |_, _| Ok(addresses.clone()));
+                assert_eq!(ask(&server, Duration::from_secs(4)), Ok(()), "{driver}");
+                assert!(!server.health.is_down(), "{driver}");
+                assert_eq!(taken.load(Ordering::SeqCst), 1, "{driver}");
+
+                silent.take_connections();
+                drop(server.take_idle());
+                assert_eq!(ask(&server, MINUTE), Ok(()), "{driver}");
+                assert_eq!(taken.load(Ordering::SeqCst), 2, "{driver}");
+                assert!(!silent.has_new_connection(), "{driver}");
+            });
+        }
+    });
+}
+
+#[test]
+fn a_call_goes_on_from_a_refusal_that_arrives_later() {
+    for &(driver, ask) in DRIVERS {
+        let (good, _) = answering();
+        let addresses = vec![refusing(), refusing(), good];
+        let server = named(move |_, _| Ok(addresses.clone()));
+        assert_eq!(ask(&server, MINUTE), Ok(()), "{driver}");
+        assert!(!server.health.is_down(), "{driver}");
+    }
+}
+
+#[test]
+fn a_server_all_of_whose_addresses_refuse_is_down() {
+    for &(driver, ask) in DRIVERS {
+        let server = named(|_, _| Ok(vec![refusing(), refusing()]));
+        let result = ask(&server, MINUTE);
+        assert!(matches!(result, Err(Error::Unavailable(..))), "{driver}");
+        assert!(server.health.is_down(), "{driver}");
+    }
+}
+
+#[test]
+fn the_probe_finds_a_server_at_its_second_address() {
+    let (good, _) = answering();
+    let addresses = Arc::new(Mutex::new(vec![refusing()]));
+    let found = addresses.clone();
+    let server = named(move |_, _| Ok(found.lock().unwrap().clone()));
+    assert!(ask_alone(&server, MINUTE).is_err() && server.health.is_down());
+    addresses.lock().unwrap().push(good); // seen when the last lookup is out of date
+    let end = Instant::now() + MINUTE;
+    while server.health.is_down() {
+        assert!(Instant::now() < end, "never used again");
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// A server whose name's lookups end when the guard of the gate is dropped, and how many were started.
+fn hanging(gate: &Arc<Mutex<()>>) -> (Arc<Server>, Arc<AtomicUsize>) {
+    let started = Arc::new(AtomicUsize::new(0));
+    let (gate, count) = (gate.clone(), started.clone());
+    let server = named(move |_, _| {
+        count.fetch_add(1, Ordering::SeqCst);
+        drop(gate.lock());
+        Ok(Vec::new())
+    });
+    (server, started)
+}
+
+#[test]
+fn one_call_that_waits_for_a_hanging_lookup_opens_the_breaker_unless_it_was_allowed_too_little() {
+    for &(driver, ask) in DRIVERS {
+        let gate = Arc::default();
+        let (server, _) = hanging(&gate);
+        let closed = gate.lock();
+        assert!(ask(&server, Duration::from_millis(10)).is_err(), "{driver}");
+        assert!(!server.health.is_down(), "{driver}");
+        let late = ask(&server, Duration::from_millis(60));
+        assert!(matches!(late, Err(Error::Deadline(_))), "{driver}");
+        assert!(server.health.is_down(), "{driver}");
+        drop(closed);
+    }
+}
+
+#[test]
+fn threads_that_wait_for_a_hanging_lookup_start_one_and_open_the_breaker() {
+    let gate = Arc::default();
+    let (server, started) = hanging(&gate);
+    let closed = gate.lock();
+    let all_begin = Barrier::new(20);
+    thread::scope(|scope| {
+        for _ in 0..20 {
+            scope.spawn(|| {
+                all_begin.wait();
+                assert!(ask_alone(&server, Duration::from_millis(60)).is_err());
+            });
+        }
+    });
+    assert!(server.health.is_down());
+    assert!(ask_alone(&server, MINUTE).is_err(), "it must fail at once");
+    assert!(started.load(Ordering::SeqCst) <= 1);
+    drop(closed);
+}
+
+#[cfg(feature = "tokio")]
+#[test]
+fn tasks_that_wait_for_a_hanging_lookup_start_one_and_open_the_breaker() {
+    let gate = Arc::default();
+    let (server, started) = hanging(&gate);
+    let closed = gate.lock();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
+    runtime.block_on(async {
+        let ask = |_| tokio::spawn(ask_from_task(server.clone(), Duration::from_millis(60)));
+        let calls: Vec<_> = (0..20).map(ask).collect();
+        for call in calls {
+            assert!(call.await.unwrap().is_err());
+        }
+    });
+    assert!(server.health.is_down());
+    assert!(ask_in_runtime(&server, MINUTE).is_err());
+    assert!(started.load(Ordering::SeqCst) <= 1);
+    drop(closed);
+}

@@ -1,0 +1,281 @@
+//! Finds the addresses of one server, by one lookup at a time for all its connections.
+//!
+//! A lookup runs on a thread of its own, so a resolver that hangs costs a call its deadline and no more, and holds one
+//! thread a server however many calls wait for it. The address that took a connection last is tried first.
+
+use std::fmt;
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// How long found addresses serve: a lookup that takes longer than any call may wait is of use to the next one.
+const FRESH: Duration = Duration::from_secs(1);
+
+/// Looks up a host's addresses.
+type Lookup = dyn Fn(&str, u16) -> std::io::Result<Vec<SocketAddr>> + Send + Sync;
+
+/// What a lookup found, or why it failed.
+pub(crate) type Found = Result<Vec<SocketAddr>, String>;
+
+/// Finds the addresses of one server.
+pub(crate) struct Resolver {
+    lookup: Arc<Lookup>,
+    shared: Arc<Shared>,
+    /// The address that took a connection last.
+    worked: Mutex<Option<SocketAddr>>,
+}
+
+/// What callers and the thread of the lookup share.
+#[derive(Default)]
+struct Shared {
+    lookups: Mutex<Lookups>,
+    ended: Condvar,
+    #[cfg(feature = "tokio")]
+    ended_async: tokio::sync::Notify,
+}
+
+#[derive(Default)]
+struct Lookups {
+    is_running: bool,
+    /// How many have ended.
+    ended: u64,
+    /// When the last one ended, and what it found.
+    last: Option<(Instant, Found)>,
+}
+
+impl Lookups {
+    /// What the last lookup found, if it is new enough to be used again. A failure is not.
+    fn fresh(&self) -> Option<Found> {
+        let (at, found) = self.last.as_ref()?;
+        (found.is_ok() && at.elapsed() < FRESH).then(|| found.clone())
+    }
+
+    /// What was found after `ended` lookups had ended.
+    fn found_after(&self, ended: u64) -> Option<Found> {
+        let (_, found) = self.last.as_ref().filter(|_| self.ended != ended)?;
+        Some(found.clone())
+    }
+}
+
+impl Shared {
+    fn lookups(&self) -> MutexGuard<'_, Lookups> {
+        // Nothing in this file can panic with it half changed.
+        self.lookups.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn end(&self, found: Found) {
+        let mut lookups = self.lookups();
+        lookups.is_running = false;
+        lookups.ended += 1;
+        lookups.last = Some((Instant::now(), found));
+        drop(lookups);
+        self.ended.notify_all();
+        #[cfg(feature = "tokio")]
+        self.ended_async.notify_waiters();
+    }
+}
+
+/// How a caller comes by the addresses.
+enum Begun {
+    /// They are known, or no lookup can be started.
+    Found(Found),
+    /// A lookup runs; so many had ended before it.
+    Running(u64),
+}
+
+impl Default for Resolver {
+    /// Looks names up as the system does it.
+    fn default() -> Self {
+        Self::new(|host, port| Ok((host, port).to_socket_addrs()?.collect()))
+    }
+}
+
+impl Resolver {
+    /// Looks names up by `lookup`.
+    pub(crate) fn new(
+        lookup: impl Fn(&str, u16) -> std::io::Result<Vec<SocketAddr>> + Send + Sync + 'static,
+    ) -> Self {
+        Self {
+            lookup: Arc::new(lookup),
+            shared: Arc::default(),
+            worked: Mutex::default(),
+        }
+    }
+
+    /// Finds the addresses of a host, by the lookup that is running or by a new one; `None` if that took until
+    /// the deadline.
+    pub(crate) fn find(&self, host: &str, port: u16, deadline: Instant) -> Option<Found> {
+        if let Ok(ip) = host.parse::<IpAddr>() {
+            return Some(Ok(vec![SocketAddr::new(ip, port)]));
+        }
+        let before = match self.begin(host, port) {
+            Begun::Found(found) => return Some(found),
+            Begun::Running(before) => before,
+        };
+        let mut lookups = self.shared.lookups();
+        loop {
+            if let Some(found) = lookups.found_after(before) {
+                return Some(found);
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return None;
+            }
+            let woken = self.shared.ended.wait_timeout(lookups, left);
+            lookups = woken.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    /// As [`Self::find`], for a runtime, which keeps the deadline.
+    #[cfg(feature = "tokio")]
+    pub(crate) async fn found(&self, host: &str, port: u16) -> Found {
+        let before = match self.begin(host, port) {
+            Begun::Found(found) => return found,
+            Begun::Running(before) => before,
+        };
+        loop {
+            // Made before the look: an end between the two wakes it.
+            let ended = self.shared.ended_async.notified();
+            let found = self.shared.lookups().found_after(before);
+            if let Some(found) = found {
+                return found;
+            }
+            ended.await;
+        }
+    }
+
+    fn begin(&self, host: &str, port: u16) -> Begun {
+        let mut lookups = self.shared.lookups();
+        if !lookups.is_running {
+            if let Some(found) = lookups.fresh() {
+                return Begun::Found(found);
+            }
+            if let Err(error) = self.start(host, port) {
+                return Begun::Found(Err(format!("cannot resolve {host}: {error}")));
+            }
+            lookups.is_running = true;
+        }
+        Begun::Running(lookups.ended)
+    }
+
+    fn start(&self, host: &str, port: u16) -> std::io::Result<()> {
+        let (host, lookup, shared) = (host.to_owned(), self.lookup.clone(), self.shared.clone());
+        let run = move || {
+            let found = lookup(&host, port);
+            shared.end(found.map_err(|error| format!("cannot resolve {host}: {error}")));
+        };
+        let thread = std::thread::Builder::new().name("glasscache-dns".into());
+        thread.spawn(run).map(drop)
+    }
+
+    /// The addresses of a name, the one that took a connection last at the front.
+    pub(crate) fn in_order(&self, mut addresses: Vec<SocketAddr>) -> Vec<SocketAddr> {
+        let worked = *self.worked.lock().unwrap_or_else(PoisonError::into_inner);
+        let index = addresses.iter().position(|&found| Some(found) == worked);
+        if let Some(upto) = index.and_then(|index| addresses.get_mut(..=index)) {
+            upto.rotate_right(1);
+        }
+        addresses
+    }
+
+    /// Notes the address that took a connection.
+    pub(crate) fn remember(&self, address: Option<SocketAddr>) {
+        if address.is_some() {
+            *self.worked.lock().unwrap_or_else(PoisonError::into_inner) = address;
+        }
+    }
+}
+
+impl fmt::Debug for Resolver {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Resolver")
+            .field("worked", &self.worked)
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+
+    const MINUTE: Duration = Duration::from_mins(1);
+
+    fn address(last: u8) -> SocketAddr {
+        SocketAddr::from(([127, 0, 0, last], 7))
+    }
+
+    /// A resolver whose lookups wait for the gate, and how many were started.
+    fn gated(gate: &Arc<Mutex<()>>) -> (Resolver, Arc<AtomicUsize>) {
+        let started = Arc::new(AtomicUsize::new(0));
+        let (gate, count) = (gate.clone(), started.clone());
+        let resolver = Resolver::new(move |_, _| {
+            count.fetch_add(1, Ordering::SeqCst);
+            drop(gate.lock().unwrap());
+            Ok(vec![address(1)])
+        });
+        (resolver, started)
+    }
+
+    #[test]
+    fn callers_that_give_up_waiting_for_a_name_share_one_lookup() {
+        let gate = Arc::default();
+        let (resolver, started) = gated(&gate);
+        let closed = gate.lock().unwrap();
+        for _ in 0..20 {
+            let soon = Instant::now() + Duration::from_millis(1);
+            assert_eq!(resolver.find("a.name", 7, soon), None);
+        }
+        assert!(started.load(Ordering::SeqCst) <= 1);
+        drop(closed);
+        let found = resolver.find("a.name", 7, Instant::now() + MINUTE);
+        assert_eq!(found, Some(Ok(vec![address(1)])));
+    }
+
+    #[test]
+    fn addresses_that_came_too_late_for_one_caller_serve_the_next() {
+        // A try in which this thread stands still for a second says nothing: there may be several.
+        let is_served = || {
+            let gate = Arc::default();
+            let (resolver, _) = gated(&gate);
+            let closed = gate.lock().unwrap();
+            assert_eq!(resolver.find("a.name", 7, Instant::now()), None);
+            drop(closed);
+            let end = Instant::now() + MINUTE;
+            while resolver.shared.lookups().ended == 0 {
+                assert!(Instant::now() < end, "the lookup never ends");
+                std::thread::yield_now();
+            }
+            resolver.find("a.name", 7, Instant::now()) == Some(Ok(vec![address(1)]))
+        };
+        assert!((0..20).any(|_| is_served()));
+    }
+
+    #[test]
+    fn a_failed_lookup_is_not_used_again() {
+        let is_first = Mutex::new(true);
+        let resolver = Resolver::new(move |_, _| {
+            if std::mem::take(&mut *is_first.lock().unwrap()) {
+                return Err(std::io::ErrorKind::NotFound.into());
+            }
+            Ok(vec![address(1)])
+        });
+        let end = Instant::now() + MINUTE;
+        let failure = resolver.find("a.name", 7, end).unwrap().unwrap_err();
+        assert!(failure.starts_with("cannot resolve a.name: "), "{failure}");
+        assert_eq!(resolver.find("a.name", 7, end), Some(Ok(vec![address(1)])));
+    }
+
+    #[test]
+    fn the_address_that_took_a_connection_goes_first_and_the_others_keep_their_order() {
+        let resolver = Resolver::default();
+        let found = vec![address(1), address(2), address(3)];
+        assert_eq!(resolver.in_order(found.clone()), found);
+        resolver.remember(Some(address(3)));
+        resolver.remember(None);
+        let order = [address(3), address(1), address(2)];
+        assert_eq!(resolver.in_order(found), order);
+        assert_eq!(resolver.in_order(vec![address(1)]), [address(1)]);
+    }
+}
