@@ -133,20 +133,20 @@ def test_awaited_calls_end_at_their_deadline(mute: Mute) -> None:
 
 
 def test_a_deadline_shorter_than_one_before_is_kept(mute: Mute) -> None:
-    """What it takes is bounded by seconds where the longer deadline has minutes."""
+    """What it takes is bounded by seconds where the longer deadline has a minute."""
 
     async def main() -> None:
-        async with AsyncClient(mute.address, timeout=300) as client:
+        async with AsyncClient(mute.address, timeout=60) as client:
             await client.version(deadline=0.01)  # connects, and is late: the next connection is new
             patient = asyncio.create_task(client.get("patient"))
             await asyncio.sleep(0.05)
             with pytest.raises(DeadlineExceeded):
-                await asyncio.wait_for(client.get("k", deadline=0.02), 60)
+                await asyncio.wait_for(client.get("k", deadline=0.02), 20)
             assert not patient.done()
             another = asyncio.create_task(client.get("another"))
             await asyncio.sleep(0.05)
             with client.deadline(0.02), pytest.raises(DeadlineExceeded):
-                await asyncio.wait_for(client.get("k"), 60)
+                await asyncio.wait_for(client.get("k"), 20)
             for task in (patient, another):
                 task.cancel()
 
