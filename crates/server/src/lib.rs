@@ -14,46 +14,19 @@
     )
 )]
 
-mod address;
-mod classes;
-mod clock;
-mod cluster;
-mod config;
-mod connection;
-mod counters;
-mod detail;
-mod execute;
 mod failure;
-mod gathered;
-mod hub;
-mod inbox;
-mod info;
-mod listener;
-mod lock;
-mod log;
-mod memory;
-mod output;
+mod net;
 mod replay;
 mod running;
-mod send;
 mod session;
 mod shared;
-mod shed;
-mod stats;
 mod systemd;
-mod ties;
-mod trace;
-mod tuning;
-mod turn;
-mod wake;
-mod watch;
 mod watchdog;
-mod worker;
 
-pub use address::Address;
-pub use config::{Config, Listen, Shown};
 pub use replay::Replay;
 pub use running::{Control, Prepared, Running, prepare, start};
+pub use shared::address::Address;
+pub use shared::config::{Config, Listen, Shown};
 pub use systemd::notify;
 
 const _: () = assert!(

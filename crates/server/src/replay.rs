@@ -8,20 +8,20 @@ use std::sync::Arc;
 use glasscache_store::{Seconds, Store};
 
 use crate::Error;
-use crate::classes::Classes;
-use crate::cluster::Cluster;
-use crate::config::Config;
-use crate::counters::{ClassCounters, Counters};
-use crate::execute::dump::Dump;
-use crate::info::{ConnectionId, Info, Peer};
-use crate::log::Log;
-use crate::memory::Pressure;
-use crate::output::{Output, Part};
-use crate::send::SHARE_BYTES;
+use crate::net::send::SHARE_BYTES;
+use crate::session::context::Turn;
+use crate::session::execute::dump::Dump;
+use crate::session::output::{Output, Part};
 use crate::session::{Next, Session};
+use crate::shared::classes::Classes;
+use crate::shared::cluster::Cluster;
+use crate::shared::config::Config;
+use crate::shared::counters::{ClassCounters, Counters};
+use crate::shared::info::{ConnectionId, Info, Peer};
+use crate::shared::log::Log;
+use crate::shared::peer_memory::Pressure;
+use crate::shared::wake::Waker;
 use crate::shared::{Parts, Shared};
-use crate::turn::Turn;
-use crate::wake::Waker;
 
 /// One connection of a server, with a worker of its own, driven by hand.
 pub struct Replay {

@@ -8,19 +8,19 @@ use glasscache_store::Store;
 use rustix::thread::{CpuSet, Pid, gettid, sched_getaffinity, sched_setaffinity};
 
 use crate::Error;
-use crate::address::Address;
-use crate::classes::Classes;
-use crate::cluster::Cluster;
-use crate::config::Config;
-use crate::counters::{ClassCounters, Counters};
 use crate::failure;
-use crate::inbox::Inbox;
-use crate::listener::{self, Bound, Listener};
-use crate::log::Log;
+use crate::net::accept_queue::Inbox;
+use crate::net::listener::{self, Bound, Listener};
+use crate::net::worker::Worker;
+use crate::shared::address::Address;
+use crate::shared::classes::Classes;
+use crate::shared::cluster::Cluster;
+use crate::shared::config::Config;
+use crate::shared::counters::{ClassCounters, Counters};
+use crate::shared::log::Log;
+use crate::shared::wake::Waker;
 use crate::shared::{Parts, Shared};
-use crate::wake::Waker;
 use crate::watchdog;
-use crate::worker::Worker;
 
 /// A server that runs in this process. It ends by [`Running::stop`], by the `shutdown` command, or
 /// when the handle is dropped.

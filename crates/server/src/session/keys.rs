@@ -6,8 +6,8 @@ use glasscache_protocol::words;
 
 use super::run::Run;
 use super::state::{Keys, Next, Session, State};
-use crate::execute::Lookup;
-use crate::info::Reason;
+use crate::session::execute::Lookup;
+use crate::shared::info::Reason;
 
 impl Session {
     /// Takes the keys of a get, up to the end of the line, of the input, or of the slice.

@@ -3,9 +3,9 @@
 use glasscache_protocol::meta::MetaLine;
 
 use super::state::{Keys, State};
-use crate::execute::{Batch, Cut, Lookup};
-use crate::output::{Mark, Output};
-use crate::turn::Turn;
+use crate::session::context::Turn;
+use crate::session::execute::{Batch, Cut, Lookup};
+use crate::session::output::{Mark, Output};
 
 /// One turn of a session: the input, how far it is used, and the lookups not yet made.
 pub(super) struct Run<'b, 'o, 'w> {

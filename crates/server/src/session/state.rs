@@ -3,11 +3,11 @@
 use glasscache_protocol::command::GetHead;
 use glasscache_store::Reservation;
 
-use crate::execute::{self, Outcome};
-use crate::hub::Watching;
-use crate::info::Reason;
-use crate::memory::Charge;
-use crate::output::Mark;
+use crate::session::execute::{self, Outcome};
+use crate::session::output::Mark;
+use crate::shared::info::Reason;
+use crate::shared::peer_memory::Charge;
+use crate::shared::watchers::Watching;
 
 /// Values from this size on are received into the store's memory; smaller ones are gathered whole
 /// in the connection's buffer first, since an unfinished reservation holds its segment open.

@@ -4,9 +4,9 @@ use glasscache_protocol::words;
 
 use super::run::Run;
 use super::state::{Next, Session, State, UPLOAD_BYTES_KEPT, UPLOAD_BYTES_MIN, Upload};
-use crate::execute::store::Write;
-use crate::info::Reason;
-use crate::shed;
+use crate::session::execute::store::Write;
+use crate::shared::info::Reason;
+use crate::shared::stalled;
 
 impl Session {
     /// A storage command: at once when its value is here, else into the store piece by piece when
@@ -33,7 +33,7 @@ impl Session {
         if write.value_bytes < UPLOAD_BYTES_MIN {
             return Some(Next::Whole(head + value_bytes + 2));
         }
-        if shed::waits_to_upload(run.turn) {
+        if stalled::waits_to_upload(run.turn) {
             return Some(Next::Park);
         }
         let line = run.rest().get(..head).unwrap_or_default();
@@ -66,7 +66,7 @@ impl Session {
             let bytes = space.len().min(rest.len());
             if bytes == 0 {
                 let is_crowded_out = upload.reservation.is_crowded_out();
-                return if is_crowded_out && shed::waits_to_go_on(run.turn) {
+                return if is_crowded_out && stalled::waits_to_go_on(run.turn) {
                     Some(Next::Park)
                 } else {
                     self.give_up_upload(run)
@@ -100,7 +100,7 @@ impl Session {
             return Next::after(write.refuse_chunk(run.out));
         }
         write.commit(upload.reservation, run.turn, run.out);
-        shed::room_was_made(run.turn.shared);
+        stalled::room_was_made(run.turn.shared);
         None
     }
 
@@ -119,7 +119,7 @@ impl Session {
         }
         self.state = State::Swallow(u64::from(upload.reservation.missing_bytes()) + 2);
         drop(upload);
-        shed::room_was_made(run.turn.shared);
+        stalled::room_was_made(run.turn.shared);
         None
     }
 }

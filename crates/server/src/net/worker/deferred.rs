@@ -1,0 +1,302 @@
+//! Who is served after the others: large transfers, those that had their share, those that wait for memory.
+//!
+//! Moving 64 KiB takes as long as several small requests, so whoever does that waits until the small ones of
+//! the turn are answered, and only one such share or two are moved before the next look at the sockets
+//! (docs/decisions/0025-large-transfers-last.md).
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::{Duration, Instant};
+
+use super::{Cause, Worker};
+use crate::net::connection::Connection;
+use crate::net::send::{SHARE_BYTES, WHOLE_BYTES};
+
+/// How long the queue is served before the sockets are looked at again: one or two shares of large transfers.
+const QUEUE_TIME: Duration = Duration::from_micros(20);
+
+/// A request that moved fewer bytes is small: it is for its like that large transfers are cut.
+pub(super) const SMALL_BYTES: u64 = 64 << 10;
+
+/// So long after the last small request transfers are still cut. Where there are none they are not, for a receiver
+/// that is woken for every share costs a quarter more.
+const SMALL_ABOUT: Duration = Duration::from_millis(100);
+
+/// Shares of one transfer before other transfers get theirs: a megabyte and its line.
+const SHARES_MAX: u32 = 17;
+
+/// Connections that waited for memory and are served in one turn.
+const LINE_TURN: usize = 16;
+
+/// How long a connection is parked before it is served again: what it waits for takes others many round trips,
+/// and a hundred looks a second cost nothing.
+pub(super) const PARKED: Duration = Duration::from_millis(10);
+
+/// So many of those that wait for a piece, and of those that wait to begin, try again at once: the ones that came first.
+/// Where these get nothing those behind them would not either, but for a piece smaller than theirs.
+const TRY_AT_ONCE: usize = 4;
+
+/// The connections of a worker whose turn comes later.
+pub(super) struct Later {
+    /// Each at most once, and why it is to be served.
+    queue: VecDeque<(u64, Cause)>,
+    /// Connections that wait for memory that others tie up.
+    parked: Parked,
+    /// When they were queued last.
+    parked_tried: Instant,
+    /// How often room had been made then.
+    room_seen: u64,
+    /// Connections that wait for memory that peers may hold, in the order in which they came.
+    line: VecDeque<u64>,
+    /// The first in line has to be looked at although nothing happened: it has just come, or more may be granted.
+    must_look: bool,
+    /// How often room had been made for them when they were looked at last, and in which second that was.
+    line_seen: (u64, u32),
+    /// One that waited got room, so the next may too.
+    has_moved: bool,
+    /// When the turn began.
+    begun: Instant,
+    /// When a small request was served last.
+    small: Instant,
+}
+
+/// Connections that wait for memory that others tie up, in the order in which they came.
+#[derive(Default)]
+struct Parked {
+    /// Those with a part of their value, by the number of the upload.
+    uploading: BTreeMap<u64, u64>,
+    /// Those that wait to begin, by a number of their own.
+    beginning: BTreeMap<u64, u64>,
+    arrivals: u64,
+}
+
+impl Later {
+    pub(super) fn new() -> Later {
+        let now = Instant::now();
+        Later {
+            queue: VecDeque::new(),
+            parked: Parked::default(),
+            parked_tried: now,
+            room_seen: 0,
+            line: VecDeque::new(),
+            must_look: false,
+            line_seen: (0, 0),
+            has_moved: false,
+            begun: now,
+            small: now,
+        }
+    }
+
+    pub(super) fn begin_turn(&mut self, begun: Instant) {
+        self.begun = begun;
+    }
+
+    /// Notes that a small request was served in this turn.
+    pub(super) fn note_small(&mut self) {
+        self.small = self.begun;
+    }
+
+    /// What a connection may send before others are served.
+    pub(super) fn share_bytes(&self) -> usize {
+        if self.begun.duration_since(self.small) < SMALL_ABOUT {
+            SHARE_BYTES
+        } else {
+            WHOLE_BYTES
+        }
+    }
+
+    /// Queues a connection, unless it is queued already.
+    pub(super) fn add(&mut self, key: u64, connection: &mut Connection, cause: Cause) {
+        if !std::mem::replace(&mut connection.is_queued, true) {
+            self.queue.push_back((key, cause));
+        }
+    }
+
+    /// Queues a connection that had a share of its transfer: as the next, for transfers that take turns cost
+    /// a third more, until it had [`SHARES_MAX`].
+    pub(super) fn add_first(&mut self, key: u64, connection: &mut Connection) {
+        connection.shares += 1;
+        if connection.shares >= SHARES_MAX {
+            connection.shares = 0;
+            self.add(key, connection, Cause::Room);
+        } else if !std::mem::replace(&mut connection.is_queued, true) {
+            self.queue.push_front((key, Cause::Room));
+        }
+    }
+
+    /// Gives a connection its place among those that wait for memory: the first stays the first.
+    pub(super) fn enter_line(&mut self, key: u64, connection: &mut Connection, is_first: bool) {
+        if std::mem::replace(&mut connection.is_in_line, true) {
+            return;
+        }
+        if is_first {
+            self.line.push_front(key);
+        } else {
+            // Room that was made before it was counted as waiting was not announced.
+            self.must_look |= self.line.is_empty();
+            self.line.push_back(key);
+        }
+    }
+
+    /// Whether those that wait for memory should be looked at without any event.
+    pub(super) fn must_look_at_line(&self) -> bool {
+        self.must_look && !self.line.is_empty()
+    }
+
+    /// Whether there is something to do without waiting.
+    pub(super) fn has_queue(&self) -> bool {
+        !self.queue.is_empty() || (self.has_moved && self.has_parked())
+    }
+
+    /// Whether a connection waits for memory.
+    pub(super) fn has_parked(&self) -> bool {
+        !self.parked.uploading.is_empty() || !self.parked.beginning.is_empty()
+    }
+}
+
+impl Worker {
+    /// Serves a connection that is ready, or queues it when a large value is on its way.
+    pub(super) fn serve_or_queue(&mut self, key: u64, cause: Cause) {
+        match self.connections.get_mut(key) {
+            Some(connection) if connection.is_queued => {}
+            Some(connection) if connection.is_transferring() => {
+                self.later.add(key, connection, cause);
+            }
+            _ => self.serve(key, cause),
+        }
+    }
+
+    /// Serves those that are queued now, the first in any case, the others while there is time.
+    pub(super) fn serve_queue(&mut self) {
+        if self.later.queue.is_empty() {
+            return;
+        }
+        let begun = Instant::now();
+        for _ in 0..self.later.queue.len() {
+            let Some((key, cause)) = self.later.queue.pop_front() else {
+                return;
+            };
+            if let Some(connection) = self.connections.get_mut(key) {
+                connection.is_queued = false;
+                self.serve(key, cause);
+            }
+            if begun.elapsed() >= QUEUE_TIME {
+                return;
+            }
+        }
+    }
+
+    /// Serves those that wait for memory in their order, up to the first that still finds none; when room was made,
+    /// and once a second.
+    pub(super) fn serve_line(&mut self) {
+        let seen = (self.shared.memory.made(), self.now.0);
+        if self.later.line.is_empty() || (!self.later.must_look && self.later.line_seen == seen) {
+            return;
+        }
+        self.later.line_seen = seen;
+        self.later.must_look = false;
+        for _ in 0..LINE_TURN {
+            let Some(key) = self.later.line.pop_front() else {
+                return;
+            };
+            let Some(connection) = self.connections.get_mut(key) else {
+                continue;
+            };
+            connection.is_in_line = false;
+            if connection.wanted_bytes == 0 || connection.is_queued {
+                continue;
+            }
+            self.serve(key, Cause::First);
+            let still_waits = |connection: &mut Connection| connection.wanted_bytes > 0;
+            if self.connections.get_mut(key).is_some_and(still_waits) {
+                return;
+            }
+        }
+        self.later.must_look = true;
+    }
+
+    /// Lets a connection wait for memory, at the place that it had if it waited before.
+    pub(super) fn park(&mut self, key: u64) {
+        let Some(connection) = self.connections.get_mut(key) else {
+            return;
+        };
+        let parked = &mut self.later.parked;
+        if let Some(id) = connection.upload_id() {
+            // It waited to begin, and did.
+            self.later.has_moved |= connection.arrival.take().is_some();
+            parked.uploading.insert(id, key);
+        } else {
+            let arrival = *connection.arrival.get_or_insert_with(|| {
+                parked.arrivals += 1;
+                parked.arrivals
+            });
+            parked.beginning.insert(arrival, key);
+        }
+        connection.tries = false;
+        if !std::mem::replace(&mut connection.is_parked, true) {
+            self.shared.parking.enter();
+        }
+    }
+
+    /// Notes that a connection waits for memory no more, if it did.
+    pub(super) fn unpark(&mut self, key: u64) {
+        let Some(connection) = self.connections.get_mut(key) else {
+            return;
+        };
+        let arrival = connection.arrival.take();
+        if std::mem::take(&mut connection.is_parked) {
+            // It was not its turn: something else woke it. A key that stays is passed over when its turn comes.
+            if let Some(arrival) = arrival {
+                self.later.parked.beginning.remove(&arrival);
+            }
+            if let Some(id) = connection.upload_id() {
+                self.later.parked.uploading.remove(&id);
+            }
+            self.shared.parking.leave(1);
+        }
+        self.later.has_moved |= std::mem::take(&mut connection.tries);
+    }
+
+    /// Lets the parked connections that came first try again, if it is time, if room was made, or if one of them just
+    /// got some.
+    pub(super) fn queue_parked(&mut self, now: Instant) {
+        if !self.later.has_parked() {
+            return;
+        }
+        let made = self.shared.parking.made();
+        let is_time = now.duration_since(self.later.parked_tried) >= PARKED;
+        let has_moved = std::mem::take(&mut self.later.has_moved);
+        if !is_time && !has_moved && made == self.later.room_seen {
+            return;
+        }
+        self.later.parked_tried = now;
+        self.later.room_seen = made;
+        for is_uploading in [true, false] {
+            let mut trying = 0;
+            while trying < TRY_AT_ONCE
+                && let Some(key) = self.later.parked.pop(is_uploading)
+            {
+                // One that was closed or woken meanwhile takes nobody's place.
+                if let Some(connection) = self.connections.get_mut(key)
+                    && std::mem::take(&mut connection.is_parked)
+                {
+                    self.shared.parking.leave(1);
+                    connection.tries = true;
+                    self.later.add(key, connection, Cause::Room);
+                    self.counters.upload_tries.bump();
+                    trying += 1;
+                }
+            }
+        }
+    }
+}
+
+impl Parked {
+    fn pop(&mut self, is_uploading: bool) -> Option<u64> {
+        let parked = if is_uploading {
+            &mut self.uploading
+        } else {
+            &mut self.beginning
+        };
+        parked.pop_first().map(|(_, key)| key)
+    }
+}

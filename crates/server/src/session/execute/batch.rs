@@ -1,0 +1,240 @@
+//! Reads of keys, up to 16 at once: hash and fetch buckets, fetch items, then verify and answer.
+//!
+//! Done one by one, each lookup waits twice for memory; done in three passes the waits overlap
+//! (61 ns a key at 16 against 108 at 1, measured on a table of a million items).
+
+use arrayvec::ArrayVec;
+use glasscache_protocol::command::GetHead;
+use glasscache_protocol::meta::MetaLine;
+use glasscache_protocol::words;
+use glasscache_store::{Asked, Guess, KeyHash};
+
+use super::get::{count_gets, meta_get_guessed, text_get};
+use super::room;
+use crate::session::Next;
+use crate::session::context::Turn;
+use crate::session::output::{Mark, Output};
+use crate::shared::peer_memory::Pressure;
+
+/// Lookups made together: more gains nothing, for a core has 10 to 16 line fills in flight.
+const BATCH: usize = 16;
+
+/// One key to be looked up.
+pub(crate) struct Lookup<'b, 'w> {
+    key: &'b [u8],
+    hash: KeyHash,
+    /// Its bucket, on its way.
+    asked: Asked<'w>,
+    kind: Kind,
+}
+
+enum Kind {
+    Text {
+        head: GetHead,
+        /// The first key of its line.
+        is_first: bool,
+        /// The last key of its line: `END` follows.
+        ends: bool,
+    },
+    /// The place of its line among the batch's meta lines, which would make every lookup three times as large.
+    Meta(u8),
+}
+
+impl<'b, 'w> Lookup<'b, 'w> {
+    /// A key of a get line.
+    #[inline]
+    pub(crate) fn text(key: &'b [u8], head: GetHead, is_first: bool, turn: &Turn<'w>) -> Self {
+        let kind = Kind::Text {
+            head,
+            is_first,
+            ends: false,
+        };
+        Self::new(key, kind, turn)
+    }
+
+    /// The key of a `get` that has no other.
+    #[inline]
+    pub(crate) fn single(key: &'b [u8], turn: &Turn<'w>) -> Self {
+        let kind = Kind::Text {
+            head: GetHead::default(),
+            is_first: true,
+            ends: true,
+        };
+        Self::new(key, kind, turn)
+    }
+
+    #[inline]
+    fn new(key: &'b [u8], kind: Kind, turn: &Turn<'w>) -> Self {
+        let hash = turn.store.store().hash(key);
+        Lookup {
+            key,
+            hash,
+            asked: turn.store.prefetch_bucket(hash),
+            kind,
+        }
+    }
+}
+
+/// Lookups whose buckets are on their way.
+pub(crate) struct Batch<'b, 'w> {
+    lookups: ArrayVec<Lookup<'b, 'w>, BATCH>,
+    /// The lines of those lookups that are `mg`.
+    lines: ArrayVec<MetaLine<'b>, BATCH>,
+}
+
+impl<'b, 'w> Batch<'b, 'w> {
+    pub(crate) fn new() -> Self {
+        Batch {
+            lookups: ArrayVec::new(),
+            lines: ArrayVec::new(),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn is_full(&self) -> bool {
+        self.lookups.is_full()
+    }
+
+    /// Adds a lookup; INVARIANT: the batch is not full.
+    #[inline]
+    pub(crate) fn push(&mut self, lookup: Lookup<'b, 'w>) {
+        // A full batch would lose a reply; the caller looks first.
+        debug_assert!(!self.is_full());
+        let _ = self.lookups.try_push(lookup);
+    }
+
+    /// Adds an `mg` with a plain key; INVARIANT: the batch is not full.
+    #[inline]
+    pub(crate) fn push_meta(&mut self, line: MetaLine<'b>, turn: &Turn<'w>) {
+        let kind = Kind::Meta(self.lines.len() as u8);
+        let _ = self.lines.try_push(line);
+        self.push(Lookup::new(line.key, kind, turn));
+    }
+
+    /// The line of the last key is over.
+    #[inline]
+    pub(crate) fn end(&mut self, out: &mut Output<'_>) {
+        match self.lookups.last_mut() {
+            Some(Lookup {
+                kind: Kind::Text { ends, .. },
+                ..
+            }) => *ends = true,
+            _ => out.bytes.extend_from_slice(words::END),
+        }
+    }
+
+    /// Makes the lookups in order and returns where the last get line that began here began.
+    ///
+    /// Where the slice is full, or a large value needs memory that is not to be had, the batch is cut: the lookup
+    /// named and those behind it are not made.
+    #[inline]
+    pub(crate) fn flush(
+        &mut self,
+        turn: &Turn<'w>,
+        out: &mut Output<'w>,
+    ) -> (Option<Mark>, Option<Cut<'b>>) {
+        if self.lookups.is_empty() {
+            return (None, None);
+        }
+        let store = turn.store;
+        let mut guesses = [Guess::default(); BATCH];
+        for (lookup, guess) in self.lookups.iter().zip(&mut guesses) {
+            *guess = store.prefetch_item(lookup.hash, lookup.asked);
+        }
+        for (lookup, guess) in self.lookups.iter().zip(&mut guesses) {
+            *guess = store.prefetch_further(lookup.hash, *guess);
+        }
+        if self.lookups.is_full() {
+            turn.counters.batches.bump();
+        }
+        let (mut mark, mut cut) = (None, None);
+        let (mut gets, mut hits) = (0, 0);
+        for (index, (lookup, guess)) in self.lookups.iter().zip(guesses).enumerate() {
+            if out.len() >= turn.slice_bytes() || turn.pressure != Pressure::Low {
+                cut = self.cut(index, turn, out);
+                if cut.is_some() {
+                    break;
+                }
+            }
+            let key = (lookup.key, lookup.hash, guess);
+            match &lookup.kind {
+                Kind::Meta(place) => {
+                    if let Some(line) = self.lines.get(usize::from(*place)) {
+                        meta_get_guessed(line, key, turn, out);
+                    }
+                }
+                Kind::Text {
+                    head,
+                    is_first,
+                    ends,
+                } => {
+                    if *is_first {
+                        mark = Some(out.mark());
+                    }
+                    let is_hit = text_get(head, key, turn, out);
+                    if head.touch.is_none() {
+                        gets += 1;
+                        hits += u64::from(is_hit);
+                    }
+                    if *ends {
+                        out.bytes.extend_from_slice(words::END);
+                    }
+                }
+            }
+        }
+        count_gets(turn, gets, hits);
+        self.lookups.clear();
+        self.lines.clear();
+        (mark, cut)
+    }
+}
+
+/// A lookup at which a batch was cut.
+pub(crate) struct Cut<'b> {
+    /// Its key, in the input.
+    pub(crate) key: &'b [u8],
+    /// The head of its get line, and whether it is the first key there; `None` for an `mg`.
+    pub(crate) text: Option<(GetHead, bool)>,
+    /// Key bytes from it to the end of the batch, if all are of its line and that goes on.
+    pub(crate) line_key_bytes: Option<usize>,
+    /// Bytes of memory that it needs and that are not to be had; 0 where the slice is full.
+    lacking: usize,
+}
+
+impl Cut<'_> {
+    /// How the turn ends.
+    pub(crate) fn next(&self) -> Next {
+        if self.lacking > 0 {
+            Next::Room(self.lacking)
+        } else {
+            Next::Flush
+        }
+    }
+}
+
+impl<'b> Batch<'b, '_> {
+    /// Cuts the batch before the lookup at `index`, if it has to be.
+    #[cold]
+    fn cut(&self, index: usize, turn: &Turn<'_>, out: &mut Output<'_>) -> Option<Cut<'b>> {
+        let left = self.lookups.get(index..).unwrap_or_default();
+        let lookup = left.first()?;
+        let is_full = out.len() >= turn.slice_bytes();
+        let lacking = if is_full {
+            0
+        } else {
+            room::lacking_bytes(lookup.key, lookup.hash, turn, out)
+        };
+        let text = match lookup.kind {
+            Kind::Meta(_) => None,
+            Kind::Text { head, is_first, .. } => Some((head, is_first)),
+        };
+        let ends = |lookup: &Lookup<'_, '_>| !matches!(lookup.kind, Kind::Text { ends: false, .. });
+        (is_full || lacking > 0).then(|| Cut {
+            key: lookup.key,
+            text,
+            line_key_bytes: (!left.iter().any(ends))
+                .then(|| left.iter().map(|lookup| lookup.key.len()).sum()),
+            lacking,
+        })
+    }
+}

@@ -1,0 +1,349 @@
+//! The answer to one key that was looked up: `get` and its sisters, and `mg`.
+
+use glasscache_protocol::command::GetHead;
+use glasscache_protocol::meta::{self, MetaItem, MetaLine, letters};
+use glasscache_protocol::text;
+use glasscache_store::{GetOptions, Guess, Item, KeyHash, Lease};
+
+use super::times::{created_expiry, shown_expiry};
+use crate::session::context::{Turn, ttl_s};
+use crate::session::events;
+use crate::session::output::Output;
+
+/// A key, its hash, and where its item may be.
+pub(super) type Sought<'b, 'w> = (&'b [u8], KeyHash, Guess<'w>);
+
+/// Answers one key of a get line; whether it was there. Its caller counts gets and their hits.
+#[inline]
+pub(super) fn text_get<'w>(
+    head: &GetHead,
+    (key, hash, guess): Sought<'_, 'w>,
+    turn: &Turn<'w>,
+    out: &mut Output<'w>,
+) -> bool {
+    if head.touch.is_none() && !head.with_unique && text_get_bare((key, guess), turn, out) {
+        return true;
+    }
+    let item = match head.touch {
+        None => turn.store.get_guessed(key, hash, guess, turn.now),
+        Some(exptime) => {
+            let touch = Some(turn.expiry(exptime));
+            let options = GetOptions {
+                touch,
+                ..GetOptions::default()
+            };
+            turn.store
+                .get_with(key, hash, &options, turn.now)
+                .map(|(item, _)| item)
+        }
+    };
+    if head.touch.is_some() {
+        count_touch(turn, item.is_some());
+    }
+    tell(turn, key, item.as_ref());
+    let is_hit = item.is_some();
+    if let Some(item) = item {
+        turn.shared
+            .classes
+            .hit(turn.counters, key.len(), &item, head.touch.is_some());
+        if item.flags() == 0
+            && !head.with_unique
+            && let Some(value) = item.value()
+            && text::small_value(&mut out.bytes, key, value)
+        {
+            return true;
+        }
+        let unique = head.with_unique.then(|| turn.shown_unique(item.unique()));
+        text::value_line(
+            &mut out.bytes,
+            key,
+            item.flags(),
+            item.value_bytes(),
+            unique,
+        );
+        out.value(item);
+    }
+    is_hit
+}
+
+/// Answers a key whose item is small and plain, if it can; nothing is done otherwise.
+#[inline]
+fn text_get_bare<'w>(
+    (key, guess): (&[u8], Guess<'w>),
+    turn: &Turn<'w>,
+    out: &mut Output<'w>,
+) -> bool {
+    let Some(value) = get_bare(key, guess, turn) else {
+        return false;
+    };
+    if !text::small_value(&mut out.bytes, key, value) {
+        text::value_line(&mut out.bytes, key, 0, value.len() as u32, None);
+        out.bytes.extend_from_slice(value);
+        out.bytes.extend_from_slice(b"\r\n");
+    }
+    true
+}
+
+/// The value of a plain item where nobody watches, counted as a hit of its class.
+#[inline]
+fn get_bare<'w>(key: &[u8], guess: Guess<'w>, turn: &Turn<'w>) -> Option<&'w [u8]> {
+    if turn.shared.is_observed() {
+        return None;
+    }
+    let value = turn.store.get_bare(key, guess, turn.now)?;
+    turn.shared
+        .classes
+        .hit_bare(turn.counters, key.len(), value.len());
+    Some(value)
+}
+
+/// `mg`: the store reads and, as the flags ask, touches, creates or lets one client win.
+#[inline]
+pub(crate) fn meta_get<'w>(
+    line: &MetaLine<'_>,
+    key: &[u8],
+    hash: KeyHash,
+    turn: &Turn<'w>,
+    out: &mut Output<'w>,
+) {
+    let guess = Guess::default();
+    meta_get_guessed(line, (key, hash, guess), turn, out);
+}
+
+/// Flags whose reply to a hit is a value and nothing about it.
+const BARE: u128 = !letters(b"vq");
+
+#[inline]
+pub(super) fn meta_get_guessed<'w>(
+    line: &MetaLine<'_>,
+    (key, hash, guess): Sought<'_, 'w>,
+    turn: &Turn<'w>,
+    out: &mut Output<'w>,
+) {
+    let flags = &line.flags;
+    if !flags.has_any(BARE | CHANGING)
+        && flags.has(b'v')
+        && let Some(value) = get_bare(key, guess, turn)
+    {
+        count_gets(turn, 1, 1);
+        meta::value_line(&mut out.bytes, value.len() as u32);
+        out.bytes.extend_from_slice(value);
+        out.bytes.extend_from_slice(b"\r\n");
+        return;
+    }
+    let found = meta_find(line, (key, hash, guess), turn);
+    if flags.has(b'T') {
+        count_touch(turn, found.is_some());
+    } else {
+        count_gets(turn, 1, u64::from(found.is_some()));
+    }
+    tell(turn, key, found.as_ref().map(|(item, _)| item));
+    let Some((item, lease)) = found else {
+        if !flags.has(b'q') {
+            meta::status(&mut out.bytes, line, key, *b"EN");
+        }
+        return;
+    };
+    if !flags.has_any(BARE) && flags.has(b'v') && !item.is_marked() {
+        meta::value_line(&mut out.bytes, item.value_bytes());
+        turn.shared
+            .classes
+            .hit(turn.counters, key.len(), &item, false);
+        return out.value(item);
+    }
+    let unique = if flags.has(b'c') {
+        turn.shown_unique(item.unique())
+    } else {
+        0
+    };
+    let with_value =
+        flags.has(b'v') && !(flags.has(b'C') && turn.shows_unique(&item, flags.compare));
+    meta::hit(
+        &mut out.bytes,
+        line,
+        key,
+        &meta_item(&item, lease, unique, line, turn),
+        with_value,
+    );
+    turn.shared
+        .classes
+        .hit(turn.counters, key.len(), &item, flags.has(b'T'));
+    if with_value {
+        out.value(item);
+    }
+}
+
+/// Flags that make an `mg` more than a plain read.
+const CHANGING: u128 = letters(b"TNRu");
+
+/// Finds as a plain `get` does when the flags ask for no more and the item bears no mark.
+#[inline]
+fn meta_find<'w>(
+    line: &MetaLine<'_>,
+    (key, hash, guess): Sought<'_, 'w>,
+    turn: &Turn<'w>,
+) -> Option<(Item<'w>, Lease)> {
+    if !line.flags.has_any(CHANGING) {
+        let item = turn.store.get_guessed(key, hash, guess, turn.now)?;
+        if !item.is_marked() {
+            return Some((item, Lease::default()));
+        }
+        let options = GetOptions {
+            may_win: true,
+            ..GetOptions::default()
+        };
+        let second = turn.store.get_with(key, hash, &options, turn.now);
+        return settle(item, second);
+    }
+    turn.store
+        .get_with(key, hash, &get_options(line, turn), turn.now)
+}
+
+/// Joins two reads of one key: the second has the lease, the first knows when the item was used before.
+///
+/// A lease is of one copy of the item. Where the key was deleted or stored anew between the reads, the second
+/// read alone is the reply.
+fn settle<'w>(first: Item<'w>, second: Option<(Item<'w>, Lease)>) -> Option<(Item<'w>, Lease)> {
+    let (item, lease) = second?;
+    if item.is_same_copy(&first) {
+        Some((first, lease))
+    } else {
+        Some((item, lease))
+    }
+}
+
+fn get_options(line: &MetaLine<'_>, turn: &Turn<'_>) -> GetOptions {
+    let flags = &line.flags;
+    GetOptions {
+        touch: flags.has(b'T').then(|| turn.expiry(flags.touch)),
+        vivify: created_expiry(flags, turn),
+        recache_after_touch: flags.names_first(b'T', b'R'),
+        // A negative or absolute time means what it means for an exptime.
+        recache_s: flags
+            .has(b'R')
+            .then(|| ttl_s(turn.expiry(flags.recache), turn.now))
+            .flatten(),
+        may_win: true,
+        no_bump: flags.has(b'u'),
+        new_unique: flags
+            .has(b'E')
+            .then_some(glasscache_store::CasUnique(flags.new_unique)),
+    }
+}
+
+#[inline]
+fn meta_item(
+    item: &Item<'_>,
+    lease: Lease,
+    unique: u64,
+    line: &MetaLine<'_>,
+    turn: &Turn<'_>,
+) -> MetaItem {
+    let expiry = match lease.expiry_before {
+        Some(before) => shown_expiry(&line.flags, before, lease.created, turn),
+        None => item.expiry(),
+    };
+    MetaItem {
+        value_bytes: item.value_bytes(),
+        client_flags: item.flags(),
+        unique,
+        ttl_s: ttl_s(expiry, turn.now),
+        idle_s: turn.now.0.saturating_sub(item.last_access().0),
+        was_fetched: item.was_fetched(),
+        won: lease.won,
+        is_stale: lease.is_stale,
+        win_sent: lease.win_sent,
+    }
+}
+
+/// Counts gets that touch nothing.
+#[inline]
+pub(super) fn count_gets(turn: &Turn<'_>, gets: u64, hits: u64) {
+    turn.counters.get_cmds.add(gets);
+    turn.counters.get_hits.add(hits);
+}
+
+#[inline]
+fn count_touch(turn: &Turn<'_>, is_hit: bool) {
+    turn.counters.touch_cmds.bump();
+    turn.counters.touch_hits.add(u64::from(is_hit));
+}
+
+/// Tells who watches of a get.
+#[inline]
+fn tell(turn: &Turn<'_>, key: &[u8], item: Option<&Item<'_>>) {
+    if turn.shared.is_observed() {
+        turn.shared.detail.record_get(key, item.is_some());
+        events::fetched(turn, key, item.map(Item::value_bytes));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use glasscache_store::{Config, DeleteOptions, Seconds, SetOptions, Store};
+
+    use super::*;
+
+    const NOW: Seconds = Seconds(5);
+
+    /// A store whose item `a` is stale, and what `mg a` reads first of it.
+    fn stale(run: impl FnOnce(&glasscache_store::Worker, KeyHash, Item<'_>)) {
+        let config = Config {
+            memory_bytes: 8 << 20,
+            ..Config::default()
+        };
+        let store = Store::new(config).unwrap();
+        let mut worker = store.worker();
+        worker.go_online();
+        let hash = store.hash(b"a");
+        worker.set(b"a", hash, b"old", &SetOptions::default(), NOW);
+        let options = DeleteOptions {
+            invalidate: true,
+            ..DeleteOptions::default()
+        };
+        worker.delete(b"a", hash, &options, NOW);
+        let first = worker.get(b"a", hash, NOW).unwrap();
+        assert!(first.is_marked());
+        run(&worker, hash, first);
+    }
+
+    const MAY_WIN: GetOptions = GetOptions {
+        touch: None,
+        vivify: None,
+        recache_after_touch: false,
+        recache_s: None,
+        may_win: true,
+        no_bump: false,
+        new_unique: None,
+    };
+
+    #[test]
+    fn a_stale_item_is_won_by_the_second_read_of_the_same_copy() {
+        stale(|worker, hash, first| {
+            let second = worker.get_with(b"a", hash, &MAY_WIN, NOW);
+            let (item, lease) = settle(first, second).unwrap();
+            assert_eq!(item.value(), Some(&b"old"[..]));
+            assert!(lease.won && lease.is_stale);
+        });
+    }
+
+    #[test]
+    fn a_key_stored_anew_between_the_two_reads_has_the_new_value_and_no_mark() {
+        stale(|worker, hash, first| {
+            worker.set(b"a", hash, b"new", &SetOptions::default(), NOW);
+            let second = worker.get_with(b"a", hash, &MAY_WIN, NOW);
+            let (item, lease) = settle(first, second).unwrap();
+            assert_eq!(item.value(), Some(&b"new"[..]));
+            assert!(!lease.won && !lease.is_stale);
+        });
+    }
+
+    #[test]
+    fn a_key_deleted_between_the_two_reads_is_a_miss() {
+        stale(|worker, hash, first| {
+            worker.delete(b"a", hash, &DeleteOptions::default(), NOW);
+            let second = worker.get_with(b"a", hash, &MAY_WIN, NOW);
+            assert!(settle(first, second).is_none());
+        });
+    }
+}

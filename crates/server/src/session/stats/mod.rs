@@ -1,0 +1,85 @@
+//! `stats` and its families, with memcached's names, order and number of rows.
+//!
+//! Exporters read these rows by name and tests count them, so a row that has no meaning here stays,
+//! as 0. What is true of this server and of no other stands in `stats glasscache`.
+
+mod connections;
+mod general;
+mod own;
+mod process;
+mod rows;
+mod settings;
+mod slabs;
+
+use glasscache_protocol::{ascii, words};
+
+pub(crate) use self::connections::write as connections;
+use crate::session::context::Turn;
+use crate::session::execute::Outcome;
+use crate::session::execute::dump::{Cached, Dump, Form, Items};
+use crate::session::output::Output;
+
+/// Executes `stats` with the words behind it.
+pub(crate) fn command(line: &[&[u8]], turn: &Turn<'_>, out: &mut Output<'_>) -> Outcome {
+    let out = &mut out.bytes;
+    match line {
+        [] => general::write(turn, out),
+        [b"settings", ..] => settings::write(turn, out),
+        [b"items", ..] => slabs::items(turn, out),
+        [b"slabs", ..] => slabs::slabs(turn, out),
+        // Sizes would cost a counter per size on each write; memcached has them off as well.
+        [b"sizes", ..] => out.extend_from_slice(b"STAT sizes_status disabled\r\nEND\r\n"),
+        [b"conns", ..] => return Outcome::Dump(Dump::Connections { after: 0 }),
+        [b"cachedump", rest @ ..] => match cachedump(rest, turn) {
+            Ok(dump) => return Outcome::Dump(dump),
+            Err(refusal) => out.extend_from_slice(refusal),
+        },
+        [b"detail", b"dump", ..] if turn.shared.config.dump_enabled => {
+            return Outcome::Dump(Dump::Prefixes { after: None });
+        }
+        [b"detail", rest @ ..] => detail(rest, turn, out),
+        [b"glasscache", ..] => own::write(turn, out),
+        [b"reset", ..] => {
+            turn.shared.reset();
+            return Outcome::Dump(Dump::Reset(turn.shared.detail.clear()));
+        }
+        _ => out.extend_from_slice(words::ERROR),
+    }
+    Outcome::Done
+}
+
+fn detail(line: &[&[u8]], turn: &Turn<'_>, out: &mut Vec<u8>) {
+    if !turn.shared.config.dump_enabled {
+        return out.extend_from_slice(b"CLIENT_ERROR stats detail not allowed\r\n");
+    }
+    match line {
+        [switch @ (b"on" | b"off"), ..] => {
+            turn.shared.detail.switch(*switch == b"on");
+            turn.shared.observe();
+            out.extend_from_slice(words::OK);
+        }
+        _ => out.extend_from_slice(b"CLIENT_ERROR usage: stats detail on|off|dump\r\n"),
+    }
+}
+
+/// memcached's bound on class numbers.
+const CLASSES: u32 = 64;
+
+/// `stats cachedump <class> <limit>`: some keys of one slab class, as old tools list them.
+fn cachedump(line: &[&[u8]], turn: &Turn<'_>) -> Result<Dump, &'static [u8]> {
+    if !turn.shared.config.dump_enabled {
+        return Err(b"CLIENT_ERROR stats cachedump not allowed\r\n");
+    }
+    let [class, limit, ..] = line else {
+        return Err(words::BAD_LINE);
+    };
+    let (Some(class), Some(limit)) = (ascii::unsigned32(class), ascii::unsigned32(limit)) else {
+        return Err(words::BAD_FORMAT);
+    };
+    if class >= CLASSES {
+        return Err(b"CLIENT_ERROR Illegal slab id\r\n");
+    }
+    let lines = if limit == 0 { u32::MAX } else { limit };
+    let form = Form::Cached(Cached::lines(lines));
+    Ok(Dump::Items(Items::new(form, vec![class as usize], turn)))
+}
