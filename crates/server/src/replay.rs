@@ -7,19 +7,19 @@ use std::sync::Arc;
 
 use glasscache_store::{Seconds, Store};
 
-use crate::Error;
-use crate::net::send::SHARE_BYTES;
 use crate::session::context::Turn;
-use crate::session::execute::dump::Dump;
+use crate::session::dump::Dump;
 use crate::session::output::{Output, Part};
 use crate::session::{Next, Session};
 use crate::shared::classes::Classes;
 use crate::shared::cluster::Cluster;
 use crate::shared::config::Config;
 use crate::shared::counters::{ClassCounters, Counters};
+use crate::shared::error::Error;
 use crate::shared::info::{ConnectionId, Info, Peer};
 use crate::shared::log::Log;
 use crate::shared::peer_memory::Pressure;
+use crate::shared::sizes::SHARE_BYTES;
 use crate::shared::wake::Waker;
 use crate::shared::{Parts, Shared};
 

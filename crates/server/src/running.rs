@@ -7,7 +7,6 @@ use std::thread::JoinHandle;
 use glasscache_store::Store;
 use rustix::thread::{CpuSet, Pid, gettid, sched_getaffinity, sched_setaffinity};
 
-use crate::Error;
 use crate::failure;
 use crate::net::accept_queue::Inbox;
 use crate::net::listener::{self, Bound, Listener};
@@ -15,8 +14,9 @@ use crate::net::worker::Worker;
 use crate::shared::address::Address;
 use crate::shared::classes::Classes;
 use crate::shared::cluster::Cluster;
-use crate::shared::config::Config;
+use crate::shared::config::{Config, random_seed};
 use crate::shared::counters::{ClassCounters, Counters};
+use crate::shared::error::Error;
 use crate::shared::log::Log;
 use crate::shared::wake::Waker;
 use crate::shared::{Parts, Shared};
@@ -301,12 +301,6 @@ fn pin(index: usize) {
         one.set(*processor);
         let _ = sched_setaffinity(None, &one);
     }
-}
-
-/// A seed that no client can guess: the hash of a value the standard library draws at random.
-pub(crate) fn random_seed() -> u64 {
-    use std::hash::{BuildHasher, RandomState};
-    RandomState::new().hash_one(std::process::id())
 }
 
 fn system(error: rustix::io::Errno) -> Error {

@@ -20,13 +20,13 @@ use rustix::net::{
     AddressFamily, SendFlags, SocketAddrAny, SocketAddrUnix, SocketFlags, SocketType, sockopt,
 };
 
-use crate::Error;
 use crate::net::accept_queue::Inbox;
-use crate::session::events;
 use crate::session::trace;
 use crate::shared::Shared;
 use crate::shared::address::Address;
 use crate::shared::config::{Config, Listen};
+use crate::shared::error::Error;
+use crate::shared::events;
 use crate::shared::info::{ConnectionId, Info, Peer};
 use crate::shared::lock::lock;
 use crate::shared::log::Kind;

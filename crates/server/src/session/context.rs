@@ -2,11 +2,11 @@
 
 use glasscache_store::{CasUnique, Expiry, Item, Seconds, Worker};
 
-use crate::session::output::{SLICE_BYTES, SLICE_BYTES_HIGH};
 use crate::shared::Shared;
 use crate::shared::counters::Counters;
 use crate::shared::info::Info;
 use crate::shared::peer_memory::Pressure;
+use crate::shared::sizes::{SLICE_BYTES, SLICE_BYTES_HIGH};
 use crate::shared::wake::Waker;
 
 /// The surroundings of one turn of one connection.

@@ -1,28 +1,13 @@
-//! The lines of `watch`: what each event says to those who asked for its kind, in memcached's form.
-//!
-//! A worker renders a line only while somebody watches, and appends it to each watcher's buffer
-//! (`hub`); the worker that owns the watcher sends it.
+//! The lines of `watch` about what one connection does to items, in memcached's form.
 
 use std::io::Write as _;
 
-use glasscache_store::{
-    DeleteOptions, Evicted, Expiry, KeyHash, Seconds, SetMode, SetOptions, SetOutcome,
-};
+use glasscache_store::{DeleteOptions, Expiry, KeyHash, SetMode, SetOptions, SetOutcome};
 
 use crate::session::context::Turn;
-use crate::shared::Shared;
-use crate::shared::info::{Info, Peer};
+use crate::shared::events::publish;
+use crate::shared::key_text::uri_encode;
 use crate::shared::watchers::kind;
-
-fn publish(shared: &Shared, kind: u16, text: &[u8]) {
-    if let Some(serial) = shared.hub.publish(kind, text)
-        && shared.logs(1)
-    {
-        shared.log.line(format!(
-            "glasscache: the watcher on connection {serial} reads too slowly and misses lines"
-        ));
-    }
-}
 
 /// A key was asked for.
 pub(crate) fn fetched(turn: &Turn<'_>, key: &[u8], value_bytes: Option<u32>) {
@@ -134,75 +119,4 @@ pub(crate) fn deleting(
         item.value_bytes()
     );
     publish(turn.shared, kind::DELETIONS, &text);
-}
-
-/// An item was evicted.
-pub(crate) fn evicted(shared: &Shared, item: &Evicted, now: Seconds) {
-    if !shared.hub.wants(kind::EVICTIONS) {
-        return;
-    }
-    let (class, _) = shared.classes.of(item.key.len(), item.value_bytes, 0);
-    let mut text = b"type=eviction key=".to_vec();
-    uri_encode(&item.key, &mut text);
-    let _ = write!(
-        text,
-        " fetch={} ttl={} la={} clsid={class} size={}",
-        if item.was_fetched { "yes" } else { "no" },
-        item.ttl_s.map_or(-1, i64::from),
-        now.0.saturating_sub(item.last_access.0),
-        item.value_bytes
-    );
-    publish(shared, kind::EVICTIONS, &text);
-}
-
-/// A connection was opened, or closed for `reason`.
-pub(crate) fn connection(shared: &Shared, info: &Info, reason: Option<&str>) {
-    if !shared.hub.wants(kind::CONNEVENTS) {
-        return;
-    }
-    let (address, port, transport) = match &info.peer {
-        Peer::Tcp(peer) => (peer.ip().to_string(), peer.port(), "tcp"),
-        Peer::Unix => ("unix".to_owned(), 0, "local"),
-    };
-    let event = if reason.is_some() {
-        "conn_close"
-    } else {
-        "conn_new"
-    };
-    let reason = reason
-        .map(|reason| format!(" reason={reason}"))
-        .unwrap_or_default();
-    let descriptor = info.id.descriptor;
-    let text = format!(
-        "type={event} rip={address} rport={port} transport={transport}{reason} cfd={descriptor}"
-    );
-    publish(shared, kind::CONNEVENTS, text.as_bytes());
-}
-
-/// Whether a key has no blank and no control byte, so that it can stand on a line.
-pub(crate) fn is_plain(key: &[u8]) -> bool {
-    key.iter().all(|byte| *byte > b' ' && *byte != 127)
-}
-
-/// Appends `key` with everything but letters, digits and `-._~` as percent and two hex digits.
-pub(crate) fn uri_encode(key: &[u8], out: &mut Vec<u8>) {
-    for byte in key {
-        if byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b'~') {
-            out.push(*byte);
-        } else {
-            let _ = write!(out, "%{byte:02X}");
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn keys_are_percent_encoded() {
-        let mut out = Vec::new();
-        uri_encode(b"a#b c", &mut out);
-        assert_eq!(out, b"a%23b%20c");
-    }
 }

@@ -6,11 +6,14 @@
 //! the input is used up, when much output waits, or when the connection has had its share.
 
 pub(crate) mod context;
+pub(crate) mod dump;
 pub(crate) mod events;
 pub(crate) mod execute;
 pub(crate) mod gathered;
 mod keys;
+mod outcome;
 pub(crate) mod output;
+mod rows;
 mod run;
 mod state;
 pub(crate) mod stats;
@@ -27,7 +30,7 @@ use glasscache_store::Reservation;
 use self::execute::{Batch, Lookup, store::Write};
 use self::run::Run;
 use self::state::{Keys, State};
-pub(crate) use self::state::{Next, Progress, Session, UPLOAD_BYTES_MIN};
+pub(crate) use self::state::{Next, Progress, Session};
 use crate::session::context::Turn;
 use crate::session::output::Output;
 use crate::shared::info::Reason;
@@ -76,7 +79,7 @@ impl Session {
         run.flush();
         if let Some(cut) = run.cut.take() {
             (run.used, self.state) = run.position_of(&cut, &self.state);
-            next = cut.next();
+            next = Next::of_cut(&cut);
         }
         match &mut self.state {
             // What a turn made is sent before the next: it cannot be taken back any more.

@@ -7,12 +7,6 @@ use glasscache_store::{Held, Item};
 
 use crate::session::gathered::Gathered;
 
-/// Output beyond this is sent before more is made.
-pub(crate) const SLICE_BYTES: usize = 64 << 10;
-
-/// The same while memory for peers is short: with one small value more it still fits into a socket that is writable.
-pub(crate) const SLICE_BYTES_HIGH: usize = 8 << 10;
-
 /// Values above this many bytes are sent from where they lie.
 pub(crate) const COPY_BYTES_MAX: u32 = 8 << 10;
 

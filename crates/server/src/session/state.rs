@@ -3,15 +3,13 @@
 use glasscache_protocol::command::GetHead;
 use glasscache_store::Reservation;
 
-use crate::session::execute::{self, Outcome};
+use crate::session::dump::Dump;
+use crate::session::execute::Cut;
+use crate::session::outcome::Outcome;
 use crate::session::output::Mark;
 use crate::shared::info::Reason;
 use crate::shared::peer_memory::Charge;
 use crate::shared::watchers::Watching;
-
-/// Values from this size on are received into the store's memory; smaller ones are gathered whole
-/// in the connection's buffer first, since an unfinished reservation holds its segment open.
-pub(crate) const UPLOAD_BYTES_MIN: u32 = 64 << 10;
 
 /// What is kept about an upload beside its line and its bytes, in bytes, rounded up: its state here and in the store.
 pub(super) const UPLOAD_BYTES_KEPT: usize = 512;
@@ -59,7 +57,7 @@ pub(crate) enum Next {
     /// From now on the connection is a log of events.
     Watch(Watching),
     /// Send a listing of the items, then go on.
-    Dump(execute::dump::Dump),
+    Dump(Dump),
 }
 
 /// What one turn used and how it ended.
@@ -91,6 +89,15 @@ pub(crate) struct Upload {
 }
 
 impl Next {
+    /// How a turn ends whose lookups were cut.
+    pub(super) fn of_cut(cut: &Cut<'_>) -> Next {
+        if cut.lacking_bytes > 0 {
+            Next::Room(cut.lacking_bytes)
+        } else {
+            Next::Flush
+        }
+    }
+
     /// What a command means for the turn; `None` goes on.
     pub(super) fn after(outcome: Outcome) -> Option<Next> {
         match outcome {

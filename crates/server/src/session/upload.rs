@@ -3,9 +3,10 @@
 use glasscache_protocol::words;
 
 use super::run::Run;
-use super::state::{Next, Session, State, UPLOAD_BYTES_KEPT, UPLOAD_BYTES_MIN, Upload};
+use super::state::{Next, Session, State, UPLOAD_BYTES_KEPT, Upload};
 use crate::session::execute::store::Write;
 use crate::shared::info::Reason;
+use crate::shared::sizes::UPLOAD_BYTES_MIN;
 use crate::shared::stalled;
 
 impl Session {
@@ -33,7 +34,7 @@ impl Session {
         if write.value_bytes < UPLOAD_BYTES_MIN {
             return Some(Next::Whole(head + value_bytes + 2));
         }
-        if stalled::waits_to_upload(run.turn) {
+        if stalled::waits_to_upload(run.turn.shared, run.turn.now) {
             return Some(Next::Park);
         }
         let line = run.rest().get(..head).unwrap_or_default();
@@ -66,7 +67,7 @@ impl Session {
             let bytes = space.len().min(rest.len());
             if bytes == 0 {
                 let is_crowded_out = upload.reservation.is_crowded_out();
-                return if is_crowded_out && stalled::waits_to_go_on(run.turn) {
+                return if is_crowded_out && stalled::waits_to_go_on(run.turn.shared, run.turn.now) {
                     Some(Next::Park)
                 } else {
                     self.give_up_upload(run)

@@ -13,7 +13,7 @@ use std::sync::Mutex;
 
 use glasscache_protocol::words;
 
-use crate::Error;
+use crate::shared::error::Error;
 use crate::shared::lock::lock;
 
 /// Bound of the file; a node takes about a hundred bytes.

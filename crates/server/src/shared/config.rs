@@ -159,3 +159,9 @@ impl std::fmt::Display for Listen {
         }
     }
 }
+
+/// A seed that no client can guess: the hash of a value the standard library draws at random.
+pub(crate) fn random_seed() -> u64 {
+    use std::hash::{BuildHasher, RandomState};
+    RandomState::new().hash_one(std::process::id())
+}

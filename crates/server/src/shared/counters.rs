@@ -5,7 +5,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::watchdog::Pulse;
+use crate::shared::pulse::Pulse;
 
 /// A count with one writing thread.
 #[derive(Debug, Default)]

@@ -8,10 +8,10 @@ use std::sync::{Arc, Mutex};
 
 use glasscache_store::Store;
 
-use crate::session::events::{is_plain, uri_encode};
-use crate::session::execute::dump;
 use crate::shared::counters::Counters;
+use crate::shared::key_text::{is_plain, uri_encode};
 use crate::shared::lock::lock;
+use crate::shared::sizes::is_slice_full;
 
 /// The table may take one in so many parts of `-m`: a client that invents prefixes must not eat the memory.
 const SHARE: u64 = 64;
@@ -138,7 +138,7 @@ impl Detail {
         let prefixes = lock(&self.prefixes);
         let behind = prefixes.by_name.range::<[u8], _>(range);
         for (examined, (name, prefix)) in behind.enumerate() {
-            if dump::is_full(examined, out.len()) {
+            if is_slice_full(examined, out.len()) {
                 *after = last.cloned();
                 return false;
             }

@@ -10,7 +10,6 @@ use std::sync::Arc;
 
 use glasscache_store::Seconds;
 
-use crate::session::context::Turn;
 use crate::shared::Shared;
 use crate::shared::info::Info;
 
@@ -22,35 +21,32 @@ const STALLED_S: u32 = 2;
 const STUCK_S: u32 = 2;
 
 /// Whether an upload should wait before it begins: others hold all that uploads may.
-pub(crate) fn waits_to_upload(turn: &Turn<'_>) -> bool {
-    let is_full = turn.store.store().uploads_are_full();
+pub(crate) fn waits_to_upload(shared: &Shared, now: Seconds) -> bool {
+    let is_full = shared.store.uploads_are_full();
     if is_full {
-        stalled_upload(turn);
+        close_stalled_upload(shared, now);
     }
     is_full
 }
 
 /// Whether an upload that others crowded out should wait for them. The store gives room so that one can always go on;
 /// only a limit that was lowered meanwhile can leave none, and then whoever asks first gives up.
-pub(crate) fn waits_to_go_on(turn: &Turn<'_>) -> bool {
-    stalled_upload(turn);
-    let store = turn.store.store();
+pub(crate) fn waits_to_go_on(shared: &Shared, now: Seconds) -> bool {
+    close_stalled_upload(shared, now);
+    let store = &shared.store;
     let all_wait = store.idlest_upload().is_some_and(|idlest| idlest.waits);
     let progressed = store.uploads_progressed();
-    !all_wait || progressed.is_none_or(|last| turn.now.0.saturating_sub(last.0) < STUCK_S)
+    !all_wait || progressed.is_none_or(|last| now.0.saturating_sub(last.0) < STUCK_S)
 }
 
 /// Closes the idlest upload if its sender has stalled; never one that waits for room itself.
-fn stalled_upload(turn: &Turn<'_>) {
-    let Some(idlest) = turn.store.store().idlest_upload() else {
+fn close_stalled_upload(shared: &Shared, now: Seconds) {
+    let Some(idlest) = shared.store.idlest_upload() else {
         return;
     };
-    if !idlest.waits && turn.now.0.saturating_sub(idlest.last.0) >= STALLED_S {
+    if !idlest.waits && now.0.saturating_sub(idlest.last.0) >= STALLED_S {
         let owns = |info: &&Arc<Info>| info.ties.owns_upload(idlest.id);
-        condemn(
-            turn.shared.connections.list().iter().find(owns),
-            turn.shared,
-        );
+        condemn(shared.connections.list().iter().find(owns), shared);
     }
 }
 

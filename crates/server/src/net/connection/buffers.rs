@@ -1,10 +1,6 @@
 //! What a worker lends to the connection it serves, and how much is received into it at a time.
 
-use crate::session::UPLOAD_BYTES_MIN;
-
-/// Bytes received at a time: enough for hundreds of commands, and small enough that a large value
-/// is received into the store's memory and not through here.
-pub(super) const RECV_BYTES: usize = 16 << 10;
+use crate::shared::sizes::INPUT_BYTES;
 
 /// Bytes received beside a large value, and first of all after one: the next one's line fits, and what
 /// comes with it, which has to be copied into the store, is little.
@@ -33,9 +29,6 @@ impl<'h> Source<'h> {
         }
     }
 }
-
-/// The input buffer of a worker: the longest unfinished command, and room to receive behind it.
-pub(crate) const INPUT_BYTES: usize = UPLOAD_BYTES_MIN as usize + 4096 + RECV_BYTES;
 
 /// What a worker lends to the connection it serves.
 pub(crate) struct Buffers {

@@ -13,19 +13,20 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-pub(crate) use self::buffers::{Buffers, HEARD_BYTES, INPUT_BYTES, Source};
-use self::buffers::{RECV_BYTES, Received};
+use self::buffers::Received;
+pub(crate) use self::buffers::{Buffers, HEARD_BYTES, Source};
 use self::pending::Pending;
 use self::receiving::peek;
 pub(crate) use self::receiving::receive;
 use crate::net::send::{self, Sent, Waiting};
 use crate::session::context::Turn;
-use crate::session::execute::dump::Dump;
+use crate::session::dump::Dump;
 use crate::session::output::Output;
 use crate::session::trace;
 use crate::session::{Next, Progress, Session};
 use crate::shared::info::{Info, READING, READING_VALUE, Reason};
 use crate::shared::peer_memory::Pressure;
+use crate::shared::sizes::{INPUT_BYTES, RECV_BYTES};
 
 /// Output or upload bytes after which a connection lets others go first, however few these are.
 const TURN_BYTES: usize = 128 << 10;

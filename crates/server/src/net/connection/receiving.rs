@@ -7,13 +7,14 @@ use rustix::buffer::spare_capacity;
 use rustix::io::Errno;
 use rustix::net::RecvFlags;
 
-use super::buffers::{Buffers, INPUT_BYTES, RECV_BYTES, RECV_BYTES_UPLOADER, Received};
+use super::buffers::{Buffers, RECV_BYTES_UPLOADER, Received};
 use super::pending::Pending;
 use super::{Connection, Verdict};
 use crate::session::context::Turn;
 use crate::shared::counters::Counters;
 use crate::shared::info::Reason;
 use crate::shared::peer_memory::Pressure;
+use crate::shared::sizes::{INPUT_BYTES, RECV_BYTES};
 
 impl Connection {
     /// Receives behind what is kept.

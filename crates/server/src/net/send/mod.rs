@@ -1,7 +1,7 @@
 //! Sending a turn's output, and keeping what the socket did not take or what comes after the others' turn.
 //!
 //! The kernel copies a megabyte in some 200 us, in which nobody else of this worker is served: what a turn sends
-//! is cut after [`SHARE_BYTES`] where others are about (docs/decisions/0025-large-transfers-last.md).
+//! is cut after `SHARE_BYTES` where others are about (docs/decisions/0025-large-transfers-last.md).
 
 mod waiting;
 
@@ -17,10 +17,7 @@ use crate::session::context::Turn;
 use crate::session::gathered::Gathered;
 use crate::session::output::Output;
 
-/// Bytes that one connection sends before others are served: some 10 us of copying.
-pub(crate) const SHARE_BYTES: usize = 64 << 10;
-
-/// The same while there are no others: more than a socket takes.
+/// What one connection sends at a time while there are no others: more than a socket takes.
 pub(crate) const WHOLE_BYTES: usize = 16 << 20;
 
 /// How far a send came.

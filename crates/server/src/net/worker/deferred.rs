@@ -9,7 +9,8 @@ use std::time::{Duration, Instant};
 
 use super::{Cause, Worker};
 use crate::net::connection::Connection;
-use crate::net::send::{SHARE_BYTES, WHOLE_BYTES};
+use crate::net::send::WHOLE_BYTES;
+use crate::shared::sizes::SHARE_BYTES;
 
 /// How long the queue is served before the sockets are looked at again: one or two shares of large transfers.
 const QUEUE_TIME: Duration = Duration::from_micros(20);

@@ -11,7 +11,6 @@ use glasscache_store::{Asked, Guess, KeyHash};
 
 use super::get::{count_gets, meta_get_guessed, text_get};
 use super::room;
-use crate::session::Next;
 use crate::session::context::Turn;
 use crate::session::output::{Mark, Output};
 use crate::shared::peer_memory::Pressure;
@@ -198,18 +197,7 @@ pub(crate) struct Cut<'b> {
     /// Key bytes from it to the end of the batch, if all are of its line and that goes on.
     pub(crate) line_key_bytes: Option<usize>,
     /// Bytes of memory that it needs and that are not to be had; 0 where the slice is full.
-    lacking: usize,
-}
-
-impl Cut<'_> {
-    /// How the turn ends.
-    pub(crate) fn next(&self) -> Next {
-        if self.lacking > 0 {
-            Next::Room(self.lacking)
-        } else {
-            Next::Flush
-        }
-    }
+    pub(crate) lacking_bytes: usize,
 }
 
 impl<'b> Batch<'b, '_> {
@@ -219,7 +207,7 @@ impl<'b> Batch<'b, '_> {
         let left = self.lookups.get(index..).unwrap_or_default();
         let lookup = left.first()?;
         let is_full = out.len() >= turn.slice_bytes();
-        let lacking = if is_full {
+        let lacking_bytes = if is_full {
             0
         } else {
             room::lacking_bytes(lookup.key, lookup.hash, turn, out)
@@ -229,12 +217,12 @@ impl<'b> Batch<'b, '_> {
             Kind::Text { head, is_first, .. } => Some((head, is_first)),
         };
         let ends = |lookup: &Lookup<'_, '_>| !matches!(lookup.kind, Kind::Text { ends: false, .. });
-        (is_full || lacking > 0).then(|| Cut {
+        (is_full || lacking_bytes > 0).then(|| Cut {
             key: lookup.key,
             text,
             line_key_bytes: (!left.iter().any(ends))
                 .then(|| left.iter().map(|lookup| lookup.key.len()).sum()),
-            lacking,
+            lacking_bytes,
         })
     }
 }

@@ -4,7 +4,6 @@
 
 mod admin;
 mod batch;
-pub(crate) mod dump;
 mod get;
 mod items;
 mod room;
@@ -18,22 +17,10 @@ pub(crate) use batch::{Batch, Cut, Lookup};
 pub(crate) use room::lacking_bytes_of;
 
 use crate::session::context::Turn;
+use crate::session::outcome::Outcome;
 use crate::session::output::Output;
 use crate::shared::info::Reason;
-use crate::shared::watchers::Watching;
-
-/// What a command means for its connection.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Outcome {
-    /// Answered; go on.
-    Done,
-    /// Send what there is and close.
-    Close(Reason),
-    /// The connection becomes a log.
-    Watch(Watching),
-    /// The connection receives a listing.
-    Dump(dump::Dump),
-}
+use crate::shared::version::VERSION_REPLY;
 
 /// Executes a command that has no value and is no batch of keys.
 pub(crate) fn command<'w>(command: &Command<'_>, turn: &Turn<'w>, out: &mut Output<'w>) -> Outcome {
@@ -69,8 +56,7 @@ pub(crate) fn command<'w>(command: &Command<'_>, turn: &Turn<'w>, out: &mut Outp
             out.settle();
         }
         Command::Version => {
-            out.bytes
-                .extend_from_slice(concat!("VERSION ", crate::version!(), "\r\n").as_bytes());
+            out.bytes.extend_from_slice(VERSION_REPLY);
         }
         Command::Quit => return Outcome::Close(Reason::Normal),
         Command::Admin {

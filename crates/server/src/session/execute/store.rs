@@ -10,9 +10,9 @@ use glasscache_protocol::text::{self, Parsed};
 use glasscache_protocol::words;
 use glasscache_store::{CasUnique, KeyHash, Refusal, Reservation, SetMode, SetOptions, SetOutcome};
 
-use super::Outcome;
 use crate::session::context::Turn;
 use crate::session::events;
+use crate::session::outcome::Outcome;
 use crate::session::output::Output;
 use crate::session::trace;
 use crate::shared::info::Reason;

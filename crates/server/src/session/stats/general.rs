@@ -3,8 +3,10 @@
 use std::sync::atomic::Ordering;
 
 use super::process;
-use super::rows::Rows;
 use crate::session::context::Turn;
+use crate::session::rows::Rows;
+use crate::shared::sizes::INPUT_BYTES;
+use crate::shared::version::VERSION;
 
 /// Appends all rows and END.
 pub(super) fn write(turn: &Turn<'_>, out: &mut Vec<u8>) {
@@ -24,7 +26,7 @@ fn server(turn: &Turn<'_>, rows: &mut Rows<'_>) {
     rows.row("pid", std::process::id());
     rows.row("uptime", turn.now.0.saturating_sub(2));
     rows.row("time", shared.clock.unix(turn.now));
-    rows.row("version", crate::version!());
+    rows.row("version", VERSION);
     // Not linked: exporters that print it must find something that reads as a version.
     rows.row("libevent", "none");
     rows.row("pointer_size", usize::BITS);
@@ -53,10 +55,7 @@ fn server(turn: &Turn<'_>, rows: &mut Rows<'_>) {
         "response_obj_bytes",
     ]);
     rows.row("read_buf_count", shared.config.workers);
-    rows.row(
-        "read_buf_bytes",
-        crate::net::connection::INPUT_BYTES * shared.config.workers,
-    );
+    rows.row("read_buf_bytes", INPUT_BYTES * shared.config.workers);
     rows.row("read_buf_bytes_free", buffers);
     rows.row("read_buf_oom", 0);
     rows.row("reserved_fds", 5 * shared.config.workers);

@@ -3,20 +3,17 @@
 //! Exporters read these rows by name and tests count them, so a row that has no meaning here stays,
 //! as 0. What is true of this server and of no other stands in `stats glasscache`.
 
-mod connections;
 mod general;
 mod own;
 mod process;
-mod rows;
 mod settings;
 mod slabs;
 
 use glasscache_protocol::{ascii, words};
 
-pub(crate) use self::connections::write as connections;
 use crate::session::context::Turn;
-use crate::session::execute::Outcome;
-use crate::session::execute::dump::{Cached, Dump, Form, Items};
+use crate::session::dump::{Cached, Dump, Form, Items};
+use crate::session::outcome::Outcome;
 use crate::session::output::Output;
 
 /// Executes `stats` with the words behind it.

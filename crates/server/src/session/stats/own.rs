@@ -5,8 +5,8 @@ use std::sync::atomic::Ordering;
 use glasscache_store::Seconds;
 
 use super::process;
-use super::rows::Rows;
 use crate::session::context::Turn;
+use crate::session::rows::Rows;
 use crate::shared::counters::{Counter, Counters};
 
 /// Appends all rows and END.

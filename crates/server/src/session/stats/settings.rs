@@ -3,8 +3,8 @@
 use std::fmt::Display;
 use std::sync::atomic::Ordering;
 
-use super::rows::{Rows, on, yes};
 use crate::session::context::Turn;
+use crate::session::rows::{Rows, on, yes};
 use crate::shared::config::Listen;
 
 /// Rows of features that are not here, with memcached's defaults.

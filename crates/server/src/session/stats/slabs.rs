@@ -3,8 +3,8 @@
 //! There are no slabs here. The figures say in which classes the items would lie at the same `-f`
 //! and `-n`, so that dashboards go on; true memory is told by `stats glasscache`.
 
-use super::rows::Rows;
 use crate::session::context::Turn;
+use crate::session::rows::Rows;
 use crate::shared::counters::ClassCounters;
 
 /// Bytes of a slab page.

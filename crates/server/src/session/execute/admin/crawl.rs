@@ -4,8 +4,8 @@ use glasscache_protocol::ascii;
 use glasscache_protocol::words;
 
 use crate::session::context::Turn;
-use crate::session::execute::Outcome;
-use crate::session::execute::dump::{Dump, Form, Items};
+use crate::session::dump::{Dump, Form, Items};
+use crate::session::outcome::Outcome;
 use crate::session::output::Output;
 
 pub(super) fn crawl(line: &[&[u8]], turn: &Turn<'_>, out: &mut Output<'_>) -> Outcome {

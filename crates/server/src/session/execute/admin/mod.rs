@@ -8,8 +8,8 @@ use glasscache_protocol::ascii;
 use glasscache_protocol::command::AdminVerb;
 use glasscache_protocol::words;
 
-use super::Outcome;
 use crate::session::context::Turn;
+use crate::session::outcome::Outcome;
 use crate::session::output::Output;
 use crate::session::stats;
 use crate::shared::info::Reason;

@@ -5,11 +5,11 @@ use std::io::Write as _;
 use glasscache_protocol::{base64, words};
 use glasscache_store::{Expiry, Item, Listing};
 
-use super::is_full;
 use crate::session::context::Turn;
-use crate::session::events::{is_plain, uri_encode};
 use crate::session::output::Output;
+use crate::shared::key_text::{is_plain, uri_encode};
 use crate::shared::peer_memory::Charge;
+use crate::shared::sizes::is_slice_full;
 
 /// Items examined between two looks at the output.
 const STEP_ITEMS: usize = 64;
@@ -110,7 +110,7 @@ impl Items {
             listing,
             ..
         } = self;
-        while !is_full(*examined, out.len()) {
+        while !is_slice_full(*examined, out.len()) {
             let mut visit = |item: &Item<'_>| line(form, classes, item, turn, &mut out.bytes);
             match turn.store.list(listing, STEP_ITEMS, turn.now, &mut visit) {
                 Some(more) => *examined += more,

@@ -4,16 +4,14 @@
 //! prefixes as take well below a millisecond. Other connections of the worker are served between two slices, and
 //! the worker lets go of what it read, so that memory can be reused however long the reply is.
 
+mod connections;
 mod items;
 
 pub(crate) use self::items::{Cached, Form, Items};
 use crate::session::context::Turn;
-use crate::session::output::{Output, SLICE_BYTES};
-use crate::session::stats;
+use crate::session::output::Output;
 use crate::shared::detail::Discarded;
-
-/// Items, connections or prefixes that one slice examines, at most about.
-pub(crate) const SLICE_EXAMINED: usize = 256;
+use crate::shared::sizes::{SLICE_BYTES, SLICE_EXAMINED};
 
 /// A long reply and how far it has come.
 #[derive(Debug, PartialEq, Eq)]
@@ -33,7 +31,7 @@ impl Dump {
     pub(crate) fn run(&mut self, turn: &Turn<'_>, out: &mut Output<'_>) -> bool {
         match self {
             Dump::Items(items) => items.run(turn, out),
-            Dump::Connections { after } => stats::connections(after, turn, &mut out.bytes),
+            Dump::Connections { after } => connections::write(after, turn, &mut out.bytes),
             Dump::Prefixes { after } => {
                 turn.shared
                     .detail
@@ -58,9 +56,4 @@ impl Dump {
             _ => SLICE_BYTES,
         }
     }
-}
-
-/// Whether a slice has examined or rendered enough.
-pub(crate) fn is_full(examined: usize, rendered_bytes: usize) -> bool {
-    examined >= SLICE_EXAMINED || rendered_bytes >= SLICE_BYTES
 }

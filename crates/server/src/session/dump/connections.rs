@@ -2,8 +2,8 @@
 
 use std::sync::atomic::Ordering;
 
-use super::rows::Rows;
 use crate::session::context::Turn;
+use crate::session::rows::Rows;
 use crate::shared::address::Address;
 use crate::shared::info::{Info, Peer};
 
@@ -12,7 +12,7 @@ const SLICE_CONNECTIONS: usize = 256;
 
 /// Appends a slice of the rows: first the listening sockets, then the connections behind the serial number `after`,
 /// at last END; true when it is complete.
-pub(crate) fn write(after: &mut u64, turn: &Turn<'_>, out: &mut Vec<u8>) -> bool {
+pub(super) fn write(after: &mut u64, turn: &Turn<'_>, out: &mut Vec<u8>) -> bool {
     if *after == 0 {
         listeners(turn, &mut Rows::new(out));
     }
