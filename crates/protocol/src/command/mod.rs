@@ -3,7 +3,13 @@
 //! Numbers keep their meaning on the wire (an exptime is still 0, relative, absolute or negative):
 //! the clock that gives them sense belongs to the server.
 
-use crate::meta::MetaLine;
+mod meta_flags;
+mod meta_line;
+mod value_length;
+
+pub use meta_flags::{MetaFlags, letters};
+pub use meta_line::MetaLine;
+pub(crate) use value_length::value_length;
 
 /// One command line, parsed. A storage command is followed by its value, a get by its keys.
 #[derive(Debug, Clone, PartialEq, Eq)]
