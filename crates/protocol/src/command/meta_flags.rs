@@ -49,6 +49,23 @@ pub struct MetaFlags<'b> {
 }
 
 impl<'b> MetaFlags<'b> {
+    /// The same flags over another copy of their text, which the caller owns.
+    pub fn with_text<'c>(&self, text: &'c [u8]) -> MetaFlags<'c> {
+        MetaFlags {
+            text,
+            letters: self.letters,
+            touch: self.touch,
+            vivify: self.vivify,
+            recache: self.recache,
+            client_flags: self.client_flags,
+            compare: self.compare,
+            new_unique: self.new_unique,
+            mode: self.mode,
+            delta: self.delta,
+            initial: self.initial,
+        }
+    }
+
     /// Whether the flag `letter` was given.
     #[inline]
     pub fn has(&self, letter: u8) -> bool {

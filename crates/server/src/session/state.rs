@@ -5,13 +5,15 @@ use glasscache_store::Reservation;
 
 use crate::session::dump::Dump;
 use crate::session::execute::Cut;
+use crate::session::execute::store::PendingWrite;
 use crate::session::outcome::Outcome;
 use crate::session::output::Mark;
 use crate::shared::info::Reason;
 use crate::shared::peer_memory::Charge;
 use crate::shared::watchers::Watching;
 
-/// What is kept about an upload beside its line and its bytes, in bytes, rounded up: its state here and in the store.
+/// What is kept about an upload beside what its line said and its bytes, in bytes, rounded up: its state here and in
+/// the store.
 pub(super) const UPLOAD_BYTES_KEPT: usize = 512;
 
 /// One connection's place in its stream.
@@ -81,8 +83,8 @@ pub(super) struct Keys {
 
 /// A large value on its way into the store.
 pub(crate) struct Upload {
-    /// The command line, kept for its reply.
-    pub(super) line: Box<[u8]>,
+    /// What its line said.
+    pub(super) write: PendingWrite,
     pub(super) reservation: Reservation,
     /// What is kept about it beside its bytes.
     pub(super) _charge: Charge,

@@ -5,7 +5,6 @@ use glasscache_protocol::words;
 use super::run::Run;
 use super::state::{Next, Session, State, UPLOAD_BYTES_KEPT, Upload};
 use crate::session::execute::store::Write;
-use crate::shared::info::Reason;
 use crate::shared::sizes::UPLOAD_BYTES_MIN;
 use crate::shared::stalled;
 
@@ -37,13 +36,12 @@ impl Session {
         if stalled::waits_to_upload(run.turn.shared, run.turn.now) {
             return Some(Next::Park);
         }
-        let line = run.rest().get(..head).unwrap_or_default();
         run.used += head;
         match write.reserve(run.turn, run.out) {
             Some(reservation) => {
                 run.turn.connection.ties.note_upload(reservation.id());
                 self.state = State::Upload(Box::new(Upload {
-                    line: line.into(),
+                    write: write.keep(),
                     reservation,
                     _charge: run.turn.shared.memory.charge(UPLOAD_BYTES_KEPT + head),
                 }));
@@ -91,12 +89,7 @@ impl Session {
         let State::Upload(upload) = std::mem::take(&mut self.state) else {
             return None;
         };
-        let mut scratch = Vec::new();
-        let Some(write) = Write::from_line(&upload.line, &mut scratch, run.turn) else {
-            // The line was parsed once already: a server that cannot read it again is broken.
-            run.turn.counters.invariant_broken.bump();
-            return Some(Next::Close(Reason::Error));
-        };
+        let write = upload.write.write();
         if ending != b"\r\n" {
             return Next::after(write.refuse_chunk(run.out));
         }
@@ -111,12 +104,10 @@ impl Session {
             return None;
         };
         run.turn.store.give_up(&upload.reservation, run.turn.now);
-        let mut scratch = Vec::new();
-        if let Some(write) = Write::from_line(&upload.line, &mut scratch, run.turn) {
-            write.count_refused(run.turn);
-            if !write.is_quiet() {
-                run.out.bytes.extend_from_slice(words::NO_MEMORY);
-            }
+        let write = upload.write.write();
+        write.count_refused(run.turn);
+        if !write.is_quiet() {
+            run.out.bytes.extend_from_slice(words::NO_MEMORY);
         }
         self.state = State::Swallow(u64::from(upload.reservation.missing_bytes()) + 2);
         drop(upload);

@@ -1,12 +1,12 @@
 //! Writes of whole values: set and its sisters, cas, ms.
 //!
 //! A write is described once, from either dialect, and carried out in one of two ways: at once when
-//! its value is at hand, or as a reservation that is committed when the last byte has come.
+//! its value is at hand, or as a reservation that is committed when the last byte has come. Until then
+//! what its line said is kept, so that the line is parsed once and the key hashed once.
 
 use glasscache_protocol::ascii::write_number;
-use glasscache_protocol::command::{Command, StoreHead, StoreVerb};
-use glasscache_protocol::meta::{self, MetaLine};
-use glasscache_protocol::text::{self, Parsed};
+use glasscache_protocol::command::{StoreHead, StoreVerb};
+use glasscache_protocol::meta::{self, MetaFlags, MetaLine};
 use glasscache_protocol::words;
 use glasscache_store::{CasUnique, KeyHash, Refusal, Reservation, SetMode, SetOptions, SetOutcome};
 
@@ -23,6 +23,7 @@ pub(crate) struct Write<'b> {
     /// Length of the value.
     pub(crate) value_bytes: u32,
     key: &'b [u8],
+    hash: KeyHash,
     options: SetOptions,
     dialect: Dialect<'b>,
 }
@@ -30,6 +31,46 @@ pub(crate) struct Write<'b> {
 enum Dialect<'b> {
     Text { noreply: bool },
     Meta(MetaLine<'b>),
+}
+
+/// A write whose value is still coming: all that its line said.
+pub(crate) struct PendingWrite {
+    value_bytes: u32,
+    key: Box<[u8]>,
+    hash: KeyHash,
+    options: SetOptions,
+    dialect: PendingDialect,
+}
+
+enum PendingDialect {
+    Text { noreply: bool },
+    Meta(Box<PendingLine>),
+}
+
+/// A meta line without the input in which it stood.
+struct PendingLine {
+    key: Box<[u8]>,
+    flags: MetaFlags<'static>,
+    flags_text: Box<[u8]>,
+}
+
+impl PendingWrite {
+    /// The write, ready for its value.
+    pub(crate) fn write(&self) -> Write<'_> {
+        Write {
+            value_bytes: self.value_bytes,
+            key: &self.key,
+            hash: self.hash,
+            options: self.options,
+            dialect: match &self.dialect {
+                PendingDialect::Text { noreply } => Dialect::Text { noreply: *noreply },
+                PendingDialect::Meta(line) => Dialect::Meta(MetaLine {
+                    key: &line.key,
+                    flags: line.flags.with_text(&line.flags_text),
+                }),
+            },
+        }
+    }
 }
 
 impl<'b> Write<'b> {
@@ -56,6 +97,7 @@ impl<'b> Write<'b> {
         Write {
             value_bytes: head.value_bytes,
             key: head.key,
+            hash: turn.store.store().hash(head.key),
             options,
             dialect,
         }
@@ -102,23 +144,27 @@ impl<'b> Write<'b> {
         Write {
             value_bytes,
             key,
+            hash: turn.store.store().hash(key),
             options,
             dialect: Dialect::Meta(line),
         }
     }
 
-    /// The write that a kept command line describes.
-    pub(crate) fn from_line(
-        line: &'b [u8],
-        scratch: &'b mut Vec<u8>,
-        turn: &Turn<'_>,
-    ) -> Option<Write<'b>> {
-        match text::parse(line) {
-            Parsed::Command(Command::Store(head), _) => Some(Write::text(&head, turn)),
-            Parsed::Command(Command::MetaSet(line, bytes), _) => {
-                Some(Write::meta(&line, bytes, scratch, turn))
-            }
-            _ => None,
+    /// What the line said, to be kept until the value has come.
+    pub(crate) fn keep(&self) -> PendingWrite {
+        PendingWrite {
+            value_bytes: self.value_bytes,
+            key: self.key.into(),
+            hash: self.hash,
+            options: self.options,
+            dialect: match &self.dialect {
+                Dialect::Text { noreply } => PendingDialect::Text { noreply: *noreply },
+                Dialect::Meta(line) => PendingDialect::Meta(Box::new(PendingLine {
+                    key: line.key.into(),
+                    flags: line.flags.with_text(b""),
+                    flags_text: line.flags.text.into(),
+                })),
+            },
         }
     }
 
@@ -130,20 +176,22 @@ impl<'b> Write<'b> {
     /// Stores `value` and answers.
     #[inline]
     pub(crate) fn execute(&self, value: &[u8], turn: &Turn<'_>, out: &mut Output<'_>) {
-        let hash = turn.store.store().hash(self.key);
-        self.announce(hash, turn);
+        self.announce(turn);
         let outcome = turn
             .store
-            .set(self.key, hash, value, &self.options, turn.now);
+            .set(self.key, self.hash, value, &self.options, turn.now);
         self.answer(outcome, turn, out);
     }
 
     /// Room for a value that is still to come; `None` when it was refused, which is then answered.
     pub(crate) fn reserve(&self, turn: &Turn<'_>, out: &mut Output<'_>) -> Option<Reservation> {
-        let hash = turn.store.store().hash(self.key);
-        let reserved =
-            turn.store
-                .reserve(self.key, hash, self.value_bytes, &self.options, turn.now);
+        let reserved = turn.store.reserve(
+            self.key,
+            self.hash,
+            self.value_bytes,
+            &self.options,
+            turn.now,
+        );
         let refused = match reserved {
             Ok(reservation) => return Some(reservation),
             Err(Refusal::TooLarge) => SetOutcome::TooLarge,
@@ -155,15 +203,15 @@ impl<'b> Write<'b> {
 
     /// Makes a value visible that has come whole, and answers.
     pub(crate) fn commit(&self, reservation: Reservation, turn: &Turn<'_>, out: &mut Output<'_>) {
-        self.announce(turn.store.store().hash(self.key), turn);
+        self.announce(turn);
         let outcome = turn.store.commit(reservation, turn.now);
         self.answer(outcome, turn, out);
     }
 
     #[inline]
-    fn announce(&self, hash: KeyHash, turn: &Turn<'_>) {
+    fn announce(&self, turn: &Turn<'_>) {
         if turn.shared.is_observed() {
-            events::storing(turn, self.key, hash);
+            events::storing(turn, self.key, self.hash);
         }
     }
 
@@ -223,8 +271,7 @@ impl<'b> Write<'b> {
         if !(grows && line.flags.has(b's')) {
             return self.value_bytes;
         }
-        let hash = turn.store.store().hash(self.key);
-        let item = turn.store.peek(self.key, hash, turn.now);
+        let item = turn.store.peek(self.key, self.hash, turn.now);
         item.map_or(self.value_bytes, |item| item.value_bytes())
     }
 
