@@ -1,25 +1,22 @@
-//! Keeps the walls of the house: what compilers and linters do not see.
+//! Keeps the rules of the codebase that compilers and linters do not see.
 //!
-//! Checked over the files that git knows or would add: the arrows between crates, the opening
-//! sentence of each source file, `unsafe` in its folder, no path of a private machine, no source
-//! file that nothing names, no unfinished work.
+//! Checked over the files that git knows or would add: which crates use which (`crates`), no loops among modules
+//! (`modules`), the opening sentence of each source file, `unsafe` in its folder, no path of a private machine, no
+//! source file that nothing names, no unfinished work.
 
-use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
-use std::process::Command;
+mod crates;
+mod graph;
+mod modules;
+mod planted;
+mod python_imports;
+mod rust_imports;
+mod tokens;
+mod tree;
 
-/// Which of our crates each one may name; floors point downwards (ARCHITECTURE.md).
-const ARROWS: [(&str, &[&str]); 9] = [
-    ("protocol", &[]),
-    ("store", &[]),
-    ("strategy", &[]),
-    ("sim", &["store", "strategy"]),
-    ("server", &["store", "protocol", "sim"]),
-    ("client", &["protocol"]),
-    ("lab", &["sim"]),
-    ("cli", &["lab", "server", "client", "sim"]),
-    ("native", &["client", "sim"]),
-];
+use std::path::Path;
+
+use self::tree::{assert_none, files, has_ending, read};
+
 /// The only folder with `unsafe` written by hand.
 const UNSAFE_FOLDER: &str = "crates/store/src/memory/";
 /// Parts of paths that belong to one machine; written apart so that this file does not name them.
@@ -32,75 +29,6 @@ const PRIVATE: [[&str; 2]; 4] = [
 /// Marks of unfinished work, written apart for the same reason.
 const UNFINISHED: [[&str; 2]; 3] = [["TO", "DO"], ["FIX", "ME"], ["SCAF", "FOLD"]];
 
-fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("../..")
-        .canonicalize()
-        .unwrap()
-}
-
-/// Every file that is tracked or would be, as a path from the root.
-fn files() -> Vec<String> {
-    let listed = Command::new("git")
-        .args(["ls-files", "--cached", "--others", "--exclude-standard"])
-        .current_dir(root())
-        .output();
-    let text = match listed {
-        Ok(output) if output.status.success() => String::from_utf8(output.stdout).unwrap(),
-        // Outside a repository (a source archive) the folders that matter are walked.
-        _ => walk(),
-    };
-    let mut files: Vec<String> = text
-        .lines()
-        .filter(|file| root().join(file).is_file())
-        .map(str::to_owned)
-        .collect();
-    files.sort();
-    files.dedup();
-    assert!(files.len() > 50, "only {} files were found", files.len());
-    files
-}
-
-fn walk() -> String {
-    let mut found = String::new();
-    let mut folders: Vec<PathBuf> = [
-        "crates",
-        "tests",
-        "python",
-        "docs",
-        "conformance",
-        "scripts",
-    ]
-    .map(|name| root().join(name))
-    .into();
-    while let Some(folder) = folders.pop() {
-        for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
-            if entry.path().is_dir() {
-                folders.push(entry.path());
-            } else if let Ok(path) = entry.path().strip_prefix(root()) {
-                found.push_str(&path.to_string_lossy());
-                found.push('\n');
-            }
-        }
-    }
-    found
-}
-
-fn read(file: &str) -> Option<String> {
-    std::fs::read_to_string(root().join(file)).ok()
-}
-
-fn has_ending(file: &str, endings: &[&str]) -> bool {
-    let ending = Path::new(file)
-        .extension()
-        .and_then(|ending| ending.to_str());
-    ending.is_some_and(|ending| endings.contains(&ending))
-}
-
-fn assert_none(findings: &[String], rule: &str) {
-    assert!(findings.is_empty(), "{rule}:\n  {}", findings.join("\n  "));
-}
-
 /// The text of a Rust file without its comments and text literals, roughly: enough to find a word.
 fn code(text: &str) -> String {
     let lines = text.lines().map(|line| {
@@ -108,36 +36,6 @@ fn code(text: &str) -> String {
         line.split('"').step_by(2).collect::<Vec<_>>().join(" ")
     });
     lines.collect::<Vec<_>>().join("\n")
-}
-
-#[test]
-fn crates_name_only_what_lies_below_them() {
-    let mut findings = Vec::new();
-    let arrows: BTreeMap<&str, &[&str]> = ARROWS.into();
-    for file in files() {
-        let Some(name) = file
-            .strip_prefix("crates/")
-            .and_then(|rest| rest.strip_suffix("/Cargo.toml"))
-        else {
-            continue;
-        };
-        let Some(allowed) = arrows.get(name) else {
-            findings.push(format!("crates/{name} stands on no floor"));
-            continue;
-        };
-        let manifest: toml::Table = read(&file).unwrap().parse().unwrap();
-        let dependencies = manifest
-            .get("dependencies")
-            .and_then(|value| value.as_table());
-        for dependency in dependencies.into_iter().flatten().map(|(name, _)| name) {
-            if let Some(other) = dependency.strip_prefix("glasscache-")
-                && !allowed.contains(&other)
-            {
-                findings.push(format!("{name} names {other}"));
-            }
-        }
-    }
-    assert_none(&findings, "arrows between crates point downwards");
 }
 
 #[test]
@@ -253,12 +151,12 @@ fn every_source_file_is_named_by_another() {
         ];
         let declaration = format!("mod {stem};");
         let is_named = parents.iter().any(|parent| {
-            read(&parent.to_string_lossy()).is_some_and(|text| text.contains(&declaration))
+            read(&parent.to_string_lossy()).is_some_and(|text| code(&text).contains(&declaration))
         }) || files.iter().any(|other| {
             has_ending(other, &["rs"])
                 && Path::new(other).parent() == Some(folder)
                 && read(other).is_some_and(|text| {
-                    text.contains(&declaration) || text.contains(&format!("\"{stem}.rs\""))
+                    code(&text).contains(&declaration) || text.contains(&format!("\"{stem}.rs\""))
                 })
         });
         if !is_named {
