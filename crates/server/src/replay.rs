@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use glasscache_store::{Seconds, Store};
 
-use crate::session::context::Turn;
+use crate::session::context::Context;
 use crate::session::dump::Dump;
 use crate::session::output::{Output, Part};
 use crate::session::{Next, Session};
@@ -107,7 +107,7 @@ impl Replay {
         self.pending.extend_from_slice(bytes);
         let mut replies = Vec::new();
         self.store.go_online();
-        while !self.is_closed && self.turn(Seconds(now), &mut replies) {}
+        while !self.is_closed && self.run_session(Seconds(now), &mut replies) {}
         // Between two calls nothing is borrowed, and others of the group may reuse segments.
         self.store.go_offline();
         replies
@@ -123,10 +123,10 @@ impl Replay {
         self.pending.len()
     }
 
-    /// One turn of the session; false when it waits for input.
-    fn turn(&mut self, now: Seconds, replies: &mut Vec<u8>) -> bool {
+    /// One run of the session; false when it waits for input.
+    fn run_session(&mut self, now: Seconds, replies: &mut Vec<u8>) -> bool {
         self.store.pass();
-        let turn = Turn {
+        let context = Context {
             store: &self.store,
             shared: &self.shared,
             counters: &self.counters,
@@ -139,7 +139,7 @@ impl Replay {
             is_first: false,
         };
         let mut out = Output::new(Vec::new());
-        let progress = self.session.run(&self.pending, &turn, &mut out);
+        let progress = self.session.run(&self.pending, &context, &mut out);
         collect(&out, replies);
         drop(out);
         self.pending.drain(..progress.used);
@@ -148,7 +148,7 @@ impl Replay {
             Next::Input | Next::Whole(_) | Next::Room(_) | Next::Park => false,
             Next::Flush | Next::Yield => true,
             Next::Dump(dump) => {
-                list(dump, &turn, replies);
+                list(dump, &context, replies);
                 true
             }
             Next::Close(_) | Next::Watch(_) => {
@@ -169,11 +169,11 @@ fn counters_for(classes: &Classes) -> Counters {
     }
 }
 
-fn list(mut dump: Dump, turn: &Turn<'_>, replies: &mut Vec<u8>) {
+fn list(mut dump: Dump, context: &Context<'_>, replies: &mut Vec<u8>) {
     let mut is_done = false;
     while !is_done {
         let mut out = Output::new(Vec::new());
-        is_done = dump.run(turn, &mut out);
+        is_done = dump.run(context, &mut out);
         collect(&out, replies);
     }
 }

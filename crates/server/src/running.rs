@@ -8,7 +8,7 @@ use glasscache_store::Store;
 use rustix::thread::{CpuSet, Pid, gettid, sched_getaffinity, sched_setaffinity};
 
 use crate::failure;
-use crate::net::accept_queue::Inbox;
+use crate::net::accept_queue::AcceptQueue;
 use crate::net::listener::{self, Bound, Listener};
 use crate::net::worker::Worker;
 use crate::shared::address::Address;
@@ -28,11 +28,11 @@ pub struct Running {
     shared: Arc<Shared>,
     threads: Vec<JoinHandle<()>>,
     thread_ids: Vec<i32>,
-    watchdog: Option<Watching>,
+    watchdog: Option<WatchedKinds>,
 }
 
 /// The watchdog's thread, which ends when the sender is dropped.
-struct Watching {
+struct WatchedKinds {
     until: mpsc::Sender<()>,
     thread: JoinHandle<()>,
 }
@@ -153,15 +153,15 @@ fn launch(
             .spawn(move || lines.write())
             .map_err(Error::System)?;
     }
-    let inboxes: Vec<Inbox> = shared
+    let accept_queues: Vec<AcceptQueue> = shared
         .workers
         .iter()
         .map(|_| Arc::new(Mutex::new(Vec::new())))
         .collect();
-    for (index, inbox) in inboxes.iter().enumerate() {
-        running.start_worker(index, Arc::clone(inbox))?;
+    for (index, accept_queue) in accept_queues.iter().enumerate() {
+        running.start_worker(index, Arc::clone(accept_queue))?;
     }
-    let listener = Listener::new(Arc::clone(&shared), bound, inboxes).map_err(system)?;
+    let listener = Listener::new(Arc::clone(&shared), bound, accept_queues).map_err(system)?;
     running.spawn("gc-listener".to_owned(), move || listener.run())?;
     running.start_watchdog()?;
     Ok(running)
@@ -204,7 +204,7 @@ impl Running {
         for thread in self.threads.drain(..) {
             let _ = thread.join();
         }
-        if let Some(Watching { until, thread }) = self.watchdog.take() {
+        if let Some(WatchedKinds { until, thread }) = self.watchdog.take() {
             drop(until);
             let _ = thread.join();
         }
@@ -221,18 +221,18 @@ impl Running {
             .name("gc-watchdog".to_owned())
             .spawn(move || watchdog::run(&shared, &ended))
             .map_err(Error::System)?;
-        self.watchdog = Some(Watching { until, thread });
+        self.watchdog = Some(WatchedKinds { until, thread });
         Ok(())
     }
 
-    fn start_worker(&mut self, index: usize, inbox: Inbox) -> Result<(), Error> {
+    fn start_worker(&mut self, index: usize, accept_queue: AcceptQueue) -> Result<(), Error> {
         let shared = Arc::clone(&self.shared);
         let Some((counters, waker)) = shared.workers.get(index).cloned() else {
             return Ok(());
         };
         let store = shared.store.worker();
         let pins = shared.config.pin_workers;
-        let worker = Worker::new(shared, store, (counters, waker), inbox).map_err(system)?;
+        let worker = Worker::new(shared, store, (counters, waker), accept_queue).map_err(system)?;
         self.spawn(format!("gc-worker-{index}"), move || {
             if pins {
                 pin(index);

@@ -6,4 +6,4 @@ use std::sync::{Arc, Mutex};
 use crate::shared::info::Info;
 
 /// Connections handed to a worker and not yet taken.
-pub(crate) type Inbox = Arc<Mutex<Vec<(OwnedFd, Arc<Info>)>>>;
+pub(crate) type AcceptQueue = Arc<Mutex<Vec<(OwnedFd, Arc<Info>)>>>;

@@ -20,7 +20,7 @@ use rustix::net::{
     AddressFamily, SendFlags, SocketAddrAny, SocketAddrUnix, SocketFlags, SocketType, sockopt,
 };
 
-use crate::net::accept_queue::Inbox;
+use crate::net::accept_queue::AcceptQueue;
 use crate::session::trace;
 use crate::shared::Shared;
 use crate::shared::address::Address;
@@ -31,8 +31,8 @@ use crate::shared::info::{ConnectionId, Info, Peer};
 use crate::shared::lock::lock;
 use crate::shared::log::Kind;
 
-/// The event data that means the listener's bell.
-const BELL: u64 = u64::MAX;
+/// The event data that means a call of the listener's waker.
+const WAKE_TOKEN: u64 = u64::MAX;
 
 /// How long a full server (or one out of descriptors) waits before it accepts again.
 const PAUSE: Duration = Duration::from_millis(10);
@@ -145,7 +145,7 @@ fn stream_socket(family: AddressFamily) -> Result<OwnedFd, Errno> {
 pub(crate) struct Listener {
     pub(crate) shared: Arc<Shared>,
     pub(crate) bound: Vec<Bound>,
-    pub(crate) inboxes: Vec<Inbox>,
+    pub(crate) accept_queues: Vec<AcceptQueue>,
     /// Connections each worker owns, as far as is known here.
     next_worker: usize,
     next_serial: AtomicU64,
@@ -156,11 +156,11 @@ impl Listener {
     pub(crate) fn new(
         shared: Arc<Shared>,
         bound: Vec<Bound>,
-        inboxes: Vec<Inbox>,
+        accept_queues: Vec<AcceptQueue>,
     ) -> rustix::io::Result<Listener> {
         let poll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        let bell = EventData::new_u64(BELL);
-        epoll::add(&poll, shared.listener.as_fd(), bell, EventFlags::IN)?;
+        let token = EventData::new_u64(WAKE_TOKEN);
+        epoll::add(&poll, shared.listener.as_fd(), token, EventFlags::IN)?;
         for (index, bound) in bound.iter().enumerate() {
             let data = EventData::new_u64(index as u64);
             epoll::add(&poll, &bound.socket, data, EventFlags::IN)?;
@@ -169,7 +169,7 @@ impl Listener {
         Ok(Listener {
             shared,
             bound,
-            inboxes,
+            accept_queues,
             next_worker: 0,
             next_serial,
             poll,
@@ -188,7 +188,7 @@ impl Listener {
             );
             for event in &events {
                 match event.data.u64() {
-                    BELL => self.shared.listener.answer(),
+                    WAKE_TOKEN => self.shared.listener.clear(),
                     index => self.accept_from(index as usize),
                 }
             }
@@ -198,7 +198,7 @@ impl Listener {
         }
     }
 
-    /// Accepts what waits at one socket, and looks after the bell between.
+    /// Accepts what waits at one socket, and ends when the server does.
     fn accept_from(&mut self, index: usize) {
         while !self.shared.is_stopping() {
             if !self.shared.config.maxconns_fast && self.is_full() {
@@ -233,11 +233,11 @@ impl Listener {
             tv_sec: 0,
             tv_nsec: PAUSE.as_nanos() as i64,
         };
-        let mut bell = [rustix::event::PollFd::new(
+        let mut wake = [rustix::event::PollFd::new(
             &self.shared.listener,
             rustix::event::PollFlags::IN,
         )];
-        let _ = rustix::event::poll(&mut bell, Some(&tick));
+        let _ = rustix::event::poll(&mut wake, Some(&tick));
         let paused = from.elapsed().as_micros() as u64;
         connections
             .listen_disabled_us
@@ -293,14 +293,15 @@ impl Listener {
         }
     }
 
-    /// Gives a connection to the next worker in turn.
+    /// Gives a connection to the next worker.
     fn hand_over(&mut self, socket: OwnedFd, info: Arc<Info>) {
-        let worker = self.next_worker % self.inboxes.len().max(1);
+        let worker = self.next_worker % self.accept_queues.len().max(1);
         self.next_worker = worker + 1;
-        if let (Some(inbox), Some((_, waker))) =
-            (self.inboxes.get(worker), self.shared.workers.get(worker))
-        {
-            lock(inbox).push((socket, info));
+        if let (Some(accept_queue), Some((_, waker))) = (
+            self.accept_queues.get(worker),
+            self.shared.workers.get(worker),
+        ) {
+            lock(accept_queue).push((socket, info));
             waker.wake();
         }
     }

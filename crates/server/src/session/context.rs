@@ -9,16 +9,16 @@ use crate::shared::peer_memory::Pressure;
 use crate::shared::sizes::{SLICE_BYTES, SLICE_BYTES_HIGH};
 use crate::shared::wake::Waker;
 
-/// The surroundings of one turn of one connection.
+/// What surrounds one run of one session.
 #[derive(Clone, Copy)]
-pub(crate) struct Turn<'w> {
+pub(crate) struct Context<'w> {
     /// This thread's handle on the store.
     pub(crate) store: &'w Worker,
     /// The server.
     pub(crate) shared: &'w Shared,
     /// This thread's counters.
     pub(crate) counters: &'w Counters,
-    /// The second in which the turn runs.
+    /// The second in which it runs.
     pub(crate) now: Seconds,
     /// The connection served.
     pub(crate) connection: &'w Info,
@@ -26,7 +26,7 @@ pub(crate) struct Turn<'w> {
     pub(crate) waker: &'w Waker,
     /// Bytes that a connection sends before others are served.
     pub(crate) share_bytes: usize,
-    /// How short memory for peers was when the turn began.
+    /// How short memory for peers was when it began.
     pub(crate) pressure: Pressure,
     /// Whether the connection is the first of those that wait for memory.
     pub(crate) is_first: bool,
@@ -34,7 +34,7 @@ pub(crate) struct Turn<'w> {
     pub(crate) is_traced: bool,
 }
 
-impl Turn<'_> {
+impl Context<'_> {
     /// Output beyond this is sent before more is made.
     #[inline]
     pub(crate) fn slice_bytes(&self) -> usize {

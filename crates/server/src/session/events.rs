@@ -4,53 +4,53 @@ use std::io::Write as _;
 
 use glasscache_store::{DeleteOptions, Expiry, KeyHash, SetMode, SetOptions, SetOutcome};
 
-use crate::session::context::Turn;
+use crate::session::context::Context;
 use crate::shared::events::publish;
 use crate::shared::key_text::uri_encode;
 use crate::shared::watchers::kind;
 
 /// A key was asked for.
-pub(crate) fn fetched(turn: &Turn<'_>, key: &[u8], value_bytes: Option<u32>) {
-    if !turn.shared.hub.wants(kind::FETCHERS) {
+pub(crate) fn fetched(context: &Context<'_>, key: &[u8], value_bytes: Option<u32>) {
+    if !context.shared.watchers.wants(kind::FETCHERS) {
         return;
     }
     let mut text = b"type=item_get key=".to_vec();
     uri_encode(key, &mut text);
     let size = value_bytes.unwrap_or(0);
-    let class = value_bytes.map_or(0, |bytes| turn.shared.classes.of(key.len(), bytes, 0).0);
+    let class = value_bytes.map_or(0, |bytes| context.shared.classes.of(key.len(), bytes, 0).0);
     let status = if value_bytes.is_some() {
         "found"
     } else {
         "not_found"
     };
-    let descriptor = turn.connection.id.descriptor;
+    let descriptor = context.connection.id.descriptor;
     let _ = write!(
         text,
         " status={status} clsid={class} cfd={descriptor} size={size}"
     );
-    publish(turn.shared, kind::FETCHERS, &text);
+    publish(context.shared, kind::FETCHERS, &text);
 }
 
 /// A value is about to be stored: memcached looks first what is there, and its watchers see that.
-pub(crate) fn storing(turn: &Turn<'_>, key: &[u8], hash: KeyHash) {
-    if turn.shared.hub.wants(kind::FETCHERS) {
-        let present = turn
+pub(crate) fn storing(context: &Context<'_>, key: &[u8], hash: KeyHash) {
+    if context.shared.watchers.wants(kind::FETCHERS) {
+        let present = context
             .store
-            .peek(key, hash, turn.now)
+            .peek(key, hash, context.now)
             .map(|item| item.value_bytes());
-        fetched(turn, key, present);
+        fetched(context, key, present);
     }
 }
 
 /// A value was stored, or refused.
 pub(crate) fn stored(
-    turn: &Turn<'_>,
+    context: &Context<'_>,
     key: &[u8],
     outcome: SetOutcome,
     options: &SetOptions,
     value_bytes: u32,
 ) {
-    if !turn.shared.hub.wants(kind::MUTATIONS) {
+    if !context.shared.watchers.wants(kind::MUTATIONS) {
         return;
     }
     let status = match outcome {
@@ -71,33 +71,33 @@ pub(crate) fn stored(
     };
     let ttl = match options.expiry {
         Expiry::Never => 0,
-        Expiry::At(at) => at.0.saturating_sub(turn.now.0),
+        Expiry::At(at) => at.0.saturating_sub(context.now.0),
     };
-    let (class, _) = turn
+    let (class, _) = context
         .shared
         .classes
         .of(key.len(), value_bytes, options.flags);
     let mut text = b"type=item_store key=".to_vec();
     uri_encode(key, &mut text);
-    let descriptor = turn.connection.id.descriptor;
+    let descriptor = context.connection.id.descriptor;
     let _ = write!(
         text,
         " status={status} cmd={command} ttl={ttl} clsid={class} cfd={descriptor} size={value_bytes}"
     );
-    publish(turn.shared, kind::MUTATIONS, &text);
+    publish(context.shared, kind::MUTATIONS, &text);
 }
 
 /// An item is about to be deleted; marking it stale deletes nothing.
 pub(crate) fn deleting(
-    turn: &Turn<'_>,
+    context: &Context<'_>,
     (key, hash): (&[u8], KeyHash),
     options: &DeleteOptions,
     is_meta: bool,
 ) {
-    if options.invalidate || !turn.shared.hub.wants(kind::DELETIONS) {
+    if options.invalidate || !context.shared.watchers.wants(kind::DELETIONS) {
         return;
     }
-    let Some(item) = turn.store.peek(key, hash, turn.now) else {
+    let Some(item) = context.store.peek(key, hash, context.now) else {
         return;
     };
     if options
@@ -107,7 +107,7 @@ pub(crate) fn deleting(
         return;
     }
     let command = if is_meta { "md" } else { "delete" };
-    let (class, _) = turn
+    let (class, _) = context
         .shared
         .classes
         .of(key.len(), item.value_bytes(), item.flags());
@@ -118,5 +118,5 @@ pub(crate) fn deleting(
         " cmd={command} clsid={class} size={}",
         item.value_bytes()
     );
-    publish(turn.shared, kind::DELETIONS, &text);
+    publish(context.shared, kind::DELETIONS, &text);
 }

@@ -2,7 +2,7 @@
 //!
 //! A session holds only where it stands in the stream; input that it cannot use yet stays with the
 //! caller. Reads of keys, whether many in one `get` or many pipelined commands, are gathered into
-//! batches, so that the memory behind 16 keys is fetched at once (`execute/get`). A turn ends when
+//! batches, so that the memory behind 16 keys is fetched at once (`execute/get`). A run ends when
 //! the input is used up, when much output waits, or when the connection has had its share.
 
 pub(crate) mod context;
@@ -31,7 +31,7 @@ use self::execute::{Batch, Lookup, store::Write};
 use self::run::Run;
 use self::state::{Keys, State};
 pub(crate) use self::state::{Next, Progress, Session};
-use crate::session::context::Turn;
+use crate::session::context::Context;
 use crate::session::output::Output;
 use crate::shared::info::Reason;
 
@@ -46,11 +46,11 @@ impl Session {
         }
     }
 
-    /// Serves what `input` holds, as far as the turn goes. Bytes beyond `used` must come again.
+    /// Serves what `input` holds, as far as one run goes. Bytes beyond `used` must come again.
     pub(crate) fn run<'w>(
         &mut self,
         input: &[u8],
-        turn: &Turn<'w>,
+        context: &Context<'w>,
         out: &mut Output<'w>,
     ) -> Progress {
         let mut run = Run {
@@ -58,13 +58,13 @@ impl Session {
             used: 0,
             commands: 0,
             batch: Batch::new(),
-            turn,
+            context,
             out,
             cut: None,
         };
         let mut next = loop {
             let next = match self.state {
-                State::Command if turn.is_traced => self.traced_command(&mut run),
+                State::Command if context.is_traced => self.traced_command(&mut run),
                 State::Command => self.command(&mut run),
                 State::Keys(keys) => self.keys(keys, &mut run),
                 State::Swallow(left) => self.swallow(left, &mut run),
@@ -82,7 +82,7 @@ impl Session {
             next = Next::of_cut(&cut);
         }
         match &mut self.state {
-            // What a turn made is sent before the next: it cannot be taken back any more.
+            // What a run made is sent before the next: it cannot be taken back any more.
             State::Keys(keys) => keys.reply_from = None,
             state if matches!(next, Next::Close(_)) => *state = State::Closed,
             _ => {}
@@ -119,7 +119,7 @@ impl Session {
         let used = run.used;
         let next = self.command(run);
         if run.used > used {
-            trace::command(run.turn, before);
+            trace::command(run.context, before);
         }
         next
     }
@@ -127,10 +127,10 @@ impl Session {
     /// Takes one line. `None` goes on.
     fn command(&mut self, run: &mut Run<'_, '_, '_>) -> Option<Next> {
         run.flush_full();
-        if run.is_cut() || run.out.len() >= run.turn.slice_bytes() {
+        if run.is_cut() || run.out.len() >= run.context.slice_bytes() {
             return Some(Next::Flush);
         }
-        if run.commands >= run.turn.shared.config.requests_per_event.max(1) {
+        if run.commands >= run.context.shared.config.requests_per_event.max(1) {
             return Some(if run.rest().is_empty() {
                 Next::Input
             } else {
@@ -140,7 +140,7 @@ impl Session {
         if let Some((key, used)) = text::single_get(run.rest()) {
             run.used += used;
             run.commands += 1;
-            run.look_up(Lookup::single(key, run.turn));
+            run.look_up(Lookup::single(key, run.context));
             return None;
         }
         if let Some((line, used)) = meta::plain_get(run.rest()) {
@@ -201,19 +201,19 @@ impl Session {
                 run.look_up_meta(line);
                 None
             }
-            Command::Store(head) => self.write(&Write::text(&head, run.turn), used, run),
+            Command::Store(head) => self.write(&Write::text(&head, run.context), used, run),
             Command::MetaSet(line, bytes) => {
                 let mut scratch = Vec::new();
-                let write = Write::meta(&line, bytes, &mut scratch, run.turn);
+                let write = Write::meta(&line, bytes, &mut scratch, run.context);
                 self.write(&write, used, run)
             }
             other => {
-                let lacking = execute::lacking_bytes_of(&other, run.turn, run.out);
+                let lacking = execute::lacking_bytes_of(&other, run.context, run.out);
                 if lacking > 0 {
                     return Some(Next::Room(lacking));
                 }
                 run.used += used;
-                Next::after(execute::command(&other, run.turn, run.out))
+                Next::after(execute::command(&other, run.context, run.out))
             }
         }
     }

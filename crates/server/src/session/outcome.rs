@@ -2,7 +2,7 @@
 
 use crate::session::dump::Dump;
 use crate::shared::info::Reason;
-use crate::shared::watchers::Watching;
+use crate::shared::watchers::WatchedKinds;
 
 /// What a command means for its connection.
 #[derive(Debug, PartialEq, Eq)]
@@ -12,7 +12,7 @@ pub(crate) enum Outcome {
     /// Send what there is and close.
     Close(Reason),
     /// The connection becomes a log.
-    Watch(Watching),
+    Watch(WatchedKinds),
     /// The connection receives a listing.
     Dump(Dump),
 }

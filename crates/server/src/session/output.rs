@@ -1,4 +1,4 @@
-//! What a turn of one connection wants to send: rendered bytes, and large values by reference.
+//! What a run of the session wants to send: rendered bytes, and large values by reference.
 //!
 //! A small value is copied, for gathering cold items one by one costs the kernel more (15 % of a
 //! multi-get); a large one is handed to the kernel where it lies.
@@ -10,7 +10,7 @@ use crate::session::gathered::Gathered;
 /// Values above this many bytes are sent from where they lie.
 pub(crate) const COPY_BYTES_MAX: u32 = 8 << 10;
 
-/// The output of one turn, borrowing large items until the worker passes.
+/// The output of one run, borrowing large items until the worker passes.
 pub(crate) struct Output<'w> {
     /// Rendered replies.
     pub(crate) bytes: Vec<u8>,

@@ -1,4 +1,4 @@
-//! Where a session stands in its stream, and how a turn of it can end.
+//! Where a session stands in its stream, and how a run of it can end.
 
 use glasscache_protocol::command::GetHead;
 use glasscache_store::Reservation;
@@ -10,7 +10,7 @@ use crate::session::outcome::Outcome;
 use crate::session::output::Mark;
 use crate::shared::info::Reason;
 use crate::shared::peer_memory::Charge;
-use crate::shared::watchers::Watching;
+use crate::shared::watchers::WatchedKinds;
 
 /// What is kept about an upload beside what its line said and its bytes, in bytes, rounded up: its state here and in
 /// the store.
@@ -39,7 +39,7 @@ pub(super) enum State {
     Closed,
 }
 
-/// How a turn ended.
+/// How a run ended.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Next {
     /// The rest of the input, if any, is the beginning of something.
@@ -57,12 +57,12 @@ pub(crate) enum Next {
     /// Send the output and close.
     Close(Reason),
     /// From now on the connection is a log of events.
-    Watch(Watching),
+    Watch(WatchedKinds),
     /// Send a listing of the items, then go on.
     Dump(Dump),
 }
 
-/// What one turn used and how it ended.
+/// What one run used and how it ended.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Progress {
     pub(crate) used: usize,
@@ -91,7 +91,7 @@ pub(crate) struct Upload {
 }
 
 impl Next {
-    /// How a turn ends whose lookups were cut.
+    /// How a run ends whose lookups were cut.
     pub(super) fn of_cut(cut: &Cut<'_>) -> Next {
         if cut.lacking_bytes > 0 {
             Next::Room(cut.lacking_bytes)
@@ -100,7 +100,7 @@ impl Next {
         }
     }
 
-    /// What a command means for the turn; `None` goes on.
+    /// What a command means for the run; `None` goes on.
     pub(super) fn after(outcome: Outcome) -> Option<Next> {
         match outcome {
             Outcome::Done => None,

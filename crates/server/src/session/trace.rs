@@ -4,7 +4,7 @@
 
 use glasscache_protocol::ascii;
 
-use crate::session::context::Turn;
+use crate::session::context::Context;
 use crate::session::output::{Output, Part};
 use crate::shared::info::Info;
 
@@ -12,20 +12,21 @@ use crate::shared::info::Info;
 const SHOWN_BYTES_MAX: usize = 1024;
 
 /// Shows a command; `input` begins with it.
-pub(crate) fn command(turn: &Turn<'_>, input: &[u8]) {
+pub(crate) fn command(context: &Context<'_>, input: &[u8]) {
     let line = input
         .split(|byte| *byte == b'\n')
         .next()
         .unwrap_or_default();
-    let descriptor = turn.connection.id.descriptor;
-    turn.shared
+    let descriptor = context.connection.id.descriptor;
+    context
+        .shared
         .log
         .line(format!("<{descriptor} {}", shown(line)));
 }
 
 /// Shows the lines of a reply, without the values in it.
-pub(crate) fn replies(turn: &Turn<'_>, out: &Output<'_>) {
-    let descriptor = turn.connection.id.descriptor;
+pub(crate) fn replies(context: &Context<'_>, out: &Output<'_>) {
+    let descriptor = context.connection.id.descriptor;
     // Bytes of a value and its line end that are still to come.
     let mut skip = 0;
     for part in out.parts() {
@@ -47,7 +48,7 @@ pub(crate) fn replies(turn: &Turn<'_>, out: &Output<'_>) {
             bytes = bytes.get(end + 1..).unwrap_or_default();
             let (text, value_bytes) = reply(line);
             skip = value_bytes.map_or(0, |value_bytes| value_bytes + 2);
-            turn.shared.log.line(format!(">{descriptor} {text}"));
+            context.shared.log.line(format!(">{descriptor} {text}"));
         }
     }
 }

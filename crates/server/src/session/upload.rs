@@ -27,23 +27,26 @@ impl Session {
             if ending != b"\r\n" {
                 return Next::after(write.refuse_chunk(run.out));
             }
-            write.execute(value, run.turn, run.out);
+            write.execute(value, run.context, run.out);
             return None;
         }
         if write.value_bytes < UPLOAD_BYTES_MIN {
             return Some(Next::Whole(head + value_bytes + 2));
         }
-        if stalled::waits_to_upload(run.turn.shared, run.turn.now) {
+        if stalled::waits_to_upload(run.context.shared, run.context.now) {
             return Some(Next::Park);
         }
         run.used += head;
-        match write.reserve(run.turn, run.out) {
+        match write.reserve(run.context, run.out) {
             Some(reservation) => {
-                run.turn.connection.ties.note_upload(reservation.id());
+                run.context
+                    .connection
+                    .held_memory
+                    .note_upload(reservation.id());
                 self.state = State::Upload(Box::new(Upload {
                     write: write.keep(),
                     reservation,
-                    _charge: run.turn.shared.memory.charge(UPLOAD_BYTES_KEPT + head),
+                    _charge: run.context.shared.memory.charge(UPLOAD_BYTES_KEPT + head),
                 }));
             }
             None => self.state = State::Swallow(u64::from(write.value_bytes) + 2),
@@ -61,11 +64,13 @@ impl Session {
             if rest.is_empty() {
                 return Some(Next::Input);
             }
-            let space = upload.reservation.space(run.turn.store, run.turn.now);
+            let space = upload.reservation.space(run.context.store, run.context.now);
             let bytes = space.len().min(rest.len());
             if bytes == 0 {
                 let is_crowded_out = upload.reservation.is_crowded_out();
-                return if is_crowded_out && stalled::waits_to_go_on(run.turn.shared, run.turn.now) {
+                return if is_crowded_out
+                    && stalled::waits_to_go_on(run.context.shared, run.context.now)
+                {
                     Some(Next::Park)
                 } else {
                     self.give_up_upload(run)
@@ -93,8 +98,8 @@ impl Session {
         if ending != b"\r\n" {
             return Next::after(write.refuse_chunk(run.out));
         }
-        write.commit(upload.reservation, run.turn, run.out);
-        stalled::room_was_made(run.turn.shared);
+        write.commit(upload.reservation, run.context, run.out);
+        stalled::room_was_made(run.context.shared);
         None
     }
 
@@ -103,15 +108,17 @@ impl Session {
         let State::Upload(upload) = std::mem::take(&mut self.state) else {
             return None;
         };
-        run.turn.store.give_up(&upload.reservation, run.turn.now);
+        run.context
+            .store
+            .give_up(&upload.reservation, run.context.now);
         let write = upload.write.write();
-        write.count_refused(run.turn);
+        write.count_refused(run.context);
         if !write.is_quiet() {
             run.out.bytes.extend_from_slice(words::NO_MEMORY);
         }
         self.state = State::Swallow(u64::from(upload.reservation.missing_bytes()) + 2);
         drop(upload);
-        stalled::room_was_made(run.turn.shared);
+        stalled::room_was_made(run.context.shared);
         None
     }
 }

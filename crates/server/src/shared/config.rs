@@ -19,7 +19,7 @@ pub struct Config {
     pub connections_max: u32,
     /// `-t`: worker threads.
     pub workers: usize,
-    /// `-R`: commands that one connection may run before others get their turn.
+    /// `-R`: commands that one connection may run before others are served.
     pub requests_per_event: u32,
     /// False under `-B binary`, which only memcached's own tests may ask for: every connection is closed at its
     /// first bytes instead of being served text that was not wanted.

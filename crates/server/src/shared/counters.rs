@@ -67,7 +67,7 @@ pub(crate) struct ClassCounters {
     pub(crate) cas_badval: Counter,
 }
 
-/// Turn times are told apart up to 2 to the power of this many microseconds, less one.
+/// Times of iterations are told apart up to 2 to the power of this many microseconds, less one.
 pub(crate) const TIMES: usize = 20;
 
 macro_rules! counters {
@@ -79,8 +79,8 @@ macro_rules! counters {
             $($(#[$doc])* pub(crate) $name: Counter,)*
             /// Counts by memcached's slab class, which counts from 1.
             pub(crate) by_class: Vec<ClassCounters>,
-            /// Turns of the event loop by the power of two above their microseconds.
-            pub(crate) turn_times: [Counter; TIMES],
+            /// Iterations of the event loop by the power of two above their microseconds.
+            pub(crate) iteration_times: [Counter; TIMES],
             /// Microseconds of the longest iteration of the event loop.
             pub(crate) iteration_us_max: Counter,
             /// The same in CPU time of the thread; measured under `debug` only.
@@ -160,8 +160,8 @@ counters! {
     recv_calls,
     /// Send calls.
     send_calls,
-    /// Turns of the event loop.
-    turns,
+    /// Iterations of the event loop.
+    iterations,
     /// Items, connections and prefixes that long replies looked at.
     examined,
     /// Connections closed because they held memory that others waited for and made no progress.

@@ -14,7 +14,7 @@ use crate::shared::watchers::kind;
 
 /// Gives a line to those who watch its kind.
 pub(crate) fn publish(shared: &Shared, kind: u16, text: &[u8]) {
-    if let Some(serial) = shared.hub.publish(kind, text)
+    if let Some(serial) = shared.watchers.publish(kind, text)
         && shared.logs(1)
     {
         shared.log.line(format!(
@@ -25,7 +25,7 @@ pub(crate) fn publish(shared: &Shared, kind: u16, text: &[u8]) {
 
 /// An item was evicted.
 pub(crate) fn evicted(shared: &Shared, item: &Evicted, now: Seconds) {
-    if !shared.hub.wants(kind::EVICTIONS) {
+    if !shared.watchers.wants(kind::EVICTIONS) {
         return;
     }
     let (class, _) = shared.classes.of(item.key.len(), item.value_bytes, 0);
@@ -44,7 +44,7 @@ pub(crate) fn evicted(shared: &Shared, item: &Evicted, now: Seconds) {
 
 /// A connection was opened, or closed for `reason`.
 pub(crate) fn connection(shared: &Shared, info: &Info, reason: Option<&str>) {
-    if !shared.hub.wants(kind::CONNEVENTS) {
+    if !shared.watchers.wants(kind::CONNEVENTS) {
         return;
     }
     let (address, port, transport) = match &info.peer {

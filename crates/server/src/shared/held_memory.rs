@@ -1,5 +1,5 @@
-//! What one connection ties up of what all share, how many wait for uploads, and how many connections are marked for
-//! close (`shed` decides which).
+//! What one connection holds of the memory that all share, how many wait for uploads, and how many connections are
+//! marked for close (`stalled` decides which).
 
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
@@ -11,12 +11,12 @@ const PROGRESS_BYTES: u64 = 4 << 10;
 
 /// States of a connection in regard of its close.
 const OPEN: u8 = 0;
-const CONDEMNED: u8 = 1;
+const MARKED: u8 = 1;
 const CLOSED: u8 = 2;
 
-/// What of the shared memory one connection ties up.
+/// What one connection holds of the shared memory.
 #[derive(Debug, Default)]
-pub(crate) struct Ties {
+pub(crate) struct HeldMemory {
     /// Its last upload's number and one; 0 before the first. Numbers are never used again.
     upload: AtomicU64,
     /// Bytes of values, replies and input that it holds in memory, copied or where they lie.
@@ -32,7 +32,7 @@ pub(crate) struct Ties {
 
 /// What a connection holds, and since when it made no progress.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Tied {
+pub(crate) struct Holding {
     /// The second of its last progress.
     pub(crate) since: u32,
     pub(crate) bytes: u64,
@@ -40,7 +40,7 @@ pub(crate) struct Tied {
     pub(crate) waits: bool,
 }
 
-impl Ties {
+impl HeldMemory {
     pub(crate) fn note_upload(&self, id: u64) {
         self.upload.store(id + 1, Ordering::Relaxed);
     }
@@ -61,13 +61,13 @@ impl Ties {
     }
 
     /// What it holds; `None` where that is nothing.
-    pub(crate) fn tied(&self) -> Option<Tied> {
-        let tied = Tied {
+    pub(crate) fn holding(&self) -> Option<Holding> {
+        let holding = Holding {
             since: self.since.load(Ordering::Relaxed),
             bytes: self.bytes.load(Ordering::Relaxed),
             waits: self.waits.load(Ordering::Relaxed),
         };
-        (tied.since != 0).then_some(tied)
+        (holding.since != 0).then_some(holding)
     }
 
     /// Whether its last upload is the one with this number.
@@ -75,8 +75,8 @@ impl Ties {
         self.upload.load(Ordering::Relaxed) == id + 1
     }
 
-    pub(crate) fn is_condemned(&self) -> bool {
-        self.state.load(Ordering::Relaxed) == CONDEMNED
+    pub(crate) fn is_marked_for_close(&self) -> bool {
+        self.state.load(Ordering::Relaxed) == MARKED
     }
 }
 
@@ -115,21 +115,22 @@ impl Parking {
 
 /// How many connections are marked for close and not yet closed.
 #[derive(Debug, Default)]
-pub(crate) struct Condemned(AtomicUsize);
+pub(crate) struct MarkedForClose(AtomicUsize);
 
-impl Condemned {
+impl MarkedForClose {
     pub(crate) fn is_empty(&self) -> bool {
         // Acquire pairs with the Release of `mark`: the mark on the connection is seen.
         self.0.load(Ordering::Acquire) == 0
     }
 
     /// Marks an open connection for close; false if it is marked or closed already.
-    pub(crate) fn mark(&self, ties: &Ties) -> bool {
+    pub(crate) fn mark(&self, held_memory: &HeldMemory) -> bool {
         // Counted first, so that the count never falls below the marks that can be seen.
         self.0.fetch_add(1, Ordering::Release);
         let marked =
-            ties.state
-                .compare_exchange(OPEN, CONDEMNED, Ordering::AcqRel, Ordering::Relaxed);
+            held_memory
+                .state
+                .compare_exchange(OPEN, MARKED, Ordering::AcqRel, Ordering::Relaxed);
         if marked.is_err() {
             self.0.fetch_sub(1, Ordering::Relaxed);
         }
@@ -137,8 +138,8 @@ impl Condemned {
     }
 
     /// A connection is closed, whether it was marked or not; nobody can mark it any more.
-    pub(crate) fn close(&self, ties: &Ties) {
-        if ties.state.swap(CLOSED, Ordering::AcqRel) == CONDEMNED {
+    pub(crate) fn close(&self, held_memory: &HeldMemory) {
+        if held_memory.state.swap(CLOSED, Ordering::AcqRel) == MARKED {
             self.0.fetch_sub(1, Ordering::Relaxed);
         }
     }
@@ -150,25 +151,29 @@ mod tests {
 
     #[test]
     fn a_connection_that_is_marked_while_it_closes_leaves_no_count_behind() {
-        let (condemned, one, two) = (Condemned::default(), Ties::default(), Ties::default());
-        condemned.close(&one);
-        assert!(!condemned.mark(&one));
-        assert!(condemned.is_empty());
-        assert!(condemned.mark(&two) && !condemned.mark(&two));
-        assert!(!condemned.is_empty() && two.is_condemned());
-        condemned.close(&two);
-        assert!(condemned.is_empty());
+        let (marked_for_close, one, two) = (
+            MarkedForClose::default(),
+            HeldMemory::default(),
+            HeldMemory::default(),
+        );
+        marked_for_close.close(&one);
+        assert!(!marked_for_close.mark(&one));
+        assert!(marked_for_close.is_empty());
+        assert!(marked_for_close.mark(&two) && !marked_for_close.mark(&two));
+        assert!(!marked_for_close.is_empty() && two.is_marked_for_close());
+        marked_for_close.close(&two);
+        assert!(marked_for_close.is_empty());
     }
 
     #[test]
     fn a_few_bytes_now_and_then_are_no_progress() {
-        let ties = Ties::default();
-        ties.note_held(1000, 0, false, Seconds(5));
-        ties.note_held(900, 100, false, Seconds(6));
-        assert_eq!(ties.tied().map(|tied| tied.since), Some(5));
-        ties.note_held(800, PROGRESS_BYTES, false, Seconds(7));
-        assert_eq!(ties.tied().map(|tied| tied.since), Some(7));
-        ties.note_held(0, 800, false, Seconds(8));
-        assert_eq!(ties.tied(), None);
+        let held_memory = HeldMemory::default();
+        held_memory.note_held(1000, 0, false, Seconds(5));
+        held_memory.note_held(900, 100, false, Seconds(6));
+        assert_eq!(held_memory.holding().map(|holding| holding.since), Some(5));
+        held_memory.note_held(800, PROGRESS_BYTES, false, Seconds(7));
+        assert_eq!(held_memory.holding().map(|holding| holding.since), Some(7));
+        held_memory.note_held(0, 800, false, Seconds(8));
+        assert_eq!(held_memory.holding(), None);
     }
 }

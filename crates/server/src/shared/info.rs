@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 
-use crate::shared::held_memory::Ties;
+use crate::shared::held_memory::HeldMemory;
 
 /// What names a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,8 +30,8 @@ pub(crate) struct Info {
     pub(crate) listener: usize,
     /// The second of its last command.
     pub(crate) last_command: AtomicU32,
-    /// What it ties up of what all share.
-    pub(crate) ties: Ties,
+    /// What it holds of the memory that all share.
+    pub(crate) held_memory: HeldMemory,
     state: AtomicU8,
 }
 
@@ -49,7 +49,7 @@ impl Info {
             peer,
             listener,
             last_command: AtomicU32::new(now),
-            ties: Ties::default(),
+            held_memory: HeldMemory::default(),
             state: AtomicU8::new(0),
         }
     }

@@ -42,10 +42,10 @@ use crate::shared::lock::lock;
 use crate::shared::log::Log;
 use crate::shared::peer_memory::PeerMemory;
 
-use crate::shared::held_memory::{Condemned, Parking};
+use crate::shared::held_memory::{MarkedForClose, Parking};
 use crate::shared::tuning::Tuning;
 use crate::shared::wake::Waker;
-use crate::shared::watchers::{Hub, kind};
+use crate::shared::watchers::{Watchers, kind};
 
 /// What the threads of one server share.
 pub(crate) struct Shared {
@@ -56,11 +56,11 @@ pub(crate) struct Shared {
     pub(crate) detail: Detail,
     /// The nodes that `config get cluster` tells.
     pub(crate) cluster: Cluster,
-    pub(crate) hub: Hub,
+    pub(crate) watchers: Watchers,
     pub(crate) log: Log,
     pub(crate) tuning: Tuning,
     pub(crate) connections: Connections,
-    /// Each worker's counters and bell.
+    /// Each worker's counters and waker.
     pub(crate) workers: Vec<(Arc<Counters>, Waker)>,
     /// Where the server listens, and the descriptor of each socket.
     pub(crate) addresses: Vec<(i32, Address)>,
@@ -70,9 +70,9 @@ pub(crate) struct Shared {
     observed: AtomicBool,
     /// What connections may hold outside of the store.
     pub(crate) memory: Arc<PeerMemory>,
-    /// Connections that tie up what others need.
-    pub(crate) condemned: Condemned,
-    /// Connections that wait for memory that others tie up.
+    /// Connections that are to be closed, for they hold what others need.
+    pub(crate) marked_for_close: MarkedForClose,
+    /// Connections that wait for memory that others hold.
     pub(crate) parking: Parking,
     /// The server is to end.
     stopping: AtomicBool,
@@ -156,13 +156,13 @@ impl Shared {
                 config.prefix_delimiter,
                 Arc::clone(&store),
             ),
-            hub: Hub::new(config.watcher_bytes, Arc::clone(&memory)),
+            watchers: Watchers::new(config.watcher_bytes, Arc::clone(&memory)),
             tuning: Tuning::new(&config),
             connections: Connections::default(),
             verbosity: AtomicU8::new(config.verbosity),
             observed: AtomicBool::new(false),
             memory,
-            condemned: Condemned::default(),
+            marked_for_close: MarkedForClose::default(),
             parking: Parking::default(),
             stopping: AtomicBool::new(false),
             baseline: Mutex::default(),
@@ -201,9 +201,10 @@ impl Shared {
 
     /// To be called after watchers or prefix counting changed.
     pub(crate) fn observe(&self) {
-        let is_observed = self.detail.is_on() || self.hub.has_watchers();
+        let is_observed = self.detail.is_on() || self.watchers.has_watchers();
         self.observed.store(is_observed, Ordering::Relaxed);
-        self.store.report_evictions(self.hub.wants(kind::EVICTIONS));
+        self.store
+            .report_evictions(self.watchers.wants(kind::EVICTIONS));
     }
 
     pub(crate) fn is_stopping(&self) -> bool {
@@ -265,12 +266,13 @@ impl Shared {
         }
     }
 
-    /// How many turns of all workers took less than so many microseconds, and no less than the
+    /// How many iterations of all workers took less than so many microseconds, and no less than the
     /// bound before.
-    pub(crate) fn turn_times(&self) -> Vec<(u64, u64)> {
+    pub(crate) fn iteration_times(&self) -> Vec<(u64, u64)> {
         (0..TIMES)
             .map(|index| {
-                let of = |counters: &Counters| counters.turn_times.get(index).map(Counter::get);
+                let of =
+                    |counters: &Counters| counters.iteration_times.get(index).map(Counter::get);
                 let count = self
                     .workers
                     .iter()

@@ -1,9 +1,9 @@
 //! Which connection is closed when what all connections share runs short.
 //!
-//! One rule: while others wait, the connection that ties up what they wait for and made no progress for longest, at
+//! One rule: while others wait, the connection that holds what they wait for and made no progress for longest, at
 //! least two ticks of the coarse clock; never one that moves or waits itself. It holds for the room of uploads (an
 //! eighth of the memory), for values that slow readers hold (an eighth of the segments, each at least one value of
-//! the largest size) and for the budget of copied memory (`memory`). Any worker may mark a connection for close; the
+//! the largest size) and for the budget of copied memory (`peer_memory`). Any worker may mark a connection for close; the
 //! one that owns it closes it when it is woken.
 
 use std::sync::Arc;
@@ -45,8 +45,8 @@ fn close_stalled_upload(shared: &Shared, now: Seconds) {
         return;
     };
     if !idlest.waits && now.0.saturating_sub(idlest.last.0) >= STALLED_S {
-        let owns = |info: &&Arc<Info>| info.ties.owns_upload(idlest.id);
-        condemn(shared.connections.list().iter().find(owns), shared);
+        let owns = |info: &&Arc<Info>| info.held_memory.owns_upload(idlest.id);
+        mark_for_close(shared.connections.list().iter().find(owns), shared);
     }
 }
 
@@ -69,27 +69,30 @@ pub(crate) fn look_for_stalled(shared: &Shared, now: Seconds) {
     }
     let mut is_held = false;
     let mut stalled = shared.connections.select(|info| {
-        let tied = info.ties.tied().filter(|tied| !tied.waits)?;
+        let holding = info
+            .held_memory
+            .holding()
+            .filter(|holding| !holding.waits)?;
         is_held = true;
-        (now.0.saturating_sub(tied.since) >= STALLED_S).then_some(tied)
+        (now.0.saturating_sub(holding.since) >= STALLED_S).then_some(holding)
     });
     if !is_held {
         shared.memory.allow_one();
         return shared.memory.note_room();
     }
-    stalled.sort_unstable_by_key(|(tied, _)| tied.since);
+    stalled.sort_unstable_by_key(|(holding, _)| holding.since);
     let mut wanted = shared.memory.wanted_bytes();
-    for (tied, info) in stalled {
+    for (holding, info) in stalled {
         if wanted == 0 {
             break;
         }
-        condemn(Some(&info), shared);
-        wanted = wanted.saturating_sub(tied.bytes);
+        mark_for_close(Some(&info), shared);
+        wanted = wanted.saturating_sub(holding.bytes);
     }
 }
 
-fn condemn(info: Option<&Arc<Info>>, shared: &Shared) {
-    if info.is_some_and(|info| shared.condemned.mark(&info.ties)) {
+fn mark_for_close(info: Option<&Arc<Info>>, shared: &Shared) {
+    if info.is_some_and(|info| shared.marked_for_close.mark(&info.held_memory)) {
         wake_all(shared);
     }
 }

@@ -29,11 +29,11 @@ pub(crate) mod kind {
 
 /// The kinds of events one connection asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Watching(u16);
+pub(crate) struct WatchedKinds(u16);
 
-impl Watching {
+impl WatchedKinds {
     /// Reads the words behind `watch`; none means fetchers.
-    pub(crate) fn parse(arguments: &[u8]) -> Option<Watching> {
+    pub(crate) fn parse(arguments: &[u8]) -> Option<WatchedKinds> {
         let mut kinds = 0;
         for word in ascii::tokens(arguments) {
             kinds |= match word {
@@ -48,19 +48,23 @@ impl Watching {
                 _ => return None,
             };
         }
-        Some(Watching(if kinds == 0 { kind::FETCHERS } else { kinds }))
+        Some(WatchedKinds(if kinds == 0 {
+            kind::FETCHERS
+        } else {
+            kinds
+        }))
     }
 }
 
 /// All watchers of one server.
-pub(crate) struct Hub {
+pub(crate) struct Watchers {
     /// Unsent bytes a watcher may have waiting before lines are dropped.
     buffer_bytes: usize,
     /// The kinds that anybody watches.
     kinds: AtomicU16,
     next_line: AtomicU64,
     memory: Arc<PeerMemory>,
-    watchers: Mutex<Vec<Watcher>>,
+    list: Mutex<Vec<Watcher>>,
 }
 
 struct Watcher {
@@ -76,14 +80,14 @@ struct Watcher {
     owner: Waker,
 }
 
-impl Hub {
-    pub(crate) fn new(buffer_bytes: usize, memory: Arc<PeerMemory>) -> Hub {
-        Hub {
+impl Watchers {
+    pub(crate) fn new(buffer_bytes: usize, memory: Arc<PeerMemory>) -> Watchers {
+        Watchers {
             buffer_bytes,
             kinds: AtomicU16::new(0),
             next_line: AtomicU64::new(0),
             memory,
-            watchers: Mutex::default(),
+            list: Mutex::default(),
         }
     }
 
@@ -94,16 +98,16 @@ impl Hub {
 
     /// How many watch.
     pub(crate) fn count(&self) -> usize {
-        lock(&self.watchers).len()
+        lock(&self.list).len()
     }
 
     /// Adds a watcher; false when there are too many.
-    pub(crate) fn add(&self, serial: u64, watching: Watching, owner: Waker) -> bool {
-        let mut watchers = lock(&self.watchers);
+    pub(crate) fn add(&self, serial: u64, watching: WatchedKinds, owner: Waker) -> bool {
+        let mut watchers = lock(&self.list);
         if watchers.len() >= WATCHERS_MAX {
             return false;
         }
-        let Watching(kinds) = watching;
+        let WatchedKinds(kinds) = watching;
         watchers.push(Watcher {
             serial,
             kinds,
@@ -119,7 +123,7 @@ impl Hub {
 
     /// Removes a connection from the watchers, if it is one.
     pub(crate) fn remove(&self, serial: u64) {
-        let mut watchers = lock(&self.watchers);
+        let mut watchers = lock(&self.list);
         watchers.retain(|watcher| watcher.serial != serial);
         let kinds = watchers
             .iter()
@@ -130,7 +134,7 @@ impl Hub {
     /// The lines that wait for one watcher, and behind them how many it missed: whoever has caught up and
     /// waits is told at once, not with the next event.
     pub(crate) fn take(&self, serial: u64) -> Vec<u8> {
-        let mut watchers = lock(&self.watchers);
+        let mut watchers = lock(&self.list);
         let watcher = watchers.iter_mut().find(|watcher| watcher.serial == serial);
         watcher.map(Watcher::take).unwrap_or_default()
     }
@@ -157,10 +161,7 @@ impl Hub {
         line.extend_from_slice(text);
         line.push(b'\n');
         let mut began_to_miss = None;
-        for watcher in lock(&self.watchers)
-            .iter_mut()
-            .filter(|w| w.kinds & kind != 0)
-        {
+        for watcher in lock(&self.list).iter_mut().filter(|w| w.kinds & kind != 0) {
             watcher.append(&line, self.buffer_bytes);
             if watcher.skipped == 1 && !watcher.is_noted {
                 watcher.is_noted = true;
@@ -212,20 +213,20 @@ mod tests {
 
     #[test]
     fn a_watcher_that_does_not_read_is_told_how_much_it_missed() {
-        let hub = Hub::new(256 << 10, memory());
-        assert!(hub.add(1, Watching(kind::FETCHERS), Waker::new().unwrap()));
+        let watchers = Watchers::new(256 << 10, memory());
+        assert!(watchers.add(1, WatchedKinds(kind::FETCHERS), Waker::new().unwrap()));
         let text = [b'x'; 1000];
         for _ in 0..300 {
-            hub.publish(kind::FETCHERS, &text);
+            watchers.publish(kind::FETCHERS, &text);
         }
-        let lines = String::from_utf8(hub.take(1)).unwrap();
+        let lines = String::from_utf8(watchers.take(1)).unwrap();
         let last = lines.lines().last().unwrap();
         assert!(lines.len() - last.len() - 1 <= 256 << 10);
         let missed: usize = last.strip_prefix("skipped=").unwrap().parse().unwrap();
         assert_eq!(lines.lines().count() - 1 + missed, 300);
-        hub.publish(kind::FETCHERS, &text);
-        assert!(hub.take(1).starts_with(b"ts="));
-        hub.remove(1);
-        assert!(!hub.has_watchers());
+        watchers.publish(kind::FETCHERS, &text);
+        assert!(watchers.take(1).starts_with(b"ts="));
+        watchers.remove(1);
+        assert!(!watchers.has_watchers());
     }
 }

@@ -6,8 +6,8 @@ use crate::shared::sizes::INPUT_BYTES;
 /// comes with it, which has to be copied into the store, is little.
 pub(super) const RECV_BYTES_UPLOADER: usize = 2 << 10;
 
-/// Bytes received of a connection that is heard before others are answered.
-pub(crate) const HEARD_BYTES: usize = 4 << 10;
+/// Bytes received of a connection that is read ahead of serving others.
+pub(crate) const READ_AHEAD_BYTES: usize = 4 << 10;
 
 /// Where the input that a connection is served comes from.
 #[derive(Debug, Clone, Copy)]
@@ -17,14 +17,14 @@ pub(crate) enum Source<'h> {
     /// The socket, behind what was kept.
     Socket,
     /// Received already; where it is [`HEARD_BYTES`] long the socket may have more.
-    Heard(&'h [u8]),
+    ReadAhead(&'h [u8]),
 }
 
 impl<'h> Source<'h> {
-    /// What was heard, if the socket had no more.
+    /// What was read ahead, if the socket had no more.
     pub(super) fn whole(self) -> Option<&'h [u8]> {
         match self {
-            Source::Heard(heard) if heard.len() < HEARD_BYTES => Some(heard),
+            Source::ReadAhead(input) if input.len() < READ_AHEAD_BYTES => Some(input),
             _ => None,
         }
     }

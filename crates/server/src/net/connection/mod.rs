@@ -14,12 +14,12 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use self::buffers::Received;
-pub(crate) use self::buffers::{Buffers, HEARD_BYTES, Source};
+pub(crate) use self::buffers::{Buffers, READ_AHEAD_BYTES, Source};
 use self::pending::Pending;
 use self::receiving::peek;
 pub(crate) use self::receiving::receive;
 use crate::net::send::{self, Sent, Waiting};
-use crate::session::context::Turn;
+use crate::session::context::Context;
 use crate::session::dump::Dump;
 use crate::session::output::Output;
 use crate::session::trace;
@@ -29,7 +29,7 @@ use crate::shared::peer_memory::Pressure;
 use crate::shared::sizes::{INPUT_BYTES, RECV_BYTES};
 
 /// Output or upload bytes after which a connection lets others go first, however few these are.
-const TURN_BYTES: usize = 128 << 10;
+const YIELD_BYTES: usize = 128 << 10;
 
 /// One client's connection, owned by one worker for life.
 pub(crate) struct Connection {
@@ -53,7 +53,7 @@ pub(crate) struct Connection {
     /// Bytes of memory that it waits for; 0 while it does not.
     pub(crate) wanted_bytes: usize,
     /// It has a place in the worker's line of connections that wait for memory.
-    pub(crate) is_in_line: bool,
+    pub(crate) is_in_memory_queue: bool,
     /// Its last serving left bytes in memory.
     pub(crate) held_any: bool,
     /// It waits among the worker's parked connections.
@@ -96,7 +96,7 @@ pub(crate) enum Verdict {
     Again,
     /// It has more to send; serve those first that want little.
     GoOn,
-    /// It waits for the room of uploads, which others tie up: serve it again after a while.
+    /// It waits for the room of uploads, which others hold: serve it again after a while.
     Park,
     /// It waits for so many bytes of the memory that peers may hold.
     Room(usize),
@@ -119,7 +119,7 @@ impl Connection {
             stance: Interest::Input,
             is_half_closed: false,
             wanted_bytes: 0,
-            is_in_line: false,
+            is_in_memory_queue: false,
             held_any: false,
             is_parked: false,
             tries: false,
@@ -178,45 +178,45 @@ impl Connection {
         matches!(self.mode, Mode::Watch)
     }
 
-    /// Whether what comes next begins a command that may be received before others of the turn are answered.
-    pub(crate) fn may_be_heard(&self) -> bool {
+    /// Whether what comes next begins a command that may be received before others of the iteration are answered.
+    pub(crate) fn may_read_ahead(&self) -> bool {
         matches!(self.mode, Mode::Serve)
             && self.is_idle()
             && !(self.is_closing || self.is_uploader || self.is_parked || self.is_queued)
     }
 
-    /// It was heard: its input was received already, or the connection is over.
-    pub(crate) fn heard(
+    /// It was read ahead: its input was received already, or the connection is over.
+    pub(crate) fn serve_read_ahead(
         &mut self,
-        heard: Result<Option<&[u8]>, Reason>,
-        turn: &Turn<'_>,
+        received: Result<Option<&[u8]>, Reason>,
+        context: &Context<'_>,
         buffers: &mut Buffers,
     ) -> Verdict {
         self.stance = Interest::Input;
-        match heard {
-            Ok(Some(input)) => self.serve(Source::Heard(input), turn, buffers),
+        match received {
+            Ok(Some(input)) => self.serve(Source::ReadAhead(input), context, buffers),
             Ok(None) => Verdict::Wait,
             Err(reason) => Verdict::Close(reason),
         }
     }
 
     /// The socket has input.
-    pub(crate) fn readable(&mut self, turn: &Turn<'_>, buffers: &mut Buffers) -> Verdict {
+    pub(crate) fn readable(&mut self, context: &Context<'_>, buffers: &mut Buffers) -> Verdict {
         self.stance = Interest::Input;
         match self.mode {
-            Mode::Serve => self.serve(Source::Socket, turn, buffers),
+            Mode::Serve => self.serve(Source::Socket, context, buffers),
             // What a watcher says is not listened to, but its leaving is noticed.
-            Mode::Watch => self.notice_leaving(turn, buffers),
+            Mode::Watch => self.notice_leaving(context, buffers),
             // What comes behind a listing stays with the kernel until the listing is over.
             Mode::Dump(_) => Verdict::Wait,
         }
     }
 
     /// The socket has room, or the connection's next share of time has come.
-    pub(crate) fn go_on(&mut self, turn: &Turn<'_>, buffers: &mut Buffers) -> Verdict {
+    pub(crate) fn go_on(&mut self, context: &Context<'_>, buffers: &mut Buffers) -> Verdict {
         self.stance = Interest::Input;
         if let Some(waiting) = &mut self.waiting {
-            match waiting.send(&self.socket, turn) {
+            match waiting.send(&self.socket, context) {
                 Sent::All => self.waiting = None,
                 Sent::Share => return Verdict::GoOn,
                 Sent::Some => return Verdict::Wait,
@@ -227,26 +227,37 @@ impl Connection {
             return Verdict::Close(Reason::Normal);
         }
         match self.mode {
-            Mode::Serve => self.serve(Source::Kept, turn, buffers),
-            Mode::Watch => self.send_events(turn, buffers),
-            Mode::Dump(_) => self.dump(turn, buffers),
+            Mode::Serve => self.serve(Source::Kept, context, buffers),
+            Mode::Watch => self.send_events(context, buffers),
+            Mode::Dump(_) => self.dump(context, buffers),
         }
     }
 
     /// Serves what comes from `source`.
-    fn serve(&mut self, source: Source<'_>, turn: &Turn<'_>, buffers: &mut Buffers) -> Verdict {
-        let mut budget = turn.share_bytes.min(TURN_BYTES);
-        self.info.last_command.store(turn.now.0, Ordering::Relaxed);
+    fn serve(
+        &mut self,
+        source: Source<'_>,
+        context: &Context<'_>,
+        buffers: &mut Buffers,
+    ) -> Verdict {
+        let mut budget = context.share_bytes.min(YIELD_BYTES);
+        self.info
+            .last_command
+            .store(context.now.0, Ordering::Relaxed);
         let is_uploading = self.pending.is_empty() && self.session.upload_mut().is_some();
-        let is_pressed = turn.pressure == Pressure::High && self.pending.is_empty();
+        let is_pressed = context.pressure == Pressure::High && self.pending.is_empty();
         let mut kept = Pending::default();
         let received = match source {
-            Source::Heard(heard) if heard.len() < HEARD_BYTES => Ok(Received::less(heard.len())),
-            Source::Heard(heard) => self.receive_behind(heard, turn, buffers),
-            Source::Socket if is_uploading => self.receive_upload(&mut budget, turn, buffers),
-            _ if is_pressed && !is_uploading => return self.serve_peeked(turn, buffers),
-            Source::Socket if self.pending.lacks_bytes() => self.receive_in_place(turn, &mut kept),
-            Source::Socket => self.receive_commands(turn, buffers),
+            Source::ReadAhead(input) if input.len() < READ_AHEAD_BYTES => {
+                Ok(Received::less(input.len()))
+            }
+            Source::ReadAhead(input) => self.receive_behind(input, context, buffers),
+            Source::Socket if is_uploading => self.receive_upload(&mut budget, context, buffers),
+            _ if is_pressed && !is_uploading => return self.serve_peeked(context, buffers),
+            Source::Socket if self.pending.lacks_bytes() => {
+                self.receive_in_place(context, &mut kept)
+            }
+            Source::Socket => self.receive_commands(context, buffers),
             Source::Kept => {
                 kept = std::mem::take(&mut self.pending);
                 Ok(Received::less(kept.len()))
@@ -266,13 +277,13 @@ impl Connection {
             let input = apart.unwrap_or(&buffers.input);
             let input = input.get(used..filled).unwrap_or_default();
             let mut out = Output::new(std::mem::take(&mut buffers.output));
-            let progress = self.session.run(input, turn, &mut out);
+            let progress = self.session.run(input, context, &mut out);
             used += progress.used;
-            if turn.is_traced {
-                trace::replies(turn, &out);
+            if context.is_traced {
+                trace::replies(context, &out);
             }
             budget = budget.saturating_sub(out.len());
-            let sent = self.send(&mut out, turn);
+            let sent = self.send(&mut out, context);
             buffers.put_output(out.into_bytes());
             if sent == Sent::Failed {
                 break Verdict::Close(Reason::Error);
@@ -280,7 +291,7 @@ impl Connection {
             if let Next::Whole(bytes) = progress.next {
                 whole_bytes = bytes;
             }
-            let Some(verdict) = self.after(progress.next, sent, budget, turn) else {
+            let Some(verdict) = self.after(progress.next, sent, budget, context) else {
                 continue;
             };
             // Where the head of a large value filled the buffer more has come: no wait is needed.
@@ -288,7 +299,7 @@ impl Connection {
             if !begins_upload || verdict != Verdict::Wait || sent != Sent::All {
                 break verdict;
             }
-            match self.receive_upload(&mut budget, turn, buffers) {
+            match self.receive_upload(&mut budget, context, buffers) {
                 Ok(behind) => (apart, used, filled) = (None, 0, behind.filled),
                 Err(verdict) => return verdict,
             }
@@ -298,13 +309,18 @@ impl Connection {
         } else {
             let input = apart.unwrap_or(&buffers.input);
             let rest = input.get(used..filled).unwrap_or_default();
-            self.pending = Pending::keep(rest, &turn.shared.memory);
+            self.pending = Pending::keep(rest, &context.shared.memory);
         }
-        self.grow_pending(verdict, whole_bytes, turn)
+        self.grow_pending(verdict, whole_bytes, context)
     }
 
     /// Takes room for the rest of an unfinished command; while memory is short it waits for that.
-    fn grow_pending(&mut self, verdict: Verdict, whole_bytes: usize, turn: &Turn<'_>) -> Verdict {
+    fn grow_pending(
+        &mut self,
+        verdict: Verdict,
+        whole_bytes: usize,
+        context: &Context<'_>,
+    ) -> Verdict {
         let is_value = self.session.awaits_value() || !self.pending.is_empty();
         self.info
             .set_state(if is_value { READING_VALUE } else { READING });
@@ -312,8 +328,8 @@ impl Connection {
             return verdict;
         }
         let lacking = whole_bytes.saturating_sub(self.pending.charged_bytes());
-        let is_granted =
-            turn.pressure != Pressure::High || turn.shared.memory.has_room(lacking, turn.is_first);
+        let is_granted = context.pressure != Pressure::High
+            || context.shared.memory.has_room(lacking, context.is_first);
         if lacking == 0 || is_granted {
             self.pending.grow(whole_bytes);
             return verdict;
@@ -324,50 +340,50 @@ impl Connection {
 
     /// Serves what lies in the socket and leaves there what cannot be used yet, so that nothing has to be kept.
     /// Only a socket that takes a slice of output is served at all.
-    fn serve_peeked(&mut self, turn: &Turn<'_>, buffers: &mut Buffers) -> Verdict {
+    fn serve_peeked(&mut self, context: &Context<'_>, buffers: &mut Buffers) -> Verdict {
         if !send::is_writable(&self.socket) {
             // A reply made now would have to wait in memory.
-            turn.counters.memory_waits.bump();
+            context.counters.memory_waits.bump();
             self.stance = Interest::Room;
             return Verdict::Wait;
         }
         let mut most = RECV_BYTES;
         loop {
             let room = buffers.input.get_mut(..most).unwrap_or_default();
-            let filled = match peek(&self.socket, room, turn.counters) {
+            let filled = match peek(&self.socket, room, context.counters) {
                 Ok(Some(filled)) => filled,
                 Ok(None) => return Verdict::Wait,
                 Err(reason) => return Verdict::Close(reason),
             };
             let mut out = Output::new(std::mem::take(&mut buffers.output));
             let input = buffers.input.get(..filled).unwrap_or_default();
-            let Progress { used, next } = self.session.run(input, turn, &mut out);
-            let sent = self.send(&mut out, turn);
+            let Progress { used, next } = self.session.run(input, context, &mut out);
+            let sent = self.send(&mut out, context);
             buffers.put_output(out.into_bytes());
-            let is_consumed = self.consume(used, turn, buffers);
+            let is_consumed = self.consume(used, context, buffers);
             if sent == Sent::Failed || !is_consumed {
                 return Verdict::Close(Reason::Error);
             }
             let is_unfinished = matches!(next, Next::Input | Next::Whole(_)) && used < filled;
             if !is_unfinished || sent != Sent::All {
-                return self.after_peek(next, sent, turn);
+                return self.after_peek(next, sent, context);
             }
             if used > 0 {
                 // Once more with the unfinished command in front.
                 return Verdict::Again;
             }
             if filled < most || most == INPUT_BYTES {
-                return self.wait_for_rest(&next, turn);
+                return self.wait_for_rest(&next, context);
             }
             most = INPUT_BYTES;
         }
     }
 
-    /// What the end of a turn over peeked input means.
-    fn after_peek(&mut self, next: Next, sent: Sent, turn: &Turn<'_>) -> Verdict {
+    /// What the end of a run over peeked input means.
+    fn after_peek(&mut self, next: Next, sent: Sent, context: &Context<'_>) -> Verdict {
         let is_parked = matches!(next, Next::Room(_));
-        // The socket has to be looked at before each slice, so one slice is a turn.
-        let verdict = self.after(next, sent, 0, turn).unwrap_or(Verdict::Again);
+        // The socket has to be looked at before each slice, so only one slice is made.
+        let verdict = self.after(next, sent, 0, context).unwrap_or(Verdict::Again);
         if is_parked {
             self.stance = Interest::Nothing;
         }
@@ -375,7 +391,7 @@ impl Connection {
     }
 
     /// An unfinished command stays in the socket, unless there is memory to gather it.
-    fn wait_for_rest(&mut self, next: &Next, turn: &Turn<'_>) -> Verdict {
+    fn wait_for_rest(&mut self, next: &Next, context: &Context<'_>) -> Verdict {
         if self.is_half_closed {
             return Verdict::Close(Reason::Normal);
         }
@@ -383,7 +399,7 @@ impl Connection {
             self.stance = Interest::NewInput;
             return Verdict::Wait;
         };
-        if let Some(charge) = turn.shared.memory.try_charge(bytes, turn.is_first) {
+        if let Some(charge) = context.shared.memory.try_charge(bytes, context.is_first) {
             self.pending = Pending::with_room(bytes, charge);
             return Verdict::Wait;
         }
@@ -392,10 +408,10 @@ impl Connection {
     }
 
     /// Takes `bytes` that were peeked at out of the socket; false if they are not there.
-    fn consume(&self, mut bytes: usize, turn: &Turn<'_>, buffers: &mut Buffers) -> bool {
+    fn consume(&self, mut bytes: usize, context: &Context<'_>, buffers: &mut Buffers) -> bool {
         while bytes > 0 {
             let room = buffers.input.get_mut(..bytes).unwrap_or_default();
-            match receive(&self.socket, room, turn.counters) {
+            match receive(&self.socket, room, context.counters) {
                 Ok(Some(taken)) => bytes = bytes.saturating_sub(taken),
                 Ok(None) | Err(_) => return false,
             }
@@ -403,8 +419,14 @@ impl Connection {
         true
     }
 
-    /// What a turn's end means; `None` runs the session again.
-    fn after(&mut self, next: Next, sent: Sent, budget: usize, turn: &Turn<'_>) -> Option<Verdict> {
+    /// What the end of a run means; `None` runs the session again.
+    fn after(
+        &mut self,
+        next: Next,
+        sent: Sent,
+        budget: usize,
+        context: &Context<'_>,
+    ) -> Option<Verdict> {
         // What is left of the output goes first.
         let unsent = match sent {
             Sent::Some => Some(Verdict::Wait),
@@ -419,7 +441,7 @@ impl Connection {
             Next::Close(reason) => Some(Verdict::Close(reason)),
             Next::Watch(watching) => {
                 self.mode = Mode::Watch;
-                Some(self.begin_watch(watching, turn))
+                Some(self.begin_watch(watching, context))
             }
             Next::Dump(dump) => {
                 self.mode = Mode::Dump(Box::new(dump));
@@ -437,12 +459,12 @@ impl Connection {
         }
     }
 
-    /// Sends a turn's output; what is left of it waits.
-    fn send(&mut self, out: &mut Output<'_>, turn: &Turn<'_>) -> Sent {
-        let (sent, waiting) = send::output(&self.socket, out, turn);
+    /// Sends the output of a run; what is left of it waits.
+    fn send(&mut self, out: &mut Output<'_>, context: &Context<'_>) -> Sent {
+        let (sent, waiting) = send::output(&self.socket, out, context);
         self.waiting = waiting;
         if out.release_kept() {
-            turn.shared.memory.note_room();
+            context.shared.memory.note_room();
         }
         sent
     }

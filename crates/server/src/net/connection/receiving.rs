@@ -10,7 +10,7 @@ use rustix::net::RecvFlags;
 use super::buffers::{Buffers, RECV_BYTES_UPLOADER, Received};
 use super::pending::Pending;
 use super::{Connection, Verdict};
-use crate::session::context::Turn;
+use crate::session::context::Context;
 use crate::shared::counters::Counters;
 use crate::shared::info::Reason;
 use crate::shared::peer_memory::Pressure;
@@ -20,26 +20,26 @@ impl Connection {
     /// Receives behind what is kept.
     pub(super) fn receive_commands(
         &mut self,
-        turn: &Turn<'_>,
+        context: &Context<'_>,
         buffers: &mut Buffers,
     ) -> Result<Received, Verdict> {
         let filled = self.take_pending(buffers);
         let most = match filled {
             0 if std::mem::take(&mut self.is_uploader) => RECV_BYTES_UPLOADER,
             0 => RECV_BYTES,
-            _ if turn.pressure == Pressure::High => RECV_BYTES_UPLOADER,
+            _ if context.pressure == Pressure::High => RECV_BYTES_UPLOADER,
             _ => INPUT_BYTES,
         };
         let room = buffers.input.get_mut(filled..).unwrap_or_default();
         let bytes = room.len().min(most);
         if bytes == 0 {
-            // Full of commands that wait for their turn: these first.
+            // Full of commands that wait to be served: these first.
             return Ok(Received::less(filled));
         }
         match receive(
             &self.socket,
             room.get_mut(..bytes).unwrap_or_default(),
-            turn.counters,
+            context.counters,
         ) {
             Ok(Some(received)) => Ok(Received {
                 filled: filled + received,
@@ -47,7 +47,7 @@ impl Connection {
             }),
             Ok(None) => {
                 let input = buffers.input.get(..filled).unwrap_or_default();
-                self.pending = Pending::keep(input, &turn.shared.memory);
+                self.pending = Pending::keep(input, &context.shared.memory);
                 Err(Verdict::Wait)
             }
             Err(reason) => Err(Verdict::Close(reason)),
@@ -57,17 +57,17 @@ impl Connection {
     /// Receives the rest of a command behind what is there of it, and moves it to `kept` once it is whole.
     pub(super) fn receive_in_place(
         &mut self,
-        turn: &Turn<'_>,
+        context: &Context<'_>,
         kept: &mut Pending,
     ) -> Result<Received, Verdict> {
         let Some(room) = self.pending.room() else {
             return Err(Verdict::Wait);
         };
-        turn.counters.recv_calls.bump();
+        context.counters.recv_calls.bump();
         let received = rustix::net::recv(&self.socket, spare_capacity(room), RecvFlags::empty());
         match received.map(|(bytes, _)| bytes) {
             Ok(0) => return Err(Verdict::Close(Reason::Normal)),
-            Ok(bytes) => turn.counters.bytes_read.add(bytes as u64),
+            Ok(bytes) => context.counters.bytes_read.add(bytes as u64),
             Err(Errno::AGAIN | Errno::INTR) => return Err(Verdict::Wait),
             Err(_) => return Err(Verdict::Close(Reason::Error)),
         }
@@ -78,22 +78,22 @@ impl Connection {
         Ok(Received::less(kept.len()))
     }
 
-    /// Puts what was heard into the buffer, and receives behind it what more there may be.
+    /// Puts what was read ahead into the buffer, and receives behind it what more there may be.
     pub(super) fn receive_behind(
         &self,
-        heard: &[u8],
-        turn: &Turn<'_>,
+        input: &[u8],
+        context: &Context<'_>,
         buffers: &mut Buffers,
     ) -> Result<Received, Verdict> {
-        let Some((room, behind)) = buffers.input.split_at_mut_checked(heard.len()) else {
+        let Some((room, behind)) = buffers.input.split_at_mut_checked(input.len()) else {
             return Err(Verdict::Close(Reason::Error));
         };
-        room.copy_from_slice(heard);
+        room.copy_from_slice(input);
         let behind = behind.get_mut(..RECV_BYTES).unwrap_or_default();
         // What came before an end is served first; the socket tells of its end again.
-        let more = receive(&self.socket, behind, turn.counters).unwrap_or(None);
+        let more = receive(&self.socket, behind, context.counters).unwrap_or(None);
         Ok(Received {
-            filled: heard.len() + more.unwrap_or(0),
+            filled: input.len() + more.unwrap_or(0),
             is_full: more == Some(RECV_BYTES),
         })
     }
@@ -103,22 +103,22 @@ impl Connection {
     pub(super) fn receive_upload(
         &mut self,
         budget: &mut usize,
-        turn: &Turn<'_>,
+        context: &Context<'_>,
         buffers: &mut Buffers,
     ) -> Result<Received, Verdict> {
         self.is_uploader = true;
         while let Some(reservation) = self.session.upload_mut() {
             let missing = reservation.missing_bytes() as usize;
-            let space = reservation.space(turn.store, turn.now);
+            let space = reservation.space(context.store, context.now);
             if space.is_empty() {
                 // No room: what comes goes the other way, to the session, which says what now.
-                return self.receive_commands(turn, buffers);
+                return self.receive_commands(context, buffers);
             }
             // A budget that replies used up still leaves a little: receiving nothing would read as the end.
             let bytes = space.len().min((*budget).max(RECV_BYTES_UPLOADER));
             let space = space.get_mut(..bytes).unwrap_or_default();
             let room = space.len();
-            let behind = match turn.pressure {
+            let behind = match context.pressure {
                 _ if room != missing => 0,
                 // What belongs to the next command stays in the socket.
                 Pressure::High => 2,
@@ -126,7 +126,7 @@ impl Connection {
             };
             let behind = buffers.input.get_mut(..behind).unwrap_or_default();
             let received =
-                receive_two(&self.socket, space, behind, turn).map_err(Verdict::Close)?;
+                receive_two(&self.socket, space, behind, context).map_err(Verdict::Close)?;
             let Some(received) = received else {
                 return Err(Verdict::Wait);
             };
@@ -135,7 +135,7 @@ impl Connection {
             if received > room {
                 return Ok(Received::less(received - room));
             }
-            // The socket had no more, or others are to have their turn.
+            // The socket had no more, or others are to be served.
             if received < room || *budget == 0 {
                 break;
             }
@@ -149,14 +149,14 @@ fn receive_two(
     socket: &OwnedFd,
     first: &mut [u8],
     second: &mut [u8],
-    turn: &Turn<'_>,
+    context: &Context<'_>,
 ) -> Result<Option<usize>, Reason> {
-    turn.counters.recv_calls.bump();
+    context.counters.recv_calls.bump();
     let mut rooms = [IoSliceMut::new(first), IoSliceMut::new(second)];
     match rustix::io::readv(socket, &mut rooms) {
         Ok(0) => Err(Reason::Normal),
         Ok(bytes) => {
-            turn.counters.bytes_read.add(bytes as u64);
+            context.counters.bytes_read.add(bytes as u64);
             Ok(Some(bytes))
         }
         Err(Errno::AGAIN | Errno::INTR) => Ok(None),

@@ -1,6 +1,6 @@
-//! Sending a turn's output, and keeping what the socket did not take or what comes after the others' turn.
+//! Sending the output of a run, and keeping what the socket did not take or what is sent after others were served.
 //!
-//! The kernel copies a megabyte in some 200 us, in which nobody else of this worker is served: what a turn sends
+//! The kernel copies a megabyte in some 200 us, in which nobody else of this worker is served: what a run sends
 //! is cut after `SHARE_BYTES` where others are about (docs/decisions/0025-large-transfers-last.md).
 
 mod waiting;
@@ -13,7 +13,7 @@ use rustix::net::{SendAncillaryBuffer, SendFlags};
 
 pub(crate) use self::waiting::Waiting;
 use self::waiting::Why;
-use crate::session::context::Turn;
+use crate::session::context::Context;
 use crate::session::gathered::Gathered;
 use crate::session::output::Output;
 
@@ -25,7 +25,7 @@ pub(crate) const WHOLE_BYTES: usize = 16 << 20;
 pub(crate) enum Sent {
     /// Everything.
     All,
-    /// The share of this turn; the socket takes more.
+    /// Its share; the socket takes more.
     Share,
     /// What the socket took.
     Some,
@@ -49,21 +49,21 @@ pub(crate) fn is_writable(socket: &OwnedFd) -> bool {
 pub(crate) fn output(
     socket: &OwnedFd,
     out: &Output<'_>,
-    turn: &Turn<'_>,
+    context: &Context<'_>,
 ) -> (Sent, Option<Box<Waiting>>) {
     let mut sent = 0;
-    let mut share_end = turn.share_bytes;
+    let mut share_end = context.share_bytes;
     while sent < out.len() {
         let outcome = if out.is_flat() {
-            send(socket, out.bytes.get(sent..).unwrap_or_default(), turn)
+            send(socket, out.bytes.get(sent..).unwrap_or_default(), context)
         } else {
             let gathered = out.gather(sent, share_end - sent);
-            send_pieces(socket, &gathered, share_end < out.len(), turn)
+            send_pieces(socket, &gathered, share_end < out.len(), context)
         };
         match outcome {
             Ok(bytes) => sent += bytes,
             Err(Errno::AGAIN) => {
-                let waiting = Waiting::new(out, sent, Why::Full, turn);
+                let waiting = Waiting::new(out, sent, Why::Full, context);
                 return (
                     waiting.as_ref().map_or(Sent::Failed, |_| Sent::Some),
                     waiting,
@@ -73,20 +73,20 @@ pub(crate) fn output(
             Err(_) => return (Sent::Failed, None),
         }
         if sent >= share_end && sent < out.len() {
-            if let Some(waiting) = Waiting::new(out, sent, Why::Share, turn) {
+            if let Some(waiting) = Waiting::new(out, sent, Why::Share, context) {
                 return (Sent::Share, Some(waiting));
             }
             // What cannot be kept has to go at once.
-            share_end = sent + turn.share_bytes;
+            share_end = sent + context.share_bytes;
         }
     }
     (Sent::All, None)
 }
 
-fn send(socket: &OwnedFd, bytes: &[u8], turn: &Turn<'_>) -> Result<usize, Errno> {
-    turn.counters.send_calls.bump();
+fn send(socket: &OwnedFd, bytes: &[u8], context: &Context<'_>) -> Result<usize, Errno> {
+    context.counters.send_calls.bump();
     let sent = rustix::net::send(socket, bytes, SendFlags::NOSIGNAL)?;
-    turn.counters.bytes_written.add(sent as u64);
+    context.counters.bytes_written.add(sent as u64);
     Ok(sent)
 }
 
@@ -95,9 +95,9 @@ fn send_pieces(
     socket: &OwnedFd,
     gathered: &Gathered<'_>,
     has_more: bool,
-    turn: &Turn<'_>,
+    context: &Context<'_>,
 ) -> Result<usize, Errno> {
-    turn.counters.send_calls.bump();
+    context.counters.send_calls.bump();
     let mut no_control = SendAncillaryBuffer::default();
     let more = if has_more {
         SendFlags::MORE
@@ -106,6 +106,6 @@ fn send_pieces(
     };
     let flags = SendFlags::NOSIGNAL | more;
     let sent = rustix::net::sendmsg(socket, &gathered.pieces, &mut no_control, flags)?;
-    turn.counters.bytes_written.add(sent as u64);
+    context.counters.bytes_written.add(sent as u64);
     Ok(sent)
 }

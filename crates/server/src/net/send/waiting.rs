@@ -1,7 +1,7 @@
-//! Output that waits, for its socket or for the others' turn: rendered bytes are copied, large values held.
+//! Output that waits, for its socket or until others were served: rendered bytes are copied, large values held.
 //!
 //! A value that cannot be held, since other readers hold all that may be, is copied. Both are charged to the memory
-//! that peers may hold: while that is short, a large value is read only once it was granted (`execute::room`), and
+//! that peers may hold: while that is short, a large value is read only once it was granted (`session/execute/room`), and
 //! output is kept for its socket only, not for others' sake.
 
 use std::collections::VecDeque;
@@ -11,7 +11,7 @@ use glasscache_store::Held;
 use rustix::io::Errno;
 
 use super::{Sent, send_pieces};
-use crate::session::context::Turn;
+use crate::session::context::Context;
 use crate::session::gathered::Gathered;
 use crate::session::output::{Output, Part};
 use crate::shared::peer_memory::{Charge, Pressure};
@@ -60,15 +60,15 @@ impl Waiting {
         out: &Output<'_>,
         sent: usize,
         why: Why,
-        turn: &Turn<'_>,
+        context: &Context<'_>,
     ) -> Option<Box<Waiting>> {
-        if why == Why::Share && turn.pressure != Pressure::Low {
+        if why == Why::Share && context.pressure != Pressure::Low {
             // Those who wait for their socket need what is left.
             return None;
         }
         let mut waiting = Waiting {
             parts: VecDeque::new(),
-            charge: turn.shared.memory.charge(0),
+            charge: context.shared.memory.charge(0),
             held_bytes: 0,
             sent: 0,
         };
@@ -152,14 +152,19 @@ impl Waiting {
         }
     }
 
-    /// Sends what the socket takes now, up to the share of a turn.
-    pub(crate) fn send(&mut self, socket: &OwnedFd, turn: &Turn<'_>) -> Sent {
-        let mut share = turn.share_bytes;
+    /// Sends what the socket takes now, up to its share.
+    pub(crate) fn send(&mut self, socket: &OwnedFd, context: &Context<'_>) -> Sent {
+        let mut share = context.share_bytes;
         while !self.parts.is_empty() {
             if share == 0 {
                 return Sent::Share;
             }
-            match send_pieces(socket, &self.gather(share), self.has_more_than(share), turn) {
+            match send_pieces(
+                socket,
+                &self.gather(share),
+                self.has_more_than(share),
+                context,
+            ) {
                 Ok(bytes) => {
                     share = share.saturating_sub(bytes);
                     self.advance(bytes);

@@ -1,7 +1,7 @@
 //! Who is served after the others: large transfers, those that had their share, those that wait for memory.
 //!
 //! Moving 64 KiB takes as long as several small requests, so whoever does that waits until the small ones of
-//! the turn are answered, and only one such share or two are moved before the next look at the sockets
+//! the iteration are answered, and only one such share or two are moved before the next look at the sockets
 //! (docs/decisions/0025-large-transfers-last.md).
 
 use std::collections::{BTreeMap, VecDeque};
@@ -25,8 +25,8 @@ const SMALL_ABOUT: Duration = Duration::from_millis(100);
 /// Shares of one transfer before other transfers get theirs: a megabyte and its line.
 const SHARES_MAX: u32 = 17;
 
-/// Connections that waited for memory and are served in one turn.
-const LINE_TURN: usize = 16;
+/// Connections that waited for memory and are served in one iteration.
+const MEMORY_QUEUE_SERVED: usize = 16;
 
 /// How long a connection is parked before it is served again: what it waits for takes others many round trips,
 /// and a hundred looks a second cost nothing.
@@ -36,31 +36,31 @@ pub(super) const PARKED: Duration = Duration::from_millis(10);
 /// Where these get nothing those behind them would not either, but for a piece smaller than theirs.
 const TRY_AT_ONCE: usize = 4;
 
-/// The connections of a worker whose turn comes later.
-pub(super) struct Later {
+/// The connections of a worker that are served after the others.
+pub(super) struct Deferred {
     /// Each at most once, and why it is to be served.
     queue: VecDeque<(u64, Cause)>,
-    /// Connections that wait for memory that others tie up.
+    /// Connections that wait for memory that others hold.
     parked: Parked,
     /// When they were queued last.
     parked_tried: Instant,
     /// How often room had been made then.
     room_seen: u64,
     /// Connections that wait for memory that peers may hold, in the order in which they came.
-    line: VecDeque<u64>,
+    memory_queue: VecDeque<u64>,
     /// The first in line has to be looked at although nothing happened: it has just come, or more may be granted.
     must_look: bool,
     /// How often room had been made for them when they were looked at last, and in which second that was.
-    line_seen: (u64, u32),
+    memory_seen: (u64, u32),
     /// One that waited got room, so the next may too.
     has_moved: bool,
-    /// When the turn began.
+    /// When the iteration began.
     begun: Instant,
     /// When a small request was served last.
     small: Instant,
 }
 
-/// Connections that wait for memory that others tie up, in the order in which they came.
+/// Connections that wait for memory that others hold, in the order in which they came.
 #[derive(Default)]
 struct Parked {
     /// Those with a part of their value, by the number of the upload.
@@ -70,28 +70,28 @@ struct Parked {
     arrivals: u64,
 }
 
-impl Later {
-    pub(super) fn new() -> Later {
+impl Deferred {
+    pub(super) fn new() -> Deferred {
         let now = Instant::now();
-        Later {
+        Deferred {
             queue: VecDeque::new(),
             parked: Parked::default(),
             parked_tried: now,
             room_seen: 0,
-            line: VecDeque::new(),
+            memory_queue: VecDeque::new(),
             must_look: false,
-            line_seen: (0, 0),
+            memory_seen: (0, 0),
             has_moved: false,
             begun: now,
             small: now,
         }
     }
 
-    pub(super) fn begin_turn(&mut self, begun: Instant) {
+    pub(super) fn begin_iteration(&mut self, begun: Instant) {
         self.begun = begun;
     }
 
-    /// Notes that a small request was served in this turn.
+    /// Notes that a small request was served in this iteration.
     pub(super) fn note_small(&mut self) {
         self.small = self.begun;
     }
@@ -112,7 +112,7 @@ impl Later {
         }
     }
 
-    /// Queues a connection that had a share of its transfer: as the next, for transfers that take turns cost
+    /// Queues a connection that had a share of its transfer: as the next, for transfers that alternate cost
     /// a third more, until it had [`SHARES_MAX`].
     pub(super) fn add_first(&mut self, key: u64, connection: &mut Connection) {
         connection.shares += 1;
@@ -125,22 +125,27 @@ impl Later {
     }
 
     /// Gives a connection its place among those that wait for memory: the first stays the first.
-    pub(super) fn enter_line(&mut self, key: u64, connection: &mut Connection, is_first: bool) {
-        if std::mem::replace(&mut connection.is_in_line, true) {
+    pub(super) fn queue_for_memory(
+        &mut self,
+        key: u64,
+        connection: &mut Connection,
+        is_first: bool,
+    ) {
+        if std::mem::replace(&mut connection.is_in_memory_queue, true) {
             return;
         }
         if is_first {
-            self.line.push_front(key);
+            self.memory_queue.push_front(key);
         } else {
             // Room that was made before it was counted as waiting was not announced.
-            self.must_look |= self.line.is_empty();
-            self.line.push_back(key);
+            self.must_look |= self.memory_queue.is_empty();
+            self.memory_queue.push_back(key);
         }
     }
 
     /// Whether those that wait for memory should be looked at without any event.
-    pub(super) fn must_look_at_line(&self) -> bool {
-        self.must_look && !self.line.is_empty()
+    pub(super) fn must_look_at_memory_queue(&self) -> bool {
+        self.must_look && !self.memory_queue.is_empty()
     }
 
     /// Whether there is something to do without waiting.
@@ -160,7 +165,7 @@ impl Worker {
         match self.connections.get_mut(key) {
             Some(connection) if connection.is_queued => {}
             Some(connection) if connection.is_transferring() => {
-                self.later.add(key, connection, cause);
+                self.deferred.add(key, connection, cause);
             }
             _ => self.serve(key, cause),
         }
@@ -168,12 +173,12 @@ impl Worker {
 
     /// Serves those that are queued now, the first in any case, the others while there is time.
     pub(super) fn serve_queue(&mut self) {
-        if self.later.queue.is_empty() {
+        if self.deferred.queue.is_empty() {
             return;
         }
         let begun = Instant::now();
-        for _ in 0..self.later.queue.len() {
-            let Some((key, cause)) = self.later.queue.pop_front() else {
+        for _ in 0..self.deferred.queue.len() {
+            let Some((key, cause)) = self.deferred.queue.pop_front() else {
                 return;
             };
             if let Some(connection) = self.connections.get_mut(key) {
@@ -188,21 +193,23 @@ impl Worker {
 
     /// Serves those that wait for memory in their order, up to the first that still finds none; when room was made,
     /// and once a second.
-    pub(super) fn serve_line(&mut self) {
+    pub(super) fn serve_memory_queue(&mut self) {
         let seen = (self.shared.memory.made(), self.now.0);
-        if self.later.line.is_empty() || (!self.later.must_look && self.later.line_seen == seen) {
+        if self.deferred.memory_queue.is_empty()
+            || (!self.deferred.must_look && self.deferred.memory_seen == seen)
+        {
             return;
         }
-        self.later.line_seen = seen;
-        self.later.must_look = false;
-        for _ in 0..LINE_TURN {
-            let Some(key) = self.later.line.pop_front() else {
+        self.deferred.memory_seen = seen;
+        self.deferred.must_look = false;
+        for _ in 0..MEMORY_QUEUE_SERVED {
+            let Some(key) = self.deferred.memory_queue.pop_front() else {
                 return;
             };
             let Some(connection) = self.connections.get_mut(key) else {
                 continue;
             };
-            connection.is_in_line = false;
+            connection.is_in_memory_queue = false;
             if connection.wanted_bytes == 0 || connection.is_queued {
                 continue;
             }
@@ -212,7 +219,7 @@ impl Worker {
                 return;
             }
         }
-        self.later.must_look = true;
+        self.deferred.must_look = true;
     }
 
     /// Lets a connection wait for memory, at the place that it had if it waited before.
@@ -220,10 +227,10 @@ impl Worker {
         let Some(connection) = self.connections.get_mut(key) else {
             return;
         };
-        let parked = &mut self.later.parked;
+        let parked = &mut self.deferred.parked;
         if let Some(id) = connection.upload_id() {
             // It waited to begin, and did.
-            self.later.has_moved |= connection.arrival.take().is_some();
+            self.deferred.has_moved |= connection.arrival.take().is_some();
             parked.uploading.insert(id, key);
         } else {
             let arrival = *connection.arrival.get_or_insert_with(|| {
@@ -245,36 +252,36 @@ impl Worker {
         };
         let arrival = connection.arrival.take();
         if std::mem::take(&mut connection.is_parked) {
-            // It was not its turn: something else woke it. A key that stays is passed over when its turn comes.
+            // Something else woke it. A key that stays is passed over when it comes first.
             if let Some(arrival) = arrival {
-                self.later.parked.beginning.remove(&arrival);
+                self.deferred.parked.beginning.remove(&arrival);
             }
             if let Some(id) = connection.upload_id() {
-                self.later.parked.uploading.remove(&id);
+                self.deferred.parked.uploading.remove(&id);
             }
             self.shared.parking.leave(1);
         }
-        self.later.has_moved |= std::mem::take(&mut connection.tries);
+        self.deferred.has_moved |= std::mem::take(&mut connection.tries);
     }
 
     /// Lets the parked connections that came first try again, if it is time, if room was made, or if one of them just
     /// got some.
     pub(super) fn queue_parked(&mut self, now: Instant) {
-        if !self.later.has_parked() {
+        if !self.deferred.has_parked() {
             return;
         }
         let made = self.shared.parking.made();
-        let is_time = now.duration_since(self.later.parked_tried) >= PARKED;
-        let has_moved = std::mem::take(&mut self.later.has_moved);
-        if !is_time && !has_moved && made == self.later.room_seen {
+        let is_time = now.duration_since(self.deferred.parked_tried) >= PARKED;
+        let has_moved = std::mem::take(&mut self.deferred.has_moved);
+        if !is_time && !has_moved && made == self.deferred.room_seen {
             return;
         }
-        self.later.parked_tried = now;
-        self.later.room_seen = made;
+        self.deferred.parked_tried = now;
+        self.deferred.room_seen = made;
         for is_uploading in [true, false] {
             let mut trying = 0;
             while trying < TRY_AT_ONCE
-                && let Some(key) = self.later.parked.pop(is_uploading)
+                && let Some(key) = self.deferred.parked.pop(is_uploading)
             {
                 // One that was closed or woken meanwhile takes nobody's place.
                 if let Some(connection) = self.connections.get_mut(key)
@@ -282,7 +289,7 @@ impl Worker {
                 {
                     self.shared.parking.leave(1);
                     connection.tries = true;
-                    self.later.add(key, connection, Cause::Room);
+                    self.deferred.add(key, connection, Cause::Room);
                     self.counters.upload_tries.bump();
                     trying += 1;
                 }

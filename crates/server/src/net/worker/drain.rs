@@ -16,7 +16,7 @@ impl Worker {
     /// and unsent replies have until [`DRAIN`] is over.
     pub(super) fn drain(&mut self, events: &mut Vec<epoll::Event>) {
         let end = Instant::now() + DRAIN;
-        self.take_inbox();
+        self.take_accepted();
         for key in self.connections.keys(|connection| !connection.is_waiting()) {
             self.serve(key, Cause::Input);
         }
@@ -32,7 +32,7 @@ impl Worker {
             self.counters.pulse.beat();
             let tick = Timespec {
                 tv_sec: 0,
-                tv_nsec: if self.later.has_queue() {
+                tv_nsec: if self.deferred.has_queue() {
                     0
                 } else {
                     10_000_000
@@ -43,7 +43,7 @@ impl Worker {
                 rustix::buffer::spare_capacity(events),
                 Some(&tick),
             );
-            self.turn(events);
+            self.iterate(events);
         }
     }
 

@@ -1,4 +1,4 @@
-//! Who comes to a worker and who goes: new connections, closed ones, those that tie up or idle for too long.
+//! The lifecycle of connections: new ones, closed ones, those that hold memory or idle for too long.
 
 use std::sync::Arc;
 
@@ -23,9 +23,9 @@ impl Worker {
         let info = Arc::clone(&connection.info);
         let wanted_bytes = std::mem::take(&mut connection.wanted_bytes);
         self.shared.memory.note_wanted(wanted_bytes, 0);
-        self.shared.condemned.close(&info.ties);
+        self.shared.marked_for_close.close(&info.held_memory);
         if connection.is_watching() {
-            self.shared.hub.remove(info.id.serial);
+            self.shared.watchers.remove(info.id.serial);
             self.shared.observe();
         }
         events::connection(&self.shared, &info, Some(reason.word()));
@@ -63,8 +63,8 @@ impl Worker {
         }
     }
 
-    pub(super) fn take_inbox(&mut self) {
-        let arrived = std::mem::take(&mut *lock(&self.inbox));
+    pub(super) fn take_accepted(&mut self) {
+        let arrived = std::mem::take(&mut *lock(&self.accept_queue));
         for (socket, info) in arrived {
             let serial = info.id.serial;
             let session = if self.shared.config.text_enabled {
@@ -86,19 +86,22 @@ impl Worker {
         }
     }
 
-    /// Closes own connections that tied up for too long what others need.
-    pub(super) fn close_condemned(&mut self) {
-        if self.shared.condemned.is_empty() {
+    /// Closes own connections that held for too long what others need.
+    pub(super) fn close_marked(&mut self) {
+        if self.shared.marked_for_close.is_empty() {
             return;
         }
-        for key in self.connections.keys(|c| c.info.ties.is_condemned()) {
+        for key in self
+            .connections
+            .keys(|c| c.info.held_memory.is_marked_for_close())
+        {
             self.counters.stalled_closed.bump();
             self.close(key, Reason::Stalled);
         }
     }
 
     /// Once a second: closes connections that were silent for too long.
-    pub(super) fn look_about(&mut self) {
+    pub(super) fn close_idle(&mut self) {
         let now = self.now.0;
         let limit = self.shared.config.idle_timeout_s;
         if limit == 0 || now == self.last_look {

@@ -1,6 +1,6 @@
 //! A worker: one thread, one epoll, its connections for life.
 //!
-//! A turn of its loop takes what is ready, serves each connection, then, for a bounded time, those that
+//! An iteration of its loop takes what is ready, serves each connection, then, for a bounded time, those that
 //! had to let others go first, then a bounded piece of the store's background work. While it sleeps it is offline, so
 //! that memory others give up can be used again.
 
@@ -19,12 +19,12 @@ use rustix::event::Timespec;
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::time::{ClockId, clock_gettime};
 
-use self::deferred::{Later, PARKED, SMALL_BYTES};
-use self::read_ahead::{Ahead, TOGETHER};
-use self::slots::{BELL, Slots};
-use crate::net::accept_queue::Inbox;
+use self::deferred::{Deferred, PARKED, SMALL_BYTES};
+use self::read_ahead::{ReadAhead, TOGETHER};
+use self::slots::{Slots, WAKE_TOKEN};
+use crate::net::accept_queue::AcceptQueue;
 use crate::net::connection::{Buffers, Interest, Verdict};
-use crate::session::context::Turn;
+use crate::session::context::Context;
 use crate::shared::Shared;
 use crate::shared::counters::{Counters, TIMES};
 use crate::shared::events;
@@ -54,15 +54,15 @@ pub(crate) struct Worker {
     pub(crate) store: glasscache_store::Worker,
     pub(crate) counters: Arc<Counters>,
     pub(crate) waker: Waker,
-    pub(crate) inbox: Inbox,
+    pub(crate) accept_queue: AcceptQueue,
     poll: OwnedFd,
     connections: Slots,
     buffers: Buffers,
-    ahead: Ahead,
-    /// Connections whose turn comes after the others'.
-    later: Later,
+    read_ahead: ReadAhead,
+    /// Connections that are served after the others.
+    deferred: Deferred,
     last_look: u32,
-    /// The second in which this turn runs.
+    /// The second in which this iteration runs.
     now: Seconds,
 }
 
@@ -70,8 +70,8 @@ pub(crate) struct Worker {
 #[derive(Clone, Copy)]
 enum Cause {
     Input,
-    /// Input that was received ahead, and its place there.
-    Heard(usize),
+    /// Input that was received ahead, and its index there.
+    ReadAhead(usize),
     Room,
     /// It is the first of those that wait for memory.
     First,
@@ -82,13 +82,13 @@ impl Worker {
         shared: Arc<Shared>,
         store: glasscache_store::Worker,
         (counters, waker): (Arc<Counters>, Waker),
-        inbox: Inbox,
+        accept_queue: AcceptQueue,
     ) -> rustix::io::Result<Worker> {
         let poll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         epoll::add(
             &poll,
             waker.as_fd(),
-            EventData::new_u64(BELL),
+            EventData::new_u64(WAKE_TOKEN),
             EventFlags::IN,
         )?;
         Ok(Worker {
@@ -96,12 +96,12 @@ impl Worker {
             store,
             counters,
             waker,
-            inbox,
+            accept_queue,
             poll,
             connections: Slots::default(),
             buffers: Buffers::new(),
-            ahead: Ahead::new(),
-            later: Later::new(),
+            read_ahead: ReadAhead::new(),
+            deferred: Deferred::new(),
             last_look: 0,
             now: Seconds(2),
         })
@@ -116,9 +116,9 @@ impl Worker {
         while !self.shared.is_stopping() {
             self.wait(&mut events, has_work);
             let before = (self.cpu_time(), self.counters.examined.get());
-            self.turn(&events);
+            self.iterate(&events);
             has_work = self.store.maintain(self.now);
-            self.tell_evictions();
+            self.publish_evictions();
             self.note_cpu_time(before.0);
             let examined = self.counters.examined.get() - before.1;
             self.counters.iteration_examined_max.raise(examined);
@@ -133,7 +133,7 @@ impl Worker {
     fn wait(&mut self, events: &mut Vec<epoll::Event>, has_work: bool) {
         events.clear();
         self.store.pass();
-        if has_work || self.later.has_queue() || self.later.must_look_at_line() {
+        if has_work || self.deferred.has_queue() || self.deferred.must_look_at_memory_queue() {
             self.counters.pulse.beat();
             let now = Timespec {
                 tv_sec: 0,
@@ -148,12 +148,12 @@ impl Worker {
         }
         self.store.go_offline();
         self.counters.pulse.sleep();
-        let sleep = if self.later.has_parked() {
+        let sleep = if self.deferred.has_parked() {
             PARKED_SLEEP
         } else {
             SLEEP
         };
-        // An interrupted wait is a turn without events.
+        // An interrupted wait is an iteration without events.
         let _ = epoll::wait(
             &self.poll,
             rustix::buffer::spare_capacity(events),
@@ -163,42 +163,42 @@ impl Worker {
         self.store.go_online();
     }
 
-    fn turn(&mut self, events: &[epoll::Event]) {
+    fn iterate(&mut self, events: &[epoll::Event]) {
         let begun = Instant::now();
-        self.later.begin_turn(begun);
+        self.deferred.begin_iteration(begun);
         let now = self.shared.clock.now();
         if now != std::mem::replace(&mut self.now, now) {
             self.shared.clock.follow_wall();
         }
-        self.counters.turns.bump();
+        self.counters.iterations.bump();
         for events in events.chunks(TOGETHER) {
-            self.hear(events);
-            for (place, event) in events.iter().enumerate() {
-                self.take(place, event);
+            self.receive_ahead(events);
+            for (index, event) in events.iter().enumerate() {
+                self.take(index, event);
             }
         }
         self.serve_queue();
         self.queue_parked(begun);
         stalled::look_for_stalled(&self.shared, self.now);
-        self.serve_line();
-        self.look_about();
+        self.serve_memory_queue();
+        self.close_idle();
         self.count_time(begun);
     }
 
-    fn take(&mut self, place: usize, event: &epoll::Event) {
+    fn take(&mut self, index: usize, event: &epoll::Event) {
         // The kernel's structure is packed: its fields are copied out, never borrowed.
         let (key, flags) = ({ event.data }.u64(), { event.flags });
-        if key == BELL {
-            self.waker.answer();
-            self.take_inbox();
-            self.close_condemned();
+        if key == WAKE_TOKEN {
+            self.waker.clear();
+            self.take_accepted();
+            self.close_marked();
             self.serve_watchers();
         } else if self.is_dead(key, flags) {
             self.close(key, Reason::Error);
         } else if flags.contains(EventFlags::OUT) {
             self.serve_or_queue(key, Cause::Room);
-        } else if self.ahead.has_heard(place) {
-            self.serve(key, Cause::Heard(place));
+        } else if self.read_ahead.has_received(index) {
+            self.serve(key, Cause::ReadAhead(index));
         } else {
             self.serve_or_queue(key, Cause::Input);
         }
@@ -220,7 +220,7 @@ impl Worker {
         let elapsed_us = begun.elapsed().as_micros() as u64;
         self.counters.iteration_us_max.raise(elapsed_us);
         let index = (u64::BITS - elapsed_us.leading_zeros()) as usize;
-        if let Some(count) = self.counters.turn_times.get(index.min(TIMES - 1)) {
+        if let Some(count) = self.counters.iteration_times.get(index.min(TIMES - 1)) {
             count.bump();
         }
     }
@@ -249,14 +249,14 @@ impl Worker {
             return;
         };
         let info = Arc::clone(&connection.info);
-        let turn = Turn {
+        let context = Context {
             store: &self.store,
             shared: &self.shared,
             counters: &self.counters,
             now: self.now,
             connection: &info,
             waker: &self.waker,
-            share_bytes: self.later.share_bytes(),
+            share_bytes: self.deferred.share_bytes(),
             pressure: self.shared.memory.pressure(),
             is_first: matches!(cause, Cause::First),
             is_traced: self.shared.logs(2),
@@ -264,13 +264,15 @@ impl Worker {
         let moved_before = self.counters.bytes_moved();
         let was_transferring = connection.is_transferring();
         let verdict = match cause {
-            Cause::Heard(place) => {
-                connection.heard(self.ahead.heard(place), &turn, &mut self.buffers)
-            }
+            Cause::ReadAhead(index) => connection.serve_read_ahead(
+                self.read_ahead.received(index),
+                &context,
+                &mut self.buffers,
+            ),
             Cause::Input if !connection.is_waiting() => {
-                connection.readable(&turn, &mut self.buffers)
+                connection.readable(&context, &mut self.buffers)
             }
-            _ => connection.go_on(&turn, &mut self.buffers),
+            _ => connection.go_on(&context, &mut self.buffers),
         };
         let moved = self.counters.bytes_moved() - moved_before;
         let wanted_bytes = match verdict {
@@ -289,24 +291,26 @@ impl Worker {
         let held_bytes = connection.held_bytes();
         if connection.held_any || held_bytes > 0 {
             connection.held_any = held_bytes > 0;
-            info.ties
+            info.held_memory
                 .note_held(held_bytes as u64, moved, wanted_bytes > 0, self.now);
         }
         match verdict {
             Verdict::Wait => {
                 if moved < SMALL_BYTES && !was_transferring && !connection.is_transferring() {
-                    self.later.note_small();
+                    self.deferred.note_small();
                 }
             }
             Verdict::Again => {
                 self.counters.conn_yields.bump();
-                self.later.add(key, connection, Cause::Room);
+                self.deferred.add(key, connection, Cause::Room);
             }
             Verdict::GoOn => {
                 self.counters.conn_yields.bump();
-                self.later.add_first(key, connection);
+                self.deferred.add_first(key, connection);
             }
-            Verdict::Room(_) => self.later.enter_line(key, connection, turn.is_first),
+            Verdict::Room(_) => self
+                .deferred
+                .queue_for_memory(key, connection, context.is_first),
             Verdict::Park => {}
             Verdict::Close(reason) => return self.close(key, reason),
         }
@@ -343,7 +347,7 @@ impl Worker {
     }
 
     fn serve_watchers(&mut self) {
-        if !self.shared.hub.has_watchers() {
+        if !self.shared.watchers.has_watchers() {
             return;
         }
         for key in self
@@ -354,8 +358,8 @@ impl Worker {
         }
     }
 
-    fn tell_evictions(&mut self) {
-        if self.shared.hub.wants(kind::EVICTIONS) {
+    fn publish_evictions(&mut self) {
+        if self.shared.watchers.wants(kind::EVICTIONS) {
             let now = self.shared.clock.now();
             self.store
                 .take_evicted(&mut |item| events::evicted(&self.shared, item, now));

@@ -1,8 +1,8 @@
-//! Hearing: what several connections of one turn ask is received before the first is answered.
+//! Reading ahead: the requests of several connections of one iteration are received before the first is served.
 //!
 //! Each command alone waits twice for memory, for the bucket of its key and for the item. Of connections that are
-//! heard together the lines behind all first keys are on their way at once, as within one pipeline
-//! (`execute/batch`), and the kernel's code for receiving runs once for all. What was fetched is a hint: serving
+//! read ahead together the lines behind all first keys are on their way at once, as within one pipeline
+//! (`session/execute/batch`), and the kernel's code for receiving runs once for all. What was fetched is a hint: serving
 //! looks everything up anew.
 
 use arrayvec::ArrayVec;
@@ -10,42 +10,42 @@ use glasscache_protocol::text;
 use rustix::event::epoll::{self, EventFlags};
 
 use super::Worker;
-use super::slots::BELL;
-use crate::net::connection::{HEARD_BYTES, receive};
+use super::slots::WAKE_TOKEN;
+use crate::net::connection::{READ_AHEAD_BYTES, receive};
 use crate::shared::info::Reason;
 use crate::shared::peer_memory::Pressure;
 
-/// Connections heard together: as many as one core has line fills in flight.
+/// Connections read ahead together: as many as one core has line fills in flight.
 pub(super) const TOGETHER: usize = 16;
 
-/// Who says more than this has keys enough to fetch them ahead without the others, and hearing on would only push
-/// what was received out of the nearest cache.
+/// A connection that sends more than this has keys enough to fetch them without the others, and reading on would
+/// only push what was received out of the nearest cache.
 const MUCH_BYTES: usize = 512;
 
-/// What was received of the connections of some events, each at its event's place.
-pub(super) struct Ahead {
+/// What was received of the connections of some events, each at its event's index.
+pub(super) struct ReadAhead {
     input: Vec<u8>,
-    heard: ArrayVec<Option<Result<Option<usize>, Reason>>, TOGETHER>,
+    received: ArrayVec<Option<Result<Option<usize>, Reason>>, TOGETHER>,
 }
 
-impl Ahead {
-    pub(super) fn new() -> Ahead {
-        Ahead {
-            input: vec![0; TOGETHER * HEARD_BYTES],
-            heard: ArrayVec::new(),
+impl ReadAhead {
+    pub(super) fn new() -> ReadAhead {
+        ReadAhead {
+            input: vec![0; TOGETHER * READ_AHEAD_BYTES],
+            received: ArrayVec::new(),
         }
     }
 
-    /// Whether the connection of the event at `place` was heard.
-    pub(super) fn has_heard(&self, place: usize) -> bool {
-        matches!(self.heard.get(place), Some(Some(_)))
+    /// Whether the connection of the event at `index` was read ahead.
+    pub(super) fn has_received(&self, index: usize) -> bool {
+        matches!(self.received.get(index), Some(Some(_)))
     }
 
-    /// What the connection of the event at `place` said, or why it is over.
-    pub(super) fn heard(&self, place: usize) -> Result<Option<&[u8]>, Reason> {
-        match self.heard.get(place) {
+    /// What the connection of the event at `index` sent, or why it is over.
+    pub(super) fn received(&self, index: usize) -> Result<Option<&[u8]>, Reason> {
+        match self.received.get(index) {
             Some(Some(Ok(Some(bytes)))) => {
-                let from = place * HEARD_BYTES;
+                let from = index * READ_AHEAD_BYTES;
                 Ok(self.input.get(from..from + bytes))
             }
             Some(Some(Err(reason))) => Err(*reason),
@@ -55,37 +55,40 @@ impl Ahead {
 }
 
 impl Worker {
-    /// Receives what the connections of `events` (at most [`TOGETHER`]) say and fetches what their first keys need.
+    /// Receives what the connections of `events` (at most [`TOGETHER`]) sent and fetches what their first keys need.
     /// A single one gains nothing by it.
-    pub(super) fn hear(&mut self, events: &[epoll::Event]) {
-        self.ahead.heard.clear();
+    pub(super) fn receive_ahead(&mut self, events: &[epoll::Event]) {
+        self.read_ahead.received.clear();
         // While memory is short input is only peeked at.
         if events.len() < 2 || self.shared.memory.pressure() == Pressure::High {
             return;
         }
         let Worker {
-            ahead,
+            read_ahead,
             connections,
             store,
             counters,
             ..
         } = self;
         let mut asked = ArrayVec::<_, TOGETHER>::new();
-        for (event, room) in events.iter().zip(ahead.input.chunks_mut(HEARD_BYTES)) {
+        for (event, room) in events
+            .iter()
+            .zip(read_ahead.input.chunks_mut(READ_AHEAD_BYTES))
+        {
             let (key, flags) = ({ event.data }.u64(), { event.flags });
-            let connection = (key != BELL && !flags.contains(EventFlags::OUT))
+            let connection = (key != WAKE_TOKEN && !flags.contains(EventFlags::OUT))
                 .then(|| connections.get_mut(key))
                 .flatten()
-                .filter(|connection| connection.may_be_heard());
-            let heard = connection.map(|connection| receive(&connection.socket, room, counters));
-            if let Some(Ok(Some(bytes))) = heard
+                .filter(|connection| connection.may_read_ahead());
+            let received = connection.map(|connection| receive(&connection.socket, room, counters));
+            if let Some(Ok(Some(bytes))) = received
                 && let Some(key) = text::likely_key(room.get(..bytes).unwrap_or_default())
             {
                 let hash = store.store().hash(key);
                 let _ = asked.try_push((hash, store.prefetch_bucket(hash)));
             }
-            let _ = ahead.heard.try_push(heard);
-            if matches!(heard, Some(Ok(Some(MUCH_BYTES..)))) {
+            let _ = read_ahead.received.try_push(received);
+            if matches!(received, Some(Ok(Some(MUCH_BYTES..)))) {
                 break;
             }
         }

@@ -2,8 +2,8 @@
 
 use crate::net::connection::Connection;
 
-/// The event data that means the worker's bell.
-pub(super) const BELL: u64 = u64::MAX;
+/// The event data that means a call of the worker's waker.
+pub(super) const WAKE_TOKEN: u64 = u64::MAX;
 
 /// Connections by slot; a key is slot and generation, so that a stale event finds nobody.
 #[derive(Default)]
@@ -24,7 +24,7 @@ impl Slots {
                 *place = Some(connection);
                 u64::from(*generation) << 32 | u64::from(slot)
             }
-            None => BELL,
+            None => WAKE_TOKEN,
         }
     }
 

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
-use crate::session::context::Turn;
+use crate::session::context::Context;
 use crate::session::rows::Rows;
 use crate::shared::address::Address;
 use crate::shared::info::{Info, Peer};
@@ -12,18 +12,18 @@ const SLICE_CONNECTIONS: usize = 256;
 
 /// Appends a slice of the rows: first the listening sockets, then the connections behind the serial number `after`,
 /// at last END; true when it is complete.
-pub(super) fn write(after: &mut u64, turn: &Turn<'_>, out: &mut Vec<u8>) -> bool {
+pub(super) fn write(after: &mut u64, context: &Context<'_>, out: &mut Vec<u8>) -> bool {
     if *after == 0 {
-        listeners(turn, &mut Rows::new(out));
+        listeners(context, &mut Rows::new(out));
     }
-    let connections = turn
+    let connections = context
         .shared
         .connections
         .list_after(*after, SLICE_CONNECTIONS);
-    turn.counters.examined.add(connections.len() as u64);
+    context.counters.examined.add(connections.len() as u64);
     let mut rows = Rows::new(out);
     for info in &connections {
-        connection(info, turn, &mut rows);
+        connection(info, context, &mut rows);
         *after = info.id.serial;
     }
     let is_done = connections.len() < SLICE_CONNECTIONS;
@@ -33,14 +33,14 @@ pub(super) fn write(after: &mut u64, turn: &Turn<'_>, out: &mut Vec<u8>) -> bool
     is_done
 }
 
-fn listeners(turn: &Turn<'_>, rows: &mut Rows<'_>) {
-    for (descriptor, address) in &turn.shared.addresses {
+fn listeners(context: &Context<'_>, rows: &mut Rows<'_>) {
+    for (descriptor, address) in &context.shared.addresses {
         rows.row(format_args!("{descriptor}:addr"), shown(address));
         rows.row(format_args!("{descriptor}:state"), "conn_listening");
-        let uptime = turn.now.0.saturating_sub(2);
+        let uptime = context.now.0.saturating_sub(2);
         rows.row(format_args!("{descriptor}:secs_since_last_cmd"), uptime);
     }
-    for (index, address) in turn.shared.config.shown.udp.iter().enumerate() {
+    for (index, address) in context.shared.config.shown.udp.iter().enumerate() {
         // The caller holds these; they have a number that no socket of ours can have.
         let number = 1_000_000 + index;
         rows.row(format_args!("{number}:addr"), format_args!("udp:{address}"));
@@ -49,15 +49,15 @@ fn listeners(turn: &Turn<'_>, rows: &mut Rows<'_>) {
     }
 }
 
-fn connection(info: &Info, turn: &Turn<'_>, rows: &mut Rows<'_>) {
+fn connection(info: &Info, context: &Context<'_>, rows: &mut Rows<'_>) {
     let descriptor = info.id.descriptor;
     let address = match &info.peer {
         Peer::Tcp(peer) => shown(&Address::Tcp(*peer)),
         Peer::Unix => "unix:".to_owned(),
     };
-    let is_asking = info.id == turn.connection.id;
+    let is_asking = info.id == context.connection.id;
     rows.row(format_args!("{descriptor}:addr"), address);
-    if let Some((_, listener)) = turn.shared.addresses.get(info.listener) {
+    if let Some((_, listener)) = context.shared.addresses.get(info.listener) {
         rows.row(format_args!("{descriptor}:listen_addr"), shown(listener));
     }
     let state = if is_asking {
@@ -66,7 +66,7 @@ fn connection(info: &Info, turn: &Turn<'_>, rows: &mut Rows<'_>) {
         info.state()
     };
     rows.row(format_args!("{descriptor}:state"), state);
-    let idle = turn
+    let idle = context
         .now
         .0
         .saturating_sub(info.last_command.load(Ordering::Relaxed));

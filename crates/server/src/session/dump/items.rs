@@ -5,7 +5,7 @@ use std::io::Write as _;
 use glasscache_protocol::{base64, words};
 use glasscache_store::{Expiry, Item, Listing};
 
-use crate::session::context::Turn;
+use crate::session::context::Context;
 use crate::session::output::Output;
 use crate::shared::key_text::{is_plain, uri_encode};
 use crate::shared::peer_memory::Charge;
@@ -66,26 +66,26 @@ impl Cached {
 
 impl Items {
     /// A listing from the beginning.
-    pub(crate) fn new(form: Form, classes: Vec<usize>, turn: &Turn<'_>) -> Items {
-        let items = turn.store.store().counters().items;
+    pub(crate) fn new(form: Form, classes: Vec<usize>, context: &Context<'_>) -> Items {
+        let items = context.store.store().counters().items;
         Items {
             form,
             classes,
-            listing: Listing::new(turn.shared.listing_seed(), items),
-            charge: turn.shared.memory.charge(0),
+            listing: Listing::new(context.shared.listing_seed(), items),
+            charge: context.shared.memory.charge(0),
             is_begun: false,
         }
     }
 
     /// Appends a slice; true when the listing is complete.
-    pub(super) fn run(&mut self, turn: &Turn<'_>, out: &mut Output<'_>) -> bool {
+    pub(super) fn run(&mut self, context: &Context<'_>, out: &mut Output<'_>) -> bool {
         // The crawler says that it starts before it lists, as memcached's does since 1.6.45.
         if !std::mem::replace(&mut self.is_begun, true) && !self.is_cachedump() {
             out.bytes.extend_from_slice(words::OK);
         }
         let mut examined = 0;
-        let is_done = self.slice(turn, &mut examined, out);
-        turn.counters.examined.add(examined as u64);
+        let is_done = self.slice(context, &mut examined, out);
+        context.counters.examined.add(examined as u64);
         let kept_bytes = if is_done {
             0
         } else {
@@ -103,7 +103,7 @@ impl Items {
         is_done
     }
 
-    fn slice(&mut self, turn: &Turn<'_>, examined: &mut usize, out: &mut Output<'_>) -> bool {
+    fn slice(&mut self, context: &Context<'_>, examined: &mut usize, out: &mut Output<'_>) -> bool {
         let Items {
             form,
             classes,
@@ -111,8 +111,11 @@ impl Items {
             ..
         } = self;
         while !is_slice_full(*examined, out.len()) {
-            let mut visit = |item: &Item<'_>| line(form, classes, item, turn, &mut out.bytes);
-            match turn.store.list(listing, STEP_ITEMS, turn.now, &mut visit) {
+            let mut visit = |item: &Item<'_>| line(form, classes, item, context, &mut out.bytes);
+            match context
+                .store
+                .list(listing, STEP_ITEMS, context.now, &mut visit)
+            {
                 Some(more) => *examined += more,
                 None => return true,
             }
@@ -128,18 +131,24 @@ impl Items {
     }
 
     /// Bytes that a listing that has not begun will keep, about.
-    pub(super) fn lacking_bytes(&self, turn: &Turn<'_>) -> usize {
+    pub(super) fn lacking_bytes(&self, context: &Context<'_>) -> usize {
         if self.is_begun {
             return 0;
         }
-        let items = turn.store.store().counters().items as usize;
+        let items = context.store.store().counters().items as usize;
         (items / 2).max(LISTING_BYTES_MIN)
     }
 }
 
-fn line(form: &mut Form, classes: &[usize], item: &Item<'_>, turn: &Turn<'_>, out: &mut Vec<u8>) {
+fn line(
+    form: &mut Form,
+    classes: &[usize],
+    item: &Item<'_>,
+    context: &Context<'_>,
+    out: &mut Vec<u8>,
+) {
     let key = item.key();
-    let (class, bytes) = turn
+    let (class, bytes) = context
         .shared
         .classes
         .of(key.len(), item.value_bytes(), item.flags());
@@ -147,16 +156,21 @@ fn line(form: &mut Form, classes: &[usize], item: &Item<'_>, turn: &Turn<'_>, ou
         return;
     }
     match form {
-        Form::Meta => meta_line(item, (class, bytes), turn, out),
+        Form::Meta => meta_line(item, (class, bytes), context, out),
         Form::Mg => mg_line(key, out),
-        Form::Cached(cached) => cached_line(cached, item, turn, out),
+        Form::Cached(cached) => cached_line(cached, item, context, out),
     }
 }
 
-fn meta_line(item: &Item<'_>, (class, bytes): (usize, u32), turn: &Turn<'_>, out: &mut Vec<u8>) {
+fn meta_line(
+    item: &Item<'_>,
+    (class, bytes): (usize, u32),
+    context: &Context<'_>,
+    out: &mut Vec<u8>,
+) {
     let expiry = match item.expiry() {
         Expiry::Never => -1,
-        Expiry::At(at) => turn.shared.clock.unix(at),
+        Expiry::At(at) => context.shared.clock.unix(at),
     };
     out.extend_from_slice(b"key=");
     uri_encode(item.key(), out);
@@ -164,8 +178,8 @@ fn meta_line(item: &Item<'_>, (class, bytes): (usize, u32), turn: &Turn<'_>, out
     let _ = writeln!(
         out,
         " exp={expiry} la={} cas={} fetch={} cls={class} size={bytes} flags={} ",
-        turn.shared.clock.unix(item.last_access()),
-        turn.shown_unique(item.unique()),
+        context.shared.clock.unix(item.last_access()),
+        context.shown_unique(item.unique()),
         if item.was_fetched() { "yes" } else { "no" },
         item.flags(),
     );
@@ -184,7 +198,7 @@ fn mg_line(key: &[u8], out: &mut Vec<u8>) {
 }
 
 /// A key that cannot stand on a line is left out, as memcached leaves binary keys out.
-fn cached_line(cached: &mut Cached, item: &Item<'_>, turn: &Turn<'_>, out: &mut Vec<u8>) {
+fn cached_line(cached: &mut Cached, item: &Item<'_>, context: &Context<'_>, out: &mut Vec<u8>) {
     let key = item.key();
     if cached.is_used_up() || !is_plain(key) {
         return;
@@ -192,7 +206,7 @@ fn cached_line(cached: &mut Cached, item: &Item<'_>, turn: &Turn<'_>, out: &mut 
     let from = out.len();
     let expiry = match item.expiry() {
         Expiry::Never => 0,
-        Expiry::At(at) => turn.shared.clock.unix(at),
+        Expiry::At(at) => context.shared.clock.unix(at),
     };
     out.extend_from_slice(b"ITEM ");
     out.extend_from_slice(key);

@@ -8,7 +8,7 @@ mod connections;
 mod items;
 
 pub(crate) use self::items::{Cached, Form, Items};
-use crate::session::context::Turn;
+use crate::session::context::Context;
 use crate::session::output::Output;
 use crate::shared::detail::Discarded;
 use crate::shared::sizes::{SLICE_BYTES, SLICE_EXAMINED};
@@ -28,17 +28,18 @@ pub(crate) enum Dump {
 
 impl Dump {
     /// Appends a slice; true when the reply is complete.
-    pub(crate) fn run(&mut self, turn: &Turn<'_>, out: &mut Output<'_>) -> bool {
+    pub(crate) fn run(&mut self, context: &Context<'_>, out: &mut Output<'_>) -> bool {
         match self {
-            Dump::Items(items) => items.run(turn, out),
-            Dump::Connections { after } => connections::write(after, turn, &mut out.bytes),
+            Dump::Items(items) => items.run(context, out),
+            Dump::Connections { after } => connections::write(after, context, &mut out.bytes),
             Dump::Prefixes { after } => {
-                turn.shared
+                context
+                    .shared
                     .detail
-                    .dump(after, turn.counters, &mut out.bytes)
+                    .dump(after, context.counters, &mut out.bytes)
             }
             Dump::Reset(prefixes) => {
-                turn.counters.examined.add(SLICE_EXAMINED as u64);
+                context.counters.examined.add(SLICE_EXAMINED as u64);
                 let is_done = prefixes.drop_some(SLICE_EXAMINED);
                 if is_done {
                     out.bytes
@@ -50,9 +51,9 @@ impl Dump {
     }
 
     /// Bytes of memory that the next slice may take.
-    pub(crate) fn lacking_bytes(&self, turn: &Turn<'_>) -> usize {
+    pub(crate) fn lacking_bytes(&self, context: &Context<'_>) -> usize {
         match self {
-            Dump::Items(items) => SLICE_BYTES + items.lacking_bytes(turn),
+            Dump::Items(items) => SLICE_BYTES + items.lacking_bytes(context),
             _ => SLICE_BYTES,
         }
     }

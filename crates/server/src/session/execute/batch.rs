@@ -11,7 +11,7 @@ use glasscache_store::{Asked, Guess, KeyHash};
 
 use super::get::{count_gets, meta_get_guessed, text_get};
 use super::room;
-use crate::session::context::Turn;
+use crate::session::context::Context;
 use crate::session::output::{Mark, Output};
 use crate::shared::peer_memory::Pressure;
 
@@ -42,33 +42,38 @@ enum Kind {
 impl<'b, 'w> Lookup<'b, 'w> {
     /// A key of a get line.
     #[inline]
-    pub(crate) fn text(key: &'b [u8], head: GetHead, is_first: bool, turn: &Turn<'w>) -> Self {
+    pub(crate) fn text(
+        key: &'b [u8],
+        head: GetHead,
+        is_first: bool,
+        context: &Context<'w>,
+    ) -> Self {
         let kind = Kind::Text {
             head,
             is_first,
             ends: false,
         };
-        Self::new(key, kind, turn)
+        Self::new(key, kind, context)
     }
 
     /// The key of a `get` that has no other.
     #[inline]
-    pub(crate) fn single(key: &'b [u8], turn: &Turn<'w>) -> Self {
+    pub(crate) fn single(key: &'b [u8], context: &Context<'w>) -> Self {
         let kind = Kind::Text {
             head: GetHead::default(),
             is_first: true,
             ends: true,
         };
-        Self::new(key, kind, turn)
+        Self::new(key, kind, context)
     }
 
     #[inline]
-    fn new(key: &'b [u8], kind: Kind, turn: &Turn<'w>) -> Self {
-        let hash = turn.store.store().hash(key);
+    fn new(key: &'b [u8], kind: Kind, context: &Context<'w>) -> Self {
+        let hash = context.store.store().hash(key);
         Lookup {
             key,
             hash,
-            asked: turn.store.prefetch_bucket(hash),
+            asked: context.store.prefetch_bucket(hash),
             kind,
         }
     }
@@ -104,10 +109,10 @@ impl<'b, 'w> Batch<'b, 'w> {
 
     /// Adds an `mg` with a plain key; INVARIANT: the batch is not full.
     #[inline]
-    pub(crate) fn push_meta(&mut self, line: MetaLine<'b>, turn: &Turn<'w>) {
+    pub(crate) fn push_meta(&mut self, line: MetaLine<'b>, context: &Context<'w>) {
         let kind = Kind::Meta(self.lines.len() as u8);
         let _ = self.lines.try_push(line);
-        self.push(Lookup::new(line.key, kind, turn));
+        self.push(Lookup::new(line.key, kind, context));
     }
 
     /// The line of the last key is over.
@@ -129,13 +134,13 @@ impl<'b, 'w> Batch<'b, 'w> {
     #[inline]
     pub(crate) fn flush(
         &mut self,
-        turn: &Turn<'w>,
+        context: &Context<'w>,
         out: &mut Output<'w>,
     ) -> (Option<Mark>, Option<Cut<'b>>) {
         if self.lookups.is_empty() {
             return (None, None);
         }
-        let store = turn.store;
+        let store = context.store;
         let mut guesses = [Guess::default(); BATCH];
         for (lookup, guess) in self.lookups.iter().zip(&mut guesses) {
             *guess = store.prefetch_item(lookup.hash, lookup.asked);
@@ -144,13 +149,13 @@ impl<'b, 'w> Batch<'b, 'w> {
             *guess = store.prefetch_further(lookup.hash, *guess);
         }
         if self.lookups.is_full() {
-            turn.counters.batches.bump();
+            context.counters.batches.bump();
         }
         let (mut mark, mut cut) = (None, None);
         let (mut gets, mut hits) = (0, 0);
         for (index, (lookup, guess)) in self.lookups.iter().zip(guesses).enumerate() {
-            if out.len() >= turn.slice_bytes() || turn.pressure != Pressure::Low {
-                cut = self.cut(index, turn, out);
+            if out.len() >= context.slice_bytes() || context.pressure != Pressure::Low {
+                cut = self.cut(index, context, out);
                 if cut.is_some() {
                     break;
                 }
@@ -159,7 +164,7 @@ impl<'b, 'w> Batch<'b, 'w> {
             match &lookup.kind {
                 Kind::Meta(place) => {
                     if let Some(line) = self.lines.get(usize::from(*place)) {
-                        meta_get_guessed(line, key, turn, out);
+                        meta_get_guessed(line, key, context, out);
                     }
                 }
                 Kind::Text {
@@ -170,7 +175,7 @@ impl<'b, 'w> Batch<'b, 'w> {
                     if *is_first {
                         mark = Some(out.mark());
                     }
-                    let is_hit = text_get(head, key, turn, out);
+                    let is_hit = text_get(head, key, context, out);
                     if head.touch.is_none() {
                         gets += 1;
                         hits += u64::from(is_hit);
@@ -181,7 +186,7 @@ impl<'b, 'w> Batch<'b, 'w> {
                 }
             }
         }
-        count_gets(turn, gets, hits);
+        count_gets(context, gets, hits);
         self.lookups.clear();
         self.lines.clear();
         (mark, cut)
@@ -203,14 +208,14 @@ pub(crate) struct Cut<'b> {
 impl<'b> Batch<'b, '_> {
     /// Cuts the batch before the lookup at `index`, if it has to be.
     #[cold]
-    fn cut(&self, index: usize, turn: &Turn<'_>, out: &mut Output<'_>) -> Option<Cut<'b>> {
+    fn cut(&self, index: usize, context: &Context<'_>, out: &mut Output<'_>) -> Option<Cut<'b>> {
         let left = self.lookups.get(index..).unwrap_or_default();
         let lookup = left.first()?;
-        let is_full = out.len() >= turn.slice_bytes();
+        let is_full = out.len() >= context.slice_bytes();
         let lacking_bytes = if is_full {
             0
         } else {
-            room::lacking_bytes(lookup.key, lookup.hash, turn, out)
+            room::lacking_bytes(lookup.key, lookup.hash, context, out)
         };
         let text = match lookup.kind {
             Kind::Meta(_) => None,

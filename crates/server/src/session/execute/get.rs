@@ -6,7 +6,7 @@ use glasscache_protocol::text;
 use glasscache_store::{GetOptions, Guess, Item, KeyHash, Lease};
 
 use super::times::{created_expiry, shown_expiry};
-use crate::session::context::{Turn, ttl_s};
+use crate::session::context::{Context, ttl_s};
 use crate::session::events;
 use crate::session::output::Output;
 
@@ -18,34 +18,36 @@ pub(super) type Sought<'b, 'w> = (&'b [u8], KeyHash, Guess<'w>);
 pub(super) fn text_get<'w>(
     head: &GetHead,
     (key, hash, guess): Sought<'_, 'w>,
-    turn: &Turn<'w>,
+    context: &Context<'w>,
     out: &mut Output<'w>,
 ) -> bool {
-    if head.touch.is_none() && !head.with_unique && text_get_bare((key, guess), turn, out) {
+    if head.touch.is_none() && !head.with_unique && text_get_bare((key, guess), context, out) {
         return true;
     }
     let item = match head.touch {
-        None => turn.store.get_guessed(key, hash, guess, turn.now),
+        None => context.store.get_guessed(key, hash, guess, context.now),
         Some(exptime) => {
-            let touch = Some(turn.expiry(exptime));
+            let touch = Some(context.expiry(exptime));
             let options = GetOptions {
                 touch,
                 ..GetOptions::default()
             };
-            turn.store
-                .get_with(key, hash, &options, turn.now)
+            context
+                .store
+                .get_with(key, hash, &options, context.now)
                 .map(|(item, _)| item)
         }
     };
     if head.touch.is_some() {
-        count_touch(turn, item.is_some());
+        count_touch(context, item.is_some());
     }
-    tell(turn, key, item.as_ref());
+    tell(context, key, item.as_ref());
     let is_hit = item.is_some();
     if let Some(item) = item {
-        turn.shared
+        context
+            .shared
             .classes
-            .hit(turn.counters, key.len(), &item, head.touch.is_some());
+            .hit(context.counters, key.len(), &item, head.touch.is_some());
         if item.flags() == 0
             && !head.with_unique
             && let Some(value) = item.value()
@@ -53,7 +55,9 @@ pub(super) fn text_get<'w>(
         {
             return true;
         }
-        let unique = head.with_unique.then(|| turn.shown_unique(item.unique()));
+        let unique = head
+            .with_unique
+            .then(|| context.shown_unique(item.unique()));
         text::value_line(
             &mut out.bytes,
             key,
@@ -70,10 +74,10 @@ pub(super) fn text_get<'w>(
 #[inline]
 fn text_get_bare<'w>(
     (key, guess): (&[u8], Guess<'w>),
-    turn: &Turn<'w>,
+    context: &Context<'w>,
     out: &mut Output<'w>,
 ) -> bool {
-    let Some(value) = get_bare(key, guess, turn) else {
+    let Some(value) = get_bare(key, guess, context) else {
         return false;
     };
     if !text::small_value(&mut out.bytes, key, value) {
@@ -86,14 +90,15 @@ fn text_get_bare<'w>(
 
 /// The value of a plain item where nobody watches, counted as a hit of its class.
 #[inline]
-fn get_bare<'w>(key: &[u8], guess: Guess<'w>, turn: &Turn<'w>) -> Option<&'w [u8]> {
-    if turn.shared.is_observed() {
+fn get_bare<'w>(key: &[u8], guess: Guess<'w>, context: &Context<'w>) -> Option<&'w [u8]> {
+    if context.shared.is_observed() {
         return None;
     }
-    let value = turn.store.get_bare(key, guess, turn.now)?;
-    turn.shared
+    let value = context.store.get_bare(key, guess, context.now)?;
+    context
+        .shared
         .classes
-        .hit_bare(turn.counters, key.len(), value.len());
+        .hit_bare(context.counters, key.len(), value.len());
     Some(value)
 }
 
@@ -103,11 +108,11 @@ pub(crate) fn meta_get<'w>(
     line: &MetaLine<'_>,
     key: &[u8],
     hash: KeyHash,
-    turn: &Turn<'w>,
+    context: &Context<'w>,
     out: &mut Output<'w>,
 ) {
     let guess = Guess::default();
-    meta_get_guessed(line, (key, hash, guess), turn, out);
+    meta_get_guessed(line, (key, hash, guess), context, out);
 }
 
 /// Flags whose reply to a hit is a value and nothing about it.
@@ -117,27 +122,27 @@ const BARE: u128 = !letters(b"vq");
 pub(super) fn meta_get_guessed<'w>(
     line: &MetaLine<'_>,
     (key, hash, guess): Sought<'_, 'w>,
-    turn: &Turn<'w>,
+    context: &Context<'w>,
     out: &mut Output<'w>,
 ) {
     let flags = &line.flags;
     if !flags.has_any(BARE | CHANGING)
         && flags.has(b'v')
-        && let Some(value) = get_bare(key, guess, turn)
+        && let Some(value) = get_bare(key, guess, context)
     {
-        count_gets(turn, 1, 1);
+        count_gets(context, 1, 1);
         meta::value_line(&mut out.bytes, value.len() as u32);
         out.bytes.extend_from_slice(value);
         out.bytes.extend_from_slice(b"\r\n");
         return;
     }
-    let found = meta_find(line, (key, hash, guess), turn);
+    let found = meta_find(line, (key, hash, guess), context);
     if flags.has(b'T') {
-        count_touch(turn, found.is_some());
+        count_touch(context, found.is_some());
     } else {
-        count_gets(turn, 1, u64::from(found.is_some()));
+        count_gets(context, 1, u64::from(found.is_some()));
     }
-    tell(turn, key, found.as_ref().map(|(item, _)| item));
+    tell(context, key, found.as_ref().map(|(item, _)| item));
     let Some((item, lease)) = found else {
         if !flags.has(b'q') {
             meta::status(&mut out.bytes, line, key, *b"EN");
@@ -146,28 +151,30 @@ pub(super) fn meta_get_guessed<'w>(
     };
     if !flags.has_any(BARE) && flags.has(b'v') && !item.is_marked() {
         meta::value_line(&mut out.bytes, item.value_bytes());
-        turn.shared
+        context
+            .shared
             .classes
-            .hit(turn.counters, key.len(), &item, false);
+            .hit(context.counters, key.len(), &item, false);
         return out.value(item);
     }
     let unique = if flags.has(b'c') {
-        turn.shown_unique(item.unique())
+        context.shown_unique(item.unique())
     } else {
         0
     };
     let with_value =
-        flags.has(b'v') && !(flags.has(b'C') && turn.shows_unique(&item, flags.compare));
+        flags.has(b'v') && !(flags.has(b'C') && context.shows_unique(&item, flags.compare));
     meta::hit(
         &mut out.bytes,
         line,
         key,
-        &meta_item(&item, lease, unique, line, turn),
+        &meta_item(&item, lease, unique, line, context),
         with_value,
     );
-    turn.shared
+    context
+        .shared
         .classes
-        .hit(turn.counters, key.len(), &item, flags.has(b'T'));
+        .hit(context.counters, key.len(), &item, flags.has(b'T'));
     if with_value {
         out.value(item);
     }
@@ -181,10 +188,10 @@ const CHANGING: u128 = letters(b"TNRu");
 fn meta_find<'w>(
     line: &MetaLine<'_>,
     (key, hash, guess): Sought<'_, 'w>,
-    turn: &Turn<'w>,
+    context: &Context<'w>,
 ) -> Option<(Item<'w>, Lease)> {
     if !line.flags.has_any(CHANGING) {
-        let item = turn.store.get_guessed(key, hash, guess, turn.now)?;
+        let item = context.store.get_guessed(key, hash, guess, context.now)?;
         if !item.is_marked() {
             return Some((item, Lease::default()));
         }
@@ -192,11 +199,12 @@ fn meta_find<'w>(
             may_win: true,
             ..GetOptions::default()
         };
-        let second = turn.store.get_with(key, hash, &options, turn.now);
+        let second = context.store.get_with(key, hash, &options, context.now);
         return settle(item, second);
     }
-    turn.store
-        .get_with(key, hash, &get_options(line, turn), turn.now)
+    context
+        .store
+        .get_with(key, hash, &get_options(line, context), context.now)
 }
 
 /// Joins two reads of one key: the second has the lease, the first knows when the item was used before.
@@ -212,16 +220,16 @@ fn settle<'w>(first: Item<'w>, second: Option<(Item<'w>, Lease)>) -> Option<(Ite
     }
 }
 
-fn get_options(line: &MetaLine<'_>, turn: &Turn<'_>) -> GetOptions {
+fn get_options(line: &MetaLine<'_>, context: &Context<'_>) -> GetOptions {
     let flags = &line.flags;
     GetOptions {
-        touch: flags.has(b'T').then(|| turn.expiry(flags.touch)),
-        vivify: created_expiry(flags, turn),
+        touch: flags.has(b'T').then(|| context.expiry(flags.touch)),
+        vivify: created_expiry(flags, context),
         recache_after_touch: flags.names_first(b'T', b'R'),
         // A negative or absolute time means what it means for an exptime.
         recache_s: flags
             .has(b'R')
-            .then(|| ttl_s(turn.expiry(flags.recache), turn.now))
+            .then(|| ttl_s(context.expiry(flags.recache), context.now))
             .flatten(),
         may_win: true,
         no_bump: flags.has(b'u'),
@@ -237,18 +245,18 @@ fn meta_item(
     lease: Lease,
     unique: u64,
     line: &MetaLine<'_>,
-    turn: &Turn<'_>,
+    context: &Context<'_>,
 ) -> MetaItem {
     let expiry = match lease.expiry_before {
-        Some(before) => shown_expiry(&line.flags, before, lease.created, turn),
+        Some(before) => shown_expiry(&line.flags, before, lease.created, context),
         None => item.expiry(),
     };
     MetaItem {
         value_bytes: item.value_bytes(),
         client_flags: item.flags(),
         unique,
-        ttl_s: ttl_s(expiry, turn.now),
-        idle_s: turn.now.0.saturating_sub(item.last_access().0),
+        ttl_s: ttl_s(expiry, context.now),
+        idle_s: context.now.0.saturating_sub(item.last_access().0),
         was_fetched: item.was_fetched(),
         won: lease.won,
         is_stale: lease.is_stale,
@@ -258,23 +266,23 @@ fn meta_item(
 
 /// Counts gets that touch nothing.
 #[inline]
-pub(super) fn count_gets(turn: &Turn<'_>, gets: u64, hits: u64) {
-    turn.counters.get_cmds.add(gets);
-    turn.counters.get_hits.add(hits);
+pub(super) fn count_gets(context: &Context<'_>, gets: u64, hits: u64) {
+    context.counters.get_cmds.add(gets);
+    context.counters.get_hits.add(hits);
 }
 
 #[inline]
-fn count_touch(turn: &Turn<'_>, is_hit: bool) {
-    turn.counters.touch_cmds.bump();
-    turn.counters.touch_hits.add(u64::from(is_hit));
+fn count_touch(context: &Context<'_>, is_hit: bool) {
+    context.counters.touch_cmds.bump();
+    context.counters.touch_hits.add(u64::from(is_hit));
 }
 
 /// Tells who watches of a get.
 #[inline]
-fn tell(turn: &Turn<'_>, key: &[u8], item: Option<&Item<'_>>) {
-    if turn.shared.is_observed() {
-        turn.shared.detail.record_get(key, item.is_some());
-        events::fetched(turn, key, item.map(Item::value_bytes));
+fn tell(context: &Context<'_>, key: &[u8], item: Option<&Item<'_>>) {
+    if context.shared.is_observed() {
+        context.shared.detail.record_get(key, item.is_some());
+        events::fetched(context, key, item.map(Item::value_bytes));
     }
 }
 

@@ -12,56 +12,65 @@ use glasscache_store::{
 use super::get;
 use super::store::number_line;
 use super::times::{created_expiry, shown_expiry};
-use crate::session::context::{Turn, ttl_s};
+use crate::session::context::{Context, ttl_s};
 use crate::session::events;
 use crate::session::output::Output;
 
-fn hash(key: &[u8], turn: &Turn<'_>) -> KeyHash {
-    turn.store.store().hash(key)
+fn hash(key: &[u8], context: &Context<'_>) -> KeyHash {
+    context.store.store().hash(key)
 }
 
 /// `delete`: the word to answer.
-pub(super) fn delete(key: &[u8], turn: &Turn<'_>) -> &'static [u8] {
-    match remove(key, &DeleteOptions::default(), false, turn) {
+pub(super) fn delete(key: &[u8], context: &Context<'_>) -> &'static [u8] {
+    match remove(key, &DeleteOptions::default(), false, context) {
         DeleteOutcome::Deleted => words::DELETED,
         DeleteOutcome::NotFound | DeleteOutcome::Exists => words::NOT_FOUND,
     }
 }
 
-fn remove(key: &[u8], options: &DeleteOptions, is_meta: bool, turn: &Turn<'_>) -> DeleteOutcome {
-    let hash = hash(key, turn);
-    if turn.shared.is_observed() {
-        turn.shared.detail.record_delete(key);
-        events::deleting(turn, (key, hash), options, is_meta);
+fn remove(
+    key: &[u8],
+    options: &DeleteOptions,
+    is_meta: bool,
+    context: &Context<'_>,
+) -> DeleteOutcome {
+    let hash = hash(key, context);
+    if context.shared.is_observed() {
+        context.shared.detail.record_delete(key);
+        events::deleting(context, (key, hash), options, is_meta);
     }
-    if let Some(item) = turn.store.peek(key, hash, turn.now) {
-        turn.shared.classes.delete(turn.counters, key.len(), &item);
+    if let Some(item) = context.store.peek(key, hash, context.now) {
+        context
+            .shared
+            .classes
+            .delete(context.counters, key.len(), &item);
     }
-    let outcome = turn.store.delete(key, hash, options, turn.now);
+    let outcome = context.store.delete(key, hash, options, context.now);
     match outcome {
         DeleteOutcome::Deleted if options.invalidate => {}
-        DeleteOutcome::Deleted => turn.counters.delete_hits.bump(),
-        DeleteOutcome::NotFound | DeleteOutcome::Exists => turn.counters.delete_misses.bump(),
+        DeleteOutcome::Deleted => context.counters.delete_hits.bump(),
+        DeleteOutcome::NotFound | DeleteOutcome::Exists => context.counters.delete_misses.bump(),
     }
     outcome
 }
 
 /// `touch`: the word to answer.
-pub(super) fn touch(key: &[u8], exptime: i64, turn: &Turn<'_>) -> &'static [u8] {
+pub(super) fn touch(key: &[u8], exptime: i64, context: &Context<'_>) -> &'static [u8] {
     let options = GetOptions {
-        touch: Some(turn.expiry(exptime)),
+        touch: Some(context.expiry(exptime)),
         ..GetOptions::default()
     };
-    turn.counters.touch_cmds.bump();
-    match turn
+    context.counters.touch_cmds.bump();
+    match context
         .store
-        .get_with(key, hash(key, turn), &options, turn.now)
+        .get_with(key, hash(key, context), &options, context.now)
     {
         Some((item, _)) => {
-            turn.counters.touch_hits.bump();
-            turn.shared
+            context.counters.touch_hits.bump();
+            context
+                .shared
                 .classes
-                .hit(turn.counters, key.len(), &item, true);
+                .hit(context.counters, key.len(), &item, true);
             words::TOUCHED
         }
         None => words::NOT_FOUND,
@@ -69,14 +78,20 @@ pub(super) fn touch(key: &[u8], exptime: i64, turn: &Turn<'_>) -> &'static [u8] 
 }
 
 /// `incr` and `decr`.
-pub(super) fn arith(key: &[u8], delta: u64, decrement: bool, turn: &Turn<'_>, out: &mut Vec<u8>) {
+pub(super) fn arith(
+    key: &[u8],
+    delta: u64,
+    decrement: bool,
+    context: &Context<'_>,
+    out: &mut Vec<u8>,
+) {
     let options = ArithOptions {
         decrement,
         delta,
         is_untold: true,
         ..ArithOptions::default()
     };
-    match change(key, &options, turn) {
+    match change(key, &options, context) {
         ArithOutcome::Number { value, .. } => number_line(out, value),
         ArithOutcome::NotFound | ArithOutcome::Exists => out.extend_from_slice(words::NOT_FOUND),
         ArithOutcome::NotANumber => out.extend_from_slice(words::NOT_A_NUMBER),
@@ -84,9 +99,11 @@ pub(super) fn arith(key: &[u8], delta: u64, decrement: bool, turn: &Turn<'_>, ou
     }
 }
 
-fn change(key: &[u8], options: &ArithOptions, turn: &Turn<'_>) -> ArithOutcome {
-    let outcome = turn.store.arith(key, hash(key, turn), options, turn.now);
-    let counters = turn.counters;
+fn change(key: &[u8], options: &ArithOptions, context: &Context<'_>) -> ArithOutcome {
+    let outcome = context
+        .store
+        .arith(key, hash(key, context), options, context.now);
+    let counters = context.counters;
     match (outcome, options.decrement) {
         (ArithOutcome::Number { created: true, .. }, _) => {}
         (ArithOutcome::Number { value, .. }, decrement) => {
@@ -95,9 +112,10 @@ fn change(key: &[u8], options: &ArithOptions, turn: &Turn<'_>) -> ArithOutcome {
             } else {
                 counters.incr_hits.bump();
             }
-            turn.shared
+            context
+                .shared
                 .classes
-                .arith(turn.counters, key, value, decrement);
+                .arith(context.counters, key, value, decrement);
         }
         (ArithOutcome::NotFound, true) => counters.decr_misses.bump(),
         (ArithOutcome::NotFound, false) => counters.incr_misses.bump(),
@@ -107,16 +125,20 @@ fn change(key: &[u8], options: &ArithOptions, turn: &Turn<'_>) -> ArithOutcome {
 }
 
 /// `mg` with a base64 key, which the batches leave out since its bytes must be kept somewhere.
-pub(super) fn meta_get_binary<'w>(line: &MetaLine<'_>, turn: &Turn<'w>, out: &mut Output<'w>) {
+pub(super) fn meta_get_binary<'w>(
+    line: &MetaLine<'_>,
+    context: &Context<'w>,
+    out: &mut Output<'w>,
+) {
     let mut scratch = Vec::new();
     match line.item_key(&mut scratch) {
-        Ok(key) => get::meta_get(line, key, hash(key, turn), turn, out),
+        Ok(key) => get::meta_get(line, key, hash(key, context), context, out),
         Err(reply) => out.bytes.extend_from_slice(reply),
     }
 }
 
 /// `md`: delete, mark stale, or keep without a value.
-pub(super) fn meta_delete(line: &MetaLine<'_>, turn: &Turn<'_>, out: &mut Vec<u8>) {
+pub(super) fn meta_delete(line: &MetaLine<'_>, context: &Context<'_>, out: &mut Vec<u8>) {
     let mut scratch = Vec::new();
     let key = match line.item_key(&mut scratch) {
         Ok(key) => key,
@@ -126,11 +148,11 @@ pub(super) fn meta_delete(line: &MetaLine<'_>, turn: &Turn<'_>, out: &mut Vec<u8
     let options = DeleteOptions {
         compare: flags.has(b'C').then_some(CasUnique(flags.compare)),
         invalidate: flags.has(b'I'),
-        expiry: flags.has(b'T').then(|| turn.expiry(flags.touch)),
+        expiry: flags.has(b'T').then(|| context.expiry(flags.touch)),
         clear_value: flags.has(b'x'),
         new_unique: flags.has(b'E').then_some(CasUnique(flags.new_unique)),
     };
-    let word = match remove(key, &options, true, turn) {
+    let word = match remove(key, &options, true, context) {
         DeleteOutcome::Deleted if flags.has(b'q') => return,
         DeleteOutcome::Deleted => *b"HD",
         DeleteOutcome::NotFound => *b"NF",
@@ -140,7 +162,7 @@ pub(super) fn meta_delete(line: &MetaLine<'_>, turn: &Turn<'_>, out: &mut Vec<u8
 }
 
 /// `ma`: arithmetic with options.
-pub(super) fn meta_arith(line: &MetaLine<'_>, turn: &Turn<'_>, out: &mut Vec<u8>) {
+pub(super) fn meta_arith(line: &MetaLine<'_>, context: &Context<'_>, out: &mut Vec<u8>) {
     let mut scratch = Vec::new();
     let key = match line.item_key(&mut scratch) {
         Ok(key) => key,
@@ -152,12 +174,12 @@ pub(super) fn meta_arith(line: &MetaLine<'_>, turn: &Turn<'_>, out: &mut Vec<u8>
         delta: flags.delta,
         // 0 asks for nothing here, as in memcached.
         compare: (flags.compare != 0).then_some(CasUnique(flags.compare)),
-        initial: created_expiry(flags, turn).map(|expiry| (flags.initial, expiry)),
-        touch: flags.has(b'T').then(|| turn.expiry(flags.touch)),
+        initial: created_expiry(flags, context).map(|expiry| (flags.initial, expiry)),
+        touch: flags.has(b'T').then(|| context.expiry(flags.touch)),
         new_unique: flags.has(b'E').then_some(CasUnique(flags.new_unique)),
         is_untold: !flags.has(b'c'),
     };
-    match change(key, &options, turn) {
+    match change(key, &options, context) {
         ArithOutcome::Number { .. } if flags.has(b'q') => {}
         ArithOutcome::Number {
             value,
@@ -166,8 +188,12 @@ pub(super) fn meta_arith(line: &MetaLine<'_>, turn: &Turn<'_>, out: &mut Vec<u8>
             created,
             ..
         } => {
-            let expiry = shown_expiry(flags, expiry_before, created, turn);
-            let facts = (value, turn.shown_unique(unique), ttl_s(expiry, turn.now));
+            let expiry = shown_expiry(flags, expiry_before, created, context);
+            let facts = (
+                value,
+                context.shown_unique(unique),
+                ttl_s(expiry, context.now),
+            );
             meta::number(out, line, key, facts);
         }
         ArithOutcome::NotFound => meta::status(out, line, key, *b"NF"),
@@ -178,24 +204,24 @@ pub(super) fn meta_arith(line: &MetaLine<'_>, turn: &Turn<'_>, out: &mut Vec<u8>
 }
 
 /// `me`: one line of what is known about an item, read without leaving a trace.
-pub(super) fn meta_debug(sent: &[u8], is_base64: bool, turn: &Turn<'_>, out: &mut Vec<u8>) {
-    turn.counters.meta_cmds.bump();
+pub(super) fn meta_debug(sent: &[u8], is_base64: bool, context: &Context<'_>, out: &mut Vec<u8>) {
+    context.counters.meta_cmds.bump();
     let mut decoded = Vec::new();
     let key = match is_base64.then(|| base64::decode(sent, &mut decoded)) {
         Some(None) => return out.extend_from_slice(words::BAD_FORMAT),
         Some(Some(_)) => &decoded,
         None => sent,
     };
-    let Some(item) = turn.store.peek(key, hash(key, turn), turn.now) else {
+    let Some(item) = context.store.peek(key, hash(key, context), context.now) else {
         return out.extend_from_slice(b"EN\r\n");
     };
     out.extend_from_slice(b"ME ");
     out.extend_from_slice(sent);
     let ttl = match item.expiry() {
         Expiry::Never => -1,
-        Expiry::At(at) => i64::from(at.0) - i64::from(turn.now.0),
+        Expiry::At(at) => i64::from(at.0) - i64::from(context.now.0),
     };
-    let (class, bytes) = turn
+    let (class, bytes) = context
         .shared
         .classes
         .of(key.len(), item.value_bytes(), item.flags());
@@ -203,8 +229,8 @@ pub(super) fn meta_debug(sent: &[u8], is_base64: bool, turn: &Turn<'_>, out: &mu
     let _ = write!(
         out,
         " exp={ttl} la={} cas={} fetch={} cls={class} size={bytes}\r\n",
-        turn.now.0.saturating_sub(item.last_access().0),
-        turn.shown_unique(item.unique()),
+        context.now.0.saturating_sub(item.last_access().0),
+        context.shown_unique(item.unique()),
         if item.was_fetched() { "yes" } else { "no" },
     );
 }

@@ -16,22 +16,26 @@ use glasscache_protocol::words;
 pub(crate) use batch::{Batch, Cut, Lookup};
 pub(crate) use room::lacking_bytes_of;
 
-use crate::session::context::Turn;
+use crate::session::context::Context;
 use crate::session::outcome::Outcome;
 use crate::session::output::Output;
 use crate::shared::info::Reason;
 use crate::shared::version::VERSION_REPLY;
 
 /// Executes a command that has no value and is no batch of keys.
-pub(crate) fn command<'w>(command: &Command<'_>, turn: &Turn<'w>, out: &mut Output<'w>) -> Outcome {
+pub(crate) fn command<'w>(
+    command: &Command<'_>,
+    context: &Context<'w>,
+    out: &mut Output<'w>,
+) -> Outcome {
     match *command {
-        Command::Delete { key, noreply } => reply(noreply, out, items::delete(key, turn)),
+        Command::Delete { key, noreply } => reply(noreply, out, items::delete(key, context)),
         Command::Touch {
             key,
             exptime,
             noreply,
         } => {
-            reply(noreply, out, items::touch(key, exptime, turn));
+            reply(noreply, out, items::touch(key, exptime, context));
         }
         Command::Arith {
             key,
@@ -40,16 +44,16 @@ pub(crate) fn command<'w>(command: &Command<'_>, turn: &Turn<'w>, out: &mut Outp
             noreply,
         } => {
             let mark = out.mark();
-            items::arith(key, delta, decrement, turn, &mut out.bytes);
+            items::arith(key, delta, decrement, context, &mut out.bytes);
             if noreply {
                 out.rewind(mark);
             }
         }
-        Command::MetaGet(ref line) => items::meta_get_binary(line, turn, out),
-        Command::MetaDelete(ref line) => items::meta_delete(line, turn, &mut out.bytes),
-        Command::MetaArith(ref line) => items::meta_arith(line, turn, &mut out.bytes),
+        Command::MetaGet(ref line) => items::meta_get_binary(line, context, out),
+        Command::MetaDelete(ref line) => items::meta_delete(line, context, &mut out.bytes),
+        Command::MetaArith(ref line) => items::meta_arith(line, context, &mut out.bytes),
         Command::MetaDebug { key, is_base64 } => {
-            items::meta_debug(key, is_base64, turn, &mut out.bytes);
+            items::meta_debug(key, is_base64, context, &mut out.bytes);
         }
         Command::MetaNoop => {
             out.bytes.extend_from_slice(b"MN\r\n");
@@ -65,7 +69,7 @@ pub(crate) fn command<'w>(command: &Command<'_>, turn: &Turn<'w>, out: &mut Outp
             noreply,
         } => {
             let mark = out.mark();
-            let outcome = admin::command(verb, arguments, turn, out);
+            let outcome = admin::command(verb, arguments, context, out);
             if noreply {
                 out.rewind(mark);
             }
@@ -73,7 +77,7 @@ pub(crate) fn command<'w>(command: &Command<'_>, turn: &Turn<'w>, out: &mut Outp
         }
         // These never come here: the session takes keys and values itself.
         Command::Get(_) | Command::Store(_) | Command::MetaSet(..) => {
-            turn.counters.invariant_broken.bump();
+            context.counters.invariant_broken.bump();
             out.bytes.extend_from_slice(words::ERROR);
             return Outcome::Close(Reason::Error);
         }

@@ -6,7 +6,7 @@
 use glasscache_protocol::command::Command;
 use glasscache_store::KeyHash;
 
-use crate::session::context::Turn;
+use crate::session::context::Context;
 use crate::session::output::{COPY_BYTES_MAX, Output};
 use crate::shared::peer_memory::Pressure;
 
@@ -16,13 +16,13 @@ use crate::shared::peer_memory::Pressure;
 pub(super) fn lacking_bytes(
     key: &[u8],
     hash: KeyHash,
-    turn: &Turn<'_>,
+    context: &Context<'_>,
     out: &mut Output<'_>,
 ) -> usize {
-    if turn.pressure == Pressure::Low {
+    if context.pressure == Pressure::Low {
         return 0;
     }
-    let Some(item) = turn.store.peek(key, hash, turn.now) else {
+    let Some(item) = context.store.peek(key, hash, context.now) else {
         return 0;
     };
     let bytes = item.value_bytes();
@@ -34,7 +34,7 @@ pub(super) fn lacking_bytes(
         return 0;
     }
     let bytes = bytes as usize;
-    if turn.shared.memory.has_room(bytes, turn.is_first) {
+    if context.shared.memory.has_room(bytes, context.is_first) {
         0
     } else {
         bytes
@@ -44,7 +44,7 @@ pub(super) fn lacking_bytes(
 /// The same for a command that is no batch of keys: only an `mg` with a binary key reads a value.
 pub(crate) fn lacking_bytes_of(
     command: &Command<'_>,
-    turn: &Turn<'_>,
+    context: &Context<'_>,
     out: &mut Output<'_>,
 ) -> usize {
     let Command::MetaGet(line) = command else {
@@ -52,8 +52,8 @@ pub(crate) fn lacking_bytes_of(
     };
     let mut scratch = Vec::new();
     match line.item_key(&mut scratch) {
-        Ok(key) if turn.pressure != Pressure::Low => {
-            lacking_bytes(key, turn.store.store().hash(key), turn, out)
+        Ok(key) if context.pressure != Pressure::Low => {
+            lacking_bytes(key, context.store.store().hash(key), context, out)
         }
         _ => 0,
     }

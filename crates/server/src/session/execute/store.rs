@@ -10,7 +10,7 @@ use glasscache_protocol::meta::{self, MetaFlags, MetaLine};
 use glasscache_protocol::words;
 use glasscache_store::{CasUnique, KeyHash, Refusal, Reservation, SetMode, SetOptions, SetOutcome};
 
-use crate::session::context::Turn;
+use crate::session::context::Context;
 use crate::session::events;
 use crate::session::outcome::Outcome;
 use crate::session::output::Output;
@@ -76,7 +76,7 @@ impl PendingWrite {
 impl<'b> Write<'b> {
     /// A write of the classic dialect.
     #[inline]
-    pub(crate) fn text(head: &StoreHead<'b>, turn: &Turn<'_>) -> Write<'b> {
+    pub(crate) fn text(head: &StoreHead<'b>, context: &Context<'_>) -> Write<'b> {
         let options = SetOptions {
             mode: match head.verb {
                 StoreVerb::Set | StoreVerb::Cas => SetMode::Set,
@@ -86,7 +86,7 @@ impl<'b> Write<'b> {
                 StoreVerb::Prepend => SetMode::Prepend,
             },
             flags: head.flags,
-            expiry: turn.expiry(head.exptime),
+            expiry: context.expiry(head.exptime),
             compare: head.compare.map(CasUnique),
             is_untold: true,
             ..SetOptions::default()
@@ -97,7 +97,7 @@ impl<'b> Write<'b> {
         Write {
             value_bytes: head.value_bytes,
             key: head.key,
-            hash: turn.store.store().hash(head.key),
+            hash: context.store.store().hash(head.key),
             options,
             dialect,
         }
@@ -108,7 +108,7 @@ impl<'b> Write<'b> {
         line: &MetaLine<'b>,
         value_bytes: u32,
         scratch: &'b mut Vec<u8>,
-        turn: &Turn<'_>,
+        context: &Context<'_>,
     ) -> Write<'b> {
         let flags = &line.flags;
         let mode = match flags.mode {
@@ -128,15 +128,15 @@ impl<'b> Write<'b> {
             mode: if is_cas { SetMode::Set } else { mode },
             flags: flags.client_flags,
             expiry: if flags.has(b'T') {
-                turn.expiry(flags.touch)
+                context.expiry(flags.touch)
             } else {
-                turn.expiry(0)
+                context.expiry(0)
             },
             compare: has_compare.then_some(CasUnique(flags.compare)),
             new_unique: flags.has(b'E').then_some(CasUnique(flags.new_unique)),
             // No unique is below 0: memcached takes such a comparison for one that cannot hold.
             invalidate: is_cas && flags.has(b'I') && flags.compare != 0,
-            vivify: flags.has(b'N').then(|| turn.expiry(flags.vivify)),
+            vivify: flags.has(b'N').then(|| context.expiry(flags.vivify)),
             is_untold: !flags.has(b'c'),
         };
         let line = *line;
@@ -144,7 +144,7 @@ impl<'b> Write<'b> {
         Write {
             value_bytes,
             key,
-            hash: turn.store.store().hash(key),
+            hash: context.store.store().hash(key),
             options,
             dialect: Dialect::Meta(line),
         }
@@ -175,43 +175,52 @@ impl<'b> Write<'b> {
 
     /// Stores `value` and answers.
     #[inline]
-    pub(crate) fn execute(&self, value: &[u8], turn: &Turn<'_>, out: &mut Output<'_>) {
-        self.announce(turn);
-        let outcome = turn
+    pub(crate) fn execute(&self, value: &[u8], context: &Context<'_>, out: &mut Output<'_>) {
+        self.announce(context);
+        let outcome = context
             .store
-            .set(self.key, self.hash, value, &self.options, turn.now);
-        self.answer(outcome, turn, out);
+            .set(self.key, self.hash, value, &self.options, context.now);
+        self.answer(outcome, context, out);
     }
 
     /// Room for a value that is still to come; `None` when it was refused, which is then answered.
-    pub(crate) fn reserve(&self, turn: &Turn<'_>, out: &mut Output<'_>) -> Option<Reservation> {
-        let reserved = turn.store.reserve(
+    pub(crate) fn reserve(
+        &self,
+        context: &Context<'_>,
+        out: &mut Output<'_>,
+    ) -> Option<Reservation> {
+        let reserved = context.store.reserve(
             self.key,
             self.hash,
             self.value_bytes,
             &self.options,
-            turn.now,
+            context.now,
         );
         let refused = match reserved {
             Ok(reservation) => return Some(reservation),
             Err(Refusal::TooLarge) => SetOutcome::TooLarge,
             Err(Refusal::NoMemory) => SetOutcome::NoMemory,
         };
-        self.answer(refused, turn, out);
+        self.answer(refused, context, out);
         None
     }
 
     /// Makes a value visible that has come whole, and answers.
-    pub(crate) fn commit(&self, reservation: Reservation, turn: &Turn<'_>, out: &mut Output<'_>) {
-        self.announce(turn);
-        let outcome = turn.store.commit(reservation, turn.now);
-        self.answer(outcome, turn, out);
+    pub(crate) fn commit(
+        &self,
+        reservation: Reservation,
+        context: &Context<'_>,
+        out: &mut Output<'_>,
+    ) {
+        self.announce(context);
+        let outcome = context.store.commit(reservation, context.now);
+        self.answer(outcome, context, out);
     }
 
     #[inline]
-    fn announce(&self, turn: &Turn<'_>) {
-        if turn.shared.is_observed() {
-            events::storing(turn, self.key, self.hash);
+    fn announce(&self, context: &Context<'_>) {
+        if context.shared.is_observed() {
+            events::storing(context, self.key, self.hash);
         }
     }
 
@@ -226,17 +235,17 @@ impl<'b> Write<'b> {
     }
 
     #[inline]
-    fn answer(&self, outcome: SetOutcome, turn: &Turn<'_>, out: &mut Output<'_>) {
+    fn answer(&self, outcome: SetOutcome, context: &Context<'_>, out: &mut Output<'_>) {
         // Nothing to append to is "not stored", with a unique or without.
         let outcome = match (outcome, self.options.mode) {
             (SetOutcome::NotFound, SetMode::Append | SetMode::Prepend) => SetOutcome::NotStored,
             _ => outcome,
         };
-        self.count(outcome, turn);
+        self.count(outcome, context);
         match &self.dialect {
             Dialect::Text { noreply: true } => {}
             Dialect::Text { .. } => out.bytes.extend_from_slice(text_word(outcome)),
-            Dialect::Meta(line) => self.answer_meta(line, outcome, turn, out),
+            Dialect::Meta(line) => self.answer_meta(line, outcome, context, out),
         }
     }
 
@@ -244,7 +253,7 @@ impl<'b> Write<'b> {
         &self,
         line: &MetaLine<'_>,
         outcome: SetOutcome,
-        turn: &Turn<'_>,
+        context: &Context<'_>,
         out: &mut Output<'_>,
     ) {
         let (word, unique) = match outcome {
@@ -258,51 +267,51 @@ impl<'b> Write<'b> {
             }
         };
         let size = match outcome {
-            SetOutcome::Stored(_) => self.size_now(line, turn),
+            SetOutcome::Stored(_) => self.size_now(line, context),
             _ => self.value_bytes,
         };
-        let facts = (turn.shown_unique(unique), size);
+        let facts = (context.shown_unique(unique), size);
         meta::stored(&mut out.bytes, line, self.key, word, facts);
     }
 
     /// The size that `s` tells: of the whole item after an append or prepend.
-    fn size_now(&self, line: &MetaLine<'_>, turn: &Turn<'_>) -> u32 {
+    fn size_now(&self, line: &MetaLine<'_>, context: &Context<'_>) -> u32 {
         let grows = matches!(self.options.mode, SetMode::Append | SetMode::Prepend);
         if !(grows && line.flags.has(b's')) {
             return self.value_bytes;
         }
-        let item = turn.store.peek(self.key, self.hash, turn.now);
+        let item = context.store.peek(self.key, self.hash, context.now);
         item.map_or(self.value_bytes, |item| item.value_bytes())
     }
 
     /// Counts and logs a value that was refused for want of memory.
     #[cold]
-    pub(crate) fn count_refused(&self, turn: &Turn<'_>) {
-        turn.counters.store_no_memory.bump();
-        let shared = turn.shared;
+    pub(crate) fn count_refused(&self, context: &Context<'_>) {
+        context.counters.store_no_memory.bump();
+        let shared = context.shared;
         if shared.logs(1) {
             let (key, bytes) = (trace::shown(self.key), self.value_bytes);
             shared.log.line(format!(
                 "glasscache: refused to store {key} ({bytes} bytes): no memory"
             ));
         } else {
-            shared.log.limited(Kind::RefusedStore, turn.now.0, || {
-                let limit = turn.store.store().memory_bytes() >> 20;
+            shared.log.limited(Kind::RefusedStore, context.now.0, || {
+                let limit = context.store.store().memory_bytes() >> 20;
                 format!("glasscache: refused to store a value: no memory (-m is {limit} MB; -v names the keys)")
             });
         }
     }
 
     #[inline]
-    fn count(&self, outcome: SetOutcome, turn: &Turn<'_>) {
-        let counters = turn.counters;
+    fn count(&self, outcome: SetOutcome, context: &Context<'_>) {
+        let counters = context.counters;
         match outcome {
             SetOutcome::TooLarge => counters.store_too_large.bump(),
-            SetOutcome::NoMemory => self.count_refused(turn),
+            SetOutcome::NoMemory => self.count_refused(context),
             _ => {
                 counters.set_cmds.bump();
-                turn.shared.classes.set(
-                    turn.counters,
+                context.shared.classes.set(
+                    context.counters,
                     self.key,
                     self.value_bytes,
                     self.options.flags,
@@ -317,9 +326,9 @@ impl<'b> Write<'b> {
                 _ => {}
             }
         }
-        if turn.shared.is_observed() {
-            turn.shared.detail.record_set(self.key);
-            events::stored(turn, self.key, outcome, &self.options, self.value_bytes);
+        if context.shared.is_observed() {
+            context.shared.detail.record_set(self.key);
+            events::stored(context, self.key, outcome, &self.options, self.value_bytes);
         }
     }
 }

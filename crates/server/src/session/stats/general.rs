@@ -3,29 +3,29 @@
 use std::sync::atomic::Ordering;
 
 use super::process;
-use crate::session::context::Turn;
+use crate::session::context::Context;
 use crate::session::rows::Rows;
 use crate::shared::sizes::INPUT_BYTES;
 use crate::shared::version::VERSION;
 
 /// Appends all rows and END.
-pub(super) fn write(turn: &Turn<'_>, out: &mut Vec<u8>) {
+pub(super) fn write(context: &Context<'_>, out: &mut Vec<u8>) {
     let mut rows = Rows::new(out);
-    server(turn, &mut rows);
-    commands(turn, &mut rows);
-    limits(turn, &mut rows);
-    slabs(turn, &mut rows);
-    items(turn, &mut rows);
+    server(context, &mut rows);
+    commands(context, &mut rows);
+    limits(context, &mut rows);
+    slabs(context, &mut rows);
+    items(context, &mut rows);
     rows.end();
 }
 
-fn server(turn: &Turn<'_>, rows: &mut Rows<'_>) {
-    let shared = turn.shared;
+fn server(context: &Context<'_>, rows: &mut Rows<'_>) {
+    let shared = context.shared;
     let (user, system) = process::cpu_time();
-    let buffers = turn.store.store().counters().buffer_bytes;
+    let buffers = context.store.store().counters().buffer_bytes;
     rows.row("pid", std::process::id());
-    rows.row("uptime", turn.now.0.saturating_sub(2));
-    rows.row("time", shared.clock.unix(turn.now));
+    rows.row("uptime", context.now.0.saturating_sub(2));
+    rows.row("time", shared.clock.unix(context.now));
     rows.row("version", VERSION);
     // Not linked: exporters that print it must find something that reads as a version.
     rows.row("libevent", "none");
@@ -61,9 +61,9 @@ fn server(turn: &Turn<'_>, rows: &mut Rows<'_>) {
     rows.row("reserved_fds", 5 * shared.config.workers);
 }
 
-fn commands(turn: &Turn<'_>, rows: &mut Rows<'_>) {
-    let totals = turn.shared.totals();
-    let lost = turn.shared.lost();
+fn commands(context: &Context<'_>, rows: &mut Rows<'_>) {
+    let totals = context.shared.totals();
+    let lost = context.shared.lost();
     let list = [
         ("cmd_get", totals.get_cmds),
         ("cmd_set", totals.set_cmds),
@@ -99,15 +99,15 @@ fn commands(turn: &Turn<'_>, rows: &mut Rows<'_>) {
     for (name, value) in list {
         rows.row(name, value);
     }
-    if turn.shared.config.idle_timeout_s > 0 {
+    if context.shared.config.idle_timeout_s > 0 {
         rows.row("idle_kicks", totals.idle_kicks);
     }
     rows.row("bytes_read", totals.bytes_read);
     rows.row("bytes_written", totals.bytes_written);
 }
 
-fn limits(turn: &Turn<'_>, rows: &mut Rows<'_>) {
-    let shared = turn.shared;
+fn limits(context: &Context<'_>, rows: &mut Rows<'_>) {
+    let shared = context.shared;
     let connections = &shared.connections;
     let is_full =
         connections.current.load(Ordering::Relaxed) >= i64::from(shared.config.connections_max);
@@ -128,8 +128,8 @@ fn limits(turn: &Turn<'_>, rows: &mut Rows<'_>) {
     rows.row("conn_yields", shared.totals().conn_yields);
 }
 
-fn slabs(turn: &Turn<'_>, rows: &mut Rows<'_>) {
-    let index_bytes = turn.store.store().counters().index_bytes;
+fn slabs(context: &Context<'_>, rows: &mut Rows<'_>) {
+    let index_bytes = context.store.store().counters().index_bytes;
     rows.row("hash_power_level", index_bytes.max(8).ilog2() - 3);
     rows.row("hash_bytes", index_bytes);
     rows.row("hash_is_expanding", 0);
@@ -143,21 +143,21 @@ fn slabs(turn: &Turn<'_>, rows: &mut Rows<'_>) {
     ]);
     rows.row("slab_reassign_last_busy_status", "none");
     rows.zeros(&["slab_reassign_running", "slabs_moved"]);
-    if turn.shared.config.lru_crawler {
+    if context.shared.config.lru_crawler {
         rows.zeros(&["lru_crawler_running", "lru_crawler_starts"]);
     }
-    if turn.shared.config.lru_maintainer {
+    if context.shared.config.lru_maintainer {
         rows.zeros(&["lru_maintainer_juggles"]);
     }
     rows.zeros(&["malloc_fails", "log_worker_dropped", "log_worker_written"]);
     rows.zeros(&["log_watcher_skipped", "log_watcher_sent"]);
-    rows.row("log_watchers", turn.shared.hub.count());
+    rows.row("log_watchers", context.shared.watchers.count());
     rows.zeros(&["unexpected_napi_ids", "round_robin_fallback"]);
 }
 
-fn items(turn: &Turn<'_>, rows: &mut Rows<'_>) {
-    let store = turn.store.store().counters();
-    let lost = turn.shared.lost();
+fn items(context: &Context<'_>, rows: &mut Rows<'_>) {
+    let store = context.store.store().counters();
+    let lost = context.shared.lost();
     rows.row(
         "bytes",
         store
@@ -171,7 +171,7 @@ fn items(turn: &Turn<'_>, rows: &mut Rows<'_>) {
     rows.row("slab_global_page_pool", 0);
     rows.row("expired_unfetched", store.expired_unfetched);
     rows.row("evicted_unfetched", store.evicted_unfetched);
-    if turn.shared.config.lru_maintainer {
+    if context.shared.config.lru_maintainer {
         rows.row("evicted_active", 0);
     }
     rows.row("evictions", lost.evictions);
@@ -181,7 +181,7 @@ fn items(turn: &Turn<'_>, rows: &mut Rows<'_>) {
         "crawler_items_checked",
         "lrutail_reflocked",
     ]);
-    if turn.shared.config.lru_maintainer {
+    if context.shared.config.lru_maintainer {
         rows.zeros(&[
             "moves_to_cold",
             "moves_to_warm",

@@ -3,7 +3,7 @@
 use std::fmt::Display;
 use std::sync::atomic::Ordering;
 
-use crate::session::context::Turn;
+use crate::session::context::Context;
 use crate::session::rows::{Rows, on, yes};
 use crate::shared::config::Listen;
 
@@ -25,10 +25,10 @@ const ABSENT: [(&str, &str); 13] = [
 ];
 
 /// Appends all rows and END.
-pub(super) fn write(turn: &Turn<'_>, out: &mut Vec<u8>) {
+pub(super) fn write(context: &Context<'_>, out: &mut Vec<u8>) {
     let mut table = Table {
         rows: Rows::new(out),
-        turn,
+        context,
         written: Vec::new(),
     };
     table.network();
@@ -46,7 +46,7 @@ pub(super) fn write(turn: &Turn<'_>, out: &mut Vec<u8>) {
 
 struct Table<'o, 't, 'w> {
     rows: Rows<'o>,
-    turn: &'t Turn<'w>,
+    context: &'t Context<'w>,
     /// The names of our own rows, to know which of the caller's are further ones.
     written: Vec<&'static str>,
 }
@@ -55,7 +55,7 @@ impl Table<'_, '_, '_> {
     /// One row; the caller's value goes before ours.
     fn row(&mut self, name: &'static str, value: impl Display) {
         self.written.push(name);
-        let shown = &self.turn.shared.config.shown.settings;
+        let shown = &self.context.shared.config.shown.settings;
         match shown.iter().find(|(own, _)| own == name) {
             Some((_, value)) => self.rows.row(name, value),
             None => self.rows.row(name, value),
@@ -63,13 +63,13 @@ impl Table<'_, '_, '_> {
     }
 
     fn network(&mut self) {
-        let config = &self.turn.shared.config;
+        let config = &self.context.shared.config;
         let unix = config.listeners.iter().find_map(|listen| match listen {
             Listen::Unix { path, mode } => Some((path.display().to_string(), *mode)),
             Listen::Tcp(_) => None,
         });
         let (path, mode) = unix.unwrap_or_else(|| ("NULL".to_owned(), 0o700));
-        self.row("maxbytes", self.turn.shared.tuning.get().memory_bytes);
+        self.row("maxbytes", self.context.shared.tuning.get().memory_bytes);
         self.row("maxconns", config.connections_max);
         self.row("tcpport", config.shown.tcp_port);
         self.row(
@@ -83,7 +83,7 @@ impl Table<'_, '_, '_> {
         self.row("inter", config.shown.inter.as_deref().unwrap_or("NULL"));
         self.row(
             "verbosity",
-            self.turn.shared.verbosity.load(Ordering::Relaxed),
+            self.context.shared.verbosity.load(Ordering::Relaxed),
         );
         self.row("oldest", 0);
         self.row("evictions", on(config.evict));
@@ -92,14 +92,14 @@ impl Table<'_, '_, '_> {
     }
 
     fn service(&mut self) {
-        let config = &self.turn.shared.config;
+        let config = &self.context.shared.config;
         self.row("shutdown_command", yes(config.shutdown_enabled));
         self.row("growth_factor", format_args!("{:.2}", config.slab_factor));
         self.row("chunk_size", config.slab_chunk_min);
         self.row("num_threads", config.workers);
         self.row("num_threads_per_udp", 0);
         self.row("stat_key_prefix", char::from(config.prefix_delimiter));
-        self.row("detail_enabled", yes(self.turn.shared.detail.is_on()));
+        self.row("detail_enabled", yes(self.context.shared.detail.is_on()));
         self.row("reqs_per_event", config.requests_per_event);
         self.row("cas_enabled", yes(config.cas_enabled));
         self.row("tcp_backlog", config.backlog);
@@ -111,9 +111,9 @@ impl Table<'_, '_, '_> {
     }
 
     fn slabs(&mut self) {
-        let values = self.turn.shared.tuning.get();
+        let values = self.context.shared.tuning.get();
         let chunk_max = self
-            .turn
+            .context
             .shared
             .classes
             .chunks()
@@ -132,8 +132,8 @@ impl Table<'_, '_, '_> {
     }
 
     fn lru(&mut self) {
-        let config = &self.turn.shared.config;
-        let values = self.turn.shared.tuning.get();
+        let config = &self.context.shared.config;
+        let values = self.context.shared.tuning.get();
         self.row("lru_crawler", yes(values.lru_crawler));
         self.row("lru_crawler_sleep", values.lru_crawler_sleep_us);
         self.row("lru_crawler_tocrawl", values.lru_crawler_tocrawl);
@@ -158,7 +158,7 @@ impl Table<'_, '_, '_> {
     }
 
     fn buffers(&mut self) {
-        let config = &self.turn.shared.config;
+        let config = &self.context.shared.config;
         self.row("idle_timeout", config.idle_timeout_s);
         self.row("watcher_logbuf_size", config.watcher_bytes);
         self.row("worker_logbuf_size", 65536);
@@ -169,7 +169,7 @@ impl Table<'_, '_, '_> {
 
     /// The caller's rows that are none of ours.
     fn callers(&mut self) {
-        for (name, value) in &self.turn.shared.config.shown.settings {
+        for (name, value) in &self.context.shared.config.shown.settings {
             if !self.written.contains(&name.as_str()) {
                 self.rows.row(name, value);
             }

@@ -3,7 +3,7 @@
 //! There are no slabs here. The figures say in which classes the items would lie at the same `-f`
 //! and `-n`, so that dashboards go on; true memory is told by `stats glasscache`.
 
-use crate::session::context::Turn;
+use crate::session::context::Context;
 use crate::session::rows::Rows;
 use crate::shared::counters::ClassCounters;
 
@@ -21,9 +21,9 @@ struct Class {
     evicted_with_ttl: u64,
 }
 
-fn classes_in_use(turn: &Turn<'_>) -> Vec<Class> {
-    let counters = turn.store.store().counters();
-    let chunks = turn.shared.classes.chunks();
+fn classes_in_use(context: &Context<'_>) -> Vec<Class> {
+    let counters = context.store.store().counters();
+    let chunks = context.shared.classes.chunks();
     let class = |(index, ((items, bytes), chunk)): (usize, (&(u64, u64), &u32))| {
         let chunk_bytes = u64::from(*chunk);
         let evicted = counters.evicted_by_slab_class.get(index).copied();
@@ -69,8 +69,8 @@ const SEGMENT_ZEROS: [&str; 4] = [
 ];
 
 /// `stats items`.
-pub(super) fn items(turn: &Turn<'_>, out: &mut Vec<u8>) {
-    let has_segments = turn.shared.config.lru_maintainer;
+pub(super) fn items(context: &Context<'_>, out: &mut Vec<u8>) {
+    let has_segments = context.shared.config.lru_maintainer;
     let mut rows = Rows::new(out);
     for Class {
         number: class,
@@ -79,7 +79,7 @@ pub(super) fn items(turn: &Turn<'_>, out: &mut Vec<u8>) {
         evicted,
         evicted_with_ttl,
         ..
-    } in classes_in_use(turn)
+    } in classes_in_use(context)
     {
         let name = |field: &str| format!("items:{class}:{field}");
         rows.row(name("number"), items);
@@ -111,7 +111,7 @@ pub(super) fn items(turn: &Turn<'_>, out: &mut Vec<u8>) {
             rows.row(name("hits_to_warm"), 0);
             rows.row(
                 name("hits_to_cold"),
-                total(turn, class, |counters| counters.get_hits.get()),
+                total(context, class, |counters| counters.get_hits.get()),
             );
             rows.row(name("hits_to_temp"), 0);
         }
@@ -120,7 +120,7 @@ pub(super) fn items(turn: &Turn<'_>, out: &mut Vec<u8>) {
 }
 
 /// `stats slabs`.
-pub(super) fn slabs(turn: &Turn<'_>, out: &mut Vec<u8>) {
+pub(super) fn slabs(context: &Context<'_>, out: &mut Vec<u8>) {
     let mut rows = Rows::new(out);
     let (mut active, mut malloced) = (0, 0);
     for Class {
@@ -128,7 +128,7 @@ pub(super) fn slabs(turn: &Turn<'_>, out: &mut Vec<u8>) {
         items,
         chunk_bytes,
         ..
-    } in classes_in_use(turn)
+    } in classes_in_use(context)
     {
         let name = |field: &str| format!("{class}:{field}");
         let per_page = PAGE_BYTES / chunk_bytes.max(1);
@@ -144,7 +144,7 @@ pub(super) fn slabs(turn: &Turn<'_>, out: &mut Vec<u8>) {
         rows.row(name("free_chunks"), chunks.saturating_sub(items));
         rows.row(name("free_chunks_end"), 0);
         for (field, count) in COUNTED {
-            rows.row(name(field), total(turn, class, count));
+            rows.row(name(field), total(context, class, count));
         }
     }
     rows.row("active_slabs", active);
@@ -168,10 +168,11 @@ const COUNTED: [(&str, Count); 8] = [
 ];
 
 /// One count of a class over all workers.
-fn total(turn: &Turn<'_>, class: usize, count: Count) -> u64 {
+fn total(context: &Context<'_>, class: usize, count: Count) -> u64 {
     let of_worker =
         |counters: &crate::shared::counters::Counters| counters.by_class.get(class).map(count);
-    turn.shared
+    context
+        .shared
         .workers
         .iter()
         .filter_map(|(counters, _)| of_worker(counters))

@@ -3,22 +3,22 @@
 use glasscache_protocol::ascii;
 use glasscache_protocol::words;
 
-use crate::session::context::Turn;
+use crate::session::context::Context;
 use crate::session::dump::{Dump, Form, Items};
 use crate::session::outcome::Outcome;
 use crate::session::output::Output;
 
-pub(super) fn crawl(line: &[&[u8]], turn: &Turn<'_>, out: &mut Output<'_>) -> Outcome {
+pub(super) fn crawl(line: &[&[u8]], context: &Context<'_>, out: &mut Output<'_>) -> Outcome {
     let reply: &[u8] = match line {
-        [b"metadump", classes] => match start_dump(Form::Meta, classes, turn, out) {
+        [b"metadump", classes] => match start_dump(Form::Meta, classes, context, out) {
             Ok(dump) => return Outcome::Dump(dump),
             Err(reply) => reply,
         },
-        [b"mgdump", classes] => match start_dump(Form::Mg, classes, turn, out) {
+        [b"mgdump", classes] => match start_dump(Form::Mg, classes, context, out) {
             Ok(dump) => return Outcome::Dump(dump),
             Err(reply) => reply,
         },
-        [b"crawl", _] if !turn.shared.tuning.get().lru_crawler => CRAWLER_OFF,
+        [b"crawl", _] if !context.shared.tuning.get().lru_crawler => CRAWLER_OFF,
         // Expired items leave with their segments; a crawl has nothing left to do.
         [b"crawl", classes] => match parse_classes(classes) {
             Some(_) => words::OK,
@@ -26,7 +26,8 @@ pub(super) fn crawl(line: &[&[u8]], turn: &Turn<'_>, out: &mut Output<'_>) -> Ou
         },
         [b"tocrawl", number] => match ascii::unsigned32(number) {
             Some(number) => {
-                turn.shared
+                context
+                    .shared
                     .tuning
                     .change(|values| values.lru_crawler_tocrawl = number);
                 words::OK
@@ -35,7 +36,8 @@ pub(super) fn crawl(line: &[&[u8]], turn: &Turn<'_>, out: &mut Output<'_>) -> Ou
         },
         [b"sleep", number] => match ascii::unsigned32(number) {
             Some(sleep @ ..=1_000_000) => {
-                turn.shared
+                context
+                    .shared
                     .tuning
                     .change(|values| values.lru_crawler_sleep_us = sleep);
                 words::OK
@@ -44,7 +46,8 @@ pub(super) fn crawl(line: &[&[u8]], turn: &Turn<'_>, out: &mut Output<'_>) -> Ou
             None => words::BAD_FORMAT,
         },
         [switch @ (b"enable" | b"disable")] => {
-            turn.shared
+            context
+                .shared
                 .tuning
                 .change(|values| values.lru_crawler = *switch == b"enable");
             words::OK
@@ -63,13 +66,13 @@ const CLASSES: usize = 64;
 fn start_dump(
     form: Form,
     classes: &[u8],
-    turn: &Turn<'_>,
+    context: &Context<'_>,
     out: &Output<'_>,
 ) -> Result<Dump, &'static [u8]> {
-    if !turn.shared.tuning.get().lru_crawler {
+    if !context.shared.tuning.get().lru_crawler {
         return Err(CRAWLER_OFF);
     }
-    if !turn.shared.config.dump_enabled {
+    if !context.shared.config.dump_enabled {
         return Err(match form {
             Form::Mg => b"ERROR key dump not allowed\r\n",
             _ => b"ERROR metadump not allowed\r\n",
@@ -82,7 +85,7 @@ fn start_dump(
         });
     }
     let classes = parse_classes(classes).ok_or(BAD_CLASS)?;
-    Ok(Dump::Items(Items::new(form, classes, turn)))
+    Ok(Dump::Items(Items::new(form, classes, context)))
 }
 
 /// The classes of `all`, `hash` or a list such as `1,2,7`; empty is all of them.

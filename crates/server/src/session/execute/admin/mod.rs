@@ -8,12 +8,12 @@ use glasscache_protocol::ascii;
 use glasscache_protocol::command::AdminVerb;
 use glasscache_protocol::words;
 
-use crate::session::context::Turn;
+use crate::session::context::Context;
 use crate::session::outcome::Outcome;
 use crate::session::output::Output;
 use crate::session::stats;
 use crate::shared::info::Reason;
-use crate::shared::watchers::Watching;
+use crate::shared::watchers::WatchedKinds;
 
 /// Words of one line, at most; more are not looked at.
 const WORDS: usize = 8;
@@ -22,7 +22,7 @@ const WORDS: usize = 8;
 pub(super) fn command(
     verb: AdminVerb,
     arguments: &[u8],
-    turn: &Turn<'_>,
+    context: &Context<'_>,
     out: &mut Output<'_>,
 ) -> Outcome {
     let mut words_found: [&[u8]; WORDS] = [b""; WORDS];
@@ -33,29 +33,29 @@ pub(super) fn command(
     }
     let line = words_found.get(..count).unwrap_or_default();
     let reply: &[u8] = match verb {
-        AdminVerb::Stats => return stats::command(line, turn, out),
-        AdminVerb::Watch => return watch(arguments, turn, out),
-        AdminVerb::Shutdown => return shutdown(line, turn, out),
-        AdminVerb::LruCrawler => return crawl::crawl(line, turn, out),
+        AdminVerb::Stats => return stats::command(line, context, out),
+        AdminVerb::Watch => return watch(arguments, context, out),
+        AdminVerb::Shutdown => return shutdown(line, context, out),
+        AdminVerb::LruCrawler => return crawl::crawl(line, context, out),
         AdminVerb::Config => {
-            turn.shared.cluster.command(line, &mut out.bytes);
+            context.shared.cluster.command(line, &mut out.bytes);
             return Outcome::Done;
         }
-        AdminVerb::FlushAll => flush_all(line, turn),
-        AdminVerb::Verbosity => verbosity(line, turn),
-        AdminVerb::CacheMemlimit => memory_limit(line, turn),
-        AdminVerb::Lru => tune::lru(line, turn),
-        AdminVerb::Slabs => tune::slabs(line, turn),
-        AdminVerb::DebugTime => debug_time(line, turn),
-        AdminVerb::Misbehave => misbehave(line, turn),
+        AdminVerb::FlushAll => flush_all(line, context),
+        AdminVerb::Verbosity => verbosity(line, context),
+        AdminVerb::CacheMemlimit => memory_limit(line, context),
+        AdminVerb::Lru => tune::lru(line, context),
+        AdminVerb::Slabs => tune::slabs(line, context),
+        AdminVerb::DebugTime => debug_time(line, context),
+        AdminVerb::Misbehave => misbehave(line, context),
     };
     out.bytes.extend_from_slice(reply);
     Outcome::Done
 }
 
-fn flush_all(line: &[&[u8]], turn: &Turn<'_>) -> &'static [u8] {
-    turn.counters.flush_cmds.bump();
-    if !turn.shared.config.flush_enabled {
+fn flush_all(line: &[&[u8]], context: &Context<'_>) -> &'static [u8] {
+    context.counters.flush_cmds.bump();
+    if !context.shared.config.flush_enabled {
         return b"CLIENT_ERROR flush_all not allowed\r\n";
     }
     let delay = match line.first() {
@@ -65,26 +65,27 @@ fn flush_all(line: &[&[u8]], turn: &Turn<'_>) -> &'static [u8] {
             None => return words::BAD_EXPTIME,
         },
     };
-    let at = match turn.expiry(delay) {
+    let at = match context.expiry(delay) {
         glasscache_store::Expiry::At(at) if delay > 0 => at,
-        _ => turn.now,
+        _ => context.now,
     };
-    turn.store.store().flush(at, turn.now);
+    context.store.store().flush(at, context.now);
     words::OK
 }
 
-fn verbosity(line: &[&[u8]], turn: &Turn<'_>) -> &'static [u8] {
+fn verbosity(line: &[&[u8]], context: &Context<'_>) -> &'static [u8] {
     let Some(level) = line.first().and_then(|word| ascii::unsigned32(word)) else {
         return words::BAD_FORMAT;
     };
     let level = u8::try_from(level.min(3)).unwrap_or(3);
-    turn.shared
+    context
+        .shared
         .verbosity
         .store(level, std::sync::atomic::Ordering::Relaxed);
     words::OK
 }
 
-fn memory_limit(line: &[&[u8]], turn: &Turn<'_>) -> &'static [u8] {
+fn memory_limit(line: &[&[u8]], context: &Context<'_>) -> &'static [u8] {
     let Some(megabytes) = line.first().and_then(|word| ascii::unsigned32(word)) else {
         return words::ERROR;
     };
@@ -93,10 +94,11 @@ fn memory_limit(line: &[&[u8]], turn: &Turn<'_>) -> &'static [u8] {
         1_000_000_001.. => b"MEMLIMIT_ADJUST_FAILED input value is megabytes not bytes\r\n",
         _ => {
             let bytes = u64::from(megabytes) << 20;
-            if turn.store.store().set_memory(bytes).is_err() {
+            if context.store.store().set_memory(bytes).is_err() {
                 return b"MEMLIMIT_ADJUST_FAILED out of bounds or unable to adjust\r\n";
             }
-            turn.shared
+            context
+                .shared
                 .tuning
                 .change(|values| values.memory_bytes = bytes);
             words::OK
@@ -104,15 +106,15 @@ fn memory_limit(line: &[&[u8]], turn: &Turn<'_>) -> &'static [u8] {
     }
 }
 
-fn debug_time(line: &[&[u8]], turn: &Turn<'_>) -> &'static [u8] {
-    if !turn.shared.config.debug {
+fn debug_time(line: &[&[u8]], context: &Context<'_>) -> &'static [u8] {
+    if !context.shared.config.debug {
         return words::ERROR;
     }
     match line.first() {
         Some(&(b"p" | b"r")) => words::OK,
         Some(word) => match ascii::signed(word) {
             Some(seconds) => {
-                turn.shared.clock.shift(seconds);
+                context.shared.clock.shift(seconds);
                 words::OK
             }
             None => words::ERROR,
@@ -123,23 +125,23 @@ fn debug_time(line: &[&[u8]], turn: &Turn<'_>) -> &'static [u8] {
 
 /// Breaks this worker on purpose, for the tests of what the process does then.
 #[expect(clippy::panic, reason = "a panic is what was asked for")]
-fn misbehave(line: &[&[u8]], turn: &Turn<'_>) -> &'static [u8] {
+fn misbehave(line: &[&[u8]], context: &Context<'_>) -> &'static [u8] {
     match line {
-        [b"panic"] if turn.shared.config.debug => panic!("misbehave panic was asked for"),
-        [b"loop"] if turn.shared.config.debug => loop {
+        [b"panic"] if context.shared.config.debug => panic!("misbehave panic was asked for"),
+        [b"loop"] if context.shared.config.debug => loop {
             std::hint::spin_loop();
         },
         _ => words::ERROR,
     }
 }
 
-fn watch(arguments: &[u8], turn: &Turn<'_>, out: &mut Output<'_>) -> Outcome {
-    let reply: &[u8] = if !turn.shared.config.watch_enabled {
+fn watch(arguments: &[u8], context: &Context<'_>, out: &mut Output<'_>) -> Outcome {
+    let reply: &[u8] = if !context.shared.config.watch_enabled {
         b"CLIENT_ERROR watch commands not allowed\r\n"
     } else if !out.is_settled() {
         b"ERROR cannot pipeline other commands before watch\r\n"
     } else {
-        match Watching::parse(arguments) {
+        match WatchedKinds::parse(arguments) {
             Some(watching) => return Outcome::Watch(watching),
             None => words::ERROR,
         }
@@ -148,11 +150,11 @@ fn watch(arguments: &[u8], turn: &Turn<'_>, out: &mut Output<'_>) -> Outcome {
     Outcome::Done
 }
 
-fn shutdown(line: &[&[u8]], turn: &Turn<'_>, out: &mut Output<'_>) -> Outcome {
-    let reply: &[u8] = if turn.shared.config.shutdown_enabled {
+fn shutdown(line: &[&[u8]], context: &Context<'_>, out: &mut Output<'_>) -> Outcome {
+    let reply: &[u8] = if context.shared.config.shutdown_enabled {
         match line {
             [] | [b"graceful"] => {
-                turn.shared.stop();
+                context.shared.stop();
                 return Outcome::Close(Reason::Shutdown);
             }
             _ => b"CLIENT_ERROR invalid shutdown mode\r\n",

@@ -3,17 +3,18 @@
 use glasscache_protocol::ascii;
 use glasscache_protocol::words;
 
-use crate::session::context::Turn;
+use crate::session::context::Context;
 use crate::shared::tuning::Values;
 
-pub(super) fn lru(line: &[&[u8]], turn: &Turn<'_>) -> &'static [u8] {
-    let has_maintainer = turn.shared.config.lru_maintainer;
+pub(super) fn lru(line: &[&[u8]], context: &Context<'_>) -> &'static [u8] {
+    let has_maintainer = context.shared.config.lru_maintainer;
     match line {
         [b"tune", hot, warm, hot_factor, warm_factor, ..] => {
-            lru_tune(turn, [hot, warm], [hot_factor, warm_factor])
+            lru_tune(context, [hot, warm], [hot_factor, warm_factor])
         }
         [b"mode", mode @ (b"flat" | b"segmented"), ..] if has_maintainer => {
-            turn.shared
+            context
+                .shared
                 .tuning
                 .change(|values| values.lru_segmented = *mode == b"segmented");
             words::OK
@@ -21,7 +22,8 @@ pub(super) fn lru(line: &[&[u8]], turn: &Turn<'_>) -> &'static [u8] {
         [b"temp_ttl", ttl, ..] if has_maintainer => match ascii::signed(ttl) {
             Some(ttl) => {
                 let ttl = u32::try_from(ttl).ok();
-                turn.shared
+                context
+                    .shared
                     .tuning
                     .change(|values| values.temporary_ttl_s = ttl);
                 words::OK
@@ -32,7 +34,7 @@ pub(super) fn lru(line: &[&[u8]], turn: &Turn<'_>) -> &'static [u8] {
     }
 }
 
-fn lru_tune(turn: &Turn<'_>, percents: [&[u8]; 2], factors: [&[u8]; 2]) -> &'static [u8] {
+fn lru_tune(context: &Context<'_>, percents: [&[u8]; 2], factors: [&[u8]; 2]) -> &'static [u8] {
     let [hot, warm] = percents.map(ascii::unsigned32);
     let [hot_factor, warm_factor] = factors.map(real);
     let (Some(hot), Some(warm), Some(hot_factor), Some(warm_factor)) =
@@ -46,7 +48,7 @@ fn lru_tune(turn: &Turn<'_>, percents: [&[u8]; 2], factors: [&[u8]; 2]) -> &'sta
     if hot_factor <= 0.0 || warm_factor <= 0.0 {
         return b"ERROR hot/warm age factors must be greater than 0\r\n";
     }
-    turn.shared.tuning.change(|values| {
+    context.shared.tuning.change(|values| {
         values.hot_lru_pct = hot;
         values.warm_lru_pct = warm;
         values.hot_max_factor = hot_factor;
@@ -63,7 +65,7 @@ fn real(word: &[u8]) -> Option<f64> {
         .filter(|number: &f64| number.is_finite())
 }
 
-pub(super) fn slabs(line: &[&[u8]], turn: &Turn<'_>) -> &'static [u8] {
+pub(super) fn slabs(line: &[&[u8]], context: &Context<'_>) -> &'static [u8] {
     match line {
         // There are no pages to move: the source never has one to spare.
         [b"reassign", from, to] => match (ascii::signed(from), ascii::signed(to)) {
@@ -71,16 +73,17 @@ pub(super) fn slabs(line: &[&[u8]], turn: &Turn<'_>) -> &'static [u8] {
             (Some(_), Some(_)) => b"NOSPARE source class has no spare pages\r\n",
             _ => words::BAD_FORMAT,
         },
-        [b"automove", b"ratio", value, ..] => tune_real(turn, value, |values, ratio| {
+        [b"automove", b"ratio", value, ..] => tune_real(context, value, |values, ratio| {
             values.slab_automove_ratio = ratio;
         }),
-        [b"automove", b"freeratio", value, ..] => tune_real(turn, value, |values, ratio| {
+        [b"automove", b"freeratio", value, ..] => tune_real(context, value, |values, ratio| {
             values.slab_automove_freeratio = ratio;
         }),
         [b"automove", b"window", value, ..] => match ascii::unsigned32(value) {
             None => words::BAD_FORMAT,
             Some(window @ 3..=1800) => {
-                turn.shared
+                context
+                    .shared
                     .tuning
                     .change(|values| values.slab_automove_window = window);
                 words::OK
@@ -91,7 +94,8 @@ pub(super) fn slabs(line: &[&[u8]], turn: &Turn<'_>) -> &'static [u8] {
         [b"automove", level, ..] => match ascii::unsigned32(level) {
             None => words::BAD_FORMAT,
             Some(level @ 0..=2) => {
-                turn.shared
+                context
+                    .shared
                     .tuning
                     .change(|values| values.slab_automove = level);
                 words::OK
@@ -102,10 +106,10 @@ pub(super) fn slabs(line: &[&[u8]], turn: &Turn<'_>) -> &'static [u8] {
     }
 }
 
-fn tune_real(turn: &Turn<'_>, word: &[u8], set: fn(&mut Values, f64)) -> &'static [u8] {
+fn tune_real(context: &Context<'_>, word: &[u8], set: fn(&mut Values, f64)) -> &'static [u8] {
     match real(word) {
         Some(number) => {
-            turn.shared.tuning.change(|values| set(values, number));
+            context.shared.tuning.change(|values| set(values, number));
             words::OK
         }
         None => words::ERROR,
