@@ -107,11 +107,12 @@ class Connections(_native.AsyncClient):
         host, port = self.address_of(place)
         if port is None:
             transport, _ = await loop.create_unix_connection(protocol, host)
-        else:
-            first = self._answered_last.get(place)
-            transport, address = await _dialing.connect(protocol, host, port, limit, first)
-            self._answered_last[place] = address
-        return transport
+            return transport
+        first = self._answered_last.get(place)
+        connected, self._answered_last[place] = await _dialing.connect(
+            protocol, host, port, limit, first
+        )
+        return connected
 
     def _went_down(self, place: int) -> None:
         self.note_down(place)

@@ -18,9 +18,9 @@ async def connect(
 ) -> tuple[asyncio.BaseTransport, str]:
     """Connect to the first address of a name that answers; return the transport and the address.
 
-    An address that fails is followed by the next at once, one that is silent after its share of `limit`, in
-    seconds. `first`, the address that answered last, is tried first. How long the last one may be silent is for
-    the caller to say; where it fails its OSError is raised.
+    An address that fails is followed by the next at once, one that is silent after its share of `limit`,
+    in seconds. `first`, the address that answered last, is tried first. The caller says how long the
+    last one may be silent; where it fails its OSError is raised.
     """
     loop = asyncio.get_running_loop()
     ends = time.monotonic() + limit
