@@ -22,7 +22,7 @@ from glasscache.errors import (
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Generator, Iterable
 
-    from glasscache.client import Key, Ttl
+    from glasscache._types import Key, Ttl
 
 __all__ = ["Calls"]
 

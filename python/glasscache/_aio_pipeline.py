@@ -10,15 +10,13 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
 
-    from glasscache.aio import AsyncClient
-
 __all__ = ["AsyncPipeline"]
 
 
 class AsyncPipeline:
     """A block of calls that leave together; `results` has their outcomes in order afterwards."""
 
-    def __init__(self, client: AsyncClient) -> None:
+    def __init__(self, client: Any) -> None:
         """Begin with no calls."""
         self._client = client
         self._calls: list[Awaitable[Any]] = []

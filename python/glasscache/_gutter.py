@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Mapping
 
     from glasscache._plans import Plan, Step
-    from glasscache.client import Ttl
+    from glasscache._types import Ttl
 
 _TTL_PLACE: Final = {
     "_reserve": 2, "set": 2, "add": 2, "replace": 2, "cas": 3, "gat": 1, "touch": 1,

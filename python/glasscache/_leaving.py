@@ -10,14 +10,11 @@ import atexit
 import os
 import sys
 import weakref
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from glasscache.client import Client
+from typing import Any
 
 __all__ = ["clients"]
 
-clients: weakref.WeakSet[Client] = weakref.WeakSet()
+clients: weakref.WeakSet[Any] = weakref.WeakSet()
 """Those that are in use; a client that is collected sends what it has by itself."""
 
 

@@ -6,7 +6,7 @@ from typing import Any, Self, TypeAlias, TypeVar, final, overload
 
 from typing_extensions import Buffer, disjoint_base
 
-from glasscache.client import Keys, KeysOf, Ttl
+from glasscache._types import Keys, KeysOf, Ttl
 from glasscache.errors import GlasscacheError
 
 _Key: TypeAlias = str | bytes

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
 
-    from glasscache.client import Client, Key, Keys, Ttl
+    from glasscache._types import Key, Keys, Ttl
 
 __all__ = ["Pipeline"]
 
@@ -23,9 +23,9 @@ class Pipeline:
     The outcome of a call that failed is its exception: the others are not lost by it.
     """
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: Any) -> None:
         """Begin with no calls."""
-        self._client: Any = client
+        self._client = client
         self._calls: list[tuple[str, Key, Any, Ttl | None, int]] = []
         self._bulks: list[tuple[int, list[Key], Callable[[list[Key], list[Any]], Any]]] = []
         self.results: list[Any] = []

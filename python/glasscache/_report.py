@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from glasscache.aio import AsyncClient
-    from glasscache.client import Client, Item, Key
+    from glasscache._types import Item, Key
 
 __all__ = ["Explanation", "Report", "explain", "explain_async", "explain_value"]
 
@@ -156,7 +155,7 @@ def _html(title: str, head: list[str], rows: list[list[str]]) -> str:
     )
 
 
-def explain(client: Client, key: Key) -> Explanation:
+def explain(client: Any, key: Key) -> Explanation:
     """Read a key and return what that costs."""
     _check_key(key)
     begin = time.perf_counter()
@@ -170,7 +169,7 @@ def explain(client: Client, key: Key) -> Explanation:
     return _of_reads(client, key, item, first, walls)
 
 
-async def explain_async(client: AsyncClient, key: Key) -> Explanation:
+async def explain_async(client: Any, key: Key) -> Explanation:
     """Read a key and return what that costs."""
     _check_key(key)
     begin = time.perf_counter()
@@ -184,7 +183,7 @@ async def explain_async(client: AsyncClient, key: Key) -> Explanation:
     return _of_reads(client, key, item, first, walls)
 
 
-def explain_value(client: Client | AsyncClient, value: Any) -> Explanation:
+def explain_value(client: Any, value: Any) -> Explanation:
     """Encode and decode a value and return what that costs."""
     flags, body = client.encode(value)
     title = f"{type(value).__name__}: {len(body)} bytes on the wire, flags {flags:#x}"
@@ -200,7 +199,7 @@ def _check_key(key: Any) -> None:
 
 
 def _of_reads(
-    client: Client | AsyncClient, key: Key, item: Item | None, first: float, walls: list[float]
+    client: Any, key: Key, item: Item | None, first: float, walls: list[float]
 ) -> Explanation:
     server = client.server_of(key)
     if item is None:
@@ -214,7 +213,7 @@ def _of_reads(
     return Explanation(title, reads | _encoding(client, item.value))
 
 
-def _encoding(client: Client | AsyncClient, value: Any) -> dict[str, float]:
+def _encoding(client: Any, value: Any) -> dict[str, float]:
     serialise, compress, plain_bytes, wire_bytes = client.codec.cost_of(value)
     flags, body = client.encode(value)
     begin = time.perf_counter()

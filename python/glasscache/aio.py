@@ -15,9 +15,10 @@ from glasscache import values
 from glasscache._aio_calls import Calls
 from glasscache._aio_connections import close_when_idle
 from glasscache._aio_pipeline import AsyncPipeline
+from glasscache._caching import AsyncCaching
 from glasscache._foreign import keys_of, unknown_name, unknown_words
+from glasscache._types import Item
 from glasscache.client import (
-    Item,
     check_settings,
     missable_of,
     normal_namespace,
@@ -27,7 +28,6 @@ from glasscache.errors import (
     GlasscacheError,
     StaleConnection,
 )
-from glasscache.leases import AsyncLeases
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from typing import Never, Self
 
     from glasscache._report import Explanation, Report
-    from glasscache.client import K, Key, Keys, KeysOf, OnError, Servers, Ttl
+    from glasscache._types import K, Key, Keys, KeysOf, OnError, Servers, Ttl
 
 __all__ = ["AsyncClient", "AsyncPipeline"]
 
@@ -50,7 +50,7 @@ def _with_gutter(kind: type[Any]) -> Any:
     return with_gutter(kind, AsyncGutter)
 
 
-class AsyncClient(AsyncLeases, Calls):
+class AsyncClient(AsyncCaching, Calls):
     """A client of one or more servers for asyncio; the arguments are those of `Client`.
 
     One connection a server carries the calls of all tasks of a loop; each loop has its own. A task

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from typing import Required, Self, Unpack
 
     from glasscache._plans import Plan
-    from glasscache.client import Ttl
+    from glasscache._types import Ttl
 
 P = ParamSpec("P")
 Q = ParamSpec("Q")

@@ -5,67 +5,27 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 from glasscache import _leaving, _native, values
+from glasscache._caching import SyncCaching
+from glasscache._types import Item, Key
 from glasscache.errors import BadSetting, is_missable
-from glasscache.leases import SyncLeases
 
 if TYPE_CHECKING:
-    import datetime as dt
-    from collections.abc import Callable, Generator, Iterable, Iterator
+    from collections.abc import Callable, Generator
     from types import TracebackType
-    from typing import Protocol, Self, TypeAlias, TypeVar
+    from typing import Self
 
     from glasscache._pipeline import Pipeline
     from glasscache._report import Explanation, Report
+    from glasscache._types import OnError, Servers
     from glasscache.errors import GlasscacheError
-
-    K = TypeVar("K", bound=str | bytes)
-    K_co = TypeVar("K_co", bound=str | bytes, covariant=True)
-
-    class ManyKeys(Protocol[K_co]):
-        """Any collection of keys, except a text: that is a collection of texts to a type checker."""
-
-        def __iter__(self) -> Iterator[K_co]:
-            """Return an iterator of the keys."""
-            ...
-
-        def __contains__(self, item: object, /) -> bool:
-            """Whether a key is among them. A text's takes only texts, so a text does not fit."""
-            ...
-
-    KeysOf: TypeAlias = ManyKeys[K] | Iterator[K]
-    Keys: TypeAlias = KeysOf[str | bytes]
-    Servers: TypeAlias = str | tuple[str, int] | Iterable[str | tuple[str, int]]
-    OnError: TypeAlias = Literal["raise", "miss"] | Callable[[GlasscacheError], bool]
-    Ttl: TypeAlias = float | dt.timedelta
 
 __all__ = ["Client", "Item"]
 
-Key = str | bytes
-
 _TIMEOUT_MAX_S = 60
 """Above this a timeout was meant as milliseconds, more likely than not."""
-
-
-class Item(NamedTuple):
-    """A value and what the server knows of it."""
-
-    value: Any
-    """The value."""
-    cas: int | None
-    """Its CAS unique."""
-    ttl: int | None
-    """Seconds left; None never expires."""
-    last_access: int | None
-    """Seconds since it was read or written before this call."""
-    was_hit: bool | None
-    """Whether it was read before this call."""
-    is_stale: bool
-    """Whether it is kept past its worth."""
-    value_bytes: int
-    """Bytes of the value on the wire."""
 
 
 def normal_servers(servers: Any) -> list[str]:
@@ -139,7 +99,7 @@ def _with_gutter(kind: type[Any]) -> Any:
     return with_gutter(kind, SyncGutter)
 
 
-class Client(SyncLeases, _native.Client):
+class Client(SyncCaching, _native.Client):
     """A client of one or more servers.
 
     Args:

@@ -14,22 +14,17 @@ import contextlib
 import math
 import os
 import time
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, ParamSpec, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar, cast, overload
 
 from glasscache._plans import Make, Sleep, call, carry_out, carry_out_async
 from glasscache.errors import GlasscacheError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
-    from typing import Unpack
 
     from glasscache._plans import Plan
-    from glasscache.cached import AsyncCached, Cached, Options
-    from glasscache.client import Ttl
-    from glasscache.tags import AsyncTagged, Tagged
+    from glasscache._types import Ttl
 
-P = ParamSpec("P")
-R = TypeVar("R")
 T = TypeVar("T")
 Key = str | bytes
 
@@ -311,31 +306,6 @@ class SyncLeases:
         """`get_or_set` with its settings in one object."""
         return cast("T", carry_out(_plan(self, key, lease, make)))
 
-    def cached(self, **options: Unpack[Options]) -> Callable[[Callable[P, R]], Cached[P, R]]:
-        """Return a decorator that keeps a function's results here; see `glasscache.cached.cached`.
-
-        >>> @client.cached(ttl=60)
-        ... def double(number: int) -> int:
-        ...     return 2 * number
-        >>> double(4), double(4), double.cache_info().hits
-        (8, 8, 1)
-        """
-        from glasscache.cached import cached  # noqa: PLC0415 - only programs that decorate pay
-
-        return cached(self, **options)
-
-    def tagged(self, *tags: str) -> Tagged:
-        """Return access to values that `invalidate_tag` of any of these tags throws away."""
-        from glasscache.tags import Tagged  # noqa: PLC0415 - likewise
-
-        return Tagged(self, *tags)
-
-    def invalidate_tag(self, tag: str) -> None:
-        """Throw away every value of a tag."""
-        from glasscache.tags import invalidate_tag  # noqa: PLC0415 - likewise
-
-        invalidate_tag(self, tag)
-
 
 class AsyncLeases:
     """`get_or_set` for a client that is awaited."""
@@ -396,23 +366,3 @@ class AsyncLeases:
     ) -> T:
         """`get_or_set` with its settings in one object."""
         return cast("T", await carry_out_async(_plan(self, key, lease, make)))
-
-    def cached(
-        self, **options: Unpack[Options]
-    ) -> Callable[[Callable[P, Awaitable[R]]], AsyncCached[P, R]]:
-        """Return a decorator that keeps a function's results here; see `glasscache.cached.cached`."""
-        from glasscache.cached import cached  # noqa: PLC0415 - only programs that decorate pay
-
-        return cached(self, **options)
-
-    def tagged(self, *tags: str) -> AsyncTagged:
-        """Return access to values that `invalidate_tag` of any of these tags throws away."""
-        from glasscache.tags import AsyncTagged  # noqa: PLC0415 - likewise
-
-        return AsyncTagged(self, *tags)
-
-    async def invalidate_tag(self, tag: str) -> None:
-        """Throw away every value of a tag."""
-        from glasscache.tags import invalidate_tag_async  # noqa: PLC0415 - likewise
-
-        await invalidate_tag_async(self, tag)

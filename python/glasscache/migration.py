@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     from glasscache.aio import AsyncClient as _AsyncFace
     from glasscache.client import Client as _SyncFace
 else:
-    from glasscache.leases import AsyncLeases as _AsyncFace
-    from glasscache.leases import SyncLeases as _SyncFace
+    from glasscache._caching import AsyncCaching as _AsyncFace
+    from glasscache._caching import SyncCaching as _SyncFace
 
 __all__ = ["AsyncMigratingClient", "MigratingClient"]
 

@@ -19,22 +19,6 @@ const KNOWN: &[(&str, &str, &[&str])] = &[
     ),
     ("store", "eviction", &["choose", "sweep"]),
     ("store", "memory", &["arena", "lines"]),
-    (
-        "python",
-        "",
-        &[
-            "_aio_calls",
-            "_aio_pipeline",
-            "_gutter",
-            "_leaving",
-            "_pipeline",
-            "_report",
-            "aio",
-            "cached",
-            "client",
-            "leases",
-        ],
-    ),
     ("python", "compat::pylibmc", &["_core", "_settings"]),
     ("python", "compat::pymemcache::client", &["_pool", "base"]),
 ];

@@ -5,12 +5,11 @@
 use glasscache_protocol::meta::request::Arithmetic;
 use glasscache_protocol::text::request::StoreWord;
 
-use super::operation::{Calculate, Store};
 use super::uncertain::OwnedKey;
 use super::{Done, Step, Steps};
 use crate::error::Error;
 use crate::outcome::Outcome;
-use crate::request::Item;
+use crate::request::{Item, Request};
 
 /// How often a number is looked for that another makes and removes again.
 const ATTEMPTS_MAX: u32 = 3;
@@ -62,31 +61,28 @@ impl Steps for Counter {
     type Output = Result<Option<u64>, Error>;
 
     fn step(&self) -> Option<Step<'_>> {
-        let key = self.key.wire();
+        let (key, by, noreply) = (self.key.wire(), self.by, false);
         if self.end.is_some() {
             return None;
         }
-        if !self.is_storing {
-            let (by, noreply) = (self.by, false);
-            return Some(Step::Calculate(Calculate { key, by, noreply }));
-        }
-        let Initial {
-            flags,
-            digits,
-            exptime,
-            ..
-        } = &self.initial;
-        let item = Item {
-            key,
-            flags: *flags,
-            body: digits.as_bytes(),
+        let request = if self.is_storing {
+            let Initial {
+                flags,
+                digits,
+                exptime,
+                ..
+            } = &self.initial;
+            let (flags, body) = (*flags, digits.as_bytes());
+            Request::Store {
+                word: StoreWord::Add,
+                item: Item { key, flags, body },
+                exptime: *exptime,
+                noreply,
+            }
+        } else {
+            Request::Arithmetic { key, by, noreply }
         };
-        Some(Step::Store(Store::new(
-            StoreWord::Add,
-            item,
-            *exptime,
-            false,
-        )))
+        Some(Step { key, request })
     }
 
     fn take(&mut self, done: Result<Done, Error>) {
@@ -94,7 +90,7 @@ impl Steps for Counter {
             Err(error) => self.end = Some(Err(error)),
             Ok(Done::Number(None)) => self.is_storing = true,
             Ok(Done::Number(number)) => self.end = Some(Ok(number)),
-            Ok(Done::Stored(Outcome::Done)) => self.end = Some(Ok(Some(self.initial.number))),
+            Ok(Done::Outcome(Outcome::Done)) => self.end = Some(Ok(Some(self.initial.number))),
             Ok(_) => {
                 self.is_storing = false;
                 self.attempts += 1;
@@ -135,15 +131,15 @@ mod tests {
         let mut results = results.iter();
         let mut count = 0;
         while let Some(step) = counter.step() {
-            match step {
-                Step::Calculate(Calculate { by, .. }) => {
+            match step.request {
+                Request::Arithmetic { by, .. } => {
                     assert!(count % 2 == 0 && by.initial.is_none() && by.down && by.delta == 2);
                 }
-                Step::Store(Store { word, item, .. }) => {
+                Request::Store { word, item, .. } => {
                     assert!(count % 2 == 1 && word == StoreWord::Add);
                     assert_eq!((item.flags, item.body), (3, &b"7"[..]));
                 }
-                step => panic!("{step:?}"),
+                request => panic!("{request:?}"),
             }
             count += 1;
             counter.take(results.next().unwrap().clone());
@@ -155,14 +151,14 @@ mod tests {
     fn a_number_is_added_to_or_made() {
         let none = Ok(Done::Number(None));
         assert_eq!(run(&[Ok(Done::Number(Some(5)))]), (1, Ok(Some(5))));
-        let made = Ok(Done::Stored(Outcome::Done));
+        let made = Ok(Done::Outcome(Outcome::Done));
         assert_eq!(run(&[none, made]), (2, Ok(Some(7))));
     }
 
     #[test]
     fn a_number_that_others_make_and_remove_is_looked_for_three_times() {
         let none = || Ok(Done::Number(None));
-        let lost = || Ok(Done::Stored(Outcome::NotStored));
+        let lost = || Ok(Done::Outcome(Outcome::NotStored));
         let late = [none(), lost(), Ok(Done::Number(Some(9)))];
         assert_eq!(run(&late), (3, Ok(Some(9))));
         let never = [none(), lost(), none(), lost(), none(), lost()];

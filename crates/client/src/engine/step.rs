@@ -2,74 +2,72 @@
 
 use glasscache_protocol::meta::request::WireKey;
 
-use super::operation::{Calculate, Delete, ItemBytesMax, Operation, Store};
+use super::interpret::{number, outcome, refused};
+use super::operation::{Operation, stored};
 use crate::error::Error;
 use crate::outcome::Outcome;
 use crate::pipeline::{Answer, Pipeline};
 use crate::request::Request;
 
-/// A step of a call.
+/// A step of a call: a write of a value, a removal, an addition, or the question how long an item may be.
 #[derive(Debug, Clone, Copy)]
-pub enum Step<'a> {
-    /// Store a value.
-    Store(Store<'a>),
-    /// Remove a key.
-    Delete(Delete<'a>),
-    /// Add to or subtract from a number.
-    Calculate(Calculate<'a>),
-    /// Ask how long an item may be.
-    ItemBytesMax(ItemBytesMax<'a>),
+pub struct Step<'a> {
+    /// The key whose server is asked.
+    pub key: WireKey<'a>,
+    /// What is asked.
+    pub request: Request<'a>,
 }
 
 /// What came of a [`Step`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Done {
-    /// Of a store.
-    Stored(Outcome),
-    /// Of a removal: whether the key was there.
-    Removed(bool),
+    /// Of a write or a removal.
+    Outcome(Outcome),
     /// Of an addition or a subtraction.
     Number(Option<u64>),
     /// The bytes that an item may have, 0 if the server does not say so.
     ItemBytesMax(u64),
 }
 
+/// What asks for [`Done::ItemBytesMax`].
+pub(super) const SETTINGS: Request<'static> = Request::Stats {
+    argument: b"settings",
+};
+
 impl Operation for Step<'_> {
     type Output = Done;
 
     fn key(&self) -> WireKey<'_> {
-        match self {
-            Self::Store(store) => store.key(),
-            Self::Delete(delete) => delete.key(),
-            Self::Calculate(calculate) => calculate.key(),
-            Self::ItemBytesMax(limit) => limit.key(),
-        }
+        self.key
     }
 
     fn request(&self) -> Request<'_> {
-        match self {
-            Self::Store(store) => store.request(),
-            Self::Delete(delete) => delete.request(),
-            Self::Calculate(calculate) => calculate.request(),
-            Self::ItemBytesMax(limit) => limit.request(),
-        }
+        self.request
     }
 
     fn read(&self, answer: Answer, pipeline: &Pipeline, server: &str) -> Result<Done, Error> {
-        Ok(match self {
-            Self::Store(store) => Done::Stored(store.read(answer, pipeline, server)?),
-            Self::Delete(delete) => Done::Removed(delete.read(answer, pipeline, server)?),
-            Self::Calculate(calculate) => Done::Number(calculate.read(answer, pipeline, server)?),
-            Self::ItemBytesMax(limit) => Done::ItemBytesMax(limit.read(answer, pipeline, server)?),
-        })
+        match self.request {
+            Request::Store { item, .. } => {
+                stored(answer, item.key, item.body.len(), server).map(Done::Outcome)
+            }
+            Request::Arithmetic { .. } => number(answer, pipeline, server).map(Done::Number),
+            Request::Stats { .. } => refused(answer, server).map(|answer| {
+                let bytes = item_bytes_max(&answer).unwrap_or(0);
+                Done::ItemBytesMax(bytes)
+            }),
+            _ => outcome(answer, server).map(Done::Outcome),
+        }
     }
 
     fn unasked(&self) -> Done {
-        match self {
-            Self::Store(store) => Done::Stored(store.unasked()),
-            Self::Delete(delete) => Done::Removed(delete.unasked()),
-            Self::Calculate(calculate) => Done::Number(calculate.unasked()),
-            Self::ItemBytesMax(limit) => Done::ItemBytesMax(limit.unasked()),
-        }
+        Done::Outcome(Outcome::Done)
     }
+}
+
+fn item_bytes_max(answer: &Answer) -> Option<u64> {
+    let Answer::Rows(rows) = answer else {
+        return None;
+    };
+    let row = rows.iter().find(|(name, _)| name == "item_size_max")?;
+    row.1.parse().ok()
 }

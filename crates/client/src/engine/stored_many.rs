@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use super::operation::Store;
+use super::operation::{Operation, Store};
 use super::{Done, Failures, Step, Steps, TooLarge};
 use crate::error::Error;
 use crate::request::Item;
@@ -74,7 +74,10 @@ impl Steps for StoredMany<'_> {
         match (&self.ends, &self.refused) {
             (Err(_), _) => None,
             (_, Some((_, steps))) => steps.step(),
-            _ => self.again.front().map(|(_, store)| Step::Store(*store)),
+            _ => self.again.front().map(|(_, store)| Step {
+                key: store.item.key,
+                request: store.request(),
+            }),
         }
     }
 
@@ -110,7 +113,6 @@ impl Steps for StoredMany<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::operation::Operation;
     use crate::outcome::Outcome;
     use crate::request::Request;
     use glasscache_protocol::meta::request::WireKey;
@@ -143,13 +145,13 @@ mod tests {
     ) -> (Vec<String>, Result<Failures, Error>) {
         let mut requests = Vec::new();
         while let Some(step) = steps.step() {
-            let what = match step.request() {
+            let what = match step.request {
                 Request::Store { .. } => "store",
                 Request::Delete { .. } => "delete",
                 Request::Stats { .. } => "limit",
                 request => panic!("{request:?}"),
             };
-            let request = format!("{what} {}", String::from_utf8_lossy(step.key().bytes));
+            let request = format!("{what} {}", String::from_utf8_lossy(step.key.bytes));
             let done = answer(&request);
             requests.push(request);
             steps.take(done);
@@ -164,10 +166,10 @@ mod tests {
         let again = VecDeque::from([((0, 5), store(0)), ((1, 5), store(1)), ((2, 5), store(2))]);
         let failed = VecDeque::from([((3, 0), too_large(9))]);
         let (requests, failures) = run(StoredMany::new(&items, again, failed), |what| match what {
-            "store b" => Ok(Done::Stored(Outcome::Done)),
+            "store b" => Ok(Done::Outcome(Outcome::Done)),
             "store a" | "store c" => Err(too_large(0)),
             "limit c" | "limit a" => Ok(Done::ItemBytesMax(3)),
-            _ => Ok(Done::Removed(false)),
+            _ => Ok(Done::Outcome(Outcome::NotFound)),
         });
         let stores = ["store a", "store b", "store c"];
         let rest = ["delete d", "delete a", "limit a", "delete c"];

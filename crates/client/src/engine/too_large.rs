@@ -1,10 +1,11 @@
 //! What follows where a value was too large, for the server or for this client: the older value is removed, so
 //! that nobody reads it in place of the refused one, and the server's limit is asked for where it is not known.
 
-use super::operation::{Delete, ItemBytesMax};
+use super::step::SETTINGS;
 use super::uncertain::OwnedKey;
 use super::{Done, Step, Steps};
 use crate::error::Error;
+use crate::request::Request;
 
 /// The steps behind a refused value; they end with the error that its caller gets.
 #[derive(Debug)]
@@ -45,14 +46,15 @@ impl Steps for TooLarge {
 
     fn step(&self) -> Option<Step<'_>> {
         let key = self.key.wire();
-        match self.stage {
-            Stage::Removing => Some(Step::Delete(Delete {
+        let request = match self.stage {
+            Stage::Removing => Request::Delete {
                 key,
                 noreply: false,
-            })),
-            Stage::Asking => Some(Step::ItemBytesMax(ItemBytesMax { key })),
-            Stage::Over => None,
-        }
+            },
+            Stage::Asking => SETTINGS,
+            Stage::Over => return None,
+        };
+        Some(Step { key, request })
     }
 
     fn take(&mut self, done: Result<Done, Error>) {
@@ -76,8 +78,7 @@ impl Steps for TooLarge {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::operation::Operation;
-    use crate::request::Request;
+    use crate::outcome::Outcome;
     use glasscache_protocol::meta::request::WireKey;
 
     const KEY: WireKey<'static> = WireKey {
@@ -98,7 +99,7 @@ mod tests {
         let mut results = results.into_iter();
         let mut count = 0;
         while let Some(step) = steps.step() {
-            match (count, step.request()) {
+            match (count, step.request) {
                 (0, Request::Delete { key, .. }) => assert_eq!(key, KEY),
                 (1, Request::Stats { argument }) => assert_eq!(argument, b"settings"),
                 (_, request) => panic!("{request:?}"),
@@ -111,7 +112,12 @@ mod tests {
 
     #[test]
     fn an_unknown_limit_is_asked_for_and_a_known_one_is_not() {
-        let answers = || [Ok(Done::Removed(false)), Ok(Done::ItemBytesMax(5))];
+        let answers = || {
+            [
+                Ok(Done::Outcome(Outcome::NotFound)),
+                Ok(Done::ItemBytesMax(5)),
+            ]
+        };
         let told = |limit| refused(limit).finish();
         assert_eq!(requests_of(refused(0), answers()), (2, told(5)));
         assert_eq!(requests_of(refused(7), answers()), (1, told(7)));
@@ -121,9 +127,9 @@ mod tests {
     fn a_failed_removal_is_the_error_and_a_failed_question_is_not() {
         let answers = [Err(Error::Closed), Ok(Done::ItemBytesMax(5))];
         assert_eq!(requests_of(refused(0), answers), (1, Error::Closed));
-        let answers = [Ok(Done::Removed(true)), Err(Error::Closed)];
+        let answers = [Ok(Done::Outcome(Outcome::Done)), Err(Error::Closed)];
         assert_eq!(requests_of(refused(0), answers), (2, refused(0).finish()));
-        let answers = [Ok(Done::Removed(true)), Err(Error::Interrupted)];
+        let answers = [Ok(Done::Outcome(Outcome::Done)), Err(Error::Interrupted)];
         assert_eq!(requests_of(refused(0), answers), (2, Error::Interrupted));
     }
 }

@@ -10,7 +10,7 @@ use glasscache_client::call::{Call, State};
 use glasscache_client::costs::{Part, Spent};
 use glasscache_client::engine::TooLarge;
 use glasscache_client::engine::interpret::{number, outcome, refused};
-use glasscache_client::engine::operation::{Operation, Store};
+use glasscache_client::engine::operation::stored;
 use glasscache_client::outcome::Outcome::{Done, NotFound};
 use glasscache_client::pipeline::{Answer, Pipeline};
 use glasscache_client::request::Request;
@@ -236,19 +236,8 @@ impl Client {
                 }
             }
             Request::Arithmetic { .. } => Ok(number(answer, pipeline, server)?.into_pyobject(py)?),
-            Request::Store {
-                word,
-                item,
-                exptime,
-                noreply,
-            } => {
-                let store = Store {
-                    word: *word,
-                    item: *item,
-                    exptime: *exptime,
-                    noreply: *noreply,
-                };
-                let outcome = store.read(answer, pipeline, server)?;
+            Request::Store { word, item, .. } => {
+                let outcome = stored(answer, item.key, item.body.len(), server)?;
                 if matches!((word, outcome), (StoreWord::Cas(_), NotFound)) {
                     return Ok(py.None().into_bound(py));
                 }

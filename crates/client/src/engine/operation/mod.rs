@@ -13,7 +13,7 @@ use crate::error::Error;
 use crate::pipeline::{Answer, Pipeline};
 use crate::request::Request;
 
-pub use reads::{Get, GetAndTouch, Inspect, ItemBytesMax};
+pub use reads::{Get, GetAndTouch, Inspect};
 pub use writes::{Calculate, Delete, Store, Touch, stored};
 
 /// A value read.

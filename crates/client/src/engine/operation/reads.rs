@@ -33,13 +33,6 @@ pub struct Inspect<'a> {
     pub key: WireKey<'a>,
 }
 
-/// Asks how many bytes an item may have at the server of a key; 0 if it does not say so.
-#[derive(Debug, Clone, Copy)]
-pub struct ItemBytesMax<'a> {
-    /// The key.
-    pub key: WireKey<'a>,
-}
-
 impl Operation for Get<'_> {
     type Output = Option<Value>;
 
@@ -119,32 +112,6 @@ impl Operation for Inspect<'_> {
 
     fn unasked(&self) -> Self::Output {
         None
-    }
-}
-
-impl Operation for ItemBytesMax<'_> {
-    type Output = u64;
-
-    fn key(&self) -> WireKey<'_> {
-        self.key
-    }
-
-    fn request(&self) -> Request<'_> {
-        Request::Stats {
-            argument: b"settings",
-        }
-    }
-
-    fn read(&self, answer: Answer, _: &Pipeline, server: &str) -> Result<u64, Error> {
-        let Answer::Rows(rows) = refused(answer, server)? else {
-            return Ok(0);
-        };
-        let row = rows.iter().find(|(name, _)| name == "item_size_max");
-        Ok(row.and_then(|(_, bytes)| bytes.parse().ok()).unwrap_or(0))
-    }
-
-    fn unasked(&self) -> u64 {
-        0
     }
 }
 

@@ -1,0 +1,72 @@
+"""Methods of both clients that keep results of functions, and values by tags."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
+
+from glasscache.leases import AsyncLeases, SyncLeases
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+    from typing import Unpack
+
+    from glasscache.cached import AsyncCached, Cached, Options
+    from glasscache.tags import AsyncTagged, Tagged
+
+__all__ = ["AsyncCaching", "SyncCaching"]
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class SyncCaching(SyncLeases):
+    """Those of a client that blocks."""
+
+    def cached(self, **options: Unpack[Options]) -> Callable[[Callable[P, R]], Cached[P, R]]:
+        """Return a decorator that keeps a function's results here; see `glasscache.cached.cached`.
+
+        >>> @client.cached(ttl=60)
+        ... def double(number: int) -> int:
+        ...     return 2 * number
+        >>> double(4), double(4), double.cache_info().hits
+        (8, 8, 1)
+        """
+        from glasscache.cached import cached  # noqa: PLC0415 - only programs that decorate pay
+
+        return cached(self, **options)
+
+    def tagged(self, *tags: str) -> Tagged:
+        """Return access to values that `invalidate_tag` of any of these tags throws away."""
+        from glasscache.tags import Tagged  # noqa: PLC0415 - likewise
+
+        return Tagged(self, *tags)
+
+    def invalidate_tag(self, tag: str) -> None:
+        """Throw away every value of a tag."""
+        from glasscache.tags import invalidate_tag  # noqa: PLC0415 - likewise
+
+        invalidate_tag(self, tag)
+
+
+class AsyncCaching(AsyncLeases):
+    """Those of a client that is awaited."""
+
+    def cached(
+        self, **options: Unpack[Options]
+    ) -> Callable[[Callable[P, Awaitable[R]]], AsyncCached[P, R]]:
+        """Return a decorator that keeps a function's results here; see `glasscache.cached.cached`."""
+        from glasscache.cached import cached  # noqa: PLC0415 - only programs that decorate pay
+
+        return cached(self, **options)
+
+    def tagged(self, *tags: str) -> AsyncTagged:
+        """Return access to values that `invalidate_tag` of any of these tags throws away."""
+        from glasscache.tags import AsyncTagged  # noqa: PLC0415 - likewise
+
+        return AsyncTagged(self, *tags)
+
+    async def invalidate_tag(self, tag: str) -> None:
+        """Throw away every value of a tag."""
+        from glasscache.tags import invalidate_tag_async  # noqa: PLC0415 - likewise
+
+        await invalidate_tag_async(self, tag)
