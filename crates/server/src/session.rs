@@ -203,8 +203,11 @@ impl Session {
                 if lacking > 0 {
                     return Some(Next::Room(lacking));
                 }
+                let Ok(outcome) = execute::command(&other, run.turn, run.out) else {
+                    return Some(Next::Segment);
+                };
                 run.used += used;
-                Next::after(execute::command(&other, run.turn, run.out))
+                Next::after(outcome)
             }
         }
     }

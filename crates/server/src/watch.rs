@@ -46,14 +46,18 @@ pub(crate) fn fetched(turn: &Turn<'_>, key: &[u8], value_bytes: Option<u32>) {
     publish(turn.shared, kind::FETCHERS, &text);
 }
 
-/// A value is about to be stored: memcached looks first what is there, and its watchers see that.
-pub(crate) fn storing(turn: &Turn<'_>, key: &[u8], hash: KeyHash) {
-    if turn.shared.hub.wants(kind::FETCHERS) {
-        let present = turn
-            .store
-            .peek(key, hash, turn.now)
-            .map(|item| item.value_bytes());
-        fetched(turn, key, present);
+/// What is under a key before a value is stored there: memcached looks first, and its watchers see that.
+pub(crate) struct Before {
+    /// Length of the value that is there.
+    pub(crate) value_bytes: Option<u32>,
+}
+
+/// Looks what is under a key before a value is stored, if a watcher is to see it.
+pub(crate) fn before_store(turn: &Turn<'_>, key: &[u8], hash: KeyHash) -> Before {
+    let is_wanted = turn.shared.hub.wants(kind::FETCHERS);
+    let present = is_wanted.then(|| turn.store.peek(key, hash, turn.now));
+    Before {
+        value_bytes: present.flatten().map(|item| item.value_bytes()),
     }
 }
 
@@ -102,24 +106,22 @@ pub(crate) fn stored(
     publish(turn.shared, kind::MUTATIONS, &text);
 }
 
-/// An item is about to be deleted; marking it stale deletes nothing.
-pub(crate) fn deleting(
+/// The line for an item that is about to be deleted, if a watcher is to see it; marking it stale deletes nothing.
+pub(crate) fn before_delete(
     turn: &Turn<'_>,
     (key, hash): (&[u8], KeyHash),
     options: &DeleteOptions,
     is_meta: bool,
-) {
+) -> Option<Vec<u8>> {
     if options.invalidate || !turn.shared.hub.wants(kind::DELETIONS) {
-        return;
+        return None;
     }
-    let Some(item) = turn.store.peek(key, hash, turn.now) else {
-        return;
-    };
+    let item = turn.store.peek(key, hash, turn.now)?;
     if options
         .compare
         .is_some_and(|unique| !item.has_unique(unique))
     {
-        return;
+        return None;
     }
     let command = if is_meta { "md" } else { "delete" };
     let (class, _) = turn
@@ -133,7 +135,12 @@ pub(crate) fn deleting(
         " cmd={command} clsid={class} size={}",
         item.value_bytes()
     );
-    publish(turn.shared, kind::DELETIONS, &text);
+    Some(text)
+}
+
+/// Publishes the line of [`before_delete`].
+pub(crate) fn deleted(shared: &Shared, line: &[u8]) {
+    publish(shared, kind::DELETIONS, line);
 }
 
 /// An item was evicted.

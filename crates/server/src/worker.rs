@@ -10,6 +10,7 @@ mod ending;
 mod later;
 mod slots;
 
+use std::cell::Cell;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Instant;
@@ -20,7 +21,7 @@ use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::time::{ClockId, clock_gettime};
 
 use self::ahead::{Ahead, TOGETHER};
-use self::later::{Later, PARKED, SMALL_BYTES};
+use self::later::{Later, PARKED, SMALL_BYTES, WRITE_PARKED};
 use self::slots::{BELL, Slots};
 use crate::connection::{Buffers, Interest, Verdict};
 use crate::counters::{Counters, TIMES};
@@ -46,6 +47,12 @@ const SLEEP: Timespec = Timespec {
 const PARKED_SLEEP: Timespec = Timespec {
     tv_sec: 0,
     tv_nsec: PARKED.subsec_nanos() as i64,
+};
+
+/// [`WRITE_PARKED`] as epoll takes it.
+const WRITE_SLEEP: Timespec = Timespec {
+    tv_sec: 0,
+    tv_nsec: WRITE_PARKED.subsec_nanos() as i64,
 };
 
 /// One worker's state.
@@ -146,7 +153,9 @@ impl Worker {
         }
         self.store.go_offline();
         self.counters.pulse.sleep();
-        let sleep = if self.later.has_parked() {
+        let sleep = if self.later.has_writes() {
+            WRITE_SLEEP
+        } else if self.later.has_parked() {
             PARKED_SLEEP
         } else {
             SLEEP
@@ -177,6 +186,7 @@ impl Worker {
         }
         self.serve_queue();
         self.queue_parked(begun);
+        self.queue_writes(begun);
         shed::look_for_stalled(&self.shared, self.now);
         self.serve_line();
         self.look_about();
@@ -247,6 +257,7 @@ impl Worker {
             return;
         };
         let info = Arc::clone(&connection.info);
+        let may_refuse = Cell::new(self.later.may_refuse(connection));
         let turn = Turn {
             store: &self.store,
             shared: &self.shared,
@@ -258,6 +269,7 @@ impl Worker {
             pressure: self.shared.memory.pressure(),
             is_first: matches!(cause, Cause::First),
             is_traced: self.shared.logs(2),
+            may_refuse: &may_refuse,
         };
         let moved_before = self.counters.bytes_moved();
         let was_transferring = connection.is_transferring();
@@ -305,13 +317,13 @@ impl Worker {
                 self.later.add_first(key, connection);
             }
             Verdict::Room(_) => self.later.enter_line(key, connection, turn.is_first),
-            Verdict::Park => {}
+            Verdict::Park | Verdict::Segment { .. } => {}
             Verdict::Close(reason) => return self.close(key, reason),
         }
-        if verdict == Verdict::Park {
-            self.park(key);
-        } else {
-            self.unpark(key);
+        match verdict {
+            Verdict::Park => self.park(key),
+            Verdict::Segment { is_new } => self.park_write(key, is_new || moved > 0),
+            _ => self.unpark(key),
         }
         // Nothing is borrowed between two connections: memory that others gave up may go.
         self.store.pass();

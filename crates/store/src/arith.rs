@@ -2,15 +2,16 @@
 
 use crate::Worker;
 use crate::attempts::Attempts;
+use crate::counters::Count;
 use crate::item::bits;
 use crate::log::Unique;
 use crate::lookup::Located;
-use crate::request::{ArithOptions, ArithOutcome, Expiry, KeyHash, Seconds};
+use crate::request::{ArithOptions, ArithOutcome, Expiry, KeyHash, NoRoomYet, Seconds};
+use crate::room::Shortage;
 use crate::write::{Found, New, Part, Swap};
 
 impl Worker {
-    /// Adds to or subtracts from a decimal value. A new number that is shorter than the old value is padded with
-    /// spaces to its length, as memcached writes it.
+    /// As [`Worker::try_arith`], but refused where that would have to wait.
     pub fn arith(
         &self,
         key: &[u8],
@@ -18,8 +19,26 @@ impl Worker {
         options: &ArithOptions,
         now: Seconds,
     ) -> ArithOutcome {
+        self.try_arith(key, hash, options, now)
+            .unwrap_or_else(|NoRoomYet| self.refuse_arith())
+    }
+
+    fn refuse_arith(&self) -> ArithOutcome {
+        self.count(Count::Refused, 1);
+        ArithOutcome::NoMemory
+    }
+
+    /// Adds to or subtracts from a decimal value. A new number that is shorter than the old value is padded with
+    /// spaces to its length, as memcached writes it.
+    pub fn try_arith(
+        &self,
+        key: &[u8],
+        hash: KeyHash,
+        options: &ArithOptions,
+        now: Seconds,
+    ) -> Result<ArithOutcome, NoRoomYet> {
         if !self.begin(now) {
-            return ArithOutcome::NoMemory;
+            return Ok(ArithOutcome::NoMemory);
         }
         let mut attempts = Attempts::default();
         loop {
@@ -29,15 +48,15 @@ impl Worker {
                 None => self.create_number(key, hash, &found, options, now),
             };
             match outcome {
-                Some(ArithOutcome::NoMemory) if self.may_retry(&mut attempts) => {}
-                Some(outcome) => return outcome,
-                None if attempts.may_look_again() => {}
-                None => return ArithOutcome::NoMemory,
+                Ok(outcome) => return Ok(outcome),
+                Err(Swap::NoRoom(shortage)) if self.may_retry(shortage, &mut attempts) => {}
+                Err(Swap::NoRoom(Shortage::Passing)) => return Err(NoRoomYet),
+                Err(Swap::Changed) if attempts.may_look_again() => {}
+                Err(_) => return Ok(self.refuse_arith()),
             }
         }
     }
 
-    /// `None` if another writer was faster.
     fn change_number(
         &self,
         key: &[u8],
@@ -46,20 +65,20 @@ impl Worker {
         old: &Located,
         options: &ArithOptions,
         now: Seconds,
-    ) -> Option<ArithOutcome> {
+    ) -> Result<ArithOutcome, Swap> {
         let text = self.store.inline_value(old);
         // An empty or a chained value is no number whatever its unique, as memcached judges.
         if text.is_empty() {
-            return Some(ArithOutcome::NotANumber);
+            return Ok(ArithOutcome::NotANumber);
         }
         if options
             .compare
             .is_some_and(|wanted| wanted.0 != self.store.unique_of(old))
         {
-            return Some(ArithOutcome::Exists);
+            return Ok(ArithOutcome::Exists);
         }
         let Some(number) = parse(text) else {
-            return Some(ArithOutcome::NotANumber);
+            return Ok(ArithOutcome::NotANumber);
         };
         let value = if options.decrement {
             number.saturating_sub(options.delta)
@@ -94,10 +113,10 @@ impl Worker {
         found: &Found,
         options: &ArithOptions,
         now: Seconds,
-    ) -> Option<ArithOutcome> {
+    ) -> Result<ArithOutcome, Swap> {
         let Some((value, expiry)) = options.initial else {
             self.reap(hash, found);
-            return Some(ArithOutcome::NotFound);
+            return Ok(ArithOutcome::NotFound);
         };
         let digits = itoa(value);
         let new = New {
@@ -117,17 +136,21 @@ impl Worker {
 }
 
 /// `before` is the expiry of the item that was changed, `None` when one was created.
-fn finish(swap: Swap, value: u64, expiry: Expiry, before: Option<Expiry>) -> Option<ArithOutcome> {
+fn finish(
+    swap: Swap,
+    value: u64,
+    expiry: Expiry,
+    before: Option<Expiry>,
+) -> Result<ArithOutcome, Swap> {
     match swap {
-        Swap::Done { unique, .. } => Some(ArithOutcome::Number {
+        Swap::Done { unique, .. } => Ok(ArithOutcome::Number {
             value,
             unique,
             expiry,
             expiry_before: before.unwrap_or(Expiry::Never),
             created: before.is_none(),
         }),
-        Swap::Changed => None,
-        Swap::NoMemory => Some(ArithOutcome::NoMemory),
+        failed => Err(failed),
     }
 }
 

@@ -9,6 +9,7 @@ use crate::log::{Body, Draft, Log};
 use crate::memory::Addr;
 use crate::publish::Publication;
 use crate::request::{CasUnique, Expiry, KeyHash, Seconds};
+use crate::room::Shortage;
 use crate::segments::Queue;
 use crate::write::{Found, New, Part, Swap};
 
@@ -68,15 +69,17 @@ impl Worker {
                     Part::Bytes(bytes) => run.push(bytes),
                     Part::Pieces([]) => {}
                     Part::Pieces(taken) => {
-                        if !self.add_pieces(&mut run, hash, log, &mut pieces, own, now) {
-                            return Swap::NoMemory;
+                        let added =
+                            self.add_pieces(&mut run, hash, log, &mut pieces, own, now);
+                        if let Err(shortage) = added {
+                            return Swap::NoRoom(shortage);
                         }
                         pieces.extend_from_slice(taken);
                     }
                 }
             }
-            if !self.add_pieces(&mut run, hash, log, &mut pieces, own, now) {
-                return Swap::NoMemory;
+            if let Err(shortage) = self.add_pieces(&mut run, hash, log, &mut pieces, own, now) {
+                return Swap::NoRoom(shortage);
             }
             Body::Chain {
                 value_bytes: total as u32,
@@ -94,8 +97,9 @@ impl Worker {
         };
         let is_uploaded = matches!(body, Body::Chain { .. }) && own.is_empty();
         let log = if is_uploaded { log.of_head() } else { log };
-        let Some(placed) = self.place(log, &draft, now) else {
-            return Swap::NoMemory;
+        let placed = match self.place(log, &draft, now) {
+            Ok(placed) => placed,
+            Err(shortage) => return Swap::NoRoom(shortage),
         };
         let expected = found.present.map(|old| old.at);
         let publication = Publication {
@@ -148,18 +152,15 @@ impl Worker {
         pieces: &mut Vec<Addr>,
         own: &mut Vec<Addr>,
         now: Seconds,
-    ) -> bool {
+    ) -> Result<(), Shortage> {
         let mut missing: usize = run.iter().map(|slice| slice.len()).sum();
         let mut slices = run.drain(..);
         let mut slice = slices.next().unwrap_or_default();
         while missing > 0 {
-            let placed = self.with_room(now, |refill| {
+            let (piece, piece_len) = self.with_room(now, |refill| {
                 self.logs
                     .place_piece(&self.store, log, hash, missing, now, refill)
-            });
-            let Some((piece, piece_len)) = placed else {
-                return false;
-            };
+            })?;
             own.push(piece);
             pieces.push(piece);
             let mut filled = 0;
@@ -177,7 +178,7 @@ impl Worker {
             }
             missing -= piece_len;
         }
-        true
+        Ok(())
     }
 
     pub(crate) fn part_bytes(&self, part: &Part<'_>) -> usize {

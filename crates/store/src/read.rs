@@ -6,13 +6,15 @@
 use std::sync::atomic::Ordering;
 
 use crate::attempts::Attempts;
+use crate::counters::Count;
 use crate::guess::Guess;
 use crate::index::Hit;
 use crate::item::{self, bits};
 use crate::log::Unique;
 use crate::lookup::Located;
 use crate::memory::Addr;
-use crate::request::{Expiry, GetOptions, KeyHash, Lease, Seconds};
+use crate::request::{Expiry, GetOptions, KeyHash, Lease, NoRoomYet, Seconds};
+use crate::room::Shortage;
 use crate::view::Item;
 use crate::write::{Change, Found, New, Part, Swap};
 use crate::{Store, Worker};
@@ -63,8 +65,8 @@ impl Worker {
         Some(Item::new(self.lend(), item, self.store.mutable_of(item.at)))
     }
 
-    /// A read with the options of `gat` and meta `mg`. On a miss with `vivify`, the item that was created, won by
-    /// this caller; `None` is a miss.
+    /// As [`Worker::try_get_with`], but where that would have to wait it is a miss, and the item is removed: the expiry
+    /// that it has would be wrong.
     pub fn get_with(
         &self,
         key: &[u8],
@@ -72,8 +74,27 @@ impl Worker {
         options: &GetOptions,
         now: Seconds,
     ) -> Option<(Item<'_>, Lease)> {
+        self.try_get_with(key, hash, options, now)
+            .unwrap_or_else(|NoRoomYet| self.miss_instead(key, hash))
+    }
+
+    fn miss_instead(&self, key: &[u8], hash: KeyHash) -> Option<(Item<'_>, Lease)> {
+        self.count(Count::Refused, 1);
+        self.drop_old(key, hash);
+        None
+    }
+
+    /// A read with the options of `gat` and meta `mg`. On a miss with `vivify`, the item that was created, won by
+    /// this caller; `None` is a miss. Where `touch` or `vivify` is given it needs room for a new copy.
+    pub fn try_get_with(
+        &self,
+        key: &[u8],
+        hash: KeyHash,
+        options: &GetOptions,
+        now: Seconds,
+    ) -> Result<Option<(Item<'_>, Lease)>, NoRoomYet> {
         if !self.begin(now) {
-            return None;
+            return Ok(None);
         }
         let mut attempts = Attempts::default();
         loop {
@@ -83,14 +104,13 @@ impl Worker {
                 None => self.vivify(key, hash, &found, options, now),
             };
             match outcome {
-                Outcome::Item(item, lease) => return Some((item, lease)),
-                Outcome::Miss => return None,
+                Outcome::Item(item, lease) => return Ok(Some((item, lease))),
+                Outcome::Miss => return Ok(None),
                 Outcome::Again if attempts.may_look_again() => {}
-                Outcome::NoMemory if self.may_retry(&mut attempts) => {}
-                Outcome::NoMemory | Outcome::Again => {
-                    // The old expiry of an item that could not be touched would be wrong.
-                    self.drop_old(key, hash);
-                    return None;
+                Outcome::NoRoom(shortage) if self.may_retry(shortage, &mut attempts) => {}
+                Outcome::NoRoom(Shortage::Passing) => return Err(NoRoomYet),
+                Outcome::NoRoom(Shortage::Lasting) | Outcome::Again => {
+                    return Ok(self.miss_instead(key, hash));
                 }
             }
         }
@@ -106,10 +126,6 @@ impl Worker {
         now: Seconds,
     ) -> Outcome<'_> {
         let before = self.store.mutable_of(old.at);
-        if !options.no_bump {
-            self.note_use(key, hash, old, now);
-            self.note_access(old, bits::FETCHED, now);
-        }
         let mut item = *old;
         if let Some(expiry) = options.touch {
             let unique = Unique::Exactly(self.store.unique_of(old));
@@ -123,8 +139,13 @@ impl Worker {
             match self.rewrite(key, hash, found, old, change, now) {
                 Swap::Done { at, .. } => item = self.store.locate(at),
                 Swap::Changed => return Outcome::Again,
-                Swap::NoMemory => return Outcome::NoMemory,
+                Swap::NoRoom(shortage) => return Outcome::NoRoom(shortage),
             }
+        }
+        // Only now: what has to wait for room is tried again, and is one use all the same.
+        if !options.no_bump {
+            self.note_use(key, hash, &item, now);
+            self.note_access(&item, bits::FETCHED, now);
         }
         let judged = if options.recache_after_touch {
             &item
@@ -200,7 +221,7 @@ impl Worker {
                 Outcome::Item(Item::with_access(self.lend(), item, 0, now), lease)
             }
             Swap::Changed => Outcome::Again,
-            Swap::NoMemory => Outcome::NoMemory,
+            Swap::NoRoom(shortage) => Outcome::NoRoom(shortage),
         }
     }
 
@@ -268,7 +289,7 @@ enum Outcome<'w> {
     Miss,
     /// Somebody was faster.
     Again,
-    NoMemory,
+    NoRoom(Shortage),
 }
 
 /// Whether less life than asked for is left (meta `R`).

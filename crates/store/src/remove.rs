@@ -7,12 +7,16 @@ use crate::log::Unique;
 use crate::lookup::Located;
 use crate::memory::Addr;
 use crate::report::Evicted;
-use crate::request::{DeleteOptions, DeleteOutcome, Expiry, KeyHash, Seconds, SetMode, SetOptions};
+use crate::request::{
+    DeleteOptions, DeleteOutcome, Expiry, KeyHash, NoRoomYet, Seconds, SetMode, SetOptions,
+};
+use crate::room::Shortage;
 use crate::write::{Change, Found, New, Part, Swap};
 use crate::{Store, Worker};
 
 impl Worker {
-    /// Removes an item, or marks it as meta `md` asks.
+    /// As [`Worker::try_delete`], but where that would have to wait the item is removed: this says no less than a mark
+    /// that could not be set.
     pub fn delete(
         &self,
         key: &[u8],
@@ -20,26 +24,44 @@ impl Worker {
         options: &DeleteOptions,
         now: Seconds,
     ) -> DeleteOutcome {
+        self.try_delete(key, hash, options, now)
+            .unwrap_or_else(|NoRoomYet| self.delete_instead(key, hash))
+    }
+
+    fn delete_instead(&self, key: &[u8], hash: KeyHash) -> DeleteOutcome {
+        self.count(Count::Refused, 1);
+        self.drop_old(key, hash);
+        DeleteOutcome::Deleted
+    }
+
+    /// Removes an item, or marks it as meta `md` asks, for which a new copy needs room.
+    pub fn try_delete(
+        &self,
+        key: &[u8],
+        hash: KeyHash,
+        options: &DeleteOptions,
+        now: Seconds,
+    ) -> Result<DeleteOutcome, NoRoomYet> {
         if !self.begin(now) {
-            return DeleteOutcome::NotFound;
+            return Ok(DeleteOutcome::NotFound);
         }
         let mut attempts = Attempts::default();
         loop {
             let found = self.look(key, hash, &attempts, now);
             let Some(old) = found.alive() else {
                 self.reap(hash, &found);
-                return DeleteOutcome::NotFound;
+                return Ok(DeleteOutcome::NotFound);
             };
             if options
                 .compare
                 .is_some_and(|wanted| wanted.0 != self.store.unique_of(&old))
             {
-                return DeleteOutcome::Exists;
+                return Ok(DeleteOutcome::Exists);
             }
             let swap = if !options.invalidate && !options.clear_value {
                 if self.unlink(hash, old.at) {
                     self.forget(&old, &[]);
-                    return DeleteOutcome::Deleted;
+                    return Ok(DeleteOutcome::Deleted);
                 }
                 Swap::Changed
             } else if options.clear_value {
@@ -48,15 +70,14 @@ impl Worker {
                 self.invalidate(key, hash, &found, &old, options, now)
             };
             match swap {
-                Swap::Done { .. } => return DeleteOutcome::Deleted,
+                Swap::Done { .. } => return Ok(DeleteOutcome::Deleted),
                 Swap::Changed if attempts.may_look_again() => {}
                 // What changed a thousand times has another unique by now.
-                Swap::Changed if options.compare.is_some() => return DeleteOutcome::Exists,
-                Swap::NoMemory if self.may_retry(&mut attempts) => {}
-                Swap::NoMemory | Swap::Changed => {
-                    // Removing it says no less than a mark that could not be set.
-                    self.drop_old(key, hash);
-                    return DeleteOutcome::Deleted;
+                Swap::Changed if options.compare.is_some() => return Ok(DeleteOutcome::Exists),
+                Swap::NoRoom(shortage) if self.may_retry(shortage, &mut attempts) => {}
+                Swap::NoRoom(Shortage::Passing) => return Err(NoRoomYet),
+                Swap::NoRoom(Shortage::Lasting) | Swap::Changed => {
+                    return Ok(self.delete_instead(key, hash));
                 }
             }
         }

@@ -16,14 +16,6 @@ const WRITE_BYTES_MIN: usize = 64;
 const SWEEP_BYTES_MAX: usize = 64 << 10;
 /// Sweeps tried at once by a writer that finds no segment at all.
 const SWEEPS_IN_NEED: usize = 48;
-/// Waits for other workers' epochs before a write is refused: with the sleeps below about a quarter of a second,
-/// longer than the kernel keeps a thread from its processor on a crowded machine.
-const EPOCH_WAITS: usize = 1000;
-/// The first waits only give the time slice away; the later ones sleep, so that whoever is waited for can run.
-const EPOCH_YIELDS: usize = 64;
-/// How long one of the later waits sleeps.
-const EPOCH_SLEEP: std::time::Duration = std::time::Duration::from_micros(250);
-
 impl Worker {
     /// Whether fewer segments are spare than eviction should keep ahead.
     pub(crate) fn is_behind(&self) -> bool {
@@ -64,7 +56,12 @@ impl Worker {
     }
 
     /// Writes an item, and wins a segment for it if need be.
-    pub(crate) fn place(&self, log: Log, draft: &Draft<'_>, now: Seconds) -> Option<Placed> {
+    pub(crate) fn place(
+        &self,
+        log: Log,
+        draft: &Draft<'_>,
+        now: Seconds,
+    ) -> Result<Placed, Shortage> {
         self.with_room(now, |refill| {
             self.logs.place(&self.store, log, draft, now, refill)
         })
@@ -75,77 +72,54 @@ impl Worker {
         &self,
         now: Seconds,
         append: impl Fn(Refill) -> Option<T>,
-    ) -> Option<T> {
+    ) -> Result<T, Shortage> {
         let refill = |floor| Refill {
             floor,
             base: now,
             order: None,
         };
         if let Some(done) = append(refill(MOVER_FLOOR)) {
-            return Some(done);
+            return Ok(done);
         }
         for _ in 0..SWEEPS_IN_NEED {
             let won = self.sweep_for(self.store.arena().segment_bytes(), Aim::Room, now);
             self.store.segments.settle_now();
             if let Some(done) = append(refill(MOVER_FLOOR)) {
-                return Some(done);
+                return Ok(done);
             }
             if !won {
                 break;
             }
         }
-        if let Some(done) = append(refill(0)) {
-            return Some(done);
-        }
-        self.wait_for_epochs(refill(0), append)
+        append(refill(0)).ok_or(if self.store.segments.spare() > 0 {
+            Shortage::Passing
+        } else {
+            Shortage::Lasting
+        })
     }
 
-    /// Waits inside a write, for a worker that handed items out: others pass soon, their loop turns are short.
-    fn wait_for_epochs<T>(
-        &self,
-        refill: Refill,
-        append: impl Fn(Refill) -> Option<T>,
-    ) -> Option<T> {
-        for round in 0..EPOCH_WAITS {
-            let is_own_fault = self
-                .place
-                .is_none_or(|own| self.store.segments.waits_for(own));
-            if self.store.segments.spare() == 0 || self.is_clean.get() || is_own_fault {
-                break;
-            }
-            self.count(Count::EpochWaits, 1);
-            wait(round);
-            if let Some(done) = append(refill) {
-                return Some(done);
-            }
+    /// Whether a write that found no segment should start again at once: it may where nothing is borrowed, for then the
+    /// worker passes by itself, so that writers that wait for each other do not wait for ever. All that the write knew
+    /// is void afterwards.
+    pub(crate) fn may_retry(&self, shortage: Shortage, attempts: &mut Attempts) -> bool {
+        if shortage == Shortage::Lasting {
+            return false;
         }
-        None
-    }
-
-    /// Whether a write that found no segment should start again. If nothing is borrowed the worker passes by
-    /// itself, so that writers that wait for each other do not wait for ever; all it knew is void then.
-    pub(crate) fn may_retry(&self, attempts: &mut Attempts) -> bool {
-        attempts.refused += 1;
-        let may = attempts.refused < EPOCH_WAITS
-            && self.is_clean.get()
-            && self.store.segments.spare() > 0;
+        self.count(Count::EpochWaits, 1);
+        let may = self.is_clean.get() && attempts.may_pass();
         if may && let Some(place) = self.place {
             self.store.segments.epochs().pass(place);
             self.store.segments.settle_now();
-            self.count(Count::EpochWaits, 1);
-            wait(attempts.refused);
-        } else {
-            self.count(Count::Refused, 1);
         }
         may
     }
 }
 
-/// Waits a moment for another worker; `round` counts the waits of one write.
-fn wait(round: usize) {
-    if round < EPOCH_YIELDS {
-        std::thread::yield_now();
-    } else {
-        std::thread::sleep(EPOCH_SLEEP);
-    }
+/// Why no segment was to be had.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Shortage {
+    /// The next segments are free when readers have passed.
+    Passing,
+    /// All are in use, and nothing may be evicted.
+    Lasting,
 }

@@ -17,7 +17,8 @@ use crate::attempts::Attempts;
 use crate::item::{HEADER_MAX, PIECE_HEADER, piece_bytes};
 use crate::log::Log;
 use crate::memory::Addr;
-use crate::request::{KeyHash, Refusal, Seconds, SetOptions, SetOutcome};
+use crate::request::{KeyHash, NoRoomYet, Refusal, Seconds, SetOptions, SetOutcome};
+use crate::room::Shortage;
 use crate::write::Part;
 use crate::{Store, Worker};
 
@@ -42,6 +43,9 @@ pub struct Reservation {
     rest: Option<(Addr, usize)>,
     /// Other uploads stood in the way of the next piece.
     is_crowded_out: bool,
+    /// No segment was free for the next piece, but soon will be.
+    awaits_segment: bool,
+    is_committed: bool,
 }
 
 impl Worker {
@@ -80,6 +84,8 @@ impl Worker {
             pieces: Vec::new(),
             rest: None,
             is_crowded_out: false,
+            awaits_segment: false,
+            is_committed: false,
         })
     }
 
@@ -87,14 +93,27 @@ impl Worker {
     /// out of date.
     pub fn give_up(&self, reservation: &Reservation, now: Seconds) {
         if self.begin(now) {
-            self.drop_for(&reservation.key, reservation.hash, &reservation.options);
+            self.refuse_set(&reservation.key, reservation.hash, &reservation.options);
         }
     }
 
-    /// Makes a completely filled reservation visible at once; an incomplete one is given up.
+    /// As [`Worker::try_commit`], but refused where that would have to wait.
     pub fn commit(&self, mut reservation: Reservation, now: Seconds) -> SetOutcome {
-        if !self.begin(now) || !reservation.is_complete() {
-            return SetOutcome::NotStored;
+        self.try_commit(&mut reservation, now)
+            .unwrap_or_else(|NoRoomYet| {
+                self.refuse_set(&reservation.key, reservation.hash, &reservation.options)
+            })
+    }
+
+    /// Makes a completely filled reservation visible at once; one that is not, or that was committed before, is not
+    /// stored.
+    pub fn try_commit(
+        &self,
+        reservation: &mut Reservation,
+        now: Seconds,
+    ) -> Result<SetOutcome, NoRoomYet> {
+        if !self.begin(now) || !reservation.is_complete() || reservation.is_committed {
+            return Ok(SetOutcome::NotStored);
         }
         let Reservation {
             key,
@@ -103,26 +122,27 @@ impl Worker {
             staged,
             pieces,
             ..
-        } = &reservation;
+        } = &*reservation;
         let part = match staged {
             Some(bytes) => Part::Bytes(bytes),
             None => Part::Pieces(pieces),
         };
-        let outcome = self.store_parts(key, *hash, &[part], options, now);
+        let outcome = self.store_parts(key, *hash, &[part], options, now)?;
         if matches!(outcome, SetOutcome::Stored(_)) {
             for piece in std::mem::take(&mut reservation.pieces) {
                 self.store.segments.unpin(piece);
             }
+            reservation.is_committed = true;
             self.pace(reservation.value_bytes, now);
         }
-        outcome
+        Ok(outcome)
     }
 }
 
 impl Reservation {
     /// The next stretch to fill, at most 128 KiB and never longer than what is missing; empty when complete, or
     /// when no memory can be had now: then `is_complete` is false, and the upload should be closed unless
-    /// [`Reservation::is_crowded_out`].
+    /// [`Reservation::is_crowded_out`] or [`Reservation::awaits_segment`].
     ///
     /// The worker is needed because room for the next piece may have to be won by eviction.
     pub fn space(&mut self, worker: &Worker, now: Seconds) -> &mut [u8] {
@@ -144,6 +164,7 @@ impl Reservation {
         let uploads = &self.store.uploads;
         let is_given = uploads.take(self.id, wanted as u64, self.store.upload_bytes_max(), now);
         self.is_crowded_out = !is_given;
+        self.awaits_segment = false;
         if !is_given {
             return None;
         }
@@ -155,9 +176,10 @@ impl Reservation {
                     .place_piece(&self.store, Log::Upload, self.hash, wanted, now, refill)
             });
             match placed {
-                Some(placed) => break placed,
-                None if worker.may_retry(&mut attempts) => {}
-                None => {
+                Ok(placed) => break placed,
+                Err(shortage) if worker.may_retry(shortage, &mut attempts) => {}
+                Err(shortage) => {
+                    self.awaits_segment = shortage == Shortage::Passing;
                     uploads.give_back(self.id, wanted as u64);
                     return None;
                 }
@@ -190,6 +212,12 @@ impl Reservation {
     /// them.
     pub fn is_crowded_out(&self) -> bool {
         self.is_crowded_out
+    }
+
+    /// Whether the last [`Reservation::space`] found no segment free although some soon will be: as for
+    /// [`NoRoomYet`], it is worth trying again.
+    pub fn awaits_segment(&self) -> bool {
+        self.awaits_segment
     }
 
     /// Whether every byte is there.

@@ -13,7 +13,7 @@ use crate::eviction::{Aim, Nothing, Sweep};
 use crate::index::Step;
 use crate::log::Logs;
 use crate::report::Evicted;
-use crate::request::Seconds;
+use crate::request::{NoRoomYet, Seconds};
 use crate::segments::MOVER_FLOOR;
 
 /// A worker tells the others of its new items once in so many.
@@ -97,6 +97,45 @@ impl Worker {
             self.store.segments.epochs().pass(place);
         }
         self.is_clean.set(true);
+    }
+
+    /// Carries out `write`, and while that finds no segment free lets `wait` pass the time and tries again; until `wait`,
+    /// which is given the number of tries so far, returns false.
+    ///
+    /// The worker is offline while `wait` runs, so that other workers do not wait for it.
+    ///
+    /// ```
+    /// use glasscache_store::{Config, Seconds, SetOptions, Store};
+    ///
+    /// let store = Store::new(Config::default())?;
+    /// let (mut worker, hash, options) = (store.worker(), store.hash(b"key"), SetOptions::default());
+    /// let outcome = worker.retry(
+    ///     |worker| worker.try_set(b"key", hash, b"value", &options, Seconds(2)),
+    ///     |tries| {
+    ///         std::thread::yield_now();
+    ///         tries < 1000
+    ///     },
+    /// );
+    /// assert!(outcome.is_ok());
+    /// # Ok::<(), glasscache_store::Error>(())
+    /// ```
+    pub fn retry<T>(
+        &mut self,
+        write: impl Fn(&Worker) -> Result<T, NoRoomYet>,
+        mut wait: impl FnMut(u32) -> bool,
+    ) -> Result<T, NoRoomYet> {
+        let mut tries = 0;
+        loop {
+            match write(self) {
+                Err(NoRoomYet) => tries += 1,
+                done => return done,
+            }
+            self.go_offline();
+            if !wait(tries) {
+                return Err(NoRoomYet);
+            }
+            self.go_online();
+        }
     }
 
     /// Bounded background work (compaction, expiry, splits); true while more is waiting.

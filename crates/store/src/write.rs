@@ -6,11 +6,15 @@
 //! nothing is decided before the moment of publication.
 
 use crate::attempts::Attempts;
+use crate::counters::Count;
 use crate::item::bits;
 use crate::log::Unique;
 use crate::lookup::Located;
 use crate::memory::Addr;
-use crate::request::{CasUnique, Expiry, KeyHash, Seconds, SetMode, SetOptions, SetOutcome};
+use crate::request::{
+    CasUnique, Expiry, KeyHash, NoRoomYet, Seconds, SetMode, SetOptions, SetOutcome,
+};
+use crate::room::Shortage;
 use crate::{Store, Worker};
 
 /// Appending to a chain rewrites its last piece while that is shorter than this, so that a key appended to in
@@ -69,8 +73,8 @@ pub(crate) enum Swap {
     },
     /// Somebody was faster: look again.
     Changed,
-    /// No memory.
-    NoMemory,
+    /// No segment for it.
+    NoRoom(Shortage),
 }
 
 /// What a rewritten copy has that the old one had not.
@@ -103,7 +107,7 @@ impl Overwrite {
 }
 
 impl Worker {
-    /// A write whose value is at hand; meant for values below 64 KiB, larger ones are uploaded in pieces.
+    /// As [`Worker::try_set`], but refused where that would have to wait.
     pub fn set(
         &self,
         key: &[u8],
@@ -112,14 +116,34 @@ impl Worker {
         options: &SetOptions,
         now: Seconds,
     ) -> SetOutcome {
+        self.try_set(key, hash, value, options, now)
+            .unwrap_or_else(|NoRoomYet| self.refuse_set(key, hash, options))
+    }
+
+    /// A write whose value is at hand; meant for values below 64 KiB, larger ones are uploaded in pieces.
+    pub fn try_set(
+        &self,
+        key: &[u8],
+        hash: KeyHash,
+        value: &[u8],
+        options: &SetOptions,
+        now: Seconds,
+    ) -> Result<SetOutcome, NoRoomYet> {
         if !self.begin(now) {
-            return SetOutcome::NoMemory;
+            return Ok(SetOutcome::NoMemory);
         }
         if self.store.is_too_large(key, value.len(), options.flags) {
             self.drop_for(key, hash, options);
-            return SetOutcome::TooLarge;
+            return Ok(SetOutcome::TooLarge);
         }
         self.store_parts(key, hash, &[Part::Bytes(value)], options, now)
+    }
+
+    /// Ends a write for which there was no segment in time.
+    pub(crate) fn refuse_set(&self, key: &[u8], hash: KeyHash, options: &SetOptions) -> SetOutcome {
+        self.count(Count::Refused, 1);
+        self.drop_for(key, hash, options);
+        SetOutcome::NoMemory
     }
 
     /// Decides and publishes a write of whatever kind.
@@ -130,18 +154,18 @@ impl Worker {
         value: &[Part<'_>],
         options: &SetOptions,
         now: Seconds,
-    ) -> SetOutcome {
+    ) -> Result<SetOutcome, NoRoomYet> {
         let mut attempts = Attempts::default();
         loop {
             let found = self.look(key, hash, &attempts, now);
             let swap = match (options.mode, found.alive()) {
                 (SetMode::Add, Some(old)) => {
                     self.note_use(key, hash, &old, now);
-                    return SetOutcome::NotStored;
+                    return Ok(SetOutcome::NotStored);
                 }
                 (SetMode::Append | SetMode::Prepend, Some(old)) => {
                     match self.extend(key, hash, &found, &old, value, options, now) {
-                        Err(outcome) => return outcome,
+                        Err(outcome) => return Ok(outcome),
                         Ok(swap) => swap,
                     }
                 }
@@ -150,28 +174,28 @@ impl Worker {
                         let plain = Overwrite::plain(expiry);
                         self.overwrite(key, hash, &found, value, options, plain, now)
                     }
-                    None => return SetOutcome::NotStored,
+                    None => return Ok(SetOutcome::NotStored),
                 },
                 (SetMode::Set | SetMode::Replace, Some(old)) => match self.compare(&old, options) {
-                    Err(outcome) => return outcome,
+                    Err(outcome) => return Ok(outcome),
                     Ok(copy) => self.overwrite(key, hash, &found, value, options, copy, now),
                 },
                 (SetMode::Set | SetMode::Replace, None) if options.compare.is_some() => {
-                    return SetOutcome::NotFound;
+                    return Ok(SetOutcome::NotFound);
                 }
-                (SetMode::Replace, None) => return SetOutcome::NotStored,
+                (SetMode::Replace, None) => return Ok(SetOutcome::NotStored),
                 (SetMode::Set | SetMode::Add, None) => {
                     let plain = Overwrite::plain(options.expiry);
                     self.overwrite(key, hash, &found, value, options, plain, now)
                 }
             };
             match swap {
-                Swap::Done { unique, .. } => return SetOutcome::Stored(unique),
-                Swap::NoMemory if self.may_retry(&mut attempts) => {}
+                Swap::Done { unique, .. } => return Ok(SetOutcome::Stored(unique)),
+                Swap::NoRoom(shortage) if self.may_retry(shortage, &mut attempts) => {}
+                Swap::NoRoom(Shortage::Passing) => return Err(NoRoomYet),
                 Swap::Changed if attempts.may_look_again() => {}
-                Swap::NoMemory | Swap::Changed => {
-                    self.drop_for(key, hash, options);
-                    return SetOutcome::NoMemory;
+                Swap::NoRoom(Shortage::Lasting) | Swap::Changed => {
+                    return Ok(self.refuse_set(key, hash, options));
                 }
             }
         }

@@ -125,8 +125,8 @@ impl<'b, 'w> Batch<'b, 'w> {
 
     /// Makes the lookups in order and returns where the last get line that began here began.
     ///
-    /// Where the slice is full, or a large value needs memory that is not to be had, the batch is cut: the lookup
-    /// named and those behind it are not made.
+    /// Where the slice is full, a large value needs memory that is not to be had, or a read that writes has to wait for
+    /// a segment, the batch is cut: the lookup named and those behind it are not made.
     #[inline]
     pub(crate) fn flush(
         &mut self,
@@ -151,7 +151,7 @@ impl<'b, 'w> Batch<'b, 'w> {
         let (mut gets, mut hits) = (0, 0);
         for (index, (lookup, guess)) in self.lookups.iter().zip(guesses).enumerate() {
             if out.len() >= turn.slice_bytes() || turn.pressure != Pressure::Low {
-                cut = self.cut(index, turn, out);
+                cut = self.cut_for_room(index, turn, out);
                 if cut.is_some() {
                     break;
                 }
@@ -159,8 +159,11 @@ impl<'b, 'w> Batch<'b, 'w> {
             let key = (lookup.key, lookup.hash, guess);
             match &lookup.kind {
                 Kind::Meta(place) => {
-                    if let Some(line) = self.lines.get(usize::from(*place)) {
-                        meta_get_guessed(line, key, turn, out);
+                    if let Some(line) = self.lines.get(usize::from(*place))
+                        && meta_get_guessed(line, key, turn, out).is_err()
+                    {
+                        cut = self.cut(index, Lack::Segment);
+                        break;
                     }
                 }
                 Kind::Text {
@@ -171,7 +174,10 @@ impl<'b, 'w> Batch<'b, 'w> {
                     if *is_first {
                         mark = Some(out.mark());
                     }
-                    let is_hit = text_get(head, key, turn, out);
+                    let Ok(is_hit) = text_get(head, key, turn, out) else {
+                        cut = self.cut(index, Lack::Segment);
+                        break;
+                    };
                     if head.touch.is_none() {
                         gets += 1;
                         hits += u64::from(is_hit);
@@ -197,44 +203,61 @@ pub(crate) struct Cut<'b> {
     pub(crate) text: Option<(GetHead, bool)>,
     /// Key bytes from it to the end of the batch, if all are of its line and that goes on.
     pub(crate) line_key_bytes: Option<usize>,
-    /// Bytes of memory that it needs and that are not to be had; 0 where the slice is full.
-    lacking: usize,
+    lack: Lack,
+}
+
+/// What a lookup at which a batch was cut lacks.
+#[derive(Clone, Copy)]
+enum Lack {
+    /// The slice is full.
+    Slice,
+    /// So many bytes of the memory that peers may hold.
+    Memory(usize),
+    /// A segment for what it writes.
+    Segment,
 }
 
 impl Cut<'_> {
     /// How the turn ends.
     pub(crate) fn next(&self) -> Next {
-        if self.lacking > 0 {
-            Next::Room(self.lacking)
-        } else {
-            Next::Flush
+        match self.lack {
+            Lack::Slice => Next::Flush,
+            Lack::Memory(bytes) => Next::Room(bytes),
+            Lack::Segment => Next::Segment,
         }
     }
 }
 
 impl<'b> Batch<'b, '_> {
-    /// Cuts the batch before the lookup at `index`, if it has to be.
+    /// Cuts the batch before the lookup at `index`, if there is no room for its reply.
     #[cold]
-    fn cut(&self, index: usize, turn: &Turn<'_>, out: &mut Output<'_>) -> Option<Cut<'b>> {
+    fn cut_for_room(&self, index: usize, turn: &Turn<'_>, out: &mut Output<'_>) -> Option<Cut<'b>> {
+        if out.len() >= turn.slice_bytes() {
+            return self.cut(index, Lack::Slice);
+        }
+        let lookup = self.lookups.get(index)?;
+        match room::lacking_bytes(lookup.key, lookup.hash, turn, out) {
+            0 => None,
+            bytes => self.cut(index, Lack::Memory(bytes)),
+        }
+    }
+
+    /// Cuts the batch before the lookup at `index`.
+    #[cold]
+    fn cut(&self, index: usize, lack: Lack) -> Option<Cut<'b>> {
         let left = self.lookups.get(index..).unwrap_or_default();
         let lookup = left.first()?;
-        let is_full = out.len() >= turn.slice_bytes();
-        let lacking = if is_full {
-            0
-        } else {
-            room::lacking_bytes(lookup.key, lookup.hash, turn, out)
-        };
         let text = match lookup.kind {
             Kind::Meta(_) => None,
             Kind::Text { head, is_first, .. } => Some((head, is_first)),
         };
         let ends = |lookup: &Lookup<'_, '_>| !matches!(lookup.kind, Kind::Text { ends: false, .. });
-        (is_full || lacking > 0).then(|| Cut {
+        Some(Cut {
             key: lookup.key,
             text,
             line_key_bytes: (!left.iter().any(ends))
                 .then(|| left.iter().map(|lookup| lookup.key.len()).sum()),
-            lacking,
+            lack,
         })
     }
 }

@@ -6,7 +6,7 @@ use glasscache_protocol::meta::{self, MetaLine};
 use glasscache_protocol::{base64, words};
 use glasscache_store::{
     ArithOptions, ArithOutcome, CasUnique, DeleteOptions, DeleteOutcome, Expiry, GetOptions,
-    KeyHash,
+    KeyHash, NoRoomYet,
 };
 
 use super::get;
@@ -21,42 +21,57 @@ fn hash(key: &[u8], turn: &Turn<'_>) -> KeyHash {
 }
 
 /// `delete`: the word to answer.
-pub(super) fn delete(key: &[u8], turn: &Turn<'_>) -> &'static [u8] {
-    match remove(key, &DeleteOptions::default(), false, turn) {
-        DeleteOutcome::Deleted => words::DELETED,
-        DeleteOutcome::NotFound | DeleteOutcome::Exists => words::NOT_FOUND,
-    }
+pub(super) fn delete(key: &[u8], turn: &Turn<'_>) -> Result<&'static [u8], NoRoomYet> {
+    Ok(
+        match remove(key, &DeleteOptions::default(), false, turn)? {
+            DeleteOutcome::Deleted => words::DELETED,
+            DeleteOutcome::NotFound | DeleteOutcome::Exists => words::NOT_FOUND,
+        },
+    )
 }
 
-fn remove(key: &[u8], options: &DeleteOptions, is_meta: bool, turn: &Turn<'_>) -> DeleteOutcome {
-    let hash = hash(key, turn);
-    if turn.shared.is_observed() {
+fn remove(
+    key: &[u8],
+    options: &DeleteOptions,
+    is_meta: bool,
+    turn: &Turn<'_>,
+) -> Result<DeleteOutcome, NoRoomYet> {
+    let (store, hash) = (turn.store, hash(key, turn));
+    let is_observed = turn.shared.is_observed();
+    let line = is_observed.then(|| watch::before_delete(turn, (key, hash), options, is_meta));
+    let item = store.peek(key, hash, turn.now);
+    let tried = store.try_delete(key, hash, options, turn.now);
+    let outcome = turn.or_refuse(tried, || store.delete(key, hash, options, turn.now))?;
+    if let Some(line) = line {
         turn.shared.detail.record_delete(key);
-        watch::deleting(turn, (key, hash), options, is_meta);
+        if let Some(line) = line {
+            watch::deleted(turn.shared, &line);
+        }
     }
-    if let Some(item) = turn.store.peek(key, hash, turn.now) {
+    if let Some(item) = item {
         turn.shared.classes.delete(turn.counters, key.len(), &item);
     }
-    let outcome = turn.store.delete(key, hash, options, turn.now);
     match outcome {
         DeleteOutcome::Deleted if options.invalidate => {}
         DeleteOutcome::Deleted => turn.counters.delete_hits.bump(),
         DeleteOutcome::NotFound | DeleteOutcome::Exists => turn.counters.delete_misses.bump(),
     }
-    outcome
+    Ok(outcome)
 }
 
 /// `touch`: the word to answer.
-pub(super) fn touch(key: &[u8], exptime: i64, turn: &Turn<'_>) -> &'static [u8] {
+pub(super) fn touch(
+    key: &[u8],
+    exptime: i64,
+    turn: &Turn<'_>,
+) -> Result<&'static [u8], NoRoomYet> {
     let options = GetOptions {
         touch: Some(turn.expiry(exptime)),
         ..GetOptions::default()
     };
+    let found = get::get_with(key, hash(key, turn), &options, turn)?;
     turn.counters.touch_cmds.bump();
-    match turn
-        .store
-        .get_with(key, hash(key, turn), &options, turn.now)
-    {
+    Ok(match found {
         Some((item, _)) => {
             turn.counters.touch_hits.bump();
             turn.shared
@@ -65,27 +80,40 @@ pub(super) fn touch(key: &[u8], exptime: i64, turn: &Turn<'_>) -> &'static [u8] 
             words::TOUCHED
         }
         None => words::NOT_FOUND,
-    }
+    })
 }
 
 /// `incr` and `decr`.
-pub(super) fn arith(key: &[u8], delta: u64, decrement: bool, turn: &Turn<'_>, out: &mut Vec<u8>) {
+pub(super) fn arith(
+    key: &[u8],
+    delta: u64,
+    decrement: bool,
+    turn: &Turn<'_>,
+    out: &mut Vec<u8>,
+) -> Result<(), NoRoomYet> {
     let options = ArithOptions {
         decrement,
         delta,
         is_untold: true,
         ..ArithOptions::default()
     };
-    match change(key, &options, turn) {
+    match change(key, &options, turn)? {
         ArithOutcome::Number { value, .. } => number_line(out, value),
         ArithOutcome::NotFound | ArithOutcome::Exists => out.extend_from_slice(words::NOT_FOUND),
         ArithOutcome::NotANumber => out.extend_from_slice(words::NOT_A_NUMBER),
         ArithOutcome::NoMemory => out.extend_from_slice(words::NO_MEMORY_ARITH),
     }
+    Ok(())
 }
 
-fn change(key: &[u8], options: &ArithOptions, turn: &Turn<'_>) -> ArithOutcome {
-    let outcome = turn.store.arith(key, hash(key, turn), options, turn.now);
+fn change(
+    key: &[u8],
+    options: &ArithOptions,
+    turn: &Turn<'_>,
+) -> Result<ArithOutcome, NoRoomYet> {
+    let (store, hash) = (turn.store, hash(key, turn));
+    let tried = store.try_arith(key, hash, options, turn.now);
+    let outcome = turn.or_refuse(tried, || store.arith(key, hash, options, turn.now))?;
     let counters = turn.counters;
     match (outcome, options.decrement) {
         (ArithOutcome::Number { created: true, .. }, _) => {}
@@ -103,24 +131,38 @@ fn change(key: &[u8], options: &ArithOptions, turn: &Turn<'_>) -> ArithOutcome {
         (ArithOutcome::NotFound, false) => counters.incr_misses.bump(),
         _ => {}
     }
-    outcome
+    Ok(outcome)
 }
 
 /// `mg` with a base64 key, which the batches leave out since its bytes must be kept somewhere.
-pub(super) fn meta_get_binary<'w>(line: &MetaLine<'_>, turn: &Turn<'w>, out: &mut Output<'w>) {
+pub(super) fn meta_get_binary<'w>(
+    line: &MetaLine<'_>,
+    turn: &Turn<'w>,
+    out: &mut Output<'w>,
+) -> Result<(), NoRoomYet> {
     let mut scratch = Vec::new();
     match line.item_key(&mut scratch) {
         Ok(key) => get::meta_get(line, key, hash(key, turn), turn, out),
-        Err(reply) => out.bytes.extend_from_slice(reply),
+        Err(reply) => {
+            out.bytes.extend_from_slice(reply);
+            Ok(())
+        }
     }
 }
 
 /// `md`: delete, mark stale, or keep without a value.
-pub(super) fn meta_delete(line: &MetaLine<'_>, turn: &Turn<'_>, out: &mut Vec<u8>) {
+pub(super) fn meta_delete(
+    line: &MetaLine<'_>,
+    turn: &Turn<'_>,
+    out: &mut Vec<u8>,
+) -> Result<(), NoRoomYet> {
     let mut scratch = Vec::new();
     let key = match line.item_key(&mut scratch) {
         Ok(key) => key,
-        Err(reply) => return out.extend_from_slice(reply),
+        Err(reply) => {
+            out.extend_from_slice(reply);
+            return Ok(());
+        }
     };
     let flags = &line.flags;
     let options = DeleteOptions {
@@ -130,21 +172,29 @@ pub(super) fn meta_delete(line: &MetaLine<'_>, turn: &Turn<'_>, out: &mut Vec<u8
         clear_value: flags.has(b'x'),
         new_unique: flags.has(b'E').then_some(CasUnique(flags.new_unique)),
     };
-    let word = match remove(key, &options, true, turn) {
-        DeleteOutcome::Deleted if flags.has(b'q') => return,
+    let word = match remove(key, &options, true, turn)? {
+        DeleteOutcome::Deleted if flags.has(b'q') => return Ok(()),
         DeleteOutcome::Deleted => *b"HD",
         DeleteOutcome::NotFound => *b"NF",
         DeleteOutcome::Exists => *b"EX",
     };
     meta::status(out, line, key, word);
+    Ok(())
 }
 
 /// `ma`: arithmetic with options.
-pub(super) fn meta_arith(line: &MetaLine<'_>, turn: &Turn<'_>, out: &mut Vec<u8>) {
+pub(super) fn meta_arith(
+    line: &MetaLine<'_>,
+    turn: &Turn<'_>,
+    out: &mut Vec<u8>,
+) -> Result<(), NoRoomYet> {
     let mut scratch = Vec::new();
     let key = match line.item_key(&mut scratch) {
         Ok(key) => key,
-        Err(reply) => return out.extend_from_slice(reply),
+        Err(reply) => {
+            out.extend_from_slice(reply);
+            return Ok(());
+        }
     };
     let flags = &line.flags;
     let options = ArithOptions {
@@ -157,7 +207,7 @@ pub(super) fn meta_arith(line: &MetaLine<'_>, turn: &Turn<'_>, out: &mut Vec<u8>
         new_unique: flags.has(b'E').then_some(CasUnique(flags.new_unique)),
         is_untold: !flags.has(b'c'),
     };
-    match change(key, &options, turn) {
+    match change(key, &options, turn)? {
         ArithOutcome::Number { .. } if flags.has(b'q') => {}
         ArithOutcome::Number {
             value,
@@ -175,6 +225,7 @@ pub(super) fn meta_arith(line: &MetaLine<'_>, turn: &Turn<'_>, out: &mut Vec<u8>
         ArithOutcome::NotANumber => out.extend_from_slice(words::NOT_A_NUMBER),
         ArithOutcome::NoMemory => out.extend_from_slice(words::NO_MEMORY_ARITH),
     }
+    Ok(())
 }
 
 /// `me`: one line of what is known about an item, read without leaving a trace.

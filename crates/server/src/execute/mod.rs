@@ -13,6 +13,7 @@ mod times;
 
 use glasscache_protocol::command::Command;
 use glasscache_protocol::words;
+use glasscache_store::NoRoomYet;
 
 pub(crate) use batch::{Batch, Cut, Lookup};
 pub(crate) use room::lacking_bytes_of;
@@ -35,16 +36,21 @@ pub(crate) enum Outcome {
     Dump(dump::Dump),
 }
 
-/// Executes a command that has no value and is no batch of keys.
-pub(crate) fn command<'w>(command: &Command<'_>, turn: &Turn<'w>, out: &mut Output<'w>) -> Outcome {
+/// Executes a command that has no value and is no batch of keys; nothing is done and answered where it has to wait for
+/// a segment.
+pub(crate) fn command<'w>(
+    command: &Command<'_>,
+    turn: &Turn<'w>,
+    out: &mut Output<'w>,
+) -> Result<Outcome, NoRoomYet> {
     match *command {
-        Command::Delete { key, noreply } => reply(noreply, out, items::delete(key, turn)),
+        Command::Delete { key, noreply } => reply(noreply, out, items::delete(key, turn)?),
         Command::Touch {
             key,
             exptime,
             noreply,
         } => {
-            reply(noreply, out, items::touch(key, exptime, turn));
+            reply(noreply, out, items::touch(key, exptime, turn)?);
         }
         Command::Arith {
             key,
@@ -53,14 +59,14 @@ pub(crate) fn command<'w>(command: &Command<'_>, turn: &Turn<'w>, out: &mut Outp
             noreply,
         } => {
             let mark = out.mark();
-            items::arith(key, delta, decrement, turn, &mut out.bytes);
+            items::arith(key, delta, decrement, turn, &mut out.bytes)?;
             if noreply {
                 out.rewind(mark);
             }
         }
-        Command::MetaGet(ref line) => items::meta_get_binary(line, turn, out),
-        Command::MetaDelete(ref line) => items::meta_delete(line, turn, &mut out.bytes),
-        Command::MetaArith(ref line) => items::meta_arith(line, turn, &mut out.bytes),
+        Command::MetaGet(ref line) => items::meta_get_binary(line, turn, out)?,
+        Command::MetaDelete(ref line) => items::meta_delete(line, turn, &mut out.bytes)?,
+        Command::MetaArith(ref line) => items::meta_arith(line, turn, &mut out.bytes)?,
         Command::MetaDebug { key, is_base64 } => {
             items::meta_debug(key, is_base64, turn, &mut out.bytes);
         }
@@ -72,7 +78,7 @@ pub(crate) fn command<'w>(command: &Command<'_>, turn: &Turn<'w>, out: &mut Outp
             out.bytes
                 .extend_from_slice(concat!("VERSION ", crate::version!(), "\r\n").as_bytes());
         }
-        Command::Quit => return Outcome::Close(Reason::Normal),
+        Command::Quit => return Ok(Outcome::Close(Reason::Normal)),
         Command::Admin {
             verb,
             arguments,
@@ -83,16 +89,16 @@ pub(crate) fn command<'w>(command: &Command<'_>, turn: &Turn<'w>, out: &mut Outp
             if noreply {
                 out.rewind(mark);
             }
-            return outcome;
+            return Ok(outcome);
         }
         // These never come here: the session takes keys and values itself.
         Command::Get(_) | Command::Store(_) | Command::MetaSet(..) => {
             turn.counters.invariant_broken.bump();
             out.bytes.extend_from_slice(words::ERROR);
-            return Outcome::Close(Reason::Error);
+            return Ok(Outcome::Close(Reason::Error));
         }
     }
-    Outcome::Done
+    Ok(Outcome::Done)
 }
 
 fn reply(noreply: bool, out: &mut Output<'_>, word: &'static [u8]) {

@@ -8,7 +8,9 @@ use glasscache_protocol::command::{Command, StoreHead, StoreVerb};
 use glasscache_protocol::meta::{self, MetaLine};
 use glasscache_protocol::text::{self, Parsed};
 use glasscache_protocol::words;
-use glasscache_store::{CasUnique, KeyHash, Refusal, Reservation, SetMode, SetOptions, SetOutcome};
+use glasscache_store::{
+    CasUnique, KeyHash, NoRoomYet, Refusal, Reservation, SetMode, SetOptions, SetOutcome,
+};
 
 use super::Outcome;
 use crate::info::Reason;
@@ -127,15 +129,22 @@ impl<'b> Write<'b> {
         matches!(self.dialect, Dialect::Text { noreply: true })
     }
 
-    /// Stores `value` and answers.
+    /// Stores `value` and answers; nothing is done and answered where it has to wait for a segment.
     #[inline]
-    pub(crate) fn execute(&self, value: &[u8], turn: &Turn<'_>, out: &mut Output<'_>) {
-        let hash = turn.store.store().hash(self.key);
-        self.announce(hash, turn);
-        let outcome = turn
-            .store
-            .set(self.key, hash, value, &self.options, turn.now);
+    pub(crate) fn execute(
+        &self,
+        value: &[u8],
+        turn: &Turn<'_>,
+        out: &mut Output<'_>,
+    ) -> Result<(), NoRoomYet> {
+        let (store, key, options) = (turn.store, self.key, &self.options);
+        let hash = store.store().hash(key);
+        let before = self.look_before(hash, turn);
+        let tried = store.try_set(key, hash, value, options, turn.now);
+        let outcome = turn.or_refuse(tried, || store.set(key, hash, value, options, turn.now))?;
+        self.announce(before, turn);
         self.answer(outcome, turn, out);
+        Ok(())
     }
 
     /// Room for a value that is still to come; `None` when it was refused, which is then answered.
@@ -153,17 +162,36 @@ impl<'b> Write<'b> {
         None
     }
 
-    /// Makes a value visible that has come whole, and answers.
-    pub(crate) fn commit(&self, reservation: Reservation, turn: &Turn<'_>, out: &mut Output<'_>) {
-        self.announce(turn.store.store().hash(self.key), turn);
-        let outcome = turn.store.commit(reservation, turn.now);
+    /// Makes a value visible that has come whole, and answers; nothing is done and answered where it has to wait for a
+    /// segment.
+    pub(crate) fn commit(
+        &self,
+        reservation: &mut Reservation,
+        turn: &Turn<'_>,
+        out: &mut Output<'_>,
+    ) -> Result<(), NoRoomYet> {
+        let before = self.look_before(turn.store.store().hash(self.key), turn);
+        let tried = turn.store.try_commit(reservation, turn.now);
+        let outcome = turn.or_refuse(tried, || {
+            turn.store.give_up(reservation, turn.now);
+            SetOutcome::NoMemory
+        })?;
+        self.announce(before, turn);
         self.answer(outcome, turn, out);
+        Ok(())
+    }
+
+    /// What watchers are to see of the key before the write.
+    #[inline]
+    fn look_before(&self, hash: KeyHash, turn: &Turn<'_>) -> Option<watch::Before> {
+        let is_observed = turn.shared.is_observed();
+        is_observed.then(|| watch::before_store(turn, self.key, hash))
     }
 
     #[inline]
-    fn announce(&self, hash: KeyHash, turn: &Turn<'_>) {
-        if turn.shared.is_observed() {
-            watch::storing(turn, self.key, hash);
+    fn announce(&self, before: Option<watch::Before>, turn: &Turn<'_>) {
+        if let Some(before) = before {
+            watch::fetched(turn, self.key, before.value_bytes);
         }
     }
 

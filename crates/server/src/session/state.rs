@@ -54,6 +54,9 @@ pub(crate) enum Next {
     Yield,
     /// The others' uploads hold all the room there is: call again soon, receive nothing meanwhile.
     Park,
+    /// The next command writes, and no segment is free for it yet: call again when other workers have passed, receive
+    /// nothing meanwhile.
+    Segment,
     /// Send the output and close.
     Close(Reason),
     /// From now on the connection is a log of events.
