@@ -77,8 +77,12 @@ collisions: ## Send a million keys of one bucket: no false miss, and what other 
 	GLASSCACHE_TEST_COLLISIONS=$(or $(COLLISIONS),1000000) $(CARGO) test --release -p glasscache-store --test collisions -- --nocapture
 	GLASSCACHE_TEST_COLLISIONS=$(or $(COLLISIONS),1000000) $(CARGO) test --release -p glasscache-server --test collisions -- --nocapture
 
+.PHONY: admin-commands
+admin-commands: ## CPU time of the longest event-loop iteration under each administrator's command over ten million items (ITEMS=n).
+	ADMIN_ITEMS=$(or $(ITEMS),10000000) $(CARGO) test --release -p glasscache-server --test admin no_admin -- --nocapture
+
 .PHONY: loom
-loom: ## Explore the store's hand-made protocols (bucket, resize, flush, epoch) in every order of their steps.
+loom: ## Explore the store's hand-made protocols (bucket, resize, flush, epoch, segments) in every order of their steps.
 	RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=target/loom $(CARGO) test --release -p glasscache-store --lib interleaved
 
 .PHONY: sanitize
@@ -229,7 +233,7 @@ bench-simulate: release ## Time the request simulator (one core; the command on 
 figures: release ## Print each promised figure with its command, the demand and what was found (ARGS="speed --kept").
 	@scripts/figures $(ARGS)
 
-FUZZ_TARGETS ?= text meta session sessions store replies value trace
+FUZZ_TARGETS ?= text meta session sessions store replies value trace send
 SECONDS_EACH ?= 60
 # Room for an upload, which begins at 64 KiB, and something around it.
 FUZZ_LEN ?= 200000

@@ -85,6 +85,8 @@ macro_rules! counters {
             pub(crate) iteration_us_max: Counter,
             /// The same in CPU time of the thread; measured under `debug` only.
             pub(crate) iteration_cpu_us_max: Counter,
+            /// Items, connections and prefixes that one iteration looked at for long replies, at most.
+            pub(crate) iteration_examined_max: Counter,
             /// Whether the worker makes progress.
             pub(crate) pulse: Pulse,
         }
@@ -160,6 +162,8 @@ counters! {
     send_calls,
     /// Turns of the event loop.
     turns,
+    /// Items, connections and prefixes that long replies looked at.
+    examined,
     /// Connections closed because they held memory that others waited for and made no progress.
     stalled_closed,
     /// Times a connection had to wait for memory that peers may hold.

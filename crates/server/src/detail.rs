@@ -3,21 +3,36 @@
 use std::collections::BTreeMap;
 use std::io::Write as _;
 use std::ops::Bound;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 
+use glasscache_store::Store;
+
+use crate::counters::Counters;
 use crate::execute::dump;
 use crate::lock::lock;
 use crate::watch::{is_plain, uri_encode};
 
-/// Prefixes counted at most: a client that invents prefixes must not eat the memory.
-const PREFIXES_MAX: usize = 1 << 16;
+/// The table may take one in so many parts of `-m`: a client that invents prefixes must not eat the memory.
+const SHARE: u64 = 64;
 
-/// The prefix table of one server.
+/// What a prefix takes beside its name: its counts, its place in the map, and what the allocator adds.
+const ENTRY_BYTES: usize = 112;
+
+/// The prefix table of one server. Its memory counts against `-m`.
 pub(crate) struct Detail {
     is_on: AtomicBool,
     delimiter: u8,
-    prefixes: Mutex<BTreeMap<Box<[u8]>, Prefix>>,
+    store: Arc<Store>,
+    /// Commands that were not counted because the table was full.
+    left_out: AtomicU64,
+    prefixes: Mutex<Prefixes>,
+}
+
+#[derive(Default)]
+struct Prefixes {
+    by_name: BTreeMap<Box<[u8]>, Prefix>,
+    bytes: usize,
 }
 
 /// Prefixes that are no longer counted and still to be freed.
@@ -33,10 +48,12 @@ struct Prefix {
 }
 
 impl Detail {
-    pub(crate) fn new(is_on: bool, delimiter: u8) -> Detail {
+    pub(crate) fn new(is_on: bool, delimiter: u8, store: Arc<Store>) -> Detail {
         Detail {
             is_on: AtomicBool::new(is_on),
             delimiter,
+            store,
+            left_out: AtomicU64::new(0),
             prefixes: Mutex::default(),
         }
     }
@@ -51,7 +68,20 @@ impl Detail {
 
     /// `stats reset` forgets the prefixes; the caller frees them in slices.
     pub(crate) fn clear(&self) -> Discarded {
-        Discarded(std::mem::take(&mut *lock(&self.prefixes)))
+        let given_up = std::mem::take(&mut *lock(&self.prefixes));
+        self.left_out.store(0, Ordering::Relaxed);
+        self.store.charge_buffers(-(given_up.bytes as i64));
+        Discarded(given_up.by_name)
+    }
+
+    /// Bytes that the table takes, about.
+    pub(crate) fn bytes(&self) -> u64 {
+        lock(&self.prefixes).bytes as u64
+    }
+
+    /// Commands that were not counted because the table was full.
+    pub(crate) fn left_out(&self) -> u64 {
+        self.left_out.load(Ordering::Relaxed)
     }
 
     pub(crate) fn record_get(&self, key: &[u8], is_hit: bool) {
@@ -79,25 +109,40 @@ impl Detail {
         };
         let name = key.get(..end).unwrap_or_default();
         let mut prefixes = lock(&self.prefixes);
-        if let Some(prefix) = prefixes.get_mut(name) {
+        if let Some(prefix) = prefixes.by_name.get_mut(name) {
             change(prefix);
-        } else if prefixes.len() < PREFIXES_MAX {
-            change(prefixes.entry(name.into()).or_default());
+            return;
         }
+        let bytes = name.len() + ENTRY_BYTES;
+        if (prefixes.bytes + bytes) as u64 > self.store.memory_bytes() / SHARE {
+            self.left_out.fetch_add(1, Ordering::Relaxed);
+            return;
+        }
+        prefixes.bytes += bytes;
+        change(prefixes.by_name.entry(name.into()).or_default());
+        drop(prefixes);
+        self.store.charge_buffers(bytes as i64);
     }
 
     /// Appends a slice of the table in memcached's form, from behind the prefix `after`; true at the end. Bytes that
     /// cannot stand on a line are percent-encoded.
-    pub(crate) fn dump(&self, after: &mut Option<Box<[u8]>>, out: &mut Vec<u8>) -> bool {
+    pub(crate) fn dump(
+        &self,
+        after: &mut Option<Box<[u8]>>,
+        counters: &Counters,
+        out: &mut Vec<u8>,
+    ) -> bool {
         let from = after.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
         let range = (from, Bound::<&[u8]>::Unbounded);
         let mut last: Option<&Box<[u8]>> = None;
         let prefixes = lock(&self.prefixes);
-        for (examined, (name, prefix)) in prefixes.range::<[u8], _>(range).enumerate() {
+        let behind = prefixes.by_name.range::<[u8], _>(range);
+        for (examined, (name, prefix)) in behind.enumerate() {
             if dump::is_full(examined, out.len()) {
                 *after = last.cloned();
                 return false;
             }
+            counters.examined.bump();
             out.extend_from_slice(b"PREFIX ");
             for byte in name {
                 if is_plain(&[*byte]) {

@@ -129,7 +129,11 @@ impl Shared {
         let memory = PeerMemory::new(Arc::clone(&store), wakers);
         let shared = Shared {
             clock: Clock::start(),
-            detail: Detail::new(config.detail_enabled, config.prefix_delimiter),
+            detail: Detail::new(
+                config.detail_enabled,
+                config.prefix_delimiter,
+                Arc::clone(&store),
+            ),
             hub: Hub::new(config.watcher_bytes, Arc::clone(&memory)),
             tuning: Tuning::new(&config),
             connections: Connections::default(),
@@ -214,6 +218,7 @@ impl Shared {
         for (counters, _) in &self.workers {
             counters.iteration_us_max.clear();
             counters.iteration_cpu_us_max.clear();
+            counters.iteration_examined_max.clear();
         }
     }
 

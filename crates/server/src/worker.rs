@@ -122,11 +122,13 @@ impl Worker {
         self.counters.pulse.wake();
         while !self.shared.is_stopping() {
             self.wait(&mut events, has_work);
-            let cpu_before = self.cpu_time();
+            let before = (self.cpu_time(), self.counters.examined.get());
             self.turn(&events);
             has_work = self.store.maintain(self.now);
             self.tell_evictions();
-            self.note_cpu_time(cpu_before);
+            self.note_cpu_time(before.0);
+            let examined = self.counters.examined.get() - before.1;
+            self.counters.iteration_examined_max.raise(examined);
         }
         self.drain(&mut events);
         self.close_all();

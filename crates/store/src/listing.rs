@@ -23,6 +23,8 @@ pub struct Listing {
     /// A power of two.
     passes: u64,
     pass: u64,
+    /// Hashes that one pass is expected to keep, with some to spare: a vector that grew would be copied at once.
+    pass_items: usize,
     /// Where the walk over the buckets goes on; `None` when this pass has seen them all.
     cursor: Option<u64>,
     /// What this pass has found and not handed out yet, in random order.
@@ -33,13 +35,16 @@ pub struct Listing {
 impl Listing {
     /// A listing from the beginning. `seed` orders it and must be random where clients are not trusted.
     pub fn new(seed: u64, items: u64) -> Listing {
+        let passes = items
+            .div_ceil(PASS_ITEMS)
+            .next_power_of_two()
+            .clamp(1, PASSES_MAX);
+        let expected = items / passes;
         Listing {
             random: seed | 1,
-            passes: items
-                .div_ceil(PASS_ITEMS)
-                .next_power_of_two()
-                .clamp(1, PASSES_MAX),
+            passes,
             pass: 0,
+            pass_items: (expected + expected / 16 + 1024) as usize,
             cursor: Some(0),
             hashes: Vec::new(),
             entries: Vec::new(),
@@ -56,6 +61,10 @@ impl Listing {
         self.random ^= self.random << 13;
         self.random ^= self.random >> 7;
         self.random ^= self.random << 17;
+        if self.hashes.len() == self.hashes.capacity() {
+            self.hashes
+                .reserve_exact(self.pass_items.max(self.hashes.len() / 4));
+        }
         self.hashes.push(hash);
         let count = self.hashes.len();
         let place = ((u128::from(self.random) * count as u128) >> 64) as usize;

@@ -13,7 +13,7 @@ use crate::stats;
 use crate::turn::Turn;
 
 /// Items, connections or prefixes that one slice examines, at most about.
-pub(crate) const SLICE_EXAMINED: usize = 1024;
+pub(crate) const SLICE_EXAMINED: usize = 256;
 
 /// A long reply and how far it has come.
 #[derive(Debug, PartialEq, Eq)]
@@ -34,8 +34,13 @@ impl Dump {
         match self {
             Dump::Items(items) => items.run(turn, out),
             Dump::Connections { after } => stats::connections(after, turn, &mut out.bytes),
-            Dump::Prefixes { after } => turn.shared.detail.dump(after, &mut out.bytes),
+            Dump::Prefixes { after } => {
+                turn.shared
+                    .detail
+                    .dump(after, turn.counters, &mut out.bytes)
+            }
             Dump::Reset(prefixes) => {
+                turn.counters.examined.add(SLICE_EXAMINED as u64);
                 let is_done = prefixes.drop_some(SLICE_EXAMINED);
                 if is_done {
                     out.bytes

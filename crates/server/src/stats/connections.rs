@@ -20,6 +20,7 @@ pub(crate) fn write(after: &mut u64, turn: &Turn<'_>, out: &mut Vec<u8>) -> bool
         .shared
         .connections
         .list_after(*after, SLICE_CONNECTIONS);
+    turn.counters.examined.add(connections.len() as u64);
     let mut rows = Rows::new(out);
     for info in &connections {
         connection(info, turn, &mut rows);

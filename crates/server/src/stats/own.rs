@@ -39,6 +39,8 @@ pub(super) fn write(turn: &Turn<'_>, out: &mut Vec<u8>) {
         ("peer_bytes_limit", memory.limit()),
         ("peer_waits", totals.memory_waits),
         ("peers_waiting", memory.waiting() as u64),
+        ("prefix_table_bytes", turn.shared.detail.bytes()),
+        ("prefix_table_left_out", turn.shared.detail.left_out()),
         ("stalled_connections_closed", totals.stalled_closed),
         ("idle_connections_closed", totals.idle_kicks),
         ("binary_connections_closed", totals.binary_refused),
@@ -61,6 +63,10 @@ pub(super) fn write(turn: &Turn<'_>, out: &mut Vec<u8>) {
     rows.row(
         "iteration_us_max",
         longest(|counters| &counters.iteration_us_max),
+    );
+    rows.row(
+        "iteration_examined_max",
+        longest(|counters| &counters.iteration_examined_max),
     );
     if turn.shared.config.debug {
         let cpu_us = longest(|counters| &counters.iteration_cpu_us_max);

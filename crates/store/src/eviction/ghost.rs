@@ -25,7 +25,20 @@ pub(crate) struct Ghost {
     directory: Box<[AtomicU32]>,
     /// Segments in use.
     segments: AtomicUsize,
-    resize: Mutex<()>,
+    resize: Mutex<Option<Clearing>>,
+    /// Segments taken and not yet in use: 0 or 1.
+    ahead: AtomicUsize,
+}
+
+/// Lines of the next segment that one call of [`Ghost::fit`] clears: all at once take milliseconds where the kernel must
+/// find the memory first.
+const LINES_CLEARED: usize = 2048;
+
+/// A segment that will be added once its lines are clear.
+struct Clearing {
+    segment: SegmentId,
+    /// Lines that are clear.
+    cleared: usize,
 }
 
 impl Ghost {
@@ -34,13 +47,14 @@ impl Ghost {
             lines,
             directory: (0..segments_max).map(|_| AtomicU32::new(0)).collect(),
             segments: AtomicUsize::new(0),
-            resize: Mutex::new(()),
+            resize: Mutex::new(None),
+            ahead: AtomicUsize::new(0),
         }
     }
 
     /// Segments that the ghost holds.
     pub(crate) fn segments(&self) -> usize {
-        self.segments.load(Ordering::Acquire)
+        self.segments.load(Ordering::Acquire) + self.ahead.load(Ordering::Relaxed)
     }
 
     /// Remembers an evicted key.
@@ -69,9 +83,9 @@ impl Ghost {
         false
     }
 
-    /// Grows or shrinks by one segment towards `tags` tags, if a segment is to be had.
+    /// Grows or shrinks by one segment towards `tags` tags, if a segment is to be had; several calls may be needed.
     pub(crate) fn fit(&self, tags: usize, segments: &Segments, floor: usize) {
-        let Some(_guard) = if_free(self.resize.try_lock()) else {
+        let Some(mut next) = if_free(self.resize.try_lock()) else {
             return;
         };
         let now = self.segments.load(Ordering::Relaxed);
@@ -79,11 +93,31 @@ impl Ghost {
         // Rounded up: a store of few large items has a ghost too.
         let wanted = tags.div_ceil(per_segment);
         if wanted > now {
-            if let (Some(id), Some(place)) = (segments.take_lines(floor), self.directory.get(now)) {
-                self.clear(id);
-                place.store(id.0, Ordering::Release);
-                self.segments.store(now + 1, Ordering::Release);
+            let Some(place) = self.directory.get(now) else {
+                return;
+            };
+            let take = || {
+                let segment = segments.take_lines(floor)?;
+                Some(Clearing {
+                    segment,
+                    cleared: 0,
+                })
+            };
+            let Some(mut clearing) = next.take().or_else(take) else {
+                return;
+            };
+            self.clear(&mut clearing);
+            if clearing.cleared < self.lines.per_segment() {
+                *next = Some(clearing);
+                self.ahead.store(1, Ordering::Relaxed);
+                return;
             }
+            self.ahead.store(0, Ordering::Relaxed);
+            place.store(clearing.segment.0, Ordering::Release);
+            self.segments.store(now + 1, Ordering::Release);
+        } else if let Some(clearing) = next.take() {
+            self.ahead.store(0, Ordering::Relaxed);
+            segments.give_lines(clearing.segment);
         } else if wanted + 1 < now
             && let Some(place) = self.directory.get(now - 1)
         {
@@ -92,9 +126,12 @@ impl Ghost {
         }
     }
 
-    fn clear(&self, segment: SegmentId) {
-        let first = u64::from(segment.0) * self.lines.per_segment() as u64;
-        for id in first..first + self.lines.per_segment() as u64 {
+    fn clear(&self, clearing: &mut Clearing) {
+        let per_segment = self.lines.per_segment();
+        let first = clearing.segment.0 as usize * per_segment;
+        let from = clearing.cleared;
+        clearing.cleared = (from + LINES_CLEARED).min(per_segment);
+        for id in (first + from..first + clearing.cleared).map(|id| id as u64) {
             let line = self.lines.line(LineId(id));
             line.word.store(0, Ordering::Relaxed);
             line.slots

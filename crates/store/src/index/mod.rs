@@ -250,7 +250,8 @@ impl Index {
 
     /// Segments that the index holds.
     pub(crate) fn segments(&self) -> usize {
-        self.buckets().div_ceil(1 << self.per_segment_shift) + self.overflow.segments()
+        let buckets = self.buckets().div_ceil(1 << self.per_segment_shift);
+        buckets + self.resize.ahead() + self.overflow.segments()
     }
 
     /// Whether `items` items want another bucket.

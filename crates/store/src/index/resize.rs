@@ -8,7 +8,7 @@
 use super::bucket::BUCKETS_MAX;
 use super::{Bucket, Entry, Index, Keys, Supply, bucket_of};
 use crate::memory::{LineId, SegmentId};
-use crate::sync::{Mutex, Ordering, if_free};
+use crate::sync::{AtomicUsize, Mutex, Ordering, if_free};
 
 /// What a call achieved.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -23,34 +23,56 @@ pub(crate) enum Step {
     NoRoom,
 }
 
+/// Lines of the next segment that each split clears: all at once take milliseconds where the kernel must find the memory
+/// first. So the last eighth of a segment is filled while the next one is cleared.
+const LINES_CLEARED: u64 = 8;
+
 /// Overflow lines looked at in one step of draining.
 const DRAIN_LINES: u64 = 32;
 
 /// What only the one who resizes touches.
 pub(super) struct Resize {
     state: Mutex<State>,
+    /// Segments taken and not yet in use: 0 or 1.
+    ahead: AtomicUsize,
 }
 
 struct State {
     /// Entries of the directory that are in use.
     segments: usize,
+    /// The segment that will be added next.
+    next: Option<Clearing>,
     /// Where the draining of an overflow segment goes on.
     drain_from: u64,
     stay: Vec<Entry>,
     go: Vec<Entry>,
 }
 
+/// A segment whose lines are being cleared. It held items before; nobody reaches it as lines yet.
+struct Clearing {
+    segment: SegmentId,
+    /// Lines that are clear.
+    cleared: u64,
+}
+
 impl Resize {
     pub(super) fn new() -> Self {
         let state = State {
             segments: 1,
+            next: None,
             drain_from: 0,
             stay: Vec::new(),
             go: Vec::new(),
         };
         Resize {
             state: Mutex::new(state),
+            ahead: AtomicUsize::new(0),
         }
+    }
+
+    /// Segments taken and not yet in use.
+    pub(super) fn ahead(&self) -> usize {
+        self.ahead.load(Ordering::Relaxed)
     }
 }
 
@@ -103,6 +125,10 @@ impl Index {
         if last < 1 << self.per_segment_shift {
             return Step::Idle;
         }
+        if let Some(next) = state.next.take() {
+            self.resize.ahead.store(0, Ordering::Relaxed);
+            supply.give(next.segment);
+        }
         let mut lower = Bucket::lock(self, last - (1 << last.ilog2()));
         let mut upper = Bucket::lock(self, last);
         state.stay.clear();
@@ -134,28 +160,46 @@ impl Index {
         }
     }
 
-    /// Makes sure that the segment of bucket `new` is there.
+    /// Makes sure that the segment of bucket `new` is there, and gets the next one ready before it is needed.
     fn prepare(&self, new: usize, state: &mut State, supply: &dyn Supply) -> bool {
-        if new >> self.per_segment_shift < state.segments {
+        let lines = 1 << self.per_segment_shift;
+        let unused = ((state.segments << self.per_segment_shift) - new) as u64;
+        if unused > lines / LINES_CLEARED {
             return true;
         }
         let Some(place) = self.directory.get(state.segments) else {
-            return false;
+            return unused > 0;
         };
-        let Some(segment) = supply.take() else {
-            return false;
+        let take = || {
+            let segment = supply.take()?;
+            Some(Clearing {
+                segment,
+                cleared: 0,
+            })
         };
-        self.clear(segment);
+        let Some(mut next) = state.next.take().or_else(take) else {
+            return unused > 0;
+        };
+        if unused > 0 {
+            self.clear(&mut next, LINES_CLEARED);
+            state.next = Some(next);
+            self.resize.ahead.store(1, Ordering::Relaxed);
+            return true;
+        }
+        self.clear(&mut next, lines);
+        self.resize.ahead.store(0, Ordering::Relaxed);
         // Release: a reader that still has a larger count from before a merge finds empty lines here.
-        place.store(segment.0, Ordering::Release);
+        place.store(next.segment.0, Ordering::Release);
         state.segments += 1;
         true
     }
 
-    /// The segment held items before; nobody reaches it as lines yet.
-    fn clear(&self, segment: SegmentId) {
-        let first = u64::from(segment.0) << self.per_segment_shift;
-        for id in first..first + (1 << self.per_segment_shift) {
+    /// Clears up to `count` further lines.
+    fn clear(&self, clearing: &mut Clearing, count: u64) {
+        let first = u64::from(clearing.segment.0) << self.per_segment_shift;
+        let from = clearing.cleared;
+        clearing.cleared = (from + count).min(1 << self.per_segment_shift);
+        for id in first + from..first + clearing.cleared {
             let line = self.lines.line(LineId(id));
             line.word.store(0, Ordering::Relaxed);
             line.slots

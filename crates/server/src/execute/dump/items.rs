@@ -83,7 +83,9 @@ impl Items {
         if !std::mem::replace(&mut self.is_begun, true) && !self.is_cachedump() {
             out.bytes.extend_from_slice(words::OK);
         }
-        let is_done = self.slice(turn, out);
+        let mut examined = 0;
+        let is_done = self.slice(turn, &mut examined, out);
+        turn.counters.examined.add(examined as u64);
         let kept_bytes = if is_done {
             0
         } else {
@@ -101,18 +103,17 @@ impl Items {
         is_done
     }
 
-    fn slice(&mut self, turn: &Turn<'_>, out: &mut Output<'_>) -> bool {
-        let mut examined = 0;
+    fn slice(&mut self, turn: &Turn<'_>, examined: &mut usize, out: &mut Output<'_>) -> bool {
         let Items {
             form,
             classes,
             listing,
             ..
         } = self;
-        while !is_full(examined, out.len()) {
+        while !is_full(*examined, out.len()) {
             let mut visit = |item: &Item<'_>| line(form, classes, item, turn, &mut out.bytes);
             match turn.store.list(listing, STEP_ITEMS, turn.now, &mut visit) {
-                Some(more) => examined += more,
+                Some(more) => *examined += more,
                 None => return true,
             }
             if matches!(form, Form::Cached(cached) if cached.is_used_up()) {

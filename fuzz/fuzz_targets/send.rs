@@ -1,0 +1,110 @@
+//! Replies through a real socket that takes little at a time: every byte arrives once, in order, however it is cut.
+//!
+//! The client's receive buffer is small and it reads pieces whose lengths the input chooses, so that the server's sends
+//! end short in rendered bytes, in values sent from where they lie, and in values that were copied for lack of room.
+//! The input also chooses what is asked for, and for which keys the value is overwritten while its reply is under way.
+
+#![no_main]
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use glasscache_server::{Address, Config, Listen, Running, start};
+use libfuzzer_sys::fuzz_target;
+use socket2::{Domain, Socket, Type};
+
+/// Around the sizes from which values are sent from where they lie, and are cut into pieces of their own.
+const SIZES: [usize; 8] = [1, 900, 8 << 10, (8 << 10) + 1, 40_000, 64 << 10, 150_000, 400_000];
+
+/// Requests of one input at most: a reply of some ten megabytes takes long.
+const REQUESTS_MAX: usize = 24;
+
+fn server() -> &'static Running {
+    static SERVER: OnceLock<Running> = OnceLock::new();
+    SERVER.get_or_init(|| {
+        let config = Config {
+            listeners: vec![Listen::Tcp(([127, 0, 0, 1], 0).into())],
+            workers: 2,
+            memory_bytes: 16 << 20,
+            ..Config::default()
+        };
+        start(config).expect("a server on a free port")
+    })
+}
+
+fn connect() -> TcpStream {
+    let Some(Address::Tcp(address)) = server().addresses().first().cloned() else { panic!("no port") };
+    let socket = Socket::new(Domain::for_address(address), Type::STREAM, None).expect("a socket");
+    socket.set_recv_buffer_size(4096).expect("a small buffer");
+    socket.connect(&address.into()).expect("a connection");
+    let stream = TcpStream::from(socket);
+    stream.set_read_timeout(Some(Duration::from_secs(20))).expect("a time-out");
+    stream
+}
+
+/// Every value of a size has the same bytes, whoever wrote it last.
+fn value(size: usize) -> Vec<u8> {
+    (0..size).map(|at| (at.wrapping_mul(2_654_435_761) >> 7) as u8 | 1).collect()
+}
+
+fn store(stream: &mut TcpStream, which: usize) {
+    let value = value(SIZES[which]);
+    let head = format!("set k{which} 5 0 {}\r\n", value.len());
+    stream.write_all(&[head.as_bytes(), &value, b"\r\n"].concat()).expect("a set");
+    let mut reply = [0; 8];
+    stream.read_exact(&mut reply).expect("a reply to a set");
+    assert_eq!(&reply, b"STORED\r\n");
+}
+
+/// The reply to one request, where its value is present.
+fn reply(which: usize, form: u8) -> (String, Vec<u8>) {
+    let value = value(SIZES[which]);
+    let length = value.len();
+    let (request, head, tail): (_, _, &[u8]) = match form {
+        0 => (format!("get k{which}\r\n"), format!("VALUE k{which} 5 {length}\r\n"), b"\r\nEND\r\n"),
+        1 => (format!("mg k{which} v f k\r\n"), format!("VA {length} f5 kk{which}\r\n"), b"\r\n"),
+        2 => (format!("gat 0 k{which}\r\n"), format!("VALUE k{which} 5 {length}\r\n"), b"\r\nEND\r\n"),
+        _ => return ("mn\r\n".to_owned(), b"MN\r\n".to_vec()),
+    };
+    (request, [head.as_bytes(), &value, tail].concat())
+}
+
+fuzz_target!(|input: &[u8]| {
+    let Some((asked, cuts)) = input.split_at_checked(input.len() / 2) else { return };
+    let asked = &asked[..asked.len().min(REQUESTS_MAX)];
+    if asked.is_empty() || cuts.is_empty() {
+        return;
+    }
+    let mut writer = connect();
+    for which in 0..SIZES.len() {
+        store(&mut writer, which);
+    }
+    let (mut requests, mut expected) = (Vec::new(), Vec::new());
+    for byte in asked {
+        let (request, reply) = reply(usize::from(byte & 7), byte >> 3 & 3);
+        requests.extend(request.into_bytes());
+        expected.extend(reply);
+    }
+    let mut reader = connect();
+    reader.write_all(&requests).expect("requests");
+    let mut read = 0;
+    let mut piece = vec![0; 64 << 10];
+    for cut in cuts.iter().cycle() {
+        if read == expected.len() {
+            break;
+        }
+        // From a byte to all that there is; now and then a value is overwritten before the next piece.
+        let most = piece.len().min(1 << (cut & 31).min(16)).min(expected.len() - read);
+        if cut >> 5 == 7 && expected.len() < 2 << 20 {
+            store(&mut writer, usize::from(cut & 7));
+        }
+        let most = if most < 512 && expected.len() > 1 << 20 { 512.min(expected.len() - read) } else { most };
+        let got = reader.read(&mut piece[..most]).expect("bytes within the time-out");
+        assert!(got > 0, "closed after {read} of {} bytes", expected.len());
+        let place = piece[..got].iter().zip(&expected[read..]).position(|(got, wanted)| got != wanted);
+        assert_eq!(place, None, "a wrong byte in the piece from {read}");
+        read += got;
+    }
+});
