@@ -433,7 +433,10 @@ mod tests {
         let mut waits = held.write_until_one_waits();
         let reply = read_until(&mut waits, b"END\r\nNOT_FOUND\r\n");
         let refused = b"SERVER_ERROR out of memory storing object\r\nEND\r\nNOT_FOUND\r\n";
-        assert_eq!(String::from_utf8_lossy(&reply), String::from_utf8_lossy(refused));
+        assert_eq!(
+            String::from_utf8_lossy(&reply),
+            String::from_utf8_lossy(refused)
+        );
         let mut other = held.connect();
         assert_eq!(row(&mut other, "store_no_memory"), 1);
         // A worker that tried without sleeping would turn hundreds of thousands of times.

@@ -69,8 +69,7 @@ impl Worker {
                     Part::Bytes(bytes) => run.push(bytes),
                     Part::Pieces([]) => {}
                     Part::Pieces(taken) => {
-                        let added =
-                            self.add_pieces(&mut run, hash, log, &mut pieces, own, now);
+                        let added = self.add_pieces(&mut run, hash, log, &mut pieces, own, now);
                         if let Err(shortage) = added {
                             return Swap::NoRoom(shortage);
                         }

@@ -22,12 +22,10 @@ fn hash(key: &[u8], turn: &Turn<'_>) -> KeyHash {
 
 /// `delete`: the word to answer.
 pub(super) fn delete(key: &[u8], turn: &Turn<'_>) -> Result<&'static [u8], NoRoomYet> {
-    Ok(
-        match remove(key, &DeleteOptions::default(), false, turn)? {
-            DeleteOutcome::Deleted => words::DELETED,
-            DeleteOutcome::NotFound | DeleteOutcome::Exists => words::NOT_FOUND,
-        },
-    )
+    Ok(match remove(key, &DeleteOptions::default(), false, turn)? {
+        DeleteOutcome::Deleted => words::DELETED,
+        DeleteOutcome::NotFound | DeleteOutcome::Exists => words::NOT_FOUND,
+    })
 }
 
 fn remove(
@@ -60,11 +58,7 @@ fn remove(
 }
 
 /// `touch`: the word to answer.
-pub(super) fn touch(
-    key: &[u8],
-    exptime: i64,
-    turn: &Turn<'_>,
-) -> Result<&'static [u8], NoRoomYet> {
+pub(super) fn touch(key: &[u8], exptime: i64, turn: &Turn<'_>) -> Result<&'static [u8], NoRoomYet> {
     let options = GetOptions {
         touch: Some(turn.expiry(exptime)),
         ..GetOptions::default()
@@ -106,11 +100,7 @@ pub(super) fn arith(
     Ok(())
 }
 
-fn change(
-    key: &[u8],
-    options: &ArithOptions,
-    turn: &Turn<'_>,
-) -> Result<ArithOutcome, NoRoomYet> {
+fn change(key: &[u8], options: &ArithOptions, turn: &Turn<'_>) -> Result<ArithOutcome, NoRoomYet> {
     let (store, hash) = (turn.store, hash(key, turn));
     let tried = store.try_arith(key, hash, options, turn.now);
     let outcome = turn.or_refuse(tried, || store.arith(key, hash, options, turn.now))?;
