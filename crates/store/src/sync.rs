@@ -71,6 +71,14 @@ pub(crate) mod plain {
     }
 }
 
+/// Orders a store and the load behind it where both are `SeqCst`, which loom takes for `AcqRel` unless a fence stands
+/// between them. Elsewhere the accesses themselves do.
+#[inline]
+pub(crate) fn sequential() {
+    #[cfg(loom)]
+    fence(Ordering::SeqCst);
+}
+
 /// How often a waiter spins before it gives its time slice away: a holder works for well under a
 /// microsecond, so whoever waits longer waits for a thread that was put to sleep by the kernel.
 #[cfg(not(loom))]

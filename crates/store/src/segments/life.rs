@@ -5,7 +5,7 @@
 use super::{Queue, Segments, State};
 use crate::memory::{Addr, SegmentId};
 use crate::sparse::is_sparse;
-use crate::sync::Ordering;
+use crate::sync::{Ordering, sequential};
 
 impl Segments {
     /// Closes an open segment of which `used` bytes were written. `order` places it in its queue; `None` at
@@ -75,6 +75,7 @@ impl Segments {
 
     /// Retires a sealed segment that is dead, lists one that is nearly dead, and ranks it.
     pub(super) fn note_decline(&self, id: SegmentId) {
+        sequential();
         let meta = self.meta(id);
         let live = meta.live.load(Ordering::SeqCst) as usize;
         if meta.state.load(Ordering::SeqCst) != State::Sealed as u32
@@ -111,6 +112,7 @@ impl Segments {
         let id = self.arena.segment_of(at);
         let before = self.meta(id).live.fetch_sub(bytes as u32, Ordering::SeqCst);
         strict_assert!(before as usize >= bytes, "live bytes below zero");
+        sequential();
         let (before, after) = (before as usize, before as usize - bytes);
         // While the segment is open `used` is 0, so nothing is noted before the seal, which looks for itself.
         let used = self.meta(id).used.load(Ordering::SeqCst) as usize;

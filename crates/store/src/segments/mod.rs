@@ -328,3 +328,6 @@ impl Segments {
         &self.origins[id.0 as usize]
     }
 }
+
+#[cfg(all(test, loom))]
+mod interleaved;

@@ -235,7 +235,7 @@ impl Segments {
     }
 
     /// How many segments choices have looked at so far, for tests.
-    #[cfg(test)]
+    #[cfg(all(test, not(loom)))]
     pub(crate) fn examined(&self) -> u64 {
         self.examined.load(Ordering::Relaxed)
     }

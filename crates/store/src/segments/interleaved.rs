@@ -1,0 +1,141 @@
+//! The life of a segment under loom: sealed, pinned, counted down, swept and held by several threads at once.
+
+use std::sync::Arc;
+
+use loom::thread;
+
+use super::*;
+
+/// A few segments of 4 KiB, no worker online, so that whatever is retired and not held may be reused at once.
+fn segments(count: usize) -> Arc<Segments> {
+    let arena = Arc::new(Arena::new(count, 12).unwrap());
+    let budget = Budget {
+        segments: count,
+        apart: 0,
+    };
+    Arc::new(Segments::new(arena, 1, budget, 1 << 10))
+}
+
+/// A segment that is open, and its first address.
+fn open(segments: &Segments) -> (SegmentId, Addr) {
+    let id = segments.open(0, Queue::Small, Seconds(2)).unwrap();
+    (id, segments.arena().start(id))
+}
+
+fn explore(test: impl Fn() + Sync + Send + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(3);
+    builder.check(test);
+}
+
+fn in_thread(
+    segments: &Arc<Segments>,
+    act: impl Fn(&Segments) + Send + 'static,
+) -> thread::JoinHandle<()> {
+    let segments = Arc::clone(segments);
+    thread::spawn(move || act(&segments))
+}
+
+/// The oldest segment that a choice would be offered.
+fn candidate(segments: &Segments) -> Option<SegmentId> {
+    segments.candidates(2, 0).oldest_small.map(|view| view.id)
+}
+
+/// How many segments are free or wait for readers.
+fn given_back(segments: &Segments) -> usize {
+    let plan = segments.lock();
+    plan.free.len() + plan.limbo.len()
+}
+
+#[test]
+fn the_last_item_removed_while_a_segment_is_sealed_retires_it_once() {
+    explore(|| {
+        let segments = segments(2);
+        let (id, at) = open(&segments);
+        segments.live(at, 100);
+        segments.live(at, 3_000);
+        let removes = in_thread(&segments, move |segments| segments.unlive(at, 3_000));
+        segments.unlive(at, 100);
+        segments.seal(id, 3_100, u32::MAX, None);
+        removes.join().unwrap();
+        assert_eq!((segments.in_use(), given_back(&segments)), (0, 1));
+        assert_eq!(candidate(&segments), None);
+    });
+}
+
+#[test]
+fn a_segment_that_is_sealed_while_its_last_pin_ends_becomes_a_candidate() {
+    explore(|| {
+        let segments = segments(2);
+        let (id, at) = open(&segments);
+        segments.pin(at);
+        segments.live(at, 3_000);
+        let commits = in_thread(&segments, move |segments| segments.unpin(at));
+        segments.seal(id, 3_000, u32::MAX, None);
+        commits.join().unwrap();
+        assert_eq!(candidate(&segments), Some(id));
+    });
+}
+
+#[test]
+fn a_sweep_and_the_removal_of_the_last_item_retire_a_segment_once() {
+    explore(|| {
+        let segments = segments(2);
+        let (id, at) = open(&segments);
+        segments.live(at, 3_000);
+        segments.seal(id, 3_000, u32::MAX, None);
+        let removes = in_thread(&segments, move |segments| segments.unlive(at, 3_000));
+        if segments.start_sweep(id) {
+            segments.finish_sweep(id);
+        }
+        removes.join().unwrap();
+        assert_eq!((segments.in_use(), given_back(&segments)), (0, 1));
+        assert_eq!(candidate(&segments), None);
+    });
+}
+
+#[test]
+fn a_sweep_that_stops_leaves_the_segment_to_others_unless_it_died_meanwhile() {
+    explore(|| {
+        let segments = segments(2);
+        let (id, at) = open(&segments);
+        segments.live(at, 3_000);
+        segments.seal(id, 3_000, u32::MAX, None);
+        let sweeps = in_thread(&segments, move |segments| {
+            if segments.start_sweep(id) {
+                segments.stop_sweep(id);
+            }
+        });
+        segments.unlive(at, 2_000);
+        sweeps.join().unwrap();
+        assert_eq!(candidate(&segments), Some(id));
+        assert_eq!(segments.candidates(2, 0).small_bytes, 1_000);
+    });
+}
+
+#[test]
+fn a_held_segment_is_not_reused_before_its_holder_has_read_it() {
+    explore(|| {
+        let segments = segments(1);
+        let memory = Arc::new(AtomicU64::new(7));
+        let (id, at) = open(&segments);
+        segments.live(at, 3_000);
+        assert!(segments.hold(at));
+        segments.seal(id, 3_000, u32::MAX, None);
+        segments.unlive(at, 3_000);
+        let reads = {
+            let memory = Arc::clone(&memory);
+            in_thread(&segments, move |segments| {
+                assert_eq!(memory.load(Ordering::Relaxed), 7, "read what was reused");
+                segments.unhold(at);
+            })
+        };
+        segments.settle_now();
+        if segments.open(0, Queue::Small, Seconds(2)).is_some() {
+            memory.store(0, Ordering::Relaxed);
+        }
+        reads.join().unwrap();
+        segments.settle_now();
+        assert!(memory.load(Ordering::Relaxed) == 0 || given_back(&segments) == 1);
+    });
+}
