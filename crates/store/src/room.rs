@@ -1,12 +1,18 @@
 //! Room for a write: the sweeping that goes with every one, and what is done when no segment is to be had.
+//!
+//! Nothing here waits: where the next segments are free once readers have passed, the write ends with
+//! [`Shortage::Passing`] and is made again later.
 
-use crate::Worker;
+use crate::append::{Draft, Log, Placed, Refill};
 use crate::attempts::Attempts;
 use crate::counters::Count;
-use crate::eviction::Aim;
-use crate::log::{Draft, Log, Placed, Refill};
-use crate::request::Seconds;
+use crate::eviction::{Aim, Sweeper};
+use crate::memory::Addr;
+use crate::participant::Participant;
+use crate::publish::Site;
+use crate::request::KeyHash;
 use crate::segments::MOVER_FLOOR;
+use crate::store::Store;
 
 /// Bytes swept per byte written when one segment is missing from the reserve; more when more are missing.
 const SWEEP_FACTOR: usize = 2;
@@ -16,74 +22,81 @@ const WRITE_BYTES_MIN: usize = 64;
 const SWEEP_BYTES_MAX: usize = 64 << 10;
 /// Sweeps tried at once by a writer that finds no segment at all.
 const SWEEPS_IN_NEED: usize = 48;
-impl Worker {
-    /// Whether fewer segments are spare than eviction should keep ahead.
-    pub(crate) fn is_behind(&self) -> bool {
-        self.store.segments.spare() < self.store.reserve()
-    }
 
-    /// Whether a write into a full store evicts at once although enough is spare. Who watches evictions expects
-    /// one with the write that caused it, not when the segment it went to is full; at most the reserve again is
-    /// freed ahead of need.
-    #[inline]
-    pub(crate) fn follows_writes(&self) -> bool {
-        self.store.reports.is_on() && self.store.segments.spare() < 2 * self.store.reserve()
-    }
+/// Why no segment was to be had.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Shortage {
+    /// The next segments are free when readers have passed.
+    Passing,
+    /// All are in use, and nothing may be evicted.
+    Lasting,
+}
 
-    /// Whether nearly dead segments should be emptied, so that no untouched one is opened.
+/// A worker's room for writes, at one second.
+#[derive(Clone, Copy)]
+pub(crate) struct Room<'w> {
+    pub(crate) site: Site<'w>,
+    pub(crate) sweeper: &'w Sweeper,
+    pub(crate) participant: &'w Participant,
+}
+
+impl Room<'_> {
     #[inline]
-    pub(crate) fn wants_sparse(&self) -> bool {
-        self.store.segments.wants_sparse(self.store.reserve())
+    pub(crate) fn store(&self) -> &Store {
+        self.site.accounts.store()
     }
 
     /// The share of keeping segments free that goes with `bytes` written.
     #[inline]
-    pub(crate) fn pace(&self, bytes: usize, now: Seconds) {
-        let missing = self
-            .store
-            .reserve()
-            .saturating_sub(self.store.segments.spare());
-        if missing > 0 {
-            let due = (bytes + WRITE_BYTES_MIN) * SWEEP_FACTOR * missing;
-            self.sweep_for(due.min(SWEEP_BYTES_MAX), Aim::Room, now);
-        } else if self.follows_writes() {
-            let due = bytes + WRITE_BYTES_MIN;
-            self.sweep_for(due.min(SWEEP_BYTES_MAX), Aim::Room, now);
-        } else if self.wants_sparse() {
-            let due = (bytes + WRITE_BYTES_MIN) * SWEEP_FACTOR;
-            self.sweep_for(due.min(SWEEP_BYTES_MAX), Aim::Sparse, now);
-        }
+    pub(crate) fn pace(&self, bytes: usize) {
+        let store = self.store();
+        let missing = store.reserve().saturating_sub(store.segments.spare());
+        let due = bytes + WRITE_BYTES_MIN;
+        let (due, aim) = if missing > 0 {
+            (due * SWEEP_FACTOR * missing, Aim::Room)
+        } else if store.evicts_with_writes() {
+            (due, Aim::Room)
+        } else if store.wants_sparse() {
+            (due * SWEEP_FACTOR, Aim::Sparse)
+        } else {
+            return;
+        };
+        self.sweeper.run(self.site, due.min(SWEEP_BYTES_MAX), aim);
     }
 
     /// Writes an item, and wins a segment for it if need be.
-    pub(crate) fn place(
+    pub(crate) fn place(&self, log: Log, draft: &Draft<'_>) -> Result<Placed, Shortage> {
+        self.with_room(|refill| self.site.appender.place(log, draft, refill))
+    }
+
+    /// Writes the head of a piece of at most `wanted` bytes, and wins a segment for it if need be; see
+    /// [`crate::append::Appender::place_piece`].
+    pub(crate) fn place_piece(
         &self,
         log: Log,
-        draft: &Draft<'_>,
-        now: Seconds,
-    ) -> Result<Placed, Shortage> {
-        self.with_room(now, |refill| {
-            self.logs.place(&self.store, log, draft, now, refill)
-        })
+        hash: KeyHash,
+        wanted: usize,
+    ) -> Result<(Addr, usize), Shortage> {
+        self.with_room(|refill| self.site.appender.place_piece(log, hash, wanted, refill))
     }
 
     /// Tries `append`, and wins segments until it succeeds or nothing more can be won.
-    pub(crate) fn with_room<T>(
-        &self,
-        now: Seconds,
-        append: impl Fn(Refill) -> Option<T>,
-    ) -> Result<T, Shortage> {
+    fn with_room<T>(&self, append: impl Fn(Refill) -> Option<T>) -> Result<T, Shortage> {
+        let now = self.site.now;
         let refill = |floor| Refill {
             floor,
             base: now,
             order: None,
+            now,
         };
         if let Some(done) = append(refill(MOVER_FLOOR)) {
             return Ok(done);
         }
+        let store = self.store();
         for _ in 0..SWEEPS_IN_NEED {
-            let won = self.sweep_for(self.store.arena().segment_bytes(), Aim::Room, now);
-            self.store.segments.settle_now();
+            let bytes = store.arena().segment_bytes();
+            let won = self.sweeper.run(self.site, bytes, Aim::Room);
+            store.segments.settle_now();
             if let Some(done) = append(refill(MOVER_FLOOR)) {
                 return Ok(done);
             }
@@ -91,7 +104,7 @@ impl Worker {
                 break;
             }
         }
-        append(refill(0)).ok_or(if self.store.segments.spare() > 0 {
+        append(refill(0)).ok_or(if store.segments.spare() > 0 {
             Shortage::Passing
         } else {
             Shortage::Lasting
@@ -105,21 +118,11 @@ impl Worker {
         if shortage == Shortage::Lasting {
             return false;
         }
-        self.count(Count::EpochWaits, 1);
-        let may = self.is_clean.get() && attempts.may_pass();
-        if may && let Some(place) = self.place {
-            self.store.segments.epochs().pass(place);
-            self.store.segments.settle_now();
+        self.site.accounts.count(Count::EpochWaits, 1);
+        let may = attempts.may_pass() && self.participant.pass_if_clean();
+        if may {
+            self.store().segments.settle_now();
         }
         may
     }
-}
-
-/// Why no segment was to be had.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Shortage {
-    /// The next segments are free when readers have passed.
-    Passing,
-    /// All are in use, and nothing may be evicted.
-    Lasting,
 }

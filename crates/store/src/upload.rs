@@ -3,28 +3,21 @@
 //! A small value is gathered beside the store and copied once. A larger one gets pieces in segments of the
 //! worker's upload log, each only when the bytes before it have come, so that a client who announces much and
 //! sends nothing takes nothing. All uncommitted pieces together are bounded, by an eighth of `-m` as a rule
-//! (`register`).
-
-mod arrivals;
-mod register;
+//! (`uploads`).
 
 use std::sync::Arc;
 
-pub use self::register::IdleUpload;
-pub(crate) use self::register::Uploads;
-
+use crate::append::Log;
 use crate::attempts::Attempts;
+use crate::chain::Part;
 use crate::item::{HEADER_MAX, PIECE_HEADER, piece_bytes};
-use crate::log::Log;
 use crate::memory::Addr;
 use crate::request::{KeyHash, NoRoomYet, Refusal, Seconds, SetOptions, SetOutcome};
 use crate::room::Shortage;
-use crate::write::Part;
-use crate::{Store, Worker};
-
-/// Data of a piece, at most: large enough that a value of 100 KB is received in one call, small enough that a
-/// stalled client ties up little.
-pub(crate) const PIECE_BYTES_MAX: usize = 128 << 10;
+use crate::set::{self, Set};
+use crate::store::Store;
+use crate::uploads::PIECE_BYTES_MAX;
+use crate::worker::Worker;
 
 /// Room for one value, owned by a connection while its bytes arrive. A drop gives the room back.
 pub struct Reservation {
@@ -63,13 +56,13 @@ impl Worker {
         }
         let value_bytes = value_bytes as usize;
         if self.store.is_too_large(key, value_bytes, options.flags) {
-            self.drop_for(key, hash, options);
+            set::drop_for(&self.accounts, key, hash, options);
             return Err(Refusal::TooLarge);
         }
         let is_small = HEADER_MAX + key.len() + value_bytes <= self.store.inline_max();
         let missing_bytes = if is_small { 0 } else { value_bytes as u64 };
         if missing_bytes > self.store.upload_bytes_max() {
-            self.drop_for(key, hash, options);
+            set::drop_for(&self.accounts, key, hash, options);
             return Err(Refusal::NoMemory);
         }
         Ok(Reservation {
@@ -93,16 +86,21 @@ impl Worker {
     /// out of date.
     pub fn give_up(&self, reservation: &Reservation, now: Seconds) {
         if self.begin(now) {
-            self.refuse_set(&reservation.key, reservation.hash, &reservation.options);
+            self.refuse(reservation);
         }
     }
 
     /// As [`Worker::try_commit`], but refused where that would have to wait.
     pub fn commit(&self, mut reservation: Reservation, now: Seconds) -> SetOutcome {
         self.try_commit(&mut reservation, now)
-            .unwrap_or_else(|NoRoomYet| {
-                self.refuse_set(&reservation.key, reservation.hash, &reservation.options)
-            })
+            .unwrap_or_else(|NoRoomYet| self.refuse(&reservation))
+    }
+
+    fn refuse(&self, reservation: &Reservation) -> SetOutcome {
+        let Reservation {
+            key, hash, options, ..
+        } = reservation;
+        set::refuse(&self.accounts, key, *hash, options)
     }
 
     /// Makes a completely filled reservation visible at once; one that is not, or that was committed before, is not
@@ -127,13 +125,14 @@ impl Worker {
             Some(bytes) => Part::Bytes(bytes),
             None => Part::Pieces(pieces),
         };
-        let outcome = self.store_parts(key, *hash, &[part], options, now)?;
+        let value = &[part];
+        let outcome = Set { value, options }.run(self.write(key, *hash, now))?;
         if matches!(outcome, SetOutcome::Stored(_)) {
             for piece in std::mem::take(&mut reservation.pieces) {
                 self.store.segments.unpin(piece);
             }
             reservation.is_committed = true;
-            self.pace(reservation.value_bytes, now);
+            self.room(now).pace(reservation.value_bytes);
         }
         Ok(outcome)
     }
@@ -168,16 +167,11 @@ impl Reservation {
         if !is_given {
             return None;
         }
-        let mut attempts = Attempts::default();
+        let (room, mut attempts) = (worker.room(now), Attempts::default());
         let (piece, bytes) = loop {
-            let placed = worker.with_room(now, |refill| {
-                worker
-                    .logs
-                    .place_piece(&self.store, Log::Upload, self.hash, wanted, now, refill)
-            });
-            match placed {
+            match room.place_piece(Log::Upload, self.hash, wanted) {
                 Ok(placed) => break placed,
-                Err(shortage) if worker.may_retry(shortage, &mut attempts) => {}
+                Err(shortage) if room.may_retry(shortage, &mut attempts) => {}
                 Err(shortage) => {
                     self.awaits_segment = shortage == Shortage::Passing;
                     uploads.give_back(self.id, wanted as u64);
@@ -190,7 +184,7 @@ impl Reservation {
         }
         uploads.note_progress(self.id, now);
         self.pieces.push(piece);
-        worker.pace(bytes, now);
+        room.pace(bytes);
         let data = piece.plus(PIECE_HEADER);
         // The kernel copies into lines that are on their way a quarter faster than into those it has to ask for
         // one after the other.
