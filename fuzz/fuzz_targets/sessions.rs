@@ -128,7 +128,9 @@ fuzz_target!(|input: &[u8]| {
     for (step, number) in steps.iter().cycle().zip(1_u32..) {
         group.now += u32::from(number.is_multiple_of(64));
         let now = group.now;
-        let which = usize::from(step & 1);
+        // The other one where this one has said everything, so that the loop ends.
+        let chosen = usize::from(step & 1);
+        let which = if rests[chosen].is_empty() { 1 - chosen } else { chosen };
         let (piece, tail) = rests[which].split_at(usize::from(step >> 1).max(1).min(rests[which].len()));
         rests[which] = tail;
         group.strangers[which].feed(piece, now);

@@ -8,7 +8,7 @@ import random
 import time
 from typing import TYPE_CHECKING, Any
 
-from glasscache import _native
+from glasscache import _dialing, _native
 from glasscache.errors import DeadlineExceeded, GlasscacheError, StaleConnection
 
 if TYPE_CHECKING:
@@ -27,6 +27,7 @@ class Connections(_native.AsyncClient):
     _connecting: dict[tuple[int, asyncio.AbstractEventLoop], asyncio.Task[None]]
     _probes: dict[int, asyncio.Task[None]]
     _leaving: set[asyncio.Task[None]]
+    _answered_last: dict[int, str]
     _timeout: float
 
     async def _connect(self, place: int, ends: float) -> None:
@@ -93,20 +94,25 @@ class Connections(_native.AsyncClient):
     ) -> None:
         try:
             async with asyncio.timeout(limit):
-                await self._dial(place, lambda: protocol)
+                await self._dial(place, lambda: protocol, limit)
                 await ready
         except BaseException:
             protocol.close()  # whatever cut it short, a closed client included: nobody will use it
             raise
 
-    async def _dial(self, place: int, protocol: Callable[[], Any]) -> asyncio.BaseTransport:
+    async def _dial(
+        self, place: int, protocol: Callable[[], Any], limit: float
+    ) -> asyncio.BaseTransport:
         loop = asyncio.get_running_loop()
         host, port = self.address_of(place)
         if port is None:
             transport, _ = await loop.create_unix_connection(protocol, host)
-        else:
-            transport, _ = await loop.create_connection(protocol, host, port)
-        return transport
+            return transport
+        first = self._answered_last.get(place)
+        connected, self._answered_last[place] = await _dialing.connect(
+            protocol, host, port, limit, first
+        )
+        return connected
 
     def _went_down(self, place: int) -> None:
         self.note_down(place)
@@ -132,7 +138,7 @@ class Connections(_native.AsyncClient):
     async def _answers(self, place: int) -> bool:
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[bool] = loop.create_future()
-        transport = await self._dial(place, lambda: _Probe(answer))
+        transport = await self._dial(place, lambda: _Probe(answer), _PROBE_TIMEOUT)
         try:
             return await answer
         finally:

@@ -94,6 +94,7 @@ class AsyncClient(AsyncLeases, Calls):
         )
         client._connecting = {}
         client._probes = {}
+        client._answered_last = {}
         client._leaving = set()
         client._has_blocks = 0
         client._has_base64_keys = keys == "base64"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import socket
 import subprocess
 import time
@@ -10,9 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from glasscache import AsyncClient, BadSetting, Client
+from glasscache._dialing import connect
 from glasscache.server import find_command
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from glasscache import Server
@@ -142,3 +145,53 @@ def test_no_ring_has_a_server_that_nobody_named() -> None:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     assert set(Client(("127.0.0.1", port)).stats()["servers"]) == {f"127.0.0.1:{port}"}
+
+
+@pytest.fixture
+def silent_port(server: Server) -> Iterator[int]:
+    """The port of a server on 127.0.0.1 whose twin on 127.0.0.2 takes no connection and says nothing."""
+    with contextlib.ExitStack() as stack:
+        port = int(server.address.rpartition(":")[2])
+        full = stack.enter_context(socket.create_server(("127.0.0.2", port), backlog=0))
+        for _ in range(2):  # one more than the backlog; what comes then gets no answer
+            waiting = stack.enter_context(socket.socket())
+            waiting.setblocking(False)
+            waiting.connect_ex(full.getsockname())
+        yield port
+
+
+def _resolve_to_both(loop: asyncio.AbstractEventLoop) -> None:
+    """Have every name stand for the silent address and the one that answers, in this order."""
+
+    async def both(_: str, port: int, **__: Any) -> list[Any]:
+        kind = (socket.AF_INET, socket.SOCK_STREAM, 6, "")
+        return [(*kind, (address, port)) for address in ("127.0.0.2", "127.0.0.1")]
+
+    loop.getaddrinfo = both  # type: ignore[assignment]
+
+
+def test_an_awaited_call_goes_on_from_a_silent_address_within_its_deadline(
+    silent_port: int,
+) -> None:
+    async def main() -> float:
+        _resolve_to_both(asyncio.get_running_loop())
+        async with AsyncClient(f"two-addresses:{silent_port}", timeout=10) as client:
+            begin = time.monotonic()
+            assert await client.get("no-such-key", deadline=10) is None
+            return time.monotonic() - begin
+
+    assert asyncio.run(main()) >= 4.9, "the silent address was tried first and had its share"
+
+
+def test_the_address_that_answered_last_is_tried_first(silent_port: int) -> None:
+    async def main() -> None:
+        _resolve_to_both(asyncio.get_running_loop())
+        first = None
+        for limit in (1, 60):  # a share of the second would be half a minute
+            transport, first = await asyncio.wait_for(
+                connect(asyncio.Protocol, "two-addresses", silent_port, limit, first), 20
+            )
+            transport.close()
+        assert first == "127.0.0.1"
+
+    asyncio.run(main())

@@ -3,7 +3,7 @@
 //! To add a command, write `commands/<name>.rs` with a clap `Args` struct and
 //! `run(self, &Output) -> Result<Exit, Failure>`, and add one line to `commands!` below.
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::commands;
 use crate::output::{Exit, Failure, Output};
@@ -32,12 +32,15 @@ pub(crate) struct Cli {
     pub command: Command,
 }
 
+/// The second list are commands that print the definition of the command line, which they are given.
 macro_rules! commands {
-    ($($(#[$doc:meta])* $variant:ident => $module:ident,)*) => {
+    ($($(#[$doc:meta])* $variant:ident => $module:ident,)*;
+     $($(#[$printer_doc:meta])* $printer:ident => $printer_module:ident,)*) => {
         /// Every subcommand.
         #[derive(Subcommand)]
         pub(crate) enum Command {
             $($(#[$doc])* $variant(commands::$module::Args),)*
+            $($(#[$printer_doc])* $printer(commands::$printer_module::Args),)*
         }
 
         impl Command {
@@ -45,6 +48,7 @@ macro_rules! commands {
             pub(crate) fn run(self, out: &Output) -> Result<Exit, Failure> {
                 match self {
                     $(Command::$variant(args) => args.run(out),)*
+                    $(Command::$printer(args) => args.run(Cli::command(), out),)*
                 }
             }
         }
@@ -84,6 +88,7 @@ commands! {
     Simulate => simulate,
     /// Show what memcached's slab classes waste, and the best classes that can be had
     Slabs => slabs,
+    ;
     /// Print completions for a shell
     Completions => completions,
     /// Write the manual pages

@@ -20,6 +20,8 @@ pub mod base64;
 pub mod command;
 pub mod limits;
 pub mod meta;
+mod reply;
+mod request;
 pub mod text;
 pub mod words;
 

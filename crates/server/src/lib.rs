@@ -3,6 +3,9 @@
 //! [`start`] gives a running server inside this process, for the command line, the tour, the tests.
 //! What bytes mean is `protocol`'s affair, where items lie is `store`'s; this crate moves bytes
 //! between them and sockets, on N threads that share nothing but the store and a few registries.
+//!
+//! Three folders, used from left to right only: `net` has the sockets, `session` the conversation without them,
+//! `shared` what all threads see.
 #![forbid(unsafe_code)]
 #![cfg_attr(
     not(test),
@@ -14,75 +17,23 @@
     )
 )]
 
-mod address;
-mod classes;
-mod clock;
-mod cluster;
-mod config;
-mod connection;
-mod counters;
-mod detail;
-mod execute;
 mod failure;
-mod gathered;
-mod hub;
-mod inbox;
-mod info;
-mod listener;
-mod lock;
-mod log;
-mod memory;
-mod output;
+mod net;
 mod replay;
 mod running;
-mod send;
 mod session;
 mod shared;
-mod shed;
-mod stats;
 mod systemd;
-mod ties;
-mod trace;
-mod tuning;
-mod turn;
-mod wake;
-mod watch;
 mod watchdog;
-mod worker;
 
-pub use address::Address;
-pub use config::{Config, Listen, Shown};
 pub use replay::Replay;
 pub use running::{Control, Prepared, Running, prepare, start};
+pub use shared::address::Address;
+pub use shared::config::{Config, Listen, Shown};
+pub use shared::error::Error;
 pub use systemd::notify;
 
 const _: () = assert!(
     glasscache_protocol::KEY_BYTES_MAX <= glasscache_store::KEY_BYTES_MAX,
     "key limits"
 );
-
-/// The version that `version` and `stats` report: clients compare the leading number to learn whether meta commands
-/// work; behind it stands our own.
-macro_rules! version {
-    () => {
-        concat!("1.6.45-glasscache-", env!("CARGO_PKG_VERSION"))
-    };
-}
-pub(crate) use version;
-
-/// Why a server could not start.
-#[derive(Debug, thiserror::Error)]
-pub enum Error {
-    /// An address cannot be listened on.
-    #[error("cannot listen on {0}: {1}")]
-    Bind(String, std::io::Error),
-    /// There is no memory for the items.
-    #[error(transparent)]
-    Store(#[from] glasscache_store::Error),
-    /// The kernel refused a thread, a descriptor or a signal handler.
-    #[error("cannot start the server: {0}")]
-    System(std::io::Error),
-    /// A setting makes no sense.
-    #[error("{0}")]
-    Setting(String),
-}

@@ -8,21 +8,21 @@ use std::sync::Arc;
 
 use glasscache_store::{Seconds, Store};
 
-use crate::Error;
-use crate::classes::Classes;
-use crate::cluster::Cluster;
-use crate::config::Config;
-use crate::counters::{ClassCounters, Counters};
-use crate::execute::dump::Dump;
-use crate::info::{ConnectionId, Info, Peer};
-use crate::log::Log;
-use crate::memory::Pressure;
-use crate::output::{Output, Part};
-use crate::send::SHARE_BYTES;
+use crate::session::context::Context;
+use crate::session::dump::Dump;
+use crate::session::output::{Output, Part};
 use crate::session::{Next, Session};
+use crate::shared::classes::Classes;
+use crate::shared::cluster::Cluster;
+use crate::shared::config::Config;
+use crate::shared::counters::{ClassCounters, Counters};
+use crate::shared::error::Error;
+use crate::shared::info::{ConnectionId, Info, Peer};
+use crate::shared::log::Log;
+use crate::shared::peer_memory::Pressure;
+use crate::shared::sizes::SHARE_BYTES;
+use crate::shared::wake::Waker;
 use crate::shared::{Parts, Shared};
-use crate::turn::Turn;
-use crate::wake::Waker;
 
 /// One connection of a server, with a worker of its own, driven by hand.
 pub struct Replay {
@@ -111,7 +111,7 @@ impl Replay {
         self.pending.extend_from_slice(bytes);
         let mut replies = Vec::new();
         self.store.go_online();
-        while !self.is_closed && self.turn(Seconds(now), &mut replies) {}
+        while !self.is_closed && self.run_session(Seconds(now), &mut replies) {}
         // Between two calls nothing is borrowed, and others of the group may reuse segments.
         self.store.go_offline();
         replies
@@ -127,11 +127,11 @@ impl Replay {
         self.pending.len()
     }
 
-    /// One turn of the session; false when it waits for input.
-    fn turn(&mut self, now: Seconds, replies: &mut Vec<u8>) -> bool {
+    /// One run of the session; false when it waits for input.
+    fn run_session(&mut self, now: Seconds, replies: &mut Vec<u8>) -> bool {
         self.store.pass();
         let may_refuse = Cell::new(std::mem::take(&mut self.tries_again));
-        let turn = Turn {
+        let context = Context {
             store: &self.store,
             shared: &self.shared,
             counters: &self.counters,
@@ -145,7 +145,7 @@ impl Replay {
             may_refuse: &may_refuse,
         };
         let mut out = Output::new(Vec::new());
-        let progress = self.session.run(&self.pending, &turn, &mut out);
+        let progress = self.session.run(&self.pending, &context, &mut out);
         collect(&out, replies);
         drop(out);
         self.pending.drain(..progress.used);
@@ -158,7 +158,7 @@ impl Replay {
                 true
             }
             Next::Dump(dump) => {
-                list(dump, &turn, replies);
+                list(dump, &context, replies);
                 true
             }
             Next::Close(_) | Next::Watch(_) => {
@@ -179,11 +179,11 @@ fn counters_for(classes: &Classes) -> Counters {
     }
 }
 
-fn list(mut dump: Dump, turn: &Turn<'_>, replies: &mut Vec<u8>) {
+fn list(mut dump: Dump, context: &Context<'_>, replies: &mut Vec<u8>) {
     let mut is_done = false;
     while !is_done {
         let mut out = Output::new(Vec::new());
-        is_done = dump.run(turn, &mut out);
+        is_done = dump.run(context, &mut out);
         collect(&out, replies);
     }
 }

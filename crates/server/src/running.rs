@@ -7,20 +7,20 @@ use std::thread::JoinHandle;
 use glasscache_store::Store;
 use rustix::thread::{CpuSet, Pid, gettid, sched_getaffinity, sched_setaffinity};
 
-use crate::Error;
-use crate::address::Address;
-use crate::classes::Classes;
-use crate::cluster::Cluster;
-use crate::config::Config;
-use crate::counters::{ClassCounters, Counters};
 use crate::failure;
-use crate::inbox::Inbox;
-use crate::listener::{self, Bound, Listener};
-use crate::log::Log;
+use crate::net::accept_queue::AcceptQueue;
+use crate::net::listener::{self, Bound, Listener};
+use crate::net::worker::Worker;
+use crate::shared::address::Address;
+use crate::shared::classes::Classes;
+use crate::shared::cluster::Cluster;
+use crate::shared::config::{Config, random_seed};
+use crate::shared::counters::{ClassCounters, Counters};
+use crate::shared::error::Error;
+use crate::shared::log::Log;
+use crate::shared::wake::Waker;
 use crate::shared::{Parts, Shared};
-use crate::wake::Waker;
 use crate::watchdog;
-use crate::worker::Worker;
 
 /// A server that runs in this process. It ends by [`Running::stop`], by the `shutdown` command, or
 /// when the handle is dropped.
@@ -28,11 +28,11 @@ pub struct Running {
     shared: Arc<Shared>,
     threads: Vec<JoinHandle<()>>,
     thread_ids: Vec<i32>,
-    watchdog: Option<Watching>,
+    watchdog: Option<WatchedKinds>,
 }
 
 /// The watchdog's thread, which ends when the sender is dropped.
-struct Watching {
+struct WatchedKinds {
     until: mpsc::Sender<()>,
     thread: JoinHandle<()>,
 }
@@ -153,15 +153,15 @@ fn launch(
             .spawn(move || lines.write())
             .map_err(Error::System)?;
     }
-    let inboxes: Vec<Inbox> = shared
+    let accept_queues: Vec<AcceptQueue> = shared
         .workers
         .iter()
         .map(|_| Arc::new(Mutex::new(Vec::new())))
         .collect();
-    for (index, inbox) in inboxes.iter().enumerate() {
-        running.start_worker(index, Arc::clone(inbox))?;
+    for (index, accept_queue) in accept_queues.iter().enumerate() {
+        running.start_worker(index, Arc::clone(accept_queue))?;
     }
-    let listener = Listener::new(Arc::clone(&shared), bound, inboxes).map_err(system)?;
+    let listener = Listener::new(Arc::clone(&shared), bound, accept_queues).map_err(system)?;
     running.spawn("gc-listener".to_owned(), move || listener.run())?;
     running.start_watchdog()?;
     Ok(running)
@@ -204,7 +204,7 @@ impl Running {
         for thread in self.threads.drain(..) {
             let _ = thread.join();
         }
-        if let Some(Watching { until, thread }) = self.watchdog.take() {
+        if let Some(WatchedKinds { until, thread }) = self.watchdog.take() {
             drop(until);
             let _ = thread.join();
         }
@@ -221,18 +221,18 @@ impl Running {
             .name("gc-watchdog".to_owned())
             .spawn(move || watchdog::run(&shared, &ended))
             .map_err(Error::System)?;
-        self.watchdog = Some(Watching { until, thread });
+        self.watchdog = Some(WatchedKinds { until, thread });
         Ok(())
     }
 
-    fn start_worker(&mut self, index: usize, inbox: Inbox) -> Result<(), Error> {
+    fn start_worker(&mut self, index: usize, accept_queue: AcceptQueue) -> Result<(), Error> {
         let shared = Arc::clone(&self.shared);
         let Some((counters, waker)) = shared.workers.get(index).cloned() else {
             return Ok(());
         };
         let store = shared.store.worker();
         let pins = shared.config.pin_workers;
-        let worker = Worker::new(shared, store, (counters, waker), inbox).map_err(system)?;
+        let worker = Worker::new(shared, store, (counters, waker), accept_queue).map_err(system)?;
         self.spawn(format!("gc-worker-{index}"), move || {
             if pins {
                 pin(index);
@@ -303,12 +303,6 @@ fn pin(index: usize) {
     }
 }
 
-/// A seed that no client can guess: the hash of a value the standard library draws at random.
-pub(crate) fn random_seed() -> u64 {
-    use std::hash::{BuildHasher, RandomState};
-    RandomState::new().hash_one(std::process::id())
-}
-
 fn system(error: rustix::io::Errno) -> Error {
     Error::System(error.into())
 }
@@ -320,7 +314,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::config::Listen;
+    use crate::shared::config::Listen;
 
     /// A server of one worker whose store another worker reads, which passes only when it is told.
     struct Held {

@@ -4,7 +4,6 @@
 //! machine) the watchdog stands still with the workers, so such a pause never looks like a stuck worker.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::Duration;
 
@@ -13,43 +12,6 @@ use crate::shared::Shared;
 
 /// Between two looks at the workers.
 const TICK: Duration = Duration::from_secs(1);
-
-/// How far a worker's event loop has come, and whether it works or sleeps. Its worker writes, the watchdog reads.
-///
-/// The count is odd while the worker works and even while it sleeps.
-#[derive(Debug, Default)]
-pub(crate) struct Pulse(AtomicU64);
-
-impl Pulse {
-    /// The worker wakes up and has work.
-    pub(crate) fn wake(&self) {
-        self.set(self.count() | 1);
-    }
-
-    /// The worker goes on without having slept.
-    pub(crate) fn beat(&self) {
-        self.set(self.count().wrapping_add(2) | 1);
-    }
-
-    /// The worker goes to sleep.
-    pub(crate) fn sleep(&self) {
-        self.set(self.count().wrapping_add(2) & !1);
-    }
-
-    /// The present count of a worker that works; `None` while it sleeps.
-    fn working(&self) -> Option<u64> {
-        Some(self.count()).filter(|count| count & 1 == 1)
-    }
-
-    fn count(&self) -> u64 {
-        self.0.load(Ordering::Relaxed)
-    }
-
-    fn set(&self, count: u64) {
-        // Relaxed: the count is all that is read, and a tick sooner or later does not matter.
-        self.0.store(count, Ordering::Relaxed);
-    }
-}
 
 /// What the watchdog saw of one worker.
 #[derive(Debug, Default, Clone, Copy)]
@@ -92,6 +54,7 @@ pub(crate) fn run(shared: &Arc<Shared>, ended: &Receiver<()>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::shared::pulse::Pulse;
 
     #[test]
     fn only_a_worker_that_works_without_progress_is_counted() {

@@ -1,4 +1,4 @@
-//! Connections that one turn of a worker hears together get what each would get alone.
+//! Connections that one iteration of a worker reads ahead together get what each would get alone.
 
 mod live;
 
@@ -11,7 +11,7 @@ use live::{config, connect, talk};
 /// More than a worker hears together.
 const CONNECTIONS: usize = 40;
 
-/// Lengths of what is sent at once: fractions of commands, and around what is heard of a connection at once.
+/// Lengths of what is sent at once: fractions of commands, and around what is read ahead of a connection.
 const PIECES: [usize; 9] = [1, 4096, 30, 4097, 700, 20_000, 4095, 8192, 3];
 
 fn one_worker() -> Running {

@@ -8,6 +8,7 @@ pub mod curve;
 pub mod error;
 pub mod page;
 pub mod policy;
+mod random;
 pub mod replay;
 pub mod search;
 pub mod slabs;

@@ -5,13 +5,10 @@
 //! may run on any thread and stop between blocks.
 
 use crate::policy::{
-    Arc, Belady, BeladySize, Bytes, Clock, Fifo, Gdsf, LeCar, Lfu, Lhd, Lirs, Lru, Ones, Policy,
-    PolicyKind, S3Fifo, Sieve, Slru, TinyLfu, TwoQ, Weights,
+    Arc, Belady, BeladySize, Bytes, Clock, Fifo, Gdsf, LeCar, Lfu, Lhd, Links, Lirs, Lru, Ones,
+    Policy, PolicyKind, S3Fifo, Sieve, Slru, TinyLfu, TwoQ, Weights,
 };
 use crate::trace::intern::{Interned, Mode};
-
-/// A request that has no previous or no next one.
-pub(crate) const NEVER: u32 = u32::MAX;
 
 /// Requests of a block: the cache lines that a block warms stay in the first-level cache until they are used.
 const BLOCK: usize = 256;
@@ -21,29 +18,6 @@ const WARM_FROM: usize = 1 << 17;
 
 /// Requests between two looks at whether to go on.
 const STRIDE: u32 = 1 << 18;
-
-/// For each request, the object's previous and next one.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Links {
-    pub(crate) previous: Vec<u32>,
-    pub(crate) next: Vec<u32>,
-}
-
-impl Links {
-    fn of(ids: &[u32], distinct: usize) -> Self {
-        let mut last = vec![NEVER; distinct];
-        let mut previous = Vec::with_capacity(ids.len());
-        let mut next = vec![NEVER; ids.len()];
-        for (at, &id) in ids.iter().enumerate() {
-            let before = std::mem::replace(&mut last[id as usize], at as u32);
-            previous.push(before);
-            if let Some(next) = next.get_mut(before as usize) {
-                *next = at as u32;
-            }
-        }
-        Self { previous, next }
-    }
-}
 
 /// A trace that is ready to be replayed.
 #[derive(Debug, Clone)]

@@ -3,6 +3,11 @@
 //! Runs the program named by `MEMCACHED`, else `memcached` of the path; where there is none it says
 //! so and proves nothing (`make oracle-slabs` fails in that case, so that the check cannot go missing there).
 
+#![expect(
+    clippy::disallowed_methods,
+    reason = "the peer is a process of its own"
+)]
+
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 

@@ -2,6 +2,12 @@
 //!
 //! Run by `make oracle-slabs`, with the program named by `MEMCACHED`, else `memcached` of the path.
 
+#![expect(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    reason = "the peer is a process of its own"
+)]
+
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
 use std::process::{Child, Command};

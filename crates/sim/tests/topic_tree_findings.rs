@@ -1,6 +1,11 @@
 //! The two findings that this project began with, on the made-up site: remote items slow whole requests
 //! down, and a fixed set chosen on the past keeps more of them fast than an LRU of as many items.
 
+#![expect(
+    clippy::disallowed_methods,
+    reason = "CPU time is what the kernel says"
+)]
+
 use glasscache_sim::search::{Least, View, added_ns, candidates};
 use glasscache_sim::strategy::cost::CostModel;
 use glasscache_sim::strategy::figures::{Figures, figures};

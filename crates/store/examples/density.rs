@@ -4,6 +4,11 @@
 //! stands for the log-normal mix (median 230, sigma 1.5, at most 1 MB). Each line fills a fresh store with twice
 //! its memory in unique keys of 20 bytes, in one process, so the resident figure includes this program's 2 MiB.
 //! `density -- MiB workers chain` sends one store through fills of shifting sizes, and tells where its memory is.
+
+#![expect(
+    clippy::disallowed_methods,
+    reason = "an example measures what the kernel says"
+)]
 #![allow(clippy::print_stdout, reason = "an example speaks on stdout")]
 
 use glasscache_store::{Config, Seconds, SetOptions, SetOutcome, Store, Worker};

@@ -3,6 +3,11 @@
 //! `cargo run --release -p glasscache-store --example overwrite -- [MiB of -m] [value bytes] [keys] [rounds]`; each
 //! round sets as many random keys as there are. Prints processor time per set and the resident memory, which
 //! should stay near a small multiple of the keys' bytes however large `-m` is.
+
+#![expect(
+    clippy::disallowed_methods,
+    reason = "an example measures what the kernel says"
+)]
 #![allow(clippy::print_stdout, reason = "an example speaks on stdout")]
 
 use glasscache_store::{Config, Seconds, SetOptions, Store, Worker};

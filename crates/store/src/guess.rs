@@ -4,7 +4,7 @@
 //! before the next. What was seen is a guess, which the lookup checks.
 
 use crate::index::Hit;
-use crate::memory::lines::LINE_BYTES;
+use crate::memory::arena::LINE_BYTES;
 use crate::memory::{Line, LineId};
 use crate::request::KeyHash;
 use crate::worker::Worker;

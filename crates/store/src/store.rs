@@ -9,7 +9,7 @@ use crate::counters::{self, Block, Counters};
 use crate::error::Error;
 use crate::ghost::Ghost;
 use crate::index::{Index, LINES_MAX, Supply};
-use crate::memory::lines::LINE_BYTES;
+use crate::memory::arena::LINE_BYTES;
 use crate::memory::{Arena, Lines, SegmentId};
 use crate::policy::{Policy, PolicyKind};
 use crate::report::Reports;

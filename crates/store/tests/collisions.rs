@@ -4,6 +4,11 @@
 //! The test knows the seed of the hash, as an attacker does who found it out. `GLASSCACHE_TEST_COLLISIONS` is the
 //! number of keys (20,000 unless told otherwise; `make collisions` takes a million).
 
+#![expect(
+    clippy::disallowed_methods,
+    reason = "the environment chooses the number of keys"
+)]
+
 use std::collections::HashSet;
 
 use glasscache_store::{Config, DeleteOptions, DeleteOutcome, Seconds, SetOptions, SetOutcome};

@@ -1,9 +1,7 @@
 //! `glasscache completions`: the completion script of a shell, made from the command line's own definition.
 
-use clap::CommandFactory;
 use clap_complete::{Shell, generate};
 
-use crate::args::Cli;
 use crate::output::{Exit, Failure, Output};
 
 const EXAMPLES: &str = "\
@@ -22,14 +20,14 @@ pub(crate) struct Args {
 
 impl Args {
     /// Prints the script.
-    pub(crate) fn run(self, out: &Output) -> Result<Exit, Failure> {
+    pub(crate) fn run(self, mut definition: clap::Command, out: &Output) -> Result<Exit, Failure> {
         if out.is_json() {
             return Err(Failure::usage(
                 "--json: a completion script has no JSON form",
             ));
         }
         let mut script = Vec::new();
-        generate(self.shell, &mut Cli::command(), "glasscache", &mut script);
+        generate(self.shell, &mut definition, "glasscache", &mut script);
         out.bytes(&script)?;
         Ok(Exit::Done)
     }

@@ -2,9 +2,6 @@
 
 use std::path::PathBuf;
 
-use clap::CommandFactory;
-
-use crate::args::Cli;
 use crate::output::{Exit, Failure, Output};
 
 const EXAMPLES: &str = "\
@@ -22,11 +19,11 @@ pub(crate) struct Args {
 
 impl Args {
     /// Writes `glasscache.1` and a page for each subcommand.
-    pub(crate) fn run(self, out: &Output) -> Result<Exit, Failure> {
+    pub(crate) fn run(self, definition: clap::Command, out: &Output) -> Result<Exit, Failure> {
         if out.is_json() {
             return Err(Failure::usage("--json: manual pages have no JSON form"));
         }
-        clap_mangen::generate_to(Cli::command(), &self.folder).map_err(|error| {
+        clap_mangen::generate_to(definition, &self.folder).map_err(|error| {
             Failure::new(
                 Exit::Unreachable,
                 format!("cannot write into {}: {error}", self.folder.display()),

@@ -1,40 +1,10 @@
 //! Meta lines: command, key, for a set the length, then flags.
 
-use super::flags::MetaFlags;
 use crate::ascii;
 use crate::base64;
-use crate::command::{Command, Refusal};
+use crate::command::{Command, MetaFlags, MetaLine, Refusal, value_length};
 use crate::limits::KEY_BYTES_MAX;
-use crate::text::value_length;
 use crate::words;
-
-/// Key and flags of a meta command.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct MetaLine<'b> {
-    /// The key as sent: base64 under the flag `b`.
-    pub key: &'b [u8],
-    /// The flags.
-    pub flags: MetaFlags<'b>,
-}
-
-impl<'b> MetaLine<'b> {
-    /// The item's key: as sent, or decoded into `scratch`.
-    ///
-    /// # Errors
-    /// The reply, when the base64 does not decode; a parsed line always decodes.
-    #[inline]
-    pub fn item_key<'k>(&self, scratch: &'k mut Vec<u8>) -> Result<&'k [u8], &'static [u8]>
-    where
-        'b: 'k,
-    {
-        if !self.flags.has(b'b') {
-            return Ok(self.key);
-        }
-        scratch.clear();
-        base64::decode(self.key, scratch).ok_or(words::BAD_KEY)?;
-        Ok(scratch)
-    }
-}
 
 /// The `mg` at the front of `input` and its bytes, when it is whole and its flags are plain; anything else is `None`
 /// and left to [`crate::text::parse`].

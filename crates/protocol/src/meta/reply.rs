@@ -4,7 +4,7 @@
 //! is what ties it to its request; a hit must carry it, and a reply without one is accepted only
 //! where servers are known to leave it out (`EN`, `MN` and error lines).
 
-use crate::text::reply::{Refused, ReplyFault, number, refused};
+use crate::reply::{Refused, ReplyFault, number, refused};
 
 /// The outcome in a meta reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -129,7 +129,7 @@ fn read_flag<'a>(word: &'a [u8], flags: &mut Flags<'a>) -> Result<(), ReplyFault
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::text::reply::Blame;
+    use crate::reply::Blame;
 
     fn flags(line: &[u8]) -> Flags<'_> {
         match parse(line).unwrap() {

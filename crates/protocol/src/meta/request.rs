@@ -4,7 +4,7 @@
 //! not to its place in the stream. Quiet ones (`q`) are answered only when something went wrong and
 //! are closed by `mn`, so a hundred writes cost one reply line.
 
-use crate::text::request::{StoreWord, number};
+use crate::request::{StoreHead, StoreWord, number};
 
 /// A key as it goes on the wire.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,13 +46,7 @@ fn flag(out: &mut Vec<u8>, letter: u8, n: impl itoa::Integer) {
 /// Appends the head of `ms`; value and line end follow on the wire.
 ///
 /// `exptime` 0 is left out, as are client flags of 0.
-pub fn set(
-    out: &mut Vec<u8>,
-    word: StoreWord,
-    key: WireKey<'_>,
-    item: &crate::text::request::StoreHead,
-    common: Common,
-) {
+pub fn set(out: &mut Vec<u8>, word: StoreWord, key: WireKey<'_>, item: &StoreHead, common: Common) {
     head(out, b"ms ", key);
     out.push(b' ');
     number(out, item.value_bytes);
@@ -150,7 +144,6 @@ pub fn noop(out: &mut Vec<u8>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::text::request::StoreHead;
 
     const KEY: WireKey<'static> = WireKey {
         bytes: b"k",

@@ -1,8 +1,8 @@
 //! Meta replies: a status of two letters, then what the request's flags ask for, in their order.
 
-use super::parse::MetaLine;
 use crate::ascii::{self, write_number};
 use crate::base64;
+use crate::command::MetaLine;
 
 /// What a reply can tell of an item.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

@@ -8,6 +8,5 @@ pub mod request;
 mod write;
 
 pub use keys::{KeyToken, likely_key, next_key, single_get};
-pub(crate) use parse::value_length;
 pub use parse::{Parsed, parse};
 pub use write::{small_value, value_line, value_line_bytes};

@@ -5,8 +5,8 @@
 //! What is accepted follows memcached 1.6's parser, down to its order of errors.
 
 use crate::ascii;
-use crate::command::{AdminVerb, Command, GetHead, Refusal, StoreHead, StoreVerb};
-use crate::limits::{KEY_BYTES_MAX, LINE_BYTES_MAX, VALUE_BYTES_MAX};
+use crate::command::{AdminVerb, Command, GetHead, Refusal, StoreHead, StoreVerb, value_length};
+use crate::limits::{KEY_BYTES_MAX, LINE_BYTES_MAX};
 use crate::meta;
 use crate::words;
 
@@ -158,18 +158,6 @@ fn parse_store(verb: StoreVerb, line: &[u8]) -> Result<Command<'_>, Refusal> {
         compare,
         noreply,
     }))
-}
-
-/// The length of a value. A number beyond all bounds announces bytes that can be neither waited for
-/// nor executed.
-pub(crate) fn value_length(text: &[u8]) -> Result<u32, Refusal> {
-    match ascii::unsigned32(text) {
-        Some(bytes) if bytes <= VALUE_BYTES_MAX => Ok(bytes),
-        _ if text.first().is_some_and(u8::is_ascii_digit) => {
-            Err(Refusal::of_unknown_length(words::BAD_FORMAT))
-        }
-        _ => Err(Refusal::new(words::BAD_FORMAT)),
-    }
 }
 
 /// Client flags: 32 bits; a plus sign is taken as memcached's `strtoul` does.

@@ -6,8 +6,8 @@ use glasscache_protocol::words;
 
 use super::run::Run;
 use super::state::{Keys, Next, Session, State};
-use crate::execute::Lookup;
-use crate::info::Reason;
+use crate::session::execute::Lookup;
+use crate::shared::info::Reason;
 
 impl Session {
     /// Takes the keys of a get, up to the end of the line, of the input, or of the slice.
@@ -18,7 +18,7 @@ impl Session {
                 keys.reply_from = mark;
             }
             // What of the batch begun still fits is answered with this slice.
-            if run.is_cut() || run.out.len() >= run.turn.slice_bytes() {
+            if run.is_cut() || run.out.len() >= run.context.slice_bytes() {
                 self.state = State::Keys(keys);
                 return Some(Next::Flush);
             }
@@ -29,7 +29,7 @@ impl Session {
                     if keys.key_bytes > GET_KEY_BYTES_MAX {
                         return self.end_get_badly(keys, words::LINE_TOO_LONG, run);
                     }
-                    let lookup = Lookup::text(key, keys.head, !keys.is_begun, run.turn);
+                    let lookup = Lookup::text(key, keys.head, !keys.is_begun, run.context);
                     run.look_up(lookup);
                     keys.is_begun = true;
                 }

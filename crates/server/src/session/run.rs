@@ -1,19 +1,19 @@
-//! One turn of a session: its input and output, and the lookups that are gathered before they are made.
+//! One run of a session: its input and output, and the lookups that are gathered before they are made.
 
 use glasscache_protocol::meta::MetaLine;
 
 use super::state::{Keys, State};
-use crate::execute::{Batch, Cut, Lookup};
-use crate::output::{Mark, Output};
-use crate::turn::Turn;
+use crate::session::context::Context;
+use crate::session::execute::{Batch, Cut, Lookup};
+use crate::session::output::{Mark, Output};
 
-/// One turn of a session: the input, how far it is used, and the lookups not yet made.
+/// One run of a session: the input, how far it is used, and the lookups not yet made.
 pub(super) struct Run<'b, 'o, 'w> {
     pub(super) input: &'b [u8],
     pub(super) used: usize,
     pub(super) commands: u32,
     pub(super) batch: Batch<'b, 'w>,
-    pub(super) turn: &'o Turn<'w>,
+    pub(super) context: &'o Context<'w>,
     pub(super) out: &'o mut Output<'w>,
     /// The lookup at which a batch was cut.
     pub(super) cut: Option<Cut<'b>>,
@@ -34,14 +34,14 @@ impl<'b, 'w> Run<'b, '_, 'w> {
     /// Adds the lookup of an `mg`; INVARIANT: the batch is not full.
     #[inline]
     pub(super) fn look_up_meta(&mut self, line: MetaLine<'b>) {
-        self.batch.push_meta(line, self.turn);
+        self.batch.push_meta(line, self.context);
     }
 
     /// Makes the lookups gathered so far. Returns where the reply of the last get that began among
     /// them begins. If the batch was cut, nothing behind it may be served: see [`Run::is_cut`].
     #[inline]
     pub(super) fn flush(&mut self) -> Option<Mark> {
-        let (mark, cut) = self.batch.flush(self.turn, self.out);
+        let (mark, cut) = self.batch.flush(self.context, self.out);
         self.cut = self.cut.take().or(cut);
         mark
     }
@@ -56,7 +56,7 @@ impl<'b, 'w> Run<'b, '_, 'w> {
         }
     }
 
-    /// Whether lookups were left undone: the turn ends, and the next begins with them.
+    /// Whether lookups were left undone: the run ends, and the next begins with them.
     #[inline]
     pub(super) fn is_cut(&self) -> bool {
         self.cut.is_some()

@@ -1,19 +1,19 @@
-//! Where a session stands in its stream, and how a turn of it can end.
+//! Where a session stands in its stream, and how a run of it can end.
 
 use glasscache_protocol::command::GetHead;
 use glasscache_store::Reservation;
 
-use crate::execute::{self, Outcome};
-use crate::hub::Watching;
-use crate::info::Reason;
-use crate::memory::Charge;
-use crate::output::Mark;
+use crate::session::dump::Dump;
+use crate::session::execute::store::PendingWrite;
+use crate::session::execute::{Cut, Lack};
+use crate::session::outcome::Outcome;
+use crate::session::output::Mark;
+use crate::shared::info::Reason;
+use crate::shared::peer_memory::Charge;
+use crate::shared::watchers::WatchedKinds;
 
-/// Values from this size on are received into the store's memory; smaller ones are gathered whole
-/// in the connection's buffer first, since an unfinished reservation holds its segment open.
-pub(crate) const UPLOAD_BYTES_MIN: u32 = 64 << 10;
-
-/// What is kept about an upload beside its line and its bytes, in bytes, rounded up: its state here and in the store.
+/// What is kept about an upload beside what its line said and its bytes, in bytes, rounded up: its state here and in
+/// the store.
 pub(super) const UPLOAD_BYTES_KEPT: usize = 512;
 
 /// One connection's place in its stream.
@@ -39,7 +39,7 @@ pub(super) enum State {
     Closed,
 }
 
-/// How a turn ended.
+/// How a run ended.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Next {
     /// The rest of the input, if any, is the beginning of something.
@@ -60,12 +60,12 @@ pub(crate) enum Next {
     /// Send the output and close.
     Close(Reason),
     /// From now on the connection is a log of events.
-    Watch(Watching),
+    Watch(WatchedKinds),
     /// Send a listing of the items, then go on.
-    Dump(execute::dump::Dump),
+    Dump(Dump),
 }
 
-/// What one turn used and how it ended.
+/// What one run used and how it ended.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Progress {
     pub(crate) used: usize,
@@ -86,15 +86,24 @@ pub(super) struct Keys {
 
 /// A large value on its way into the store.
 pub(crate) struct Upload {
-    /// The command line, kept for its reply.
-    pub(super) line: Box<[u8]>,
+    /// What its line said.
+    pub(super) write: PendingWrite,
     pub(super) reservation: Reservation,
     /// What is kept about it beside its bytes.
     pub(super) _charge: Charge,
 }
 
 impl Next {
-    /// What a command means for the turn; `None` goes on.
+    /// How a run ends whose lookups were cut.
+    pub(super) fn of_cut(cut: &Cut<'_>) -> Next {
+        match cut.lack {
+            Lack::Slice => Next::Flush,
+            Lack::Memory(bytes) => Next::Room(bytes),
+            Lack::Segment => Next::Segment,
+        }
+    }
+
+    /// What a command means for the run; `None` goes on.
     pub(super) fn after(outcome: Outcome) -> Option<Next> {
         match outcome {
             Outcome::Done => None,

@@ -3,10 +3,10 @@
 use glasscache_protocol::words;
 
 use super::run::Run;
-use super::state::{Next, Session, State, UPLOAD_BYTES_KEPT, UPLOAD_BYTES_MIN, Upload};
-use crate::execute::store::Write;
-use crate::info::Reason;
-use crate::shed;
+use super::state::{Next, Session, State, UPLOAD_BYTES_KEPT, Upload};
+use crate::session::execute::store::Write;
+use crate::shared::sizes::UPLOAD_BYTES_MIN;
+use crate::shared::stalled;
 
 impl Session {
     /// A storage command: at once when its value is here, else into the store piece by piece when
@@ -27,7 +27,7 @@ impl Session {
                 run.used += head + value_bytes + 2;
                 return Next::after(write.refuse_chunk(run.out));
             }
-            if write.execute(value, run.turn, run.out).is_err() {
+            if write.execute(value, run.context, run.out).is_err() {
                 return Some(Next::Segment);
             }
             run.used += head + value_bytes + 2;
@@ -36,18 +36,20 @@ impl Session {
         if write.value_bytes < UPLOAD_BYTES_MIN {
             return Some(Next::Whole(head + value_bytes + 2));
         }
-        if shed::waits_to_upload(run.turn) {
+        if stalled::waits_to_upload(run.context.shared, run.context.now) {
             return Some(Next::Park);
         }
-        let line = run.rest().get(..head).unwrap_or_default();
         run.used += head;
-        match write.reserve(run.turn, run.out) {
+        match write.reserve(run.context, run.out) {
             Some(reservation) => {
-                run.turn.connection.ties.note_upload(reservation.id());
+                run.context
+                    .connection
+                    .held_memory
+                    .note_upload(reservation.id());
                 self.state = State::Upload(Box::new(Upload {
-                    line: line.into(),
+                    write: write.keep(),
                     reservation,
-                    _charge: run.turn.shared.memory.charge(UPLOAD_BYTES_KEPT + head),
+                    _charge: run.context.shared.memory.charge(UPLOAD_BYTES_KEPT + head),
                 }));
             }
             None => self.state = State::Swallow(u64::from(write.value_bytes) + 2),
@@ -65,13 +67,15 @@ impl Session {
             if rest.is_empty() {
                 return Some(Next::Input);
             }
-            let space = upload.reservation.space(run.turn.store, run.turn.now);
+            let space = upload.reservation.space(run.context.store, run.context.now);
             let bytes = space.len().min(rest.len());
             if bytes == 0 {
                 let reservation = &upload.reservation;
-                return if reservation.is_crowded_out() && shed::waits_to_go_on(run.turn) {
+                return if reservation.is_crowded_out()
+                    && stalled::waits_to_go_on(run.context.shared, run.context.now)
+                {
                     Some(Next::Park)
-                } else if reservation.awaits_segment() && !run.turn.may_refuse.take() {
+                } else if reservation.awaits_segment() && !run.context.may_refuse.take() {
                     Some(Next::Segment)
                 } else {
                     self.give_up_upload(run)
@@ -94,24 +98,19 @@ impl Session {
         let State::Upload(mut upload) = std::mem::take(&mut self.state) else {
             return None;
         };
-        let mut scratch = Vec::new();
-        let Some(write) = Write::from_line(&upload.line, &mut scratch, run.turn) else {
-            // The line was parsed once already: a server that cannot read it again is broken.
-            run.turn.counters.invariant_broken.bump();
-            return Some(Next::Close(Reason::Error));
-        };
+        let write = upload.write.write();
         if ending != b"\r\n" {
             run.used += 2;
             return Next::after(write.refuse_chunk(run.out));
         }
         let reservation = &mut upload.reservation;
-        if write.commit(reservation, run.turn, run.out).is_err() {
+        if write.commit(reservation, run.context, run.out).is_err() {
             self.state = State::Upload(upload);
             return Some(Next::Segment);
         }
         run.used += 2;
         drop(upload);
-        shed::room_was_made(run.turn.shared);
+        stalled::room_was_made(run.context.shared);
         None
     }
 
@@ -120,17 +119,17 @@ impl Session {
         let State::Upload(upload) = std::mem::take(&mut self.state) else {
             return None;
         };
-        run.turn.store.give_up(&upload.reservation, run.turn.now);
-        let mut scratch = Vec::new();
-        if let Some(write) = Write::from_line(&upload.line, &mut scratch, run.turn) {
-            write.count_refused(run.turn);
-            if !write.is_quiet() {
-                run.out.bytes.extend_from_slice(words::NO_MEMORY);
-            }
+        run.context
+            .store
+            .give_up(&upload.reservation, run.context.now);
+        let write = upload.write.write();
+        write.count_refused(run.context);
+        if !write.is_quiet() {
+            run.out.bytes.extend_from_slice(words::NO_MEMORY);
         }
         self.state = State::Swallow(u64::from(upload.reservation.missing_bytes()) + 2);
         drop(upload);
-        shed::room_was_made(run.turn.shared);
+        stalled::room_was_made(run.context.shared);
         None
     }
 }

@@ -5,6 +5,11 @@
 //! a trace does not tell are log-normal (median 230 B, sigma 1.5), and a small trace is copied side by side until the
 //! footprint reaches `MIB`. Printed per trace and fraction of the footprint: avoidable misses (all less first uses) as
 //! a share of requests, missed bytes likewise, and the ratio to what stands for memcached (`peer`).
+
+#![expect(
+    clippy::disallowed_methods,
+    reason = "an example is told what to do by its caller"
+)]
 #![allow(clippy::print_stdout, reason = "an example speaks on stdout")]
 
 mod peer;

@@ -7,7 +7,7 @@
 
 use super::distances::Distances;
 use super::{Curve, Histogram};
-use crate::policy::random::mix;
+use crate::random::mix;
 use crate::replay::Prepared;
 use std::collections::BinaryHeap;
 

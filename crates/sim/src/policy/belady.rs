@@ -5,9 +5,9 @@
 //! kept by object. Two forms, which differ by up to 0.01 on real traces: a miss must store, as in libCacheSim, or it
 //! may pass the cache by, as in Caffeine's Clairvoyant and in Belady's own paper (IBM Systems Journal 1966).
 
+use super::links::{Links, NEVER};
 use super::positions::Positions;
 use super::{Policy, Weights};
-use crate::replay::{Links, NEVER};
 
 /// An optimal cache.
 pub(crate) struct Belady<'a, W> {

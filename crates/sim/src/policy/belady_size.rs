@@ -2,9 +2,9 @@
 //!
 //! No exact optimum is known to be cheap when sizes differ; this greedy form is the usual stand-in.
 
-use super::random::Random;
+use super::links::{Links, NEVER};
 use super::{Policy, Weights};
-use crate::replay::{Links, NEVER};
+use crate::random::Random;
 
 /// Objects looked at for one eviction.
 const SAMPLE: u32 = 128;

@@ -6,8 +6,8 @@
 use super::frequency::Frequencies;
 use super::ghost::Ghost;
 use super::queue::{Queue, Words};
-use super::random::Random;
 use super::{Policy, Weights, fitting_objects, share};
+use crate::random::Random;
 
 const LEARNING_RATE: f64 = 0.45;
 

@@ -4,8 +4,8 @@
 //! evictions are counted by age, and from them follows the hit density of an age: the hits still to come, divided by
 //! the time still to be spent (Beckmann, Chen and Cidon, NSDI 2018). Counts fade by a tenth at each new estimate.
 
-use super::random::Random;
 use super::{Policy, Weights, fitting_objects};
+use crate::random::Random;
 
 /// Classes by the last hits' ages: powers of two.
 const CLASSES: usize = 16;

@@ -5,8 +5,8 @@
 //! start past the next request whose object was not used again. With the links of the trace (`Links`), made once for
 //! all sizes, both are sequential reads: no state by object at all.
 
+use super::links::{Links, NEVER};
 use super::{Policy, Weights};
-use crate::replay::{Links, NEVER};
 
 /// An LRU cache.
 pub(crate) struct Lru<'a, W> {

@@ -18,21 +18,19 @@ mod kind;
 mod lecar;
 mod lfu;
 mod lhd;
+mod links;
 mod lirs;
 mod lru;
 #[cfg(feature = "own-policy")]
 mod own;
 mod positions;
 mod queue;
-pub(crate) mod random;
 mod ring;
 mod s3fifo;
 mod sieve;
 mod slru;
 mod tinylfu;
 mod twoq;
-
-pub(crate) use random::Random;
 
 pub use kind::{PolicyKind, UnknownPolicy};
 
@@ -45,6 +43,7 @@ pub(crate) use gdsf::Gdsf;
 pub(crate) use lecar::LeCar;
 pub(crate) use lfu::Lfu;
 pub(crate) use lhd::Lhd;
+pub(crate) use links::Links;
 pub(crate) use lirs::Lirs;
 pub(crate) use lru::Lru;
 #[cfg(feature = "own-policy")]

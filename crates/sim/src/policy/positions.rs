@@ -89,7 +89,7 @@ mod tests {
 
     #[test]
     fn agrees_with_a_plain_set() {
-        let mut random = crate::policy::random::Random::new(7);
+        let mut random = crate::random::Random::new(7);
         let mut plain = BTreeSet::new();
         let mut set = Positions::new(300_000);
         for _ in 0..50_000 {

@@ -4,6 +4,10 @@
 //! what the map does not know is never found. After each run the audit counts every byte and every item. The
 //! seed of a failure is printed; `MODEL_SEED` repeats it, `MODEL_RUNS` lengthens the search.
 
+#![expect(
+    clippy::disallowed_methods,
+    reason = "the environment repeats a choice of operations"
+)]
 #![allow(
     clippy::needless_pass_by_value,
     clippy::single_match_else,

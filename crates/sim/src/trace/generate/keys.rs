@@ -5,8 +5,7 @@
 
 use super::super::{BATCH_ROWS, Batch, Op};
 use super::zipf::Zipf;
-use crate::policy::Random;
-use crate::policy::random::mix;
+use crate::random::{Random, mix};
 
 /// Where the stream of keys seen once begins, far from all ranks.
 const ONCE: u64 = 1 << 48;

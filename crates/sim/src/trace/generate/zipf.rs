@@ -3,7 +3,7 @@
 //! Rejection-inversion (Hörmann and Derflinger, ACM TOMACS 1996): the probability of rank k is bounded by a curve
 //! whose integral can be inverted; a draw on the curve is a rank, and more than four of five are kept.
 
-use crate::policy::Random;
+use crate::random::Random;
 
 /// Ranks from 1 to a number, rank k as often as 1 / k^skew.
 #[derive(Debug, Clone)]

@@ -1,0 +1,163 @@
+//! Which crate may use which, and what the pure ones may not do.
+
+use std::collections::BTreeMap;
+
+use toml::Table;
+
+use super::tree::{assert_none, files, read};
+
+/// Which of our crates each one may use; arrows point downwards (ARCHITECTURE.md).
+const ARROWS: [(&str, &[&str]); 9] = [
+    ("protocol", &[]),
+    ("store", &[]),
+    ("strategy", &[]),
+    ("sim", &["store", "strategy"]),
+    ("server", &["store", "protocol", "sim"]),
+    ("client", &["protocol"]),
+    ("lab", &["sim"]),
+    ("cli", &["lab", "server", "client", "sim"]),
+    ("native", &["client", "sim"]),
+];
+/// What the tests of a crate may use beside that: a server to talk to, and the crate itself with its checks on.
+const ARROWS_OF_TESTS: [(&str, &[&str]); 2] = [("client", &["server"]), ("store", &["store"])];
+/// Crates without socket, file, clock or thread: their `clippy.toml` forbids these, the same in each.
+const PURE: [&str; 4] = ["protocol", "store", "strategy", "sim"];
+
+#[test]
+fn crates_use_only_what_lies_below_them() {
+    let workspace = manifest("Cargo.toml");
+    let mut findings = Vec::new();
+    for file in files() {
+        let crate_of = |file: &str| {
+            Some(
+                file.strip_prefix("crates/")?
+                    .strip_suffix("/Cargo.toml")?
+                    .to_owned(),
+            )
+        };
+        if let Some(name) = crate_of(&file) {
+            findings.extend(violations(&name, &manifest(&file), &workspace));
+        }
+    }
+    assert_none(&findings, "arrows between crates point downwards");
+}
+
+fn manifest(file: &str) -> Table {
+    read(file).unwrap().parse().unwrap()
+}
+
+fn violations(name: &str, manifest: &Table, workspace: &Table) -> Vec<String> {
+    let arrows: BTreeMap<&str, &[&str]> = ARROWS.into();
+    let arrows_of_tests: BTreeMap<&str, &[&str]> = ARROWS_OF_TESTS.into();
+    let Some(allowed) = arrows.get(name) else {
+        return vec![format!("crates/{name} stands in no layer")];
+    };
+    let for_tests = arrows_of_tests.get(name).copied().unwrap_or_default();
+    let mut violations = Vec::new();
+    for kind in ["dependencies", "build-dependencies", "dev-dependencies"] {
+        for other in used(kind, manifest, workspace) {
+            let is_for_tests = kind == "dev-dependencies" && for_tests.contains(&other.as_str());
+            if !allowed.contains(&other.as_str()) && !is_for_tests {
+                violations.push(format!("{name} uses {other} ({kind})"));
+            }
+        }
+    }
+    violations
+}
+
+/// Our crates among the dependencies of one kind, on any target, by their own name whatever they are called here.
+fn used(kind: &str, manifest: &Table, workspace: &Table) -> Vec<String> {
+    let targets = manifest
+        .get("target")
+        .and_then(|targets| targets.as_table());
+    let of_targets = targets
+        .into_iter()
+        .flatten()
+        .filter_map(|(_, table)| table.get(kind));
+    let tables = manifest.get(kind).into_iter().chain(of_targets);
+    let shared = workspace
+        .get("workspace")
+        .and_then(|table| table.get("dependencies"));
+    let mut used = Vec::new();
+    for (name, dependency) in tables.filter_map(|table| table.as_table()).flatten() {
+        let is_shared = dependency.get("workspace").is_some();
+        let shared = shared
+            .and_then(|shared| shared.get(name))
+            .filter(|_| is_shared);
+        let package = [Some(dependency), shared]
+            .into_iter()
+            .flatten()
+            .find_map(|dependency| dependency.get("package")?.as_str())
+            .unwrap_or(name);
+        used.extend(package.strip_prefix("glasscache-").map(str::to_owned));
+    }
+    used
+}
+
+#[test]
+fn pure_crates_forbid_sockets_files_clocks_and_threads() {
+    let rules = PURE.map(|name| (name, read(&format!("crates/{name}/clippy.toml"))));
+    assert_none(&without_rules(&rules), "pure crates have the same rules");
+}
+
+/// The crates whose rules are missing or not those of the first.
+fn without_rules(rules: &[(&str, Option<String>)]) -> Vec<String> {
+    let (_, first) = &rules[0];
+    let lacks = rules
+        .iter()
+        .filter(|(_, text)| text.is_none() || text != first);
+    let lacks = lacks.map(|(name, _)| format!("crates/{name}/clippy.toml is missing or differs"));
+    lacks.collect()
+}
+
+mod tests {
+    use super::*;
+
+    fn found(name: &str, manifest: &str) -> Vec<String> {
+        let workspace =
+            r#"workspace.dependencies.renamed = { package = "glasscache-server", path = "x" }"#;
+        violations(
+            name,
+            &manifest.parse().unwrap(),
+            &workspace.parse().unwrap(),
+        )
+    }
+
+    #[test]
+    fn a_use_of_a_crate_above_is_found_in_every_table() {
+        for table in [
+            "[dependencies]\nglasscache-server.workspace = true",
+            "[build-dependencies]\nglasscache-server = { path = \"../server\" }",
+            "[dev-dependencies]\nglasscache-server.workspace = true",
+            "[target.'cfg(unix)'.dependencies]\nglasscache-server.workspace = true",
+            "[target.'cfg(unix)'.dev-dependencies]\nglasscache-server.workspace = true",
+            "[dependencies]\nother = { package = \"glasscache-server\", path = \"../server\" }",
+            "[dependencies]\nrenamed.workspace = true",
+        ] {
+            assert_eq!(found("sim", table).len(), 1, "{table}");
+        }
+    }
+
+    #[test]
+    fn uses_below_and_those_of_tests_are_allowed() {
+        let manifest = "[dependencies]\nglasscache-protocol.workspace = true\nthiserror = \"2\"
+            [dev-dependencies]\nglasscache-server.workspace = true";
+        assert_eq!(found("client", manifest), Vec::<String>::new());
+        assert_eq!(found("unknown", "").len(), 1);
+    }
+
+    #[test]
+    fn rules_that_are_missing_or_differ_are_found() {
+        let same = || Some("rules".to_owned());
+        assert_eq!(
+            without_rules(&[("a", same()), ("b", same())]),
+            Vec::<String>::new()
+        );
+        assert_eq!(without_rules(&[("a", same()), ("b", None)]).len(), 1);
+        assert_eq!(
+            without_rules(&[("a", same()), ("b", Some(String::new()))]).len(),
+            1
+        );
+        assert_eq!(without_rules(&[("a", None), ("b", None)]).len(), 2);
+    }
+}

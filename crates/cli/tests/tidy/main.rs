@@ -1,0 +1,208 @@
+//! Keeps the rules of the codebase that compilers and linters do not see.
+//!
+//! Checked over the files that git knows or would add: which crates use which (`crates`), no loops among modules
+//! (`modules`), the opening sentence of each source file, `unsafe` in its folder, no path of a private machine, no
+//! source file that nothing names, no unfinished work.
+
+mod crates;
+mod graph;
+mod modules;
+mod planted;
+mod python_imports;
+mod rust_imports;
+mod tokens;
+mod tree;
+
+use std::path::Path;
+
+use self::tree::{assert_none, files, has_ending, read};
+
+/// The only folder with `unsafe` written by hand.
+const UNSAFE_FOLDER: &str = "crates/store/src/memory/";
+/// Parts of paths that belong to one machine; written apart so that this file does not name them.
+const PRIVATE: [[&str; 2]; 4] = [
+    ["/wo", "rk/"],
+    ["/ro", "ot/"],
+    ["/ho", "me/"],
+    ["/Us", "ers/"],
+];
+/// Marks of unfinished work, written apart for the same reason.
+const UNFINISHED: [[&str; 2]; 3] = [["TO", "DO"], ["FIX", "ME"], ["SCAF", "FOLD"]];
+
+/// The text of a Rust file without its comments and text literals, roughly: enough to find a word.
+fn code(text: &str) -> String {
+    let lines = text.lines().map(|line| {
+        let line = line.split("//").next().unwrap_or_default();
+        line.split('"').step_by(2).collect::<Vec<_>>().join(" ")
+    });
+    lines.collect::<Vec<_>>().join("\n")
+}
+
+#[test]
+fn each_source_file_opens_with_a_sentence() {
+    let opens = |file: &String| {
+        let text = read(file).unwrap_or_default();
+        let mut lines = text.lines().skip_while(|line| line.starts_with("#!"));
+        let first = lines.next().unwrap_or_default();
+        match Path::new(file)
+            .extension()
+            .and_then(|ending| ending.to_str())
+        {
+            Some("rs") => first.starts_with("//! ") && first.len() > 12,
+            Some("py") => first.starts_with("\"\"\"") || text.trim().is_empty(),
+            _ => true,
+        }
+    };
+    let sources = files()
+        .into_iter()
+        .filter(|file| has_ending(file, &["rs", "py"]));
+    let findings: Vec<String> = sources.filter(|file| !opens(file)).collect();
+    assert_none(&findings, "each source file says first what it is");
+}
+
+#[test]
+fn unsafe_stays_in_its_folder() {
+    let word = ["un", "safe"].concat();
+    let is_used = |text: &str| {
+        let code = code(text);
+        ["{", " fn", " impl", " extern", " trait"]
+            .iter()
+            .any(|next| {
+                code.contains(&format!("{word}{next}"))
+                    || code.contains(&format!("{word} {}", next.trim()))
+            })
+    };
+    let sources = files()
+        .into_iter()
+        .filter(|file| file.starts_with("crates/") && has_ending(file, &["rs"]));
+    let findings: Vec<String> = sources
+        .filter(|file| {
+            !file.starts_with(UNSAFE_FOLDER) && read(file).is_some_and(|text| is_used(&text))
+        })
+        .collect();
+    assert_none(
+        &findings,
+        "the word stands only in the store's memory folder",
+    );
+}
+
+#[test]
+fn no_file_names_a_private_machine() {
+    let texts = [
+        "rs", "py", "toml", "md", "sh", "yml", "json", "mk", "rb", "php", "go", "java", "c", "cfg",
+        "txt",
+    ];
+    let mut findings = Vec::new();
+    for file in files() {
+        let is_text =
+            has_ending(&file, &texts) || file.ends_with("Makefile") || file.starts_with("scripts/");
+        if !is_text {
+            continue;
+        }
+        for (number, line) in read(&file).unwrap_or_default().lines().enumerate() {
+            let is_private = |parts: &[&str; 2]| {
+                let path = parts.concat();
+                line.match_indices(&path).any(|(at, _)| {
+                    // Part of a longer path, as in a URL or `bench/work/`, is something else.
+                    !line[..at].ends_with(|c: char| c.is_alphanumeric() || "._-}*".contains(c))
+                })
+            };
+            if PRIVATE.iter().any(is_private) {
+                findings.push(format!("{file}:{}: {}", number + 1, line.trim()));
+            }
+        }
+    }
+    assert_none(
+        &findings,
+        "paths of one machine do not belong into the project",
+    );
+}
+
+#[test]
+fn every_source_file_is_named_by_another() {
+    let files = files();
+    let mut findings = Vec::new();
+    for file in files
+        .iter()
+        .filter(|file| file.starts_with("crates/") && has_ending(file, &["rs"]))
+    {
+        let path = Path::new(file);
+        let stem = path.file_stem().unwrap().to_str().unwrap();
+        let folder = path.parent().unwrap();
+        let parts: Vec<&str> = file.split('/').collect();
+        let is_root =
+            ["lib", "main", "build"].contains(&stem) || parts.len() == 4 && parts[2] != "src";
+        if is_root || parts[2] == "examples" && stem == "main" {
+            continue;
+        }
+        let (stem, folder) = if stem == "mod" {
+            (
+                folder.file_name().unwrap().to_str().unwrap(),
+                folder.parent().unwrap(),
+            )
+        } else {
+            (stem, folder)
+        };
+        let parents = [
+            folder.join("mod.rs"),
+            folder.join("lib.rs"),
+            folder.join("main.rs"),
+            folder.with_extension("rs"),
+        ];
+        let declaration = format!("mod {stem};");
+        let is_named = parents.iter().any(|parent| {
+            read(&parent.to_string_lossy()).is_some_and(|text| code(&text).contains(&declaration))
+        }) || files.iter().any(|other| {
+            has_ending(other, &["rs"])
+                && Path::new(other).parent() == Some(folder)
+                && read(other).is_some_and(|text| {
+                    code(&text).contains(&declaration) || text.contains(&format!("\"{stem}.rs\""))
+                })
+        });
+        if !is_named {
+            findings.push(file.clone());
+        }
+    }
+    assert_none(&findings, "a source file that no other declares is dead");
+}
+
+#[test]
+fn nothing_is_left_unfinished() {
+    let mut findings = Vec::new();
+    for file in files()
+        .into_iter()
+        .filter(|file| has_ending(file, &["rs", "py", "toml", "sh"]))
+    {
+        for (number, line) in read(&file).unwrap_or_default().lines().enumerate() {
+            if UNFINISHED
+                .iter()
+                .any(|parts| line.contains(&parts.concat()))
+            {
+                findings.push(format!("{file}:{}: {}", number + 1, line.trim()));
+            }
+        }
+    }
+    assert_none(
+        &findings,
+        "work that is not finished is an issue, not a comment",
+    );
+}
+
+#[test]
+fn every_command_of_the_makefile_says_what_it_does() {
+    let makefile = read("Makefile").unwrap();
+    let phony = makefile
+        .lines()
+        .filter_map(|line| line.strip_prefix(".PHONY: "));
+    let says = |target: &&str| {
+        makefile
+            .lines()
+            .any(|line| line.starts_with(&format!("{target}:")) && line.contains("## "))
+    };
+    let findings: Vec<String> = phony
+        .flat_map(str::split_whitespace)
+        .filter(|target| !says(target))
+        .map(str::to_owned)
+        .collect();
+    assert_none(&findings, "each target has its sentence");
+}

@@ -1,0 +1,157 @@
+//! Violations planted in sources that are not on disk: each check of `modules` must find them, and nothing else.
+
+use std::collections::BTreeMap;
+
+use super::graph::{Use, cycles, uses};
+use super::modules::{cycle, impure_names, violations};
+use super::{python_imports, rust_imports};
+
+fn rust(files: &[(&str, &str)]) -> Vec<Use> {
+    let (modules, imports) = rust_imports::read(&planted(files));
+    uses(&modules, &imports)
+}
+
+fn planted(files: &[(&str, &str)]) -> BTreeMap<String, String> {
+    let owned = |(path, text): &(&str, &str)| ((*path).to_owned(), (*text).to_owned());
+    files.iter().map(owned).collect()
+}
+
+#[test]
+fn a_loop_is_found_however_it_is_written() {
+    let plain = "use crate::b::B;";
+    for (a, b) in [
+        (plain, "use crate::a;"),
+        (plain, "fn f() { crate::a::f(); }"),
+        (plain, "use super::a::f as g;"),
+        (plain, "fn f(a: &super::a::A) {}"),
+        (plain, "pub(crate) use crate::{c::C, a::{self, A}};"),
+        (plain, "mod inner { use super::super::a::A; }"),
+        (plain, "macro_rules! m { () => { $crate::a::f() } }"),
+        (plain, "const QUOTE: char = '\"'; use crate::a::A; // \""),
+        (
+            plain,
+            "fn f<'a>(x: &'a u8) { let _ = br#\"\"\"#; crate::a::f() }",
+        ),
+        ("use crate::c::B;", "use crate::a::A;"),
+        ("use crate::B;", "use crate::a::A;"),
+    ] {
+        let found = cycles(&rust(&[
+            ("lib.rs", "mod a; mod b; mod c; pub use b::B;"),
+            ("a/mod.rs", a),
+            ("b.rs", b),
+            ("c.rs", "pub use crate::b::B;"),
+        ]));
+        let is_found = found
+            .iter()
+            .any(|cycle| cycle.members.starts_with(&["a".to_owned(), "b".to_owned()]));
+        assert!(is_found, "{a} with {b}: {found:?}");
+    }
+}
+
+#[test]
+fn what_is_no_use_makes_no_loop() {
+    for b in [
+        "// use crate::a::A;\n/* use /* crate::a::A; */ crate::a */",
+        "const TEXT: &str = \"use crate::a::A; \\\" crate::a::f()\";",
+        "const TEXT: &str = r#\"crate::a::f() \" crate::a\"#;",
+        "#[cfg(test)]\nmod tests { use crate::a::A; fn f() { crate::a::f() } }",
+        "#[cfg(all(test, not(loom)))]\n#[allow(unused)]\nuse crate::a::A;",
+        "use other::a::A; fn f() { a::f() }",
+    ] {
+        let found = cycles(&rust(&[
+            ("lib.rs", "mod a; mod b;"),
+            ("a.rs", "use crate::b::B;"),
+            ("b.rs", b),
+        ]));
+        assert_eq!(found, [], "{b}");
+    }
+}
+
+#[test]
+fn a_file_that_is_there_for_tests_only_makes_no_loop() {
+    for (declaration, loops) in [("#[cfg(test)]\nmod checks;", 0), ("mod checks;", 1)] {
+        let found = cycles(&rust(&[
+            ("lib.rs", "mod a; mod b;"),
+            ("a.rs", "use crate::b::B;"),
+            ("b.rs", declaration),
+            ("b/checks.rs", "use crate::a::A;"),
+        ]));
+        assert_eq!(found.len(), loops, "{declaration}");
+    }
+}
+
+#[test]
+fn a_loop_deeper_in_the_tree_is_found_at_its_level() {
+    let found = cycles(&rust(&[
+        ("lib.rs", "mod a;"),
+        ("a/mod.rs", "mod b; mod c; pub use b::B; use self::c::C;"),
+        ("a/b.rs", "use super::C; use super::c::D;"),
+        ("a/c/mod.rs", "use super::B;"),
+    ]));
+    assert_eq!(found, [cycle("a", &["b", "c"])]);
+}
+
+#[test]
+fn nothing_below_may_use_a_root_that_uses_it() {
+    let found = cycles(&rust(&[
+        ("main.rs", "mod a; struct Own; fn main() { a::run() }"),
+        ("a.rs", "use crate::Own;"),
+    ]));
+    assert_eq!(found, [cycle("", &["(root)", "a"])]);
+}
+
+#[test]
+fn a_loop_of_python_modules_is_found_however_it_is_written() {
+    for (imports, is_loop) in [
+        ("from glasscache.a import f", true),
+        ("import glasscache.a", true),
+        ("from . import a", true),
+        ("from .a import (  # comment\n    f,\n    g as h,\n)", true),
+        ("def f():\n    from glasscache.a import f", true),
+        ("from glasscache import f", true),
+        ("\"\"\"Text.\n\nfrom glasscache.a import f\n\"\"\"", false),
+        ("# from glasscache.a import f", false),
+        ("from other.a import f", false),
+    ] {
+        let files = [
+            (
+                "__init__.py",
+                "from glasscache.a import f\nfrom glasscache.b import B",
+            ),
+            ("a.py", "from glasscache.b import B"),
+            ("b.py", imports),
+        ];
+        let (modules, imported) = python_imports::read("glasscache", &planted(&files));
+        let found = cycles(&uses(&modules, &imported));
+        assert_eq!(!found.is_empty(), is_loop, "{imports}: {found:?}");
+    }
+}
+
+#[test]
+fn a_socket_in_a_pure_folder_is_found_and_a_word_about_it_is_not() {
+    let found = impure_names("use rustix::net::send;\nfn f(socket: &OwnedFd) {}");
+    assert_eq!(found, ["rustix::net", "OwnedFd"]);
+    let none = impure_names("// rustix::net is elsewhere\nconst A: &str = \"OwnedFd\";");
+    assert_eq!(none, Vec::<&str>::new());
+}
+
+#[test]
+fn a_use_upwards_or_of_a_module_without_a_place_is_a_violation() {
+    let rows: &[&[&str]] = &[&["upper"], &["lower", "beside"]];
+    let uses = rust(&[
+        ("lib.rs", "mod upper; mod lower; mod beside; mod new;"),
+        ("upper.rs", "use crate::lower::L; use crate::new::N;"),
+        ("lower.rs", "use crate::upper::U;"),
+        ("beside.rs", "use crate::lower::L;"),
+        ("new.rs", ""),
+    ]);
+    let found = violations(rows, &uses);
+    assert_eq!(
+        found,
+        [
+            "beside uses lower::L",
+            "lower uses upper::U",
+            "new has no place in the order"
+        ]
+    );
+}

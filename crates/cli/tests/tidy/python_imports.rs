@@ -1,0 +1,109 @@
+//! The modules of a Python package and the names that each takes from the others, read from its sources.
+//!
+//! Imports inside functions and for type checkers count as well: they keep a loop from failing at its start, and it
+//! stays a loop for who reads it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::graph::{Import, Path};
+
+/// The modules of `package` and their imports, from its files by their path below its folder.
+pub(super) fn read(
+    package: &str,
+    files: &BTreeMap<String, String>,
+) -> (BTreeSet<Path>, Vec<Import>) {
+    let modules = files.keys().map(|file| module(file)).collect();
+    let mut imports = Vec::new();
+    for (file, text) in files {
+        let is_package = file.ends_with("__init__.py");
+        let from = module(file);
+        let folder = &from[..from.len() - usize::from(!is_package)];
+        for statement in statements(text) {
+            for (names, alias) in imported(&statement, package, folder) {
+                imports.push(Import {
+                    from: from.clone(),
+                    scope: from.clone(),
+                    names,
+                    alias,
+                    is_public: is_package,
+                });
+            }
+        }
+    }
+    (modules, imports)
+}
+
+fn module(file: &str) -> Path {
+    let path = file.strip_suffix(".py").unwrap_or(file);
+    let path = path.strip_suffix("__init__").unwrap_or(path);
+    let names = path.split('/').filter(|name| !name.is_empty());
+    names.map(str::to_owned).collect()
+}
+
+/// The import statements of a source, each on one line.
+fn statements(text: &str) -> Vec<String> {
+    let mut statements = Vec::new();
+    let mut is_text = false;
+    let mut lines = text.lines();
+    while let Some(line) = lines.next() {
+        let was_text = is_text;
+        is_text ^= line.matches("\"\"\"").count() % 2 == 1;
+        let line = line.trim();
+        if was_text || !(line.starts_with("from ") || line.starts_with("import ")) {
+            continue;
+        }
+        let mut statement = without_comment(line).to_owned();
+        while statement.contains('(') && !statement.contains(')') {
+            let Some(next) = lines.next() else { break };
+            statement.push(' ');
+            statement.push_str(without_comment(next).trim());
+        }
+        statements.push(statement);
+    }
+    statements
+}
+
+fn without_comment(line: &str) -> &str {
+    line.split('#').next().unwrap_or_default()
+}
+
+/// What a statement imports, as paths below the package, with the names that it has from there on.
+fn imported(statement: &str, package: &str, folder: &[String]) -> Vec<(Path, Option<String>)> {
+    let path = |text: &str| -> Path { text.split('.').map(str::to_owned).collect() };
+    let Some((source, names)) = statement
+        .strip_prefix("from ")
+        .and_then(|rest| rest.split_once(" import "))
+    else {
+        let modules = statement.strip_prefix("import ").unwrap_or_default();
+        let paths = modules.split(',').filter_map(|module| {
+            let name = module.split_whitespace().next()?;
+            let below = name.strip_prefix(package)?.strip_prefix('.')?;
+            Some((path(below), None))
+        });
+        return paths.collect();
+    };
+    let source = source.trim();
+    let dots = source.len() - source.trim_start_matches('.').len();
+    let base = match dots {
+        0 if source == package => Path::new(),
+        0 => match source.strip_prefix(&format!("{package}.")) {
+            Some(below) => path(below),
+            None => return Vec::new(),
+        },
+        _ => {
+            let kept = folder.len().saturating_sub(dots - 1);
+            let below = path(&source[dots..]);
+            let below = below.into_iter().filter(|name| !name.is_empty());
+            folder[..kept].iter().cloned().chain(below).collect()
+        }
+    };
+    let names = names.trim_matches(|c: char| c.is_whitespace() || c == '(' || c == ')');
+    let each = names.split(',').filter_map(|name| {
+        let mut words = name.split_whitespace();
+        let name = words.next()?.to_owned();
+        let alias = words.nth(1).unwrap_or(&name).to_owned();
+        let path = base.iter().cloned().chain([name]).collect();
+        Some((path, Some(alias)))
+    });
+    each.collect()
+}

@@ -1,0 +1,282 @@
+//! The modules of a crate and the names that each takes from the others, read from its sources.
+//!
+//! Not a whole parser: paths that begin at `crate`, `self` or `super`, the trees of `use`, and in the root the names
+//! of its modules. What is compiled for tests only does not count, for tests may look from one side to the other.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::graph::{Import, Path};
+use super::tokens::tokens;
+
+/// The modules of a crate and their imports, from its files by their path below `src`.
+pub(super) fn read(files: &BTreeMap<String, String>) -> (BTreeSet<Path>, Vec<Import>) {
+    let all: BTreeSet<Path> = files.keys().map(|file| module(file)).collect();
+    let mut imports = Vec::new();
+    let mut tests = Vec::new();
+    for (file, text) in files {
+        let mut reader = Reader {
+            tokens: tokens(text),
+            at: 0,
+            file: module(file),
+            inner: Vec::new(),
+            depth: 0,
+            modules: &all,
+            imports: &mut imports,
+            tests: &mut tests,
+        };
+        reader.read();
+    }
+    // A file with tests of another may have a name of its own.
+    let is_named_so = |module: &Path| module.last().is_some_and(|name| name.ends_with("tests"));
+    let is_test =
+        |module: &Path| is_named_so(module) || tests.iter().any(|test| module.starts_with(test));
+    let modules = all.iter().filter(|module| !is_test(module)).cloned();
+    let modules = modules.collect();
+    imports.retain(|import| !is_test(&import.from));
+    (modules, imports)
+}
+
+fn module(file: &str) -> Path {
+    let path = file.strip_suffix(".rs").unwrap_or(file);
+    let path = path.strip_suffix("/mod").unwrap_or(path);
+    match path {
+        "lib" | "main" => Path::new(),
+        _ => path.split('/').map(str::to_owned).collect(),
+    }
+}
+
+struct Reader<'t> {
+    tokens: Vec<&'t str>,
+    at: usize,
+    file: Path,
+    /// Modules written out in the file that are open here, each with the depth of braces around it.
+    inner: Vec<(String, usize)>,
+    depth: usize,
+    modules: &'t BTreeSet<Path>,
+    imports: &'t mut Vec<Import>,
+    /// Modules that are there for tests only.
+    tests: &'t mut Vec<Path>,
+}
+
+impl<'t> Reader<'t> {
+    fn read(&mut self) {
+        while self.at < self.tokens.len() {
+            match self.token(0) {
+                "#" => self.attribute(),
+                "mod" if self.token(2) == "{" => {
+                    self.inner.push((self.token(1).to_owned(), self.depth));
+                    self.at += 2;
+                }
+                "use" if self.token(1) != "<" => {
+                    let is_public = self.is_behind_visibility();
+                    self.at += 1;
+                    self.tree(&[], Some(is_public));
+                }
+                "{" => {
+                    self.depth += 1;
+                    self.at += 1;
+                }
+                "}" => {
+                    self.depth = self.depth.saturating_sub(1);
+                    self.inner.pop_if(|(_, depth)| *depth == self.depth);
+                    self.at += 1;
+                }
+                _ if self.begins_path() => self.tree(&[], None),
+                _ => self.at += 1,
+            }
+        }
+    }
+
+    fn token(&self, ahead: usize) -> &'t str {
+        self.tokens
+            .get(self.at + ahead)
+            .copied()
+            .unwrap_or_default()
+    }
+
+    fn before(&self) -> &'t str {
+        let before = self.at.checked_sub(1);
+        before.map_or("", |at| self.tokens[at])
+    }
+
+    /// Whether `pub` or `pub(...)` stands before the token here.
+    fn is_behind_visibility(&self) -> bool {
+        let behind = &self.tokens[..self.at];
+        match behind.last() {
+            Some(&")") => {
+                let opening = behind.iter().rposition(|token| *token == "(");
+                opening.is_some_and(|at| at > 0 && behind[at - 1] == "pub")
+            }
+            last => last == Some(&"pub"),
+        }
+    }
+
+    /// Whether a path begins here that leads to another module.
+    fn begins_path(&self) -> bool {
+        let first = self.token(0);
+        let is_anchored = ["crate", "self", "super"].contains(&first);
+        let is_module_of_root =
+            self.file.is_empty() && self.modules.contains([first.to_owned()].as_slice());
+        self.token(1) == "::"
+            && !["::", "."].contains(&self.before())
+            && (is_anchored || is_module_of_root)
+    }
+
+    /// Passes over an attribute, and over what follows it if that is there for tests only.
+    fn attribute(&mut self) {
+        let is_inner = self.token(1) == "!";
+        self.at += if is_inner { 2 } else { 1 };
+        if self.token(0) != "[" {
+            return;
+        }
+        let from = self.at;
+        self.skip_group();
+        let attribute = &self.tokens[from..self.at];
+        let is_for_tests = |(at, token): (usize, &&str)| {
+            *token == "test" && attribute.get(at.wrapping_sub(2)) != Some(&"not")
+        };
+        let is_cfg = attribute.get(1) == Some(&"cfg");
+        if is_cfg && !is_inner && attribute.iter().enumerate().any(is_for_tests) {
+            self.skip_item();
+        }
+    }
+
+    /// Passes over brackets and what they enclose.
+    fn skip_group(&mut self) {
+        let mut depth = 0usize;
+        while self.at < self.tokens.len() {
+            match self.token(0) {
+                "(" | "[" | "{" => depth += 1,
+                ")" | "]" | "}" => depth = depth.saturating_sub(1),
+                _ => {}
+            }
+            self.at += 1;
+            if depth == 0 {
+                return;
+            }
+        }
+    }
+
+    /// Passes over an item; notes a module that is in a file of its own.
+    fn skip_item(&mut self) {
+        while self.token(0) == "#" {
+            self.at += 1;
+            self.skip_group();
+        }
+        let from = self.at;
+        while self.at < self.tokens.len() {
+            match self.token(0) {
+                ";" => {
+                    let item = &self.tokens[from..self.at];
+                    if let Some(at) = item.iter().position(|token| *token == "mod") {
+                        let name = item.get(at + 1).copied().unwrap_or_default();
+                        let module = self.below(&[name]);
+                        self.tests.push(module);
+                    }
+                    self.at += 1;
+                    return;
+                }
+                "{" => return self.skip_group(),
+                "(" | "[" => self.skip_group(),
+                ")" | "]" | "}" => return,
+                _ => self.at += 1,
+            }
+        }
+    }
+
+    /// The module that is open here.
+    fn scope(&self) -> Path {
+        let inner = self.inner.iter().map(|(name, _)| name.clone());
+        self.file.iter().cloned().chain(inner).collect()
+    }
+
+    fn below(&self, names: &[&str]) -> Path {
+        let names = names.iter().map(|name| (*name).to_owned());
+        self.scope().into_iter().chain(names).collect()
+    }
+
+    /// Reads a path, or a tree of paths that begin with `beginning`; `public` is given for those of a `use`.
+    fn tree(&mut self, beginning: &[&'t str], public: Option<bool>) {
+        let mut names = beginning.to_vec();
+        loop {
+            match self.token(0) {
+                "{" => {
+                    self.at += 1;
+                    while !["}", ""].contains(&self.token(0)) {
+                        let before = self.at;
+                        self.tree(&names, public);
+                        if self.token(0) == "," || self.at == before {
+                            self.at += 1;
+                        }
+                    }
+                    self.at += 1;
+                    return;
+                }
+                "*" => {
+                    self.at += 1;
+                    return self.note(&names, None, public);
+                }
+                name if is_name(name) => {
+                    names.push(name);
+                    self.at += 1;
+                }
+                _ => break,
+            }
+            let next = self.token(1);
+            if self.token(0) != "::" || !(is_name(next) || ["{", "*"].contains(&next)) {
+                break;
+            }
+            self.at += 1;
+        }
+        let mut alias = match names.last() {
+            Some(&"self") => names.iter().rev().nth(1).copied(),
+            last => last.copied(),
+        };
+        if public.is_some() && self.token(0) == "as" {
+            alias = Some(self.token(1));
+            self.at += 2;
+        }
+        self.note(&names, alias.filter(|_| public.is_some()), public);
+    }
+
+    fn note(&mut self, names: &[&str], alias: Option<&str>, public: Option<bool>) {
+        if let Some(names) = self.absolute(names) {
+            self.imports.push(Import {
+                from: self.file.clone(),
+                scope: self.scope(),
+                names,
+                alias: alias.map(str::to_owned),
+                is_public: public == Some(true),
+            });
+        }
+    }
+
+    /// The path from the root; `None` where it leads out of the crate.
+    fn absolute(&self, names: &[&str]) -> Option<Path> {
+        let mut scope = self.scope();
+        let mut rest = names;
+        match names.first()? {
+            &"crate" => {
+                scope.clear();
+                rest = &names[1..];
+            }
+            &("self" | "super") => {}
+            first if self.modules.contains(&self.below(&[*first])) => {}
+            _ => return None,
+        }
+        while let [first @ ("self" | "super"), others @ ..] = rest {
+            if *first == "super" {
+                scope.pop();
+            }
+            rest = others;
+        }
+        // `a::{self, B}` names `a` itself.
+        let rest = rest.strip_suffix(&["self"]).unwrap_or(rest);
+        scope.extend(rest.iter().map(|name| (*name).to_owned()));
+        Some(scope)
+    }
+}
+
+fn is_name(token: &str) -> bool {
+    token.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
+}

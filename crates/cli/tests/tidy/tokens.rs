@@ -1,0 +1,94 @@
+//! The names and signs of a Rust source, without what only looks like them: comments, strings, characters.
+
+/// The names and signs of a source, without comments and literals.
+pub(super) fn tokens(text: &str) -> Vec<&str> {
+    let bytes = text.as_bytes();
+    let mut tokens = Vec::new();
+    let mut at = 0;
+    while at < bytes.len() {
+        let rest = &bytes[at..];
+        let length = match rest {
+            [b'/', b'/', ..] => length_until(rest, |rest| rest.starts_with(b"\n")),
+            [b'/', b'*', ..] => comment_length(rest),
+            [b'"', ..] => string_length(rest),
+            [b'\'', ..] => quote_length(rest),
+            [b'r', b'"' | b'#', ..] if raw_string_length(rest) > 0 => raw_string_length(rest),
+            [b'b' | b'c', b'r', b'"' | b'#', ..] => 1 + raw_string_length(&rest[1..]),
+            [b':', b':', ..] => {
+                tokens.push(&text[at..at + 2]);
+                2
+            }
+            [first, ..] if first.is_ascii_alphanumeric() || *first == b'_' => {
+                let is_end = |rest: &[u8]| !rest[0].is_ascii_alphanumeric() && rest[0] != b'_';
+                let length = length_until(rest, is_end);
+                tokens.push(&text[at..at + length]);
+                length
+            }
+            [first, ..] if first.is_ascii_punctuation() => {
+                tokens.push(&text[at..=at]);
+                1
+            }
+            _ => 1,
+        };
+        at += length;
+    }
+    tokens
+}
+
+fn length_until(bytes: &[u8], is_end: impl Fn(&[u8]) -> bool) -> usize {
+    let end = (0..bytes.len()).find(|at| is_end(&bytes[*at..]));
+    end.unwrap_or(bytes.len())
+}
+
+/// A comment in signs, and those inside it.
+fn comment_length(bytes: &[u8]) -> usize {
+    let mut depth = 0usize;
+    let mut at = 0;
+    while at < bytes.len() {
+        match &bytes[at..] {
+            [b'/', b'*', ..] => {
+                depth += 1;
+                at += 2;
+            }
+            [b'*', b'/', ..] => {
+                depth -= 1;
+                at += 2;
+                if depth == 0 {
+                    return at;
+                }
+            }
+            _ => at += 1,
+        }
+    }
+    at
+}
+
+fn string_length(bytes: &[u8]) -> usize {
+    let mut at = 1;
+    while at < bytes.len() && bytes[at] != b'"' {
+        at += if bytes[at] == b'\\' { 2 } else { 1 };
+    }
+    at + 1
+}
+
+/// A string without escapes; 0 where none begins.
+fn raw_string_length(bytes: &[u8]) -> usize {
+    let signs = length_until(&bytes[1..], |rest| rest[0] != b'#');
+    if bytes.get(1 + signs) != Some(&b'"') {
+        return 0;
+    }
+    let ending = [b"\"".as_slice(), &b"#".repeat(signs)].concat();
+    let text = &bytes[2 + signs..];
+    2 + signs + length_until(text, |rest| rest.starts_with(&ending)) + ending.len()
+}
+
+/// A character, or the sign before the name of a lifetime.
+fn quote_length(bytes: &[u8]) -> usize {
+    let text = String::from_utf8_lossy(&bytes[1..bytes.len().min(16)]).into_owned();
+    let mut characters = text.chars();
+    match (characters.next(), characters.next()) {
+        (Some('\\'), _) => 4 + length_until(&bytes[3..], |rest| rest[0] == b'\''),
+        (Some(one), Some('\'')) => 2 + one.len_utf8(),
+        _ => 1,
+    }
+}

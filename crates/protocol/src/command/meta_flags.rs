@@ -1,0 +1,258 @@
+//! The flags of a meta line: which letters stand there, and what their arguments say.
+//!
+//! The tokens themselves stay in the line, for the reply returns them in the order of the request.
+
+use crate::ascii;
+use crate::limits::{META_TOKENS_MAX, OPAQUE_BYTES_MAX};
+use crate::words;
+
+/// Most flags on a line: command and key are tokens too.
+const FLAGS_MAX: usize = META_TOKENS_MAX - 2;
+
+/// Flags without argument that change nothing.
+const PLAIN: u128 = letters(b"vkstcfhlq");
+
+/// A set of flags, for [`MetaFlags::has_any`].
+pub const fn letters(mut text: &[u8]) -> u128 {
+    let mut set = 0;
+    while let [letter, rest @ ..] = text {
+        set |= 1 << (*letter & 127);
+        text = rest;
+    }
+    set
+}
+
+/// The flags of one meta line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct MetaFlags<'b> {
+    /// The flag tokens as sent, for [`ascii::tokens`].
+    pub text: &'b [u8],
+    letters: u128,
+    /// `T`: a new exptime, as on the wire.
+    pub touch: i64,
+    /// `N`: the exptime of an item made on a miss, as on the wire.
+    pub vivify: i64,
+    /// `R`: seconds of life below which one client wins the refill.
+    pub recache: i64,
+    /// `F`: client flags.
+    pub client_flags: u32,
+    /// `C`: the unique that the item must have.
+    pub compare: u64,
+    /// `E`: the unique that the item shall have.
+    pub new_unique: u64,
+    /// `M`: the mode letter; 0 when none was given.
+    pub mode: u8,
+    /// `D`: the delta; 1 when none was given.
+    pub delta: u64,
+    /// `J`: the number that a missing item starts with.
+    pub initial: u64,
+}
+
+impl<'b> MetaFlags<'b> {
+    /// The same flags over another copy of their text, which the caller owns.
+    pub fn with_text<'c>(&self, text: &'c [u8]) -> MetaFlags<'c> {
+        MetaFlags {
+            text,
+            letters: self.letters,
+            touch: self.touch,
+            vivify: self.vivify,
+            recache: self.recache,
+            client_flags: self.client_flags,
+            compare: self.compare,
+            new_unique: self.new_unique,
+            mode: self.mode,
+            delta: self.delta,
+            initial: self.initial,
+        }
+    }
+
+    /// Whether the flag `letter` was given.
+    #[inline]
+    pub fn has(&self, letter: u8) -> bool {
+        self.letters >> (letter & 127) & 1 == 1
+    }
+
+    /// Whether one of the flags in `letters`, made by [`letters`], was given.
+    #[inline]
+    pub fn has_any(&self, letters: u128) -> bool {
+        self.letters & letters != 0
+    }
+
+    /// Whether both flags were given, and `first` before `second`.
+    pub fn names_first(&self, first: u8, second: u8) -> bool {
+        let mut letters = ascii::tokens(self.text).filter_map(|token| token.first().copied());
+        self.has(first)
+            && self.has(second)
+            && letters.find(|letter| [first, second].contains(letter)) == Some(first)
+    }
+
+    /// Reads flags that are single letters and ask for nothing but what a reply shows, up to the end of the
+    /// line; also how many bytes they took with that end. `None` for anything else, errors included.
+    #[inline]
+    pub fn parse_plain(text: &'b [u8]) -> Option<(MetaFlags<'b>, usize)> {
+        let mut seen = 0u128;
+        let mut rest = text;
+        loop {
+            let ending = match rest {
+                [b'\r', b'\n', ..] => 2,
+                [b'\n', ..] => 1,
+                [b' ', letter, tail @ ..] => {
+                    let bit = 1u128 << (letter & 127);
+                    if letter & 128 != 0 || bit & PLAIN == 0 || bit & seen != 0 {
+                        return None;
+                    }
+                    seen |= bit;
+                    rest = tail;
+                    continue;
+                }
+                _ => return None,
+            };
+            let bytes = text.len() - rest.len();
+            let flags = MetaFlags {
+                text: text.get(..bytes)?,
+                letters: seen,
+                delta: 1,
+                ..MetaFlags::default()
+            };
+            return Some((flags, bytes + ending));
+        }
+    }
+
+    /// Reads the flag tokens of a line;
+    pub fn parse(text: &'b [u8]) -> Result<MetaFlags<'b>, &'static [u8]> {
+        let mut flags = MetaFlags {
+            text,
+            delta: 1,
+            ..MetaFlags::default()
+        };
+        let mut error = None;
+        let mut count = 0;
+        for token in ascii::tokens(text) {
+            let Some((letter, argument)) = token.split_first() else {
+                continue;
+            };
+            count += 1;
+            if count > FLAGS_MAX {
+                return Err(words::LONG_FLAGS);
+            }
+            if *letter >= 127 || flags.has(*letter) {
+                return Err(words::DUPLICATE_FLAG);
+            }
+            flags.letters |= 1 << letter;
+            match flags.read(*letter, argument) {
+                Some(Ok(())) => {}
+                Some(Err(reply)) => error = Some(reply),
+                // memcached's tokenizer knows letters, digits and what lies between them.
+                None if !matches!(letter, 65..=122 | b'0'..=b'9') => return Err(words::BAD_FORMAT),
+                None => return Err(words::INVALID_FLAG),
+            }
+        }
+        error.map_or(Ok(flags), Err)
+    }
+
+    /// Reads one argument; `None` is an unknown letter.
+    #[inline]
+    fn read(&mut self, letter: u8, argument: &[u8]) -> Option<Result<(), &'static [u8]>> {
+        let read = match letter {
+            b'O' if argument.len() >= OPAQUE_BYTES_MAX => Err(words::LONG_OPAQUE),
+            b'b' | b'P' | b'L' | b'k' | b's' | b't' | b'c' | b'f' | b'v' | b'h' | b'l' | b'u'
+            | b'q' | b'x' | b'I' | b'O' => Ok(()),
+            b'N' => fill(&mut self.vivify, exptime(argument), words::BAD_TOKEN),
+            b'T' => fill(&mut self.touch, exptime(argument), words::BAD_TOKEN),
+            b'R' => fill(&mut self.recache, exptime(argument), words::BAD_TOKEN),
+            b'F' => fill(
+                &mut self.client_flags,
+                ascii::unsigned32(argument),
+                words::BAD_FORMAT,
+            ),
+            b'C' => fill(
+                &mut self.compare,
+                ascii::unsigned(argument),
+                words::BAD_TOKEN,
+            ),
+            b'E' => fill(
+                &mut self.new_unique,
+                ascii::unsigned(argument),
+                words::BAD_TOKEN,
+            ),
+            // A missing letter reads as memcached's: the byte behind the `M`, which no mode has.
+            b'M' => fill(
+                &mut self.mode,
+                Some(argument.first().copied().unwrap_or(b' ')),
+                b"",
+            ),
+            b'J' => fill(
+                &mut self.initial,
+                ascii::unsigned(argument),
+                words::ARITH_FLAG,
+            ),
+            b'D' => fill(
+                &mut self.delta,
+                ascii::unsigned(argument),
+                words::ARITH_FLAG,
+            ),
+            _ => return None,
+        };
+        Some(read)
+    }
+}
+
+fn exptime(argument: &[u8]) -> Option<i64> {
+    ascii::signed(argument).filter(|exptime| i32::try_from(*exptime).is_ok())
+}
+
+fn fill<T>(to: &mut T, value: Option<T>, reply: &'static [u8]) -> Result<(), &'static [u8]> {
+    *to = value.ok_or(reply)?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn letters_and_arguments_are_read_in_any_order() {
+        let flags = MetaFlags::parse(b"v T30 k C5 Oabc F7 N-1").unwrap();
+        assert!(flags.has(b'v') && flags.has(b'k') && !flags.has(b's'));
+        assert_eq!(
+            (flags.touch, flags.compare, flags.client_flags, flags.vivify),
+            (30, 5, 7, -1)
+        );
+        assert_eq!(flags.delta, 1);
+    }
+
+    #[test]
+    fn the_order_of_two_flags_is_known() {
+        let flags = MetaFlags::parse(b"t T30 R5").unwrap();
+        assert!(flags.names_first(b'T', b'R') && flags.names_first(b't', b'R'));
+        assert!(!flags.names_first(b'R', b'T') && !flags.names_first(b'T', b'N'));
+    }
+
+    #[test]
+    fn plain_flags_read_as_by_the_long_way() {
+        for line in ["\r\n", "\n", " v\r\n", " v k s t c f h l q\n"] {
+            let (flags, bytes) = MetaFlags::parse_plain(line.as_bytes()).unwrap();
+            assert_eq!(Ok(flags), MetaFlags::parse(line.trim_end().as_bytes()));
+            assert_eq!(bytes, line.len());
+        }
+        for line in [
+            " v", "", " v v\n", " O1\n", " b\n", "  v\n", " v \n", " ö\n", " v\r",
+        ] {
+            assert_eq!(MetaFlags::parse_plain(line.as_bytes()), None, "{line:?}");
+        }
+    }
+
+    #[test]
+    fn bad_flags_have_memcacheds_words() {
+        assert_eq!(MetaFlags::parse(b"v v"), Err(words::DUPLICATE_FLAG));
+        assert_eq!(MetaFlags::parse(b"Q"), Err(words::INVALID_FLAG));
+        assert_eq!(MetaFlags::parse(b"T"), Err(words::BAD_TOKEN));
+        assert_eq!(MetaFlags::parse(b"T4294967296"), Err(words::BAD_TOKEN));
+        assert_eq!(MetaFlags::parse(b"F4294967296"), Err(words::BAD_FORMAT));
+        assert_eq!(MetaFlags::parse(&[b'O'; 33]), Err(words::LONG_OPAQUE));
+        assert_eq!(
+            MetaFlags::parse(&[b'O'; 32]).map(|flags| flags.has(b'O')),
+            Ok(true)
+        );
+    }
+}

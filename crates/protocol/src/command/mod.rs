@@ -1,0 +1,196 @@
+//! Commands as plain data borrowed from the input: what a line asked for, before anybody acts.
+//!
+//! Numbers keep their meaning on the wire (an exptime is still 0, relative, absolute or negative):
+//! the clock that gives them sense belongs to the server.
+
+mod meta_flags;
+mod meta_line;
+mod value_length;
+
+pub use meta_flags::{MetaFlags, letters};
+pub use meta_line::MetaLine;
+pub(crate) use value_length::value_length;
+
+/// One command line, parsed. A storage command is followed by its value, a get by its keys.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Command<'b> {
+    /// get, gets, gat, gats: the keys follow in the input, see [`crate::text::next_key`].
+    Get(GetHead),
+    /// set, add, replace, append, prepend, cas: the value follows in the input.
+    Store(StoreHead<'b>),
+    /// Remove an item.
+    Delete {
+        /// The item's key.
+        key: &'b [u8],
+        /// No reply is wanted.
+        noreply: bool,
+    },
+    /// incr and decr.
+    Arith {
+        /// The item's key.
+        key: &'b [u8],
+        /// How much.
+        delta: u64,
+        /// True for decr.
+        decrement: bool,
+        /// No reply is wanted.
+        noreply: bool,
+    },
+    /// Give an item a new exptime.
+    Touch {
+        /// The item's key.
+        key: &'b [u8],
+        /// As on the wire.
+        exptime: i64,
+        /// No reply is wanted.
+        noreply: bool,
+    },
+    /// mg: read with options.
+    MetaGet(MetaLine<'b>),
+    /// ms: the value of that many bytes follows in the input.
+    MetaSet(MetaLine<'b>, u32),
+    /// md: delete or mark stale.
+    MetaDelete(MetaLine<'b>),
+    /// ma: arithmetic.
+    MetaArith(MetaLine<'b>),
+    /// mn: answers MN, so that a client knows all before it is done.
+    MetaNoop,
+    /// me: one line of what the server knows about an item.
+    MetaDebug {
+        /// The key as sent.
+        key: &'b [u8],
+        /// The key is in base64.
+        is_base64: bool,
+    },
+    /// The server's version.
+    Version,
+    /// Close the connection.
+    Quit,
+    /// Anything that administers the server rather than an item.
+    Admin {
+        /// Which command.
+        verb: AdminVerb,
+        /// The rest of the line, for [`crate::ascii::tokens`].
+        arguments: &'b [u8],
+        /// No reply is wanted.
+        noreply: bool,
+    },
+}
+
+/// The commands that administer the server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AdminVerb {
+    /// Counters and settings.
+    Stats,
+    /// Turn the connection into a log of events.
+    Watch,
+    /// Forget everything, now or later.
+    FlushAll,
+    /// How much is written to the error stream.
+    Verbosity,
+    /// End the server.
+    Shutdown,
+    /// Change the memory limit.
+    CacheMemlimit,
+    /// Tune the eviction order.
+    Lru,
+    /// Walk the items.
+    LruCrawler,
+    /// Move slab pages.
+    Slabs,
+    /// Tell what the server knows of its cluster.
+    Config,
+    /// Move the clock (debugging only).
+    DebugTime,
+    /// Try what a sandbox should forbid (debugging only).
+    Misbehave,
+}
+
+/// The head of a get line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct GetHead {
+    /// gets and gats: the unique stands in the reply.
+    pub with_unique: bool,
+    /// gat and gats: the new exptime, as on the wire.
+    pub touch: Option<i64>,
+}
+
+/// The head of a storage command.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct StoreHead<'b> {
+    /// Which command.
+    pub verb: StoreVerb,
+    /// The item's key, 1 to 250 bytes.
+    pub key: &'b [u8],
+    /// The client's flags.
+    pub flags: u32,
+    /// As on the wire.
+    pub exptime: i64,
+    /// Length of the value, its ending not counted.
+    pub value_bytes: u32,
+    /// The unique of a `cas`.
+    pub compare: Option<u64>,
+    /// No reply is wanted.
+    pub noreply: bool,
+}
+
+/// Which storage command.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the names are the protocol's words")]
+pub enum StoreVerb {
+    Set,
+    Add,
+    Replace,
+    Append,
+    Prepend,
+    Cas,
+}
+
+/// A line that is answered with an error instead of being executed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Refusal {
+    /// The reply.
+    pub reply: &'static [u8],
+    /// Bytes behind the line that belong to the refused command and must not be executed;
+    /// [`Refusal::UNKNOWN`] when nobody can say how many.
+    pub swallow_bytes: u64,
+    /// The command asked for no reply.
+    pub noreply: bool,
+    /// The stream cannot be kept in step: close after the reply.
+    pub close: bool,
+}
+
+impl Refusal {
+    /// As `swallow_bytes`: where the next command begins is unknown, so nothing more is executed.
+    pub const UNKNOWN: u64 = u64::MAX;
+
+    /// A refusal behind which nothing is executed, for a value of no known length follows.
+    pub const fn of_unknown_length(reply: &'static [u8]) -> Refusal {
+        Refusal {
+            reply,
+            swallow_bytes: Refusal::UNKNOWN,
+            noreply: false,
+            close: false,
+        }
+    }
+
+    /// A refusal that leaves the stream in step.
+    pub const fn new(reply: &'static [u8]) -> Refusal {
+        Refusal {
+            reply,
+            swallow_bytes: 0,
+            noreply: false,
+            close: false,
+        }
+    }
+
+    /// A refusal behind which the connection closes.
+    pub const fn closing(reply: &'static [u8]) -> Refusal {
+        Refusal {
+            reply,
+            swallow_bytes: 0,
+            noreply: false,
+            close: true,
+        }
+    }
+}

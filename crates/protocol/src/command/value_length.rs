@@ -1,0 +1,18 @@
+//! The length of the value on the line of a storage command, in either dialect.
+
+use super::Refusal;
+use crate::ascii;
+use crate::limits::VALUE_BYTES_MAX;
+use crate::words;
+
+/// The length of a value. A number beyond all bounds announces bytes that can be neither waited for
+/// nor executed.
+pub(crate) fn value_length(text: &[u8]) -> Result<u32, Refusal> {
+    match ascii::unsigned32(text) {
+        Some(bytes) if bytes <= VALUE_BYTES_MAX => Ok(bytes),
+        _ if text.first().is_some_and(u8::is_ascii_digit) => {
+            Err(Refusal::of_unknown_length(words::BAD_FORMAT))
+        }
+        _ => Err(Refusal::new(words::BAD_FORMAT)),
+    }
+}

@@ -1,0 +1,116 @@
+//! Input that cannot be used yet, charged to the memory that peers may hold.
+//!
+//! An unfinished command whose length is known gets room for all of it at once: what arrives is received behind what
+//! is there, so that each byte is copied once however slowly it comes.
+
+use std::sync::Arc;
+
+use crate::shared::peer_memory::{Charge, PeerMemory};
+
+/// Kept input; owns nothing while there is none.
+#[derive(Default)]
+pub(super) struct Pending(Option<Kept>);
+
+struct Kept {
+    bytes: Vec<u8>,
+    /// Bytes from which on the input can be used; 0 where that is not known.
+    whole_bytes: usize,
+    charge: Charge,
+}
+
+impl Pending {
+    /// A copy of `input`.
+    pub(super) fn keep(input: &[u8], memory: &Arc<PeerMemory>) -> Pending {
+        let keep = || Kept {
+            bytes: input.to_vec(),
+            whole_bytes: 0,
+            charge: memory.charge(input.len()),
+        };
+        Pending((!input.is_empty()).then(keep))
+    }
+
+    /// Room for a command of `whole_bytes`, for which `charge` stands.
+    pub(super) fn with_room(whole_bytes: usize, charge: Charge) -> Pending {
+        Pending(Some(Kept {
+            bytes: Vec::with_capacity(whole_bytes),
+            whole_bytes,
+            charge,
+        }))
+    }
+
+    /// Takes room for a command of `whole_bytes`; 0 where its length is not known.
+    pub(super) fn grow(&mut self, whole_bytes: usize) {
+        if let Some(kept) = &mut self.0
+            && whole_bytes > kept.bytes.len()
+        {
+            kept.bytes
+                .reserve_exact(whole_bytes.saturating_sub(kept.bytes.len()));
+            kept.whole_bytes = whole_bytes;
+            if kept.charge.bytes() < whole_bytes {
+                kept.charge.set(whole_bytes);
+            }
+        }
+    }
+
+    /// Whether it is the beginning of a command of known length, for which there is room.
+    pub(super) fn lacks_bytes(&self) -> bool {
+        self.0
+            .as_ref()
+            .is_some_and(|kept| kept.bytes.len() < kept.whole_bytes)
+    }
+
+    /// Where the bytes that it lacks belong: the spare capacity.
+    pub(super) fn room(&mut self) -> Option<&mut Vec<u8>> {
+        self.0.as_mut().map(|kept| &mut kept.bytes)
+    }
+
+    pub(super) fn bytes(&self) -> Option<&[u8]> {
+        self.0.as_ref().map(|kept| kept.bytes.as_slice())
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.bytes().map_or(0, <[u8]>::len)
+    }
+
+    /// Whether nothing is kept and no room for something is.
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_none()
+    }
+
+    pub(super) fn charged_bytes(&self) -> usize {
+        self.0.as_ref().map_or(0, |kept| kept.charge.bytes())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use glasscache_store::{Config, Store};
+
+    use super::*;
+
+    fn memory() -> Arc<PeerMemory> {
+        let config = Config {
+            memory_bytes: 64 << 20,
+            workers: 1,
+            ..Config::default()
+        };
+        PeerMemory::new(Store::new(config).unwrap(), Vec::new())
+    }
+
+    #[test]
+    fn a_command_that_comes_in_pieces_stays_where_its_first_piece_was_put() {
+        let memory = memory();
+        let mut pending = Pending::keep(b"set a 0 0 60000\r\n", &memory);
+        assert!(!pending.lacks_bytes());
+        pending.grow(60_019);
+        let first = pending.bytes().unwrap().as_ptr();
+        while pending.lacks_bytes() {
+            let room = pending.room().unwrap();
+            room.extend_from_slice(&[b'x'; 59][..(60_019 - room.len()).min(59)]);
+        }
+        assert_eq!(pending.bytes().unwrap().as_ptr(), first);
+        assert_eq!((pending.len(), memory.charged()), (60_019, 60_019));
+        drop(pending);
+        assert_eq!(memory.charged(), 0);
+    }
+}

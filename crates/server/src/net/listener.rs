@@ -1,0 +1,308 @@
+//! The listening thread: accepts connections and hands each to the worker with the fewest.
+//!
+//! One acceptor rather than a socket per worker: the kernel's spreading over sockets is uneven, and
+//! an uneven spread is a long tail.
+
+use std::fs;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use glasscache_protocol::words;
+use rustix::event::Timespec;
+use rustix::event::epoll::{self, EventData, EventFlags};
+use rustix::io::Errno;
+use rustix::net::{
+    AddressFamily, SendFlags, SocketAddrAny, SocketAddrUnix, SocketFlags, SocketType, sockopt,
+};
+
+use crate::net::accept_queue::AcceptQueue;
+use crate::session::trace;
+use crate::shared::Shared;
+use crate::shared::address::Address;
+use crate::shared::config::{Config, Listen};
+use crate::shared::error::Error;
+use crate::shared::events;
+use crate::shared::info::{ConnectionId, Info, Peer};
+use crate::shared::lock::lock;
+use crate::shared::log::Kind;
+
+/// The event data that means a call of the listener's waker.
+const WAKE_TOKEN: u64 = u64::MAX;
+
+/// How long a full server (or one out of descriptors) waits before it accepts again.
+const PAUSE: Duration = Duration::from_millis(10);
+
+/// A bound socket and its address.
+pub(crate) struct Bound {
+    socket: OwnedFd,
+    address: Address,
+    /// Device and inode of the file of a unix socket.
+    file: Option<(u64, u64)>,
+}
+
+impl Bound {
+    /// Its descriptor and its address, for those who show them.
+    pub(crate) fn shown(&self) -> (i32, Address) {
+        (self.socket.as_raw_fd(), self.address.clone())
+    }
+
+    /// Removes the file of a unix socket, unless another server's has taken its place.
+    fn remove_file(&self) {
+        if let Address::Unix(path) = &self.address
+            && self.file.is_some()
+            && self.file == file_identity(path)
+        {
+            let _ = fs::remove_file(path);
+        }
+    }
+}
+
+fn file_identity(path: &Path) -> Option<(u64, u64)> {
+    let file = fs::symlink_metadata(path).ok()?;
+    Some((file.dev(), file.ino()))
+}
+
+/// Binds all addresses of the settings, or none.
+pub(crate) fn bind(config: &Config) -> Result<Vec<Bound>, Error> {
+    config
+        .listeners
+        .iter()
+        .map(|listen| bind_one(listen, config.backlog))
+        .collect()
+}
+
+fn bind_one(listen: &Listen, backlog: u32) -> Result<Bound, Error> {
+    let failed = |error: Errno| Error::Bind(listen.to_string(), error.into());
+    let backlog = i32::try_from(backlog).unwrap_or(i32::MAX);
+    match listen {
+        Listen::Tcp(address) => bind_tcp(*address, backlog).map_err(failed),
+        Listen::Unix { path, mode } => {
+            bind_unix(path, *mode, backlog).map_err(|error| Error::Bind(listen.to_string(), error))
+        }
+    }
+}
+
+fn bind_tcp(address: SocketAddr, backlog: i32) -> Result<Bound, Errno> {
+    let family = if address.is_ipv6() {
+        AddressFamily::INET6
+    } else {
+        AddressFamily::INET
+    };
+    let socket = stream_socket(family)?;
+    sockopt::set_socket_reuseaddr(&socket, true)?;
+    if address.is_ipv6() {
+        sockopt::set_ipv6_v6only(&socket, true)?;
+    }
+    rustix::net::bind(&socket, &address)?;
+    rustix::net::listen(&socket, backlog)?;
+    let name = rustix::net::getsockname(&socket)?;
+    let bound = SocketAddr::try_from(name).unwrap_or(address);
+    Ok(Bound {
+        socket,
+        address: Address::Tcp(bound),
+        file: None,
+    })
+}
+
+/// Binds a unix socket, in place of a dead one if need be; never in place of another file or of a socket on which
+/// a server still listens.
+fn bind_unix(path: &Path, mode: u32, backlog: i32) -> std::io::Result<Bound> {
+    if fs::symlink_metadata(path).is_ok_and(|file| file.file_type().is_socket()) {
+        if !is_dead(path)? {
+            return Err(std::io::ErrorKind::AddrInUse.into());
+        }
+        fs::remove_file(path)?;
+    }
+    let socket = stream_socket(AddressFamily::UNIX)?;
+    rustix::net::bind(&socket, &SocketAddrUnix::new(path)?)?;
+    fs::set_permissions(path, fs::Permissions::from_mode(mode))?;
+    rustix::net::listen(&socket, backlog)?;
+    Ok(Bound {
+        socket,
+        address: Address::Unix(path.to_owned()),
+        file: file_identity(path),
+    })
+}
+
+/// Whether nobody listens on the unix socket at `path`. A full queue or missing rights say that somebody may.
+fn is_dead(path: &Path) -> std::io::Result<bool> {
+    let socket = stream_socket(AddressFamily::UNIX)?;
+    let refused = rustix::net::connect(&socket, &SocketAddrUnix::new(path)?);
+    Ok(refused == Err(Errno::CONNREFUSED))
+}
+
+fn stream_socket(family: AddressFamily) -> Result<OwnedFd, Errno> {
+    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+    rustix::net::socket_with(family, SocketType::STREAM, flags, None)
+}
+
+/// The listening thread's state.
+pub(crate) struct Listener {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) bound: Vec<Bound>,
+    pub(crate) accept_queues: Vec<AcceptQueue>,
+    /// Connections each worker owns, as far as is known here.
+    next_worker: usize,
+    next_serial: AtomicU64,
+    poll: OwnedFd,
+}
+
+impl Listener {
+    pub(crate) fn new(
+        shared: Arc<Shared>,
+        bound: Vec<Bound>,
+        accept_queues: Vec<AcceptQueue>,
+    ) -> rustix::io::Result<Listener> {
+        let poll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        let token = EventData::new_u64(WAKE_TOKEN);
+        epoll::add(&poll, shared.listener.as_fd(), token, EventFlags::IN)?;
+        for (index, bound) in bound.iter().enumerate() {
+            let data = EventData::new_u64(index as u64);
+            epoll::add(&poll, &bound.socket, data, EventFlags::IN)?;
+        }
+        let next_serial = AtomicU64::new(1);
+        Ok(Listener {
+            shared,
+            bound,
+            accept_queues,
+            next_worker: 0,
+            next_serial,
+            poll,
+        })
+    }
+
+    /// Accepts until the server is to end, then closes the sockets.
+    pub(crate) fn run(mut self) {
+        let mut events: Vec<epoll::Event> = Vec::with_capacity(16);
+        while !self.shared.is_stopping() {
+            events.clear();
+            let _ = epoll::wait(
+                &self.poll,
+                rustix::buffer::spare_capacity(&mut events),
+                None,
+            );
+            for event in &events {
+                match event.data.u64() {
+                    WAKE_TOKEN => self.shared.listener.clear(),
+                    index => self.accept_from(index as usize),
+                }
+            }
+        }
+        for bound in &self.bound {
+            bound.remove_file();
+        }
+    }
+
+    /// Accepts what waits at one socket, and ends when the server does.
+    fn accept_from(&mut self, index: usize) {
+        while !self.shared.is_stopping() {
+            if !self.shared.config.maxconns_fast && self.is_full() {
+                return self.pause();
+            }
+            let Some(bound) = self.bound.get(index) else {
+                return;
+            };
+            let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+            match rustix::net::acceptfrom_with(&bound.socket, flags) {
+                Ok((socket, peer)) => self.take(socket, peer, index),
+                Err(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM) => {
+                    return self.pause();
+                }
+                Err(Errno::INTR | Errno::CONNABORTED) => {}
+                Err(_) => return,
+            }
+        }
+    }
+
+    fn is_full(&self) -> bool {
+        let open = self.shared.connections.current.load(Ordering::Relaxed);
+        open >= i64::from(self.shared.config.connections_max)
+    }
+
+    /// Waits a little: nothing more can be accepted now, and level-triggered epoll would spin.
+    fn pause(&self) {
+        let connections = &self.shared.connections;
+        let from = Instant::now();
+        connections.listen_disabled.fetch_add(1, Ordering::Relaxed);
+        let tick = Timespec {
+            tv_sec: 0,
+            tv_nsec: PAUSE.as_nanos() as i64,
+        };
+        let mut wake = [rustix::event::PollFd::new(
+            &self.shared.listener,
+            rustix::event::PollFlags::IN,
+        )];
+        let _ = rustix::event::poll(&mut wake, Some(&tick));
+        let paused = from.elapsed().as_micros() as u64;
+        connections
+            .listen_disabled_us
+            .fetch_add(paused, Ordering::Relaxed);
+    }
+
+    fn take(&mut self, socket: OwnedFd, peer: Option<SocketAddrAny>, listener: usize) {
+        let connections = &self.shared.connections;
+        if self.is_full() {
+            connections.rejected.fetch_add(1, Ordering::Relaxed);
+            self.log_refused(peer.as_ref());
+            let _ = rustix::net::send(&socket, words::TOO_MANY, SendFlags::NOSIGNAL);
+            return;
+        }
+        let peer = match peer.and_then(|peer| SocketAddr::try_from(peer).ok()) {
+            Some(address) => {
+                // A reply leaves at once; without this a pipeline waits for the peer's timer.
+                let _ = sockopt::set_tcp_nodelay(&socket, true);
+                let _ = sockopt::set_socket_keepalive(&socket, true);
+                Peer::Tcp(address)
+            }
+            None => Peer::Unix,
+        };
+        let serial = self.next_serial.fetch_add(1, Ordering::Relaxed);
+        let id = ConnectionId {
+            descriptor: socket.as_raw_fd(),
+            serial,
+        };
+        let info = Arc::new(Info::new(id, peer, listener, self.shared.clock.now().0));
+        connections.current.fetch_add(1, Ordering::Relaxed);
+        connections.total.fetch_add(1, Ordering::Relaxed);
+        connections.insert(Arc::clone(&info));
+        events::connection(&self.shared, &info, None);
+        if self.shared.logs(2) {
+            self.shared.log.line(trace::connection(&info, true));
+        }
+        self.hand_over(socket, info);
+    }
+
+    fn log_refused(&self, peer: Option<&SocketAddrAny>) {
+        let shared = &self.shared;
+        let peer = peer.and_then(|peer| SocketAddr::try_from(peer.clone()).ok());
+        let line = || {
+            let peer = peer.map_or(Peer::Unix, Peer::Tcp);
+            let limit = shared.config.connections_max;
+            format!("glasscache: refused a connection from {peer}: {limit} are open (-c)")
+        };
+        if shared.logs(1) {
+            shared.log.line(line());
+        } else {
+            let now_s = shared.clock.now().0;
+            shared.log.limited(Kind::RefusedConnection, now_s, line);
+        }
+    }
+
+    /// Gives a connection to the next worker.
+    fn hand_over(&mut self, socket: OwnedFd, info: Arc<Info>) {
+        let worker = self.next_worker % self.accept_queues.len().max(1);
+        self.next_worker = worker + 1;
+        if let (Some(accept_queue), Some((_, waker))) = (
+            self.accept_queues.get(worker),
+            self.shared.workers.get(worker),
+        ) {
+            lock(accept_queue).push((socket, info));
+            waker.wake();
+        }
+    }
+}

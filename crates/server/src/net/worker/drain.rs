@@ -1,0 +1,55 @@
+//! The end of a worker: what has begun is answered, within a bound, then all is closed.
+
+use std::time::{Duration, Instant};
+
+use rustix::event::Timespec;
+use rustix::event::epoll;
+
+use super::{Cause, Worker};
+use crate::shared::info::Reason;
+
+/// How long begun requests may take to finish once the server is to end.
+const DRAIN: Duration = Duration::from_millis(700);
+
+impl Worker {
+    /// Answers what has begun: input already received by the kernel is served, unfinished commands
+    /// and unsent replies have until [`DRAIN`] is over.
+    pub(super) fn drain(&mut self, events: &mut Vec<epoll::Event>) {
+        let end = Instant::now() + DRAIN;
+        self.take_accepted();
+        for key in self.connections.keys(|connection| !connection.is_waiting()) {
+            self.serve(key, Cause::Input);
+        }
+        while Instant::now() < end {
+            for key in self.connections.keys(|c| c.is_idle() || c.is_watching()) {
+                self.close(key, Reason::Shutdown);
+            }
+            if self.connections.keys(|_| true).is_empty() {
+                return;
+            }
+            events.clear();
+            self.store.pass();
+            self.counters.pulse.beat();
+            let tick = Timespec {
+                tv_sec: 0,
+                tv_nsec: if self.deferred.has_queue() {
+                    0
+                } else {
+                    10_000_000
+                },
+            };
+            let _ = epoll::wait(
+                &self.poll,
+                rustix::buffer::spare_capacity(events),
+                Some(&tick),
+            );
+            self.iterate(events);
+        }
+    }
+
+    pub(super) fn close_all(&mut self) {
+        for key in self.connections.keys(|_| true) {
+            self.close(key, Reason::Shutdown);
+        }
+    }
+}

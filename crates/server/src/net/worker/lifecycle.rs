@@ -1,0 +1,123 @@
+//! The lifecycle of connections: new ones, closed ones, those that hold memory or idle for too long.
+
+use std::sync::Arc;
+
+use rustix::event::epoll::{self, EventData, EventFlags};
+
+use super::Worker;
+use crate::net::connection::Connection;
+use crate::session::Session;
+use crate::session::trace;
+use crate::shared::events;
+use crate::shared::info::{Info, Reason};
+use crate::shared::lock::lock;
+use crate::shared::log::Kind;
+use crate::shared::stalled;
+
+impl Worker {
+    pub(super) fn close(&mut self, key: u64, reason: Reason) {
+        self.unpark(key);
+        let Some(mut connection) = self.connections.remove(key) else {
+            return;
+        };
+        let info = Arc::clone(&connection.info);
+        let wanted_bytes = std::mem::take(&mut connection.wanted_bytes);
+        self.shared.memory.note_wanted(wanted_bytes, 0);
+        self.shared.marked_for_close.close(&info.held_memory);
+        if connection.is_watching() {
+            self.shared.watchers.remove(info.id.serial);
+            self.shared.observe();
+        }
+        events::connection(&self.shared, &info, Some(reason.word()));
+        self.log_close(&info, reason);
+        self.shared.connections.remove(info.id.serial);
+        let was_uploading = connection.is_uploading();
+        // The socket closes with the connection, which takes it out of epoll.
+        drop(connection);
+        if was_uploading {
+            stalled::room_was_made(&self.shared);
+        }
+    }
+
+    fn log_close(&self, info: &Info, reason: Reason) {
+        let shared = &self.shared;
+        let line = |why| {
+            let (peer, descriptor) = (&info.peer, info.id.descriptor);
+            format!("glasscache: closed {peer} (descriptor {descriptor}): {why}")
+        };
+        if reason == Reason::Binary {
+            self.counters.binary_refused.bump();
+        }
+        match reason.sentence() {
+            Some(why) if shared.logs(1) => shared.log.line(line(why)),
+            // At any verbosity: its user sees no more than a time-out.
+            Some(why) if reason == Reason::Binary => {
+                shared
+                    .log
+                    .limited(Kind::BinaryProtocol, self.now.0, || line(why));
+            }
+            _ => {}
+        }
+        if shared.logs(2) {
+            shared.log.line(trace::connection(info, false));
+        }
+    }
+
+    pub(super) fn take_accepted(&mut self) {
+        let arrived = std::mem::take(&mut *lock(&self.accept_queue));
+        for (socket, info) in arrived {
+            let serial = info.id.serial;
+            let session = if self.shared.config.text_enabled {
+                Session::default()
+            } else {
+                Session::closed()
+            };
+            let key = self
+                .connections
+                .insert(Connection::new(socket, info, session));
+            let data = EventData::new_u64(key);
+            let is_added = self.connections.get_mut(key).is_some_and(|connection| {
+                epoll::add(&self.poll, &connection.socket, data, EventFlags::IN).is_ok()
+            });
+            if !is_added {
+                self.connections.remove(key);
+                self.shared.connections.remove(serial);
+            }
+        }
+    }
+
+    /// Closes own connections that held for too long what others need.
+    pub(super) fn close_marked(&mut self) {
+        if self.shared.marked_for_close.is_empty() {
+            return;
+        }
+        for key in self
+            .connections
+            .keys(|c| c.info.held_memory.is_marked_for_close())
+        {
+            self.counters.stalled_closed.bump();
+            self.close(key, Reason::Stalled);
+        }
+    }
+
+    /// Once a second: closes connections that were silent for too long.
+    pub(super) fn close_idle(&mut self) {
+        let now = self.now.0;
+        let limit = self.shared.config.idle_timeout_s;
+        if limit == 0 || now == self.last_look {
+            return;
+        }
+        self.last_look = now;
+        let is_silent = |connection: &Connection| {
+            let last = connection
+                .info
+                .last_command
+                .load(std::sync::atomic::Ordering::Relaxed);
+            !connection.is_watching() && now.saturating_sub(last) > limit
+        };
+        for key in self.connections.keys(is_silent) {
+            self.counters.idle_kicks.bump();
+            self.close(key, Reason::IdleTimeout);
+        }
+    }
+}

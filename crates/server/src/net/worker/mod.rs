@@ -1,0 +1,380 @@
+//! A worker: one thread, one epoll, its connections for life.
+//!
+//! An iteration of its loop takes what is ready, serves each connection, then, for a bounded time, those that
+//! had to let others go first, then a bounded piece of the store's background work. While it sleeps it is offline, so
+//! that memory others give up can be used again.
+
+mod deferred;
+mod drain;
+mod lifecycle;
+mod read_ahead;
+mod slots;
+
+use std::cell::Cell;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::time::Instant;
+
+use glasscache_store::Seconds;
+use rustix::event::Timespec;
+use rustix::event::epoll::{self, EventData, EventFlags};
+use rustix::time::{ClockId, clock_gettime};
+
+use self::deferred::{Deferred, PARKED, SMALL_BYTES, WRITE_PARKED};
+use self::read_ahead::{ReadAhead, TOGETHER};
+use self::slots::{Slots, WAKE_TOKEN};
+use crate::net::accept_queue::AcceptQueue;
+use crate::net::connection::{Buffers, Interest, Verdict};
+use crate::session::context::Context;
+use crate::shared::Shared;
+use crate::shared::counters::{Counters, TIMES};
+use crate::shared::events;
+use crate::shared::info::Reason;
+use crate::shared::stalled;
+use crate::shared::wake::Waker;
+use crate::shared::watchers::kind;
+
+/// Events taken at once.
+const EVENTS: usize = 64;
+
+/// A sleeping worker looks about once a second: for silent connections and for expired items.
+const SLEEP: Timespec = Timespec {
+    tv_sec: 1,
+    tv_nsec: 0,
+};
+
+/// [`PARKED`] as epoll takes it.
+const PARKED_SLEEP: Timespec = Timespec {
+    tv_sec: 0,
+    tv_nsec: PARKED.subsec_nanos() as i64,
+};
+
+/// [`WRITE_PARKED`] as epoll takes it.
+const WRITE_SLEEP: Timespec = Timespec {
+    tv_sec: 0,
+    tv_nsec: WRITE_PARKED.subsec_nanos() as i64,
+};
+
+/// One worker's state.
+pub(crate) struct Worker {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) store: glasscache_store::Worker,
+    pub(crate) counters: Arc<Counters>,
+    pub(crate) waker: Waker,
+    pub(crate) accept_queue: AcceptQueue,
+    poll: OwnedFd,
+    connections: Slots,
+    buffers: Buffers,
+    read_ahead: ReadAhead,
+    /// Connections that are served after the others.
+    deferred: Deferred,
+    last_look: u32,
+    /// The second in which this iteration runs.
+    now: Seconds,
+}
+
+/// What woke a connection.
+#[derive(Clone, Copy)]
+enum Cause {
+    Input,
+    /// Input that was received ahead, and its index there.
+    ReadAhead(usize),
+    Room,
+    /// It is the first of those that wait for memory.
+    First,
+}
+
+impl Worker {
+    pub(crate) fn new(
+        shared: Arc<Shared>,
+        store: glasscache_store::Worker,
+        (counters, waker): (Arc<Counters>, Waker),
+        accept_queue: AcceptQueue,
+    ) -> rustix::io::Result<Worker> {
+        let poll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        epoll::add(
+            &poll,
+            waker.as_fd(),
+            EventData::new_u64(WAKE_TOKEN),
+            EventFlags::IN,
+        )?;
+        Ok(Worker {
+            shared,
+            store,
+            counters,
+            waker,
+            accept_queue,
+            poll,
+            connections: Slots::default(),
+            buffers: Buffers::new(),
+            read_ahead: ReadAhead::new(),
+            deferred: Deferred::new(),
+            last_look: 0,
+            now: Seconds(2),
+        })
+    }
+
+    /// Serves until the server is to end.
+    pub(crate) fn run(mut self) {
+        let mut events = Vec::with_capacity(EVENTS);
+        let mut has_work = false;
+        self.store.go_online();
+        self.counters.pulse.wake();
+        while !self.shared.is_stopping() {
+            self.wait(&mut events, has_work);
+            let before = (self.cpu_time(), self.counters.examined.get());
+            self.iterate(&events);
+            has_work = self.store.maintain(self.now);
+            self.publish_evictions();
+            self.note_cpu_time(before.0);
+            let examined = self.counters.examined.get() - before.1;
+            self.counters.iteration_examined_max.raise(examined);
+        }
+        self.drain(&mut events);
+        self.close_all();
+        self.store.go_offline();
+        self.counters.pulse.sleep();
+    }
+
+    /// Sleeps until something is ready, unless there is work.
+    fn wait(&mut self, events: &mut Vec<epoll::Event>, has_work: bool) {
+        events.clear();
+        self.store.pass();
+        if has_work || self.deferred.has_queue() || self.deferred.must_look_at_memory_queue() {
+            self.counters.pulse.beat();
+            let now = Timespec {
+                tv_sec: 0,
+                tv_nsec: 0,
+            };
+            let _ = epoll::wait(
+                &self.poll,
+                rustix::buffer::spare_capacity(events),
+                Some(&now),
+            );
+            return;
+        }
+        self.store.go_offline();
+        self.counters.pulse.sleep();
+        let sleep = if self.deferred.has_writes() {
+            WRITE_SLEEP
+        } else if self.deferred.has_parked() {
+            PARKED_SLEEP
+        } else {
+            SLEEP
+        };
+        // An interrupted wait is an iteration without events.
+        let _ = epoll::wait(
+            &self.poll,
+            rustix::buffer::spare_capacity(events),
+            Some(&sleep),
+        );
+        self.counters.pulse.wake();
+        self.store.go_online();
+    }
+
+    fn iterate(&mut self, events: &[epoll::Event]) {
+        let begun = Instant::now();
+        self.deferred.begin_iteration(begun);
+        let now = self.shared.clock.now();
+        if now != std::mem::replace(&mut self.now, now) {
+            self.shared.clock.follow_wall();
+        }
+        self.counters.iterations.bump();
+        for events in events.chunks(TOGETHER) {
+            self.receive_ahead(events);
+            for (index, event) in events.iter().enumerate() {
+                self.take(index, event);
+            }
+        }
+        self.serve_queue();
+        self.queue_parked(begun);
+        self.queue_writes(begun);
+        stalled::look_for_stalled(&self.shared, self.now);
+        self.serve_memory_queue();
+        self.close_idle();
+        self.count_time(begun);
+    }
+
+    fn take(&mut self, index: usize, event: &epoll::Event) {
+        // The kernel's structure is packed: its fields are copied out, never borrowed.
+        let (key, flags) = ({ event.data }.u64(), { event.flags });
+        if key == WAKE_TOKEN {
+            self.waker.clear();
+            self.take_accepted();
+            self.close_marked();
+            self.serve_watchers();
+        } else if self.is_dead(key, flags) {
+            self.close(key, Reason::Error);
+        } else if flags.contains(EventFlags::OUT) {
+            self.serve_or_queue(key, Cause::Room);
+        } else if self.read_ahead.has_received(index) {
+            self.serve(key, Cause::ReadAhead(index));
+        } else {
+            self.serve_or_queue(key, Cause::Input);
+        }
+    }
+
+    /// Notes what `flags` say of the peer's end; whether nobody is there any more for whom a waiting connection waits.
+    fn is_dead(&mut self, key: u64, flags: EventFlags) -> bool {
+        if !flags.intersects(EventFlags::HUP | EventFlags::ERR | EventFlags::RDHUP) {
+            return false;
+        }
+        let Some(connection) = self.connections.get_mut(key) else {
+            return false;
+        };
+        connection.is_half_closed |= flags.intersects(EventFlags::HUP | EventFlags::RDHUP);
+        connection.interest == Interest::Nothing && flags.contains(EventFlags::HUP)
+    }
+
+    fn count_time(&self, begun: Instant) {
+        let elapsed_us = begun.elapsed().as_micros() as u64;
+        self.counters.iteration_us_max.raise(elapsed_us);
+        let index = (u64::BITS - elapsed_us.leading_zeros()) as usize;
+        if let Some(count) = self.counters.iteration_times.get(index.min(TIMES - 1)) {
+            count.bump();
+        }
+    }
+
+    /// CPU time of this thread, where it is measured: a system call in each iteration is too much for others.
+    fn cpu_time(&self) -> Option<Timespec> {
+        self.shared
+            .config
+            .debug
+            .then(|| clock_gettime(ClockId::ThreadCPUTime))
+    }
+
+    fn note_cpu_time(&self, before: Option<Timespec>) {
+        let (Some(before), Some(now)) = (before, self.cpu_time()) else {
+            return;
+        };
+        let elapsed_us =
+            (now.tv_sec - before.tv_sec) * 1_000_000 + (now.tv_nsec - before.tv_nsec) / 1000;
+        self.counters
+            .iteration_cpu_us_max
+            .raise(u64::try_from(elapsed_us).unwrap_or(0));
+    }
+
+    fn serve(&mut self, key: u64, cause: Cause) {
+        let Some(connection) = self.connections.get_mut(key) else {
+            return;
+        };
+        let info = Arc::clone(&connection.info);
+        let may_refuse = Cell::new(self.deferred.may_refuse(connection));
+        let context = Context {
+            store: &self.store,
+            shared: &self.shared,
+            counters: &self.counters,
+            now: self.now,
+            connection: &info,
+            waker: &self.waker,
+            share_bytes: self.deferred.share_bytes(),
+            pressure: self.shared.memory.pressure(),
+            is_first: matches!(cause, Cause::First),
+            is_traced: self.shared.logs(2),
+            may_refuse: &may_refuse,
+        };
+        let moved_before = self.counters.bytes_moved();
+        let was_transferring = connection.is_transferring();
+        let verdict = match cause {
+            Cause::ReadAhead(index) => connection.serve_read_ahead(
+                self.read_ahead.received(index),
+                &context,
+                &mut self.buffers,
+            ),
+            Cause::Input if !connection.is_waiting() => {
+                connection.readable(&context, &mut self.buffers)
+            }
+            _ => connection.go_on(&context, &mut self.buffers),
+        };
+        let moved = self.counters.bytes_moved() - moved_before;
+        let wanted_bytes = match verdict {
+            Verdict::Room(bytes) => bytes,
+            _ => 0,
+        };
+        if wanted_bytes != connection.wanted_bytes {
+            self.shared
+                .memory
+                .note_wanted(connection.wanted_bytes, wanted_bytes);
+            if connection.wanted_bytes == 0 {
+                self.counters.memory_waits.bump();
+            }
+            connection.wanted_bytes = wanted_bytes;
+        }
+        let held_bytes = connection.held_bytes();
+        if connection.held_any || held_bytes > 0 {
+            connection.held_any = held_bytes > 0;
+            info.held_memory
+                .note_held(held_bytes as u64, moved, wanted_bytes > 0, self.now);
+        }
+        match verdict {
+            Verdict::Wait => {
+                if moved < SMALL_BYTES && !was_transferring && !connection.is_transferring() {
+                    self.deferred.note_small();
+                }
+            }
+            Verdict::Again => {
+                self.counters.conn_yields.bump();
+                self.deferred.add(key, connection, Cause::Room);
+            }
+            Verdict::GoOn => {
+                self.counters.conn_yields.bump();
+                self.deferred.add_first(key, connection);
+            }
+            Verdict::Room(_) => self
+                .deferred
+                .queue_for_memory(key, connection, context.is_first),
+            Verdict::Park | Verdict::Segment { .. } => {}
+            Verdict::Close(reason) => return self.close(key, reason),
+        }
+        match verdict {
+            Verdict::Park => self.park(key),
+            Verdict::Segment { is_new } => self.park_write(key, is_new || moved > 0),
+            _ => self.unpark(key),
+        }
+        // Nothing is borrowed between two connections: memory that others gave up may go.
+        self.store.pass();
+        self.listen_for(key);
+    }
+
+    /// Tells epoll what the connection waits for, when that has changed.
+    fn listen_for(&mut self, key: u64) {
+        let Some(connection) = self.connections.get_mut(key) else {
+            return;
+        };
+        let interest = connection.wanted_interest();
+        if interest == std::mem::replace(&mut connection.interest, interest) {
+            return;
+        }
+        let flags = match interest {
+            Interest::Input => EventFlags::IN,
+            Interest::NewInput => EventFlags::IN | EventFlags::RDHUP | EventFlags::ET,
+            Interest::Room => EventFlags::OUT,
+            // The end cannot be masked, and is reported again and again unless by edges.
+            Interest::Nothing => EventFlags::ET,
+        };
+        let data = EventData::new_u64(key);
+        if epoll::modify(&self.poll, &connection.socket, data, flags).is_err() {
+            self.close(key, Reason::Error);
+        }
+    }
+
+    fn serve_watchers(&mut self) {
+        if !self.shared.watchers.has_watchers() {
+            return;
+        }
+        for key in self
+            .connections
+            .keys(|c| c.is_watching() && !c.is_waiting())
+        {
+            self.serve(key, Cause::Room);
+        }
+    }
+
+    fn publish_evictions(&mut self) {
+        if self.shared.watchers.wants(kind::EVICTIONS) {
+            let now = self.shared.clock.now();
+            self.store
+                .take_evicted(&mut |item| events::evicted(&self.shared, item, now));
+        }
+    }
+}

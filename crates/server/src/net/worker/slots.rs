@@ -1,0 +1,55 @@
+//! A worker's connections by slot, under keys that a stale event cannot mistake.
+
+use crate::net::connection::Connection;
+
+/// The event data that means a call of the worker's waker.
+pub(super) const WAKE_TOKEN: u64 = u64::MAX;
+
+/// Connections by slot; a key is slot and generation, so that a stale event finds nobody.
+#[derive(Default)]
+pub(super) struct Slots {
+    slots: Vec<(u32, Option<Connection>)>,
+    free: Vec<u32>,
+}
+
+impl Slots {
+    pub(super) fn insert(&mut self, connection: Connection) -> u64 {
+        let slot = self.free.pop().unwrap_or_else(|| {
+            self.slots.push((0, None));
+            self.slots.len() as u32 - 1
+        });
+        match self.slots.get_mut(slot as usize) {
+            Some((generation, place)) => {
+                *generation = generation.wrapping_add(1) & 0x7fff_ffff;
+                *place = Some(connection);
+                u64::from(*generation) << 32 | u64::from(slot)
+            }
+            None => WAKE_TOKEN,
+        }
+    }
+
+    pub(super) fn get_mut(&mut self, key: u64) -> Option<&mut Connection> {
+        let (generation, place) = self.slots.get_mut(key as u32 as usize)?;
+        if u64::from(*generation) == key >> 32 {
+            place.as_mut()
+        } else {
+            None
+        }
+    }
+
+    pub(super) fn remove(&mut self, key: u64) -> Option<Connection> {
+        self.get_mut(key)?;
+        let slot = key as u32;
+        self.free.push(slot);
+        self.slots.get_mut(slot as usize)?.1.take()
+    }
+
+    /// The keys of all connections that `is_wanted`.
+    pub(super) fn keys(&self, is_wanted: impl Fn(&Connection) -> bool) -> Vec<u64> {
+        let key = |(slot, (generation, place)): (usize, &(u32, Option<Connection>))| {
+            let wanted = place.as_ref().is_some_and(&is_wanted);
+            wanted.then_some(u64::from(*generation) << 32 | slot as u64)
+        };
+        self.slots.iter().enumerate().filter_map(key).collect()
+    }
+}

@@ -1,0 +1,103 @@
+//! What a session needs to act: the store, the clock's second, the counters, the server around it.
+
+use std::cell::Cell;
+
+use glasscache_store::{CasUnique, Expiry, Item, NoRoomYet, Seconds, Worker};
+
+use crate::shared::Shared;
+use crate::shared::counters::Counters;
+use crate::shared::info::Info;
+use crate::shared::peer_memory::Pressure;
+use crate::shared::sizes::{SLICE_BYTES, SLICE_BYTES_HIGH};
+use crate::shared::wake::Waker;
+
+/// What surrounds one run of one session.
+#[derive(Clone, Copy)]
+pub(crate) struct Context<'w> {
+    /// This thread's handle on the store.
+    pub(crate) store: &'w Worker,
+    /// The server.
+    pub(crate) shared: &'w Shared,
+    /// This thread's counters.
+    pub(crate) counters: &'w Counters,
+    /// The second in which it runs.
+    pub(crate) now: Seconds,
+    /// The connection served.
+    pub(crate) connection: &'w Info,
+    /// Wakes this thread.
+    pub(crate) waker: &'w Waker,
+    /// Bytes that a connection sends before others are served.
+    pub(crate) share_bytes: usize,
+    /// How short memory for peers was when it began.
+    pub(crate) pressure: Pressure,
+    /// Whether the connection is the first of those that wait for memory.
+    pub(crate) is_first: bool,
+    /// Commands and replies are logged.
+    pub(crate) is_traced: bool,
+    /// The connection waited for a segment for as long as it may: one write that finds none is refused.
+    pub(crate) may_refuse: &'w Cell<bool>,
+}
+
+impl Context<'_> {
+    /// Output beyond this is sent before more is made.
+    #[inline]
+    pub(crate) fn slice_bytes(&self) -> usize {
+        if self.pressure == Pressure::High {
+            SLICE_BYTES_HIGH
+        } else {
+            SLICE_BYTES
+        }
+    }
+
+    /// What a write came to. Where no segment was free for it the connection has to wait, unless it waited for long
+    /// enough: then `refuse` carries the write out as one that cannot wait.
+    #[inline]
+    pub(crate) fn or_refuse<T>(
+        &self,
+        tried: Result<T, NoRoomYet>,
+        refuse: impl FnOnce() -> T,
+    ) -> Result<T, NoRoomYet> {
+        match tried {
+            Err(NoRoomYet) if self.may_refuse.take() => Ok(refuse()),
+            tried => tried,
+        }
+    }
+
+    /// What an exptime of the wire means now.
+    #[inline]
+    pub(crate) fn expiry(&self, exptime: i64) -> Expiry {
+        if exptime == 0 {
+            Expiry::Never
+        } else {
+            self.shared.clock.expiry(exptime, self.now)
+        }
+    }
+
+    /// Whether `unique` is what a client sees as the item's unique.
+    pub(crate) fn shows_unique(&self, item: &Item<'_>, unique: u64) -> bool {
+        if self.shared.config.cas_enabled {
+            item.has_unique(CasUnique(unique))
+        } else {
+            unique == 0
+        }
+    }
+
+    /// The unique as clients see it: 0 when uniques are off.
+    #[inline]
+    pub(crate) fn shown_unique(&self, unique: CasUnique) -> u64 {
+        if self.shared.config.cas_enabled {
+            unique.0
+        } else {
+            0
+        }
+    }
+}
+
+/// Seconds left until `expiry`; `None` is for ever.
+#[inline]
+pub(crate) fn ttl_s(expiry: Expiry, now: Seconds) -> Option<u32> {
+    match expiry {
+        Expiry::Never => None,
+        Expiry::At(at) => Some(at.0.saturating_sub(now.0)),
+    }
+}

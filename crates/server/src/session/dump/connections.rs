@@ -1,0 +1,83 @@
+//! `stats conns`: each socket, what it is doing, and how long ago it did it.
+
+use std::sync::atomic::Ordering;
+
+use crate::session::context::Context;
+use crate::session::rows::Rows;
+use crate::shared::address::Address;
+use crate::shared::info::{Info, Peer};
+
+/// Connections in one slice, of four lines each.
+const SLICE_CONNECTIONS: usize = 256;
+
+/// Appends a slice of the rows: first the listening sockets, then the connections behind the serial number `after`,
+/// at last END; true when it is complete.
+pub(super) fn write(after: &mut u64, context: &Context<'_>, out: &mut Vec<u8>) -> bool {
+    if *after == 0 {
+        listeners(context, &mut Rows::new(out));
+    }
+    let connections = context
+        .shared
+        .connections
+        .list_after(*after, SLICE_CONNECTIONS);
+    context.counters.examined.add(connections.len() as u64);
+    let mut rows = Rows::new(out);
+    for info in &connections {
+        connection(info, context, &mut rows);
+        *after = info.id.serial;
+    }
+    let is_done = connections.len() < SLICE_CONNECTIONS;
+    if is_done {
+        rows.end();
+    }
+    is_done
+}
+
+fn listeners(context: &Context<'_>, rows: &mut Rows<'_>) {
+    for (descriptor, address) in &context.shared.addresses {
+        rows.row(format_args!("{descriptor}:addr"), shown(address));
+        rows.row(format_args!("{descriptor}:state"), "conn_listening");
+        let uptime = context.now.0.saturating_sub(2);
+        rows.row(format_args!("{descriptor}:secs_since_last_cmd"), uptime);
+    }
+    for (index, address) in context.shared.config.shown.udp.iter().enumerate() {
+        // The caller holds these; they have a number that no socket of ours can have.
+        let number = 1_000_000 + index;
+        rows.row(format_args!("{number}:addr"), format_args!("udp:{address}"));
+        rows.row(format_args!("{number}:state"), "conn_read");
+        rows.row(format_args!("{number}:secs_since_last_cmd"), 0);
+    }
+}
+
+fn connection(info: &Info, context: &Context<'_>, rows: &mut Rows<'_>) {
+    let descriptor = info.id.descriptor;
+    let address = match &info.peer {
+        Peer::Tcp(peer) => shown(&Address::Tcp(*peer)),
+        Peer::Unix => "unix:".to_owned(),
+    };
+    let is_asking = info.id == context.connection.id;
+    rows.row(format_args!("{descriptor}:addr"), address);
+    if let Some((_, listener)) = context.shared.addresses.get(info.listener) {
+        rows.row(format_args!("{descriptor}:listen_addr"), shown(listener));
+    }
+    let state = if is_asking {
+        "conn_parse_cmd"
+    } else {
+        info.state()
+    };
+    rows.row(format_args!("{descriptor}:state"), state);
+    let idle = context
+        .now
+        .0
+        .saturating_sub(info.last_command.load(Ordering::Relaxed));
+    rows.row(format_args!("{descriptor}:secs_since_last_cmd"), idle);
+}
+
+/// An address in memcached's form.
+fn shown(address: &Address) -> String {
+    match address {
+        Address::Tcp(address) if address.is_ipv6() => format!("tcp6:{address}"),
+        Address::Tcp(address) => format!("tcp:{address}"),
+        Address::Unix(path) => format!("unix:{}", path.display()),
+    }
+}

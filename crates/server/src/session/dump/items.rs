@@ -1,0 +1,217 @@
+//! All items, one line each: for `lru_crawler metadump` and `mgdump`, and some of them for `stats cachedump`.
+
+use std::io::Write as _;
+
+use glasscache_protocol::{base64, words};
+use glasscache_store::{Expiry, Item, Listing};
+
+use crate::session::context::Context;
+use crate::session::output::Output;
+use crate::shared::key_text::{is_plain, uri_encode};
+use crate::shared::peer_memory::Charge;
+use crate::shared::sizes::is_slice_full;
+
+/// Items examined between two looks at the output.
+const STEP_ITEMS: usize = 64;
+
+/// What a listing keeps of few items.
+const LISTING_BYTES_MIN: usize = 128 << 10;
+
+/// Bytes of the reply to `stats cachedump` at most, as in memcached.
+const CACHED_BYTES_MAX: usize = 2 << 20;
+
+/// How far a listing of items has come.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Items {
+    form: Form,
+    /// memcached's slab classes to be listed; all when there are none.
+    classes: Vec<usize>,
+    listing: Listing,
+    /// Charged for what the listing keeps.
+    charge: Charge,
+    is_begun: bool,
+}
+
+/// What a line of the listing looks like.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Form {
+    /// All that is known of an item.
+    Meta,
+    /// A command that fetches the item.
+    Mg,
+    /// Key, length and expiry of some items.
+    Cached(Cached),
+}
+
+/// What `stats cachedump` may still list.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Cached {
+    lines: u32,
+    bytes: usize,
+}
+
+impl Cached {
+    /// At most `lines` lines.
+    pub(crate) fn lines(lines: u32) -> Cached {
+        Cached {
+            lines,
+            bytes: CACHED_BYTES_MAX,
+        }
+    }
+
+    fn is_used_up(self) -> bool {
+        self.lines == 0 || self.bytes == 0
+    }
+}
+
+impl Items {
+    /// A listing from the beginning.
+    pub(crate) fn new(form: Form, classes: Vec<usize>, context: &Context<'_>) -> Items {
+        let items = context.store.store().counters().items;
+        Items {
+            form,
+            classes,
+            listing: Listing::new(context.shared.listing_seed(), items),
+            charge: context.shared.memory.charge(0),
+            is_begun: false,
+        }
+    }
+
+    /// Appends a slice; true when the listing is complete.
+    pub(super) fn run(&mut self, context: &Context<'_>, out: &mut Output<'_>) -> bool {
+        // The crawler says that it starts before it lists, as memcached's does since 1.6.45.
+        if !std::mem::replace(&mut self.is_begun, true) && !self.is_cachedump() {
+            out.bytes.extend_from_slice(words::OK);
+        }
+        let mut examined = 0;
+        let is_done = self.slice(context, &mut examined, out);
+        context.counters.examined.add(examined as u64);
+        let kept_bytes = if is_done {
+            0
+        } else {
+            self.listing.held_bytes()
+        };
+        if kept_bytes != self.charge.bytes() {
+            self.charge.set(kept_bytes);
+        }
+        if is_done {
+            out.bytes.extend_from_slice(match self.form {
+                Form::Mg => b"EN\r\n",
+                Form::Meta | Form::Cached(_) => b"END\r\n",
+            });
+        }
+        is_done
+    }
+
+    fn slice(&mut self, context: &Context<'_>, examined: &mut usize, out: &mut Output<'_>) -> bool {
+        let Items {
+            form,
+            classes,
+            listing,
+            ..
+        } = self;
+        while !is_slice_full(*examined, out.len()) {
+            let mut visit = |item: &Item<'_>| line(form, classes, item, context, &mut out.bytes);
+            match context
+                .store
+                .list(listing, STEP_ITEMS, context.now, &mut visit)
+            {
+                Some(more) => *examined += more,
+                None => return true,
+            }
+            if matches!(form, Form::Cached(cached) if cached.is_used_up()) {
+                return true;
+            }
+        }
+        false
+    }
+
+    fn is_cachedump(&self) -> bool {
+        matches!(self.form, Form::Cached(_))
+    }
+
+    /// Bytes that a listing that has not begun will keep, about.
+    pub(super) fn lacking_bytes(&self, context: &Context<'_>) -> usize {
+        if self.is_begun {
+            return 0;
+        }
+        let items = context.store.store().counters().items as usize;
+        (items / 2).max(LISTING_BYTES_MIN)
+    }
+}
+
+fn line(
+    form: &mut Form,
+    classes: &[usize],
+    item: &Item<'_>,
+    context: &Context<'_>,
+    out: &mut Vec<u8>,
+) {
+    let key = item.key();
+    let (class, bytes) = context
+        .shared
+        .classes
+        .of(key.len(), item.value_bytes(), item.flags());
+    if !(classes.is_empty() || classes.contains(&class)) {
+        return;
+    }
+    match form {
+        Form::Meta => meta_line(item, (class, bytes), context, out),
+        Form::Mg => mg_line(key, out),
+        Form::Cached(cached) => cached_line(cached, item, context, out),
+    }
+}
+
+fn meta_line(
+    item: &Item<'_>,
+    (class, bytes): (usize, u32),
+    context: &Context<'_>,
+    out: &mut Vec<u8>,
+) {
+    let expiry = match item.expiry() {
+        Expiry::Never => -1,
+        Expiry::At(at) => context.shared.clock.unix(at),
+    };
+    out.extend_from_slice(b"key=");
+    uri_encode(item.key(), out);
+    // Writing to a vector cannot fail.
+    let _ = writeln!(
+        out,
+        " exp={expiry} la={} cas={} fetch={} cls={class} size={bytes} flags={} ",
+        context.shared.clock.unix(item.last_access()),
+        context.shown_unique(item.unique()),
+        if item.was_fetched() { "yes" } else { "no" },
+        item.flags(),
+    );
+}
+
+/// A key that cannot stand on a line goes in base64.
+fn mg_line(key: &[u8], out: &mut Vec<u8>) {
+    out.extend_from_slice(b"mg ");
+    if is_plain(key) {
+        out.extend_from_slice(key);
+        out.extend_from_slice(b"\r\n");
+    } else {
+        base64::encode(key, out);
+        out.extend_from_slice(b" b\r\n");
+    }
+}
+
+/// A key that cannot stand on a line is left out, as memcached leaves binary keys out.
+fn cached_line(cached: &mut Cached, item: &Item<'_>, context: &Context<'_>, out: &mut Vec<u8>) {
+    let key = item.key();
+    if cached.is_used_up() || !is_plain(key) {
+        return;
+    }
+    let from = out.len();
+    let expiry = match item.expiry() {
+        Expiry::Never => 0,
+        Expiry::At(at) => context.shared.clock.unix(at),
+    };
+    out.extend_from_slice(b"ITEM ");
+    out.extend_from_slice(key);
+    // Writing to a vector cannot fail.
+    let _ = write!(out, " [{} b; {expiry} s]\r\n", item.value_bytes());
+    cached.lines -= 1;
+    cached.bytes = cached.bytes.saturating_sub(out.len() - from);
+}

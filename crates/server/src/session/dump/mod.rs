@@ -1,0 +1,60 @@
+//! Replies as long as the server is large: all items, all connections, all prefixes, in bounded slices.
+//!
+//! A slice ends when it has rendered as much as one send takes or has examined as many items, connections or
+//! prefixes as take well below a millisecond. Other connections of the worker are served between two slices, and
+//! the worker lets go of what it read, so that memory can be reused however long the reply is.
+
+mod connections;
+mod items;
+
+pub(crate) use self::items::{Cached, Form, Items};
+use crate::session::context::Context;
+use crate::session::output::Output;
+use crate::shared::detail::Discarded;
+use crate::shared::sizes::{SLICE_BYTES, SLICE_EXAMINED};
+
+/// A long reply and how far it has come.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Dump {
+    /// `lru_crawler metadump` and `mgdump`, `stats cachedump`.
+    Items(Items),
+    /// `stats conns`: the last connection that was listed.
+    Connections { after: u64 },
+    /// `stats detail dump`: the last prefix that was listed.
+    Prefixes { after: Option<Box<[u8]>> },
+    /// `stats reset`: the prefixes that are given up.
+    Reset(Discarded),
+}
+
+impl Dump {
+    /// Appends a slice; true when the reply is complete.
+    pub(crate) fn run(&mut self, context: &Context<'_>, out: &mut Output<'_>) -> bool {
+        match self {
+            Dump::Items(items) => items.run(context, out),
+            Dump::Connections { after } => connections::write(after, context, &mut out.bytes),
+            Dump::Prefixes { after } => {
+                context
+                    .shared
+                    .detail
+                    .dump(after, context.counters, &mut out.bytes)
+            }
+            Dump::Reset(prefixes) => {
+                context.counters.examined.add(SLICE_EXAMINED as u64);
+                let is_done = prefixes.drop_some(SLICE_EXAMINED);
+                if is_done {
+                    out.bytes
+                        .extend_from_slice(glasscache_protocol::words::RESET);
+                }
+                is_done
+            }
+        }
+    }
+
+    /// Bytes of memory that the next slice may take.
+    pub(crate) fn lacking_bytes(&self, context: &Context<'_>) -> usize {
+        match self {
+            Dump::Items(items) => SLICE_BYTES + items.lacking_bytes(context),
+            _ => SLICE_BYTES,
+        }
+    }
+}

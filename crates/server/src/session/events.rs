@@ -1,0 +1,130 @@
+//! The lines of `watch` about what one connection does to items, in memcached's form.
+
+use std::io::Write as _;
+
+use glasscache_store::{DeleteOptions, Expiry, KeyHash, SetMode, SetOptions, SetOutcome};
+
+use crate::session::context::Context;
+use crate::shared::Shared;
+use crate::shared::events::publish;
+use crate::shared::key_text::uri_encode;
+use crate::shared::watchers::kind;
+
+/// A key was asked for.
+pub(crate) fn fetched(context: &Context<'_>, key: &[u8], value_bytes: Option<u32>) {
+    if !context.shared.watchers.wants(kind::FETCHERS) {
+        return;
+    }
+    let mut text = b"type=item_get key=".to_vec();
+    uri_encode(key, &mut text);
+    let size = value_bytes.unwrap_or(0);
+    let class = value_bytes.map_or(0, |bytes| context.shared.classes.of(key.len(), bytes, 0).0);
+    let status = if value_bytes.is_some() {
+        "found"
+    } else {
+        "not_found"
+    };
+    let descriptor = context.connection.id.descriptor;
+    let _ = write!(
+        text,
+        " status={status} clsid={class} cfd={descriptor} size={size}"
+    );
+    publish(context.shared, kind::FETCHERS, &text);
+}
+
+/// What is under a key before a value is stored there: memcached looks first, and its watchers see that.
+pub(crate) struct Before {
+    /// Length of the value that is there.
+    pub(crate) value_bytes: Option<u32>,
+}
+
+/// Looks what is under a key before a value is stored, if a watcher is to see it.
+pub(crate) fn before_store(context: &Context<'_>, key: &[u8], hash: KeyHash) -> Before {
+    let is_wanted = context.shared.watchers.wants(kind::FETCHERS);
+    let present = is_wanted.then(|| context.store.peek(key, hash, context.now));
+    Before {
+        value_bytes: present.flatten().map(|item| item.value_bytes()),
+    }
+}
+
+/// A value was stored, or refused.
+pub(crate) fn stored(
+    context: &Context<'_>,
+    key: &[u8],
+    outcome: SetOutcome,
+    options: &SetOptions,
+    value_bytes: u32,
+) {
+    if !context.shared.watchers.wants(kind::MUTATIONS) {
+        return;
+    }
+    let status = match outcome {
+        SetOutcome::Stored(_) => "stored",
+        SetOutcome::NotStored => "not_stored",
+        SetOutcome::Exists => "exists",
+        SetOutcome::NotFound => "not_found",
+        SetOutcome::TooLarge => "too_large",
+        SetOutcome::NoMemory => "no_memory",
+    };
+    let command = match options.mode {
+        SetMode::Set if options.compare.is_some() => "cas",
+        SetMode::Set => "set",
+        SetMode::Add => "add",
+        SetMode::Replace => "replace",
+        SetMode::Append => "append",
+        SetMode::Prepend => "prepend",
+    };
+    let ttl = match options.expiry {
+        Expiry::Never => 0,
+        Expiry::At(at) => at.0.saturating_sub(context.now.0),
+    };
+    let (class, _) = context
+        .shared
+        .classes
+        .of(key.len(), value_bytes, options.flags);
+    let mut text = b"type=item_store key=".to_vec();
+    uri_encode(key, &mut text);
+    let descriptor = context.connection.id.descriptor;
+    let _ = write!(
+        text,
+        " status={status} cmd={command} ttl={ttl} clsid={class} cfd={descriptor} size={value_bytes}"
+    );
+    publish(context.shared, kind::MUTATIONS, &text);
+}
+
+/// The line for an item that is about to be deleted, if a watcher is to see it; marking it stale deletes nothing.
+pub(crate) fn before_delete(
+    context: &Context<'_>,
+    (key, hash): (&[u8], KeyHash),
+    options: &DeleteOptions,
+    is_meta: bool,
+) -> Option<Vec<u8>> {
+    if options.invalidate || !context.shared.watchers.wants(kind::DELETIONS) {
+        return None;
+    }
+    let item = context.store.peek(key, hash, context.now)?;
+    if options
+        .compare
+        .is_some_and(|unique| !item.has_unique(unique))
+    {
+        return None;
+    }
+    let command = if is_meta { "md" } else { "delete" };
+    let (class, _) = context
+        .shared
+        .classes
+        .of(key.len(), item.value_bytes(), item.flags());
+    let mut text = b"type=deleted key=".to_vec();
+    uri_encode(key, &mut text);
+    let _ = write!(
+        text,
+        " cmd={command} clsid={class} size={}",
+        item.value_bytes()
+    );
+    Some(text)
+}
+
+/// Publishes the line of [`before_delete`].
+pub(crate) fn deleted(shared: &Shared, line: &[u8]) {
+    publish(shared, kind::DELETIONS, line);
+}

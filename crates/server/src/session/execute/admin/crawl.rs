@@ -1,0 +1,101 @@
+//! `lru_crawler`: listings of all items, and the switches of a crawler that has nothing left to do here.
+
+use glasscache_protocol::ascii;
+use glasscache_protocol::words;
+
+use crate::session::context::Context;
+use crate::session::dump::{Dump, Form, Items};
+use crate::session::outcome::Outcome;
+use crate::session::output::Output;
+
+pub(super) fn crawl(line: &[&[u8]], context: &Context<'_>, out: &mut Output<'_>) -> Outcome {
+    let reply: &[u8] = match line {
+        [b"metadump", classes] => match start_dump(Form::Meta, classes, context, out) {
+            Ok(dump) => return Outcome::Dump(dump),
+            Err(reply) => reply,
+        },
+        [b"mgdump", classes] => match start_dump(Form::Mg, classes, context, out) {
+            Ok(dump) => return Outcome::Dump(dump),
+            Err(reply) => reply,
+        },
+        [b"crawl", _] if !context.shared.tuning.get().lru_crawler => CRAWLER_OFF,
+        // Expired items leave with their segments; a crawl has nothing left to do.
+        [b"crawl", classes] => match parse_classes(classes) {
+            Some(_) => words::OK,
+            None => BAD_CLASS,
+        },
+        [b"tocrawl", number] => match ascii::unsigned32(number) {
+            Some(number) => {
+                context
+                    .shared
+                    .tuning
+                    .change(|values| values.lru_crawler_tocrawl = number);
+                words::OK
+            }
+            None => words::BAD_FORMAT,
+        },
+        [b"sleep", number] => match ascii::unsigned32(number) {
+            Some(sleep @ ..=1_000_000) => {
+                context
+                    .shared
+                    .tuning
+                    .change(|values| values.lru_crawler_sleep_us = sleep);
+                words::OK
+            }
+            Some(_) => b"CLIENT_ERROR sleep must be one second or less\r\n",
+            None => words::BAD_FORMAT,
+        },
+        [switch @ (b"enable" | b"disable")] => {
+            context
+                .shared
+                .tuning
+                .change(|values| values.lru_crawler = *switch == b"enable");
+            words::OK
+        }
+        _ => words::ERROR,
+    };
+    out.bytes.extend_from_slice(reply);
+    Outcome::Done
+}
+
+const CRAWLER_OFF: &[u8] = b"CLIENT_ERROR lru crawler disabled\r\n";
+const BAD_CLASS: &[u8] = b"BADCLASS invalid class id\r\n";
+/// memcached's bound on class numbers, whatever the settings.
+const CLASSES: usize = 64;
+
+fn start_dump(
+    form: Form,
+    classes: &[u8],
+    context: &Context<'_>,
+    out: &Output<'_>,
+) -> Result<Dump, &'static [u8]> {
+    if !context.shared.tuning.get().lru_crawler {
+        return Err(CRAWLER_OFF);
+    }
+    if !context.shared.config.dump_enabled {
+        return Err(match form {
+            Form::Mg => b"ERROR key dump not allowed\r\n",
+            _ => b"ERROR metadump not allowed\r\n",
+        });
+    }
+    if !out.is_settled() {
+        return Err(match form {
+            Form::Mg => b"ERROR cannot pipeline other commands before mgdump\r\n",
+            _ => b"ERROR cannot pipeline other commands before metadump\r\n",
+        });
+    }
+    let classes = parse_classes(classes).ok_or(BAD_CLASS)?;
+    Ok(Dump::Items(Items::new(form, classes, context)))
+}
+
+/// The classes of `all`, `hash` or a list such as `1,2,7`; empty is all of them.
+fn parse_classes(text: &[u8]) -> Option<Vec<usize>> {
+    if matches!(text, b"all" | b"hash") {
+        return Some(Vec::new());
+    }
+    let class = |word: &[u8]| {
+        let class = ascii::unsigned32(word)? as usize;
+        (1..CLASSES).contains(&class).then_some(class)
+    };
+    text.split(|byte| *byte == b',').map(class).collect()
+}

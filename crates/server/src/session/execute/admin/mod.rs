@@ -1,0 +1,167 @@
+//! Commands that administer the server: stats, `flush_all`, limits, crawls, and the words for slabs
+//! and LRU segments, which we do not have but whose scripts must go on working.
+
+mod crawl;
+mod tune;
+
+use glasscache_protocol::ascii;
+use glasscache_protocol::command::AdminVerb;
+use glasscache_protocol::words;
+
+use crate::session::context::Context;
+use crate::session::outcome::Outcome;
+use crate::session::output::Output;
+use crate::session::stats;
+use crate::shared::info::Reason;
+use crate::shared::watchers::WatchedKinds;
+
+/// Words of one line, at most; more are not looked at.
+const WORDS: usize = 8;
+
+/// Executes one administrative command.
+pub(super) fn command(
+    verb: AdminVerb,
+    arguments: &[u8],
+    context: &Context<'_>,
+    out: &mut Output<'_>,
+) -> Outcome {
+    let mut words_found: [&[u8]; WORDS] = [b""; WORDS];
+    let mut count = 0;
+    for (to, word) in words_found.iter_mut().zip(ascii::tokens(arguments)) {
+        *to = word;
+        count += 1;
+    }
+    let line = words_found.get(..count).unwrap_or_default();
+    let reply: &[u8] = match verb {
+        AdminVerb::Stats => return stats::command(line, context, out),
+        AdminVerb::Watch => return watch(arguments, context, out),
+        AdminVerb::Shutdown => return shutdown(line, context, out),
+        AdminVerb::LruCrawler => return crawl::crawl(line, context, out),
+        AdminVerb::Config => {
+            context.shared.cluster.command(line, &mut out.bytes);
+            return Outcome::Done;
+        }
+        AdminVerb::FlushAll => flush_all(line, context),
+        AdminVerb::Verbosity => verbosity(line, context),
+        AdminVerb::CacheMemlimit => memory_limit(line, context),
+        AdminVerb::Lru => tune::lru(line, context),
+        AdminVerb::Slabs => tune::slabs(line, context),
+        AdminVerb::DebugTime => debug_time(line, context),
+        AdminVerb::Misbehave => misbehave(line, context),
+    };
+    out.bytes.extend_from_slice(reply);
+    Outcome::Done
+}
+
+fn flush_all(line: &[&[u8]], context: &Context<'_>) -> &'static [u8] {
+    context.counters.flush_cmds.bump();
+    if !context.shared.config.flush_enabled {
+        return b"CLIENT_ERROR flush_all not allowed\r\n";
+    }
+    let delay = match line.first() {
+        None | Some(&b"noreply") => 0,
+        Some(word) => match ascii::signed(word).filter(|n| i32::try_from(*n).is_ok()) {
+            Some(delay) => delay,
+            None => return words::BAD_EXPTIME,
+        },
+    };
+    let at = match context.expiry(delay) {
+        glasscache_store::Expiry::At(at) if delay > 0 => at,
+        _ => context.now,
+    };
+    context.store.store().flush(at, context.now);
+    words::OK
+}
+
+fn verbosity(line: &[&[u8]], context: &Context<'_>) -> &'static [u8] {
+    let Some(level) = line.first().and_then(|word| ascii::unsigned32(word)) else {
+        return words::BAD_FORMAT;
+    };
+    let level = u8::try_from(level.min(3)).unwrap_or(3);
+    context
+        .shared
+        .verbosity
+        .store(level, std::sync::atomic::Ordering::Relaxed);
+    words::OK
+}
+
+fn memory_limit(line: &[&[u8]], context: &Context<'_>) -> &'static [u8] {
+    let Some(megabytes) = line.first().and_then(|word| ascii::unsigned32(word)) else {
+        return words::ERROR;
+    };
+    match megabytes {
+        ..8 => b"MEMLIMIT_TOO_SMALL cannot set maxbytes to less than 8m\r\n",
+        1_000_000_001.. => b"MEMLIMIT_ADJUST_FAILED input value is megabytes not bytes\r\n",
+        _ => {
+            let bytes = u64::from(megabytes) << 20;
+            if context.store.store().set_memory(bytes).is_err() {
+                return b"MEMLIMIT_ADJUST_FAILED out of bounds or unable to adjust\r\n";
+            }
+            context
+                .shared
+                .tuning
+                .change(|values| values.memory_bytes = bytes);
+            words::OK
+        }
+    }
+}
+
+fn debug_time(line: &[&[u8]], context: &Context<'_>) -> &'static [u8] {
+    if !context.shared.config.debug {
+        return words::ERROR;
+    }
+    match line.first() {
+        Some(&(b"p" | b"r")) => words::OK,
+        Some(word) => match ascii::signed(word) {
+            Some(seconds) => {
+                context.shared.clock.shift(seconds);
+                words::OK
+            }
+            None => words::ERROR,
+        },
+        None => words::ERROR,
+    }
+}
+
+/// Breaks this worker on purpose, for the tests of what the process does then.
+#[expect(clippy::panic, reason = "a panic is what was asked for")]
+fn misbehave(line: &[&[u8]], context: &Context<'_>) -> &'static [u8] {
+    match line {
+        [b"panic"] if context.shared.config.debug => panic!("misbehave panic was asked for"),
+        [b"loop"] if context.shared.config.debug => loop {
+            std::hint::spin_loop();
+        },
+        _ => words::ERROR,
+    }
+}
+
+fn watch(arguments: &[u8], context: &Context<'_>, out: &mut Output<'_>) -> Outcome {
+    let reply: &[u8] = if !context.shared.config.watch_enabled {
+        b"CLIENT_ERROR watch commands not allowed\r\n"
+    } else if !out.is_settled() {
+        b"ERROR cannot pipeline other commands before watch\r\n"
+    } else {
+        match WatchedKinds::parse(arguments) {
+            Some(watching) => return Outcome::Watch(watching),
+            None => words::ERROR,
+        }
+    };
+    out.bytes.extend_from_slice(reply);
+    Outcome::Done
+}
+
+fn shutdown(line: &[&[u8]], context: &Context<'_>, out: &mut Output<'_>) -> Outcome {
+    let reply: &[u8] = if context.shared.config.shutdown_enabled {
+        match line {
+            [] | [b"graceful"] => {
+                context.shared.stop();
+                return Outcome::Close(Reason::Shutdown);
+            }
+            _ => b"CLIENT_ERROR invalid shutdown mode\r\n",
+        }
+    } else {
+        b"SERVER_ERROR: shutdown not enabled\r\n"
+    };
+    out.bytes.extend_from_slice(reply);
+    Outcome::Done
+}

@@ -1,0 +1,117 @@
+//! Words for LRU segments and slab pages, which we do not have: they are kept, shown again and change nothing.
+
+use glasscache_protocol::ascii;
+use glasscache_protocol::words;
+
+use crate::session::context::Context;
+use crate::shared::tuning::Values;
+
+pub(super) fn lru(line: &[&[u8]], context: &Context<'_>) -> &'static [u8] {
+    let has_maintainer = context.shared.config.lru_maintainer;
+    match line {
+        [b"tune", hot, warm, hot_factor, warm_factor, ..] => {
+            lru_tune(context, [hot, warm], [hot_factor, warm_factor])
+        }
+        [b"mode", mode @ (b"flat" | b"segmented"), ..] if has_maintainer => {
+            context
+                .shared
+                .tuning
+                .change(|values| values.lru_segmented = *mode == b"segmented");
+            words::OK
+        }
+        [b"temp_ttl", ttl, ..] if has_maintainer => match ascii::signed(ttl) {
+            Some(ttl) => {
+                let ttl = u32::try_from(ttl).ok();
+                context
+                    .shared
+                    .tuning
+                    .change(|values| values.temporary_ttl_s = ttl);
+                words::OK
+            }
+            None => words::ERROR,
+        },
+        _ => words::ERROR,
+    }
+}
+
+fn lru_tune(context: &Context<'_>, percents: [&[u8]; 2], factors: [&[u8]; 2]) -> &'static [u8] {
+    let [hot, warm] = percents.map(ascii::unsigned32);
+    let [hot_factor, warm_factor] = factors.map(real);
+    let (Some(hot), Some(warm), Some(hot_factor), Some(warm_factor)) =
+        (hot, warm, hot_factor, warm_factor)
+    else {
+        return words::ERROR;
+    };
+    if hot.saturating_add(warm) > 80 {
+        return b"ERROR hot and warm pcts must not exceed 80\r\n";
+    }
+    if hot_factor <= 0.0 || warm_factor <= 0.0 {
+        return b"ERROR hot/warm age factors must be greater than 0\r\n";
+    }
+    context.shared.tuning.change(|values| {
+        values.hot_lru_pct = hot;
+        values.warm_lru_pct = warm;
+        values.hot_max_factor = hot_factor;
+        values.warm_max_factor = warm_factor;
+    });
+    words::OK
+}
+
+fn real(word: &[u8]) -> Option<f64> {
+    std::str::from_utf8(word)
+        .ok()?
+        .parse()
+        .ok()
+        .filter(|number: &f64| number.is_finite())
+}
+
+pub(super) fn slabs(line: &[&[u8]], context: &Context<'_>) -> &'static [u8] {
+    match line {
+        // There are no pages to move: the source never has one to spare.
+        [b"reassign", from, to] => match (ascii::signed(from), ascii::signed(to)) {
+            (Some(from), Some(to)) if from == to => b"SAME src and dst class are identical\r\n",
+            (Some(_), Some(_)) => b"NOSPARE source class has no spare pages\r\n",
+            _ => words::BAD_FORMAT,
+        },
+        [b"automove", b"ratio", value, ..] => tune_real(context, value, |values, ratio| {
+            values.slab_automove_ratio = ratio;
+        }),
+        [b"automove", b"freeratio", value, ..] => tune_real(context, value, |values, ratio| {
+            values.slab_automove_freeratio = ratio;
+        }),
+        [b"automove", b"window", value, ..] => match ascii::unsigned32(value) {
+            None => words::BAD_FORMAT,
+            Some(window @ 3..=1800) => {
+                context
+                    .shared
+                    .tuning
+                    .change(|values| values.slab_automove_window = window);
+                words::OK
+            }
+            Some(_) => b"CLIENT_ERROR automove window too low or too high\r\n",
+        },
+        [b"automove", b"window"] => words::BAD_FORMAT,
+        [b"automove", level, ..] => match ascii::unsigned32(level) {
+            None => words::BAD_FORMAT,
+            Some(level @ 0..=2) => {
+                context
+                    .shared
+                    .tuning
+                    .change(|values| values.slab_automove = level);
+                words::OK
+            }
+            Some(_) => words::ERROR,
+        },
+        _ => words::ERROR,
+    }
+}
+
+fn tune_real(context: &Context<'_>, word: &[u8], set: fn(&mut Values, f64)) -> &'static [u8] {
+    match real(word) {
+        Some(number) => {
+            context.shared.tuning.change(|values| set(values, number));
+            words::OK
+        }
+        None => words::ERROR,
+    }
+}

@@ -1,0 +1,370 @@
+//! The answer to one key that was looked up: `get` and its sisters, and `mg`.
+
+use glasscache_protocol::command::GetHead;
+use glasscache_protocol::meta::{self, MetaItem, MetaLine, letters};
+use glasscache_protocol::text;
+use glasscache_store::{GetOptions, Guess, Item, KeyHash, Lease, NoRoomYet};
+
+use super::times::{created_expiry, shown_expiry};
+use crate::session::context::{Context, ttl_s};
+use crate::session::events;
+use crate::session::output::Output;
+
+/// A key, its hash, and where its item may be.
+pub(super) type Sought<'b, 'w> = (&'b [u8], KeyHash, Guess<'w>);
+
+/// Answers one key of a get line; whether it was there. Its caller counts gets and their hits. Nothing is done and
+/// answered where it has to wait for a segment.
+#[inline]
+pub(super) fn text_get<'w>(
+    head: &GetHead,
+    (key, hash, guess): Sought<'_, 'w>,
+    context: &Context<'w>,
+    out: &mut Output<'w>,
+) -> Result<bool, NoRoomYet> {
+    if head.touch.is_none() && !head.with_unique && text_get_bare((key, guess), context, out) {
+        return Ok(true);
+    }
+    let item = match head.touch {
+        None => context.store.get_guessed(key, hash, guess, context.now),
+        Some(exptime) => {
+            let touch = Some(context.expiry(exptime));
+            let options = GetOptions {
+                touch,
+                ..GetOptions::default()
+            };
+            get_with(key, hash, &options, context)?.map(|(item, _)| item)
+        }
+    };
+    if head.touch.is_some() {
+        count_touch(context, item.is_some());
+    }
+    tell(context, key, item.as_ref());
+    let is_hit = item.is_some();
+    if let Some(item) = item {
+        context
+            .shared
+            .classes
+            .hit(context.counters, key.len(), &item, head.touch.is_some());
+        if item.flags() == 0
+            && !head.with_unique
+            && let Some(value) = item.value()
+            && text::small_value(&mut out.bytes, key, value)
+        {
+            return Ok(true);
+        }
+        let unique = head
+            .with_unique
+            .then(|| context.shown_unique(item.unique()));
+        text::value_line(
+            &mut out.bytes,
+            key,
+            item.flags(),
+            item.value_bytes(),
+            unique,
+        );
+        out.value(item);
+    }
+    Ok(is_hit)
+}
+
+/// A read that touches or creates, and so may have to wait for a segment.
+pub(super) fn get_with<'w>(
+    key: &[u8],
+    hash: KeyHash,
+    options: &GetOptions,
+    context: &Context<'w>,
+) -> Result<Option<(Item<'w>, Lease)>, NoRoomYet> {
+    let tried = context.store.try_get_with(key, hash, options, context.now);
+    context.or_refuse(tried, || {
+        context.store.get_with(key, hash, options, context.now)
+    })
+}
+
+/// Answers a key whose item is small and plain, if it can; nothing is done otherwise.
+#[inline]
+fn text_get_bare<'w>(
+    (key, guess): (&[u8], Guess<'w>),
+    context: &Context<'w>,
+    out: &mut Output<'w>,
+) -> bool {
+    let Some(value) = get_bare(key, guess, context) else {
+        return false;
+    };
+    if !text::small_value(&mut out.bytes, key, value) {
+        text::value_line(&mut out.bytes, key, 0, value.len() as u32, None);
+        out.bytes.extend_from_slice(value);
+        out.bytes.extend_from_slice(b"\r\n");
+    }
+    true
+}
+
+/// The value of a plain item where nobody watches, counted as a hit of its class.
+#[inline]
+fn get_bare<'w>(key: &[u8], guess: Guess<'w>, context: &Context<'w>) -> Option<&'w [u8]> {
+    if context.shared.is_observed() {
+        return None;
+    }
+    let value = context.store.get_bare(key, guess, context.now)?;
+    context
+        .shared
+        .classes
+        .hit_bare(context.counters, key.len(), value.len());
+    Some(value)
+}
+
+/// `mg`: the store reads and, as the flags ask, touches, creates or lets one client win.
+#[inline]
+pub(crate) fn meta_get<'w>(
+    line: &MetaLine<'_>,
+    key: &[u8],
+    hash: KeyHash,
+    context: &Context<'w>,
+    out: &mut Output<'w>,
+) -> Result<(), NoRoomYet> {
+    let guess = Guess::default();
+    meta_get_guessed(line, (key, hash, guess), context, out)
+}
+
+/// Flags whose reply to a hit is a value and nothing about it.
+const BARE: u128 = !letters(b"vq");
+
+#[inline]
+pub(super) fn meta_get_guessed<'w>(
+    line: &MetaLine<'_>,
+    (key, hash, guess): Sought<'_, 'w>,
+    context: &Context<'w>,
+    out: &mut Output<'w>,
+) -> Result<(), NoRoomYet> {
+    let flags = &line.flags;
+    if !flags.has_any(BARE | CHANGING)
+        && flags.has(b'v')
+        && let Some(value) = get_bare(key, guess, context)
+    {
+        count_gets(context, 1, 1);
+        meta::value_line(&mut out.bytes, value.len() as u32);
+        out.bytes.extend_from_slice(value);
+        out.bytes.extend_from_slice(b"\r\n");
+        return Ok(());
+    }
+    let found = meta_find(line, (key, hash, guess), context)?;
+    if flags.has(b'T') {
+        count_touch(context, found.is_some());
+    } else {
+        count_gets(context, 1, u64::from(found.is_some()));
+    }
+    tell(context, key, found.as_ref().map(|(item, _)| item));
+    let Some((item, lease)) = found else {
+        if !flags.has(b'q') {
+            meta::status(&mut out.bytes, line, key, *b"EN");
+        }
+        return Ok(());
+    };
+    if !flags.has_any(BARE) && flags.has(b'v') && !item.is_marked() {
+        meta::value_line(&mut out.bytes, item.value_bytes());
+        context
+            .shared
+            .classes
+            .hit(context.counters, key.len(), &item, false);
+        out.value(item);
+        return Ok(());
+    }
+    let unique = if flags.has(b'c') {
+        context.shown_unique(item.unique())
+    } else {
+        0
+    };
+    let with_value =
+        flags.has(b'v') && !(flags.has(b'C') && context.shows_unique(&item, flags.compare));
+    meta::hit(
+        &mut out.bytes,
+        line,
+        key,
+        &meta_item(&item, lease, unique, line, context),
+        with_value,
+    );
+    context
+        .shared
+        .classes
+        .hit(context.counters, key.len(), &item, flags.has(b'T'));
+    if with_value {
+        out.value(item);
+    }
+    Ok(())
+}
+
+/// Flags that make an `mg` more than a plain read.
+const CHANGING: u128 = letters(b"TNRu");
+
+/// Finds as a plain `get` does when the flags ask for no more and the item bears no mark.
+#[inline]
+fn meta_find<'w>(
+    line: &MetaLine<'_>,
+    (key, hash, guess): Sought<'_, 'w>,
+    context: &Context<'w>,
+) -> Result<Option<(Item<'w>, Lease)>, NoRoomYet> {
+    if !line.flags.has_any(CHANGING) {
+        let Some(item) = context.store.get_guessed(key, hash, guess, context.now) else {
+            return Ok(None);
+        };
+        if !item.is_marked() {
+            return Ok(Some((item, Lease::default())));
+        }
+        let options = GetOptions {
+            may_win: true,
+            ..GetOptions::default()
+        };
+        let second = context.store.get_with(key, hash, &options, context.now);
+        return Ok(settle(item, second));
+    }
+    get_with(key, hash, &get_options(line, context), context)
+}
+
+/// Joins two reads of one key: the second has the lease, the first knows when the item was used before.
+///
+/// A lease is of one copy of the item. Where the key was deleted or stored anew between the reads, the second
+/// read alone is the reply.
+fn settle<'w>(first: Item<'w>, second: Option<(Item<'w>, Lease)>) -> Option<(Item<'w>, Lease)> {
+    let (item, lease) = second?;
+    if item.is_same_copy(&first) {
+        Some((first, lease))
+    } else {
+        Some((item, lease))
+    }
+}
+
+fn get_options(line: &MetaLine<'_>, context: &Context<'_>) -> GetOptions {
+    let flags = &line.flags;
+    GetOptions {
+        touch: flags.has(b'T').then(|| context.expiry(flags.touch)),
+        vivify: created_expiry(flags, context),
+        recache_after_touch: flags.names_first(b'T', b'R'),
+        // A negative or absolute time means what it means for an exptime.
+        recache_s: flags
+            .has(b'R')
+            .then(|| ttl_s(context.expiry(flags.recache), context.now))
+            .flatten(),
+        may_win: true,
+        no_bump: flags.has(b'u'),
+        new_unique: flags
+            .has(b'E')
+            .then_some(glasscache_store::CasUnique(flags.new_unique)),
+    }
+}
+
+#[inline]
+fn meta_item(
+    item: &Item<'_>,
+    lease: Lease,
+    unique: u64,
+    line: &MetaLine<'_>,
+    context: &Context<'_>,
+) -> MetaItem {
+    let expiry = match lease.expiry_before {
+        Some(before) => shown_expiry(&line.flags, before, lease.created, context),
+        None => item.expiry(),
+    };
+    MetaItem {
+        value_bytes: item.value_bytes(),
+        client_flags: item.flags(),
+        unique,
+        ttl_s: ttl_s(expiry, context.now),
+        idle_s: context.now.0.saturating_sub(item.last_access().0),
+        was_fetched: item.was_fetched(),
+        won: lease.won,
+        is_stale: lease.is_stale,
+        win_sent: lease.win_sent,
+    }
+}
+
+/// Counts gets that touch nothing.
+#[inline]
+pub(super) fn count_gets(context: &Context<'_>, gets: u64, hits: u64) {
+    context.counters.get_cmds.add(gets);
+    context.counters.get_hits.add(hits);
+}
+
+#[inline]
+fn count_touch(context: &Context<'_>, is_hit: bool) {
+    context.counters.touch_cmds.bump();
+    context.counters.touch_hits.add(u64::from(is_hit));
+}
+
+/// Tells who watches of a get.
+#[inline]
+fn tell(context: &Context<'_>, key: &[u8], item: Option<&Item<'_>>) {
+    if context.shared.is_observed() {
+        context.shared.detail.record_get(key, item.is_some());
+        events::fetched(context, key, item.map(Item::value_bytes));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use glasscache_store::{Config, DeleteOptions, Seconds, SetOptions, Store};
+
+    use super::*;
+
+    const NOW: Seconds = Seconds(5);
+
+    /// A store whose item `a` is stale, and what `mg a` reads first of it.
+    fn stale(run: impl FnOnce(&glasscache_store::Worker, KeyHash, Item<'_>)) {
+        let config = Config {
+            memory_bytes: 8 << 20,
+            ..Config::default()
+        };
+        let store = Store::new(config).unwrap();
+        let mut worker = store.worker();
+        worker.go_online();
+        let hash = store.hash(b"a");
+        worker.set(b"a", hash, b"old", &SetOptions::default(), NOW);
+        let options = DeleteOptions {
+            invalidate: true,
+            ..DeleteOptions::default()
+        };
+        worker.delete(b"a", hash, &options, NOW);
+        let first = worker.get(b"a", hash, NOW).unwrap();
+        assert!(first.is_marked());
+        run(&worker, hash, first);
+    }
+
+    const MAY_WIN: GetOptions = GetOptions {
+        touch: None,
+        vivify: None,
+        recache_after_touch: false,
+        recache_s: None,
+        may_win: true,
+        no_bump: false,
+        new_unique: None,
+    };
+
+    #[test]
+    fn a_stale_item_is_won_by_the_second_read_of_the_same_copy() {
+        stale(|worker, hash, first| {
+            let second = worker.get_with(b"a", hash, &MAY_WIN, NOW);
+            let (item, lease) = settle(first, second).unwrap();
+            assert_eq!(item.value(), Some(&b"old"[..]));
+            assert!(lease.won && lease.is_stale);
+        });
+    }
+
+    #[test]
+    fn a_key_stored_anew_between_the_two_reads_has_the_new_value_and_no_mark() {
+        stale(|worker, hash, first| {
+            worker.set(b"a", hash, b"new", &SetOptions::default(), NOW);
+            let second = worker.get_with(b"a", hash, &MAY_WIN, NOW);
+            let (item, lease) = settle(first, second).unwrap();
+            assert_eq!(item.value(), Some(&b"new"[..]));
+            assert!(!lease.won && !lease.is_stale);
+        });
+    }
+
+    #[test]
+    fn a_key_deleted_between_the_two_reads_is_a_miss() {
+        stale(|worker, hash, first| {
+            worker.delete(b"a", hash, &DeleteOptions::default(), NOW);
+            let second = worker.get_with(b"a", hash, &MAY_WIN, NOW);
+            assert!(settle(first, second).is_none());
+        });
+    }
+}

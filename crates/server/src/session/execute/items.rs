@@ -1,0 +1,270 @@
+//! Commands on one item that carry no value: delete, touch, incr, decr, and md, ma, me.
+
+use std::io::Write as _;
+
+use glasscache_protocol::meta::{self, MetaLine};
+use glasscache_protocol::{base64, words};
+use glasscache_store::{
+    ArithOptions, ArithOutcome, CasUnique, DeleteOptions, DeleteOutcome, Expiry, GetOptions,
+    KeyHash, NoRoomYet,
+};
+
+use super::get;
+use super::store::number_line;
+use super::times::{created_expiry, shown_expiry};
+use crate::session::context::{Context, ttl_s};
+use crate::session::events;
+use crate::session::output::Output;
+
+fn hash(key: &[u8], context: &Context<'_>) -> KeyHash {
+    context.store.store().hash(key)
+}
+
+/// `delete`: the word to answer.
+pub(super) fn delete(key: &[u8], context: &Context<'_>) -> Result<&'static [u8], NoRoomYet> {
+    Ok(
+        match remove(key, &DeleteOptions::default(), false, context)? {
+            DeleteOutcome::Deleted => words::DELETED,
+            DeleteOutcome::NotFound | DeleteOutcome::Exists => words::NOT_FOUND,
+        },
+    )
+}
+
+fn remove(
+    key: &[u8],
+    options: &DeleteOptions,
+    is_meta: bool,
+    context: &Context<'_>,
+) -> Result<DeleteOutcome, NoRoomYet> {
+    let (store, hash) = (context.store, hash(key, context));
+    let is_observed = context.shared.is_observed();
+    let line = is_observed.then(|| events::before_delete(context, (key, hash), options, is_meta));
+    let item = store.peek(key, hash, context.now);
+    let tried = store.try_delete(key, hash, options, context.now);
+    let outcome = context.or_refuse(tried, || store.delete(key, hash, options, context.now))?;
+    if let Some(line) = line {
+        context.shared.detail.record_delete(key);
+        if let Some(line) = line {
+            events::deleted(context.shared, &line);
+        }
+    }
+    if let Some(item) = item {
+        context
+            .shared
+            .classes
+            .delete(context.counters, key.len(), &item);
+    }
+    match outcome {
+        DeleteOutcome::Deleted if options.invalidate => {}
+        DeleteOutcome::Deleted => context.counters.delete_hits.bump(),
+        DeleteOutcome::NotFound | DeleteOutcome::Exists => context.counters.delete_misses.bump(),
+    }
+    Ok(outcome)
+}
+
+/// `touch`: the word to answer.
+pub(super) fn touch(
+    key: &[u8],
+    exptime: i64,
+    context: &Context<'_>,
+) -> Result<&'static [u8], NoRoomYet> {
+    let options = GetOptions {
+        touch: Some(context.expiry(exptime)),
+        ..GetOptions::default()
+    };
+    let found = get::get_with(key, hash(key, context), &options, context)?;
+    context.counters.touch_cmds.bump();
+    Ok(match found {
+        Some((item, _)) => {
+            context.counters.touch_hits.bump();
+            context
+                .shared
+                .classes
+                .hit(context.counters, key.len(), &item, true);
+            words::TOUCHED
+        }
+        None => words::NOT_FOUND,
+    })
+}
+
+/// `incr` and `decr`.
+pub(super) fn arith(
+    key: &[u8],
+    delta: u64,
+    decrement: bool,
+    context: &Context<'_>,
+    out: &mut Vec<u8>,
+) -> Result<(), NoRoomYet> {
+    let options = ArithOptions {
+        decrement,
+        delta,
+        is_untold: true,
+        ..ArithOptions::default()
+    };
+    match change(key, &options, context)? {
+        ArithOutcome::Number { value, .. } => number_line(out, value),
+        ArithOutcome::NotFound | ArithOutcome::Exists => out.extend_from_slice(words::NOT_FOUND),
+        ArithOutcome::NotANumber => out.extend_from_slice(words::NOT_A_NUMBER),
+        ArithOutcome::NoMemory => out.extend_from_slice(words::NO_MEMORY_ARITH),
+    }
+    Ok(())
+}
+
+fn change(
+    key: &[u8],
+    options: &ArithOptions,
+    context: &Context<'_>,
+) -> Result<ArithOutcome, NoRoomYet> {
+    let (store, hash) = (context.store, hash(key, context));
+    let tried = store.try_arith(key, hash, options, context.now);
+    let outcome = context.or_refuse(tried, || store.arith(key, hash, options, context.now))?;
+    let counters = context.counters;
+    match (outcome, options.decrement) {
+        (ArithOutcome::Number { created: true, .. }, _) => {}
+        (ArithOutcome::Number { value, .. }, decrement) => {
+            if decrement {
+                counters.decr_hits.bump();
+            } else {
+                counters.incr_hits.bump();
+            }
+            context
+                .shared
+                .classes
+                .arith(context.counters, key, value, decrement);
+        }
+        (ArithOutcome::NotFound, true) => counters.decr_misses.bump(),
+        (ArithOutcome::NotFound, false) => counters.incr_misses.bump(),
+        _ => {}
+    }
+    Ok(outcome)
+}
+
+/// `mg` with a base64 key, which the batches leave out since its bytes must be kept somewhere.
+pub(super) fn meta_get_binary<'w>(
+    line: &MetaLine<'_>,
+    context: &Context<'w>,
+    out: &mut Output<'w>,
+) -> Result<(), NoRoomYet> {
+    let mut scratch = Vec::new();
+    match line.item_key(&mut scratch) {
+        Ok(key) => get::meta_get(line, key, hash(key, context), context, out),
+        Err(reply) => {
+            out.bytes.extend_from_slice(reply);
+            Ok(())
+        }
+    }
+}
+
+/// `md`: delete, mark stale, or keep without a value.
+pub(super) fn meta_delete(
+    line: &MetaLine<'_>,
+    context: &Context<'_>,
+    out: &mut Vec<u8>,
+) -> Result<(), NoRoomYet> {
+    let mut scratch = Vec::new();
+    let key = match line.item_key(&mut scratch) {
+        Ok(key) => key,
+        Err(reply) => {
+            out.extend_from_slice(reply);
+            return Ok(());
+        }
+    };
+    let flags = &line.flags;
+    let options = DeleteOptions {
+        compare: flags.has(b'C').then_some(CasUnique(flags.compare)),
+        invalidate: flags.has(b'I'),
+        expiry: flags.has(b'T').then(|| context.expiry(flags.touch)),
+        clear_value: flags.has(b'x'),
+        new_unique: flags.has(b'E').then_some(CasUnique(flags.new_unique)),
+    };
+    let word = match remove(key, &options, true, context)? {
+        DeleteOutcome::Deleted if flags.has(b'q') => return Ok(()),
+        DeleteOutcome::Deleted => *b"HD",
+        DeleteOutcome::NotFound => *b"NF",
+        DeleteOutcome::Exists => *b"EX",
+    };
+    meta::status(out, line, key, word);
+    Ok(())
+}
+
+/// `ma`: arithmetic with options.
+pub(super) fn meta_arith(
+    line: &MetaLine<'_>,
+    context: &Context<'_>,
+    out: &mut Vec<u8>,
+) -> Result<(), NoRoomYet> {
+    let mut scratch = Vec::new();
+    let key = match line.item_key(&mut scratch) {
+        Ok(key) => key,
+        Err(reply) => {
+            out.extend_from_slice(reply);
+            return Ok(());
+        }
+    };
+    let flags = &line.flags;
+    let options = ArithOptions {
+        decrement: matches!(flags.mode, b'D' | b'-'),
+        delta: flags.delta,
+        // 0 asks for nothing here, as in memcached.
+        compare: (flags.compare != 0).then_some(CasUnique(flags.compare)),
+        initial: created_expiry(flags, context).map(|expiry| (flags.initial, expiry)),
+        touch: flags.has(b'T').then(|| context.expiry(flags.touch)),
+        new_unique: flags.has(b'E').then_some(CasUnique(flags.new_unique)),
+        is_untold: !flags.has(b'c'),
+    };
+    match change(key, &options, context)? {
+        ArithOutcome::Number { .. } if flags.has(b'q') => {}
+        ArithOutcome::Number {
+            value,
+            unique,
+            expiry_before,
+            created,
+            ..
+        } => {
+            let expiry = shown_expiry(flags, expiry_before, created, context);
+            let facts = (
+                value,
+                context.shown_unique(unique),
+                ttl_s(expiry, context.now),
+            );
+            meta::number(out, line, key, facts);
+        }
+        ArithOutcome::NotFound => meta::status(out, line, key, *b"NF"),
+        ArithOutcome::Exists => meta::status(out, line, key, *b"EX"),
+        ArithOutcome::NotANumber => out.extend_from_slice(words::NOT_A_NUMBER),
+        ArithOutcome::NoMemory => out.extend_from_slice(words::NO_MEMORY_ARITH),
+    }
+    Ok(())
+}
+
+/// `me`: one line of what is known about an item, read without leaving a trace.
+pub(super) fn meta_debug(sent: &[u8], is_base64: bool, context: &Context<'_>, out: &mut Vec<u8>) {
+    context.counters.meta_cmds.bump();
+    let mut decoded = Vec::new();
+    let key = match is_base64.then(|| base64::decode(sent, &mut decoded)) {
+        Some(None) => return out.extend_from_slice(words::BAD_FORMAT),
+        Some(Some(_)) => &decoded,
+        None => sent,
+    };
+    let Some(item) = context.store.peek(key, hash(key, context), context.now) else {
+        return out.extend_from_slice(b"EN\r\n");
+    };
+    out.extend_from_slice(b"ME ");
+    out.extend_from_slice(sent);
+    let ttl = match item.expiry() {
+        Expiry::Never => -1,
+        Expiry::At(at) => i64::from(at.0) - i64::from(context.now.0),
+    };
+    let (class, bytes) = context
+        .shared
+        .classes
+        .of(key.len(), item.value_bytes(), item.flags());
+    // Writing to a vector cannot fail.
+    let _ = write!(
+        out,
+        " exp={ttl} la={} cas={} fetch={} cls={class} size={bytes}\r\n",
+        context.now.0.saturating_sub(item.last_access().0),
+        context.shown_unique(item.unique()),
+        if item.was_fetched() { "yes" } else { "no" },
+    );
+}

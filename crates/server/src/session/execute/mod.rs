@@ -1,0 +1,94 @@
+//! From a command to the store and back to a reply: one file per family.
+//!
+//! Nothing here reads a socket or a clock; the session decides when, these decide what.
+
+mod admin;
+mod batch;
+mod get;
+mod items;
+mod room;
+pub(crate) mod store;
+mod times;
+
+use glasscache_protocol::command::Command;
+use glasscache_protocol::words;
+use glasscache_store::NoRoomYet;
+
+pub(crate) use batch::{Batch, Cut, Lack, Lookup};
+pub(crate) use room::lacking_bytes_of;
+
+use crate::session::context::Context;
+use crate::session::outcome::Outcome;
+use crate::session::output::Output;
+use crate::shared::info::Reason;
+use crate::shared::version::VERSION_REPLY;
+
+/// Executes a command that has no value and is no batch of keys; nothing is done and answered where it has to wait for
+/// a segment.
+pub(crate) fn command<'w>(
+    command: &Command<'_>,
+    context: &Context<'w>,
+    out: &mut Output<'w>,
+) -> Result<Outcome, NoRoomYet> {
+    match *command {
+        Command::Delete { key, noreply } => reply(noreply, out, items::delete(key, context)?),
+        Command::Touch {
+            key,
+            exptime,
+            noreply,
+        } => {
+            reply(noreply, out, items::touch(key, exptime, context)?);
+        }
+        Command::Arith {
+            key,
+            delta,
+            decrement,
+            noreply,
+        } => {
+            let mark = out.mark();
+            items::arith(key, delta, decrement, context, &mut out.bytes)?;
+            if noreply {
+                out.rewind(mark);
+            }
+        }
+        Command::MetaGet(ref line) => items::meta_get_binary(line, context, out)?,
+        Command::MetaDelete(ref line) => items::meta_delete(line, context, &mut out.bytes)?,
+        Command::MetaArith(ref line) => items::meta_arith(line, context, &mut out.bytes)?,
+        Command::MetaDebug { key, is_base64 } => {
+            items::meta_debug(key, is_base64, context, &mut out.bytes);
+        }
+        Command::MetaNoop => {
+            out.bytes.extend_from_slice(b"MN\r\n");
+            out.settle();
+        }
+        Command::Version => {
+            out.bytes.extend_from_slice(VERSION_REPLY);
+        }
+        Command::Quit => return Ok(Outcome::Close(Reason::Normal)),
+        Command::Admin {
+            verb,
+            arguments,
+            noreply,
+        } => {
+            let mark = out.mark();
+            let outcome = admin::command(verb, arguments, context, out);
+            if noreply {
+                out.rewind(mark);
+            }
+            return Ok(outcome);
+        }
+        // These never come here: the session takes keys and values itself.
+        Command::Get(_) | Command::Store(_) | Command::MetaSet(..) => {
+            context.counters.invariant_broken.bump();
+            out.bytes.extend_from_slice(words::ERROR);
+            return Ok(Outcome::Close(Reason::Error));
+        }
+    }
+    Ok(Outcome::Done)
+}
+
+fn reply(noreply: bool, out: &mut Output<'_>, word: &'static [u8]) {
+    if !noreply {
+        out.bytes.extend_from_slice(word);
+    }
+}

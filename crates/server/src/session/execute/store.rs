@@ -1,0 +1,375 @@
+//! Writes of whole values: set and its sisters, cas, ms.
+//!
+//! A write is described once, from either dialect, and carried out in one of two ways: at once when
+//! its value is at hand, or as a reservation that is committed when the last byte has come. Until then
+//! what its line said is kept, so that the line is parsed once and the key hashed once.
+
+use glasscache_protocol::ascii::write_number;
+use glasscache_protocol::command::{StoreHead, StoreVerb};
+use glasscache_protocol::meta::{self, MetaFlags, MetaLine};
+use glasscache_protocol::words;
+use glasscache_store::{
+    CasUnique, KeyHash, NoRoomYet, Refusal, Reservation, SetMode, SetOptions, SetOutcome,
+};
+
+use crate::session::context::Context;
+use crate::session::events;
+use crate::session::outcome::Outcome;
+use crate::session::output::Output;
+use crate::session::trace;
+use crate::shared::info::Reason;
+use crate::shared::log::Kind;
+
+/// One write, ready for its value.
+pub(crate) struct Write<'b> {
+    /// Length of the value.
+    pub(crate) value_bytes: u32,
+    key: &'b [u8],
+    hash: KeyHash,
+    options: SetOptions,
+    dialect: Dialect<'b>,
+}
+
+enum Dialect<'b> {
+    Text { noreply: bool },
+    Meta(MetaLine<'b>),
+}
+
+/// A write whose value is still coming: all that its line said.
+pub(crate) struct PendingWrite {
+    value_bytes: u32,
+    key: Box<[u8]>,
+    hash: KeyHash,
+    options: SetOptions,
+    dialect: PendingDialect,
+}
+
+enum PendingDialect {
+    Text { noreply: bool },
+    Meta(Box<PendingLine>),
+}
+
+/// A meta line without the input in which it stood.
+struct PendingLine {
+    key: Box<[u8]>,
+    flags: MetaFlags<'static>,
+    flags_text: Box<[u8]>,
+}
+
+impl PendingWrite {
+    /// The write, ready for its value.
+    pub(crate) fn write(&self) -> Write<'_> {
+        Write {
+            value_bytes: self.value_bytes,
+            key: &self.key,
+            hash: self.hash,
+            options: self.options,
+            dialect: match &self.dialect {
+                PendingDialect::Text { noreply } => Dialect::Text { noreply: *noreply },
+                PendingDialect::Meta(line) => Dialect::Meta(MetaLine {
+                    key: &line.key,
+                    flags: line.flags.with_text(&line.flags_text),
+                }),
+            },
+        }
+    }
+}
+
+impl<'b> Write<'b> {
+    /// A write of the classic dialect.
+    #[inline]
+    pub(crate) fn text(head: &StoreHead<'b>, context: &Context<'_>) -> Write<'b> {
+        let options = SetOptions {
+            mode: match head.verb {
+                StoreVerb::Set | StoreVerb::Cas => SetMode::Set,
+                StoreVerb::Add => SetMode::Add,
+                StoreVerb::Replace => SetMode::Replace,
+                StoreVerb::Append => SetMode::Append,
+                StoreVerb::Prepend => SetMode::Prepend,
+            },
+            flags: head.flags,
+            expiry: context.expiry(head.exptime),
+            compare: head.compare.map(CasUnique),
+            is_untold: true,
+            ..SetOptions::default()
+        };
+        let dialect = Dialect::Text {
+            noreply: head.noreply,
+        };
+        Write {
+            value_bytes: head.value_bytes,
+            key: head.key,
+            hash: context.store.store().hash(head.key),
+            options,
+            dialect,
+        }
+    }
+
+    /// An `ms`; a base64 key is decoded into `scratch`.
+    pub(crate) fn meta(
+        line: &MetaLine<'b>,
+        value_bytes: u32,
+        scratch: &'b mut Vec<u8>,
+        context: &Context<'_>,
+    ) -> Write<'b> {
+        let flags = &line.flags;
+        let mode = match flags.mode {
+            b'E' => SetMode::Add,
+            b'A' => SetMode::Append,
+            b'P' => SetMode::Prepend,
+            b'R' => SetMode::Replace,
+            _ => SetMode::Set,
+        };
+        // Beside append and prepend 0 asks for nothing; elsewhere it is a unique that no item has.
+        let is_joining = matches!(mode, SetMode::Append | SetMode::Prepend);
+        let has_compare =
+            flags.has(b'C') && mode != SetMode::Add && !(is_joining && flags.compare == 0);
+        // As in memcached, replacing with a unique is the same as `cas`.
+        let is_cas = has_compare && matches!(mode, SetMode::Set | SetMode::Replace);
+        let options = SetOptions {
+            mode: if is_cas { SetMode::Set } else { mode },
+            flags: flags.client_flags,
+            expiry: if flags.has(b'T') {
+                context.expiry(flags.touch)
+            } else {
+                context.expiry(0)
+            },
+            compare: has_compare.then_some(CasUnique(flags.compare)),
+            new_unique: flags.has(b'E').then_some(CasUnique(flags.new_unique)),
+            // No unique is below 0: memcached takes such a comparison for one that cannot hold.
+            invalidate: is_cas && flags.has(b'I') && flags.compare != 0,
+            vivify: flags.has(b'N').then(|| context.expiry(flags.vivify)),
+            is_untold: !flags.has(b'c'),
+        };
+        let line = *line;
+        let key = line.item_key(scratch).unwrap_or_default();
+        Write {
+            value_bytes,
+            key,
+            hash: context.store.store().hash(key),
+            options,
+            dialect: Dialect::Meta(line),
+        }
+    }
+
+    /// What the line said, to be kept until the value has come.
+    pub(crate) fn keep(&self) -> PendingWrite {
+        PendingWrite {
+            value_bytes: self.value_bytes,
+            key: self.key.into(),
+            hash: self.hash,
+            options: self.options,
+            dialect: match &self.dialect {
+                Dialect::Text { noreply } => PendingDialect::Text { noreply: *noreply },
+                Dialect::Meta(line) => PendingDialect::Meta(Box::new(PendingLine {
+                    key: line.key.into(),
+                    flags: line.flags.with_text(b""),
+                    flags_text: line.flags.text.into(),
+                })),
+            },
+        }
+    }
+
+    /// Whether even an error is not to be told.
+    pub(crate) fn is_quiet(&self) -> bool {
+        matches!(self.dialect, Dialect::Text { noreply: true })
+    }
+
+    /// Stores `value` and answers; nothing is done and answered where it has to wait for a segment.
+    #[inline]
+    pub(crate) fn execute(
+        &self,
+        value: &[u8],
+        context: &Context<'_>,
+        out: &mut Output<'_>,
+    ) -> Result<(), NoRoomYet> {
+        let (store, key, hash, options) = (context.store, self.key, self.hash, &self.options);
+        let before = self.look_before(context);
+        let tried = store.try_set(key, hash, value, options, context.now);
+        let outcome =
+            context.or_refuse(tried, || store.set(key, hash, value, options, context.now))?;
+        self.announce(before, context);
+        self.answer(outcome, context, out);
+        Ok(())
+    }
+
+    /// Room for a value that is still to come; `None` when it was refused, which is then answered.
+    pub(crate) fn reserve(
+        &self,
+        context: &Context<'_>,
+        out: &mut Output<'_>,
+    ) -> Option<Reservation> {
+        let reserved = context.store.reserve(
+            self.key,
+            self.hash,
+            self.value_bytes,
+            &self.options,
+            context.now,
+        );
+        let refused = match reserved {
+            Ok(reservation) => return Some(reservation),
+            Err(Refusal::TooLarge) => SetOutcome::TooLarge,
+            Err(Refusal::NoMemory) => SetOutcome::NoMemory,
+        };
+        self.answer(refused, context, out);
+        None
+    }
+
+    /// Makes a value visible that has come whole, and answers; nothing is done and answered where it has to wait for a
+    /// segment.
+    pub(crate) fn commit(
+        &self,
+        reservation: &mut Reservation,
+        context: &Context<'_>,
+        out: &mut Output<'_>,
+    ) -> Result<(), NoRoomYet> {
+        let before = self.look_before(context);
+        let tried = context.store.try_commit(reservation, context.now);
+        let outcome = context.or_refuse(tried, || {
+            context.store.give_up(reservation, context.now);
+            SetOutcome::NoMemory
+        })?;
+        self.announce(before, context);
+        self.answer(outcome, context, out);
+        Ok(())
+    }
+
+    /// What watchers are to see of the key before the write.
+    #[inline]
+    fn look_before(&self, context: &Context<'_>) -> Option<events::Before> {
+        let is_observed = context.shared.is_observed();
+        is_observed.then(|| events::before_store(context, self.key, self.hash))
+    }
+
+    #[inline]
+    fn announce(&self, before: Option<events::Before>, context: &Context<'_>) {
+        if let Some(before) = before {
+            events::fetched(context, self.key, before.value_bytes);
+        }
+    }
+
+    /// A value that is not followed by a line ending: the stream goes on where memcached's would,
+    /// but a client that reads no replies could not tell, so its connection closes.
+    pub(crate) fn refuse_chunk(&self, out: &mut Output<'_>) -> Outcome {
+        if self.is_quiet() {
+            return Outcome::Close(Reason::Protocol);
+        }
+        out.bytes.extend_from_slice(words::BAD_CHUNK);
+        Outcome::Done
+    }
+
+    #[inline]
+    fn answer(&self, outcome: SetOutcome, context: &Context<'_>, out: &mut Output<'_>) {
+        // Nothing to append to is "not stored", with a unique or without.
+        let outcome = match (outcome, self.options.mode) {
+            (SetOutcome::NotFound, SetMode::Append | SetMode::Prepend) => SetOutcome::NotStored,
+            _ => outcome,
+        };
+        self.count(outcome, context);
+        match &self.dialect {
+            Dialect::Text { noreply: true } => {}
+            Dialect::Text { .. } => out.bytes.extend_from_slice(text_word(outcome)),
+            Dialect::Meta(line) => self.answer_meta(line, outcome, context, out),
+        }
+    }
+
+    fn answer_meta(
+        &self,
+        line: &MetaLine<'_>,
+        outcome: SetOutcome,
+        context: &Context<'_>,
+        out: &mut Output<'_>,
+    ) {
+        let (word, unique) = match outcome {
+            SetOutcome::Stored(_) if line.flags.has(b'q') => return,
+            SetOutcome::Stored(unique) => (*b"HD", unique),
+            SetOutcome::NotStored => (*b"NS", CasUnique(0)),
+            SetOutcome::Exists => (*b"EX", CasUnique(0)),
+            SetOutcome::NotFound => (*b"NF", CasUnique(0)),
+            SetOutcome::TooLarge | SetOutcome::NoMemory => {
+                return out.bytes.extend_from_slice(text_word(outcome));
+            }
+        };
+        let size = match outcome {
+            SetOutcome::Stored(_) => self.size_now(line, context),
+            _ => self.value_bytes,
+        };
+        let facts = (context.shown_unique(unique), size);
+        meta::stored(&mut out.bytes, line, self.key, word, facts);
+    }
+
+    /// The size that `s` tells: of the whole item after an append or prepend.
+    fn size_now(&self, line: &MetaLine<'_>, context: &Context<'_>) -> u32 {
+        let grows = matches!(self.options.mode, SetMode::Append | SetMode::Prepend);
+        if !(grows && line.flags.has(b's')) {
+            return self.value_bytes;
+        }
+        let item = context.store.peek(self.key, self.hash, context.now);
+        item.map_or(self.value_bytes, |item| item.value_bytes())
+    }
+
+    /// Counts and logs a value that was refused for want of memory.
+    #[cold]
+    pub(crate) fn count_refused(&self, context: &Context<'_>) {
+        context.counters.store_no_memory.bump();
+        let shared = context.shared;
+        if shared.logs(1) {
+            let (key, bytes) = (trace::shown(self.key), self.value_bytes);
+            shared.log.line(format!(
+                "glasscache: refused to store {key} ({bytes} bytes): no memory"
+            ));
+        } else {
+            shared.log.limited(Kind::RefusedStore, context.now.0, || {
+                let limit = context.store.store().memory_bytes() >> 20;
+                format!("glasscache: refused to store a value: no memory (-m is {limit} MB; -v names the keys)")
+            });
+        }
+    }
+
+    #[inline]
+    fn count(&self, outcome: SetOutcome, context: &Context<'_>) {
+        let counters = context.counters;
+        match outcome {
+            SetOutcome::TooLarge => counters.store_too_large.bump(),
+            SetOutcome::NoMemory => self.count_refused(context),
+            _ => {
+                counters.set_cmds.bump();
+                context.shared.classes.set(
+                    context.counters,
+                    self.key,
+                    self.value_bytes,
+                    self.options.flags,
+                );
+            }
+        }
+        if self.options.compare.is_some() {
+            match outcome {
+                SetOutcome::Stored(_) => counters.cas_hits.bump(),
+                SetOutcome::Exists => counters.cas_badval.bump(),
+                SetOutcome::NotFound => counters.cas_misses.bump(),
+                _ => {}
+            }
+        }
+        if context.shared.is_observed() {
+            context.shared.detail.record_set(self.key);
+            events::stored(context, self.key, outcome, &self.options, self.value_bytes);
+        }
+    }
+}
+
+fn text_word(outcome: SetOutcome) -> &'static [u8] {
+    match outcome {
+        SetOutcome::Stored(_) => words::STORED,
+        SetOutcome::NotStored => words::NOT_STORED,
+        SetOutcome::Exists => words::EXISTS,
+        SetOutcome::NotFound => words::NOT_FOUND,
+        SetOutcome::TooLarge => words::TOO_LARGE,
+        SetOutcome::NoMemory => words::NO_MEMORY,
+    }
+}
+
+/// Appends a number and a line ending.
+pub(crate) fn number_line(out: &mut Vec<u8>, number: u64) {
+    write_number(out, number);
+    out.extend_from_slice(b"\r\n");
+}

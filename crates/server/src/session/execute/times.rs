@@ -1,0 +1,36 @@
+//! The times of a meta line: memcached obeys its flags from left to right, so `t` shows what those before it made.
+
+use glasscache_protocol::ascii;
+use glasscache_protocol::meta::MetaFlags;
+use glasscache_store::Expiry;
+
+use crate::session::context::Context;
+
+/// The expiry of an item that the line creates: the last of `N` and `T` holds. `None` without an `N`.
+pub(super) fn created_expiry(flags: &MetaFlags<'_>, context: &Context<'_>) -> Option<Expiry> {
+    let exptime = if flags.names_first(b'N', b'T') {
+        flags.touch
+    } else {
+        flags.vivify
+    };
+    flags.has(b'N').then(|| context.expiry(exptime))
+}
+
+/// The expiry that a `t` of the line shows, of an item that had `before` or was just created.
+pub(super) fn shown_expiry(
+    flags: &MetaFlags<'_>,
+    before: Expiry,
+    created: bool,
+    context: &Context<'_>,
+) -> Expiry {
+    let mut expiry = before;
+    for token in ascii::tokens(flags.text) {
+        match token.first() {
+            Some(b't') => break,
+            Some(b'T') => expiry = context.expiry(flags.touch),
+            Some(b'N') if created => expiry = context.expiry(flags.vivify),
+            _ => {}
+        }
+    }
+    expiry
+}

@@ -1,0 +1,260 @@
+//! One connection's conversation, without its socket: bytes in, bytes out, time passed in.
+//!
+//! A session holds only where it stands in the stream; input that it cannot use yet stays with the
+//! caller. Reads of keys, whether many in one `get` or many pipelined commands, are gathered into
+//! batches, so that the memory behind 16 keys is fetched at once (`execute/get`). A run ends when
+//! the input is used up, when much output waits, or when the connection has had its share.
+
+pub(crate) mod context;
+pub(crate) mod dump;
+pub(crate) mod events;
+pub(crate) mod execute;
+pub(crate) mod gathered;
+mod keys;
+mod outcome;
+pub(crate) mod output;
+mod rows;
+mod run;
+mod state;
+pub(crate) mod stats;
+pub(crate) mod trace;
+mod upload;
+
+use glasscache_protocol::command::{Command, Refusal};
+use glasscache_protocol::limits::LINE_BYTES_MAX;
+use glasscache_protocol::meta;
+use glasscache_protocol::text::{self, Parsed};
+use glasscache_protocol::words;
+use glasscache_store::Reservation;
+
+use self::execute::{Batch, Lookup, store::Write};
+use self::run::Run;
+use self::state::{Keys, State};
+pub(crate) use self::state::{Next, Progress, Session};
+use crate::session::context::Context;
+use crate::session::output::Output;
+use crate::shared::info::Reason;
+
+/// The first byte of every request of the binary protocol; no text begins with it.
+const BINARY_REQUEST: u8 = 0x80;
+
+impl Session {
+    /// A session that closes at the first bytes it gets.
+    pub(crate) fn closed() -> Session {
+        Session {
+            state: State::Closed,
+        }
+    }
+
+    /// Serves what `input` holds, as far as one run goes. Bytes beyond `used` must come again.
+    pub(crate) fn run<'w>(
+        &mut self,
+        input: &[u8],
+        context: &Context<'w>,
+        out: &mut Output<'w>,
+    ) -> Progress {
+        let mut run = Run {
+            input,
+            used: 0,
+            commands: 0,
+            batch: Batch::new(),
+            context,
+            out,
+            cut: None,
+        };
+        let mut next = loop {
+            let next = match self.state {
+                State::Command if context.is_traced => self.traced_command(&mut run),
+                State::Command => self.command(&mut run),
+                State::Keys(keys) => self.keys(keys, &mut run),
+                State::Swallow(left) => self.swallow(left, &mut run),
+                State::Upload(_) => self.upload(&mut run),
+                State::Lost => Some(lost(&mut run)),
+                State::Closed => Some(Next::Close(Reason::Protocol)),
+            };
+            if let Some(next) = next {
+                break next;
+            }
+        };
+        run.flush();
+        if let Some(cut) = run.cut.take() {
+            (run.used, self.state) = run.position_of(&cut, &self.state);
+            next = Next::of_cut(&cut);
+        }
+        match &mut self.state {
+            // What a run made is sent before the next: it cannot be taken back any more.
+            State::Keys(keys) => keys.reply_from = None,
+            state if matches!(next, Next::Close(_)) => *state = State::Closed,
+            _ => {}
+        }
+        Progress {
+            used: run.used,
+            next,
+        }
+    }
+
+    /// The unfinished value into which the next bytes of the socket belong, if there is one.
+    pub(crate) fn upload_mut(&mut self) -> Option<&mut Reservation> {
+        match &mut self.state {
+            State::Upload(upload) if !upload.reservation.is_complete() => {
+                Some(&mut upload.reservation)
+            }
+            _ => None,
+        }
+    }
+
+    /// Whether a large value is on its way.
+    pub(crate) fn awaits_value(&self) -> bool {
+        matches!(self.state, State::Upload(_) | State::Swallow(_))
+    }
+
+    /// Whether the stream stands between two commands.
+    pub(crate) fn is_idle(&self) -> bool {
+        matches!(self.state, State::Command)
+    }
+
+    /// As [`Session::command`], and logs the line if it was taken.
+    fn traced_command(&mut self, run: &mut Run<'_, '_, '_>) -> Option<Next> {
+        let before = run.rest();
+        let used = run.used;
+        let next = self.command(run);
+        if run.used > used {
+            trace::command(run.context, before);
+        }
+        next
+    }
+
+    /// Takes one line. `None` goes on.
+    fn command(&mut self, run: &mut Run<'_, '_, '_>) -> Option<Next> {
+        run.flush_full();
+        if run.is_cut() || run.out.len() >= run.context.slice_bytes() {
+            return Some(Next::Flush);
+        }
+        if run.commands >= run.context.shared.config.requests_per_event.max(1) {
+            return Some(if run.rest().is_empty() {
+                Next::Input
+            } else {
+                Next::Yield
+            });
+        }
+        if let Some((key, used)) = text::single_get(run.rest()) {
+            run.used += used;
+            run.commands += 1;
+            run.look_up(Lookup::single(key, run.context));
+            return None;
+        }
+        if let Some((line, used)) = meta::plain_get(run.rest()) {
+            run.used += used;
+            run.commands += 1;
+            run.look_up_meta(line);
+            return None;
+        }
+        match text::parse(run.rest()) {
+            _ if run.rest().first() == Some(&BINARY_REQUEST) => Some(Next::Close(Reason::Binary)),
+            Parsed::Incomplete => Some(Next::Input),
+            Parsed::Refused(refusal, used) => {
+                run.flush();
+                if run.is_cut() {
+                    return Some(Next::Flush);
+                }
+                run.used += used;
+                self.refuse(refusal, run)
+            }
+            Parsed::Command(command, used) => {
+                run.commands += 1;
+                self.begin(command, used, run)
+            }
+        }
+    }
+
+    fn begin<'b>(
+        &mut self,
+        command: Command<'b>,
+        used: usize,
+        run: &mut Run<'b, '_, '_>,
+    ) -> Option<Next> {
+        let is_lookup = match &command {
+            Command::Get(_) => true,
+            Command::MetaGet(line) => !line.flags.has(b'b'),
+            _ => false,
+        };
+        if !is_lookup {
+            run.flush();
+            if run.is_cut() {
+                return Some(Next::Flush);
+            }
+        }
+        match command {
+            Command::Get(head) => {
+                run.used += used;
+                let keys = Keys {
+                    head,
+                    key_bytes: 0,
+                    reply_from: None,
+                    is_begun: false,
+                };
+                self.state = State::Keys(keys);
+                None
+            }
+            Command::MetaGet(line) if !line.flags.has(b'b') => {
+                run.used += used;
+                run.look_up_meta(line);
+                None
+            }
+            Command::Store(head) => self.write(&Write::text(&head, run.context), used, run),
+            Command::MetaSet(line, bytes) => {
+                let mut scratch = Vec::new();
+                let write = Write::meta(&line, bytes, &mut scratch, run.context);
+                self.write(&write, used, run)
+            }
+            other => {
+                let lacking = execute::lacking_bytes_of(&other, run.context, run.out);
+                if lacking > 0 {
+                    return Some(Next::Room(lacking));
+                }
+                let Ok(outcome) = execute::command(&other, run.context, run.out) else {
+                    return Some(Next::Segment);
+                };
+                run.used += used;
+                Next::after(outcome)
+            }
+        }
+    }
+
+    fn refuse(&mut self, refusal: Refusal, run: &mut Run<'_, '_, '_>) -> Option<Next> {
+        if !refusal.noreply {
+            run.out.bytes.extend_from_slice(refusal.reply);
+        }
+        if refusal.swallow_bytes == Refusal::UNKNOWN {
+            self.state = State::Lost;
+        } else if refusal.swallow_bytes > 0 {
+            self.state = State::Swallow(refusal.swallow_bytes);
+        }
+        refusal.close.then_some(Next::Close(Reason::Protocol))
+    }
+
+    fn swallow(&mut self, left: u64, run: &mut Run<'_, '_, '_>) -> Option<Next> {
+        let taken = left.min(run.rest().len() as u64);
+        run.used += taken as usize;
+        if taken == left {
+            self.state = State::Command;
+            return None;
+        }
+        self.state = State::Swallow(left - taken);
+        Some(Next::Input)
+    }
+}
+
+/// Refuses the line behind a length that cannot be, as the line before it, and closes. memcached
+/// executes that line; only the words are the same here.
+fn lost(run: &mut Run<'_, '_, '_>) -> Next {
+    match memchr::memchr(b'\n', run.rest()) {
+        Some(end) => {
+            run.used += end + 1;
+            run.out.bytes.extend_from_slice(words::BAD_FORMAT);
+            Next::Close(Reason::Protocol)
+        }
+        None if run.rest().len() > LINE_BYTES_MAX => Next::Close(Reason::Protocol),
+        None => Next::Input,
+    }
+}

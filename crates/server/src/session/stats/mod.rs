@@ -1,0 +1,82 @@
+//! `stats` and its families, with memcached's names, order and number of rows.
+//!
+//! Exporters read these rows by name and tests count them, so a row that has no meaning here stays,
+//! as 0. What is true of this server and of no other stands in `stats glasscache`.
+
+mod general;
+mod own;
+mod process;
+mod settings;
+mod slabs;
+
+use glasscache_protocol::{ascii, words};
+
+use crate::session::context::Context;
+use crate::session::dump::{Cached, Dump, Form, Items};
+use crate::session::outcome::Outcome;
+use crate::session::output::Output;
+
+/// Executes `stats` with the words behind it.
+pub(crate) fn command(line: &[&[u8]], context: &Context<'_>, out: &mut Output<'_>) -> Outcome {
+    let out = &mut out.bytes;
+    match line {
+        [] => general::write(context, out),
+        [b"settings", ..] => settings::write(context, out),
+        [b"items", ..] => slabs::items(context, out),
+        [b"slabs", ..] => slabs::slabs(context, out),
+        // Sizes would cost a counter per size on each write; memcached has them off as well.
+        [b"sizes", ..] => out.extend_from_slice(b"STAT sizes_status disabled\r\nEND\r\n"),
+        [b"conns", ..] => return Outcome::Dump(Dump::Connections { after: 0 }),
+        [b"cachedump", rest @ ..] => match cachedump(rest, context) {
+            Ok(dump) => return Outcome::Dump(dump),
+            Err(refusal) => out.extend_from_slice(refusal),
+        },
+        [b"detail", b"dump", ..] if context.shared.config.dump_enabled => {
+            return Outcome::Dump(Dump::Prefixes { after: None });
+        }
+        [b"detail", rest @ ..] => detail(rest, context, out),
+        [b"glasscache", ..] => own::write(context, out),
+        [b"reset", ..] => {
+            context.shared.reset();
+            return Outcome::Dump(Dump::Reset(context.shared.detail.clear()));
+        }
+        _ => out.extend_from_slice(words::ERROR),
+    }
+    Outcome::Done
+}
+
+fn detail(line: &[&[u8]], context: &Context<'_>, out: &mut Vec<u8>) {
+    if !context.shared.config.dump_enabled {
+        return out.extend_from_slice(b"CLIENT_ERROR stats detail not allowed\r\n");
+    }
+    match line {
+        [switch @ (b"on" | b"off"), ..] => {
+            context.shared.detail.switch(*switch == b"on");
+            context.shared.observe();
+            out.extend_from_slice(words::OK);
+        }
+        _ => out.extend_from_slice(b"CLIENT_ERROR usage: stats detail on|off|dump\r\n"),
+    }
+}
+
+/// memcached's bound on class numbers.
+const CLASSES: u32 = 64;
+
+/// `stats cachedump <class> <limit>`: some keys of one slab class, as old tools list them.
+fn cachedump(line: &[&[u8]], context: &Context<'_>) -> Result<Dump, &'static [u8]> {
+    if !context.shared.config.dump_enabled {
+        return Err(b"CLIENT_ERROR stats cachedump not allowed\r\n");
+    }
+    let [class, limit, ..] = line else {
+        return Err(words::BAD_LINE);
+    };
+    let (Some(class), Some(limit)) = (ascii::unsigned32(class), ascii::unsigned32(limit)) else {
+        return Err(words::BAD_FORMAT);
+    };
+    if class >= CLASSES {
+        return Err(b"CLIENT_ERROR Illegal slab id\r\n");
+    }
+    let lines = if limit == 0 { u32::MAX } else { limit };
+    let form = Form::Cached(Cached::lines(lines));
+    Ok(Dump::Items(Items::new(form, vec![class as usize], context)))
+}

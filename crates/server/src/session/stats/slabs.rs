@@ -1,0 +1,180 @@
+//! `stats items` and `stats slabs`: what the stored items would occupy in memcached's slab classes.
+//!
+//! There are no slabs here. The figures say in which classes the items would lie at the same `-f`
+//! and `-n`, so that dashboards go on; true memory is told by `stats glasscache`.
+
+use crate::session::context::Context;
+use crate::session::rows::Rows;
+use crate::shared::counters::ClassCounters;
+
+/// Bytes of a slab page.
+const PAGE_BYTES: u64 = 1 << 20;
+
+/// One class that has items.
+struct Class {
+    /// Its number, from 1.
+    number: usize,
+    items: u64,
+    bytes: u64,
+    chunk_bytes: u64,
+    evicted: u64,
+    evicted_with_ttl: u64,
+}
+
+fn classes_in_use(context: &Context<'_>) -> Vec<Class> {
+    let counters = context.store.store().counters();
+    let chunks = context.shared.classes.chunks();
+    let class = |(index, ((items, bytes), chunk)): (usize, (&(u64, u64), &u32))| {
+        let chunk_bytes = u64::from(*chunk);
+        let evicted = counters.evicted_by_slab_class.get(index).copied();
+        let (evicted, evicted_with_ttl) = evicted.unwrap_or_default();
+        let class = Class {
+            number: index + 1,
+            items: *items,
+            bytes: *bytes,
+            chunk_bytes,
+            evicted,
+            evicted_with_ttl,
+        };
+        (*items > 0).then_some(class)
+    };
+    counters
+        .by_slab_class
+        .iter()
+        .zip(chunks)
+        .enumerate()
+        .filter_map(class)
+        .collect()
+}
+
+/// Rows of a class that have no meaning without LRU segments.
+const ITEM_ZEROS: [&str; 6] = [
+    "evicted_time",
+    "outofmemory",
+    "tailrepairs",
+    "reclaimed",
+    "expired_unfetched",
+    "evicted_unfetched",
+];
+const CRAWLER_ZEROS: [&str; 3] = [
+    "crawler_reclaimed",
+    "crawler_items_checked",
+    "lrutail_reflocked",
+];
+const SEGMENT_ZEROS: [&str; 4] = [
+    "moves_to_cold",
+    "moves_to_warm",
+    "moves_within_lru",
+    "direct_reclaims",
+];
+
+/// `stats items`.
+pub(super) fn items(context: &Context<'_>, out: &mut Vec<u8>) {
+    let has_segments = context.shared.config.lru_maintainer;
+    let mut rows = Rows::new(out);
+    for Class {
+        number: class,
+        items,
+        bytes,
+        evicted,
+        evicted_with_ttl,
+        ..
+    } in classes_in_use(context)
+    {
+        let name = |field: &str| format!("items:{class}:{field}");
+        rows.row(name("number"), items);
+        if has_segments {
+            rows.row(name("number_hot"), 0);
+            rows.row(name("number_warm"), 0);
+            rows.row(name("number_cold"), items);
+            rows.row(name("age_hot"), 0);
+            rows.row(name("age_warm"), 0);
+        }
+        rows.row(name("age"), 0);
+        rows.row(name("mem_requested"), bytes);
+        rows.row(name("evicted"), evicted);
+        rows.row(name("evicted_nonzero"), evicted_with_ttl);
+        for field in ITEM_ZEROS {
+            rows.row(name(field), 0);
+        }
+        if has_segments {
+            rows.row(name("evicted_active"), 0);
+        }
+        for field in CRAWLER_ZEROS {
+            rows.row(name(field), 0);
+        }
+        if has_segments {
+            for field in SEGMENT_ZEROS {
+                rows.row(name(field), 0);
+            }
+            rows.row(name("hits_to_hot"), 0);
+            rows.row(name("hits_to_warm"), 0);
+            rows.row(
+                name("hits_to_cold"),
+                total(context, class, |counters| counters.get_hits.get()),
+            );
+            rows.row(name("hits_to_temp"), 0);
+        }
+    }
+    rows.end();
+}
+
+/// `stats slabs`.
+pub(super) fn slabs(context: &Context<'_>, out: &mut Vec<u8>) {
+    let mut rows = Rows::new(out);
+    let (mut active, mut malloced) = (0, 0);
+    for Class {
+        number: class,
+        items,
+        chunk_bytes,
+        ..
+    } in classes_in_use(context)
+    {
+        let name = |field: &str| format!("{class}:{field}");
+        let per_page = PAGE_BYTES / chunk_bytes.max(1);
+        let pages = items.div_ceil(per_page.max(1));
+        let chunks = pages * per_page;
+        active += 1;
+        malloced += pages * PAGE_BYTES;
+        rows.row(name("chunk_size"), chunk_bytes);
+        rows.row(name("chunks_per_page"), per_page);
+        rows.row(name("total_pages"), pages);
+        rows.row(name("total_chunks"), chunks);
+        rows.row(name("used_chunks"), items);
+        rows.row(name("free_chunks"), chunks.saturating_sub(items));
+        rows.row(name("free_chunks_end"), 0);
+        for (field, count) in COUNTED {
+            rows.row(name(field), total(context, class, count));
+        }
+    }
+    rows.row("active_slabs", active);
+    rows.row("total_malloced", malloced);
+    rows.end();
+}
+
+/// Reads one count of a class.
+type Count = fn(&ClassCounters) -> u64;
+
+/// What is counted of a class, in memcached's order.
+const COUNTED: [(&str, Count); 8] = [
+    ("get_hits", |counters| counters.get_hits.get()),
+    ("cmd_set", |counters| counters.set_cmds.get()),
+    ("delete_hits", |counters| counters.delete_hits.get()),
+    ("incr_hits", |counters| counters.incr_hits.get()),
+    ("decr_hits", |counters| counters.decr_hits.get()),
+    ("cas_hits", |counters| counters.cas_hits.get()),
+    ("cas_badval", |counters| counters.cas_badval.get()),
+    ("touch_hits", |counters| counters.touch_hits.get()),
+];
+
+/// One count of a class over all workers.
+fn total(context: &Context<'_>, class: usize, count: Count) -> u64 {
+    let of_worker =
+        |counters: &crate::shared::counters::Counters| counters.by_class.get(class).map(count);
+    context
+        .shared
+        .workers
+        .iter()
+        .filter_map(|(counters, _)| of_worker(counters))
+        .sum()
+}

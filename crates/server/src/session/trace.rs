@@ -1,0 +1,102 @@
+//! `-vv`: commands and replies on stderr, in memcached's form.
+//!
+//! `<24 get a` is what came on descriptor 24, `>24 sending key a` and `>24 END` what left. Values are never shown.
+
+use glasscache_protocol::ascii;
+
+use crate::session::context::Context;
+use crate::session::output::{Output, Part};
+use crate::shared::info::Info;
+
+/// Bytes of a command or reply that are shown.
+const SHOWN_BYTES_MAX: usize = 1024;
+
+/// Shows a command; `input` begins with it.
+pub(crate) fn command(context: &Context<'_>, input: &[u8]) {
+    let line = input
+        .split(|byte| *byte == b'\n')
+        .next()
+        .unwrap_or_default();
+    let descriptor = context.connection.id.descriptor;
+    context
+        .shared
+        .log
+        .line(format!("<{descriptor} {}", shown(line)));
+}
+
+/// Shows the lines of a reply, without the values in it.
+pub(crate) fn replies(context: &Context<'_>, out: &Output<'_>) {
+    let descriptor = context.connection.id.descriptor;
+    // Bytes of a value and its line end that are still to come.
+    let mut skip = 0;
+    for part in out.parts() {
+        let mut bytes = match part {
+            Part::Bytes(bytes) => bytes,
+            Part::Value(item) => {
+                skip -= (item.value_bytes() as usize).min(skip);
+                continue;
+            }
+        };
+        loop {
+            let skipped = skip.min(bytes.len());
+            skip -= skipped;
+            bytes = bytes.get(skipped..).unwrap_or_default();
+            let Some(end) = memchr::memchr(b'\n', bytes) else {
+                break;
+            };
+            let line = bytes.get(..end).unwrap_or_default();
+            bytes = bytes.get(end + 1..).unwrap_or_default();
+            let (text, value_bytes) = reply(line);
+            skip = value_bytes.map_or(0, |value_bytes| value_bytes + 2);
+            context.shared.log.line(format!(">{descriptor} {text}"));
+        }
+    }
+}
+
+/// A line of a reply as it is shown, and the length of the value that follows it.
+fn reply(line: &[u8]) -> (String, Option<usize>) {
+    let mut words = ascii::tokens(line.trim_ascii_end());
+    let number = |word: Option<&[u8]>| word.and_then(ascii::unsigned32).map(|n| n as usize);
+    match words.next() {
+        Some(b"VALUE") => {
+            let key = words.next().unwrap_or_default();
+            let value_bytes = number(words.nth(1));
+            (format!("sending key {}", shown(key)), value_bytes)
+        }
+        Some(b"VA") => (shown(line), number(words.next())),
+        _ => (shown(line), None),
+    }
+}
+
+/// A connection was opened or closed.
+pub(crate) fn connection(info: &Info, is_open: bool) -> String {
+    let descriptor = info.id.descriptor;
+    if is_open {
+        format!("<{descriptor} new auto-negotiating client connection")
+    } else {
+        format!("<{descriptor} connection closed.")
+    }
+}
+
+/// Text that cannot disturb a terminal or a log.
+pub(crate) fn shown(bytes: &[u8]) -> String {
+    let end = bytes.len().min(SHOWN_BYTES_MAX);
+    let shown = bytes.get(..end).unwrap_or_default().trim_ascii_end();
+    shown.escape_ascii().to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reply_is_shown_without_its_value() {
+        assert_eq!(
+            reply(b"VALUE a 0 10\r"),
+            ("sending key a".to_owned(), Some(10))
+        );
+        assert_eq!(reply(b"VA 3 c7\r"), ("VA 3 c7".to_owned(), Some(3)));
+        assert_eq!(reply(b"STORED\r"), ("STORED".to_owned(), None));
+        assert_eq!(shown(b"a\x1b[31m\xff\r"), "a\\x1b[31m\\xff");
+    }
+}

@@ -1,0 +1,135 @@
+//! memcached's slab classes as a way of counting: which class an item would belong to, and what was
+//! done to items of that class.
+//!
+//! We have no slabs. Dashboards and exporters read `stats items` and `stats slabs`, so hits and
+//! writes are counted by the class that memcached would have used at the same `-f` and `-n`.
+
+use glasscache_sim::slabs::classes::{SlabClasses, SlabConfig, item_bytes};
+use glasscache_store::Item;
+
+use crate::shared::config::Config;
+use crate::shared::counters::Counters;
+
+/// Sizes below this many bytes find their class in a table of [`STEP_BYTES`] steps.
+const TABLE_BYTES: usize = 16 << 10;
+/// Chunk sizes are multiples of this.
+const STEP_BYTES: usize = 8;
+
+/// The classes of one server.
+pub(crate) struct Classes {
+    classes: SlabClasses,
+    /// Class, counted from 1, of sizes in steps of 8 bytes.
+    table: Vec<u8>,
+}
+
+impl Classes {
+    pub(crate) fn new(config: &Config) -> Classes {
+        let page_bytes = 1 << 20;
+        let classes = SlabClasses::new(&SlabConfig {
+            factor: config.slab_factor,
+            chunk_bytes_min: config.slab_chunk_min,
+            item_bytes_max: config.item_bytes_max,
+            slab_chunk_bytes_max: config
+                .slab_chunk_max
+                .unwrap_or_else(|| (config.item_bytes_max / 2).min(page_bytes / 2)),
+            slab_sizes: None,
+        });
+        let class = |step: usize| classes.class_of((step * STEP_BYTES) as u32).unwrap_or(1) as u8;
+        let table = (0..TABLE_BYTES / STEP_BYTES).map(class).collect();
+        Classes { classes, table }
+    }
+
+    /// The chunk sizes, class 1 first.
+    pub(crate) fn chunks(&self) -> &[u32] {
+        self.classes.chunks()
+    }
+
+    /// Class and size in memcached's measure of an item.
+    #[inline]
+    pub(crate) fn of(&self, key_bytes: usize, value_bytes: u32, flags: u32) -> (usize, u32) {
+        let bytes = item_bytes(key_bytes as u32, value_bytes, flags != 0);
+        match self.table.get((bytes as usize).div_ceil(STEP_BYTES)) {
+            Some(class) => (usize::from(*class), bytes),
+            None => (
+                self.classes.class_of(bytes).unwrap_or(self.chunks().len()),
+                bytes,
+            ),
+        }
+    }
+
+    /// Counts a hit.
+    #[inline]
+    pub(crate) fn hit(
+        &self,
+        counters: &Counters,
+        key_bytes: usize,
+        item: &Item<'_>,
+        is_touch: bool,
+    ) {
+        let (class, _) = self.of(key_bytes, item.value_bytes(), item.flags());
+        if let Some(counters) = counters.by_class.get(class) {
+            if is_touch {
+                counters.touch_hits.bump();
+            } else {
+                counters.get_hits.bump();
+            }
+        }
+    }
+
+    /// Counts a hit of an item without flags that is not touched.
+    #[inline]
+    pub(crate) fn hit_bare(&self, counters: &Counters, key_bytes: usize, value_bytes: usize) {
+        let (class, _) = self.of(key_bytes, value_bytes as u32, 0);
+        if let Some(counters) = counters.by_class.get(class) {
+            counters.get_hits.bump();
+        }
+    }
+
+    /// Counts a write.
+    #[inline]
+    pub(crate) fn set(&self, counters: &Counters, key: &[u8], value_bytes: u32, flags: u32) {
+        let (class, _) = self.of(key.len(), value_bytes, flags);
+        if let Some(counters) = counters.by_class.get(class) {
+            counters.set_cmds.bump();
+        }
+    }
+
+    /// Counts a deletion that is about to happen.
+    pub(crate) fn delete(&self, counters: &Counters, key_bytes: usize, item: &Item<'_>) {
+        let (class, _) = self.of(key_bytes, item.value_bytes(), item.flags());
+        if let Some(counters) = counters.by_class.get(class) {
+            counters.delete_hits.bump();
+        }
+    }
+
+    /// Counts an increment or decrement that left `value`.
+    pub(crate) fn arith(&self, counters: &Counters, key: &[u8], value: u64, decrement: bool) {
+        let digits = value.checked_ilog10().unwrap_or(0) + 1;
+        let (class, _) = self.of(key.len(), digits, 0);
+        if let Some(counters) = counters.by_class.get(class) {
+            if decrement {
+                counters.decr_hits.bump();
+            } else {
+                counters.incr_hits.bump();
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_table_agrees_with_the_search() {
+        let classes = Classes::new(&Config::default());
+        for value_bytes in 0..20_000 {
+            let (class, bytes) = classes.of(8, value_bytes, 0);
+            assert_eq!(
+                Some(class),
+                classes.classes.class_of(bytes),
+                "{value_bytes}"
+            );
+        }
+    }
+}

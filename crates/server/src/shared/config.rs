@@ -1,0 +1,167 @@
+//! The server's settings: everything memcached's flags say, checked and typed.
+//!
+//! Whoever starts a server fills this in (the command line does, and so do tests); what a flag is
+//! called and where its text came from is the caller's affair.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+/// Settings of one server, fixed at start unless a command says otherwise.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// Where to listen (`-l`, `-p`, `-s`); port 0 asks for any free port.
+    pub listeners: Vec<Listen>,
+    /// `-m` in bytes: items, index and buffers together.
+    pub memory_bytes: u64,
+    /// `-I` in bytes: the largest item.
+    pub item_bytes_max: u32,
+    /// `-c`: connections served at once.
+    pub connections_max: u32,
+    /// `-t`: worker threads.
+    pub workers: usize,
+    /// `-R`: commands that one connection may run before others are served.
+    pub requests_per_event: u32,
+    /// False under `-B binary`, which only memcached's own tests may ask for: every connection is closed at its
+    /// first bytes instead of being served text that was not wanted.
+    pub text_enabled: bool,
+    /// False under `-C`: no CAS uniques in replies.
+    pub cas_enabled: bool,
+    /// False under `-F`: `flush_all` is refused.
+    pub flush_enabled: bool,
+    /// False under `-M`: a write is refused when memory is full.
+    pub evict: bool,
+    /// True under `-A`: the `shutdown` command works.
+    pub shutdown_enabled: bool,
+    /// False under `-X`: no `stats cachedump`, no `lru_crawler metadump`.
+    pub dump_enabled: bool,
+    /// False under `-W`: no `watch`.
+    pub watch_enabled: bool,
+    /// `-f`: growth factor of memcached's slab classes, for `stats slabs` and `stats items`.
+    pub slab_factor: f64,
+    /// `-n`: smallest chunk of memcached's slab classes less its header.
+    pub slab_chunk_min: u32,
+    /// `-o slab_chunk_max` in bytes: the largest chunk; `None` is half a page, or half of `-I`.
+    pub slab_chunk_max: Option<u32>,
+    /// `-b`: length of the kernel's queue of connections not yet accepted.
+    pub backlog: u32,
+    /// `-o idle_timeout`: seconds after which a silent connection is closed; 0 is never.
+    pub idle_timeout_s: u32,
+    /// `-D`: the byte that ends a key's prefix in `stats detail`.
+    pub prefix_delimiter: u8,
+    /// True when `-D` was given: prefixes are counted from the start.
+    pub detail_enabled: bool,
+    /// `-v`, `-vv`, `-vvv`: how much is logged, if `log` is on.
+    pub verbosity: u8,
+    /// Lines on stderr about what is refused and, as `verbosity` asks, about connections, commands and replies. Off
+    /// where the server is part of another program.
+    pub log: bool,
+    /// The commit that the program was built from, for `stats glasscache`.
+    pub commit: Option<&'static str>,
+    /// Each worker stays on one processor.
+    pub pin_workers: bool,
+    /// `debugtime` and `misbehave` work (memcached's own tests need them).
+    pub debug: bool,
+    /// Seconds without progress, as counted by the watchdog, after which a worker that has work ends the process;
+    /// 0 switches the watchdog off.
+    pub watchdog_ticks: u32,
+    /// The exit code of a process that ends because a worker panicked or is stuck.
+    pub failure_exit_code: i32,
+    /// False under `-o no_lru_crawler`: its rows are missing in `stats`, its commands are refused.
+    pub lru_crawler: bool,
+    /// False under `-o no_lru_maintainer`: its rows are missing in `stats`.
+    pub lru_maintainer: bool,
+    /// False under `-o no_maxconns_fast`: connections beyond `-c` wait instead of being refused.
+    pub maxconns_fast: bool,
+    /// `-o watcher_logbuf_size` in bytes: what a watcher that does not read may have waiting.
+    pub watcher_bytes: usize,
+    /// The file whose nodes `config get cluster` tells; without one the command is not known.
+    pub cluster_file: Option<PathBuf>,
+    /// Seed of the key hash; `None` takes a random one.
+    pub hash_seed: Option<u64>,
+    /// Settings that are only shown again by `stats settings`.
+    pub shown: Shown,
+}
+
+/// What `stats settings` repeats although the server does not need it.
+#[derive(Debug, Clone, Default)]
+pub struct Shown {
+    /// `-l` as given.
+    pub inter: Option<String>,
+    /// `-p` as given.
+    pub tcp_port: u16,
+    /// UDP sockets that the caller holds open for show; they get a row in `stats conns`.
+    pub udp: Vec<SocketAddr>,
+    /// Further rows, or other values for rows of the list, in `stats settings` form.
+    pub settings: Vec<(String, String)>,
+}
+
+/// One place to listen.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Listen {
+    /// A TCP address; port 0 asks for any free port.
+    Tcp(SocketAddr),
+    /// A unix socket.
+    Unix {
+        /// Where the socket lies; a dead one is replaced.
+        path: PathBuf,
+        /// `-a`: permission bits of the socket.
+        mode: u32,
+    },
+}
+
+impl Default for Config {
+    /// memcached's defaults, save that it listens to this machine only.
+    fn default() -> Config {
+        Config {
+            listeners: vec![Listen::Tcp(SocketAddr::from(([127, 0, 0, 1], 11211)))],
+            memory_bytes: 64 << 20,
+            item_bytes_max: 1 << 20,
+            connections_max: 1024,
+            workers: 4,
+            requests_per_event: 64,
+            text_enabled: true,
+            cas_enabled: true,
+            flush_enabled: true,
+            evict: true,
+            shutdown_enabled: false,
+            dump_enabled: true,
+            watch_enabled: true,
+            slab_factor: 1.25,
+            slab_chunk_min: 48,
+            slab_chunk_max: None,
+            backlog: 1024,
+            idle_timeout_s: 0,
+            prefix_delimiter: b':',
+            detail_enabled: false,
+            verbosity: 0,
+            log: false,
+            commit: None,
+            pin_workers: false,
+            debug: false,
+            watchdog_ticks: 5,
+            failure_exit_code: 70,
+            lru_crawler: true,
+            lru_maintainer: true,
+            maxconns_fast: true,
+            watcher_bytes: 256 << 10,
+            cluster_file: None,
+            hash_seed: None,
+            shown: Shown::default(),
+        }
+    }
+}
+
+impl std::fmt::Display for Listen {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Listen::Tcp(address) => write!(f, "{address}"),
+            Listen::Unix { path, .. } => write!(f, "{}", path.display()),
+        }
+    }
+}
+
+/// A seed that no client can guess: the hash of a value the standard library draws at random.
+pub(crate) fn random_seed() -> u64 {
+    use std::hash::{BuildHasher, RandomState};
+    RandomState::new().hash_one(std::process::id())
+}

@@ -1,0 +1,194 @@
+//! What a worker counts, without a lock: one writer, any reader.
+//!
+//! Only the owner writes, so a load and a store are enough and no bus is locked; a reader may see
+//! one count without its sister's, as memcached's reader never does. `stats` adds the workers up.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::shared::pulse::Pulse;
+
+/// A count with one writing thread.
+#[derive(Debug, Default)]
+pub(crate) struct Counter(AtomicU64);
+
+impl Counter {
+    /// Adds one; only the owner may call this.
+    #[inline]
+    pub(crate) fn bump(&self) {
+        self.add(1);
+    }
+
+    /// Adds `more`; only the owner may call this.
+    #[inline]
+    pub(crate) fn add(&self, more: u64) {
+        self.0.store(
+            self.0.load(Ordering::Relaxed).wrapping_add(more),
+            Ordering::Relaxed,
+        );
+    }
+
+    /// Raises it to `value` if that is larger; only the owner may call this.
+    #[inline]
+    pub(crate) fn raise(&self, value: u64) {
+        if value > self.get() {
+            self.0.store(value, Ordering::Relaxed);
+        }
+    }
+
+    /// Sets it to 0; any thread may call this.
+    // LOSSY: a change that the owner makes at the same moment may undo it.
+    pub(crate) fn clear(&self) {
+        self.0.store(0, Ordering::Relaxed);
+    }
+
+    #[inline]
+    pub(crate) fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+impl Counters {
+    /// Bytes received and sent.
+    pub(crate) fn bytes_moved(&self) -> u64 {
+        self.bytes_read.get() + self.bytes_written.get()
+    }
+}
+
+/// What was done to the items of one class, by one worker.
+#[derive(Debug, Default)]
+pub(crate) struct ClassCounters {
+    pub(crate) get_hits: Counter,
+    pub(crate) set_cmds: Counter,
+    pub(crate) touch_hits: Counter,
+    pub(crate) delete_hits: Counter,
+    pub(crate) incr_hits: Counter,
+    pub(crate) decr_hits: Counter,
+    pub(crate) cas_hits: Counter,
+    pub(crate) cas_badval: Counter,
+}
+
+/// Times of iterations are told apart up to 2 to the power of this many microseconds, less one.
+pub(crate) const TIMES: usize = 20;
+
+macro_rules! counters {
+    ($($(#[$doc:meta])* $name:ident),* $(,)?) => {
+        /// The counts of one worker.
+        #[derive(Debug, Default)]
+        #[repr(align(128))]
+        pub(crate) struct Counters {
+            $($(#[$doc])* pub(crate) $name: Counter,)*
+            /// Counts by memcached's slab class, which counts from 1.
+            pub(crate) by_class: Vec<ClassCounters>,
+            /// Iterations of the event loop by the power of two above their microseconds.
+            pub(crate) iteration_times: [Counter; TIMES],
+            /// Microseconds of the longest iteration of the event loop.
+            pub(crate) iteration_us_max: Counter,
+            /// The same in CPU time of the thread; measured under `debug` only.
+            pub(crate) iteration_cpu_us_max: Counter,
+            /// Items, connections and prefixes that one iteration looked at for long replies, at most.
+            pub(crate) iteration_examined_max: Counter,
+            /// Whether the worker makes progress.
+            pub(crate) pulse: Pulse,
+        }
+
+        /// The counts of all workers, added up.
+        #[derive(Debug, Default, Clone)]
+        pub(crate) struct Totals { $($(#[$doc])* pub(crate) $name: u64),* }
+
+        impl Totals {
+            /// Adds one worker's counts.
+            pub(crate) fn add(&mut self, counters: &Counters) {
+                $(self.$name = self.$name.wrapping_add(counters.$name.get());)*
+            }
+
+            /// What was counted since `earlier` (`stats reset` keeps a copy to subtract).
+            pub(crate) fn since(&self, earlier: &Totals) -> Totals {
+                Totals { $($name: self.$name.wrapping_sub(earlier.$name)),* }
+            }
+        }
+    };
+}
+
+counters! {
+    /// Keys asked for by get, gets, mg.
+    get_cmds,
+    /// Of these, found.
+    get_hits,
+    /// Storage commands.
+    set_cmds,
+    /// Flushes of everything.
+    flush_cmds,
+    /// touch, gat, gats.
+    touch_cmds,
+    /// Of these, found.
+    touch_hits,
+    /// me.
+    meta_cmds,
+    /// delete of nothing.
+    delete_misses,
+    /// delete of something.
+    delete_hits,
+    /// incr of nothing.
+    incr_misses,
+    /// incr of something.
+    incr_hits,
+    /// decr of nothing.
+    decr_misses,
+    /// decr of something.
+    decr_hits,
+    /// cas on nothing.
+    cas_misses,
+    /// cas that matched.
+    cas_hits,
+    /// cas that did not match.
+    cas_badval,
+    /// Bytes received.
+    bytes_read,
+    /// Bytes sent.
+    bytes_written,
+    /// Times a connection had to let others go first.
+    conn_yields,
+    /// Values refused for their size.
+    store_too_large,
+    /// Values refused for want of memory.
+    store_no_memory,
+    /// Connections closed for their silence.
+    idle_kicks,
+    /// Times a full batch of lookups was prefetched.
+    batches,
+    /// Receive calls.
+    recv_calls,
+    /// Send calls.
+    send_calls,
+    /// Iterations of the event loop.
+    iterations,
+    /// Items, connections and prefixes that long replies looked at.
+    examined,
+    /// Connections closed because they held memory that others waited for and made no progress.
+    stalled_closed,
+    /// Times a connection had to wait for memory that peers may hold.
+    memory_waits,
+    /// Connections closed because they speak the binary protocol.
+    binary_refused,
+    /// Times a connection that waits for room for an upload tried again.
+    upload_tries,
+    /// Broken invariants, each of which closed a connection.
+    invariant_broken,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn totals_add_workers_up_and_reset_subtracts() {
+        let (one, two) = (Counters::default(), Counters::default());
+        one.get_cmds.add(3);
+        two.get_cmds.bump();
+        let mut totals = Totals::default();
+        totals.add(&one);
+        totals.add(&two);
+        assert_eq!(totals.get_cmds, 4);
+        assert_eq!(totals.since(&totals).get_cmds, 0);
+    }
+}

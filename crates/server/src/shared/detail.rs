@@ -1,0 +1,177 @@
+//! `stats detail`: gets, hits, sets and deletes by key prefix, while somebody asked for it.
+
+use std::collections::BTreeMap;
+use std::io::Write as _;
+use std::ops::Bound;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+use glasscache_store::Store;
+
+use crate::shared::counters::Counters;
+use crate::shared::key_text::{is_plain, uri_encode};
+use crate::shared::lock::lock;
+use crate::shared::sizes::is_slice_full;
+
+/// The table may take one in so many parts of `-m`: a client that invents prefixes must not eat the memory.
+const SHARE: u64 = 64;
+
+/// What a prefix takes beside its name: its counts, its place in the map, and what the allocator adds.
+const ENTRY_BYTES: usize = 112;
+
+/// The prefix table of one server. Its memory counts against `-m`.
+pub(crate) struct Detail {
+    is_on: AtomicBool,
+    delimiter: u8,
+    store: Arc<Store>,
+    /// Commands that were not counted because the table was full.
+    left_out: AtomicU64,
+    prefixes: Mutex<Prefixes>,
+}
+
+#[derive(Default)]
+struct Prefixes {
+    by_name: BTreeMap<Box<[u8]>, Prefix>,
+    bytes: usize,
+}
+
+/// Prefixes that are no longer counted and still to be freed.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Discarded(BTreeMap<Box<[u8]>, Prefix>);
+
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+struct Prefix {
+    gets: u64,
+    hits: u64,
+    sets: u64,
+    deletes: u64,
+}
+
+impl Detail {
+    pub(crate) fn new(is_on: bool, delimiter: u8, store: Arc<Store>) -> Detail {
+        Detail {
+            is_on: AtomicBool::new(is_on),
+            delimiter,
+            store,
+            left_out: AtomicU64::new(0),
+            prefixes: Mutex::default(),
+        }
+    }
+
+    pub(crate) fn is_on(&self) -> bool {
+        self.is_on.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn switch(&self, is_on: bool) {
+        self.is_on.store(is_on, Ordering::Relaxed);
+    }
+
+    /// `stats reset` forgets the prefixes; the caller frees them in slices.
+    pub(crate) fn clear(&self) -> Discarded {
+        let given_up = std::mem::take(&mut *lock(&self.prefixes));
+        self.left_out.store(0, Ordering::Relaxed);
+        self.store.charge_buffers(-(given_up.bytes as i64));
+        Discarded(given_up.by_name)
+    }
+
+    /// Bytes that the table takes, about.
+    pub(crate) fn bytes(&self) -> u64 {
+        lock(&self.prefixes).bytes as u64
+    }
+
+    /// Commands that were not counted because the table was full.
+    pub(crate) fn left_out(&self) -> u64 {
+        self.left_out.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn record_get(&self, key: &[u8], is_hit: bool) {
+        self.record(key, |prefix| {
+            prefix.gets += 1;
+            prefix.hits += u64::from(is_hit);
+        });
+    }
+
+    pub(crate) fn record_set(&self, key: &[u8]) {
+        self.record(key, |prefix| prefix.sets += 1);
+    }
+
+    pub(crate) fn record_delete(&self, key: &[u8]) {
+        self.record(key, |prefix| prefix.deletes += 1);
+    }
+
+    /// A key without the delimiter has no prefix and is not counted.
+    fn record(&self, key: &[u8], change: impl FnOnce(&mut Prefix)) {
+        if !self.is_on() {
+            return;
+        }
+        let Some(end) = memchr::memchr(self.delimiter, key) else {
+            return;
+        };
+        let name = key.get(..end).unwrap_or_default();
+        let mut prefixes = lock(&self.prefixes);
+        if let Some(prefix) = prefixes.by_name.get_mut(name) {
+            change(prefix);
+            return;
+        }
+        let bytes = name.len() + ENTRY_BYTES;
+        if (prefixes.bytes + bytes) as u64 > self.store.memory_bytes() / SHARE {
+            self.left_out.fetch_add(1, Ordering::Relaxed);
+            return;
+        }
+        prefixes.bytes += bytes;
+        change(prefixes.by_name.entry(name.into()).or_default());
+        drop(prefixes);
+        self.store.charge_buffers(bytes as i64);
+    }
+
+    /// Appends a slice of the table in memcached's form, from behind the prefix `after`; true at the end. Bytes that
+    /// cannot stand on a line are percent-encoded.
+    pub(crate) fn dump(
+        &self,
+        after: &mut Option<Box<[u8]>>,
+        counters: &Counters,
+        out: &mut Vec<u8>,
+    ) -> bool {
+        let from = after.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
+        let range = (from, Bound::<&[u8]>::Unbounded);
+        let mut last: Option<&Box<[u8]>> = None;
+        let prefixes = lock(&self.prefixes);
+        let behind = prefixes.by_name.range::<[u8], _>(range);
+        for (examined, (name, prefix)) in behind.enumerate() {
+            if is_slice_full(examined, out.len()) {
+                *after = last.cloned();
+                return false;
+            }
+            counters.examined.bump();
+            out.extend_from_slice(b"PREFIX ");
+            for byte in name {
+                if is_plain(&[*byte]) {
+                    out.push(*byte);
+                } else {
+                    uri_encode(&[*byte], out);
+                }
+            }
+            last = Some(name);
+            // Writing to a vector cannot fail.
+            let _ = write!(
+                out,
+                " get {} hit {} set {} del {}\r\n",
+                prefix.gets, prefix.hits, prefix.sets, prefix.deletes
+            );
+        }
+        out.extend_from_slice(b"END\r\n");
+        true
+    }
+}
+
+impl Discarded {
+    /// Frees some prefixes; true when none is left.
+    pub(crate) fn drop_some(&mut self, count: usize) -> bool {
+        for _ in 0..count {
+            if self.0.pop_first().is_none() {
+                return true;
+            }
+        }
+        self.0.is_empty()
+    }
+}

@@ -1,0 +1,67 @@
+//! The lines of `watch` about evictions and connections, in memcached's form, and the way of every line to its watchers.
+//!
+//! A worker renders a line only while somebody watches, and appends it to each watcher's buffer
+//! (`watchers`); the worker that owns the watcher sends it.
+
+use std::io::Write as _;
+
+use glasscache_store::{Evicted, Seconds};
+
+use crate::shared::Shared;
+use crate::shared::info::{Info, Peer};
+use crate::shared::key_text::uri_encode;
+use crate::shared::watchers::kind;
+
+/// Gives a line to those who watch its kind.
+pub(crate) fn publish(shared: &Shared, kind: u16, text: &[u8]) {
+    if let Some(serial) = shared.watchers.publish(kind, text)
+        && shared.logs(1)
+    {
+        shared.log.line(format!(
+            "glasscache: the watcher on connection {serial} reads too slowly and misses lines"
+        ));
+    }
+}
+
+/// An item was evicted.
+pub(crate) fn evicted(shared: &Shared, item: &Evicted, now: Seconds) {
+    if !shared.watchers.wants(kind::EVICTIONS) {
+        return;
+    }
+    let (class, _) = shared.classes.of(item.key.len(), item.value_bytes, 0);
+    let mut text = b"type=eviction key=".to_vec();
+    uri_encode(&item.key, &mut text);
+    let _ = write!(
+        text,
+        " fetch={} ttl={} la={} clsid={class} size={}",
+        if item.was_fetched { "yes" } else { "no" },
+        item.ttl_s.map_or(-1, i64::from),
+        now.0.saturating_sub(item.last_access.0),
+        item.value_bytes
+    );
+    publish(shared, kind::EVICTIONS, &text);
+}
+
+/// A connection was opened, or closed for `reason`.
+pub(crate) fn connection(shared: &Shared, info: &Info, reason: Option<&str>) {
+    if !shared.watchers.wants(kind::CONNEVENTS) {
+        return;
+    }
+    let (address, port, transport) = match &info.peer {
+        Peer::Tcp(peer) => (peer.ip().to_string(), peer.port(), "tcp"),
+        Peer::Unix => ("unix".to_owned(), 0, "local"),
+    };
+    let event = if reason.is_some() {
+        "conn_close"
+    } else {
+        "conn_new"
+    };
+    let reason = reason
+        .map(|reason| format!(" reason={reason}"))
+        .unwrap_or_default();
+    let descriptor = info.id.descriptor;
+    let text = format!(
+        "type={event} rip={address} rport={port} transport={transport}{reason} cfd={descriptor}"
+    );
+    publish(shared, kind::CONNEVENTS, text.as_bytes());
+}

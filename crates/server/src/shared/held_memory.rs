@@ -1,0 +1,179 @@
+//! What one connection holds of the memory that all share, how many wait for uploads, and how many connections are
+//! marked for close (`stalled` decides which).
+
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+
+use glasscache_store::Seconds;
+
+/// Whoever moves fewer bytes than this since its last progress made none: a peer that takes a byte a second holds
+/// its memory as surely as one that takes nothing.
+const PROGRESS_BYTES: u64 = 4 << 10;
+
+/// States of a connection in regard of its close.
+const OPEN: u8 = 0;
+const MARKED: u8 = 1;
+const CLOSED: u8 = 2;
+
+/// What one connection holds of the shared memory.
+#[derive(Debug, Default)]
+pub(crate) struct HeldMemory {
+    /// Its last upload's number and one; 0 before the first. Numbers are never used again.
+    upload: AtomicU64,
+    /// Bytes of values, replies and input that it holds in memory, copied or where they lie.
+    bytes: AtomicU64,
+    /// The second of its last progress while it holds any; 0 while it holds none.
+    since: AtomicU32,
+    /// Bytes moved since then.
+    moved: AtomicU64,
+    /// It waits for room itself.
+    waits: AtomicBool,
+    state: AtomicU8,
+}
+
+/// What a connection holds, and since when it made no progress.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Holding {
+    /// The second of its last progress.
+    pub(crate) since: u32,
+    pub(crate) bytes: u64,
+    /// It waits for room itself.
+    pub(crate) waits: bool,
+}
+
+impl HeldMemory {
+    pub(crate) fn note_upload(&self, id: u64) {
+        self.upload.store(id + 1, Ordering::Relaxed);
+    }
+
+    /// Notes what the connection holds after it was served, and how much it moved meanwhile. Only its worker calls this.
+    pub(crate) fn note_held(&self, bytes: u64, moved: u64, waits: bool, now: Seconds) {
+        self.bytes.store(bytes, Ordering::Relaxed);
+        self.waits.store(waits, Ordering::Relaxed);
+        let moved = self.moved.load(Ordering::Relaxed).saturating_add(moved);
+        if bytes == 0 {
+            self.since.store(0, Ordering::Relaxed);
+        } else if moved >= PROGRESS_BYTES || self.since.load(Ordering::Relaxed) == 0 {
+            self.since.store(now.0.max(1), Ordering::Relaxed);
+            self.moved.store(0, Ordering::Relaxed);
+        } else {
+            self.moved.store(moved, Ordering::Relaxed);
+        }
+    }
+
+    /// What it holds; `None` where that is nothing.
+    pub(crate) fn holding(&self) -> Option<Holding> {
+        let holding = Holding {
+            since: self.since.load(Ordering::Relaxed),
+            bytes: self.bytes.load(Ordering::Relaxed),
+            waits: self.waits.load(Ordering::Relaxed),
+        };
+        (holding.since != 0).then_some(holding)
+    }
+
+    /// Whether its last upload is the one with this number.
+    pub(crate) fn owns_upload(&self, id: u64) -> bool {
+        self.upload.load(Ordering::Relaxed) == id + 1
+    }
+
+    pub(crate) fn is_marked_for_close(&self) -> bool {
+        self.state.load(Ordering::Relaxed) == MARKED
+    }
+}
+
+/// Connections that wait for room, and how often some was made.
+#[derive(Debug, Default)]
+pub(crate) struct Parking {
+    parked: AtomicUsize,
+    made: AtomicU64,
+}
+
+impl Parking {
+    pub(crate) fn enter(&self) {
+        self.parked.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn leave(&self, connections: usize) {
+        self.parked.fetch_sub(connections, Ordering::Relaxed);
+    }
+
+    /// Notes that room was made, and says whether somebody waits for it. Who comes to wait in this moment looks again
+    /// without being told.
+    pub(crate) fn note_room(&self) -> bool {
+        let has_waiting = self.parked.load(Ordering::Relaxed) > 0;
+        if has_waiting {
+            // Release pairs with the Acquire of `made`: the room is seen.
+            self.made.fetch_add(1, Ordering::Release);
+        }
+        has_waiting
+    }
+
+    /// How often room was made.
+    pub(crate) fn made(&self) -> u64 {
+        self.made.load(Ordering::Acquire)
+    }
+}
+
+/// How many connections are marked for close and not yet closed.
+#[derive(Debug, Default)]
+pub(crate) struct MarkedForClose(AtomicUsize);
+
+impl MarkedForClose {
+    pub(crate) fn is_empty(&self) -> bool {
+        // Acquire pairs with the Release of `mark`: the mark on the connection is seen.
+        self.0.load(Ordering::Acquire) == 0
+    }
+
+    /// Marks an open connection for close; false if it is marked or closed already.
+    pub(crate) fn mark(&self, held_memory: &HeldMemory) -> bool {
+        // Counted first, so that the count never falls below the marks that can be seen.
+        self.0.fetch_add(1, Ordering::Release);
+        let marked =
+            held_memory
+                .state
+                .compare_exchange(OPEN, MARKED, Ordering::AcqRel, Ordering::Relaxed);
+        if marked.is_err() {
+            self.0.fetch_sub(1, Ordering::Relaxed);
+        }
+        marked.is_ok()
+    }
+
+    /// A connection is closed, whether it was marked or not; nobody can mark it any more.
+    pub(crate) fn close(&self, held_memory: &HeldMemory) {
+        if held_memory.state.swap(CLOSED, Ordering::AcqRel) == MARKED {
+            self.0.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_connection_that_is_marked_while_it_closes_leaves_no_count_behind() {
+        let (marked_for_close, one, two) = (
+            MarkedForClose::default(),
+            HeldMemory::default(),
+            HeldMemory::default(),
+        );
+        marked_for_close.close(&one);
+        assert!(!marked_for_close.mark(&one));
+        assert!(marked_for_close.is_empty());
+        assert!(marked_for_close.mark(&two) && !marked_for_close.mark(&two));
+        assert!(!marked_for_close.is_empty() && two.is_marked_for_close());
+        marked_for_close.close(&two);
+        assert!(marked_for_close.is_empty());
+    }
+
+    #[test]
+    fn a_few_bytes_now_and_then_are_no_progress() {
+        let held_memory = HeldMemory::default();
+        held_memory.note_held(1000, 0, false, Seconds(5));
+        held_memory.note_held(900, 100, false, Seconds(6));
+        assert_eq!(held_memory.holding().map(|holding| holding.since), Some(5));
+        held_memory.note_held(800, PROGRESS_BYTES, false, Seconds(7));
+        assert_eq!(held_memory.holding().map(|holding| holding.since), Some(7));
+        held_memory.note_held(0, 800, false, Seconds(8));
+        assert_eq!(held_memory.holding(), None);
+    }
+}

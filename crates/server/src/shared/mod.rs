@@ -1,0 +1,308 @@
+//! The server as all its threads see it: settings, clock, store, and the registries of workers,
+//! connections and watchers.
+
+pub(crate) mod address;
+pub(crate) mod classes;
+pub(crate) mod clock;
+pub(crate) mod cluster;
+pub(crate) mod config;
+pub(crate) mod counters;
+pub(crate) mod detail;
+pub(crate) mod error;
+pub(crate) mod events;
+pub(crate) mod held_memory;
+pub(crate) mod info;
+pub(crate) mod key_text;
+pub(crate) mod lock;
+pub(crate) mod log;
+pub(crate) mod peer_memory;
+pub(crate) mod pulse;
+pub(crate) mod sizes;
+pub(crate) mod stalled;
+pub(crate) mod tuning;
+pub(crate) mod version;
+pub(crate) mod wake;
+pub(crate) mod watchers;
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+use glasscache_store::Store;
+
+use crate::shared::address::Address;
+use crate::shared::classes::Classes;
+use crate::shared::clock::Clock;
+use crate::shared::cluster::Cluster;
+use crate::shared::config::{Config, random_seed};
+use crate::shared::counters::{Counter, Counters, TIMES, Totals};
+use crate::shared::detail::Detail;
+use crate::shared::info::Info;
+use crate::shared::lock::lock;
+use crate::shared::log::Log;
+use crate::shared::peer_memory::PeerMemory;
+
+use crate::shared::held_memory::{MarkedForClose, Parking};
+use crate::shared::tuning::Tuning;
+use crate::shared::wake::Waker;
+use crate::shared::watchers::{Watchers, kind};
+
+/// What the threads of one server share.
+pub(crate) struct Shared {
+    pub(crate) config: Config,
+    pub(crate) clock: Clock,
+    pub(crate) store: Arc<Store>,
+    pub(crate) classes: Classes,
+    pub(crate) detail: Detail,
+    /// The nodes that `config get cluster` tells.
+    pub(crate) cluster: Cluster,
+    pub(crate) watchers: Watchers,
+    pub(crate) log: Log,
+    pub(crate) tuning: Tuning,
+    pub(crate) connections: Connections,
+    /// Each worker's counters and waker.
+    pub(crate) workers: Vec<(Arc<Counters>, Waker)>,
+    /// Where the server listens, and the descriptor of each socket.
+    pub(crate) addresses: Vec<(i32, Address)>,
+    /// How much is said on the error stream.
+    pub(crate) verbosity: AtomicU8,
+    /// Somebody watches or counts prefixes: the request path must tell.
+    observed: AtomicBool,
+    /// What connections may hold outside of the store.
+    pub(crate) memory: Arc<PeerMemory>,
+    /// Connections that are to be closed, for they hold what others need.
+    pub(crate) marked_for_close: MarkedForClose,
+    /// Connections that wait for memory that others hold.
+    pub(crate) parking: Parking,
+    /// The server is to end.
+    stopping: AtomicBool,
+    /// What `stats reset` subtracts.
+    baseline: Mutex<(Totals, Lost)>,
+    /// The thread that waits for the server's end.
+    pub(crate) listener: Waker,
+}
+
+/// The open connections and what happened to them.
+#[derive(Default)]
+pub(crate) struct Connections {
+    /// Open now.
+    pub(crate) current: AtomicI64,
+    /// Ever opened.
+    pub(crate) total: AtomicU64,
+    /// Refused because of `-c`.
+    pub(crate) rejected: AtomicU64,
+    /// Times the listener could not go on because of `-c`.
+    pub(crate) listen_disabled: AtomicU64,
+    /// Microseconds for which it could not.
+    pub(crate) listen_disabled_us: AtomicU64,
+    by_serial: Mutex<BTreeMap<u64, Arc<Info>>>,
+}
+
+impl Connections {
+    pub(crate) fn insert(&self, info: Arc<Info>) {
+        lock(&self.by_serial).insert(info.id.serial, info);
+    }
+
+    pub(crate) fn remove(&self, serial: u64) {
+        lock(&self.by_serial).remove(&serial);
+        self.current.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// The connections of which `wanted` says something, with what it says.
+    pub(crate) fn select<T>(
+        &self,
+        mut wanted: impl FnMut(&Info) -> Option<T>,
+    ) -> Vec<(T, Arc<Info>)> {
+        lock(&self.by_serial)
+            .values()
+            .filter_map(|info| Some((wanted(info)?, Arc::clone(info))))
+            .collect()
+    }
+
+    /// The first `count` open connections behind one with this serial number, in the order of their opening.
+    pub(crate) fn list_after(&self, serial: u64, count: usize) -> Vec<Arc<Info>> {
+        let connections = lock(&self.by_serial);
+        let behind = connections.range(serial.saturating_add(1)..);
+        behind
+            .take(count)
+            .map(|(_, info)| Arc::clone(info))
+            .collect()
+    }
+
+    /// All open connections, in the order of their opening.
+    pub(crate) fn list(&self) -> Vec<Arc<Info>> {
+        lock(&self.by_serial).values().cloned().collect()
+    }
+}
+
+impl Shared {
+    pub(crate) fn new(parts: Parts) -> Shared {
+        let Parts {
+            config,
+            store,
+            classes,
+            cluster,
+            workers,
+            addresses,
+            listener,
+            log,
+        } = parts;
+        let wakers = workers.iter().map(|(_, waker)| waker.clone()).collect();
+        let memory = PeerMemory::new(Arc::clone(&store), wakers);
+        let shared = Shared {
+            clock: Clock::start(),
+            detail: Detail::new(
+                config.detail_enabled,
+                config.prefix_delimiter,
+                Arc::clone(&store),
+            ),
+            watchers: Watchers::new(config.watcher_bytes, Arc::clone(&memory)),
+            tuning: Tuning::new(&config),
+            connections: Connections::default(),
+            verbosity: AtomicU8::new(config.verbosity),
+            observed: AtomicBool::new(false),
+            memory,
+            marked_for_close: MarkedForClose::default(),
+            parking: Parking::default(),
+            stopping: AtomicBool::new(false),
+            baseline: Mutex::default(),
+            config,
+            store,
+            classes,
+            cluster,
+            workers,
+            addresses,
+            listener,
+            log,
+        };
+        shared.observe();
+        shared
+    }
+
+    /// Whether lines of this verbosity are logged: 1 for `-v`, 2 for `-vv`.
+    #[inline]
+    pub(crate) fn logs(&self, verbosity: u8) -> bool {
+        // LOSSY: a line may be missed right after a client changed the verbosity.
+        self.verbosity.load(Ordering::Relaxed) >= verbosity && self.log.is_on()
+    }
+
+    /// What orders a listing of the items: random, and of its own, so that the order reveals nothing about the seed
+    /// of the key hash; fixed where that seed is.
+    pub(crate) fn listing_seed(&self) -> u64 {
+        self.config.hash_seed.unwrap_or_else(random_seed)
+    }
+
+    /// Whether the request path must tell watchers or count prefixes.
+    #[inline]
+    pub(crate) fn is_observed(&self) -> bool {
+        // LOSSY: a command may be missed right after somebody began to watch.
+        self.observed.load(Ordering::Relaxed)
+    }
+
+    /// To be called after watchers or prefix counting changed.
+    pub(crate) fn observe(&self) {
+        let is_observed = self.detail.is_on() || self.watchers.has_watchers();
+        self.observed.store(is_observed, Ordering::Relaxed);
+        self.store
+            .report_evictions(self.watchers.wants(kind::EVICTIONS));
+    }
+
+    pub(crate) fn is_stopping(&self) -> bool {
+        // Acquire pairs with the Release of `stop`: what led to it is visible.
+        self.stopping.load(Ordering::Acquire)
+    }
+
+    /// Asks all threads to end; they answer what has begun first.
+    pub(crate) fn stop(&self) {
+        self.stopping.store(true, Ordering::Release);
+        self.listener.wake();
+        for (_, waker) in &self.workers {
+            waker.wake();
+        }
+    }
+
+    /// All workers' counts since the start or the last `stats reset`.
+    pub(crate) fn totals(&self) -> Totals {
+        self.totals_ever().since(&lock(&self.baseline).0)
+    }
+
+    /// All workers' counts since the start.
+    pub(crate) fn totals_ever(&self) -> Totals {
+        let mut totals = Totals::default();
+        for (counters, _) in &self.workers {
+            totals.add(counters);
+        }
+        totals
+    }
+
+    /// `stats reset`: the counts so far are no longer shown.
+    pub(crate) fn reset(&self) {
+        *lock(&self.baseline) = (self.totals_ever(), self.lost_ever());
+        for (counters, _) in &self.workers {
+            counters.iteration_us_max.clear();
+            counters.iteration_cpu_us_max.clear();
+            counters.iteration_examined_max.clear();
+        }
+    }
+
+    /// What the store lost since the start or the last `stats reset`.
+    pub(crate) fn lost(&self) -> Lost {
+        let (now, before) = (self.lost_ever(), lock(&self.baseline).1);
+        Lost {
+            evictions: now.evictions.wrapping_sub(before.evictions),
+            reclaimed: now.reclaimed.wrapping_sub(before.reclaimed),
+            expired: now.expired.wrapping_sub(before.expired),
+            flushed: now.flushed.wrapping_sub(before.flushed),
+        }
+    }
+
+    fn lost_ever(&self) -> Lost {
+        let counters = self.store.counters();
+        Lost {
+            evictions: counters.evictions,
+            reclaimed: counters.reclaimed,
+            expired: counters.misses_expired,
+            flushed: counters.misses_flushed,
+        }
+    }
+
+    /// How many iterations of all workers took less than so many microseconds, and no less than the
+    /// bound before.
+    pub(crate) fn iteration_times(&self) -> Vec<(u64, u64)> {
+        (0..TIMES)
+            .map(|index| {
+                let of =
+                    |counters: &Counters| counters.iteration_times.get(index).map(Counter::get);
+                let count = self
+                    .workers
+                    .iter()
+                    .filter_map(|(counters, _)| of(counters))
+                    .sum();
+                (1 << index, count)
+            })
+            .collect()
+    }
+}
+
+/// Items that the store let go of.
+#[derive(Debug, Default, Clone, Copy)]
+pub(crate) struct Lost {
+    pub(crate) evictions: u64,
+    pub(crate) reclaimed: u64,
+    /// Reads that found an item past its time.
+    pub(crate) expired: u64,
+    /// Reads that found an item that a flush killed.
+    pub(crate) flushed: u64,
+}
+
+/// What [`Shared`] is made of.
+pub(crate) struct Parts {
+    pub(crate) config: Config,
+    pub(crate) store: Arc<Store>,
+    pub(crate) classes: Classes,
+    pub(crate) cluster: Cluster,
+    pub(crate) workers: Vec<(Arc<Counters>, Waker)>,
+    pub(crate) addresses: Vec<(i32, Address)>,
+    pub(crate) listener: Waker,
+    pub(crate) log: Log,
+}

@@ -1,0 +1,40 @@
+//! Whether a worker makes progress: its event loop counts, and the watchdog looks at the count.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// How far a worker's event loop has come, and whether it works or sleeps. Its worker writes, the watchdog reads.
+///
+/// The count is odd while the worker works and even while it sleeps.
+#[derive(Debug, Default)]
+pub(crate) struct Pulse(AtomicU64);
+
+impl Pulse {
+    /// The worker wakes up and has work.
+    pub(crate) fn wake(&self) {
+        self.set(self.count() | 1);
+    }
+
+    /// The worker goes on without having slept.
+    pub(crate) fn beat(&self) {
+        self.set(self.count().wrapping_add(2) | 1);
+    }
+
+    /// The worker goes to sleep.
+    pub(crate) fn sleep(&self) {
+        self.set(self.count().wrapping_add(2) & !1);
+    }
+
+    /// The present count of a worker that works; `None` while it sleeps.
+    pub(crate) fn working(&self) -> Option<u64> {
+        Some(self.count()).filter(|count| count & 1 == 1)
+    }
+
+    fn count(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    fn set(&self, count: u64) {
+        // Relaxed: the count is all that is read, and a tick sooner or later does not matter.
+        self.0.store(count, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,104 @@
+//! Which connection is closed when what all connections share runs short.
+//!
+//! One rule: while others wait, the connection that holds what they wait for and made no progress for longest, at
+//! least two ticks of the coarse clock; never one that moves or waits itself. It holds for the room of uploads (an
+//! eighth of the memory), for values that slow readers hold (an eighth of the segments, each at least one value of
+//! the largest size) and for the budget of copied memory (`peer_memory`). Any worker may mark a connection for close; the
+//! one that owns it closes it when it is woken.
+
+use std::sync::Arc;
+
+use glasscache_store::Seconds;
+
+use crate::shared::Shared;
+use crate::shared::info::Info;
+
+/// Without progress for so many seconds of the coarse clock, so for more than one, a connection is stalled.
+const STALLED_S: u32 = 2;
+
+/// Where all uploads wait and none had a piece for so many seconds, each in the way of the others, one has to go. Who may
+/// go on asks a hundred times a second.
+const STUCK_S: u32 = 2;
+
+/// Whether an upload should wait before it begins: others hold all that uploads may.
+pub(crate) fn waits_to_upload(shared: &Shared, now: Seconds) -> bool {
+    let is_full = shared.store.uploads_are_full();
+    if is_full {
+        close_stalled_upload(shared, now);
+    }
+    is_full
+}
+
+/// Whether an upload that others crowded out should wait for them. The store gives room so that one can always go on;
+/// only a limit that was lowered meanwhile can leave none, and then whoever asks first gives up.
+pub(crate) fn waits_to_go_on(shared: &Shared, now: Seconds) -> bool {
+    close_stalled_upload(shared, now);
+    let store = &shared.store;
+    let all_wait = store.idlest_upload().is_some_and(|idlest| idlest.waits);
+    let progressed = store.uploads_progressed();
+    !all_wait || progressed.is_none_or(|last| now.0.saturating_sub(last.0) < STUCK_S)
+}
+
+/// Closes the idlest upload if its sender has stalled; never one that waits for room itself.
+fn close_stalled_upload(shared: &Shared, now: Seconds) {
+    let Some(idlest) = shared.store.idlest_upload() else {
+        return;
+    };
+    if !idlest.waits && now.0.saturating_sub(idlest.last.0) >= STALLED_S {
+        let owns = |info: &&Arc<Info>| info.held_memory.owns_upload(idlest.id);
+        mark_for_close(shared.connections.list().iter().find(owns), shared);
+    }
+}
+
+/// An upload ended: whoever waits for room looks at once. Where many wait, one that looked too late would leave the room
+/// idle until the next look.
+pub(crate) fn room_was_made(shared: &Shared) {
+    if shared.parking.note_room() {
+        wake_all(shared);
+    }
+}
+
+/// Closes stalled connections while others wait for what they hold; looks once a second, and only where somebody waits.
+///
+/// Of the connections that hold memory and made no progress for [`STALLED_S`], the longest stalled go first, until
+/// what they hold covers what is waited for. One that waits for room itself is not stalled: where all that is held
+/// is held by such, the first in line is granted what it wants.
+pub(crate) fn look_for_stalled(shared: &Shared, now: Seconds) {
+    if !shared.memory.should_look(now) {
+        return;
+    }
+    let mut is_held = false;
+    let mut stalled = shared.connections.select(|info| {
+        let holding = info
+            .held_memory
+            .holding()
+            .filter(|holding| !holding.waits)?;
+        is_held = true;
+        (now.0.saturating_sub(holding.since) >= STALLED_S).then_some(holding)
+    });
+    if !is_held {
+        shared.memory.allow_one();
+        return shared.memory.note_room();
+    }
+    stalled.sort_unstable_by_key(|(holding, _)| holding.since);
+    let mut wanted = shared.memory.wanted_bytes();
+    for (holding, info) in stalled {
+        if wanted == 0 {
+            break;
+        }
+        mark_for_close(Some(&info), shared);
+        wanted = wanted.saturating_sub(holding.bytes);
+    }
+}
+
+fn mark_for_close(info: Option<&Arc<Info>>, shared: &Shared) {
+    if info.is_some_and(|info| shared.marked_for_close.mark(&info.held_memory)) {
+        wake_all(shared);
+    }
+}
+
+fn wake_all(shared: &Shared) {
+    for (_, waker) in &shared.workers {
+        waker.wake();
+    }
+}

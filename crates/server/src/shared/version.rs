@@ -1,0 +1,14 @@
+//! The version that `version` and `stats` report: clients compare the leading number to learn whether meta commands
+//! work; behind it stands our own.
+
+macro_rules! version {
+    () => {
+        concat!("1.6.45-glasscache-", env!("CARGO_PKG_VERSION"))
+    };
+}
+
+/// The version.
+pub(crate) const VERSION: &str = version!();
+
+/// The reply to `version`.
+pub(crate) const VERSION_REPLY: &[u8] = concat!("VERSION ", version!(), "\r\n").as_bytes();

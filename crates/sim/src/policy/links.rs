@@ -1,0 +1,29 @@
+//! The previous and the next request of the same object, for each request of a trace.
+//!
+//! Made once a trace: LRU needs no list with them, and the optimal policies no search.
+
+/// A request that has no previous or no next one.
+pub(crate) const NEVER: u32 = u32::MAX;
+
+/// For each request, the object's previous and next one.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Links {
+    pub(crate) previous: Vec<u32>,
+    pub(crate) next: Vec<u32>,
+}
+
+impl Links {
+    pub(crate) fn of(ids: &[u32], distinct: usize) -> Self {
+        let mut last = vec![NEVER; distinct];
+        let mut previous = Vec::with_capacity(ids.len());
+        let mut next = vec![NEVER; ids.len()];
+        for (at, &id) in ids.iter().enumerate() {
+            let before = std::mem::replace(&mut last[id as usize], at as u32);
+            previous.push(before);
+            if let Some(next) = next.get_mut(before as usize) {
+                *next = at as u32;
+            }
+        }
+        Self { previous, next }
+    }
+}

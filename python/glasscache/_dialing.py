@@ -1,0 +1,60 @@
+"""Connecting to a name with several addresses: each gets its share of the time."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import time
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["connect"]
+
+
+async def connect(
+    protocol: Callable[[], Any], host: str, port: int, limit: float, first: str | None
+) -> tuple[asyncio.BaseTransport, str]:
+    """Connect to the first address of a name that answers; return the transport and the address.
+
+    An address that fails is followed by the next at once, one that is silent after its share of `limit`,
+    in seconds. `first`, the address that answered last, is tried first. The caller says how long the
+    last one may be silent; where it fails its OSError is raised.
+    """
+    loop = asyncio.get_running_loop()
+    ends = time.monotonic() + limit
+    addresses = await _addresses(loop, host, port)
+    if first in addresses:
+        addresses.remove(first)
+        addresses.insert(0, first)
+    for left in range(len(addresses), 1, -1):
+        address = addresses[-left]
+        try:
+            async with asyncio.timeout((ends - time.monotonic()) / left):
+                transport, _ = await loop.create_connection(protocol, address, port)
+        except OSError:  # and TimeoutError, which is one
+            continue
+        return transport, address
+    transport, _ = await loop.create_connection(protocol, addresses[-1], port)
+    return transport, addresses[-1]
+
+
+async def _addresses(loop: asyncio.AbstractEventLoop, host: str, port: int) -> list[str]:
+    """Return the addresses of a host as text, without asking a resolver where it is one itself."""
+    for family in (socket.AF_INET, socket.AF_INET6):
+        try:
+            socket.inet_pton(family, host)
+        except OSError:
+            continue
+        return [host]
+    found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    names = [_text(where) for *_, where in found]
+    return list(dict.fromkeys(names)) or [host]
+
+
+def _text(where: tuple[Any, ...]) -> str:
+    """Return a socket address without its port; a link-local one of IPv6 names its interface."""
+    host = str(where[0])
+    is_scoped = len(where) == 4 and where[3]  # noqa: PLR2004 - host, port, flow, scope
+    return f"{host}%{where[3]}" if is_scoped else host
