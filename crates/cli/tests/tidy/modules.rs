@@ -9,10 +9,7 @@ use super::tree::{assert_none, files, has_ending, read};
 use super::{python_imports, rust_imports};
 
 /// Loops that are known: crate or package, module, members. One that is opened or made smaller is struck out here.
-const KNOWN: &[(&str, &str, &[&str])] = &[
-    ("python", "compat::pylibmc", &["_core", "_settings"]),
-    ("python", "compat::pymemcache::client", &["_pool", "base"]),
-];
+const KNOWN: &[(&str, &str, &[&str])] = &[];
 
 /// The modules of a crate from the upper to the lower; one uses only what stands on a later line.
 const ORDERS: &[(&str, &[&[&str]])] = &[

@@ -9,7 +9,6 @@ from glasscache.compat.pylibmc._errors import Error
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from glasscache.compat.pylibmc._core import Core
 
 server_type_tcp: Final = 1
 server_type_udp: Final = 2
@@ -43,7 +42,7 @@ all_behaviors: Final = tuple(BEHAVIORS)
 class BehaviorDict(dict[str, Any]):
     """A client's behaviors; a change goes to the client."""
 
-    def __init__(self, client: Core, behaviors: Mapping[str, Any]) -> None:
+    def __init__(self, client: Any, behaviors: Mapping[str, Any]) -> None:
         """Hold the behaviors of a client."""
         super().__init__(behaviors)
         self._client = client

@@ -4,48 +4,46 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
-
-    from glasscache.compat.pymemcache.client.base import Client
 
 
 class ClientPool:
     """Makes clients when all it has are lent; how many connections there are is the clients' affair."""
 
-    def __init__(self, make: Callable[[], Client]) -> None:
+    def __init__(self, make: Callable[[], Any]) -> None:
         """Begin with no clients."""
         self._make = make
         self._lock = threading.Lock()
-        self._free: list[Client] = []
-        self._used: list[Client] = []
+        self._free: list[Any] = []
+        self._used: list[Any] = []
 
     @property
-    def used(self) -> tuple[Client, ...]:
+    def used(self) -> tuple[Any, ...]:
         """The clients that are lent."""
         return tuple(self._used)
 
     @property
-    def free(self) -> tuple[Client, ...]:
+    def free(self) -> tuple[Any, ...]:
         """The clients that are not."""
         return tuple(self._free)
 
-    def get(self) -> Client:
+    def get(self) -> Any:
         """Lend a client until `release` or `destroy`."""
         with self._lock:
             client = self._free.pop() if self._free else self._make()
             self._used.append(client)
         return client
 
-    def release(self, client: Client) -> None:
+    def release(self, client: Any) -> None:
         """Take a client back."""
         with self._lock:
             self._used.remove(client)
             self._free.append(client)
 
-    def destroy(self, client: Client) -> None:
+    def destroy(self, client: Any) -> None:
         """Take a client back and close it."""
         with self._lock:
             self._used.remove(client)
@@ -61,7 +59,7 @@ class ClientPool:
             client.close()
 
     @contextlib.contextmanager
-    def get_and_release(self, destroy_on_fail: bool = False) -> Generator[Client]:
+    def get_and_release(self, destroy_on_fail: bool = False) -> Generator[Any]:
         """Lend a client for a block; one whose block raised is closed if `destroy_on_fail`."""
         client = self.get()
         try:
