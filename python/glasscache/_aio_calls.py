@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import contextvars
 import time
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from glasscache._aio_connections import Connections
 from glasscache.errors import (
@@ -17,7 +17,6 @@ from glasscache.errors import (
     ClientClosed,
     GlasscacheError,
     StaleConnection,
-    ValueTooLarge,
 )
 
 if TYPE_CHECKING:
@@ -30,9 +29,6 @@ __all__ = ["Calls"]
 _blocks: contextvars.ContextVar[tuple[tuple[int, float], ...]] = contextvars.ContextVar(
     "glasscache_deadlines", default=()
 )
-
-
-_FAILED: Any = object()
 
 
 class Calls(Connections):
@@ -64,42 +60,12 @@ class Calls(Connections):
         deadline: float | None,
         cas: int | None = None,
     ) -> Any:
-        begin = time.monotonic()
-        try:
-            return await self._call(
-                key,
-                lambda left: self.start_store(word, key, value, ttl, noreply, left, cas),
-                deadline,
-                False,
-            )
-        except ValueTooLarge as error:
-            await self._refused(error, key, begin, deadline)
-            raise
-
-    async def _refused(
-        self, error: ValueTooLarge, key: Key, begin: float, deadline: float | None
-    ) -> None:
-        """Remove what a value was to replace that is too large, and find the limit if none was told."""
-        ends = begin + (self._timeout if deadline is None else deadline)
-        # No older value is read in its place.
-        await self._call(
-            key, lambda left: self.start_delete(key, False, left), self._left(ends), False
+        return await self._call(
+            key,
+            lambda left: self._start_store(word, key, value, ttl, noreply, left, cas),
+            deadline,
+            False,
         )
-        if error.limit is None:
-            place = self.place_of(key)
-            answers = await self._bulk(
-                {place: []},
-                lambda place, _, left: self.start_ask(place, "stats", "settings", 0, left),
-                self._left(ends),
-            )
-            rows = answers[place]
-            if isinstance(rows, dict) and "item_size_max" in rows:
-                error.tell(cast("dict[str, int]", rows)["item_size_max"])
-
-    @staticmethod
-    def _left(ends: float) -> float:
-        """Return what is left of a call's time, as a deadline: above 0."""
-        return max(ends - time.monotonic(), 1e-6)
 
     async def _arithmetic(
         self,
@@ -111,46 +77,13 @@ class Calls(Connections):
         noreply: bool,
         deadline: float | None,
     ) -> int | None:
-        if initial is None or noreply:
-            number = await self._number(
-                key,
-                lambda left: self.start_arithmetic(key, delta, down, initial, ttl, noreply, left),
-                deadline,
-            )
-            return None if noreply or number is _FAILED else number
-        ends = time.monotonic() + (self._timeout if deadline is None else deadline)
-        for _ in range(3):  # another may make it and remove it again
-            number = await self._number(
-                key,
-                lambda left: self.start_arithmetic(key, delta, down, None, None, False, left),
-                deadline,
-            )
-            if number is not None:
-                return None if number is _FAILED else number
-            # The server could make it in the same command, but without flags: it would be read as bytes.
-            if await self._call(
-                key,
-                lambda left: self.start_counter(key, initial, ttl, left),
-                self._left(ends),
-                False,
-            ):
-                return initial
-            deadline = self._left(ends)
-        return None
-
-    async def _number(
-        self,
-        key: Key,
-        start: Callable[[float | None], Awaitable[Any] | None],
-        deadline: float | None,
-    ) -> Any:
-        """Return a number, None if there is none, or `_FAILED` for a failure that was counted as a miss."""
-        try:
-            return await self._call(key, start, deadline, _FAILED)
-        except GlasscacheError as error:
-            if self.count_miss(error):
-                return _FAILED
-            raise
+        number: int | None = await self._call(
+            key,
+            lambda left: self._start_arithmetic(key, delta, down, initial, ttl, noreply, left),
+            deadline,
+            None,
+        )
+        return None if noreply else number
 
     async def _call(
         self,
@@ -180,9 +113,9 @@ class Calls(Connections):
         """Connect and start a call again; one deadline over both."""
         ends = time.monotonic() + (self._timeout if deadline is None else deadline)
         try:
-            return await self._connected(lambda: self.place_of(key), start, ends)
+            return await self._connected(lambda: self._place_of(key), start, ends)
         except GlasscacheError as error:
-            if self.count_miss(error):
+            if self._count_miss(error):
                 return miss
             raise
 
@@ -198,7 +131,7 @@ class Calls(Connections):
             place = place_of()  # and its server may leave
             await self._connect(place, ends)
             now = time.monotonic()
-            self.note_wait(now - begin)
+            self._note_wait(now - begin)
             left = ends - now
             if left <= 0:
                 break
@@ -209,7 +142,7 @@ class Calls(Connections):
                 return await future
             except StaleConnection:
                 continue
-        raise self.too_late(place)
+        raise self._too_late(place)
 
     async def _bulk(
         self,
@@ -262,23 +195,23 @@ class Calls(Connections):
     async def _of_all(
         self, what: str, argument: str, delay: int, deadline: float | None
     ) -> dict[str, Any]:
-        names = self.names
+        names = self._names
         results = await self._bulk(
             {place: [] for place in names},
-            lambda place, _, left: self.start_ask(place, what, argument, delay, left),
+            lambda place, _, left: self._start_ask(place, what, argument, delay, left),
             deadline,
         )
         return {names[place]: result for place, result in results.items()}
 
     def _shares(self, keys: Iterable[Key]) -> dict[int, list[Key]]:
         """Part keys by server."""
-        place = self.only_place
+        place = self._only_place
         if place is not None:
             every = list(keys)
             return {place: every} if every else {}
         shares: dict[int, list[Key]] = {}
         for key in keys:
-            shares.setdefault(self.place_of(key), []).append(key)
+            shares.setdefault(self._place_of(key), []).append(key)
         return shares
 
     def _within_block(self, deadline: float | None) -> float | None:

@@ -4,21 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import random
 import time
 from typing import TYPE_CHECKING, Any
 
 from glasscache import _dialing, _native
-from glasscache.errors import DeadlineExceeded, GlasscacheError, StaleConnection
+from glasscache.errors import DeadlineExceeded, StaleConnection
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 __all__ = ["Connections", "close_when_idle"]
-
-_PROBE_TIMEOUT = 0.1
-_PATIENCE = 0.05  # a call that gave up sooner says nothing about the server: its deadline was short
-_PROBE_PAUSE = (0.07, 0.13)
 
 
 class Connections(_native.AsyncClient):
@@ -32,10 +27,10 @@ class Connections(_native.AsyncClient):
 
     async def _connect(self, place: int, ends: float) -> None:
         """Return when a server has a connection that takes requests."""
-        if self.is_down(place):
+        if self._is_down(place):
             self._begin_probe(place)
-            raise self.unreachable(place, "it is down, a probe asks it")
-        connection = self.connection_of(place)
+            raise self._unreachable(place, "it is down, a probe asks it")
+        connection = self._connection_of(place)
         if connection is not None and connection.is_paused:
             # The peer takes no more for now.
             while connection.is_paused and (left := ends - time.monotonic()) > 0:
@@ -60,10 +55,10 @@ class Connections(_native.AsyncClient):
                     return await asyncio.shield(task)
             except DeadlineExceeded:
                 # That was the deadline of the call that began to connect; this one may have time left.
-                if time.monotonic() >= ends or self.is_down(place):
+                if time.monotonic() >= ends or self._is_down(place):
                     raise
             except TimeoutError:
-                raise self.too_late(place) from None
+                raise self._too_late(place) from None
 
     async def _open(self, place: int, limit: float) -> None:
         """Make a connection; a server that closes on a meta command gets classic text."""
@@ -71,22 +66,18 @@ class Connections(_native.AsyncClient):
             loop = asyncio.get_running_loop()
             ready: asyncio.Future[None] = loop.create_future()
             ready.add_done_callback(_nobody_waits)  # if time is over while the loop still connects
-            protocol = self.new_connection(place, ready, presumes_classic)
+            protocol = self._new_connection(place, ready, presumes_classic)
             try:
                 await self._make_ready(place, protocol, ready, limit)
-            except (StaleConnection, GlasscacheError) as error:
-                if presumes_classic or isinstance(error, DeadlineExceeded):
-                    self._went_down(place)
-                    raise
+            except StaleConnection:
                 continue
             except TimeoutError:
-                if limit >= _PATIENCE:
-                    self._went_down(place)
-                raise self.too_late(place) from None
+                self._went_down(place, limit)
+                raise self._too_late(place) from None
             except OSError as error:
-                self._went_down(place)
-                raise self.unreachable(place, str(error)) from None
-            self.use_connection(place, protocol)
+                self._went_down(place, None)
+                raise self._unreachable(place, str(error)) from None
+            self._use_connection(place, protocol)
             return
 
     async def _make_ready(
@@ -104,7 +95,7 @@ class Connections(_native.AsyncClient):
         self, place: int, protocol: Callable[[], Any], limit: float
     ) -> asyncio.BaseTransport:
         loop = asyncio.get_running_loop()
-        host, port = self.address_of(place)
+        host, port = self._address_of(place)
         if port is None:
             transport, _ = await loop.create_unix_connection(protocol, host)
             return transport
@@ -114,9 +105,10 @@ class Connections(_native.AsyncClient):
         )
         return connected
 
-    def _went_down(self, place: int) -> None:
-        self.note_down(place)
-        self._begin_probe(place)
+    def _went_down(self, place: int, within: float | None) -> None:
+        self._note_unreachable(place, within)
+        if self._is_down(place):
+            self._begin_probe(place)
 
     def _begin_probe(self, place: int) -> None:
         """Have one probe ask a server that is down; what counts as down is the client's core's."""
@@ -128,19 +120,20 @@ class Connections(_native.AsyncClient):
     async def _probe(self, place: int) -> None:
         """Ask a server that is down until it answers, so that no call has to."""
         while True:
-            await asyncio.sleep(random.uniform(*_PROBE_PAUSE))  # noqa: S311 - spreads clients
+            pause, limit, question, answer = self._probe_of(place)
+            await asyncio.sleep(pause)
             with contextlib.suppress(OSError, TimeoutError):
-                async with asyncio.timeout(_PROBE_TIMEOUT):
-                    if await self._answers(place):
-                        self.note_up(place)
+                async with asyncio.timeout(limit):
+                    if await self._answers(place, question, answer, limit):
+                        self._note_up(place)
                         return
 
-    async def _answers(self, place: int) -> bool:
+    async def _answers(self, place: int, question: bytes, answer: bytes, limit: float) -> bool:
         loop = asyncio.get_running_loop()
-        answer: asyncio.Future[bool] = loop.create_future()
-        transport = await self._dial(place, lambda: _Probe(answer), _PROBE_TIMEOUT)
+        answered: asyncio.Future[bool] = loop.create_future()
+        transport = await self._dial(place, lambda: _Probe(answered, question, answer), limit)
         try:
-            return await answer
+            return await answered
         finally:
             transport.close()
 
@@ -160,19 +153,19 @@ async def close_when_idle(connection: _native.Connection, ends: float) -> None:
 
 
 class _Probe(asyncio.Protocol):
-    """Asks a harmless question; any answer but an error will do."""
+    """Sends a harmless question and tells whether the answer is a good one."""
 
-    def __init__(self, answer: asyncio.Future[bool]) -> None:
-        self._answer = answer
+    def __init__(self, answered: asyncio.Future[bool], question: bytes, answer: bytes) -> None:
+        self._answered, self._question, self._answer = answered, question, answer
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.WriteTransport)  # noqa: S101 - as the loop promises
-        transport.write(b"version\r\n")
+        transport.write(self._question)
 
     def data_received(self, data: bytes) -> None:
-        if not self._answer.done():
-            self._answer.set_result(data.startswith(b"VERSION"))
+        if not self._answered.done():
+            self._answered.set_result(data.startswith(self._answer))
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - the loop's words
-        if not self._answer.done():
-            self._answer.set_result(False)
+        if not self._answered.done():
+            self._answered.set_result(False)

@@ -25,7 +25,9 @@ if TYPE_CHECKING:
     from glasscache._plans import Plan, Step
     from glasscache.client import Ttl
 
-_TTL_PLACE: Final = {"reserve": 2, "set": 2, "add": 2, "replace": 2, "cas": 3, "gat": 1, "touch": 1}
+_TTL_PLACE: Final = {
+    "_reserve": 2, "set": 2, "add": 2, "replace": 2, "cas": 3, "gat": 1, "touch": 1,
+}  # fmt: skip
 """Where the ttl stands among the arguments of the calls that always have one."""
 
 _ONCE: Final = frozenset({"incr", "decr", "append", "prepend", "cas"})
@@ -34,7 +36,7 @@ _ONCE: Final = frozenset({"incr", "decr", "append", "prepend", "cas"})
 _SINGLE: Final[dict[str, Any]] = {
     "get": None, "gets": None, "gat": None, "get_with_meta": None, "set": False, "add": False,
     "replace": False, "append": False, "prepend": False, "cas": None, "delete": False,
-    "touch": False, "incr": None, "decr": None, "reserve": None, "reservation": None,
+    "touch": False, "incr": None, "decr": None, "_reserve": None, "_reservation": None,
 }  # fmt: skip
 """The calls about one key, and what a miss returns."""
 
@@ -58,7 +60,7 @@ class _Gutter:
     _moved: int
     _missed: int
 
-    def open_gutter(
+    def _open_gutter(
         self,
         gutter: Any,
         ttl: float,

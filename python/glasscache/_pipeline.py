@@ -25,7 +25,7 @@ class Pipeline:
 
     def __init__(self, client: Client) -> None:
         """Begin with no calls."""
-        self._client = client
+        self._client: Any = client
         self._calls: list[tuple[str, Key, Any, Ttl | None, int]] = []
         self._bulks: list[tuple[int, list[Key], Callable[[list[Key], list[Any]], Any]]] = []
         self.results: list[Any] = []
@@ -110,7 +110,7 @@ class Pipeline:
         """Send what was written down and return the outcomes in order."""
         calls, self._calls = self._calls, []
         bulks, self._bulks = self._bulks, []
-        self.results = self._client.run_pipeline(calls, deadline=deadline) if calls else []
+        self.results = self._client._run_pipeline(calls, deadline=deadline) if calls else []
         for start, keys, join in reversed(bulks):
             end = start + len(keys)
             self.results[start:end] = [join(keys, self.results[start:end])]

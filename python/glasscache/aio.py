@@ -26,7 +26,6 @@ from glasscache.client import (
 from glasscache.errors import (
     GlasscacheError,
     StaleConnection,
-    ValueTooLarge,
 )
 from glasscache.leases import AsyncLeases
 
@@ -104,7 +103,7 @@ class AsyncClient(AsyncLeases, Calls):
                 gutter, timeout=timeout, placement=placement, namespace=namespace, codec=codec,
                 on_error=on_error, keys=keys, value_bytes_max=value_bytes_max, costs=costs,
             )  # fmt: skip
-            cast("Any", client).open_gutter(spare, gutter_ttl, timeout, missable)
+            cast("Any", client)._open_gutter(spare, gutter_ttl, timeout, missable)
         return client
 
     # ---- reads --------------------------------------------------------------------------------
@@ -121,24 +120,24 @@ class AsyncClient(AsyncLeases, Calls):
         """Return the value under key, or default on a miss."""
         if self._has_blocks:
             deadline = self._within_block(deadline)
-        future = self.start_get(key, default, deadline)
+        future = self._start_get(key, default, deadline)
         if future is not None:
             try:
                 return await future
             except StaleConnection:
                 pass
         return await self._late(
-            key, lambda left: self.start_get(key, default, left), deadline, default
+            key, lambda left: self._start_get(key, default, left), deadline, default
         )
 
     async def gets(self, key: Key, *, deadline: float | None = None) -> tuple[Any, int] | None:
         """Return (value, CAS unique) under key, or None on a miss; `cas` takes the unique."""
         found: tuple[Any, int] | None = await self._call(
-            key, lambda left: self.start_gets(key, left), deadline, None
+            key, lambda left: self._start_gets(key, left), deadline, None
         )
         return found
 
-    async def reserve(
+    async def _reserve(
         self,
         key: Key,
         token: bytes,
@@ -147,21 +146,21 @@ class AsyncClient(AsyncLeases, Calls):
         *,
         deadline: float | None = None,
     ) -> bool | None:
-        """Reserve key for a value that is being made, as `Client.reserve`."""
-        form = self.reservation_form(token)
+        """Reserve key for a value that is being made, as the blocking client does."""
+        form = self._reservation_form(token)
         if form is None:
             return None
         reserved: bool | None = await self._call(
-            key, lambda left: self.start_reserve(key, *form, ttl, instead_of, left), deadline, None
+            key, lambda left: self._start_reserve(key, *form, ttl, instead_of, left), deadline, None
         )
         return reserved
 
-    async def reservation(
+    async def _reservation(
         self, key: Key, *, deadline: float | None = None
     ) -> tuple[bytes, int, int | None] | None:
         """Return (token, CAS unique, seconds left) of the reservation under key, or None."""
         found: tuple[bytes, int, int | None] | None = await self._call(
-            key, lambda left: self.start_reservation(key, left), deadline, None
+            key, lambda left: self._start_reservation(key, left), deadline, None
         )
         return found
 
@@ -178,12 +177,12 @@ class AsyncClient(AsyncLeases, Calls):
         if words:
             raise unknown_words("gat", words)
         return await self._call(
-            key, lambda left: self.start_gat(key, ttl, default, left), deadline, default
+            key, lambda left: self._start_gat(key, ttl, default, left), deadline, default
         )
 
     async def get_with_meta(self, key: Key, *, deadline: float | None = None) -> Item | None:
         """Return the value under key with its TTL, last access and CAS unique, or None on a miss."""
-        found = await self._call(key, lambda left: self.start_inspect(key, left), deadline, None)
+        found = await self._call(key, lambda left: self._start_inspect(key, left), deadline, None)
         if found is None:
             return None
         value, cas, ttl, last_access, was_hit, is_stale, value_bytes = found
@@ -198,14 +197,14 @@ class AsyncClient(AsyncLeases, Calls):
         singly: dict[Any, Any] = {}
         keys = keys_of(keys)
         if self._has_base64_keys:
-            encoded = [key for key in keys if self.is_encoded(key)]
-            keys = [key for key in keys if not self.is_encoded(key)]
+            encoded = [key for key in keys if self._is_encoded(key)]
+            keys = [key for key in keys if not self._is_encoded(key)]
             singly = await self._each(
                 encoded, lambda key: self.get(key, _MISSING, deadline=deadline), _MISSING
             )
         shares = self._shares(keys)
         results = await self._bulk(
-            shares, lambda place, share, left: self.start_get_many(place, share, left), deadline
+            shares, lambda place, share, left: self._start_get_many(place, share, left), deadline
         )
         found = singly
         failure: GlasscacheError | None = None
@@ -219,7 +218,7 @@ class AsyncClient(AsyncLeases, Calls):
                 found.update(result)
         if failure is None:
             return found
-        if self.count_miss(failure, len(unanswered)):
+        if self._count_miss(failure, len(unanswered)):
             return found
         failure.unanswered, failure.arrived = unanswered, found
         raise failure
@@ -266,14 +265,12 @@ class AsyncClient(AsyncLeases, Calls):
             raise unknown_words("set", words)
         if self._has_blocks:
             deadline = self._within_block(deadline)
-        begin = time.monotonic()
-        try:
-            future = self.start_store("set", key, value, ttl, noreply, deadline, None)
-            if future is not None:
+        future = self._start_store("set", key, value, ttl, noreply, deadline, None)
+        if future is not None:
+            try:
                 return bool(await future)
-        except ValueTooLarge as error:
-            await self._refused(error, key, begin, deadline)
-            raise
+            except StaleConnection:
+                pass
         return bool(await self._store("set", key, value, ttl, noreply, deadline))
 
     async def add(
@@ -341,7 +338,7 @@ class AsyncClient(AsyncLeases, Calls):
         """Remove key; whether it was there."""
         return bool(
             await self._call(
-                key, lambda left: self.start_delete(key, noreply, left), deadline, False
+                key, lambda left: self._start_delete(key, noreply, left), deadline, False
             )
         )
 
@@ -359,7 +356,7 @@ class AsyncClient(AsyncLeases, Calls):
             raise unknown_words("touch", words)
         return bool(
             await self._call(
-                key, lambda left: self.start_touch(key, ttl, noreply, left), deadline, False
+                key, lambda left: self._start_touch(key, ttl, noreply, left), deadline, False
             )
         )
 
@@ -417,7 +414,7 @@ class AsyncClient(AsyncLeases, Calls):
         shares = self._shares(items)
         results = await self._bulk(
             shares,
-            lambda place, share, left: self.start_set_many(
+            lambda place, share, left: self._start_set_many(
                 place, [(key, items[key]) for key in share], ttl, left
             ),
             deadline,
@@ -447,7 +444,7 @@ class AsyncClient(AsyncLeases, Calls):
             return {}
         shares = self._shares(keys)
         results = await self._bulk(
-            shares, lambda place, share, left: self.start_delete_many(place, share, left), deadline
+            shares, lambda place, share, left: self._start_delete_many(place, share, left), deadline
         )
         failures: dict[Key, GlasscacheError] = {}
         for place, result in results.items():
@@ -479,7 +476,7 @@ class AsyncClient(AsyncLeases, Calls):
         The rows are those of `Client.stats`. Of a call that shares its write with others, the part
         "network+server" is all the time from the call to its reply, turns of the loop included.
         """
-        return self.counters()
+        return self._counters()
 
     def report(self) -> Report:
         """Return what this client's calls have cost, by kind and size, as a table to print. No network."""
@@ -505,7 +502,7 @@ class AsyncClient(AsyncLeases, Calls):
 
     def server_of(self, key: Key) -> str:
         """Return the name of the server that a key belongs to."""
-        return self.names[self.place_of(key)]
+        return self._names[self._place_of(key)]
 
     def pipeline(self) -> AsyncPipeline:
         """Return a block whose calls are sent together when it ends."""
@@ -517,17 +514,24 @@ class AsyncClient(AsyncLeases, Calls):
         Connections to servers that stay are kept; those to others are closed once they have been
         answered. To be called in the event loop. See `glasscache.discovery.keep_up` for who does.
         """
-        for place, connection in self.change_servers(normal_servers(servers)).items():
+        for place, connection in self._change_servers(normal_servers(servers)).items():
             self._connecting.pop((place, asyncio.get_running_loop()), None)
             probe = self._probes.pop(place, None)
             if probe is not None:
                 probe.cancel()
-            self.note_up(place)  # should it come back, its calls find out how it is
+            self._note_up(place)  # should it come back, its calls find out how it is
             if connection is not None:
                 ends = time.monotonic() + self._timeout
                 task = asyncio.get_running_loop().create_task(close_when_idle(connection, ends))
                 self._leaving.add(task)
                 task.add_done_callback(self._leaving.discard)
+
+    async def send_gathered(self, *, deadline: float | None = None) -> None:  # noqa: ARG002 - as `Client`
+        """Send at once what was written without waiting, which the end of the loop's turn does otherwise."""
+        for place in self._names:
+            connection = self._connection_of(place)
+            if connection is not None:
+                connection.flush()
 
     async def close(self) -> None:
         """Close the connections, after what was sent has been answered or was given its time."""
@@ -536,12 +540,12 @@ class AsyncClient(AsyncLeases, Calls):
             if task.get_loop() is loop:
                 task.cancel()
         ends = time.monotonic() + self._timeout
-        for place in range(self.places_count):
-            connection = self.use_connection(place, None)
+        for place in range(self._places_count):
+            connection = self._use_connection(place, None)
             if connection is not None:
                 await close_when_idle(connection, ends)
         await asyncio.gather(*self._leaving, return_exceptions=True)
-        self.mark_closed()
+        self._mark_closed()
 
     if not TYPE_CHECKING:
 

@@ -210,7 +210,7 @@ class Client(SyncLeases, _native.Client):
                 on_error=on_error, keys=keys, value_bytes_max=value_bytes_max,
                 connections_max=connections_max, costs=costs,
             )  # fmt: skip
-            cast("Any", client).open_gutter(spare, gutter_ttl, timeout, missable)
+            cast("Any", client)._open_gutter(spare, gutter_ttl, timeout, missable)
         return client
 
     @contextlib.contextmanager
@@ -220,11 +220,11 @@ class Client(SyncLeases, _native.Client):
         >>> with client.deadline(0.05):
         ...     _ = client.get("a"), client.get("b")
         """
-        self.open_deadline(seconds)
+        self._open_deadline(seconds)
         try:
             yield
         finally:
-            self.close_deadline()
+            self._close_deadline()
 
     def get_with_meta(self, key: Key, *, deadline: float | None = None) -> Item | None:
         """Return the value under key with its TTL, last access and CAS unique, or None on a miss.
@@ -234,7 +234,7 @@ class Client(SyncLeases, _native.Client):
         >>> client.get_with_meta("k").ttl
         100
         """
-        found = self.inspect(key, deadline=deadline)
+        found = self._inspect(key, deadline=deadline)
         if found is None:
             return None
         value, cas, ttl, last_access, was_hit, is_stale, value_bytes = found
@@ -261,7 +261,7 @@ class Client(SyncLeases, _native.Client):
         Connections to servers that stay are kept, those to others are closed. Safe while other
         threads call. See `glasscache.discovery` for who does this by DNS or a cluster's endpoint.
         """
-        self.change_servers(normal_servers(servers))
+        self._change_servers(normal_servers(servers))
 
     def stats(self) -> dict[str, Any]:
         """Return this client's counters: what its calls cost and how each server is. No network.
@@ -273,7 +273,7 @@ class Client(SyncLeases, _native.Client):
         >>> sorted(client.stats())
         ['by_size', 'by_width', 'fills_not_stored', 'misses_by_error', 'servers']
         """
-        return self.counters()
+        return self._counters()
 
     def report(self) -> Report:
         """Return what this client's calls have cost, by kind and size, as a table to print. No network.

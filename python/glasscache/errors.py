@@ -102,11 +102,6 @@ class ValueTooLarge(GlasscacheError, ValueError):
         self.value_bytes = value_bytes
         self.limit = limit
 
-    def tell(self, limit: int) -> None:
-        """Add the limit, which was found out later."""
-        self.limit = limit
-        self.args = (f"{self.args[0]}, limit {limit}", *self.args[1:])
-
 
 class BadKey(GlasscacheError, ValueError):
     """The key is empty, too long, or has a space or control character."""

@@ -115,7 +115,7 @@ def _plan(client: Any, key: Key, lease: Lease, make: Callable[[], Any]) -> Plan[
 
     value, left, unique = yield from _look(client, key, lease)
     if value is _MISSING:
-        cold = _plan_cold if client.has_reservations else _plan_unguarded
+        cold = _plan_cold if client._has_reservations else _plan_unguarded
         return (yield from cold(client, key, lease, make))
     if not lease.is_worn(left, 1 - random.random()):  # noqa: S311 - spreads refills
         return value
@@ -207,7 +207,7 @@ def _plan_unguarded(client: Any, key: Key, lease: Lease, make: Callable[[], Any]
             value = yield Make(make)
             ttl = lease.ttl_of(value)
             if ttl != 0 and not (yield call(client, "add", key, value, ttl=ttl)):
-                client.count_unstored()
+                client._count_unstored()
         return value
     finally:
         if is_ours and time.monotonic() - begin < lease.lease:
@@ -220,16 +220,16 @@ def _reserve(
     """Return whether a reservation was stored, and its unique if it is still this caller's."""
     life = max(_LIFE_MIN_S, _LIFE_LEASES * math.ceil(lease.lease))
     token = os.urandom(_TOKEN_BYTES - 4) + life.to_bytes(4, "big")
-    reserved = yield call(client, "reserve", key, token, life, instead_of)
+    reserved = yield call(client, "_reserve", key, token, life, instead_of)
     if not reserved:
         return reserved, None
-    held = yield call(client, "reservation", key)
+    held = yield call(client, "_reservation", key)
     return True, held[1] if held is not None and held[0] == token else None
 
 
 def _take_over(client: Any, key: Key, lease: Lease, waited: float) -> Plan[int | None]:
     """Replace the reservation of a filler that has had its time; return the unique of the new one."""
-    held = yield call(client, "reservation", key)
+    held = yield call(client, "_reservation", key)
     if held is None:
         return None
     token, unique, left = held
@@ -260,7 +260,7 @@ def _fill(client: Any, key: Key, lease: Lease, make: Callable[[], Any], unique: 
 def _replace(client: Any, key: Key, value: Any, unique: int, ttl: float | None) -> Plan[None]:
     """Store a value unless its key was deleted, written or flushed since the unique was read."""
     if (yield call(client, "cas", key, value, unique, ttl=ttl)) is not True:
-        client.count_unstored()
+        client._count_unstored()
 
 
 class SyncLeases:

@@ -93,13 +93,13 @@ class _Rings:
         self.old = self._client_of(**{"servers": servers, **options, **old})
 
     @property
-    def has_reservations(self) -> bool:
+    def _has_reservations(self) -> bool:
         """Whether the new ring's dialect has a form for reservations."""
-        return bool(self.new.has_reservations)
+        return bool(self.new._has_reservations)
 
-    def count_unstored(self) -> None:
+    def _count_unstored(self) -> None:
         """Count a value that was made and not stored, as `stats` of the new ring's client shows it."""
-        self.new.count_unstored()
+        self.new._count_unstored()
 
     def _client_of(self, servers: Any, **options: Any) -> Any:
         raise NotImplementedError
@@ -237,8 +237,8 @@ def _bringing(rings: _Rings, key: Any, left: Callable[[], dict[str, float]]) -> 
 
 _PLANS: Final[dict[str, Any]] = {
     "get": _plan_get, "gat": _plan_get, "get_many": _plan_get_many,
-    "set": _plan_set, "set_many": _plan_set_many, "add": _plan_add, "reserve": _plan_add,
-    "reservation": _plan_new,
+    "set": _plan_set, "set_many": _plan_set_many, "add": _plan_add, "_reserve": _plan_add,
+    "_reservation": _plan_new,
     "delete": _plan_delete, "delete_many": _plan_delete_many,
     **dict.fromkeys(
         ("gets", "get_with_meta", "touch", "incr", "decr", "append", "prepend", "replace", "cas"),

@@ -210,9 +210,7 @@ class _Spans:
         return {"server.address": host.strip("[]"), "server.port": int(port)}
 
     def _name_of(self, key: Any) -> str:
-        if hasattr(self._client, "server_of"):
-            return str(self._client.server_of(key))
-        return str(self._client.names[self._client.place_of(key)])
+        return str(self._client.server_of(key))
 
 
 def log_slow_calls(

@@ -164,7 +164,7 @@ def _opaque(words: list[bytes]) -> bytes:
 def _send(server: FaultyServer, connection: socket.socket, reply: bytes, *, is_last: bool) -> bool:  # noqa: C901, PLR0911, PLR0912
     """Send a reply as the mode has it; False ends the connection."""
     mode = server.mode
-    previous, server._previous = server._previous, reply  # noqa: SLF001
+    previous, server._previous = server._previous, reply
     if mode == "ok" or not is_last:
         connection.sendall(reply)
         return True
@@ -249,7 +249,7 @@ def _length(reply: bytes, change: int) -> bytes:
 
 
 def _wait_for_mode(server: FaultyServer, mode: str) -> None:
-    while server.mode == mode and server._is_open:  # noqa: SLF001
+    while server.mode == mode and server._is_open:
         time.sleep(0.005)
 
 

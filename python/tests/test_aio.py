@@ -148,7 +148,7 @@ def test_a_pipeline_tells_the_limit_of_each_server(server: Server) -> None:
                 pipeline.cas(keys[0], big, 1)
                 pipeline.set("small", "fits")
             *refused, stored = pipeline.results
-            asked = [limits[client.names[client.place_of(key)]] for key in [*keys, keys[0]]]
+            asked = [limits[client._names[client._place_of(key)]] for key in [*keys, keys[0]]]
             assert [error.limit for error in refused] == asked
             assert {error.limit for error in refused} == set(limits.values())
             assert all(f"limit {error.limit}" in str(error) for error in refused)
@@ -167,7 +167,7 @@ def test_more_than_the_peer_takes_at_once_is_held_back(
         keys = [f"k{number}" for number in range(30)]
         stored = [asyncio.create_task(client.set(key, value)) for key in keys]
         await asyncio.sleep(0)
-        connection = client.connection_of(0)
+        connection = client._connection_of(0)
         assert connection is not None
         while not connection.is_paused and not all(task.done() for task in stored):  # noqa: ASYNC110
             await asyncio.sleep(0)

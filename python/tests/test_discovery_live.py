@@ -139,7 +139,7 @@ def test_asyncio_clients_are_kept_up_as_well(cluster: Cluster) -> None:
             named = cluster.name(1, 2)
             ends = time.monotonic() + NOTICED_S
             turn = 0
-            while sorted(client.names.values()) != named:
+            while sorted(client._names.values()) != named:
                 assert time.monotonic() < ends, "not noticed"
                 turn += 1
                 assert await client.set("k", turn)

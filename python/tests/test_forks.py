@@ -181,7 +181,7 @@ def test_a_child_of_a_fork_amid_tasks_leaves_their_replies_to_its_parent(slow_ad
         return all([await client.get(f"child{turn}") == b"child%d" % turn for turn in (0, 1)])
 
     def child_work(client: AsyncClient) -> bool:
-        asyncio._set_running_loop(None)  # noqa: SLF001 - its parent's runs no more here
+        asyncio._set_running_loop(None)
         return asyncio.new_event_loop().run_until_complete(in_child_loop(client))
 
     async def main() -> list[int]:

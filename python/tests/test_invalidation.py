@@ -215,10 +215,10 @@ def test_a_reserved_key_is_a_miss_to_every_read_of_ours(address: str, dialect: s
     foreign = Foreign(address)
     token = bytes(16)
     with Client(address, timeout=30, dialect=dialect) as client:
-        assert client.has_reservations
+        assert client._has_reservations
         client.delete("k")
-        assert client.reserve("k", token, 60) is True
-        assert client.reserve("k", token, 60) is False
+        assert client._reserve("k", token, 60) is True
+        assert client._reserve("k", token, 60) is False
         flags, body = foreign.get(b"k") or (0, b"")
         if dialect in {"pymemcache", "pylibmc", "python-memcached", "bmemcached"}:
             assert flags == 1
@@ -234,11 +234,11 @@ def test_a_reserved_key_is_a_miss_to_every_read_of_ours(address: str, dialect: s
             pipeline.get("k")
             pipeline.get("other")
         assert pipeline.results == [None, "x"]
-        held = client.reservation("k")
+        held = client._reservation("k")
         assert held is not None
         assert held[0] == token
         assert client.cas("k", "value", held[1]) is True
-        assert (client.get("k"), client.reservation("k")) == ("value", None)
+        assert (client.get("k"), client._reservation("k")) == ("value", None)
     foreign.close()
 
 
@@ -246,12 +246,12 @@ def test_asyncio_reads_a_reserved_key_as_a_miss(address: str) -> None:
     async def main() -> None:
         async with AsyncClient(address, timeout=30) as client:
             await client.delete("k")
-            assert await client.reserve("k", bytes(16), 60) is True
+            assert await client._reserve("k", bytes(16), 60) is True
             assert await client.get("k", "missing") == "missing"
             assert await client.gets("k") is None
             assert await client.get_with_meta("k") is None
             assert await client.get_many(["k"]) == {}
-            assert await client.reservation("k") is not None
+            assert await client._reservation("k") is not None
             await client.delete("k")
 
     asyncio.run(main())
@@ -261,7 +261,7 @@ def test_asyncio_reads_a_reserved_key_as_a_miss(address: str) -> None:
 def test_a_dialect_without_a_none_has_no_reservations(address: str, dialect: str) -> None:
     """A foreign reader would take one for a value, so a removal meanwhile is not noticed; a write is."""
     with Client(address, timeout=30, dialect=dialect) as client:
-        assert not client.has_reservations
+        assert not client._has_reservations
         client.delete("k")
         assert client.get_or_set("k", lambda: b"made", ttl=60) == b"made"
         assert client.get("k") == b"made"

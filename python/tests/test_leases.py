@@ -78,7 +78,7 @@ def test_a_filler_that_fails_gives_its_lease_back(glasscache_client: Client) -> 
 
     with pytest.raises(RuntimeError, match="no database"):
         glasscache_client.get_or_set("k", fail, ttl=60)
-    assert glasscache_client.reservation("k") is None
+    assert glasscache_client._reservation("k") is None
     assert glasscache_client.add("k", "free")
     assert glasscache_client.delete("k")
     assert glasscache_client.get_or_set("k", lambda: "made", ttl=60) == "made"
@@ -102,14 +102,14 @@ def test_a_none_is_kept_as_long_as_it_was_asked(glasscache_client: Client) -> No
 
 def test_who_waited_too_long_makes_the_value_itself(glasscache_client: Client) -> None:
     token = bytes(12) + (60).to_bytes(4, "big")
-    glasscache_client.reserve("k", token, 60)
+    glasscache_client._reserve("k", token, 60)
     assert glasscache_client.get_or_set("k", lambda: "own", ttl=60, wait=0.05) == "own"
     assert glasscache_client.get("k") is None  # whoever holds the lease will store
 
 
 def test_a_filler_that_has_had_its_time_is_relieved(glasscache_client: Client) -> None:
     token = bytes(12) + (60).to_bytes(4, "big")
-    glasscache_client.reserve("k", token, 60 - 7)  # as if it had begun seven seconds ago
+    glasscache_client._reserve("k", token, 60 - 7)  # as if it had begun seven seconds ago
     assert glasscache_client.get_or_set("k", lambda: "own", ttl=60, lease=5, wait=0.05) == "own"
     assert glasscache_client.get("k") == "own"
 

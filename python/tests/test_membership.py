@@ -206,11 +206,11 @@ def test_tasks_go_on_while_servers_come_and_go(three: list[Server]) -> None:
             tasks = [asyncio.create_task(load(client, record, ends)) for record in records]
             await reached(lambda: all(record.calls > 100 for record in records))
             present.append([first, second, third])
-            assert await reached(lambda: third in client.names.values()) <= NOTICED
+            assert await reached(lambda: third in client._names.values()) <= NOTICED
             await reached(lambda: client.stats()["servers"][third]["speaks_meta"] is True)
             assert not [error for record in records for error in record.errors]
             present.append([first, third])  # it leaves, and is still there: nothing may fail
-            assert await reached(lambda: second not in client.names.values()) <= NOTICED
+            assert await reached(lambda: second not in client._names.values()) <= NOTICED
             seen = min(record.calls for record in records)
             await reached(lambda: all(record.calls > seen + 300 for record in records))
             assert not [error for record in records for error in record.errors]

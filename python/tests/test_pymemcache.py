@@ -40,7 +40,7 @@ def test_the_keys_of_a_dead_server_move_to_the_others_and_return_with_it() -> No
         assert raised == 2
         assert client.get_many(keys).keys() >= set(lost[2:])
         with Server(port=_port(first)):
-            client._failover.dead[_server(first)] -= 1  # noqa: SLF001 - its time is over
+            client._failover.dead[_server(first)] -= 1
             client.set(lost[0], "home")
             assert _place(client, lost[0]) == _server(first)
             assert client.get(lost[0]) == b"home"
@@ -91,7 +91,7 @@ def test_a_pool_lends_clients_of_the_programs_class(glasscache_server: Server) -
 
 
 def _place(client: HashClient, key: str) -> object:
-    return client._get_client(key).server  # noqa: SLF001 - pymemcache's way to ask
+    return client._get_client(key).server
 
 
 def _server(server: Server) -> tuple[str, int]:

@@ -51,6 +51,17 @@ def both(server: Server, call: Callable[[Any], Any], **settings: Any) -> list[An
     return outcomes
 
 
+def test_both_clients_have_the_same_public_names(server: Server) -> None:
+    def names_of(client: object) -> set[str]:
+        return {name for name in dir(client) if not name.startswith("_")}
+
+    blocking, awaited = names_of(Client), names_of(AsyncClient)
+    assert blocking == awaited
+    gutter = {"gutter": server.address}
+    spare = [kind(server.address, **gutter) for kind in (Client, AsyncClient)]
+    assert names_of(spare[0]) == names_of(spare[1]) == blocking | {"gutter"}
+
+
 @pytest.mark.parametrize(
     "settings",
     [

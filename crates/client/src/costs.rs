@@ -55,6 +55,17 @@ pub enum Operation {
     Other,
 }
 
+/// As what a call is counted, with the bytes of values that it sends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Class {
+    /// About one value.
+    Single(Operation, usize),
+    /// About so many keys.
+    Bulk(usize, usize),
+    /// About a server, or a question of the client's own.
+    Uncounted,
+}
+
 /// Every operation, with its word.
 pub const OPERATIONS: [(Operation, &str); 3] = [
     (Operation::Read, "read"),
@@ -170,6 +181,19 @@ pub fn width_class_of(keys: usize) -> usize {
 }
 
 impl Costs {
+    /// Counts a call that brought so many bytes of values.
+    pub fn count_as(&self, class: Class, found_bytes: usize, spent: &Spent) {
+        match class {
+            Class::Single(operation, sent_bytes) => {
+                self.count(operation, (sent_bytes + found_bytes) as u64, spent);
+            }
+            Class::Bulk(keys, sent_bytes) => {
+                self.count_bulk(keys, (sent_bytes + found_bytes) as u64, spent);
+            }
+            Class::Uncounted => {}
+        }
+    }
+
     /// Counts a call about one value.
     pub fn count(&self, operation: Operation, value_bytes: u64, spent: &Spent) {
         let cell = self

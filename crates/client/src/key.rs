@@ -3,10 +3,19 @@
 use glasscache_protocol::meta::request::WireKey;
 
 use crate::error::Error;
-use crate::options::KeyRule;
 
 /// Longest key on the wire, namespace and base64 included: memcached's bound.
 pub const KEY_BYTES_MAX: usize = 250;
+
+/// What is done with a key that the text protocol cannot carry (spaces, control characters).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum KeyRule {
+    /// Refuse it with a sentence.
+    #[default]
+    Refuse,
+    /// Send it as base64 in meta commands.
+    Base64,
+}
 
 /// How a namespace and a rule make keys into wire keys.
 #[derive(Debug, Clone, Copy)]

@@ -139,6 +139,7 @@ fn ring_server(address: &Address) -> ring::Server {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::engine::health::Mark;
 
     fn addresses(text: &str) -> Vec<Address> {
         Address::parse_list(text).unwrap()
@@ -165,7 +166,7 @@ mod tests {
         assert!(Arc::ptr_eq(&before.servers[1], &after.servers[1]));
         after.tell_servers();
         assert!(after.servers[0].has_left() && !after.servers[1].has_left());
-        after.servers[0].health.down();
+        after.servers[0].health.note(Mark::Down);
 
         let back = change(&after, "a:1");
         back.tell_servers();

@@ -3,22 +3,13 @@
 use std::time::Duration;
 
 use crate::error::Error;
+pub use crate::key::KeyRule;
 use crate::key::{KEY_BYTES_MAX, is_plain};
 use crate::pipeline::VALUE_BYTES_MAX;
 
 /// A store of so many bytes waits for its outcome even where nobody asked for it: its time is that of the wire, and
 /// a value that is too large for the server must not be refused unheard.
 pub const QUIET_BYTES_MAX: usize = 64 << 10;
-
-/// What is done with a key that the text protocol cannot carry (spaces, control characters).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum KeyRule {
-    /// Refuse it with a sentence.
-    #[default]
-    Refuse,
-    /// Send it as base64 in meta commands.
-    Base64,
-}
 
 /// Settings of a client.
 #[derive(Debug, Clone)]

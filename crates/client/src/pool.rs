@@ -3,16 +3,14 @@
 //! A connection that has not read exactly one whole reply for each request sent is closed, for
 //! every kind of exit: [`Lease`] closes it when dropped, and only [`Lease::give_back`] returns it.
 
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::ops::Deref;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::address::Place;
-use crate::doubts::Doubts;
-use crate::health::Health;
+use crate::engine::server::ServerState;
 use crate::options::Options;
 use crate::quiet::Quiet;
-use crate::request::Dialect;
 use crate::transport::blocking::Link;
 use crate::transport::resolver::Resolver;
 
@@ -26,19 +24,12 @@ pub struct Server {
     pub place: Place,
     /// Its name in errors and counters.
     pub name: String,
-    /// Whether it is worth asking.
-    pub health: Health,
-    /// Protocol faults seen.
-    pub faults: AtomicU64,
-    /// Refusals and lost quiet writes, found out when the next call had the connection.
-    pub noreply_failures: AtomicU64,
-    /// Keys to be removed before anything else is asked.
-    pub doubts: Doubts,
+    /// What is known of it.
+    pub state: Arc<ServerState>,
     pub(crate) options: Arc<Options>,
     /// Finds its addresses.
     pub(crate) resolver: Resolver,
-    pub(crate) quiet: Quiet,
-    dialect: AtomicU8,
+    pub(crate) quiet: Arc<Quiet>,
     pool: Mutex<Pool>,
     returned: Condvar,
 }
@@ -85,19 +76,23 @@ pub(crate) enum Checkout {
     Full,
 }
 
+impl Deref for Server {
+    type Target = ServerState;
+
+    fn deref(&self) -> &ServerState {
+        &self.state
+    }
+}
+
 impl Server {
     pub(crate) fn new(place: Place, options: Arc<Options>) -> Self {
         Self {
             name: place.to_string(),
             place,
-            health: Health::default(),
-            faults: AtomicU64::new(0),
-            noreply_failures: AtomicU64::new(0),
-            doubts: Doubts::default(),
+            state: Arc::default(),
             options,
             resolver: Resolver::default(),
-            quiet: Quiet::default(),
-            dialect: AtomicU8::new(0),
+            quiet: Arc::default(),
             pool: Mutex::default(),
             returned: Condvar::new(),
         }
@@ -106,22 +101,6 @@ impl Server {
     fn pool(&self) -> MutexGuard<'_, Pool> {
         // Nothing in this file can panic with the pool half changed.
         self.pool.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Which commands the server understands; `None` until the first connection has found out.
-    pub fn dialect(&self) -> Option<Dialect> {
-        // Relaxed: the number is all there is.
-        match self.dialect.load(Ordering::Relaxed) {
-            1 => Some(Dialect::Meta),
-            2 => Some(Dialect::Classic),
-            _ => None,
-        }
-    }
-
-    /// Notes which commands the server understands.
-    pub fn learn_dialect(&self, dialect: Dialect) {
-        let number = if dialect == Dialect::Meta { 1 } else { 2 };
-        self.dialect.store(number, Ordering::Relaxed);
     }
 
     /// Connections that are open, and those of them that are idle.
@@ -190,8 +169,8 @@ impl Server {
     }
 
     /// Whether quiet writes were not sent, or not answered for.
-    pub(crate) fn has_unanswered(&self) -> bool {
-        self.quiet.is_any() || self.pool().idle.iter().any(|link| link.has_unanswered())
+    pub(crate) fn has_pending(&self) -> bool {
+        self.quiet.is_any() || self.pool().idle.iter().any(|link| link.has_pending())
     }
 
     /// Notes whether the server is one of the client's; returns the connections to be closed.

@@ -10,9 +10,8 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 use rustix::event::{PollFd, PollFlags};
 use rustix::net::{RecvFlags, SendFlags, recv, send};
 
-use crate::health::{PROBE_TIMEOUT, probe_pause};
+use crate::engine::health::{PROBE_TIMEOUT, probe_of, probe_pause};
 use crate::pool::Server;
-use crate::request::Dialect;
 use crate::transport::blocking::{Stop, wait};
 use crate::transport::connect;
 
@@ -47,12 +46,7 @@ fn answers(server: &Server) -> bool {
     let Some(fd) = connected(server, deadline) else {
         return false;
     };
-    let (question, answer): (&[u8], &[u8]) = match server.dialect() {
-        Some(Dialect::Meta) => (b"mn\r\n", b"MN\r\n"),
-        // A proxy may know no `version` and close: that it read the line is answer enough.
-        Some(Dialect::Classic) => (b"version\r\n", b""),
-        None => (b"version\r\n", b"VERSION"),
-    };
+    let (question, answer) = probe_of(server.dialect());
     let mut reply = [0; 64];
     if send(&fd, question, SendFlags::NOSIGNAL).is_err() || !is_ready(&fd, PollFlags::IN, deadline)
     {

@@ -3,26 +3,19 @@
 //! Whoever makes a value stores the reservation by `add` and replaces it by `cas`. A delete, a write or a flush
 //! by any client takes the reservation away, and the late value with it
 //! (docs/decisions/0058-a-lease-is-an-item-under-its-key.md). To clients of other makers the body is a None of
-//! their dialect: what their decoders read first, and [`MARK`] and a token behind it.
+//! their dialect: what their decoders read first, and a mark and a token behind it.
 
 use glasscache_protocol::meta::request::WireKey;
 
-use crate::costs;
+use crate::costs::{self, Class};
+use crate::engine::interpret::refused;
+use crate::engine::operation::Operation;
 use crate::error::Error;
-use crate::judging::refused;
-use crate::operation::Operation;
+pub use crate::pipeline::reserved::TOKEN_BYTES;
+use crate::pipeline::reserved::{MARK, NONE_BYTES_MAX, token_of};
 use crate::pipeline::{Answer, Pipeline};
 use crate::request::{Dialect as Words, Request};
 use crate::value::{Codec, Dialect, ValueRef};
-
-/// What stands before the token: no value that is not a reservation has it there by chance.
-const MARK: &[u8; 16] = b"\0reserved\x9c\xe1\x5b\x07\xd4\x3a\x86";
-
-/// Length of a token.
-pub const TOKEN_BYTES: usize = 16;
-
-/// Longest form of a None.
-const NONE_BYTES_MAX: usize = 8;
 
 /// Flags of Dalli's and spymemcached's own serialisers, whose forms of nothing the codec does not write.
 const SERIALIZED: u32 = 1;
@@ -39,22 +32,6 @@ pub fn form(codec: &Codec, token: &[u8; TOKEN_BYTES]) -> Option<(u32, Vec<u8>)> 
         }
     };
     (none.len() <= NONE_BYTES_MAX).then(|| (flags, [&none[..], MARK, token].concat()))
-}
-
-/// The token of a body that is a reservation.
-pub fn token_of(body: &[u8]) -> Option<&[u8]> {
-    if !may_be(body.len()) {
-        return None;
-    }
-    let (head, token) = body.split_at_checked(body.len() - TOKEN_BYTES)?;
-    head.ends_with(MARK).then_some(token)
-}
-
-/// Whether a value of this length may be a reservation.
-#[inline]
-pub(crate) fn may_be(value_bytes: usize) -> bool {
-    const LEAST: usize = MARK.len() + TOKEN_BYTES;
-    (LEAST..=LEAST + NONE_BYTES_MAX).contains(&value_bytes)
 }
 
 /// A reservation that was read.
@@ -112,8 +89,8 @@ impl Operation for FindReservation<'_> {
         Reservation::request(self.key, self.words)
     }
 
-    fn class(&self) -> (costs::Operation, usize) {
-        (costs::Operation::Other, 0)
+    fn class(&self) -> Class {
+        Class::Single(costs::Operation::Other, 0)
     }
 
     fn read(

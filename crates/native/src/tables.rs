@@ -8,8 +8,6 @@ use glasscache_client::request::Dialect;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
 
-use crate::client::Client;
-
 /// The words of the parts of a call.
 pub(crate) fn parts() -> Vec<&'static str> {
     PARTS.iter().map(|(_, word)| *word).collect()
@@ -26,25 +24,6 @@ fn cell<'py>(py: Python<'py>, cell: &CellSnapshot) -> PyResult<Bound<'py, PyDict
     row.set_item("seconds", seconds)?;
     row.set_item("latency_us_log2", cell.latency.to_vec())?;
     Ok(row)
-}
-
-#[pymethods]
-impl Client {
-    /// Return this client's counters: what its calls cost, and how each server is. No network.
-    fn counters<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let all = PyDict::new(py);
-        all.set_item(
-            "fills_not_stored",
-            self.fills_not_stored.load(Ordering::Relaxed),
-        )?;
-        all.set_item(
-            "misses_by_error",
-            self.misses_by_error.load(Ordering::Relaxed),
-        )?;
-        set_costs(&all, self.core.costs())?;
-        all.set_item("servers", servers(py, &self.core)?)?;
-        Ok(all)
-    }
 }
 
 /// Sets the rows of what calls cost, by size and by width, in the table of a client's counters.

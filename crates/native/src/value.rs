@@ -6,6 +6,7 @@
 use std::time::{Duration, Instant};
 
 use glasscache_client::costs::{Part, Spent};
+use glasscache_client::engine::Initial;
 use glasscache_client::value::{Array, Costs, Decoded, DecodedArray, Dialect, ValueRef};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
@@ -187,13 +188,18 @@ fn encode<R>(
 }
 
 /// The flags and decimal text of a number that `incr` can take, so that `get` reads what the dialect has for it.
-pub(crate) fn counter(codec: &Codec, number: u64) -> (u32, String) {
+pub(crate) fn initial(codec: &Codec, number: u64, exptime: i64) -> Initial {
     let digits = number.to_string();
     let value = i64::try_from(number).map_or(ValueRef::BigInt(&digits), ValueRef::Int);
     let encoded = codec.rust.encode(&value).ok();
     let encoded = encoded.filter(|encoded| *encoded.bytes == *digits.as_bytes());
     let flags = encoded.map_or(0, |encoded| encoded.flags);
-    (flags, digits)
+    Initial {
+        number,
+        flags,
+        digits,
+        exptime,
+    }
 }
 
 /// Adds what encoding took to what a call has spent.

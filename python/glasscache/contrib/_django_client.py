@@ -58,13 +58,11 @@ def _stored(store: Callable[[], bool]) -> bool:
     """Run a write; a value over the limit is a warning, not the end of a request; its old value is gone."""
     try:
         return store()
-    except (ValueTooLarge, RequestRefused) as error:
+    except ValueTooLarge as error:
         return _not_cached(error)
 
 
-def _not_cached(error: ValueTooLarge | RequestRefused) -> bool:
-    if isinstance(error, RequestRefused) and "too large" not in str(error):
-        raise error
+def _not_cached(error: ValueTooLarge) -> bool:
     _log.warning("not cached: %s", error)
     return False
 
@@ -140,7 +138,7 @@ class DjangoClient:
 async def astored(store: Awaitable[bool]) -> bool:
     try:
         return await store
-    except (ValueTooLarge, RequestRefused) as error:
+    except ValueTooLarge as error:
         return _not_cached(error)
 
 

@@ -11,30 +11,6 @@ use super::{python_imports, rust_imports};
 /// Loops that are known: crate or package, module, members. One that is opened or made smaller is struck out here.
 const KNOWN: &[(&str, &str, &[&str])] = &[
     (
-        "client",
-        "",
-        &[
-            "address",
-            "call",
-            "client",
-            "doubts",
-            "error",
-            "judging",
-            "key",
-            "members",
-            "operation",
-            "options",
-            "pipeline",
-            "pool",
-            "probe",
-            "quiet",
-            "request",
-            "reservation",
-            "transport",
-        ],
-    ),
-    ("native", "", &["client", "tables"]),
-    (
         "store",
         "",
         &[
@@ -96,7 +72,12 @@ const ORDERS: &[(&str, &[&[&str]])] = &[
 ];
 
 /// Folders of live crates that are pure: they move no bytes, look at no clock and start no thread.
-const PURE_FOLDERS: &[&str] = &["crates/server/src/session/"];
+const PURE_FOLDERS: &[&str] = &[
+    "crates/client/src/engine/",
+    "crates/client/src/pipeline/",
+    "crates/client/src/request/",
+    "crates/server/src/session/",
+];
 /// What a pure folder does not name.
 const IMPURE: &[&str] = &[
     "rustix::net",

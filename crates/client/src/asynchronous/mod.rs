@@ -7,7 +7,6 @@
 
 pub(crate) mod driving;
 mod many;
-mod words;
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -17,10 +16,10 @@ use tokio::time::timeout_at;
 use crate::address::Address;
 use crate::call::Call;
 use crate::client::{Budget, Client, Reading};
+use crate::engine::interpret::refused;
+use crate::engine::operation::Operation;
 use crate::error::{Context, Error, Phase};
 use crate::fork::Process;
-use crate::judging::refused;
-use crate::operation::Operation;
 use crate::options::Options;
 use crate::pipeline::Answer;
 use crate::pool::Server;
@@ -169,7 +168,7 @@ impl AsyncClient {
         let budget = Budget::new(self.core.options().timeout);
         for (place, server) in self.core.servers() {
             // One round trip makes sure that what was sent without waiting has arrived.
-            if server.has_unanswered() {
+            if server.has_pending() {
                 let _ = self.ask(place, server, Request::Version, &budget).await; // no one to tell
             }
         }

@@ -69,9 +69,17 @@ pub(crate) fn rounds(asks: &[Ask<'_>]) -> Vec<Vec<usize>> {
 
 impl Client {
     /// Makes all requests and hands over each reply; returns how each ask ended, or that all were interrupted.
-    ///
-    /// `receive` drives the calls with [`receive_all`], as it likes to wait.
-    pub(super) fn ask_many(
+    pub(crate) fn ask_many(
+        &self,
+        asks: &[Ask<'_>],
+        budget: &Budget<'_>,
+        each: &mut impl FnMut(Reply<'_>) -> Result<(), Error>,
+    ) -> Result<Vec<Ended>, Error> {
+        self.ask_many_by(asks, budget, &mut |calls| wait_for_all(calls, budget), each)
+    }
+
+    /// As [`Self::ask_many`]; `receive` drives the calls with [`receive_all`], as it likes to wait.
+    pub(super) fn ask_many_by(
         &self,
         asks: &[Ask<'_>],
         budget: &Budget<'_>,
@@ -166,7 +174,7 @@ pub(crate) fn read_held(
 }
 
 /// Waits for all calls, asking at each signal whether to go on.
-pub fn wait_for_all(calls: &mut [Pending<'_>], budget: &Budget<'_>) -> Result<(), Error> {
+fn wait_for_all(calls: &mut [Pending<'_>], budget: &Budget<'_>) -> Result<(), Error> {
     while !receive_all(calls) {
         if !(budget.go_on)() {
             return Err(Error::Interrupted);

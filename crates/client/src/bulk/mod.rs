@@ -6,19 +6,13 @@ mod read;
 mod remove;
 mod store;
 
-use crate::error::Error;
-
-pub use asking::{Pending, wait_for_all};
+pub use crate::engine::Failures;
+pub use asking::Pending;
 #[cfg(feature = "tokio")]
-pub(crate) use {
-    asking::{Ask, Ended, Reply, counted, read_held, rounds},
-    read::Reads,
-    remove::Removals,
-    store::{Judged, Stores},
-};
-
-/// What a bulk call did not do: the place of the key in the call, and why.
-pub type Failures = Vec<(usize, Error)>;
+pub(crate) use asking::{Ask, Ended, Reply, counted, read_held, rounds};
+pub(crate) use read::Reads;
+pub(crate) use remove::Removals;
+pub(crate) use store::{Judged, Stores};
 
 /// A value of a bulk read: the place of its key in the call, its client flags, its bytes.
 pub type Indexed = (usize, u32, Vec<u8>);

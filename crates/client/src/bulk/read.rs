@@ -2,12 +2,12 @@
 
 use std::time::{Duration, Instant};
 
-use super::asking::{Ask, Ended, Pending, Reply, ask_of, wait_for_all};
+use super::Failures;
+use super::asking::{Ask, Ended, Pending, Reply, ask_of};
 use super::parts::{Part, parted};
-use super::{Failures, Indexed};
 use crate::client::{Budget, Client};
+use crate::engine::interpret::refused;
 use crate::error::Error;
-use crate::judging::refused;
 use crate::pipeline::Found;
 use crate::request::Request;
 
@@ -87,7 +87,7 @@ impl Client {
         let reads = Reads::new(self, keys);
         let asks = reads.asks(self.keys().namespace, cas);
         let (mut bytes, mut reading) = (0, Duration::ZERO);
-        let ended = self.ask_many(&asks, budget, &mut receive, &mut |reply| {
+        let ended = self.ask_many_by(&asks, budget, &mut receive, &mut |reply| {
             let begin = Instant::now();
             bytes += reads.values(reply, &mut read)?;
             reading += begin.elapsed();
@@ -95,20 +95,5 @@ impl Client {
         })?;
         self.count_bulk(keys.len(), bytes, budget, reading);
         Ok(reads.failures(&ended))
-    }
-
-    /// Reads many plain keys: place of the key, client flags, bytes.
-    pub fn get_many(
-        &self,
-        keys: &[&[u8]],
-        budget: &Budget<'_>,
-    ) -> Result<(Vec<Indexed>, Failures), Error> {
-        let mut values = Vec::new();
-        let receive = |calls: &mut [Pending<'_>]| wait_for_all(calls, budget);
-        let failures = self.read_many(keys, false, budget, receive, |index, found, body| {
-            values.push((index, found.flags, body.to_vec()));
-            Ok(())
-        })?;
-        Ok((values, failures))
     }
 }

@@ -1,15 +1,13 @@
 //! Bulk removals: one reply a key; that a key was not there is no failure.
 
-use std::time::Duration;
-
 use glasscache_protocol::meta::request::WireKey;
 
 use super::Failures;
-use super::asking::{Ask, Ended, Reply, ask_of, wait_for_all};
+use super::asking::{Ask, Ended, Reply, ask_of};
 use super::parts::{Part, parted};
-use crate::client::{Budget, Client};
+use crate::client::Client;
+use crate::engine::interpret::outcome;
 use crate::error::Error;
-use crate::judging::outcome;
 use crate::request::Request;
 
 /// Keys whose removals go to one server together.
@@ -52,29 +50,5 @@ impl<'k> Removals<'k> {
         failed
             .flat_map(|(part, end)| end.unanswered(&part.indices))
             .collect()
-    }
-}
-
-impl Client {
-    /// Removes many keys from all their servers at once; those that were not there are no failures.
-    pub fn delete_many(
-        &self,
-        keys: &[WireKey<'_>],
-        budget: &Budget<'_>,
-    ) -> Result<Failures, Error> {
-        let removals = Removals::new(self, keys);
-        let mut failures = Vec::new();
-        let ended = self.ask_many(
-            &removals.asks(),
-            budget,
-            &mut |calls| wait_for_all(calls, budget),
-            &mut |reply| {
-                failures.extend(removals.failure(reply));
-                Ok(())
-            },
-        )?;
-        failures.extend(removals.unanswered(&ended));
-        self.count_bulk(keys.len(), 0, budget, Duration::ZERO);
-        Ok(failures)
     }
 }

@@ -3,14 +3,16 @@
 //! It can be driven alone, where its waits are plain receives, or beside others, where one `poll`
 //! waits for all. Whoever drops a call before its end closes the connection, for [`Lease`] does.
 
+mod connect;
+mod exchange;
+mod failure;
+mod gathered;
 #[cfg(feature = "tokio")]
-mod apart;
-mod beginning;
-mod ending;
-mod talking;
+mod nonblocking;
+mod poll_many;
+mod sender;
 #[cfg(test)]
 mod tests;
-mod together;
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -19,10 +21,9 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags};
 
-use crate::doubts::OwnedKey;
+use crate::engine::uncertain::OwnedKey;
 use crate::error::{Error, Phase};
 use crate::fork::Process;
-use crate::health::PATIENCE;
 use crate::pipeline::{self, Answer, Pipeline};
 use crate::pool::{Lease, Server};
 use crate::quiet::Load;
@@ -32,8 +33,8 @@ use crate::transport::connect::Candidates;
 #[cfg(feature = "tokio")]
 use crate::transport::resolver::Found;
 #[cfg(feature = "tokio")]
-pub(crate) use apart::Wanted;
-pub use together::receive_all;
+pub(crate) use nonblocking::Wanted;
+pub use poll_many::receive_all;
 
 /// A value at least this long is handed out while it is still arriving, to be received in place.
 const DIRECT_BYTES_MIN: usize = 16 << 10;
@@ -41,12 +42,12 @@ const DIRECT_BYTES_MIN: usize = 16 << 10;
 /// Quiet writes after which a connection is asked whether all went well.
 ///
 /// Their error lines, should each have one, fit the socket's receive buffer.
-const UNANSWERED_MAX: u32 = 1000;
+const PENDING_MAX: u32 = 1000;
 
 /// Such questions that may be open while more is written: two, so that who writes without waiting
 /// does not wait for a server that keeps up, and is never more than 3000 writes, or three batches of
 /// gathered ones, ahead of one that does not.
-const OWED_MAX: usize = 2;
+const AWAITED_MAX: usize = 2;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {
@@ -116,9 +117,9 @@ pub struct Call<'a> {
     /// A reply that [`receive_all`] leaves for the caller to read.
     held: Option<Answer>,
     /// Keys of earlier writes that this call removes first.
-    doubts: Vec<OwnedKey>,
+    uncertain: Vec<OwnedKey>,
     /// A write has left, at least in part, and was not answered yet.
-    is_in_doubt: bool,
+    is_uncertain: bool,
     /// Gathered writes that go before the requests and are not all sent yet.
     load: Option<Load>,
     /// There were such writes.
@@ -155,8 +156,8 @@ impl<'a> Call<'a> {
             took_body: false,
             presumes_classic: false,
             held: None,
-            doubts: Vec::new(),
-            is_in_doubt: false,
+            uncertain: Vec::new(),
+            is_uncertain: false,
             load: None,
             took_load: false,
         }
@@ -207,11 +208,6 @@ impl<'a> Call<'a> {
     /// Whether everything was sent and read.
     pub fn is_finished(&self) -> bool {
         self.stage == Stage::Done
-    }
-
-    /// Whether the call has taken gathered writes along.
-    pub(crate) fn has_taken_gathered(&self) -> bool {
-        self.took_load
     }
 
     /// Goes on alone until there is something for the caller.
@@ -303,8 +299,8 @@ impl<'a> Call<'a> {
 
     fn finish(&mut self) {
         self.stage = Stage::Done;
-        self.is_in_doubt = false;
-        self.doubts.clear();
+        self.is_uncertain = false;
+        self.uncertain.clear();
         self.server.health.good();
         if self.presumes_classic {
             self.server.learn_dialect(Dialect::Classic);

@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use super::{Budget, Client};
 use crate::call::{Call, State};
-use crate::costs::{self, Part, Spent};
+use crate::costs::{Class, Part, Spent};
+use crate::engine::interpret::refused;
+use crate::engine::operation::Operation;
 use crate::error::Error;
-use crate::judging::refused;
-use crate::operation::Operation;
 use crate::pipeline::{Answer, Pipeline};
 use crate::pool::Server;
 use crate::quiet::Gathered;
@@ -52,28 +52,16 @@ impl Client {
         let mut spent = budget.spent;
         match server.gather(request, budget.started) {
             Gathered::No => return Ok(false),
-            Gathered::Kept => {}
+            Gathered::Kept | Gathered::KeptWithoutSender => {}
             Gathered::Full => {
                 server.send_gathered(budget.started, budget.deadline, budget.go_on)?;
                 spent.add_time(Part::Wire, budget.started.elapsed());
             }
         }
         if self.options().costs {
-            let (kind, value_bytes) = operation.class();
-            self.costs().count(kind, value_bytes as u64, &spent);
+            self.costs().count_as(operation.class(), 0, &spent);
         }
         Ok(true)
-    }
-
-    /// Makes requests to one server and hands over each reply in order; counts nothing.
-    pub fn ask(
-        &self,
-        place: usize,
-        requests: &[Request<'_>],
-        budget: &Budget<'_>,
-        each: &mut dyn FnMut(Answer, &Pipeline) -> Result<(), Error>,
-    ) -> Result<(), Error> {
-        ask_server(self.server(place)?, requests, budget, each)
     }
 
     /// Asks every server the same, and returns each one's name and answer.
@@ -97,14 +85,8 @@ impl Client {
         self.servers().into_iter().map(ask).collect()
     }
 
-    /// Counts a finished call that was about one value, with what else was `spent` on it.
-    pub fn count(
-        &self,
-        operation: costs::Operation,
-        value_bytes: usize,
-        call: &Call<'_>,
-        mut spent: Spent,
-    ) {
+    /// Counts a finished call that brought so many bytes of values, with what else was `spent` on it.
+    pub fn count(&self, class: Class, found_bytes: usize, call: &Call<'_>, mut spent: Spent) {
         if self.options().costs {
             // The time of a write began before its value was made, which is neither waiting nor wire.
             let made = Duration::from_nanos(spent.of(Part::Serialise) + spent.of(Part::Compress));
@@ -112,7 +94,7 @@ impl Client {
             let made_after = made.saturating_sub(waited);
             spent.add_time(Part::Wait, waited.saturating_sub(made));
             spent.add_time(Part::Wire, wire.saturating_sub(made_after));
-            self.costs().count(operation, value_bytes as u64, &spent);
+            self.costs().count_as(class, found_bytes, &spent);
         }
     }
 }
@@ -134,7 +116,7 @@ pub(super) fn ask_server(
 pub(crate) struct Reading<'o, O: Operation> {
     operation: &'o O,
     result: Option<Result<O::Output, Error>>,
-    value_bytes: usize,
+    found_bytes: usize,
 }
 
 impl<'o, O: Operation> Reading<'o, O> {
@@ -142,14 +124,14 @@ impl<'o, O: Operation> Reading<'o, O> {
         Self {
             operation,
             result: None,
-            value_bytes: operation.class().1,
+            found_bytes: 0,
         }
     }
 
     /// Takes the reply.
     pub(crate) fn take(&mut self, answer: Answer, pipeline: &Pipeline, server: &str) {
         let found = pipeline.found().iter().map(|found| found.value_bytes);
-        self.value_bytes += found.sum::<usize>();
+        self.found_bytes += found.sum::<usize>();
         self.result = Some(self.operation.read(answer, pipeline, server));
     }
 
@@ -160,8 +142,7 @@ impl<'o, O: Operation> Reading<'o, O> {
         call: &Call<'_>,
         spent: Spent,
     ) -> Result<O::Output, Error> {
-        let (kind, _) = self.operation.class();
-        client.count(kind, self.value_bytes, call, spent);
+        client.count(self.operation.class(), self.found_bytes, call, spent);
         self.result.unwrap_or_else(|| Ok(self.operation.unasked()))
     }
 }

@@ -1,11 +1,9 @@
-//! The client: its servers on a ring, and the blocking calls about one key ([`words`]) or many
-//! ([`bulk`](crate::bulk)).
+//! The client: its servers on a ring, and calls that block until they are driven to their end.
 //!
 //! After a fork the child must not share a socket with its parent: each call looks whether this is
 //! still the process that made the connections, and a child begins anew with none.
 
 mod driving;
-mod words;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use crate::address::Address;
 use crate::costs::{Costs, Spent};
+pub use crate::engine::operation::Value;
 use crate::error::Error;
 use crate::key::KeyMaker;
 use crate::members::{self, Members};
@@ -25,8 +24,6 @@ pub use driving::Answers;
 #[cfg(feature = "tokio")]
 pub(crate) use driving::Reading;
 pub(crate) use driving::drive;
-#[cfg(feature = "tokio")]
-pub(crate) use words::{SETTINGS, item_bytes_max};
 
 /// How long gathered writes may keep a client that is dropped.
 const LEAVING_MAX: Duration = Duration::from_millis(250);
@@ -55,17 +52,14 @@ impl Budget<'_> {
             spent: Spent::default(),
         }
     }
-}
 
-/// A value read.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Value {
-    /// Its client flags.
-    pub flags: u32,
-    /// Its CAS unique; 0 if not asked for.
-    pub cas: u64,
-    /// Its bytes.
-    pub bytes: Vec<u8>,
+    /// What is left of it for a further request, with which the value's costs are not counted again.
+    pub(crate) fn of_next_request(&self) -> Self {
+        Self {
+            spent: Spent::default(),
+            ..*self
+        }
+    }
 }
 
 /// A client of one or more servers; shared by threads, and good again after a fork.
@@ -95,6 +89,11 @@ impl Client {
             costs: Costs::default(),
             is_closed: AtomicBool::new(false),
         })
+    }
+
+    /// Itself: what a client has that needs no waiting.
+    pub(crate) fn core(&self) -> &Self {
+        self
     }
 
     /// Its settings.
@@ -218,7 +217,7 @@ impl Client {
         let budget = Budget::new(self.options.timeout);
         for server in &self.here().servers {
             // One round trip makes sure that what was sent without waiting has arrived.
-            if server.has_unanswered() {
+            if server.has_pending() {
                 let done = driving::ask_server(
                     server.clone(),
                     &[Request::Version],

@@ -9,6 +9,7 @@
 mod inbox;
 mod keys;
 mod parse;
+pub(crate) mod reserved;
 
 use std::collections::VecDeque;
 
@@ -100,6 +101,13 @@ pub struct Refusal {
     pub blame: Blame,
     /// Its sentence.
     pub message: String,
+}
+
+impl Refusal {
+    /// Whether a value was refused for its length: memcached's words, ours and those of every proxy.
+    pub(crate) fn is_too_large(&self) -> bool {
+        self.message.contains("too large")
+    }
 }
 
 /// The whole reply to one request.

@@ -3,8 +3,7 @@
 use glasscache_protocol::meta::reply::{self as meta, Code};
 use glasscache_protocol::text::reply::{self as text, Blame, Line, Refused, ReplyFault, Status};
 
-use crate::reservation;
-
+use super::reserved;
 use super::{Answer, Expect, Fault, Found, KeyMark, MetaAnswer, Pipeline, Progress, Refusal};
 
 /// Most rows of a `stats` reply and most refusals of one batch that are kept.
@@ -61,7 +60,7 @@ impl Pipeline {
                 return;
             };
             let end = head_bytes.saturating_add(value_bytes);
-            if reservation::may_be(value_bytes) && self.is_reserved(head_bytes, value_bytes) {
+            if reserved::may_be(value_bytes) && self.is_reserved(head_bytes, value_bytes) {
                 return;
             }
             if value_bytes as u64 > self.value_bytes_max
@@ -84,7 +83,7 @@ impl Pipeline {
     /// Whether the value so far behind what is understood is a reservation.
     fn is_reserved(&self, head_bytes: usize, value_bytes: usize) -> bool {
         let body = self.inbox.slice(self.scan.at + head_bytes, value_bytes);
-        body.is_some_and(|body| reservation::token_of(body).is_some())
+        body.is_some_and(|body| reserved::token_of(body).is_some())
     }
 
     fn step(&mut self) -> Result<Step, Fault> {
@@ -218,9 +217,9 @@ impl Pipeline {
             return Err(Fault::WrongLength);
         }
         self.scan.body = None;
-        let is_reserved = reservation::may_be(found.value_bytes) && {
+        let is_reserved = reserved::may_be(found.value_bytes) && {
             let body = self.inbox.slice(found.at, found.value_bytes);
-            body.is_some_and(|body| reservation::token_of(body).is_some())
+            body.is_some_and(|body| reserved::token_of(body).is_some())
         };
         self.scan.at = end + 2;
         if is_reserved {

@@ -10,6 +10,7 @@ mod in_meta;
 use glasscache_protocol::meta::request::{Arithmetic, Common, WireKey};
 use glasscache_protocol::text::request::{self as text, StoreWord};
 
+use crate::costs::{Class, Operation};
 use crate::error::Error;
 use crate::pipeline::{Expect, KeyMark, Pipeline};
 
@@ -158,6 +159,25 @@ impl<'a> Request<'a> {
                 Error::BadSetting("an argument of stats with control characters".to_owned()),
             ),
             _ => Ok(()),
+        }
+    }
+
+    /// As what the request is counted.
+    pub fn class(&self) -> Class {
+        match self {
+            Self::Get { .. } | Self::GetAndTouch { .. } | Self::Inspect { .. } => {
+                Class::Single(Operation::Read, 0)
+            }
+            Self::Store { item, .. } => Class::Single(Operation::Write, item.body.len()),
+            Self::Delete { .. } | Self::Touch { .. } | Self::Arithmetic { .. } => {
+                Class::Single(Operation::Other, 0)
+            }
+            Self::GetMany { keys, .. } => Class::Bulk(keys.len(), 0),
+            Self::StoreMany { items, .. } => {
+                Class::Bulk(items.len(), items.iter().map(|item| item.body.len()).sum())
+            }
+            Self::DeleteMany { keys } => Class::Bulk(keys.len(), 0),
+            Self::Flush { .. } | Self::Stats { .. } | Self::Version => Class::Uncounted,
         }
     }
 

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use glasscache_client::bulk::{Failures, Indexed};
 use glasscache_client::client::Value;
+use glasscache_client::engine::{Counter, Initial};
 use glasscache_client::outcome::Outcome;
 use glasscache_client::pipeline::MetaAnswer;
 use glasscache_client::request::Item;
@@ -135,6 +136,18 @@ impl Face {
             initial: Some((delta, 0)),
         };
         both!(self, arithmetic(plain(key), by, false, &self.budget()))
+    }
+
+    /// Adds to a number, or makes it `initial`.
+    pub(crate) fn count(&self, key: &str, delta: u64, initial: u64) -> Result<Option<u64>, Error> {
+        let initial = Initial {
+            number: initial,
+            flags: 7,
+            digits: initial.to_string(),
+            exptime: 0,
+        };
+        let steps = Counter::new(plain(key), delta, false, initial);
+        both!(self, run_steps(steps, &self.budget()))
     }
 
     pub(crate) fn get_many(&self, keys: &[&str]) -> Result<(Vec<Indexed>, Failures), Error> {

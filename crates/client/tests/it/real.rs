@@ -159,6 +159,18 @@ fn a_value_that_is_too_long_is_told_and_leaves_no_older_one() {
 }
 
 #[test]
+fn a_counter_begins_with_its_initial_value_and_flags() {
+    let server = Server::start();
+    with_both(&server.address, &patient(), |face| {
+        face.delete("counted").unwrap();
+        assert_eq!(face.count("counted", 2, 40), Ok(Some(40)));
+        assert_eq!(face.count("counted", 2, 40), Ok(Some(42)));
+        let value = face.get("counted").unwrap().unwrap();
+        assert_eq!((value.flags, &value.bytes[..]), (7, &b"42"[..]));
+    });
+}
+
+#[test]
 fn bulk_calls_reach_every_server() {
     let servers = [Server::start(), Server::start(), Server::start()];
     let names: Vec<_> = servers.iter().map(|s| s.address.clone()).collect();

@@ -108,14 +108,15 @@ impl AsyncClient {
         deadline: Option<f64>,
     ) -> Started<'py> {
         let place = self.core.place_of(key.bytes);
-        self.submit_to(py, place, request, kind, (deadline, Spent::default()))
+        self.submit_to(py, place, Some(request), kind, (deadline, Spent::default()))
     }
 
+    /// As [`Self::submit`], to a server; without a request it is the first step of `kind`.
     pub(super) fn submit_to<'py>(
         &self,
         py: Python<'py>,
         place: usize,
-        request: &Request<'_>,
+        request: Option<&Request<'_>>,
         kind: Kind,
         (deadline, mut spent): (Option<f64>, Spent),
     ) -> Started<'py> {
@@ -198,6 +199,7 @@ impl AsyncClient {
     }
 
     /// Return the place of a key's server in `addresses`.
+    #[pyo3(name = "_place_of")]
     fn place_of(&self, key: &Bound<'_, PyAny>) -> PyResult<usize> {
         let mut scratch = Vec::new();
         let key = self.wire(key, &mut scratch)?;
@@ -205,11 +207,13 @@ impl AsyncClient {
     }
 
     /// Whether a key goes as base64, which a bulk read does not take.
+    #[pyo3(name = "_is_encoded")]
     fn is_encoded(&self, key: &Bound<'_, PyAny>) -> PyResult<bool> {
         Ok(self.wire(key, &mut Vec::new())?.is_base64)
     }
 
     /// Return (host, port) or (path, None) of the server at a place.
+    #[pyo3(name = "_address_of")]
     fn address_of(&self, py: Python<'_>, place: usize) -> PyResult<(String, Option<u16>)> {
         Ok(match &self.server(py, place)?.place {
             Place::Tcp(host, port) => (host.clone(), Some(*port)),
@@ -218,30 +222,32 @@ impl AsyncClient {
     }
 
     /// Return the name of each present server by its place; one that left keeps its place unused.
-    #[getter]
+    #[getter(_names)]
     pub(super) fn names(&self) -> BTreeMap<usize, String> {
         let name = |(place, server): (usize, Arc<Server>)| (place, server.name.clone());
         self.core.servers().into_iter().map(name).collect()
     }
 
     /// Return the place of the only server, or None if there are several.
-    #[getter]
+    #[getter(_only_place)]
     fn only_place(&self) -> Option<usize> {
         self.core.only_place()
     }
 
     /// Return how many places there are: one for each server that there has been.
-    #[getter]
+    #[getter(_places_count)]
     fn places_count(&self) -> usize {
         self.core.places_count()
     }
 
     /// Note that the client is closed: later calls raise.
+    #[pyo3(name = "_mark_closed")]
     fn mark_closed(&self, py: Python<'_>) {
         py.detach(|| self.core.close());
     }
 
     /// Note the seconds that the next call has waited for a connection, for its cost.
+    #[pyo3(name = "_note_wait")]
     fn note_wait(&self, seconds: f64) {
         let waited = Duration::try_from_secs_f64(seconds).unwrap_or_default();
         let waited_ns = waited.as_nanos() as u64;
@@ -250,6 +256,7 @@ impl AsyncClient {
 
     /// Count the keys of a call that failed as misses; False if its error is to be raised.
     #[pyo3(signature = (error, keys=1))]
+    #[pyo3(name = "_count_miss")]
     fn count_miss(&self, error: &Bound<'_, PyAny>, keys: u64) -> PyResult<bool> {
         let (py, missable) = (error.py(), self.counters.missable.as_ref());
         let is_miss = error::is_missable(py, missable, &PyErr::from_value(error.clone()))?;
@@ -262,12 +269,14 @@ impl AsyncClient {
     }
 
     /// Count a value that was made and not stored, for its key was deleted, written or flushed meanwhile.
+    #[pyo3(name = "_count_unstored")]
     fn count_unstored(&self) {
         let counted = &self.counters.fills_not_stored;
         counted.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Return this client's counters. No network.
+    #[pyo3(name = "_counters")]
     fn counters<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let all = PyDict::new(py);
         all.set_item(

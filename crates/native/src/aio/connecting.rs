@@ -2,13 +2,18 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::PoisonError;
+use std::time::Duration;
 
 use glasscache_client::Error;
+use glasscache_client::engine::health;
+use glasscache_client::engine::loss::{Cause, Next, Unanswered};
+use glasscache_client::engine::pending::PendingWrites;
 use glasscache_client::error::{Context, Phase};
 use glasscache_client::fork::{Process, random_opaque};
 use glasscache_client::pipeline::Pipeline;
 use pyo3::intern;
 use pyo3::prelude::*;
+use pyo3::types::PyBytes;
 
 use super::client::{AsyncClient, Slot};
 use super::connection::Connection;
@@ -19,6 +24,7 @@ use crate::settings::{self};
 #[pymethods]
 impl AsyncClient {
     /// Return a protocol for a new connection to a server, whose `ready` future this is.
+    #[pyo3(name = "_new_connection")]
     fn new_connection(
         &self,
         py: Python<'_>,
@@ -37,7 +43,7 @@ impl AsyncClient {
             out: Vec::new(),
             opaque: random_opaque(),
             process: Process::current(),
-            unanswered: 0,
+            pending: PendingWrites::default(),
             replies: 0,
             presumes_classic,
             will_flush: false,
@@ -51,6 +57,7 @@ impl AsyncClient {
     }
 
     /// Take a connection into use for a server on the running loop; return the one that it replaces.
+    #[pyo3(name = "_use_connection")]
     fn use_connection(
         &self,
         py: Python<'_>,
@@ -83,6 +90,7 @@ impl AsyncClient {
     }
 
     /// Return the connection of a server on the running loop, whatever its state.
+    #[pyo3(name = "_connection_of")]
     fn connection_of<'py>(
         &self,
         py: Python<'py>,
@@ -92,6 +100,7 @@ impl AsyncClient {
     }
 
     /// Change the servers for all calls to come; return this loop's connections to those that left, by place.
+    #[pyo3(name = "_change_servers")]
     fn change_servers(
         &self,
         py: Python<'_>,
@@ -119,16 +128,19 @@ impl AsyncClient {
     }
 
     /// Whether a server is down, so that calls fail at once.
+    #[pyo3(name = "_is_down")]
     fn is_down(&self, py: Python<'_>, place: usize) -> PyResult<bool> {
         Ok(self.server(py, place)?.health.is_down())
     }
 
     /// Return the exception for a server that cannot be reached.
+    #[pyo3(name = "_unreachable")]
     fn unreachable(&self, py: Python<'_>, place: usize, why: &str) -> Py<PyAny> {
         self.unavailable(py, place, why).into_value(py).into_any()
     }
 
     /// Return the exception for a connection that was not made in time.
+    #[pyo3(name = "_too_late")]
     fn too_late(&self, py: Python<'_>, place: usize) -> PyResult<Py<PyAny>> {
         let server = self.server(py, place)?.name.clone();
         let context = Context {
@@ -141,13 +153,37 @@ impl AsyncClient {
             .into_any())
     }
 
-    /// Note that a server cannot be connected to.
-    fn note_down(&self, py: Python<'_>, place: usize) -> PyResult<()> {
-        self.server(py, place)?.health.down();
+    /// Note that a server could not be connected to, within so many seconds if it was not refused.
+    #[pyo3(name = "_note_unreachable")]
+    fn note_unreachable(&self, py: Python<'_>, place: usize, within: Option<f64>) -> PyResult<()> {
+        let allowed = within.map(Duration::try_from_secs_f64).transpose();
+        let cause = match allowed.unwrap_or_default() {
+            Some(allowed) => Cause::Deadline(allowed),
+            None => Cause::Closed { in_order: false },
+        };
+        if let Next::End(mark) = Unanswered::CONNECTING.next(cause) {
+            self.server(py, place)?.health.note(mark);
+        }
         Ok(())
     }
 
+    /// Return how a server that is down is probed: seconds to pause and to wait, what is sent, and what a good
+    /// answer begins with.
+    #[pyo3(name = "_probe_of")]
+    fn probe_of<'py>(
+        &self,
+        py: Python<'py>,
+        place: usize,
+    ) -> PyResult<(f64, f64, Bound<'py, PyBytes>, Bound<'py, PyBytes>)> {
+        let pause = health::probe_pause(u64::from(random_opaque())).as_secs_f64();
+        let limit = health::PROBE_TIMEOUT.as_secs_f64();
+        let (question, answer) = health::probe_of(self.server(py, place)?.dialect());
+        let bytes = |bytes: &[u8]| PyBytes::new(py, bytes);
+        Ok((pause, limit, bytes(question), bytes(answer)))
+    }
+
     /// Note that a server answers again.
+    #[pyo3(name = "_note_up")]
     fn note_up(&self, py: Python<'_>, place: usize) -> PyResult<()> {
         self.server(py, place)?.health.up();
         Ok(())

@@ -8,8 +8,10 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use glasscache_client::Error;
-use glasscache_client::costs::Part;
-use glasscache_client::doubts::{OwnedKey, write_removals};
+use glasscache_client::costs::{Class, Part, Spent};
+use glasscache_client::engine::operation::Operation;
+use glasscache_client::engine::pending::PendingWrites;
+use glasscache_client::engine::uncertain::{OwnedKey, keys_of, write_removals};
 use glasscache_client::error::{Context, Phase};
 use glasscache_client::fork::Process;
 use glasscache_client::pipeline::{Answer, Expect, Pipeline};
@@ -18,7 +20,7 @@ use glasscache_client::request::{Desk, Dialect, Request};
 use pyo3::intern;
 use pyo3::prelude::*;
 
-use super::op::{Kind, Op, Times};
+use super::op::{Kind, Op, Sent, Shown, Times};
 use super::{Counters, set_exception, set_result};
 use crate::client::TIMED_BYTES_MIN;
 use crate::error;
@@ -38,7 +40,8 @@ pub(crate) struct Connection {
     pub(super) opaque: u32,
     /// The process that made it; a child of a fork does not use it.
     pub(super) process: Process,
-    pub(super) unanswered: u32,
+    /// Quiet writes that no `mn` was written behind yet.
+    pub(super) pending: PendingWrites,
     pub(super) replies: u64,
     pub(super) presumes_classic: bool,
     pub(super) will_flush: bool,
@@ -58,10 +61,10 @@ impl Connection {
         self.transport.is_some() && !self.is_late && !self.is_paused && self.ready.is_none()
     }
 
-    /// Writes a request behind those of this turn, and returns its future.
+    /// Writes a request behind those of this turn, and returns its future; `None`: the first step of `kind`.
     pub(super) fn submit<'py>(
         slf: &Bound<'py, Self>,
-        request: &Request<'_>,
+        request: Option<&Request<'_>>,
         kind: Kind,
         times: Times,
     ) -> PyResult<Bound<'py, PyAny>> {
@@ -71,46 +74,21 @@ impl Connection {
             .event_loop
             .bind(py)
             .call_method0(intern!(py, "create_future"))?;
-        let is_noreply = request.is_noreply();
-        let doubts = if is_noreply {
-            Vec::new()
-        } else {
-            this.server.doubts.take()
+        let step = kind.step();
+        let first = step.as_ref().map(Operation::request);
+        let Some(request) = request.or(first.as_ref()) else {
+            return Err(error::of_client(py, &Error::Closed));
         };
-        if !doubts.is_empty() {
-            let dialect = this.server.dialect().unwrap_or(Dialect::Classic);
-            let answered = write_removals(&doubts, &mut this.desk(dialect));
-            this.unanswered += answered;
-        }
-        if this.unanswered > 0 && !is_noreply {
-            this.ask_for_unanswered(doubts, times);
-        }
-        let dialect = this.server.dialect().unwrap_or(Dialect::Classic);
-        if let Err(unsaid) = request.write(&mut this.desk(dialect)) {
-            let server = this.server.name.clone();
-            return Err(error::of_client(
-                py,
-                &Error::Unsupported {
-                    server,
-                    what: unsaid.0,
-                },
-            ));
-        }
-        if let Some(body) = request.loose_body() {
-            this.out.extend_from_slice(body);
-            this.out.extend_from_slice(b"\r\n");
-        }
-        if is_noreply {
-            this.unanswered += u32::from(dialect == Dialect::Meta);
+        let sent = this.write(request, times);
+        let sent = sent.map_err(|error| error::of_client(py, &error))?;
+        if request.is_noreply() {
             future.call_method1(intern!(py, "set_result"), (true,))?;
         } else {
-            let is_repeatable = request.is_repeatable();
-            let kept = future.clone().unbind();
             this.ops.push_back(Op {
                 kind,
-                future: Some(kept),
+                future: Some(future.clone().unbind()),
                 times,
-                is_repeatable,
+                sent,
             });
             let is_covered = matches!(&this.timer, Some((set_to, _)) if *set_to <= times.deadline);
             if !is_covered {
@@ -127,6 +105,66 @@ impl Connection {
         Ok(future)
     }
 
+    /// Writes a request, and before it what has to be asked first.
+    fn write(&mut self, request: &Request<'_>, times: Times) -> Result<Sent, Error> {
+        let dialect = self.server.dialect().unwrap_or(Dialect::Classic);
+        let is_noreply = request.is_noreply();
+        if !is_noreply {
+            let uncertain = self.server.uncertain.take();
+            if !uncertain.is_empty() {
+                self.begin_pending();
+                self.pending.count += write_removals(&uncertain, &mut self.desk(dialect));
+            }
+            if !self.pending.is_empty() {
+                self.request_acknowledgement(uncertain, times);
+            }
+        } else if dialect == Dialect::Meta {
+            self.begin_pending();
+        }
+        if let Err(unsaid) = request.write(&mut self.desk(dialect)) {
+            let server = self.server.name.clone();
+            return Err(Error::Unsupported {
+                server,
+                what: unsaid.0,
+            });
+        }
+        if let Some(body) = request.loose_body() {
+            self.out.extend_from_slice(body);
+            self.out.extend_from_slice(b"\r\n");
+        }
+        if is_noreply && dialect == Dialect::Meta {
+            self.pending.note(request);
+        }
+        Ok(Sent {
+            is_repeatable: request.is_repeatable(),
+            class: request.class(),
+            uncertain: keys_of(request).filter(|_| !is_noreply).collect(),
+        })
+    }
+
+    /// Makes the next step of a call, whose request before was answered, for the same future.
+    fn go_on(&mut self, py: Python<'_>, mut op: Op, now: Instant) -> PyResult<()> {
+        let step = op.kind.step();
+        let Some(request) = step.as_ref().map(Operation::request) else {
+            return Ok(());
+        };
+        if self.transport.is_none() || self.is_late {
+            // It takes no more requests: the call begins anew on another connection.
+            return self.fail(py, &op.kind, op.future.as_ref(), error::stale(py));
+        }
+        match self.write(&request, op.times) {
+            Ok(sent) => op.sent = sent,
+            Err(error) => {
+                let error = error::of_client(py, &error);
+                return self.fail(py, &op.kind, op.future.as_ref(), error);
+            }
+        }
+        op.times.started = now;
+        op.times.spent = Spent::default();
+        self.ops.push_back(op);
+        Ok(())
+    }
+
     pub(super) fn desk(&mut self, dialect: Dialect) -> Desk<'_> {
         Desk {
             dialect,
@@ -136,33 +174,36 @@ impl Connection {
         }
     }
 
-    /// Asks how the quiet writes so far went, `doubts` among them; the answer meets nobody.
-    pub(super) fn ask_for_unanswered(&mut self, doubts: Vec<OwnedKey>, times: Times) {
-        let (count, first) = (self.unanswered, self.opaque.wrapping_sub(self.unanswered));
+    /// Gets ready to note quiet writes that are about to be written.
+    fn begin_pending(&mut self) {
+        if self.pending.is_empty() {
+            self.pending = PendingWrites::new(&self.server.state, self.opaque);
+        }
+    }
+
+    /// Asks how the quiet writes so far went, the removal of `uncertain` keys among them; the answer meets nobody.
+    pub(super) fn request_acknowledgement(&mut self, uncertain: Vec<OwnedKey>, times: Times) {
+        let pending = std::mem::take(&mut self.pending);
+        let (first, count) = (pending.first, pending.count);
         self.out.extend_from_slice(b"mn\r\n");
         self.pipeline.expect(Expect::Quiet { first, count });
-        self.unanswered = 0;
         self.ops.push_back(Op {
-            kind: Kind::Nobody(doubts),
+            kind: Kind::Nobody(pending),
             future: None,
             times,
-            is_repeatable: false,
+            sent: Sent {
+                is_repeatable: false,
+                class: Class::Uncounted,
+                uncertain,
+            },
         });
     }
 
     /// Notes what a write without an answer may have left behind.
-    pub(super) fn doubt(&self, op: &Op) {
-        if !self.process.is_current() {
-            return; // the write is the parent's
-        }
-        match &op.kind {
-            Kind::Written { wire, .. } | Kind::Removed(wire) => {
-                self.server.doubts.add([wire.clone()]);
-            }
-            Kind::ManyStored { wire, .. } | Kind::ManyDeleted { wire, .. } | Kind::Nobody(wire) => {
-                self.server.doubts.add(wire.iter().cloned());
-            }
-            _ => {}
+    pub(super) fn note_uncertain(&self, op: &Op) {
+        // That of another process is its parent's.
+        if self.process.is_current() && !op.sent.uncertain.is_empty() {
+            self.server.uncertain.add(op.sent.uncertain.iter().cloned());
         }
     }
 
@@ -215,11 +256,12 @@ impl Connection {
             | Kind::Gets
             | Kind::Inspect
             | Kind::Reservation
-            | Kind::Written {
-                is_reservation: true,
-                ..
-            } => py.None().into_bound(py),
-            Kind::Stored | Kind::Removed(_) | Kind::Written { .. } => {
+            | Kind::Number
+            | Kind::Counter(_) => py.None().into_bound(py),
+            Kind::Written(written) | Kind::TooLarge(_, written) if written.is_reservation => {
+                py.None().into_bound(py)
+            }
+            Kind::Truth | Kind::Written(_) | Kind::TooLarge(..) => {
                 false.into_pyobject(py)?.to_owned().into_any()
             }
             _ => return set_exception(py, future, error),
@@ -260,36 +302,50 @@ impl Connection {
             let rest = took.saturating_sub(unpacking);
             op.times.spent.add(Part::Deserialise, rest);
         }
-        if self.counters.is_counting {
-            op.count(&self.counters.costs, found_bytes as u64, arrived);
+        if self.counters.is_counting && !matches!(shown, Ok(Shown::More)) {
+            op.count(&self.counters.costs, found_bytes, arrived);
         }
-        // A removal of many has further replies before its future is done.
-        if let (Kind::ManyDeleted { left: 1.., .. }, Ok(_)) = (&op.kind, &shown) {
-            self.ops.push_front(op);
-            return Ok(());
+        match shown {
+            Ok(Shown::More) => self.ops.push_front(op),
+            Ok(Shown::Step) => self.go_on(py, op, arrived)?,
+            Ok(Shown::Value(value)) => {
+                if let Some(future) = &op.future {
+                    set_result(py, future, value)?;
+                }
+            }
+            Err(error) => self.fail(py, &op.kind, op.future.as_ref(), error)?,
         }
-        match (shown, &op.future) {
-            (Ok(value), Some(future)) => set_result(py, future, value),
-            (Err(error), future) => self.fail(py, &op.kind, future.as_ref(), error),
-            (Ok(_), None) => Ok(()),
-        }
+        Ok(())
     }
 
-    /// Ends all ops in flight by what `error` makes of each.
+    /// Ends all ops in flight by what `error` makes of each; without an error it is to begin anew elsewhere.
     pub(super) fn fail_all(
         &mut self,
         py: Python<'_>,
-        error: impl Fn(&Self, &Op) -> PyErr,
+        error: impl Fn(&Self, &Op) -> Option<Error>,
     ) -> PyResult<()> {
-        for op in std::mem::take(&mut self.ops) {
-            let error = error(self, &op);
+        for mut op in std::mem::take(&mut self.ops) {
+            let error = match error(self, &op) {
+                Some(error) => error::of_client(py, &op.kind.failed(error)),
+                None => error::stale(py),
+            };
             // A call that was late before has been noted then.
             if op.future.is_some() || matches!(op.kind, Kind::Nobody(_)) {
-                self.doubt(&op);
+                self.note_uncertain(&op);
             }
             self.fail(py, &op.kind, op.future.as_ref(), error)?;
         }
         Ok(())
+    }
+
+    /// Forgets the quiet writes of another process, which acknowledges them.
+    fn forget_pending(&mut self) {
+        std::mem::take(&mut self.pending).forget();
+        for op in &mut self.ops {
+            if let Kind::Nobody(pending) = &mut op.kind {
+                std::mem::take(pending).forget();
+            }
+        }
     }
 
     /// In a child after a fork: ends its calls, and puts a dead socket in the place of the child's copy.
@@ -303,12 +359,12 @@ impl Connection {
         };
         this.is_late = true;
         this.out.clear();
-        this.unanswered = 0;
+        this.forget_pending();
         this.cancel_timer(py)?;
         let transport = this.transport.take();
         for op in std::mem::take(&mut this.ops) {
             let why = "the process was forked amid the call".to_owned();
-            let error = Error::Unavailable(this.context(Phase::Read, op.is_repeatable), why);
+            let error = Error::Unavailable(this.context(Phase::Read, op.sent.is_repeatable), why);
             let error = error::of_client(py, &error);
             this.fail(py, &op.kind, op.future.as_ref(), error)?;
         }
@@ -334,5 +390,13 @@ impl Connection {
             transport.call_method0(py, intern!(py, "abort"))?;
         }
         Ok(())
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        if !self.process.is_current() {
+            self.forget_pending();
+        }
     }
 }

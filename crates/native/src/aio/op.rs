@@ -2,8 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-use glasscache_client::costs::{Costs, Operation, Part, Spent};
-use glasscache_client::doubts::OwnedKey;
+use glasscache_client::costs::{Class, Costs, Part, Spent};
+use glasscache_client::engine::pending::PendingWrites;
+use glasscache_client::engine::uncertain::OwnedKey;
+use glasscache_client::engine::{Counter, Step, Steps, TooLarge};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
@@ -17,31 +19,22 @@ pub(super) enum Kind {
     },
     Gets,
     Inspect,
-    Stored,
+    /// Whether something was done.
+    Truth,
     /// A reservation is read.
     Reservation,
-    /// A removal, with its key for the case that its outcome stays unknown.
-    Removed(OwnedKey),
-    /// A write of a value, with its key and length for an error.
-    Written {
-        key: Py<PyAny>,
-        wire: OwnedKey,
-        value_bytes: usize,
-        is_cas: bool,
-        /// It is a reservation, whose failure is None where errors are misses.
-        is_reservation: bool,
-    },
+    /// A write of a value.
+    Written(Written),
+    /// What follows where a value was too large.
+    TooLarge(TooLarge, Written),
     Number,
+    /// A number that is made where there is none.
+    Counter(Counter),
     Many(Vec<Py<PyAny>>),
-    ManyStored {
-        keys: Vec<Py<PyAny>>,
-        wire: Vec<OwnedKey>,
-        bytes: u64,
-    },
+    ManyStored(Vec<Py<PyAny>>),
     /// One of many removals: the keys of the rest follow in the same future.
     ManyDeleted {
         keys: Vec<Py<PyAny>>,
-        wire: Vec<OwnedKey>,
         failures: Py<PyDict>,
         left: usize,
     },
@@ -49,8 +42,46 @@ pub(super) enum Kind {
     Rows,
     Done,
     Probe,
-    /// The answer to earlier writes that nobody waits for, removals of doubtful keys among them.
-    Nobody(Vec<OwnedKey>),
+    /// The acknowledgement of earlier writes that nobody waits for, removals of uncertain keys among them.
+    Nobody(PendingWrites),
+}
+
+/// How the outcome of a write becomes a Python value.
+#[derive(Clone, Copy)]
+pub(super) struct Written {
+    pub(super) value_bytes: usize,
+    pub(super) is_cas: bool,
+    /// It is a reservation, whose failure is None where errors are misses.
+    pub(super) is_reservation: bool,
+}
+
+impl Kind {
+    /// What is next in a call of several requests.
+    pub(super) fn step(&self) -> Option<Step<'_>> {
+        match self {
+            Self::TooLarge(steps, _) => steps.step(),
+            Self::Counter(steps) => steps.step(),
+            _ => None,
+        }
+    }
+}
+
+/// What a reply means for the future of its op.
+pub(super) enum Shown<'py> {
+    /// It is resolved.
+    Value(Bound<'py, PyAny>),
+    /// Further replies to the same request follow.
+    More,
+    /// Another request follows.
+    Step,
+}
+
+/// What is known of a request that was written.
+pub(super) struct Sent {
+    pub(super) is_repeatable: bool,
+    pub(super) class: Class,
+    /// Keys that may be left with an older value if the outcome stays unknown.
+    pub(super) uncertain: Vec<OwnedKey>,
 }
 
 /// A request in flight.
@@ -58,7 +89,7 @@ pub(super) struct Op {
     pub(super) kind: Kind,
     pub(super) future: Option<Py<PyAny>>,
     pub(super) times: Times,
-    pub(super) is_repeatable: bool,
+    pub(super) sent: Sent,
 }
 
 /// When a call began, when it must end, and what was spent on it before it was written.
@@ -86,32 +117,12 @@ impl Op {
     ///
     /// Network and server are what passed since the call: the turn of the loop in which its request
     /// left, and the one in which its reply was found, are part of it.
-    pub(super) fn count(&self, costs: &Costs, found_bytes: u64, arrived: Instant) {
+    pub(super) fn count(&self, costs: &Costs, found_bytes: usize, arrived: Instant) {
         let mut spent = self.times.spent;
         spent.add_time(
             Part::Wire,
             arrived.saturating_duration_since(self.times.started),
         );
-        match &self.kind {
-            Kind::Get { .. } | Kind::Gets | Kind::Inspect => {
-                costs.count(Operation::Read, found_bytes, &spent);
-            }
-            Kind::Written { value_bytes, .. } => {
-                costs.count(Operation::Write, *value_bytes as u64, &spent);
-            }
-            Kind::Stored | Kind::Removed(_) | Kind::Number => {
-                costs.count(Operation::Other, 0, &spent);
-            }
-            Kind::Many(keys) => costs.count_bulk(keys.len(), found_bytes, &spent),
-            Kind::ManyStored { keys, bytes, .. } => costs.count_bulk(keys.len(), *bytes, &spent),
-            Kind::ManyDeleted { keys, left: 0, .. } => costs.count_bulk(keys.len(), 0, &spent),
-            Kind::ManyDeleted { .. }
-            | Kind::Version
-            | Kind::Rows
-            | Kind::Done
-            | Kind::Reservation
-            | Kind::Probe
-            | Kind::Nobody(_) => {}
-        }
+        costs.count_as(self.sent.class, found_bytes, &spent);
     }
 }

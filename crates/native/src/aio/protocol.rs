@@ -1,11 +1,14 @@
 //! What the event loop calls: the methods of an `asyncio.Protocol`, and the look at deadlines.
 
+use std::cell::Cell;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use glasscache_client::Error;
+use glasscache_client::costs::Class;
+use glasscache_client::engine::health::Mark;
+use glasscache_client::engine::loss::{Cause, Next, Stage, Unanswered};
 use glasscache_client::error::Phase;
-use glasscache_client::health::PATIENCE;
 use glasscache_client::pipeline::{Expect, Progress};
 use glasscache_client::request::Dialect;
 use pyo3::intern;
@@ -13,7 +16,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
 use super::connection::Connection;
-use super::op::{Kind, Op, Times};
+use super::op::{Kind, Op, Sent, Times};
 use super::set_result;
 use crate::error;
 
@@ -38,7 +41,11 @@ impl Connection {
                 kind: Kind::Probe,
                 future: this.ready.take(),
                 times: Times::now(), // who connects has a deadline of its own
-                is_repeatable: true,
+                sent: Sent {
+                    is_repeatable: true,
+                    class: Class::Uncounted,
+                    uncertain: Vec::new(),
+                },
             };
             this.ops.push_back(op);
             transport.call_method1(py, intern!(py, "write"), (PyBytes::new(py, b"mn\r\n"),))?;
@@ -48,46 +55,15 @@ impl Connection {
     }
 
     /// Called by the loop: bytes have come.
-    fn data_received(&mut self, py: Python<'_>, data: &[u8]) -> PyResult<()> {
-        if !self.process.is_current() {
-            return Ok(()); // the parent's: its loop must not be run by a child (docs/decisions/0057)
+    fn data_received(slf: &Bound<'_, Self>, data: &[u8]) -> PyResult<()> {
+        let mut this = slf.borrow_mut();
+        this.read(slf.py(), data)?;
+        let has_next_steps = !this.out.is_empty() && !this.will_flush;
+        drop(this);
+        if has_next_steps {
+            return Self::flush(slf);
         }
-        let arrived = Instant::now();
-        self.pipeline.feed(data);
-        loop {
-            match self.pipeline.poll() {
-                Ok(Progress::Whole(answer)) => {
-                    let more = matches!(
-                        self.ops.front(),
-                        Some(Op {
-                            kind: Kind::ManyDeleted { .. },
-                            ..
-                        })
-                    );
-                    self.resolve(py, answer, arrived)?;
-                    self.pipeline.release();
-                    if !more && self.presumes_classic && self.server.dialect().is_none() {
-                        self.server.learn_dialect(Dialect::Classic);
-                    }
-                }
-                Ok(Progress::Idle) => {
-                    self.server.health.good();
-                    if self.is_late {
-                        self.abort(py)?;
-                    }
-                    return Ok(());
-                }
-                Ok(Progress::Incomplete(_)) => return Ok(()),
-                Err(fault) => {
-                    self.server.faults.fetch_add(1, Ordering::Relaxed);
-                    self.server.health.bad();
-                    let server = self.server.name.clone();
-                    let error = Error::Protocol { server, fault };
-                    self.fail_all(py, |_, _| error::of_client(py, &error))?;
-                    return self.abort(py);
-                }
-            }
-        }
+        Ok(())
     }
 
     /// Called by the loop: the peer sends no more. The connection is closed.
@@ -101,20 +77,31 @@ impl Connection {
         self.transport = None;
         self.tell_resumed(py)?;
         self.cancel_timer(py)?;
-        let was_used = self.replies > 0;
-        let is_stale = was_used && self.pipeline.is_untouched();
-        // One that was late is closed by us, and was taken note of when it was late.
-        if !self.ops.is_empty() && !is_stale && !self.is_late {
-            self.server.health.bad();
-        }
+        let cause = Cause::Closed {
+            in_order: error.is_none(),
+        };
         let why = error.map_or_else(|| "the connection was closed".to_owned(), |e| e.to_string());
+        let (was_late, mark) = (self.is_late, Cell::new(Mark::None));
         self.fail_all(py, |this, op| {
-            if is_stale && op.is_repeatable {
-                return error::stale(py);
+            let Next::End(its_mark) = this.unanswered(op).next(cause) else {
+                return None;
+            };
+            // Nobody waited for the others.
+            if op.future.is_some() {
+                mark.set(mark.get().max(its_mark));
             }
-            let context = this.context(Phase::Read, op.is_repeatable);
-            error::of_client(py, &Error::Unavailable(context, why.clone()))
-        })
+            let phase = match op.kind {
+                Kind::Probe => Phase::Connect,
+                _ => Phase::Read,
+            };
+            let context = this.context(phase, op.sent.is_repeatable);
+            Some(Error::Unavailable(context, why.clone()))
+        })?;
+        // One that was late is closed by us, and was taken note of when it was late.
+        if !was_late {
+            self.server.health.note(mark.get());
+        }
+        Ok(())
     }
 
     /// Called by the loop: the peer takes no more for now.
@@ -157,41 +144,45 @@ impl Connection {
         this.timer = None;
         let now = Instant::now();
         let mut next: Option<Instant> = None;
-        let (mut late, mut was_patient) = (Vec::new(), false);
+        let (mut late, mut mark) = (Vec::new(), Mark::None);
         for index in 0..this.ops.len() {
-            let Some(op) = this.ops.get_mut(index) else {
-                break;
+            let Some(op) = this.ops.get(index).filter(|op| op.future.is_some()) else {
+                continue;
             };
-            if op.future.is_none() {
+            let Times {
+                started, deadline, ..
+            } = op.times;
+            if deadline > now {
+                next = Some(next.map_or(deadline, |next| next.min(deadline)));
                 continue;
             }
-            if op.times.deadline <= now {
-                // The op keeps its place: its reply is still to be read, for nobody.
-                let allowed = op
-                    .times
-                    .deadline
-                    .saturating_duration_since(op.times.started);
-                was_patient |= allowed >= PATIENCE;
-                late.push((index, op.future.take()));
-            } else {
-                next = Some(next.map_or(op.times.deadline, |next| next.min(op.times.deadline)));
+            let over = Cause::Deadline(deadline.saturating_duration_since(started));
+            if let Next::End(its_mark) = this.unanswered(op).next(over) {
+                mark = mark.max(its_mark);
             }
+            // The op keeps its place: its reply is still to be read, for nobody.
+            let future = this.ops.get_mut(index).and_then(|op| op.future.take());
+            late.push((index, future));
         }
         if !late.is_empty() {
             this.is_late = true;
             // Who waits to send on it goes to another.
             this.tell_resumed(py)?;
         }
-        if was_patient {
-            this.server.health.bad();
-        }
+        this.server.health.note(mark);
         for (index, future) in &late {
             let Some(op) = this.ops.get(*index) else {
                 break;
             };
-            this.doubt(op);
-            let context = this.context(Phase::Read, op.is_repeatable);
-            let error = error::of_client(py, &Error::Deadline(context));
+            this.note_uncertain(op);
+            let error = Error::Deadline(this.context(Phase::Read, op.sent.is_repeatable));
+            let Some(op) = this.ops.get_mut(*index) else {
+                break;
+            };
+            let error = error::of_client(py, &op.kind.failed(error));
+            let Some(op) = this.ops.get(*index) else {
+                break;
+            };
             this.fail(py, &op.kind, future.as_ref(), error)?;
         }
         match next {
@@ -233,6 +224,57 @@ impl Connection {
 }
 
 impl Connection {
+    /// How a request stands that gets no reply on this connection.
+    fn unanswered(&self, op: &Op) -> Unanswered {
+        Unanswered {
+            stage: match op.kind {
+                Kind::Probe => Stage::Probing,
+                _ => Stage::Exchange,
+            },
+            was_used: self.replies > 0,
+            is_untouched: self.pipeline.is_untouched(),
+            was_sent: true,
+            is_repeatable: op.sent.is_repeatable,
+            was_retried: false,
+        }
+    }
+
+    /// Reads bytes that have come, and resolves the futures of the replies that are whole.
+    fn read(&mut self, py: Python<'_>, data: &[u8]) -> PyResult<()> {
+        if !self.process.is_current() {
+            return Ok(()); // the parent's: its loop must not be run by a child (docs/decisions/0057)
+        }
+        let arrived = Instant::now();
+        self.pipeline.feed(data);
+        loop {
+            match self.pipeline.poll() {
+                Ok(Progress::Whole(answer)) => {
+                    self.resolve(py, answer, arrived)?;
+                    self.pipeline.release();
+                    if self.presumes_classic && self.server.dialect().is_none() {
+                        self.server.learn_dialect(Dialect::Classic);
+                    }
+                }
+                Ok(Progress::Idle) => {
+                    self.server.health.good();
+                    if self.is_late {
+                        self.abort(py)?;
+                    }
+                    return Ok(());
+                }
+                Ok(Progress::Incomplete(_)) => return Ok(()),
+                Err(fault) => {
+                    self.server.faults.fetch_add(1, Ordering::Relaxed);
+                    self.server.health.note(Mark::Bad);
+                    let server = self.server.name.clone();
+                    let error = Error::Protocol { server, fault };
+                    self.fail_all(py, |_, _| Some(error.clone()))?;
+                    return self.abort(py);
+                }
+            }
+        }
+    }
+
     fn tell_resumed(&mut self, py: Python<'_>) -> PyResult<()> {
         self.resumed.take().map_or(Ok(()), |future| {
             set_result(py, &future, py.None().into_bound(py))
@@ -246,9 +288,9 @@ impl Connection {
             self.out.clear();
             return None;
         }
-        if self.unanswered > 0 {
+        if !self.pending.is_empty() {
             // What a server refuses is read as an answer then, and not as bytes that nobody asked for.
-            self.ask_for_unanswered(Vec::new(), Times::now());
+            self.request_acknowledgement(Vec::new(), Times::now());
         }
         let transport = self.transport.as_ref().filter(|_| !self.out.is_empty())?;
         let bytes = PyBytes::new(py, &self.out);

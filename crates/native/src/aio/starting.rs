@@ -2,7 +2,8 @@
 
 use glasscache_client::Arithmetic;
 use glasscache_client::StoreWord;
-use glasscache_client::operation::{Operation, Store};
+use glasscache_client::engine::operation::{Operation, Store};
+use glasscache_client::engine::{Counter, TooLarge};
 use glasscache_client::request::{Item, Request};
 use glasscache_client::reservation::{Reservation, TOKEN_BYTES};
 use pyo3::exceptions::{PyTypeError, PyValueError};
@@ -12,12 +13,13 @@ use pyo3::types::PyBytes;
 use glasscache_client::costs::Spent;
 
 use super::client::AsyncClient;
-use super::op::{Kind, Started};
+use super::op::{Kind, Started, Written};
 use crate::client::{Ttl, amount, amount_if_any, exptime, joined_bytes, reserving};
-use crate::{error, value as conversion};
+use crate::value as conversion;
 
 #[pymethods]
 impl AsyncClient {
+    #[pyo3(name = "_start_get")]
     fn start_get<'py>(
         &self,
         py: Python<'py>,
@@ -36,6 +38,7 @@ impl AsyncClient {
         )
     }
 
+    #[pyo3(name = "_start_gets")]
     fn start_gets<'py>(
         &self,
         py: Python<'py>,
@@ -53,6 +56,7 @@ impl AsyncClient {
         )
     }
 
+    #[pyo3(name = "_start_gat")]
     fn start_gat<'py>(
         &self,
         py: Python<'py>,
@@ -70,6 +74,7 @@ impl AsyncClient {
         self.submit(py, key, &request, Kind::Get { default }, deadline)
     }
 
+    #[pyo3(name = "_start_inspect")]
     fn start_inspect<'py>(
         &self,
         py: Python<'py>,
@@ -82,6 +87,7 @@ impl AsyncClient {
     }
 
     #[expect(clippy::too_many_arguments, reason = "the words of one write")]
+    #[pyo3(name = "_start_store")]
     fn start_store<'py>(
         &self,
         py: Python<'py>,
@@ -115,18 +121,19 @@ impl AsyncClient {
                 body,
             };
             let store = Store::new(word, item, exptime, noreply);
-            if let Some(error) = store.refusal(self.core.options().value_bytes_max) {
-                return Err(error::of_client(py, &error));
-            }
-            let kind = Kind::Written {
-                key: key.clone().unbind(),
-                wire: wire.into(),
+            let written = Written {
                 value_bytes: body.len(),
                 is_cas: cas.is_some(),
                 is_reservation: false,
             };
             let place = self.core.place_of(wire.bytes);
-            self.submit_to(py, place, &store.request(), kind, (deadline, spent))
+            let times = (deadline, spent);
+            if let Some(error) = store.refusal(self.core.options().value_bytes_max) {
+                let kind = Kind::TooLarge(TooLarge::new(wire, error), written);
+                return self.submit_to(py, place, None, kind, times);
+            }
+            let kind = Kind::Written(written);
+            self.submit_to(py, place, Some(&store.request()), kind, times)
         };
         if is_joined {
             return send(0, joined_bytes(value)?, Spent::default());
@@ -140,6 +147,7 @@ impl AsyncClient {
 
     /// Reserve a key for a value that is being made; None: the dialect has no form for it.
     #[expect(clippy::too_many_arguments, reason = "the words of a reservation")]
+    #[pyo3(name = "_start_reserve")]
     fn start_reserve<'py>(
         &self,
         py: Python<'py>,
@@ -158,18 +166,17 @@ impl AsyncClient {
             flags,
             body,
         };
-        let kind = Kind::Written {
-            key: key.clone().unbind(),
-            wire: wire.into(),
+        let kind = Kind::Written(Written {
             value_bytes: body.len(),
             is_cas: false,
             is_reservation: true,
-        };
+        });
         let store = Store::new(reserving::word(instead_of), item, exptime, false);
         self.submit(py, wire, &store.request(), kind, deadline)
     }
 
     /// Return flags and body of a reservation, or None in a dialect that has none.
+    #[pyo3(name = "_reservation_form")]
     fn reservation_form<'py>(
         &self,
         py: Python<'py>,
@@ -180,11 +187,12 @@ impl AsyncClient {
     }
 
     /// Whether the codec's dialect has a form for reservations.
-    #[getter]
+    #[getter(_has_reservations)]
     fn has_reservations(&self) -> bool {
         reserving::form(self.codec.get(), [0; TOKEN_BYTES]).is_some()
     }
 
+    #[pyo3(name = "_start_reservation")]
     fn start_reservation<'py>(
         &self,
         py: Python<'py>,
@@ -198,35 +206,7 @@ impl AsyncClient {
         self.submit(py, key, &request, Kind::Reservation, deadline)
     }
 
-    /// Store the number that a counter begins with, if there is none.
-    fn start_counter<'py>(
-        &self,
-        py: Python<'py>,
-        key: &Bound<'py, PyAny>,
-        #[pyo3(from_py_with = amount)] initial: u64,
-        ttl: Option<Ttl>,
-        deadline: Option<f64>,
-    ) -> Started<'py> {
-        let exptime = exptime(ttl)?;
-        let mut scratch = Vec::new();
-        let wire = self.wire(key, &mut scratch)?;
-        let (flags, digits) = conversion::counter(self.codec.get(), initial);
-        let item = Item {
-            key: wire,
-            flags,
-            body: digits.as_bytes(),
-        };
-        let kind = Kind::Written {
-            key: key.clone().unbind(),
-            wire: wire.into(),
-            value_bytes: digits.len(),
-            is_cas: false,
-            is_reservation: false,
-        };
-        let store = Store::new(StoreWord::Add, item, exptime, false);
-        self.submit(py, wire, &store.request(), kind, deadline)
-    }
-
+    #[pyo3(name = "_start_delete")]
     fn start_delete<'py>(
         &self,
         py: Python<'py>,
@@ -240,11 +220,12 @@ impl AsyncClient {
             py,
             key,
             &Request::Delete { key, noreply },
-            Kind::Removed(key.into()),
+            Kind::Truth,
             deadline,
         )
     }
 
+    #[pyo3(name = "_start_touch")]
     fn start_touch<'py>(
         &self,
         py: Python<'py>,
@@ -260,10 +241,11 @@ impl AsyncClient {
             exptime: exptime(Some(ttl))?,
             noreply,
         };
-        self.submit(py, key, &request, Kind::Stored, deadline)
+        self.submit(py, key, &request, Kind::Truth, deadline)
     }
 
     #[expect(clippy::too_many_arguments, reason = "the words of an addition")]
+    #[pyo3(name = "_start_arithmetic")]
     fn start_arithmetic<'py>(
         &self,
         py: Python<'py>,
@@ -278,17 +260,18 @@ impl AsyncClient {
         let exptime = exptime(ttl)?;
         let mut scratch = Vec::new();
         let key = self.wire(key, &mut scratch)?;
-        let by = Arithmetic {
-            delta,
-            down,
-            initial: initial.map(|number| (number, exptime)),
+        let Some(initial) = initial.filter(|_| !noreply) else {
+            let by = Arithmetic {
+                delta,
+                down,
+                initial: initial.map(|number| (number, exptime)),
+            };
+            let request = Request::Arithmetic { key, by, noreply };
+            return self.submit(py, key, &request, Kind::Number, deadline);
         };
-        self.submit(
-            py,
-            key,
-            &Request::Arithmetic { key, by, noreply },
-            Kind::Number,
-            deadline,
-        )
+        let initial = conversion::initial(self.codec.get(), initial, exptime);
+        let kind = Kind::Counter(Counter::new(key, delta, down, initial));
+        let place = self.core.place_of(key.bytes);
+        self.submit_to(py, place, None, kind, (deadline, Spent::default()))
     }
 }

@@ -3,7 +3,7 @@
 use glasscache_client::Error;
 use glasscache_client::StoreWord;
 use glasscache_client::WireKey;
-use glasscache_client::doubts::OwnedKey;
+use glasscache_client::engine::uncertain::OwnedKey;
 use glasscache_client::request::{Dialect, Item, Request};
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -21,6 +21,7 @@ use crate::{error, value as conversion};
 #[pymethods]
 impl AsyncClient {
     /// Read keys of one server; the future's result is a dict of those that were found.
+    #[pyo3(name = "_start_get_many")]
     fn start_get_many<'py>(
         &self,
         py: Python<'py>,
@@ -45,10 +46,17 @@ impl AsyncClient {
             keys: &bytes,
         };
         let kind = Kind::Many(keys.iter().map(|key| key.clone().unbind()).collect());
-        self.submit_to(py, place, &request, kind, (deadline, Spent::default()))
+        self.submit_to(
+            py,
+            place,
+            Some(&request),
+            kind,
+            (deadline, Spent::default()),
+        )
     }
 
     /// Store pairs at one server; the result is a dict of failures, or None: store them singly.
+    #[pyo3(name = "_start_set_many")]
     fn start_set_many<'py>(
         &self,
         py: Python<'py>,
@@ -93,15 +101,12 @@ impl AsyncClient {
             exptime,
             quiet: true,
         };
-        let kind = Kind::ManyStored {
-            keys: pairs.iter().map(|(key, _)| key.clone().unbind()).collect(),
-            wire: items.iter().map(|item| item.key.into()).collect(),
-            bytes: items.iter().map(|item| item.body.len() as u64).sum(),
-        };
-        self.submit_to(py, place, &request, kind, (deadline, spent))
+        let kind = Kind::ManyStored(pairs.iter().map(|(key, _)| key.clone().unbind()).collect());
+        self.submit_to(py, place, Some(&request), kind, (deadline, spent))
     }
 
     /// Remove keys at one server; the result is a dict of failures.
+    #[pyo3(name = "_start_delete_many")]
     fn start_delete_many<'py>(
         &self,
         py: Python<'py>,
@@ -117,20 +122,20 @@ impl AsyncClient {
         let wire: Vec<WireKey<'_>> = made.iter().map(OwnedKey::wire).collect();
         let kind = Kind::ManyDeleted {
             keys: keys.iter().map(|key| key.clone().unbind()).collect(),
-            wire: made.clone(),
             failures: PyDict::new(py).unbind(),
             left: keys.len(),
         };
         self.submit_to(
             py,
             place,
-            &Request::DeleteMany { keys: &wire },
+            Some(&Request::DeleteMany { keys: &wire }),
             kind,
             (deadline, Spent::default()),
         )
     }
 
     /// Ask one server: "version", "stats" with an argument, or "flush" with a delay.
+    #[pyo3(name = "_start_ask")]
     fn start_ask<'py>(
         &self,
         py: Python<'py>,
@@ -153,6 +158,12 @@ impl AsyncClient {
         request
             .check()
             .map_err(|error| error::of_client(py, &error))?;
-        self.submit_to(py, place, &request, kind, (deadline, Spent::default()))
+        self.submit_to(
+            py,
+            place,
+            Some(&request),
+            kind,
+            (deadline, Spent::default()),
+        )
     }
 }

@@ -319,11 +319,13 @@ impl Client {
     }
 
     /// Open a block in which all calls of this thread share so many seconds.
+    #[pyo3(name = "_open_deadline")]
     fn open_deadline(&self, length: f64) -> PyResult<()> {
         deadlines::open(self.number, length)
     }
 
     /// Close the block that was opened last.
+    #[pyo3(name = "_close_deadline")]
     fn close_deadline(&self) {
         deadlines::close(self.number);
     }
@@ -352,6 +354,7 @@ impl Client {
     /// Change the servers for all calls to come; a call in flight ends where it began.
     ///
     /// Connections to servers that stay are kept. See `glasscache.discovery` for who calls this.
+    #[pyo3(name = "_change_servers")]
     fn change_servers(&self, py: Python<'_>, servers: Vec<String>) -> PyResult<()> {
         settings::addresses(&servers)
             .and_then(|addresses| py.detach(|| self.core.set_servers(&addresses)))

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use glasscache_client::Error;
 use glasscache_client::WireKey;
 use glasscache_client::call::{Call, State};
-use glasscache_client::costs::{Operation, Part, Spent};
+use glasscache_client::costs::{Class, Operation, Part, Spent};
 use glasscache_client::pipeline::{Answer, Found};
 use glasscache_client::request::Request;
 use pyo3::prelude::*;
@@ -114,6 +114,7 @@ impl Client {
 
     /// Return (value, CAS unique, seconds left or -1, seconds since access, fetched before, stale).
     #[pyo3(signature = (key, *, deadline=None))]
+    #[pyo3(name = "_inspect")]
     fn inspect<'py>(
         &self,
         py: Python<'py>,
@@ -217,7 +218,8 @@ impl Client {
                 Part::Deserialise,
                 call.reading_time().saturating_sub(unpacking),
             );
-            self.core.count(Operation::Read, value_bytes, &call, spent);
+            let class = Class::Single(Operation::Read, 0);
+            self.core.count(class, value_bytes, &call, spent);
         }
         Ok(result)
     }

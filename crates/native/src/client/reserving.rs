@@ -35,6 +35,7 @@ impl Client {
     ///
     /// To clients of this package a reserved key is a miss; `cas` with the unique of `reservation` replaces it.
     #[pyo3(signature = (key, token, ttl, instead_of=None, *, deadline=None))]
+    #[pyo3(name = "_reserve")]
     fn reserve(
         &self,
         py: Python<'_>,
@@ -64,6 +65,7 @@ impl Client {
 
     /// Return (token, CAS unique, seconds left) of the reservation under key, or None if there is none.
     #[pyo3(signature = (key, *, deadline=None))]
+    #[pyo3(name = "_reservation")]
     fn reservation<'py>(
         &self,
         py: Python<'py>,
@@ -82,12 +84,13 @@ impl Client {
     }
 
     /// Whether the codec's dialect has a form for reservations.
-    #[getter]
+    #[getter(_has_reservations)]
     fn has_reservations(&self) -> bool {
         form(self.codec(), [0; TOKEN_BYTES]).is_some()
     }
 
     /// Count a value that was made and not stored, for its key was deleted, written or flushed meanwhile.
+    #[pyo3(name = "_count_unstored")]
     fn count_unstored(&self) {
         self.fills_not_stored
             .fetch_add(1, std::sync::atomic::Ordering::Relaxed);

@@ -1,4 +1,6 @@
-//! What is asked of every server: statistics, version, flush.
+//! What is asked of every server: statistics, version, flush; and what the client itself has counted.
+
+use std::sync::atomic::Ordering;
 
 use glasscache_client::costs::Spent;
 use glasscache_client::pipeline::Answer;
@@ -12,6 +14,23 @@ use super::Client;
 
 #[pymethods]
 impl Client {
+    /// Return this client's counters: what its calls cost, and how each server is. No network.
+    #[pyo3(name = "_counters")]
+    fn counters<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let all = PyDict::new(py);
+        all.set_item(
+            "fills_not_stored",
+            self.fills_not_stored.load(Ordering::Relaxed),
+        )?;
+        all.set_item(
+            "misses_by_error",
+            self.misses_by_error.load(Ordering::Relaxed),
+        )?;
+        tables::set_costs(&all, self.core.costs())?;
+        all.set_item("servers", tables::servers(py, &self.core)?)?;
+        Ok(all)
+    }
+
     /// Return every server's own counters by its name; an exception in place of a failed one's.
     #[pyo3(signature = (argument="", *, deadline=None))]
     fn server_stats<'py>(

@@ -3,6 +3,7 @@
 use glasscache_client::Arithmetic;
 use glasscache_client::StoreWord;
 use glasscache_client::costs::Spent;
+use glasscache_client::engine::Counter;
 use glasscache_client::outcome::Outcome;
 use glasscache_client::request::Item;
 use pyo3::prelude::*;
@@ -298,29 +299,23 @@ impl Client {
     ) -> PyResult<Option<u64>> {
         let times = self.times(deadline)?;
         let exptime = exptime(ttl)?;
-        let by = Arithmetic {
-            delta,
-            down,
-            initial: initial.map(|number| (number, exptime)),
-        };
         let mut scratch = Vec::new();
         let key = self.wire(py, key, &mut scratch)?;
         let done = match initial.filter(|_| !noreply) {
-            None => self.detached(py, times, Spent::default(), |core, budget| {
-                core.arithmetic(key, by, noreply, budget)
-            }),
             Some(initial) => {
-                let (flags, digits) = conversion::counter(self.codec(), initial);
-                let body = digits.as_bytes();
-                let first = (initial, Item { key, flags, body });
-                let by = Arithmetic {
-                    initial: None,
-                    ..by
-                };
+                let initial = conversion::initial(self.codec(), initial, exptime);
                 self.detached(py, times, Spent::default(), |core, budget| {
-                    core.arithmetic_from(by, first, exptime, budget)
+                    core.run_steps(Counter::new(key, delta, down, initial), budget)
                 })
             }
+            None => self.detached(py, times, Spent::default(), |core, budget| {
+                let by = Arithmetic {
+                    delta,
+                    down,
+                    initial: initial.map(|number| (number, exptime)),
+                };
+                core.arithmetic(key, by, noreply, budget)
+            }),
         };
         self.missed(py, done, None)
     }

@@ -8,8 +8,9 @@ use std::time::{Duration, Instant};
 use glasscache_client::StoreWord;
 use glasscache_client::call::{Call, State};
 use glasscache_client::costs::{Part, Spent};
-use glasscache_client::judging::{number, outcome, refused};
-use glasscache_client::operation::{Operation, Store};
+use glasscache_client::engine::TooLarge;
+use glasscache_client::engine::interpret::{number, outcome, refused};
+use glasscache_client::engine::operation::{Operation, Store};
 use glasscache_client::outcome::Outcome::{Done, NotFound};
 use glasscache_client::pipeline::{Answer, Pipeline};
 use glasscache_client::request::Request;
@@ -67,6 +68,7 @@ impl From<Infallible> for Failed {
 impl Client {
     /// Return the outcomes of the calls in order; the outcome of a failed one is its exception.
     #[pyo3(signature = (calls, *, deadline=None))]
+    #[pyo3(name = "_run_pipeline")]
     fn run_pipeline<'py>(
         &self,
         py: Python<'py>,
@@ -153,7 +155,7 @@ impl Client {
             }
         };
         outcomes.resize_with(requests.len(), || Err(Failed::Told(failure.clone())));
-        self.tell_limit(py, place, &mut outcomes, times)?;
+        self.add_limit(py, requests, &mut outcomes, times)?;
         Ok(outcomes)
     }
 
@@ -175,26 +177,36 @@ impl Client {
     }
 
     /// Adds the server's limit to refusals for length, which do not say it.
-    fn tell_limit(
+    fn add_limit(
         &self,
         py: Python<'_>,
-        place: usize,
+        requests: &[Request<'_>],
         outcomes: &mut [Outcome<'_>],
         times: (Instant, Instant),
     ) -> PyResult<()> {
-        let limits = outcomes.iter_mut().filter_map(|outcome| match outcome {
-            Err(Failed::Told(Error::TooLarge { limit, .. })) if *limit == 0 => Some(limit),
+        let refused = requests.iter().zip(outcomes.iter());
+        let mut steps = refused.filter_map(|(request, outcome)| match (request, outcome) {
+            (
+                Request::Store { item, .. },
+                Err(Failed::Told(error @ Error::TooLarge { limit: 0, .. })),
+            ) => Some(TooLarge::without_removal(item.key, error.clone())),
             _ => None,
         });
-        let limits: Vec<&mut u64> = limits.collect();
-        if limits.is_empty() {
+        let Some(steps) = steps.next() else {
             return Ok(());
-        }
+        };
         let bytes_max = self.detached(py, times, Spent::default(), |core, budget| {
-            core.item_bytes_max(place, budget)
+            match core.run_steps(steps, budget) {
+                Error::TooLarge { limit, .. } => Ok(limit),
+                error => Err(error),
+            }
         })?;
-        for limit in limits {
-            *limit = bytes_max;
+        for outcome in outcomes {
+            if let Err(Failed::Told(Error::TooLarge { limit, .. })) = outcome
+                && *limit == 0
+            {
+                *limit = bytes_max;
+            }
         }
         Ok(())
     }

@@ -4,7 +4,7 @@
 //! time-out that is never longer than what is left of the call. What is left after an early
 //! time-out is waited for by `poll`. Nothing here ever waits per read.
 
-mod debts;
+mod pending;
 
 use std::collections::VecDeque;
 use std::io::IoSlice;
@@ -16,9 +16,9 @@ use rustix::io::Errno;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, recv, send, sendmsg};
 
+use crate::engine::pending::PendingWrites;
 use crate::fork::{Process, random_opaque};
 use crate::pipeline::Pipeline;
-use crate::quiet::Debt;
 use crate::request::{Desk, Dialect};
 use crate::transport::socket::Socket;
 
@@ -78,9 +78,9 @@ pub(crate) struct Link {
     /// The process that made it; no other one may use it.
     pub(crate) process: Process,
     /// Quiet writes that no `mn` was sent behind yet.
-    pub(crate) unasked: Debt,
-    /// Those whose `mn` was not answered yet; the answers come before all others.
-    pub(crate) owed: VecDeque<Debt>,
+    pub(crate) pending: PendingWrites,
+    /// Those whose `mn` was not answered yet; the replies come before all others.
+    pub(crate) awaited: VecDeque<PendingWrites>,
     pub(crate) idle_since: Instant,
     /// The thread that gave it back last.
     pub(crate) thread: usize,
@@ -101,8 +101,8 @@ impl Link {
             sent: 0,
             opaque: random_opaque(),
             process: Process::current(),
-            unasked: Debt::default(),
-            owed: VecDeque::new(),
+            pending: PendingWrites::default(),
+            awaited: VecDeque::new(),
             idle_since: now,
             thread: 0,
             expects_large: false,
@@ -117,7 +117,7 @@ impl Link {
 
     /// In a child after a fork: closes the child's copy of the socket, which stays open in the parent.
     pub(crate) fn abandon(mut self: Box<Self>) {
-        self.forget_debts();
+        self.forget_pending();
         let link = *self;
         link.fd.abandon();
     }

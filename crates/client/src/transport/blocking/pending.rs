@@ -1,6 +1,6 @@
-//! What a connection owes: quiet writes that the server has not answered for yet.
+//! The quiet writes of a connection that the server has not acknowledged yet.
 //!
-//! A connection that owes may wait in the pool; whoever takes it up reads the answers that have come.
+//! Such a connection may wait in the pool; whoever takes it up reads the replies that have come.
 
 use std::sync::Arc;
 
@@ -9,63 +9,63 @@ use rustix::io::Errno;
 use rustix::net::{RecvFlags, recv};
 
 use super::Link;
+use crate::engine::pending::PendingWrites;
+use crate::engine::server::ServerState;
 use crate::pipeline::{Answer, Expect, Progress};
-use crate::pool::Server;
-use crate::quiet::Debt;
 
 impl Link {
     /// Whether quiet writes were not answered for yet.
-    pub(crate) fn has_unanswered(&self) -> bool {
-        !self.unasked.is_empty() || !self.owed.is_empty()
+    pub(crate) fn has_pending(&self) -> bool {
+        !self.pending.is_empty() || !self.awaited.is_empty()
     }
 
     /// Gets ready to note quiet writes that are about to be written.
-    pub(crate) fn begin_debt(&mut self, server: &Arc<Server>) {
-        if self.unasked.is_empty() {
-            self.unasked = Debt::new(server, self.opaque);
+    pub(crate) fn begin_pending(&mut self, server: &Arc<ServerState>) {
+        if self.pending.is_empty() {
+            self.pending = PendingWrites::new(server, self.opaque);
         }
     }
 
-    /// Asks the server how the quiet writes of `debt`, which were written before, have gone.
-    pub(crate) fn ask_for(&mut self, debt: Debt) {
-        let (first, count) = (debt.first, debt.count);
+    /// Asks the server how quiet writes, which were written before, have gone.
+    pub(crate) fn request_acknowledgement(&mut self, pending: PendingWrites) {
+        let (first, count) = (pending.first, pending.count);
         self.out.extend_from_slice(b"mn\r\n");
         self.pipeline.expect(Expect::Quiet { first, count });
-        self.owed.push_back(debt);
+        self.awaited.push_back(pending);
     }
 
-    /// Notes that the server has answered for the oldest debt, and refused so many.
-    pub(crate) fn paid(&mut self, refused: usize) {
+    /// Notes that the server has acknowledged the oldest of them, and refused so many.
+    pub(crate) fn acknowledged(&mut self, refused: usize) {
         self.pipeline.release();
-        if let Some(debt) = self.owed.pop_front() {
-            debt.pay(refused as u64);
+        if let Some(pending) = self.awaited.pop_front() {
+            pending.acknowledge(refused);
         }
     }
 
-    /// Forgets what is owed to another process.
-    pub(crate) fn forget_debts(&mut self) {
-        std::mem::take(&mut self.unasked).forget();
-        self.owed.drain(..).for_each(Debt::forget);
+    /// Forgets those of another process.
+    pub(crate) fn forget_pending(&mut self) {
+        std::mem::take(&mut self.pending).forget();
+        self.awaited.drain(..).for_each(PendingWrites::forget);
     }
 
-    /// Whether every request has its reply and not one byte more has come, but for what is owed.
+    /// Whether every request has its reply and not one byte more has come, but for acknowledgements.
     pub(crate) fn is_at_rest(&self) -> bool {
-        if self.owed.is_empty() {
+        if self.awaited.is_empty() {
             self.pipeline.is_clean()
         } else {
-            self.pipeline.is_sound() && self.pipeline.in_flight() == self.owed.len()
+            self.pipeline.is_sound() && self.pipeline.in_flight() == self.awaited.len()
         }
     }
 
     /// Whether an idle connection is still good: not closed by the peer, and nothing came unasked.
     ///
-    /// What was owed is taken. Error lines of quiet writes that no `mn` was sent behind are left to the next
+    /// Acknowledgements that have come are taken. Error lines of quiet writes that no `mn` was sent behind are left to the next
     /// call.
     pub(crate) fn is_quiet(&mut self) -> bool {
-        if !self.owed.is_empty() && !self.take_paid() {
+        if !self.awaited.is_empty() && !self.take_acknowledged() {
             return false;
         }
-        if self.has_unanswered() {
+        if self.has_pending() {
             return true;
         }
         let mut fds = [PollFd::new(&self.fd, PollFlags::IN)];
@@ -82,12 +82,12 @@ impl Link {
     }
 
     /// Takes the answers that have come for quiet writes, without waiting; false: the connection is lost.
-    fn take_paid(&mut self) -> bool {
+    fn take_acknowledged(&mut self) -> bool {
         loop {
             match self.pipeline.poll() {
                 Ok(Progress::Whole(Answer::Quiet(troubles, refusals))) => {
-                    self.paid(troubles.len() + refusals.len());
-                    if self.owed.is_empty() {
+                    self.acknowledged(troubles.len() + refusals.len());
+                    if self.awaited.is_empty() {
                         return true;
                     }
                 }

@@ -6,8 +6,8 @@ use std::time::Instant;
 use rustix::event::{PollFd, PollFlags};
 
 use super::{Call, Stage, Trouble};
+use crate::engine::loss::{Cause, Next, Unanswered};
 use crate::error::{Error, Phase};
-use crate::health::PATIENCE;
 use crate::pipeline::{Answer, Expect, Progress};
 use crate::pool::{Checkout, Lease};
 use crate::quiet::TookTooLong;
@@ -32,7 +32,7 @@ impl Call<'_> {
             return self.connect();
         }
         // Before a connection is chosen, so that nobody chooses another while this one is about to send them.
-        self.load = match self.server.take_gathered(self.deadline) {
+        self.load = match self.server.quiet.take(self.deadline) {
             Ok(load) => load,
             Err(TookTooLong) => {
                 return Err(Error::Deadline(self.context(Phase::Wait, true)).into());
@@ -63,8 +63,9 @@ impl Call<'_> {
             }
             Err(ConnectError::Deadline) => {
                 // A name that cannot be looked up in time is a server that cannot be connected to.
-                if self.deadline.saturating_duration_since(self.started) >= PATIENCE {
-                    self.give_up_on_server(true);
+                let allowed = self.deadline.saturating_duration_since(self.started);
+                if let Next::End(mark) = Unanswered::CONNECTING.next(Cause::Deadline(allowed)) {
+                    self.note(mark);
                 }
                 Err(Error::Deadline(self.context(Phase::Connect, true)).into())
             }

@@ -2,11 +2,9 @@
 
 use glasscache_protocol::meta::request::WireKey;
 
-use super::Operation;
-use crate::client::Value;
-use crate::costs;
+use super::{Operation, Value};
+use crate::engine::interpret::refused;
 use crate::error::Error;
-use crate::judging::refused;
 use crate::pipeline::{Answer, MetaAnswer, Pipeline};
 use crate::request::Request;
 
@@ -35,6 +33,13 @@ pub struct Inspect<'a> {
     pub key: WireKey<'a>,
 }
 
+/// Asks how many bytes an item may have at the server of a key; 0 if it does not say so.
+#[derive(Debug, Clone, Copy)]
+pub struct ItemBytesMax<'a> {
+    /// The key.
+    pub key: WireKey<'a>,
+}
+
 impl Operation for Get<'_> {
     type Output = Option<Value>;
 
@@ -47,10 +52,6 @@ impl Operation for Get<'_> {
             key: self.key,
             cas: self.cas,
         }
-    }
-
-    fn class(&self) -> (costs::Operation, usize) {
-        (costs::Operation::Read, 0)
     }
 
     fn read(
@@ -81,10 +82,6 @@ impl Operation for GetAndTouch<'_> {
         }
     }
 
-    fn class(&self) -> (costs::Operation, usize) {
-        (costs::Operation::Read, 0)
-    }
-
     fn read(
         &self,
         answer: Answer,
@@ -110,10 +107,6 @@ impl Operation for Inspect<'_> {
         Request::Inspect { key: self.key }
     }
 
-    fn class(&self) -> (costs::Operation, usize) {
-        (costs::Operation::Read, 0)
-    }
-
     fn read(
         &self,
         answer: Answer,
@@ -126,6 +119,32 @@ impl Operation for Inspect<'_> {
 
     fn unasked(&self) -> Self::Output {
         None
+    }
+}
+
+impl Operation for ItemBytesMax<'_> {
+    type Output = u64;
+
+    fn key(&self) -> WireKey<'_> {
+        self.key
+    }
+
+    fn request(&self) -> Request<'_> {
+        Request::Stats {
+            argument: b"settings",
+        }
+    }
+
+    fn read(&self, answer: Answer, _: &Pipeline, server: &str) -> Result<u64, Error> {
+        let Answer::Rows(rows) = refused(answer, server)? else {
+            return Ok(0);
+        };
+        let row = rows.iter().find(|(name, _)| name == "item_size_max");
+        Ok(row.and_then(|(_, bytes)| bytes.parse().ok()).unwrap_or(0))
+    }
+
+    fn unasked(&self) -> u64 {
+        0
     }
 }
 

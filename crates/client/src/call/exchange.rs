@@ -4,8 +4,8 @@ use std::time::Instant;
 
 use rustix::event::{PollFd, PollFlags};
 
-use super::{Call, DIRECT_BYTES_MIN, OWED_MAX, Stage, State, Trouble, UNANSWERED_MAX};
-use crate::doubts::write_removals;
+use super::{AWAITED_MAX, Call, DIRECT_BYTES_MIN, PENDING_MAX, Stage, State, Trouble};
+use crate::engine::uncertain::write_removals;
 use crate::error::{Error, Phase};
 use crate::pipeline::{Answer, Progress};
 use crate::pool::Lease;
@@ -30,25 +30,25 @@ impl Call<'_> {
         let is_noreply = self.requests.iter().all(Request::is_noreply);
         self.is_noreply = is_noreply;
         if !is_noreply {
-            self.doubts.append(&mut self.server.doubts.take());
+            self.uncertain.append(&mut self.server.uncertain.take());
         }
-        if !self.doubts.is_empty() {
-            link.begin_debt(&self.server);
-            let answered = write_removals(&self.doubts, &mut link.desk(dialect));
-            link.unasked.count += answered;
+        if !self.uncertain.is_empty() {
+            link.begin_pending(&self.server.state);
+            let answered = write_removals(&self.uncertain, &mut link.desk(dialect));
+            link.pending.count += answered;
         }
-        let must_ask = !is_noreply || self.load.is_some() || link.unasked.count >= UNANSWERED_MAX;
-        if must_ask && !link.unasked.is_empty() {
-            let debt = std::mem::take(&mut link.unasked);
-            link.ask_for(debt);
+        let must_ask = !is_noreply || self.load.is_some() || link.pending.count >= PENDING_MAX;
+        if must_ask && !link.pending.is_empty() {
+            let pending = std::mem::take(&mut link.pending);
+            link.request_acknowledgement(pending);
         }
         if let Some(load) = &mut self.load {
             link.out.extend_from_slice(&load.out);
-            link.ask_for(std::mem::take(&mut load.debt));
+            link.request_acknowledgement(std::mem::take(&mut load.pending));
             load.end = link.out.len();
         }
         if is_noreply {
-            link.begin_debt(&self.server);
+            link.begin_pending(&self.server.state);
         }
         let mut desk = link.desk(dialect);
         for request in self.requests {
@@ -83,7 +83,7 @@ impl Call<'_> {
             .and_then(Lease::link)
             .ok_or(Error::Closed)?;
         let is_all_sent = link.send(body)?;
-        self.is_in_doubt = link.has_sent();
+        self.is_uncertain = link.has_sent();
         // Who writes without waiting keeps it until the connection is back in the pool, so that its own
         // next call finds that connection.
         self.load
@@ -91,7 +91,7 @@ impl Call<'_> {
         if is_all_sent {
             if self.is_noreply && self.server.dialect() == Some(Dialect::Meta) {
                 for request in self.requests {
-                    link.unasked.note(request);
+                    link.pending.note(request);
                 }
             }
             self.stage = Stage::Receiving;
@@ -113,13 +113,13 @@ impl Call<'_> {
             .as_mut()
             .and_then(Lease::link)
             .ok_or(Error::Closed)?;
-        if self.is_noreply && link.owed.len() <= OWED_MAX {
+        if self.is_noreply && link.awaited.len() <= AWAITED_MAX {
             self.finish();
             return Ok(Some(State::Finished));
         }
         match link.pipeline.poll() {
-            Ok(Progress::Whole(Answer::Quiet(troubles, refusals))) if !link.owed.is_empty() => {
-                link.paid(troubles.len() + refusals.len());
+            Ok(Progress::Whole(Answer::Quiet(troubles, refusals))) if !link.awaited.is_empty() => {
+                link.acknowledged(troubles.len() + refusals.len());
                 Ok(None)
             }
             Ok(Progress::Whole(answer)) => Ok(Some(State::Reply(answer))),

@@ -4,9 +4,8 @@ use glasscache_protocol::meta::request::{Arithmetic, WireKey};
 use glasscache_protocol::text::request::StoreWord;
 
 use super::Operation;
-use crate::costs;
+use crate::engine::interpret::{number, outcome};
 use crate::error::Error;
-use crate::judging::{number, outcome};
 use crate::options::QUIET_BYTES_MAX;
 use crate::outcome::Outcome;
 use crate::pipeline::{Answer, Pipeline};
@@ -72,12 +71,8 @@ impl Operation for Store<'_> {
         }
     }
 
-    fn class(&self) -> (costs::Operation, usize) {
-        (costs::Operation::Write, self.item.body.len())
-    }
-
     fn read(&self, answer: Answer, _: &Pipeline, server: &str) -> Result<Outcome, Error> {
-        outcome(answer, server).map_err(|error| told_too_large(error, &self.item))
+        stored(answer, self.item.key, self.item.body.len(), server)
     }
 
     fn unasked(&self) -> Outcome {
@@ -97,10 +92,6 @@ impl Operation for Delete<'_> {
             key: self.key,
             noreply: self.noreply,
         }
-    }
-
-    fn class(&self) -> (costs::Operation, usize) {
-        (costs::Operation::Other, 0)
     }
 
     fn read(&self, answer: Answer, _: &Pipeline, server: &str) -> Result<bool, Error> {
@@ -127,10 +118,6 @@ impl Operation for Touch<'_> {
         }
     }
 
-    fn class(&self) -> (costs::Operation, usize) {
-        (costs::Operation::Other, 0)
-    }
-
     fn read(&self, answer: Answer, _: &Pipeline, server: &str) -> Result<bool, Error> {
         Ok(outcome(answer, server)? == Outcome::Done)
     }
@@ -153,10 +140,6 @@ impl Operation for Calculate<'_> {
             by: self.by,
             noreply: self.noreply,
         }
-    }
-
-    fn class(&self) -> (costs::Operation, usize) {
-        (costs::Operation::Other, 0)
     }
 
     fn read(
@@ -195,17 +178,20 @@ impl<'a> Store<'a> {
     }
 }
 
-/// A refusal for its length, told as what it is.
-pub(crate) fn told_too_large(error: Error, item: &Item<'_>) -> Error {
-    match error {
-        Error::Refused { refusal, .. } if refusal.message.contains("too large") => {
-            Error::TooLarge {
-                key: shown(item.key),
-                bytes: item.body.len(),
-                limit: 0,
-            }
-        }
-        error => error,
+/// Reads the answer to a store of so many bytes; a refusal for their length does not say the server's limit.
+pub fn stored(
+    answer: Answer,
+    key: WireKey<'_>,
+    bytes: usize,
+    server: &str,
+) -> Result<Outcome, Error> {
+    match answer {
+        Answer::Refused(refusal) if refusal.is_too_large() => Err(Error::TooLarge {
+            key: shown(key),
+            bytes,
+            limit: 0,
+        }),
+        answer => outcome(answer, server),
     }
 }
 

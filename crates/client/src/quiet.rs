@@ -3,25 +3,20 @@
 //! A write that stands alone is sent at once, as ever. Of a row of them the second and all later ones
 //! are put down here, and leave with the next call that goes to the server, before it and on its own
 //! connection, whoever makes it; or when there are [`BATCH_BYTES_MAX`] of them; or after [`DELAY_MAX`] by a
-//! thread that exists only while there are such rows ([`sender`]); or when the client is closed or dropped
+//! thread that exists only while there are such rows; or when the client is closed or dropped
 //! (docs/decisions/0054-writes-that-nobody-waits-for.md). What is gathered here belongs to the process that
 //! gathered it: a child after a fork has servers of its own.
 
-mod debt;
-mod sender;
-
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::thread::Thread;
+use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
-use crate::call::{Call, State};
-use crate::error::Error;
+use crate::engine::pending::PendingWrites;
+use crate::engine::server::ServerState;
 use crate::fork::random_opaque;
 use crate::pipeline::Pipeline;
-use crate::pool::Server;
 use crate::request::{Desk, Dialect, Request};
-pub(crate) use debt::Debt;
 
 /// Bytes gathered for one server from which on whoever adds to them sends them: a send of this length costs
 /// a twentieth of what its writes cost one by one, and a longer one gains nothing more.
@@ -47,7 +42,7 @@ pub(crate) struct Quiet {
 #[derive(Debug, Default)]
 struct Gathering {
     out: Vec<u8>,
-    debt: Debt,
+    pending: PendingWrites,
     /// When the first of them was put down.
     since: Option<Instant>,
     /// When anybody wrote last without waiting.
@@ -81,6 +76,8 @@ pub(crate) enum Gathered {
     No,
     /// It was put down.
     Kept,
+    /// It was put down, and a thread must be started that sends it if nobody else does.
+    KeptWithoutSender,
     /// It was put down, and there are enough now: send them all.
     Full,
 }
@@ -97,10 +94,10 @@ impl Quiet {
     }
 
     /// Gives up what is gathered: it counts as lost.
-    fn give_up(&self) {
+    pub(crate) fn give_up(&self) {
         let mut state = self.state();
         state.out.clear();
-        let lost = std::mem::take(&mut state.debt);
+        let lost = std::mem::take(&mut state.pending);
         state.since = None;
         self.is_any.store(state.is_carried, Ordering::Relaxed);
         drop(state);
@@ -108,25 +105,30 @@ impl Quiet {
     }
 }
 
-impl Server {
-    /// Puts a write down that nobody waits for, if it follows another closely.
-    pub(crate) fn gather(self: &Arc<Self>, request: &Request<'_>, now: Instant) -> Gathered {
-        let is_fit = self.dialect() == Some(Dialect::Meta)
+impl Quiet {
+    /// Puts a write down that nobody waits for, if it follows another closely and `server` is fit for it.
+    pub(crate) fn gather(
+        &self,
+        server: &Arc<ServerState>,
+        request: &Request<'_>,
+        now: Instant,
+    ) -> Gathered {
+        let is_fit = server.dialect() == Some(Dialect::Meta)
             && request.loose_body().is_none()
-            && !self.health.is_down();
+            && !server.health.is_down();
         if !is_fit {
             return Gathered::No;
         }
-        let mut state = self.quiet.state();
+        let mut state = self.state();
         let before = state.last.replace(now);
-        let is_first = state.debt.is_empty();
+        let is_first = state.pending.is_empty();
         let is_alone =
             before.is_none_or(|before| now.saturating_duration_since(before) > SUCCESSION_MAX);
         if is_first && is_alone {
             return Gathered::No;
         }
-        state.put_down(self, request, now);
-        self.quiet.is_any.store(true, Ordering::Relaxed);
+        state.put_down(server, request, now);
+        self.is_any.store(true, Ordering::Relaxed);
         if state.out.len() >= BATCH_BYTES_MAX {
             return Gathered::Full;
         }
@@ -134,85 +136,86 @@ impl Server {
             return Gathered::Kept;
         }
         match std::mem::replace(&mut state.sender, Sender::Awake) {
-            Sender::Awake => {}
+            Sender::Awake => Gathered::Kept,
             Sender::Asleep(thread) => {
                 drop(state);
                 thread.unpark();
+                Gathered::Kept
             }
-            Sender::None => {
-                drop(state);
-                if !sender::start(self) {
-                    self.quiet.state().sender = Sender::None;
-                    return Gathered::Full;
-                }
-            }
+            Sender::None => Gathered::KeptWithoutSender,
         }
-        Gathered::Kept
     }
 
-    /// Sends what is gathered, within the time of a call; what cannot be sent counts as lost.
-    pub(crate) fn send_gathered(
-        self: &Arc<Self>,
-        started: Instant,
-        deadline: Instant,
-        go_on: &dyn Fn() -> bool,
-    ) -> Result<(), Error> {
-        let mut call = Call::new(self.clone(), &[], started, deadline);
-        let done = loop {
-            match call.run() {
-                Ok(State::Finished) => return Ok(()),
-                Ok(State::Interrupted) if !go_on() => break Err(Error::Interrupted),
-                Ok(_) => {}
-                Err(error) => break Err(error),
-            }
-        };
-        if !call.has_taken_gathered() {
-            self.quiet.give_up();
-        }
-        done
+    /// Notes that there can be no thread that sends what nobody else does.
+    pub(crate) fn has_no_sender(&self) {
+        self.state().sender = Sender::None;
     }
 
     /// Takes what is gathered, to be sent before anything else; waits while another call is about to send
     /// what was gathered before. `None`: there is nothing. An error: that took until the deadline.
-    pub(crate) fn take_gathered(
-        self: &Arc<Self>,
-        deadline: Instant,
-    ) -> Result<Option<Load>, TookTooLong> {
-        if !self.quiet.is_any() {
+    pub(crate) fn take(self: &Arc<Self>, deadline: Instant) -> Result<Option<Load>, TookTooLong> {
+        if !self.is_any() {
             return Ok(None);
         }
-        let mut state = self.quiet.state();
+        let mut state = self.state();
         while state.is_carried {
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 return Err(TookTooLong);
             }
             state.waiting += 1;
-            let woken = self.quiet.sent.wait_timeout(state, left);
+            let woken = self.sent.wait_timeout(state, left);
             state = woken.unwrap_or_else(PoisonError::into_inner).0;
             state.waiting -= 1;
         }
-        if state.debt.is_empty() {
+        if state.pending.is_empty() {
             return Ok(None);
         }
         state.is_carried = true;
         state.since = None;
         Ok(Some(Load {
             out: std::mem::take(&mut state.out),
-            debt: std::mem::take(&mut state.debt),
+            pending: std::mem::take(&mut state.pending),
             end: 0,
-            server: self.clone(),
+            quiet: self.clone(),
         }))
+    }
+
+    /// What the thread should do `now` that sends what nobody else does; `None`: end, for it has been idle.
+    pub(crate) fn due(&self, now: Instant, was_idle: bool) -> Option<Due> {
+        let mut state = self.state();
+        if let Some(since) = state.since {
+            state.sender = Sender::Awake;
+            let left = DELAY_MAX.saturating_sub(now.saturating_duration_since(since));
+            return Some(if left.is_zero() {
+                Due::Send
+            } else {
+                Due::Later(left)
+            });
+        }
+        if was_idle {
+            state.sender = Sender::None;
+            return None;
+        }
+        state.sender = Sender::Asleep(thread::current());
+        Some(Due::Nothing)
     }
 }
 
+/// What there is to do for the thread that sends what nobody else does.
+pub(crate) enum Due {
+    Send,
+    Later(Duration),
+    Nothing,
+}
+
 impl Gathering {
-    fn put_down(&mut self, server: &Arc<Server>, request: &Request<'_>, now: Instant) {
-        if self.debt.is_empty() {
+    fn put_down(&mut self, server: &Arc<ServerState>, request: &Request<'_>, now: Instant) {
+        if self.pending.is_empty() {
             if self.next_opaque == 0 {
                 self.next_opaque = random_opaque();
             }
-            self.debt = Debt::new(server, self.next_opaque);
+            self.pending = PendingWrites::new(server, self.next_opaque);
             self.out.reserve(BATCH_BYTES_MAX + BATCH_BYTES_MAX / 8);
             self.since = Some(now);
         }
@@ -226,7 +229,7 @@ impl Gathering {
         };
         // In meta everything can be said that is asked without waiting.
         if request.write(&mut desk).is_ok() {
-            self.debt.note(request);
+            self.pending.note(request);
         }
     }
 }
@@ -239,28 +242,28 @@ pub(crate) struct TookTooLong;
 #[derive(Debug)]
 pub(crate) struct Load {
     pub(crate) out: Vec<u8>,
-    pub(crate) debt: Debt,
+    pub(crate) pending: PendingWrites,
     /// Where they end in the connection's output.
     pub(crate) end: usize,
-    server: Arc<Server>,
+    quiet: Arc<Quiet>,
 }
 
 impl Load {
     /// Forgets the writes in a child after a fork: they are the parent's, and so is the lock of their server.
     pub(crate) fn abandon(mut self) {
-        std::mem::take(&mut self.debt).forget();
+        std::mem::take(&mut self.pending).forget();
         std::mem::forget(self);
     }
 }
 
 impl Drop for Load {
     fn drop(&mut self) {
-        let quiet = &self.server.quiet;
+        let quiet = &self.quiet;
         let mut state = quiet.state();
         state.is_carried = false;
         quiet
             .is_any
-            .store(!state.debt.is_empty(), Ordering::Relaxed);
+            .store(!state.pending.is_empty(), Ordering::Relaxed);
         if state.out.capacity() == 0 {
             self.out.clear();
             std::mem::swap(&mut state.out, &mut self.out);

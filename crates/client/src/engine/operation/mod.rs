@@ -8,14 +8,24 @@ mod writes;
 
 use glasscache_protocol::meta::request::WireKey;
 
-use crate::costs;
+use crate::costs::Class;
 use crate::error::Error;
 use crate::pipeline::{Answer, Pipeline};
 use crate::request::Request;
 
-pub use reads::{Get, GetAndTouch, Inspect};
-pub(crate) use writes::told_too_large;
-pub use writes::{Calculate, Delete, Store, Touch};
+pub use reads::{Get, GetAndTouch, Inspect, ItemBytesMax};
+pub use writes::{Calculate, Delete, Store, Touch, stored};
+
+/// A value read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Value {
+    /// Its client flags.
+    pub flags: u32,
+    /// Its CAS unique; 0 if not asked for.
+    pub cas: u64,
+    /// Its bytes.
+    pub bytes: Vec<u8>,
+}
 
 /// A call about one key.
 pub trait Operation {
@@ -28,8 +38,10 @@ pub trait Operation {
     /// What is asked.
     fn request(&self) -> Request<'_>;
 
-    /// As what it is counted: the kind of call, and bytes of a value that it sends.
-    fn class(&self) -> (costs::Operation, usize);
+    /// As what it is counted.
+    fn class(&self) -> Class {
+        self.request().class()
+    }
 
     /// What the answer means.
     fn read(

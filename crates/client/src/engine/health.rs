@@ -7,6 +7,8 @@
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
+use crate::request::Dialect;
+
 /// Bad calls in a row until a server that can be connected to counts as down.
 const BAD_CALLS_MAX: u32 = 3;
 
@@ -18,6 +20,17 @@ const PROBE_PAUSE_MS: u64 = 100;
 
 /// Longest a probe waits for an answer. Together with the pause: back in use within 230 ms.
 pub const PROBE_TIMEOUT: Duration = Duration::from_millis(100);
+
+/// What a failure says of the health of a server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Mark {
+    /// Nothing.
+    None,
+    /// One more bad call.
+    Bad,
+    /// It is down.
+    Down,
+}
 
 /// Whether a server is worth asking.
 #[derive(Debug, Default)]
@@ -46,19 +59,26 @@ impl Health {
         }
     }
 
-    /// Notes a call that failed on a connection; true if the server has just gone down by it.
-    pub fn bad(&self) -> bool {
+    fn bad(&self) -> bool {
         let bad_calls = self.bad_calls.fetch_add(1, Ordering::Relaxed) + 1;
         bad_calls >= BAD_CALLS_MAX && self.down()
     }
 
-    /// Notes that no connection can be made; true if the server has just gone down by it.
-    pub fn down(&self) -> bool {
+    fn down(&self) -> bool {
         let is_news = !self.is_down.swap(true, Ordering::Relaxed);
         if is_news {
             self.times_down.fetch_add(1, Ordering::Relaxed);
         }
         is_news
+    }
+
+    /// Notes a failure; true if the server has just gone down by it.
+    pub fn note(&self, mark: Mark) -> bool {
+        match mark {
+            Mark::None => false,
+            Mark::Bad => self.bad(),
+            Mark::Down => self.down(),
+        }
     }
 
     /// Notes that a probe was answered.
@@ -76,6 +96,16 @@ pub fn probe_pause(noise: u64) -> Duration {
     Duration::from_millis(PROBE_PAUSE_MS * percent / 100)
 }
 
+/// What a probe sends to a server of which so much is known, and what a good answer begins with.
+pub fn probe_of(dialect: Option<Dialect>) -> (&'static [u8], &'static [u8]) {
+    match dialect {
+        Some(Dialect::Meta) => (b"mn\r\n", b"MN\r\n"),
+        // A proxy may know no `version` and close: that it read the line is answer enough.
+        Some(Dialect::Classic) => (b"version\r\n", b""),
+        None => (b"version\r\n", b"VERSION"),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -83,12 +113,12 @@ mod tests {
     #[test]
     fn three_bad_calls_in_a_row_open_the_breaker_and_a_good_one_between_does_not() {
         let health = Health::default();
-        assert!(!health.bad() && !health.bad());
+        assert!(!health.note(Mark::Bad) && !health.note(Mark::Bad));
         health.good();
-        assert!(!health.bad() && !health.bad() && !health.is_down());
-        assert!(health.bad() && health.is_down());
+        assert!(!health.note(Mark::Bad) && !health.note(Mark::Bad) && !health.is_down());
+        assert!(health.note(Mark::Bad) && health.is_down());
         assert!(
-            !health.down(),
+            !health.note(Mark::Down),
             "only the first is news: one probe is enough"
         );
         health.up();

@@ -11,7 +11,7 @@ use glasscache_protocol::meta::request::WireKey;
 use crate::request::{Desk, Dialect, Request};
 
 /// Most keys that wait for their removal at one server that does not answer.
-const DOUBTS_MAX: usize = 10_000;
+const UNCERTAIN_MAX: usize = 10_000;
 
 /// A key as it goes on the wire.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -41,19 +41,19 @@ impl OwnedKey {
 
 /// The keys of one server that are to be removed before anything else is asked.
 #[derive(Debug, Default)]
-pub struct Doubts {
+pub struct UncertainKeys {
     /// Relaxed: who misses a key of this instant removes it with the next call.
     is_any: AtomicBool,
     keys: Mutex<Vec<OwnedKey>>,
 }
 
-impl Doubts {
+impl UncertainKeys {
     /// Notes keys whose outcome is unknown.
     pub fn add(&self, keys: impl IntoIterator<Item = OwnedKey>) {
         let mut list = self.keys.lock().unwrap_or_else(PoisonError::into_inner);
         for key in keys {
             // LOSSY: beyond the bound the caller's error is all there is.
-            if list.len() < DOUBTS_MAX && list.last() != Some(&key) {
+            if list.len() < UNCERTAIN_MAX && list.last() != Some(&key) {
                 list.push(key);
             }
         }

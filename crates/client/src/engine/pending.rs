@@ -1,26 +1,26 @@
-//! What a server owes: its word on writes that nobody waits for.
+//! Quiet writes that a server has not acknowledged: nobody waits for them, and none is lost unnoticed.
 //!
-//! It is paid by the answer to the `mn` that was sent behind them. A debt that is dropped unpaid, because the
-//! connection was lost or they could not be sent, is counted as so many failures, and the keys are noted as
-//! doubtful: the next call removes them, so that nobody reads what was to be replaced.
+//! The reply to the `mn` that was sent behind them acknowledges them. Those that are dropped without it, because
+//! the connection was lost or they could not be sent, are counted as so many failures, and their keys are noted as
+//! uncertain: the next call removes them, so that nobody reads what was to be replaced.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
 use glasscache_protocol::meta::request::WireKey;
 
-use crate::doubts::OwnedKey;
-use crate::pool::Server;
+use super::server::ServerState;
+use super::uncertain::OwnedKey;
 use crate::request::Request;
 
 /// Quiet writes, one after the other, whose outcome is not known yet.
 #[derive(Debug, Default)]
-pub(crate) struct Debt {
-    server: Weak<Server>,
+pub struct PendingWrites {
+    server: Weak<ServerState>,
     /// Opaque of the first.
-    pub(crate) first: u32,
-    /// How many opaques there are, those of removals of doubtful keys among them.
-    pub(crate) count: u32,
+    pub first: u32,
+    /// How many opaques there are, those of removals of uncertain keys among them.
+    pub count: u32,
     /// How many of them somebody wrote.
     writes: u32,
     /// The keys of those that would leave an older value behind, one after the other.
@@ -29,21 +29,22 @@ pub(crate) struct Debt {
     spans: Vec<(u8, bool)>,
 }
 
-impl Debt {
+impl PendingWrites {
     /// None yet; the next opaque is `first`.
-    pub(crate) fn new(server: &Arc<Server>, first: u32) -> Self {
-        let mut debt = Self::default();
-        debt.server = Arc::downgrade(server);
-        debt.first = first;
-        debt
+    pub fn new(server: &Arc<ServerState>, first: u32) -> Self {
+        let mut pending = Self::default();
+        pending.server = Arc::downgrade(server);
+        pending.first = first;
+        pending
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
         self.count == 0
     }
 
     /// Notes one more write.
-    pub(crate) fn note(&mut self, request: &Request<'_>) {
+    pub fn note(&mut self, request: &Request<'_>) {
         self.count += 1;
         self.writes += 1;
         let key = match request {
@@ -58,18 +59,18 @@ impl Debt {
         }
     }
 
-    /// Notes that the server has answered for them, and refused so many.
-    pub(crate) fn pay(mut self, refused: u64) {
+    /// Notes that the server has acknowledged them, and refused so many.
+    pub fn acknowledge(mut self, refused: usize) {
         self.writes = 0;
         if let Some(server) = self.server.upgrade() {
             server
                 .noreply_failures
-                .fetch_add(refused, Ordering::Relaxed);
+                .fetch_add(refused as u64, Ordering::Relaxed);
         }
     }
 
     /// Forgets them: they are another process's.
-    pub(crate) fn forget(mut self) {
+    pub fn forget(mut self) {
         self.writes = 0;
     }
 
@@ -87,7 +88,7 @@ impl Debt {
     }
 }
 
-impl Drop for Debt {
+impl Drop for PendingWrites {
     fn drop(&mut self) {
         if self.writes == 0 {
             return;
@@ -95,7 +96,7 @@ impl Drop for Debt {
         if let Some(server) = self.server.upgrade() {
             let lost = self.writes.into();
             server.noreply_failures.fetch_add(lost, Ordering::Relaxed);
-            server.doubts.add(self.keys());
+            server.uncertain.add(self.keys());
         }
     }
 }

@@ -1,12 +1,14 @@
 //! How a call ends that was not answered: another try on a fresh connection, or an error that says
-//! how far it had come. Whatever the way out, writes without an answer are noted as doubtful.
+//! how far it had come. Whatever the way out, writes without an answer are noted as uncertain.
 
 use std::sync::atomic::Ordering;
 
 use rustix::io::Errno;
 
-use super::{Call, PATIENCE, Stage};
-use crate::doubts::keys_of;
+use super::{Call, Stage};
+use crate::engine::health::Mark;
+use crate::engine::loss::{self, Cause, Next, Unanswered};
+use crate::engine::uncertain::keys_of;
 use crate::error::{Context, Error, Phase};
 use crate::pool::Lease;
 use crate::quiet::Load;
@@ -22,50 +24,59 @@ impl Call<'_> {
             Stage::Receiving | Stage::Done => Phase::Read,
         };
         let link = self.lease.as_ref().and_then(Lease::link_ref);
-        let is_untouched = link.is_some_and(|link| link.pipeline.is_untouched());
-        let was_sent = link.is_some_and(Link::has_sent) && self.stage != Stage::Probing;
-        let is_repeatable = self.requests.iter().all(Request::is_repeatable);
-        let retry_is_safe = !was_sent || is_repeatable;
-        if let Stop::Closed(why) = stop {
-            if self.stage == Stage::Probing && is_untouched && why.is_none() && !self.was_retried {
-                // A proxy that closes on meta: classic text from now on, if it then answers.
-                self.presumes_classic = true;
-                self.retry();
-                return Ok(());
-            }
-            if !self.is_fresh && is_untouched && retry_is_safe && !self.was_retried {
+        let request = Unanswered {
+            stage: match self.stage {
+                Stage::Resolving | Stage::Connecting => loss::Stage::Connecting,
+                Stage::Start | Stage::Probing => loss::Stage::Probing,
+                Stage::Sending | Stage::Receiving | Stage::Done => loss::Stage::Exchange,
+            },
+            was_used: !self.is_fresh,
+            is_untouched: link.is_some_and(|link| link.pipeline.is_untouched()),
+            was_sent: link.is_some_and(Link::has_sent) && self.stage != Stage::Probing,
+            is_repeatable: self.requests.iter().all(Request::is_repeatable),
+            was_retried: self.was_retried,
+        };
+        let cause = match stop {
+            Stop::Closed(why) => Cause::Closed {
+                in_order: why.is_none(),
+            },
+            _ => Cause::Deadline(self.deadline.saturating_duration_since(self.started)),
+        };
+        match request.next(cause) {
+            Next::Retry => {
                 drop(self.server.take_idle()); // they are as stale as this one
                 self.retry();
                 return Ok(());
             }
-            self.give_up_on_server(matches!(self.stage, Stage::Resolving | Stage::Connecting));
-            let why = why.map_or_else(
-                || "the connection was closed".into(),
-                |error: Errno| error.to_string(),
-            );
-            let error = Error::Unavailable(self.context(phase, retry_is_safe), why);
-            self.lease = None;
-            return Err(error);
+            Next::RetryClassic => {
+                self.presumes_classic = true; // from now on, if it then answers
+                self.retry();
+                return Ok(());
+            }
+            Next::End(mark) => self.note(mark),
         }
-        let allowed = self.deadline.saturating_duration_since(self.started);
-        if allowed >= PATIENCE {
-            self.give_up_on_server(matches!(self.stage, Stage::Resolving | Stage::Connecting));
-        }
-        let error = Error::Deadline(self.context(phase, retry_is_safe));
         self.lease = None;
-        Err(error)
+        let context = self.context(phase, request.retry_is_safe());
+        Err(match stop {
+            Stop::Closed(why) => {
+                let closed = || "the connection was closed".into();
+                let why = why.map_or_else(closed, |error: Errno| error.to_string());
+                Error::Unavailable(context, why)
+            }
+            _ => Error::Deadline(context),
+        })
     }
 
     pub(super) fn retry(&mut self) {
         self.was_retried = true;
-        self.is_in_doubt = false;
+        self.is_uncertain = false;
         if let Some(lease) = &mut self.lease {
             // Gathered writes go along again if nothing of them has left, else they are lost.
             let unsent = lease.link().filter(|link| !link.has_sent());
-            let debt = unsent.and_then(|link| link.owed.pop_back());
-            self.load = match (self.load.take(), debt) {
-                (Some(mut load), Some(debt)) => {
-                    load.debt = debt;
+            let pending = unsent.and_then(|link| link.awaited.pop_back());
+            self.load = match (self.load.take(), pending) {
+                (Some(mut load), Some(pending)) => {
+                    load.pending = pending;
                     Some(load)
                 }
                 _ => None,
@@ -75,13 +86,9 @@ impl Call<'_> {
         self.stage = Stage::Start;
     }
 
-    pub(super) fn give_up_on_server(&self, cannot_connect: bool) {
-        let is_news = if cannot_connect {
-            self.server.health.down()
-        } else {
-            self.server.health.bad()
-        };
-        if is_news {
+    /// Notes what a failure says of the server; one that has just gone down is probed.
+    pub(super) fn note(&self, mark: Mark) {
+        if self.server.health.note(mark) {
             crate::probe::start(&self.server);
         }
     }
@@ -99,13 +106,13 @@ impl Call<'_> {
     }
 
     pub(super) fn cannot_connect(&self, why: String) -> Error {
-        self.give_up_on_server(true);
+        self.note(Mark::Down);
         self.error(Phase::Connect, why)
     }
 
     pub(super) fn protocol(&self, fault: crate::pipeline::Fault) -> Error {
         self.server.faults.fetch_add(1, Ordering::Relaxed);
-        self.give_up_on_server(false);
+        self.note(Mark::Bad);
         Error::Protocol {
             server: self.server.name.clone(),
             fault,
@@ -121,12 +128,12 @@ impl Drop for Call<'_> {
             self.lease = None;
             return;
         }
-        if self.is_in_doubt {
+        if self.is_uncertain {
             let written = self.requests.iter().flat_map(keys_of);
-            self.server.doubts.add(written);
+            self.server.uncertain.add(written);
         }
-        if !self.doubts.is_empty() {
-            self.server.doubts.add(self.doubts.drain(..));
+        if !self.uncertain.is_empty() {
+            self.server.uncertain.add(self.uncertain.drain(..));
         }
     }
 }

@@ -1,25 +1,18 @@
 //! The thread that sends gathered writes which no other call has taken along.
 //!
 //! One a server while there are rows of writes that nobody waits for, and none otherwise: it ends after a
-//! while without any, or when the client is gone. It wakes once a [`DELAY_MAX`] at most, and holds the server
+//! while without any, or when the client is gone. It wakes once a millisecond at most, and holds the server
 //! only while it looks.
 
 use std::sync::{Arc, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::{DELAY_MAX, Quiet, Sender};
 use crate::pool::Server;
+use crate::quiet::Due;
 
 /// How long it waits for the next row before it ends.
 const IDLE_MAX: Duration = Duration::from_secs(5);
-
-/// What there is to do.
-enum Due {
-    Send,
-    Later(Duration),
-    Nothing,
-}
 
 /// Starts the thread; false: there can be none.
 pub(super) fn start(server: &Arc<Server>) -> bool {
@@ -54,27 +47,5 @@ fn watch(server: &Weak<Server>) {
                 is_idle = begin.elapsed() >= IDLE_MAX;
             }
         }
-    }
-}
-
-impl Quiet {
-    /// What the sender should do `now`; `None`: end, for it has been idle and there is nothing.
-    fn due(&self, now: Instant, was_idle: bool) -> Option<Due> {
-        let mut state = self.state();
-        if let Some(since) = state.since {
-            state.sender = Sender::Awake;
-            let left = DELAY_MAX.saturating_sub(now.saturating_duration_since(since));
-            return Some(if left.is_zero() {
-                Due::Send
-            } else {
-                Due::Later(left)
-            });
-        }
-        if was_idle {
-            state.sender = Sender::None;
-            return None;
-        }
-        state.sender = Sender::Asleep(thread::current());
-        Some(Due::Nothing)
     }
 }

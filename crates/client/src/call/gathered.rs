@@ -1,0 +1,47 @@
+//! The writes of a server that nobody waits for: gathered, and sent by a call without requests of its own.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use super::{Call, State, sender};
+use crate::error::Error;
+use crate::pool::Server;
+use crate::quiet::Gathered;
+use crate::request::Request;
+
+impl Server {
+    /// Puts a write down that nobody waits for, if it follows another closely.
+    pub(crate) fn gather(self: &Arc<Self>, request: &Request<'_>, now: Instant) -> Gathered {
+        let gathered = self.quiet.gather(&self.state, request, now);
+        if gathered != Gathered::KeptWithoutSender {
+            return gathered;
+        }
+        if sender::start(self) {
+            return Gathered::Kept;
+        }
+        self.quiet.has_no_sender();
+        Gathered::Full
+    }
+
+    /// Sends what is gathered, within the time of a call; what cannot be sent counts as lost.
+    pub(crate) fn send_gathered(
+        self: &Arc<Self>,
+        started: Instant,
+        deadline: Instant,
+        go_on: &dyn Fn() -> bool,
+    ) -> Result<(), Error> {
+        let mut call = Call::new(self.clone(), &[], started, deadline);
+        let done = loop {
+            match call.run() {
+                Ok(State::Finished) => return Ok(()),
+                Ok(State::Interrupted) if !go_on() => break Err(Error::Interrupted),
+                Ok(_) => {}
+                Err(error) => break Err(error),
+            }
+        };
+        if !call.took_load {
+            self.quiet.give_up();
+        }
+        done
+    }
+}

@@ -1,0 +1,174 @@
+//! What follows where a request gets no reply: another try, or the end and what it says of the server.
+
+use std::time::Duration;
+
+use super::health::{Mark, PATIENCE};
+
+/// How far a request was.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stage {
+    /// Its connection was being made.
+    Connecting,
+    /// The server was asked whether it speaks meta.
+    Probing,
+    /// It was sent, or was about to be.
+    Exchange,
+}
+
+/// A request that got no reply.
+#[derive(Debug, Clone, Copy)]
+pub struct Unanswered {
+    /// How far it was.
+    pub stage: Stage,
+    /// Its connection had replied to others before.
+    pub was_used: bool,
+    /// Not a byte of a reply has come.
+    pub is_untouched: bool,
+    /// It has left, at least in part.
+    pub was_sent: bool,
+    /// Doing it twice is doing it once.
+    pub is_repeatable: bool,
+    /// It is a second try already.
+    pub was_retried: bool,
+}
+
+/// Why it got none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Cause {
+    /// The connection was closed, in order or not.
+    Closed {
+        /// By its peer, without an error.
+        in_order: bool,
+    },
+    /// The time of the call was over, of which so much was allowed.
+    Deadline(Duration),
+}
+
+/// What follows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Next {
+    /// Another try on a fresh connection, for this one had gone stale.
+    Retry,
+    /// Another try in classic text: a proxy that closes on meta.
+    RetryClassic,
+    /// The end, and what it says of the server.
+    End(Mark),
+}
+
+impl Unanswered {
+    /// A connection that is being made.
+    pub const CONNECTING: Self = Self {
+        stage: Stage::Connecting,
+        was_used: false,
+        is_untouched: true,
+        was_sent: false,
+        is_repeatable: true,
+        was_retried: false,
+    };
+
+    /// Whether the call may be made again.
+    pub fn retry_is_safe(&self) -> bool {
+        !self.was_sent || self.is_repeatable
+    }
+
+    /// What follows.
+    pub fn next(&self, cause: Cause) -> Next {
+        let mark = match self.stage {
+            Stage::Connecting => Mark::Down,
+            Stage::Probing | Stage::Exchange => Mark::Bad,
+        };
+        match cause {
+            Cause::Closed { in_order } if self.is_untouched && !self.was_retried => {
+                if self.stage == Stage::Probing && in_order {
+                    Next::RetryClassic
+                } else if self.was_used && self.retry_is_safe() {
+                    Next::Retry
+                } else {
+                    Next::End(mark)
+                }
+            }
+            // A call that was allowed little says nothing about the server when it gives up.
+            Cause::Deadline(allowed) if allowed < PATIENCE => Next::End(Mark::None),
+            Cause::Closed { .. } | Cause::Deadline(_) => Next::End(mark),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CLOSED: Cause = Cause::Closed { in_order: true };
+    const RESET: Cause = Cause::Closed { in_order: false };
+    const STALE: Unanswered = Unanswered {
+        stage: Stage::Exchange,
+        was_used: true,
+        is_untouched: true,
+        was_sent: true,
+        is_repeatable: true,
+        was_retried: false,
+    };
+
+    #[test]
+    fn a_stale_connection_is_replaced_once_if_nothing_can_be_done_twice() {
+        assert_eq!(STALE.next(CLOSED), Next::Retry);
+        assert_eq!(STALE.next(RESET), Next::Retry);
+        let ends = [
+            Unanswered {
+                was_used: false,
+                ..STALE
+            },
+            Unanswered {
+                is_untouched: false,
+                ..STALE
+            },
+            Unanswered {
+                is_repeatable: false,
+                ..STALE
+            },
+            Unanswered {
+                was_retried: true,
+                ..STALE
+            },
+        ];
+        for request in ends {
+            assert_eq!(request.next(CLOSED), Next::End(Mark::Bad), "{request:?}");
+        }
+        let unsent = Unanswered {
+            is_repeatable: false,
+            was_sent: false,
+            ..STALE
+        };
+        assert_eq!(unsent.next(CLOSED), Next::Retry);
+    }
+
+    #[test]
+    fn a_peer_that_closes_on_the_probe_in_order_gets_classic_text() {
+        let probe = Unanswered {
+            stage: Stage::Probing,
+            was_used: false,
+            ..STALE
+        };
+        assert_eq!(probe.next(CLOSED), Next::RetryClassic);
+        assert_eq!(probe.next(RESET), Next::End(Mark::Bad));
+        let again = Unanswered {
+            was_retried: true,
+            ..probe
+        };
+        assert_eq!(again.next(CLOSED), Next::End(Mark::Bad));
+    }
+
+    #[test]
+    fn a_short_deadline_says_nothing_of_the_server() {
+        let connecting = Unanswered::CONNECTING;
+        assert_eq!(connecting.next(RESET), Next::End(Mark::Down));
+        for (allowed, connects, reads) in [
+            (PATIENCE, Mark::Down, Mark::Bad),
+            (PATIENCE / 2, Mark::None, Mark::None),
+        ] {
+            let over = Cause::Deadline(allowed);
+            assert_eq!(connecting.next(over), Next::End(connects));
+            assert_eq!(STALE.next(over), Next::End(reads));
+        }
+    }
+}

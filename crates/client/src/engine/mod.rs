@@ -1,0 +1,42 @@
+//! Calls that take several requests, described once for every client. No socket, no clock, no thread.
+//!
+//! Whoever drives [`Steps`] makes the request of each [`Step`] in its own way of waiting and hands over what came
+//! of it, until there is no further step. So the blocking client, the tokio client and the asyncio client decide
+//! alike (docs/decisions/0067-decisions-of-several-requests.md).
+
+mod counter;
+pub mod health;
+pub mod interpret;
+pub mod loss;
+pub mod operation;
+pub mod pending;
+pub mod server;
+mod step;
+mod stored_many;
+mod too_large;
+pub mod uncertain;
+
+pub use counter::{Counter, Initial};
+pub use step::{Done, Step};
+pub(crate) use stored_many::{Indices, StoredMany};
+pub use too_large::TooLarge;
+
+use crate::error::Error;
+
+/// What a bulk call did not do: the index of the key in the call, and why.
+pub type Failures = Vec<(usize, Error)>;
+
+/// A call of several requests, one after the other.
+pub trait Steps {
+    /// What the caller gets.
+    type Output;
+
+    /// What is to be done next; `None`: nothing more.
+    fn step(&self) -> Option<Step<'_>>;
+
+    /// Takes what came of that step.
+    fn take(&mut self, done: Result<Done, Error>);
+
+    /// What came of the call, once there is no further step.
+    fn finish(self) -> Self::Output;
+}

@@ -1,0 +1,196 @@
+//! What follows a bulk store once every batch was answered: values beside one that was refused without its name are
+//! stored again, each with an answer of its own, and those that were too large leave no older value behind.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use super::operation::Store;
+use super::{Done, Failures, Step, Steps, TooLarge};
+use crate::error::Error;
+use crate::request::Item;
+
+/// A value of a bulk store: its index in the call, and the index of its server.
+pub(crate) type Indices = (usize, usize);
+
+/// The steps behind a bulk store; they end with the failures in the order of the call, or are interrupted.
+#[derive(Debug)]
+pub(crate) struct StoredMany<'i> {
+    items: &'i [Item<'i>],
+    again: VecDeque<(Indices, Store<'i>)>,
+    failed: VecDeque<(Indices, Error)>,
+    refused: Option<(Indices, TooLarge)>,
+    /// The limits that servers have told.
+    limits: BTreeMap<usize, u64>,
+    ends: Result<Failures, Error>,
+}
+
+impl<'i> StoredMany<'i> {
+    /// Behind a store of `items`, of which some are to be stored `again` and some have `failed`.
+    pub(crate) fn new(
+        items: &'i [Item<'i>],
+        again: VecDeque<(Indices, Store<'i>)>,
+        failed: VecDeque<(Indices, Error)>,
+    ) -> Self {
+        let mut steps = Self {
+            items,
+            again,
+            failed,
+            refused: None,
+            limits: BTreeMap::new(),
+            ends: Ok(Vec::new()),
+        };
+        steps.look_at_failures();
+        steps
+    }
+
+    /// Goes on with the next failure that needs steps, once nothing is to be stored again.
+    fn look_at_failures(&mut self) {
+        while self.again.is_empty() && self.refused.is_none() {
+            let Some((indices, mut error)) = self.failed.pop_front() else {
+                return;
+            };
+            match (&mut error, self.items.get(indices.0)) {
+                (Error::TooLarge { limit, .. }, Some(item)) => {
+                    if *limit == 0 {
+                        *limit = self.limits.get(&indices.1).copied().unwrap_or(0);
+                    }
+                    self.refused = Some((indices, TooLarge::new(item.key, error)));
+                }
+                _ => self.fail(indices, error),
+            }
+        }
+    }
+
+    fn fail(&mut self, (index, _): Indices, error: Error) {
+        if let Ok(failures) = &mut self.ends {
+            failures.push((index, error));
+        }
+    }
+}
+
+impl Steps for StoredMany<'_> {
+    type Output = Result<Failures, Error>;
+
+    fn step(&self) -> Option<Step<'_>> {
+        match (&self.ends, &self.refused) {
+            (Err(_), _) => None,
+            (_, Some((_, steps))) => steps.step(),
+            _ => self.again.front().map(|(_, store)| Step::Store(*store)),
+        }
+    }
+
+    fn take(&mut self, done: Result<Done, Error>) {
+        if done == Err(Error::Interrupted) {
+            self.ends = Err(Error::Interrupted);
+            return;
+        }
+        if let Some((indices, mut steps)) = self.refused.take() {
+            steps.take(done);
+            if steps.step().is_some() {
+                self.refused = Some((indices, steps));
+                return;
+            }
+            let error = steps.finish();
+            if let Error::TooLarge { limit, .. } = error {
+                self.limits.insert(indices.1, limit);
+            }
+            self.fail(indices, error);
+        } else if let (Some((indices, _)), Err(error)) = (self.again.pop_front(), done) {
+            self.failed.push_back((indices, error));
+        }
+        self.look_at_failures();
+    }
+
+    fn finish(self) -> Self::Output {
+        let mut failures = self.ends?;
+        failures.sort_by_key(|(index, _)| *index);
+        Ok(failures)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::operation::Operation;
+    use crate::outcome::Outcome;
+    use crate::request::Request;
+    use glasscache_protocol::meta::request::WireKey;
+    use glasscache_protocol::text::request::StoreWord;
+
+    fn item(key: &'static [u8]) -> Item<'static> {
+        let is_base64 = false;
+        Item {
+            key: WireKey {
+                bytes: key,
+                is_base64,
+            },
+            flags: 0,
+            body: b"body",
+        }
+    }
+
+    fn too_large(limit: u64) -> Error {
+        Error::TooLarge {
+            key: "k".into(),
+            bytes: 4,
+            limit,
+        }
+    }
+
+    /// The requests of all steps as `what key`, and what came of them.
+    fn run(
+        mut steps: StoredMany<'_>,
+        mut answer: impl FnMut(&str) -> Result<Done, Error>,
+    ) -> (Vec<String>, Result<Failures, Error>) {
+        let mut requests = Vec::new();
+        while let Some(step) = steps.step() {
+            let what = match step.request() {
+                Request::Store { .. } => "store",
+                Request::Delete { .. } => "delete",
+                Request::Stats { .. } => "limit",
+                request => panic!("{request:?}"),
+            };
+            let request = format!("{what} {}", String::from_utf8_lossy(step.key().bytes));
+            let done = answer(&request);
+            requests.push(request);
+            steps.take(done);
+        }
+        (requests, steps.finish())
+    }
+
+    #[test]
+    fn a_refused_value_is_found_removed_and_its_server_asked_once_for_its_limit() {
+        let items = [item(b"a"), item(b"b"), item(b"c"), item(b"d")];
+        let store = |index: usize| Store::new(StoreWord::Set, items[index], 0, false);
+        let again = VecDeque::from([((0, 5), store(0)), ((1, 5), store(1)), ((2, 5), store(2))]);
+        let failed = VecDeque::from([((3, 0), too_large(9))]);
+        let (requests, failures) = run(StoredMany::new(&items, again, failed), |what| match what {
+            "store b" => Ok(Done::Stored(Outcome::Done)),
+            "store a" | "store c" => Err(too_large(0)),
+            "limit c" | "limit a" => Ok(Done::ItemBytesMax(3)),
+            _ => Ok(Done::Removed(false)),
+        });
+        let stores = ["store a", "store b", "store c"];
+        let rest = ["delete d", "delete a", "limit a", "delete c"];
+        assert_eq!(requests, [&stores[..], &rest[..]].concat());
+        let (own, server) = (too_large(9), too_large(3));
+        assert_eq!(
+            failures,
+            Ok(vec![(0, server.clone()), (2, server), (3, own)])
+        );
+    }
+
+    #[test]
+    fn other_failures_need_no_step_and_an_interruption_ends_all() {
+        let items = [item(b"a"), item(b"b")];
+        let failed = VecDeque::from([((1, 0), Error::Closed)]);
+        let steps = StoredMany::new(&items, VecDeque::new(), failed);
+        assert_eq!(
+            run(steps, |_| panic!()),
+            (vec![], Ok(vec![(1, Error::Closed)]))
+        );
+        let failed = VecDeque::from([((0, 0), too_large(1)), ((1, 0), too_large(1))]);
+        let steps = StoredMany::new(&items, VecDeque::new(), failed);
+        let (requests, failures) = run(steps, |_| Err(Error::Interrupted));
+        assert_eq!((requests.len(), failures), (1, Err(Error::Interrupted)));
+    }
+}

@@ -1,0 +1,129 @@
+//! What follows where a value was too large, for the server or for this client: the older value is removed, so
+//! that nobody reads it in place of the refused one, and the server's limit is asked for where it is not known.
+
+use super::operation::{Delete, ItemBytesMax};
+use super::uncertain::OwnedKey;
+use super::{Done, Step, Steps};
+use crate::error::Error;
+
+/// The steps behind a refused value; they end with the error that its caller gets.
+#[derive(Debug)]
+pub struct TooLarge {
+    key: OwnedKey,
+    error: Error,
+    stage: Stage,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    Removing,
+    Asking,
+    Over,
+}
+
+impl TooLarge {
+    /// Behind `error`, the refusal of a value under `key`.
+    pub fn new(key: impl Into<OwnedKey>, error: Error) -> Self {
+        Self {
+            key: key.into(),
+            error,
+            stage: Stage::Removing,
+        }
+    }
+
+    /// The same where an older value is left to the server, for the key may have been written again meanwhile.
+    pub fn without_removal(key: impl Into<OwnedKey>, error: Error) -> Self {
+        Self {
+            stage: Stage::Asking,
+            ..Self::new(key, error)
+        }
+    }
+}
+
+impl Steps for TooLarge {
+    type Output = Error;
+
+    fn step(&self) -> Option<Step<'_>> {
+        let key = self.key.wire();
+        match self.stage {
+            Stage::Removing => Some(Step::Delete(Delete {
+                key,
+                noreply: false,
+            })),
+            Stage::Asking => Some(Step::ItemBytesMax(ItemBytesMax { key })),
+            Stage::Over => None,
+        }
+    }
+
+    fn take(&mut self, done: Result<Done, Error>) {
+        let was_removing = self.stage == Stage::Removing;
+        self.stage = Stage::Over;
+        match (done, &mut self.error) {
+            // That an older value may be there still is worse than that this one was refused.
+            (Err(error), _) if was_removing => self.error = error,
+            (Err(Error::Interrupted), _) => self.error = Error::Interrupted,
+            (Ok(_), Error::TooLarge { limit: 0, .. }) if was_removing => self.stage = Stage::Asking,
+            (Ok(Done::ItemBytesMax(bytes)), Error::TooLarge { limit, .. }) => *limit = bytes,
+            _ => {} // the limit stays unknown, or was known before
+        }
+    }
+
+    fn finish(self) -> Error {
+        self.error
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::operation::Operation;
+    use crate::request::Request;
+    use glasscache_protocol::meta::request::WireKey;
+
+    const KEY: WireKey<'static> = WireKey {
+        bytes: b"k",
+        is_base64: false,
+    };
+
+    fn refused(limit: u64) -> TooLarge {
+        let error = Error::TooLarge {
+            key: "k".into(),
+            bytes: 9,
+            limit,
+        };
+        TooLarge::new(KEY, error)
+    }
+
+    fn requests_of(mut steps: TooLarge, results: [Result<Done, Error>; 2]) -> (usize, Error) {
+        let mut results = results.into_iter();
+        let mut count = 0;
+        while let Some(step) = steps.step() {
+            match (count, step.request()) {
+                (0, Request::Delete { key, .. }) => assert_eq!(key, KEY),
+                (1, Request::Stats { argument }) => assert_eq!(argument, b"settings"),
+                (_, request) => panic!("{request:?}"),
+            }
+            count += 1;
+            steps.take(results.next().unwrap());
+        }
+        (count, steps.finish())
+    }
+
+    #[test]
+    fn an_unknown_limit_is_asked_for_and_a_known_one_is_not() {
+        let answers = || [Ok(Done::Removed(false)), Ok(Done::ItemBytesMax(5))];
+        let told = |limit| refused(limit).finish();
+        assert_eq!(requests_of(refused(0), answers()), (2, told(5)));
+        assert_eq!(requests_of(refused(7), answers()), (1, told(7)));
+    }
+
+    #[test]
+    fn a_failed_removal_is_the_error_and_a_failed_question_is_not() {
+        let answers = [Err(Error::Closed), Ok(Done::ItemBytesMax(5))];
+        assert_eq!(requests_of(refused(0), answers), (1, Error::Closed));
+        let answers = [Ok(Done::Removed(true)), Err(Error::Closed)];
+        assert_eq!(requests_of(refused(0), answers), (2, refused(0).finish()));
+        let answers = [Ok(Done::Removed(true)), Err(Error::Interrupted)];
+        assert_eq!(requests_of(refused(0), answers), (2, Error::Interrupted));
+    }
+}

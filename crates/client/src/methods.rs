@@ -1,0 +1,183 @@
+//! The methods of both clients, written once: those of the blocking client wait, those for tokio are awaited.
+
+use std::time::{Duration, Instant};
+
+use glasscache_protocol::meta::request::{Arithmetic, WireKey};
+use glasscache_protocol::text::request::StoreWord;
+
+#[cfg(feature = "tokio")]
+use crate::asynchronous::AsyncClient;
+use crate::bulk::{Failures, Indexed, Judged, Reads, Removals, Stores};
+use crate::client::{Budget, Client, Value};
+use crate::engine::operation::{Calculate, Delete, Get, GetAndTouch, Inspect, Store, Touch};
+use crate::engine::{Steps, TooLarge};
+use crate::error::Error;
+use crate::outcome::Outcome;
+use crate::pipeline::MetaAnswer;
+use crate::request::Item;
+
+macro_rules! methods {
+    ($client:ident, ($($async:tt)?), ($($await:tt)*)) => {
+        impl $client {
+            /// Makes a call of several requests, one after the other.
+            pub $($async)? fn run_steps<S: Steps>(&self, mut steps: S, budget: &Budget<'_>) -> S::Output {
+                let budget = budget.of_next_request();
+                while let Some(step) = steps.step() {
+                    let done = self.run(&step, &budget)$($await)*;
+                    steps.take(done);
+                }
+                steps.finish()
+            }
+
+            /// The value under a key, or `None`.
+            pub $($async)? fn get(
+                &self,
+                key: WireKey<'_>,
+                cas: bool,
+                budget: &Budget<'_>,
+            ) -> Result<Option<Value>, Error> {
+                self.run(&Get { key, cas }, budget)$($await)*
+            }
+
+            /// The value under a key, which then expires at `exptime`.
+            pub $($async)? fn get_and_touch(
+                &self,
+                key: WireKey<'_>,
+                exptime: i64,
+                budget: &Budget<'_>,
+            ) -> Result<Option<Value>, Error> {
+                self.run(&GetAndTouch { key, exptime }, budget)$($await)*
+            }
+
+            /// The value under a key and what the server knows of it.
+            pub $($async)? fn inspect(
+                &self,
+                key: WireKey<'_>,
+                budget: &Budget<'_>,
+            ) -> Result<Option<(Value, MetaAnswer)>, Error> {
+                self.run(&Inspect { key }, budget)$($await)*
+            }
+
+            /// Stores a value; without waiting for the outcome if `noreply` and it has less than [`QUIET_BYTES_MAX`](crate::QUIET_BYTES_MAX).
+            pub $($async)? fn store(
+                &self,
+                word: StoreWord,
+                item: Item<'_>,
+                exptime: i64,
+                noreply: bool,
+                budget: &Budget<'_>,
+            ) -> Result<Outcome, Error> {
+                let store = Store::new(word, item, exptime, noreply);
+                let stored = match store.refusal(self.core().options().value_bytes_max) {
+                    Some(error) => Err(error),
+                    None => self.run(&store, budget)$($await)*,
+                };
+                match stored {
+                    Err(error @ Error::TooLarge { .. }) => {
+                        Err(self.run_steps(TooLarge::new(item.key, error), budget)$($await)*)
+                    }
+                    stored => stored,
+                }
+            }
+
+            /// Removes a key; whether it was there.
+            pub $($async)? fn delete(
+                &self,
+                key: WireKey<'_>,
+                noreply: bool,
+                budget: &Budget<'_>,
+            ) -> Result<bool, Error> {
+                self.run(&Delete { key, noreply }, budget)$($await)*
+            }
+
+            /// Gives a key a new expiry; whether it was there.
+            pub $($async)? fn touch(
+                &self,
+                key: WireKey<'_>,
+                exptime: i64,
+                noreply: bool,
+                budget: &Budget<'_>,
+            ) -> Result<bool, Error> {
+                let touch = Touch { key, exptime, noreply };
+                self.run(&touch, budget)$($await)*
+            }
+
+            /// Adds to or subtracts from a number; `None` if there is none, or if nobody waits.
+            ///
+            /// A [`Counter`](crate::engine::Counter) given to [`Self::run_steps`] makes a number where there is none.
+            pub $($async)? fn arithmetic(
+                &self,
+                key: WireKey<'_>,
+                by: Arithmetic,
+                noreply: bool,
+                budget: &Budget<'_>,
+            ) -> Result<Option<u64>, Error> {
+                self.run(&Calculate { key, by, noreply }, budget)$($await)*
+            }
+
+            /// Reads many plain keys, without their namespace: index of the key, client flags, bytes.
+            pub $($async)? fn get_many(
+                &self,
+                keys: &[&[u8]],
+                budget: &Budget<'_>,
+            ) -> Result<(Vec<Indexed>, Failures), Error> {
+                let core = self.core();
+                let reads = Reads::new(core, keys);
+                let asks = reads.asks(core.keys().namespace, false);
+                let (mut values, mut bytes, mut reading) = (Vec::new(), 0, Duration::ZERO);
+                let ended = self.ask_many(&asks, budget, &mut |reply| {
+                    let begin = Instant::now();
+                    bytes += reads.values(reply, |index, found, body| {
+                        values.push((index, found.flags, body.to_vec()));
+                        Ok(())
+                    })?;
+                    reading += begin.elapsed();
+                    Ok(())
+                })$($await)*?;
+                core.count_bulk(keys.len(), bytes, budget, reading);
+                Ok((values, reads.failures(&ended)))
+            }
+
+            /// Stores many values at all their servers at once, each answered for itself only if it fails.
+            pub $($async)? fn store_many(
+                &self,
+                word: StoreWord,
+                items: &[Item<'_>],
+                exptime: i64,
+                budget: &Budget<'_>,
+            ) -> Result<Failures, Error> {
+                let stores = Stores::new(self.core(), word, items, exptime);
+                let mut judged = Judged::default();
+                let ended = self.ask_many(&stores.asks(), budget, &mut |reply| {
+                    stores.judge(reply, &mut judged);
+                    Ok(())
+                })$($await)*?;
+                let rest = stores.rest(items, &ended, judged);
+                let failures = self.run_steps(rest, budget)$($await)*?;
+                self.core().count_bulk(items.len(), stores.bytes(), budget, Duration::ZERO);
+                Ok(failures)
+            }
+
+            /// Removes many keys from all their servers at once; those that were not there are no failures.
+            pub $($async)? fn delete_many(
+                &self,
+                keys: &[WireKey<'_>],
+                budget: &Budget<'_>,
+            ) -> Result<Failures, Error> {
+                let removals = Removals::new(self.core(), keys);
+                let mut failures = Vec::new();
+                let ended = self.ask_many(&removals.asks(), budget, &mut |reply| {
+                    failures.extend(removals.failure(reply));
+                    Ok(())
+                })$($await)*?;
+                failures.extend(removals.unanswered(&ended));
+                self.core().count_bulk(keys.len(), 0, budget, Duration::ZERO);
+                Ok(failures)
+            }
+        }
+    };
+}
+
+methods!(Client, (), ());
+#[cfg(feature = "tokio")]
+methods!(AsyncClient, (async), (.await));
