@@ -3,6 +3,7 @@
 //! For tests, fuzzing and the replay of a recorded stream. It is the session that workers run; what
 //! is missing is the kernel, so a reply comes back whole and at once.
 
+use std::cell::Cell;
 use std::sync::Arc;
 
 use glasscache_store::{Seconds, Store};
@@ -32,6 +33,8 @@ pub struct Replay {
     info: Info,
     session: Session,
     pending: Vec<u8>,
+    /// A write found no segment free and is tried once more.
+    tries_again: bool,
     is_closed: bool,
 }
 
@@ -93,6 +96,7 @@ impl Replay {
                 info: Info::new(id, Peer::Unix, 0, 0),
                 session: Session::default(),
                 pending: Vec::new(),
+                tries_again: false,
                 is_closed: false,
             }
         });
@@ -126,6 +130,7 @@ impl Replay {
     /// One run of the session; false when it waits for input.
     fn run_session(&mut self, now: Seconds, replies: &mut Vec<u8>) -> bool {
         self.store.pass();
+        let may_refuse = Cell::new(std::mem::take(&mut self.tries_again));
         let context = Context {
             store: &self.store,
             shared: &self.shared,
@@ -137,6 +142,7 @@ impl Replay {
             is_traced: false,
             pressure: Pressure::Low,
             is_first: false,
+            may_refuse: &may_refuse,
         };
         let mut out = Output::new(Vec::new());
         let progress = self.session.run(&self.pending, &context, &mut out);
@@ -147,6 +153,10 @@ impl Replay {
             // There is nobody else who could make room.
             Next::Input | Next::Whole(_) | Next::Room(_) | Next::Park => false,
             Next::Flush | Next::Yield => true,
+            Next::Segment => {
+                self.tries_again = true;
+                true
+            }
             Next::Dump(dump) => {
                 list(dump, &context, replies);
                 true

@@ -306,3 +306,139 @@ fn pin(index: usize) {
 fn system(error: rustix::io::Errno) -> Error {
     Error::System(error.into())
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::{ErrorKind, Read, Write};
+    use std::net::TcpStream;
+    use std::time::Duration;
+
+    use super::*;
+    use crate::shared::config::Listen;
+
+    /// A server of one worker whose store another worker reads, which passes only when it is told.
+    struct Held {
+        server: Running,
+        reader: glasscache_store::Worker,
+    }
+
+    impl Held {
+        fn start() -> Held {
+            let mut prepared = prepare(Config {
+                listeners: vec![Listen::Tcp(([127, 0, 0, 1], 0).into())],
+                memory_bytes: 2 << 20,
+                workers: 1,
+                ..Config::default()
+            })
+            .unwrap();
+            prepared.store = Store::new(glasscache_store::Config {
+                memory_bytes: 2 << 20,
+                workers: 2,
+                ..glasscache_store::Config::default()
+            })
+            .unwrap();
+            let mut reader = prepared.store.worker();
+            reader.go_online();
+            let server = prepared.start().unwrap();
+            Held { server, reader }
+        }
+
+        fn connect(&self) -> TcpStream {
+            let Some(Address::Tcp(address)) = self.server.addresses().first().cloned() else {
+                panic!("no port")
+            };
+            let stream = TcpStream::connect(address).unwrap();
+            stream
+                .set_read_timeout(Some(Duration::from_secs(20)))
+                .unwrap();
+            stream
+        }
+
+        /// Writes until one of them has to wait, each with a read behind it.
+        fn write_until_one_waits(&self) -> TcpStream {
+            let mut client = self.connect();
+            let request = |number: u32| {
+                format!(
+                    "set key{number} 0 0 1000\r\n{number:01000}\r\ngets key{number}\r\nincr none 1\r\n"
+                )
+            };
+            for number in 0..100_000 {
+                let waits_before = self.reader.store().counters().epoch_waits;
+                client.write_all(request(number).as_bytes()).unwrap();
+                // Without a word for so long it is parked.
+                let is_parked = Duration::from_millis(100);
+                client.set_read_timeout(Some(is_parked)).unwrap();
+                let first = client.read(&mut [0]);
+                client
+                    .set_read_timeout(Some(Duration::from_secs(20)))
+                    .unwrap();
+                let waits = self.reader.store().counters().epoch_waits;
+                match first {
+                    Err(error) if error.kind() != ErrorKind::WouldBlock => panic!("{error}"),
+                    // Not only this machine was slow.
+                    Err(_) if waits > waits_before => return client,
+                    _ => drop(read_until(&mut client, b"END\r\nNOT_FOUND\r\n")),
+                }
+            }
+            panic!("there was always room")
+        }
+    }
+
+    fn read_until(client: &mut TcpStream, end: &[u8]) -> Vec<u8> {
+        let mut reply = Vec::new();
+        let mut byte = [0];
+        while !reply.ends_with(end) {
+            assert_eq!(client.read(&mut byte).unwrap(), 1, "closed");
+            reply.push(byte[0]);
+        }
+        reply
+    }
+
+    fn row(client: &mut TcpStream, group: &str, name: &str) -> u64 {
+        client
+            .write_all(format!("stats{group}\r\n").as_bytes())
+            .unwrap();
+        let text = String::from_utf8(read_until(client, b"END\r\n")).unwrap();
+        let line = text
+            .lines()
+            .find_map(|line| line.strip_prefix(&format!("STAT {name} ")));
+        line.unwrap().parse().unwrap()
+    }
+
+    #[test]
+    fn a_write_that_waits_for_a_segment_is_made_when_a_reader_passes_and_others_are_served_meanwhile()
+     {
+        // It is refused instead if this machine stands still for longer than it may wait.
+        let is_stored = (0..20).any(|_| {
+            let mut held = Held::start();
+            let mut waits = held.write_until_one_waits();
+            let mut other = held.connect();
+            other.write_all(b"mn\r\n").unwrap();
+            read_until(&mut other, b"MN\r\n");
+            held.reader.pass();
+            let reply = read_until(&mut waits, b"END\r\nNOT_FOUND\r\n");
+            // In order: the read behind it sees it.
+            reply.starts_with(b"STORED\r\nVALUE key")
+        });
+        assert!(is_stored);
+    }
+
+    #[test]
+    fn a_write_that_waits_for_too_long_is_refused_and_counted() {
+        let refused = b"SERVER_ERROR out of memory storing object\r\nEND\r\nNOT_FOUND\r\n";
+        let held = Held::start();
+        // One that was only slow is stored, and the next has to wait.
+        let reply = (0..20).find_map(|_| {
+            let mut waits = held.write_until_one_waits();
+            let reply = read_until(&mut waits, b"END\r\nNOT_FOUND\r\n");
+            (!reply.starts_with(b"STORED")).then_some(reply)
+        });
+        assert_eq!(reply.as_deref(), Some(&refused[..]));
+        let mut other = held.connect();
+        assert_eq!(row(&mut other, "", "store_no_memory"), 1);
+        // A worker that tried without sleeping would turn hundreds of thousands of times.
+        let turns = row(&mut other, " glasscache", "loop_turns");
+        eprintln!("{turns} turns");
+        assert!(turns < 20_000, "{turns} turns");
+    }
+}

@@ -1,134 +1,103 @@
-//! Arithmetic on decimal values: `incr`, `decr` and meta `ma`.
+//! Arithmetic on decimal values: what `incr`, `decr` and meta `ma` decide.
 
-use crate::Worker;
-use crate::attempts::Attempts;
+use crate::accounts::Accounts;
+use crate::chain::Part;
+use crate::counters::Count;
 use crate::item::bits;
-use crate::log::Unique;
 use crate::lookup::Located;
-use crate::request::{ArithOptions, ArithOutcome, Expiry, KeyHash, Seconds};
-use crate::write::{Found, New, Part, Swap};
+use crate::request::{ArithOptions, ArithOutcome, Expiry, NoRoomYet};
+use crate::write::{New, Obstacle, Write};
 
-impl Worker {
-    /// Adds to or subtracts from a decimal value. A new number that is shorter than the old value is padded with
-    /// spaces to its length, as memcached writes it.
-    pub fn arith(
-        &self,
-        key: &[u8],
-        hash: KeyHash,
-        options: &ArithOptions,
-        now: Seconds,
-    ) -> ArithOutcome {
-        if !self.begin(now) {
-            return ArithOutcome::NoMemory;
-        }
-        let mut attempts = Attempts::default();
-        loop {
-            let found = self.look(key, hash, &attempts, now);
-            let outcome = match found.alive() {
-                Some(old) => self.change_number(key, hash, &found, &old, options, now),
-                None => self.create_number(key, hash, &found, options, now),
-            };
-            match outcome {
-                Some(ArithOutcome::NoMemory) if self.may_retry(&mut attempts) => {}
-                Some(outcome) => return outcome,
-                None if attempts.may_look_again() => {}
-                None => return ArithOutcome::NoMemory,
-            }
-        }
-    }
-
-    /// `None` if another writer was faster.
-    fn change_number(
-        &self,
-        key: &[u8],
-        hash: KeyHash,
-        found: &Found,
-        old: &Located,
-        options: &ArithOptions,
-        now: Seconds,
-    ) -> Option<ArithOutcome> {
-        let text = self.store.inline_value(old);
-        // An empty or a chained value is no number whatever its unique, as memcached judges.
-        if text.is_empty() {
-            return Some(ArithOutcome::NotANumber);
-        }
-        if options
-            .compare
-            .is_some_and(|wanted| wanted.0 != self.store.unique_of(old))
-        {
-            return Some(ArithOutcome::Exists);
-        }
-        let Some(number) = parse(text) else {
-            return Some(ArithOutcome::NotANumber);
-        };
-        let value = if options.decrement {
-            number.saturating_sub(options.delta)
-        } else {
-            number.wrapping_add(options.delta)
-        };
-        let mut digits = itoa(value);
-        let is_longer = digits.len() > text.len();
-        digits.resize(digits.len().max(text.len()), b' ');
-        let expiry = options.touch.unwrap_or(old.header.expiry);
-        let new = New {
-            flags: old.header.flags,
-            expiry,
-            unique: options
-                .new_unique
-                .map_or(self.above(found), |unique| Unique::Exactly(unique.0)),
-            marks: bits::told(options.is_untold),
-            // memcached changes a number in place when it fits, and with it the marks stay.
-            keeps: if is_longer { 0 } else { bits::MARKS },
-            access: now,
-            parts: &[Part::Bytes(&digits)],
-            is_growing: false,
-        };
-        let swap = self.swap(key, hash, found, &new, now);
-        finish(swap, value, expiry, Some(old.header.expiry))
-    }
-
-    fn create_number(
-        &self,
-        key: &[u8],
-        hash: KeyHash,
-        found: &Found,
-        options: &ArithOptions,
-        now: Seconds,
-    ) -> Option<ArithOutcome> {
-        let Some((value, expiry)) = options.initial else {
-            self.reap(hash, found);
-            return Some(ArithOutcome::NotFound);
-        };
-        let digits = itoa(value);
-        let new = New {
-            flags: 0,
-            expiry,
-            unique: options
-                .new_unique
-                .map_or(self.above(found), |unique| Unique::Exactly(unique.0)),
-            marks: bits::told(options.is_untold),
-            keeps: 0,
-            access: now,
-            parts: &[Part::Bytes(&digits)],
-            is_growing: false,
-        };
-        finish(self.swap(key, hash, found, &new, now), value, expiry, None)
-    }
+/// Adds to or subtracts from a decimal value. A new number that is shorter than the old value is padded with
+/// spaces to its length, as memcached writes it.
+pub(crate) fn run(write: Write<'_>, options: &ArithOptions) -> Result<ArithOutcome, NoRoomYet> {
+    write.run(
+        |write| match write.found.alive() {
+            Some(old) => change(write, &old, options),
+            None => create(write, options),
+        },
+        |write, _| refuse(write.room.site.accounts),
+    )
 }
 
-/// `before` is the expiry of the item that was changed, `None` when one was created.
-fn finish(swap: Swap, value: u64, expiry: Expiry, before: Option<Expiry>) -> Option<ArithOutcome> {
-    match swap {
-        Swap::Done { unique, .. } => Some(ArithOutcome::Number {
-            value,
-            unique,
-            expiry,
-            expiry_before: before.unwrap_or(Expiry::Never),
-            created: before.is_none(),
-        }),
-        Swap::Changed => None,
-        Swap::NoMemory => Some(ArithOutcome::NoMemory),
+/// Ends an operation for which there is no room.
+#[cold]
+pub(crate) fn refuse(accounts: &Accounts) -> ArithOutcome {
+    accounts.count(Count::Refused, 1);
+    ArithOutcome::NoMemory
+}
+
+fn change(
+    write: &Write<'_>,
+    old: &Located,
+    options: &ArithOptions,
+) -> Result<ArithOutcome, Obstacle> {
+    let store = write.store();
+    let text = store.inline_value(old);
+    // An empty or a chained value is no number whatever its unique, as memcached judges.
+    if text.is_empty() {
+        return Ok(ArithOutcome::NotANumber);
     }
+    if options
+        .compare
+        .is_some_and(|wanted| wanted.0 != store.unique_of(old))
+    {
+        return Ok(ArithOutcome::Exists);
+    }
+    let Some(number) = parse(text) else {
+        return Ok(ArithOutcome::NotANumber);
+    };
+    let value = if options.decrement {
+        number.saturating_sub(options.delta)
+    } else {
+        number.wrapping_add(options.delta)
+    };
+    let mut digits = itoa(value);
+    let is_longer = digits.len() > text.len();
+    digits.resize(digits.len().max(text.len()), b' ');
+    let expiry = options.touch.unwrap_or(old.header.expiry);
+    let stored = write.publish(&New {
+        flags: old.header.flags,
+        expiry,
+        unique: write.unique(options.new_unique),
+        marks: bits::told(options.is_untold),
+        // memcached changes a number in place when it fits, and with it the marks stay.
+        keeps: if is_longer { 0 } else { bits::MARKS },
+        access: write.now(),
+        parts: &[Part::Bytes(&digits)],
+        is_growing: false,
+    })?;
+    Ok(ArithOutcome::Number {
+        value,
+        unique: stored.unique,
+        expiry,
+        expiry_before: old.header.expiry,
+        created: false,
+    })
+}
+
+fn create(write: &Write<'_>, options: &ArithOptions) -> Result<ArithOutcome, Obstacle> {
+    let Some((value, expiry)) = options.initial else {
+        write.reap();
+        return Ok(ArithOutcome::NotFound);
+    };
+    let stored = write.publish(&New {
+        flags: 0,
+        expiry,
+        unique: write.unique(options.new_unique),
+        marks: bits::told(options.is_untold),
+        keeps: 0,
+        access: write.now(),
+        parts: &[Part::Bytes(&itoa(value))],
+        is_growing: false,
+    })?;
+    Ok(ArithOutcome::Number {
+        value,
+        unique: stored.unique,
+        expiry,
+        expiry_before: Expiry::Never,
+        created: true,
+    })
 }
 
 fn itoa(number: u64) -> Vec<u8> {

@@ -10,12 +10,16 @@ const UNLOCKED_LOOKS: u32 = 8;
 /// other workers wait for this one's epoch for a millisecond at most.
 const LOOKS_MAX: u32 = 1024;
 
+/// Times an operation that found no segment passes by itself and starts again. What the first pass makes free other
+/// writers may take; then it is the caller who waits.
+const PASSES_MAX: u32 = 2;
+
 /// What an operation counts of its own rounds.
 #[derive(Debug, Default)]
 pub(crate) struct Attempts {
     overtaken: u32,
-    /// Writes that found no segment.
-    pub(crate) refused: usize,
+    /// Passes of the worker for want of a segment.
+    passed: u32,
 }
 
 impl Attempts {
@@ -23,6 +27,12 @@ impl Attempts {
     #[inline]
     pub(crate) fn want_lock(&self) -> bool {
         self.overtaken >= UNLOCKED_LOOKS
+    }
+
+    /// Counts a pass within the operation; false when there were enough.
+    pub(crate) fn may_pass(&mut self) -> bool {
+        self.passed += 1;
+        self.passed <= PASSES_MAX
     }
 
     /// Counts that another worker was faster; false when the operation must end.

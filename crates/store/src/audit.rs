@@ -6,7 +6,8 @@ use crate::item::{Record, piece_bytes};
 use crate::memory::{Addr, SegmentId};
 use crate::request::KeyHash;
 use crate::segments::State;
-use crate::{Store, Worker};
+use crate::store::Store;
+use crate::worker::Worker;
 
 /// Where the bytes are.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -43,7 +44,7 @@ impl Store {
         let segment_bytes = self.arena().segment_bytes();
         let mut open = Vec::new();
         for worker in workers {
-            worker.logs.each(|id, used| open.push((id, used)));
+            worker.appender.each(|id, used| open.push((id, used)));
         }
         let mut found = HashSet::new();
         let mut segments = 0;

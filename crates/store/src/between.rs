@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 
-use crate::attempts::Attempts;
+use crate::append::Unique;
+use crate::chain::Part;
 use crate::item::bits;
-use crate::log::Unique;
 use crate::request::{
     CasUnique, DeleteOptions, Expiry, GetOptions, KeyHash, Seconds, SetOptions, SetOutcome,
 };
-use crate::write::{Change, Found, New, Part, Swap};
+use crate::set::Set;
+use crate::write::{Change, New, Obstacle, Stored, Write};
 use crate::{Config, Store, Worker};
 
 const NOW: Seconds = Seconds(10);
@@ -39,51 +40,52 @@ fn set(worker: &Worker) -> CasUnique {
     }
 }
 
-fn look(worker: &Worker) -> Found {
-    worker.look(KEY, hash(worker), &Attempts::default(), NOW)
+/// An operation on the key that has looked.
+fn look(worker: &Worker) -> Write<'_> {
+    let mut write = worker.write(KEY, hash(worker), NOW);
+    write.look();
+    write
 }
 
 fn is_readable(worker: &Worker) -> bool {
     worker.get(KEY, hash(worker), NOW).is_some()
 }
 
-fn touched(worker: &Worker, found: &Found) -> Swap {
-    let old = found.present.unwrap();
+fn touched(write: &Write<'_>) -> Result<Stored, Obstacle> {
+    let old = write.found.present.unwrap();
     let change = Change {
         expiry: Expiry::At(Seconds(500)),
-        unique: Unique::Exactly(worker.store().unique_of(&old)),
+        unique: Unique::Exactly(write.store().unique_of(&old)),
         marks: 0,
         keeps: bits::MARKS,
         is_use: true,
     };
-    worker.rewrite(KEY, hash(worker), found, &old, change, NOW)
+    write.rewrite(&old, change)
 }
 
-fn replaced(worker: &Worker, found: &Found, keeps: u16) -> Swap {
+fn replaced(write: &Write<'_>) -> Result<Stored, Obstacle> {
     let new = New {
         flags: 0,
         expiry: Expiry::Never,
-        unique: worker.above(found),
+        unique: write.unique(None),
         marks: bits::STALE,
-        keeps,
+        keeps: 0,
         access: NOW,
         parts: &[Part::Bytes(b"6")],
         is_growing: false,
     };
-    worker.swap(KEY, hash(worker), found, &new, NOW)
+    write.publish(&new)
 }
 
 #[test]
 fn a_copy_of_an_item_that_was_flushed_meanwhile_is_not_published() {
     let store = store();
     let worker = worker(&store);
-    for publish in [touched as fn(&Worker, &Found) -> Swap, |worker, found| {
-        replaced(worker, found, 0)
-    }] {
+    for publish in [touched, replaced] {
         set(&worker);
-        let found = look(&worker);
+        let write = look(&worker);
         store.flush(NOW, NOW);
-        assert_eq!(publish(&worker, &found), Swap::Changed);
+        assert_eq!(publish(&write), Err(Obstacle::Changed));
         assert!(!is_readable(&worker));
     }
 }
@@ -94,9 +96,9 @@ fn what_replaces_an_item_that_was_dead_is_published_whatever_its_generation() {
     let worker = worker(&store);
     set(&worker);
     store.flush(NOW, NOW);
-    let found = look(&worker);
+    let write = look(&worker);
     store.flush(NOW, NOW);
-    assert!(matches!(replaced(&worker, &found, 0), Swap::Done { .. }));
+    assert!(replaced(&write).is_ok());
     assert!(is_readable(&worker));
 }
 
@@ -110,7 +112,7 @@ fn a_win_that_is_sent_before_a_stale_write_is_published_stays_sent() {
         ..DeleteOptions::default()
     };
     worker.delete(KEY, hash(&worker), &invalidate, NOW);
-    let found = look(&worker);
+    let write = look(&worker);
     let wins = || {
         let options = GetOptions {
             may_win: true,
@@ -124,20 +126,13 @@ fn a_win_that_is_sent_before_a_stale_write_is_published_stays_sent() {
         invalidate: true,
         ..SetOptions::default()
     };
-    let copy = worker.compare(&found.present.unwrap(), &options).unwrap();
+    let set = Set {
+        value: &[Part::Bytes(b"6")],
+        options: &options,
+    };
+    let copy = set.compare(&write, &write.found.present.unwrap()).unwrap();
     assert!(wins());
-    assert!(matches!(
-        worker.overwrite(
-            KEY,
-            hash(&worker),
-            &found,
-            &[Part::Bytes(b"6")],
-            &options,
-            copy,
-            NOW
-        ),
-        Swap::Done { .. }
-    ));
+    assert!(set.overwrite(&write, copy).is_ok());
     assert!(!wins(), "two clients were told to refill");
 }
 

@@ -48,7 +48,7 @@ pub struct Counters {
     pub displaced: u64,
     /// Writes refused for want of memory.
     pub refused: u64,
-    /// Times a writer had to give its time slice away for another worker's epoch.
+    /// Times a write found no segment that readers had let go of.
     pub epoch_waits: u64,
     /// Segments held by reference beyond the epoch now.
     pub held_segments: u64,

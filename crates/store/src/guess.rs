@@ -4,7 +4,7 @@
 //! before the next. What was seen is a guess, which the lookup checks.
 
 use crate::index::Hit;
-use crate::memory::lines::LINE_BYTES;
+use crate::memory::arena::LINE_BYTES;
 use crate::memory::{Line, LineId};
 use crate::request::KeyHash;
 use crate::worker::Worker;
@@ -25,7 +25,7 @@ impl Worker {
     /// Asks for the bucket of a key, ahead of a lookup.
     #[inline]
     pub fn prefetch_bucket(&self, hash: KeyHash) -> Asked<'_> {
-        if !self.is_online.get() {
+        if !self.participant.is_online() {
             return Asked(None);
         }
         // What was asked for is a line of the index: borrowed until the next pass, as an item is.

@@ -18,6 +18,11 @@
 //! # Ok::<(), glasscache_store::Error>(())
 //! ```
 //!
+//! Modules depend downwards. `segments`, `index`, `ghost`, `policy` and `uploads` are the shared parts, which `store`
+//! joins. `append` writes a record, `accounts` counts it, `publish` puts it in place of another; `eviction` sweeps,
+//! `room` finds a segment. `write` is one operation on one key; `set`, `arith`, `delete` and `fetch` decide what it
+//! does. `worker` is what callers see of these, with reads, uploads and listings beside it.
+//!
 //! `docs/concurrency.md` has the lock order and the atomics; `docs/decisions/0010` to `0019` the reasons.
 #![cfg_attr(
     not(test),
@@ -39,35 +44,43 @@ macro_rules! strict_assert {
     };
 }
 
+mod accounts;
+mod append;
 mod arith;
 mod attempts;
 #[cfg(any(test, feature = "strict"))]
 mod audit;
 #[cfg(all(test, not(loom)))]
 mod between;
-mod compose;
+mod chain;
 mod counters;
+mod delete;
+mod error;
 mod eviction;
+mod fetch;
 mod flush;
 mod footprint;
+mod ghost;
 mod guess;
 mod index;
 mod item;
 mod listing;
-mod log;
 mod lookup;
 mod memory;
+mod participant;
+mod policy;
 mod publish;
 mod read;
-mod remove;
 mod report;
 mod request;
 mod room;
 mod segments;
+mod set;
 mod sparse;
 mod store;
 mod sync;
 mod upload;
+mod uploads;
 mod view;
 mod worker;
 mod write;
@@ -75,34 +88,17 @@ mod write;
 #[cfg(any(test, feature = "strict"))]
 pub use audit::Audit;
 pub use counters::Counters;
-pub use eviction::PolicyKind;
+pub use error::Error;
 pub use footprint::{INDEX_BYTES_MEAN, record_bytes};
 pub use guess::{Asked, Guess};
 pub use listing::Listing;
 #[cfg(not(loom))]
 pub use memory::release_start_pages;
+pub use policy::PolicyKind;
 pub use report::Evicted;
 pub use request::*;
 pub use store::{Config, Store, index_beside_bytes};
-pub use upload::{IdleUpload, Reservation};
+pub use upload::Reservation;
+pub use uploads::IdleUpload;
 pub use view::{Held, Item};
 pub use worker::Worker;
-
-/// Why a store cannot be made or changed.
-#[derive(Debug, thiserror::Error)]
-pub enum Error {
-    /// Below what one worker and one item need.
-    #[error("memory limit {0} bytes is too small: at least 1048576 are needed (-m)")]
-    MemoryTooSmall(u64),
-    /// `cache_memlimit` beyond what was mapped at start.
-    #[error("memory limit {0} bytes is too large: this server was started for at most {1} (-m)")]
-    MemoryTooLarge(u64, u64),
-    /// The store addresses 1 TiB, with what stands beside the limit.
-    #[error(
-        "memory limit {0} bytes is too large: the index addresses 1 TiB, of which it needs a fiftieth itself (-m)"
-    )]
-    MemoryBeyondLinks(u64),
-    /// The system refused the mapping.
-    #[error("cannot map {0} bytes for the store: {1}")]
-    NoMemory(u64, String),
-}

@@ -5,10 +5,10 @@
 //! kept, and reads the items in that order. Several passes, one for each class of tags, bound what is kept; the
 //! bits of a tag have no part in the choice of a bucket.
 
-use crate::Worker;
 use crate::index::{Entry, Keys, TAG_BITS, next_cursor};
 use crate::request::{KeyHash, Seconds};
 use crate::view::Item;
+use crate::worker::Worker;
 
 /// Hashes that one pass keeps, at most, as long as there are no more than sixteen times as many items.
 const PASS_ITEMS: u64 = 16 << 10;

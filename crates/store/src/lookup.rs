@@ -5,16 +5,17 @@
 
 use std::sync::atomic::Ordering;
 
+use crate::append::Unique;
 use crate::index::{Hit, Keys};
 use crate::item::{
     self, BARE_BYTES, FIELD_BYTES, FIXED_BYTES, Header, KIND_BARE, PIECE_ADDRESS, PIECE_COUNT,
     PIECE_HEADER, Record, bits,
 };
-use crate::log::Unique;
 use crate::memory::Addr;
 use crate::memory::arena::ITEM_ALIGN;
 use crate::request::{Expiry, KeyHash, Seconds};
-use crate::{Store, flush, segments};
+use crate::store::Store;
+use crate::{flush, segments};
 
 /// An item whose header was read.
 #[derive(Debug, Clone, Copy)]
@@ -239,6 +240,33 @@ impl Store {
     #[inline]
     pub(crate) fn mutable_of(&self, at: Addr) -> u16 {
         self.arena().mutable(at).load(Ordering::Relaxed)
+    }
+
+    /// Counts a use in the slot.
+    pub(crate) fn note_use(&self, key: &[u8], hash: KeyHash, item: &Located, now: Seconds) {
+        if let Some(hit) = self.find(key, hash) {
+            hit.note_use();
+        }
+        self.note_access(item, 0, now);
+    }
+
+    /// Notes the time of a use and a mark; returns what stood there before.
+    // LOSSY: a note that meets another change is not made again.
+    #[inline]
+    pub(crate) fn note_access(&self, item: &Located, mark: u16, now: Seconds) -> u16 {
+        self.note_access_at(item.at, item.base, mark, now)
+    }
+
+    #[inline]
+    pub(crate) fn note_access_at(&self, at: Addr, base: Seconds, mark: u16, now: Seconds) -> u16 {
+        let mutable = self.arena().mutable(at);
+        let before = mutable.load(Ordering::Relaxed);
+        let access = item::encode_access(now.0.saturating_sub(base.0));
+        let after = before & bits::ALL | mark | access;
+        if after != before {
+            let _ = mutable.compare_exchange(before, after, Ordering::Relaxed, Ordering::Relaxed);
+        }
+        before
     }
 
     /// When an item with this mutable field was last used.

@@ -188,6 +188,15 @@ pub enum ArithOutcome {
     NoMemory,
 }
 
+/// A write found no free segment, but there will be one once other workers, or the caller itself, have passed.
+///
+/// Nothing was changed. A caller that can wait ends what it borrowed, calls [`crate::Worker::pass`], lets the other
+/// workers run and tries again, as [`crate::Worker::retry`] does; one that cannot wait any longer calls the method
+/// without `try_`, which is refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("no segment is free yet")]
+pub struct NoRoomYet;
+
 /// Why a reservation was refused. The old item is gone in both cases, as memcached does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Refusal {

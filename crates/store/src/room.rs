@@ -1,12 +1,18 @@
 //! Room for a write: the sweeping that goes with every one, and what is done when no segment is to be had.
+//!
+//! Nothing here waits: where the next segments are free once readers have passed, the write ends with
+//! [`Shortage::Passing`] and is made again later.
 
-use crate::Worker;
+use crate::append::{Draft, Log, Placed, Refill};
 use crate::attempts::Attempts;
 use crate::counters::Count;
-use crate::eviction::Aim;
-use crate::log::{Draft, Log, Placed, Refill};
-use crate::request::Seconds;
+use crate::eviction::{Aim, Sweeper};
+use crate::memory::Addr;
+use crate::participant::Participant;
+use crate::publish::Site;
+use crate::request::KeyHash;
 use crate::segments::MOVER_FLOOR;
+use crate::store::Store;
 
 /// Bytes swept per byte written when one segment is missing from the reserve; more when more are missing.
 const SWEEP_FACTOR: usize = 2;
@@ -16,136 +22,107 @@ const WRITE_BYTES_MIN: usize = 64;
 const SWEEP_BYTES_MAX: usize = 64 << 10;
 /// Sweeps tried at once by a writer that finds no segment at all.
 const SWEEPS_IN_NEED: usize = 48;
-/// Waits for other workers' epochs before a write is refused: with the sleeps below about a quarter of a second,
-/// longer than the kernel keeps a thread from its processor on a crowded machine.
-const EPOCH_WAITS: usize = 1000;
-/// The first waits only give the time slice away; the later ones sleep, so that whoever is waited for can run.
-const EPOCH_YIELDS: usize = 64;
-/// How long one of the later waits sleeps.
-const EPOCH_SLEEP: std::time::Duration = std::time::Duration::from_micros(250);
 
-impl Worker {
-    /// Whether fewer segments are spare than eviction should keep ahead.
-    pub(crate) fn is_behind(&self) -> bool {
-        self.store.segments.spare() < self.store.reserve()
-    }
+/// Why no segment was to be had.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Shortage {
+    /// The next segments are free when readers have passed.
+    Passing,
+    /// All are in use, and nothing may be evicted.
+    Lasting,
+}
 
-    /// Whether a write into a full store evicts at once although enough is spare. Who watches evictions expects
-    /// one with the write that caused it, not when the segment it went to is full; at most the reserve again is
-    /// freed ahead of need.
+/// A worker's room for writes, at one second.
+#[derive(Clone, Copy)]
+pub(crate) struct Room<'w> {
+    pub(crate) site: Site<'w>,
+    pub(crate) sweeper: &'w Sweeper,
+    pub(crate) participant: &'w Participant,
+}
+
+impl Room<'_> {
     #[inline]
-    pub(crate) fn follows_writes(&self) -> bool {
-        self.store.reports.is_on() && self.store.segments.spare() < 2 * self.store.reserve()
-    }
-
-    /// Whether nearly dead segments should be emptied, so that no untouched one is opened.
-    #[inline]
-    pub(crate) fn wants_sparse(&self) -> bool {
-        self.store.segments.wants_sparse(self.store.reserve())
+    pub(crate) fn store(&self) -> &Store {
+        self.site.accounts.store()
     }
 
     /// The share of keeping segments free that goes with `bytes` written.
     #[inline]
-    pub(crate) fn pace(&self, bytes: usize, now: Seconds) {
-        let missing = self
-            .store
-            .reserve()
-            .saturating_sub(self.store.segments.spare());
-        if missing > 0 {
-            let due = (bytes + WRITE_BYTES_MIN) * SWEEP_FACTOR * missing;
-            self.sweep_for(due.min(SWEEP_BYTES_MAX), Aim::Room, now);
-        } else if self.follows_writes() {
-            let due = bytes + WRITE_BYTES_MIN;
-            self.sweep_for(due.min(SWEEP_BYTES_MAX), Aim::Room, now);
-        } else if self.wants_sparse() {
-            let due = (bytes + WRITE_BYTES_MIN) * SWEEP_FACTOR;
-            self.sweep_for(due.min(SWEEP_BYTES_MAX), Aim::Sparse, now);
-        }
+    pub(crate) fn pace(&self, bytes: usize) {
+        let store = self.store();
+        let missing = store.reserve().saturating_sub(store.segments.spare());
+        let due = bytes + WRITE_BYTES_MIN;
+        let (due, aim) = if missing > 0 {
+            (due * SWEEP_FACTOR * missing, Aim::Room)
+        } else if store.evicts_with_writes() {
+            (due, Aim::Room)
+        } else if store.wants_sparse() {
+            (due * SWEEP_FACTOR, Aim::Sparse)
+        } else {
+            return;
+        };
+        self.sweeper.run(self.site, due.min(SWEEP_BYTES_MAX), aim);
     }
 
     /// Writes an item, and wins a segment for it if need be.
-    pub(crate) fn place(&self, log: Log, draft: &Draft<'_>, now: Seconds) -> Option<Placed> {
-        self.with_room(now, |refill| {
-            self.logs.place(&self.store, log, draft, now, refill)
-        })
+    pub(crate) fn place(&self, log: Log, draft: &Draft<'_>) -> Result<Placed, Shortage> {
+        self.with_room(|refill| self.site.appender.place(log, draft, refill))
+    }
+
+    /// Writes the head of a piece of at most `wanted` bytes, and wins a segment for it if need be; see
+    /// [`crate::append::Appender::place_piece`].
+    pub(crate) fn place_piece(
+        &self,
+        log: Log,
+        hash: KeyHash,
+        wanted: usize,
+    ) -> Result<(Addr, usize), Shortage> {
+        self.with_room(|refill| self.site.appender.place_piece(log, hash, wanted, refill))
     }
 
     /// Tries `append`, and wins segments until it succeeds or nothing more can be won.
-    pub(crate) fn with_room<T>(
-        &self,
-        now: Seconds,
-        append: impl Fn(Refill) -> Option<T>,
-    ) -> Option<T> {
+    fn with_room<T>(&self, append: impl Fn(Refill) -> Option<T>) -> Result<T, Shortage> {
+        let now = self.site.now;
         let refill = |floor| Refill {
             floor,
             base: now,
             order: None,
+            now,
         };
         if let Some(done) = append(refill(MOVER_FLOOR)) {
-            return Some(done);
+            return Ok(done);
         }
+        let store = self.store();
         for _ in 0..SWEEPS_IN_NEED {
-            let won = self.sweep_for(self.store.arena().segment_bytes(), Aim::Room, now);
-            self.store.segments.settle_now();
+            let bytes = store.arena().segment_bytes();
+            let won = self.sweeper.run(self.site, bytes, Aim::Room);
+            store.segments.settle_now();
             if let Some(done) = append(refill(MOVER_FLOOR)) {
-                return Some(done);
+                return Ok(done);
             }
             if !won {
                 break;
             }
         }
-        if let Some(done) = append(refill(0)) {
-            return Some(done);
-        }
-        self.wait_for_epochs(refill(0), append)
-    }
-
-    /// Waits inside a write, for a worker that handed items out: others pass soon, their loop turns are short.
-    fn wait_for_epochs<T>(
-        &self,
-        refill: Refill,
-        append: impl Fn(Refill) -> Option<T>,
-    ) -> Option<T> {
-        for round in 0..EPOCH_WAITS {
-            let is_own_fault = self
-                .place
-                .is_none_or(|own| self.store.segments.waits_for(own));
-            if self.store.segments.spare() == 0 || self.is_clean.get() || is_own_fault {
-                break;
-            }
-            self.count(Count::EpochWaits, 1);
-            wait(round);
-            if let Some(done) = append(refill) {
-                return Some(done);
-            }
-        }
-        None
-    }
-
-    /// Whether a write that found no segment should start again. If nothing is borrowed the worker passes by
-    /// itself, so that writers that wait for each other do not wait for ever; all it knew is void then.
-    pub(crate) fn may_retry(&self, attempts: &mut Attempts) -> bool {
-        attempts.refused += 1;
-        let may = attempts.refused < EPOCH_WAITS
-            && self.is_clean.get()
-            && self.store.segments.spare() > 0;
-        if may && let Some(place) = self.place {
-            self.store.segments.epochs().pass(place);
-            self.store.segments.settle_now();
-            self.count(Count::EpochWaits, 1);
-            wait(attempts.refused);
+        append(refill(0)).ok_or(if store.segments.spare() > 0 {
+            Shortage::Passing
         } else {
-            self.count(Count::Refused, 1);
+            Shortage::Lasting
+        })
+    }
+
+    /// Whether a write that found no segment should start again at once: it may where nothing is borrowed, for then the
+    /// worker passes by itself, so that writers that wait for each other do not wait for ever. All that the write knew
+    /// is void afterwards.
+    pub(crate) fn may_retry(&self, shortage: Shortage, attempts: &mut Attempts) -> bool {
+        if shortage == Shortage::Lasting {
+            return false;
+        }
+        self.site.accounts.count(Count::EpochWaits, 1);
+        let may = attempts.may_pass() && self.participant.pass_if_clean();
+        if may {
+            self.store().segments.settle_now();
         }
         may
-    }
-}
-
-/// Waits a moment for another worker; `round` counts the waits of one write.
-fn wait(round: usize) {
-    if round < EPOCH_YIELDS {
-        std::thread::yield_now();
-    } else {
-        std::thread::sleep(EPOCH_SLEEP);
     }
 }

@@ -6,16 +6,16 @@ use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use rapidhash::v3::{RapidSecrets, rapidhash_v3_micro_inline};
 
 use crate::counters::{self, Block, Counters};
-use crate::eviction::{Ghost, Policy, PolicyKind};
+use crate::error::Error;
+use crate::ghost::Ghost;
 use crate::index::{Index, LINES_MAX, Supply};
-use crate::memory::lines::LINE_BYTES;
+use crate::memory::arena::LINE_BYTES;
 use crate::memory::{Arena, Lines, SegmentId};
+use crate::policy::{Policy, PolicyKind};
 use crate::report::Reports;
 use crate::request::{KeyHash, Seconds};
 use crate::segments::{Budget, MOVER_FLOOR, Segments};
-use crate::upload::{IdleUpload, PIECE_BYTES_MAX, Uploads};
-use crate::worker::Worker;
-use crate::{Error, PolicyKind as Kind};
+use crate::uploads::{IdleUpload, PIECE_BYTES_MAX, Uploads};
 
 /// Settings fixed at start.
 #[derive(Debug, Clone)]
@@ -26,7 +26,7 @@ pub struct Config {
     pub item_bytes_max: u32,
     /// False under `-M`: refuse instead of evicting.
     pub evict: bool,
-    /// How many [`Worker`]s will be registered at most.
+    /// How many [`crate::Worker`]s will be registered at most.
     pub workers: usize,
     /// Seed of the key hash; random in production, fixed in tests.
     pub hash_seed: u64,
@@ -97,7 +97,7 @@ pub struct Store {
 impl Store {
     /// Makes an empty store. Memory is mapped and not yet backed.
     pub fn new(config: Config) -> Result<Arc<Store>, Error> {
-        Self::with_policy(config, Kind::default())
+        Self::with_policy(config, PolicyKind::default())
     }
 
     /// Makes an empty store with another eviction policy, for comparison.
@@ -159,12 +159,6 @@ impl Store {
     #[inline]
     pub fn hash(&self, key: &[u8]) -> KeyHash {
         KeyHash(rapidhash_v3_micro_inline::<true, false>(key, &self.secrets))
-    }
-
-    /// Registers one worker; at most `config.workers` may live at once. A further one can do nothing: its
-    /// reads miss and its writes are refused.
-    pub fn worker(self: &Arc<Self>) -> Worker {
-        Worker::new(Arc::clone(self))
     }
 
     /// Makes everything written before the clock shows `at` dead from then on (`flush_all [delay]`).
@@ -264,6 +258,25 @@ impl Store {
     /// Spare segments to keep ahead.
     pub(crate) fn reserve(&self) -> usize {
         self.reserve
+    }
+
+    /// Whether fewer segments are spare than eviction should keep ahead.
+    pub(crate) fn is_behind(&self) -> bool {
+        self.segments.spare() < self.reserve
+    }
+
+    /// Whether a write into a full store evicts at once although enough is spare. Who watches evictions expects
+    /// one with the write that caused it, not when the segment it went to is full; at most the reserve again is
+    /// freed ahead of need.
+    #[inline]
+    pub(crate) fn evicts_with_writes(&self) -> bool {
+        self.reports.is_on() && self.segments.spare() < 2 * self.reserve
+    }
+
+    /// Whether nearly dead segments should be emptied, so that no untouched one is opened.
+    #[inline]
+    pub(crate) fn wants_sparse(&self) -> bool {
+        self.segments.wants_sparse(self.reserve)
     }
 
     /// Above this an item that does not fit the open segment continues in the next.

@@ -86,6 +86,10 @@ const SPINS_BEFORE_YIELD: u32 = 128;
 
 /// Waits a moment for a holder of a bucket; `round` counts the calls of one wait.
 #[cfg(not(loom))]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the holder of a lock is waited for where the lock is taken"
+)]
 pub(crate) fn relax(round: &mut u32) {
     *round += 1;
     if *round < SPINS_BEFORE_YIELD {

@@ -3,27 +3,21 @@
 //! A small value is gathered beside the store and copied once. A larger one gets pieces in segments of the
 //! worker's upload log, each only when the bytes before it have come, so that a client who announces much and
 //! sends nothing takes nothing. All uncommitted pieces together are bounded, by an eighth of `-m` as a rule
-//! (`register`).
-
-mod arrivals;
-mod register;
+//! (`uploads`).
 
 use std::sync::Arc;
 
-pub use self::register::IdleUpload;
-pub(crate) use self::register::Uploads;
-
+use crate::append::Log;
 use crate::attempts::Attempts;
+use crate::chain::Part;
 use crate::item::{HEADER_MAX, PIECE_HEADER, piece_bytes};
-use crate::log::Log;
 use crate::memory::Addr;
-use crate::request::{KeyHash, Refusal, Seconds, SetOptions, SetOutcome};
-use crate::write::Part;
-use crate::{Store, Worker};
-
-/// Data of a piece, at most: large enough that a value of 100 KB is received in one call, small enough that a
-/// stalled client ties up little.
-pub(crate) const PIECE_BYTES_MAX: usize = 128 << 10;
+use crate::request::{KeyHash, NoRoomYet, Refusal, Seconds, SetOptions, SetOutcome};
+use crate::room::Shortage;
+use crate::set::{self, Set};
+use crate::store::Store;
+use crate::uploads::PIECE_BYTES_MAX;
+use crate::worker::Worker;
 
 /// Room for one value, owned by a connection while its bytes arrive. A drop gives the room back.
 pub struct Reservation {
@@ -42,6 +36,9 @@ pub struct Reservation {
     rest: Option<(Addr, usize)>,
     /// Other uploads stood in the way of the next piece.
     is_crowded_out: bool,
+    /// No segment was free for the next piece, but soon will be.
+    awaits_segment: bool,
+    is_committed: bool,
 }
 
 impl Worker {
@@ -59,13 +56,13 @@ impl Worker {
         }
         let value_bytes = value_bytes as usize;
         if self.store.is_too_large(key, value_bytes, options.flags) {
-            self.drop_for(key, hash, options);
+            set::drop_for(&self.accounts, key, hash, options);
             return Err(Refusal::TooLarge);
         }
         let is_small = HEADER_MAX + key.len() + value_bytes <= self.store.inline_max();
         let missing_bytes = if is_small { 0 } else { value_bytes as u64 };
         if missing_bytes > self.store.upload_bytes_max() {
-            self.drop_for(key, hash, options);
+            set::drop_for(&self.accounts, key, hash, options);
             return Err(Refusal::NoMemory);
         }
         Ok(Reservation {
@@ -80,6 +77,8 @@ impl Worker {
             pieces: Vec::new(),
             rest: None,
             is_crowded_out: false,
+            awaits_segment: false,
+            is_committed: false,
         })
     }
 
@@ -87,14 +86,32 @@ impl Worker {
     /// out of date.
     pub fn give_up(&self, reservation: &Reservation, now: Seconds) {
         if self.begin(now) {
-            self.drop_for(&reservation.key, reservation.hash, &reservation.options);
+            self.refuse(reservation);
         }
     }
 
-    /// Makes a completely filled reservation visible at once; an incomplete one is given up.
+    /// As [`Worker::try_commit`], but refused where that would have to wait.
     pub fn commit(&self, mut reservation: Reservation, now: Seconds) -> SetOutcome {
-        if !self.begin(now) || !reservation.is_complete() {
-            return SetOutcome::NotStored;
+        self.try_commit(&mut reservation, now)
+            .unwrap_or_else(|NoRoomYet| self.refuse(&reservation))
+    }
+
+    fn refuse(&self, reservation: &Reservation) -> SetOutcome {
+        let Reservation {
+            key, hash, options, ..
+        } = reservation;
+        set::refuse(&self.accounts, key, *hash, options)
+    }
+
+    /// Makes a completely filled reservation visible at once; one that is not, or that was committed before, is not
+    /// stored.
+    pub fn try_commit(
+        &self,
+        reservation: &mut Reservation,
+        now: Seconds,
+    ) -> Result<SetOutcome, NoRoomYet> {
+        if !self.begin(now) || !reservation.is_complete() || reservation.is_committed {
+            return Ok(SetOutcome::NotStored);
         }
         let Reservation {
             key,
@@ -103,26 +120,28 @@ impl Worker {
             staged,
             pieces,
             ..
-        } = &reservation;
+        } = &*reservation;
         let part = match staged {
             Some(bytes) => Part::Bytes(bytes),
             None => Part::Pieces(pieces),
         };
-        let outcome = self.store_parts(key, *hash, &[part], options, now);
+        let value = &[part];
+        let outcome = Set { value, options }.run(self.write(key, *hash, now))?;
         if matches!(outcome, SetOutcome::Stored(_)) {
             for piece in std::mem::take(&mut reservation.pieces) {
                 self.store.segments.unpin(piece);
             }
-            self.pace(reservation.value_bytes, now);
+            reservation.is_committed = true;
+            self.room(now).pace(reservation.value_bytes);
         }
-        outcome
+        Ok(outcome)
     }
 }
 
 impl Reservation {
     /// The next stretch to fill, at most 128 KiB and never longer than what is missing; empty when complete, or
     /// when no memory can be had now: then `is_complete` is false, and the upload should be closed unless
-    /// [`Reservation::is_crowded_out`].
+    /// [`Reservation::is_crowded_out`] or [`Reservation::awaits_segment`].
     ///
     /// The worker is needed because room for the next piece may have to be won by eviction.
     pub fn space(&mut self, worker: &Worker, now: Seconds) -> &mut [u8] {
@@ -144,20 +163,17 @@ impl Reservation {
         let uploads = &self.store.uploads;
         let is_given = uploads.take(self.id, wanted as u64, self.store.upload_bytes_max(), now);
         self.is_crowded_out = !is_given;
+        self.awaits_segment = false;
         if !is_given {
             return None;
         }
-        let mut attempts = Attempts::default();
+        let (room, mut attempts) = (worker.room(now), Attempts::default());
         let (piece, bytes) = loop {
-            let placed = worker.with_room(now, |refill| {
-                worker
-                    .logs
-                    .place_piece(&self.store, Log::Upload, self.hash, wanted, now, refill)
-            });
-            match placed {
-                Some(placed) => break placed,
-                None if worker.may_retry(&mut attempts) => {}
-                None => {
+            match room.place_piece(Log::Upload, self.hash, wanted) {
+                Ok(placed) => break placed,
+                Err(shortage) if room.may_retry(shortage, &mut attempts) => {}
+                Err(shortage) => {
+                    self.awaits_segment = shortage == Shortage::Passing;
                     uploads.give_back(self.id, wanted as u64);
                     return None;
                 }
@@ -168,7 +184,7 @@ impl Reservation {
         }
         uploads.note_progress(self.id, now);
         self.pieces.push(piece);
-        worker.pace(bytes, now);
+        room.pace(bytes);
         let data = piece.plus(PIECE_HEADER);
         // The kernel copies into lines that are on their way a quarter faster than into those it has to ask for
         // one after the other.
@@ -190,6 +206,12 @@ impl Reservation {
     /// them.
     pub fn is_crowded_out(&self) -> bool {
         self.is_crowded_out
+    }
+
+    /// Whether the last [`Reservation::space`] found no segment free although some soon will be: as for
+    /// [`NoRoomYet`], it is worth trying again.
+    pub fn awaits_segment(&self) -> bool {
+        self.awaits_segment
     }
 
     /// Whether every byte is there.

@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use crate::Store;
 use crate::item::bits;
 use crate::lookup::Located;
 use crate::memory::Addr;
 use crate::request::{CasUnique, Expiry, Seconds};
+use crate::store::Store;
 
 /// A live item, borrowed until the worker passes.
 pub struct Item<'w> {

@@ -3,22 +3,24 @@
 //! An operation looks (without a lock), decides, writes the new copy into the worker's open segment, then
 //! locks the bucket and publishes it only if the key's slot still names the item it looked at; else it takes
 //! the copy back and starts again. So `add`, `cas`, `incr`, `append` and a moving sweep all obey one rule, and
-//! nothing is decided before the moment of publication.
+//! nothing is decided before the moment of publication. What each operation decides is in `set`, `arith`, `delete`
+//! and `fetch`.
 
+use crate::append::{Body, Draft, Log, Unique};
 use crate::attempts::Attempts;
-use crate::item::bits;
-use crate::log::Unique;
+use crate::chain::{Chain, Part};
+use crate::counters::Count;
+use crate::item::HEADER_MAX;
 use crate::lookup::Located;
 use crate::memory::Addr;
-use crate::request::{CasUnique, Expiry, KeyHash, Seconds, SetMode, SetOptions, SetOutcome};
-use crate::{Store, Worker};
-
-/// Appending to a chain rewrites its last piece while that is shorter than this, so that a key appended to in
-/// a loop has few pieces and each append copies little.
-const APPEND_PIECE_BYTES: usize = 8 << 10;
+use crate::publish::Publication;
+use crate::request::{CasUnique, Expiry, KeyHash, NoRoomYet, Seconds};
+use crate::room::{Room, Shortage};
+use crate::segments::Queue;
+use crate::store::Store;
 
 /// What stands under a key at the moment of looking.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Default)]
 pub(crate) struct Found {
     /// The item in the key's slot, dead or alive.
     pub(crate) present: Option<Located>,
@@ -31,15 +33,6 @@ impl Found {
     pub(crate) fn alive(&self) -> Option<Located> {
         self.present.filter(|_| self.is_alive)
     }
-}
-
-/// A stretch of a new value.
-#[derive(Clone, Copy)]
-pub(crate) enum Part<'a> {
-    /// Bytes to copy.
-    Bytes(&'a [u8]),
-    /// Pieces to take over as they are.
-    Pieces(&'a [Addr]),
 }
 
 /// A new copy of an item.
@@ -57,22 +50,6 @@ pub(crate) struct New<'a> {
     pub(crate) is_growing: bool,
 }
 
-/// What became of an attempt to publish.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Swap {
-    /// Visible.
-    Done {
-        /// Its unique.
-        unique: CasUnique,
-        /// Where it lies.
-        at: Addr,
-    },
-    /// Somebody was faster: look again.
-    Changed,
-    /// No memory.
-    NoMemory,
-}
-
 /// What a rewritten copy has that the old one had not.
 #[derive(Clone, Copy)]
 pub(crate) struct Change {
@@ -84,246 +61,195 @@ pub(crate) struct Change {
     pub(crate) is_use: bool,
 }
 
-/// What a plain write decides about the copy beside its value.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Overwrite {
-    expiry: Expiry,
-    marks: u16,
-    keeps: u16,
+/// A copy that was published.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Stored {
+    pub(crate) unique: CasUnique,
+    /// Where it lies.
+    pub(crate) at: Addr,
 }
 
-impl Overwrite {
-    fn plain(expiry: Expiry) -> Self {
-        Overwrite {
-            expiry,
-            marks: 0,
-            keeps: 0,
-        }
+/// Why a copy was not published.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Obstacle {
+    /// Somebody was faster: look again.
+    Changed,
+    /// No segment for it.
+    NoRoom(Shortage),
+}
+
+impl From<Shortage> for Obstacle {
+    fn from(shortage: Shortage) -> Self {
+        Obstacle::NoRoom(shortage)
     }
 }
 
-impl Worker {
-    /// A write whose value is at hand; meant for values below 64 KiB, larger ones are uploaded in pieces.
-    pub fn set(
-        &self,
-        key: &[u8],
-        hash: KeyHash,
-        value: &[u8],
-        options: &SetOptions,
-        now: Seconds,
-    ) -> SetOutcome {
-        if !self.begin(now) {
-            return SetOutcome::NoMemory;
+/// One operation on one key: what it found there, and how it puts a new copy in its place.
+pub(crate) struct Write<'w> {
+    pub(crate) room: Room<'w>,
+    pub(crate) key: &'w [u8],
+    pub(crate) hash: KeyHash,
+    pub(crate) found: Found,
+    attempts: Attempts,
+}
+
+impl<'w> Write<'w> {
+    pub(crate) fn new(room: Room<'w>, key: &'w [u8], hash: KeyHash) -> Self {
+        Write {
+            room,
+            key,
+            hash,
+            found: Found::default(),
+            attempts: Attempts::default(),
         }
-        if self.store.is_too_large(key, value.len(), options.flags) {
-            self.drop_for(key, hash, options);
-            return SetOutcome::TooLarge;
-        }
-        self.store_parts(key, hash, &[Part::Bytes(value)], options, now)
     }
 
-    /// Decides and publishes a write of whatever kind.
-    pub(crate) fn store_parts(
-        &self,
-        key: &[u8],
-        hash: KeyHash,
-        value: &[Part<'_>],
-        options: &SetOptions,
-        now: Seconds,
-    ) -> SetOutcome {
-        let mut attempts = Attempts::default();
+    #[inline]
+    pub(crate) fn store(&self) -> &Store {
+        self.room.store()
+    }
+
+    pub(crate) fn now(&self) -> Seconds {
+        self.room.site.now
+    }
+
+    /// Looks and lets `attempt` decide and publish, again and again while others are faster. Where no segment is to be
+    /// had in the end it is `refuse` that says what becomes of the operation, unless there will be one soon.
+    #[inline]
+    pub(crate) fn run<T>(
+        mut self,
+        attempt: impl Fn(&Self) -> Result<T, Obstacle>,
+        refuse: impl FnOnce(&Self, Obstacle) -> T,
+    ) -> Result<T, NoRoomYet> {
         loop {
-            let found = self.look(key, hash, &attempts, now);
-            let swap = match (options.mode, found.alive()) {
-                (SetMode::Add, Some(old)) => {
-                    self.note_use(key, hash, &old, now);
-                    return SetOutcome::NotStored;
-                }
-                (SetMode::Append | SetMode::Prepend, Some(old)) => {
-                    match self.extend(key, hash, &found, &old, value, options, now) {
-                        Err(outcome) => return outcome,
-                        Ok(swap) => swap,
-                    }
-                }
-                (SetMode::Append | SetMode::Prepend, None) => match options.vivify {
-                    Some(expiry) => {
-                        let plain = Overwrite::plain(expiry);
-                        self.overwrite(key, hash, &found, value, options, plain, now)
-                    }
-                    None => return SetOutcome::NotStored,
-                },
-                (SetMode::Set | SetMode::Replace, Some(old)) => match self.compare(&old, options) {
-                    Err(outcome) => return outcome,
-                    Ok(copy) => self.overwrite(key, hash, &found, value, options, copy, now),
-                },
-                (SetMode::Set | SetMode::Replace, None) if options.compare.is_some() => {
-                    return SetOutcome::NotFound;
-                }
-                (SetMode::Replace, None) => return SetOutcome::NotStored,
-                (SetMode::Set | SetMode::Add, None) => {
-                    let plain = Overwrite::plain(options.expiry);
-                    self.overwrite(key, hash, &found, value, options, plain, now)
-                }
+            self.look();
+            let obstacle = match attempt(&self) {
+                Ok(done) => return Ok(done),
+                Err(obstacle) => obstacle,
             };
-            match swap {
-                Swap::Done { unique, .. } => return SetOutcome::Stored(unique),
-                Swap::NoMemory if self.may_retry(&mut attempts) => {}
-                Swap::Changed if attempts.may_look_again() => {}
-                Swap::NoMemory | Swap::Changed => {
-                    self.drop_for(key, hash, options);
-                    return SetOutcome::NoMemory;
-                }
+            let may_go_on = match obstacle {
+                Obstacle::Changed => self.attempts.may_look_again(),
+                Obstacle::NoRoom(shortage) => self.room.may_retry(shortage, &mut self.attempts),
+            };
+            if !may_go_on {
+                return match obstacle {
+                    Obstacle::NoRoom(Shortage::Passing) => Err(NoRoomYet),
+                    obstacle => Ok(refuse(&self, obstacle)),
+                };
             }
         }
     }
 
-    /// The CAS decision of `cas`, `ms C` and `ms C I`.
-    pub(crate) fn compare(
-        &self,
-        old: &Located,
-        options: &SetOptions,
-    ) -> Result<Overwrite, SetOutcome> {
-        let present = self.store.unique_of(old);
-        match options.compare {
-            Some(CasUnique(wanted)) if wanted != present => {
-                if !(options.invalidate && wanted < present) {
-                    return Err(SetOutcome::Exists);
-                }
-                // An older unique with `I` stores, marks stale, and leaves expiry and a sent win as they are; the
-                // win as it is at the moment of publication, for it may be sent until then.
-                Ok(Overwrite {
-                    expiry: old.header.expiry,
-                    marks: bits::STALE,
-                    keeps: bits::WIN,
-                })
-            }
-            _ => Ok(Overwrite::plain(options.expiry)),
-        }
-    }
-
-    #[expect(
-        clippy::too_many_arguments,
-        reason = "the parts of one decision, taken in one place"
-    )]
-    pub(crate) fn overwrite(
-        &self,
-        key: &[u8],
-        hash: KeyHash,
-        found: &Found,
-        parts: &[Part<'_>],
-        options: &SetOptions,
-        copy: Overwrite,
-        now: Seconds,
-    ) -> Swap {
-        let unique = options
-            .new_unique
-            .map_or(self.above(found), |unique| Unique::Exactly(unique.0));
-        let new = New {
-            flags: options.flags,
-            expiry: copy.expiry,
-            unique,
-            marks: copy.marks | bits::told(options.is_untold),
-            keeps: copy.keeps,
-            access: now,
-            parts,
-            is_growing: false,
-        };
-        self.swap(key, hash, found, &new, now)
-    }
-
-    #[expect(
-        clippy::too_many_arguments,
-        reason = "the parts of one decision, taken in one place"
-    )]
-    fn extend(
-        &self,
-        key: &[u8],
-        hash: KeyHash,
-        found: &Found,
-        old: &Located,
-        value: &[Part<'_>],
-        options: &SetOptions,
-        now: Seconds,
-    ) -> Result<Swap, SetOutcome> {
-        if options
-            .compare
-            .is_some_and(|wanted| wanted.0 != self.store.unique_of(old))
-        {
-            return Err(SetOutcome::Exists);
-        }
-        let added: usize = value.iter().map(|part| self.part_bytes(part)).sum();
-        let total = old.header.value_bytes as usize + added;
-        if self.store.is_too_large(key, total, old.header.flags) {
-            // memcached's word for an append that finds no room; the old value stays.
-            return Err(SetOutcome::NotStored);
-        }
-        let all: Vec<Addr> = self.store.pieces_of(old).collect();
-        let is_short =
-            |piece: &&Addr| self.store.piece_data_bytes(**piece) < self.append_piece_bytes();
-        let inline = Part::Bytes(self.store.inline_value(old));
-        let data = |piece: Option<&Addr>| {
-            Part::Bytes(piece.map_or(&[], |&piece| self.store.piece_data(piece)))
-        };
-        let parts: Vec<Part<'_>> = if options.mode == SetMode::Append {
-            let last = all.last().filter(is_short);
-            let kept = all
-                .get(..all.len() - usize::from(last.is_some()))
-                .unwrap_or_default();
-            [inline, Part::Pieces(kept), data(last)]
-                .iter()
-                .chain(value)
-                .copied()
-                .collect()
+    /// Looks at the key's slot without recording anything.
+    pub(crate) fn look(&mut self) {
+        let store = self.room.store();
+        let hit = if self.attempts.want_lock() {
+            store.find_locked(self.key, self.hash)
         } else {
-            let first = all.first().filter(is_short);
-            let kept = all.get(usize::from(first.is_some())..).unwrap_or_default();
-            value
-                .iter()
-                .chain(&[inline, data(first), Part::Pieces(kept)])
-                .copied()
-                .collect()
+            store.find(self.key, self.hash)
         };
-        let new = New {
-            flags: old.header.flags,
-            expiry: old.header.expiry,
-            unique: options
-                .new_unique
-                .map_or(self.above(found), |unique| Unique::Exactly(unique.0)),
-            marks: bits::told(options.is_untold),
-            keeps: 0,
-            access: now,
-            parts: &parts,
-            is_growing: true,
+        let present = hit.map(|hit| store.locate(hit.entry.item()));
+        self.found = Found {
+            present,
+            is_alive: present.is_some_and(|item| store.is_alive(&item, self.room.site.now)),
         };
-        Ok(self.swap(key, hash, found, &new, now))
     }
 
-    fn append_piece_bytes(&self) -> usize {
-        APPEND_PIECE_BYTES.min(self.store.arena().segment_bytes() / 4)
+    /// The unique of a new write over what was found: the one that was `chosen`, or a larger one.
+    pub(crate) fn unique(&self, chosen: Option<CasUnique>) -> Unique {
+        match chosen {
+            Some(unique) => Unique::Exactly(unique.0),
+            None => Unique::Above(
+                self.found
+                    .present
+                    .map_or(0, |old| self.store().unique_of(&old)),
+            ),
+        }
     }
 
-    /// A new copy of a living item with the same value.
-    pub(crate) fn rewrite(
-        &self,
-        key: &[u8],
-        hash: KeyHash,
-        found: &Found,
-        old: &Located,
-        change: Change,
-        now: Seconds,
-    ) -> Swap {
-        let pieces: Vec<Addr> = self.store.pieces_of(old).collect();
-        let parts = [
-            Part::Bytes(self.store.inline_value(old)),
-            Part::Pieces(&pieces),
-        ];
-        let mutable = self.store.mutable_of(old.at);
+    /// Removes what was found dead, and counts the miss.
+    pub(crate) fn reap(&self) {
+        if let Some(dead) = self.found.present.filter(|_| !self.found.is_alive) {
+            self.room.site.accounts.reap(self.hash, &dead);
+        }
+    }
+
+    /// Writes a new copy and puts it in the place of what was found.
+    pub(crate) fn publish(&self, new: &New<'_>) -> Result<Stored, Obstacle> {
+        let site = self.room.site;
+        let log = self.choose_log(new.expiry);
+        let total: usize = new.parts.iter().map(|part| part.len(self.store())).sum();
+        let mut chain = Chain::new(self.room, self.hash, log);
+        let one: [&[u8]; 1];
+        let several: Vec<&[u8]>;
+        let body = match new.parts {
+            [Part::Bytes(bytes)] if self.fits_inline(total, log, new) => {
+                one = [*bytes];
+                Body::Inline(&one)
+            }
+            parts if self.fits_inline(total, log, new) => {
+                let slices = parts.iter().filter_map(|part| match part {
+                    Part::Bytes(bytes) => Some(*bytes),
+                    Part::Pieces(_) => None,
+                });
+                several = slices.collect();
+                Body::Inline(&several)
+            }
+            parts => {
+                chain.add(parts)?;
+                Body::Chain {
+                    value_bytes: total as u32,
+                    pieces: chain.pieces(),
+                }
+            }
+        };
+        let draft = Draft {
+            key: self.key,
+            flags: new.flags,
+            expiry: new.expiry,
+            unique: new.unique,
+            marks: new.marks,
+            access: new.access,
+            body,
+        };
+        let is_uploaded = matches!(body, Body::Chain { .. }) && chain.has_no_own();
+        let log = if is_uploaded { log.of_head() } else { log };
+        let placed = self.room.place(log, &draft)?;
+        let publication = Publication {
+            key: self.key,
+            hash: self.hash,
+            expected: self.found.present.map(|old| old.at),
+            new: placed.at,
+            frequency: None,
+            keeps: new.keeps,
+            is_of_expected: self.found.is_alive,
+            is_renewed: false,
+        };
+        if !publication.publish(site) {
+            site.appender.undo(&placed);
+            return Err(Obstacle::Changed);
+        }
+        chain.note_published();
+        let old = self.found.present.map(|old| (old, self.found.is_alive));
+        site.accounts.replaced(old, placed.at, chain.pieces());
+        self.room.pace(placed.bytes + chain.own_bytes());
+        Ok(Stored {
+            unique: CasUnique(placed.unique),
+            at: placed.at,
+        })
+    }
+
+    /// Publishes a new copy of a living item with the same value.
+    pub(crate) fn rewrite(&self, old: &Located, change: Change) -> Result<Stored, Obstacle> {
+        let store = self.store();
+        let pieces: Vec<Addr> = store.pieces_of(old).collect();
+        let parts = [Part::Bytes(store.inline_value(old)), Part::Pieces(&pieces)];
         let access = if change.is_use {
-            now
+            self.now()
         } else {
-            Store::access_of(old, mutable)
+            Store::access_of(old, store.mutable_of(old.at))
         };
-        let new = New {
+        self.publish(&New {
             flags: old.header.flags,
             expiry: change.expiry,
             unique: change.unique,
@@ -332,32 +258,35 @@ impl Worker {
             access,
             parts: &parts,
             is_growing: false,
-        };
-        self.swap(key, hash, found, &new, now)
+        })
     }
 
-    /// The unique of a new write over what was found.
-    pub(crate) fn above(&self, found: &Found) -> Unique {
-        Unique::Above(found.present.map_or(0, |old| self.store.unique_of(&old)))
+    /// Whether the value lies in the item itself: always when small, else if the open segment has room.
+    fn fits_inline(&self, total: usize, log: Log, new: &New<'_>) -> bool {
+        let bytes = HEADER_MAX + self.key.len() + total;
+        let has_pieces = new
+            .parts
+            .iter()
+            .any(|part| matches!(part, Part::Pieces(pieces) if !pieces.is_empty()));
+        !has_pieces
+            && (bytes <= self.store().inline_max()
+                || (!new.is_growing && bytes < self.room.site.appender.rest(log)))
     }
 
-    /// Looks at the key's slot without recording anything.
-    pub(crate) fn look(
-        &self,
-        key: &[u8],
-        hash: KeyHash,
-        attempts: &Attempts,
-        now: Seconds,
-    ) -> Found {
-        let hit = if attempts.want_lock() {
-            self.store.find_locked(key, hash)
+    /// An overwrite stays in the queue of the old copy; a newcomer enters where the policy says.
+    fn choose_log(&self, expiry: Expiry) -> Log {
+        let store = self.store();
+        let queue = if let Some(old) = self.found.present {
+            store.queue_of(old.at)
         } else {
-            self.store.find(key, hash)
+            let is_remembered = store.ghost.recall(self.hash);
+            let accounts = self.room.site.accounts;
+            accounts.count(Count::GhostHits, i64::from(is_remembered));
+            store.policy.enter(is_remembered)
         };
-        let present = hit.map(|hit| self.store.locate(hit.entry.item()));
-        Found {
-            present,
-            is_alive: present.is_some_and(|item| self.store.is_alive(&item, now)),
+        match queue {
+            Queue::Main => Log::Main,
+            Queue::Small => Log::of(expiry, self.now()),
         }
     }
 }

@@ -38,12 +38,18 @@ fn name(number: u64) -> Vec<u8> {
     format!("fitting-{number:08}").into_bytes()
 }
 
-fn write(worker: &Worker, number: u64, now: Seconds) {
+fn write(worker: &mut Worker, number: u64, now: Seconds) {
     let (key, value) = (name(number), [number as u8; VALUE_BYTES]);
     let hash = worker.store().hash(&key);
-    let outcome = worker.set(&key, hash, &value, &SetOptions::default(), now);
+    let outcome = worker.retry(
+        |worker| worker.try_set(&key, hash, &value, &SetOptions::default(), now),
+        |tries| {
+            std::thread::yield_now();
+            tries < 100_000
+        },
+    );
     assert!(
-        matches!(outcome, SetOutcome::Stored(_)),
+        matches!(outcome, Ok(SetOutcome::Stored(_))),
         "key {number}: {outcome:?}"
     );
 }
@@ -83,7 +89,7 @@ fn work(store: &Arc<Store>, seed: u64, begun: Instant, stop: &AtomicBool) -> u64
         worker.go_online();
         for _ in 0..next(&mut state) % 40 {
             if next(&mut state).is_multiple_of(4) {
-                write(&worker, pick(&mut state), now);
+                write(&mut worker, pick(&mut state), now);
             } else {
                 let count = next(&mut state) % 16 + 1;
                 let numbers: Vec<u64> = (0..count).map(|_| pick(&mut state)).collect();
@@ -109,7 +115,7 @@ fn filled(memory_bytes: u64) -> Arc<Store> {
     let mut worker = store.worker();
     worker.go_online();
     for number in 0..KEYS {
-        write(&worker, number, Seconds(2));
+        write(&mut worker, number, Seconds(2));
         worker.pass();
     }
     drop(worker);
@@ -122,7 +128,7 @@ fn what_fits_is_compacted_and_not_evicted() {
     let (mut worker, mut state) = (store.worker(), 7);
     worker.go_online();
     for _ in 0..200_000 {
-        write(&worker, pick(&mut state), Seconds(2));
+        write(&mut worker, pick(&mut state), Seconds(2));
         worker.pass();
     }
     (0..KEYS).for_each(|number| read(&worker, &[number], Seconds(2)));

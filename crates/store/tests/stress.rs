@@ -155,6 +155,12 @@ fn bytes_for(rng: &mut Rng, phase: u64) -> usize {
     }) as usize
 }
 
+/// Lets the other threads run, since a write found no segment free; false once the test is over.
+fn wait(shared: &Shared) -> bool {
+    std::thread::yield_now();
+    !shared.stop.load(Ordering::Relaxed)
+}
+
 fn write(shared: &Shared, worker: &mut Worker, rng: &mut Rng, me: usize) {
     let key = (rng.below((KEYS / THREADS) as u64) as usize) * THREADS + me;
     let now = shared.now();
@@ -175,7 +181,12 @@ fn write(shared: &Shared, worker: &mut Worker, rng: &mut Rng, me: usize) {
     };
     let hash = worker.store().hash(name(key).as_bytes());
     let outcome = if value.len() < 64 << 10 {
-        worker.set(name(key).as_bytes(), hash, &value, &options, now)
+        worker
+            .retry(
+                |worker| worker.try_set(name(key).as_bytes(), hash, &value, &options, now),
+                |_| wait(shared),
+            )
+            .unwrap_or(SetOutcome::NoMemory)
     } else {
         let Ok(mut reservation) = worker.reserve(
             name(key).as_bytes(),
@@ -189,6 +200,11 @@ fn write(shared: &Shared, worker: &mut Worker, rng: &mut Rng, me: usize) {
         let mut sent = 0;
         while !reservation.is_complete() {
             let space = reservation.space(worker, now);
+            if space.is_empty() && reservation.awaits_segment() && wait(shared) {
+                worker.pass();
+                continue;
+            }
+            let space = reservation.space(worker, now);
             if space.is_empty() || rng.below(50) == 0 {
                 return;
             }
@@ -198,7 +214,12 @@ fn write(shared: &Shared, worker: &mut Worker, rng: &mut Rng, me: usize) {
             sent += len;
             worker.pass();
         }
-        worker.commit(reservation, now)
+        let mut outcome = worker.try_commit(&mut reservation, now);
+        while outcome.is_err() && wait(shared) {
+            worker.pass();
+            outcome = worker.try_commit(&mut reservation, now);
+        }
+        outcome.unwrap_or(SetOutcome::NoMemory)
     };
     if matches!(outcome, SetOutcome::Stored(_)) {
         truth.acknowledged.store(version, Ordering::SeqCst);
@@ -240,7 +261,7 @@ fn read(shared: &Shared, worker: &mut Worker, rng: &mut Rng, held: &mut Vec<(usi
     }
 }
 
-fn count(shared: &Shared, worker: &Worker, rng: &mut Rng) {
+fn count(shared: &Shared, worker: &mut Worker, rng: &mut Rng) {
     let which = rng.below(COUNTERS as u64) as usize;
     let key = format!("count-{which}");
     let hash = worker.store().hash(key.as_bytes());
@@ -251,7 +272,11 @@ fn count(shared: &Shared, worker: &Worker, rng: &mut Rng) {
         delta: 1,
         ..ArithOptions::default()
     };
-    match worker.arith(key.as_bytes(), hash, &options, now) {
+    let outcome = worker.retry(
+        |worker| worker.try_arith(key.as_bytes(), hash, &options, now),
+        |_| wait(shared),
+    );
+    match outcome.unwrap_or(ArithOutcome::NoMemory) {
         ArithOutcome::Number { value, .. } => {
             shared.counters[which].fetch_max(value, Ordering::SeqCst);
             assert!(
@@ -285,7 +310,7 @@ fn work(shared: &Shared, me: usize, seed: u64) -> u64 {
             match rng.below(20) {
                 0..=8 => write(shared, &mut worker, &mut rng, me),
                 9..=16 => read(shared, &mut worker, &mut rng, &mut held),
-                17..=18 => count(shared, &worker, &mut rng),
+                17..=18 => count(shared, &mut worker, &mut rng),
                 _ => {
                     let key = name(rng.below(KEYS as u64) as usize);
                     let hash = worker.store().hash(key.as_bytes());

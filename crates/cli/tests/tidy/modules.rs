@@ -11,15 +11,6 @@ use super::{python_imports, rust_imports};
 /// Loops that are known: crate or package, module, members. One that is opened or made smaller is struck out here.
 const KNOWN: &[(&str, &str, &[&str])] = &[
     (
-        "store",
-        "",
-        &[
-            "eviction", "log", "lookup", "publish", "store", "upload", "worker", "write",
-        ],
-    ),
-    ("store", "eviction", &["choose", "sweep"]),
-    ("store", "memory", &["arena", "lines"]),
-    (
         "python",
         "",
         &[
@@ -57,6 +48,29 @@ const ORDERS: &[(&str, &[&[&str]])] = &[
             &["replay", "strategy"],
             &["policy", "trace"],
             &["error", "page", "random", "slabs"],
+        ],
+    ),
+    (
+        "store",
+        &[
+            &["audit", "footprint", "listing", "read", "upload"],
+            &["guess"],
+            &["worker"],
+            &["arith", "delete", "fetch", "set", "view"],
+            &["write"],
+            &["chain"],
+            &["room"],
+            &["eviction", "participant"],
+            &["publish"],
+            &["accounts"],
+            &["lookup"],
+            &["append"],
+            &["store"],
+            &["ghost", "policy", "report", "uploads"],
+            &["index", "segments"],
+            &["flush", "item", "sparse"],
+            &["memory"],
+            &["attempts", "counters", "error", "request", "sync"],
         ],
     ),
     (

@@ -1,6 +1,8 @@
 //! What a session needs to act: the store, the clock's second, the counters, the server around it.
 
-use glasscache_store::{CasUnique, Expiry, Item, Seconds, Worker};
+use std::cell::Cell;
+
+use glasscache_store::{CasUnique, Expiry, Item, NoRoomYet, Seconds, Worker};
 
 use crate::shared::Shared;
 use crate::shared::counters::Counters;
@@ -32,6 +34,8 @@ pub(crate) struct Context<'w> {
     pub(crate) is_first: bool,
     /// Commands and replies are logged.
     pub(crate) is_traced: bool,
+    /// The connection waited for a segment for as long as it may: one write that finds none is refused.
+    pub(crate) may_refuse: &'w Cell<bool>,
 }
 
 impl Context<'_> {
@@ -42,6 +46,20 @@ impl Context<'_> {
             SLICE_BYTES_HIGH
         } else {
             SLICE_BYTES
+        }
+    }
+
+    /// What a write came to. Where no segment was free for it the connection has to wait, unless it waited for long
+    /// enough: then `refuse` carries the write out as one that cannot wait.
+    #[inline]
+    pub(crate) fn or_refuse<T>(
+        &self,
+        tried: Result<T, NoRoomYet>,
+        refuse: impl FnOnce() -> T,
+    ) -> Result<T, NoRoomYet> {
+        match tried {
+            Err(NoRoomYet) if self.may_refuse.take() => Ok(refuse()),
+            tried => tried,
         }
     }
 

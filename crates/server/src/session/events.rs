@@ -5,6 +5,7 @@ use std::io::Write as _;
 use glasscache_store::{DeleteOptions, Expiry, KeyHash, SetMode, SetOptions, SetOutcome};
 
 use crate::session::context::Context;
+use crate::shared::Shared;
 use crate::shared::events::publish;
 use crate::shared::key_text::uri_encode;
 use crate::shared::watchers::kind;
@@ -31,14 +32,18 @@ pub(crate) fn fetched(context: &Context<'_>, key: &[u8], value_bytes: Option<u32
     publish(context.shared, kind::FETCHERS, &text);
 }
 
-/// A value is about to be stored: memcached looks first what is there, and its watchers see that.
-pub(crate) fn storing(context: &Context<'_>, key: &[u8], hash: KeyHash) {
-    if context.shared.watchers.wants(kind::FETCHERS) {
-        let present = context
-            .store
-            .peek(key, hash, context.now)
-            .map(|item| item.value_bytes());
-        fetched(context, key, present);
+/// What is under a key before a value is stored there: memcached looks first, and its watchers see that.
+pub(crate) struct Before {
+    /// Length of the value that is there.
+    pub(crate) value_bytes: Option<u32>,
+}
+
+/// Looks what is under a key before a value is stored, if a watcher is to see it.
+pub(crate) fn before_store(context: &Context<'_>, key: &[u8], hash: KeyHash) -> Before {
+    let is_wanted = context.shared.watchers.wants(kind::FETCHERS);
+    let present = is_wanted.then(|| context.store.peek(key, hash, context.now));
+    Before {
+        value_bytes: present.flatten().map(|item| item.value_bytes()),
     }
 }
 
@@ -87,24 +92,22 @@ pub(crate) fn stored(
     publish(context.shared, kind::MUTATIONS, &text);
 }
 
-/// An item is about to be deleted; marking it stale deletes nothing.
-pub(crate) fn deleting(
+/// The line for an item that is about to be deleted, if a watcher is to see it; marking it stale deletes nothing.
+pub(crate) fn before_delete(
     context: &Context<'_>,
     (key, hash): (&[u8], KeyHash),
     options: &DeleteOptions,
     is_meta: bool,
-) {
+) -> Option<Vec<u8>> {
     if options.invalidate || !context.shared.watchers.wants(kind::DELETIONS) {
-        return;
+        return None;
     }
-    let Some(item) = context.store.peek(key, hash, context.now) else {
-        return;
-    };
+    let item = context.store.peek(key, hash, context.now)?;
     if options
         .compare
         .is_some_and(|unique| !item.has_unique(unique))
     {
-        return;
+        return None;
     }
     let command = if is_meta { "md" } else { "delete" };
     let (class, _) = context
@@ -118,5 +121,10 @@ pub(crate) fn deleting(
         " cmd={command} clsid={class} size={}",
         item.value_bytes()
     );
-    publish(context.shared, kind::DELETIONS, &text);
+    Some(text)
+}
+
+/// Publishes the line of [`before_delete`].
+pub(crate) fn deleted(shared: &Shared, line: &[u8]) {
+    publish(shared, kind::DELETIONS, line);
 }

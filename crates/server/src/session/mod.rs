@@ -212,8 +212,11 @@ impl Session {
                 if lacking > 0 {
                     return Some(Next::Room(lacking));
                 }
+                let Ok(outcome) = execute::command(&other, run.context, run.out) else {
+                    return Some(Next::Segment);
+                };
                 run.used += used;
-                Next::after(execute::command(&other, run.context, run.out))
+                Next::after(outcome)
             }
         }
     }

@@ -4,8 +4,8 @@ use glasscache_protocol::command::GetHead;
 use glasscache_store::Reservation;
 
 use crate::session::dump::Dump;
-use crate::session::execute::Cut;
 use crate::session::execute::store::PendingWrite;
+use crate::session::execute::{Cut, Lack};
 use crate::session::outcome::Outcome;
 use crate::session::output::Mark;
 use crate::shared::info::Reason;
@@ -54,6 +54,9 @@ pub(crate) enum Next {
     Yield,
     /// The others' uploads hold all the room there is: call again soon, receive nothing meanwhile.
     Park,
+    /// The next command writes, and no segment is free for it yet: call again when other workers have passed, receive
+    /// nothing meanwhile.
+    Segment,
     /// Send the output and close.
     Close(Reason),
     /// From now on the connection is a log of events.
@@ -93,10 +96,10 @@ pub(crate) struct Upload {
 impl Next {
     /// How a run ends whose lookups were cut.
     pub(super) fn of_cut(cut: &Cut<'_>) -> Next {
-        if cut.lacking_bytes > 0 {
-            Next::Room(cut.lacking_bytes)
-        } else {
-            Next::Flush
+        match cut.lack {
+            Lack::Slice => Next::Flush,
+            Lack::Memory(bytes) => Next::Room(bytes),
+            Lack::Segment => Next::Segment,
         }
     }
 

@@ -23,11 +23,14 @@ impl Session {
             && let Some((value, rest)) = behind.split_at_checked(value_bytes)
             && let Some((ending, _)) = rest.split_at_checked(2)
         {
-            run.used += head + value_bytes + 2;
             if ending != b"\r\n" {
+                run.used += head + value_bytes + 2;
                 return Next::after(write.refuse_chunk(run.out));
             }
-            write.execute(value, run.context, run.out);
+            if write.execute(value, run.context, run.out).is_err() {
+                return Some(Next::Segment);
+            }
+            run.used += head + value_bytes + 2;
             return None;
         }
         if write.value_bytes < UPLOAD_BYTES_MIN {
@@ -67,11 +70,13 @@ impl Session {
             let space = upload.reservation.space(run.context.store, run.context.now);
             let bytes = space.len().min(rest.len());
             if bytes == 0 {
-                let is_crowded_out = upload.reservation.is_crowded_out();
-                return if is_crowded_out
+                let reservation = &upload.reservation;
+                return if reservation.is_crowded_out()
                     && stalled::waits_to_go_on(run.context.shared, run.context.now)
                 {
                     Some(Next::Park)
+                } else if reservation.awaits_segment() && !run.context.may_refuse.take() {
+                    Some(Next::Segment)
                 } else {
                     self.give_up_upload(run)
                 };
@@ -90,15 +95,21 @@ impl Session {
     }
 
     fn finish_upload(&mut self, ending: &[u8], run: &mut Run<'_, '_, '_>) -> Option<Next> {
-        run.used += 2;
-        let State::Upload(upload) = std::mem::take(&mut self.state) else {
+        let State::Upload(mut upload) = std::mem::take(&mut self.state) else {
             return None;
         };
         let write = upload.write.write();
         if ending != b"\r\n" {
+            run.used += 2;
             return Next::after(write.refuse_chunk(run.out));
         }
-        write.commit(upload.reservation, run.context, run.out);
+        let reservation = &mut upload.reservation;
+        if write.commit(reservation, run.context, run.out).is_err() {
+            self.state = State::Upload(upload);
+            return Some(Next::Segment);
+        }
+        run.used += 2;
+        drop(upload);
         stalled::room_was_made(run.context.shared);
         None
     }

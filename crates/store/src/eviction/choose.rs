@@ -5,16 +5,17 @@
 //! of all are alive nothing alive is evicted. A choice looks at a dozen segments at most, the first in each order
 //! that the ranking keeps, however many there are; that there was nothing to gain is remembered until something changed.
 
+use std::cell::Cell;
 use std::sync::atomic::Ordering;
 
-use super::{Census, Sweep};
-use crate::Worker;
+use crate::policy::Census;
 use crate::request::Seconds;
 use crate::segments::{Candidates, Queue, View};
+use crate::store::Store;
 
 /// Why a segment is swept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Reason {
+pub(super) enum Reason {
     /// Everything in it should be dead.
     Dead,
     /// Much of it is dead; the rest is kept.
@@ -41,37 +42,44 @@ pub(crate) enum Aim {
 
 /// When a choice found nothing, and for what.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Nothing {
+struct Nothing {
     ranking_version: u64,
     generation: u64,
     now: Seconds,
     aim: Aim,
 }
 
-impl Worker {
+/// What a worker remembers of its choices.
+#[derive(Default)]
+pub(super) struct Chooser {
+    /// What the last one found nothing for.
+    nothing: Cell<Option<Nothing>>,
+}
+
+impl Chooser {
     /// Chooses and claims the next victim; `None` if nothing can be gained.
-    pub(crate) fn choose(&self, now: Seconds, aim: Aim) -> Option<Sweep> {
-        if aim != Aim::Sparse && self.knows_of_nothing(now, aim) {
+    pub(super) fn choose(&self, store: &Store, now: Seconds, aim: Aim) -> Option<(View, Reason)> {
+        if aim != Aim::Sparse && self.knows_of_nothing(store, now, aim) {
             return None;
         }
         for _ in 0..TRIES {
             let (view, reason) = match aim {
-                Aim::Sparse => (self.store.segments.take_sparse()?, Reason::Compact),
-                _ => self.candidate(now, aim)?,
+                Aim::Sparse => (store.segments.take_sparse()?, Reason::Compact),
+                _ => self.candidate(store, now, aim)?,
             };
-            if self.store.segments.start_sweep(view.id) {
+            if store.segments.start_sweep(view.id) {
                 if reason == Reason::Evict {
-                    self.store.hand.store(view.order, Ordering::Relaxed);
+                    store.hand.store(view.order, Ordering::Relaxed);
                 }
-                return Some(Sweep::new(&view, reason));
+                return Some((view, reason));
             }
         }
         None
     }
 
     /// Whether the last choice for `aim` found nothing, and nothing changed since.
-    fn knows_of_nothing(&self, now: Seconds, aim: Aim) -> bool {
-        let segments = &self.store.segments;
+    fn knows_of_nothing(&self, store: &Store, now: Seconds, aim: Aim) -> bool {
+        let segments = &store.segments;
         self.nothing.get()
             == Some(Nothing {
                 ranking_version: segments.ranking_version(),
@@ -81,11 +89,11 @@ impl Worker {
             })
     }
 
-    fn candidate(&self, now: Seconds, aim: Aim) -> Option<(View, Reason)> {
-        let generation = self.store.segments.generation();
-        let hand = self.store.hand.load(Ordering::Relaxed);
-        let found = self.store.segments.candidates(now.0, hand);
-        let candidate = self.first_of(&found, hand, aim);
+    fn candidate(&self, store: &Store, now: Seconds, aim: Aim) -> Option<(View, Reason)> {
+        let generation = store.segments.generation();
+        let hand = store.hand.load(Ordering::Relaxed);
+        let found = store.segments.candidates(now.0, hand);
+        let candidate = first_of(store, &found, hand, aim);
         self.nothing.set(candidate.is_none().then_some(Nothing {
             ranking_version: found.version,
             generation,
@@ -94,50 +102,50 @@ impl Worker {
         }));
         candidate
     }
+}
 
-    fn first_of(&self, found: &Candidates, hand: u64, aim: Aim) -> Option<(View, Reason)> {
-        let segment_bytes = self.store.arena().segment_bytes();
-        let evicts = self.store.config().evict;
-        let evict = evicts.then(|| self.victim(found, hand)).flatten();
-        let is_sparse = |view: &View| view.live * 4 < segment_bytes * COMPACT_QUARTERS;
-        if let Some(dead) = found.dead {
-            Some((dead, Reason::Dead))
-        } else if aim == Aim::Dead {
-            None
-        } else if let Some(sparse) = found.emptiest.filter(is_sparse) {
-            // The next victim is not worth copying first, unless all that is alive fits and nothing has to go.
-            let is_next = evict.is_some_and(|victim| victim.id == sparse.id);
-            let reason = if is_next && !self.fits(found) {
-                Reason::Evict
-            } else {
-                Reason::Compact
-            };
-            Some((sparse, reason))
+fn first_of(store: &Store, found: &Candidates, hand: u64, aim: Aim) -> Option<(View, Reason)> {
+    let segment_bytes = store.arena().segment_bytes();
+    let evicts = store.config().evict;
+    let evict = evicts.then(|| victim(store, found, hand)).flatten();
+    let is_sparse = |view: &View| view.live * 4 < segment_bytes * COMPACT_QUARTERS;
+    if let Some(dead) = found.dead {
+        Some((dead, Reason::Dead))
+    } else if aim == Aim::Dead {
+        None
+    } else if let Some(sparse) = found.emptiest.filter(is_sparse) {
+        // The next victim is not worth copying first, unless all that is alive fits and nothing has to go.
+        let is_next = evict.is_some_and(|victim| victim.id == sparse.id);
+        let reason = if is_next && !fits(store, found) {
+            Reason::Evict
         } else {
-            evict.map(|victim| (victim, Reason::Evict))
-        }
+            Reason::Compact
+        };
+        Some((sparse, reason))
+    } else {
+        evict.map(|victim| (victim, Reason::Evict))
     }
+}
 
-    /// Whether less than three quarters of what there may be is alive: then there is always a segment worth
-    /// compacting.
-    fn fits(&self, found: &Candidates) -> bool {
-        let segments = &self.store.segments;
-        let live = (found.small_bytes + found.main_bytes).saturating_sub(found.surplus_bytes);
-        live * 4 < segments.allowed() * self.store.arena().segment_bytes() * COMPACT_QUARTERS
+/// Whether less than three quarters of what there may be is alive: then there is always a segment worth
+/// compacting.
+fn fits(store: &Store, found: &Candidates) -> bool {
+    let segments = &store.segments;
+    let live = (found.small_bytes + found.main_bytes).saturating_sub(found.surplus_bytes);
+    live * 4 < segments.allowed() * store.arena().segment_bytes() * COMPACT_QUARTERS
+}
+
+fn victim(store: &Store, found: &Candidates, hand: u64) -> Option<View> {
+    let pick = store.policy.pick(&Census {
+        small_bytes: found.small_bytes,
+        main_bytes: found.main_bytes,
+        hand,
+    });
+    if pick.after > 0 && found.next_after_hand.is_some() {
+        return found.next_after_hand;
     }
-
-    fn victim(&self, found: &Candidates, hand: u64) -> Option<View> {
-        let pick = self.store.policy.pick(&Census {
-            small_bytes: found.small_bytes,
-            main_bytes: found.main_bytes,
-            hand,
-        });
-        if pick.after > 0 && found.next_after_hand.is_some() {
-            return found.next_after_hand;
-        }
-        match pick.queue {
-            Queue::Small => found.oldest_small.or(found.oldest_main),
-            Queue::Main => found.oldest_main.or(found.oldest_small),
-        }
+    match pick.queue {
+        Queue::Small => found.oldest_small.or(found.oldest_main),
+        Queue::Main => found.oldest_main.or(found.oldest_small),
     }
 }

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use super::sweep::Handled;
-use super::{Reason, Sweep};
+use super::choose::Reason;
+use super::sweep::{Handled, Sweep};
 use crate::{
     Config, DeleteOptions, PolicyKind, Seconds, SetMode, SetOptions, SetOutcome, Store, Worker,
 };
@@ -145,7 +145,12 @@ fn a_slice_of_a_sweep_moves_no_more_pieces_of_a_large_value_than_it_may_write() 
     let (all, mut most) = (moved(), 0);
     for _ in 0..40 {
         let before = moved();
-        assert!(worker.slice(&mut sweep, &mut 1024, NOW) == Handled::On);
+        assert!(
+            worker
+                .sweeper
+                .slice(worker.site(NOW), &mut sweep, &mut 1024)
+                == Handled::On
+        );
         most = most.max(moved() - before);
     }
     eprintln!(

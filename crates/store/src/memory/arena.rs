@@ -7,8 +7,10 @@
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU16, AtomicUsize, Ordering};
 
-use super::lines::LINE_BYTES;
-use crate::Error;
+use crate::error::Error;
+
+/// Bytes of a cache line, and of a line of the index.
+pub(crate) const LINE_BYTES: usize = 64;
 
 /// Items start at even addresses, so that their two mutable bytes are one aligned atomic.
 pub(crate) const ITEM_ALIGN: usize = 2;

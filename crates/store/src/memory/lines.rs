@@ -6,14 +6,11 @@
 
 use std::sync::Arc;
 
-use super::Arena;
+use super::arena::{Arena, LINE_BYTES};
 use crate::sync::AtomicU64;
 
 /// Slots of a line beside its word.
 pub(crate) const SLOTS: usize = 7;
-
-/// Bytes of a line.
-pub(crate) const LINE_BYTES: usize = 64;
 
 /// One cache line: a word for the owner's use and seven slots.
 #[cfg_attr(not(loom), repr(C, align(64)))]
@@ -55,7 +52,8 @@ impl Lines {
     /// Asks for a line ahead of its use.
     #[inline]
     pub(crate) fn prefetch(&self, id: LineId) {
-        self.arena.prefetch(super::Addr(id.0 * LINE_BYTES as u64));
+        self.arena
+            .prefetch(super::arena::Addr(id.0 * LINE_BYTES as u64));
     }
 
     /// Lines per segment.

@@ -117,13 +117,6 @@ impl Segments {
         self.idle.store(idle, Ordering::Relaxed);
     }
 
-    /// Whether everything in limbo waits for `worker` itself.
-    pub(crate) fn waits_for(&self, worker: usize) -> bool {
-        let plan = self.lock();
-        let is_behind = |&(_, tick): &(SegmentId, u64)| self.epochs.is_behind(worker, tick);
-        plan.limbo.iter().all(is_behind)
-    }
-
     /// Tries to bring segments from limbo back.
     pub(crate) fn settle_now(&self) {
         self.settle(&mut self.lock());

@@ -12,6 +12,7 @@ mod receiving;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Instant;
 
 use self::buffers::Received;
 pub(crate) use self::buffers::{Buffers, READ_AHEAD_BYTES, Source};
@@ -62,6 +63,8 @@ pub(crate) struct Connection {
     pub(crate) tries: bool,
     /// Its place among those that wait to begin an upload.
     pub(crate) arrival: Option<u64>,
+    /// Since when a write of it waits for a segment.
+    pub(crate) segment_since: Option<Instant>,
     /// It waits in the worker's queue of those that are served after the others.
     pub(crate) is_queued: bool,
     /// Shares of a transfer that it had one after the other.
@@ -100,6 +103,8 @@ pub(crate) enum Verdict {
     Park,
     /// It waits for so many bytes of the memory that peers may hold.
     Room(usize),
+    /// A write of it waits for a segment; `is_new` where it was not the same that waited before.
+    Segment { is_new: bool },
     /// Close it.
     Close(Reason),
 }
@@ -124,6 +129,7 @@ impl Connection {
             is_parked: false,
             tries: false,
             arrival: None,
+            segment_since: None,
             is_queued: false,
             shares: 0,
         }
@@ -291,9 +297,12 @@ impl Connection {
             if let Next::Whole(bytes) = progress.next {
                 whole_bytes = bytes;
             }
-            let Some(verdict) = self.after(progress.next, sent, budget, context) else {
+            let Some(mut verdict) = self.after(progress.next, sent, budget, context) else {
                 continue;
             };
+            if let Verdict::Segment { is_new } = &mut verdict {
+                *is_new = used > 0;
+            }
             // Where the head of a large value filled the buffer more has come: no wait is needed.
             let begins_upload = std::mem::take(&mut is_full) && self.session.upload_mut().is_some();
             if !begins_upload || verdict != Verdict::Wait || sent != Sent::All {
@@ -454,6 +463,7 @@ impl Connection {
                 Some(Verdict::Room(bytes))
             }
             Next::Park => Some(Verdict::Park),
+            Next::Segment => Some(Verdict::Segment { is_new: false }),
             Next::Flush if budget > 0 => None,
             Next::Flush | Next::Yield => Some(Verdict::Again),
         }

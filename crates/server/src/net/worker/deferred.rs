@@ -32,6 +32,14 @@ const MEMORY_QUEUE_SERVED: usize = 16;
 /// and a hundred looks a second cost nothing.
 pub(super) const PARKED: Duration = Duration::from_millis(10);
 
+/// How long a write that found no segment is parked before it is tried again: others pass many times meanwhile, unless
+/// the kernel keeps one of them from its processor.
+pub(super) const WRITE_PARKED: Duration = Duration::from_millis(1);
+
+/// How long a write waits for a segment before it is refused: longer than the kernel keeps a thread from its processor
+/// on a crowded machine.
+const WRITE_WAIT: Duration = Duration::from_millis(250);
+
 /// So many of those that wait for a piece, and of those that wait to begin, try again at once: the ones that came first.
 /// Where these get nothing those behind them would not either, but for a piece smaller than theirs.
 const TRY_AT_ONCE: usize = 4;
@@ -46,6 +54,12 @@ pub(super) struct Deferred {
     parked_tried: Instant,
     /// How often room had been made then.
     room_seen: u64,
+    /// Connections whose next command waits for a segment, in the order in which they came.
+    writes: VecDeque<u64>,
+    /// When they were queued last.
+    writes_tried: Instant,
+    /// One of them has just come, or got its segment.
+    must_try_writes: bool,
     /// Connections that wait for memory that peers may hold, in the order in which they came.
     memory_queue: VecDeque<u64>,
     /// The first in line has to be looked at although nothing happened: it has just come, or more may be granted.
@@ -78,6 +92,9 @@ impl Deferred {
             parked: Parked::default(),
             parked_tried: now,
             room_seen: 0,
+            writes: VecDeque::new(),
+            writes_tried: now,
+            must_try_writes: false,
             memory_queue: VecDeque::new(),
             must_look: false,
             memory_seen: (0, 0),
@@ -150,7 +167,20 @@ impl Deferred {
 
     /// Whether there is something to do without waiting.
     pub(super) fn has_queue(&self) -> bool {
-        !self.queue.is_empty() || (self.has_moved && self.has_parked())
+        !self.queue.is_empty()
+            || (self.has_moved && self.has_parked())
+            || (self.must_try_writes && self.has_writes())
+    }
+
+    /// Whether a write waits for a segment.
+    pub(super) fn has_writes(&self) -> bool {
+        !self.writes.is_empty()
+    }
+
+    /// Whether a write of this connection waited for a segment for as long as it may.
+    pub(super) fn may_refuse(&self, connection: &Connection) -> bool {
+        let since = connection.segment_since;
+        since.is_some_and(|since| self.begun.duration_since(since) >= WRITE_WAIT)
     }
 
     /// Whether a connection waits for memory.
@@ -240,8 +270,56 @@ impl Worker {
             parked.beginning.insert(arrival, key);
         }
         connection.tries = false;
+        connection.segment_since = None;
         if !std::mem::replace(&mut connection.is_parked, true) {
             self.shared.parking.enter();
+        }
+    }
+
+    /// Lets a connection wait for a segment; `is_new` where it is not the same write that waited before. Nothing of it
+    /// is received meanwhile, so what it asked for later is answered later.
+    pub(super) fn park_write(&mut self, key: u64, is_new: bool) {
+        let begun = self.deferred.begun;
+        let Some(connection) = self.connections.get_mut(key) else {
+            return;
+        };
+        if is_new || connection.segment_since.is_none() {
+            connection.segment_since = Some(begun);
+            // Between two turns the worker passes: that may be all it takes.
+            self.deferred.must_try_writes = true;
+        }
+        connection.tries = false;
+        self.deferred.writes.push_back(key);
+        if !std::mem::replace(&mut connection.is_parked, true) {
+            self.shared.parking.enter();
+        }
+    }
+
+    /// Lets writes that wait for a segment try again: all that waited for as long as they may, and those that came first
+    /// if it is time or one just got a segment.
+    pub(super) fn queue_writes(&mut self, now: Instant) {
+        if !self.deferred.has_writes() {
+            return;
+        }
+        let is_time = now.duration_since(self.deferred.writes_tried) >= WRITE_PARKED;
+        if !std::mem::take(&mut self.deferred.must_try_writes) && !is_time {
+            return;
+        }
+        self.deferred.writes_tried = now;
+        let mut trying = 0;
+        while let Some(&key) = self.deferred.writes.front() {
+            let waiting = self.connections.get_mut(key).filter(|c| c.is_parked);
+            if let Some(connection) = waiting {
+                if trying >= TRY_AT_ONCE && !self.deferred.may_refuse(connection) {
+                    return;
+                }
+                connection.is_parked = false;
+                connection.tries = true;
+                self.shared.parking.leave(1);
+                self.deferred.add(key, connection, Cause::Room);
+                trying += 1;
+            }
+            self.deferred.writes.pop_front();
         }
     }
 
@@ -261,7 +339,12 @@ impl Worker {
             }
             self.shared.parking.leave(1);
         }
-        self.deferred.has_moved |= std::mem::take(&mut connection.tries);
+        let has_moved = std::mem::take(&mut connection.tries);
+        if connection.segment_since.take().is_some() {
+            self.deferred.must_try_writes |= has_moved;
+        } else {
+            self.deferred.has_moved |= has_moved;
+        }
     }
 
     /// Lets the parked connections that came first try again, if it is time, if room was made, or if one of them just

@@ -10,6 +10,7 @@ mod lifecycle;
 mod read_ahead;
 mod slots;
 
+use std::cell::Cell;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Instant;
@@ -19,7 +20,7 @@ use rustix::event::Timespec;
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::time::{ClockId, clock_gettime};
 
-use self::deferred::{Deferred, PARKED, SMALL_BYTES};
+use self::deferred::{Deferred, PARKED, SMALL_BYTES, WRITE_PARKED};
 use self::read_ahead::{ReadAhead, TOGETHER};
 use self::slots::{Slots, WAKE_TOKEN};
 use crate::net::accept_queue::AcceptQueue;
@@ -46,6 +47,12 @@ const SLEEP: Timespec = Timespec {
 const PARKED_SLEEP: Timespec = Timespec {
     tv_sec: 0,
     tv_nsec: PARKED.subsec_nanos() as i64,
+};
+
+/// [`WRITE_PARKED`] as epoll takes it.
+const WRITE_SLEEP: Timespec = Timespec {
+    tv_sec: 0,
+    tv_nsec: WRITE_PARKED.subsec_nanos() as i64,
 };
 
 /// One worker's state.
@@ -148,7 +155,9 @@ impl Worker {
         }
         self.store.go_offline();
         self.counters.pulse.sleep();
-        let sleep = if self.deferred.has_parked() {
+        let sleep = if self.deferred.has_writes() {
+            WRITE_SLEEP
+        } else if self.deferred.has_parked() {
             PARKED_SLEEP
         } else {
             SLEEP
@@ -179,6 +188,7 @@ impl Worker {
         }
         self.serve_queue();
         self.queue_parked(begun);
+        self.queue_writes(begun);
         stalled::look_for_stalled(&self.shared, self.now);
         self.serve_memory_queue();
         self.close_idle();
@@ -249,6 +259,7 @@ impl Worker {
             return;
         };
         let info = Arc::clone(&connection.info);
+        let may_refuse = Cell::new(self.deferred.may_refuse(connection));
         let context = Context {
             store: &self.store,
             shared: &self.shared,
@@ -260,6 +271,7 @@ impl Worker {
             pressure: self.shared.memory.pressure(),
             is_first: matches!(cause, Cause::First),
             is_traced: self.shared.logs(2),
+            may_refuse: &may_refuse,
         };
         let moved_before = self.counters.bytes_moved();
         let was_transferring = connection.is_transferring();
@@ -311,13 +323,13 @@ impl Worker {
             Verdict::Room(_) => self
                 .deferred
                 .queue_for_memory(key, connection, context.is_first),
-            Verdict::Park => {}
+            Verdict::Park | Verdict::Segment { .. } => {}
             Verdict::Close(reason) => return self.close(key, reason),
         }
-        if verdict == Verdict::Park {
-            self.park(key);
-        } else {
-            self.unpark(key);
+        match verdict {
+            Verdict::Park => self.park(key),
+            Verdict::Segment { is_new } => self.park_write(key, is_new || moved > 0),
+            _ => self.unpark(key),
         }
         // Nothing is borrowed between two connections: memory that others gave up may go.
         self.store.pass();

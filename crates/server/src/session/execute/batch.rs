@@ -129,8 +129,8 @@ impl<'b, 'w> Batch<'b, 'w> {
 
     /// Makes the lookups in order and returns where the last get line that began here began.
     ///
-    /// Where the slice is full, or a large value needs memory that is not to be had, the batch is cut: the lookup
-    /// named and those behind it are not made.
+    /// Where the slice is full, a large value needs memory that is not to be had, or a read that writes has to wait for
+    /// a segment, the batch is cut: the lookup named and those behind it are not made.
     #[inline]
     pub(crate) fn flush(
         &mut self,
@@ -155,7 +155,7 @@ impl<'b, 'w> Batch<'b, 'w> {
         let (mut gets, mut hits) = (0, 0);
         for (index, (lookup, guess)) in self.lookups.iter().zip(guesses).enumerate() {
             if out.len() >= context.slice_bytes() || context.pressure != Pressure::Low {
-                cut = self.cut(index, context, out);
+                cut = self.cut_for_room(index, context, out);
                 if cut.is_some() {
                     break;
                 }
@@ -163,8 +163,11 @@ impl<'b, 'w> Batch<'b, 'w> {
             let key = (lookup.key, lookup.hash, guess);
             match &lookup.kind {
                 Kind::Meta(place) => {
-                    if let Some(line) = self.lines.get(usize::from(*place)) {
-                        meta_get_guessed(line, key, context, out);
+                    if let Some(line) = self.lines.get(usize::from(*place))
+                        && meta_get_guessed(line, key, context, out).is_err()
+                    {
+                        cut = self.cut(index, Lack::Segment);
+                        break;
                     }
                 }
                 Kind::Text {
@@ -175,7 +178,10 @@ impl<'b, 'w> Batch<'b, 'w> {
                     if *is_first {
                         mark = Some(out.mark());
                     }
-                    let is_hit = text_get(head, key, context, out);
+                    let Ok(is_hit) = text_get(head, key, context, out) else {
+                        cut = self.cut(index, Lack::Segment);
+                        break;
+                    };
                     if head.touch.is_none() {
                         gets += 1;
                         hits += u64::from(is_hit);
@@ -201,33 +207,55 @@ pub(crate) struct Cut<'b> {
     pub(crate) text: Option<(GetHead, bool)>,
     /// Key bytes from it to the end of the batch, if all are of its line and that goes on.
     pub(crate) line_key_bytes: Option<usize>,
-    /// Bytes of memory that it needs and that are not to be had; 0 where the slice is full.
-    pub(crate) lacking_bytes: usize,
+    pub(crate) lack: Lack,
+}
+
+/// What a lookup at which a batch was cut lacks.
+#[derive(Clone, Copy)]
+pub(crate) enum Lack {
+    /// The slice is full.
+    Slice,
+    /// So many bytes of the memory that peers may hold.
+    Memory(usize),
+    /// A segment for what it writes.
+    Segment,
 }
 
 impl<'b> Batch<'b, '_> {
-    /// Cuts the batch before the lookup at `index`, if it has to be.
+    /// Cuts the batch before the lookup at `index`, if there is no room for its reply.
     #[cold]
-    fn cut(&self, index: usize, context: &Context<'_>, out: &mut Output<'_>) -> Option<Cut<'b>> {
+    fn cut_for_room(
+        &self,
+        index: usize,
+        context: &Context<'_>,
+        out: &mut Output<'_>,
+    ) -> Option<Cut<'b>> {
+        if out.len() >= context.slice_bytes() {
+            return self.cut(index, Lack::Slice);
+        }
+        let lookup = self.lookups.get(index)?;
+        match room::lacking_bytes(lookup.key, lookup.hash, context, out) {
+            0 => None,
+            bytes => self.cut(index, Lack::Memory(bytes)),
+        }
+    }
+
+    /// Cuts the batch before the lookup at `index`.
+    #[cold]
+    fn cut(&self, index: usize, lack: Lack) -> Option<Cut<'b>> {
         let left = self.lookups.get(index..).unwrap_or_default();
         let lookup = left.first()?;
-        let is_full = out.len() >= context.slice_bytes();
-        let lacking_bytes = if is_full {
-            0
-        } else {
-            room::lacking_bytes(lookup.key, lookup.hash, context, out)
-        };
         let text = match lookup.kind {
             Kind::Meta(_) => None,
             Kind::Text { head, is_first, .. } => Some((head, is_first)),
         };
         let ends = |lookup: &Lookup<'_, '_>| !matches!(lookup.kind, Kind::Text { ends: false, .. });
-        (is_full || lacking_bytes > 0).then(|| Cut {
+        Some(Cut {
             key: lookup.key,
             text,
             line_key_bytes: (!left.iter().any(ends))
                 .then(|| left.iter().map(|lookup| lookup.key.len()).sum()),
-            lacking_bytes,
+            lack,
         })
     }
 }

@@ -3,7 +3,7 @@
 use glasscache_protocol::command::GetHead;
 use glasscache_protocol::meta::{self, MetaItem, MetaLine, letters};
 use glasscache_protocol::text;
-use glasscache_store::{GetOptions, Guess, Item, KeyHash, Lease};
+use glasscache_store::{GetOptions, Guess, Item, KeyHash, Lease, NoRoomYet};
 
 use super::times::{created_expiry, shown_expiry};
 use crate::session::context::{Context, ttl_s};
@@ -13,16 +13,17 @@ use crate::session::output::Output;
 /// A key, its hash, and where its item may be.
 pub(super) type Sought<'b, 'w> = (&'b [u8], KeyHash, Guess<'w>);
 
-/// Answers one key of a get line; whether it was there. Its caller counts gets and their hits.
+/// Answers one key of a get line; whether it was there. Its caller counts gets and their hits. Nothing is done and
+/// answered where it has to wait for a segment.
 #[inline]
 pub(super) fn text_get<'w>(
     head: &GetHead,
     (key, hash, guess): Sought<'_, 'w>,
     context: &Context<'w>,
     out: &mut Output<'w>,
-) -> bool {
+) -> Result<bool, NoRoomYet> {
     if head.touch.is_none() && !head.with_unique && text_get_bare((key, guess), context, out) {
-        return true;
+        return Ok(true);
     }
     let item = match head.touch {
         None => context.store.get_guessed(key, hash, guess, context.now),
@@ -32,10 +33,7 @@ pub(super) fn text_get<'w>(
                 touch,
                 ..GetOptions::default()
             };
-            context
-                .store
-                .get_with(key, hash, &options, context.now)
-                .map(|(item, _)| item)
+            get_with(key, hash, &options, context)?.map(|(item, _)| item)
         }
     };
     if head.touch.is_some() {
@@ -53,7 +51,7 @@ pub(super) fn text_get<'w>(
             && let Some(value) = item.value()
             && text::small_value(&mut out.bytes, key, value)
         {
-            return true;
+            return Ok(true);
         }
         let unique = head
             .with_unique
@@ -67,7 +65,20 @@ pub(super) fn text_get<'w>(
         );
         out.value(item);
     }
-    is_hit
+    Ok(is_hit)
+}
+
+/// A read that touches or creates, and so may have to wait for a segment.
+pub(super) fn get_with<'w>(
+    key: &[u8],
+    hash: KeyHash,
+    options: &GetOptions,
+    context: &Context<'w>,
+) -> Result<Option<(Item<'w>, Lease)>, NoRoomYet> {
+    let tried = context.store.try_get_with(key, hash, options, context.now);
+    context.or_refuse(tried, || {
+        context.store.get_with(key, hash, options, context.now)
+    })
 }
 
 /// Answers a key whose item is small and plain, if it can; nothing is done otherwise.
@@ -110,9 +121,9 @@ pub(crate) fn meta_get<'w>(
     hash: KeyHash,
     context: &Context<'w>,
     out: &mut Output<'w>,
-) {
+) -> Result<(), NoRoomYet> {
     let guess = Guess::default();
-    meta_get_guessed(line, (key, hash, guess), context, out);
+    meta_get_guessed(line, (key, hash, guess), context, out)
 }
 
 /// Flags whose reply to a hit is a value and nothing about it.
@@ -124,7 +135,7 @@ pub(super) fn meta_get_guessed<'w>(
     (key, hash, guess): Sought<'_, 'w>,
     context: &Context<'w>,
     out: &mut Output<'w>,
-) {
+) -> Result<(), NoRoomYet> {
     let flags = &line.flags;
     if !flags.has_any(BARE | CHANGING)
         && flags.has(b'v')
@@ -134,9 +145,9 @@ pub(super) fn meta_get_guessed<'w>(
         meta::value_line(&mut out.bytes, value.len() as u32);
         out.bytes.extend_from_slice(value);
         out.bytes.extend_from_slice(b"\r\n");
-        return;
+        return Ok(());
     }
-    let found = meta_find(line, (key, hash, guess), context);
+    let found = meta_find(line, (key, hash, guess), context)?;
     if flags.has(b'T') {
         count_touch(context, found.is_some());
     } else {
@@ -147,7 +158,7 @@ pub(super) fn meta_get_guessed<'w>(
         if !flags.has(b'q') {
             meta::status(&mut out.bytes, line, key, *b"EN");
         }
-        return;
+        return Ok(());
     };
     if !flags.has_any(BARE) && flags.has(b'v') && !item.is_marked() {
         meta::value_line(&mut out.bytes, item.value_bytes());
@@ -155,7 +166,8 @@ pub(super) fn meta_get_guessed<'w>(
             .shared
             .classes
             .hit(context.counters, key.len(), &item, false);
-        return out.value(item);
+        out.value(item);
+        return Ok(());
     }
     let unique = if flags.has(b'c') {
         context.shown_unique(item.unique())
@@ -178,6 +190,7 @@ pub(super) fn meta_get_guessed<'w>(
     if with_value {
         out.value(item);
     }
+    Ok(())
 }
 
 /// Flags that make an `mg` more than a plain read.
@@ -189,22 +202,22 @@ fn meta_find<'w>(
     line: &MetaLine<'_>,
     (key, hash, guess): Sought<'_, 'w>,
     context: &Context<'w>,
-) -> Option<(Item<'w>, Lease)> {
+) -> Result<Option<(Item<'w>, Lease)>, NoRoomYet> {
     if !line.flags.has_any(CHANGING) {
-        let item = context.store.get_guessed(key, hash, guess, context.now)?;
+        let Some(item) = context.store.get_guessed(key, hash, guess, context.now) else {
+            return Ok(None);
+        };
         if !item.is_marked() {
-            return Some((item, Lease::default()));
+            return Ok(Some((item, Lease::default())));
         }
         let options = GetOptions {
             may_win: true,
             ..GetOptions::default()
         };
         let second = context.store.get_with(key, hash, &options, context.now);
-        return settle(item, second);
+        return Ok(settle(item, second));
     }
-    context
-        .store
-        .get_with(key, hash, &get_options(line, context), context.now)
+    get_with(key, hash, &get_options(line, context), context)
 }
 
 /// Joins two reads of one key: the second has the lease, the first knows when the item was used before.

@@ -6,7 +6,7 @@ use glasscache_protocol::meta::{self, MetaLine};
 use glasscache_protocol::{base64, words};
 use glasscache_store::{
     ArithOptions, ArithOutcome, CasUnique, DeleteOptions, DeleteOutcome, Expiry, GetOptions,
-    KeyHash,
+    KeyHash, NoRoomYet,
 };
 
 use super::get;
@@ -21,11 +21,13 @@ fn hash(key: &[u8], context: &Context<'_>) -> KeyHash {
 }
 
 /// `delete`: the word to answer.
-pub(super) fn delete(key: &[u8], context: &Context<'_>) -> &'static [u8] {
-    match remove(key, &DeleteOptions::default(), false, context) {
-        DeleteOutcome::Deleted => words::DELETED,
-        DeleteOutcome::NotFound | DeleteOutcome::Exists => words::NOT_FOUND,
-    }
+pub(super) fn delete(key: &[u8], context: &Context<'_>) -> Result<&'static [u8], NoRoomYet> {
+    Ok(
+        match remove(key, &DeleteOptions::default(), false, context)? {
+            DeleteOutcome::Deleted => words::DELETED,
+            DeleteOutcome::NotFound | DeleteOutcome::Exists => words::NOT_FOUND,
+        },
+    )
 }
 
 fn remove(
@@ -33,38 +35,46 @@ fn remove(
     options: &DeleteOptions,
     is_meta: bool,
     context: &Context<'_>,
-) -> DeleteOutcome {
-    let hash = hash(key, context);
-    if context.shared.is_observed() {
+) -> Result<DeleteOutcome, NoRoomYet> {
+    let (store, hash) = (context.store, hash(key, context));
+    let is_observed = context.shared.is_observed();
+    let line = is_observed.then(|| events::before_delete(context, (key, hash), options, is_meta));
+    let item = store.peek(key, hash, context.now);
+    let tried = store.try_delete(key, hash, options, context.now);
+    let outcome = context.or_refuse(tried, || store.delete(key, hash, options, context.now))?;
+    if let Some(line) = line {
         context.shared.detail.record_delete(key);
-        events::deleting(context, (key, hash), options, is_meta);
+        if let Some(line) = line {
+            events::deleted(context.shared, &line);
+        }
     }
-    if let Some(item) = context.store.peek(key, hash, context.now) {
+    if let Some(item) = item {
         context
             .shared
             .classes
             .delete(context.counters, key.len(), &item);
     }
-    let outcome = context.store.delete(key, hash, options, context.now);
     match outcome {
         DeleteOutcome::Deleted if options.invalidate => {}
         DeleteOutcome::Deleted => context.counters.delete_hits.bump(),
         DeleteOutcome::NotFound | DeleteOutcome::Exists => context.counters.delete_misses.bump(),
     }
-    outcome
+    Ok(outcome)
 }
 
 /// `touch`: the word to answer.
-pub(super) fn touch(key: &[u8], exptime: i64, context: &Context<'_>) -> &'static [u8] {
+pub(super) fn touch(
+    key: &[u8],
+    exptime: i64,
+    context: &Context<'_>,
+) -> Result<&'static [u8], NoRoomYet> {
     let options = GetOptions {
         touch: Some(context.expiry(exptime)),
         ..GetOptions::default()
     };
+    let found = get::get_with(key, hash(key, context), &options, context)?;
     context.counters.touch_cmds.bump();
-    match context
-        .store
-        .get_with(key, hash(key, context), &options, context.now)
-    {
+    Ok(match found {
         Some((item, _)) => {
             context.counters.touch_hits.bump();
             context
@@ -74,7 +84,7 @@ pub(super) fn touch(key: &[u8], exptime: i64, context: &Context<'_>) -> &'static
             words::TOUCHED
         }
         None => words::NOT_FOUND,
-    }
+    })
 }
 
 /// `incr` and `decr`.
@@ -84,25 +94,30 @@ pub(super) fn arith(
     decrement: bool,
     context: &Context<'_>,
     out: &mut Vec<u8>,
-) {
+) -> Result<(), NoRoomYet> {
     let options = ArithOptions {
         decrement,
         delta,
         is_untold: true,
         ..ArithOptions::default()
     };
-    match change(key, &options, context) {
+    match change(key, &options, context)? {
         ArithOutcome::Number { value, .. } => number_line(out, value),
         ArithOutcome::NotFound | ArithOutcome::Exists => out.extend_from_slice(words::NOT_FOUND),
         ArithOutcome::NotANumber => out.extend_from_slice(words::NOT_A_NUMBER),
         ArithOutcome::NoMemory => out.extend_from_slice(words::NO_MEMORY_ARITH),
     }
+    Ok(())
 }
 
-fn change(key: &[u8], options: &ArithOptions, context: &Context<'_>) -> ArithOutcome {
-    let outcome = context
-        .store
-        .arith(key, hash(key, context), options, context.now);
+fn change(
+    key: &[u8],
+    options: &ArithOptions,
+    context: &Context<'_>,
+) -> Result<ArithOutcome, NoRoomYet> {
+    let (store, hash) = (context.store, hash(key, context));
+    let tried = store.try_arith(key, hash, options, context.now);
+    let outcome = context.or_refuse(tried, || store.arith(key, hash, options, context.now))?;
     let counters = context.counters;
     match (outcome, options.decrement) {
         (ArithOutcome::Number { created: true, .. }, _) => {}
@@ -121,7 +136,7 @@ fn change(key: &[u8], options: &ArithOptions, context: &Context<'_>) -> ArithOut
         (ArithOutcome::NotFound, false) => counters.incr_misses.bump(),
         _ => {}
     }
-    outcome
+    Ok(outcome)
 }
 
 /// `mg` with a base64 key, which the batches leave out since its bytes must be kept somewhere.
@@ -129,20 +144,30 @@ pub(super) fn meta_get_binary<'w>(
     line: &MetaLine<'_>,
     context: &Context<'w>,
     out: &mut Output<'w>,
-) {
+) -> Result<(), NoRoomYet> {
     let mut scratch = Vec::new();
     match line.item_key(&mut scratch) {
         Ok(key) => get::meta_get(line, key, hash(key, context), context, out),
-        Err(reply) => out.bytes.extend_from_slice(reply),
+        Err(reply) => {
+            out.bytes.extend_from_slice(reply);
+            Ok(())
+        }
     }
 }
 
 /// `md`: delete, mark stale, or keep without a value.
-pub(super) fn meta_delete(line: &MetaLine<'_>, context: &Context<'_>, out: &mut Vec<u8>) {
+pub(super) fn meta_delete(
+    line: &MetaLine<'_>,
+    context: &Context<'_>,
+    out: &mut Vec<u8>,
+) -> Result<(), NoRoomYet> {
     let mut scratch = Vec::new();
     let key = match line.item_key(&mut scratch) {
         Ok(key) => key,
-        Err(reply) => return out.extend_from_slice(reply),
+        Err(reply) => {
+            out.extend_from_slice(reply);
+            return Ok(());
+        }
     };
     let flags = &line.flags;
     let options = DeleteOptions {
@@ -152,21 +177,29 @@ pub(super) fn meta_delete(line: &MetaLine<'_>, context: &Context<'_>, out: &mut 
         clear_value: flags.has(b'x'),
         new_unique: flags.has(b'E').then_some(CasUnique(flags.new_unique)),
     };
-    let word = match remove(key, &options, true, context) {
-        DeleteOutcome::Deleted if flags.has(b'q') => return,
+    let word = match remove(key, &options, true, context)? {
+        DeleteOutcome::Deleted if flags.has(b'q') => return Ok(()),
         DeleteOutcome::Deleted => *b"HD",
         DeleteOutcome::NotFound => *b"NF",
         DeleteOutcome::Exists => *b"EX",
     };
     meta::status(out, line, key, word);
+    Ok(())
 }
 
 /// `ma`: arithmetic with options.
-pub(super) fn meta_arith(line: &MetaLine<'_>, context: &Context<'_>, out: &mut Vec<u8>) {
+pub(super) fn meta_arith(
+    line: &MetaLine<'_>,
+    context: &Context<'_>,
+    out: &mut Vec<u8>,
+) -> Result<(), NoRoomYet> {
     let mut scratch = Vec::new();
     let key = match line.item_key(&mut scratch) {
         Ok(key) => key,
-        Err(reply) => return out.extend_from_slice(reply),
+        Err(reply) => {
+            out.extend_from_slice(reply);
+            return Ok(());
+        }
     };
     let flags = &line.flags;
     let options = ArithOptions {
@@ -179,7 +212,7 @@ pub(super) fn meta_arith(line: &MetaLine<'_>, context: &Context<'_>, out: &mut V
         new_unique: flags.has(b'E').then_some(CasUnique(flags.new_unique)),
         is_untold: !flags.has(b'c'),
     };
-    match change(key, &options, context) {
+    match change(key, &options, context)? {
         ArithOutcome::Number { .. } if flags.has(b'q') => {}
         ArithOutcome::Number {
             value,
@@ -201,6 +234,7 @@ pub(super) fn meta_arith(line: &MetaLine<'_>, context: &Context<'_>, out: &mut V
         ArithOutcome::NotANumber => out.extend_from_slice(words::NOT_A_NUMBER),
         ArithOutcome::NoMemory => out.extend_from_slice(words::NO_MEMORY_ARITH),
     }
+    Ok(())
 }
 
 /// `me`: one line of what is known about an item, read without leaving a trace.

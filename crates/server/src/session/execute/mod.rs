@@ -12,8 +12,9 @@ mod times;
 
 use glasscache_protocol::command::Command;
 use glasscache_protocol::words;
+use glasscache_store::NoRoomYet;
 
-pub(crate) use batch::{Batch, Cut, Lookup};
+pub(crate) use batch::{Batch, Cut, Lack, Lookup};
 pub(crate) use room::lacking_bytes_of;
 
 use crate::session::context::Context;
@@ -22,20 +23,21 @@ use crate::session::output::Output;
 use crate::shared::info::Reason;
 use crate::shared::version::VERSION_REPLY;
 
-/// Executes a command that has no value and is no batch of keys.
+/// Executes a command that has no value and is no batch of keys; nothing is done and answered where it has to wait for
+/// a segment.
 pub(crate) fn command<'w>(
     command: &Command<'_>,
     context: &Context<'w>,
     out: &mut Output<'w>,
-) -> Outcome {
+) -> Result<Outcome, NoRoomYet> {
     match *command {
-        Command::Delete { key, noreply } => reply(noreply, out, items::delete(key, context)),
+        Command::Delete { key, noreply } => reply(noreply, out, items::delete(key, context)?),
         Command::Touch {
             key,
             exptime,
             noreply,
         } => {
-            reply(noreply, out, items::touch(key, exptime, context));
+            reply(noreply, out, items::touch(key, exptime, context)?);
         }
         Command::Arith {
             key,
@@ -44,14 +46,14 @@ pub(crate) fn command<'w>(
             noreply,
         } => {
             let mark = out.mark();
-            items::arith(key, delta, decrement, context, &mut out.bytes);
+            items::arith(key, delta, decrement, context, &mut out.bytes)?;
             if noreply {
                 out.rewind(mark);
             }
         }
-        Command::MetaGet(ref line) => items::meta_get_binary(line, context, out),
-        Command::MetaDelete(ref line) => items::meta_delete(line, context, &mut out.bytes),
-        Command::MetaArith(ref line) => items::meta_arith(line, context, &mut out.bytes),
+        Command::MetaGet(ref line) => items::meta_get_binary(line, context, out)?,
+        Command::MetaDelete(ref line) => items::meta_delete(line, context, &mut out.bytes)?,
+        Command::MetaArith(ref line) => items::meta_arith(line, context, &mut out.bytes)?,
         Command::MetaDebug { key, is_base64 } => {
             items::meta_debug(key, is_base64, context, &mut out.bytes);
         }
@@ -62,7 +64,7 @@ pub(crate) fn command<'w>(
         Command::Version => {
             out.bytes.extend_from_slice(VERSION_REPLY);
         }
-        Command::Quit => return Outcome::Close(Reason::Normal),
+        Command::Quit => return Ok(Outcome::Close(Reason::Normal)),
         Command::Admin {
             verb,
             arguments,
@@ -73,16 +75,16 @@ pub(crate) fn command<'w>(
             if noreply {
                 out.rewind(mark);
             }
-            return outcome;
+            return Ok(outcome);
         }
         // These never come here: the session takes keys and values itself.
         Command::Get(_) | Command::Store(_) | Command::MetaSet(..) => {
             context.counters.invariant_broken.bump();
             out.bytes.extend_from_slice(words::ERROR);
-            return Outcome::Close(Reason::Error);
+            return Ok(Outcome::Close(Reason::Error));
         }
     }
-    Outcome::Done
+    Ok(Outcome::Done)
 }
 
 fn reply(noreply: bool, out: &mut Output<'_>, word: &'static [u8]) {

@@ -8,7 +8,9 @@ use glasscache_protocol::ascii::write_number;
 use glasscache_protocol::command::{StoreHead, StoreVerb};
 use glasscache_protocol::meta::{self, MetaFlags, MetaLine};
 use glasscache_protocol::words;
-use glasscache_store::{CasUnique, KeyHash, Refusal, Reservation, SetMode, SetOptions, SetOutcome};
+use glasscache_store::{
+    CasUnique, KeyHash, NoRoomYet, Refusal, Reservation, SetMode, SetOptions, SetOutcome,
+};
 
 use crate::session::context::Context;
 use crate::session::events;
@@ -173,14 +175,22 @@ impl<'b> Write<'b> {
         matches!(self.dialect, Dialect::Text { noreply: true })
     }
 
-    /// Stores `value` and answers.
+    /// Stores `value` and answers; nothing is done and answered where it has to wait for a segment.
     #[inline]
-    pub(crate) fn execute(&self, value: &[u8], context: &Context<'_>, out: &mut Output<'_>) {
-        self.announce(context);
-        let outcome = context
-            .store
-            .set(self.key, self.hash, value, &self.options, context.now);
+    pub(crate) fn execute(
+        &self,
+        value: &[u8],
+        context: &Context<'_>,
+        out: &mut Output<'_>,
+    ) -> Result<(), NoRoomYet> {
+        let (store, key, hash, options) = (context.store, self.key, self.hash, &self.options);
+        let before = self.look_before(context);
+        let tried = store.try_set(key, hash, value, options, context.now);
+        let outcome =
+            context.or_refuse(tried, || store.set(key, hash, value, options, context.now))?;
+        self.announce(before, context);
         self.answer(outcome, context, out);
+        Ok(())
     }
 
     /// Room for a value that is still to come; `None` when it was refused, which is then answered.
@@ -205,22 +215,36 @@ impl<'b> Write<'b> {
         None
     }
 
-    /// Makes a value visible that has come whole, and answers.
+    /// Makes a value visible that has come whole, and answers; nothing is done and answered where it has to wait for a
+    /// segment.
     pub(crate) fn commit(
         &self,
-        reservation: Reservation,
+        reservation: &mut Reservation,
         context: &Context<'_>,
         out: &mut Output<'_>,
-    ) {
-        self.announce(context);
-        let outcome = context.store.commit(reservation, context.now);
+    ) -> Result<(), NoRoomYet> {
+        let before = self.look_before(context);
+        let tried = context.store.try_commit(reservation, context.now);
+        let outcome = context.or_refuse(tried, || {
+            context.store.give_up(reservation, context.now);
+            SetOutcome::NoMemory
+        })?;
+        self.announce(before, context);
         self.answer(outcome, context, out);
+        Ok(())
+    }
+
+    /// What watchers are to see of the key before the write.
+    #[inline]
+    fn look_before(&self, context: &Context<'_>) -> Option<events::Before> {
+        let is_observed = context.shared.is_observed();
+        is_observed.then(|| events::before_store(context, self.key, self.hash))
     }
 
     #[inline]
-    fn announce(&self, context: &Context<'_>) {
-        if context.shared.is_observed() {
-            events::storing(context, self.key, self.hash);
+    fn announce(&self, before: Option<events::Before>, context: &Context<'_>) {
+        if let Some(before) = before {
+            events::fetched(context, self.key, before.value_bytes);
         }
     }
 

@@ -5,12 +5,18 @@
 //! completed one after the other, the oldest first (Dijkstra's banker, in the order of arrival): the oldest always
 //! can go on, unless its sender stands still, for which it is closed.
 
+mod arrivals;
+
 use std::sync::PoisonError;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::arrivals::{Arrivals, Open};
+use self::arrivals::{Arrivals, Open};
 use crate::request::Seconds;
 use crate::sync::plain::{Mutex, MutexGuard};
+
+/// Data of a piece, at most: large enough that a value of 100 KB is received in one call, small enough that a
+/// stalled client ties up little.
+pub(crate) const PIECE_BYTES_MAX: usize = 128 << 10;
 
 /// Who waits for so many seconds of the coarse clock, so for more than one, is served before whoever came later. Not
 /// sooner: those that wait ask now and then only, and room that is kept for one that does not ask lies idle.
@@ -57,7 +63,7 @@ impl Uploads {
     }
 
     /// Enters an upload that lacks so many bytes.
-    pub(super) fn begin(&self, missing_bytes: u64, now: Seconds) -> u64 {
+    pub(crate) fn begin(&self, missing_bytes: u64, now: Seconds) -> u64 {
         self.lock().enter(Open {
             held_bytes: 0,
             missing_bytes,
@@ -68,7 +74,7 @@ impl Uploads {
 
     /// Gives `id` so many bytes of the `bytes_max` that all may hold, if that leaves every upload a way to its end
     /// and no older one has waited for long; else it waits.
-    pub(super) fn take(&self, id: u64, bytes: u64, bytes_max: u64, now: Seconds) -> bool {
+    pub(crate) fn take(&self, id: u64, bytes: u64, bytes_max: u64, now: Seconds) -> bool {
         let mut open = self.lock();
         let free = bytes_max.checked_sub(self.bytes() + bytes);
         let may = free.is_some_and(|free| may_take(&open, (id, bytes), free, now));
@@ -84,7 +90,7 @@ impl Uploads {
     }
 
     /// Takes back what of the bytes given last was not used.
-    pub(super) fn give_back(&self, id: u64, bytes: u64) {
+    pub(crate) fn give_back(&self, id: u64, bytes: u64) {
         self.lock().change(id, |own| {
             own.held_bytes = own.held_bytes.saturating_sub(bytes);
             own.missing_bytes += bytes;
@@ -92,11 +98,11 @@ impl Uploads {
         });
     }
 
-    pub(super) fn note_progress(&self, id: u64, now: Seconds) {
+    pub(crate) fn note_progress(&self, id: u64, now: Seconds) {
         self.lock().change(id, |own| own.last = now);
     }
 
-    pub(super) fn end(&self, id: u64) {
+    pub(crate) fn end(&self, id: u64) {
         let mut open = self.lock();
         if let Some(own) = open.leave(id) {
             self.held_bytes.fetch_sub(own.held_bytes, Ordering::Relaxed);

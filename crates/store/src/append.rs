@@ -1,16 +1,17 @@
-//! A worker's open segments: where its next records go, and how they get there.
+//! Appending: a worker's open segments, where its next records go, and how they get there.
 //!
 //! One segment is open per kind of record: newcomers by how long they will live (so that segments tend to
 //! expire whole), proven items, what compaction rewrites in its old place in the queue, and uploads. Only
 //! the worker appends, so there is no lock; nothing in them can be seen before a slot names it.
 
 use std::cell::RefCell;
+use std::sync::Arc;
 
-use crate::Store;
 use crate::item::{self, HEADER_MAX, Header, PIECE_ADDRESS, PIECE_COUNT, PIECE_HEADER};
 use crate::memory::{Addr, SegmentId};
 use crate::request::{Expiry, KeyHash, Seconds};
 use crate::segments::Queue;
+use crate::store::Store;
 
 /// The open segments of a worker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -159,30 +160,32 @@ pub(crate) struct Refill {
     pub(crate) base: Seconds,
     /// The place in the queue that it inherits.
     pub(crate) order: Option<u64>,
+    pub(crate) now: Seconds,
 }
 
 /// All open segments of one worker.
-#[derive(Default)]
-pub(crate) struct Logs {
+pub(crate) struct Appender {
+    store: Arc<Store>,
     open: RefCell<[Option<Open>; LOGS]>,
 }
 
-impl Logs {
+impl Appender {
+    pub(crate) fn new(store: Arc<Store>) -> Self {
+        Appender {
+            store,
+            open: RefCell::default(),
+        }
+    }
+
     /// Writes an item; `None` if a segment is needed and none is to be had.
-    pub(crate) fn place(
-        &self,
-        store: &Store,
-        log: Log,
-        draft: &Draft<'_>,
-        now: Seconds,
-        refill: Refill,
-    ) -> Option<Placed> {
+    pub(crate) fn place(&self, log: Log, draft: &Draft<'_>, refill: Refill) -> Option<Placed> {
+        let store = &*self.store;
         let stored = draft.body.stored_bytes();
         let bytes_max = item::padded(HEADER_MAX + draft.key.len() + stored);
         if bytes_max > store.arena().segment_bytes() {
             return None;
         }
-        let (at, base) = self.room(store, log, bytes_max, now, refill)?;
+        let (at, base) = self.room(log, bytes_max, refill)?;
         let implied = store.segments.implied_unique(at);
         let stored_unique = match draft.unique {
             Unique::Above(old) | Unique::Renewed(old) if implied > old => None,
@@ -209,7 +212,7 @@ impl Logs {
         arena.write(at.plus(2), bytes.get(2..header_bytes).unwrap_or_default());
         arena.write(at.plus(header_bytes), draft.key);
         write_body(store, at.plus(header_bytes + draft.key.len()), &draft.body);
-        self.advance(store, log, at, total, draft.expiry);
+        self.advance(log, at, total, draft.expiry);
         // The next record is probably about as long: until it comes its lines have the time of a request.
         arena.prefetch_all(at.plus(total), total.min(AHEAD_BYTES_MAX));
         Some(Placed {
@@ -225,26 +228,26 @@ impl Logs {
     /// Takes at most `wanted` bytes of data, less when the open segment ends before.
     pub(crate) fn place_piece(
         &self,
-        store: &Store,
         log: Log,
         hash: KeyHash,
         wanted: usize,
-        now: Seconds,
         refill: Refill,
     ) -> Option<(Addr, usize)> {
+        let store = &*self.store;
         let least = item::padded(PIECE_HEADER + wanted.min(PIECE_MIN));
-        let (at, _) = self.room(store, log, least, now, refill)?;
+        let (at, _) = self.room(log, least, refill)?;
         let rest = store.arena().segment_bytes() - store.arena().offset_of(at);
         let data_bytes = wanted.min(rest - PIECE_HEADER);
         store.arena().write(at, &item::piece(data_bytes, hash.0));
         store.segments.pin(at);
         // What a piece's life is worth its head says; the segment cannot expire whole by itself.
-        self.advance(store, log, at, item::piece_bytes(data_bytes), Expiry::Never);
+        self.advance(log, at, item::piece_bytes(data_bytes), Expiry::Never);
         Some((at, data_bytes))
     }
 
     /// Takes back the record that was written last, if nothing was appended since; else it stays as dead bytes.
-    pub(crate) fn undo(&self, store: &Store, placed: &Placed) {
+    pub(crate) fn undo(&self, placed: &Placed) {
+        let store = &*self.store;
         if let Some(Some(open)) = self.open.borrow_mut().get_mut(placed.log as usize)
             && store.arena().start(open.id).plus(open.used) == placed.at.plus(placed.bytes)
         {
@@ -254,14 +257,14 @@ impl Logs {
     }
 
     /// How many bytes the open segment of `log` has left.
-    pub(crate) fn rest(&self, store: &Store, log: Log) -> usize {
+    pub(crate) fn rest(&self, log: Log) -> usize {
         let open = self.open.borrow();
         let open = open.get(log as usize).and_then(Option::as_ref);
-        open.map_or(0, |open| store.arena().segment_bytes() - open.used)
+        open.map_or(0, |open| self.store.arena().segment_bytes() - open.used)
     }
 
     /// Seals what is older than the bound or expired as a whole; without a time, everything.
-    pub(crate) fn seal(&self, store: &Store, now: Option<Seconds>) {
+    pub(crate) fn seal(&self, now: Option<Seconds>) {
         for open in self.open.borrow_mut().iter_mut() {
             let is_due = |open: &Open| {
                 now.is_none_or(|now| open.opened.0 + OPEN_MAX_S <= now.0 || open.expires <= now.0)
@@ -269,21 +272,15 @@ impl Logs {
             if open.as_ref().is_some_and(is_due)
                 && let Some(old) = open.take()
             {
-                store
+                self.store
                     .segments
                     .seal(old.id, old.used, old.expires, old.order);
             }
         }
     }
 
-    fn room(
-        &self,
-        store: &Store,
-        log: Log,
-        bytes: usize,
-        now: Seconds,
-        refill: Refill,
-    ) -> Option<(Addr, Seconds)> {
+    fn room(&self, log: Log, bytes: usize, refill: Refill) -> Option<(Addr, Seconds)> {
+        let store = &*self.store;
         let mut all = self.open.borrow_mut();
         let place = all.get_mut(log as usize)?;
         let fits = |open: &Open| {
@@ -297,13 +294,13 @@ impl Logs {
                     .seal(full.id, full.used, full.expires, full.order);
             }
             let generation = store.segments.generation();
-            let base = Seconds(refill.base.0.min(now.0));
+            let base = Seconds(refill.base.0.min(refill.now.0));
             let id = store.segments.open(refill.floor, log.queue(), base)?;
             *place = Some(Open {
                 id,
                 used: 0,
                 base,
-                opened: now,
+                opened: refill.now,
                 generation,
                 expires: 0,
                 order: refill.order,
@@ -313,8 +310,8 @@ impl Logs {
         Some((store.arena().start(open.id).plus(open.used), open.base))
     }
 
-    fn advance(&self, store: &Store, log: Log, at: Addr, bytes: usize, expiry: Expiry) {
-        store.segments.live(at, bytes);
+    fn advance(&self, log: Log, at: Addr, bytes: usize, expiry: Expiry) {
+        self.store.segments.live(at, bytes);
         if let Some(Some(open)) = self.open.borrow_mut().get_mut(log as usize) {
             open.used += bytes;
             open.expires = open.expires.max(match expiry {

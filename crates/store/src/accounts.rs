@@ -1,0 +1,265 @@
+//! A worker's accounts: what it stored and removed, in its own counters, and what follows for index and ghost.
+//!
+//! Whoever publishes or unlinks an item says so here, so that live bytes of segments, counters and the number of items
+//! agree. The index follows the number of items in small steps, made by those who change it.
+
+use std::cell::Cell;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use crate::counters::{Block, Count};
+use crate::index::Step;
+use crate::item::{bits, piece_bytes};
+use crate::lookup::Located;
+use crate::memory::Addr;
+use crate::report::Evicted;
+use crate::request::{Expiry, KeyHash, Seconds};
+use crate::segments::MOVER_FLOOR;
+use crate::store::Store;
+
+/// A worker reports its new items to the others once in so many.
+const ITEMS_REPORTED: i64 = 16;
+/// Buckets split or merged at one such time: twice what that many items need.
+const RESIZE_STEPS: usize = 5;
+/// The mean size of newcomers is taken over about so many.
+const NEWCOMERS: usize = 1024;
+
+/// One worker's accounts.
+pub(crate) struct Accounts {
+    store: Arc<Store>,
+    /// The number of its block of counters; `None` for a worker that was never registered.
+    slot: Option<usize>,
+    /// Mean bytes of what came anew lately, in fractions of [`NEWCOMERS`].
+    newcomer_bytes: Cell<usize>,
+    /// Items that came or went since the last report.
+    unreported_items: Cell<i64>,
+}
+
+impl Accounts {
+    pub(crate) fn new(store: Arc<Store>, slot: Option<usize>) -> Self {
+        Accounts {
+            store,
+            slot,
+            newcomer_bytes: Cell::new(0),
+            unreported_items: Cell::new(0),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn store(&self) -> &Store {
+        &self.store
+    }
+
+    #[inline]
+    pub(crate) fn count(&self, count: Count, amount: i64) {
+        if let Some(block) = self.block() {
+            block.add(count, amount);
+        }
+    }
+
+    fn block(&self) -> Option<&Block> {
+        self.store.blocks.get(self.slot?)
+    }
+
+    /// Mean key and value bytes of the newcomers of late.
+    pub(crate) fn newcomer_bytes(&self) -> usize {
+        self.newcomer_bytes.get() / NEWCOMERS
+    }
+
+    /// A new copy was published in the place of `old`, or where nothing was; `shared` pieces live on in it.
+    pub(crate) fn replaced(&self, old: Option<(Located, bool)>, new: Addr, shared: &[Addr]) {
+        let new = self.store.locate(new);
+        self.enter(&new);
+        self.count(Count::ItemsTotal, 1);
+        match old {
+            None => {
+                let mean = self.newcomer_bytes.get();
+                self.newcomer_bytes
+                    .set(mean - mean / NEWCOMERS + Store::user_bytes(&new));
+            }
+            Some((old, is_alive)) => {
+                if !is_alive {
+                    self.expired(&old);
+                }
+                self.forget(&old, shared);
+            }
+        }
+    }
+
+    /// Counts an item that was published.
+    pub(crate) fn enter(&self, item: &Located) {
+        self.account(item, 1);
+    }
+
+    /// Counts an item in (1) or out (-1).
+    fn account(&self, item: &Located, sign: i64) {
+        let store = &*self.store;
+        let pieces: usize = store
+            .pieces_of(item)
+            .map(|piece| piece_bytes(store.piece_data_bytes(piece)))
+            .sum();
+        if let Some(block) = self.block() {
+            block.add(Count::Items, sign);
+            block.add(Count::UserBytes, sign * Store::user_bytes(item) as i64);
+            block.add(
+                Count::ItemBytes,
+                sign * (store.record_bytes(item) + pieces) as i64,
+            );
+            let peer = Store::peer_bytes(
+                item.header.key_bytes,
+                item.header.value_bytes as usize,
+                item.header.flags,
+            );
+            block.add_class(store.slab_class(peer), sign, sign * peer as i64);
+        }
+        self.note_items(sign);
+    }
+
+    /// Lets go of an item that no slot names any more; `shared` pieces live on in its successor.
+    pub(crate) fn forget(&self, item: &Located, shared: &[Addr]) {
+        self.account(item, -1);
+        let store = &*self.store;
+        if item.header.is_chained {
+            let mut shared = shared.to_vec();
+            shared.sort_unstable();
+            for piece in store.pieces_of(item) {
+                if shared.binary_search(&piece).is_err() {
+                    store
+                        .segments
+                        .unlive(piece, piece_bytes(store.piece_data_bytes(piece)));
+                }
+            }
+        }
+        store.segments.unlive(item.at, store.record_bytes(item));
+    }
+
+    /// Empties the slot that names the item at `at`; false if it names another by now.
+    pub(crate) fn unlink(&self, hash: KeyHash, at: Addr) -> bool {
+        let mut bucket = self.store.index.lock(hash);
+        let Some(place) = bucket.find(hash, |there| there == at) else {
+            return false;
+        };
+        bucket.remove(place);
+        true
+    }
+
+    /// Removes an item that a lookup found dead, and counts the miss.
+    pub(crate) fn reap(&self, hash: KeyHash, dead: &Located) {
+        let cause = if self.store.is_flushed(dead) {
+            Count::MissesFlushed
+        } else {
+            Count::MissesExpired
+        };
+        self.count(cause, 1);
+        if self.unlink(hash, dead.at) {
+            self.expired(dead);
+            self.forget(dead, &[]);
+        }
+    }
+
+    /// Removes whatever is under the key, since what should replace it cannot be stored.
+    pub(crate) fn drop_old(&self, key: &[u8], hash: KeyHash) {
+        let mut bucket = self.store.index.lock(hash);
+        let Some(place) = bucket.find(hash, |at| self.store.has_key(at, key)) else {
+            return;
+        };
+        bucket.remove(place);
+        drop(bucket);
+        self.forget(&self.store.locate(place.entry.item()), &[]);
+    }
+
+    /// The chain was at its bound or the index had no room for a line: one of the chain's least used items went.
+    #[cold]
+    pub(crate) fn displaced(&self, at: Addr, now: Seconds) {
+        let item = self.store.locate(at);
+        self.count(Count::Displaced, 1);
+        self.evicted(&item, now);
+        self.forget(&item, &[]);
+    }
+
+    /// Counts an item whose time was over.
+    pub(crate) fn expired(&self, item: &Located) {
+        self.count(Count::Reclaimed, 1);
+        if self.store.mutable_of(item.at) & bits::FETCHED == 0 {
+            self.count(Count::ExpiredUnfetched, 1);
+        }
+    }
+
+    /// Counts an item that goes for room, and reports it to those who watch.
+    pub(crate) fn evicted(&self, item: &Located, now: Seconds) {
+        let mutable = self.store.mutable_of(item.at);
+        let was_fetched = mutable & bits::FETCHED != 0;
+        self.count(Count::Evictions, 1);
+        self.count(Count::EvictedUnfetched, i64::from(!was_fetched));
+        let ttl_s = match item.header.expiry {
+            Expiry::Never => None,
+            Expiry::At(at) => Some(at.0.saturating_sub(now.0)),
+        };
+        self.count(Count::EvictedWithTtl, i64::from(ttl_s.is_some()));
+        if let Some(block) = self.block() {
+            let header = &item.header;
+            let value_bytes = header.value_bytes as usize;
+            let peer = Store::peer_bytes(header.key_bytes, value_bytes, header.flags);
+            block.add_evicted(self.store.slab_class(peer), ttl_s.is_some());
+        }
+        if self.store.reports.is_on() {
+            self.store.reports.add(Evicted {
+                key: self.store.key_of(item).into(),
+                was_fetched,
+                ttl_s,
+                last_access: Store::access_of(item, mutable),
+                value_bytes: item.header.value_bytes,
+            });
+        }
+    }
+
+    /// Notes that items came or went, and now and then lets the index follow.
+    #[inline]
+    fn note_items(&self, amount: i64) {
+        let unreported = self.unreported_items.get() + amount;
+        self.unreported_items.set(unreported);
+        if unreported.abs() >= ITEMS_REPORTED {
+            self.store.items.fetch_add(unreported, Ordering::Relaxed);
+            self.unreported_items.set(0);
+            self.resize();
+        }
+    }
+
+    /// A few splits or merges, if the number of items asks for them; true if more would be due.
+    pub(crate) fn resize(&self) -> bool {
+        let store = &*self.store;
+        let items = store.items.load(Ordering::Relaxed).max(0) as usize;
+        for _ in 0..RESIZE_STEPS {
+            let step = if store.index.wants_split(items) {
+                store.index.split(store, store)
+            } else if store.index.wants_merge(items) {
+                store.index.merge(store)
+            } else {
+                return false;
+            };
+            if step != Step::Done {
+                return false;
+            }
+        }
+        store.index.wants_split(items) || store.index.wants_merge(items)
+    }
+
+    /// Lets the ghost follow the number of items; once per victim, for only a store that evicts needs one.
+    pub(crate) fn fit_ghost(&self) {
+        let percent = self.store.policy.ghost_percent();
+        if percent > 0 && self.store.config().evict {
+            let items = self.store.items.load(Ordering::Relaxed).max(0) as usize;
+            self.store
+                .ghost
+                .fit(items * percent / 100, &self.store.segments, MOVER_FLOOR);
+        }
+    }
+}
+
+impl Drop for Accounts {
+    fn drop(&mut self) {
+        self.store
+            .items
+            .fetch_add(self.unreported_items.get(), Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,135 @@
+//! Chains: a new value that does not lie in one stretch, as pieces that were there and pieces written for it.
+//!
+//! What is written here is seen by nobody until a head that names it is published. Pieces of its own are pinned
+//! meanwhile, and given back where the value is not published.
+
+use crate::append::Log;
+use crate::item::{PIECE_HEADER, piece_bytes};
+use crate::memory::Addr;
+use crate::request::KeyHash;
+use crate::room::{Room, Shortage};
+use crate::store::Store;
+
+/// A stretch of a new value.
+#[derive(Clone, Copy)]
+pub(crate) enum Part<'a> {
+    /// Bytes to copy.
+    Bytes(&'a [u8]),
+    /// Pieces to take over as they are.
+    Pieces(&'a [Addr]),
+}
+
+impl Part<'_> {
+    /// Length of the stretch.
+    pub(crate) fn len(&self, store: &Store) -> usize {
+        match self {
+            Part::Bytes(bytes) => bytes.len(),
+            Part::Pieces(pieces) => pieces
+                .iter()
+                .map(|&piece| store.piece_data_bytes(piece))
+                .sum(),
+        }
+    }
+}
+
+/// The pieces of a new value.
+pub(crate) struct Chain<'w> {
+    room: Room<'w>,
+    hash: KeyHash,
+    log: Log,
+    pieces: Vec<Addr>,
+    /// Those of `pieces` that were written for this value.
+    own: Vec<Addr>,
+    is_published: bool,
+}
+
+impl<'w> Chain<'w> {
+    /// A chain of nothing, whose own pieces go to `log`.
+    pub(crate) fn new(room: Room<'w>, hash: KeyHash, log: Log) -> Self {
+        Chain {
+            room,
+            hash,
+            log,
+            pieces: Vec::new(),
+            own: Vec::new(),
+            is_published: false,
+        }
+    }
+
+    /// Addresses of the pieces, in order.
+    pub(crate) fn pieces(&self) -> &[Addr] {
+        &self.pieces
+    }
+
+    /// Whether no piece was written for the value.
+    pub(crate) fn has_no_own(&self) -> bool {
+        self.own.is_empty()
+    }
+
+    /// Bytes of the pieces that were written for the value.
+    pub(crate) fn own_bytes(&self) -> usize {
+        let store = self.room.store();
+        let bytes = |&piece: &Addr| store.piece_data_bytes(piece);
+        self.own.iter().map(bytes).sum()
+    }
+
+    /// A published head names the pieces: they stay.
+    pub(crate) fn note_published(&mut self) {
+        self.is_published = true;
+    }
+
+    /// Adds `parts` in order.
+    pub(crate) fn add(&mut self, parts: &[Part<'_>]) -> Result<(), Shortage> {
+        let mut run: Vec<&[u8]> = Vec::new();
+        for part in parts {
+            match part {
+                Part::Bytes(bytes) => run.push(bytes),
+                Part::Pieces([]) => {}
+                Part::Pieces(taken) => {
+                    self.write(&mut run)?;
+                    self.pieces.extend_from_slice(taken);
+                }
+            }
+        }
+        self.write(&mut run)
+    }
+
+    /// Writes a run of slices as new pieces, and empties it.
+    fn write(&mut self, run: &mut Vec<&[u8]>) -> Result<(), Shortage> {
+        let mut missing: usize = run.iter().map(|slice| slice.len()).sum();
+        let mut slices = run.drain(..);
+        let mut slice = slices.next().unwrap_or_default();
+        while missing > 0 {
+            let (piece, piece_len) = self.room.place_piece(self.log, self.hash, missing)?;
+            self.own.push(piece);
+            self.pieces.push(piece);
+            let mut filled = 0;
+            while filled < piece_len {
+                let (copied, rest) = slice.split_at(slice.len().min(piece_len - filled));
+                let at = piece.plus(PIECE_HEADER + filled);
+                self.room.store().arena().write(at, copied);
+                filled += copied.len();
+                slice = if rest.is_empty() {
+                    slices.next().unwrap_or_default()
+                } else {
+                    rest
+                };
+            }
+            missing -= piece_len;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Chain<'_> {
+    fn drop(&mut self) {
+        let store = self.room.store();
+        for &piece in &self.own {
+            if !self.is_published {
+                let bytes = piece_bytes(store.piece_data_bytes(piece));
+                store.segments.unlive(piece, bytes);
+            }
+            store.segments.unpin(piece);
+        }
+    }
+}

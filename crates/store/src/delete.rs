@@ -1,0 +1,91 @@
+//! Deleting: what `delete` and meta `md` decide, whether an item goes, is marked stale, or stays without a value.
+
+use crate::accounts::Accounts;
+use crate::append::Unique;
+use crate::chain::Part;
+use crate::counters::Count;
+use crate::item::bits;
+use crate::lookup::Located;
+use crate::request::{DeleteOptions, DeleteOutcome, Expiry, KeyHash, NoRoomYet};
+use crate::write::{Change, New, Obstacle, Stored, Write};
+
+/// Removes an item, or marks it as meta `md` asks.
+pub(crate) fn run(write: Write<'_>, options: &DeleteOptions) -> Result<DeleteOutcome, NoRoomYet> {
+    write.run(
+        |write| attempt(write, options),
+        |write, obstacle| match obstacle {
+            // What changed a thousand times has another unique by now.
+            Obstacle::Changed if options.compare.is_some() => DeleteOutcome::Exists,
+            _ => remove_instead(write.room.site.accounts, write.key, write.hash),
+        },
+    )
+}
+
+/// Removes an item that could not be marked: this says no less than the mark.
+#[cold]
+pub(crate) fn remove_instead(accounts: &Accounts, key: &[u8], hash: KeyHash) -> DeleteOutcome {
+    accounts.count(Count::Refused, 1);
+    accounts.drop_old(key, hash);
+    DeleteOutcome::Deleted
+}
+
+fn attempt(write: &Write<'_>, options: &DeleteOptions) -> Result<DeleteOutcome, Obstacle> {
+    let Some(old) = write.found.alive() else {
+        write.reap();
+        return Ok(DeleteOutcome::NotFound);
+    };
+    if options
+        .compare
+        .is_some_and(|wanted| wanted.0 != write.store().unique_of(&old))
+    {
+        return Ok(DeleteOutcome::Exists);
+    }
+    if options.clear_value {
+        clear(write, &old, options)?;
+    } else if options.invalidate {
+        invalidate(write, &old, options)?;
+    } else {
+        let accounts = write.room.site.accounts;
+        if !accounts.unlink(write.hash, old.at) {
+            return Err(Obstacle::Changed);
+        }
+        accounts.forget(&old, &[]);
+    }
+    Ok(DeleteOutcome::Deleted)
+}
+
+/// `md I`: stale, open for one win, with a new unique and perhaps another expiry.
+fn invalidate(
+    write: &Write<'_>,
+    old: &Located,
+    options: &DeleteOptions,
+) -> Result<Stored, Obstacle> {
+    let change = Change {
+        expiry: options.expiry.unwrap_or(old.header.expiry),
+        unique: write.unique(options.new_unique),
+        marks: bits::STALE,
+        keeps: bits::FETCHED,
+        is_use: false,
+    };
+    write.rewrite(old, change)
+}
+
+/// `md x`, perhaps with `I`: an empty item with the same unique (a new one with `I`). Its expiry is the one
+/// given, or never, as in memcached.
+fn clear(write: &Write<'_>, old: &Located, options: &DeleteOptions) -> Result<Stored, Obstacle> {
+    let unique = if options.invalidate || options.new_unique.is_some() {
+        write.unique(options.new_unique)
+    } else {
+        Unique::Exactly(write.store().unique_of(old))
+    };
+    write.publish(&New {
+        flags: 0,
+        expiry: options.expiry.unwrap_or(Expiry::Never),
+        unique,
+        marks: if options.invalidate { bits::STALE } else { 0 },
+        keeps: 0,
+        access: write.now(),
+        parts: &[Part::Bytes(b"")],
+        is_growing: false,
+    })
+}

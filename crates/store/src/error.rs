@@ -1,0 +1,20 @@
+//! Why a store cannot be made or changed.
+
+/// Why a store cannot be made or changed.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// Below what one worker and one item need.
+    #[error("memory limit {0} bytes is too small: at least 1048576 are needed (-m)")]
+    MemoryTooSmall(u64),
+    /// `cache_memlimit` beyond what was mapped at start.
+    #[error("memory limit {0} bytes is too large: this server was started for at most {1} (-m)")]
+    MemoryTooLarge(u64, u64),
+    /// The store addresses 1 TiB, with what stands beside the limit.
+    #[error(
+        "memory limit {0} bytes is too large: the index addresses 1 TiB, of which it needs a fiftieth itself (-m)"
+    )]
+    MemoryBeyondLinks(u64),
+    /// The system refused the mapping.
+    #[error("cannot map {0} bytes for the store: {1}")]
+    NoMemory(u64, String),
+}

@@ -1,0 +1,143 @@
+//! Reads that may write: what `gat`, `touch` and meta `mg` decide besides reading.
+
+use std::sync::atomic::Ordering;
+
+use crate::accounts::Accounts;
+use crate::append::Unique;
+use crate::chain::Part;
+use crate::counters::Count;
+use crate::item::bits;
+use crate::lookup::Located;
+use crate::memory::Addr;
+use crate::request::{Expiry, GetOptions, KeyHash, Lease, NoRoomYet, Seconds};
+use crate::store::Store;
+use crate::write::{Change, New, Obstacle, Write};
+
+/// What was found, touched or created.
+pub(crate) struct Fetched {
+    pub(crate) item: Located,
+    /// Its mutable field as it was before.
+    pub(crate) mutable: u16,
+    /// Its last access before.
+    pub(crate) access: Seconds,
+    pub(crate) lease: Lease,
+}
+
+/// Reads an item, and touches it, creates it or lets the caller win it, as the options say; `None` is a miss.
+pub(crate) fn run(write: Write<'_>, options: &GetOptions) -> Result<Option<Fetched>, NoRoomYet> {
+    write.run(
+        |write| match write.found.alive() {
+            Some(old) => read(write, &old, options).map(Some),
+            None => create(write, options),
+        },
+        |write, _| {
+            miss_instead(write.room.site.accounts, write.key, write.hash);
+            None
+        },
+    )
+}
+
+/// Removes an item that could not be touched: its old expiry would be wrong.
+#[cold]
+pub(crate) fn miss_instead(accounts: &Accounts, key: &[u8], hash: KeyHash) {
+    accounts.count(Count::Refused, 1);
+    accounts.drop_old(key, hash);
+}
+
+fn read(write: &Write<'_>, old: &Located, options: &GetOptions) -> Result<Fetched, Obstacle> {
+    let store = write.store();
+    let before = store.mutable_of(old.at);
+    let mut item = *old;
+    if let Some(expiry) = options.touch {
+        let change = Change {
+            expiry,
+            unique: Unique::Exactly(store.unique_of(old)),
+            marks: 0,
+            keeps: bits::MARKS,
+            is_use: !options.no_bump,
+        };
+        item = store.locate(write.rewrite(old, change)?.at);
+    }
+    // Only now: what has to wait for room is tried again, and is one use all the same.
+    if !options.no_bump {
+        store.note_use(write.key, write.hash, &item, write.now());
+        store.note_access(&item, bits::FETCHED, write.now());
+    }
+    let judged = if options.recache_after_touch {
+        &item
+    } else {
+        old
+    };
+    let is_due = is_due(judged.header.expiry, options.recache_s, write.now());
+    let lease = lease(write, item.at, is_due, options.may_win).ok_or(Obstacle::Changed)?;
+    Ok(Fetched {
+        item,
+        mutable: before,
+        access: Store::access_of(old, before),
+        lease: Lease {
+            expiry_before: options.touch.map(|_| old.header.expiry),
+            ..lease
+        },
+    })
+}
+
+/// What the marks say, and the one win; `None` if the item was replaced meanwhile.
+fn lease(write: &Write<'_>, at: Addr, is_due: bool, may_win: bool) -> Option<Lease> {
+    let store = write.store();
+    let marks = store.mutable_of(at);
+    let mut lease = Lease {
+        is_stale: marks & bits::STALE != 0,
+        ..Lease::default()
+    };
+    if marks & bits::WIN != 0 {
+        lease.win_sent = true;
+    } else if may_win && (lease.is_stale || is_due) {
+        // Under the lock, so that a copy being made elsewhere takes the win along.
+        let bucket = store.index.lock(write.hash);
+        bucket.find(write.hash, |there| there == at)?;
+        let before = store
+            .arena()
+            .mutable(at)
+            .fetch_or(bits::WIN, Ordering::Relaxed);
+        lease.win_sent = before & bits::WIN != 0;
+        lease.won = !lease.win_sent;
+    }
+    Some(lease)
+}
+
+/// On a miss: an empty item, won by the caller, where the options ask for one.
+fn create(write: &Write<'_>, options: &GetOptions) -> Result<Option<Fetched>, Obstacle> {
+    let Some(expiry) = options.vivify else {
+        write.reap();
+        return Ok(None);
+    };
+    let stored = write.publish(&New {
+        flags: 0,
+        expiry,
+        unique: write.unique(options.new_unique),
+        marks: bits::WIN | if options.no_bump { 0 } else { bits::FETCHED },
+        keeps: 0,
+        access: write.now(),
+        parts: &[Part::Bytes(b"")],
+        is_growing: false,
+    })?;
+    Ok(Some(Fetched {
+        item: write.store().locate(stored.at),
+        mutable: 0,
+        access: write.now(),
+        lease: Lease {
+            won: true,
+            created: true,
+            expiry_before: Some(Expiry::Never),
+            ..Lease::default()
+        },
+    }))
+}
+
+/// Whether less life than asked for is left (meta `R`).
+fn is_due(expiry: Expiry, recache_s: Option<u32>, now: Seconds) -> bool {
+    match (expiry, recache_s) {
+        (Expiry::At(at), Some(recache_s)) => at.0.saturating_sub(now.0) < recache_s,
+        _ => false,
+    }
+}

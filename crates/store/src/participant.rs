@@ -1,0 +1,98 @@
+//! A worker's part in the epochs: whether it reads, and whether something that it handed out is still borrowed.
+
+use std::cell::Cell;
+use std::sync::Arc;
+
+use crate::request::Seconds;
+use crate::store::Store;
+
+/// One thread's registration among the epochs.
+pub(crate) struct Participant {
+    store: Arc<Store>,
+    /// Its place among the epochs; `None` beyond `config.workers`.
+    slot: Option<usize>,
+    is_online: Cell<bool>,
+    /// No item was handed out since the last pass: then an operation may pass by itself in need.
+    is_clean: Cell<bool>,
+}
+
+impl Participant {
+    /// Takes a place, offline at first.
+    pub(crate) fn register(store: Arc<Store>) -> Self {
+        Participant {
+            slot: store.segments.epochs().register(),
+            is_online: Cell::new(false),
+            is_clean: Cell::new(true),
+            store,
+        }
+    }
+
+    pub(crate) fn slot(&self) -> Option<usize> {
+        self.slot
+    }
+
+    /// Every operation starts here; false for a worker that was never registered.
+    #[inline]
+    pub(crate) fn begin(&self, now: Seconds) -> bool {
+        self.store.note_time(now);
+        self.is_online.get() || self.enter()
+    }
+
+    /// Goes online; false for a worker that was never registered.
+    #[cold]
+    pub(crate) fn enter(&self) -> bool {
+        if let Some(slot) = self.slot {
+            self.store.segments.epochs().online(slot);
+            self.is_online.set(true);
+        }
+        self.is_online.get()
+    }
+
+    #[inline]
+    pub(crate) fn is_online(&self) -> bool {
+        self.is_online.get()
+    }
+
+    /// The caller borrows nothing and sleeps.
+    pub(crate) fn leave(&self) {
+        if let Some(slot) = self.slot {
+            self.store.segments.epochs().offline(slot);
+        }
+        self.is_online.set(false);
+        self.is_clean.set(true);
+    }
+
+    /// The caller borrows nothing at this moment.
+    pub(crate) fn pass(&self) {
+        if let Some(slot) = self.slot
+            && self.is_online.get()
+        {
+            self.store.segments.epochs().pass(slot);
+        }
+        self.is_clean.set(true);
+    }
+
+    /// Passes within an operation, where nothing is borrowed; false where something may be.
+    pub(crate) fn pass_if_clean(&self) -> bool {
+        let is_clean = self.is_clean.get();
+        if is_clean {
+            self.pass();
+        }
+        is_clean
+    }
+
+    /// An item is about to be handed out.
+    #[inline]
+    pub(crate) fn lend(&self) -> &Arc<Store> {
+        self.is_clean.set(false);
+        &self.store
+    }
+}
+
+impl Drop for Participant {
+    fn drop(&mut self) {
+        if let Some(slot) = self.slot {
+            self.store.segments.epochs().unregister(slot);
+        }
+    }
+}

@@ -1,0 +1,198 @@
+//! Storing values: what `set`, `add`, `replace`, `append`, `prepend` and their conditions decide.
+
+use crate::accounts::Accounts;
+use crate::chain::Part;
+use crate::counters::Count;
+use crate::item::bits;
+use crate::lookup::Located;
+use crate::memory::Addr;
+use crate::request::{CasUnique, Expiry, KeyHash, NoRoomYet, SetMode, SetOptions, SetOutcome};
+use crate::write::{New, Obstacle, Stored, Write};
+
+/// Appending to a chain rewrites its last piece while that is shorter than this, so that a key appended to in
+/// a loop has few pieces and each append copies little.
+const APPEND_PIECE_BYTES: usize = 8 << 10;
+
+/// A value to be stored.
+pub(crate) struct Set<'a> {
+    pub(crate) value: &'a [Part<'a>],
+    pub(crate) options: &'a SetOptions,
+}
+
+/// What a plain write decides about the copy beside its value.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Overwrite {
+    expiry: Expiry,
+    marks: u16,
+    keeps: u16,
+}
+
+impl Overwrite {
+    fn plain(expiry: Expiry) -> Self {
+        Overwrite {
+            expiry,
+            marks: 0,
+            keeps: 0,
+        }
+    }
+}
+
+impl Set<'_> {
+    /// Decides and publishes.
+    pub(crate) fn run(&self, write: Write<'_>) -> Result<SetOutcome, NoRoomYet> {
+        write.run(
+            |write| self.attempt(write),
+            |write, _| {
+                refuse(
+                    write.room.site.accounts,
+                    write.key,
+                    write.hash,
+                    self.options,
+                )
+            },
+        )
+    }
+
+    fn attempt(&self, write: &Write<'_>) -> Result<SetOutcome, Obstacle> {
+        let options = self.options;
+        let copy = match (options.mode, write.found.alive()) {
+            (SetMode::Add, Some(old)) => {
+                write
+                    .store()
+                    .note_use(write.key, write.hash, &old, write.now());
+                return Ok(SetOutcome::NotStored);
+            }
+            (SetMode::Append | SetMode::Prepend, Some(old)) => return self.extend(write, &old),
+            (SetMode::Append | SetMode::Prepend, None) => match options.vivify {
+                Some(expiry) => Overwrite::plain(expiry),
+                None => return Ok(SetOutcome::NotStored),
+            },
+            (SetMode::Set | SetMode::Replace, Some(old)) => match self.compare(write, &old) {
+                Ok(copy) => copy,
+                Err(outcome) => return Ok(outcome),
+            },
+            (SetMode::Set | SetMode::Replace, None) if options.compare.is_some() => {
+                return Ok(SetOutcome::NotFound);
+            }
+            (SetMode::Replace, None) => return Ok(SetOutcome::NotStored),
+            (SetMode::Set | SetMode::Add, None) => Overwrite::plain(options.expiry),
+        };
+        self.overwrite(write, copy).map(stored)
+    }
+
+    /// The CAS decision of `cas`, `ms C` and `ms C I`.
+    pub(crate) fn compare(
+        &self,
+        write: &Write<'_>,
+        old: &Located,
+    ) -> Result<Overwrite, SetOutcome> {
+        let present = write.store().unique_of(old);
+        match self.options.compare {
+            Some(CasUnique(wanted)) if wanted != present => {
+                if !(self.options.invalidate && wanted < present) {
+                    return Err(SetOutcome::Exists);
+                }
+                // An older unique with `I` stores, marks stale, and leaves expiry and a sent win as they are; the
+                // win as it is at the moment of publication, for it may be sent until then.
+                Ok(Overwrite {
+                    expiry: old.header.expiry,
+                    marks: bits::STALE,
+                    keeps: bits::WIN,
+                })
+            }
+            _ => Ok(Overwrite::plain(self.options.expiry)),
+        }
+    }
+
+    /// Puts the value in the place of what was found.
+    pub(crate) fn overwrite(&self, write: &Write<'_>, copy: Overwrite) -> Result<Stored, Obstacle> {
+        write.publish(&New {
+            flags: self.options.flags,
+            expiry: copy.expiry,
+            unique: write.unique(self.options.new_unique),
+            marks: copy.marks | bits::told(self.options.is_untold),
+            keeps: copy.keeps,
+            access: write.now(),
+            parts: self.value,
+            is_growing: false,
+        })
+    }
+
+    /// Puts the value before or behind what was found.
+    fn extend(&self, write: &Write<'_>, old: &Located) -> Result<SetOutcome, Obstacle> {
+        let (options, store) = (self.options, write.store());
+        if options
+            .compare
+            .is_some_and(|wanted| wanted.0 != store.unique_of(old))
+        {
+            return Ok(SetOutcome::Exists);
+        }
+        let added: usize = self.value.iter().map(|part| part.len(store)).sum();
+        let total = old.header.value_bytes as usize + added;
+        if store.is_too_large(write.key, total, old.header.flags) {
+            // memcached's word for an append that finds no room; the old value stays.
+            return Ok(SetOutcome::NotStored);
+        }
+        let all: Vec<Addr> = store.pieces_of(old).collect();
+        let short_bytes = APPEND_PIECE_BYTES.min(store.arena().segment_bytes() / 4);
+        let is_short = |piece: &&Addr| store.piece_data_bytes(**piece) < short_bytes;
+        let inline = Part::Bytes(store.inline_value(old));
+        let data =
+            |piece: Option<&Addr>| Part::Bytes(piece.map_or(&[], |&piece| store.piece_data(piece)));
+        let parts: Vec<Part<'_>> = if options.mode == SetMode::Append {
+            let last = all.last().filter(is_short);
+            let kept = all
+                .get(..all.len() - usize::from(last.is_some()))
+                .unwrap_or_default();
+            [inline, Part::Pieces(kept), data(last)]
+                .iter()
+                .chain(self.value)
+                .copied()
+                .collect()
+        } else {
+            let first = all.first().filter(is_short);
+            let kept = all.get(usize::from(first.is_some())..).unwrap_or_default();
+            self.value
+                .iter()
+                .chain(&[inline, data(first), Part::Pieces(kept)])
+                .copied()
+                .collect()
+        };
+        let new = New {
+            flags: old.header.flags,
+            expiry: old.header.expiry,
+            unique: write.unique(options.new_unique),
+            marks: bits::told(options.is_untold),
+            keeps: 0,
+            access: write.now(),
+            parts: &parts,
+            is_growing: true,
+        };
+        write.publish(&new).map(stored)
+    }
+}
+
+fn stored(stored: Stored) -> SetOutcome {
+    SetOutcome::Stored(stored.unique)
+}
+
+/// Ends a write for which there is no room.
+#[cold]
+pub(crate) fn refuse(
+    accounts: &Accounts,
+    key: &[u8],
+    hash: KeyHash,
+    options: &SetOptions,
+) -> SetOutcome {
+    accounts.count(Count::Refused, 1);
+    drop_for(accounts, key, hash, options);
+    SetOutcome::NoMemory
+}
+
+/// What memcached does when a write fails for want of room: a plain set removes the old value, which would be
+/// out of date; the others leave it.
+pub(crate) fn drop_for(accounts: &Accounts, key: &[u8], hash: KeyHash, options: &SetOptions) {
+    if options.mode == SetMode::Set && options.compare.is_none() {
+        accounts.drop_old(key, hash);
+    }
+}

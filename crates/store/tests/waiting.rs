@@ -1,0 +1,227 @@
+//! Writes that find no segment free because another worker has not passed: they change nothing and can be tried again.
+
+use std::sync::Arc;
+
+use glasscache_store::{
+    ArithOptions, ArithOutcome, CasUnique, Config, DeleteOptions, DeleteOutcome, Expiry,
+    GetOptions, KeyHash, NoRoomYet, Seconds, SetMode, SetOptions, SetOutcome, Store, Worker,
+};
+
+const NOW: Seconds = Seconds(2);
+const KEY: &[u8] = b"number";
+const TOUCHED: Expiry = Expiry::At(Seconds(500));
+/// Too long for a small item, so that it is uploaded in pieces.
+const UPLOAD_BYTES: u32 = 4096;
+
+/// A worker that cannot get a segment, as the other has not passed; the last item that it wrote holds 5.
+struct Short {
+    store: Arc<Store>,
+    reader: Worker,
+    writer: Worker,
+    hash: KeyHash,
+}
+
+impl Short {
+    fn new() -> Short {
+        let config = Config {
+            memory_bytes: 2 << 20,
+            workers: 2,
+            ..Config::default()
+        };
+        let store = Store::new(config).unwrap();
+        let (mut reader, mut writer) = (store.worker(), store.worker());
+        reader.go_online();
+        writer.go_online();
+        let mut number = 0;
+        let mut fill = |writer: &mut Worker| {
+            for _ in 0..10_000 {
+                number += 1;
+                let key = format!("filler-{number}").into_bytes();
+                let options = SetOptions::default();
+                let tried = writer.try_set(&key, store.hash(&key), &[7; 1000], &options, NOW);
+                writer.pass();
+                if tried == Err(NoRoomYet) {
+                    return;
+                }
+            }
+            panic!("there was always room: {:?}", store.counters());
+        };
+        fill(&mut writer);
+        reader.pass();
+        let hash = store.hash(KEY);
+        let set = writer.try_set(KEY, hash, b"5", &SetOptions::default(), NOW);
+        assert!(matches!(set, Ok(SetOutcome::Stored(_))));
+        fill(&mut writer);
+        Short {
+            store,
+            reader,
+            writer,
+            hash,
+        }
+    }
+
+    fn set(&self, mode: SetMode) -> Result<SetOutcome, NoRoomYet> {
+        let options = SetOptions {
+            mode,
+            ..SetOptions::default()
+        };
+        self.writer.try_set(KEY, self.hash, b"0", &options, NOW)
+    }
+
+    fn arith(&self) -> Result<ArithOutcome, NoRoomYet> {
+        let options = ArithOptions {
+            delta: 1,
+            ..ArithOptions::default()
+        };
+        self.writer.try_arith(KEY, self.hash, &options, NOW)
+    }
+
+    fn touch(&self) -> Result<bool, NoRoomYet> {
+        let found = self.writer.try_get_with(KEY, self.hash, &touch(), NOW)?;
+        Ok(found.is_some())
+    }
+
+    fn invalidate(&self) -> Result<DeleteOutcome, NoRoomYet> {
+        self.writer.try_delete(KEY, self.hash, &invalidate(), NOW)
+    }
+
+    /// What a reader sees of the item.
+    fn item(&self) -> Option<(Vec<u8>, CasUnique, Expiry, bool)> {
+        let item = self.reader.peek(KEY, self.hash, NOW)?;
+        let seen = (item.value()?.to_vec(), item.unique(), item.expiry());
+        Some((seen.0, seen.1, seen.2, item.was_fetched()))
+    }
+}
+
+fn touch() -> GetOptions {
+    GetOptions {
+        touch: Some(TOUCHED),
+        ..GetOptions::default()
+    }
+}
+
+fn invalidate() -> DeleteOptions {
+    DeleteOptions {
+        invalidate: true,
+        ..DeleteOptions::default()
+    }
+}
+
+#[test]
+fn a_write_without_a_segment_changes_nothing_until_the_reader_passes() {
+    let mut short = Short::new();
+    let before = short.item();
+    assert_eq!(before.as_ref().map(|item| &item.0[..]), Some(&b"5"[..]));
+    let evicted = short.store.counters().evictions;
+    for _ in 0..100 {
+        for mode in [SetMode::Set, SetMode::Replace, SetMode::Append] {
+            assert_eq!(short.set(mode), Err(NoRoomYet));
+        }
+        assert_eq!(short.arith(), Err(NoRoomYet));
+        assert_eq!(short.touch(), Err(NoRoomYet));
+        assert_eq!(short.invalidate(), Err(NoRoomYet));
+        short.writer.pass();
+    }
+    assert_eq!(short.item(), before);
+    let counters = short.store.counters();
+    assert_eq!(counters.refused, 0);
+    assert_eq!(counters.evictions, evicted, "waiting evicts");
+    short.reader.pass();
+    assert!(matches!(
+        short.set(SetMode::Append),
+        Ok(SetOutcome::Stored(_))
+    ));
+    assert!(matches!(
+        short.arith(),
+        Ok(ArithOutcome::Number { value: 51, .. })
+    ));
+    assert_eq!(short.touch(), Ok(true));
+    assert_eq!(short.item().map(|item| item.2), Some(TOUCHED));
+    assert_eq!(short.invalidate(), Ok(DeleteOutcome::Deleted));
+    assert!(short.item().is_some(), "deleted, not marked");
+}
+
+#[test]
+fn an_upload_without_a_segment_goes_on_when_the_reader_passes() {
+    let mut short = Short::new();
+    let (key, options) = (b"upload", SetOptions::default());
+    let hash = short.store.hash(key);
+    let reserved = short.writer.reserve(key, hash, UPLOAD_BYTES, &options, NOW);
+    let mut upload = reserved.unwrap();
+    assert!(upload.space(&short.writer, NOW).is_empty());
+    assert!(upload.awaits_segment() && !upload.is_crowded_out());
+    assert_eq!(short.store.counters().upload_bytes, 0);
+    short.reader.pass();
+    while !upload.is_complete() {
+        let space = upload.space(&short.writer, NOW);
+        let bytes = space.len();
+        assert!(bytes > 0, "no room");
+        space.fill(9);
+        upload.advance(bytes);
+    }
+    let stored = short.writer.try_commit(&mut upload, NOW);
+    assert!(matches!(stored, Ok(SetOutcome::Stored(_))));
+    // A second time there is nothing left to commit.
+    let again = short.writer.try_commit(&mut upload, NOW);
+    assert_eq!(again, Ok(SetOutcome::NotStored));
+    drop(upload);
+    let item = short.writer.get(key, hash, NOW).unwrap();
+    let value: Vec<u8> = item.pieces().flatten().copied().collect();
+    assert_eq!(value, [9; UPLOAD_BYTES as usize]);
+}
+
+#[test]
+fn a_plain_set_that_cannot_wait_is_refused_and_takes_the_old_value_along() {
+    let short = Short::new();
+    let options = SetOptions::default();
+    let outcome = short.writer.set(KEY, short.hash, b"0", &options, NOW);
+    assert_eq!(outcome, SetOutcome::NoMemory);
+    assert_eq!(short.item(), None);
+    assert_eq!(short.store.counters().refused, 1);
+}
+
+#[test]
+fn a_number_that_cannot_wait_is_refused_and_keeps_the_old_value() {
+    let short = Short::new();
+    let outcome = short
+        .writer
+        .arith(KEY, short.hash, &ArithOptions::default(), NOW);
+    assert_eq!(outcome, ArithOutcome::NoMemory);
+    assert!(short.item().is_some());
+    assert_eq!(short.store.counters().refused, 1);
+}
+
+#[test]
+fn what_cannot_wait_to_be_touched_or_marked_is_gone() {
+    let short = Short::new();
+    let touched = short.writer.get_with(KEY, short.hash, &touch(), NOW);
+    assert!(touched.is_none() && short.item().is_none());
+    let short = Short::new();
+    let marked = short.writer.delete(KEY, short.hash, &invalidate(), NOW);
+    assert!(marked == DeleteOutcome::Deleted && short.item().is_none());
+}
+
+#[test]
+fn retry_waits_until_the_reader_passes_or_the_caller_gives_up() {
+    let Short {
+        mut reader,
+        mut writer,
+        hash,
+        ..
+    } = Short::new();
+    let options = SetOptions::default();
+    let write = |writer: &Worker| writer.try_set(KEY, hash, b"6", &options, NOW);
+    let mut most = 0;
+    let given_up = writer.retry(write, |tries| {
+        most = tries;
+        tries < 3
+    });
+    assert_eq!((given_up, most), (Err(NoRoomYet), 3));
+    let stored = writer.retry(write, |tries| {
+        if tries == 5 {
+            reader.pass();
+        }
+        tries < 6
+    });
+    assert!(matches!(stored, Ok(SetOutcome::Stored(_))));
+}
