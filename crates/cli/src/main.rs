@@ -23,6 +23,6 @@ fn main() -> ExitCode {
     let out = output::Output::new(cli.json);
     match cli.command.run(&out) {
         Ok(exit) => exit.into(),
-        Err(failure) => failure.report(),
+        Err(failure) => failure.report(&out),
     }
 }

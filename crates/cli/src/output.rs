@@ -3,6 +3,9 @@
 use std::io::{self, IsTerminal, Write};
 use std::process::ExitCode;
 
+/// Version of the form of all JSON documents.
+const SCHEMA: u64 = 1;
+
 /// How a command ended, as scripts see it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Exit {
@@ -53,8 +56,14 @@ impl Failure {
         self
     }
 
-    /// Prints the sentence and returns the exit code.
-    pub(crate) fn report(self) -> ExitCode {
+    /// Prints the sentence on stderr, for machines also a document on stdout, and returns the exit code.
+    pub(crate) fn report(self, out: &Output) -> ExitCode {
+        if out.is_json() {
+            let document = serde_json::json!({ "error": self.message, "hint": self.hint,
+                "exit": self.exit as u8 });
+            // Where stdout is closed the sentence on stderr is all there is.
+            let _ = out.document(&document);
+        }
         eprintln!("glasscache: {}", self.message);
         if let Some(hint) = self.hint {
             eprintln!("hint: {hint}");
@@ -107,8 +116,12 @@ impl Output {
         Ok(writeln!(self.stdout.lock(), "{}", text.as_ref())?)
     }
 
-    /// Prints one JSON document on a line of its own.
+    /// Prints one JSON document on a line of its own, with the version of its form (docs/reference/json.md).
     pub(crate) fn document(&self, document: &serde_json::Value) -> Result<(), Failure> {
+        let mut document = document.clone();
+        if let Some(object) = document.as_object_mut() {
+            object.insert("schema".to_owned(), SCHEMA.into());
+        }
         self.line(document.to_string())
     }
 

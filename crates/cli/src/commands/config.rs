@@ -53,10 +53,14 @@ impl Args {
                 let resolved = check.flags.resolve()?;
                 listen_addresses(&resolved.settings).map_err(Failure::usage)?;
                 let given = resolved.assigned.len();
+                let warnings = &resolved.warnings;
                 if out.is_json() {
-                    out.document(&json!({ "schema": 1, "ok": true, "given": given }))?;
+                    out.document(&json!({ "ok": true, "given": given, "warnings": warnings }))?;
                 } else {
                     out.line(format!("ok: {given} settings given"))?;
+                    for warning in warnings {
+                        out.line(format!("warning: {warning}"))?;
+                    }
                 }
                 Ok(Exit::Done)
             }
@@ -73,7 +77,7 @@ impl Show {
             };
             let flags = list(&mut FLAGS.iter());
             let extended = list(&mut options(false));
-            out.document(&json!({ "schema": 1, "settings": flags, "extended": extended }))?;
+            out.document(&json!({ "settings": flags, "extended": extended }))?;
             return Ok(Exit::Done);
         }
         for setting in FLAGS {

@@ -35,7 +35,7 @@ impl Args {
                 exit = Exit::Finding;
             }
             if out.is_json() {
-                out.document(&json!({ "schema": 1, "key": key, "deleted": deleted }))?;
+                out.document(&json!({ "key": key, "deleted": deleted }))?;
             } else if deleted {
                 out.line(format!("{key}: deleted"))?;
             } else {

@@ -18,9 +18,6 @@ use serde_json::json;
 use crate::output::{Exit, Failure, Output};
 use crate::table::count;
 
-/// Version of the JSON form.
-const JSON_VERSION: u32 = 1;
-
 const EXAMPLES: &str = "\
 Examples:
   glasscache generate zipf keys.parquet --requests 1000000 --keys 100000 --skew 0.9
@@ -249,10 +246,8 @@ fn said(
 ) -> Result<Exit, Failure> {
     if out.is_json() {
         let file = path.to_string_lossy();
-        out.document(
-            &json!({ "version": JSON_VERSION, "written": file, "requests": rows,
-            "replaced": is_replaced }),
-        )?;
+        out.document(&json!({ "written": file, "requests": rows,
+            "replaced": is_replaced }))?;
     } else {
         let how = if is_replaced {
             "replaced with"

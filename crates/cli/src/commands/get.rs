@@ -43,7 +43,6 @@ impl Args {
                     .as_ref()
                     .map(|value| String::from_utf8_lossy(&value.bytes));
                 out.document(&json!({
-                    "schema": 1,
                     "key": key,
                     "value": value,
                     "bytes": found.as_ref().map(|value| value.bytes.len()),

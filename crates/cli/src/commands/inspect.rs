@@ -13,9 +13,6 @@ use crate::output::{Exit, Failure, Output};
 use crate::table::count;
 use crate::traces::{open_file, open_keys};
 
-/// Version of the JSON form.
-const JSON_VERSION: u32 = 1;
-
 const EXAMPLES: &str = "\
 Examples:
   glasscache inspect requests.parquet
@@ -38,7 +35,7 @@ impl Args {
             key_facts(&self.trace)?
         };
         if out.is_json() {
-            let mut document = json!({ "version": JSON_VERSION });
+            let mut document = json!({});
             for fact in facts {
                 document[fact.name] = fact.value;
             }

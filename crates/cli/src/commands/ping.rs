@@ -35,7 +35,7 @@ impl Args {
                 ));
             };
             if out.is_json() {
-                let row = json!({ "schema": 1, "server": server, "version": version, "took_ms": took_ms });
+                let row = json!({ "server": server, "version": version, "took_ms": took_ms });
                 out.document(&row)?;
             } else {
                 out.line(format!("{server} {version} {took_ms:.2} ms"))?;

@@ -66,9 +66,7 @@ impl Args {
         let outcome = client.store(word, item, exptime(self.ttl)?, false, &self.target.budget());
         let is_stored = outcome.map_err(|error| failure(&error))? == Outcome::Done;
         if out.is_json() {
-            out.document(
-                &json!({ "schema": 1, "key": self.key, "stored": is_stored, "bytes": body.len() }),
-            )?;
+            out.document(&json!({ "key": self.key, "stored": is_stored, "bytes": body.len() }))?;
         } else {
             out.line(if is_stored { "stored" } else { "not stored" })?;
         }

@@ -73,9 +73,7 @@ impl Args {
                     .into_iter()
                     .map(|(name, value)| (name, typed(value)))
                     .collect();
-                out.document(
-                    &json!({ "schema": 1, "server": server, "group": group, "rows": rows }),
-                )?;
+                out.document(&json!({ "server": server, "group": group, "rows": rows }))?;
                 continue;
             }
             if many {
@@ -115,7 +113,8 @@ pub(super) fn rows_of_all(target: &Target, group: &str) -> Result<Vec<(String, R
         .map_err(|failure| match group {
             "" => failure,
             _ => failure.hint(format!(
-                "the group was \"{group}\"; glasscache stats --help lists them"
+                "the group was \"{group}\"; there are settings, items, slabs, sizes, conns, detail on|off|dump, reset, \
+                 glasscache"
             )),
         })?;
     let one = |(server, answer)| match answer {

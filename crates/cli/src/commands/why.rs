@@ -93,7 +93,7 @@ impl Args {
         let after = reading(&self.target)?;
         let findings = explain(&before, &after, tally, watched.as_secs_f64());
         if out.is_json() {
-            out.document(&json!({ "schema": 1, "server": self.target.server,
+            out.document(&json!({ "server": self.target.server,
                 "sees_deletions": sees_deletions, "findings": findings }))?;
         } else {
             out.line(text(&findings, sees_deletions, self.all).trim_end())?;

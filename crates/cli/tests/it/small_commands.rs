@@ -175,6 +175,7 @@ fn machines_get_json_from_each_form_of_a_command() {
     for arguments in [
         &["config", "check", "-m", "64", "--json"][..],
         &["bench", "--list", "--json"],
+        &["ping", "-s", "127.0.0.1:1", "--json"],
     ] {
         let output = glasscache().args(arguments).output().unwrap();
         for line in String::from_utf8(output.stdout).unwrap().lines() {
@@ -182,6 +183,45 @@ fn machines_get_json_from_each_form_of_a_command() {
             assert_eq!(document["schema"], 1, "{arguments:?}");
         }
     }
+}
+
+#[test]
+fn a_command_that_fails_says_so_in_json_too() {
+    let failed = run("127.0.0.1:1", &["ping", "--json"], "");
+    let document: serde_json::Value = serde_json::from_str(&failed.out).unwrap();
+    assert_eq!((failed.code, &document["exit"]), (3, &3.into()));
+    assert!(document["error"].as_str().unwrap().contains("127.0.0.1:1"));
+    assert!(document["hint"].as_str().unwrap().contains("--server"));
+}
+
+#[test]
+fn a_setting_of_another_mode_is_refused() {
+    for (arguments, missing) in [
+        (&["simulate", "log", "--memory", "8M"][..], "--search"),
+        (&["simulate", "log", "--seed", "8"], "--draw"),
+    ] {
+        let output = glasscache().args(arguments).output().unwrap();
+        assert_eq!(output.status.code(), Some(2));
+        let text = String::from_utf8(output.stderr).unwrap();
+        assert!(text.contains(missing), "{text}");
+    }
+}
+
+#[test]
+fn a_check_of_settings_tells_its_warnings() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("a.toml");
+    std::fs::write(&file, "port = \"11211\"").unwrap();
+    let output = glasscache()
+        .args(["config", "check", "--config"])
+        .arg(&file)
+        .output()
+        .unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(
+        text.contains("warning: port") && text.contains("write port = 11211"),
+        "{text}"
+    );
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Which crate may use which, and what the pure ones may not do.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use toml::Table;
 
@@ -95,6 +95,42 @@ fn used(kind: &str, manifest: &Table, workspace: &Table) -> Vec<String> {
 }
 
 #[test]
+fn the_drawing_in_the_architecture_shows_what_is_allowed() {
+    let drawn = drawn(&read("ARCHITECTURE.md").unwrap());
+    let differs = |(name, allowed): &(&str, &[&str])| {
+        let allowed: BTreeSet<&str> = allowed.iter().copied().collect();
+        let shown: Option<BTreeSet<&str>> = drawn
+            .get(*name)
+            .map(|names| names.iter().map(String::as_str).collect());
+        (shown.as_ref() != Some(&allowed)).then(|| format!("{name}: drawn {shown:?}"))
+    };
+    let findings: Vec<String> = ARROWS.iter().filter_map(differs).collect();
+    assert_none(&findings, "ARCHITECTURE.md draws the arrows between crates");
+}
+
+/// The arrows in the first drawing of a document: each crate with those that it uses.
+fn drawn(document: &str) -> BTreeMap<String, BTreeSet<String>> {
+    let drawing = document.split("```").nth(1).unwrap_or_default();
+    let names = |column: &str| -> Vec<String> {
+        let names = column.trim().split(", ").filter(|name| !name.contains(' '));
+        names.map(str::to_owned).collect()
+    };
+    let mut drawn = BTreeMap::new();
+    for line in drawing.lines() {
+        let parts: Vec<&str> = line.split(" ──► ").collect();
+        for pair in parts.windows(2) {
+            // Columns stand two spaces apart: who uses is the last before an arrow, what is used the first behind it.
+            let users = pair[0].trim_end().rsplit("  ").next().unwrap_or_default();
+            let used = pair[1].split("  ").next().unwrap_or_default();
+            for user in names(users) {
+                drawn.insert(user, names(used).into_iter().collect());
+            }
+        }
+    }
+    drawn
+}
+
+#[test]
 fn pure_crates_forbid_sockets_files_clocks_and_threads() {
     let rules = PURE.map(|name| (name, read(&format!("crates/{name}/clippy.toml"))));
     assert_none(&without_rules(&rules), "pure crates have the same rules");
@@ -144,6 +180,15 @@ mod tests {
             [dev-dependencies]\nglasscache-server.workspace = true";
         assert_eq!(found("client", manifest), Vec::<String>::new());
         assert_eq!(found("unknown", "").len(), 1);
+    }
+
+    #[test]
+    fn the_arrows_of_a_drawing_are_read() {
+        let text = "Text.\n```\nlayer 2  top   a ──► b, c     d ──► c\nlayer 1  base  b, c ──► nothing of ours\n```";
+        let found = drawn(text);
+        let uses = |name: &str| found[name].iter().map(String::as_str).collect::<Vec<_>>();
+        assert_eq!((uses("a"), uses("d")), (vec!["b", "c"], vec!["c"]));
+        assert_eq!((uses("b"), uses("c")), (Vec::new(), Vec::new()));
     }
 
     #[test]

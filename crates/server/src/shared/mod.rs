@@ -6,6 +6,7 @@ pub(crate) mod classes;
 pub(crate) mod clock;
 pub(crate) mod cluster;
 pub(crate) mod config;
+pub(crate) mod connections;
 pub(crate) mod counters;
 pub(crate) mod detail;
 pub(crate) mod error;
@@ -24,8 +25,7 @@ pub(crate) mod version;
 pub(crate) mod wake;
 pub(crate) mod watchers;
 
-use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, Mutex};
 
 use glasscache_store::Store;
@@ -35,14 +35,13 @@ use crate::shared::classes::Classes;
 use crate::shared::clock::Clock;
 use crate::shared::cluster::Cluster;
 use crate::shared::config::{Config, random_seed};
+use crate::shared::connections::Connections;
 use crate::shared::counters::{Counter, Counters, TIMES, Totals};
 use crate::shared::detail::Detail;
-use crate::shared::info::Info;
+use crate::shared::held_memory::{MarkedForClose, Parking};
 use crate::shared::lock::lock;
 use crate::shared::log::Log;
 use crate::shared::peer_memory::PeerMemory;
-
-use crate::shared::held_memory::{MarkedForClose, Parking};
 use crate::shared::tuning::Tuning;
 use crate::shared::wake::Waker;
 use crate::shared::watchers::{Watchers, kind};
@@ -80,59 +79,6 @@ pub(crate) struct Shared {
     baseline: Mutex<(Totals, Lost)>,
     /// The thread that waits for the server's end.
     pub(crate) listener: Waker,
-}
-
-/// The open connections and what happened to them.
-#[derive(Default)]
-pub(crate) struct Connections {
-    /// Open now.
-    pub(crate) current: AtomicI64,
-    /// Ever opened.
-    pub(crate) total: AtomicU64,
-    /// Refused because of `-c`.
-    pub(crate) rejected: AtomicU64,
-    /// Times the listener could not go on because of `-c`.
-    pub(crate) listen_disabled: AtomicU64,
-    /// Microseconds for which it could not.
-    pub(crate) listen_disabled_us: AtomicU64,
-    by_serial: Mutex<BTreeMap<u64, Arc<Info>>>,
-}
-
-impl Connections {
-    pub(crate) fn insert(&self, info: Arc<Info>) {
-        lock(&self.by_serial).insert(info.id.serial, info);
-    }
-
-    pub(crate) fn remove(&self, serial: u64) {
-        lock(&self.by_serial).remove(&serial);
-        self.current.fetch_sub(1, Ordering::Relaxed);
-    }
-
-    /// The connections of which `wanted` says something, with what it says.
-    pub(crate) fn select<T>(
-        &self,
-        mut wanted: impl FnMut(&Info) -> Option<T>,
-    ) -> Vec<(T, Arc<Info>)> {
-        lock(&self.by_serial)
-            .values()
-            .filter_map(|info| Some((wanted(info)?, Arc::clone(info))))
-            .collect()
-    }
-
-    /// The first `count` open connections behind one with this serial number, in the order of their opening.
-    pub(crate) fn list_after(&self, serial: u64, count: usize) -> Vec<Arc<Info>> {
-        let connections = lock(&self.by_serial);
-        let behind = connections.range(serial.saturating_add(1)..);
-        behind
-            .take(count)
-            .map(|(_, info)| Arc::clone(info))
-            .collect()
-    }
-
-    /// All open connections, in the order of their opening.
-    pub(crate) fn list(&self) -> Vec<Arc<Info>> {
-        lock(&self.by_serial).values().cloned().collect()
-    }
 }
 
 impl Shared {

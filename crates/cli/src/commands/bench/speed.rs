@@ -40,7 +40,7 @@ impl Args {
             for scenario in &scenarios {
                 if out.is_json() {
                     let (name, title) = (&scenario.name, &scenario.title);
-                    out.document(&json!({ "schema": 1, "scenario": name, "title": title }))?;
+                    out.document(&json!({ "scenario": name, "title": title }))?;
                     continue;
                 }
                 out.line(format!("{:16}{}", scenario.name, scenario.title))?;

@@ -23,9 +23,6 @@ use crate::traces::open_keys;
 use answer::Answer;
 use work::{Results, Row};
 
-/// Version of the JSON form.
-const JSON_VERSION: u32 = 1;
-
 /// Memory from which the server's own store is replayed: its least, and room for the segments that one worker opens.
 const OWN_BYTES_MIN: u64 = 2 << 20;
 
@@ -188,7 +185,7 @@ impl Args {
 
     fn document(&self, results: &Results, answer: &Answer) -> Value {
         let rows: Vec<Value> = results.rows.iter().map(|row| self.row(row)).collect();
-        let mut document = json!({ "version": JSON_VERSION, "results": rows });
+        let mut document = json!({ "results": rows });
         // The answer belongs to the question in its plain form; a script that names policies wants the rows alone.
         if self.policies == ["common"] || self.policies == ["none"] {
             document["answer"] = answer.document();

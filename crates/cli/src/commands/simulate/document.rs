@@ -6,9 +6,6 @@ use serde_json::{Map, Value, json};
 use super::load::Loaded;
 use super::{Findings, Named};
 
-/// Version of the document; it changes when a field changes its meaning or goes.
-pub(super) const VERSION: u32 = 1;
-
 /// The whole document.
 pub(super) fn document(
     loaded: &Loaded,
@@ -22,7 +19,6 @@ pub(super) fn document(
         .map(|(Named { words, .. }, report)| (words.clone(), report.document(routes)))
         .collect();
     json!({
-        "version": VERSION,
         "log": log(loaded, prepared),
         "stopped": findings.is_stopped,
         "strategies": strategies,

@@ -50,7 +50,7 @@ pub(crate) struct Args {
     #[arg(long, conflicts_with = "strategies")]
     search: bool,
     /// Memory that the search may use in each process
-    #[arg(long, default_value = "64M", value_name = "BYTES")]
+    #[arg(long, default_value = "64M", value_name = "BYTES", requires = "search")]
     memory: String,
     /// Show the figures of each route
     #[arg(long, value_parser = ["route"])]
@@ -62,7 +62,7 @@ pub(crate) struct Args {
     #[arg(long)]
     draw: bool,
     /// Seed of the draws
-    #[arg(long, default_value_t = 1)]
+    #[arg(long, default_value_t = 1, requires = "draw")]
     seed: u64,
     /// Write the best strategy and its fixed set to a file
     #[arg(long, value_name = "FILE")]

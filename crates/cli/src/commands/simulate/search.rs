@@ -287,7 +287,6 @@ fn json(
         })
     };
     json!({
-        "version": document::VERSION,
         "log": document::log(loaded, prepared),
         "tried": tried,
         "stopped": is_stopped,

@@ -116,7 +116,7 @@ impl Args {
 fn list(out: &Output, config: &SlabConfig) -> Result<Exit, Failure> {
     let classes = SlabClasses::new(config);
     if out.is_json() {
-        out.document(&json!({ "version": tables::VERSION, "chunk_sizes": classes.chunks() }))?;
+        out.document(&json!({ "chunk_sizes": classes.chunks() }))?;
     } else {
         out.bytes(classes.to_string().as_bytes())?;
     }

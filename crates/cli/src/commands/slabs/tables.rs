@@ -8,8 +8,6 @@ use serde_json::{Value, json};
 
 use super::source::Source;
 
-/// Version of the JSON document.
-pub(super) const VERSION: u32 = 1;
 /// The factors that everybody compares: the oldest default, today's, and what is often advised.
 const FACTORS: [f64; 3] = [2.0, 1.25, 1.08];
 /// Numbers of classes among which the best one for a small memory is looked for.
@@ -311,7 +309,6 @@ impl<'a> Findings<'a> {
             })
         };
         json!({
-            "version": VERSION,
             "source": self.source.name,
             "items": self.source.demand.items(),
             "item_bytes": self.source.demand.item_bytes() as f64,

@@ -1,0 +1,61 @@
+//! The registry of open connections, for those who list them or look for one that others wait for.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+use crate::shared::info::Info;
+use crate::shared::lock::lock;
+
+/// The open connections and what happened to them.
+#[derive(Default)]
+pub(crate) struct Connections {
+    /// Open now.
+    pub(crate) current: AtomicI64,
+    /// Ever opened.
+    pub(crate) total: AtomicU64,
+    /// Refused because of `-c`.
+    pub(crate) rejected: AtomicU64,
+    /// Times the listener could not go on because of `-c`.
+    pub(crate) listen_disabled: AtomicU64,
+    /// Microseconds for which it could not.
+    pub(crate) listen_disabled_us: AtomicU64,
+    by_serial: Mutex<BTreeMap<u64, Arc<Info>>>,
+}
+
+impl Connections {
+    pub(crate) fn insert(&self, info: Arc<Info>) {
+        lock(&self.by_serial).insert(info.id.serial, info);
+    }
+
+    pub(crate) fn remove(&self, serial: u64) {
+        lock(&self.by_serial).remove(&serial);
+        self.current.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// The connections of which `wanted` says something, with what it says.
+    pub(crate) fn select<T>(
+        &self,
+        mut wanted: impl FnMut(&Info) -> Option<T>,
+    ) -> Vec<(T, Arc<Info>)> {
+        lock(&self.by_serial)
+            .values()
+            .filter_map(|info| Some((wanted(info)?, Arc::clone(info))))
+            .collect()
+    }
+
+    /// The first `count` open connections behind one with this serial number, in the order of their opening.
+    pub(crate) fn list_after(&self, serial: u64, count: usize) -> Vec<Arc<Info>> {
+        let connections = lock(&self.by_serial);
+        let behind = connections.range(serial.saturating_add(1)..);
+        behind
+            .take(count)
+            .map(|(_, info)| Arc::clone(info))
+            .collect()
+    }
+
+    /// All open connections, in the order of their opening.
+    pub(crate) fn list(&self) -> Vec<Arc<Info>> {
+        lock(&self.by_serial).values().cloned().collect()
+    }
+}
