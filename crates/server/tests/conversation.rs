@@ -157,3 +157,33 @@ fn http_closes_before_its_body_is_read() {
     let heard = server.feed(b"POST /x HTTP/1.1\r\nHost: a\r\n\r\nflush_all\r\n", 10);
     assert!(server.is_closed() && heard.is_empty());
 }
+
+#[test]
+fn a_large_value_is_acknowledged_as_a_small_one_however_it_comes() {
+    for flags in [
+        "",
+        "E9 c k O7 s b",
+        "T60 F5 k b O1",
+        "MA N0 s k O2 b",
+        "ME b q",
+        "MS I C5 c b",
+    ] {
+        let mut replies = Vec::new();
+        for value_bytes in [10_usize, 200_000] {
+            let line = format!("ms aGVsbG8= {value_bytes} {flags}\r\n");
+            let sent = [line.as_bytes(), &b"x".repeat(value_bytes), b"\r\nmn\r\n"].concat();
+            for piece_bytes in [sent.len(), 7000] {
+                let mut server = server();
+                let pieces = sent.chunks(piece_bytes);
+                let reply: Vec<u8> = pieces.flat_map(|piece| server.feed(piece, 10)).collect();
+                let size = format!("s{value_bytes}");
+                replies.push(String::from_utf8(reply).unwrap().replace(&size, "s"));
+            }
+        }
+        assert!(replies[0].ends_with("MN\r\n"), "{flags}: {replies:?}");
+        assert!(
+            replies.iter().all(|reply| *reply == replies[0]),
+            "{flags}: {replies:?}"
+        );
+    }
+}

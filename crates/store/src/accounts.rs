@@ -67,7 +67,14 @@ impl Accounts {
     }
 
     /// A new copy was published in the place of `old`, or where nothing was; `shared` pieces live on in it.
-    pub(crate) fn replaced(&self, old: Option<(Located, bool)>, new: Addr, shared: &[Addr]) {
+    #[inline]
+    pub(crate) fn replaced(
+        &self,
+        old: Option<&Located>,
+        was_alive: bool,
+        new: Addr,
+        shared: &[Addr],
+    ) {
         let new = self.store.locate(new);
         self.enter(&new);
         self.count(Count::ItemsTotal, 1);
@@ -77,11 +84,11 @@ impl Accounts {
                 self.newcomer_bytes
                     .set(mean - mean / NEWCOMERS + Store::user_bytes(&new));
             }
-            Some((old, is_alive)) => {
-                if !is_alive {
-                    self.expired(&old);
+            Some(old) => {
+                if !was_alive {
+                    self.expired(old);
                 }
-                self.forget(&old, shared);
+                self.forget(old, shared);
             }
         }
     }

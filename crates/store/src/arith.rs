@@ -10,7 +10,10 @@ use crate::write::{New, Obstacle, Write};
 
 /// Adds to or subtracts from a decimal value. A new number that is shorter than the old value is padded with
 /// spaces to its length, as memcached writes it.
-pub(crate) fn run(write: Write<'_>, options: &ArithOptions) -> Result<ArithOutcome, NoRoomYet> {
+pub(crate) fn run(
+    write: &mut Write<'_>,
+    options: &ArithOptions,
+) -> Result<ArithOutcome, NoRoomYet> {
     write.run(
         |write| match write.found.alive() {
             Some(old) => change(write, &old, options),

@@ -45,6 +45,7 @@ pub(crate) struct Chain<'w> {
 
 impl<'w> Chain<'w> {
     /// A chain of nothing, whose own pieces go to `log`.
+    #[inline]
     pub(crate) fn new(room: Room<'w>, hash: KeyHash, log: Log) -> Self {
         Chain {
             room,
@@ -122,7 +123,17 @@ impl<'w> Chain<'w> {
 }
 
 impl Drop for Chain<'_> {
+    #[inline]
     fn drop(&mut self) {
+        if !self.own.is_empty() {
+            self.let_go();
+        }
+    }
+}
+
+impl Chain<'_> {
+    /// Unpins the own pieces, and gives them back where nothing names them.
+    fn let_go(&self) {
         let store = self.room.store();
         for &piece in &self.own {
             if !self.is_published {

@@ -10,7 +10,10 @@ use crate::request::{DeleteOptions, DeleteOutcome, Expiry, KeyHash, NoRoomYet};
 use crate::write::{Change, New, Obstacle, Stored, Write};
 
 /// Removes an item, or marks it as meta `md` asks.
-pub(crate) fn run(write: Write<'_>, options: &DeleteOptions) -> Result<DeleteOutcome, NoRoomYet> {
+pub(crate) fn run(
+    write: &mut Write<'_>,
+    options: &DeleteOptions,
+) -> Result<DeleteOutcome, NoRoomYet> {
     write.run(
         |write| attempt(write, options),
         |write, obstacle| match obstacle {

@@ -24,7 +24,10 @@ pub(crate) struct Fetched {
 }
 
 /// Reads an item, and touches it, creates it or lets the caller win it, as the options say; `None` is a miss.
-pub(crate) fn run(write: Write<'_>, options: &GetOptions) -> Result<Option<Fetched>, NoRoomYet> {
+pub(crate) fn run(
+    write: &mut Write<'_>,
+    options: &GetOptions,
+) -> Result<Option<Fetched>, NoRoomYet> {
     write.run(
         |write| match write.found.alive() {
             Some(old) => read(write, &old, options).map(Some),

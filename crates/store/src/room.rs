@@ -65,6 +65,7 @@ impl Room<'_> {
     }
 
     /// Writes an item, and wins a segment for it if need be.
+    #[inline]
     pub(crate) fn place(&self, log: Log, draft: &Draft<'_>) -> Result<Placed, Shortage> {
         self.with_room(|refill| self.site.appender.place(log, draft, refill))
     }

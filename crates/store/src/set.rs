@@ -39,7 +39,8 @@ impl Overwrite {
 
 impl Set<'_> {
     /// Decides and publishes.
-    pub(crate) fn run(&self, write: Write<'_>) -> Result<SetOutcome, NoRoomYet> {
+    #[inline]
+    pub(crate) fn run(&self, write: &mut Write<'_>) -> Result<SetOutcome, NoRoomYet> {
         write.run(
             |write| self.attempt(write),
             |write, _| {

@@ -126,7 +126,7 @@ impl Worker {
             None => Part::Pieces(pieces),
         };
         let value = &[part];
-        let outcome = Set { value, options }.run(self.write(key, *hash, now))?;
+        let outcome = Set { value, options }.run(&mut self.write(key, *hash, now))?;
         if matches!(outcome, SetOutcome::Stored(_)) {
             for piece in std::mem::take(&mut reservation.pieces) {
                 self.store.segments.unpin(piece);

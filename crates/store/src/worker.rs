@@ -150,7 +150,7 @@ impl Worker {
             return Ok(SetOutcome::TooLarge);
         }
         let value = &[Part::Bytes(value)];
-        Set { value, options }.run(self.write(key, hash, now))
+        Set { value, options }.run(&mut self.write(key, hash, now))
     }
 
     /// As [`Worker::try_arith`], but refused where that would have to wait.
@@ -177,7 +177,7 @@ impl Worker {
         if !self.begin(now) {
             return Ok(ArithOutcome::NoMemory);
         }
-        arith::run(self.write(key, hash, now), options)
+        arith::run(&mut self.write(key, hash, now), options)
     }
 
     /// As [`Worker::try_delete`], but where that would have to wait the item is removed: this says no less than a mark
@@ -204,7 +204,7 @@ impl Worker {
         if !self.begin(now) {
             return Ok(DeleteOutcome::NotFound);
         }
-        delete::run(self.write(key, hash, now), options)
+        delete::run(&mut self.write(key, hash, now), options)
     }
 
     /// As [`Worker::try_get_with`], but where that would have to wait it is a miss, and the item is removed: the expiry
@@ -235,7 +235,7 @@ impl Worker {
         if !self.begin(now) {
             return Ok(None);
         }
-        let fetched = fetch::run(self.write(key, hash, now), options)?;
+        let fetched = fetch::run(&mut self.write(key, hash, now), options)?;
         Ok(fetched.map(|fetched| {
             let (item, access) = (fetched.item, fetched.access);
             let item = Item::with_access(self.lend(), item, fetched.mutable, access);

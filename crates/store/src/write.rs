@@ -94,6 +94,7 @@ pub(crate) struct Write<'w> {
 }
 
 impl<'w> Write<'w> {
+    #[inline]
     pub(crate) fn new(room: Room<'w>, key: &'w [u8], hash: KeyHash) -> Self {
         Write {
             room,
@@ -117,13 +118,13 @@ impl<'w> Write<'w> {
     /// had in the end it is `refuse` that says what becomes of the operation, unless there will be one soon.
     #[inline]
     pub(crate) fn run<T>(
-        mut self,
+        &mut self,
         attempt: impl Fn(&Self) -> Result<T, Obstacle>,
         refuse: impl FnOnce(&Self, Obstacle) -> T,
     ) -> Result<T, NoRoomYet> {
         loop {
             self.look();
-            let obstacle = match attempt(&self) {
+            let obstacle = match attempt(self) {
                 Ok(done) => return Ok(done),
                 Err(obstacle) => obstacle,
             };
@@ -134,13 +135,14 @@ impl<'w> Write<'w> {
             if !may_go_on {
                 return match obstacle {
                     Obstacle::NoRoom(Shortage::Passing) => Err(NoRoomYet),
-                    obstacle => Ok(refuse(&self, obstacle)),
+                    obstacle => Ok(refuse(self, obstacle)),
                 };
             }
         }
     }
 
     /// Looks at the key's slot without recording anything.
+    #[inline]
     pub(crate) fn look(&mut self) {
         let store = self.room.store();
         let hit = if self.attempts.want_lock() {
@@ -230,8 +232,9 @@ impl<'w> Write<'w> {
             return Err(Obstacle::Changed);
         }
         chain.note_published();
-        let old = self.found.present.map(|old| (old, self.found.is_alive));
-        site.accounts.replaced(old, placed.at, chain.pieces());
+        let (old, was_alive) = (self.found.present.as_ref(), self.found.is_alive);
+        site.accounts
+            .replaced(old, was_alive, placed.at, chain.pieces());
         self.room.pace(placed.bytes + chain.own_bytes());
         Ok(Stored {
             unique: CasUnique(placed.unique),
