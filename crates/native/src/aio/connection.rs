@@ -188,7 +188,7 @@ impl Connection {
         self.out.extend_from_slice(b"mn\r\n");
         self.pipeline.expect(Expect::Quiet { first, count });
         self.ops.push_back(Op {
-            kind: Kind::Nobody(pending),
+            kind: Kind::Nobody(Box::new(pending)),
             future: None,
             times,
             sent: Sent {
@@ -343,7 +343,7 @@ impl Connection {
         std::mem::take(&mut self.pending).forget();
         for op in &mut self.ops {
             if let Kind::Nobody(pending) = &mut op.kind {
-                std::mem::take(pending).forget();
+                std::mem::take(&mut **pending).forget();
             }
         }
     }

@@ -12,7 +12,7 @@ use pyo3::types::PyDict;
 /// A future, or `None` where a connection must be made first.
 pub(super) type Started<'py> = PyResult<Option<Bound<'py, PyAny>>>;
 
-/// What a future waits for, and how its reply becomes a Python value.
+/// What a future waits for, and how its reply becomes a Python value. What is rare and long lies elsewhere.
 pub(super) enum Kind {
     Get {
         default: Option<Py<PyAny>>,
@@ -26,10 +26,10 @@ pub(super) enum Kind {
     /// A write of a value.
     Written(Written),
     /// What follows where a value was too large.
-    TooLarge(TooLarge, Written),
+    TooLarge(Box<TooLarge>, Written),
     Number,
     /// A number that is made where there is none.
-    Counter(Counter),
+    Counter(Box<Counter>),
     Many(Vec<Py<PyAny>>),
     ManyStored(Vec<Py<PyAny>>),
     /// One of many removals: the keys of the rest follow in the same future.
@@ -43,7 +43,7 @@ pub(super) enum Kind {
     Done,
     Probe,
     /// The acknowledgement of earlier writes that nobody waits for, removals of uncertain keys among them.
-    Nobody(PendingWrites),
+    Nobody(Box<PendingWrites>),
 }
 
 /// How the outcome of a write becomes a Python value.

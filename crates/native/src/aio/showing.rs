@@ -77,7 +77,7 @@ impl Connection {
             let written = *written;
             let done = match stored(answer, key.wire(), written.value_bytes, server) {
                 Err(error @ Error::TooLarge { .. }) => {
-                    op.kind = Kind::TooLarge(TooLarge::new(key.wire(), error), written);
+                    op.kind = Kind::TooLarge(Box::new(TooLarge::new(key.wire(), error)), written);
                     return Ok(Shown::Step);
                 }
                 done => done.map_err(|error| error::of_client(py, &error))?,
@@ -210,7 +210,7 @@ impl Connection {
             }
             Kind::Nobody(pending) => {
                 if let Answer::Quiet(troubles, refusals) = answer {
-                    std::mem::take(pending).acknowledge(troubles.len() + refusals.len());
+                    std::mem::take(&mut **pending).acknowledge(troubles.len() + refusals.len());
                 }
                 Ok(none())
             }

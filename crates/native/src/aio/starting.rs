@@ -129,7 +129,7 @@ impl AsyncClient {
             let place = self.core.place_of(wire.bytes);
             let times = (deadline, spent);
             if let Some(error) = store.refusal(self.core.options().value_bytes_max) {
-                let kind = Kind::TooLarge(TooLarge::new(wire, error), written);
+                let kind = Kind::TooLarge(Box::new(TooLarge::new(wire, error)), written);
                 return self.submit_to(py, place, None, kind, times);
             }
             let kind = Kind::Written(written);
@@ -270,7 +270,7 @@ impl AsyncClient {
             return self.submit(py, key, &request, Kind::Number, deadline);
         };
         let initial = conversion::initial(self.codec.get(), initial, exptime);
-        let kind = Kind::Counter(Counter::new(key, delta, down, initial));
+        let kind = Kind::Counter(Box::new(Counter::new(key, delta, down, initial)));
         let place = self.core.place_of(key.bytes);
         self.submit_to(py, place, None, kind, (deadline, Spent::default()))
     }
