@@ -38,12 +38,13 @@ test-python: ## Build the Python module into .venv and run the tests of the Pyth
 	@scripts/python-tests
 
 .PHONY: lint
-lint: ## Formatting, clippy, the Python linters, and that the kept figures can be read; a warning is an error.
+lint: ## Formatting, clippy, the Python linters, and that each missed figure is listed; a warning is an error.
 	@scripts/need-toolchain
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets --features glasscache-client/tokio -- -D warnings
 	@scripts/python-lint
 	@scripts/figures --kept >/dev/null
+	@scripts/figures --check
 
 .PHONY: check
 check: lint test wheel ## What continuous integration runs: lint, the tests, the wheel in a fresh environment.
@@ -55,6 +56,7 @@ check-traces: reference ## What is checked against a folder of recorded traces (
 
 .PHONY: test-long
 test-long: simulate-full loom stress flushes collisions sanitize consistency faults-long ## The tests that take longer than the everyday ones (over an hour; cargo-fuzz; MEMCACHED=path adds its slab classes).
+	$(MAKE) --no-print-directory world SEEDS=100000
 	$(MAKE) --no-print-directory soak SOAK_SECONDS=600
 	$(MAKE) --no-print-directory fuzz SECONDS_EACH=30
 	@if [ -n "$(MEMCACHED)" ]; then $(MAKE) --no-print-directory oracle-slabs; fi
@@ -187,6 +189,13 @@ faults-long: ## Ten million operations through every fault, ten million with val
 	@scripts/client-long resident $(ARGS)
 	@GLASSCACHE_TEST_FORKS=3400 scripts/python-tests -v python/tests/test_forks.py
 
+WORLD := $(CARGO) run --release -q -p glasscache-world --
+
+.PHONY: world
+world: ## Simulated worlds of the client's engine and the server, from a first seed on (FIRST=0 SEEDS=10000); a failing seed prints its shortest history.
+	@scripts/need-toolchain
+	$(WORLD) $(or $(FIRST),0) $(or $(SEEDS),10000)
+
 # ---- the lab: proofs --------------------------------------------------------------------------
 
 .PHONY: reference
@@ -230,8 +239,22 @@ bench-simulate: release ## Time the request simulator (one core; the command on 
 	python3 bench/sim/simulate.py --binary $(GLASSCACHE) --keep bench/results
 
 .PHONY: figures
-figures: release ## Print each promised figure with its command, the demand and what was found (ARGS="speed --kept").
+figures: release ## Print each promised figure with its command, its target and what was found (ARGS="speed --kept").
 	@scripts/figures $(ARGS)
+
+.PHONY: figures-page
+figures-page: ## Write docs/reference/figures.md and the table of README.md from the kept results.
+	@scripts/figures --write
+
+# ---- documentation ----------------------------------------------------------------------------
+
+.PHONY: docs
+docs: ## Build the documentation as a site in build/site, with the Python and Rust API; a warning is an error.
+	@scripts/docs
+
+.PHONY: picture
+picture: release ## Draw the picture of README.md, a page of the lab, with a Chromium.
+	@scripts/picture
 
 FUZZ_TARGETS ?= text meta session sessions store replies value trace send
 SECONDS_EACH ?= 60

@@ -11,6 +11,7 @@ import contextvars
 import time
 from typing import TYPE_CHECKING, Any
 
+from glasscache import _native
 from glasscache._aio_connections import Connections
 from glasscache.errors import (
     BadSetting,
@@ -20,9 +21,11 @@ from glasscache.errors import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Generator, Iterable
+    from collections.abc import Callable, Generator
 
-    from glasscache._types import Key, Ttl
+    from glasscache._types import Key
+
+    _Start = Callable[..., asyncio.Future[Any] | None]
 
 __all__ = ["Calls"]
 
@@ -50,172 +53,71 @@ class Calls(Connections):
             self._has_blocks -= 1
             _blocks.reset(token)
 
-    async def _store(
-        self,
-        word: str,
-        key: Key,
-        value: Any,
-        ttl: Ttl | None,
-        noreply: bool,
-        deadline: float | None,
-        cas: int | None = None,
-    ) -> Any:
-        return await self._call(
-            key,
-            lambda left: self._start_store(word, key, value, ttl, noreply, left, cas),
-            deadline,
-            False,
-        )
-
-    async def _arithmetic(
-        self,
-        key: Key,
-        delta: int,
-        down: bool,
-        initial: int | None,
-        ttl: Ttl | None,
-        noreply: bool,
-        deadline: float | None,
-    ) -> int | None:
-        number: int | None = await self._call(
-            key,
-            lambda left: self._start_arithmetic(key, delta, down, initial, ttl, noreply, left),
-            deadline,
-            None,
-        )
-        return None if noreply else number
-
     async def _call(
-        self,
-        key: Key,
-        start: Callable[[float | None], Awaitable[Any] | None],
-        deadline: float | None,
-        miss: Any,
+        self, start: _Start, deadline: float | None, miss: Any, key: Key, *words: Any
     ) -> Any:
         """Start a call; connect first where that is needed."""
         if self._has_blocks:
-            deadline = self._within_block(deadline)
-        future = start(deadline)
+            deadline = self._within(deadline)
+        future = start(key, *words, deadline)
         if future is not None:
             try:
                 return await future
             except StaleConnection:
                 pass
-        return await self._late(key, start, deadline, miss)
+        return await self._late(start, deadline, miss, future, key, *words)
 
     async def _late(
         self,
-        key: Key,
-        start: Callable[[float | None], Awaitable[Any] | None],
+        start: _Start,
         deadline: float | None,
         miss: Any,
+        stale: asyncio.Future[Any] | None,
+        key: Key,
+        *words: Any,
     ) -> Any:
-        """Connect and start a call again; one deadline over both."""
-        ends = time.monotonic() + (self._timeout if deadline is None else deadline)
+        """Connect and start a call again, which was `stale` or had no connection; one deadline over both."""
+        seconds = self._timeout if deadline is None else deadline
+        late = _native.Late(seconds, is_retry=stale is not None)
         try:
-            return await self._connected(lambda: self._place_of(key), start, ends)
+            while True:
+                await self._connect(self._next_place(late, key), time.monotonic() + late.left)
+                future = start(key, *words, late)
+                if future is not None:
+                    try:
+                        return await future
+                    except StaleConnection:
+                        late.note_stale()
         except GlasscacheError as error:
-            if self._count_miss(error):
-                return miss
-            raise
+            return self._miss_or_raise(error, miss)
 
-    async def _connected(
-        self,
-        place_of: Callable[[], int],
-        start: Callable[[float | None], Awaitable[Any] | None],
-        ends: float,
-    ) -> Any:
-        place = place_of()
-        for _ in range(3):  # a connection may go stale between being made and being used
-            begin = time.monotonic()
-            place = place_of()  # and its server may leave
-            await self._connect(place, ends)
-            now = time.monotonic()
-            self._note_wait(now - begin)
-            left = ends - now
-            if left <= 0:
-                break
-            future = start(left)
-            if future is None:
-                continue
-            try:
-                return await future
-            except StaleConnection:
-                continue
-        raise self._too_late(place)
+    async def _many(self, many: _native.Many) -> dict[Any, Any]:
+        """Return the outcome of a call about many keys; make the connections that it needs."""
+        while (outcome := await many.wait()) is None:
+            joins = [self._join(many, place) for place in many.places()]
+            # One is awaited here, so that calls that wait for the same connection are sent in their order.
+            await (joins[0] if len(joins) == 1 else asyncio.gather(*joins))
+            self._send(many)
+        return outcome
 
-    async def _bulk(
-        self,
-        shares: dict[int, list[Key]],
-        start: Callable[[int, list[Key], float | None], Awaitable[Any] | None],
-        deadline: float | None,
-    ) -> dict[int, Any]:
-        """Ask all servers at once; the outcome of one that failed is its exception."""
-        if self._has_blocks:
-            deadline = self._within_block(deadline)
-        futures: dict[int, Awaitable[Any] | None] = {}
-        ends = time.monotonic() + (self._timeout if deadline is None else deadline)
-        results: dict[int, Any] = {}
+    async def _join(self, many: _native.Many, place: int) -> None:
+        if self._is_connected(place):
+            return
         try:
-            for place, share in shares.items():
-                futures[place] = start(place, share, deadline)
-            for place, future in futures.items():
-                results[place] = await self._one_of_bulk(
-                    place,
-                    future,
-                    lambda left, place=place: start(place, shares[place], left),  # type: ignore[misc]
-                    ends,
-                )
-        except BaseException:
-            for future in futures.values():
-                if isinstance(future, asyncio.Future):
-                    future.cancel()
-            raise
-        return results
-
-    async def _one_of_bulk(
-        self,
-        place: int,
-        future: Awaitable[Any] | None,
-        start: Callable[[float | None], Awaitable[Any] | None],
-        ends: float,
-    ) -> Any:
-        try:
-            if future is not None:
-                try:
-                    return await future if isinstance(future, asyncio.Future) else future
-                except StaleConnection:
-                    pass
-            return await self._connected(lambda: place, start, ends)
+            await self._connect(place, time.monotonic() + many.left)
         except ClientClosed:
             raise
         except GlasscacheError as error:
-            return error
+            self._fail(many, place, error)
 
-    async def _of_all(
-        self, what: str, argument: str, delay: int, deadline: float | None
-    ) -> dict[str, Any]:
-        names = self._names
-        results = await self._bulk(
-            {place: [] for place in names},
-            lambda place, _, left: self._start_ask(place, what, argument, delay, left),
-            deadline,
-        )
-        return {names[place]: result for place, result in results.items()}
+    def _is_connected(self, place: int) -> bool:
+        connection = self._connection_of(place)
+        return connection is not None and connection.is_usable
 
-    def _shares(self, keys: Iterable[Key]) -> dict[int, list[Key]]:
-        """Part keys by server."""
-        place = self._only_place
-        if place is not None:
-            every = list(keys)
-            return {place: every} if every else {}
-        shares: dict[int, list[Key]] = {}
-        for key in keys:
-            shares.setdefault(self._place_of(key), []).append(key)
-        return shares
-
-    def _within_block(self, deadline: float | None) -> float | None:
+    def _within(self, deadline: float | None) -> float | None:
         """Return the shorter of a call's deadline and what is left of the task's blocks."""
+        if not self._has_blocks:
+            return deadline
         now = time.monotonic()
         lefts = [max(ends - now, 1e-6) for number, ends in _blocks.get() if number == id(self)]
         if not lefts:

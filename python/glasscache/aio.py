@@ -24,23 +24,20 @@ from glasscache.client import (
     normal_namespace,
     normal_servers,
 )
-from glasscache.errors import (
-    GlasscacheError,
-    StaleConnection,
-)
+from glasscache.errors import StaleConnection
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
+    from collections.abc import Mapping
     from types import TracebackType
     from typing import Never, Self
 
     from glasscache._report import Explanation, Report
     from glasscache._types import K, Key, Keys, KeysOf, OnError, Servers, Ttl
+    from glasscache.errors import GlasscacheError
 
 __all__ = ["AsyncClient", "AsyncPipeline"]
 
 
-_MISSING = object()
 T = TypeVar("T")
 
 
@@ -56,8 +53,6 @@ class AsyncClient(AsyncCaching, Calls):
     One connection a server carries the calls of all tasks of a loop; each loop has its own. A task
     that is cancelled leaves the others alone: its reply is read and given to nobody.
     """
-
-    _has_base64_keys: bool
 
     def __new__(  # noqa: D102 - the class says what the words mean
         cls,
@@ -96,7 +91,6 @@ class AsyncClient(AsyncCaching, Calls):
         client._answered_last = {}
         client._leaving = set()
         client._has_blocks = 0
-        client._has_base64_keys = keys == "base64"
         client._timeout = timeout
         if gutter is not None:
             spare = AsyncClient(
@@ -119,22 +113,18 @@ class AsyncClient(AsyncCaching, Calls):
     async def get(self, key: Key, default: Any = None, *, deadline: float | None = None) -> Any:
         """Return the value under key, or default on a miss."""
         if self._has_blocks:
-            deadline = self._within_block(deadline)
+            deadline = self._within(deadline)
         future = self._start_get(key, default, deadline)
         if future is not None:
             try:
                 return await future
             except StaleConnection:
                 pass
-        return await self._late(
-            key, lambda left: self._start_get(key, default, left), deadline, default
-        )
+        return await self._late(self._start_get, deadline, default, future, key, default)
 
     async def gets(self, key: Key, *, deadline: float | None = None) -> tuple[Any, int] | None:
         """Return (value, CAS unique) under key, or None on a miss; `cas` takes the unique."""
-        found: tuple[Any, int] | None = await self._call(
-            key, lambda left: self._start_gets(key, left), deadline, None
-        )
+        found: tuple[Any, int] | None = await self._call(self._start_gets, deadline, None, key)
         return found
 
     async def _reserve(
@@ -151,7 +141,7 @@ class AsyncClient(AsyncCaching, Calls):
         if form is None:
             return None
         reserved: bool | None = await self._call(
-            key, lambda left: self._start_reserve(key, *form, ttl, instead_of, left), deadline, None
+            self._start_reserve, deadline, None, key, *form, ttl, instead_of
         )
         return reserved
 
@@ -160,7 +150,7 @@ class AsyncClient(AsyncCaching, Calls):
     ) -> tuple[bytes, int, int | None] | None:
         """Return (token, CAS unique, seconds left) of the reservation under key, or None."""
         found: tuple[bytes, int, int | None] | None = await self._call(
-            key, lambda left: self._start_reservation(key, left), deadline, None
+            self._start_reservation, deadline, None, key
         )
         return found
 
@@ -176,13 +166,11 @@ class AsyncClient(AsyncCaching, Calls):
         """Return the value under key and give it a new ttl in seconds."""
         if words:
             raise unknown_words("gat", words)
-        return await self._call(
-            key, lambda left: self._start_gat(key, ttl, default, left), deadline, default
-        )
+        return await self._call(self._start_gat, deadline, default, key, ttl, default)
 
     async def get_with_meta(self, key: Key, *, deadline: float | None = None) -> Item | None:
         """Return the value under key with its TTL, last access and CAS unique, or None on a miss."""
-        found = await self._call(key, lambda left: self._start_inspect(key, left), deadline, None)
+        found = await self._call(self._start_inspect, deadline, None, key)
         if found is None:
             return None
         value, cas, ttl, last_access, was_hit, is_stale, value_bytes = found
@@ -194,34 +182,7 @@ class AsyncClient(AsyncCaching, Calls):
 
         All servers are asked at once. If one fails, the error has `unanswered` and `arrived`.
         """
-        singly: dict[Any, Any] = {}
-        keys = keys_of(keys)
-        if self._has_base64_keys:
-            encoded = [key for key in keys if self._is_encoded(key)]
-            keys = [key for key in keys if not self._is_encoded(key)]
-            singly = await self._each(
-                encoded, lambda key: self.get(key, _MISSING, deadline=deadline), _MISSING
-            )
-        shares = self._shares(keys)
-        results = await self._bulk(
-            shares, lambda place, share, left: self._start_get_many(place, share, left), deadline
-        )
-        found = singly
-        failure: GlasscacheError | None = None
-        unanswered: list[Key] = []
-        for place, result in results.items():
-            if isinstance(result, GlasscacheError):
-                failure = failure or result
-                unanswered += result.unanswered or shares[place]
-                found.update(result.arrived)
-            else:
-                found.update(result)
-        if failure is None:
-            return found
-        if self._count_miss(failure, len(unanswered)):
-            return found
-        failure.unanswered, failure.arrived = unanswered, found
-        raise failure
+        return await self._many(self._start_get_many(keys, False, self._within(deadline)))
 
     async def gets_many(
         self, keys: KeysOf[K], *, deadline: float | None = None
@@ -230,25 +191,7 @@ class AsyncClient(AsyncCaching, Calls):
 
         All leave in one write a server. If one fails, the error has `unanswered` and `arrived`.
         """
-        return await self._each(keys_of(keys), lambda key: self.gets(key, deadline=deadline), None)
-
-    async def _each(
-        self, keys: list[Any], read: Callable[[Any], Awaitable[Any]], miss: Any
-    ) -> dict[Any, Any]:
-        """Read keys by a call each."""
-        answers = await asyncio.gather(*map(read, keys), return_exceptions=True)
-        found: dict[Any, Any] = {}
-        failures: dict[Any, BaseException] = {}
-        for key, answer in zip(keys, answers, strict=True):
-            if isinstance(answer, BaseException):
-                failures[key] = answer
-            elif answer is not miss:
-                found[key] = answer
-        for failure in failures.values():
-            if isinstance(failure, GlasscacheError):
-                failure.unanswered, failure.arrived = list(failures), found
-            raise failure
-        return found
+        return await self._many(self._start_get_many(keys, True, self._within(deadline)))
 
     async def set(
         self,
@@ -264,14 +207,15 @@ class AsyncClient(AsyncCaching, Calls):
         if words:
             raise unknown_words("set", words)
         if self._has_blocks:
-            deadline = self._within_block(deadline)
-        future = self._start_store("set", key, value, ttl, noreply, deadline, None)
+            deadline = self._within(deadline)
+        future = self._start_store(key, "set", value, ttl, noreply, None, deadline)
         if future is not None:
             try:
                 return bool(await future)
             except StaleConnection:
                 pass
-        return bool(await self._store("set", key, value, ttl, noreply, deadline))
+        arguments = ("set", value, ttl, noreply, None)
+        return bool(await self._late(self._start_store, deadline, False, future, key, *arguments))
 
     async def add(
         self,
@@ -286,7 +230,8 @@ class AsyncClient(AsyncCaching, Calls):
         """Store value only if there is none under key; whether it was stored."""
         if words:
             raise unknown_words("add", words)
-        return bool(await self._store("add", key, value, ttl, noreply, deadline))
+        arguments = ("add", value, ttl, noreply, None)
+        return bool(await self._call(self._start_store, deadline, False, key, *arguments))
 
     async def replace(
         self,
@@ -301,19 +246,22 @@ class AsyncClient(AsyncCaching, Calls):
         """Store value only if there is one under key; whether it was stored."""
         if words:
             raise unknown_words("replace", words)
-        return bool(await self._store("replace", key, value, ttl, noreply, deadline))
+        arguments = ("replace", value, ttl, noreply, None)
+        return bool(await self._call(self._start_store, deadline, False, key, *arguments))
 
     async def append(
         self, key: Key, value: Key, *, noreply: bool = False, deadline: float | None = None
     ) -> bool:
         """Put str or bytes behind those under key; False if there are none."""
-        return bool(await self._store("append", key, value, None, noreply, deadline))
+        arguments = ("append", value, None, noreply, None)
+        return bool(await self._call(self._start_store, deadline, False, key, *arguments))
 
     async def prepend(
         self, key: Key, value: Key, *, noreply: bool = False, deadline: float | None = None
     ) -> bool:
         """Put str or bytes before those under key; False if there are none."""
-        return bool(await self._store("prepend", key, value, None, noreply, deadline))
+        arguments = ("prepend", value, None, noreply, None)
+        return bool(await self._call(self._start_store, deadline, False, key, *arguments))
 
     async def cas(
         self,
@@ -329,18 +277,15 @@ class AsyncClient(AsyncCaching, Calls):
         """Store value if the CAS unique still holds: True; False: it changed; None: gone."""
         if words:
             raise unknown_words("cas", words)
-        done: bool | None = await self._store("cas", key, value, ttl, noreply, deadline, cas)
+        arguments = ("cas", value, ttl, noreply, cas)
+        done: bool | None = await self._call(self._start_store, deadline, False, key, *arguments)
         return done
 
     async def delete(
         self, key: Key, *, noreply: bool = False, deadline: float | None = None
     ) -> bool:
         """Remove key; whether it was there."""
-        return bool(
-            await self._call(
-                key, lambda left: self._start_delete(key, noreply, left), deadline, False
-            )
-        )
+        return bool(await self._call(self._start_delete, deadline, False, key, noreply))
 
     async def touch(
         self,
@@ -354,11 +299,7 @@ class AsyncClient(AsyncCaching, Calls):
         """Give key a new ttl in seconds; whether it was there."""
         if words:
             raise unknown_words("touch", words)
-        return bool(
-            await self._call(
-                key, lambda left: self._start_touch(key, ttl, noreply, left), deadline, False
-            )
-        )
+        return bool(await self._call(self._start_touch, deadline, False, key, ttl, noreply))
 
     async def incr(
         self,
@@ -374,7 +315,11 @@ class AsyncClient(AsyncCaching, Calls):
         """Add delta to the number under key and return the sum, or None if there is none."""
         if words:
             raise unknown_words("incr", words)
-        return await self._arithmetic(key, delta, False, initial, ttl, noreply, deadline)
+        arguments = (delta, False, initial, ttl, noreply)
+        number: int | None = await self._call(
+            self._start_arithmetic, deadline, None, key, *arguments
+        )
+        return number
 
     async def decr(
         self,
@@ -390,7 +335,11 @@ class AsyncClient(AsyncCaching, Calls):
         """Subtract delta from the number under key, not below 0, and return what is left."""
         if words:
             raise unknown_words("decr", words)
-        return await self._arithmetic(key, delta, True, initial, ttl, noreply, deadline)
+        arguments = (delta, True, initial, ttl, noreply)
+        number: int | None = await self._call(
+            self._start_arithmetic, deadline, None, key, *arguments
+        )
+        return number
 
     async def set_many(
         self,
@@ -411,64 +360,34 @@ class AsyncClient(AsyncCaching, Calls):
             for key in items:
                 await self.set(key, items[key], ttl, noreply=True, deadline=deadline)
             return {}
-        shares = self._shares(items)
-        results = await self._bulk(
-            shares,
-            lambda place, share, left: self._start_set_many(
-                place, [(key, items[key]) for key in share], ttl, left
-            ),
-            deadline,
-        )
-        failures: dict[Key, GlasscacheError] = {}
-        for place, result in results.items():
-            if isinstance(result, GlasscacheError):
-                failures.update(dict.fromkeys(shares[place], result))
-            elif result is not None:
-                failures.update(result)
-            else:  # a refusal named no key: each is stored again with an answer of its own
-                for key in shares[place]:
-                    try:
-                        await self.set(key, items[key], ttl, deadline=deadline)
-                    except GlasscacheError as error:
-                        failures[key] = error
-        return failures
+        values = {key: items[key] for key in items}
+        return await self._many(self._start_set_many(values, ttl, self._within(deadline)))
 
     async def delete_many(
         self, keys: Keys, *, noreply: bool = False, deadline: float | None = None
     ) -> dict[Key, GlasscacheError]:
         """Remove keys; return the exception of each key that failed."""
-        keys = keys_of(keys)
         if noreply:
-            for key in keys:
+            for key in keys_of(keys):
                 await self.delete(key, noreply=True, deadline=deadline)
             return {}
-        shares = self._shares(keys)
-        results = await self._bulk(
-            shares, lambda place, share, left: self._start_delete_many(place, share, left), deadline
-        )
-        failures: dict[Key, GlasscacheError] = {}
-        for place, result in results.items():
-            if isinstance(result, GlasscacheError):
-                failures.update(dict.fromkeys(shares[place], result))
-            else:
-                failures.update(result)
-        return failures
+        return await self._many(self._start_delete_many(keys, self._within(deadline)))
 
     # ---- all servers --------------------------------------------------------------------------
 
     async def version(self, *, deadline: float | None = None) -> dict[str, Any]:
         """Return every server's version by its name; an exception in place of a failed one's."""
-        return await self._of_all("version", "", 0, deadline)
+        return await self._many(self._start_of_all("version", "", 0, self._within(deadline)))
 
     async def server_stats(
         self, argument: str = "", *, deadline: float | None = None
     ) -> dict[str, Any]:
         """Return every server's own counters by its name."""
-        return await self._of_all("stats", argument, 0, deadline)
+        return await self._many(self._start_of_all("stats", argument, 0, self._within(deadline)))
 
     async def flush(self, delay: int = 0, *, deadline: float | None = None) -> dict[str, Any]:
         """Drop every item of every server, after delay seconds."""
-        return await self._of_all("flush", "", delay, deadline)
+        return await self._many(self._start_of_all("flush", "", delay, self._within(deadline)))
 
     def stats(self) -> dict[str, Any]:
         """Return this client's counters: what its calls cost and how each server is. No network.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
+import signal
 import socket
 import threading
 import warnings
@@ -164,15 +165,23 @@ def test_more_than_the_peer_takes_at_once_is_held_back(
     value = os.urandom(900_000)
 
     async def work(client: AsyncClient) -> None:
-        keys = [f"k{number}" for number in range(30)]
-        stored = [asyncio.create_task(client.set(key, value)) for key in keys]
-        await asyncio.sleep(0)
-        connection = client._connection_of(0)
-        assert connection is not None
-        while not connection.is_paused and not all(task.done() for task in stored):  # noqa: ASYNC110
+        (rows,) = (await client.server_stats()).values()
+        os.kill(int(rows["pid"]), signal.SIGSTOP)  # it takes no more than the kernel's buffers hold
+        try:
+            keys = [f"k{number}" for number in range(30)]
+            stored = [asyncio.create_task(client.set(key, value)) for key in keys]
             await asyncio.sleep(0)
-        assert connection.is_paused
-        assert await client.set("late", "stored when the peer takes more again")
+            connection = client._connection_of(0)
+            assert connection is not None
+            while not connection.is_paused and not all(task.done() for task in stored):  # noqa: ASYNC110
+                await asyncio.sleep(0)
+            assert connection.is_paused
+            late = asyncio.create_task(client.set("late", "stored when the peer takes more again"))
+            await asyncio.sleep(0.01)
+            assert not late.done()
+        finally:
+            os.kill(int(rows["pid"]), signal.SIGCONT)
+        assert await late
         assert all(await asyncio.gather(*stored))
         assert not connection.is_paused
 

@@ -13,11 +13,19 @@ if TYPE_CHECKING:
     from glasscache import Server
 
 FOLDER = Path(__file__).parents[2] / "examples"
+PRINTED = {
+    "look_aside": "ms for 10 profiles",
+    "one_request": "one multi-get",
+    "record_keys": "time,key,size,op",
+    "visitors": "items had to be made",
+}
+"""What each example prints, among other things."""
+
 EXAMPLES = sorted(FOLDER.glob("*.py"))
 
 
 def test_there_are_examples() -> None:
-    assert EXAMPLES
+    assert {example.stem for example in EXAMPLES} == PRINTED.keys()
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
@@ -30,4 +38,4 @@ def test_an_example_runs(example: Path, server: Server) -> None:
         check=False,
     )
     assert ran.returncode == 0, ran.stderr
-    assert "ms" in ran.stdout
+    assert PRINTED[example.stem] in ran.stdout

@@ -10,14 +10,14 @@ import signal
 import socket
 import threading
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from faulty_server import MODES, FaultyServer, value_of
 from glasscache import AsyncClient, Client, GlasscacheError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Awaitable, Callable, Iterator
 
 KEYS = [f"k{n}" for n in range(20)]
 TIMEOUT = 0.15
@@ -400,3 +400,86 @@ def test_errors_can_be_misses_and_each_is_counted(faulty: FaultyServer) -> None:
         assert client.get_many(["k0", "k1"]) == {}
         assert client.set("k0", b"x") is False
         assert client.stats()["misses_by_error"] == 4
+
+
+def awaited(
+    address: str | list[str], work: Callable[[AsyncClient], Awaitable[None]], **words: Any
+) -> None:
+    async def main() -> None:
+        async with AsyncClient(address, **words) as client:
+            await work(client)
+
+    asyncio.run(main())
+
+
+@pytest.fixture
+def second() -> Iterator[FaultyServer]:
+    server = FaultyServer()
+    for key in KEYS:
+        server.put(key.encode(), value_of(key.encode()))
+    yield server
+    server.close()
+
+
+def test_asyncio_makes_a_bulk_call_again_on_each_connection_that_went_stale(
+    faulty: FaultyServer, second: FaultyServer
+) -> None:
+    async def work(client: AsyncClient) -> None:
+        for call in (client.get_many, client.gets_many, client.delete_many):
+            assert len({client.server_of(key) for key in KEYS}) == 2
+            assert len(await client.get_many(KEYS)) == len(KEYS)
+            faulty.drop_connections()
+            second.drop_connections()
+            await asyncio.sleep(0.01)
+            outcome = await call(KEYS)
+            assert len(outcome) == (0 if call == client.delete_many else len(KEYS))
+        assert await client.get_many(KEYS) == {}
+
+    awaited([faulty.address, second.address], work, timeout=2)
+
+
+def test_asyncio_has_what_arrived_where_one_server_hangs(
+    faulty: FaultyServer, second: FaultyServer
+) -> None:
+    async def work(client: AsyncClient) -> None:
+        name = second.address
+        there = {key for key in KEYS if client.server_of(key) == name}
+        assert len(await client.get_many(KEYS)) == len(KEYS)
+        faulty.mode = "hang"
+        with pytest.raises(GlasscacheError) as error:
+            await client.get_many(KEYS)
+        assert set(error.value.arrived) == there
+        assert list(error.value.unanswered) == [key for key in KEYS if key not in there]
+        faulty.close()
+        failures = await client.delete_many(KEYS)
+        assert set(failures) == set(KEYS) - there
+
+    awaited([faulty.address, second.address], work, timeout=TIMEOUT)
+
+
+def test_asyncio_counts_each_key_without_an_answer_as_a_miss(
+    faulty: FaultyServer, second: FaultyServer
+) -> None:
+    async def work(client: AsyncClient) -> None:
+        there = {key for key in KEYS if client.server_of(key) == second.address}
+        faulty.close()
+        assert set(await client.get_many(KEYS)) == there
+        assert client.stats()["misses_by_error"] == len(KEYS) - len(there)
+
+    awaited([faulty.address, second.address], work, timeout=TIMEOUT, on_error="miss")
+
+
+def test_a_cancelled_bulk_call_of_asyncio_leaves_the_connection_to_the_others(
+    faulty: FaultyServer,
+) -> None:
+    async def work(client: AsyncClient) -> None:
+        assert await client.get("k0") == value_of(b"k0")
+        for _ in range(5):
+            tasks = [asyncio.ensure_future(client.get_many(KEYS)) for _ in range(4)]
+            await asyncio.sleep(0)
+            tasks[0].cancel()
+            tasks[2].cancel()
+            outcomes = await asyncio.gather(*tasks, return_exceptions=True)
+            assert [len(outcome) for outcome in outcomes if isinstance(outcome, dict)] == [20, 20]
+
+    awaited(faulty.address, work, timeout=2)

@@ -14,13 +14,13 @@ if TYPE_CHECKING:
     from glasscache import Server
 
 ROOT = Path(__file__).parents[2]
-DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*/*.md"))]
+DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 PRELUDE = """\
 from glasscache import AsyncClient, Client, Codec
 servers = ["127.0.0.1:11211"]
-client = Client(servers)
+client = Client(servers, timeout=1)
 def render() -> str:
     return "page"
 # ---- the example
@@ -92,9 +92,19 @@ RUNNABLE = [
 
 
 @pytest.mark.parametrize(("name", "text"), RUNNABLE, ids=[name for name, _ in RUNNABLE])
-def test_an_example_of_the_documents_runs(name: str, text: str, server: Server) -> None:
+def test_an_example_of_the_documents_runs(
+    name: str, text: str, server: Server, tmp_path: Path
+) -> None:
     program = (PRELUDE + text).replace("127.0.0.1:11211", server.address)
+    # How long a call may take is the reader's choice; a busy machine must not fail the test.
+    program = re.sub(r"timeout=[0-9.]+", "timeout=30", program)
+    program = re.sub(r"deadline\([0-9.]+\)", "deadline(30)", program)
     ran = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-W", "ignore:timeout", "-c", program],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
     )
     assert ran.returncode == 0, ran.stderr

@@ -173,9 +173,14 @@ def test_bulk_reads_take_encoded_keys(server: Server) -> None:
     async def awaited() -> Any:
         async with AsyncClient(server.address, timeout=5, keys="base64") as client:
             await client.set_many({"a b": 1, "plain": 2})
+            unique = (await client.gets("a b"))[1]
+            assert (await client.gets_many(["c d", "plain", "a b"]))["a b"] == (1, unique)
             return await client.get_many(["a b", "plain", "c d"])
 
     assert asyncio.run(awaited()) == {"a b": 1, "plain": 2}
+    with Client(server.address, timeout=5, keys="base64") as client:
+        assert client.get_many(["c d", "plain", "a b"]) == {"a b": 1, "plain": 2}
+        assert client.gets_many(["a b"]) == {"a b": client.gets("a b")}
 
 
 @pytest.mark.parametrize("word", ["version", "flush", "server_stats", "delete_many", "get"])

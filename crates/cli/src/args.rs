@@ -32,7 +32,7 @@ pub(crate) struct Cli {
     pub command: Command,
 }
 
-/// The second list are commands that print the definition of the command line, which they are given.
+/// The second list contains the commands that need the definition of the command line.
 macro_rules! commands {
     ($($(#[$doc:meta])* $variant:ident => $module:ident,)*;
      $($(#[$printer_doc:meta])* $printer:ident => $printer_module:ident,)*) => {
@@ -60,7 +60,7 @@ commands! {
     Serve => serve,
     /// Show or check the server's settings and where each comes from
     Config => config,
-    /// Ask a server whether it answers
+    /// Check whether a server responds
     Ping => ping,
     /// Print the values of keys
     Get => get,
@@ -74,19 +74,19 @@ commands! {
     Why => why,
     /// List the keys of a server
     Keys => keys,
-    /// Measure this server beside a memcached
+    /// Compare this server with a memcached
     Bench => bench,
-    /// Store a real folder in a server started here, read it back, see what it cost
+    /// Store a folder in a temporary server, read it back and measure the cost
     Tour => tour,
     /// How much memory a trace needs, under which policy
     Curve => curve,
-    /// Make up a workload to try things with
+    /// Generate a workload
     Generate => generate,
-    /// What is in a trace
+    /// Summarise the contents of a trace
     Inspect => inspect,
     /// Replay a request log under strategies: what would each request have waited?
     Simulate => simulate,
-    /// Show what memcached's slab classes waste, and the best classes that can be had
+    /// Show the waste of memcached's slab classes, and the best possible classes
     Slabs => slabs,
     ;
     /// Print completions for a shell

@@ -1,9 +1,9 @@
-//! Leaving the terminal, and the other rights and limits of a server process.
+//! Daemon mode, and the user, limits and files of a server process.
 //!
-//! There is no fork here, which no safe crate can offer to a program that may have threads: the
-//! process starts itself again with a mark in the environment, the new process leaves the session,
-//! and the old one waits for one line that says whether the server listens. So the exit code of
-//! `serve -d` is the truth, and no error is lost.
+//! The daemon does not fork, because no safe crate offers fork to a program that may have threads.
+//! Instead the process starts itself again with a variable in the environment; the new process leaves
+//! the session, and the old one waits for a line that reports whether the server listens. So the exit
+//! code of `serve -d` is reliable, and no error is lost.
 
 use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader, Write};
@@ -16,16 +16,16 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::output::{Exit, Failure};
 
-/// The mark that tells the second process that it is to be the daemon.
-const MARK: &str = "GLASSCACHE_DAEMON_CHILD";
-/// What the daemon writes to its starter once it listens.
+/// Environment variable that marks the second process as the daemon.
+const CHILD_VARIABLE: &str = "GLASSCACHE_DAEMON_CHILD";
+/// The line that the daemon writes to the process that started it once it listens.
 const READY: &str = "ready";
-/// Descriptors beside the connections: listeners, epoll, event descriptors, logs.
+/// Descriptors in addition to the connections: listeners, epoll, event descriptors, logs.
 const SPARE_DESCRIPTORS: u64 = 128;
 
 /// Whether this process was started by [`launch`].
 pub(crate) fn is_child() -> bool {
-    std::env::var_os(MARK).is_some()
+    std::env::var_os(CHILD_VARIABLE).is_some()
 }
 
 /// Starts this program again as the daemon and waits until it listens or ends.
@@ -38,7 +38,7 @@ pub(crate) fn launch() -> Result<Exit, Failure> {
     };
     let mut child = Command::new(std::env::current_exe().map_err(cannot)?)
         .args(std::env::args_os().skip(1))
-        .env(MARK, "1")
+        .env(CHILD_VARIABLE, "1")
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .spawn()
@@ -50,7 +50,7 @@ pub(crate) fn launch() -> Result<Exit, Failure> {
             .map_err(cannot)?;
     }
     if first_line.trim_end() == READY {
-        return Ok(Exit::Done);
+        return Ok(Exit::Success);
     }
     match child.wait().map_err(cannot)?.code() {
         Some(2) => Ok(Exit::Usage),
@@ -58,7 +58,7 @@ pub(crate) fn launch() -> Result<Exit, Failure> {
     }
 }
 
-/// Leaves the session of the terminal; to be called first in the daemon.
+/// Leaves the terminal's session; must be called first in the daemon.
 pub(crate) fn leave_session() -> Result<(), Failure> {
     rustix::process::setsid().map(drop).map_err(|error| {
         Failure::new(
@@ -68,20 +68,20 @@ pub(crate) fn leave_session() -> Result<(), Failure> {
     })
 }
 
-/// Tells the starter that the server listens, then lets go of its terminal and its folder.
+/// Reports to the starting process that the server listens, then detaches from its terminal and its folder.
 pub(crate) fn report_ready(keep_stderr: bool) -> io::Result<()> {
     let mut stdout = io::stdout().lock();
     writeln!(stdout, "{READY}")?;
     stdout.flush()?;
-    let nowhere = File::options().read(true).write(true).open("/dev/null")?;
-    rustix::stdio::dup2_stdout(&nowhere)?;
+    let dev_null = File::options().read(true).write(true).open("/dev/null")?;
+    rustix::stdio::dup2_stdout(&dev_null)?;
     if !keep_stderr {
-        rustix::stdio::dup2_stderr(&nowhere)?;
+        rustix::stdio::dup2_stderr(&dev_null)?;
     }
     Ok(rustix::process::chdir("/")?)
 }
 
-/// Makes room for `connections` descriptors, as far as this user may.
+/// Raises the descriptor limit for `connections` connections, as far as this user is allowed.
 pub(crate) fn raise_descriptors(connections: u32) {
     let wanted = u64::from(connections) + SPARE_DESCRIPTORS;
     let now = getrlimit(Resource::Nofile);
@@ -133,8 +133,8 @@ pub(crate) fn allow_core_files() -> Result<(), Failure> {
 /// Keeps all memory of the process resident from the moment it is first used (`-k`), also what is mapped later,
 /// where the process will run as `user`.
 ///
-/// To be called once the store is made: it maps more addresses than `-m` so that the limit can be raised,
-/// and without `MCL_ONFAULT` all of them would become resident here.
+/// Must be called after the store is created: it maps more addresses than `-m` so that the limit can be raised, and
+/// without `MCL_ONFAULT` all of them would become resident.
 pub(crate) fn lock_memory(user: Option<&str>) -> Result<(), Failure> {
     let is_unlimited = raise_lock_limit();
     let mut flags = MlockAllFlags::CURRENT | MlockAllFlags::ONFAULT;
@@ -164,26 +164,25 @@ fn raise_lock_limit() -> bool {
         maximum: hard,
     };
     if setrlimit(Resource::Memlock, unlimited).is_err() {
-        // A limit that stays as it is shows in what mlockall says.
+        // If the limit cannot be raised, mlockall reports it.
         let _ = setrlimit(Resource::Memlock, most);
     }
     getrlimit(Resource::Memlock).current.is_none()
 }
 
-/// Refuses to serve as root, as memcached does, unless a user is named: whoever breaks into the server would own the
-/// machine. `-u root` says that it is meant.
+/// Refuses to serve as root, as memcached does, unless a user is named: an attacker who takes over the server would
+/// own the machine. `-u root` confirms that root is intended.
 pub(crate) fn check_user(name: Option<&str>) -> Result<(), Failure> {
     if name.is_some() || !Uid::effective().is_root() && !Uid::current().is_root() {
         return Ok(());
     }
     Err(
-        Failure::usage("user (-u): the server does not run as root unless it is told to").hint(
-            "add -u with a user without rights, such as -u nobody; in a container of its own, -u root",
-        ),
+        Failure::usage("user (-u): the server does not run as root by default")
+            .hint("add -u with an unprivileged user, such as -u nobody; in a container, -u root"),
     )
 }
 
-/// Becomes `name` for good; without effect when not started as root, as with memcached.
+/// Switches to user `name` permanently; has no effect if not started as root, as in memcached.
 pub(crate) fn become_user(name: &str) -> Result<(), Failure> {
     if !Uid::effective().is_root() {
         return Ok(());
@@ -210,42 +209,42 @@ pub(crate) fn become_user(name: &str) -> Result<(), Failure> {
     })
 }
 
-/// A small file that others wait for; removed when dropped.
+/// A file for other programs (pid or port); removed when dropped.
 #[derive(Debug)]
-pub(crate) struct NoticeFile {
+pub(crate) struct RuntimeFile {
     path: PathBuf,
     text: String,
 }
 
-impl NoticeFile {
-    /// Writes `text` whole: first beside it under another name, then renamed, so that nobody
-    /// reads half a file.
-    pub(crate) fn write(setting: &str, path: &Path, text: &str) -> Result<NoticeFile, Failure> {
+impl RuntimeFile {
+    /// Writes `text` atomically: first to a temporary file, which is then renamed, so that other
+    /// programs never read a partial file.
+    pub(crate) fn write(setting: &str, path: &Path, text: &str) -> Result<RuntimeFile, Failure> {
         let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
-        let mut beside = path.clone().into_os_string();
-        beside.push(".tmp");
-        let written = fs::write(&beside, text).and_then(|()| fs::rename(&beside, &path));
+        let mut temporary = path.clone().into_os_string();
+        temporary.push(".tmp");
+        let written = fs::write(&temporary, text).and_then(|()| fs::rename(&temporary, &path));
         written.map_err(|error| {
-            let _ = fs::remove_file(&beside);
-            let shown = path.display();
+            let _ = fs::remove_file(&temporary);
+            let path_text = path.display();
             Failure::new(
                 Exit::Unreachable,
-                format!("{setting}: cannot write {shown}: {error}"),
+                format!("{setting}: cannot write {path_text}: {error}"),
             )
         })?;
         let text = text.to_owned();
-        Ok(NoticeFile { path, text })
+        Ok(RuntimeFile { path, text })
     }
 
-    /// Leaves the file where it is.
+    /// Keeps the file.
     pub(crate) fn keep(mut self) {
         self.path = PathBuf::new();
     }
 }
 
-impl Drop for NoticeFile {
+impl Drop for RuntimeFile {
     fn drop(&mut self) {
-        // A server that was started in the place of this one has written its own.
+        // A server that replaced this one has written its own file.
         if fs::read_to_string(&self.path).is_ok_and(|text| text == self.text) {
             let _ = fs::remove_file(&self.path);
         }

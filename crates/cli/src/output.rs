@@ -1,23 +1,23 @@
-//! What people and scripts see: data on stdout, the rest on stderr, JSON on request, exit codes.
+//! The output of all commands: data on stdout, messages on stderr, JSON on request, exit codes.
 
 use std::io::{self, IsTerminal, Write};
 use std::process::ExitCode;
 
-/// Version of the form of all JSON documents.
+/// Schema version of all JSON documents.
 const SCHEMA: u64 = 1;
 
-/// How a command ended, as scripts see it.
+/// The exit codes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Exit {
-    /// Done as asked.
-    Done = 0,
-    /// A finding: a missed key, a failed check.
+    /// The command succeeded.
+    Success = 0,
+    /// A negative result: a missing key, a failed check.
     Finding = 1,
     /// The command line or a setting is wrong.
     Usage = 2,
-    /// A server cannot be reached, or a socket, file or memory cannot be had.
+    /// A server cannot be reached, or a socket, file or memory is not available.
     Unreachable = 3,
-    /// What came back or was read cannot be understood.
+    /// A reply or a file is invalid.
     BadData = 4,
 }
 
@@ -27,7 +27,7 @@ impl From<Exit> for ExitCode {
     }
 }
 
-/// Why a command could not do what was asked.
+/// Why a command failed.
 #[derive(Debug)]
 pub(crate) struct Failure {
     exit: Exit,
@@ -50,18 +50,18 @@ impl Failure {
         Failure::new(Exit::Usage, message)
     }
 
-    /// The same failure with the next step on a line of its own.
+    /// Adds a hint about what to do, which is printed on a second line.
     pub(crate) fn hint(mut self, hint: impl Into<String>) -> Failure {
         self.hint = Some(hint.into());
         self
     }
 
-    /// Prints the sentence on stderr, for machines also a document on stdout, and returns the exit code.
+    /// Prints the message on stderr, with `--json` also a document on stdout, and returns the exit code.
     pub(crate) fn report(self, out: &Output) -> ExitCode {
         if out.is_json() {
             let document = serde_json::json!({ "error": self.message, "hint": self.hint,
                 "exit": self.exit as u8 });
-            // Where stdout is closed the sentence on stderr is all there is.
+            // If stdout is closed, only the message on stderr is printed.
             let _ = out.document(&document);
         }
         eprintln!("glasscache: {}", self.message);
@@ -73,7 +73,7 @@ impl Failure {
 }
 
 impl From<io::Error> for Failure {
-    /// Writing to a closed pipe is how `head` says it has enough; other errors of stdout are told.
+    /// A closed pipe is not an error (`glasscache ... | head`); other errors of stdout are reported.
     fn from(error: io::Error) -> Failure {
         if error.kind() == io::ErrorKind::BrokenPipe {
             std::process::exit(0);
@@ -93,7 +93,7 @@ pub(crate) struct Output {
 }
 
 impl Output {
-    /// An output for people, or for machines when `json`.
+    /// Text output, or JSON output if `json`.
     pub(crate) fn new(json: bool) -> Output {
         Output {
             json,
@@ -101,12 +101,12 @@ impl Output {
         }
     }
 
-    /// Whether the caller asked for JSON.
+    /// Whether JSON was requested.
     pub(crate) fn is_json(&self) -> bool {
         self.json
     }
 
-    /// Whether a person looks at the output as it comes.
+    /// Whether stdout is a terminal.
     pub(crate) fn is_terminal(&self) -> bool {
         self.stdout.is_terminal()
     }
@@ -116,7 +116,7 @@ impl Output {
         Ok(writeln!(self.stdout.lock(), "{}", text.as_ref())?)
     }
 
-    /// Prints one JSON document on a line of its own, with the version of its form (docs/reference/json.md).
+    /// Prints one JSON document on one line, with its schema version (docs/reference/json.md).
     pub(crate) fn document(&self, document: &serde_json::Value) -> Result<(), Failure> {
         let mut document = document.clone();
         if let Some(object) = document.as_object_mut() {

@@ -1,4 +1,4 @@
-//! Tables and numbers for people: aligned columns, thousands set apart, units spelt out.
+//! Text tables and numbers: aligned columns, thousands separators, units.
 
 use std::fmt::{self, Write};
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 /// Spaces between two columns.
 const GAP: &str = "  ";
 
-/// A table of text: the first column, and those it says, flush left, the others flush right.
+/// A table of text: the first columns are left-aligned, the others right-aligned.
 #[derive(Debug)]
 pub(crate) struct Table {
     rows: Vec<Vec<String>>,
@@ -14,7 +14,7 @@ pub(crate) struct Table {
 }
 
 impl Table {
-    /// A table with this head; its leading columns without a title, and at least the first, are flush left.
+    /// A table with this header; leading columns without a title, and at least the first column, are left-aligned.
     pub(crate) fn new(head: &[&str]) -> Table {
         let left = head
             .iter()
@@ -106,7 +106,7 @@ pub(crate) fn bytes(number: u64) -> String {
     }
 }
 
-/// A share from 0 to 1 as percent: `83.8 %`; a dash where there is none.
+/// A share from 0 to 1 as percent: `83.8 %`; a dash for `None`.
 pub(crate) fn percent(share: Option<f64>) -> String {
     share.map_or_else(|| "-".to_owned(), |share| format!("{:.1} %", share * 100.0))
 }
@@ -132,7 +132,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn columns_line_up_and_lines_have_no_blanks_at_their_end() {
+    fn aligns_columns_without_trailing_spaces() {
         let mut table = Table::new(&["", "items", "CPU"]);
         table.row(["glasscache".into(), "1,842".into(), "0.5".into()]);
         table.row(["memcached".into(), "7".into(), String::new()]);
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_are_written_for_people() {
+    fn formats_numbers_with_separators_and_units() {
         assert_eq!(
             [count(0), count(7), count(123), count(999), count(1000)],
             ["0", "7", "123", "999", "1,000"]
@@ -170,7 +170,7 @@ mod tests {
         );
     }
     #[test]
-    fn spans_and_shares_are_written_for_people() {
+    fn formats_durations_and_shares() {
         let spans = [250, 1500, 10_000, 200_000, 7_500_000, 93_784_000];
         assert_eq!(
             spans.map(|ms| duration(Duration::from_millis(ms))),

@@ -1,10 +1,10 @@
-//! A table of text as a terminal shows it: columns aligned, numbers to the right, no colour needed.
+//! Tables of reports on a terminal: aligned columns, numbers right-aligned.
 
 use glasscache_sim::page::Table;
 
 use crate::table::widths;
 
-/// Writes a table with two spaces between its columns; its title, if any, stands on a line before.
+/// Formats a table with two spaces between the columns, below its title if it has one.
 pub(crate) fn text(table: &Table) -> String {
     let rows = || std::iter::once(&table.header).chain(&table.rows);
     let widths = widths(rows());

@@ -1,4 +1,4 @@
-//! Traces as the commands meet them: opened by name, faults told with the exit code that belongs to them.
+//! Opens traces by file name and maps their errors to exit codes.
 
 use std::fs::File;
 use std::path::Path;
@@ -14,7 +14,7 @@ impl From<TraceError> for Failure {
     }
 }
 
-/// Opens a file for reading; a folder is none.
+/// Opens a file for reading; refuses folders.
 pub(crate) fn open_file(path: &Path) -> Result<File, Failure> {
     if path.is_dir() {
         let fault = format!("{}: is a folder, expected a file", path.display());
@@ -25,7 +25,7 @@ pub(crate) fn open_file(path: &Path) -> Result<File, Failure> {
     File::open(path).map_err(|error| Failure::new(Exit::Unreachable, fault(error)))
 }
 
-/// Opens a key stream; the end of the name tells its format.
+/// Opens a key stream; the file name extension determines its format.
 pub(crate) fn open_keys(path: &Path, columns: Columns) -> Result<Box<dyn KeyStream>, Failure> {
     let file = open_file(path)?;
     Ok(trace::open(&path.to_string_lossy(), file, columns)?)

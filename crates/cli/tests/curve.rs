@@ -1,4 +1,4 @@
-//! What `curve`, `inspect` and `generate` print: it changes only on purpose.
+//! The output of `curve`, `inspect` and `generate`, as snapshots.
 
 use std::path::Path;
 use std::process::{Command, Output};
@@ -13,7 +13,7 @@ fn glasscache(folder: &Path, arguments: &[&str]) -> Output {
         .unwrap()
 }
 
-/// What it printed, which must have gone well.
+/// Its stdout; the command must succeed.
 fn stdout(folder: &Path, arguments: &[&str]) -> String {
     let output = glasscache(folder, arguments);
     assert!(output.status.success(), "{output:?}");
@@ -57,7 +57,7 @@ fn help_names_every_flag() {
 }
 
 #[test]
-fn the_page_stands_alone() {
+fn the_page_is_self_contained() {
     let folder = tempfile::tempdir().unwrap();
     stdout(
         folder.path(),
@@ -85,7 +85,7 @@ fn the_page_stands_alone() {
 }
 
 #[test]
-fn a_broken_trace_ends_with_code_4_and_one_sentence() {
+fn an_invalid_trace_exits_with_code_4_and_one_error_line() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("t.csv"), "key,size\n1,2\n2,-3\n").unwrap();
     let output = glasscache(folder.path(), &["curve", "t.csv", "--mode", "bytes"]);
@@ -109,10 +109,10 @@ fn a_broken_trace_ends_with_code_4_and_one_sentence() {
     for (text, fault) in cases {
         std::fs::write(folder.path().join("t.csv"), text).unwrap();
         let output = glasscache(folder.path(), &["curve", "t.csv", "--policies", "lru"]);
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
         let code = if fault.is_empty() { Some(0) } else { Some(4) };
-        assert_eq!(output.status.code(), code, "{said}");
-        assert!(said.contains(fault), "{said}");
+        assert_eq!(output.status.code(), code, "{stderr}");
+        assert!(stderr.contains(fault), "{stderr}");
     }
     std::fs::create_dir(folder.path().join("folder.csv")).unwrap();
     for command in ["curve", "slabs"] {

@@ -1,21 +1,21 @@
-//! Every page as a browser meets it: drawn by Chromium without a network, in light and dark, narrow and wide.
+//! Every page in a browser: rendered by Chromium without a network, in light and dark mode, narrow and wide.
 //!
-//! A page must leave no message on the console and ask for nothing. Where there is no Chromium the tests say so and
-//! check only that the pages are small and name no address.
+//! A page must print nothing to the console and request nothing. Without Chromium the tests print a note and check
+//! only that the pages are small and contain no URL.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// Names under which systems install it.
+/// Names of the browser on different systems.
 const BROWSERS: [&str; 4] = [
     "chromium",
     "chromium-browser",
     "google-chrome",
     "google-chrome-stable",
 ];
-/// What stands before the address of a request that a page made, not the browser for itself: the number of
-/// Chromium's annotation `blink_resource_loader`.
-const ASKED_BY_A_PAGE: &str = "\"traffic_annotation\":101845102,\"url\":\"";
+/// Text before the URL of a request made by a page (and not by the browser itself): the id of Chromium's annotation
+/// `blink_resource_loader`.
+const PAGE_REQUEST_MARK: &str = "\"traffic_annotation\":101845102,\"url\":\"";
 const PAGE_BYTES_MAX: usize = 700_000;
 
 fn glasscache(folder: &Path, arguments: &[&str]) {
@@ -59,7 +59,7 @@ fn browser() -> Option<PathBuf> {
     candidates.into_iter().find(|file| file.is_file())
 }
 
-/// What a browser said on the console and whom it asked while it drew a page.
+/// Console messages and requests of a browser while it renders a page.
 fn complaints(browser: &Path, folder: &Path, page: &str, is_dark: bool, width: u32) -> Vec<String> {
     let scheme = u8::from(!is_dark);
     let (network, profile) = (folder.join("network.json"), folder.join("profile"));
@@ -86,22 +86,22 @@ fn complaints(browser: &Path, folder: &Path, page: &str, is_dark: bool, width: u
         .stdin(Stdio::null())
         .output()
         .unwrap();
-    let said = String::from_utf8_lossy(&output.stderr);
+    let stderr = String::from_utf8_lossy(&output.stderr);
     assert!(
         folder.join("page.png").exists(),
-        "{page} was not drawn: {said}"
+        "{page} was not drawn: {stderr}"
     );
     std::fs::remove_file(folder.join("page.png")).unwrap();
-    let console = said.lines().filter(|line| line.contains("CONSOLE"));
+    let console = stderr.lines().filter(|line| line.contains("CONSOLE"));
     let log = std::fs::read_to_string(network).unwrap_or_default();
-    let asked = log.split(ASKED_BY_A_PAGE).skip(1);
-    let asked = asked.filter_map(|rest| rest.split('"').next());
-    let asked = asked.filter(|address| address.starts_with("http"));
-    console.chain(asked).map(str::to_owned).collect()
+    let requests = log.split(PAGE_REQUEST_MARK).skip(1);
+    let requests = requests.filter_map(|rest| rest.split('"').next());
+    let requests = requests.filter(|address| address.starts_with("http"));
+    console.chain(requests).map(str::to_owned).collect()
 }
 
 #[test]
-fn pages_are_small_and_name_no_address() {
+fn pages_are_small_without_urls() {
     let folder = tempfile::tempdir().unwrap();
     for page in pages(folder.path()) {
         let text = std::fs::read_to_string(folder.path().join(page)).unwrap();
@@ -113,7 +113,7 @@ fn pages_are_small_and_name_no_address() {
 }
 
 #[test]
-fn a_browser_draws_them_without_a_word_or_a_request() {
+fn a_browser_renders_pages_without_messages_or_requests() {
     let Some(browser) = browser() else {
         eprintln!("no Chromium is installed, so no page was drawn");
         return;
@@ -125,7 +125,7 @@ fn a_browser_draws_them_without_a_word_or_a_request() {
             assert_eq!(found, Vec::<String>::new(), "{page}");
         }
     }
-    // The check sees what it looks for.
+    // The check detects a bad page.
     let bad = "<script>console.error('x')</script><img src=\"http://example.invalid/x.png\">";
     std::fs::write(folder.path().join("bad.html"), bad).unwrap();
     let found = complaints(&browser, folder.path(), "bad.html", false, 1200);

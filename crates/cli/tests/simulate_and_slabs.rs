@@ -1,4 +1,4 @@
-//! `glasscache simulate` and `glasscache slabs` as people and scripts see them: help, tables, JSON, exit codes.
+//! The output of `glasscache simulate` and `glasscache slabs`: help, tables, JSON, exit codes.
 
 use std::path::Path;
 use std::process::{Command, Output};
@@ -46,7 +46,7 @@ fn simulate(folder: &Path, more: &[&str]) -> Output {
     glasscache(&[&["simulate", folder], more].concat())
 }
 
-/// What went wrong: exit code and first line, the folder's name taken out.
+/// The exit code and the first line of stderr, without the name of the folder.
 fn failure(folder: &Path, more: &[&str]) -> (Option<i32>, String) {
     let output = simulate(folder, more);
     let errors = text(&output.stderr).replace(folder.to_str().unwrap(), "LOG");
@@ -57,7 +57,7 @@ fn failure(folder: &Path, more: &[&str]) -> (Option<i32>, String) {
 }
 
 #[test]
-fn help_is_as_it_was() {
+fn help_snapshots() {
     insta::assert_snapshot!(
         "simulate_help",
         text(&glasscache(&["simulate", "--help"]).stdout)
@@ -66,16 +66,16 @@ fn help_is_as_it_was() {
 }
 
 #[test]
-fn worked_example_is_printed_as_a_table() {
+fn prints_the_worked_example_as_a_table() {
     let folder = log(ITEMS, REQUESTS);
-    let words = "remote,lru:2,children,subtree:1,subtree:2,fixed:1+children";
-    let output = simulate(folder.path(), &["--strategies", words, "--by", "route"]);
+    let notation = "remote,lru:2,children,subtree:1,subtree:2,fixed:1+children";
+    let output = simulate(folder.path(), &["--strategies", notation, "--by", "route"]);
     assert_eq!(output.status.code(), Some(0));
     insta::assert_snapshot!("worked_example", text(&output.stdout));
 }
 
 #[test]
-fn worked_example_is_printed_as_json() {
+fn prints_the_worked_example_as_json() {
     let folder = log(ITEMS, REQUESTS);
     let output = simulate(
         folder.path(),
@@ -95,7 +95,7 @@ fn worked_example_is_printed_as_json() {
 }
 
 #[test]
-fn excluded_routes_are_as_if_never_recorded() {
+fn excluded_routes_do_not_affect_the_result() {
     let three = format!(
         "{REQUESTS}{}",
         REQUESTS
@@ -122,21 +122,20 @@ fn excluded_routes_are_as_if_never_recorded() {
 }
 
 #[test]
-fn log_cut_in_the_middle_is_read_to_its_last_whole_request() {
+fn a_truncated_log_is_read_up_to_its_last_complete_request() {
     let folder = log(
         ITEMS,
         &format!("{REQUESTS}{{\"request\":2,\"time_us\":3,\"inst"),
     );
     let output = simulate(folder.path(), &["--strategies", "remote"]);
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
-    assert!(
-        text(&output.stdout)
-            .contains("The log ends in the middle of a request: read to its last whole one, 2.")
-    );
+    assert!(text(&output.stdout).contains(
+        "The log ends in the middle of a request: it is read up to its last complete request, 2."
+    ));
 }
 
 #[test]
-fn wrong_logs_end_with_one_sentence_and_code_4() {
+fn invalid_logs_exit_with_code_4_and_one_error_line() {
     let cases = [
         (ITEMS.replace("null", "\"d\""), REQUESTS.to_owned()),
         (ITEMS.replacen("1000", "-1", 1), REQUESTS.to_owned()),
@@ -167,7 +166,7 @@ fn wrong_logs_end_with_one_sentence_and_code_4() {
 }
 
 #[test]
-fn wrong_use_is_told_apart_from_what_is_missing() {
+fn usage_errors_and_missing_files_have_different_exit_codes() {
     let folder = log(ITEMS, REQUESTS);
     let (code, line) = failure(folder.path(), &["--strategies", "lfu:3"]);
     assert_eq!(code, Some(2));
@@ -182,7 +181,7 @@ fn wrong_use_is_told_apart_from_what_is_missing() {
 }
 
 #[test]
-fn search_prints_a_front_and_saves_what_a_client_can_load() {
+fn search_prints_the_front_and_saves_a_strategy_file() {
     let mut requests = String::new();
     for number in 0..40 {
         let line = REQUESTS.lines().nth(number % 2).unwrap();
@@ -218,7 +217,7 @@ fn search_prints_a_front_and_saves_what_a_client_can_load() {
 }
 
 #[test]
-fn pages_are_written_whole_and_ask_for_nothing() {
+fn pages_are_complete_and_self_contained() {
     let folder = log(ITEMS, REQUESTS);
     let file = folder.path().join("page.html");
     simulate(folder.path(), &["--html", file.to_str().unwrap()]);

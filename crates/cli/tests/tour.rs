@@ -1,4 +1,4 @@
-//! The tour and the benchmarks as a user starts them, on a small folder and an embedded server.
+//! The tour and the benchmarks, on a small folder and an embedded server.
 
 use std::path::Path;
 use std::process::{Command, Output};
@@ -22,7 +22,7 @@ fn folder_with(files: &[(&str, Vec<u8>)]) -> tempfile::TempDir {
 }
 
 #[test]
-fn a_tour_stores_a_folder_and_reads_every_byte_back() {
+fn a_tour_stores_a_folder_and_checks_every_byte() {
     let large: Vec<u8> = (0..700_000_u32).map(|n| (n % 251) as u8).collect();
     let folder = folder_with(&[
         ("empty", Vec::new()),
@@ -36,12 +36,12 @@ fn a_tour_stores_a_folder_and_reads_every_byte_back() {
         "{}",
         String::from_utf8_lossy(&output.stderr)
     );
-    let told: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let document: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(
-        (&told["folder"]["items"], &told["folder"]["skipped"]),
+        (&document["folder"]["items"], &document["folder"]["skipped"]),
         (&3.into(), &1.into())
     );
-    let stages = told["servers"][0]["stages"].as_array().unwrap();
+    let stages = document["servers"][0]["stages"].as_array().unwrap();
     assert_eq!(stages.len(), 4);
     for stage in stages {
         assert_eq!(stage["failed"], 0, "{stage}");
@@ -50,18 +50,18 @@ fn a_tour_stores_a_folder_and_reads_every_byte_back() {
 }
 
 #[test]
-fn a_folder_that_is_not_there_is_one_sentence() {
+fn a_missing_folder_is_one_error_line() {
     let output = glasscache(&["tour", "no-such-folder"]);
     assert_eq!(output.status.code(), Some(3));
-    let told = String::from_utf8(output.stderr).unwrap();
+    let output_text = String::from_utf8(output.stderr).unwrap();
     assert!(
-        told.contains("no-such-folder") && told.lines().count() == 1,
-        "{told}"
+        output_text.contains("no-such-folder") && output_text.lines().count() == 1,
+        "{output_text}"
     );
 }
 
 #[test]
-fn an_unknown_scenario_is_refused_before_anything_starts() {
+fn rejects_an_unknown_scenario_before_starting_servers() {
     let output = glasscache(&["bench", "--scenario", "no-such-scenario"]);
     assert_eq!(output.status.code(), Some(2));
     assert!(String::from_utf8_lossy(&output.stderr).contains("--list"));

@@ -7,7 +7,7 @@ use glasscache_protocol::text::request::StoreWord;
 
 #[cfg(feature = "tokio")]
 use crate::asynchronous::AsyncClient;
-use crate::bulk::{Failures, Indexed, Judged, Reads, Removals, Stores};
+use crate::bulk::{Failures, Indexed, Partitioned, Reads, Removals, Stored, Stores};
 use crate::client::{Budget, Client, Value};
 use crate::engine::operation::{Calculate, Delete, Get, GetAndTouch, Inspect, Store, Touch};
 use crate::engine::{Steps, TooLarge};
@@ -122,20 +122,20 @@ macro_rules! methods {
                 budget: &Budget<'_>,
             ) -> Result<(Vec<Indexed>, Failures), Error> {
                 let core = self.core();
-                let reads = Reads::new(core, keys);
-                let asks = reads.asks(core.keys().namespace, false);
+                let reads = Reads::new(core, keys, false)?;
+                let things = reads.all_things(keys);
+                let asks = reads.asks(&things);
                 let (mut values, mut bytes, mut reading) = (Vec::new(), 0, Duration::ZERO);
                 let ended = self.ask_many(&asks, budget, &mut |reply| {
                     let begin = Instant::now();
                     bytes += reads.values(reply, |index, found, body| {
                         values.push((index, found.flags, body.to_vec()));
-                        Ok(())
                     })?;
                     reading += begin.elapsed();
                     Ok(())
                 })$($await)*?;
                 core.count_bulk(keys.len(), bytes, budget, reading);
-                Ok((values, reads.failures(&ended)))
+                Ok((values, reads.unanswered(&ended)))
             }
 
             /// Stores many values at all their servers at once, each answered for itself only if it fails.
@@ -147,12 +147,13 @@ macro_rules! methods {
                 budget: &Budget<'_>,
             ) -> Result<Failures, Error> {
                 let stores = Stores::new(self.core(), word, items, exptime);
-                let mut judged = Judged::default();
-                let ended = self.ask_many(&stores.asks(), budget, &mut |reply| {
-                    stores.judge(reply, &mut judged);
+                let things = stores.all_things(items);
+                let mut stored = Stored::default();
+                let ended = self.ask_many(&stores.asks(&things), budget, &mut |reply| {
+                    stores.take(reply, &items, &mut stored);
                     Ok(())
                 })$($await)*?;
-                let rest = stores.rest(items, &ended, judged);
+                let rest = stores.rest(items, &ended, stored);
                 let failures = self.run_steps(rest, budget)$($await)*?;
                 self.core().count_bulk(items.len(), stores.bytes(), budget, Duration::ZERO);
                 Ok(failures)
@@ -165,8 +166,8 @@ macro_rules! methods {
                 budget: &Budget<'_>,
             ) -> Result<Failures, Error> {
                 let removals = Removals::new(self.core(), keys);
-                let mut failures = Vec::new();
-                let ended = self.ask_many(&removals.asks(), budget, &mut |reply| {
+                let (things, mut failures) = (removals.all_things(keys), Vec::new());
+                let ended = self.ask_many(&removals.asks(&things), budget, &mut |reply| {
                     failures.extend(removals.failure(reply));
                     Ok(())
                 })$($await)*?;

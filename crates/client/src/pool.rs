@@ -1,7 +1,7 @@
 //! The connections to one server: handed out to one call at a time, taken back only when clean.
 //!
 //! A connection that has not read exactly one whole reply for each request sent is closed, for
-//! every kind of exit: [`Lease`] closes it when dropped, and only [`Lease::give_back`] returns it.
+//! every kind of exit: `Lease` closes it when dropped, and only `Lease::give_back` returns it.
 
 use std::ops::Deref;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -22,8 +22,6 @@ const TRUSTED_IDLE: Duration = Duration::from_millis(20);
 pub struct Server {
     /// Where it listens.
     pub place: Place,
-    /// Its name in errors and counters.
-    pub name: String,
     /// What is known of it.
     pub state: Arc<ServerState>,
     pub(crate) options: Arc<Options>,
@@ -87,9 +85,8 @@ impl Deref for Server {
 impl Server {
     pub(crate) fn new(place: Place, options: Arc<Options>) -> Self {
         Self {
-            name: place.to_string(),
+            state: Arc::new(ServerState::new(place.to_string())),
             place,
-            state: Arc::default(),
             options,
             resolver: Resolver::default(),
             quiet: Arc::default(),
@@ -170,7 +167,12 @@ impl Server {
 
     /// Whether quiet writes were not sent, or not answered for.
     pub(crate) fn has_pending(&self) -> bool {
-        self.quiet.is_any() || self.pool().idle.iter().any(|link| link.has_pending())
+        self.quiet.is_any()
+            || self
+                .pool()
+                .idle
+                .iter()
+                .any(|link| link.engine.has_pending())
     }
 
     /// Notes whether the server is one of the client's; returns the connections to be closed.
@@ -234,10 +236,11 @@ impl Lease {
     pub(crate) fn give_back(mut self, now: Instant) -> bool {
         let Some(mut link) = self
             .link
-            .take_if(|link| link.is_at_rest() && link.process.is_current())
+            .take_if(|link| link.engine.is_at_rest() && link.process.is_current())
         else {
             return false;
         };
+        link.engine.reuse();
         link.idle_since = now;
         link.thread = this_thread();
         self.holds_place = false;

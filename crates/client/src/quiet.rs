@@ -243,8 +243,8 @@ pub(crate) struct TookTooLong;
 pub(crate) struct Load {
     pub(crate) out: Vec<u8>,
     pub(crate) pending: PendingWrites,
-    /// Where they end in the connection's output.
-    pub(crate) end: usize,
+    /// Where they end in all output of the connection.
+    pub(crate) end: u64,
     quiet: Arc<Quiet>,
 }
 

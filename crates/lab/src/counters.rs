@@ -1,4 +1,4 @@
-//! A server's general counters as numbers, and what happened between two readings of them.
+//! A server's general counters as numbers, and their difference between two times.
 //!
 //! The rows are those of plain `stats`, which memcached and glasscache print alike (memcached `doc/protocol.txt`,
 //! section "General-purpose statistics"). A row that a server does not print counts as 0.
@@ -7,14 +7,14 @@ use std::collections::HashMap;
 
 use serde::Serialize;
 
-/// One reading of a server's counters.
+/// The counters of a server at one time.
 #[derive(Debug, Default, Clone, PartialEq, Eq, Serialize)]
-pub struct Reading {
+pub struct Counters {
     /// Version as the server reports it.
     pub version: String,
     /// Seconds since the server started.
     pub uptime_s: u64,
-    /// Keys asked for, and of them found.
+    /// Keys requested.
     pub gets: u64,
     /// Keys found.
     pub hits: u64,
@@ -44,9 +44,9 @@ pub struct Reading {
     pub connections_refused: u64,
 }
 
-impl Reading {
+impl Counters {
     /// Reads the rows of one `stats` reply.
-    pub fn of<'r>(rows: impl IntoIterator<Item = (&'r str, &'r str)>) -> Reading {
+    pub fn of<'r>(rows: impl IntoIterator<Item = (&'r str, &'r str)>) -> Counters {
         let rows: HashMap<&str, &str> = rows.into_iter().collect();
         let number = |name: &str| -> u64 {
             rows.get(name)
@@ -54,7 +54,7 @@ impl Reading {
                 .unwrap_or(0)
         };
         let sum = |names: &[&str]| names.iter().map(|name| number(name)).sum();
-        Reading {
+        Counters {
             version: rows
                 .get("version")
                 .map_or_else(String::new, |text| (*text).to_owned()),
@@ -84,7 +84,7 @@ impl Reading {
         }
     }
 
-    /// Keys asked for and not found.
+    /// Keys requested but not found.
     pub fn misses(&self) -> u64 {
         self.gets.saturating_sub(self.hits)
     }
@@ -99,13 +99,13 @@ impl Reading {
         self.gets + self.sets + self.others
     }
 
-    /// What was counted since `earlier`; levels (items, bytes, connections) are those of this reading.
+    /// What was counted since `earlier`; levels (items, bytes, connections) are the current ones.
     ///
-    /// Counters that went back, by `stats reset` or a restart, count from 0.
+    /// Counters that decreased, by `stats reset` or a restart, count from 0.
     #[must_use]
-    pub fn since(&self, earlier: &Reading) -> Reading {
+    pub fn since(&self, earlier: &Counters) -> Counters {
         let delta = |now: u64, before: u64| now.checked_sub(before).unwrap_or(now);
-        Reading {
+        Counters {
             gets: delta(self.gets, earlier.gets),
             hits: delta(self.hits, earlier.hits),
             expired: delta(self.expired, earlier.expired),
@@ -124,8 +124,8 @@ impl Reading {
 mod tests {
     use super::*;
 
-    fn reading(hits: &str, misses: &str) -> Reading {
-        Reading::of([
+    fn counters(hits: &str, misses: &str) -> Counters {
+        Counters::of([
             ("get_hits", hits),
             ("get_misses", misses),
             ("curr_items", "7"),
@@ -133,8 +133,8 @@ mod tests {
     }
 
     #[test]
-    fn an_interval_counts_what_was_added_and_keeps_levels() {
-        let interval = reading("90", "20").since(&reading("50", "10"));
+    fn since_subtracts_counters_and_keeps_levels() {
+        let interval = counters("90", "20").since(&counters("50", "10"));
         assert_eq!(
             (interval.hits, interval.misses(), interval.items),
             (40, 10, 7)
@@ -144,12 +144,12 @@ mod tests {
 
     #[test]
     fn counters_that_were_reset_count_from_zero() {
-        let interval = reading("3", "1").since(&reading("50", "10"));
+        let interval = counters("3", "1").since(&counters("50", "10"));
         assert_eq!((interval.hits, interval.gets), (3, 4));
     }
 
     #[test]
     fn no_gets_have_no_ratio() {
-        assert_eq!(Reading::default().hit_ratio(), None);
+        assert_eq!(Counters::default().hit_ratio(), None);
     }
 }

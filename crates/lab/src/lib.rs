@@ -1,6 +1,7 @@
-//! Everything that measures something alive: load generator, profiles, reports.
+//! Measurements of running servers: load generator, benchmarks, reports.
 //!
-//! [`load`] makes requests and times them, [`proc`] asks the kernel what they cost; the rest composes the two.
+//! [`load`] generates requests and measures their latency, [`proc`] measures their cost through the kernel; the other
+//! modules combine the two.
 #![forbid(unsafe_code)]
 
 pub mod bench;

@@ -1,7 +1,7 @@
-//! What the kernel knows: CPU time of the server's threads, of everybody else, and resident memory.
+//! Measurements from the kernel: CPU time of the server's threads and of all other processes, and resident memory.
 //!
-//! CPU comes from the threads' `schedstat` (nanoseconds on a CPU), split into user and kernel by the ticks of
-//! `stat`. What neither the server nor this process took is "others": above 0.2 core a round is disturbed.
+//! CPU comes from the threads' `schedstat` (nanoseconds on a CPU), split into user and kernel by the ticks of `stat`.
+//! CPU time of other processes is "others": above 0.2 core a round is disturbed.
 
 use std::fs;
 use std::path::PathBuf;
@@ -12,7 +12,7 @@ use rustix::process::{Pid, getpid};
 /// CPU seconds of the server.
 #[derive(Debug, Clone, Copy, Default, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Usage {
-    /// In the program.
+    /// In user mode.
     pub user_s: f64,
     /// In the kernel.
     pub kernel_s: f64,
@@ -25,10 +25,10 @@ impl Usage {
     }
 }
 
-/// Whose CPU time is the server's.
+/// The threads whose CPU time counts as the server's.
 #[derive(Debug, Clone, Default)]
 pub enum Meter {
-    /// Nobody's: not measured.
+    /// None: not measured.
     #[default]
     None,
     /// All threads of another process, of which `workers` serve connections.
@@ -42,24 +42,24 @@ pub enum Meter {
     Threads(Vec<u32>),
 }
 
-/// Counters of the moment.
+/// The CPU counters at one time.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Reading {
+pub struct CpuSnapshot {
     server: Times,
     own_s: f64,
     machine_s: f64,
 }
 
-/// What was used between two readings.
+/// CPU time between two snapshots.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Spent {
+pub struct CpuSpent {
     /// CPU of the server.
     pub server: Usage,
     own_s: f64,
     machine_s: f64,
 }
 
-/// CPU seconds of some threads: exact, and as the ticks tell user from kernel.
+/// CPU seconds of some threads: the exact sum, and user and kernel time in ticks.
 #[derive(Debug, Clone, Copy, Default)]
 struct Times {
     exact: f64,
@@ -78,7 +78,7 @@ impl Meter {
     }
 
     /// The counters now.
-    pub fn read(&self) -> Reading {
+    pub fn read(&self) -> CpuSnapshot {
         let server = match self {
             Self::None => Times::default(),
             Self::Process { pid, .. } => sum(threads_of(*pid)
@@ -92,7 +92,7 @@ impl Meter {
             Self::Threads(_) => own.exact - server.exact,
             _ => own.exact,
         };
-        Reading {
+        CpuSnapshot {
             server,
             own_s,
             machine_s: machine_cpu_s(),
@@ -100,9 +100,9 @@ impl Meter {
     }
 }
 
-impl Reading {
-    /// What was used since an `earlier` reading.
-    pub fn since(&self, earlier: &Self) -> Spent {
+impl CpuSnapshot {
+    /// CPU time since an `earlier` snapshot.
+    pub fn since(&self, earlier: &Self) -> CpuSpent {
         let between = |a: f64, b: f64| (a - b).max(0.0);
         let exact_s = between(self.server.exact, earlier.server.exact);
         let user_s = between(self.server.user, earlier.server.user);
@@ -112,7 +112,7 @@ impl Reading {
         } else {
             0.5
         };
-        Spent {
+        CpuSpent {
             server: Usage {
                 user_s: exact_s * user_share,
                 kernel_s: exact_s * (1.0 - user_share),
@@ -123,7 +123,7 @@ impl Reading {
     }
 }
 
-impl Spent {
+impl CpuSpent {
     /// Cores taken by neither the server nor us, over `seconds`.
     pub fn other_cores(&self, seconds: f64) -> f64 {
         ((self.machine_s - self.server.cpu_s() - self.own_s) / seconds.max(1e-9)).max(0.0)
@@ -186,7 +186,7 @@ fn sum(folders: impl Iterator<Item = String>) -> Times {
         })
 }
 
-/// `schedstat` of a process tells of its first thread only, hence ticks are taken there.
+/// `schedstat` of a process covers its first thread only, so ticks are used for processes.
 fn times_in(folder: &str) -> Times {
     let ticks = parse_ticks(&fs::read_to_string(format!("{folder}/stat")).unwrap_or_default());
     let per_s = clock_ticks_per_second() as f64;
@@ -239,18 +239,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ticks_are_read_after_a_name_with_spaces() {
+    fn reads_ticks_after_a_name_with_spaces() {
         let stat = "12 (a b) c) S 1 12 12 0 -1 4194560 100 0 0 0 250 750 0 0 20 0 4 0";
         assert_eq!(parse_ticks(stat), (250, 750));
     }
 
     #[test]
-    fn a_busy_thread_of_ours_is_seen_to_be_busy() {
+    fn measures_a_busy_thread() {
         let meter = Meter::Threads(own_threads());
         let before = meter.read();
-        let begun = std::time::Instant::now();
+        let started = std::time::Instant::now();
         let mut x = 0_u64;
-        while begun.elapsed().as_millis() < 50 {
+        while started.elapsed().as_millis() < 50 {
             x = std::hint::black_box(x + 1);
         }
         let used = meter.read().since(&before);

@@ -1,6 +1,6 @@
-//! Servers to measure: child processes on free ports of the loopback, pinned, and gone when dropped.
+//! Servers to measure: child processes on free loopback ports, pinned to CPUs, and stopped when dropped.
 //!
-//! memcached and glasscache are started with the same flags; nothing below tells them apart but the program.
+//! memcached and glasscache are started with the same flags; only the program differs.
 
 use std::io::{self, BufRead, BufReader, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -16,7 +16,7 @@ use crate::proc::{Meter, resident_bytes, thread_name, threads_of};
 /// How long a server may take to listen.
 const START_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How long a server may take to leave before it is killed.
+/// How long a server may take to exit before it is killed.
 const STOP_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Which server to start, and how.
@@ -36,7 +36,7 @@ pub struct Spawn {
     pub extra: Vec<String>,
     /// Environment beyond the inherited one.
     pub environment: Vec<(String, String)>,
-    /// CPUs of its workers, in turn; free if empty.
+    /// CPUs of its workers, round-robin; no pinning if empty.
     pub cpus: Vec<usize>,
 }
 
@@ -73,7 +73,7 @@ impl Spawn {
         self
     }
 
-    /// Starts the server and waits until it answers.
+    /// Starts the server and waits until it responds.
     pub fn start(&self) -> io::Result<Server> {
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()?));
         let mut command = Command::new(&self.program);
@@ -114,20 +114,20 @@ impl Spawn {
             workers: self.workers,
             version: String::new(),
         };
-        server.version = server.wait_until_it_answers()?;
+        server.version = server.wait_until_ready()?;
         server.pin(&self.cpus)?;
         Ok(server)
     }
 }
 
-/// A running server; dropping it ends it.
+/// A running server; it is stopped when dropped.
 #[derive(Debug)]
 pub struct Server {
     /// The name in tables.
     pub name: &'static str,
     /// Where it listens.
     pub address: SocketAddr,
-    /// What it answers to `version`.
+    /// Its reply to `version`.
     pub version: String,
     child: Child,
     workers: usize,
@@ -157,16 +157,16 @@ impl Server {
         matches!(self.child.try_wait(), Ok(None))
     }
 
-    fn wait_until_it_answers(&mut self) -> io::Result<String> {
-        let begun = Instant::now();
+    fn wait_until_ready(&mut self) -> io::Result<String> {
+        let started = Instant::now();
         loop {
-            match ask(self.address, "version") {
-                Ok(answer) => return Ok(answer.trim_start_matches("VERSION ").to_owned()),
-                Err(_) if self.is_running() && begun.elapsed() < START_TIMEOUT => {
+            match send_line(self.address, "version") {
+                Ok(reply) => return Ok(reply.trim_start_matches("VERSION ").to_owned()),
+                Err(_) if self.is_running() && started.elapsed() < START_TIMEOUT => {
                     std::thread::sleep(Duration::from_millis(10));
                 }
                 Err(error) => {
-                    let message = format!("{} does not answer: {error}", self.name);
+                    let message = format!("{} does not respond: {error}", self.name);
                     return Err(io::Error::new(error.kind(), message));
                 }
             }
@@ -195,11 +195,11 @@ impl Server {
 impl Drop for Server {
     fn drop(&mut self) {
         if let Some(pid) = Pid::from_raw(self.pid().cast_signed()) {
-            // A server that is gone already cannot be told to go.
+            // The server may have exited already.
             let _ = kill_process(pid, Signal::TERM);
         }
-        let begun = Instant::now();
-        while self.is_running() && begun.elapsed() < STOP_TIMEOUT {
+        let started = Instant::now();
+        while self.is_running() && started.elapsed() < STOP_TIMEOUT {
             std::thread::sleep(Duration::from_millis(5));
         }
         let _ = self.child.kill();
@@ -216,17 +216,17 @@ pub fn version_of(program: &Path) -> String {
         .unwrap_or_default()
 }
 
-/// Sends one line and returns the first line of the answer.
-pub fn ask(address: SocketAddr, line: &str) -> io::Result<String> {
+/// Sends one line and returns the first line of the reply.
+pub fn send_line(address: SocketAddr, line: &str) -> io::Result<String> {
     let mut socket = TcpStream::connect(address)?;
     socket.set_read_timeout(Some(START_TIMEOUT))?;
     socket.write_all(format!("{line}\r\n").as_bytes())?;
-    let mut answer = String::new();
-    BufReader::new(socket).read_line(&mut answer)?;
-    if answer.is_empty() {
+    let mut reply = String::new();
+    BufReader::new(socket).read_line(&mut reply)?;
+    if reply.is_empty() {
         return Err(io::ErrorKind::UnexpectedEof.into());
     }
-    Ok(answer.trim_end().to_owned())
+    Ok(reply.trim_end().to_owned())
 }
 
 /// A port that was free a moment ago.

@@ -1,6 +1,6 @@
-//! The generator against a peer that answers from a script, cut into pieces of every size.
+//! The generator against a scripted peer that sends its replies in pieces of every size.
 //!
-//! A real server is asked in the tests of the command line; here replies are cut where no server would.
+//! The tests of the command line use a real server; here replies are split in places where a server would not.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener};
@@ -10,7 +10,7 @@ use glasscache_lab::load::{
 };
 use glasscache_lab::proc::Meter;
 
-/// Answers one connection with `reply`, `piece` bytes at a time, then hangs up when the client does.
+/// Accepts one connection and sends `reply`, `piece` bytes at a time; closes when the client closes.
 fn scripted(reply: Vec<u8>, piece: usize) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -23,7 +23,7 @@ fn scripted(reply: Vec<u8>, piece: usize) -> SocketAddr {
             if socket.write_all(part).is_err() {
                 return;
             }
-            // Lets the reader see this piece alone; correctness does not hang on it.
+            // Lets the reader receive this piece alone; correctness does not depend on it.
             std::thread::yield_now();
         }
         while socket.read(&mut request).is_ok_and(|bytes| bytes > 0) {}
@@ -56,18 +56,19 @@ fn read_back(
         dialect,
         ..Plan::new(address)
     };
-    let works = ReadBack::over(&(0..keys), values, 1, keys as usize);
-    load::run(&plan, works, &Meter::None).map(|(report, mut works)| (report, works.remove(0)))
+    let workloads = ReadBack::over(&(0..keys), values, 1, keys as usize);
+    load::run(&plan, workloads, &Meter::None)
+        .map(|(report, mut workloads)| (report, workloads.remove(0)))
 }
 
 #[test]
-fn replies_cut_anywhere_are_understood() {
+fn parses_replies_split_anywhere() {
     let values = Values::new(Size::Fixed(150), 1);
     for piece in [1, 2, 3, 7, 64, 150, 191, 192, 193, 4096] {
         let address = scripted(text_reply(&values, &[0, 2, 3]), piece);
-        let (report, work) = read_back(address, &values, Dialect::Text, 5).unwrap();
+        let (report, workload) = read_back(address, &values, Dialect::Text, 5).unwrap();
         assert_eq!(
-            (work.resident, work.wrong, report.tally.misses),
+            (workload.resident, workload.wrong, report.tally.misses),
             (3, 0, 2),
             "pieces of {piece}"
         );
@@ -76,16 +77,16 @@ fn replies_cut_anywhere_are_understood() {
 }
 
 #[test]
-fn meta_replies_cut_anywhere_are_understood() {
+fn parses_meta_replies_split_anywhere() {
     let values = Values::new(Size::Fixed(40), 1);
     let mut reply = b"VA 40\r\n".to_vec();
     reply.extend_from_slice(values.of(0));
     reply.extend_from_slice(b"\r\n");
     for piece in [1, 5, 8, 47, 48, 100] {
         let address = scripted(reply.clone(), piece);
-        let (report, work) = read_back(address, &values, Dialect::Meta, 1).unwrap();
+        let (report, workload) = read_back(address, &values, Dialect::Meta, 1).unwrap();
         assert_eq!(
-            (work.resident, work.wrong, report.tally.hits),
+            (workload.resident, workload.wrong, report.tally.hits),
             (1, 0, 1),
             "pieces of {piece}"
         );
@@ -97,8 +98,8 @@ fn one_changed_byte_is_a_wrong_value() {
     let values = Values::new(Size::Fixed(1000), 1);
     let mut reply = text_reply(&values, &[0]);
     reply[500] ^= 1;
-    let (report, work) = read_back(scripted(reply, 4096), &values, Dialect::Text, 1).unwrap();
-    assert_eq!((work.resident, work.wrong), (0, 1));
+    let (report, workload) = read_back(scripted(reply, 4096), &values, Dialect::Text, 1).unwrap();
+    assert_eq!((workload.resident, workload.wrong), (0, 1));
     assert!(report.tally.difference.is_some());
 }
 
@@ -109,12 +110,12 @@ fn a_value_of_another_length_is_wrong() {
         Values::new(Size::Fixed(51), 1),
     );
     let address = scripted(text_reply(&longer, &[0]), 4096);
-    let (_, work) = read_back(address, &values, Dialect::Text, 1).unwrap();
-    assert_eq!((work.resident, work.wrong), (0, 1));
+    let (_, workload) = read_back(address, &values, Dialect::Text, 1).unwrap();
+    assert_eq!((workload.resident, workload.wrong), (0, 1));
 }
 
 #[test]
-fn a_stream_out_of_step_ends_the_run() {
+fn a_reply_without_a_request_ends_the_run() {
     let values = Values::new(Size::Fixed(50), 1);
     let address = scripted(b"STORED\r\n".to_vec(), 4096);
     let result = read_back(address, &values, Dialect::Text, 1);
@@ -132,8 +133,9 @@ fn refused_sets_are_counted_and_quoted() {
         depth: 2,
         ..Plan::new(address)
     };
-    let (report, works) = load::run(&plan, Fill::over(&(0..2), &values, 1), &Meter::None).unwrap();
-    assert_eq!((works[0].stored, works[0].refused), (1, 1));
+    let (report, workloads) =
+        load::run(&plan, Fill::over(&(0..2), &values, 1), &Meter::None).unwrap();
+    assert_eq!((workloads[0].stored, workloads[0].refused), (1, 1));
     assert_eq!(
         report.tally.refusal.as_deref(),
         Some("SERVER_ERROR out of memory storing object")

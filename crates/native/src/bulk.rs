@@ -1,4 +1,4 @@
-//! Bulk calls and pipelines from Python: many keys at once, each key's failure by its name.
+//! Bulk calls from Python: many keys at once, each key's failure by its name.
 
 use std::cell::RefCell;
 
@@ -7,6 +7,9 @@ use glasscache_client::WireKey;
 use glasscache_client::bulk::Failures;
 use glasscache_client::call::receive_all;
 use glasscache_client::costs::Spent;
+use glasscache_client::engine::Items;
+use glasscache_client::key::KeyMaker;
+use glasscache_client::pipeline::Found;
 use glasscache_client::request::Item;
 use glasscache_client::{Budget, Error};
 use pyo3::exceptions::PyTypeError;
@@ -14,52 +17,173 @@ use pyo3::prelude::*;
 use pyo3::types::{PyByteArray, PyBytes, PyDict, PyList, PyMapping, PyMemoryView, PyString};
 
 use crate::client::{Client, Ttl, exptime, key_bytes};
+use crate::misses::Misses;
+use crate::settings::Codec;
 use crate::{error, turns, value as conversion};
 
-/// Wire keys of many Python keys: each is its own bytes or lies in one shared buffer.
-struct WireKeys<'a> {
-    keys: Vec<&'a [u8]>,
-    is_base64: Vec<bool>,
-    made: Vec<Vec<u8>>,
+/// Wire keys of many Python keys, one after the other in one buffer.
+#[derive(Debug, Default)]
+pub(crate) struct WireKeys {
+    bytes: Vec<u8>,
+    /// Where each of them ends, and whether it is in base64.
+    ends: Vec<(usize, bool)>,
 }
 
-impl<'a> WireKeys<'a> {
-    fn new(py: Python<'_>, client: &Client, keys: Vec<&'a [u8]>) -> PyResult<Self> {
-        let maker = client.keys();
-        let mut made = Vec::new();
-        let mut is_base64 = Vec::with_capacity(keys.len());
-        for key in &keys {
-            let mut scratch = Vec::new();
-            let wire = maker
-                .wire(key, &mut scratch)
-                .map_err(|e| error::of_client(py, &e))?;
-            is_base64.push(wire.is_base64);
-            made.push(scratch);
+impl WireKeys {
+    pub(crate) fn new<'k, 'py: 'k>(
+        py: Python<'py>,
+        maker: KeyMaker<'_>,
+        keys: impl Iterator<Item = &'k Bound<'py, PyAny>>,
+    ) -> PyResult<Self> {
+        let (mut all, mut scratch) = (Self::default(), Vec::new());
+        for key in keys {
+            let wire = maker.wire(key_bytes(key)?, &mut scratch);
+            let wire = wire.map_err(|error| error::of_client(py, &error))?;
+            all.bytes.extend_from_slice(wire.bytes);
+            all.ends.push((all.bytes.len(), wire.is_base64));
         }
-        Ok(Self {
-            keys,
-            is_base64,
-            made,
-        })
+        Ok(all)
     }
 
     fn get(&self, index: usize) -> Option<WireKey<'_>> {
-        let made = self.made.get(index)?;
-        let bytes = if made.is_empty() {
-            *self.keys.get(index)?
-        } else {
-            made.as_slice()
-        };
-        Some(WireKey {
-            bytes,
-            is_base64: *self.is_base64.get(index)?,
-        })
+        let &(end, is_base64) = self.ends.get(index)?;
+        let before = index.checked_sub(1).and_then(|index| self.ends.get(index));
+        let bytes = self.bytes.get(before.map_or(0, |before| before.0)..end)?;
+        Some(WireKey { bytes, is_base64 })
     }
 
-    fn all(&self) -> Vec<WireKey<'_>> {
-        (0..self.keys.len())
-            .filter_map(|index| self.get(index))
-            .collect()
+    pub(crate) fn all(&self) -> Vec<WireKey<'_>> {
+        let indices = 0..self.ends.len();
+        indices.filter_map(|index| self.get(index)).collect()
+    }
+}
+
+/// The items of a bulk store, made of Python's keys and values.
+#[derive(Debug)]
+pub(crate) struct MadeItems {
+    keys: WireKeys,
+    bodies: Vec<u8>,
+    /// Client flags of each value, and where it begins and ends.
+    spans: Vec<(u32, usize, usize)>,
+}
+
+impl MadeItems {
+    pub(crate) fn new(
+        py: Python<'_>,
+        maker: KeyMaker<'_>,
+        codec: &Codec,
+        pairs: &[Pair<'_>],
+        spent: &mut Spent,
+    ) -> PyResult<Self> {
+        let mut items = Self {
+            keys: WireKeys::new(py, maker, pairs.iter().map(|(key, _)| key))?,
+            bodies: Vec::new(),
+            spans: Vec::with_capacity(pairs.len()),
+        };
+        for (_, value) in pairs {
+            conversion::with_bytes(codec, value, |flags, bytes, costs| {
+                let from = items.bodies.len();
+                items.bodies.extend_from_slice(bytes);
+                items.spans.push((flags, from, items.bodies.len()));
+                conversion::add_costs(spent, costs);
+                Ok(())
+            })?;
+        }
+        Ok(items)
+    }
+
+    pub(crate) fn all(&self) -> Vec<Item<'_>> {
+        let indices = 0..self.spans.len();
+        indices.filter_map(|index| self.item(index)).collect()
+    }
+}
+
+impl Items for MadeItems {
+    fn item(&self, index: usize) -> Option<Item<'_>> {
+        let &(flags, from, to) = self.spans.get(index)?;
+        Some(Item {
+            key: self.keys.get(index)?,
+            flags,
+            body: self.bodies.get(from..to)?,
+        })
+    }
+}
+
+/// What a bulk read has found, as Python values.
+#[derive(Debug)]
+pub(crate) struct FoundValues {
+    values: Py<PyDict>,
+    with_cas: bool,
+    unreadable: Vec<(usize, PyErr)>,
+    /// Flags under which values are bytes as they came. Values of one call have one form, as a rule.
+    bytes_flags: Option<u32>,
+}
+
+impl FoundValues {
+    pub(crate) fn new(py: Python<'_>, with_cas: bool) -> Self {
+        Self {
+            values: PyDict::new(py).unbind(),
+            with_cas,
+            unreadable: Vec::new(),
+            bytes_flags: None,
+        }
+    }
+
+    /// Takes the value of the key at an index. An error is nobody's outcome and ends the call.
+    pub(crate) fn take(
+        &mut self,
+        codec: &Codec,
+        (index, key): (usize, &Bound<'_, PyAny>),
+        found: &Found,
+        body: &[u8],
+    ) -> PyResult<()> {
+        let (py, flags) = (key.py(), found.flags);
+        let is_bytes =
+            self.bytes_flags == Some(flags) || conversion::arrives_as_bytes(codec, flags);
+        let value = if is_bytes {
+            self.bytes_flags = Some(flags);
+            Ok(PyBytes::new(py, body).into_any())
+        } else {
+            conversion::from_bytes(py, codec, flags, body).map(|(value, _)| value)
+        };
+        let values = self.values.bind(py);
+        let kept = value.and_then(|value| {
+            if self.with_cas {
+                values.set_item(key, (value, found.cas))
+            } else {
+                values.set_item(key, value)
+            }
+        });
+        match kept {
+            Err(error) if error::is_own(py, &error) => self.unreadable.push((index, error)),
+            kept => kept?,
+        }
+        Ok(())
+    }
+
+    /// What the call returns: the values, unless some keys got no answer or none that can be read.
+    pub(crate) fn finish<'py>(
+        self,
+        py: Python<'py>,
+        failures: Failures,
+        misses: &Misses,
+        key: impl Fn(usize) -> Option<Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyDict>> {
+        let values = self.values.into_bound(py);
+        let indices = failures.iter().map(|(index, _)| *index);
+        let indices = indices.chain(self.unreadable.iter().map(|(index, _)| *index));
+        let missing: Vec<_> = indices.filter_map(key).collect();
+        let first = failures
+            .first()
+            .map(|(_, error)| error::of_client(py, error));
+        let unreadable = self.unreadable.into_iter().next();
+        let Some(first) = first.or_else(|| unreadable.map(|(_, error)| error)) else {
+            return Ok(values);
+        };
+        let (exception, count) = (first.value(py), missing.len() as u64);
+        exception.setattr("unanswered", PyList::new(py, missing)?)?;
+        exception.setattr("arrived", &values)?;
+        misses.miss(py, first, values, count)
     }
 }
 
@@ -74,32 +198,11 @@ impl Client {
     ) -> PyResult<Bound<'py, PyDict>> {
         let times = self.times(deadline)?;
         let objects = all_of(keys)?;
-        let mut plain = Vec::with_capacity(objects.len());
-        let mut plain_objects = Vec::with_capacity(objects.len());
-        let values = PyDict::new(py);
-        let mut scratch = Vec::new();
-        for object in &objects {
-            let bytes = key_bytes(object)?;
-            let wire = self
-                .keys()
-                .wire(bytes, &mut scratch)
-                .map_err(|e| error::of_client(py, &e))?;
-            if wire.is_base64 {
-                if let Some((value, cas)) = self.read_one(py, wire, with_cas, times)? {
-                    if with_cas {
-                        values.set_item(object, (value, cas))?;
-                    } else {
-                        values.set_item(object, value)?;
-                    }
-                }
-            } else {
-                plain.push(bytes);
-                plain_objects.push(object);
-            }
+        let keys: Vec<_> = objects.iter().map(key_bytes).collect::<PyResult<_>>()?;
+        if keys.is_empty() {
+            return Ok(PyDict::new(py));
         }
-        if plain.is_empty() {
-            return Ok(values);
-        }
+        let mut values = FoundValues::new(py, with_cas);
         // What a signal's handler raised, or a foreign codec: it ends the call.
         let raised = RefCell::new(None);
         let budget = Budget {
@@ -108,10 +211,8 @@ impl Client {
             go_on: &|| true,
             spent: Spent::default(),
         };
-        let mut unreadable = Vec::new();
-        let mut bytes_flags = None;
         let done = self.core.read_many(
-            &plain,
+            &keys,
             with_cas,
             &budget,
             |calls| loop {
@@ -124,57 +225,20 @@ impl Client {
                 raised.replace(py.check_signals().err());
             },
             |index, found, body| {
-                if raised.borrow().is_some() {
-                    return Ok(()); // the replies are here: the connections stay good
+                // Once one was raised the replies are still read: the connections stay good.
+                let is_over = raised.borrow().is_some();
+                if let Some(key) = objects.get(index).filter(|_| !is_over) {
+                    let taken = values.take(self.codec(), (index, key), found, body);
+                    raised.replace(taken.err());
                 }
-                if let Some(object) = plain_objects.get(index) {
-                    // Values of one call have one form, as a rule, and most are bytes.
-                    let value = if bytes_flags == Some(found.flags) {
-                        Ok(PyBytes::new(py, body).into_any())
-                    } else if conversion::arrives_as_bytes(self.codec(), found.flags) {
-                        bytes_flags = Some(found.flags);
-                        Ok(PyBytes::new(py, body).into_any())
-                    } else {
-                        conversion::from_bytes(py, self.codec(), found.flags, body)
-                            .map(|(value, _)| value)
-                    };
-                    let kept = value.and_then(|value| {
-                        if with_cas {
-                            values.set_item(object, (value, found.cas))
-                        } else {
-                            values.set_item(object, value)
-                        }
-                    });
-                    match kept {
-                        Ok(()) => {}
-                        Err(error) if error::is_own(py, &error) => unreadable.push((index, error)),
-                        Err(error) => *raised.borrow_mut() = Some(error),
-                    }
-                }
-                Ok(())
             },
         );
         if let Some(raised) = raised.into_inner() {
             return Err(raised);
         }
         let failures = done.map_err(|error| error::of_client(py, &error))?;
-        let first = failures
-            .first()
-            .map(|(_, error)| error::of_client(py, error));
-        let missing = failures.iter().map(|(index, _)| *index);
-        let missing = missing.chain(unreadable.iter().map(|(index, _)| *index));
-        let missing: Vec<_> = missing
-            .filter_map(|index| plain_objects.get(index))
-            .collect();
-        let first = first.or_else(|| unreadable.into_iter().next().map(|(_, error)| error));
-        let Some(first) = first else {
-            return Ok(values);
-        };
-        let count = missing.len() as u64;
-        let exception = first.value(py);
-        exception.setattr("unanswered", PyList::new(py, missing)?)?;
-        exception.setattr("arrived", &values)?;
-        self.missed_many(py, first, values, count)
+        let key = |index: usize| objects.get(index).cloned();
+        values.finish(py, failures, &self.misses, key)
     }
 }
 
@@ -242,34 +306,9 @@ impl Client {
             }
             return Ok(PyDict::new(py));
         }
-        let keys: Vec<&[u8]> = pairs
-            .iter()
-            .map(|(key, _)| key_bytes(key))
-            .collect::<PyResult<_>>()?;
-        let wire = WireKeys::new(py, self, keys)?;
-        let mut bodies: Vec<u8> = Vec::new();
-        let mut spans = Vec::with_capacity(pairs.len());
         let mut spent = Spent::default();
-        for (_, value) in &pairs {
-            conversion::with_bytes(self.codec(), value, |flags, bytes, costs| {
-                let from = bodies.len();
-                bodies.extend_from_slice(bytes);
-                spans.push((flags, from, bodies.len()));
-                conversion::add_costs(&mut spent, costs);
-                Ok(())
-            })?;
-        }
-        let items: Vec<Item<'_>> = spans
-            .iter()
-            .enumerate()
-            .filter_map(|(index, &(flags, from, to))| {
-                Some(Item {
-                    key: wire.get(index)?,
-                    flags,
-                    body: bodies.get(from..to)?,
-                })
-            })
-            .collect();
+        let made = MadeItems::new(py, self.keys(), self.codec(), &pairs, &mut spent)?;
+        let items = made.all();
         let failures = self.detached(py, times, spent, |core, budget| {
             core.store_many(StoreWord::Set, &items, exptime, budget)
         });
@@ -296,12 +335,11 @@ impl Client {
         let objects = all_of(keys)?;
         if noreply {
             for key in &objects {
-                self.remove(py, key, true, deadline)?;
+                self.remove(key, true, deadline)?;
             }
             return Ok(PyDict::new(py));
         }
-        let bytes: Vec<&[u8]> = objects.iter().map(key_bytes).collect::<PyResult<_>>()?;
-        let wire = WireKeys::new(py, self, bytes)?;
+        let wire = WireKeys::new(py, self.keys(), objects.iter())?;
         let all = wire.all();
         let failures = self.detached(py, times, Spent::default(), |core, budget| {
             core.delete_many(&all, budget)
@@ -310,8 +348,11 @@ impl Client {
     }
 }
 
+/// A key and its value.
+type Pair<'py> = (Bound<'py, PyAny>, Bound<'py, PyAny>);
+
 /// The keys that an iterable has; those of a list without an iterator. One text or bytes is not a list of its letters.
-fn all_of<'py>(items: &Bound<'py, PyAny>) -> PyResult<Vec<Bound<'py, PyAny>>> {
+pub(crate) fn all_of<'py>(items: &Bound<'py, PyAny>) -> PyResult<Vec<Bound<'py, PyAny>>> {
     match items.cast_exact::<PyList>() {
         Ok(list) => Ok(list.iter().collect()),
         Err(_) if is_one_key(items) => Err(error::one_key(items)),
@@ -327,9 +368,7 @@ fn is_one_key(keys: &Bound<'_, PyAny>) -> bool {
 }
 
 /// Keys and values of a mapping; those of a dict without a list of them.
-fn pairs_of<'py>(
-    values: &Bound<'py, PyAny>,
-) -> PyResult<Vec<(Bound<'py, PyAny>, Bound<'py, PyAny>)>> {
+pub(crate) fn pairs_of<'py>(values: &Bound<'py, PyAny>) -> PyResult<Vec<Pair<'py>>> {
     if let Ok(dict) = values.cast_exact::<PyDict>() {
         return Ok(dict.iter().collect());
     }
@@ -344,7 +383,7 @@ fn pairs_of<'py>(
 }
 
 /// The failures of a bulk write by key.
-fn told<'py>(
+pub(crate) fn told<'py>(
     py: Python<'py>,
     failures: Failures,
     key: impl Fn(usize) -> Option<Bound<'py, PyAny>>,

@@ -20,7 +20,9 @@ mod bulk;
 mod client;
 mod deadline;
 mod error;
+mod misses;
 mod pipeline;
+mod reply;
 mod settings;
 mod sim;
 mod tables;
@@ -43,6 +45,8 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<settings::Codec>()?;
     module.add_class::<aio::AsyncClient>()?;
     module.add_class::<aio::Connection>()?;
+    module.add_class::<aio::Late>()?;
+    module.add_class::<aio::Many>()?;
     expect_large_blocks();
     turns::begin();
     module.add_function(wrap_pyfunction!(settings::server_of, module)?)?;

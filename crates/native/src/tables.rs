@@ -4,9 +4,10 @@ use std::sync::atomic::Ordering;
 
 use glasscache_client::Client as Core;
 use glasscache_client::costs::{CellSnapshot, Costs, OPERATIONS, PARTS};
-use glasscache_client::request::Dialect;
+use glasscache_client::pipeline::Answer;
+use glasscache_client::request::{Dialect, Request};
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyList};
+use pyo3::types::{PyBool, PyDict, PyList, PyString};
 
 /// The words of the parts of a call.
 pub(crate) fn parts() -> Vec<&'static str> {
@@ -76,14 +77,25 @@ pub(crate) fn servers<'py>(py: Python<'py>, core: &Core) -> PyResult<Bound<'py, 
     Ok(servers)
 }
 
+/// What a server answered that was asked about itself: its version, its statistics, or that it is done.
+pub(crate) fn answer<'py>(
+    py: Python<'py>,
+    request: &Request<'_>,
+    answer: Answer,
+) -> PyResult<Bound<'py, PyAny>> {
+    Ok(match (request, answer) {
+        (Request::Flush { .. }, _) => PyBool::new(py, true).to_owned().into_any(),
+        (_, Answer::Version(version)) => PyString::new(py, &version).into_any(),
+        (_, Answer::Rows(rows)) => server_rows(py, &rows)?.into_any(),
+        _ => py.None().into_bound(py),
+    })
+}
+
 /// Rows of a server's statistics whose value is text even where it looks like a number.
 const TEXT_ROWS: [&str; 3] = ["version", "libevent", "umask"];
 
 /// A server's statistics: whole numbers as `int`, numbers with a point as `float`, anything else as text.
-pub(crate) fn server_rows<'py>(
-    py: Python<'py>,
-    rows: &[(String, String)],
-) -> PyResult<Bound<'py, PyDict>> {
+fn server_rows<'py>(py: Python<'py>, rows: &[(String, String)]) -> PyResult<Bound<'py, PyDict>> {
     let dict = PyDict::new(py);
     for (name, value) in rows {
         let digits = value.bytes().filter(u8::is_ascii_digit).count();

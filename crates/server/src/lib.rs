@@ -26,7 +26,7 @@ mod shared;
 mod systemd;
 mod watchdog;
 
-pub use replay::Replay;
+pub use replay::{Replay, ReplayConnection, ReplayWorker};
 pub use running::{Control, Prepared, Running, prepare, start};
 pub use shared::address::Address;
 pub use shared::config::{Config, Listen, Shown};

@@ -24,18 +24,176 @@ use crate::shared::sizes::SHARE_BYTES;
 use crate::shared::wake::Waker;
 use crate::shared::{Parts, Shared};
 
-/// One connection of a server, with a worker of its own, driven by hand.
-pub struct Replay {
+/// A worker of a server without sockets, whose connections are driven by hand.
+pub struct ReplayWorker {
     shared: Arc<Shared>,
     store: glasscache_store::Worker,
     counters: Arc<Counters>,
     waker: Waker,
+    connections: u64,
+}
+
+/// One connection of a [`ReplayWorker`].
+pub struct ReplayConnection {
     info: Info,
     session: Session,
     pending: Vec<u8>,
     /// A write found no segment free and is tried once more.
     tries_again: bool,
     is_closed: bool,
+}
+
+/// One connection of a server, with a worker of its own.
+pub struct Replay {
+    worker: ReplayWorker,
+    connection: ReplayConnection,
+}
+
+impl ReplayWorker {
+    /// The workers of a fresh server. `listeners`, `workers` and `connections_max` of the settings do not matter.
+    ///
+    /// # Errors
+    /// When the store has no memory.
+    pub fn group(config: Config, workers: usize) -> Result<Vec<ReplayWorker>, Error> {
+        let classes = Classes::new(&config);
+        let store = Store::new(glasscache_store::Config {
+            memory_bytes: config.memory_bytes,
+            item_bytes_max: config.item_bytes_max,
+            evict: config.evict,
+            workers,
+            hash_seed: config.hash_seed.unwrap_or(1),
+            slab_chunk_bytes: classes.chunks().to_vec(),
+        })?;
+        let system = |error: rustix::io::Errno| Error::System(error.into());
+        let workers = (0..workers)
+            .map(|_| {
+                Ok((
+                    Arc::new(counters_for(&classes)),
+                    Waker::new().map_err(system)?,
+                ))
+            })
+            .collect::<Result<Vec<_>, Error>>()?;
+        let shared = Arc::new(Shared::new(Parts {
+            addresses: Vec::new(),
+            listener: Waker::new().map_err(system)?,
+            workers: workers.clone(),
+            config,
+            classes,
+            cluster: Cluster::default(),
+            log: Log::default(),
+            store: Arc::clone(&store),
+        }));
+        let group = workers.into_iter().map(|(counters, waker)| ReplayWorker {
+            shared: Arc::clone(&shared),
+            store: store.worker(),
+            counters,
+            waker,
+            connections: 0,
+        });
+        Ok(group.collect())
+    }
+
+    /// A connection that was just accepted.
+    pub fn connect(&mut self) -> ReplayConnection {
+        self.connections += 1;
+        let id = ConnectionId {
+            descriptor: 0,
+            serial: self.connections,
+        };
+        ReplayConnection {
+            info: Info::new(id, Peer::Unix, 0, 0),
+            session: Session::default(),
+            pending: Vec::new(),
+            tries_again: false,
+            is_closed: false,
+        }
+    }
+
+    /// Takes `bytes` of a connection at second `now` (from 2 on, never backwards) and returns what is answered.
+    pub fn feed(&mut self, connection: &mut ReplayConnection, bytes: &[u8], now: u32) -> Vec<u8> {
+        if connection.is_closed {
+            return Vec::new();
+        }
+        connection.pending.extend_from_slice(bytes);
+        let mut replies = Vec::new();
+        self.store.go_online();
+        while !connection.is_closed && self.run_session(connection, Seconds(now), &mut replies) {}
+        // Between two calls nothing is borrowed, and others of the group may reuse segments.
+        self.store.go_offline();
+        replies
+    }
+
+    /// Does the background work of one iteration of a worker's loop at second `now`.
+    pub fn maintain(&mut self, now: u32) {
+        self.store.go_online();
+        self.store.maintain(Seconds(now));
+        self.store.go_offline();
+    }
+
+    /// Sets the wall clock, which absolute times of expiry refer to: second `now` is this Unix time.
+    pub fn set_wall_clock(&self, unix_s: i64, now: u32) {
+        self.shared.clock.set_wall(unix_s, Seconds(now));
+    }
+
+    /// One run of the session; false when it waits for input.
+    fn run_session(
+        &mut self,
+        connection: &mut ReplayConnection,
+        now: Seconds,
+        replies: &mut Vec<u8>,
+    ) -> bool {
+        self.store.pass();
+        let may_refuse = Cell::new(std::mem::take(&mut connection.tries_again));
+        let context = Context {
+            store: &self.store,
+            shared: &self.shared,
+            counters: &self.counters,
+            now,
+            connection: &connection.info,
+            waker: &self.waker,
+            share_bytes: SHARE_BYTES,
+            is_traced: false,
+            pressure: Pressure::Low,
+            is_first: false,
+            may_refuse: &may_refuse,
+        };
+        let mut out = Output::new(Vec::new());
+        let progress = connection
+            .session
+            .run(&connection.pending, &context, &mut out);
+        collect(&out, replies);
+        drop(out);
+        connection.pending.drain(..progress.used);
+        match progress.next {
+            // There is nobody else who could make room.
+            Next::Input | Next::Whole(_) | Next::Room(_) | Next::Park => false,
+            Next::Flush | Next::Yield => true,
+            Next::Segment => {
+                connection.tries_again = true;
+                true
+            }
+            Next::Dump(dump) => {
+                list(dump, &context, replies);
+                true
+            }
+            Next::Close(_) | Next::Watch(_) => {
+                connection.is_closed = true;
+                false
+            }
+        }
+    }
+}
+
+impl ReplayConnection {
+    /// Whether the server would have closed the connection.
+    pub fn is_closed(&self) -> bool {
+        self.is_closed
+    }
+
+    /// Input that waits for more.
+    pub fn pending_bytes(&self) -> usize {
+        self.pending.len()
+    }
 }
 
 impl Replay {
@@ -55,117 +213,27 @@ impl Replay {
     /// # Errors
     /// When the store has no memory.
     pub fn group(config: Config, connections: usize) -> Result<Vec<Replay>, Error> {
-        let classes = Classes::new(&config);
-        let store = Store::new(glasscache_store::Config {
-            memory_bytes: config.memory_bytes,
-            item_bytes_max: config.item_bytes_max,
-            evict: config.evict,
-            workers: connections,
-            hash_seed: config.hash_seed.unwrap_or(1),
-            slab_chunk_bytes: classes.chunks().to_vec(),
-        })?;
-        let system = |error: rustix::io::Errno| Error::System(error.into());
-        let workers = (0..connections)
-            .map(|_| {
-                Ok((
-                    Arc::new(counters_for(&classes)),
-                    Waker::new().map_err(system)?,
-                ))
-            })
-            .collect::<Result<Vec<_>, Error>>()?;
-        let shared = Arc::new(Shared::new(Parts {
-            addresses: Vec::new(),
-            listener: Waker::new().map_err(system)?,
-            workers: workers.clone(),
-            config,
-            classes,
-            cluster: Cluster::default(),
-            log: Log::default(),
-            store: Arc::clone(&store),
-        }));
-        let group = (1..).zip(workers).map(|(serial, (counters, waker))| {
-            let id = ConnectionId {
-                descriptor: 0,
-                serial,
-            };
-            Replay {
-                shared: Arc::clone(&shared),
-                store: store.worker(),
-                counters,
-                waker,
-                info: Info::new(id, Peer::Unix, 0, 0),
-                session: Session::default(),
-                pending: Vec::new(),
-                tries_again: false,
-                is_closed: false,
-            }
+        let workers = ReplayWorker::group(config, connections)?;
+        let group = workers.into_iter().map(|mut worker| {
+            let connection = worker.connect();
+            Replay { worker, connection }
         });
         Ok(group.collect())
     }
 
     /// Takes `bytes` at second `now` (from 2 on, never backwards) and returns what is answered.
     pub fn feed(&mut self, bytes: &[u8], now: u32) -> Vec<u8> {
-        if self.is_closed {
-            return Vec::new();
-        }
-        self.pending.extend_from_slice(bytes);
-        let mut replies = Vec::new();
-        self.store.go_online();
-        while !self.is_closed && self.run_session(Seconds(now), &mut replies) {}
-        // Between two calls nothing is borrowed, and others of the group may reuse segments.
-        self.store.go_offline();
-        replies
+        self.worker.feed(&mut self.connection, bytes, now)
     }
 
     /// Whether the server would have closed the connection.
     pub fn is_closed(&self) -> bool {
-        self.is_closed
+        self.connection.is_closed()
     }
 
     /// Input that waits for more.
     pub fn pending_bytes(&self) -> usize {
-        self.pending.len()
-    }
-
-    /// One run of the session; false when it waits for input.
-    fn run_session(&mut self, now: Seconds, replies: &mut Vec<u8>) -> bool {
-        self.store.pass();
-        let may_refuse = Cell::new(std::mem::take(&mut self.tries_again));
-        let context = Context {
-            store: &self.store,
-            shared: &self.shared,
-            counters: &self.counters,
-            now,
-            connection: &self.info,
-            waker: &self.waker,
-            share_bytes: SHARE_BYTES,
-            is_traced: false,
-            pressure: Pressure::Low,
-            is_first: false,
-            may_refuse: &may_refuse,
-        };
-        let mut out = Output::new(Vec::new());
-        let progress = self.session.run(&self.pending, &context, &mut out);
-        collect(&out, replies);
-        drop(out);
-        self.pending.drain(..progress.used);
-        match progress.next {
-            // There is nobody else who could make room.
-            Next::Input | Next::Whole(_) | Next::Room(_) | Next::Park => false,
-            Next::Flush | Next::Yield => true,
-            Next::Segment => {
-                self.tries_again = true;
-                true
-            }
-            Next::Dump(dump) => {
-                list(dump, &context, replies);
-                true
-            }
-            Next::Close(_) | Next::Watch(_) => {
-                self.is_closed = true;
-                false
-            }
-        }
+        self.connection.pending_bytes()
     }
 }
 

@@ -274,3 +274,23 @@ fn a_parked_connection_that_was_reset_does_not_keep_its_worker_awake() {
     // A parked upload is looked at a hundred times a second; without sleep there are hundreds of thousands.
     assert!(turns < 2000, "{turns} turns");
 }
+
+#[test]
+fn memory_for_the_next_writes_is_backed_without_any_new_connection() {
+    let server = start(config()).unwrap();
+    assert_eq!(rows(&server)["ready_bytes"], 0);
+    let mut client = connect(&server);
+    talk(&mut client, b"set a 0 0 1\r\nx\r\n", b"STORED\r\n");
+    let mut lines = BufReader::new(client.try_clone().unwrap()).lines();
+    let until = Instant::now() + Duration::from_secs(10);
+    loop {
+        client.write_all(b"stats glasscache\r\n").unwrap();
+        let rows = lines.by_ref().map(Result::unwrap);
+        let rows: Vec<String> = rows.take_while(|line| line != "END").collect();
+        // One huge page.
+        if rows.iter().any(|row| row == "STAT ready_bytes 2097152") {
+            return;
+        }
+        assert!(Instant::now() < until, "{rows:?}");
+    }
+}

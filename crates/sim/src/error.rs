@@ -1,18 +1,18 @@
-//! What can be wrong with a trace: one sentence with file, row and column, so that the owner of the file can mend it.
+//! Errors in a trace: one sentence with file, row and column, so that the file can be fixed.
 
 use std::borrow::Cow;
 use std::fmt;
 
 /// A trace that cannot be read, and where.
 ///
-/// Rows are counted from 1, the header of a CSV file not among them.
+/// Rows are counted from 1, without the header of a CSV file.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub struct TraceError {
-    /// Name of the file as the caller gave it.
+    /// File name as given by the caller.
     pub file: String,
-    /// Row of the fault, counted from 1; `None` when the fault is the file's.
+    /// Row of the error, counted from 1; `None` if the error concerns the whole file.
     pub row: Option<u64>,
-    /// Column of the fault; `None` when the fault is the row's.
+    /// Column of the error; `None` if the error concerns the whole row.
     pub column: Option<Cow<'static, str>>,
     /// What is wrong, as the rest of a sentence.
     pub fault: String,
@@ -32,7 +32,7 @@ impl fmt::Display for TraceError {
 }
 
 impl TraceError {
-    /// A fault of the whole file.
+    /// An error in the whole file.
     pub fn file(file: &str, fault: impl fmt::Display) -> Self {
         Self {
             file: file.to_owned(),
@@ -42,7 +42,7 @@ impl TraceError {
         }
     }
 
-    /// A fault of one row, counted from 1.
+    /// An error in one row, counted from 1.
     pub fn row(file: &str, row: u64, fault: impl fmt::Display) -> Self {
         Self {
             row: Some(row),
@@ -50,7 +50,7 @@ impl TraceError {
         }
     }
 
-    /// The same fault, found in a column.
+    /// The same error with the name of its column.
     #[must_use]
     pub fn in_column(self, column: impl Into<Cow<'static, str>>) -> Self {
         Self {

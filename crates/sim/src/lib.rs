@@ -1,7 +1,7 @@
 //! Traces, cache policies, miss-ratio curves, slab plans and request simulation, all pure.
 //!
-//! Everything here computes from what it is handed: bytes over any reader, a seed, a clock that is an argument.
-//! No file is opened, no thread started and nothing printed; the commands, the live lab and Python do that.
+//! All functions compute from their arguments: bytes from any reader, a seed, the time. No file is opened, no thread
+//! started and nothing printed; the commands, the lab and Python do that.
 #![forbid(unsafe_code)]
 
 pub mod curve;

@@ -1,4 +1,4 @@
-//! A small random source: splitmix64, one multiply chain a number, the same sequence from the same seed everywhere.
+//! A small random number generator: splitmix64, with the same sequence from the same seed on every machine.
 
 /// A seeded sequence of numbers.
 #[derive(Debug, Clone)]
@@ -28,7 +28,8 @@ impl Random {
     }
 }
 
-/// Mixes a word so that each bit of it moves half of the result's: the finaliser of splitmix64 (Stafford, variant 13).
+/// Mixes the bits of a word so that each input bit changes half of the output bits: the finaliser of splitmix64
+/// (Stafford, variant 13).
 #[inline]
 pub(crate) fn mix(word: u64) -> u64 {
     let word = (word ^ (word >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);

@@ -2,21 +2,23 @@
 //!
 //! A trace is prepared once (`Prepared`): interned, and each request linked to the object's previous and next one.
 //! Everything after that is arrays, shared by all policies and sizes; each replay is a task of its own that a caller
-//! may run on any thread and stop between blocks.
+//! may run on any thread and cancel between blocks.
 
 use crate::policy::{
-    Arc, Belady, BeladySize, Bytes, Clock, Fifo, Gdsf, LeCar, Lfu, Lhd, Links, Lirs, Lru, Ones,
-    Policy, PolicyKind, S3Fifo, Sieve, Slru, TinyLfu, TwoQ, Weights,
+    Arc, Belady, BeladySize, ByteWeights, Clock, Fifo, Gdsf, LeCar, Lfu, Lhd, Links, Lirs, Lru,
+    Policy, PolicyKind, S3Fifo, Sieve, Slru, TinyLfu, TwoQ, UnitWeights, Weights,
 };
 use crate::trace::intern::{Interned, Mode};
 
-/// Requests of a block: the cache lines that a block warms stay in the first-level cache until they are used.
+/// Requests per block: the cache lines that are prefetched for a block stay in the first-level cache until they are
+/// used.
 const BLOCK: usize = 256;
 
-/// Objects from which warming pays: below, one word an object stays in the second-level cache by itself.
-const WARM_FROM: usize = 1 << 17;
+/// Minimum number of objects for which prefetching pays off; below it the policy's array stays in the second-level
+/// cache anyway.
+const PREFETCH_FROM_OBJECTS: usize = 1 << 17;
 
-/// Requests between two looks at whether to go on.
+/// Number of requests between two calls of `should_continue`.
 const STRIDE: u32 = 1 << 18;
 
 /// A trace that is ready to be replayed.
@@ -69,7 +71,7 @@ impl Prepared {
         }
     }
 
-    /// What all distinct objects count together: the size at which only first uses miss.
+    /// Total weight of all distinct objects: the size at which only first uses miss.
     pub fn footprint(&self) -> u64 {
         match self.mode() {
             Mode::Objects => self.keys.len() as u64,
@@ -93,9 +95,9 @@ impl Prepared {
     }
 }
 
-/// What came of a replay.
+/// The result of a replay.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Outcome {
+pub struct ReplayResult {
     /// Requests replayed.
     pub requests: u64,
     /// Those that missed.
@@ -106,7 +108,7 @@ pub struct Outcome {
     pub missed_bytes: u64,
 }
 
-impl Outcome {
+impl ReplayResult {
     /// Misses per request, 0 for an empty trace.
     pub fn miss_ratio(&self) -> f64 {
         ratio(self.misses, self.requests)
@@ -133,20 +135,25 @@ pub struct Task {
     pub policy: PolicyKind,
     /// Objects or bytes that fit, as the trace was interned.
     pub capacity: u64,
-    /// Seed of the policies that draw lots.
+    /// Seed of the randomised policies.
     pub seed: u64,
 }
 
 impl Task {
-    /// Replays the trace; `None` if `goes_on`, asked every few hundred thousand requests, said no.
-    pub fn run(&self, trace: &Prepared, goes_on: &dyn Fn() -> bool) -> Option<Outcome> {
+    /// Replays the trace; `None` if `should_continue`, which is called every few hundred thousand requests, returned
+    /// false.
+    pub fn run(
+        &self,
+        trace: &Prepared,
+        should_continue: &dyn Fn() -> bool,
+    ) -> Option<ReplayResult> {
         match trace.mode() {
-            Mode::Objects => self.run_with(trace, Ones, goes_on),
+            Mode::Objects => self.run_with(trace, UnitWeights, should_continue),
             Mode::Bytes => {
-                let outcome = self.run_with(trace, Bytes(&trace.sizes), goes_on)?;
-                Some(Outcome {
+                let result = self.run_with(trace, ByteWeights(&trace.sizes), should_continue)?;
+                Some(ReplayResult {
                     bytes: trace.bytes,
-                    ..outcome
+                    ..result
                 })
             }
         }
@@ -156,88 +163,94 @@ impl Task {
         &self,
         trace: &Prepared,
         weights: W,
-        goes_on: &dyn Fn() -> bool,
-    ) -> Option<Outcome> {
+        should_continue: &dyn Fn() -> bool,
+    ) -> Option<ReplayResult> {
         let Self { capacity, seed, .. } = *self;
         let (ids, links) = (trace.ids.as_slice(), &trace.links);
         let (distinct, requests) = (trace.distinct(), trace.requests());
-        let drive = Drive {
+        let replay_loop = ReplayLoop {
             ids,
             distinct,
             capacity,
-            goes_on,
+            should_continue,
         };
         match self.policy {
-            PolicyKind::Lru => drive.run(weights, Lru::new(ids, links, weights, capacity)),
-            PolicyKind::Fifo => drive.run(weights, Fifo::new(distinct, weights, capacity)),
-            PolicyKind::Clock => drive.run(weights, Clock::new(distinct, weights, capacity)),
-            PolicyKind::Lfu => drive.run(weights, Lfu::new(distinct, requests, weights, capacity)),
-            PolicyKind::Sieve => drive.run(weights, Sieve::new(distinct, weights, capacity)),
-            PolicyKind::S3Fifo => drive.run(weights, S3Fifo::new(distinct, weights, capacity)),
-            PolicyKind::Arc => drive.run(weights, Arc::new(distinct, weights, capacity)),
-            PolicyKind::TwoQ => drive.run(weights, TwoQ::new(distinct, weights, capacity)),
-            PolicyKind::Slru => drive.run(weights, Slru::new(distinct, weights, capacity)),
-            PolicyKind::Lirs => drive.run(weights, Lirs::new(distinct, weights, capacity)),
-            PolicyKind::WTinyLfu => drive.run(weights, TinyLfu::new(distinct, weights, capacity)),
-            PolicyKind::Lhd => drive.run(
+            PolicyKind::Lru => replay_loop.run(weights, Lru::new(ids, links, weights, capacity)),
+            PolicyKind::Fifo => replay_loop.run(weights, Fifo::new(distinct, weights, capacity)),
+            PolicyKind::Clock => replay_loop.run(weights, Clock::new(distinct, weights, capacity)),
+            PolicyKind::Lfu => {
+                replay_loop.run(weights, Lfu::new(distinct, requests, weights, capacity))
+            }
+            PolicyKind::Sieve => replay_loop.run(weights, Sieve::new(distinct, weights, capacity)),
+            PolicyKind::S3Fifo => {
+                replay_loop.run(weights, S3Fifo::new(distinct, weights, capacity))
+            }
+            PolicyKind::Arc => replay_loop.run(weights, Arc::new(distinct, weights, capacity)),
+            PolicyKind::TwoQ => replay_loop.run(weights, TwoQ::new(distinct, weights, capacity)),
+            PolicyKind::Slru => replay_loop.run(weights, Slru::new(distinct, weights, capacity)),
+            PolicyKind::Lirs => replay_loop.run(weights, Lirs::new(distinct, weights, capacity)),
+            PolicyKind::WTinyLfu => {
+                replay_loop.run(weights, TinyLfu::new(distinct, weights, capacity))
+            }
+            PolicyKind::Lhd => replay_loop.run(
                 weights,
                 Lhd::new(distinct, requests, weights, capacity, seed),
             ),
-            PolicyKind::LeCar => drive.run(
+            PolicyKind::LeCar => replay_loop.run(
                 weights,
                 LeCar::new(distinct, requests, weights, capacity, seed),
             ),
-            PolicyKind::Gdsf => drive.run(weights, Gdsf::new(distinct, weights, capacity)),
+            PolicyKind::Gdsf => replay_loop.run(weights, Gdsf::new(distinct, weights, capacity)),
             PolicyKind::Belady => {
-                drive.run(weights, Belady::new(ids, links, weights, capacity, false))
+                replay_loop.run(weights, Belady::new(ids, links, weights, capacity, false))
             }
             PolicyKind::BeladyBypass => {
-                drive.run(weights, Belady::new(ids, links, weights, capacity, true))
+                replay_loop.run(weights, Belady::new(ids, links, weights, capacity, true))
             }
-            PolicyKind::BeladySize => drive.run(
+            PolicyKind::BeladySize => replay_loop.run(
                 weights,
                 BeladySize::new(distinct, links, weights, capacity, seed),
             ),
             #[cfg(feature = "own-policy")]
-            PolicyKind::Own => drive.run(
+            PolicyKind::ServerStore => replay_loop.run(
                 weights,
-                crate::policy::Own::new(distinct, weights, capacity),
+                crate::policy::ServerStore::new(distinct, weights, capacity),
             ),
         }
     }
 }
 
 /// The loop over a trace.
-struct Drive<'a> {
+struct ReplayLoop<'a> {
     ids: &'a [u32],
     distinct: usize,
     capacity: u64,
-    goes_on: &'a dyn Fn() -> bool,
+    should_continue: &'a dyn Fn() -> bool,
 }
 
-impl Drive<'_> {
+impl ReplayLoop<'_> {
     #[inline(never)]
-    fn run<W: Weights, P: Policy>(&self, weights: W, mut policy: P) -> Option<Outcome> {
-        let mut outcome = Outcome {
+    fn run<W: Weights, P: Policy>(&self, weights: W, mut policy: P) -> Option<ReplayResult> {
+        let mut result = ReplayResult {
             requests: self.ids.len() as u64,
-            ..Outcome::default()
+            ..ReplayResult::default()
         };
         let mut at = 0_u32;
         for ids in self.ids.chunks(BLOCK) {
-            if at.is_multiple_of(STRIDE) && !(self.goes_on)() {
+            if at.is_multiple_of(STRIDE) && !(self.should_continue)() {
                 return None;
             }
-            if self.distinct >= WARM_FROM {
-                std::hint::black_box(policy.warm(ids));
+            if self.distinct >= PREFETCH_FROM_OBJECTS {
+                std::hint::black_box(policy.prefetch(ids));
             }
             for &id in ids {
                 let weight = weights.of(id);
                 let is_hit = weight <= self.capacity && policy.request(at, id);
-                outcome.misses += u64::from(!is_hit);
-                outcome.missed_bytes += if is_hit { 0 } else { weight };
+                result.misses += u64::from(!is_hit);
+                result.missed_bytes += if is_hit { 0 } else { weight };
                 at += 1;
             }
         }
-        Some(outcome)
+        Some(result)
     }
 }

@@ -18,7 +18,7 @@ fn prepare(requests: &[(u64, u32)], mode: Mode) -> Prepared {
     Prepared::new(collector.finish())
 }
 
-/// Keys by the square of a uniform number: low ones come most often.
+/// Keys by the square of a uniform number: low keys are most frequent.
 fn skewed(requests: u64, keys: u64) -> Vec<(u64, u32)> {
     let mut state = 9_u64;
     let mut draw = || {
@@ -44,9 +44,9 @@ proptest! {
             let mut before = 1.0;
             for capacity in largest..=trace.footprint() + 2 {
                 let task = Task { policy: PolicyKind::Lru, capacity, seed: 0 };
-                let outcome = task.run(&trace, &|| true).unwrap();
+                let result = task.run(&trace, &|| true).unwrap();
                 let ratio = curve.miss_ratio(capacity);
-                prop_assert!((ratio - outcome.miss_ratio()).abs() < 1e-12, "at {}", capacity);
+                prop_assert!((ratio - result.miss_ratio()).abs() < 1e-12, "at {}", capacity);
                 prop_assert!(ratio <= before, "rises at {}", capacity);
                 before = ratio;
             }
@@ -55,7 +55,7 @@ proptest! {
 }
 
 #[test]
-fn shards_stays_near_the_exact_curve() {
+fn shards_is_close_to_the_exact_curve() {
     let trace = prepare(&skewed(400_000, 50_000), Mode::Objects);
     let exact = mattson(&trace, &|| true).unwrap();
     let curves: Vec<_> = (0..8)

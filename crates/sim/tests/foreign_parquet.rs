@@ -1,4 +1,4 @@
-//! Parquet files that other programs wrote wrongly: each ends in a sentence with file, row and column.
+//! Invalid Parquet files of other programs: each causes an error with file, row and column.
 #![cfg(feature = "parquet")]
 
 use std::sync::Arc;
@@ -15,7 +15,7 @@ type Levels<'a> = (Option<&'a [i16]>, Option<&'a [i16]>);
 enum Column<'a> {
     Longs(&'a [i64]),
     Ints(&'a [i32], Levels<'a>),
-    Words(&'a [&'a str]),
+    Strings(&'a [&'a str]),
 }
 
 /// A file of one row group.
@@ -31,10 +31,11 @@ fn file(schema: &str, columns: &[Column<'_>]) -> Vec<u8> {
             Column::Ints(values, (definitions, repetitions)) => to
                 .typed::<Int32Type>()
                 .write_batch(values, *definitions, *repetitions),
-            Column::Words(words) => {
-                let words: Vec<ByteArray> =
-                    words.iter().map(|word| ByteArray::from(*word)).collect();
-                to.typed::<ByteArrayType>().write_batch(&words, None, None)
+            Column::Strings(strings) => {
+                let strings: Vec<ByteArray> =
+                    strings.iter().map(|word| ByteArray::from(*word)).collect();
+                to.typed::<ByteArrayType>()
+                    .write_batch(&strings, None, None)
             }
         }
         .unwrap();
@@ -50,7 +51,7 @@ const LIST: &str =
 
 /// Two items and two requests, with the given keys and lists.
 fn log(keys: &[&str], lists: &Column<'_>) -> String {
-    let items = file("required binary key (UTF8);", &[Column::Words(keys)]);
+    let items = file("required binary key (UTF8);", &[Column::Strings(keys)]);
     let Column::Ints(values, levels) = lists else {
         unreachable!("lists are of 32 bits")
     };
@@ -72,7 +73,7 @@ fn log(keys: &[&str], lists: &Column<'_>) -> String {
 }
 
 #[test]
-fn a_null_in_a_list_is_named_and_an_empty_list_is_none() {
+fn rejects_null_in_a_list_but_not_an_empty_list() {
     let whole = Column::Ints(&[0, 1, 1], (Some(&[3, 3, 3]), Some(&[0, 1, 0])));
     assert_eq!(log(&["a", "b"], &whole), "[0, 1, 1]");
     let empty = Column::Ints(&[0], (Some(&[3, 1]), Some(&[0, 0])));
@@ -83,14 +84,14 @@ fn a_null_in_a_list_is_named_and_an_empty_list_is_none() {
 }
 
 #[test]
-fn a_key_that_stands_twice_is_named() {
+fn rejects_duplicate_keys() {
     let whole = Column::Ints(&[0, 1], (Some(&[3, 3]), Some(&[0, 0])));
-    let sentence = "items.parquet, row 2, column key: the key \"a\" stands here a second time";
+    let sentence = "items.parquet, row 2, column key: the key \"a\" is a duplicate";
     assert_eq!(log(&["a", "a"], &whole), sentence);
 }
 
 #[test]
-fn a_list_where_a_number_belongs_is_named() {
+fn rejects_a_list_instead_of_a_number() {
     let schema = LIST.replace("items", "key");
     let lists = Column::Ints(&[1, 2], (Some(&[3, 3]), Some(&[0, 1])));
     let bytes = file(&schema, &[lists]);

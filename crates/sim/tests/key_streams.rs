@@ -1,11 +1,11 @@
-//! Key streams: what is written is read back in every format, and a broken file gets one sentence.
+//! Key streams: written rows are read back in every format, and an invalid file causes one error sentence.
 
 use glasscache_sim::TraceError;
 use glasscache_sim::trace::writer::Writer;
 use glasscache_sim::trace::{self, Batch, Columns, Format, Memory, Op};
 use proptest::prelude::*;
 
-/// Reads all rows of a trace that lies in memory, and whether it was cut.
+/// Reads all rows of a trace in memory, and whether it was truncated.
 fn read(name: &str, bytes: &[u8]) -> Result<(Batch, bool), TraceError> {
     let mut stream = trace::open(name, Memory::new(bytes), Columns::ALL)?;
     let (mut all, mut batch) = (Batch::default(), Batch::default());
@@ -16,7 +16,7 @@ fn read(name: &str, bytes: &[u8]) -> Result<(Batch, bool), TraceError> {
         all.op.append(&mut batch.op.clone());
         all.ttl.append(&mut batch.ttl.clone());
     }
-    Ok((all, stream.is_cut()))
+    Ok((all, stream.is_truncated()))
 }
 
 fn fault(name: &str, text: &str) -> String {
@@ -59,7 +59,7 @@ fn rows() -> impl Strategy<Value = Batch> {
 
 proptest! {
     #[test]
-    fn what_is_written_is_read_back(batch in rows()) {
+    fn written_traces_are_read_back(batch in rows()) {
         for name in NAMES {
             let mut writer = Writer::new(Format::of(name).unwrap(), Vec::new()).unwrap();
             writer.write(&batch).unwrap();
@@ -69,7 +69,7 @@ proptest! {
     }
 
     #[test]
-    fn any_bytes_end_in_rows_or_a_sentence(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+    fn any_bytes_give_rows_or_an_error(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
         for name in NAMES {
             if let Err(error) = read(name, &bytes) {
                 prop_assert!(error.to_string().starts_with(name));
@@ -91,7 +91,7 @@ fn missing_columns_are_null_and_time_is_the_row_number() {
 }
 
 #[test]
-fn a_fault_names_file_row_and_column() {
+fn errors_name_file_row_and_column() {
     assert_eq!(
         fault("t.csv", "key,size\n1,2\n2,-3\n"),
         "t.csv, row 2, column size: expected a whole number from 0 to 4294967295, found \"-3\""
@@ -120,11 +120,11 @@ fn a_fault_names_file_row_and_column() {
 }
 
 #[test]
-fn a_text_cut_within_a_row_keeps_the_whole_rows_and_says_so() {
-    let (batch, is_cut) = read("t.csv", b"time,key\n1,5\n2").unwrap();
-    assert_eq!((batch.key, is_cut), (vec![5], true));
-    let (batch, is_cut) = read("t.jsonl", b"{\"key\":5}\n{\"ke").unwrap();
-    assert_eq!((batch.key, is_cut), (vec![5], true));
+fn a_truncated_text_keeps_complete_rows_and_reports_it() {
+    let (batch, is_truncated) = read("t.csv", b"time,key\n1,5\n2").unwrap();
+    assert_eq!((batch.key, is_truncated), (vec![5], true));
+    let (batch, is_truncated) = read("t.jsonl", b"{\"key\":5}\n{\"ke").unwrap();
+    assert_eq!((batch.key, is_truncated), (vec![5], true));
 }
 
 #[cfg(feature = "parquet")]
@@ -132,7 +132,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(3000))]
 
     #[test]
-    fn a_damaged_parquet_file_ends_in_rows_or_a_sentence(
+    fn a_damaged_parquet_file_gives_rows_or_an_error(
         batch in rows(),
         damage in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..6),
     ) {
@@ -151,7 +151,7 @@ proptest! {
 
 #[cfg(feature = "parquet")]
 #[test]
-fn a_cut_or_foreign_parquet_file_gets_a_sentence() {
+fn rejects_truncated_and_non_parquet_files() {
     let mut writer = Writer::new(Format::Parquet, Vec::new()).unwrap();
     writer
         .write(&Batch {
@@ -163,7 +163,7 @@ fn a_cut_or_foreign_parquet_file_gets_a_sentence() {
     for length in [0, 3, 8, bytes.len() / 2, bytes.len() - 1] {
         let error = read("t.parquet", &bytes[..length]).unwrap_err().to_string();
         assert!(
-            error.starts_with("t.parquet: is no whole Parquet file"),
+            error.starts_with("t.parquet: not a valid Parquet file"),
             "{error}"
         );
     }
@@ -171,7 +171,7 @@ fn a_cut_or_foreign_parquet_file_gets_a_sentence() {
         .unwrap_err()
         .to_string();
     assert!(
-        error.starts_with("t.parquet: is no whole Parquet file"),
+        error.starts_with("t.parquet: not a valid Parquet file"),
         "{error}"
     );
 }

@@ -1,4 +1,4 @@
-//! Request logs: what is written is read back, and a log that cannot be right gets one sentence.
+//! Request logs: written logs are read back, and an invalid log causes one error sentence.
 
 use glasscache_sim::TraceError;
 use glasscache_sim::trace::Memory;
@@ -26,7 +26,7 @@ fn line(time_us: u64, items: &str) -> String {
 }
 
 #[test]
-fn keys_not_listed_are_numbered_after_the_listed_ones() {
+fn unlisted_keys_are_numbered_after_listed_ones() {
     let log = read(
         ITEMS,
         &(line(1, "\"x\",\"b\"") + &line(2, "\"y\",\"x\",\"x\"")),
@@ -37,18 +37,18 @@ fn keys_not_listed_are_numbered_after_the_listed_ones() {
     assert_eq!(log.items.sizes, [10, 20, 0, 0]);
     assert_eq!(log.requests.items_of(0), [2, 1]);
     assert_eq!(log.requests.items_of(1), [3, 2, 2]);
-    assert_eq!(log.cut, None);
+    assert_eq!(log.truncated_after, None);
 }
 
 #[test]
-fn a_log_cut_in_the_middle_keeps_its_whole_requests() {
+fn a_truncated_log_keeps_complete_requests() {
     let whole = line(1, "\"a\"") + &line(2, "");
     let log = read(ITEMS, &whole[..whole.len() - 9]).unwrap();
-    assert_eq!((log.requests.len(), log.cut), (1, Some(1)));
+    assert_eq!((log.requests.len(), log.truncated_after), (1, Some(1)));
 }
 
 #[test]
-fn a_cycle_among_parents_is_named() {
+fn rejects_a_cycle_among_parents() {
     let items = "{\"key\":\"a\",\"parent\":\"b\"}\n{\"key\":\"b\",\"parent\":\"a\"}\n";
     assert_eq!(
         fault(items, ""),
@@ -61,7 +61,7 @@ fn a_cycle_among_parents_is_named() {
 }
 
 #[test]
-fn requests_out_of_order_and_wrong_values_are_named() {
+fn rejects_unordered_requests_and_wrong_values() {
     assert_eq!(
         fault(ITEMS, &(line(5, "") + &line(4, ""))),
         "requests.jsonl, row 2, column time_us: the request is older than the one before it; \
@@ -126,7 +126,7 @@ fn logs() -> impl Strategy<Value = RequestLog> {
 
 proptest! {
     #[test]
-    fn what_is_written_is_read_back(log in logs()) {
+    fn written_traces_are_read_back(log in logs()) {
         let (mut items, mut requests) = (Vec::new(), Vec::new());
         log.write_jsonl(&mut items, &mut requests).unwrap();
         let text = |bytes| String::from_utf8(bytes).unwrap();

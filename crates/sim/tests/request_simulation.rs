@@ -1,15 +1,15 @@
-//! The request simulator beside the worked example and beside a second, plain implementation.
+//! The request simulator compared with the worked example and with a second, naive implementation.
 
-mod plain;
+mod naive;
 
 use glasscache_sim::strategy::cost::CostModel;
 use glasscache_sim::strategy::figures::figures;
 use glasscache_sim::strategy::fixed::{FixedSet, choose};
 use glasscache_sim::strategy::prepare::Prepared;
-use glasscache_sim::strategy::run::{Deed, Pricing, run};
+use glasscache_sim::strategy::run::{Pricing, RequestStats, run};
 use glasscache_sim::trace::log::{Items, NONE, RequestLog, Requests};
 use glasscache_strategy::file::Strategy;
-use plain::Table;
+use naive::Table;
 
 fn request(requests: &mut Requests, instance: u16, base_us: u32, page: u32, items: &[u32]) {
     let number = requests.len() as u64;
@@ -36,7 +36,7 @@ fn log_of(parents: Vec<u32>, sizes: Vec<u32>) -> RequestLog {
             sizes,
         },
         requests,
-        cut: None,
+        truncated_after: None,
     }
 }
 
@@ -51,10 +51,15 @@ fn worked_example() -> (RequestLog, Table) {
     (log, table)
 }
 
-fn deeds_of(log: &RequestLog, table: &Table, words: &str, fixed: Option<&[u32]>) -> Vec<Deed> {
+fn request_stats_of(
+    log: &RequestLog,
+    table: &Table,
+    notation: &str,
+    fixed: Option<&[u32]>,
+) -> Vec<RequestStats> {
     let cost = CostModel::new(&table.single, &table.batch).unwrap();
     let prepared = Prepared::new(log, |_| true);
-    let strategy: Strategy = words.parse().unwrap();
+    let strategy: Strategy = notation.parse().unwrap();
     let set = match fixed {
         Some(items) => FixedSet::new(items.to_vec(), &log.items.sizes),
         None => choose(strategy.fixed, &prepared, &cost),
@@ -73,7 +78,7 @@ fn deeds_of(log: &RequestLog, table: &Table, words: &str, fixed: Option<&[u32]>)
 type CallsKeysNs = [(u32, u32, u64); 2];
 
 #[test]
-fn worked_example_comes_out_number_by_number() {
+fn reproduces_the_worked_example() {
     let (log, table) = worked_example();
     let rows: [(&str, &[u32], CallsKeysNs); 7] = [
         ("remote", &[], [(3, 3, 3_000_000), (2, 2, 3_000_000)]),
@@ -88,21 +93,21 @@ fn worked_example_comes_out_number_by_number() {
             [(2, 3, 3_401_030), (1, 2, 2_300_000)],
         ),
     ];
-    for (words, fixed, expected) in rows {
-        let deeds = deeds_of(&log, &table, words, Some(fixed));
-        let found: Vec<_> = deeds
+    for (notation, fixed, expected) in rows {
+        let request_stats = request_stats_of(&log, &table, notation, Some(fixed));
+        let found: Vec<_> = request_stats
             .iter()
             .map(|d| (d.calls, d.keys, d.added_ns))
             .collect();
-        assert_eq!(found, expected, "{words} with {fixed:?}");
+        assert_eq!(found, expected, "{notation} with {fixed:?}");
     }
 }
 
 #[test]
 fn figures_of_the_worked_example() {
     let (log, table) = worked_example();
-    let deeds = deeds_of(&log, &table, "remote", None);
-    let all = figures(&Prepared::new(&log, |_| true), &deeds, 0..2);
+    let request_stats = request_stats_of(&log, &table, "remote", None);
+    let all = figures(&Prepared::new(&log, |_| true), &request_stats, 0..2);
     assert_eq!(
         (all.requests, all.calls, all.keys, all.used_keys),
         (2, 5, 5, 5)
@@ -114,9 +119,9 @@ fn figures_of_the_worked_example() {
 }
 
 /// A small generator of its own (xorshift), so that the logs never change with a library.
-struct Dice(u64);
+struct Rng(u64);
 
-impl Dice {
+impl Rng {
     fn below(&mut self, n: u32) -> u32 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
@@ -124,7 +129,7 @@ impl Dice {
         (self.0 >> 33) as u32 % n
     }
 
-    /// Low numbers often, high ones seldom.
+    /// Low numbers are more frequent than high ones.
     fn skewed(&mut self, n: u32) -> u32 {
         let limit = 1 + self.below(n);
         self.below(limit)
@@ -132,35 +137,35 @@ impl Dice {
 }
 
 fn random_log(seed: u64, items: u32, requests: u32) -> RequestLog {
-    let mut dice = Dice(seed * 2 + 1);
+    let mut rng = Rng(seed * 2 + 1);
     let parents = (0..items)
         .map(|i| {
-            if i == 0 || dice.below(10) == 0 {
+            if i == 0 || rng.below(10) == 0 {
                 NONE
             } else {
-                dice.below(i)
+                rng.below(i)
             }
         })
         .collect();
     let sizes = (0..items)
         .map(|_| {
-            let top = 1 << dice.below(17);
-            dice.below(top)
+            let top = 1 << rng.below(17);
+            rng.below(top)
         })
         .collect();
     let mut log = log_of(parents, sizes);
     for _ in 0..requests {
-        let wanted: Vec<u32> = (0..dice.below(14)).map(|_| dice.skewed(items)).collect();
-        let page = if dice.below(5) == 0 {
+        let wanted: Vec<u32> = (0..rng.below(14)).map(|_| rng.skewed(items)).collect();
+        let page = if rng.below(5) == 0 {
             NONE
         } else {
-            dice.skewed(items)
+            rng.skewed(items)
         };
-        let instance = dice.below(3) as u16;
+        let instance = rng.below(3) as u16;
         request(
             &mut log.requests,
             instance,
-            dice.below(20_000),
+            rng.below(20_000),
             page,
             &wanted,
         );
@@ -170,7 +175,7 @@ fn random_log(seed: u64, items: u32, requests: u32) -> RequestLog {
 
 /// Every strategy with n of 1 % and 5 % of the items, depths 1 to 3, and six combinations.
 fn strategies(log: &RequestLog) -> Vec<String> {
-    let mut words: Vec<String> = [
+    let mut notation: Vec<String> = [
         "remote",
         "children",
         "children-always",
@@ -183,16 +188,16 @@ fn strategies(log: &RequestLog) -> Vec<String> {
     let bytes: u64 = log.items.sizes.iter().map(|&s| u64::from(s)).sum();
     for share in [100, 20] {
         let n = log.items.len() / share;
-        words.extend(
+        notation.extend(
             ["lru", "fixed", "fixed-time", "fixed-hindsight", "s3fifo"]
                 .map(|name| format!("{name}:{n}")),
         );
-        words.extend(
+        notation.extend(
             ["fixed-bytes", "lru-bytes"].map(|name| format!("{name}:{}", bytes / share as u64)),
         );
     }
     let n = log.items.len() / 50;
-    words.extend([
+    notation.extend([
         format!("fixed:{n}+children"),
         format!("fixed:{n}+lru:{n}"),
         format!("fixed-time:{n}+lru:{n}+children-always"),
@@ -200,7 +205,7 @@ fn strategies(log: &RequestLog) -> Vec<String> {
         format!("fixed-bytes:{}+s3fifo:{n}+children", bytes / 50),
         format!("fixed-hindsight:{n}+subtree:1+children-always"),
     ]);
-    words
+    notation
 }
 
 fn table() -> Table {
@@ -217,20 +222,20 @@ fn table() -> Table {
 
 /// Compares every request of every strategy; returns how many figures were equal.
 fn compare(log: &RequestLog) -> usize {
-    let (table, children) = (table(), plain::all_children(log));
+    let (table, children) = (table(), naive::all_children(log));
     let mut equal = 0;
-    for words in strategies(log) {
-        let slow = plain::simulate(log, &table, &words, &children);
-        let fast = deeds_of(log, &table, &words, None);
-        for (r, (deed, plain)) in fast.iter().zip(&slow).enumerate() {
-            let deed = (
-                deed.added_ns,
-                deed.calls,
-                deed.keys,
-                deed.bytes,
-                deed.used_keys,
+    for notation in strategies(log) {
+        let slow = naive::simulate(log, &table, &notation, &children);
+        let fast = request_stats_of(log, &table, &notation, None);
+        for (r, (stats, naive)) in fast.iter().zip(&slow).enumerate() {
+            let stats = (
+                stats.added_ns,
+                stats.calls,
+                stats.keys,
+                stats.bytes,
+                stats.used_keys,
             );
-            assert_eq!(deed, *plain, "{words}, request {r}");
+            assert_eq!(stats, *naive, "{notation}, request {r}");
             equal += 5;
         }
         assert_eq!(fast.len(), slow.len());
@@ -239,7 +244,7 @@ fn compare(log: &RequestLog) -> usize {
 }
 
 #[test]
-fn every_strategy_equals_the_plain_implementation() {
+fn every_strategy_equals_the_naive_implementation() {
     for seed in 0..6 {
         compare(&random_log(seed, 150, 600));
     }
@@ -248,7 +253,7 @@ fn every_strategy_equals_the_plain_implementation() {
 /// Slow: `make simulate-full`.
 #[test]
 #[ignore = "minutes: run by `make simulate-full`"]
-fn every_strategy_equals_the_plain_implementation_on_a_full_log() {
+fn every_strategy_equals_the_naive_implementation_on_a_full_log() {
     let equal = compare(&random_log(99, 20_000, 200_000));
     eprintln!("{equal} figures equal");
 }

@@ -47,7 +47,7 @@ fn planned_and_held(doublings_max: u32) -> (f64, f64) {
 }
 
 #[test]
-fn items_in_segments_are_those_that_a_full_store_holds() {
+fn items_in_segments_matches_a_full_store() {
     for doublings_max in [0, 3, 6] {
         let (planned, held) = planned_and_held(doublings_max);
         let difference = planned / held - 1.0;

@@ -1,4 +1,4 @@
-//! Our slab classes beside those that a real memcached prints at start.
+//! Our slab classes compared with those that a real memcached prints at start.
 //!
 //! Runs the program named by `MEMCACHED`, else `memcached` of the path; where there is none it says
 //! so and proves nothing (`make oracle-slabs` fails in that case, so that the check cannot go missing there).
@@ -36,7 +36,7 @@ fn lines_of_memcached(options: &[String]) -> Option<String> {
     Some(lines.join("\n") + "\n")
 }
 
-/// The unit of `-o slab_chunk_max`: kibibytes as the help says, or bytes as versions about 1.6.18 take it.
+/// The unit of `-o slab_chunk_max`: kibibytes according to the help, or bytes in versions about 1.6.18.
 fn unit_of_chunk_max() -> u32 {
     let lines = lines_of_memcached(&["-o".into(), "slab_chunk_max=16".into()]).unwrap_or_default();
     if lines

@@ -1,4 +1,4 @@
-//! The items that we predict to fit beside those that a real memcached holds when it begins to evict.
+//! The predicted number of items compared with those that a real memcached holds when it begins to evict.
 //!
 //! Run by `make oracle-slabs`, with the program named by `MEMCACHED`, else `memcached` of the path.
 
@@ -20,7 +20,7 @@ use glasscache_sim::slabs::plan::Plan;
 const MEMORY_MIB: u64 = 256;
 const KEY_BYTES: u32 = 10;
 const SEED: u64 = 1234;
-/// Sets between two looks at the evictions.
+/// Sets between two checks of the evictions.
 const BATCH: usize = 500;
 
 /// Log-normal value sizes with a median of 300 bytes, the same in every run.
@@ -132,10 +132,10 @@ fn demand_of_first(items: u64) -> Demand {
 
 #[test]
 #[ignore = "needs a memcached: run by `make oracle-slabs`"]
-fn predicted_items_are_within_one_per_cent_of_a_real_memcached() {
+fn predicts_item_counts_within_1_percent_of_memcached() {
     let default = SlabConfig::default();
-    let by_hand = optimal_sizes(&default, &demand_of_first(400_000), 40);
-    let words: Vec<String> = by_hand.iter().map(u32::to_string).collect();
+    let explicit = optimal_sizes(&default, &demand_of_first(400_000), 40);
+    let sizes: Vec<String> = explicit.iter().map(u32::to_string).collect();
     let cases = [
         ("f125", vec!["-f1.25".to_owned()], default.clone()),
         (
@@ -156,9 +156,9 @@ fn predicted_items_are_within_one_per_cent_of_a_real_memcached() {
         ),
         (
             "optimal",
-            vec!["-o".to_owned(), format!("slab_sizes={}", words.join("-"))],
+            vec!["-o".to_owned(), format!("slab_sizes={}", sizes.join("-"))],
             SlabConfig {
-                slab_sizes: Some(by_hand),
+                slab_sizes: Some(explicit),
                 ..default
             },
         ),

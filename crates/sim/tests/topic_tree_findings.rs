@@ -1,22 +1,20 @@
-//! The two findings that this project began with, on the made-up site: remote items slow whole requests
-//! down, and a fixed set chosen on the past keeps more of them fast than an LRU of as many items.
+//! The two findings that started this project, on the generated site: remote items slow whole
+//! requests down, and a fixed set chosen on the past keeps more of them fast than an LRU of as many
+//! items.
 
-#![expect(
-    clippy::disallowed_methods,
-    reason = "CPU time is what the kernel says"
-)]
+#![expect(clippy::disallowed_methods, reason = "CPU time comes from the kernel")]
 
-use glasscache_sim::search::{Least, View, added_ns, candidates};
+use glasscache_sim::search::{BestSoFar, Evaluation, added_ns, candidates};
 use glasscache_sim::strategy::cost::CostModel;
 use glasscache_sim::strategy::figures::{Figures, figures};
 use glasscache_sim::strategy::fixed::choose;
 use glasscache_sim::strategy::prepare::Prepared;
-use glasscache_sim::strategy::run::{Deed, Pricing, run};
+use glasscache_sim::strategy::run::{Pricing, RequestStats, run};
 use glasscache_sim::trace::generate::topic_tree::{LATENCY_JSON, TopicTree, topic_tree};
 use glasscache_strategy::file::Strategy;
 
-fn replay(prepared: &Prepared<'_>, cost: &CostModel, words: &str) -> Vec<Deed> {
-    let strategy: Strategy = words.parse().unwrap();
+fn replay(prepared: &Prepared<'_>, cost: &CostModel, notation: &str) -> Vec<RequestStats> {
+    let strategy: Strategy = notation.parse().unwrap();
     let fixed = choose(strategy.fixed, prepared, cost);
     run(
         prepared,
@@ -28,13 +26,13 @@ fn replay(prepared: &Prepared<'_>, cost: &CostModel, words: &str) -> Vec<Deed> {
     )
 }
 
-fn second_half(prepared: &Prepared<'_>, cost: &CostModel, words: &str) -> Figures {
-    let deeds = replay(prepared, cost, words);
-    figures(prepared, &deeds, prepared.half()..prepared.len())
+fn second_half(prepared: &Prepared<'_>, cost: &CostModel, notation: &str) -> Figures {
+    let request_stats = replay(prepared, cost, notation);
+    figures(prepared, &request_stats, prepared.half()..prepared.len())
 }
 
 #[test]
-fn both_founding_findings_come_out() {
+fn reproduces_both_initial_findings() {
     let log = topic_tree(&TopicTree::default());
     let cost = CostModel::parse(LATENCY_JSON).unwrap();
     let prepared = Prepared::new(&log, |_| true);
@@ -57,14 +55,14 @@ fn computed_ns() -> f64 {
     stat.split(' ').next().unwrap().parse().unwrap()
 }
 
-/// Speed on one core, in CPU time; means something only in a release build.
+/// Speed on one core, in CPU time; meaningful only in a release build.
 #[test]
 #[ignore = "a measurement: run by `make bench-simulate`"]
 fn speed_of_the_replay() {
     let log = topic_tree(&TopicTree::default());
     let cost = CostModel::parse(LATENCY_JSON).unwrap();
     let prepared = Prepared::new(&log, |_| true);
-    let words = [
+    let notation = [
         "remote",
         "fixed:200",
         "fixed:1000",
@@ -74,16 +72,16 @@ fn speed_of_the_replay() {
         "s3fifo:1000",
         "lru-bytes:4M",
     ];
-    for words in words
+    for notation in notation
         .into_iter()
         .chain(["fixed:200+children", "children", "subtree:2"])
     {
         let begin = computed_ns();
-        let deeds = replay(&prepared, &cost, words);
+        let request_stats = replay(&prepared, &cost, notation);
         let rate = prepared.accesses as f64 / (computed_ns() - begin) * 1e3;
         eprintln!(
-            "{words:20} {rate:6.1} M accesses/s ({} requests)",
-            deeds.len()
+            "{notation:20} {rate:6.1} M accesses/s ({} requests)",
+            request_stats.len()
         );
     }
 }
@@ -98,15 +96,18 @@ fn speed_of_a_search() {
     let begin = computed_ns();
     let candidates = candidates(&prepared, 16 << 20);
     let mut sums = [0; 2];
-    for (sum, view) in sums.iter_mut().zip([View::Past, View::Hindsight]) {
-        let mut least = Least::default();
+    for (sum, evaluation) in sums
+        .iter_mut()
+        .zip([Evaluation::Past, Evaluation::Hindsight])
+    {
+        let mut best_so_far = BestSoFar::default();
         for candidate in &candidates {
             let memory = candidate.memory_bytes;
-            let limit = least.within(memory);
-            let ns = added_ns(&prepared, &cost, candidate, view, limit);
-            least.note(memory, ns);
+            let limit = best_so_far.within(memory);
+            let ns = added_ns(&prepared, &cost, candidate, evaluation, limit);
+            best_so_far.note(memory, ns);
         }
-        *sum = least.within(16 << 20).unwrap();
+        *sum = best_so_far.within(16 << 20).unwrap();
     }
     let seconds = (computed_ns() - begin) / 1e9;
     eprintln!(

@@ -52,6 +52,8 @@ pub struct Counters {
     pub epoch_waits: u64,
     /// Segments held by reference beyond the epoch now.
     pub held_segments: u64,
+    /// Bytes that are backed ahead of need and not used yet.
+    pub ready_bytes: u64,
     /// Bytes of uploads that are not committed now.
     pub upload_bytes: u64,
     /// Items, and their requested bytes in memcached's measure, per slab class of the config (the first entry is

@@ -220,6 +220,7 @@ impl Store {
             segment_bytes: (self.segments.in_use() as u64).saturating_sub(index + ghost) * segment,
             buffer_bytes: self.buffer_bytes.load(Ordering::Relaxed).max(0) as u64,
             held_segments: self.segments.held() as u64,
+            ready_bytes: self.segments.ready() as u64 * segment,
             upload_bytes: self.uploads.bytes(),
             ..counters::sum(self.blocks.iter())
         }
@@ -239,6 +240,18 @@ impl Store {
     /// When an upload that holds anything had its last piece; `None` where there is none.
     pub fn uploads_progressed(&self) -> Option<Seconds> {
         self.uploads.last_progress()
+    }
+
+    /// Whether memory should be backed ahead of the writers: time for [`Store::back_ahead`].
+    #[inline]
+    pub fn is_short_of_ready(&self) -> bool {
+        self.segments.is_short_of_ready()
+    }
+
+    /// Backs a little memory that the next writes will need, so that none of them waits until the kernel has found and
+    /// cleared a huge page; true while more should follow. For a thread that serves no requests: it takes milliseconds.
+    pub fn back_ahead(&self) -> bool {
+        self.segments.back_ahead()
     }
 
     /// Whether [`crate::Item::hold`] will soon fail: time to ask before a large value is read.

@@ -1,7 +1,7 @@
-//! The words in which a strategy is written, and the file that carries one from the lab to a client.
+//! The notation of strategies, and the file that transfers one from the lab to a client.
 //!
-//! `fixed:206+lru:1000+children` names parts joined by `+`; the simulator takes the same words that
-//! a client runs. The file is plain lines, so that people can read what they deploy:
+//! `fixed:206+lru:1000+children` has terms joined by `+`; the simulator and a client use the same
+//! notation. The file has plain lines, so that people can read what they deploy:
 //!
 //! ```text
 //! glasscache-strategy 1
@@ -28,7 +28,7 @@ pub enum FixedRule {
     Time(usize),
     /// `fixed-bytes:B`: the most time saved a byte, within B bytes.
     Bytes(u64),
-    /// `fixed-hindsight:n`: `fixed:n` chosen on all requests; a bound and no choice.
+    /// `fixed-hindsight:n`: `fixed:n` chosen on all requests; an upper bound, not a usable choice.
     Hindsight(usize),
 }
 
@@ -81,19 +81,19 @@ impl Strategy {
     }
 }
 
-/// Why the words of a strategy were not understood.
+/// Why a strategy could not be parsed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum StrategyError {
-    /// A part that is no strategy.
+    /// An unknown term.
     #[error(
         "unknown strategy `{0}`: remote, lru:N, s3fifo:N, lru-bytes:B, fixed:N, fixed-time:N, fixed-bytes:B, \
          fixed-hindsight:N, children, children-always, subtree:D, or several joined by +"
     )]
     Unknown(String),
-    /// A part whose number is missing or no number.
+    /// A term whose number is missing or invalid.
     #[error("strategy `{0}` needs a whole number after the colon, as in `{1}`")]
     Number(String, &'static str),
-    /// Two parts that exclude each other.
+    /// Two terms that exclude each other.
     #[error("strategy `{0}` has two {1}; one at most")]
     Twice(String, &'static str),
     /// A strategy file that cannot be read.
@@ -109,36 +109,38 @@ pub enum StrategyError {
 impl FromStr for Strategy {
     type Err = StrategyError;
 
-    fn from_str(words: &str) -> Result<Self, StrategyError> {
+    fn from_str(notation: &str) -> Result<Self, StrategyError> {
         let mut strategy = Self::default();
-        for part in words.split('+') {
-            strategy.add(part.trim(), words)?;
+        for term in notation.split('+') {
+            strategy.add(term.trim(), notation)?;
         }
         Ok(strategy)
     }
 }
 
 impl Strategy {
-    fn add(&mut self, part: &str, words: &str) -> Result<(), StrategyError> {
-        let is_second = match Part::parse(part)? {
-            Part::Remote => None,
-            Part::Fixed(rule) => self.fixed.replace(rule).map(|_| "fixed sets"),
-            Part::Local(rule) => {
+    fn add(&mut self, term: &str, notation: &str) -> Result<(), StrategyError> {
+        let is_second = match Term::parse(term)? {
+            Term::Remote => None,
+            Term::Fixed(rule) => self.fixed.replace(rule).map(|_| "fixed sets"),
+            Term::Local(rule) => {
                 let old = std::mem::replace(&mut self.local, rule);
                 (old != LocalRule::Nothing).then_some("local caches")
             }
-            Part::Prefetch(rule) => {
+            Term::Prefetch(rule) => {
                 let old = std::mem::replace(&mut self.prefetch, rule);
                 (old != Prefetch::Nothing).then_some("rules for children")
             }
-            Part::Subtree(depth) => self.subtree_depth.replace(depth).map(|_| "subtrees"),
+            Term::Subtree(depth) => self.subtree_depth.replace(depth).map(|_| "subtrees"),
         };
-        is_second.map_or(Ok(()), |what| Err(StrategyError::Twice(words.into(), what)))
+        is_second.map_or(Ok(()), |what| {
+            Err(StrategyError::Twice(notation.into(), what))
+        })
     }
 }
 
-/// One word of a strategy.
-enum Part {
+/// One term of a strategy.
+enum Term {
     Remote,
     Fixed(FixedRule),
     Local(LocalRule),
@@ -146,13 +148,13 @@ enum Part {
     Subtree(u32),
 }
 
-impl Part {
-    fn parse(part: &str) -> Result<Self, StrategyError> {
-        let (name, number) = part
+impl Term {
+    fn parse(term: &str) -> Result<Self, StrategyError> {
+        let (name, number) = term
             .split_once(':')
-            .map_or((part, None), |(name, n)| (name, Some(n)));
-        let items = || items(number, part);
-        let bytes = || bytes(number, part);
+            .map_or((term, None), |(name, n)| (name, Some(n)));
+        let items = || items(number, term);
+        let bytes = || bytes(number, term);
         Ok(match (name, number) {
             ("remote", None) => Self::Remote,
             ("children", None) => Self::Prefetch(Prefetch::Children),
@@ -165,21 +167,21 @@ impl Part {
             ("s3fifo", _) => Self::Local(LocalRule::S3Fifo(items()?)),
             ("lru-bytes", _) => Self::Local(LocalRule::LruBytes(bytes()?)),
             ("subtree", _) => Self::Subtree(items()? as u32),
-            _ => return Err(StrategyError::Unknown(part.into())),
+            _ => return Err(StrategyError::Unknown(term.into())),
         })
     }
 }
 
-fn items(number: Option<&str>, part: &str) -> Result<usize, StrategyError> {
+fn items(number: Option<&str>, term: &str) -> Result<usize, StrategyError> {
     let parsed = number.and_then(|n| n.parse::<u32>().ok());
     parsed
         .map(|n| n as usize)
-        .ok_or_else(|| StrategyError::Number(part.into(), "lru:206"))
+        .ok_or_else(|| StrategyError::Number(term.into(), "lru:206"))
 }
 
-fn bytes(number: Option<&str>, part: &str) -> Result<u64, StrategyError> {
+fn bytes(number: Option<&str>, term: &str) -> Result<u64, StrategyError> {
     let parsed = number.and_then(parse_bytes);
-    parsed.ok_or_else(|| StrategyError::Number(part.into(), "fixed-bytes:8M"))
+    parsed.ok_or_else(|| StrategyError::Number(term.into(), "fixed-bytes:8M"))
 }
 
 /// Reads a number of bytes, with `k`, `m` or `g` of either case for powers of 1024.
@@ -200,8 +202,8 @@ pub fn parse_bytes(text: &str) -> Option<u64> {
 
 impl fmt::Display for Strategy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut parts = Vec::new();
-        parts.extend(self.fixed.map(|rule| match rule {
+        let mut terms = Vec::new();
+        terms.extend(self.fixed.map(|rule| match rule {
             FixedRule::Requests(n) => format!("fixed:{n}"),
             FixedRule::Time(n) => format!("fixed-time:{n}"),
             FixedRule::Bytes(b) => format!("fixed-bytes:{b}"),
@@ -209,20 +211,20 @@ impl fmt::Display for Strategy {
         }));
         match self.local {
             LocalRule::Nothing => {}
-            LocalRule::Lru(n) => parts.push(format!("lru:{n}")),
-            LocalRule::LruBytes(b) => parts.push(format!("lru-bytes:{b}")),
-            LocalRule::S3Fifo(n) => parts.push(format!("s3fifo:{n}")),
+            LocalRule::Lru(n) => terms.push(format!("lru:{n}")),
+            LocalRule::LruBytes(b) => terms.push(format!("lru-bytes:{b}")),
+            LocalRule::S3Fifo(n) => terms.push(format!("s3fifo:{n}")),
         }
         match self.prefetch {
             Prefetch::Nothing => {}
-            Prefetch::Children => parts.push("children".into()),
-            Prefetch::ChildrenAlways => parts.push("children-always".into()),
+            Prefetch::Children => terms.push("children".into()),
+            Prefetch::ChildrenAlways => terms.push("children-always".into()),
         }
-        parts.extend(self.subtree_depth.map(|depth| format!("subtree:{depth}")));
-        if parts.is_empty() {
+        terms.extend(self.subtree_depth.map(|depth| format!("subtree:{depth}")));
+        if terms.is_empty() {
             f.write_str("remote")
         } else {
-            f.write_str(&parts.join("+"))
+            f.write_str(&terms.join("+"))
         }
     }
 }
@@ -248,9 +250,9 @@ impl FromStr for StrategyFile {
         }
         for (index, line) in text.lines().enumerate().skip(1) {
             match line.split_once(' ') {
-                Some(("strategy", words)) => {
+                Some(("strategy", notation)) => {
                     strategy = Some(
-                        words
+                        notation
                             .parse()
                             .map_err(|e| problem(index + 1, format!("{e}")))?,
                     );

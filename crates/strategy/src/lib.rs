@@ -1,9 +1,8 @@
 //! Near-cache policies, request scope and prefetch: what the simulator replays and a client can run.
 //!
-//! A strategy says what a process keeps ([`file::Strategy`]), a policy which local items stay
-//! ([`policy`]), and [`rules`] what one request fetches. All of it is free of sockets, clocks and
-//! values, so that the forecast of the simulator and the deed of a client are the same code. [`near`] and
-//! [`scope`] are what a client needs besides; none of ours has them built in yet.
+//! A strategy says what a process keeps ([`file::Strategy`]), a policy which local items stay ([`policy`]), and
+//! [`rules`] what one request fetches. All of it is free of sockets, clocks and values, so the simulator and a client
+//! run the same code. A client also needs [`near`] and [`scope`]; our clients do not use them yet.
 #![forbid(unsafe_code)]
 
 pub mod file;

@@ -1,12 +1,13 @@
 //! A cache inside the client's process: values by key, kept by one of the policies.
 //!
-//! Policies know slots; this file gives every key a slot, keeps the values, and takes slots back. A
-//! key whose value left may keep its slot for a while, when the policy remembers it (S3-FIFO's ghost).
+//! Policies know slots; this file assigns a slot to every key, stores the values and reuses slots. A
+//! key whose value was evicted may keep its slot for a while, if the policy remembers it (S3-FIFO's
+//! ghost queue).
 
 use std::collections::HashMap;
 use std::hash::Hash;
 
-use crate::policy::{AnyPolicy, Gone, Policy};
+use crate::policy::{AnyPolicy, Policy, Released};
 
 #[derive(Debug)]
 struct Slot<K, V> {
@@ -47,7 +48,7 @@ impl<K: Clone + Eq + Hash, V> NearCache<K, V> {
         self.slots[slot as usize].as_ref()?.value.as_ref()
     }
 
-    /// Stores a value that counts `bytes`; what is under `key` is replaced, and others may leave.
+    /// Stores a value that counts `bytes`; replaces the value under `key`, and may evict others.
     pub fn insert(&mut self, key: &K, value: V, bytes: u32) {
         if self.peek(key).is_some() {
             self.remove(key);
@@ -59,13 +60,13 @@ impl<K: Clone + Eq + Hash, V> NearCache<K, V> {
             slots,
             free,
         } = self;
-        let is_kept = policy.insert(slot, bytes, &mut |slot, gone| match gone {
-            Gone::Value => {
+        let is_kept = policy.insert(slot, bytes, &mut |slot, released| match released {
+            Released::Value => {
                 if let Some(entry) = &mut slots[slot as usize] {
                     entry.value = None;
                 }
             }
-            Gone::Slot => release(slot, slot_of, slots, free),
+            Released::Slot => release(slot, slot_of, slots, free),
         });
         match &mut slots[slot as usize] {
             Some(entry) if is_kept => entry.value = Some(value),
@@ -73,7 +74,7 @@ impl<K: Clone + Eq + Hash, V> NearCache<K, V> {
         }
     }
 
-    /// Takes the value under `key` out, as after an invalidation.
+    /// Removes and returns the value under `key`, for example after an invalidation.
     pub fn remove(&mut self, key: &K) -> Option<V> {
         let slot = *self.slot_of.get(key)?;
         self.policy.remove(slot);

@@ -1,9 +1,9 @@
-//! What one request fetches: prefetch along the tree of items, and when an item is at hand.
+//! What one request fetches: prefetching along the tree of items, and when an item is already available.
 //!
-//! Sans I/O. The caller opens a request, asks for its items one by one, fetches the list it is
-//! given and settles what came; nothing here waits, so the same rules serve a blocking client, an
-//! event loop and the simulator. The order of steps is that of docs/reference/formats.md, section 4,
-//! and decides results to the last nanosecond: change both or none.
+//! Sans I/O. The caller begins a request, looks up its items one by one, fetches the returned list
+//! and stores the result; nothing here waits, so the same rules serve a blocking client, an event
+//! loop and the simulator. The order of steps is that of docs/reference/formats.md, section 4, and
+//! decides results to the last nanosecond: change both or none.
 
 /// What is fetched along with an item.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
@@ -13,7 +13,7 @@ pub enum Prefetch {
     Nothing,
     /// Its children too, when the item itself has to be fetched.
     Children,
-    /// Its children too, whether or not the item is at hand.
+    /// Its children too, even if the item is available.
     ChildrenAlways,
 }
 
@@ -26,10 +26,10 @@ pub struct Rules {
     pub subtree_depth: Option<u32>,
 }
 
-/// Where an item was found when it was asked for.
+/// Where an item was found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Found {
-    /// The request asked for it before.
+pub enum Location {
+    /// The request has looked it up before.
     Repeat,
     /// In the fixed set.
     Fixed,
@@ -37,29 +37,29 @@ pub enum Found {
     Held,
     /// In the local cache.
     Local,
-    /// Nowhere: it is on the list to fetch.
+    /// Not found: it is on the list to fetch.
     Missing,
 }
 
-impl Found {
-    /// Whether a fetched key is put to use here: one that this request fetched ahead, or fetches now.
+impl Location {
+    /// Whether this use needs a fetched key: one that this request has prefetched or fetches now.
     pub fn is_used_key(self) -> bool {
         matches!(self, Self::Held | Self::Missing)
     }
 }
 
-/// What the rules need to know and to change: fixed set, local cache, request scope and tree.
-pub trait World {
+/// What the rules read and change: fixed set, local cache, request scope and tree.
+pub trait RequestContext {
     /// Names an item; its order is the order within a fetched list.
     type Key: Clone + Ord;
 
-    /// Notes that this request asks for the item; false if it did before.
-    fn see(&mut self, key: &Self::Key) -> bool;
+    /// Records that this request uses the item; false if it already did.
+    fn note_request(&mut self, key: &Self::Key) -> bool;
     /// Whether the item is in the fixed set.
     fn is_fixed(&self, key: &Self::Key) -> bool;
     /// Whether this request holds the item.
     fn is_held(&self, key: &Self::Key) -> bool;
-    /// Notes that this request holds the item.
+    /// Records that this request holds the item.
     fn hold(&mut self, key: &Self::Key);
     /// Looks the item up in the local cache and records the use.
     fn local_get(&mut self, key: &Self::Key) -> bool;
@@ -73,29 +73,39 @@ pub trait World {
 
 impl Rules {
     /// Begins a request about `page`: leaves in `list` what to fetch in one call, possibly nothing.
-    pub fn open<W: World>(&self, world: &W, page: &W::Key, list: &mut Vec<W::Key>) {
+    pub fn begin_request<C: RequestContext>(
+        &self,
+        context: &C,
+        page: &C::Key,
+        list: &mut Vec<C::Key>,
+    ) {
         list.clear();
         let Some(depth) = self.subtree_depth else {
             return;
         };
         list.push(page.clone());
-        world.children(page, list);
+        context.children(page, list);
         if list.len() == 1 {
             return list.clear();
         }
         list.truncate(1);
-        descend(world, depth, list);
-        drop_at_hand(world, list);
+        descend(context, depth, list);
+        drop_available(context, list);
     }
 
-    /// Asks for one item: says where it was found and leaves in `list` what to fetch in one call.
-    pub fn ask<W: World>(&self, world: &mut W, key: &W::Key, list: &mut Vec<W::Key>) -> Found {
+    /// Looks up one item: returns where it was found and leaves in `list` what to fetch in one call.
+    pub fn look_up<C: RequestContext>(
+        &self,
+        context: &mut C,
+        key: &C::Key,
+        list: &mut Vec<C::Key>,
+    ) -> Location {
         list.clear();
-        if !world.see(key) {
-            return Found::Repeat;
+        if !context.note_request(key) {
+            return Location::Repeat;
         }
-        let found = find(world, key);
-        let is_missing = found == Found::Missing;
+        let found = find(context, key);
+        let is_missing = found == Location::Missing;
         let with_children = match self.prefetch {
             Prefetch::Nothing => false,
             Prefetch::Children => is_missing,
@@ -103,8 +113,8 @@ impl Rules {
         };
         if with_children {
             list.push(key.clone());
-            world.children(key, list);
-            drop_at_hand(world, list);
+            context.children(key, list);
+            drop_available(context, list);
         } else if is_missing {
             list.push(key.clone());
         }
@@ -112,38 +122,38 @@ impl Rules {
     }
 }
 
-/// Takes in what was fetched, in the order of the list.
-pub fn settle<W: World>(world: &mut W, fetched: &[W::Key]) {
+/// Stores the fetched items, in the order of the list.
+pub fn store_fetched<C: RequestContext>(context: &mut C, fetched: &[C::Key]) {
     for key in fetched {
-        world.hold(key);
-        world.local_insert(key);
+        context.hold(key);
+        context.local_insert(key);
     }
 }
 
-/// The local cache is asked before the request's own items, so that every use counts in its order.
-fn find<W: World>(world: &mut W, key: &W::Key) -> Found {
-    if world.is_fixed(key) {
-        return Found::Fixed;
+/// The local cache is searched before the request's own items, so that every use updates its order.
+fn find<C: RequestContext>(context: &mut C, key: &C::Key) -> Location {
+    if context.is_fixed(key) {
+        return Location::Fixed;
     }
-    let is_local = world.local_get(key);
-    if world.is_held(key) {
-        Found::Held
+    let is_local = context.local_get(key);
+    if context.is_held(key) {
+        Location::Held
     } else if is_local {
-        world.hold(key);
-        Found::Local
+        context.hold(key);
+        Location::Local
     } else {
-        Found::Missing
+        Location::Missing
     }
 }
 
 /// Appends level after level below the single item of `list`, each level in ascending order.
-fn descend<W: World>(world: &W, depth: u32, list: &mut Vec<W::Key>) {
+fn descend<C: RequestContext>(context: &C, depth: u32, list: &mut Vec<C::Key>) {
     let mut level = 0;
     for _ in 0..depth {
         let next = list.len();
         for index in level..next {
             let key = list[index].clone();
-            world.children(&key, list);
+            context.children(&key, list);
         }
         if list.len() == next {
             return;
@@ -153,6 +163,8 @@ fn descend<W: World>(world: &W, depth: u32, list: &mut Vec<W::Key>) {
     }
 }
 
-fn drop_at_hand<W: World>(world: &W, list: &mut Vec<W::Key>) {
-    list.retain(|key| !(world.is_fixed(key) || world.is_held(key) || world.local_contains(key)));
+fn drop_available<C: RequestContext>(context: &C, list: &mut Vec<C::Key>) {
+    list.retain(|key| {
+        !(context.is_fixed(key) || context.is_held(key) || context.local_contains(key))
+    });
 }

@@ -1,16 +1,15 @@
-//! What one request has asked for and holds: its memory from its first item to its last.
+//! The scope of one request: the items that it has requested and the values that it holds.
 //!
-//! Without it a request that needs an item twice would fetch it twice whenever the local cache has
-//! let it go in between. [`View`] joins it with the process's fixed set and local cache, which is the
-//! world that [`crate::rules`] decide over in a client.
+//! Without it a request that needs an item twice would fetch it twice if the local cache evicted it in between.
+//! [`ClientContext`] combines the scope with the fixed set and the local cache of the process for [`crate::rules`].
 
 use std::collections::{HashMap, HashSet};
 use std::hash::Hash;
 
 use crate::near::NearCache;
-use crate::rules::World;
+use crate::rules::RequestContext;
 
-/// The items that one request asked for, and the values it holds.
+/// The items that one request has requested, and the values it holds.
 #[derive(Debug)]
 pub struct Scope<K, V> {
     seen: HashSet<K>,
@@ -39,21 +38,21 @@ pub trait Tree<K> {
     fn children(&self, key: &K, list: &mut Vec<K>);
 }
 
-/// A client's world: what is fixed, what is near, and what this request has.
-pub struct View<'a, K, V, T> {
+/// The context of a request in a client: fixed set, local cache and request scope.
+pub struct ClientContext<'a, K, V, T> {
     /// The fixed set and its values.
     pub fixed: &'a HashMap<K, V>,
     /// The local cache of this process.
     pub near: &'a mut NearCache<K, V>,
-    /// This request's own.
+    /// The scope of this request.
     pub scope: &'a mut Scope<K, V>,
-    /// Values that came with the last fetch, with the bytes that each counts locally, not yet settled.
+    /// Values of the last fetch that are not yet stored, with the bytes that each counts in the local cache.
     pub arrived: &'a HashMap<K, (V, u32)>,
-    /// Who is whose child.
+    /// The children of each item.
     pub tree: &'a T,
 }
 
-impl<K, V, T> World for View<'_, K, V, T>
+impl<K, V, T> RequestContext for ClientContext<'_, K, V, T>
 where
     K: Clone + Ord + Hash,
     V: Clone,
@@ -61,7 +60,7 @@ where
 {
     type Key = K;
 
-    fn see(&mut self, key: &K) -> bool {
+    fn note_request(&mut self, key: &K) -> bool {
         self.scope.seen.insert(key.clone())
     }
 

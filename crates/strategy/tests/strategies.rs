@@ -1,16 +1,16 @@
-//! Words of strategies, policies beside plain lists, and the near cache beside a plain map.
+//! Strategy notation, policies compared with naive lists, and the near cache compared with a map.
 
 use std::collections::{HashMap, VecDeque};
 
 use glasscache_strategy::file::{FixedRule, LocalRule, Strategy, StrategyFile, parse_bytes};
 use glasscache_strategy::near::NearCache;
-use glasscache_strategy::policy::{Gone, Lru, LruBytes, Policy, S3Fifo};
+use glasscache_strategy::policy::{Lru, LruBytes, Policy, Released, S3Fifo};
 use glasscache_strategy::rules::Prefetch;
-use glasscache_strategy::scope::{Scope, Tree, View};
+use glasscache_strategy::scope::{ClientContext, Scope, Tree};
 use proptest::prelude::*;
 
 #[test]
-fn words_are_read_in_any_order_and_written_in_one() {
+fn parses_terms_in_any_order_and_formats_them_in_one() {
     let strategy: Strategy = "children+fixed:206+lru:10+subtree:2".parse().unwrap();
     assert_eq!(strategy.fixed, Some(FixedRule::Requests(206)));
     assert_eq!(strategy.local, LocalRule::Lru(10));
@@ -24,8 +24,8 @@ fn words_are_read_in_any_order_and_written_in_one() {
 }
 
 #[test]
-fn wrong_words_say_what_is_wrong() {
-    let message = |words: &str| words.parse::<Strategy>().unwrap_err().to_string();
+fn parse_errors_name_the_problem() {
+    let message = |notation: &str| notation.parse::<Strategy>().unwrap_err().to_string();
     assert!(message("lfu:3").starts_with("unknown strategy `lfu:3`"));
     assert!(message("children:3").starts_with("unknown strategy `children:3`"));
     assert_eq!(
@@ -58,12 +58,12 @@ fn strategy_file_round_trips() {
 }
 
 /// LRU as a list, newest at the back; capacity in bytes, `bytes` of 1 each make it a capacity in items.
-struct PlainLru {
+struct NaiveLru {
     capacity: u64,
     list: VecDeque<(u32, u64)>,
 }
 
-impl PlainLru {
+impl NaiveLru {
     fn access(&mut self, slot: u32, bytes: u64) -> bool {
         let is_hit = self.list.iter().position(|&(s, _)| s == slot);
         let entry = is_hit.and_then(|at| self.list.remove(at));
@@ -78,16 +78,16 @@ impl PlainLru {
     }
 }
 
-/// S3-FIFO in plain lists, written from the words of the reference document.
+/// S3-FIFO with naive lists, written from the reference document.
 #[derive(Default)]
-struct PlainS3Fifo {
+struct NaiveS3Fifo {
     capacity: usize,
     small: VecDeque<(u32, u32)>,
     main: VecDeque<(u32, u32)>,
     ghost: VecDeque<u32>,
 }
 
-impl PlainS3Fifo {
+impl NaiveS3Fifo {
     fn access(&mut self, slot: u32) -> bool {
         for entry in self.small.iter_mut().chain(&mut self.main) {
             if entry.0 == slot {
@@ -147,38 +147,38 @@ fn access(policy: &mut impl Policy, slot: u32, bytes: u32) -> bool {
 
 proptest! {
     #[test]
-    fn lru_equals_a_plain_list(capacity in 0usize..8, slots in prop::collection::vec(0u32..16, 0..300)) {
+    fn lru_equals_a_naive_list(capacity in 0usize..8, slots in prop::collection::vec(0u32..16, 0..300)) {
         let mut policy = Lru::new(capacity);
-        let mut plain = PlainLru { capacity: capacity as u64, list: VecDeque::new() };
+        let mut naive = NaiveLru { capacity: capacity as u64, list: VecDeque::new() };
         for slot in slots {
-            prop_assert_eq!(access(&mut policy, slot, 1), plain.access(slot, 1));
+            prop_assert_eq!(access(&mut policy, slot, 1), naive.access(slot, 1));
         }
     }
 
     #[test]
-    fn lru_of_bytes_equals_a_plain_list(capacity in 0u64..40, slots in prop::collection::vec(0u32..16, 0..300)) {
+    fn lru_of_bytes_equals_a_naive_list(capacity in 0u64..40, slots in prop::collection::vec(0u32..16, 0..300)) {
         let mut policy = LruBytes::new(capacity);
-        let mut plain = PlainLru { capacity, list: VecDeque::new() };
+        let mut naive = NaiveLru { capacity, list: VecDeque::new() };
         for slot in slots {
-            prop_assert_eq!(access(&mut policy, slot, slot), plain.access(slot, u64::from(slot.max(1))));
+            prop_assert_eq!(access(&mut policy, slot, slot), naive.access(slot, u64::from(slot.max(1))));
         }
     }
 
     #[test]
-    fn s3fifo_equals_plain_lists(capacity in 0usize..25, slots in prop::collection::vec(0u32..40, 0..600)) {
+    fn s3fifo_equals_naive_lists(capacity in 0usize..25, slots in prop::collection::vec(0u32..40, 0..600)) {
         let mut policy = S3Fifo::new(capacity);
-        let mut plain = PlainS3Fifo { capacity, ..PlainS3Fifo::default() };
+        let mut naive = NaiveS3Fifo { capacity, ..NaiveS3Fifo::default() };
         for slot in slots {
-            prop_assert_eq!(access(&mut policy, slot, 1), plain.access(slot));
+            prop_assert_eq!(access(&mut policy, slot, 1), naive.access(slot));
         }
     }
 
     #[test]
-    fn near_cache_never_lies(
-        words in prop::sample::select(vec!["lru:5", "s3fifo:12", "lru-bytes:30", "remote"]),
+    fn near_cache_returns_only_the_latest_value(
+        notation in prop::sample::select(vec!["lru:5", "s3fifo:12", "lru-bytes:30", "remote"]),
         steps in prop::collection::vec((0u8..20, 0u32..4, 0u32..12), 0..400),
     ) {
-        let local = words.parse::<Strategy>().unwrap().local;
+        let local = notation.parse::<Strategy>().unwrap().local;
         let mut near = NearCache::new(local.policy());
         let mut truth = HashMap::new();
         for (key, verb, bytes) in steps {
@@ -193,13 +193,13 @@ proptest! {
 }
 
 #[test]
-fn s3fifo_remembers_what_left_early() {
+fn s3fifo_remembers_early_evictions() {
     let mut policy = S3Fifo::new(10);
     let mut left = Vec::new();
     for slot in 0..12 {
         policy.insert(slot, 1, &mut |slot, gone| left.push((slot, gone)));
     }
-    assert_eq!(left, [(0, Gone::Value), (1, Gone::Value)]);
+    assert_eq!(left, [(0, Released::Value), (1, Released::Value)]);
     policy.clear();
     assert!((0..12).all(|slot| !policy.contains(slot)));
 }
@@ -222,17 +222,17 @@ fn client_fetches_children_once_and_holds_them() {
     let arrived: HashMap<u32, (u32, u32)> =
         [0, 1, 2].into_iter().map(|k| (k, (k * 10, 1))).collect();
     let mut list = Vec::new();
-    let mut view = View {
+    let mut context = ClientContext {
         fixed: &fixed,
         near: &mut near,
         scope: &mut scope,
         arrived: &arrived,
         tree: &Pairs,
     };
-    assert!(rules.ask(&mut view, &0, &mut list).is_used_key());
+    assert!(rules.look_up(&mut context, &0, &mut list).is_used_key());
     assert_eq!(list, [0, 1, 2]);
-    glasscache_strategy::rules::settle(&mut view, &list);
-    rules.ask(&mut view, &2, &mut list);
+    glasscache_strategy::rules::store_fetched(&mut context, &list);
+    rules.look_up(&mut context, &2, &mut list);
     assert!(list.is_empty());
     assert_eq!(scope.get(&2), Some(&20));
 }

@@ -29,6 +29,6 @@ impl Args {
         let mut script = Vec::new();
         generate(self.shell, &mut definition, "glasscache", &mut script);
         out.bytes(&script)?;
-        Ok(Exit::Done)
+        Ok(Exit::Success)
     }
 }

@@ -1,6 +1,6 @@
 //! `glasscache config`: shows every setting with its value and origin, or checks them.
 //!
-//! Reads the same file and environment as `serve` and takes the same flags, opens nothing.
+//! Reads the same file, environment and flags as `serve`, but opens nothing.
 
 use clap::Subcommand;
 use serde_json::json;
@@ -25,13 +25,13 @@ pub(crate) struct Args {
 enum Verb {
     /// Print every setting in the form of the TOML file
     Show(Show),
-    /// Say whether a server would accept these settings
+    /// Check whether a server would accept these settings
     Check(Check),
 }
 
 #[derive(clap::Args)]
 struct Show {
-    /// Say beside each value where it comes from
+    /// Print the source of each value
     #[arg(long)]
     origin: bool,
     #[command(flatten)]
@@ -62,7 +62,7 @@ impl Args {
                         out.line(format!("warning: {warning}"))?;
                     }
                 }
-                Ok(Exit::Done)
+                Ok(Exit::Success)
             }
         }
     }
@@ -78,7 +78,7 @@ impl Show {
             let flags = list(&mut FLAGS.iter());
             let extended = list(&mut options(false));
             out.document(&json!({ "settings": flags, "extended": extended }))?;
-            return Ok(Exit::Done);
+            return Ok(Exit::Success);
         }
         for setting in FLAGS {
             self.print(setting, &resolved, out)?;
@@ -87,10 +87,10 @@ impl Show {
         for setting in options(false) {
             self.print(setting, &resolved, out)?;
         }
-        Ok(Exit::Done)
+        Ok(Exit::Success)
     }
 
-    /// An unset setting stands as a comment, so that the whole is a valid file.
+    /// An unset setting is printed as a comment, so that the output is a valid file.
     fn print(&self, setting: &Setting, resolved: &Resolved, out: &Output) -> Result<(), Failure> {
         let value = (setting.show)(&resolved.settings);
         if setting.name.starts_with("no_") {

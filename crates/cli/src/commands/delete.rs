@@ -24,10 +24,10 @@ pub(crate) struct Args {
 }
 
 impl Args {
-    /// Removes each key and says whether it was there.
+    /// Removes each key and prints whether it was found.
     pub(crate) fn run(self, out: &Output) -> Result<Exit, Failure> {
         let client = self.target.client()?;
-        let mut exit = Exit::Done;
+        let mut exit = Exit::Success;
         for key in &self.keys {
             let deleted = client.delete(wire_key(key)?, false, &self.target.budget());
             let deleted = deleted.map_err(|error| failure(&error))?;

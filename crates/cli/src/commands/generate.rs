@@ -1,14 +1,14 @@
-//! `glasscache generate`: workloads to try everything with, without anyone's data.
+//! `glasscache generate`: generated workloads, for trying the tools without recorded data.
 //!
-//! Key streams go to one file whose name tells the format; a request log goes to a folder. What each is like is
-//! told in docs/reference/formats.md; the drawing is `glasscache_sim`'s.
+//! A key stream is written to one file whose name determines the format, a request log to a folder.
+//! docs/reference/formats.md describes both; `glasscache_sim` generates them.
 
 use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 use clap::{Subcommand, ValueEnum};
-use glasscache_sim::trace::generate::keys::KeyLoad;
+use glasscache_sim::trace::generate::keys::KeyWorkload;
 use glasscache_sim::trace::generate::topic_tree::{LATENCY_JSON, TopicTree, topic_tree};
 use glasscache_sim::trace::generate::twitter::{CLUSTERS, twitter_cluster};
 use glasscache_sim::trace::writer::Writer;
@@ -24,7 +24,7 @@ Examples:
   glasscache generate twitter-cluster 12 cluster12.csv
   glasscache generate topic-tree log/";
 
-/// Make up a workload, the same from the same seed.
+/// Generate a workload; the same seed gives the same workload.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
@@ -52,7 +52,7 @@ struct ZipfArgs {
     /// Keys to draw from
     #[arg(long, default_value_t = 100_000)]
     keys: u64,
-    /// Exponent, 0 for all keys alike
+    /// Exponent; 0 for a uniform distribution
     #[arg(long, default_value_t = 1.0)]
     skew: f64,
     /// Mean bytes of a value, log-normal; without it no sizes are written
@@ -115,7 +115,7 @@ enum LogFormat {
 }
 
 impl Args {
-    /// Writes the workload and says where.
+    /// Writes the workload and prints where.
     pub(crate) fn run(self, out: &Output) -> Result<Exit, Failure> {
         match self.load {
             Load::Zipf(args) => args.run(out),
@@ -139,14 +139,14 @@ impl ZipfArgs {
                 self.keys
             )));
         }
-        let load = KeyLoad {
+        let load = KeyWorkload {
             requests: self.requests,
             keys: self.keys,
             skew: self.skew,
             size_mean: self.size,
             read_share: self.reads,
             seed: self.seed,
-            ..KeyLoad::default()
+            ..KeyWorkload::default()
         };
         write_keys(out, load, &self.file)
     }
@@ -193,7 +193,7 @@ impl TreeArgs {
         }
         std::fs::write(self.folder.join("latency.json"), LATENCY_JSON).map_err(fault)?;
         let next = format!("glasscache inspect {}", self.folder.display());
-        said(
+        report_written(
             out,
             &self.folder,
             log.requests.len() as u64,
@@ -204,7 +204,7 @@ impl TreeArgs {
 }
 
 /// Writes a key stream to a file.
-fn write_keys(out: &Output, load: KeyLoad, path: &Path) -> Result<Exit, Failure> {
+fn write_keys(out: &Output, load: KeyWorkload, path: &Path) -> Result<Exit, Failure> {
     let format =
         Format::of(&path.to_string_lossy()).map_err(|error| Failure::usage(error.to_string()))?;
     let fault = |error| cannot_write(path, &error);
@@ -220,7 +220,7 @@ fn write_keys(out: &Output, load: KeyLoad, path: &Path) -> Result<Exit, Failure>
         .and_then(|mut file| file.flush())
         .map_err(fault)?;
     let next = format!("glasscache curve {}", path.display());
-    said(out, path, rows, is_replaced, &next)
+    report_written(out, path, rows, is_replaced, &next)
 }
 
 fn create(path: &Path) -> Result<BufWriter<File>, Failure> {
@@ -237,7 +237,7 @@ fn cannot_write(path: &Path, error: &std::io::Error) -> Failure {
 }
 
 /// Prints what was written, whether it replaced something, and the command to try next.
-fn said(
+fn report_written(
     out: &Output,
     path: &Path,
     rows: u64,
@@ -257,5 +257,5 @@ fn said(
         out.line(format!("{} {how} {} requests", path.display(), count(rows)))?;
         out.line(format!("next: {next}"))?;
     }
-    Ok(Exit::Done)
+    Ok(Exit::Success)
 }

@@ -28,7 +28,7 @@ impl Args {
     /// Prints each value that is there.
     pub(crate) fn run(self, out: &Output) -> Result<Exit, Failure> {
         let client = self.target.client()?;
-        let mut exit = Exit::Done;
+        let mut exit = Exit::Success;
         for key in &self.keys {
             let found = client.get(wire_key(key)?, out.is_json(), &self.target.budget());
             let found = found.map_err(|error| failure(&error))?;

@@ -49,7 +49,7 @@ impl Args {
                 ))?;
             }
         }
-        Ok(Exit::Done)
+        Ok(Exit::Success)
     }
 }
 
@@ -128,10 +128,10 @@ impl Counts {
     }
 
     fn ops(&self) -> Value {
-        let word = |op: Option<Op>| op.map_or("unknown", Op::word).to_owned();
+        let name = |op: Option<Op>| op.map_or("unknown", Op::name).to_owned();
         self.ops
             .iter()
-            .map(|&(op, count)| (word(op), json!(count)))
+            .map(|&(op, count)| (name(op), json!(count)))
             .collect()
     }
 }
@@ -177,7 +177,7 @@ fn key_facts(path: &Path) -> Result<Vec<Fact>, Failure> {
         Fact::new("operations", counts.ops()),
         Fact::new("first_time", counts.first_time),
         Fact::new("last_time", counts.last_time),
-        Fact::new("cut_within_a_row", stream.is_cut()),
+        Fact::new("cut_within_a_row", stream.is_truncated()),
     ])
 }
 
@@ -237,6 +237,6 @@ fn log_facts(folder: &Path) -> Result<Vec<Fact>, Failure> {
             "last_time_us",
             requests.time_us.last().copied().unwrap_or(0),
         ),
-        Fact::new("cut_within_a_row", log.cut.is_some()),
+        Fact::new("cut_within_a_row", log.truncated_after.is_some()),
     ])
 }

@@ -1,7 +1,7 @@
 //! `glasscache keys`: lists what a server holds, through `lru_crawler metadump`.
 //!
-//! The client has no dumps, for applications should not walk a cache; so this command opens a
-//! connection of its own and passes line after line on, whatever their number.
+//! The client crate has no dumps because applications should not iterate over a cache, so this
+//! command opens its own connection and prints line by line, however many there are.
 
 use std::io::{BufRead, BufReader};
 
@@ -23,7 +23,7 @@ Examples:
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// Say all that the server tells of each key
+    /// Print all fields that the server reports for each key
     #[arg(long)]
     long: bool,
     /// Stop after this many keys
@@ -40,10 +40,10 @@ impl Args {
         for address in Address::parse_list(&self.target.server).map_err(|error| failure(&error))? {
             self.dump(&address.place, &mut left, out)?;
         }
-        Ok(Exit::Done)
+        Ok(Exit::Success)
     }
 
-    fn dump(&self, place: &Place, left: &mut u64, out: &Output) -> Result<(), Failure> {
+    fn dump(&self, address: &Place, left: &mut u64, out: &Output) -> Result<(), Failure> {
         let unreachable = |error: std::io::Error| {
             Failure::new(
                 Exit::Unreachable,
@@ -51,7 +51,7 @@ impl Args {
             )
             .hint(start_one(&self.target.server))
         };
-        let mut stream = self.target.connect(place).map_err(unreachable)?;
+        let mut stream = self.target.connect(address).map_err(unreachable)?;
         stream
             .write_all(b"lru_crawler metadump all\r\n")
             .map_err(unreachable)?;
@@ -63,13 +63,13 @@ impl Args {
                 return Ok(());
             }
             let Some(rest) = line.strip_prefix("key=") else {
-                // Older servers say OK before the first key.
+                // Older servers send OK before the first key.
                 if line == "OK" {
                     continue;
                 }
                 return Err(Failure::new(
                     Exit::BadData,
-                    format!("no list of keys came back: {line}"),
+                    format!("unexpected reply to the key dump: {line}"),
                 )
                 .hint("a server started with -X refuses dumps"));
             };

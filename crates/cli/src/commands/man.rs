@@ -30,6 +30,6 @@ impl Args {
             )
         })?;
         out.line(format!("manual pages written to {}", self.folder.display()))?;
-        Ok(Exit::Done)
+        Ok(Exit::Success)
     }
 }

@@ -1,4 +1,4 @@
-//! `glasscache ping`: whether each server answers, with its version and how long it took.
+//! `glasscache ping`: whether each server responds, with its version and response time.
 
 use std::time::Instant;
 
@@ -25,13 +25,13 @@ pub(crate) struct Args {
 impl Args {
     /// Prints one line a server.
     pub(crate) fn run(self, out: &Output) -> Result<Exit, Failure> {
-        let begun = Instant::now();
-        for (server, answer) in self.target.ask_all(Request::Version)? {
-            let took_ms = begun.elapsed().as_secs_f64() * 1000.0;
-            let Answer::Version(version) = answer else {
+        let started = Instant::now();
+        for (server, reply) in self.target.send_to_all(Request::Version)? {
+            let took_ms = started.elapsed().as_secs_f64() * 1000.0;
+            let Answer::Version(version) = reply else {
                 return Err(Failure::new(
                     Exit::BadData,
-                    format!("{server} gave no version"),
+                    format!("{server} sent no version"),
                 ));
             };
             if out.is_json() {
@@ -41,6 +41,6 @@ impl Args {
                 out.line(format!("{server} {version} {took_ms:.2} ms"))?;
             }
         }
-        Ok(Exit::Done)
+        Ok(Exit::Success)
     }
 }

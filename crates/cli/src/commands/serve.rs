@@ -1,8 +1,9 @@
 //! `glasscache serve`: the server, with memcached's flags.
 //!
 //! The flags come from the tables in `settings`; here they become a `server::Config` and a running
-//! server. The order of the start follows from rights and from leaving nothing behind: settings,
-//! limits, sockets, the port and pid files, user, then word to whoever waits.
+//! server. The startup order follows from the required rights, and a failed start must leave no files
+//! behind: settings, limits, sockets, the port and pid files, user, then the report to the waiting
+//! process.
 
 use std::fmt::Write;
 use std::io::ErrorKind;
@@ -12,11 +13,11 @@ use std::path::{Path, PathBuf};
 use glasscache_server as server;
 use nix::sys::signal::{SigSet, Signal};
 
-use crate::daemon::{self, NoticeFile};
+use crate::daemon::{self, RuntimeFile};
 use crate::output::{Exit, Failure, Output};
 use crate::settings::{ServerFlags, Settings, after_help, is_debug, listen_addresses, reachable};
 
-/// memcached's name for the file that tells its ports.
+/// memcached's environment variable for the file that lists its ports.
 const PORT_FILE_VARIABLE: &str = "MEMCACHED_PORT_FILENAME";
 
 /// Run the server.
@@ -77,7 +78,7 @@ fn check_reachable(settings: &Settings, addresses: &[SocketAddr]) -> Result<(), 
         return Ok(());
     };
     let sentence = format!(
-        "listen (-l): {address} can be reached by other machines and nothing asks for a password"
+        "listen (-l): {address} can be reached by other machines and there is no authentication"
     );
     Err(Failure::usage(sentence)
         .hint("add --public if a firewall protects it, or listen on 127.0.0.1"))
@@ -124,27 +125,27 @@ fn serve(
     if let Some(user) = &settings.user {
         daemon::become_user(user)?;
     }
-    // Only now: no client is served with the rights of root.
+    // The workers start after the user was changed, so no client is served with root rights.
     let running = prepared.start().map_err(|error| failure(&error))?;
     announce(settings, config_file, &tcp);
     if settings.daemon {
         daemon::report_ready(settings.verbosity > 0)?;
     }
-    // Whether somebody listens is systemd's affair.
+    // It does not matter whether systemd receives the notification.
     server::notify("READY=1");
     let control = running.control();
     std::thread::spawn(move || follow_signals(&signals, &control));
     running.join();
-    Ok(Exit::Done)
+    Ok(Exit::Success)
 }
 
-/// `server::Config` from the settings; what has no effect here still shows in `stats settings`.
+/// `server::Config` from the settings; settings without effect still appear in `stats settings`.
 fn config(settings: &Settings, addresses: &[SocketAddr], is_debug: bool) -> server::Config {
     let mut listeners: Vec<server::Listen> =
         addresses.iter().copied().map(server::Listen::Tcp).collect();
     if let Some(path) = &settings.unix_socket {
         listeners.push(server::Listen::Unix {
-            path: lasting(path, settings),
+            path: absolute_path(path, settings),
             mode: settings.unix_mask,
         });
     }
@@ -181,15 +182,15 @@ fn config(settings: &Settings, addresses: &[SocketAddr], is_debug: bool) -> serv
         cluster_file: settings
             .cluster_file
             .as_ref()
-            .map(|path| lasting(path, settings)),
+            .map(|path| absolute_path(path, settings)),
         slab_chunk_max: settings.slab_chunk_bytes_max.map(|bytes| bytes as u32),
-        shown: shown(settings),
+        shown: reported_settings(settings),
         ..server::Config::default()
     }
 }
 
-/// A path that means the same later: the daemon leaves its folder, so a name must not depend on it.
-fn lasting(path: &Path, settings: &Settings) -> PathBuf {
+/// An absolute path, because the daemon changes its working directory.
+fn absolute_path(path: &Path, settings: &Settings) -> PathBuf {
     if settings.daemon {
         std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
     } else {
@@ -197,8 +198,8 @@ fn lasting(path: &Path, settings: &Settings) -> PathBuf {
     }
 }
 
-fn shown(settings: &Settings) -> server::Shown {
-    let own = [
+fn reported_settings(settings: &Settings) -> server::Shown {
+    let active_rows = [
         ("umask", format!("{:o}", settings.unix_mask)),
         ("udpport", settings.udp_port.to_string()),
         ("binding_protocol", settings.binding_protocol.to_owned()),
@@ -209,7 +210,7 @@ fn shown(settings: &Settings) -> server::Shown {
         ),
         ("worker_logbuf_size", settings.worker_log_bytes.to_string()),
     ];
-    let noted = settings
+    let inert_rows = settings
         .without_effect
         .iter()
         .filter(|(name, _)| !name.starts_with("no_"))
@@ -218,9 +219,9 @@ fn shown(settings: &Settings) -> server::Shown {
         inter: (!settings.listen.is_empty()).then(|| settings.listen.clone()),
         tcp_port: u16::try_from(settings.port).unwrap_or(0),
         udp: Vec::new(),
-        settings: own
+        settings: active_rows
             .into_iter()
-            .chain(noted)
+            .chain(inert_rows)
             .map(|(name, value)| (name.to_owned(), value))
             .collect(),
     }
@@ -233,14 +234,14 @@ fn tcp_address(address: &server::Address) -> Option<SocketAddr> {
     }
 }
 
-/// Carries out what signals ask for, until the process ends.
+/// Handles signals until the process ends.
 fn follow_signals(signals: &SigSet, control: &server::Control) {
     let mut is_stopping = false;
     while let Ok(signal) = signals.wait() {
         match signal {
             Signal::SIGHUP => control.reload(),
             Signal::SIGINT | Signal::SIGTERM if is_stopping => {
-                // The first asked for an orderly end. Whoever asks again does not want to wait for it.
+                // The first signal starts an orderly shutdown; a second one exits immediately.
                 std::process::exit(128 + signal as i32);
             }
             _ => {
@@ -252,7 +253,7 @@ fn follow_signals(signals: &SigSet, control: &server::Control) {
     }
 }
 
-/// The signals that the server follows, taken out of the way of every thread: one waits for them.
+/// Blocks the handled signals in every thread; one thread waits for them.
 fn block_signals() -> Result<SigSet, Failure> {
     let signals: SigSet = [
         Signal::SIGHUP,
@@ -271,7 +272,7 @@ fn block_signals() -> Result<SigSet, Failure> {
     Ok(signals)
 }
 
-/// Under memcached's own tests `-U` reserves its port, which the tests look for; nothing reads it.
+/// Under memcached's own tests `-U` reserves its port, which the tests check; nothing reads from it.
 fn reserve_udp(settings: &Settings, addresses: &[SocketAddr]) -> Result<Vec<UdpSocket>, Failure> {
     if settings.udp_port == 0 || settings.unix_socket.is_some() {
         return Ok(Vec::new());
@@ -292,7 +293,7 @@ fn reserve_udp(settings: &Settings, addresses: &[SocketAddr]) -> Result<Vec<UdpS
     ips.into_iter().map(bind).collect()
 }
 
-fn write_port_file(tcp: &[SocketAddr], udp: &[SocketAddr]) -> Result<Option<NoticeFile>, Failure> {
+fn write_port_file(tcp: &[SocketAddr], udp: &[SocketAddr]) -> Result<Option<RuntimeFile>, Failure> {
     let Some(path) = std::env::var_os(PORT_FILE_VARIABLE) else {
         return Ok(None);
     };
@@ -305,31 +306,31 @@ fn write_port_file(tcp: &[SocketAddr], udp: &[SocketAddr]) -> Result<Option<Noti
         let family = if address.is_ipv4() { "INET" } else { "INET6" };
         let _ = writeln!(text, "{kind} {family}: {}", address.port());
     }
-    NoticeFile::write(PORT_FILE_VARIABLE, &PathBuf::from(path), &text).map(Some)
+    RuntimeFile::write(PORT_FILE_VARIABLE, &PathBuf::from(path), &text).map(Some)
 }
 
-fn write_pid_file(settings: &Settings) -> Result<Option<NoticeFile>, Failure> {
+fn write_pid_file(settings: &Settings) -> Result<Option<RuntimeFile>, Failure> {
     let Some(path) = &settings.pid_file else {
         return Ok(None);
     };
     let text = format!("{}\n", std::process::id());
-    NoticeFile::write("pidfile (-P)", path, &text).map(Some)
+    RuntimeFile::write("pidfile (-P)", path, &text).map(Some)
 }
 
-/// One line on stderr, so that somebody who starts a server by hand sees where it is.
+/// One line on stderr with the address, for users who start a server by hand.
 fn announce(settings: &Settings, config_file: Option<&Path>, addresses: &[SocketAddr]) {
     let memory = settings.memory_bytes >> 20;
-    let places: Vec<String> = match &settings.unix_socket {
+    let addresses_text: Vec<String> = match &settings.unix_socket {
         Some(path) => vec![path.display().to_string()],
         None => addresses.iter().map(ToString::to_string).collect(),
     };
     eprintln!(
         "glasscache {} listens on {} with {memory} MB and {} workers{} (pid {}, Ctrl-C ends it)",
         env!("CARGO_PKG_VERSION"),
-        if places.is_empty() {
+        if addresses_text.is_empty() {
             "nothing".to_owned()
         } else {
-            places.join(", ")
+            addresses_text.join(", ")
         },
         settings.threads,
         config_file.map_or_else(String::new, |path| format!(
@@ -355,7 +356,7 @@ fn failure(error: &server::Error) -> Failure {
     }
 }
 
-/// What to do where an address cannot be listened on.
+/// A hint for each reason why an address cannot be used.
 fn next_step(why: ErrorKind) -> Option<&'static str> {
     Some(match why {
         ErrorKind::AddrInUse => {

@@ -41,7 +41,7 @@ pub(crate) struct Args {
 }
 
 impl Args {
-    /// Stores and says whether the condition held.
+    /// Stores the value and prints whether the condition held.
     pub(crate) fn run(self, out: &Output) -> Result<Exit, Failure> {
         let body = match self.value.as_deref() {
             Some(text) if text != "-" => text.as_bytes().to_vec(),
@@ -52,7 +52,7 @@ impl Args {
                 bytes
             }
         };
-        let word = match (self.add, self.replace) {
+        let store_word = match (self.add, self.replace) {
             (true, _) => StoreWord::Add,
             (_, true) => StoreWord::Replace,
             _ => StoreWord::Set,
@@ -63,25 +63,34 @@ impl Args {
             body: &body,
         };
         let client = self.target.client()?;
-        let outcome = client.store(word, item, exptime(self.ttl)?, false, &self.target.budget());
+        let outcome = client.store(
+            store_word,
+            item,
+            exptime(self.ttl)?,
+            false,
+            &self.target.budget(),
+        );
         let is_stored = outcome.map_err(|error| failure(&error))? == Outcome::Done;
         if out.is_json() {
             out.document(&json!({ "key": self.key, "stored": is_stored, "bytes": body.len() }))?;
         } else {
             out.line(if is_stored { "stored" } else { "not stored" })?;
         }
-        Ok(if is_stored { Exit::Done } else { Exit::Finding })
+        Ok(if is_stored {
+            Exit::Success
+        } else {
+            Exit::Finding
+        })
     }
 }
 
-/// Seconds to live as they go on the wire: above 30 days the protocol wants a date.
+/// The exptime on the wire: above 30 days the protocol requires a Unix time.
 fn exptime(ttl: u32) -> Result<i64, Failure> {
     const THIRTY_DAYS: u32 = 60 * 60 * 24 * 30;
     if ttl <= THIRTY_DAYS {
         return Ok(i64::from(ttl));
     }
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-    let now =
-        now.map_err(|_| Failure::usage("--ttl: the clock of this machine stands before 1970"))?;
+    let now = now.map_err(|_| Failure::usage("--ttl: the clock of this machine is before 1970"))?;
     Ok(now.as_secs() as i64 + i64::from(ttl))
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use glasscache_client::pipeline::Answer;
 use glasscache_client::request::Request;
-use glasscache_lab::counters::Reading;
+use glasscache_lab::counters::Counters;
 use serde_json::{Map, Value, json};
 
 use super::target::Target;
@@ -42,7 +42,7 @@ pub(crate) struct Args {
     target: Target,
 }
 
-/// How long the summary watches unless told otherwise.
+/// Default interval of the summary.
 const INTERVAL: Duration = Duration::from_secs(1);
 
 type Rows = Vec<(String, String)>;
@@ -65,13 +65,13 @@ impl Args {
             let interval = self.interval_ms.map_or(INTERVAL, Duration::from_millis);
             return self.summaries(interval, out);
         }
-        let answers = rows_of_all(&self.target, &group)?;
-        let many = answers.len() > 1;
-        for (server, rows) in answers {
+        let replies = stats_of_all(&self.target, &group)?;
+        let many = replies.len() > 1;
+        for (server, rows) in replies {
             if out.is_json() {
                 let rows: Map<String, Value> = rows
                     .into_iter()
-                    .map(|(name, value)| (name, typed(value)))
+                    .map(|(name, value)| (name, json_value(value)))
                     .collect();
                 out.document(&json!({ "server": server, "group": group, "rows": rows }))?;
                 continue;
@@ -80,68 +80,68 @@ impl Args {
                 out.line(format!("# {server}"))?;
             }
             if rows.is_empty() {
-                out.line(without_rows(&group))?;
+                out.line(empty_reply_text(&group))?;
             }
             let width = rows.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
             for (name, value) in rows {
                 out.line(format!("{name:<width$}  {value}"))?;
             }
         }
-        Ok(Exit::Done)
+        Ok(Exit::Success)
     }
 
     fn summaries(&self, interval: Duration, out: &Output) -> Result<Exit, Failure> {
-        let before = readings(&self.target)?;
+        let before = counters_of_all(&self.target)?;
         std::thread::sleep(interval);
-        let after = readings(&self.target)?;
+        let after = counters_of_all(&self.target)?;
         for (number, ((server, before), (_, after))) in before.iter().zip(&after).enumerate() {
             if number > 0 {
                 out.line("")?;
             }
             out.line(summary(server, before, after, interval).trim_end())?;
         }
-        Ok(Exit::Done)
+        Ok(Exit::Success)
     }
 }
 
 /// The rows of `stats group` of each server.
-pub(super) fn rows_of_all(target: &Target, group: &str) -> Result<Vec<(String, Rows)>, Failure> {
-    let answers = target
-        .ask_all(Request::Stats {
+pub(super) fn stats_of_all(target: &Target, group: &str) -> Result<Vec<(String, Rows)>, Failure> {
+    let replies = target
+        .send_to_all(Request::Stats {
             argument: group.as_bytes(),
         })
         .map_err(|failure| match group {
             "" => failure,
             _ => failure.hint(format!(
-                "the group was \"{group}\"; there are settings, items, slabs, sizes, conns, detail on|off|dump, reset, \
+                "the group was \"{group}\"; groups are settings, items, slabs, sizes, conns, detail on|off|dump, reset, \
                  glasscache"
             )),
         })?;
-    let one = |(server, answer)| match answer {
+    let one = |(server, reply)| match reply {
         Answer::Rows(rows) => Ok((server, rows)),
         _ => Err(Failure::new(
             Exit::BadData,
-            format!("{server} gave no rows"),
+            format!("{server} sent no stats rows"),
         )),
     };
-    answers.into_iter().map(one).collect()
+    replies.into_iter().map(one).collect()
 }
 
 /// The general counters of each server as numbers.
-pub(super) fn readings(target: &Target) -> Result<Vec<(String, Reading)>, Failure> {
-    let rows = rows_of_all(target, "")?;
+pub(super) fn counters_of_all(target: &Target) -> Result<Vec<(String, Counters)>, Failure> {
+    let rows = stats_of_all(target, "")?;
     let read = |(server, rows): (String, Rows)| {
-        let reading = Reading::of(
+        let counters = Counters::of(
             rows.iter()
                 .map(|(name, value)| (name.as_str(), value.as_str())),
         );
-        (server, reading)
+        (server, counters)
     };
     Ok(rows.into_iter().map(read).collect())
 }
 
-/// What to say of a group without rows.
-fn without_rows(group: &str) -> &'static str {
+/// The message for a group without rows.
+fn empty_reply_text(group: &str) -> &'static str {
     match group {
         "reset" => "counters set to 0",
         "detail on" => "counting by key prefix; see glasscache stats detail dump",
@@ -151,7 +151,7 @@ fn without_rows(group: &str) -> &'static str {
 }
 
 /// Ten lines about one server.
-fn summary(server: &str, before: &Reading, after: &Reading, interval: Duration) -> String {
+fn summary(server: &str, before: &Counters, after: &Counters, interval: Duration) -> String {
     let seconds = interval.as_secs_f64().max(0.001);
     let recent = after.since(before);
     let rate = |number: u64| decimal(number as f64 / seconds);
@@ -221,7 +221,7 @@ fn summary(server: &str, before: &Reading, after: &Reading, interval: Duration) 
 }
 
 /// Whole numbers as numbers, everything else as text.
-fn typed(value: String) -> Value {
+fn json_value(value: String) -> Value {
     value
         .parse::<i64>()
         .map_or_else(|_| Value::String(value), Value::from)
@@ -233,7 +233,7 @@ mod tests {
 
     #[test]
     fn the_summary_has_ten_lines_that_fit_80_columns() {
-        let after = Reading {
+        let after = Counters {
             version: "1.6.45-glasscache".into(),
             uptime_s: 93_784,
             gets: 12_345_678,
@@ -253,7 +253,7 @@ mod tests {
         };
         let text = summary(
             "cache.example.org:11211",
-            &Reading::default(),
+            &Counters::default(),
             &after,
             Duration::from_secs(10),
         );

@@ -1,6 +1,6 @@
-//! Which server the small commands talk to, and what its errors mean for the exit code.
+//! The server option of the small commands, and the exit codes for its errors.
 //!
-//! They use the client crate with one connection and one deadline a call, against any memcached.
+//! They use the client crate with one connection and one deadline per call, and work with any memcached.
 
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
@@ -14,19 +14,19 @@ use glasscache_client::{Address, Budget, Client, Error, Options, Placement, Wire
 
 use crate::output::{Exit, Failure};
 
-/// Largest value the commands take or give: memcached's greatest `-I`.
+/// Largest value that the commands read or write: memcached's maximum `-I`.
 const VALUE_BYTES_MAX: u64 = 1 << 30;
 
-/// The next step where no server answers at `server`, as the message names it.
+/// The hint if no server responds at `server`, as named in the error message.
 pub(crate) fn start_one(server: &str) -> &'static str {
     if server.contains(SERVER) {
         "glasscache serve starts a server on 127.0.0.1:11211"
     } else {
-        "--server (-s) or GLASSCACHE_SERVER says where the server is"
+        "--server (-s) or GLASSCACHE_SERVER sets the address of the server"
     }
 }
 
-/// The server that is asked unless another is named.
+/// The default server.
 const SERVER: &str = "127.0.0.1:11211";
 
 /// A connection of either family.
@@ -86,9 +86,9 @@ impl Target {
         Budget::new(self.timeout())
     }
 
-    /// A plain connection, for commands that read lines the client has no form for (dumps, watches).
-    pub(crate) fn connect(&self, place: &Place) -> io::Result<Box<dyn Stream>> {
-        let stream: Box<dyn Stream> = match place {
+    /// A plain connection, for commands that the client does not support (dumps, watches).
+    pub(crate) fn connect(&self, address: &Place) -> io::Result<Box<dyn Stream>> {
+        let stream: Box<dyn Stream> = match address {
             Place::Tcp(host, port) => Box::new(TcpStream::connect((host.as_str(), *port))?),
             Place::Unix(path) => Box::new(UnixStream::connect(path)?),
         };
@@ -100,19 +100,22 @@ impl Target {
         Duration::from_millis(self.timeout_ms.max(1))
     }
 
-    /// Asks every server the same; the first failure ends it.
-    pub(crate) fn ask_all(&self, request: Request<'_>) -> Result<Vec<(String, Answer)>, Failure> {
-        let answers = self.client()?.ask_all(request, &self.budget());
-        let answers = answers.map_err(|error| failure(&error))?;
-        let one = |(name, answer): (String, Result<Answer, Error>)| match answer {
-            Ok(answer) => Ok((name, answer)),
+    /// Sends the same request to every server; fails at the first error.
+    pub(crate) fn send_to_all(
+        &self,
+        request: Request<'_>,
+    ) -> Result<Vec<(String, Answer)>, Failure> {
+        let replies = self.client()?.ask_all(request, &self.budget());
+        let replies = replies.map_err(|error| failure(&error))?;
+        let one = |(name, reply): (String, Result<Answer, Error>)| match reply {
+            Ok(reply) => Ok((name, reply)),
             Err(error) => Err(failure(&error)),
         };
-        answers.into_iter().map(one).collect()
+        replies.into_iter().map(one).collect()
     }
 }
 
-/// The key as it goes on the wire, or a sentence why it cannot.
+/// The key for the wire, or an error if it is not valid.
 pub(crate) fn wire_key(key: &str) -> Result<WireKey<'_>, Failure> {
     let is_bad = |byte: u8| byte <= b' ' || byte == 0x7f;
     if key.is_empty() || key.len() > 250 || key.bytes().any(is_bad) {
@@ -127,7 +130,7 @@ pub(crate) fn wire_key(key: &str) -> Result<WireKey<'_>, Failure> {
     })
 }
 
-/// What an error of the client means for a script.
+/// Maps an error of the client to an exit code.
 pub(crate) fn failure(error: &Error) -> Failure {
     let exit = match error {
         Error::Unavailable(..) | Error::Deadline(_) | Error::Closed | Error::Interrupted => {

@@ -1,7 +1,7 @@
 //! `glasscache why`: why is the hit ratio what it is?
 //!
-//! Watches a server for some seconds and splits its misses into expired, evicted, deleted or flushed, and never
-//! set, by key prefix. The counting is the lab's (`why`); against memcached it sees what that prints.
+//! Watches a server for some seconds and splits its misses into expired, evicted, deleted or flushed, and never set,
+//! by key prefix. The lab counts (`why`); with memcached it depends on what its watch reports.
 
 use std::io::{self, BufReader, Write};
 use std::sync::Arc;
@@ -9,11 +9,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use glasscache_client::Address;
-use glasscache_lab::counters::Reading;
-use glasscache_lab::why::{Causes, Findings, Tally, explain, watch};
+use glasscache_lab::counters::Counters;
+use glasscache_lab::why::{Causes, Findings, WatchTally, explain, watch};
 use serde_json::json;
 
-use super::stats::readings;
+use super::stats::counters_of_all;
 use super::target::{Stream, Target, failure, start_one};
 use crate::output::{Exit, Failure, Output};
 use crate::table::{Table, count, duration, percent};
@@ -28,13 +28,13 @@ Misses are counted by the server and split by what `watch` shows. A key that was
 began and gone by then counts as \"not seen\": watch for longer than most items live to tell more apart.
 Watching costs the server some CPU for each get while it lasts.";
 
-/// Prefixes shown unless all are asked for.
+/// Number of prefixes shown without `--all`.
 const ROWS: usize = 6;
 
-/// How long one read of the watch may wait, so that Ctrl-C and the end are noticed.
+/// Maximum wait of one read, so that Ctrl-C and the end of the interval are noticed.
 const READ_TIMEOUT: Duration = Duration::from_millis(100);
 
-/// What is watched; the second form is for servers older than memcached 1.6.20, which print no deletions.
+/// The watch commands; the second is for memcached before 1.6.20, which does not report deletions.
 const WATCHES: [&str; 2] = [
     "watch fetchers mutations evictions deletions\r\n",
     "watch fetchers mutations evictions\r\n",
@@ -58,7 +58,7 @@ pub(crate) struct Args {
 }
 
 impl Args {
-    /// Watches the server and prints what its misses come from.
+    /// Watches the server and prints the causes of its misses.
     pub(crate) fn run(self, out: &Output) -> Result<Exit, Failure> {
         let span = Duration::try_from_secs_f64(self.for_s)
             .ok()
@@ -84,13 +84,13 @@ impl Args {
             .hint(start_one(&self.target.server))
         };
         let (stream, sees_deletions) = start_watch(address, &self.target).map_err(unreachable)?;
-        let mut tally = Tally::new(self.prefix_of.as_bytes());
-        let before = reading(&self.target)?;
+        let mut tally = WatchTally::new(self.prefix_of.as_bytes());
+        let before = counters(&self.target)?;
         eprintln!("watching {} for {} ...", self.target.server, duration(span));
         let is_stopped = || stop.load(Ordering::Relaxed);
         let watched =
             watch(BufReader::new(stream), &mut tally, span, is_stopped).map_err(unreachable)?;
-        let after = reading(&self.target)?;
+        let after = counters(&self.target)?;
         let findings = explain(&before, &after, tally, watched.as_secs_f64());
         if out.is_json() {
             out.document(&json!({ "server": self.target.server,
@@ -98,19 +98,16 @@ impl Args {
         } else {
             out.line(text(&findings, sees_deletions, self.all).trim_end())?;
         }
-        Ok(Exit::Done)
+        Ok(Exit::Success)
     }
 }
 
-fn reading(target: &Target) -> Result<Reading, Failure> {
-    let mut readings = readings(target)?;
-    Ok(readings
-        .pop()
-        .map(|(_, reading)| reading)
-        .unwrap_or_default())
+fn counters(target: &Target) -> Result<Counters, Failure> {
+    let mut all = counters_of_all(target)?;
+    Ok(all.pop().map(|(_, counters)| counters).unwrap_or_default())
 }
 
-/// A connection that prints events, and whether deletions are among them.
+/// A connection with a running watch, and whether it reports deletions.
 fn start_watch(address: &Address, target: &Target) -> io::Result<(Box<dyn Stream>, bool)> {
     for command in WATCHES {
         let mut stream = target.connect(&address.place)?;
@@ -127,7 +124,7 @@ fn start_watch(address: &Address, target: &Target) -> io::Result<(Box<dyn Stream
     ))
 }
 
-/// The answer, the table, and what to do next.
+/// The summary, the table, and the next step.
 fn text(findings: &Findings, sees_deletions: bool, all: bool) -> String {
     let causes = &findings.causes;
     let ratio = (causes.gets > 0)
@@ -193,11 +190,11 @@ fn by_cause(causes: &Causes) -> String {
 }
 
 fn by_prefix(findings: &Findings, all: bool) -> String {
-    let shown = if all { usize::MAX } else { ROWS };
+    let rows_max = if all { usize::MAX } else { ROWS };
     let mut table = Table::new(&[
         "prefix", "gets", "hits", "misses", "evicted", "expired", "removed", "unseen",
     ]);
-    for row in findings.prefixes.iter().take(shown) {
+    for row in findings.prefixes.iter().take(rows_max) {
         let causes = &row.causes;
         table.row([
             shortened(&row.prefix),
@@ -210,7 +207,7 @@ fn by_prefix(findings: &Findings, all: bool) -> String {
             count(causes.unseen),
         ]);
     }
-    let rest = findings.prefixes.len().saturating_sub(shown);
+    let rest = findings.prefixes.len().saturating_sub(rows_max);
     let more = match rest {
         0 => String::new(),
         rest => format!("  and {} more prefixes (--all)\n", count(rest as u64)),
@@ -218,7 +215,7 @@ fn by_prefix(findings: &Findings, all: bool) -> String {
     format!("\n{table}{more}\n")
 }
 
-/// The first 12 characters: seven columns of counts stand beside it in 80.
+/// The first 12 characters: the line also has seven columns of counts in 80 characters.
 fn shortened(prefix: &str) -> String {
     const WIDTH: usize = 13;
     if prefix.chars().count() <= WIDTH {
@@ -262,7 +259,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_answer_comes_first_and_every_line_fits_80_columns() {
+    fn the_summary_is_first_and_lines_fit_80_columns() {
         let causes = Causes {
             gets: 12_345_678,
             misses: 2_345_678,
@@ -274,11 +271,11 @@ mod tests {
         };
         let findings = Findings {
             seconds: 10.0,
-            counted: Reading::default(),
-            since_start: Reading {
+            counted: Counters::default(),
+            since_start: Counters {
                 gets: 10,
                 hits: 8,
-                ..Reading::default()
+                ..Counters::default()
             },
             causes,
             prefixes: (0..9)

@@ -1,4 +1,4 @@
-//! Reading `-l`: host names, addresses and ports as memcached writes them, and who can reach them.
+//! Reading `-l`: host names, addresses and ports in memcached's notation, and whether other machines can reach them.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs};
 use std::path::Path;
@@ -56,8 +56,9 @@ fn one(part: &str, default_port: u16) -> Result<Vec<SocketAddr>, String> {
 }
 
 fn split(part: &str, default_port: u16) -> Result<(&str, u16), String> {
-    let bad =
-        |text: &str| format!("listen (-l): {part}: \"{text}\" is no port, must be 0 to 65535");
+    let bad = |text: &str| {
+        format!("listen (-l): {part}: \"{text}\" is not a valid port, must be 0 to 65535")
+    };
     if let Some(rest) = part.strip_prefix('[') {
         let (host, tail) = rest.split_once(']').ok_or_else(|| {
             format!("listen (-l): {part}: the bracket around the IPv6 address is not closed")

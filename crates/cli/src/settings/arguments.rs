@@ -156,7 +156,7 @@ fn text(setting: &Setting, matches: &ArgMatches) -> Option<String> {
     }
 }
 
-/// The column in which the words of an option begin, and the one that no line goes beyond.
+/// The column in which the text of an option begins, and the last column of a line.
 const TEXT_COLUMN: usize = 31;
 const LAST_COLUMN: usize = 98;
 

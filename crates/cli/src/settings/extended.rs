@@ -91,7 +91,7 @@ static VALUED: &[Setting] = &[
         letter: None,
         takes: KB,
         help: "largest chunk of the slab classes in stats items and stats slabs, in kilobytes",
-        no_effect: Some("items lie in segments, only these reports use it"),
+        no_effect: Some("items are stored in segments, only these reports use it"),
         set: |s, raw| bytes(raw, KIB, KIB, 1 << 20).map(|n| s.slab_chunk_bytes_max = Some(n)),
         show: |s| (s.slab_chunk_bytes() / KIB).to_string(),
     },

@@ -1,26 +1,30 @@
 //! The `-o` options that change nothing here: read, checked against memcached's bounds, remembered and shown.
 //!
-//! Charts and scripts pass most of these without need. They steer slabs, the segmented LRU or the hash table of
-//! memcached; the help gives the reason why each does nothing, and `stats settings` shows what was said.
+//! Many Helm charts and scripts pass them unnecessarily. They steer slabs, the segmented LRU or the hash table of
+//! memcached; the help gives the reason why each does nothing, and `stats settings` reports the given value.
 
 use super::value::{choice, factor, switch, whole};
 use super::{Setting, Settings, Takes};
 
-// Why an option changes nothing, as the help says it.
-const SLABS: Option<&str> = Some("items lie in segments, not in slabs");
+// Why an option has no effect, for the help.
+const SLABS: Option<&str> = Some("items are stored in segments, not in slabs");
 const LRU: Option<&str> = Some("eviction is S3-FIFO weighed by size, not a segmented LRU");
 const INDEX: Option<&str> = Some("the index grows and shrinks by itself");
 const BUDGET: Option<&str> = Some("buffers count inside -m");
-const LATER: Option<&str> = Some("memcached names it for its own history");
+const HISTORY: Option<&str> = Some("memcached names it for its own history");
 
 impl Settings {
-    fn note(&mut self, name: &'static str, value: &str) {
-        self.without_effect.retain(|(noted, _)| *noted != name);
+    fn record_inert(&mut self, name: &'static str, value: &str) {
+        self.without_effect
+            .retain(|(recorded, _)| *recorded != name);
         self.without_effect.push((name, value.trim().to_owned()));
     }
 
-    fn noted(&self, name: &str, default: &str) -> String {
-        let found = self.without_effect.iter().find(|(noted, _)| *noted == name);
+    fn inert_value(&self, name: &str, default: &str) -> String {
+        let found = self
+            .without_effect
+            .iter()
+            .find(|(recorded, _)| *recorded == name);
         found.map_or_else(|| default.to_owned(), |(_, value)| value.clone())
     }
 }
@@ -37,10 +41,10 @@ macro_rules! inert {
             set: |s, raw| {
                 let check: fn(&str) -> Result<(), String> = $check;
                 check(raw)?;
-                s.note($name, if raw.is_empty() { "yes" } else { raw });
+                s.record_inert($name, if raw.is_empty() { "yes" } else { raw });
                 Ok(())
             },
-            show: |s| s.noted($name, $default),
+            show: |s| s.inert_value($name, $default),
         }
     };
 }
@@ -239,7 +243,7 @@ pub(super) static INERT: &[Setting] = &[
         "inline_ascii_resp",
         NONE,
         "no",
-        LATER,
+        HISTORY,
         "keep reply text with the item",
         |raw| { switch(raw).map(drop) }
     ),
@@ -247,7 +251,7 @@ pub(super) static INERT: &[Setting] = &[
         "no_inline_ascii_resp",
         NONE,
         "no",
-        LATER,
+        HISTORY,
         "keep no reply text with the item",
         |raw| { switch(raw).map(drop) }
     ),
@@ -255,7 +259,7 @@ pub(super) static INERT: &[Setting] = &[
         "modern",
         NONE,
         "yes",
-        LATER,
+        HISTORY,
         "the defaults of the next version",
         |raw| { switch(raw).map(drop) }
     ),

@@ -1,7 +1,7 @@
 //! Which source wins: a flag over the environment over the file over the default.
 //!
-//! A source gives raw text for a setting; the winning text alone is read, so that a wrong value in a
-//! file does no harm under a flag that overrides it. Every refusal names the setting, its origin, the
+//! A source gives raw text for a setting; only the effective text is parsed, so that a wrong value in
+//! a file does not matter if a flag overrides it. Every refusal names the setting, its origin, the
 //! value and the bound.
 
 use std::collections::BTreeMap;
@@ -11,10 +11,10 @@ use std::path::{Path, PathBuf};
 use super::unsupported::unsupported_option;
 use super::{FLAGS, Setting, Settings, Takes, options};
 
-/// Variables of ours that are no settings of the server.
+/// Our environment variables that are not server settings.
 const OTHER_VARIABLES: [&str; 3] = ["config", "server", "daemon-child"];
 
-/// Where a value came from.
+/// The source of a value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Origin {
     /// The TOML file.
@@ -35,17 +35,17 @@ impl fmt::Display for Origin {
     }
 }
 
-/// One setting with the text that won and where it came from.
+/// A setting with its effective text and its source.
 pub(crate) struct Assigned {
     /// Which setting.
     pub setting: &'static Setting,
     /// The text as given.
     pub raw: String,
-    /// Who gave it.
+    /// Its source.
     pub origin: Origin,
 }
 
-/// What the sources said, before anything is read.
+/// The unparsed settings of all sources.
 pub(crate) struct Sources<'a> {
     /// Path of the TOML file, if one is wanted.
     pub file: Option<&'a Path>,
@@ -59,13 +59,13 @@ pub(crate) struct Sources<'a> {
     pub debug: bool,
 }
 
-/// What the sources came to.
+/// The result of merging all sources.
 pub(crate) struct Resolved {
     /// Every setting.
     pub settings: Settings,
     /// What was assigned, in the order of the tables.
     pub assigned: Vec<Assigned>,
-    /// Sentences about what was ignored.
+    /// Warnings about ignored settings.
     pub warnings: Vec<String>,
 }
 
@@ -73,7 +73,7 @@ pub(crate) struct Resolved {
 pub(crate) fn resolve(sources: &Sources<'_>) -> Result<Resolved, String> {
     let mut layers = Layers {
         debug: sources.debug,
-        won: BTreeMap::new(),
+        effective: BTreeMap::new(),
         warnings: Vec::new(),
     };
     if let Some(path) = sources.file {
@@ -89,7 +89,7 @@ pub(crate) fn resolve(sources: &Sources<'_>) -> Result<Resolved, String> {
         layers.extended(text, &Origin::Flag)?;
     }
     let mut settings = Settings::default();
-    let assigned: Vec<Assigned> = layers.won.into_values().collect();
+    let assigned: Vec<Assigned> = layers.effective.into_values().collect();
     for Assigned {
         setting,
         raw,
@@ -130,20 +130,20 @@ fn title(setting: &Setting) -> String {
 
 struct Layers {
     debug: bool,
-    /// By position in the tables, so that `no_modern` and the like are applied in a fixed order.
-    won: BTreeMap<usize, Assigned>,
+    /// By position in the tables, so that settings such as `no_modern` are applied in a fixed order.
+    effective: BTreeMap<usize, Assigned>,
     warnings: Vec<String>,
 }
 
 impl Layers {
-    fn put(&mut self, setting: &'static Setting, raw: &str, origin: &Origin) {
+    fn set(&mut self, setting: &'static Setting, raw: &str, origin: &Origin) {
         let all = FLAGS.iter().chain(options(self.debug));
-        let place = all
+        let position = all
             .take_while(|other| !std::ptr::eq(*other, setting))
             .count();
         let raw = raw.to_owned();
-        self.won.insert(
-            place,
+        self.effective.insert(
+            position,
             Assigned {
                 setting,
                 raw,
@@ -154,7 +154,8 @@ impl Layers {
             Some(name) => name.to_owned(),
             None => format!("no_{}", setting.name),
         };
-        self.won.retain(|_, other| other.setting.name != partner);
+        self.effective
+            .retain(|_, other| other.setting.name != partner);
     }
 
     fn assign(&mut self, name: &str, raw: &str, origin: &Origin) -> Result<(), String> {
@@ -165,12 +166,12 @@ impl Layers {
             let nearest = nearest(FLAGS.iter(), name);
             return Err(format!("{name}: no such setting ({origin}){nearest}"));
         };
-        self.put(setting, raw, origin);
+        self.set(setting, raw, origin);
         Ok(())
     }
 
-    /// Warns of a number in quotes: it is taken, but another reader of the file may not take it.
-    fn warn_of_text(&mut self, name: &str, value: &toml::Value, origin: &Origin) {
+    /// Warns about a quoted number: it is accepted, but other readers of the file may refuse it.
+    fn warn_of_quoted_number(&mut self, name: &str, value: &toml::Value, origin: &Origin) {
         if let toml::Value::String(text) = value
             && text.parse::<i64>().is_ok()
             && FLAGS
@@ -204,12 +205,12 @@ impl Layers {
             let nearest = nearest(options(false), name);
             return Err(format!("-o {name}: no such option ({origin}){nearest}"));
         };
-        self.put(setting, raw, origin);
+        self.set(setting, raw, origin);
         Ok(())
     }
 
-    /// Takes `GLASSCACHE_<NAME>`. An unknown name is only warned of: Kubernetes puts
-    /// `GLASSCACHE_PORT=tcp://...` and its like beside a service of our name.
+    /// Takes `GLASSCACHE_<NAME>`. An unknown name causes only a warning: Kubernetes sets
+    /// `GLASSCACHE_PORT=tcp://...` and similar variables for a service named glasscache.
     fn environment(&mut self, variable: &str, text: &str) -> Result<(), String> {
         let Some(rest) = variable.strip_prefix("GLASSCACHE_") else {
             return Ok(());
@@ -227,12 +228,12 @@ impl Layers {
     }
 
     fn file(&mut self, path: &Path) -> Result<(), String> {
-        let shown = path.display();
+        let path_text = path.display();
         let text = std::fs::read_to_string(path)
-            .map_err(|error| format!("config: cannot read {shown}: {error}"))?;
+            .map_err(|error| format!("config: cannot read {path_text}: {error}"))?;
         let table: toml::Table = text.parse().map_err(|error: toml::de::Error| {
             format!(
-                "config: {shown} is not TOML: {}",
+                "config: {path_text} is not TOML: {}",
                 error.to_string().trim_end()
             )
         })?;
@@ -240,16 +241,16 @@ impl Layers {
         for (name, value) in &table {
             if let ("extended", toml::Value::Table(options)) = (name.as_str(), value) {
                 for (option, value) in options {
-                    self.option(option, &plain(option, value)?, &origin)?;
+                    self.option(option, &as_flag_text(option, value)?, &origin)?;
                 }
             } else if value.is_table() {
                 return Err(format!(
-                    "{name} ({origin}): no such table: settings stand at the top of the file, options for -o under [extended]"
+                    "{name} ({origin}): no such table: settings belong at the top of the file, options for -o under [extended]"
                 ));
             } else {
                 let name = name.replace('_', "-");
-                self.warn_of_text(&name, value, &origin);
-                self.assign(&name, &plain(&name, value)?, &origin)?;
+                self.warn_of_quoted_number(&name, value, &origin);
+                self.assign(&name, &as_flag_text(&name, value)?, &origin)?;
             }
         }
         Ok(())
@@ -257,7 +258,7 @@ impl Layers {
 }
 
 /// A TOML value as the text that a flag would have; a list becomes a list by comma.
-fn plain(name: &str, value: &toml::Value) -> Result<String, String> {
+fn as_flag_text(name: &str, value: &toml::Value) -> Result<String, String> {
     match value {
         toml::Value::String(text) => Ok(text.clone()),
         toml::Value::Integer(number) => Ok(number.to_string()),
@@ -265,21 +266,21 @@ fn plain(name: &str, value: &toml::Value) -> Result<String, String> {
         toml::Value::Boolean(yes) => Ok(yes.to_string()),
         toml::Value::Array(items) => {
             let items: Result<Vec<String>, String> =
-                items.iter().map(|item| plain(name, item)).collect();
+                items.iter().map(|item| as_flag_text(name, item)).collect();
             Ok(items?.join(","))
         }
         _ => Err(format!("{name}: must be a text, a number, true or false")),
     }
 }
 
-/// How alike two names must be, of 1, for the one to be meant by the other.
-const ALIKE_MIN: f64 = 0.75;
+/// Minimum similarity (0 to 1) of two names for a suggestion.
+const SIMILARITY_MIN: f64 = 0.75;
 
-/// The end of a refusal that names the setting which may have been meant, if one is alike.
+/// The end of an error message that suggests the most similar setting, if there is one.
 fn nearest(settings: impl Iterator<Item = &'static Setting>, name: &str) -> String {
     settings
         .map(|setting| (strsim::jaro_winkler(setting.name, name), setting.name))
-        .filter(|(likeness, _)| *likeness >= ALIKE_MIN)
+        .filter(|(likeness, _)| *likeness >= SIMILARITY_MIN)
         .max_by(|one, other| one.0.total_cmp(&other.0))
         .map_or_else(String::new, |(_, name)| format!("; the nearest is {name}"))
 }
@@ -308,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flag_wins_over_the_environment_over_the_file() {
+    fn flags_override_the_environment_which_overrides_the_file() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("a.toml");
         std::fs::write(&path, "threads = 2\nconn_limit = 7\nbacklog = 1").unwrap();
@@ -344,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_names_setting_value_and_bound() {
+    fn errors_name_setting_value_and_bound() {
         let text = refusal(&[("threads", "0")], &[]);
         assert_eq!(
             text,
@@ -358,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn an_option_without_its_value_says_what_to_write() {
+    fn an_option_without_a_value_shows_the_syntax() {
         let text = refusal(&[], &["idle_timeout"]);
         assert!(
             text.contains("needs a value: idle_timeout=SECONDS"),
@@ -367,14 +368,14 @@ mod tests {
     }
 
     #[test]
-    fn options_of_memcached_that_are_not_here_yet_say_so() {
+    fn unsupported_memcached_options_are_named() {
         let text = refusal(&[], &["ssl_chain_cert=/a"]);
         assert!(text.contains("TLS is not supported yet"), "{text}");
         assert!(refusal(&[], &["proxy_config=a.lua"]).contains("decisions/0022"));
     }
 
     #[test]
-    fn a_file_with_a_table_of_settings_or_a_number_in_quotes_is_told_so() {
+    fn reports_a_settings_table_and_a_quoted_number() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("a.toml");
         let mut given = sources(&[], &[]);
@@ -382,7 +383,7 @@ mod tests {
         std::fs::write(&path, "[server]\nport = 1").unwrap();
         let text = resolve(&given).err().unwrap();
         assert!(
-            text.contains("settings stand at the top of the file"),
+            text.contains("settings belong at the top of the file"),
             "{text}"
         );
         std::fs::write(&path, "port = \"11211\"\nmemory_limit = \"64m\"").unwrap();
@@ -393,14 +394,14 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_option_is_answered_with_the_nearest_name() {
+    fn an_unknown_option_suggests_the_nearest_name() {
         assert!(refusal(&[], &["idle_timout=3"]).ends_with("the nearest is idle_timeout"));
         assert!(refusal(&[], &["relaxed_privileges"]).contains("no such option"));
         assert!(!refusal(&[], &["foo=1"]).contains("nearest"));
     }
 
     #[test]
-    fn the_later_of_an_option_and_its_opposite_wins() {
+    fn the_last_of_an_option_and_its_opposite_applies() {
         let given = sources(&[], &["no_lru_crawler,hashpower=20", "lru_crawler"]);
         let settings = resolve(&given).unwrap().settings;
         assert!(settings.lru_crawler);

@@ -1,8 +1,8 @@
 //! The settings of the server: one struct, filled from defaults, a file, the environment and flags.
 //!
-//! `table`, `extended` and `inert` list every setting once: name, letter, help, bound, how it is
-//! read and how it is shown. The parser, `--help`, `config show` and the reference walk these lists.
-//! `layers` decides which source wins; `address` reads `-l`. Nothing here opens a socket or a store.
+//! `table`, `extended` and `inert` list every setting once: name, letter, help, bound, parser and
+//! formatter. The parser, `--help`, `config show` and the reference walk these lists. `layers`
+//! decides which source wins; `address` reads `-l`. Nothing here opens a socket or a store.
 
 mod address;
 mod arguments;
@@ -26,7 +26,7 @@ pub(crate) use table::FLAGS;
 pub(crate) struct Settings {
     /// TCP port; 0 is none, -1 a free one.
     pub port: i64,
-    /// UDP port as given; there is no UDP, only memcached's own tests look at it.
+    /// UDP port as given; there is no UDP support, only memcached's own tests use it.
     pub udp_port: i64,
     /// Addresses to listen on, comma separated as with memcached; empty means 127.0.0.1.
     pub listen: String,
@@ -48,9 +48,9 @@ pub(crate) struct Settings {
     pub threads: usize,
     /// Length of the kernel's queue of unaccepted connections.
     pub backlog: u32,
-    /// Commands of one connection before others get their turn.
+    /// Commands of one connection before other connections are served.
     pub requests_per_event: u32,
-    /// Whether uniques are given out.
+    /// Whether items have CAS uniques.
     pub cas_enabled: bool,
     /// Whether `flush_all` works.
     pub flush_enabled: bool,
@@ -60,19 +60,19 @@ pub(crate) struct Settings {
     pub watch_enabled: bool,
     /// Whether `shutdown` works.
     pub shutdown_enabled: bool,
-    /// Growth factor of the slab classes that `stats items` and `stats slabs` speak of.
+    /// Growth factor of the slab classes in `stats items` and `stats slabs`.
     pub slab_factor: f64,
     /// Smallest value space of these classes.
     pub slab_min_bytes: u32,
     /// Largest chunk of these classes; `None` is half a page.
     pub slab_chunk_bytes_max: Option<u64>,
-    /// Whether to ask for huge pages.
+    /// Whether to request huge pages.
     pub large_pages: bool,
-    /// How much is told on stderr: 0 to 3.
+    /// Log level on stderr: 0 to 3.
     pub verbosity: u8,
-    /// What ends a prefix in `stats detail`; given means detail is on from the start.
+    /// The delimiter of prefixes in `stats detail`; if given, detail is on from the start.
     pub prefix_delimiter: Option<u8>,
-    /// The name of the protocol as `stats settings` tells it.
+    /// The name of the protocol in `stats settings`.
     pub binding_protocol: &'static str,
     /// Seconds after which an idle connection is closed; 0 never.
     pub idle_timeout_s: u32,
@@ -82,11 +82,11 @@ pub(crate) struct Settings {
     pub worker_log_bytes: u64,
     /// Refuse connections above the limit at once instead of leaving them in the queue.
     pub maxconns_fast: bool,
-    /// Whether the crawler's rows stand in `stats`.
+    /// Whether `stats` has the crawler's rows.
     pub lru_crawler: bool,
-    /// Whether the maintainer's rows stand in `stats`.
+    /// Whether `stats` has the maintainer's rows.
     pub lru_maintainer: bool,
-    /// File with the nodes that `config get cluster` tells.
+    /// File with the nodes for `config get cluster`.
     pub cluster_file: Option<PathBuf>,
     /// Seconds without progress after which a worker that has work ends the process; 0 never.
     pub watchdog_s: u32,
@@ -96,7 +96,7 @@ pub(crate) struct Settings {
     pub daemon: bool,
     /// File for the process id.
     pub pid_file: Option<PathBuf>,
-    /// Whom to become when started as root.
+    /// User to switch to when started as root.
     pub user: Option<String>,
     /// Keep all memory resident.
     pub lock_memory: bool,
@@ -154,7 +154,7 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// Checks what one setting alone cannot know.
+    /// Checks the relations between settings.
     pub(crate) fn check(&self) -> Result<(), String> {
         let half = self.memory_bytes / 2;
         if self.item_bytes_max > half {
@@ -186,11 +186,11 @@ impl Settings {
 /// What a setting takes on the command line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Takes {
-    /// Nothing: being there means yes.
+    /// No value: its presence means yes.
     Nothing,
-    /// Nothing, and being there twice means 2.
+    /// No value; given twice it means 2.
     Count,
-    /// A value, called by this name in the help.
+    /// A value, with this name in the help.
     Value(&'static str),
 }
 
@@ -206,7 +206,7 @@ pub(crate) struct Setting {
     pub help: &'static str,
     /// Why it has no effect here, for those that are accepted only because scripts pass them.
     pub no_effect: Option<&'static str>,
-    /// Reads a value into the settings, or says which bound it breaks.
+    /// Parses a value into the settings, or returns the violated bound.
     pub set: fn(&mut Settings, &str) -> Result<(), String>,
     /// The present value as text.
     pub show: fn(&Settings) -> String,
@@ -221,7 +221,7 @@ impl Setting {
         )
     }
 
-    /// The help sentence, with the reason when there is no effect.
+    /// The help sentence, with the reason if the setting has no effect.
     pub(crate) fn help_text(&self) -> String {
         match self.no_effect {
             None => self.help.to_owned(),

@@ -3,11 +3,11 @@
 //! Letters, names and defaults follow memcached 1.6's usage text, so that a command line moves over
 //! unchanged. Slab settings shape only what `stats items` and `stats slabs` report.
 
-use super::value::{bytes, choice, factor, octal, path, shown, size, switch, whole};
+use super::value::{bytes, choice, factor, octal, path, path_text, size, switch, whole};
 use super::{Setting, Takes};
 
 const MIB: u64 = 1 << 20;
-/// Largest item memcached and we can be told to take.
+/// Upper limit of the maximum item size, as in memcached.
 const ITEM_BYTES_LIMIT: u64 = 1 << 30;
 
 /// Every flag of `serve` but `-o`, in the order of the help.
@@ -52,7 +52,7 @@ pub(crate) static FLAGS: &[Setting] = &[
             s.unix_socket = path(raw);
             Ok(())
         },
-        show: |s| shown(s.unix_socket.as_deref()),
+        show: |s| path_text(s.unix_socket.as_deref()),
     },
     Setting {
         name: "unix-mask",
@@ -121,7 +121,7 @@ pub(crate) static FLAGS: &[Setting] = &[
         name: "max-reqs-per-event",
         letter: Some('R'),
         takes: Takes::Value("NUM"),
-        help: "commands of one connection before the others get their turn",
+        help: "commands of one connection before other connections are served",
         no_effect: None,
         set: |s, raw| whole(raw, 1, i64::from(i32::MAX)).map(|n| s.requests_per_event = n as u32),
         show: |s| s.requests_per_event.to_string(),
@@ -222,7 +222,7 @@ pub(crate) static FLAGS: &[Setting] = &[
         letter: Some('f'),
         takes: Takes::Value("FACTOR"),
         help: "growth factor of the slab classes in stats items and stats slabs",
-        no_effect: Some("items lie in segments, only these reports use it"),
+        no_effect: Some("items are stored in segments, only these reports use it"),
         set: |s, raw| factor(raw, 1.0, 100.0).map(|f| s.slab_factor = f),
         show: |s| s.slab_factor.to_string(),
     },
@@ -231,7 +231,7 @@ pub(crate) static FLAGS: &[Setting] = &[
         letter: Some('n'),
         takes: Takes::Value("BYTES"),
         help: "smallest space for key, value and flags in these classes",
-        no_effect: Some("items lie in segments, only these reports use it"),
+        no_effect: Some("items are stored in segments, only these reports use it"),
         set: |s, raw| whole(raw, 1, 1 << 20).map(|n| s.slab_min_bytes = n as u32),
         show: |s| s.slab_min_bytes.to_string(),
     },
@@ -240,7 +240,7 @@ pub(crate) static FLAGS: &[Setting] = &[
         letter: Some('L'),
         takes: Takes::Nothing,
         help: "ask the kernel for huge pages",
-        no_effect: Some("they are asked for in any case, from 64 megabytes on"),
+        no_effect: Some("they are always requested, from 64 megabytes on"),
         set: |s, raw| switch(raw).map(|yes| s.large_pages = yes),
         show: |s| s.large_pages.to_string(),
     },
@@ -257,13 +257,13 @@ pub(crate) static FLAGS: &[Setting] = &[
         name: "cluster-file",
         letter: None,
         takes: Takes::Value("FILE"),
-        help: "answer config get cluster from this file: a version, then name|address|port of each node; read again when it changes",
+        help: "serve config get cluster from this file: a version, then name|address|port of each node; read again when it changes",
         no_effect: None,
         set: |s, raw| {
             s.cluster_file = path(raw);
             Ok(())
         },
-        show: |s| shown(s.cluster_file.as_deref()),
+        show: |s| path_text(s.cluster_file.as_deref()),
     },
     Setting {
         name: "watchdog",
@@ -302,7 +302,7 @@ pub(crate) static FLAGS: &[Setting] = &[
             s.pid_file = path(raw);
             Ok(())
         },
-        show: |s| shown(s.pid_file.as_deref()),
+        show: |s| path_text(s.pid_file.as_deref()),
     },
     Setting {
         name: "user",
@@ -336,7 +336,7 @@ pub(crate) static FLAGS: &[Setting] = &[
     },
 ];
 
-/// A single tick may come right after the one before it, so that 1 would end servers that are well.
+/// Two ticks may follow each other closely, so 1 would stop healthy servers.
 fn seconds_of_watchdog(raw: &str) -> Result<u32, String> {
     match whole(raw, 0, 3600) {
         Ok(seconds) if seconds != 1 => Ok(seconds as u32),

@@ -1,9 +1,10 @@
-//! Flags and options of memcached that have no counterpart here: each says why, where "unexpected argument" would not.
+//! Flags and options of memcached that have no counterpart here: each is refused with its own reason instead of
+//! "unexpected argument".
 
 use clap::{Arg, ArgAction, ArgMatches, Command};
 
-/// The page that lists what differs.
-const WHERE: &str = "docs/decisions/0022-differences-from-memcached.md";
+/// The page that lists the differences.
+const DIFFERENCES_PAGE: &str = "docs/decisions/0022-differences-from-memcached.md";
 
 /// A flag that is refused.
 struct Unsupported {
@@ -17,7 +18,7 @@ const AUTHENTICATION: &str =
     "there is no authentication yet; keep the server behind a firewall or on a unix socket";
 const TLS: &str = "TLS is not supported yet; use a tunnel such as stunnel or WireGuard";
 const RESTART: &str = "items do not outlive the process yet";
-const PROXY: &str = "there is no proxy; the clients place keys themselves";
+const PROXY: &str = "there is no proxy; clients distribute keys themselves";
 const EXTSTORE: &str = "items are kept in memory only";
 
 static UNSUPPORTED: &[Unsupported] = &[
@@ -38,12 +39,7 @@ static UNSUPPORTED: &[Unsupported] = &[
         false,
         "memcached no longer has it either",
     ),
-    flag(
-        'i',
-        "license",
-        false,
-        "the licence stands in the file LICENSE",
-    ),
+    flag('i', "license", false, "the licence is in the file LICENSE"),
 ];
 
 const fn flag(
@@ -60,7 +56,7 @@ const fn flag(
     }
 }
 
-/// Adds the flags to a command, unseen in its help.
+/// Adds the flags to a command, hidden in its help.
 pub(super) fn add(command: Command) -> Command {
     UNSUPPORTED.iter().fold(command, |command, flag| {
         let argument = Arg::new(flag.name)
@@ -84,7 +80,9 @@ pub(super) fn refusal(matches: &ArgMatches) -> Option<String> {
     let Unsupported {
         letter, name, why, ..
     } = flag;
-    Some(format!("memcached's -{letter} (--{name}): {why} ({WHERE})"))
+    Some(format!(
+        "memcached's -{letter} (--{name}): {why} ({DIFFERENCES_PAGE})"
+    ))
 }
 
 /// Why an option of memcached for `-o` is not here.
@@ -100,5 +98,5 @@ pub(super) fn unsupported_option(name: &str) -> Option<String> {
         }
         _ => return None,
     };
-    Some(format!("{why} ({WHERE})"))
+    Some(format!("{why} ({DIFFERENCES_PAGE})"))
 }

@@ -1,7 +1,7 @@
-//! Reading the values of settings: each function returns the value or the bound that it broke.
+//! Reading the values of settings: each function returns the value or the violated bound.
 //!
-//! The caller puts the name of the setting and where it was given in front, so that every refusal
-//! reads the same: setting, value, bound.
+//! The caller prepends the name and the source of the setting, so that all error messages have the
+//! same form: setting, value, bound.
 
 use std::path::{Path, PathBuf};
 
@@ -53,13 +53,13 @@ pub(super) fn bytes(raw: &str, unit: u64, min: u64, max: u64) -> Result<u64, Str
     }
 }
 
-/// A path; none where the text is empty.
+/// A path; none if the text is empty.
 pub(super) fn path(raw: &str) -> Option<PathBuf> {
     (!raw.is_empty()).then(|| raw.into())
 }
 
-/// A path as it was said, empty where there is none.
-pub(super) fn shown(path: Option<&Path>) -> String {
+/// The text of a path; empty if there is none.
+pub(super) fn path_text(path: Option<&Path>) -> String {
     path.map(|path| path.display().to_string())
         .unwrap_or_default()
 }

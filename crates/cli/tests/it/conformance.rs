@@ -1,7 +1,8 @@
 //! The cases of `conformance/` against our server, or against a real memcached (`make oracle`).
 //!
-//! After each step a `version` follows, whose answer ends the reply: so a missing and a superfluous
-//! line are both seen, without waiting. Where a step ends the conversation, the close is the end.
+//! After each step a `version` follows, whose reply marks the end of the step's reply, so missing and
+//! superfluous lines are both detected without waiting. If a step ends the connection, the close is
+//! the end.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -10,9 +11,9 @@ use serde::Deserialize;
 
 use crate::server::{Server, Wire};
 
-/// Names a memcached to ask instead of ours.
+/// Environment variable with a memcached to test instead of ours.
 const ORACLE_VARIABLE: &str = "GLASSCACHE_TEST_ORACLE";
-/// The request behind each step; its answer is asked for once and then known.
+/// The request after each step; its reply is determined once.
 const FENCE: &str = "version\r\n";
 
 #[derive(Deserialize)]
@@ -35,13 +36,13 @@ struct Case {
 }
 
 #[test]
-fn every_case_is_answered_as_written() {
+fn every_case_gets_the_expected_replies() {
     let oracle = std::env::var_os(ORACLE_VARIABLE);
     let server = match &oracle {
         Some(path) => Server::memcached(path),
         None => Server::start(&["-m", "64"]),
     };
-    let fence = server.connect().ask(FENCE);
+    let fence = server.connect().request(FENCE);
     let version = version(&fence);
     let (mut passed, mut skipped, mut failures) = (0, 0, Vec::new());
     for path in files() {
@@ -63,12 +64,12 @@ fn every_case_is_answered_as_written() {
             }
         }
     }
-    let who = oracle.map_or_else(
+    let server_name = oracle.map_or_else(
         || "glasscache".to_owned(),
         |path| path.to_string_lossy().into_owned(),
     );
     eprintln!(
-        "{who} {version:?}: {passed} cases pass, {} fail, {skipped} skipped",
+        "{server_name} {version:?}: {passed} cases pass, {} fail, {skipped} skipped",
         failures.len()
     );
     assert!(failures.is_empty(), "\n{}", failures.join("\n"));
@@ -102,7 +103,7 @@ fn version(text: &str) -> Vec<u32> {
 
 fn run(server: &Server, case: &Case, fence: &str) -> Result<(), String> {
     let mut wire = server.connect();
-    assert_eq!(wire.ask("flush_all\r\n"), "OK");
+    assert_eq!(wire.request("flush_all\r\n"), "OK");
     let mut captured = HashMap::new();
     for (number, (send, expect)) in case.steps.iter().enumerate() {
         let is_last = number + 1 == case.steps.len();
@@ -127,8 +128,8 @@ fn run(server: &Server, case: &Case, fence: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// What comes back before the answer to the fence. A step that ends inside a value has no fence:
-/// its reply is one line.
+/// The reply before that to the fence. A step that ends inside a value has no fence: its reply is one
+/// line.
 fn reply(wire: &mut Wire, request: &[u8], fence: &str) -> Vec<u8> {
     if !request.ends_with(b"\n") {
         return wire.until(b"\n");
@@ -147,7 +148,7 @@ fn short(text: &str) -> String {
     short
 }
 
-/// Replaces `{k*251}` by so many letters.
+/// Replaces `{k*251}` by 251 letters.
 fn repeat(text: &str) -> String {
     let mut filled = String::new();
     let mut rest = text;
@@ -172,7 +173,7 @@ fn fill(text: &str, captured: &HashMap<String, String>) -> Vec<u8> {
     text.into_bytes()
 }
 
-/// Holds a reply against its pattern, remembering `{u}` when it is new.
+/// Compares a reply with its pattern, and stores `{u}` when it is new.
 fn compare(
     pattern: &str,
     reply: &[u8],

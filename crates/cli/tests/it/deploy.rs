@@ -1,4 +1,4 @@
-//! The files in `deploy/`: what they start, they start with settings that exist, and hardened as they claim.
+//! The files in `deploy/` use existing settings and are hardened as documented.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -27,7 +27,7 @@ fn check(arguments: &[&str]) {
 }
 
 #[test]
-fn the_units_settings_are_accepted() {
+fn accepts_the_settings_of_the_systemd_unit() {
     let unit = read("glasscache.service");
     let start = unit
         .lines()
@@ -41,7 +41,7 @@ fn the_units_settings_are_accepted() {
 }
 
 #[test]
-fn the_containers_arguments_are_accepted_and_it_is_not_root() {
+fn accepts_the_containers_arguments_which_do_not_use_root() {
     let file = read("Containerfile");
     let json = |start: &str| -> Vec<String> {
         let line = file
@@ -65,7 +65,7 @@ fn the_containers_arguments_are_accepted_and_it_is_not_root() {
     );
     let health = json("CMD ");
     assert_eq!(health[1], "ping");
-    // No server answers here, but the command line is understood: 3, not 2.
+    // There is no server, but the command line is valid: 3, not 2.
     let mut ping = glasscache();
     ping.args(&health[1..])
         .env("GLASSCACHE_SERVER", "127.0.0.1:1");
@@ -78,7 +78,7 @@ fn the_containers_arguments_are_accepted_and_it_is_not_root() {
 }
 
 #[test]
-fn the_unit_is_as_closed_as_the_guide_says() {
+fn the_unit_is_hardened_as_documented() {
     let analyze = Command::new("systemd-analyze")
         .args(["security", "--offline=yes", "--no-pager", "--threshold=15"])
         .arg(deployed("glasscache.service"))

@@ -1,4 +1,4 @@
-//! What people and scripts read: help texts change only on purpose (`cargo insta review`).
+//! Help texts, as snapshots (`cargo insta review`).
 
 use crate::server::glasscache;
 
@@ -13,19 +13,19 @@ fn help(arguments: &[&str]) -> String {
 }
 
 #[test]
-fn help_of_serve_stays_as_it_is() {
+fn help_of_serve_is_unchanged() {
     insta::assert_snapshot!("serve", help(&["serve", "-h"]));
 }
 
 #[test]
-fn help_of_the_small_commands_stays_as_it_is() {
+fn help_of_the_small_commands_is_unchanged() {
     for name in ["ping", "get", "set", "delete", "stats", "keys", "config"] {
         insta::assert_snapshot!(name, help(&[name, "-h"]));
     }
 }
 
 #[test]
-fn help_names_what_memcacheds_tests_look_for_and_nothing_that_is_not_here() {
+fn help_contains_what_memcacheds_tests_search_for() {
     let text = help(&["serve", "-h"]);
     assert!(text.contains("unix-socket"));
     for absent in [

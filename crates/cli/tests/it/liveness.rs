@@ -1,4 +1,5 @@
-//! A worker that panics or hangs: the process ends, says why, and never goes on with the workers that are left.
+//! A worker that panics or hangs: the process ends, reports the reason, and never continues with the remaining
+//! workers.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -23,8 +24,8 @@ fn rest_of_stderr(server: &mut Server) -> String {
     text
 }
 
-/// Whether a new connection is answered within a moment.
-fn is_answered(port: u16) -> bool {
+/// Whether a new connection gets a reply soon.
+fn gets_a_reply(port: u16) -> bool {
     let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
     stream
         .set_read_timeout(Some(Duration::from_millis(300)))
@@ -34,8 +35,8 @@ fn is_answered(port: u16) -> bool {
 }
 
 #[test]
-fn a_panic_in_any_worker_ends_the_process_with_the_message() {
-    // New connections go to the workers in turn: the first of four, and one that nobody joins first.
+fn a_worker_panic_ends_the_process_with_its_message() {
+    // New connections are assigned to the workers round-robin: the first of four, and one that has no connection.
     for worker in [0, 2] {
         let mut server = debug_server(&[]);
         let mut wires: Vec<_> = (0..=worker).map(|_| server.connect()).collect();
@@ -51,10 +52,10 @@ fn a_panic_in_any_worker_ends_the_process_with_the_message() {
 }
 
 #[test]
-fn a_worker_in_an_endless_loop_ends_the_process_with_the_chosen_code() {
+fn a_stuck_worker_ends_the_process_with_the_configured_code() {
     let mut server = debug_server(&["--watchdog", "2", "--failure-exit", "71"]);
     let mut wire = server.connect();
-    assert_eq!(wire.ask("mn\r\n"), "MN");
+    assert_eq!(wire.request("mn\r\n"), "MN");
     wire.send(b"misbehave loop\r\n");
     assert_eq!(server.wait(), Some(71));
     let text = rest_of_stderr(&mut server);
@@ -65,24 +66,24 @@ fn a_worker_in_an_endless_loop_ends_the_process_with_the_chosen_code() {
 }
 
 #[test]
-fn a_worker_that_hangs_while_the_server_stops_does_not_keep_the_process() {
+fn a_stuck_worker_does_not_block_shutdown() {
     use nix::sys::signal::{Signal, kill};
     use nix::unistd::Pid;
     let mut server = debug_server(&["--watchdog", "2", "-t", "1"]);
     let mut wire = server.connect();
     wire.send(b"misbehave loop\r\n");
-    // Once nobody else is answered either, the one worker hangs.
-    while is_answered(server.port()) {}
+    // Once no connection gets replies, the only worker hangs.
+    while gets_a_reply(server.port()) {}
     kill(Pid::from_raw(server.id() as i32), Signal::SIGTERM).unwrap();
     assert_eq!(server.wait(), Some(70));
 }
 
 #[test]
-fn nobody_breaks_a_worker_without_the_variable_of_memcacheds_tests() {
+fn misbehave_requires_the_debug_variable() {
     let server = Server::start(&["-t", "1"]);
     let mut wire = server.connect();
     for command in ["misbehave panic\r\n", "misbehave loop\r\n", "misbehave\r\n"] {
-        assert_eq!(wire.ask(command), "ERROR");
+        assert_eq!(wire.request(command), "ERROR");
     }
-    assert_eq!(server.connect().ask("mn\r\n"), "MN");
+    assert_eq!(server.connect().request("mn\r\n"), "MN");
 }

@@ -1,4 +1,4 @@
-//! What a server writes on stderr: what was refused at any verbosity, more with `-v`, everything with `-vv`.
+//! The log on stderr: refusals at any verbosity, more with `-v`, everything with `-vv`.
 
 use std::io::{BufRead, BufReader};
 use std::process::{ChildStderr, Stdio};
@@ -42,10 +42,10 @@ impl Logged {
 }
 
 #[test]
-fn refused_connections_are_logged_once_a_second_without_a_flag() {
+fn refused_connections_are_logged_once_per_second() {
     let mut logged = Logged::start(&["-c", "2"]);
     let wires: Vec<_> = (0..2).map(|_| logged.server.connect()).collect();
-    let begun = std::time::Instant::now();
+    let started = std::time::Instant::now();
     for _ in 0..200 {
         assert_eq!(
             logged.server.connect().line(),
@@ -59,13 +59,13 @@ fn refused_connections_are_logged_once_a_second_without_a_flag() {
     nix::sys::signal::kill(id, nix::sys::signal::Signal::SIGTERM).unwrap();
     let more = std::iter::from_fn(|| Some(logged.line()).filter(|line| !line.is_empty())).count();
     assert!(
-        more as u64 <= begun.elapsed().as_secs() + 1,
+        more as u64 <= started.elapsed().as_secs() + 1,
         "{more} more lines"
     );
 }
 
 #[test]
-fn refused_stores_are_logged_and_with_v_by_key() {
+fn refused_stores_are_logged_and_by_key_with_v() {
     for (flags, text) in [
         (
             &["-m", "2", "-M"][..],
@@ -77,7 +77,7 @@ fn refused_stores_are_logged_and_with_v_by_key() {
         let mut wire = logged.server.connect();
         let value = "x".repeat(10_000);
         let full = (0..1000).any(|number| {
-            let reply = wire.ask(&format!("set key{number} 0 0 10000\r\n{value}\r\n"));
+            let reply = wire.request(&format!("set key{number} 0 0 10000\r\n{value}\r\n"));
             reply.starts_with("SERVER_ERROR out of memory")
         });
         assert!(full);
@@ -98,8 +98,8 @@ fn a_closed_connection_is_logged_with_the_reason_with_v() {
 fn a_watcher_that_misses_lines_is_logged_with_v() {
     let mut logged = Logged::start(&["-v", "-o", "watcher_logbuf_size=1"]);
     let mut watcher = logged.server.connect();
-    assert_eq!(watcher.ask("watch fetchers\r\n"), "OK");
-    // One packet of gets: the watcher gets no turn before they are answered.
+    assert_eq!(watcher.request("watch fetchers\r\n"), "OK");
+    // One packet of gets: the watcher is not served before their replies are complete.
     let gets = format!("get {}\r\n", "k ".repeat(200));
     let mut wire = logged.server.connect();
     wire.send(gets.as_bytes());
@@ -148,7 +148,7 @@ fn commands_and_replies_are_logged_as_memcached_does_with_vv() {
 }
 
 #[test]
-fn a_client_of_the_binary_protocol_is_closed_at_once_counted_and_logged() {
+fn binary_protocol_clients_are_closed_counted_and_logged() {
     let mut logged = Logged::start(&[]);
     let mut wire = logged.server.connect();
     // A binary get of "k": 24 bytes of header and the key, without any line end.
@@ -169,7 +169,7 @@ fn a_client_of_the_binary_protocol_is_closed_at_once_counted_and_logged() {
 }
 
 #[test]
-fn a_stderr_that_nobody_reads_holds_nobody_up() {
+fn an_unread_stderr_blocks_no_client() {
     let logged = Logged::start(&["-vv"]);
     let mut wire = logged.server.connect();
     // Far more than a pipe and the queue of lines take.
@@ -183,7 +183,7 @@ fn a_stderr_that_nobody_reads_holds_nobody_up() {
 }
 
 #[test]
-fn stats_glasscache_says_which_program_runs_since_when() {
+fn stats_glasscache_reports_program_and_start_time() {
     let server = Server::start(&[]);
     let mut wire = server.connect();
     wire.send(b"stats glasscache\r\n");
@@ -198,7 +198,7 @@ fn stats_glasscache_says_which_program_runs_since_when() {
     assert!(!row("commit").is_empty());
     let now = std::time::UNIX_EPOCH.elapsed().unwrap().as_secs();
     assert!(now - row("started_unix").parse::<u64>().unwrap() < 3600);
-    let version = wire.ask("version\r\n");
+    let version = wire.request("version\r\n");
     let own = env!("CARGO_PKG_VERSION");
     assert_eq!(version, format!("VERSION 1.6.45-glasscache-{own}"));
 }

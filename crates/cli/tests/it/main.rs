@@ -1,4 +1,4 @@
-//! Tests of the built binary, over real sockets and real processes: one test binary, one room a file.
+//! Tests of the built binary, over real sockets and real processes: one test binary, one topic per file.
 
 mod conformance;
 mod deploy;

@@ -9,7 +9,7 @@ use crate::server::{Server, Wire, glasscache};
 const MEMORY_MIB: usize = 64;
 /// What a server may have resident: `-m` and a twentieth, and 16 MiB for program, stacks and index.
 const RESIDENT_KIB_MAX: usize = MEMORY_MIB * 1024 * 105 / 100 + 16 * 1024;
-/// How long memory may take to come back on a busy machine.
+/// How long the release of memory may take on a busy machine.
 const PATIENCE: Duration = Duration::from_mins(1);
 
 /// Resident and locked memory of a process in KiB, as its map sums them up.
@@ -41,7 +41,7 @@ fn check(server: &Server, when: &str) -> Footprint {
     now
 }
 
-/// Stores so many values of 10 KB, in batches that end with a command that is answered.
+/// Stores this many values of 10 KB, in batches that end with a command that has a reply.
 fn fill(wire: &mut Wire, values: usize) {
     for batch in 0..values / 100 {
         let mut request = Vec::new();
@@ -58,7 +58,7 @@ fn fill(wire: &mut Wire, values: usize) {
 }
 
 #[test]
-fn locked_memory_stays_within_the_limit_and_is_given_back() {
+fn locked_memory_stays_within_the_limit_and_is_released() {
     if !may_lock() {
         eprintln!("not run: this user may lock less than the test needs (ulimit -l)");
         return;
@@ -77,14 +77,14 @@ fn locked_memory_stays_within_the_limit_and_is_given_back() {
     for number in 6_400..9_600 {
         wire.send(format!("delete key{number} noreply\r\n").as_bytes());
     }
-    assert_eq!(wire.ask("flush_all\r\n"), "OK");
+    assert_eq!(wire.request("flush_all\r\n"), "OK");
     fill(&mut wire, 6_400);
     check(&server, "after deletes, a flush and another fill");
-    assert_eq!(wire.ask("cache_memlimit 16\r\n"), "OK");
+    assert_eq!(wire.request("cache_memlimit 16\r\n"), "OK");
     let deadline = Instant::now() + PATIENCE;
     let wanted_kib = full.locked_kib / 2;
     while footprint(&server).locked_kib > wanted_kib && Instant::now() < deadline {
-        // Each write gives up some of what is above the new limit.
+        // Each write releases part of the memory above the new limit.
         fill(&mut wire, 100);
     }
     let small = check(&server, "with the limit lowered to 16 MiB");
@@ -104,9 +104,9 @@ fn may_lock() -> bool {
 }
 
 #[test]
-fn a_server_starts_where_addresses_for_its_limit_and_no_more_can_be_had() {
+fn a_server_starts_with_little_address_space() {
     let mut command = Command::new("sh");
-    // -m 512 maps 2 GiB of addresses at best; 1,200,000 KiB have room for 512 MiB beside program and stacks.
+    // -m 512 maps 2 GiB of addresses at best; 1,200,000 KiB have room for 512 MiB plus program and stacks.
     command.args(["-c", "ulimit -v 1200000; exec \"$@\"", "sh"]);
     let ours = glasscache();
     command.arg(ours.get_program());
@@ -114,11 +114,11 @@ fn a_server_starts_where_addresses_for_its_limit_and_no_more_can_be_had() {
     let server = Server::run(command);
     let mut wire = server.connect();
     fill(&mut wire, 1_000);
-    assert_eq!(wire.ask("get key999\r\n"), "VALUE key999 0 10000");
+    assert_eq!(wire.request("get key999\r\n"), "VALUE key999 0 10000");
     let _ = wire.until(b"END\r\n");
-    assert_eq!(wire.ask("cache_memlimit 400\r\n"), "OK");
+    assert_eq!(wire.request("cache_memlimit 400\r\n"), "OK");
     assert!(
-        wire.ask("cache_memlimit 1024\r\n")
+        wire.request("cache_memlimit 1024\r\n")
             .starts_with("MEMLIMIT_ADJUST_FAILED")
     );
 }

@@ -1,4 +1,4 @@
-//! `glasscache serve` as a process: settings that stop it, files it leaves, signals, the daemon.
+//! `glasscache serve` as a process: invalid settings, its files, signals, the daemon.
 
 use std::io::{BufRead, BufReader};
 use std::net::TcpListener;
@@ -7,7 +7,7 @@ use std::process::{Command, Output, Stdio};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use crate::server::{Server, glasscache};
+use crate::server::{Server, glasscache, wait_until};
 
 fn run(arguments: &[&str]) -> Output {
     glasscache()
@@ -28,7 +28,7 @@ fn refusal(arguments: &[&str]) -> (Option<i32>, String) {
 }
 
 #[test]
-fn wrong_settings_end_with_one_sentence_and_code_2() {
+fn invalid_settings_exit_with_code_2_and_one_error_line() {
     let cases: [(&[&str], &str); 10] = [
         (
             &["-t", "0"],
@@ -79,7 +79,7 @@ fn wrong_settings_end_with_one_sentence_and_code_2() {
 }
 
 #[test]
-fn a_port_in_use_ends_with_code_3_and_leaves_nothing() {
+fn a_port_in_use_exits_with_code_3_and_leaves_no_files() {
     let holder = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = holder.local_addr().unwrap().port().to_string();
     let folder = tempfile::tempdir().unwrap();
@@ -99,7 +99,7 @@ fn a_port_in_use_ends_with_code_3_and_leaves_nothing() {
 }
 
 #[test]
-fn memory_that_cannot_be_had_ends_with_code_3() {
+fn unavailable_memory_exits_with_code_3() {
     let program = env!("CARGO_BIN_EXE_glasscache");
     let script = format!("ulimit -v 300000; exec {program} serve -u root -p -1 -m 4096");
     let output = Command::new("sh").args(["-c", &script]).output().unwrap();
@@ -109,7 +109,7 @@ fn memory_that_cannot_be_had_ends_with_code_3() {
 }
 
 #[test]
-fn memcacheds_flags_are_all_accepted_together() {
+fn accepts_all_of_memcacheds_flags_together() {
     let flags = [
         "-m",
         "64",
@@ -177,23 +177,28 @@ fn memcacheds_flags_are_all_accepted_together() {
 #[test]
 fn two_megabytes_are_enough_to_start() {
     let server = Server::start(&["-m", "2"]);
-    assert_eq!(server.connect().ask("set a 0 0 1\r\nx\r\n"), "STORED");
+    assert_eq!(server.connect().request("set a 0 0 1\r\nx\r\n"), "STORED");
 }
 
 #[test]
-fn sigterm_ends_it_with_code_0_and_without_its_files() {
+fn sigterm_exits_with_code_0_and_removes_its_files() {
     let folder = tempfile::tempdir().unwrap();
     let pid_file = folder.path().join("pid");
     let mut server = Server::start(&["-P", pid_file.to_str().unwrap()]);
-    assert!(server.connect().ask("version\r\n").starts_with("VERSION "));
-    // The pid file is written before the server says that it is ready, the port file before that.
+    assert!(
+        server
+            .connect()
+            .request("version\r\n")
+            .starts_with("VERSION ")
+    );
+    // The pid file is written before the server reports that it is ready, the port file before that.
     kill(Pid::from_raw(server.id() as i32), Signal::SIGTERM).unwrap();
     assert_eq!(server.wait(), Some(0));
     assert!(!pid_file.exists());
 }
 
 #[test]
-fn the_unix_socket_replaces_tcp_and_goes_away() {
+fn the_unix_socket_replaces_tcp_and_is_removed() {
     use std::io::Write;
     use std::os::unix::net::UnixStream;
     let folder = tempfile::tempdir().unwrap();
@@ -204,11 +209,11 @@ fn the_unix_socket_replaces_tcp_and_goes_away() {
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    let mut said = String::new();
+    let mut line = String::new();
     BufReader::new(child.stderr.take().unwrap())
-        .read_line(&mut said)
+        .read_line(&mut line)
         .unwrap();
-    assert!(said.contains("listens on"), "{said}");
+    assert!(line.contains("listens on"), "{line}");
     let mut stream = UnixStream::connect(&path).unwrap();
     stream.write_all(b"version\r\n").unwrap();
     let mut line = String::new();
@@ -220,7 +225,7 @@ fn the_unix_socket_replaces_tcp_and_goes_away() {
 }
 
 #[test]
-fn the_daemon_listens_when_its_starter_returns() {
+fn the_daemon_listens_when_the_command_returns() {
     let folder = tempfile::tempdir().unwrap();
     let (pid_file, port_file) = (folder.path().join("pid"), folder.path().join("port"));
     let status = glasscache()
@@ -248,7 +253,7 @@ fn the_daemon_listens_when_its_starter_returns() {
 }
 
 #[test]
-fn a_daemon_that_cannot_start_tells_its_starter() {
+fn a_daemon_that_cannot_start_reports_its_error() {
     let holder = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = holder.local_addr().unwrap().port().to_string();
     let output = run(&["serve", "-u", "root", "-d", "-p", &port]);
@@ -259,7 +264,7 @@ fn a_daemon_that_cannot_start_tells_its_starter() {
 }
 
 #[test]
-fn only_the_public_flag_opens_an_address_to_other_machines() {
+fn a_public_address_requires_the_public_flag() {
     let serve = |flags: &[&str]| {
         let mut command = glasscache();
         command
@@ -271,46 +276,46 @@ fn only_the_public_flag_opens_an_address_to_other_machines() {
     let refused = serve(&[]).output().unwrap();
     assert_eq!(refused.status.code(), Some(2), "the variable opens nothing");
     let server = Server::run(serve(&["--public", "-o", "relaxed_privileges"]));
-    assert_eq!(server.connect().ask("debugtime 5\r\n"), "OK");
+    assert_eq!(server.connect().request("debugtime 5\r\n"), "OK");
     drop(server);
     assert_eq!(refusal(&["serve", "-p", "-1", "-l", "0.0.0.0"]).0, Some(2));
     let public = Server::start(&["-l", "0.0.0.0", "--public"]);
-    assert_eq!(public.connect().ask("debugtime 5\r\n"), "ERROR");
+    assert_eq!(public.connect().request("debugtime 5\r\n"), "ERROR");
 }
 
 #[test]
-fn config_show_can_be_read_back_as_a_file() {
-    let shown = run(&["config", "show", "-m", "100", "-o", "idle_timeout=7"]);
-    assert_eq!(shown.status.code(), Some(0));
+fn config_show_is_a_valid_settings_file() {
+    let output = run(&["config", "show", "-m", "100", "-o", "idle_timeout=7"]);
+    assert_eq!(output.status.code(), Some(0));
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("glasscache.toml");
-    std::fs::write(&file, &shown.stdout).unwrap();
+    std::fs::write(&file, &output.stdout).unwrap();
     let again = run(&["config", "show", "--config", file.to_str().unwrap()]);
     assert_eq!(
         String::from_utf8(again.stdout).unwrap(),
-        String::from_utf8(shown.stdout).unwrap()
+        String::from_utf8(output.stdout).unwrap()
     );
 }
 
 #[test]
-fn root_serves_only_when_a_user_is_named() {
+fn root_must_name_a_user() {
     if !nix::unistd::Uid::effective().is_root() {
         let mut command = glasscache();
         command.args(["serve", "-p", "-1"]);
-        assert_eq!(Server::run(command).connect().ask("mn\r\n"), "MN");
+        assert_eq!(Server::run(command).connect().request("mn\r\n"), "MN");
         return;
     }
     let (code, text) = refusal(&["serve", "-p", "-1"]);
     assert_eq!(code, Some(2), "{text}");
     assert!(text.contains("user (-u)"), "{text}");
     assert_eq!(
-        Server::start(&["-u", "nobody"]).connect().ask("mn\r\n"),
+        Server::start(&["-u", "nobody"]).connect().request("mn\r\n"),
         "MN"
     );
 }
 
 #[test]
-fn sighup_reads_the_cluster_file_again_and_ends_nothing() {
+fn sighup_reloads_the_cluster_file_and_keeps_connections() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("nodes");
     std::fs::write(&file, "1\na|127.0.0.1|1\n").unwrap();
@@ -320,19 +325,19 @@ fn sighup_reads_the_cluster_file_again_and_ends_nothing() {
         .arg(&file);
     let mut server = Server::run_with_stderr(command, Stdio::piped());
     let mut stderr = BufReader::new(server.stderr());
-    let mut said = || {
+    let mut line = || {
         let mut line = String::new();
         stderr.read_line(&mut line).unwrap();
         line
     };
-    assert!(said().contains("listens on"));
+    assert!(line().contains("listens on"));
     let hangup = || kill(Pid::from_raw(server.id() as i32), Signal::SIGHUP).unwrap();
     std::fs::write(&file, "2\na|127.0.0.1|1 b|127.0.0.1|2\n").unwrap();
     hangup();
-    assert!(said().contains("was read again"));
+    assert!(line().contains("was read again"));
     std::fs::write(&file, "no version").unwrap();
     hangup();
-    assert!(said().contains("the nodes stay as they were"));
+    assert!(line().contains("the nodes stay as they were"));
     let mut wire = server.connect();
     wire.send(b"config get cluster\r\n");
     let reply = String::from_utf8(wire.until(b"END\r\n")).unwrap();
@@ -343,14 +348,19 @@ fn sighup_reads_the_cluster_file_again_and_ends_nothing() {
 }
 
 #[test]
-fn a_second_sigterm_ends_a_stuck_server_at_once() {
+fn a_second_sigterm_ends_a_stuck_server_immediately() {
     let mut command = glasscache();
     command
         .args(["serve", "-u", "root", "-p", "-1", "--watchdog", "0"])
         .env("MEMCACHED_DEBUG", "1");
     let mut server = Server::run(command);
-    server.connect().send(b"misbehave loop\r\n");
-    // Signals of one kind that come before the first is taken are one: it is sent until it has been taken twice.
+    let ticks = server.cpu_ticks();
+    let mut wire = server.connect();
+    wire.send(b"misbehave loop\r\n");
+    // A signal that arrives before the worker reads the line ends the server in the ordinary way.
+    wait_until(|| server.cpu_ticks() > ticks + 10);
+    // Equal signals that are sent before the first is handled are merged, so the signal is sent until it has been
+    // handled twice.
     let id = Pid::from_raw(server.id() as i32);
     let ended = std::iter::repeat_with(|| kill(id, Signal::SIGTERM))
         .inspect(|_| std::thread::sleep(std::time::Duration::from_millis(20)))
@@ -361,7 +371,7 @@ fn a_second_sigterm_ends_a_stuck_server_at_once() {
 }
 
 #[test]
-fn the_watchdog_is_switched_off_or_waits_for_two_ticks_at_least() {
+fn the_watchdog_is_off_or_at_least_two_seconds() {
     for wrong in ["1", "3601", "x"] {
         let (code, text) = refusal(&["serve", "--watchdog", wrong]);
         assert_eq!(code, Some(2));
@@ -374,7 +384,7 @@ fn the_watchdog_is_switched_off_or_waits_for_two_ticks_at_least() {
 }
 
 #[test]
-fn a_server_leaves_the_pid_file_of_its_successor() {
+fn a_server_keeps_the_pid_file_of_its_successor() {
     let folder = tempfile::tempdir().unwrap();
     let pid_file = folder.path().join("pid");
     let flags = ["-P", pid_file.to_str().unwrap()];
@@ -387,7 +397,7 @@ fn a_server_leaves_the_pid_file_of_its_successor() {
 }
 
 #[test]
-fn memcacheds_flags_that_are_not_here_yet_say_so() {
+fn unsupported_memcached_flags_are_named() {
     let cases: [(&[&str], &str); 9] = [
         (
             &["-S"],
@@ -423,9 +433,9 @@ fn memcacheds_flags_that_are_not_here_yet_say_so() {
 }
 
 #[test]
-fn a_terabyte_is_a_size() {
-    let shown = run(&["config", "show", "-m", "1t"]);
-    let text = String::from_utf8(shown.stdout).unwrap();
+fn accepts_a_limit_of_a_terabyte() {
+    let output = run(&["config", "show", "-m", "1t"]);
+    let text = String::from_utf8(output.stdout).unwrap();
     assert!(text.contains("1048576"), "{text}");
     let (code, text) = refusal(&["serve", "-m", "0"]);
     assert_eq!(code, Some(2));

@@ -98,6 +98,15 @@ impl Server {
         }
     }
 
+    /// The processor time the process has used, in ticks of the kernel's clock (proc_pid_stat(5), fields 14 and 15).
+    pub(crate) fn cpu_ticks(&self) -> u64 {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.id())).unwrap();
+        // The second field, the command's name in parentheses, may contain spaces; the third one follows it.
+        let (_, fields) = stat.rsplit_once(") ").unwrap();
+        let ticks = fields.split(' ').skip(11).take(2);
+        ticks.map(|field| field.parse::<u64>().unwrap()).sum()
+    }
+
     /// Whether the process has ended.
     pub(crate) fn has_ended(&mut self) -> bool {
         self.child.try_wait().unwrap().is_some()
@@ -120,6 +129,15 @@ impl Drop for Server {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
+    }
+}
+
+/// Waits until something is true of a server, and fails the test if it does not become true.
+pub(crate) fn wait_until(mut is_true: impl FnMut() -> bool) {
+    let deadline = Instant::now() + START_TIMEOUT;
+    while !is_true() {
+        assert!(Instant::now() < deadline, "the server did not get there");
+        std::thread::sleep(Duration::from_millis(5));
     }
 }
 
@@ -153,7 +171,7 @@ impl Wire {
     }
 
     /// Sends a request and returns the first line of the reply, without its end.
-    pub(crate) fn ask(&mut self, request: &str) -> String {
+    pub(crate) fn request(&mut self, request: &str) -> String {
         self.send(request.as_bytes());
         self.line()
     }

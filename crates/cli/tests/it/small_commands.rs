@@ -1,17 +1,17 @@
-//! `ping`, `get`, `set`, `delete`, `stats` and `keys` against our server: what they print and exit with.
+//! `ping`, `get`, `set`, `delete`, `stats` and `keys` against our server: output and exit codes.
 
 use std::io::{Read, Write};
 use std::process::Stdio;
 
 use crate::server::{Server, glasscache};
 
-struct Said {
+struct RunResult {
     code: i32,
     out: String,
     err: String,
 }
 
-fn run(server: &str, arguments: &[&str], input: &str) -> Said {
+fn run(server: &str, arguments: &[&str], input: &str) -> RunResult {
     let mut child = glasscache()
         .args(arguments)
         .env("GLASSCACHE_SERVER", server)
@@ -21,10 +21,10 @@ fn run(server: &str, arguments: &[&str], input: &str) -> Said {
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    // A command that reads no input may be gone before this is written.
+    // A command that reads no input may exit before this is written.
     let _ = child.stdin.take().unwrap().write_all(input.as_bytes());
     let output = child.wait_with_output().unwrap();
-    Said {
+    RunResult {
         code: output.status.code().unwrap(),
         out: String::from_utf8(output.stdout).unwrap(),
         err: String::from_utf8(output.stderr).unwrap(),
@@ -32,31 +32,31 @@ fn run(server: &str, arguments: &[&str], input: &str) -> Said {
 }
 
 #[test]
-fn values_go_in_and_come_out() {
+fn set_values_are_read_back() {
     let server = Server::start(&[]);
     let address = format!("127.0.0.1:{}", server.port());
-    let say = |arguments: &[&str]| run(&address, arguments, "from stdin");
+    let glasscache = |arguments: &[&str]| run(&address, arguments, "from stdin");
     assert_eq!(
-        say(&["set", "greeting", "hello", "--flags", "7"]).out,
+        glasscache(&["set", "greeting", "hello", "--flags", "7"]).out,
         "stored\n"
     );
-    assert_eq!(say(&["get", "greeting"]).out, "hello");
-    assert_eq!(say(&["set", "piped"]).code, 0);
-    assert_eq!(say(&["get", "piped"]).out, "from stdin");
-    let json = say(&["get", "greeting", "nothing", "--json"]);
+    assert_eq!(glasscache(&["get", "greeting"]).out, "hello");
+    assert_eq!(glasscache(&["set", "piped"]).code, 0);
+    assert_eq!(glasscache(&["get", "piped"]).out, "from stdin");
+    let json = glasscache(&["get", "greeting", "nothing", "--json"]);
     assert_eq!((json.code, json.err.as_str()), (1, ""));
     let first: serde_json::Value = serde_json::from_str(json.out.lines().next().unwrap()).unwrap();
     assert_eq!(first["value"], "hello");
     assert_eq!(first["flags"], 7);
-    let refused = say(&["set", "greeting", "again", "--add"]);
+    let refused = glasscache(&["set", "greeting", "again", "--add"]);
     assert_eq!((refused.code, refused.out.as_str()), (1, "not stored\n"));
     assert_eq!(
-        say(&["set", "greeting", "later", "--replace", "--ttl", "9999999"]).code,
+        glasscache(&["set", "greeting", "later", "--replace", "--ttl", "9999999"]).code,
         0
     );
-    assert_eq!(say(&["get", "greeting"]).out, "later");
-    assert_eq!(say(&["delete", "greeting"]).code, 0);
-    let missing = say(&["delete", "greeting"]);
+    assert_eq!(glasscache(&["get", "greeting"]).out, "later");
+    assert_eq!(glasscache(&["delete", "greeting"]).code, 0);
+    let missing = glasscache(&["delete", "greeting"]);
     assert_eq!(
         (missing.code, missing.out.as_str(), missing.err.as_str()),
         (1, "", "glasscache: greeting: not there\n")
@@ -64,53 +64,65 @@ fn values_go_in_and_come_out() {
 }
 
 #[test]
-fn servers_tell_their_version_counters_and_keys() {
+fn prints_version_counters_and_keys() {
     let server = Server::start(&[]);
     let address = format!("127.0.0.1:{}", server.port());
-    let say = |arguments: &[&str]| run(&address, arguments, "");
-    assert!(say(&["ping"]).out.starts_with(&format!("{address} 1.6.")));
-    say(&["set", "a%b", "x"]);
-    assert_eq!(say(&["keys"]).out, "a%b\n");
-    assert!(say(&["keys", "--long"]).out.contains("size="));
-    assert_eq!(say(&["keys", "--limit", "0"]).out, "");
-    let stats: serde_json::Value = serde_json::from_str(&say(&["stats", "--json"]).out).unwrap();
+    let glasscache = |arguments: &[&str]| run(&address, arguments, "");
+    assert!(
+        glasscache(&["ping"])
+            .out
+            .starts_with(&format!("{address} 1.6."))
+    );
+    glasscache(&["set", "a%b", "x"]);
+    assert_eq!(glasscache(&["keys"]).out, "a%b\n");
+    assert!(glasscache(&["keys", "--long"]).out.contains("size="));
+    assert_eq!(glasscache(&["keys", "--limit", "0"]).out, "");
+    let stats: serde_json::Value =
+        serde_json::from_str(&glasscache(&["stats", "--json"]).out).unwrap();
     assert_eq!(stats["rows"]["curr_items"], 1);
-    assert!(say(&["stats", "settings"]).out.contains("item_size_max"));
+    assert!(
+        glasscache(&["stats", "settings"])
+            .out
+            .contains("item_size_max")
+    );
 }
 
 #[test]
 fn stats_prints_a_summary_and_every_group() {
     let server = Server::start(&[]);
     let address = format!("127.0.0.1:{}", server.port());
-    let say = |arguments: &[&str]| run(&address, arguments, "");
+    let glasscache = |arguments: &[&str]| run(&address, arguments, "");
     assert_eq!(
-        say(&["stats", "detail", "on"]).out,
+        glasscache(&["stats", "detail", "on"]).out,
         "counting by key prefix; see glasscache stats detail dump\n"
     );
-    say(&["set", "user:1", "x"]);
-    say(&["get", "user:1"]);
-    say(&["get", "user:2"]);
-    let dump = say(&["stats", "detail", "dump"]);
+    glasscache(&["set", "user:1", "x"]);
+    glasscache(&["get", "user:1"]);
+    glasscache(&["get", "user:2"]);
+    let dump = glasscache(&["stats", "detail", "dump"]);
     assert_eq!(dump.out, "user  get 2 hit 1 set 1 del 0\n");
-    let summary = say(&["stats", "--interval-ms", "1"]).out;
+    let summary = glasscache(&["stats", "--interval-ms", "1"]).out;
     assert_eq!(summary.lines().count(), 10, "{summary}");
     assert!(
         summary.contains("hit ratio    50.0 % since start"),
         "{summary}"
     );
-    assert!(say(&["stats", "--all"]).out.lines().count() > 80);
-    let reset = say(&["stats", "reset"]);
+    assert!(glasscache(&["stats", "--all"]).out.lines().count() > 80);
+    let reset = glasscache(&["stats", "reset"]);
     assert_eq!((reset.code, reset.out.as_str()), (0, "counters set to 0\n"));
-    let unknown = say(&["stats", "nosuch"]);
+    let unknown = glasscache(&["stats", "nosuch"]);
     assert_eq!(unknown.code, 1);
     assert!(
         unknown.err.contains("the group was \"nosuch\""),
         "{}",
         unknown.err
     );
-    let without_effect = say(&["stats", "--all", "--interval-ms", "5"]);
+    let without_effect = glasscache(&["stats", "--all", "--interval-ms", "5"]);
     assert_eq!(without_effect.code, 2);
-    assert_eq!(say(&["stats", "--json", "--interval-ms", "5"]).code, 2);
+    assert_eq!(
+        glasscache(&["stats", "--json", "--interval-ms", "5"]).code,
+        2
+    );
 }
 
 #[test]
@@ -144,17 +156,20 @@ fn why_splits_misses_by_cause_and_prefix() {
         assert_eq!(wire.until(reply.as_bytes()), reply.as_bytes());
     }
     let output = child.wait_with_output().unwrap();
-    let told: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
-    let causes = &told["findings"]["causes"];
-    assert_eq!(causes["gets"], 3, "{told}");
+    let document: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let causes = &document["findings"]["causes"];
+    assert_eq!(causes["gets"], 3, "{document}");
     assert_eq!(causes["misses"], 2);
     assert_eq!(causes["removed"], 1);
     assert_eq!(causes["unseen"], 1);
-    assert_eq!(told["findings"]["prefixes"].as_array().unwrap().len(), 2);
+    assert_eq!(
+        document["findings"]["prefixes"].as_array().unwrap().len(),
+        2
+    );
 }
 
 #[test]
-fn why_refuses_what_it_cannot_do() {
+fn why_rejects_invalid_options() {
     for (arguments, words) in [
         (&["why", "--for-s", "0"][..], "--for-s"),
         (&["why", "--prefix-of", ""], "--prefix-of"),
@@ -171,7 +186,7 @@ fn why_refuses_what_it_cannot_do() {
 }
 
 #[test]
-fn machines_get_json_from_each_form_of_a_command() {
+fn each_command_prints_json() {
     for arguments in [
         &["config", "check", "-m", "64", "--json"][..],
         &["bench", "--list", "--json"],
@@ -186,7 +201,7 @@ fn machines_get_json_from_each_form_of_a_command() {
 }
 
 #[test]
-fn a_command_that_fails_says_so_in_json_too() {
+fn a_failing_command_prints_json_too() {
     let failed = run("127.0.0.1:1", &["ping", "--json"], "");
     let document: serde_json::Value = serde_json::from_str(&failed.out).unwrap();
     assert_eq!((failed.code, &document["exit"]), (3, &3.into()));
@@ -195,7 +210,7 @@ fn a_command_that_fails_says_so_in_json_too() {
 }
 
 #[test]
-fn a_setting_of_another_mode_is_refused() {
+fn rejects_options_of_another_mode() {
     for (arguments, missing) in [
         (&["simulate", "log", "--memory", "8M"][..], "--search"),
         (&["simulate", "log", "--seed", "8"], "--draw"),
@@ -208,7 +223,7 @@ fn a_setting_of_another_mode_is_refused() {
 }
 
 #[test]
-fn a_check_of_settings_tells_its_warnings() {
+fn config_check_prints_warnings() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("a.toml");
     std::fs::write(&file, "port = \"11211\"").unwrap();
@@ -225,7 +240,7 @@ fn a_check_of_settings_tells_its_warnings() {
 }
 
 #[test]
-fn a_generated_workload_says_what_it_replaced_and_what_to_try() {
+fn generate_reports_replaced_files_and_the_next_step() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("keys.csv");
     let generate = || {
@@ -264,15 +279,15 @@ fn completions_and_manual_pages_name_every_command() {
 }
 
 #[test]
-fn exit_codes_tell_usage_from_absence() {
-    let nobody = "127.0.0.1:1";
-    let unreachable = run(nobody, &["ping"], "");
+fn exit_codes_distinguish_usage_errors_from_missing_keys() {
+    let unreachable_address = "127.0.0.1:1";
+    let unreachable = run(unreachable_address, &["ping"], "");
     assert_eq!(unreachable.code, 3, "{}", unreachable.err);
     assert!(unreachable.err.contains("hint: "), "{}", unreachable.err);
     assert!(unreachable.err.contains("--server"), "{}", unreachable.err);
     assert!(!unreachable.err.contains("11211"), "{}", unreachable.err);
-    assert_eq!(run(nobody, &["keys"], "").code, 3);
-    let usage = run(nobody, &["get", "a b"], "");
+    assert_eq!(run(unreachable_address, &["keys"], "").code, 3);
+    let usage = run(unreachable_address, &["get", "a b"], "");
     assert_eq!(usage.code, 2);
     assert!(
         usage.err.contains("must be 1 to 250 bytes"),

@@ -7,7 +7,7 @@ use toml::Table;
 use super::tree::{assert_none, files, read};
 
 /// Which of our crates each one may use; arrows point downwards (ARCHITECTURE.md).
-const ARROWS: [(&str, &[&str]); 9] = [
+const ARROWS: [(&str, &[&str]); 10] = [
     ("protocol", &[]),
     ("store", &[]),
     ("strategy", &[]),
@@ -17,14 +17,15 @@ const ARROWS: [(&str, &[&str]); 9] = [
     ("lab", &["sim"]),
     ("cli", &["lab", "server", "client", "sim"]),
     ("native", &["client", "sim"]),
+    ("world", &["server", "client"]),
 ];
-/// What the tests of a crate may use beside that: a server to talk to, and the crate itself with its checks on.
-const ARROWS_OF_TESTS: [(&str, &[&str]); 2] = [("client", &["server"]), ("store", &["store"])];
+/// Additional crates that the tests of a crate may use: the crate itself with its checks on.
+const ARROWS_OF_TESTS: [(&str, &[&str]); 1] = [("store", &["store"])];
 /// Crates without socket, file, clock or thread: their `clippy.toml` forbids these, the same in each.
 const PURE: [&str; 4] = ["protocol", "store", "strategy", "sim"];
 
 #[test]
-fn crates_use_only_what_lies_below_them() {
+fn crates_use_only_crates_below_them() {
     let workspace = manifest("Cargo.toml");
     let mut findings = Vec::new();
     for file in files() {
@@ -39,7 +40,7 @@ fn crates_use_only_what_lies_below_them() {
             findings.extend(violations(&name, &manifest(&file), &workspace));
         }
     }
-    assert_none(&findings, "arrows between crates point downwards");
+    assert_none(&findings, "crates use only crates below them");
 }
 
 fn manifest(file: &str) -> Table {
@@ -50,7 +51,7 @@ fn violations(name: &str, manifest: &Table, workspace: &Table) -> Vec<String> {
     let arrows: BTreeMap<&str, &[&str]> = ARROWS.into();
     let arrows_of_tests: BTreeMap<&str, &[&str]> = ARROWS_OF_TESTS.into();
     let Some(allowed) = arrows.get(name) else {
-        return vec![format!("crates/{name} stands in no layer")];
+        return vec![format!("crates/{name} is in no layer")];
     };
     let for_tests = arrows_of_tests.get(name).copied().unwrap_or_default();
     let mut violations = Vec::new();
@@ -95,20 +96,23 @@ fn used(kind: &str, manifest: &Table, workspace: &Table) -> Vec<String> {
 }
 
 #[test]
-fn the_drawing_in_the_architecture_shows_what_is_allowed() {
+fn the_architecture_diagram_matches_the_allowed_uses() {
     let drawn = drawn(&read("ARCHITECTURE.md").unwrap());
     let differs = |(name, allowed): &(&str, &[&str])| {
         let allowed: BTreeSet<&str> = allowed.iter().copied().collect();
-        let shown: Option<BTreeSet<&str>> = drawn
+        let drawn_names: Option<BTreeSet<&str>> = drawn
             .get(*name)
             .map(|names| names.iter().map(String::as_str).collect());
-        (shown.as_ref() != Some(&allowed)).then(|| format!("{name}: drawn {shown:?}"))
+        (drawn_names.as_ref() != Some(&allowed)).then(|| format!("{name}: drawn {drawn_names:?}"))
     };
     let findings: Vec<String> = ARROWS.iter().filter_map(differs).collect();
-    assert_none(&findings, "ARCHITECTURE.md draws the arrows between crates");
+    assert_none(
+        &findings,
+        "the diagram in ARCHITECTURE.md shows the allowed uses",
+    );
 }
 
-/// The arrows in the first drawing of a document: each crate with those that it uses.
+/// The arrows in the first diagram of a document: each crate with the crates that it uses.
 fn drawn(document: &str) -> BTreeMap<String, BTreeSet<String>> {
     let drawing = document.split("```").nth(1).unwrap_or_default();
     let names = |column: &str| -> Vec<String> {
@@ -119,7 +123,8 @@ fn drawn(document: &str) -> BTreeMap<String, BTreeSet<String>> {
     for line in drawing.lines() {
         let parts: Vec<&str> = line.split(" ──► ").collect();
         for pair in parts.windows(2) {
-            // Columns stand two spaces apart: who uses is the last before an arrow, what is used the first behind it.
+            // Columns are two spaces apart: the user is the last column before an arrow, the used crates are the
+            // first after it.
             let users = pair[0].trim_end().rsplit("  ").next().unwrap_or_default();
             let used = pair[1].split("  ").next().unwrap_or_default();
             for user in names(users) {
@@ -136,7 +141,7 @@ fn pure_crates_forbid_sockets_files_clocks_and_threads() {
     assert_none(&without_rules(&rules), "pure crates have the same rules");
 }
 
-/// The crates whose rules are missing or not those of the first.
+/// The crates whose rules are missing or differ from those of the first.
 fn without_rules(rules: &[(&str, Option<String>)]) -> Vec<String> {
     let (_, first) = &rules[0];
     let lacks = rules
@@ -160,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn a_use_of_a_crate_above_is_found_in_every_table() {
+    fn finds_upward_uses_in_every_manifest_table() {
         for table in [
             "[dependencies]\nglasscache-server.workspace = true",
             "[build-dependencies]\nglasscache-server = { path = \"../server\" }",
@@ -175,15 +180,16 @@ mod tests {
     }
 
     #[test]
-    fn uses_below_and_those_of_tests_are_allowed() {
-        let manifest = "[dependencies]\nglasscache-protocol.workspace = true\nthiserror = \"2\"
-            [dev-dependencies]\nglasscache-server.workspace = true";
-        assert_eq!(found("client", manifest), Vec::<String>::new());
+    fn allows_uses_below_and_those_of_tests() {
+        let below = "[dependencies]\nglasscache-protocol.workspace = true\nthiserror = \"2\"";
+        assert_eq!(found("client", below), Vec::<String>::new());
+        let itself = "[dev-dependencies]\nglasscache-store = { path = \".\" }";
+        assert_eq!(found("store", itself), Vec::<String>::new());
         assert_eq!(found("unknown", "").len(), 1);
     }
 
     #[test]
-    fn the_arrows_of_a_drawing_are_read() {
+    fn reads_the_arrows_of_a_diagram() {
         let text = "Text.\n```\nlayer 2  top   a ──► b, c     d ──► c\nlayer 1  base  b, c ──► nothing of ours\n```";
         let found = drawn(text);
         let uses = |name: &str| found[name].iter().map(String::as_str).collect::<Vec<_>>();
@@ -192,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn rules_that_are_missing_or_differ_are_found() {
+    fn finds_missing_and_different_rules() {
         let same = || Some("rules".to_owned());
         assert_eq!(
             without_rules(&[("a", same()), ("b", same())]),

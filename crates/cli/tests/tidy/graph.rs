@@ -1,8 +1,8 @@
-//! Which module uses which, and where neighbours use each other in a loop.
+//! The graph of module uses, and its cycles among sibling modules.
 //!
-//! A use counts between the two neighbours under which it passes: `net::worker` using `session::output` is a use of
-//! `session` by `net`. A module and what lies inside it may use each other, save for the root of a crate or package:
-//! nothing uses what the root defines unless the root uses nothing of it.
+//! A use counts between the two sibling modules that contain both ends: `net::worker` using `session::output` is a
+//! use of `session` by `net`. A module and its submodules may use each other, except for the root of a crate or
+//! package: a module may use what the root defines only if the root does not use that module.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,17 +12,17 @@ pub(super) type Path = Vec<String>;
 /// How the root is called among its modules.
 pub(super) const ROOT: &str = "(root)";
 
-/// A name that one module takes from another, as it stands in the source.
+/// A name that one module imports from another, as written in the source.
 pub(super) struct Import {
-    /// The module in whose file it stands.
+    /// The module of the file that contains it.
     pub(super) from: Path,
-    /// The module for which it stands: that of the file, or one written out in it.
+    /// The importing module: that of the file, or an inline module in it.
     pub(super) scope: Path,
     /// What is named, from the root.
     pub(super) names: Path,
-    /// The name that it has from here on, by which others may reach it.
+    /// The name under which it is available here.
     pub(super) alias: Option<String>,
-    /// It is handed on to others.
+    /// Whether it is re-exported.
     pub(super) is_public: bool,
 }
 
@@ -34,15 +34,15 @@ pub(super) struct Use {
     pub(super) names: Path,
 }
 
-/// Neighbours that use each other in a loop.
+/// A cycle of sibling modules.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Cycle {
-    /// The module in which they lie.
+    /// The module that contains them.
     pub(super) within: String,
     pub(super) members: Vec<String>,
 }
 
-/// The modules behind the names. A module that only hands on the names of what lies inside it does not use them.
+/// Resolves imports to modules. A module that only re-exports names of its submodules does not use them.
 pub(super) fn uses(modules: &BTreeSet<Path>, imports: &[Import]) -> Vec<Use> {
     let aliases: BTreeMap<(&[String], &str), &Path> = imports
         .iter()
@@ -52,7 +52,7 @@ pub(super) fn uses(modules: &BTreeSet<Path>, imports: &[Import]) -> Vec<Use> {
         })
         .collect();
     let used = imports.iter().filter_map(|import| {
-        let names = behind(&import.names, modules, &aliases);
+        let names = resolve_alias(&import.names, modules, &aliases);
         let to = module_of(&names, modules).to_vec();
         let is_handed_on = import.is_public && to.starts_with(&import.from);
         (to != import.from && !is_handed_on).then(|| Use {
@@ -73,14 +73,14 @@ fn module_of<'n>(names: &'n [String], modules: &BTreeSet<Path>) -> &'n [String] 
         .unwrap_or_default()
 }
 
-/// The name itself in place of one under which others hand it on.
-fn behind(
+/// Resolves a re-exported name to its original.
+fn resolve_alias(
     names: &[String],
     modules: &BTreeSet<Path>,
     aliases: &BTreeMap<(&[String], &str), &Path>,
 ) -> Path {
     let mut names = names.to_vec();
-    // Bounded, for a glob can make names that lead back to themselves.
+    // Bounded, because a glob can create names that refer to themselves.
     for _ in 0..8 {
         let length = module_of(&names, modules).len();
         let Some(name) = names.get(length) else {
@@ -99,7 +99,7 @@ fn behind(
     names
 }
 
-/// The two neighbours between which a use counts, and the module in which they lie.
+/// The two sibling modules between which a use counts, and the module that contains them.
 pub(super) fn neighbours(used: &Use) -> Option<(&[String], &str, &str)> {
     let pairs = used.from.iter().zip(&used.to);
     let depth = pairs.take_while(|(from, to)| from == to).count();
@@ -114,7 +114,7 @@ pub(super) fn neighbours(used: &Use) -> Option<(&[String], &str, &str)> {
     ))
 }
 
-/// All loops of neighbours, at every level.
+/// All cycles of sibling modules, at every level.
 pub(super) fn cycles(uses: &[Use]) -> Vec<Cycle> {
     let mut levels: BTreeMap<&[String], BTreeMap<&str, BTreeSet<&str>>> = BTreeMap::new();
     for (within, from, to) in uses.iter().filter_map(neighbours) {
@@ -144,7 +144,7 @@ pub(super) fn cycles(uses: &[Use]) -> Vec<Cycle> {
     cycles
 }
 
-/// What can be reached by one use or more.
+/// The modules that are reachable by one or more uses.
 fn reached_from<'m>(
     from: &str,
     used_by: &BTreeMap<&'m str, BTreeSet<&'m str>>,

@@ -1,12 +1,13 @@
-//! Keeps the rules of the codebase that compilers and linters do not see.
+//! Checks rules of the codebase that compilers and linters cannot check.
 //!
-//! Checked over the files that git knows or would add: which crates use which (`crates`), no loops among modules
-//! (`modules`), the opening sentence of each source file, `unsafe` in its folder, no path of a private machine, no
-//! source file that nothing names, no unfinished work.
+//! Checked over the files that git knows or would add: which crates use which (`crates`), no cycles among modules
+//! (`modules`), no retired words in names (`names`), the opening sentence of each source file, `unsafe` in its folder,
+//! no path of a private machine, no undeclared source file, no unfinished work.
 
 mod crates;
 mod graph;
 mod modules;
+mod names;
 mod planted;
 mod python_imports;
 mod rust_imports;
@@ -17,19 +18,19 @@ use std::path::Path;
 
 use self::tree::{assert_none, files, has_ending, read};
 
-/// The only folder with `unsafe` written by hand.
+/// The only folder with hand-written `unsafe`.
 const UNSAFE_FOLDER: &str = "crates/store/src/memory/";
-/// Parts of paths that belong to one machine; written apart so that this file does not name them.
+/// Prefixes of paths of one machine, split so that this file does not contain them.
 const PRIVATE: [[&str; 2]; 4] = [
     ["/wo", "rk/"],
     ["/ro", "ot/"],
     ["/ho", "me/"],
     ["/Us", "ers/"],
 ];
-/// Marks of unfinished work, written apart for the same reason.
+/// Marks of unfinished work, split for the same reason.
 const UNFINISHED: [[&str; 2]; 3] = [["TO", "DO"], ["FIX", "ME"], ["SCAF", "FOLD"]];
 
-/// The text of a Rust file without its comments and text literals, roughly: enough to find a word.
+/// The text of a Rust file without comments and string literals; approximate, but enough to find a word.
 fn code(text: &str) -> String {
     let lines = text.lines().map(|line| {
         let line = line.split("//").next().unwrap_or_default();
@@ -57,7 +58,7 @@ fn each_source_file_opens_with_a_sentence() {
         .into_iter()
         .filter(|file| has_ending(file, &["rs", "py"]));
     let findings: Vec<String> = sources.filter(|file| !opens(file)).collect();
-    assert_none(&findings, "each source file says first what it is");
+    assert_none(&findings, "each source file begins with a description");
 }
 
 #[test]
@@ -82,7 +83,7 @@ fn unsafe_stays_in_its_folder() {
         .collect();
     assert_none(
         &findings,
-        "the word stands only in the store's memory folder",
+        "`unsafe` is used only in the store's memory folder",
     );
 }
 
@@ -112,14 +113,11 @@ fn no_file_names_a_private_machine() {
             }
         }
     }
-    assert_none(
-        &findings,
-        "paths of one machine do not belong into the project",
-    );
+    assert_none(&findings, "files contain no paths of one machine");
 }
 
 #[test]
-fn every_source_file_is_named_by_another() {
+fn every_source_file_is_declared() {
     let files = files();
     let mut findings = Vec::new();
     for file in files
@@ -163,11 +161,11 @@ fn every_source_file_is_named_by_another() {
             findings.push(file.clone());
         }
     }
-    assert_none(&findings, "a source file that no other declares is dead");
+    assert_none(&findings, "each source file is declared by another");
 }
 
 #[test]
-fn nothing_is_left_unfinished() {
+fn no_unfinished_work() {
     let mut findings = Vec::new();
     for file in files()
         .into_iter()
@@ -184,25 +182,25 @@ fn nothing_is_left_unfinished() {
     }
     assert_none(
         &findings,
-        "work that is not finished is an issue, not a comment",
+        "unfinished work belongs in an issue, not in a comment",
     );
 }
 
 #[test]
-fn every_command_of_the_makefile_says_what_it_does() {
+fn every_makefile_target_has_a_description() {
     let makefile = read("Makefile").unwrap();
     let phony = makefile
         .lines()
         .filter_map(|line| line.strip_prefix(".PHONY: "));
-    let says = |target: &&str| {
+    let has_description = |target: &&str| {
         makefile
             .lines()
             .any(|line| line.starts_with(&format!("{target}:")) && line.contains("## "))
     };
     let findings: Vec<String> = phony
         .flat_map(str::split_whitespace)
-        .filter(|target| !says(target))
+        .filter(|target| !has_description(target))
         .map(str::to_owned)
         .collect();
-    assert_none(&findings, "each target has its sentence");
+    assert_none(&findings, "each target has a description");
 }

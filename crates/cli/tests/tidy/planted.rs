@@ -1,4 +1,4 @@
-//! Violations planted in sources that are not on disk: each check of `modules` must find them, and nothing else.
+//! Tests of the checks in `modules`: deliberate violations in sources that are not on disk.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +17,7 @@ fn planted(files: &[(&str, &str)]) -> BTreeMap<String, String> {
 }
 
 #[test]
-fn a_loop_is_found_however_it_is_written() {
+fn finds_cycles_in_every_syntax() {
     let plain = "use crate::b::B;";
     for (a, b) in [
         (plain, "use crate::a;"),
@@ -49,7 +49,7 @@ fn a_loop_is_found_however_it_is_written() {
 }
 
 #[test]
-fn what_is_no_use_makes_no_loop() {
+fn ignores_names_that_are_not_uses() {
     for b in [
         "// use crate::a::A;\n/* use /* crate::a::A; */ crate::a */",
         "const TEXT: &str = \"use crate::a::A; \\\" crate::a::f()\";",
@@ -68,7 +68,7 @@ fn what_is_no_use_makes_no_loop() {
 }
 
 #[test]
-fn a_file_that_is_there_for_tests_only_makes_no_loop() {
+fn ignores_test_only_files() {
     for (declaration, loops) in [("#[cfg(test)]\nmod checks;", 0), ("mod checks;", 1)] {
         let found = cycles(&rust(&[
             ("lib.rs", "mod a; mod b;"),
@@ -81,7 +81,7 @@ fn a_file_that_is_there_for_tests_only_makes_no_loop() {
 }
 
 #[test]
-fn a_loop_deeper_in_the_tree_is_found_at_its_level() {
+fn finds_nested_cycles_at_their_level() {
     let found = cycles(&rust(&[
         ("lib.rs", "mod a;"),
         ("a/mod.rs", "mod b; mod c; pub use b::B; use self::c::C;"),
@@ -92,7 +92,7 @@ fn a_loop_deeper_in_the_tree_is_found_at_its_level() {
 }
 
 #[test]
-fn nothing_below_may_use_a_root_that_uses_it() {
+fn finds_cycles_with_the_root() {
     let found = cycles(&rust(&[
         ("main.rs", "mod a; struct Own; fn main() { a::run() }"),
         ("a.rs", "use crate::Own;"),
@@ -101,7 +101,7 @@ fn nothing_below_may_use_a_root_that_uses_it() {
 }
 
 #[test]
-fn a_loop_of_python_modules_is_found_however_it_is_written() {
+fn finds_python_cycles_in_every_syntax() {
     for (imports, is_loop) in [
         ("from glasscache.a import f", true),
         ("import glasscache.a", true),
@@ -128,7 +128,7 @@ fn a_loop_of_python_modules_is_found_however_it_is_written() {
 }
 
 #[test]
-fn a_socket_in_a_pure_folder_is_found_and_a_word_about_it_is_not() {
+fn finds_sockets_in_pure_folders_but_not_in_comments() {
     let found = impure_names("use rustix::net::send;\nfn f(socket: &OwnedFd) {}");
     assert_eq!(found, ["rustix::net", "OwnedFd"]);
     let none = impure_names("// rustix::net is elsewhere\nconst A: &str = \"OwnedFd\";");
@@ -136,7 +136,7 @@ fn a_socket_in_a_pure_folder_is_found_and_a_word_about_it_is_not() {
 }
 
 #[test]
-fn a_use_upwards_or_of_a_module_without_a_place_is_a_violation() {
+fn finds_upward_uses_and_unlisted_modules() {
     let rows: &[&[&str]] = &[&["upper"], &["lower", "beside"]];
     let uses = rust(&[
         ("lib.rs", "mod upper; mod lower; mod beside; mod new;"),
@@ -151,7 +151,7 @@ fn a_use_upwards_or_of_a_module_without_a_place_is_a_violation() {
         [
             "beside uses lower::L",
             "lower uses upper::U",
-            "new has no place in the order"
+            "new is not in the declared order"
         ]
     );
 }

@@ -1,7 +1,6 @@
 //! The modules of a Python package and the names that each takes from the others, read from its sources.
 //!
-//! Imports inside functions and for type checkers count as well: they keep a loop from failing at its start, and it
-//! stays a loop for who reads it.
+//! Imports inside functions and for type checkers count as well: they only hide a cycle from the interpreter.
 
 use std::collections::{BTreeMap, BTreeSet};
 

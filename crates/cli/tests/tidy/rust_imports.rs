@@ -1,7 +1,7 @@
 //! The modules of a crate and the names that each takes from the others, read from its sources.
 //!
-//! Not a whole parser: paths that begin at `crate`, `self` or `super`, the trees of `use`, and in the root the names
-//! of its modules. What is compiled for tests only does not count, for tests may look from one side to the other.
+//! Not a complete parser: it reads paths that begin with `crate`, `self` or `super`, `use` trees, and in the root the
+//! names of its modules. Test-only code does not count, because tests may use any module.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -26,7 +26,7 @@ pub(super) fn read(files: &BTreeMap<String, String>) -> (BTreeSet<Path>, Vec<Imp
         };
         reader.read();
     }
-    // A file with tests of another may have a name of its own.
+    // A file with the tests of another file may have a different name.
     let is_named_so = |module: &Path| module.last().is_some_and(|name| name.ends_with("tests"));
     let is_test =
         |module: &Path| is_named_so(module) || tests.iter().any(|test| module.starts_with(test));
@@ -49,12 +49,12 @@ struct Reader<'t> {
     tokens: Vec<&'t str>,
     at: usize,
     file: Path,
-    /// Modules written out in the file that are open here, each with the depth of braces around it.
+    /// Inline modules that are open here, each with its brace depth.
     inner: Vec<(String, usize)>,
     depth: usize,
     modules: &'t BTreeSet<Path>,
     imports: &'t mut Vec<Import>,
-    /// Modules that are there for tests only.
+    /// Test-only modules.
     tests: &'t mut Vec<Path>,
 }
 
@@ -99,7 +99,7 @@ impl<'t> Reader<'t> {
         before.map_or("", |at| self.tokens[at])
     }
 
-    /// Whether `pub` or `pub(...)` stands before the token here.
+    /// Whether the current token follows `pub` or `pub(...)`.
     fn is_behind_visibility(&self) -> bool {
         let behind = &self.tokens[..self.at];
         match behind.last() {
@@ -111,7 +111,7 @@ impl<'t> Reader<'t> {
         }
     }
 
-    /// Whether a path begins here that leads to another module.
+    /// Whether a path to another module begins here.
     fn begins_path(&self) -> bool {
         let first = self.token(0);
         let is_anchored = ["crate", "self", "super"].contains(&first);
@@ -122,7 +122,7 @@ impl<'t> Reader<'t> {
             && (is_anchored || is_module_of_root)
     }
 
-    /// Passes over an attribute, and over what follows it if that is there for tests only.
+    /// Skips an attribute, and the item after it if that is test-only.
     fn attribute(&mut self) {
         let is_inner = self.token(1) == "!";
         self.at += if is_inner { 2 } else { 1 };
@@ -141,7 +141,7 @@ impl<'t> Reader<'t> {
         }
     }
 
-    /// Passes over brackets and what they enclose.
+    /// Skips brackets and their contents.
     fn skip_group(&mut self) {
         let mut depth = 0usize;
         while self.at < self.tokens.len() {
@@ -157,7 +157,7 @@ impl<'t> Reader<'t> {
         }
     }
 
-    /// Passes over an item; notes a module that is in a file of its own.
+    /// Skips an item; records a module that has its own file.
     fn skip_item(&mut self) {
         while self.token(0) == "#" {
             self.at += 1;
@@ -184,7 +184,7 @@ impl<'t> Reader<'t> {
         }
     }
 
-    /// The module that is open here.
+    /// The current module.
     fn scope(&self) -> Path {
         let inner = self.inner.iter().map(|(name, _)| name.clone());
         self.file.iter().cloned().chain(inner).collect()

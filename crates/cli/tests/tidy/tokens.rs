@@ -1,6 +1,6 @@
-//! The names and signs of a Rust source, without what only looks like them: comments, strings, characters.
+//! A tokenizer for Rust sources that skips comments, strings and characters.
 
-/// The names and signs of a source, without comments and literals.
+/// The identifiers and punctuation of a source, without comments and literals.
 pub(super) fn tokens(text: &str) -> Vec<&str> {
     let bytes = text.as_bytes();
     let mut tokens = Vec::new();
@@ -40,7 +40,7 @@ fn length_until(bytes: &[u8], is_end: impl Fn(&[u8]) -> bool) -> usize {
     end.unwrap_or(bytes.len())
 }
 
-/// A comment in signs, and those inside it.
+/// The length of a block comment, including nested ones.
 fn comment_length(bytes: &[u8]) -> usize {
     let mut depth = 0usize;
     let mut at = 0;
@@ -82,7 +82,7 @@ fn raw_string_length(bytes: &[u8]) -> usize {
     2 + signs + length_until(text, |rest| rest.starts_with(&ending)) + ending.len()
 }
 
-/// A character, or the sign before the name of a lifetime.
+/// The length of a character literal, or of the quote before a lifetime.
 fn quote_length(bytes: &[u8]) -> usize {
     let text = String::from_utf8_lossy(&bytes[1..bytes.len().min(16)]).into_owned();
     let mut characters = text.chars();

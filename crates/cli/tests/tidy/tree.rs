@@ -10,7 +10,7 @@ fn root() -> PathBuf {
         .unwrap()
 }
 
-/// Every file that is tracked or would be, as a path from the root.
+/// Every file that git tracks or would add, as a path from the root.
 pub(super) fn files() -> Vec<String> {
     let listed = Command::new("git")
         .args(["ls-files", "--cached", "--others", "--exclude-standard"])
@@ -18,7 +18,7 @@ pub(super) fn files() -> Vec<String> {
         .output();
     let text = match listed {
         Ok(output) if output.status.success() => String::from_utf8(output.stdout).unwrap(),
-        // Outside a repository (a source archive) the folders that matter are walked.
+        // Outside a repository (for example in a source archive) the folders are listed directly.
         _ => walk(),
     };
     let mut files: Vec<String> = text

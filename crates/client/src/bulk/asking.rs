@@ -15,34 +15,35 @@ use crate::request::Request;
 pub type Pending<'a> = (Call<'a>, Option<Error>);
 
 /// One request of a bulk call and the place of its server.
-pub(crate) type Ask<'a> = (usize, [Request<'a>; 1]);
-
-/// An [`Ask`].
-pub(crate) fn ask_of(place: usize, request: Request<'_>) -> Ask<'_> {
-    (place, [request])
-}
+pub type Ask<'a> = (usize, [Request<'a>; 1]);
 
 /// A reply within a bulk call.
-pub(crate) struct Reply<'r> {
+#[derive(Debug)]
+pub struct Reply<'r> {
     /// The place of its ask.
-    pub(crate) ask: usize,
+    pub ask: usize,
     /// How many replies the ask has had before.
-    pub(crate) nth: usize,
-    pub(crate) answer: Answer,
-    pub(crate) pipeline: &'r Pipeline,
-    pub(crate) server: &'r str,
+    pub nth: usize,
+    /// What the server answered.
+    pub answer: Answer,
+    /// Where the values are.
+    pub pipeline: &'r Pipeline,
+    /// The server's name.
+    pub server: &'r str,
 }
 
 /// How an ask ended: the replies that were read, and why no more came.
 #[derive(Debug, Default)]
-pub(crate) struct Ended {
-    pub(crate) replies: usize,
-    pub(crate) error: Option<Error>,
+pub struct Ended {
+    /// How many replies were read.
+    pub replies: usize,
+    /// Why no more came, if more were to come.
+    pub error: Option<Error>,
 }
 
 impl Ended {
     /// The places of the keys that got no reply, each with the error.
-    pub(crate) fn unanswered(&self, indices: &[usize]) -> impl Iterator<Item = (usize, Error)> {
+    pub(super) fn unanswered(&self, indices: &[usize]) -> impl Iterator<Item = (usize, Error)> {
         let rest = indices.iter().skip(self.replies);
         let error = self.error.clone();
         rest.filter_map(move |&index| Some((index, error.clone()?)))
@@ -190,7 +191,7 @@ mod tests {
     #[test]
     fn a_round_asks_each_server_once() {
         let asks: Vec<Ask<'_>> = [7, 8, 7, 7, 8]
-            .map(|place| ask_of(place, Request::Version))
+            .map(|place| (place, [Request::Version]))
             .into();
         assert_eq!(rounds(&asks), [vec![0, 1], vec![2, 4], vec![3]]);
     }

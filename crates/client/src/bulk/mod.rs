@@ -1,4 +1,4 @@
-//! Calls about many keys: parted by server, all servers at once, each key's failure told.
+//! Calls about many keys: partitioned by server, all servers at once, each key's failure told.
 
 mod asking;
 mod parts;
@@ -7,12 +7,13 @@ mod remove;
 mod store;
 
 pub use crate::engine::Failures;
-pub use asking::Pending;
+pub use asking::{Ask, Ended, Pending, Reply};
 #[cfg(feature = "tokio")]
-pub(crate) use asking::{Ask, Ended, Reply, counted, read_held, rounds};
-pub(crate) use read::Reads;
-pub(crate) use remove::Removals;
-pub(crate) use store::{Judged, Stores};
+pub(crate) use asking::{counted, read_held, rounds};
+pub use parts::{Part, Partitioned};
+pub use read::Reads;
+pub use remove::Removals;
+pub use store::{Stored, Stores};
 
 /// A value of a bulk read: the place of its key in the call, its client flags, its bytes.
 pub type Indexed = (usize, u32, Vec<u8>);

@@ -1,76 +1,90 @@
-//! The parts of a bulk call: what goes to one server in one batch.
+//! The parts of a bulk call: what goes to one server in one request.
 
-use crate::client::Client;
+use super::Failures;
+use super::asking::{Ask, Ended};
+use crate::request::Request;
 
 /// Things of a bulk call that go to one server together.
 #[derive(Debug)]
-pub(crate) struct Part<T> {
+pub struct Part {
     /// The server's place.
-    pub(crate) place: usize,
+    pub place: usize,
     /// Places of the things in the call.
-    pub(crate) indices: Vec<usize>,
-    /// The things themselves, as long as `indices`.
-    pub(crate) things: Vec<T>,
+    pub indices: Vec<usize>,
     weight: usize,
 }
 
-impl<T> Part<T> {
-    /// All things of a call, for one server.
-    pub(crate) fn whole(place: usize, things: Vec<T>) -> Self {
+impl Part {
+    /// A part that takes no more things.
+    pub(super) fn full(place: usize, index: usize) -> Self {
         Self {
             place,
-            indices: (0..things.len()).collect(),
-            weight: things.len(),
-            things,
+            indices: vec![index],
+            weight: usize::MAX,
         }
     }
 }
 
-/// Parts things by the place of their server; no part weighs more than `weight_max` unless one thing does.
-pub(crate) fn parted<T>(
-    things: impl Iterator<Item = (usize, T)>,
-    mut place_of: impl FnMut(&T) -> usize,
-    weight_of: impl Fn(&T) -> usize,
-    weight_max: usize,
-) -> Vec<Part<T>> {
-    let mut parts: Vec<Part<T>> = Vec::new();
-    let expected = things.size_hint().0;
-    for (index, thing) in things {
-        let (place, weight) = (place_of(&thing), weight_of(&thing));
-        let open = parts.iter_mut().rev().find(|part| part.place == place);
-        if let Some(part) = open.filter(|part| part.weight + weight <= weight_max) {
-            part.indices.push(index);
-            part.things.push(thing);
-            part.weight += weight;
-            continue;
-        }
-        let room = if parts.is_empty() { expected } else { 1 };
-        let mut part = Part {
-            place,
-            indices: Vec::with_capacity(room),
-            things: Vec::with_capacity(room),
-            weight,
+/// A call about many things, partitioned by server.
+pub trait Partitioned {
+    /// What a request is made of: keys, or items.
+    type Thing<'a>: Copy;
+
+    /// The parts, of which each is a request.
+    fn parts(&self) -> &[Part];
+
+    /// The request of a part, by its things.
+    fn request<'a>(&'a self, part: usize, things: &'a [Self::Thing<'a>]) -> Request<'a>;
+
+    /// The requests of all parts, each with the place of its server; `things` are those of each part.
+    fn asks<'a>(&'a self, things: &'a [Vec<Self::Thing<'a>>]) -> Vec<Ask<'a>> {
+        let parts = self.parts().iter().zip(things).enumerate();
+        parts
+            .map(|(at, (part, things))| (part.place, [self.request(at, things)]))
+            .collect()
+    }
+
+    /// The things of each part.
+    fn all_things<'a>(&self, all: &[Self::Thing<'a>]) -> Vec<Vec<Self::Thing<'a>>> {
+        let things = |part: &Part| {
+            if part.indices.len() == all.len() {
+                return all.to_vec();
+            }
+            let mut things = Vec::with_capacity(part.indices.len());
+            things.extend(part.indices.iter().filter_map(|&index| all.get(index)));
+            things
         };
-        part.indices.push(index);
-        part.things.push(thing);
-        parts.push(part);
+        self.parts().iter().map(things).collect()
     }
-    parts
+
+    /// The things that got no answer.
+    fn unanswered(&self, ended: &[Ended]) -> Failures {
+        let failed = self.parts().iter().zip(ended);
+        failed
+            .flat_map(|(part, end)| end.unanswered(&part.indices))
+            .collect()
+    }
 }
 
-impl Client {
-    /// The place of a plain key's server, the key without its namespace.
-    pub(super) fn place_finder(&self) -> impl FnMut(&[u8]) -> usize {
-        let only = self.only_place();
-        let namespace = self.keys().namespace;
-        let mut joined = namespace.to_vec();
-        move |key| {
-            only.unwrap_or_else(|| {
-                joined.truncate(namespace.len());
-                joined.extend_from_slice(key);
-                self.place_of(&joined)
-            })
+/// Adds a thing to the parts: to one of its place, unless that would weigh more than `weight_max`.
+pub(super) fn add(
+    parts: &mut Vec<Part>,
+    index: usize,
+    place: usize,
+    weight: usize,
+    weight_max: usize,
+) {
+    let mut of_place = parts.iter_mut().rev().filter(|part| part.place == place);
+    match of_place.find(|part| part.weight.saturating_add(weight) <= weight_max) {
+        Some(part) => {
+            part.indices.push(index);
+            part.weight += weight;
         }
+        None => parts.push(Part {
+            place,
+            indices: vec![index],
+            weight,
+        }),
     }
 }
 
@@ -80,13 +94,10 @@ mod tests {
 
     #[test]
     fn a_part_holds_one_servers_things_up_to_its_weight() {
-        let weights = [3, 3, 3, 9, 1];
-        let parts = parted(
-            weights.into_iter().enumerate(),
-            |weight| usize::from(*weight == 1),
-            |weight| *weight,
-            6,
-        );
+        let mut parts = Vec::new();
+        for (index, weight) in [3, 3, 3, 9, 1].into_iter().enumerate() {
+            add(&mut parts, index, usize::from(weight == 1), weight, 6);
+        }
         let shape: Vec<_> = parts.iter().map(|p| (p.place, p.indices.clone())).collect();
         assert_eq!(
             shape,

@@ -1,12 +1,14 @@
-//! Bulk reads: one text `get` line a server.
+//! Bulk reads: one text `get` line a server, and a request of its own for each key that goes as base64.
 
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use super::Failures;
-use super::asking::{Ask, Ended, Pending, Reply, ask_of};
-use super::parts::{Part, parted};
+use super::asking::{Pending, Reply};
+use super::parts::{Part, Partitioned, add};
 use crate::client::{Budget, Client};
 use crate::engine::interpret::refused;
+use crate::engine::uncertain::OwnedKey;
 use crate::error::Error;
 use crate::pipeline::Found;
 use crate::request::Request;
@@ -14,47 +16,45 @@ use crate::request::Request;
 /// Keys in one `get` line: memcached's own limit of a line is far above, a proxy's may not be.
 const LINE_KEYS_MAX: usize = 10_000;
 
-/// A bulk read, parted by server.
-pub(crate) struct Reads<'k> {
-    parts: Vec<Part<&'k [u8]>>,
+/// A bulk read, partitioned by server.
+#[derive(Debug)]
+pub struct Reads {
+    parts: Vec<Part>,
+    /// Keys that go as base64, by their part.
+    encoded: BTreeMap<usize, OwnedKey>,
+    namespace: Vec<u8>,
+    cas: bool,
 }
 
-impl<'k> Reads<'k> {
-    /// Parts plain keys, without their namespace.
-    pub(crate) fn new(client: &Client, keys: &[&'k [u8]]) -> Self {
-        if let Some(place) = client.only_place().filter(|_| keys.len() <= LINE_KEYS_MAX) {
-            return Self {
-                parts: vec![Part::whole(place, keys.to_vec())],
-            };
-        }
-        let mut place_of = client.place_finder();
-        let indexed = keys.iter().copied().enumerate();
-        Self {
-            parts: parted(indexed, |key| place_of(key), |_| 1, LINE_KEYS_MAX),
-        }
-    }
-
-    pub(crate) fn asks<'a>(&'a self, prefix: &'a [u8], cas: bool) -> Vec<Ask<'a>> {
-        let request = |part: &'a Part<&'k [u8]>| {
-            let keys = &part.things;
-            ask_of(part.place, Request::GetMany { prefix, keys, cas })
+impl Reads {
+    /// Partitions keys without their namespace; `cas` asks for their CAS uniques.
+    pub fn new(client: &Client, keys: &[&[u8]], cas: bool) -> Result<Self, Error> {
+        let (maker, only) = (client.keys(), client.only_place());
+        let mut reads = Self {
+            parts: Vec::new(),
+            encoded: BTreeMap::new(),
+            namespace: maker.namespace.to_vec(),
+            cas,
         };
-        self.parts.iter().map(request).collect()
+        let mut scratch = Vec::new();
+        for (index, key) in keys.iter().enumerate() {
+            let wire = maker.wire(key, &mut scratch)?;
+            let place = only.unwrap_or_else(|| client.place_of(wire.bytes));
+            if wire.is_base64 {
+                reads.encoded.insert(reads.parts.len(), wire.into());
+                reads.parts.push(Part::full(place, index));
+            } else {
+                add(&mut reads.parts, index, place, 1, LINE_KEYS_MAX);
+            }
+        }
+        Ok(reads)
     }
 
-    /// The keys that got no answer.
-    pub(crate) fn failures(&self, ended: &[Ended]) -> Failures {
-        let failed = self.parts.iter().zip(ended);
-        failed
-            .flat_map(|(part, end)| end.unanswered(&part.indices))
-            .collect()
-    }
-
-    /// Hands over the values of a reply with the places of their keys; returns their bytes.
-    pub(crate) fn values(
+    /// Hands over the values of a reply with the indices of their keys; returns their bytes.
+    pub fn values(
         &self,
         reply: Reply<'_>,
-        mut read: impl FnMut(usize, &Found, &[u8]) -> Result<(), Error>,
+        mut read: impl FnMut(usize, &Found, &[u8]),
     ) -> Result<u64, Error> {
         let pipeline = reply.pipeline;
         refused(reply.answer, reply.server)?;
@@ -63,15 +63,34 @@ impl<'k> Reads<'k> {
         for found in pipeline.found() {
             bytes += found.value_bytes as u64;
             if let Some(&index) = part.indices.get(found.key_index) {
-                read(index, found, pipeline.body(found))?;
+                read(index, found, pipeline.body(found));
             }
         }
         Ok(bytes)
     }
 }
 
+impl Partitioned for Reads {
+    type Thing<'a> = &'a [u8];
+
+    fn parts(&self) -> &[Part] {
+        &self.parts
+    }
+
+    fn request<'a>(&'a self, part: usize, keys: &'a [&'a [u8]]) -> Request<'a> {
+        let (prefix, cas) = (&self.namespace, self.cas);
+        match self.encoded.get(&part) {
+            Some(key) => Request::Get {
+                key: key.wire(),
+                cas,
+            },
+            None => Request::GetMany { prefix, keys, cas },
+        }
+    }
+}
+
 impl Client {
-    /// Reads many plain keys, without their namespace, from all their servers at once.
+    /// Reads many keys, without their namespace, from all their servers at once.
     ///
     /// `receive` drives the calls with [`receive_all`](crate::call::receive_all), as it likes to
     /// wait; `read` then gets each value with the place of its key, its CAS unique only if `cas`.
@@ -82,11 +101,12 @@ impl Client {
         cas: bool,
         budget: &Budget<'_>,
         mut receive: impl FnMut(&mut [Pending<'_>]) -> Result<(), Error>,
-        mut read: impl FnMut(usize, &Found, &[u8]) -> Result<(), Error>,
+        mut read: impl FnMut(usize, &Found, &[u8]),
     ) -> Result<Failures, Error> {
-        let reads = Reads::new(self, keys);
-        let asks = reads.asks(self.keys().namespace, cas);
+        let reads = Reads::new(self, keys, cas)?;
+        let things = reads.all_things(keys);
         let (mut bytes, mut reading) = (0, Duration::ZERO);
+        let asks = reads.asks(&things);
         let ended = self.ask_many_by(&asks, budget, &mut receive, &mut |reply| {
             let begin = Instant::now();
             bytes += reads.values(reply, &mut read)?;
@@ -94,6 +114,6 @@ impl Client {
             Ok(())
         })?;
         self.count_bulk(keys.len(), bytes, budget, reading);
-        Ok(reads.failures(&ended))
+        Ok(reads.unanswered(&ended))
     }
 }

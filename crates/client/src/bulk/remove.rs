@@ -2,9 +2,8 @@
 
 use glasscache_protocol::meta::request::WireKey;
 
-use super::Failures;
-use super::asking::{Ask, Ended, Reply, ask_of};
-use super::parts::{Part, parted};
+use super::asking::Reply;
+use super::parts::{Part, Partitioned, add};
 use crate::client::Client;
 use crate::engine::interpret::outcome;
 use crate::error::Error;
@@ -13,42 +12,38 @@ use crate::request::Request;
 /// Keys whose removals go to one server together.
 const BATCH_KEYS_MAX: usize = 10_000;
 
-/// A bulk removal, parted by server.
-pub(crate) struct Removals<'k> {
-    parts: Vec<Part<WireKey<'k>>>,
+/// A bulk removal, partitioned by server.
+#[derive(Debug)]
+pub struct Removals {
+    parts: Vec<Part>,
 }
 
-impl<'k> Removals<'k> {
-    /// Parts wire keys, which have their namespace.
-    pub(crate) fn new(client: &Client, keys: &[WireKey<'k>]) -> Self {
-        let place_of = |key: &WireKey<'_>| client.place_of(key.bytes);
-        let indexed = keys.iter().copied().enumerate();
-        Self {
-            parts: parted(indexed, place_of, |_| 1, BATCH_KEYS_MAX),
+impl Removals {
+    /// Partitions wire keys, which have their namespace.
+    pub fn new(client: &Client, keys: &[WireKey<'_>]) -> Self {
+        let mut parts = Vec::new();
+        for (index, key) in keys.iter().enumerate() {
+            let place = client.place_of(key.bytes);
+            add(&mut parts, index, place, 1, BATCH_KEYS_MAX);
         }
-    }
-
-    pub(crate) fn asks(&self) -> Vec<Ask<'_>> {
-        let parts = self
-            .parts
-            .iter()
-            .map(|part| (part.place, part.things.as_slice()));
-        parts
-            .map(|(place, keys)| ask_of(place, Request::DeleteMany { keys }))
-            .collect()
+        Self { parts }
     }
 
     /// The failure that a reply tells, if it tells one.
-    pub(crate) fn failure(&self, reply: Reply<'_>) -> Option<(usize, Error)> {
+    pub fn failure(&self, reply: Reply<'_>) -> Option<(usize, Error)> {
         let index = *self.parts.get(reply.ask)?.indices.get(reply.nth)?;
         Some((index, outcome(reply.answer, reply.server).err()?))
     }
+}
 
-    /// The keys that got no answer.
-    pub(crate) fn unanswered(&self, ended: &[Ended]) -> Failures {
-        let failed = self.parts.iter().zip(ended);
-        failed
-            .flat_map(|(part, end)| end.unanswered(&part.indices))
-            .collect()
+impl Partitioned for Removals {
+    type Thing<'a> = WireKey<'a>;
+
+    fn parts(&self) -> &[Part] {
+        &self.parts
+    }
+
+    fn request<'a>(&'a self, _: usize, keys: &'a [WireKey<'a>]) -> Request<'a> {
+        Request::DeleteMany { keys }
     }
 }

@@ -6,11 +6,11 @@ use std::collections::VecDeque;
 use glasscache_protocol::text::request::StoreWord;
 
 use super::Failures;
-use super::asking::{Ask, Ended, Reply, ask_of};
-use super::parts::{Part, parted};
+use super::asking::{Ended, Reply};
+use super::parts::{Part, Partitioned, add};
 use crate::client::Client;
 use crate::engine::operation::{Store, stored};
-use crate::engine::{Indices, StoredMany};
+use crate::engine::{Indices, Items, StoredMany};
 use crate::error::Error;
 use crate::outcome::{Outcome, of_code};
 use crate::pipeline::Answer;
@@ -19,9 +19,10 @@ use crate::request::{Item, Request};
 /// Bytes of values that go to one server in one batch; the rest follows when it was answered.
 const BATCH_BYTES_MAX: usize = 1 << 20;
 
-/// A bulk write, parted by server.
-pub(crate) struct Stores<'i> {
-    parts: Vec<Part<Item<'i>>>,
+/// A bulk write, partitioned by server.
+#[derive(Debug)]
+pub struct Stores {
+    parts: Vec<Part>,
     word: StoreWord,
     exptime: i64,
     /// Values that are not sent at all, for they are longer than this client sends.
@@ -30,69 +31,55 @@ pub(crate) struct Stores<'i> {
 }
 
 /// What replies have told so far.
-#[derive(Default)]
-pub(crate) struct Judged {
-    failures: VecDeque<(Indices, Error)>,
-    /// Asks of which a value was refused without its name.
+#[derive(Debug, Default)]
+pub struct Stored {
+    failed: VecDeque<(Indices, Error)>,
+    /// Parts of which a value was refused without its name.
     unnamed: Vec<usize>,
 }
 
-impl<'i> Stores<'i> {
-    pub(crate) fn new(client: &Client, word: StoreWord, items: &[Item<'i>], exptime: i64) -> Self {
+impl Stores {
+    /// Partitions items.
+    pub fn new(client: &Client, word: StoreWord, items: &[Item<'_>], exptime: i64) -> Self {
         let limit = client.options().value_bytes_max;
-        let refusal = |item: &Item<'_>| store_of(word, *item, exptime).refusal(limit);
-        let indexed = items.iter().copied().enumerate();
-        let refused = indexed
-            .clone()
-            .filter_map(|(index, item)| Some((index, refusal(&item)?)))
-            .collect();
-        let sent = indexed.filter(|(_, item)| item.body.len() as u64 <= limit);
-        let place_of = |item: &Item<'_>| client.place_of(item.key.bytes);
-        Self {
-            parts: parted(sent, place_of, |item| item.body.len(), BATCH_BYTES_MAX),
+        let mut stores = Self {
+            parts: Vec::new(),
             word,
             exptime,
-            refused,
-            bytes: items.iter().map(|item| item.body.len() as u64).sum(),
+            refused: Vec::new(),
+            bytes: 0,
+        };
+        for (index, item) in items.iter().enumerate() {
+            let bytes = item.body.len();
+            stores.bytes += bytes as u64;
+            if let Some(error) = Store::new(word, *item, exptime, false).refusal(limit) {
+                stores.refused.push((index, error));
+                continue;
+            }
+            let place = client.place_of(item.key.bytes);
+            add(&mut stores.parts, index, place, bytes, BATCH_BYTES_MAX);
         }
+        stores
     }
 
-    pub(crate) fn bytes(&self) -> u64 {
+    /// Bytes of all values.
+    pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    pub(crate) fn asks(&self) -> Vec<Ask<'_>> {
-        let (word, exptime) = (self.word, self.exptime);
-        let parts = self
-            .parts
-            .iter()
-            .map(|part| (part.place, part.things.as_slice()));
-        parts
-            .map(|(place, items)| {
-                let request = Request::StoreMany {
-                    word,
-                    items,
-                    exptime,
-                    quiet: true,
-                };
-                ask_of(place, request)
-            })
-            .collect()
-    }
-
     /// Notes what a reply tells: one for all from a server with quiet sets, else one a value.
-    pub(crate) fn judge(&self, reply: Reply<'_>, judged: &mut Judged) {
+    pub fn take(&self, reply: Reply<'_>, items: &impl Items, so_far: &mut Stored) {
         let Some(part) = self.parts.get(reply.ask) else {
             return;
         };
+        let Stored { failed, unnamed } = so_far;
         let mut fail = |nth: usize, error: Error| {
             if let Some(&index) = part.indices.get(nth) {
-                judged.failures.push_back(((index, part.place), error));
+                failed.push_back(((index, part.place), error));
             }
         };
-        let server = reply.server;
         let not_stored = |outcome| Error::NotStored {
-            server: server.to_owned(),
+            server: reply.server.to_owned(),
             outcome,
         };
         match reply.answer {
@@ -101,14 +88,15 @@ impl<'i> Stores<'i> {
                     fail(nth, not_stored(of_code(code).unwrap_or(Outcome::NotStored)));
                 }
                 if !refusals.is_empty() {
-                    judged.unnamed.push(reply.ask);
+                    unnamed.push(reply.ask);
                 }
             }
             answer => {
-                let Some(item) = part.things.get(reply.nth) else {
+                let index = part.indices.get(reply.nth);
+                let Some(item) = index.and_then(|&index| items.item(index)) else {
                     return;
                 };
-                match stored(answer, item.key, item.body.len(), server) {
+                match stored(answer, item.key, item.body.len(), reply.server) {
                     Ok(Outcome::Done) => {}
                     Ok(outcome) => fail(reply.nth, not_stored(outcome)),
                     Err(error) => fail(reply.nth, error),
@@ -118,37 +106,40 @@ impl<'i> Stores<'i> {
     }
 
     /// What is still to be done once every batch was answered.
-    pub(crate) fn rest<'s>(
-        &'s self,
-        items: &'s [Item<'s>],
-        ended: &[Ended],
-        judged: Judged,
-    ) -> StoredMany<'s> {
-        let parts = judged.unnamed.iter().filter_map(|&ask| self.parts.get(ask));
-        let again = parts.flat_map(|part| {
-            let stores = part.indices.iter().zip(&part.things);
-            stores.map(|(&index, &item)| {
-                let store = store_of(self.word, item, self.exptime);
-                ((index, part.place), store)
-            })
-        });
-        let mut failed = judged.failures;
+    pub fn rest<I: Items>(&self, items: I, ended: &[Ended], stored: Stored) -> StoredMany<I> {
+        let mut failed = stored.failed;
+        let mut again = VecDeque::new();
+        for (at, (part, end)) in self.parts.iter().zip(ended).enumerate() {
+            // One that has no form in its server's dialect keeps those beside it from being sent.
+            let is_unsaid = matches!(end.error, Some(Error::Unsupported { .. }));
+            if is_unsaid || stored.unnamed.contains(&at) {
+                again.extend(part.indices.iter().map(|&index| (index, part.place)));
+                failed.retain(|((index, _), _)| !part.indices.contains(index));
+            } else {
+                let unanswered = end.unanswered(&part.indices);
+                failed.extend(unanswered.map(|(index, error)| ((index, part.place), error)));
+            }
+        }
         // Their limit is this client's own: no server is asked for it.
         let refused = self.refused.iter().cloned();
         failed.extend(refused.map(|(index, error)| ((index, 0), error)));
-        for (part, end) in self.parts.iter().zip(ended) {
-            let unanswered = end.unanswered(&part.indices);
-            failed.extend(unanswered.map(|(index, error)| ((index, part.place), error)));
-        }
-        StoredMany::new(items, again.collect(), failed)
+        StoredMany::new(items, (self.word, self.exptime), again, failed)
     }
 }
 
-fn store_of(word: StoreWord, item: Item<'_>, exptime: i64) -> Store<'_> {
-    Store {
-        word,
-        item,
-        exptime,
-        noreply: false,
+impl Partitioned for Stores {
+    type Thing<'a> = Item<'a>;
+
+    fn parts(&self) -> &[Part] {
+        &self.parts
+    }
+
+    fn request<'a>(&'a self, _: usize, items: &'a [Item<'a>]) -> Request<'a> {
+        Request::StoreMany {
+            word: self.word,
+            items,
+            exptime: self.exptime,
+            quiet: true,
+        }
     }
 }

@@ -6,12 +6,11 @@ use std::time::Instant;
 use rustix::event::{PollFd, PollFlags};
 
 use super::{Call, Stage, Trouble};
+use crate::engine::connection::{Attempt, Progress};
 use crate::engine::loss::{Cause, Next, Unanswered};
 use crate::error::{Error, Phase};
-use crate::pipeline::{Answer, Expect, Progress};
 use crate::pool::{Checkout, Lease};
 use crate::quiet::TookTooLong;
-use crate::request::Dialect;
 use crate::transport::blocking::{Link, Patience, Stop};
 #[cfg(feature = "tokio")]
 use crate::transport::connect::Candidates;
@@ -23,6 +22,7 @@ use crate::transport::socket::Watched;
 impl Call<'_> {
     pub(super) fn start(&mut self) -> Result<(), Trouble> {
         if self.server.health.is_down() {
+            self.look_at_health(); // it may have gone down by what nobody waited for
             return Err(self
                 .error(Phase::Connect, "it is down, a probe asks it".into())
                 .into());
@@ -35,7 +35,7 @@ impl Call<'_> {
         self.load = match self.server.quiet.take(self.deadline) {
             Ok(load) => load,
             Err(TookTooLong) => {
-                return Err(Error::Deadline(self.context(Phase::Wait, true)).into());
+                return Err(Error::Deadline(self.context(Phase::Wait)).into());
             }
         };
         self.took_load = self.load.is_some();
@@ -49,7 +49,7 @@ impl Call<'_> {
                 self.lease = Some(Lease::new(self.server.clone(), None));
                 self.connect()
             }
-            Checkout::Full => Err(Error::Deadline(self.context(Phase::Wait, true)).into()),
+            Checkout::Full => Err(Error::Deadline(self.context(Phase::Wait)).into()),
         }
     }
 
@@ -67,7 +67,7 @@ impl Call<'_> {
                 if let Next::End(mark) = Unanswered::CONNECTING.next(Cause::Deadline(allowed)) {
                     self.note(mark);
                 }
-                Err(Error::Deadline(self.context(Phase::Connect, true)).into())
+                Err(Error::Deadline(self.context(Phase::Connect)).into())
             }
             Err(ConnectError::Failed(why)) => Err(self.cannot_connect(why).into()),
         }
@@ -98,7 +98,8 @@ impl Call<'_> {
             Ok(socket) => socket,
             Err(error) => return Err(self.cannot_connect(error.to_string()).into()),
         };
-        let link = Link::new(socket, self.server.options.value_bytes_max, Instant::now());
+        let (server, bytes_max) = (&self.server.state, self.server.options.value_bytes_max);
+        let link = Link::new(socket, server, bytes_max, Instant::now());
         if let Some(lease) = &mut self.lease {
             lease.replace(Some(Box::new(link)));
         }
@@ -158,17 +159,17 @@ impl Call<'_> {
             return self.connect_to_next(error.to_string());
         }
         self.server.resolver.remember(self.candidates.current());
-        if self.server.dialect().is_some() || self.presumes_classic {
-            return self.write();
-        }
-        link.begin();
-        link.out.extend_from_slice(b"mn\r\n");
-        link.pipeline.expect(Expect::Probe);
+        let attempt = Attempt {
+            is_retry: self.was_retried,
+            started: self.started,
+            deadline: self.deadline,
+        };
+        link.engine.opened(self.presumes_classic, attempt);
         self.stage = Stage::Probing;
         Ok(())
     }
 
-    /// Finds out, once per server, whether it speaks meta: `mn` costs one round trip.
+    /// Waits until the connection takes requests: once per server it is asked what it speaks, in one round trip.
     pub(super) fn probe(&mut self) -> Result<(), Trouble> {
         let link = self
             .lease
@@ -178,23 +179,14 @@ impl Call<'_> {
         if !link.send(None)? {
             return Err(Stop::WouldWait.into());
         }
-        match link.pipeline.poll() {
-            Ok(Progress::Whole(Answer::Probe(speaks_meta))) => {
-                link.pipeline.release();
-                let dialect = if speaks_meta {
-                    Dialect::Meta
-                } else {
-                    Dialect::Classic
-                };
-                self.server.learn_dialect(dialect);
-                self.write()
-            }
-            Ok(Progress::Incomplete(missing)) => {
+        match link.engine.poll() {
+            Progress::Ready => self.write(),
+            Progress::Needs(missing) => {
                 let now = Instant::now();
                 Ok(link.receive(missing, self.deadline, Patience::None, now)?)
             }
-            Ok(_) => Err(Error::Closed.into()),
-            Err(fault) => Err(self.protocol(fault).into()),
+            Progress::Failed(_, failure) => Ok(self.failed(*failure)?),
+            Progress::Reply(..) | Progress::Idle => Err(Error::Closed.into()),
         }
     }
 }

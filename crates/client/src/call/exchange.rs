@@ -4,12 +4,10 @@ use std::time::Instant;
 
 use rustix::event::{PollFd, PollFlags};
 
-use super::{AWAITED_MAX, Call, DIRECT_BYTES_MIN, PENDING_MAX, Stage, State, Trouble};
-use crate::engine::uncertain::write_removals;
+use super::{AWAITED_MAX, Call, DIRECT_BYTES_MIN, Stage, State, Trouble};
+use crate::engine::connection::Progress;
 use crate::error::{Error, Phase};
-use crate::pipeline::{Answer, Progress};
 use crate::pool::Lease;
-use crate::request::{Dialect, Request};
 use crate::transport::blocking::{Patience, Stop, wait};
 
 impl Call<'_> {
@@ -20,54 +18,20 @@ impl Call<'_> {
         } else {
             self.started
         };
-        let dialect = self.server.dialect().unwrap_or(Dialect::Classic);
+        let attempt = self.attempt();
         let link = self
             .lease
             .as_mut()
             .and_then(Lease::link)
             .ok_or(Error::Closed)?;
-        link.begin();
-        let is_noreply = self.requests.iter().all(Request::is_noreply);
-        self.is_noreply = is_noreply;
-        if !is_noreply {
-            self.uncertain.append(&mut self.server.uncertain.take());
-        }
-        if !self.uncertain.is_empty() {
-            link.begin_pending(&self.server.state);
-            let answered = write_removals(&self.uncertain, &mut link.desk(dialect));
-            link.pending.count += answered;
-        }
-        let must_ask = !is_noreply || self.load.is_some() || link.pending.count >= PENDING_MAX;
-        if must_ask && !link.pending.is_empty() {
-            let pending = std::mem::take(&mut link.pending);
-            link.request_acknowledgement(pending);
-        }
         if let Some(load) = &mut self.load {
-            link.out.extend_from_slice(&load.out);
-            link.request_acknowledgement(std::mem::take(&mut load.pending));
-            load.end = link.out.len();
+            let pending = std::mem::take(&mut load.pending);
+            link.engine.submit_gathered(&load.out, pending);
+            load.end = link.engine.written();
         }
-        if is_noreply {
-            link.begin_pending(&self.server.state);
-        }
-        let mut desk = link.desk(dialect);
-        for request in self.requests {
-            if let Err(unsaid) = request.write(&mut desk) {
-                let server = self.server.name.clone();
-                return Err(Error::Unsupported {
-                    server,
-                    what: unsaid.0,
-                }
-                .into());
-            }
-            // Only a request that stands alone has its body sent from where it lies, behind all others.
-            if self.requests.len() > 1
-                && let Some(body) = request.loose_body()
-            {
-                desk.out.extend_from_slice(body);
-                desk.out.extend_from_slice(b"\r\n");
-            }
-        }
+        self.begin = link.engine.written();
+        let ticket = link.engine.submit_without_body(self.requests, attempt)?;
+        self.is_noreply = ticket.is_none();
         self.stage = Stage::Sending;
         Ok(())
     }
@@ -83,21 +47,15 @@ impl Call<'_> {
             .and_then(Lease::link)
             .ok_or(Error::Closed)?;
         let is_all_sent = link.send(body)?;
-        self.is_uncertain = link.has_sent();
         // Who writes without waiting keeps it until the connection is back in the pool, so that its own
         // next call finds that connection.
         self.load
-            .take_if(|load| !self.is_noreply && link.has_sent_to(load.end));
+            .take_if(|load| !self.is_noreply && link.engine.sent_so_far() >= load.end);
         if is_all_sent {
-            if self.is_noreply && self.server.dialect() == Some(Dialect::Meta) {
-                for request in self.requests {
-                    link.pending.note(request);
-                }
-            }
             self.stage = Stage::Receiving;
             return Ok(());
         }
-        if link.pipeline.in_flight() == 0 {
+        if !link.engine.awaits_replies() {
             return Err(Stop::WouldWait.into());
         }
         // The peer does not take more: perhaps it waits for us to read.
@@ -113,42 +71,41 @@ impl Call<'_> {
             .as_mut()
             .and_then(Lease::link)
             .ok_or(Error::Closed)?;
-        if self.is_noreply && link.awaited.len() <= AWAITED_MAX {
+        if self.is_noreply && link.engine.acknowledgements() <= AWAITED_MAX {
             self.finish();
             return Ok(Some(State::Finished));
         }
-        match link.pipeline.poll() {
-            Ok(Progress::Whole(Answer::Quiet(troubles, refusals))) if !link.awaited.is_empty() => {
-                link.acknowledged(troubles.len() + refusals.len());
-                Ok(None)
-            }
-            Ok(Progress::Whole(answer)) => Ok(Some(State::Reply(answer))),
-            Ok(Progress::Idle) => {
+        if link.engine.has_received_nothing() && !self.is_noreply {
+            // The first wait begins when the call did.
+            link.receive(1, self.deadline, patience, self.connected)?;
+        }
+        match link.engine.poll() {
+            Progress::Reply(_, answer) => Ok(Some(State::Reply(answer))),
+            Progress::Idle => {
                 self.finish();
                 Ok(Some(State::Finished))
             }
-            Ok(Progress::Incomplete(missing)) => {
+            Progress::Needs(_)
+                if self.is_noreply && link.engine.acknowledgements() <= AWAITED_MAX =>
+            {
+                Ok(None)
+            }
+            Progress::Needs(missing) => {
+                let pipeline = link.engine.pipeline();
                 if self.hands_out_bodies
                     && missing >= DIRECT_BYTES_MIN
-                    && let Some(found) = link.pipeline.partial()
+                    && let Some(found) = pipeline.partial()
                 {
                     return Ok(Some(State::Body(found)));
                 }
-                // The first wait begins when the call did; later ones ask the clock.
-                let now = if link.pipeline.is_untouched() {
-                    self.connected
-                } else {
-                    Instant::now()
-                };
-                match link.receive(missing, self.deadline, patience, now) {
-                    Ok(()) => Ok(None),
-                    Err(Stop::WouldWait) if patience == Patience::UntilDeadline => {
-                        Err(Stop::WouldWait.into())
-                    }
-                    Err(stop) => Err(stop.into()),
-                }
+                link.receive(missing, self.deadline, patience, Instant::now())?;
+                Ok(None)
             }
-            Err(fault) => Err(self.protocol(fault).into()),
+            Progress::Ready => Ok(None),
+            Progress::Failed(_, failure) => {
+                self.failed(*failure)?;
+                Ok(None)
+            }
         }
     }
 
@@ -165,9 +122,9 @@ impl Call<'_> {
         };
         let mut have = match self.body_left {
             Some((_, have)) => have,
-            None => match link.pipeline.partial() {
+            None => match link.engine.pipeline().partial() {
                 Some(found) => {
-                    let have = link.pipeline.take_partial(target);
+                    let have = link.engine.pipeline_mut().take_partial(target);
                     self.body_left = Some((found, have));
                     have
                 }

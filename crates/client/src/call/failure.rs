@@ -1,79 +1,108 @@
 //! How a call ends that was not answered: another try on a fresh connection, or an error that says
-//! how far it had come. Whatever the way out, writes without an answer are noted as uncertain.
-
-use std::sync::atomic::Ordering;
+//! how far it had come. What follows is the engine's decision.
 
 use rustix::io::Errno;
 
 use super::{Call, Stage};
+use crate::engine::connection::{End, Failure, Progress};
 use crate::engine::health::Mark;
-use crate::engine::loss::{self, Cause, Next, Unanswered};
-use crate::engine::uncertain::keys_of;
+use crate::engine::loss::{Cause, Next, Unanswered};
 use crate::error::{Context, Error, Phase};
 use crate::pool::Lease;
 use crate::quiet::Load;
-use crate::request::Request;
-use crate::transport::blocking::{Link, Stop};
+use crate::transport::blocking::Stop;
 
 impl Call<'_> {
-    /// Decides what follows a wait that brought nothing: another try on a fresh connection, or the end.
+    /// Does what follows a wait that brought nothing: another try on a fresh connection, or the end.
     pub(super) fn stopped(&mut self, stop: Stop) -> Result<(), Error> {
-        let phase = match self.stage {
-            Stage::Start | Stage::Resolving | Stage::Connecting | Stage::Probing => Phase::Connect,
-            Stage::Sending => Phase::Write,
-            Stage::Receiving | Stage::Done => Phase::Read,
+        let why = match stop {
+            Stop::Closed(why) => Some(why.map_or_else(
+                || "the connection was closed".to_owned(),
+                |error: Errno| error.to_string(),
+            )),
+            _ => None,
         };
-        let link = self.lease.as_ref().and_then(Lease::link_ref);
-        let request = Unanswered {
-            stage: match self.stage {
-                Stage::Resolving | Stage::Connecting => loss::Stage::Connecting,
-                Stage::Start | Stage::Probing => loss::Stage::Probing,
-                Stage::Sending | Stage::Receiving | Stage::Done => loss::Stage::Exchange,
-            },
-            was_used: !self.is_fresh,
-            is_untouched: link.is_some_and(|link| link.pipeline.is_untouched()),
-            was_sent: link.is_some_and(Link::has_sent) && self.stage != Stage::Probing,
-            is_repeatable: self.requests.iter().all(Request::is_repeatable),
-            was_retried: self.was_retried,
+        let is_connecting = matches!(
+            self.stage,
+            Stage::Start | Stage::Resolving | Stage::Connecting
+        );
+        let attempt = self.attempt();
+        let link = self.lease.as_mut().and_then(Lease::link);
+        let Some(link) = link.filter(|_| !is_connecting) else {
+            return self.not_connected(why);
         };
-        let cause = match stop {
-            Stop::Closed(why) => Cause::Closed {
-                in_order: why.is_none(),
-            },
-            _ => Cause::Deadline(self.deadline.saturating_duration_since(self.started)),
+        let in_order = stop == Stop::Closed(None);
+        let end = match &why {
+            Some(why) => End::Closed { in_order, why },
+            None => End::Deadline,
         };
-        match request.next(cause) {
+        let is_quiet = self.is_noreply && self.stage != Stage::Probing;
+        let mut failure = None;
+        if is_quiet {
+            let (requests, begin) = (self.requests, self.begin);
+            failure = Some(link.engine.fail_quiet(requests, attempt, begin, end));
+        }
+        match &why {
+            Some(why) => link.engine.lost(in_order, why),
+            None => link.engine.tick(self.deadline),
+        }
+        if failure.is_none()
+            && let Progress::Failed(_, its_failure) = link.engine.poll()
+        {
+            failure = Some(*its_failure);
+        }
+        match failure {
+            Some(failure) => self.failed(failure),
+            None => self.not_connected(why),
+        }
+    }
+
+    /// Ends a call that has no connection yet.
+    fn not_connected(&mut self, why: Option<String>) -> Result<(), Error> {
+        let allowed = self.deadline.saturating_duration_since(self.started);
+        let cause = match &why {
+            Some(_) => Cause::Closed { in_order: false },
+            None => Cause::Deadline(allowed),
+        };
+        if let Next::End(mark) = Unanswered::CONNECTING.next(cause) {
+            self.note(mark);
+        }
+        self.lease = None;
+        let context = self.context(Phase::Connect);
+        Err(match why {
+            Some(why) => Error::Unavailable(context, why),
+            None => Error::Deadline(context),
+        })
+    }
+
+    /// Goes on after a failure as the engine says.
+    pub(super) fn failed(&mut self, failure: Failure) -> Result<(), Error> {
+        match failure.next {
             Next::Retry => {
                 drop(self.server.take_idle()); // they are as stale as this one
                 self.retry();
-                return Ok(());
+                Ok(())
             }
             Next::RetryClassic => {
                 self.presumes_classic = true; // from now on, if it then answers
                 self.retry();
-                return Ok(());
+                Ok(())
             }
-            Next::End(mark) => self.note(mark),
+            Next::End(_) => {
+                self.look_at_health();
+                self.lease = None;
+                Err(failure.error)
+            }
         }
-        self.lease = None;
-        let context = self.context(phase, request.retry_is_safe());
-        Err(match stop {
-            Stop::Closed(why) => {
-                let closed = || "the connection was closed".into();
-                let why = why.map_or_else(closed, |error: Errno| error.to_string());
-                Error::Unavailable(context, why)
-            }
-            _ => Error::Deadline(context),
-        })
     }
 
-    pub(super) fn retry(&mut self) {
+    fn retry(&mut self) {
         self.was_retried = true;
-        self.is_uncertain = false;
         if let Some(lease) = &mut self.lease {
             // Gathered writes go along again if nothing of them has left, else they are lost.
-            let unsent = lease.link().filter(|link| !link.has_sent());
-            let pending = unsent.and_then(|link| link.awaited.pop_back());
+            let pending = lease
+                .link()
+                .and_then(|link| link.engine.take_unsent_gathered());
             self.load = match (self.load.take(), pending) {
                 (Some(mut load), Some(pending)) => {
                     load.pending = pending;
@@ -86,54 +115,45 @@ impl Call<'_> {
         self.stage = Stage::Start;
     }
 
-    /// Notes what a failure says of the server; one that has just gone down is probed.
+    /// Notes what a failure to connect says of the server.
     pub(super) fn note(&self, mark: Mark) {
-        if self.server.health.note(mark) {
+        self.server.health.note(mark);
+        self.look_at_health();
+    }
+
+    /// Begins to probe a server that has just gone down.
+    pub(super) fn look_at_health(&self) {
+        if self.server.health.take_needs_probe() {
             crate::probe::start(&self.server);
         }
     }
 
-    pub(super) fn context(&self, phase: Phase, retry_is_safe: bool) -> Context {
+    /// Where a call ended of which no byte was sent.
+    pub(super) fn context(&self, phase: Phase) -> Context {
         Context {
             server: self.server.name.clone(),
             phase,
-            retry_is_safe,
+            retry_is_safe: true,
         }
     }
 
     pub(super) fn error(&self, phase: Phase, why: String) -> Error {
-        Error::Unavailable(self.context(phase, true), why)
+        Error::Unavailable(self.context(phase), why)
     }
 
     pub(super) fn cannot_connect(&self, why: String) -> Error {
         self.note(Mark::Down);
         self.error(Phase::Connect, why)
     }
-
-    pub(super) fn protocol(&self, fault: crate::pipeline::Fault) -> Error {
-        self.server.faults.fetch_add(1, Ordering::Relaxed);
-        self.note(Mark::Bad);
-        Error::Protocol {
-            server: self.server.name.clone(),
-            fault,
-        }
-    }
 }
 
 impl Drop for Call<'_> {
     fn drop(&mut self) {
-        if !self.process.is_current() {
+        let holds_any = self.lease.is_some() || self.load.is_some();
+        if holds_any && !self.process.is_current() {
             // The parent goes on with it; locks of its server may be held by threads that this child has not.
             self.load.take().into_iter().for_each(Load::abandon);
             self.lease = None;
-            return;
-        }
-        if self.is_uncertain {
-            let written = self.requests.iter().flat_map(keys_of);
-            self.server.uncertain.add(written);
-        }
-        if !self.uncertain.is_empty() {
-            self.server.uncertain.add(self.uncertain.drain(..));
         }
     }
 }

@@ -1,7 +1,7 @@
 //! One call to one server: a state machine from checkout to the last reply, under one deadline.
 //!
 //! It can be driven alone, where its waits are plain receives, or beside others, where one `poll`
-//! waits for all. Whoever drops a call before its end closes the connection, for [`Lease`] does.
+//! waits for all. Whoever drops a call before its end closes the connection, for `Lease` does.
 
 mod connect;
 mod exchange;
@@ -21,13 +21,13 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags};
 
-use crate::engine::uncertain::OwnedKey;
+use crate::engine::connection::Attempt;
 use crate::error::{Error, Phase};
 use crate::fork::Process;
 use crate::pipeline::{self, Answer, Pipeline};
 use crate::pool::{Lease, Server};
 use crate::quiet::Load;
-use crate::request::{Dialect, Request};
+use crate::request::Request;
 use crate::transport::blocking::{Patience, Stop, wait};
 use crate::transport::connect::Candidates;
 #[cfg(feature = "tokio")]
@@ -39,12 +39,7 @@ pub use poll_many::receive_all;
 /// A value at least this long is handed out while it is still arriving, to be received in place.
 const DIRECT_BYTES_MIN: usize = 16 << 10;
 
-/// Quiet writes after which a connection is asked whether all went well.
-///
-/// Their error lines, should each have one, fit the socket's receive buffer.
-const PENDING_MAX: u32 = 1000;
-
-/// Such questions that may be open while more is written: two, so that who writes without waiting
+/// Questions about quiet writes that may be open while more is written: two, so that who writes without waiting
 /// does not wait for a server that keeps up, and is never more than 3000 writes, or three batches of
 /// gathered ones, ahead of one that does not.
 const AWAITED_MAX: usize = 2;
@@ -116,10 +111,8 @@ pub struct Call<'a> {
     presumes_classic: bool,
     /// A reply that [`receive_all`] leaves for the caller to read.
     held: Option<Answer>,
-    /// Keys of earlier writes that this call removes first.
-    uncertain: Vec<OwnedKey>,
-    /// A write has left, at least in part, and was not answered yet.
-    is_uncertain: bool,
+    /// The byte of the connection's output at which the requests begin.
+    begin: u64,
     /// Gathered writes that go before the requests and are not all sent yet.
     load: Option<Load>,
     /// There were such writes.
@@ -156,8 +149,7 @@ impl<'a> Call<'a> {
             took_body: false,
             presumes_classic: false,
             held: None,
-            uncertain: Vec::new(),
-            is_uncertain: false,
+            begin: 0,
             load: None,
             took_load: false,
         }
@@ -170,7 +162,8 @@ impl<'a> Call<'a> {
 
     /// The pipeline with the current reply, once there is one.
     pub fn pipeline(&self) -> Option<&Pipeline> {
-        self.lease.as_ref()?.link_ref().map(|link| &link.pipeline)
+        let link = self.lease.as_ref()?.link_ref()?;
+        Some(link.engine.pipeline())
     }
 
     /// How long the call waited for its connection.
@@ -244,7 +237,7 @@ impl<'a> Call<'a> {
         let link = self.lease.as_ref()?.link_ref()?;
         let flags = match self.stage {
             Stage::Connecting => PollFlags::OUT,
-            Stage::Sending if link.pipeline.in_flight() == 0 => PollFlags::OUT,
+            Stage::Sending if !link.engine.awaits_replies() => PollFlags::OUT,
             // A server that is not read from stops reading: replies are taken while sending.
             Stage::Sending => PollFlags::OUT | PollFlags::IN,
             _ => PollFlags::IN,
@@ -254,6 +247,9 @@ impl<'a> Call<'a> {
 
     /// Goes on as far as it can.
     fn advance(&mut self, patience: Patience) -> Result<State, Error> {
+        if self.stage == Stage::Done {
+            return Ok(State::Finished);
+        }
         if !self.process.is_current() {
             return Err(self.error(Phase::Read, "the process was forked amid the call".into()));
         }
@@ -289,22 +285,23 @@ impl<'a> Call<'a> {
         let Some(link) = self.lease.as_mut().and_then(Lease::link) else {
             return;
         };
-        link.pipeline.release();
-        link.replies += 1;
+        link.engine.release();
         link.expects_large = self.took_body;
-        if link.pipeline.in_flight() == 0 {
+        if !link.engine.awaits_replies() {
             self.finish();
+        }
+    }
+
+    fn attempt(&self) -> Attempt {
+        Attempt {
+            started: self.started,
+            deadline: self.deadline,
+            is_retry: self.was_retried,
         }
     }
 
     fn finish(&mut self) {
         self.stage = Stage::Done;
-        self.is_uncertain = false;
-        self.uncertain.clear();
-        self.server.health.good();
-        if self.presumes_classic {
-            self.server.learn_dialect(Dialect::Classic);
-        }
         if let Some(lease) = self.lease.take() {
             self.finished = Instant::now();
             if !lease.give_back(self.finished) {

@@ -54,7 +54,7 @@ impl Call<'_> {
         let link = self.lease.as_ref()?.link_ref()?;
         let interest = match self.stage {
             Stage::Connecting => Interest::WRITABLE,
-            Stage::Sending if link.pipeline.in_flight() == 0 => Interest::WRITABLE,
+            Stage::Sending if !link.engine.awaits_replies() => Interest::WRITABLE,
             // A server that is not read from stops reading: replies are taken while sending.
             Stage::Sending => Interest::READABLE | Interest::WRITABLE,
             _ => Interest::READABLE,

@@ -36,6 +36,8 @@ pub enum Mark {
 #[derive(Debug, Default)]
 pub struct Health {
     is_down: AtomicBool,
+    /// It went down, and nobody has begun to probe it yet.
+    needs_probe: AtomicBool,
     bad_calls: AtomicU32,
     times_down: AtomicU64,
 }
@@ -59,26 +61,32 @@ impl Health {
         }
     }
 
-    fn bad(&self) -> bool {
+    fn bad(&self) {
         let bad_calls = self.bad_calls.fetch_add(1, Ordering::Relaxed) + 1;
-        bad_calls >= BAD_CALLS_MAX && self.down()
-    }
-
-    fn down(&self) -> bool {
-        let is_news = !self.is_down.swap(true, Ordering::Relaxed);
-        if is_news {
-            self.times_down.fetch_add(1, Ordering::Relaxed);
+        if bad_calls >= BAD_CALLS_MAX {
+            self.down();
         }
-        is_news
     }
 
-    /// Notes a failure; true if the server has just gone down by it.
-    pub fn note(&self, mark: Mark) -> bool {
+    fn down(&self) {
+        if !self.is_down.swap(true, Ordering::Relaxed) {
+            self.times_down.fetch_add(1, Ordering::Relaxed);
+            self.needs_probe.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Notes a failure.
+    pub fn note(&self, mark: Mark) {
         match mark {
-            Mark::None => false,
+            Mark::None => {}
             Mark::Bad => self.bad(),
             Mark::Down => self.down(),
         }
+    }
+
+    /// Whether somebody has to begin to probe the server: true once for each time it goes down.
+    pub fn take_needs_probe(&self) -> bool {
+        self.is_down() && self.needs_probe.swap(false, Ordering::Relaxed)
     }
 
     /// Notes that a probe was answered.
@@ -113,16 +121,20 @@ mod tests {
     #[test]
     fn three_bad_calls_in_a_row_open_the_breaker_and_a_good_one_between_does_not() {
         let health = Health::default();
-        assert!(!health.note(Mark::Bad) && !health.note(Mark::Bad));
+        health.note(Mark::Bad);
+        health.note(Mark::Bad);
         health.good();
-        assert!(!health.note(Mark::Bad) && !health.note(Mark::Bad) && !health.is_down());
-        assert!(health.note(Mark::Bad) && health.is_down());
-        assert!(
-            !health.note(Mark::Down),
-            "only the first is news: one probe is enough"
-        );
+        health.note(Mark::Bad);
+        health.note(Mark::Bad);
+        assert!(!health.is_down() && !health.take_needs_probe());
+        health.note(Mark::Bad);
+        assert!(health.is_down() && health.take_needs_probe());
+        health.note(Mark::Down);
+        assert!(!health.take_needs_probe(), "one probe is enough");
         health.up();
         assert!(!health.is_down());
+        health.note(Mark::Down);
+        assert!(health.take_needs_probe(), "it went down once more");
     }
 
     #[test]

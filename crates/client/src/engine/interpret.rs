@@ -1,11 +1,11 @@
-//! What an answer means for the caller of a write.
+//! What an answer means for the caller.
 
 use glasscache_protocol::meta::reply::Code;
 use glasscache_protocol::text::reply::{ReplyFault, Status, number as digits};
 
 use crate::error::Error;
 use crate::outcome::{Outcome, of_code};
-use crate::pipeline::{Answer, Pipeline};
+use crate::pipeline::{Answer, Found, MetaAnswer, Pipeline};
 
 /// The answer, unless it is a refusal.
 pub fn refused(answer: Answer, server: &str) -> Result<Answer, Error> {
@@ -23,6 +23,34 @@ fn unexpected(server: &str) -> Error {
         server: server.to_owned(),
         fault: ReplyFault::Unexpected.into(),
     }
+}
+
+/// A value where it was received: who wants it longer than its reply makes of it what it likes, with one copy.
+#[derive(Debug, Clone, Copy)]
+pub struct Received<'p> {
+    /// Its flags and its CAS unique.
+    pub found: Found,
+    /// Its bytes.
+    pub bytes: &'p [u8],
+    /// What the server told of it beside, in meta.
+    pub meta: Option<MetaAnswer>,
+}
+
+/// Reads the answer to a read of one key; `None`: there is no value.
+pub fn value<'p>(
+    answer: Answer,
+    pipeline: &'p Pipeline,
+    server: &str,
+) -> Result<Option<Received<'p>>, Error> {
+    let meta = match refused(answer, server)? {
+        Answer::Meta(meta) => Some(meta),
+        _ => None,
+    };
+    Ok(pipeline.found().first().map(|&found| Received {
+        found,
+        bytes: pipeline.body(&found),
+        meta,
+    }))
 }
 
 /// Reads the answer to a write.

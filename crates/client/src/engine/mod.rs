@@ -4,6 +4,7 @@
 //! of it, until there is no further step. So the blocking client, the tokio client and the asyncio client decide
 //! alike (docs/decisions/0067-decisions-of-several-requests.md).
 
+pub mod connection;
 mod counter;
 pub mod health;
 pub mod interpret;
@@ -18,7 +19,8 @@ pub mod uncertain;
 
 pub use counter::{Counter, Initial};
 pub use step::{Done, Step};
-pub(crate) use stored_many::{Indices, StoredMany};
+pub(crate) use stored_many::Indices;
+pub use stored_many::{Items, StoredMany};
 pub use too_large::TooLarge;
 
 use crate::error::Error;

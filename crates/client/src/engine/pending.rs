@@ -7,10 +7,10 @@
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
-use glasscache_protocol::meta::request::WireKey;
+use glasscache_protocol::meta::reply::Code;
 
 use super::server::ServerState;
-use super::uncertain::OwnedKey;
+use super::uncertain::{WrittenKeys, keys_of};
 use crate::request::Request;
 
 /// Quiet writes, one after the other, whose outcome is not known yet.
@@ -21,12 +21,12 @@ pub struct PendingWrites {
     pub first: u32,
     /// How many opaques there are, those of removals of uncertain keys among them.
     pub count: u32,
+    /// How many of them, the last ones, are removals of uncertain keys.
+    removals: u32,
     /// How many of them somebody wrote.
     writes: u32,
-    /// The keys of those that would leave an older value behind, one after the other.
-    keys: Vec<u8>,
-    /// Length of each of them, and whether it is in base64.
-    spans: Vec<(u8, bool)>,
+    /// The keys of those that would leave an older value behind.
+    keys: WrittenKeys,
 }
 
 impl PendingWrites {
@@ -47,22 +47,32 @@ impl PendingWrites {
     pub fn note(&mut self, request: &Request<'_>) {
         self.count += 1;
         self.writes += 1;
-        let key = match request {
-            Request::Store { item, .. } => item.key,
-            Request::Delete { key, .. } => *key,
-            _ => return,
-        };
-        // A longer key than 250 bytes never came so far.
-        if let Ok(bytes) = u8::try_from(key.bytes.len()) {
-            self.keys.extend_from_slice(key.bytes);
-            self.spans.push((bytes, key.is_base64));
+        keys_of(request).for_each(|key| self.keys.add(key));
+    }
+
+    /// Notes removals of uncertain keys, behind which no more writes come.
+    pub fn note_removals(&mut self, count: u32) {
+        self.count += count;
+        self.removals += count;
+    }
+
+    /// Notes that the caller of the last writes is told of their failure; their keys are uncertain only if any of
+    /// them was sent.
+    pub fn withdraw(&mut self, requests: &[Request<'_>], was_sent: bool) {
+        self.writes = self.writes.saturating_sub(requests.len() as u32);
+        if !was_sent {
+            self.keys
+                .remove_last(requests.iter().flat_map(keys_of).count());
         }
     }
 
-    /// Notes that the server has acknowledged them, and refused so many.
-    pub fn acknowledge(mut self, refused: usize) {
-        self.writes = 0;
-        if let Some(server) = self.server.upgrade() {
+    /// Notes that the server has acknowledged them, and what it did not do: some by their index, others without. A key
+    /// that was gone when it was to be removed is nobody's failure.
+    pub fn acknowledge(mut self, not_done: &[(usize, Code)], unnamed: usize) {
+        let writes = (self.count - self.removals) as usize;
+        let refused = not_done.iter().filter(|(index, _)| *index < writes).count() + unnamed;
+        let server = std::mem::take(&mut self.server);
+        if let Some(server) = server.upgrade() {
             server
                 .noreply_failures
                 .fetch_add(refused as u64, Ordering::Relaxed);
@@ -71,32 +81,16 @@ impl PendingWrites {
 
     /// Forgets them: they are another process's.
     pub fn forget(mut self) {
-        self.writes = 0;
-    }
-
-    fn keys(&self) -> impl Iterator<Item = OwnedKey> {
-        let mut rest = self.keys.as_slice();
-        self.spans.iter().filter_map(move |&(bytes, is_base64)| {
-            let (key, later) = rest.split_at_checked(bytes.into())?;
-            rest = later;
-            let key = WireKey {
-                bytes: key,
-                is_base64,
-            };
-            Some(key.into())
-        })
+        self.server = Weak::new();
     }
 }
 
 impl Drop for PendingWrites {
     fn drop(&mut self) {
-        if self.writes == 0 {
-            return;
-        }
         if let Some(server) = self.server.upgrade() {
             let lost = self.writes.into();
             server.noreply_failures.fetch_add(lost, Ordering::Relaxed);
-            server.uncertain.add(self.keys());
+            server.uncertain.add(self.keys.iter());
         }
     }
 }

@@ -9,6 +9,8 @@ use crate::request::Dialect;
 /// The state of one server, which its connections share.
 #[derive(Debug, Default)]
 pub struct ServerState {
+    /// Its name in errors and counters.
+    pub name: String,
     /// Whether it is worth asking.
     pub health: Health,
     /// Protocol faults seen.
@@ -21,6 +23,14 @@ pub struct ServerState {
 }
 
 impl ServerState {
+    /// The state of a server of which nothing is known but its name.
+    pub fn new(name: String) -> Self {
+        Self {
+            name,
+            ..Self::default()
+        }
+    }
+
     /// Which commands the server understands; `None` until the first connection has found out.
     pub fn dialect(&self) -> Option<Dialect> {
         // Relaxed: the number is all there is.

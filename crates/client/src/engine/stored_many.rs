@@ -3,19 +3,34 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use super::operation::{Operation, Store};
+use glasscache_protocol::text::request::StoreWord;
+
 use super::{Done, Failures, Step, Steps, TooLarge};
 use crate::error::Error;
-use crate::request::Item;
+use crate::request::{Item, Request};
 
 /// A value of a bulk store: its index in the call, and the index of its server.
 pub(crate) type Indices = (usize, usize);
 
+/// The items of a bulk store, whoever keeps them.
+pub trait Items {
+    /// The item at an index.
+    fn item(&self, index: usize) -> Option<Item<'_>>;
+}
+
+impl Items for &[Item<'_>] {
+    fn item(&self, index: usize) -> Option<Item<'_>> {
+        self.get(index).copied()
+    }
+}
+
 /// The steps behind a bulk store; they end with the failures in the order of the call, or are interrupted.
 #[derive(Debug)]
-pub(crate) struct StoredMany<'i> {
-    items: &'i [Item<'i>],
-    again: VecDeque<(Indices, Store<'i>)>,
+pub struct StoredMany<I> {
+    items: I,
+    /// On which condition, and with which expiry, they are stored.
+    how: (StoreWord, i64),
+    again: VecDeque<Indices>,
     failed: VecDeque<(Indices, Error)>,
     refused: Option<(Indices, TooLarge)>,
     /// The limits that servers have told.
@@ -23,15 +38,17 @@ pub(crate) struct StoredMany<'i> {
     ends: Result<Failures, Error>,
 }
 
-impl<'i> StoredMany<'i> {
+impl<I: Items> StoredMany<I> {
     /// Behind a store of `items`, of which some are to be stored `again` and some have `failed`.
     pub(crate) fn new(
-        items: &'i [Item<'i>],
-        again: VecDeque<(Indices, Store<'i>)>,
+        items: I,
+        how: (StoreWord, i64),
+        again: VecDeque<Indices>,
         failed: VecDeque<(Indices, Error)>,
     ) -> Self {
         let mut steps = Self {
             items,
+            how,
             again,
             failed,
             refused: None,
@@ -48,7 +65,7 @@ impl<'i> StoredMany<'i> {
             let Some((indices, mut error)) = self.failed.pop_front() else {
                 return;
             };
-            match (&mut error, self.items.get(indices.0)) {
+            match (&mut error, self.items.item(indices.0)) {
                 (Error::TooLarge { limit, .. }, Some(item)) => {
                     if *limit == 0 {
                         *limit = self.limits.get(&indices.1).copied().unwrap_or(0);
@@ -67,17 +84,26 @@ impl<'i> StoredMany<'i> {
     }
 }
 
-impl Steps for StoredMany<'_> {
+impl<I: Items> Steps for StoredMany<I> {
     type Output = Result<Failures, Error>;
 
     fn step(&self) -> Option<Step<'_>> {
         match (&self.ends, &self.refused) {
             (Err(_), _) => None,
             (_, Some((_, steps))) => steps.step(),
-            _ => self.again.front().map(|(_, store)| Step {
-                key: store.item.key,
-                request: store.request(),
-            }),
+            _ => {
+                let item = self.items.item(self.again.front()?.0)?;
+                let (word, exptime) = self.how;
+                let noreply = false;
+                let request = Request::Store {
+                    word,
+                    item,
+                    exptime,
+                    noreply,
+                };
+                let key = item.key;
+                Some(Step { key, request })
+            }
         }
     }
 
@@ -97,7 +123,7 @@ impl Steps for StoredMany<'_> {
                 self.limits.insert(indices.1, limit);
             }
             self.fail(indices, error);
-        } else if let (Some((indices, _)), Err(error)) = (self.again.pop_front(), done) {
+        } else if let (Some(indices), Err(error)) = (self.again.pop_front(), done) {
             self.failed.push_back((indices, error));
         }
         self.look_at_failures();
@@ -114,9 +140,9 @@ impl Steps for StoredMany<'_> {
 mod tests {
     use super::*;
     use crate::outcome::Outcome;
-    use crate::request::Request;
     use glasscache_protocol::meta::request::WireKey;
-    use glasscache_protocol::text::request::StoreWord;
+
+    const HOW: (StoreWord, i64) = (StoreWord::Set, 0);
 
     fn item(key: &'static [u8]) -> Item<'static> {
         let is_base64 = false;
@@ -140,7 +166,7 @@ mod tests {
 
     /// The requests of all steps as `what key`, and what came of them.
     fn run(
-        mut steps: StoredMany<'_>,
+        mut steps: StoredMany<&[Item<'_>]>,
         mut answer: impl FnMut(&str) -> Result<Done, Error>,
     ) -> (Vec<String>, Result<Failures, Error>) {
         let mut requests = Vec::new();
@@ -162,10 +188,10 @@ mod tests {
     #[test]
     fn a_refused_value_is_found_removed_and_its_server_asked_once_for_its_limit() {
         let items = [item(b"a"), item(b"b"), item(b"c"), item(b"d")];
-        let store = |index: usize| Store::new(StoreWord::Set, items[index], 0, false);
-        let again = VecDeque::from([((0, 5), store(0)), ((1, 5), store(1)), ((2, 5), store(2))]);
+        let again = VecDeque::from([(0, 5), (1, 5), (2, 5)]);
         let failed = VecDeque::from([((3, 0), too_large(9))]);
-        let (requests, failures) = run(StoredMany::new(&items, again, failed), |what| match what {
+        let steps = StoredMany::new(&items[..], HOW, again, failed);
+        let (requests, failures) = run(steps, |what| match what {
             "store b" => Ok(Done::Outcome(Outcome::Done)),
             "store a" | "store c" => Err(too_large(0)),
             "limit c" | "limit a" => Ok(Done::ItemBytesMax(3)),
@@ -185,13 +211,13 @@ mod tests {
     fn other_failures_need_no_step_and_an_interruption_ends_all() {
         let items = [item(b"a"), item(b"b")];
         let failed = VecDeque::from([((1, 0), Error::Closed)]);
-        let steps = StoredMany::new(&items, VecDeque::new(), failed);
+        let steps = StoredMany::new(&items[..], HOW, VecDeque::new(), failed);
         assert_eq!(
             run(steps, |_| panic!()),
             (vec![], Ok(vec![(1, Error::Closed)]))
         );
         let failed = VecDeque::from([((0, 0), too_large(1)), ((1, 0), too_large(1))]);
-        let steps = StoredMany::new(&items, VecDeque::new(), failed);
+        let steps = StoredMany::new(&items[..], HOW, VecDeque::new(), failed);
         let (requests, failures) = run(steps, |_| Err(Error::Interrupted));
         assert_eq!((requests.len(), failures), (1, Err(Error::Interrupted)));
     }

@@ -39,6 +39,56 @@ impl OwnedKey {
     }
 }
 
+/// Keys of requests that were written, one after the other in one buffer.
+#[derive(Debug, Default)]
+pub struct WrittenKeys {
+    bytes: Vec<u8>,
+    /// Length of each of them, and whether it is in base64.
+    spans: Vec<(u8, bool)>,
+}
+
+impl WrittenKeys {
+    /// Adds a key. One of more than 250 bytes never comes so far.
+    pub fn add(&mut self, key: WireKey<'_>) {
+        if let Ok(bytes) = u8::try_from(key.bytes.len()) {
+            self.bytes.extend_from_slice(key.bytes);
+            self.spans.push((bytes, key.is_base64));
+        }
+    }
+
+    /// The keys.
+    pub fn iter(&self) -> impl Iterator<Item = OwnedKey> {
+        let mut rest = self.bytes.as_slice();
+        self.spans.iter().filter_map(move |&(bytes, is_base64)| {
+            let (key, later) = rest.split_at_checked(bytes.into())?;
+            rest = later;
+            let key = WireKey {
+                bytes: key,
+                is_base64,
+            };
+            Some(key.into())
+        })
+    }
+
+    /// Removes the last `count` keys.
+    pub fn remove_last(&mut self, count: usize) {
+        let left = self.spans.len().saturating_sub(count);
+        let removed = self
+            .spans
+            .drain(left..)
+            .map(|(bytes, _)| usize::from(bytes));
+        let removed_bytes: usize = removed.sum();
+        self.bytes
+            .truncate(self.bytes.len().saturating_sub(removed_bytes));
+    }
+
+    /// Removes all keys and keeps the room.
+    pub fn clear(&mut self) {
+        self.bytes.clear();
+        self.spans.clear();
+    }
+}
+
 /// The keys of one server that are to be removed before anything else is asked.
 #[derive(Debug, Default)]
 pub struct UncertainKeys {
@@ -60,9 +110,14 @@ impl UncertainKeys {
         self.is_any.store(!list.is_empty(), Ordering::Relaxed);
     }
 
+    /// Whether there is any.
+    pub fn is_any(&self) -> bool {
+        self.is_any.load(Ordering::Relaxed)
+    }
+
     /// Takes all keys; whoever fails to remove them adds them again.
     pub fn take(&self) -> Vec<OwnedKey> {
-        if !self.is_any.load(Ordering::Relaxed) {
+        if !self.is_any() {
             return Vec::new();
         }
         let mut list = self.keys.lock().unwrap_or_else(PoisonError::into_inner);
@@ -88,7 +143,7 @@ pub fn write_removals(keys: &[OwnedKey], desk: &mut Desk<'_>) -> u32 {
 }
 
 /// The keys that a request may leave with an older value if its outcome stays unknown.
-pub fn keys_of<'r>(request: &'r Request<'_>) -> impl Iterator<Item = OwnedKey> + use<'r> {
+pub fn keys_of<'r>(request: &'r Request<'r>) -> impl Iterator<Item = WireKey<'r>> {
     let items = match request {
         Request::Store { item, .. } => std::slice::from_ref(item),
         Request::StoreMany { items, .. } => items,
@@ -100,5 +155,5 @@ pub fn keys_of<'r>(request: &'r Request<'_>) -> impl Iterator<Item = OwnedKey> +
         _ => &[],
     };
     let stored = items.iter().map(|item| &item.key);
-    stored.chain(removed).map(|&key| key.into())
+    stored.chain(removed).copied()
 }

@@ -4,7 +4,9 @@ use glasscache_protocol::meta::reply::{self as meta, Code};
 use glasscache_protocol::text::reply::{self as text, Blame, Line, Refused, ReplyFault, Status};
 
 use super::reserved;
-use super::{Answer, Expect, Fault, Found, KeyMark, MetaAnswer, Pipeline, Progress, Refusal};
+use super::{
+    Answer, Expect, Fault, Found, KeyList, KeyMark, MetaAnswer, Pipeline, Progress, Refusal, Scan,
+};
 
 /// Most rows of a `stats` reply and most refusals of one batch that are kept.
 const ROWS_MAX: usize = 100_000;
@@ -105,50 +107,10 @@ impl Pipeline {
         let step = match self.in_flight.front_mut() {
             Some(Expect::Values(keys)) => {
                 let line = text::parse(line)?;
-                let Line::Value {
-                    key,
-                    flags,
-                    value_bytes,
-                    cas,
-                } = line
-                else {
-                    self.scan.at = after;
-                    return end_of_values(&line);
-                };
-                let key_index = keys
-                    .find(key, self.scan.key_cursor)
-                    .ok_or(Fault::WrongKey)?;
-                let cas = cas.unwrap_or_default();
-                let is_ahead = key_index >= self.scan.key_cursor;
-                if !is_ahead && self.scan.found.iter().any(|f| f.key_index == key_index) {
-                    return Err(Fault::WrongKey);
-                }
-                self.scan.key_cursor = key_index + 1;
-                let value_bytes = bounded(value_bytes, self.value_bytes_max)?;
-                self.scan.body = Some(Found {
-                    key_index,
-                    flags,
-                    cas,
-                    value_bytes,
-                    at: after,
-                });
-                Step::Again
+                self.scan.value(&line, keys, after, self.value_bytes_max)?
             }
             Some(Expect::Line) => Step::Whole(one_line(&text::parse(line)?)?),
-            Some(Expect::Rows) => match text::parse(line)? {
-                Line::Stat(name, value) if self.scan.rows.len() < ROWS_MAX => {
-                    self.scan.rows.push((lossy(name), lossy(value)));
-                    Step::Again
-                }
-                Line::Stat(..) => return Err(Fault::TooManyRows),
-                Line::End => Step::Whole(Answer::Rows(std::mem::take(&mut self.scan.rows))),
-                // `stats reset` and `stats detail on` respond with one word and no rows.
-                Line::Status(Status::Done) if self.scan.rows.is_empty() => {
-                    Step::Whole(Answer::Rows(Vec::new()))
-                }
-                Line::Refused(refused) => Step::Whole(Answer::Refused(owned(&refused))),
-                _ => return Err(ReplyFault::Unexpected.into()),
-            },
+            Some(Expect::Rows) => self.scan.row(&text::parse(line)?)?,
             Some(Expect::Probe) => match meta::parse(line)? {
                 meta::Line::Reply {
                     code: Code::Noop, ..
@@ -168,39 +130,9 @@ impl Pipeline {
                     (answer, _) => Step::Whole(answer),
                 }
             }
-            Some(&mut Expect::Quiet { first, count }) => match meta::parse(line)? {
-                meta::Line::Reply {
-                    code: Code::Noop, ..
-                } => {
-                    let troubles = std::mem::take(&mut self.scan.troubles);
-                    Step::Whole(Answer::Quiet(
-                        troubles,
-                        std::mem::take(&mut self.scan.refusals),
-                    ))
-                }
-                meta::Line::Reply {
-                    code: Code::Value, ..
-                } => {
-                    return Err(ReplyFault::Unexpected.into());
-                }
-                meta::Line::Reply { code, flags, .. } => {
-                    let index = flags.opaque.map(|opaque| opaque.wrapping_sub(first));
-                    let index = index
-                        .filter(|&index| index < count)
-                        .ok_or(Fault::WrongOpaque)?;
-                    self.scan.troubles.push((index as usize, code));
-                    Step::Again
-                }
-                // A batch that the server does not understand has no `MN` to wait for.
-                meta::Line::Refused(refused) if refused.blame == Blame::Command => {
-                    return Err(ReplyFault::Unexpected.into());
-                }
-                meta::Line::Refused(refused) if self.scan.refusals.len() < count as usize => {
-                    self.scan.refusals.push(owned(&refused));
-                    Step::Again
-                }
-                meta::Line::Refused(_) => return Err(Fault::TooManyRows),
-            },
+            Some(&mut Expect::Quiet { first, count }) => {
+                self.scan.trouble(&meta::parse(line)?, first, count)?
+            }
             None => return Err(Fault::Unasked),
         };
         self.scan.at = after;
@@ -250,6 +182,90 @@ impl Pipeline {
             .scan
             .meta
             .map_or(Step::Again, |meta| Step::Whole(Answer::Meta(meta))))
+    }
+}
+
+impl Scan {
+    /// Takes the head of a value, or what ends them.
+    fn value(
+        &mut self,
+        line: &Line<'_>,
+        keys: &mut KeyList,
+        after: usize,
+        value_bytes_max: u64,
+    ) -> Result<Step, Fault> {
+        let &Line::Value {
+            key,
+            flags,
+            value_bytes,
+            cas,
+        } = line
+        else {
+            return end_of_values(line);
+        };
+        let key_index = keys.find(key, self.key_cursor).ok_or(Fault::WrongKey)?;
+        let is_ahead = key_index >= self.key_cursor;
+        if !is_ahead && self.found.iter().any(|f| f.key_index == key_index) {
+            return Err(Fault::WrongKey);
+        }
+        self.key_cursor = key_index + 1;
+        self.body = Some(Found {
+            key_index,
+            flags,
+            cas: cas.unwrap_or_default(),
+            value_bytes: bounded(value_bytes, value_bytes_max)?,
+            at: after,
+        });
+        Ok(Step::Again)
+    }
+
+    /// Takes a row of statistics, or what ends them.
+    fn row(&mut self, line: &Line<'_>) -> Result<Step, Fault> {
+        Ok(match line {
+            Line::Stat(name, value) if self.rows.len() < ROWS_MAX => {
+                self.rows.push((lossy(name), lossy(value)));
+                Step::Again
+            }
+            Line::Stat(..) => return Err(Fault::TooManyRows),
+            Line::End => Step::Whole(Answer::Rows(std::mem::take(&mut self.rows))),
+            // `stats reset` and `stats detail on` respond with one word and no rows.
+            Line::Status(Status::Done) if self.rows.is_empty() => {
+                Step::Whole(Answer::Rows(Vec::new()))
+            }
+            Line::Refused(refused) => Step::Whole(Answer::Refused(owned(refused))),
+            _ => return Err(ReplyFault::Unexpected.into()),
+        })
+    }
+
+    /// Takes what went wrong with one of `count` quiet requests, or the `MN` behind them.
+    fn trouble(&mut self, line: &meta::Line<'_>, first: u32, count: u32) -> Result<Step, Fault> {
+        match line {
+            meta::Line::Reply {
+                code: Code::Noop, ..
+            } => {
+                let troubles = std::mem::take(&mut self.troubles);
+                let refusals = std::mem::take(&mut self.refusals);
+                return Ok(Step::Whole(Answer::Quiet(troubles, refusals)));
+            }
+            meta::Line::Reply {
+                code: Code::Value, ..
+            } => return Err(ReplyFault::Unexpected.into()),
+            meta::Line::Reply { code, flags, .. } => {
+                let index = flags.opaque.map(|opaque| opaque.wrapping_sub(first));
+                let index = index.filter(|&index| index < count);
+                let index = index.ok_or(Fault::WrongOpaque)?;
+                self.troubles.push((index as usize, *code));
+            }
+            // A batch that the server does not understand has no `MN` to wait for.
+            meta::Line::Refused(refused) if refused.blame == Blame::Command => {
+                return Err(ReplyFault::Unexpected.into());
+            }
+            meta::Line::Refused(refused) if self.refusals.len() < count as usize => {
+                self.refusals.push(owned(refused));
+            }
+            meta::Line::Refused(_) => return Err(Fault::TooManyRows),
+        }
+        Ok(Step::Again)
     }
 }
 

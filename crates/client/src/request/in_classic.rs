@@ -7,18 +7,11 @@ use crate::pipeline::Expect;
 
 impl Request<'_> {
     pub(super) fn write_classic(&self, desk: &mut Desk<'_>) -> Result<(), Unsaid> {
-        let base64 = Unsaid("a key with spaces or control characters");
+        // Before anything is written: replies to a part of it would meet nobody.
+        if self.has_encoded_key() {
+            return Err(Unsaid("a key with spaces or control characters"));
+        }
         match *self {
-            Self::Get { key, .. }
-            | Self::Delete { key, .. }
-            | Self::Touch { key, .. }
-            | Self::GetAndTouch { key, .. }
-            | Self::Arithmetic { key, .. }
-                if key.is_base64 =>
-            {
-                return Err(base64);
-            }
-            Self::Store { ref item, .. } if item.key.is_base64 => return Err(base64),
             Self::Store {
                 word,
                 ref item,
@@ -37,9 +30,6 @@ impl Request<'_> {
                 ..
             } => {
                 for item in items {
-                    if item.key.is_base64 {
-                        return Err(base64);
-                    }
                     classic_store(desk, word, item, exptime, false);
                     push_body(desk.out, item.body);
                 }
@@ -87,6 +77,21 @@ impl Request<'_> {
             | Self::Version => self.write_shared(desk),
         }
         Ok(())
+    }
+
+    /// Whether a key is one that goes as base64, which classic text has no form for.
+    fn has_encoded_key(&self) -> bool {
+        match self {
+            Self::Get { key, .. }
+            | Self::Delete { key, .. }
+            | Self::Touch { key, .. }
+            | Self::GetAndTouch { key, .. }
+            | Self::Arithmetic { key, .. } => key.is_base64,
+            Self::Store { item, .. } => item.key.is_base64,
+            Self::StoreMany { items, .. } => items.iter().any(|item| item.key.is_base64),
+            Self::DeleteMany { keys } => keys.iter().any(|key| key.is_base64),
+            _ => false,
+        }
     }
 }
 

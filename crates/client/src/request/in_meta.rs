@@ -3,25 +3,16 @@
 use glasscache_protocol::meta::request::{self as meta, Common, Wanted, WireKey};
 use glasscache_protocol::text::request::StoreHead;
 
-use super::{BODY_COPIED_MAX, Desk, Request, push_body};
+use super::{BODY_COPIED_MAX, Desk, Item, Request, push_body};
 use crate::pipeline::Expect;
 
 impl Request<'_> {
     pub(super) fn write_meta(&self, desk: &mut Desk<'_>) {
+        if let Some((key, wanted, noreply)) = self.wanted() {
+            let common = common_of(desk, key, noreply);
+            return meta::get(desk.out, key, wanted, common);
+        }
         match *self {
-            Self::Get { key, cas } if key.is_base64 => {
-                let common = desk.answered(key);
-                meta::get(
-                    desk.out,
-                    key,
-                    Wanted {
-                        value: true,
-                        cas,
-                        ..Wanted::default()
-                    },
-                    common,
-                );
-            }
             Self::Store {
                 word,
                 ref item,
@@ -29,13 +20,7 @@ impl Request<'_> {
                 noreply,
             } => {
                 let common = common_of(desk, item.key, noreply);
-                let head = StoreHead {
-                    flags: item.flags,
-                    exptime,
-                    value_bytes: item.body.len(),
-                    noreply,
-                };
-                meta::set(desk.out, word, item.key, &head, common);
+                meta::set(desk.out, word, item.key, &head_of(item, exptime), common);
                 if item.body.len() <= BODY_COPIED_MAX {
                     push_body(desk.out, item.body);
                 }
@@ -51,21 +36,14 @@ impl Request<'_> {
                     if !quiet {
                         desk.expect_meta(opaque, item.key);
                     }
-                    let head = StoreHead {
-                        flags: item.flags,
-                        exptime,
-                        value_bytes: item.body.len(),
-                        noreply: false,
-                    };
-                    meta::set(desk.out, word, item.key, &head, Common { opaque, quiet });
+                    let common = Common { opaque, quiet };
+                    meta::set(desk.out, word, item.key, &head_of(item, exptime), common);
                     push_body(desk.out, item.body);
                 }
                 if quiet {
                     meta::noop(desk.out);
-                    desk.pipeline.expect(Expect::Quiet {
-                        first,
-                        count: items.len() as u32,
-                    });
+                    let count = items.len() as u32;
+                    desk.pipeline.expect(Expect::Quiet { first, count });
                 }
             }
             Self::Delete { key, noreply } => {
@@ -78,31 +56,6 @@ impl Request<'_> {
                     meta::delete(desk.out, key, common);
                 }
             }
-            Self::Touch {
-                key,
-                exptime,
-                noreply,
-            } => {
-                let common = common_of(desk, key, noreply);
-                meta::get(
-                    desk.out,
-                    key,
-                    Wanted {
-                        touch: Some(exptime),
-                        ..Wanted::default()
-                    },
-                    common,
-                );
-            }
-            Self::GetAndTouch { key, exptime } => {
-                let common = desk.answered(key);
-                let wanted = Wanted {
-                    value: true,
-                    touch: Some(exptime),
-                    ..Wanted::default()
-                };
-                meta::get(desk.out, key, wanted, common);
-            }
             Self::Arithmetic {
                 key,
                 ref by,
@@ -111,24 +64,53 @@ impl Request<'_> {
                 let common = common_of(desk, key, noreply);
                 meta::arithmetic(desk.out, key, by, common);
             }
-            Self::Inspect { key } => {
-                let common = desk.answered(key);
+            _ => self.write_shared(desk),
+        }
+    }
+
+    /// What is asked of a key by `mg`, if this is asked so, and whether nobody waits for it.
+    fn wanted(&self) -> Option<(WireKey<'_>, Wanted, bool)> {
+        let (value, none) = (true, Wanted::default());
+        Some(match *self {
+            Self::Get { key, cas } if key.is_base64 => (key, Wanted { value, cas, ..none }, false),
+            Self::Touch {
+                key,
+                exptime,
+                noreply,
+            } => {
+                let touch = Some(exptime);
+                (key, Wanted { touch, ..none }, noreply)
+            }
+            Self::GetAndTouch { key, exptime } => {
+                let touch = Some(exptime);
                 let wanted = Wanted {
-                    value: true,
+                    value,
+                    touch,
+                    ..none
+                };
+                (key, wanted, false)
+            }
+            Self::Inspect { key } => {
+                let wanted = Wanted {
+                    value,
                     cas: true,
                     metadata: true,
                     touch: None,
                 };
-                meta::get(desk.out, key, wanted, common);
+                (key, wanted, false)
             }
-            Self::Get { .. }
-            | Self::GetMany { .. }
-            | Self::Flush { .. }
-            | Self::Stats { .. }
-            | Self::Version => {
-                self.write_shared(desk);
-            }
-        }
+            _ => return None,
+        })
+    }
+}
+
+/// A line in meta says in another way whether it is quiet.
+fn head_of(item: &Item<'_>, exptime: i64) -> StoreHead {
+    StoreHead {
+        flags: item.flags,
+        exptime,
+        value_bytes: item.body.len(),
+        noreply: false,
     }
 }
 

@@ -181,6 +181,17 @@ impl<'a> Request<'a> {
         }
     }
 
+    /// Whether it writes or removes values, so that keys may be left with an older one.
+    pub fn writes_keys(&self) -> bool {
+        matches!(
+            self,
+            Self::Store { .. }
+                | Self::StoreMany { .. }
+                | Self::Delete { .. }
+                | Self::DeleteMany { .. }
+        )
+    }
+
     /// Whether nobody waits for the reply.
     pub fn is_noreply(&self) -> bool {
         matches!(

@@ -1,22 +1,21 @@
-//! Two builds of our own server under the same load: what a change costs per request.
+//! Two builds of glasscache under the same load: the cost of a change per request.
 //!
-//! Every scenario is measured in pairs, both builds within a second of each other, and only the ratios of a
-//! pair are compared. The pairs are spread over several passes through all scenarios, each with newly started
-//! servers: where a process happened to get its memory, and how busy the machine was for some minutes, then
-//! differs from pass to pass and does not decide a scenario. A scenario that compares two dialects runs in its
-//! own dialect on both builds.
+//! Every scenario is measured in pairs, both builds within a second of each other, and only the ratios of a pair are
+//! compared. The pairs are spread over several passes through all scenarios, each with newly started servers: memory
+//! placement and the load of the machine then differ from pass to pass and do not determine the result of a scenario.
+//! A scenario that compares two dialects runs in its own dialect on both builds.
 
 use serde::Serialize;
 
 use super::paired::Interval;
-use super::speed::{Listener, Measured, Speed};
-use super::{Error, Scenario, Sides, Versus, beside};
+use super::speed::{Measured, Progress, Speed};
+use super::{Error, Scenario, Sides, Versus, interference};
 
 /// Pairs of one scenario in one pass.
 const PAIRS_PER_PASS: usize = 6;
 
-/// A reader beside other work is measured this many times longer: its rate is low.
-const BESIDE_FACTOR: f64 = 2.0;
+/// A reader with interference is measured this many times longer because its rate is low.
+const INTERFERENCE_FACTOR: f64 = 2.0;
 
 /// How long to measure, how often.
 #[derive(Debug, Clone, Copy, Serialize)]
@@ -30,17 +29,17 @@ pub struct Effort {
 /// All pairs of one scenario.
 #[derive(Debug, Clone, Serialize)]
 pub struct Compared {
-    /// What was run.
+    /// The scenario.
     pub scenario: Scenario,
     /// The new build and the old one, pair by pair.
     pub pairs: Vec<(Measured, Measured)>,
     /// CPU per request, new over old.
     pub cpu: Interval,
-    /// Pairs during which others took over 0.2 core.
+    /// Pairs during which other processes used more than 0.2 core.
     pub disturbed: usize,
 }
 
-/// What was found in all scenarios.
+/// The results of all scenarios.
 #[derive(Debug, Clone, Serialize)]
 pub struct Comparison {
     /// Scenario by scenario.
@@ -109,7 +108,7 @@ pub fn compare(
     sides: &Sides,
     scenarios: &[Scenario],
     effort: Effort,
-    listener: &mut Listener<'_>,
+    progress: &mut Progress<'_>,
 ) -> Result<Comparison, Error> {
     let mut found: Vec<(Scenario, Vec<(Measured, Measured)>)> = scenarios
         .iter()
@@ -118,8 +117,8 @@ pub fn compare(
     let mut first = 0;
     while first < effort.pairs {
         let end = effort.pairs.min(first + PAIRS_PER_PASS);
-        listener(&format!("pairs {} to {end} of {}", first + 1, effort.pairs));
-        pass(sides, &mut found, first..end, listener)?;
+        progress(&format!("pairs {} to {end} of {}", first + 1, effort.pairs));
+        pass(sides, &mut found, first..end, progress)?;
         first = end;
     }
     Ok(Comparison::of(found))
@@ -127,8 +126,8 @@ pub fn compare(
 
 /// The scenario as both builds run it.
 fn shortened(scenario: &Scenario, seconds: f64) -> Scenario {
-    let factor = if scenario.beside.is_some() {
-        BESIDE_FACTOR
+    let factor = if scenario.interference.is_some() {
+        INTERFERENCE_FACTOR
     } else {
         1.0
     };
@@ -144,21 +143,21 @@ fn pass(
     sides: &Sides,
     found: &mut [(Scenario, Vec<(Measured, Measured)>)],
     rounds: std::ops::Range<usize>,
-    listener: &mut Listener<'_>,
+    progress: &mut Progress<'_>,
 ) -> Result<(), Error> {
     let mut speed = Speed::start(sides.clone())?;
-    for (scenario, pairs) in found.iter_mut().filter(|(s, _)| s.beside.is_none()) {
-        let figures = speed.run(scenario, rounds.clone(), listener)?;
+    for (scenario, pairs) in found.iter_mut().filter(|(s, _)| s.interference.is_none()) {
+        let figures = speed.run(scenario, rounds.clone(), progress)?;
         pairs.extend(figures.rounds);
     }
     drop(speed);
     for (scenario, pairs) in found.iter_mut() {
-        let Some(trouble) = scenario.beside else {
+        let Some(interference) = scenario.interference else {
             continue;
         };
         for round in rounds.clone() {
-            let pair = beside::pair(sides, scenario, trouble, round)?;
-            listener(&format!(
+            let pair = interference::pair(sides, scenario, interference, round)?;
+            progress(&format!(
                 "{}: round {} of {}: CPU {:.2} against {:.2} us, ratio {:.2}",
                 scenario.title,
                 round + 1,
@@ -195,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn the_mean_is_geometric_over_the_medians_of_the_scenarios() {
+    fn the_mean_is_the_geometric_mean_of_scenario_medians() {
         let scenario = Scenario::built_in().unwrap().remove(0);
         let slower = vec![(side(2.0), side(1.0)), (side(20.0), side(10.0))];
         let faster = vec![(side(1.0), side(2.0)), (side(5.0), side(10.0))];
@@ -206,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn a_scenario_of_two_dialects_runs_in_its_own_on_both_builds() {
+    fn a_dialect_scenario_uses_its_dialect_on_both_builds() {
         let scenarios = Scenario::built_in().unwrap();
         let meta = scenarios.iter().find(|s| s.name == "meta-get").unwrap();
         let run = shortened(meta, 0.5);

@@ -1,4 +1,4 @@
-//! Who runs on which CPU: servers on the first half of the machine, the generator on the rest.
+//! CPU assignment: servers on the first half of the machine, the generator on the rest.
 
 /// CPUs of both sides.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -33,7 +33,7 @@ impl Layout {
         Self::of(std::thread::available_parallelism().map_or(1, usize::from))
     }
 
-    /// For a reader beside trouble: the generator's first CPU alone.
+    /// For a reader with interference: only the generator's first CPU.
     pub(super) fn reader(&self) -> Self {
         Self {
             server: self.server.clone(),
@@ -41,13 +41,13 @@ impl Layout {
         }
     }
 
-    /// The CPU from which trouble comes: the generator's last.
-    pub(super) fn trouble(&self) -> Vec<usize> {
+    /// The CPU of the interference: the generator's last.
+    pub(super) fn interference(&self) -> Vec<usize> {
         self.generator.last().copied().into_iter().collect()
     }
 
-    /// What a reader must know about it.
-    pub fn sentence(&self) -> String {
+    /// A description for the reader of the results.
+    pub fn describe(&self) -> String {
         format!(
             "{} pinned worker{} for each server on CPU {:?}, {} generator thread{} on CPU {:?}{}",
             self.server.len(),
@@ -70,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn small_machines_get_one_core_a_side() {
+    fn small_machines_use_one_core_per_side() {
         assert_eq!(
             Layout::of(2),
             Layout {

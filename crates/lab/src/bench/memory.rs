@@ -1,8 +1,8 @@
 //! How many user bytes a resident byte holds: fill beyond the limit, read everything back, divide.
 //!
-//! Each fill sends a multiple of the limit in unique 20-byte keys with random values. What is resident is not
-//! what the server says but what comes back byte for byte; what it occupies is what the kernel says (`VmRSS`
-//! and huge pages, the larger of after the fill and after the reading).
+//! Each fill sends a multiple of the limit in unique 20-byte keys with random values. Resident items are those that
+//! come back byte for byte, not those that the server reports; their memory is what the kernel reports (`VmRSS` and
+//! huge pages, the larger of the values after the fill and after the read).
 
 use std::ops::Range;
 
@@ -15,7 +15,7 @@ use crate::target::{Server, Spawn};
 /// Pipeline of fills; values of 32 KiB and more go one at a time.
 const DEPTH: usize = 64;
 
-/// A multi-get of the reading asks for about this many value bytes, and for at most 100 keys.
+/// A multi-get of the read requests about this many value bytes, and at most 100 keys.
 const GET_BYTES: usize = 64 * 1024;
 
 /// A value size of the fills.
@@ -30,7 +30,7 @@ pub struct FillSize {
     pub times: f64,
     /// memcached's best growth factor for it among 1.05, 1.07, 1.25 and 2 (measured at `-m` 256).
     pub best_factor: &'static str,
-    /// The ratio to memcached `-f 1.25` to be reached.
+    /// The required ratio to memcached `-f 1.25`.
     pub demand: Option<f64>,
 }
 
@@ -52,7 +52,7 @@ impl FillSize {
         }
     }
 
-    /// All sizes, smallest first, the mix at last.
+    /// All sizes, smallest first, then the mix.
     pub fn all() -> [Self; 9] {
         [
             Self::fixed("10", 10, "1.25", Some(1.9)),
@@ -86,14 +86,14 @@ impl FillSize {
     }
 }
 
-/// What a filled server holds.
+/// The contents of a filled server.
 #[derive(Debug, Clone, Serialize)]
-pub struct Held {
+pub struct FillResult {
     /// Sets sent.
     pub sent: u64,
     /// Sets refused.
     pub refused: u64,
-    /// Items that came back right.
+    /// Items that came back with the correct value.
     pub items: u64,
     /// Their key and value bytes.
     pub user_bytes: u64,
@@ -103,7 +103,7 @@ pub struct Held {
     pub limit_bytes: u64,
 }
 
-impl Held {
+impl FillResult {
     /// User bytes per resident byte.
     pub fn density(&self) -> f64 {
         self.user_bytes as f64 / self.resident_bytes.max(1) as f64
@@ -116,7 +116,7 @@ impl Held {
 }
 
 /// Starts `spawn`, fills it with `size` and reads it back.
-pub fn density(sides: &Sides, spawn: &Spawn, size: &FillSize) -> Result<Held, Error> {
+pub fn density(sides: &Sides, spawn: &Spawn, size: &FillSize) -> Result<FillResult, Error> {
     let server = spawn.start().map_err(Error::Start)?;
     let limit_bytes = spawn.memory_mib << 20;
     let keys = size.keys_for((limit_bytes as f64 * size.times) as u64);
@@ -125,7 +125,7 @@ pub fn density(sides: &Sides, spawn: &Spawn, size: &FillSize) -> Result<Held, Er
     let filled_bytes = server.resident_bytes();
     let (items, user_bytes) = read_back(sides, &server, &(0..keys), &values)?;
     let resident_bytes = filled_bytes.max(server.resident_bytes());
-    Ok(Held {
+    Ok(FillResult {
         sent: keys,
         refused,
         items,
@@ -137,7 +137,7 @@ pub fn density(sides: &Sides, spawn: &Spawn, size: &FillSize) -> Result<Held, Er
 
 /// One fill of a chain.
 #[derive(Debug, Clone, Serialize)]
-pub struct Link {
+pub struct ChainFill {
     /// Its value size.
     pub name: &'static str,
     /// Sets refused.
@@ -154,9 +154,9 @@ pub struct Link {
 #[derive(Debug, Clone, Serialize)]
 pub struct Chain {
     /// The fills, in order.
-    pub links: Vec<Link>,
-    /// What the server holds at the end, of all fills.
-    pub held: Held,
+    pub links: Vec<ChainFill>,
+    /// The contents of the server at the end, from all fills.
+    pub held: FillResult,
 }
 
 /// Fills one server with 100 B, 1 KB, 10 KB, 10 B, 100 KB and the mix, each once `-m` in user bytes.
@@ -192,7 +192,7 @@ pub fn chain(sides: &Sides, spawn: &Spawn) -> Result<Chain, Error> {
         let refused = fill(sides, &server, range, values)?;
         let (_, own_user_bytes) = read_back(sides, &server, range, values)?;
         let resident_bytes = server.resident_bytes();
-        links.push(Link {
+        links.push(ChainFill {
             name: size.name,
             refused,
             resident_bytes,
@@ -207,7 +207,7 @@ pub fn chain(sides: &Sides, spawn: &Spawn) -> Result<Chain, Error> {
         items += found;
         user_bytes += bytes;
     }
-    let held = Held {
+    let held = FillResult {
         sent: ranges
             .iter()
             .map(|(range, _)| range.end - range.start)
@@ -229,12 +229,13 @@ pub(super) fn fill(
     values: &Values,
 ) -> Result<u64, Error> {
     let plan = plan(sides, server, DEPTH);
-    let works = Fill::over(range, values, sides.layout.generator.len());
-    let (_, works) = load::run(&plan, works, &server.meter()).map_err(Error::load(server.name))?;
-    Ok(works.iter().map(|work| work.refused).sum())
+    let workloads = Fill::over(range, values, sides.layout.generator.len());
+    let (_, workloads) =
+        load::run(&plan, workloads, &server.meter()).map_err(Error::load(server.name))?;
+    Ok(workloads.iter().map(|workload| workload.refused).sum())
 }
 
-/// Reads a range back: items and their user bytes. A value that is not what was stored is an error.
+/// Reads a range back: items and their user bytes. A wrong value is an error.
 pub(super) fn read_back(
     sides: &Sides,
     server: &Server,
@@ -251,10 +252,10 @@ pub(super) fn read_back(
         .max(values.size.of(range.start + 1))
         .max(1);
     let keys_per_get = (GET_BYTES / typical).clamp(1, 100);
-    let works = ReadBack::over(range, values, sides.layout.generator.len(), keys_per_get);
-    let (report, works) =
-        load::run(&plan, works, &server.meter()).map_err(Error::load(server.name))?;
-    let wrong: u64 = works.iter().map(|work| work.wrong).sum();
+    let workloads = ReadBack::over(range, values, sides.layout.generator.len(), keys_per_get);
+    let (report, workloads) =
+        load::run(&plan, workloads, &server.meter()).map_err(Error::load(server.name))?;
+    let wrong: u64 = workloads.iter().map(|workload| workload.wrong).sum();
     if wrong > 0 {
         let what = report.tally.difference.unwrap_or_default();
         return Err(Error::Wrong {
@@ -263,8 +264,11 @@ pub(super) fn read_back(
             what,
         });
     }
-    let items = works.iter().map(|work| work.resident).sum();
-    Ok((items, works.iter().map(|work| work.user_bytes).sum()))
+    let items = workloads.iter().map(|workload| workload.resident).sum();
+    Ok((
+        items,
+        workloads.iter().map(|workload| workload.user_bytes).sum(),
+    ))
 }
 
 fn plan(sides: &Sides, server: &Server, depth: usize) -> Plan {
@@ -272,7 +276,7 @@ fn plan(sides: &Sides, server: &Server, depth: usize) -> Plan {
     Plan {
         connections: 4 * threads,
         depth,
-        cpus: sides.pins(&sides.layout.generator),
+        cpus: sides.pinned_cpus(&sides.layout.generator),
         stop: sides.stop.clone(),
         ..Plan::new(server.address)
     }
@@ -283,7 +287,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_fill_sends_the_bytes_it_was_asked_for() {
+    fn a_fill_sends_the_requested_bytes() {
         for size in FillSize::all() {
             let keys = size.keys_for(64 << 20);
             let sent: usize = (0..keys).map(|id| KEY_BYTES + size.size.of(id)).sum();

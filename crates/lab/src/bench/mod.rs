@@ -1,11 +1,12 @@
-//! Benchmarks: glasscache beside a memcached, in interleaved rounds on one machine.
+//! Benchmarks: glasscache compared with memcached, in interleaved rounds on one machine.
 //!
-//! [`speed`] asks what a request costs, [`memory`] how many user bytes a resident byte holds, [`misses`] what
-//! eviction loses, [`builds`] what a change of our own costs. Each returns figures; [`record`] keeps them with everything needed to repeat the run.
+//! [`speed`] measures the cost of a request, [`memory`] the user bytes per resident byte, [`misses`] the misses
+//! caused by eviction, [`builds`] the cost of a change. Each returns figures; [`record`] stores them with everything
+//! needed to repeat the run.
 
-pub mod beside;
 pub mod bounds;
 pub mod builds;
+pub mod interference;
 pub mod layout;
 pub mod memory;
 pub mod misses;
@@ -16,7 +17,7 @@ pub mod speed;
 
 pub use layout::Layout;
 pub use paired::{Interval, Spread};
-pub use scenario::{Beside, Demand, Scenario, Versus};
+pub use scenario::{Interference, RequiredRatios, Scenario, Versus};
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -39,14 +40,14 @@ pub enum Error {
         /// What went wrong.
         source: load::Error,
     },
-    /// A server lost or changed values although nothing allowed it to.
-    #[error("{server}: {count} of the answers were wrong ({what})")]
+    /// A server lost or changed values without a reason.
+    #[error("{server}: {count} of the replies were wrong ({what})")]
     Wrong {
         /// Which server.
         server: String,
         /// How many.
         count: u64,
-        /// In which way.
+        /// A description.
         what: String,
     },
     /// A file could not be read or written.
@@ -55,7 +56,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// Whether somebody asked for this end.
+    /// Whether the benchmark was stopped on request.
     pub const fn is_stop(&self) -> bool {
         matches!(
             self,
@@ -90,12 +91,12 @@ pub struct Sides {
     pub glasscache: PathBuf,
     /// The server to compare with.
     pub peer: Peer,
-    /// Who runs where.
+    /// The CPU assignment.
     pub layout: Layout,
-    /// Each worker and each generator thread keeps its CPU. Times need it; counts (memory, misses) do not, and
-    /// a thread that may not move starves beside other work.
+    /// Whether each worker and each generator thread is pinned to a CPU. Latencies need it; counts (memory, misses)
+    /// do not, and a pinned thread starves if other processes use its CPU.
     pub is_pinned: bool,
-    /// Set by whoever wants the benchmark to stop.
+    /// Stops the benchmark when set.
     pub stop: Arc<AtomicBool>,
 }
 
@@ -104,7 +105,7 @@ impl Sides {
     pub fn ours(&self, memory_mib: u64) -> Spawn {
         let spawn = Spawn::glasscache(&self.glasscache, memory_mib, self.layout.server.len());
         Spawn {
-            cpus: self.pins(&self.layout.server),
+            cpus: self.pinned_cpus(&self.layout.server),
             ..spawn
         }
     }
@@ -120,13 +121,13 @@ impl Sides {
             },
         };
         Spawn {
-            cpus: self.pins(&self.layout.server),
+            cpus: self.pinned_cpus(&self.layout.server),
             ..spawn
         }
     }
 
-    /// `cpus`, or none where nothing is pinned.
-    fn pins(&self, cpus: &[usize]) -> Vec<usize> {
+    /// `cpus`, or none if threads are not pinned.
+    fn pinned_cpus(&self, cpus: &[usize]) -> Vec<usize> {
         if self.is_pinned {
             cpus.to_vec()
         } else {

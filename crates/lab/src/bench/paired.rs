@@ -1,7 +1,7 @@
 //! Paired figures: each round measures both sides, and only ratios of one round are compared.
 //!
-//! A machine that slows down slows both sides of a round. The median of the rounds' ratios and their whole
-//! range are printed: with five rounds the range is what an interval could honestly say.
+//! A machine that slows down slows both sides of a round. The median of the rounds' ratios and their whole range are
+//! printed: with five rounds a confidence interval would not be narrower.
 
 use serde::{Deserialize, Serialize};
 
@@ -80,8 +80,8 @@ impl Interval {
     }
 }
 
-/// How many of `count` sorted values may be left out at each end: the largest k for which at most k of `count`
-/// tosses of a fair coin are heads with a probability of at most 2.5 %.
+/// How many of `count` sorted values are outside the interval at each end: the largest k for which at most k of
+/// `count` tosses of a fair coin are heads with a probability of at most 2.5 %.
 fn values_outside(count: usize) -> usize {
     let (mut below, mut term) = (0.0, 0.5_f64.powi(i32::try_from(count).unwrap_or(i32::MAX)));
     for heads in 0..count / 2 {

@@ -1,6 +1,6 @@
-//! Results that are kept: figures with machine, versions, settings, seed and commit.
+//! Stored results: figures with machine, versions, settings, seed and commit.
 //!
-//! No path of the machine is kept: a result is read by people who have another one.
+//! Paths of the machine are not stored because results are read on other machines.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use super::Error;
 
-/// What a run was, beside its figures.
+/// The figures of a run with its circumstances.
 #[derive(Debug, Clone, Serialize)]
 pub struct Record {
     /// Which benchmark.
@@ -20,16 +20,16 @@ pub struct Record {
     pub date: String,
     /// Where it ran.
     pub machine: Value,
-    /// What both servers answered to `version`, and the commit of the tree.
+    /// The replies of both servers to `version`, and the commit of the tree.
     pub versions: Value,
-    /// What was asked for.
+    /// The parameters.
     pub settings: Value,
-    /// What was found.
+    /// The results.
     pub figures: Value,
 }
 
 impl Record {
-    /// A record of now and here.
+    /// A record with the current date and machine.
     pub fn new(name: &str, versions: &[(&str, &str)], settings: Value, figures: Value) -> Self {
         let mut known = serde_json::Map::new();
         for (server, version) in versions {
@@ -126,7 +126,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn dates_are_right_at_the_edges_of_the_calendar() {
+    fn formats_dates_at_calendar_edges() {
         assert_eq!(date_of(0), "1970-01-01T00:00:00Z");
         assert_eq!(date_of(951_782_399), "2000-02-28T23:59:59Z");
         assert_eq!(date_of(951_782_400), "2000-02-29T00:00:00Z");
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_is_kept_under_its_date_and_name() {
+    fn stores_a_record_under_date_and_name() {
         let folder = std::env::temp_dir().join(format!("glasscache-record-{}", std::process::id()));
         let record = Record::new("speed", &[("glasscache", "1")], json!({}), json!({"x": 1}));
         let path = record.keep(&folder).unwrap();

@@ -1,4 +1,4 @@
-//! Scenarios of the speed benchmark, as `bench/scenarios/speed.toml` tells them.
+//! Scenarios of the speed benchmark, from `bench/scenarios/speed.toml`.
 
 use serde::{Deserialize, Serialize};
 
@@ -45,17 +45,18 @@ pub struct Scenario {
     /// How many paired rounds.
     #[serde(default = "five")]
     pub rounds: usize,
-    /// What both sides are.
+    /// The two sides.
     #[serde(default)]
     pub versus: Versus,
-    /// What happens beside the reader.
-    pub beside: Option<Beside>,
+    /// The interference with the reader.
+    #[serde(rename = "beside")]
+    pub interference: Option<Interference>,
     /// Ratios that must not be exceeded.
     #[serde(default)]
-    pub demand: Demand,
+    pub demand: RequiredRatios,
 }
 
-/// Who is compared with whom.
+/// What is compared.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Versus {
@@ -66,10 +67,10 @@ pub enum Versus {
     OwnText,
 }
 
-/// What a reader has to bear.
+/// The interference with a reader.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Beside {
+pub enum Interference {
     /// 100 k/s new keys while the index doubles twice.
     Growth,
     /// 100 k/s new keys while memory is full.
@@ -81,14 +82,14 @@ pub enum Beside {
 /// Ratios glasscache / memcached.
 #[derive(Debug, Clone, Copy, Default, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
-pub struct Demand {
+pub struct RequiredRatios {
     /// CPU per request.
     pub cpu: Option<f64>,
     /// 99th percentile of latency.
     pub p99: Option<f64>,
     /// 99.9th percentile of latency.
     pub p999: Option<f64>,
-    /// 99th percentile beside the trouble, over that of glasscache left in peace.
+    /// 99th percentile with interference, over that of glasscache without.
     pub p99_of_calm: Option<f64>,
 }
 
@@ -144,7 +145,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_built_in_scenarios_are_complete_and_named_once() {
+    fn built_in_scenarios_are_complete_with_unique_names() {
         let scenarios = Scenario::built_in().unwrap();
         let mut names: Vec<_> = scenarios.iter().map(|s| s.name.as_str()).collect();
         names.sort_unstable();
@@ -159,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn a_misspelt_field_is_refused() {
+    fn rejects_a_misspelt_field() {
         let text = "[[scenario]]\nname = 'a'\ntitle = 'a'\nvalue_bytes = 1\nconections = 5\n";
         assert!(Scenario::parse(text).is_err());
     }

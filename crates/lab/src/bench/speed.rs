@@ -1,8 +1,8 @@
-//! What a request costs: both servers under the same load, in turns.
+//! The cost of a request: both servers under the same load, alternately.
 //!
-//! Both servers stay up through all scenarios and hold the same keys; in odd rounds glasscache goes first, in
-//! even ones memcached. Keys are filled when a scenario first needs them. A hit that misses, a wrong value or
-//! a refused set fails the run: a server that forgets would look fast.
+//! Both servers stay up through all scenarios and hold the same keys; in odd rounds glasscache goes first, in even
+//! ones memcached. Keys are filled when a scenario first needs them. A hit that misses, a wrong value or a refused
+//! set fails the run, because a server that loses values would look fast.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -27,13 +27,13 @@ pub const OTHER_CORES_MAX: f64 = 0.2;
 /// One side of one round.
 #[derive(Debug, Clone, Serialize)]
 pub struct Measured {
-    /// Requests answered a second.
+    /// Completed requests per second.
     pub requests_per_s: f64,
     /// Server CPU per request, microseconds.
     pub cpu_us: f64,
-    /// Its part in the program.
+    /// User part of it.
     pub user_us: f64,
-    /// Its part in the kernel.
+    /// Kernel part of it.
     pub kernel_us: f64,
     /// Percentiles of latency, from the intended time in an open loop.
     pub p50_us: f64,
@@ -72,7 +72,7 @@ impl Measured {
         }
     }
 
-    /// Others took enough of the machine to blur latencies.
+    /// Whether other processes used enough CPU to distort latencies.
     pub fn is_disturbed(&self) -> bool {
         self.other_cores > OTHER_CORES_MAX
     }
@@ -81,7 +81,7 @@ impl Measured {
 /// All rounds of a scenario: glasscache (or meta) first, memcached (or classic text) second.
 #[derive(Debug, Clone, Serialize)]
 pub struct Figures {
-    /// What was run.
+    /// The scenario.
     pub scenario: Scenario,
     /// Both sides of each round.
     pub rounds: Vec<(Measured, Measured)>,
@@ -93,7 +93,8 @@ pub struct Figures {
     pub p999: Spread,
     /// Rounds in which others took over 0.2 core.
     pub disturbed: usize,
-    /// For a reader beside trouble: its 99th percentile over that of glasscache (memcached) left in peace.
+    /// For scenarios with interference: the reader's 99th percentile over that without interference, for glasscache
+    /// and memcached.
     pub p99_of_calm: Option<(Spread, Spread)>,
 }
 
@@ -114,14 +115,14 @@ impl Figures {
     }
 
     /// Each demand of the scenario: its name, the bound, what was found.
-    pub fn verdicts(&self) -> Vec<(&'static str, f64, f64)> {
+    pub fn checked_demands(&self) -> Vec<(&'static str, f64, f64)> {
         let demand = &self.scenario.demand;
-        let calm = self.p99_of_calm.map_or(f64::NAN, |(ours, _)| ours.median);
+        let p99_ratio = self.p99_of_calm.map_or(f64::NAN, |(ours, _)| ours.median);
         [
             ("cpu", demand.cpu, self.cpu.median),
             ("p99", demand.p99, self.p99.median),
             ("p99.9", demand.p999, self.p999.median),
-            ("p99/calm", demand.p99_of_calm, calm),
+            ("p99/calm", demand.p99_of_calm, p99_ratio),
         ]
         .into_iter()
         .filter_map(|(name, bound, found)| bound.map(|bound| (name, bound, found)))
@@ -129,10 +130,10 @@ impl Figures {
     }
 }
 
-/// What a watcher of a benchmark hears while it runs.
-pub type Listener<'a> = dyn FnMut(&str) + 'a;
+/// Receives progress messages of a running benchmark.
+pub type Progress<'a> = dyn FnMut(&str) + 'a;
 
-/// Both servers, up and filled as far as the scenarios so far needed.
+/// Both servers, filled as far as the previous scenarios needed.
 pub struct Speed {
     sides: Sides,
     ours: Server,
@@ -153,7 +154,7 @@ impl Speed {
         })
     }
 
-    /// What both servers answer to `version`.
+    /// The replies of both servers to `version`.
     pub fn versions(&self) -> [(&'static str, String); 2] {
         [
             ("glasscache", self.ours.version.clone()),
@@ -166,10 +167,10 @@ impl Speed {
         &mut self,
         scenario: &Scenario,
         rounds: Range<usize>,
-        listener: &mut Listener<'_>,
+        progress: &mut Progress<'_>,
     ) -> Result<Figures, Error> {
         let values = Values::new(scenario.size(), 1);
-        listener(&format!(
+        progress(&format!(
             "{}: filling {} keys",
             scenario.title, scenario.keys
         ));
@@ -185,7 +186,7 @@ impl Speed {
             } else {
                 (late, early)
             };
-            listener(&format!(
+            progress(&format!(
                 "{}: round {} of {last}: CPU {:.2} against {:.2} us, ratio {:.2}{}",
                 scenario.title,
                 round + 1,
@@ -232,7 +233,7 @@ impl Speed {
             (false, Versus::Peer) => (&self.theirs, scenario.dialect),
             (false, Versus::OwnText) => (&self.ours, Dialect::Text),
         };
-        let measured = drive(
+        let measured = measure_load(
             &self.sides,
             server,
             scenario,
@@ -258,7 +259,7 @@ pub(super) fn fill(
     scenario: &Scenario,
     values: &Values,
 ) -> Result<(), Error> {
-    let cpus = sides.pins(&sides.layout.generator);
+    let cpus = sides.pinned_cpus(&sides.layout.generator);
     let threads = sides.layout.generator.len();
     let plan = Plan {
         connections: 4 * threads,
@@ -267,11 +268,11 @@ pub(super) fn fill(
         ..Plan::new(server.address)
     };
     let range = scenario.first_id()..scenario.first_id() + scenario.keys;
-    let works = Fill::over(&range, values, threads);
+    let workloads = Fill::over(&range, values, threads);
     let plan = Plan { cpus, ..plan };
-    let (report, works) =
-        load::run(&plan, works, &server.meter()).map_err(Error::load(server.name))?;
-    let refused: u64 = works.iter().map(|work| work.refused).sum();
+    let (report, workloads) =
+        load::run(&plan, workloads, &server.meter()).map_err(Error::load(server.name))?;
+    let refused: u64 = workloads.iter().map(|workload| workload.refused).sum();
     if refused > 0 {
         let what = format!("refused sets: {}", report.tally.refusal.unwrap_or_default());
         return Err(Error::Wrong {
@@ -284,7 +285,7 @@ pub(super) fn fill(
 }
 
 /// Drives a scenario against one server and measures it; misses are reported, wrong values are errors.
-pub(super) fn drive(
+pub(super) fn measure_load(
     sides: &Sides,
     server: &Server,
     scenario: &Scenario,
@@ -302,12 +303,12 @@ pub(super) fn drive(
             warm_up: measure.mul_f64(0.15),
             measure,
         },
-        cpus: sides.pins(&sides.layout.generator),
+        cpus: sides.pinned_cpus(&sides.layout.generator),
         seed: seed + 1,
         stop: sides.stop.clone(),
         ..Plan::new(server.address)
     };
-    let works = (0..threads)
+    let workloads = (0..threads)
         .map(|thread| {
             Mixed::new(
                 (
@@ -320,7 +321,8 @@ pub(super) fn drive(
             )
         })
         .collect();
-    let (report, _) = load::run(&plan, works, &server.meter()).map_err(Error::load(server.name))?;
+    let (report, _) =
+        load::run(&plan, workloads, &server.meter()).map_err(Error::load(server.name))?;
     let bad = report.tally.wrong + report.tally.refused;
     if bad > 0 {
         let what = report

@@ -13,22 +13,22 @@ use rustix::time::{ClockId, clock_gettime};
 use super::connection::{Clock, Connection};
 use super::pace::Arrivals;
 use super::random::mix;
-use super::{Error, Pace, Plan, Tally, Work, pin};
+use super::{Error, Pace, Plan, Tally, Workload, pin};
 
 /// Bytes read at once; larger buffers fall out of the second-level cache.
 const READ_BYTES: usize = 256 * 1024;
 
-/// A sleeping generator looks at its stop flag this often.
+/// A sleeping generator checks its stop flag this often.
 const SLEEP_NS_MAX: u64 = 20_000_000;
 
 /// Below this distance to the next due time an open loop spins.
 const SPIN_NS: u64 = 1_200_000;
 
-/// How long the answers to an open loop's last requests are waited for.
+/// How long an open loop waits for the replies to its last requests.
 const DRAIN_NS: u64 = 2_000_000_000;
 
-/// What falls to this thread.
-pub(super) struct Share {
+/// The share of a run that one thread executes.
+pub(super) struct ThreadPlan {
     pub(super) index: usize,
     pub(super) threads: usize,
     pub(super) start: Instant,
@@ -36,16 +36,16 @@ pub(super) struct Share {
     pub(super) until: Option<Instant>,
 }
 
-/// What a thread brings back.
-pub(super) struct End<W> {
+/// The result of one thread.
+pub(super) struct ThreadResult<W> {
     pub(super) tally: Tally,
-    pub(super) work: W,
+    pub(super) workload: W,
     pub(super) busy_cores: f64,
 }
 
 struct Engine<'p, W> {
     plan: &'p Plan,
-    work: W,
+    workload: W,
     connections: Vec<Connection>,
     epoll: rustix::fd::OwnedFd,
     buffer: Vec<u8>,
@@ -58,33 +58,37 @@ struct Engine<'p, W> {
 }
 
 /// Runs one thread's share of `plan` to its end.
-pub(super) fn run<W: Work>(plan: &Plan, share: &Share, work: W) -> Result<End<W>, Error> {
-    if let Some(&cpu) = plan.cpus.get(share.index % plan.cpus.len().max(1)) {
+pub(super) fn run<W: Workload>(
+    plan: &Plan,
+    thread: &ThreadPlan,
+    workload: W,
+) -> Result<ThreadResult<W>, Error> {
+    if let Some(&cpu) = plan.cpus.get(thread.index % plan.cpus.len().max(1)) {
         pin(None, &[cpu])?;
     }
-    let mut engine = Engine::connect(plan, share, work)?;
-    std::thread::sleep(share.start.saturating_duration_since(Instant::now()));
-    let (begun, cpu) = (Instant::now(), thread_cpu());
+    let mut engine = Engine::connect(plan, thread, workload)?;
+    std::thread::sleep(thread.start.saturating_duration_since(Instant::now()));
+    let (started, cpu) = (Instant::now(), thread_cpu());
     match plan.pace {
-        Pace::Closed => engine.closed()?,
+        Pace::Closed => engine.run_closed_loop()?,
         Pace::Open(rate) => {
-            let seed = mix(plan.seed ^ (share.index as u64 + 1));
-            engine.open(Arrivals::new(rate / share.threads as f64, seed))?;
+            let seed = mix(plan.seed ^ (thread.index as u64 + 1));
+            engine.run_open_loop(Arrivals::new(rate / thread.threads as f64, seed))?;
         }
     }
     let busy_cores =
-        thread_cpu().saturating_sub(cpu).as_secs_f64() / begun.elapsed().as_secs_f64().max(1e-9);
-    Ok(End {
+        thread_cpu().saturating_sub(cpu).as_secs_f64() / started.elapsed().as_secs_f64().max(1e-9);
+    Ok(ThreadResult {
         tally: engine.tally,
-        work: engine.work,
+        workload: engine.workload,
         busy_cores,
     })
 }
 
-impl<'p, W: Work> Engine<'p, W> {
-    fn connect(plan: &'p Plan, share: &Share, work: W) -> Result<Self, Error> {
-        let count = (plan.connections / share.threads
-            + usize::from(share.index < plan.connections % share.threads))
+impl<'p, W: Workload> Engine<'p, W> {
+    fn connect(plan: &'p Plan, thread: &ThreadPlan, workload: W) -> Result<Self, Error> {
+        let count = (plan.connections / thread.threads
+            + usize::from(thread.index < plan.connections % thread.threads))
         .max(1);
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let mut connections = Vec::with_capacity(count);
@@ -96,48 +100,48 @@ impl<'p, W: Work> Engine<'p, W> {
         }
         let offset = |at: Option<Instant>, none: u64| {
             at.map_or(none, |at| {
-                at.saturating_duration_since(share.start).as_nanos() as u64
+                at.saturating_duration_since(thread.start).as_nanos() as u64
             })
         };
         let clock = Clock {
             now_ns: 0,
-            from_ns: offset(share.from, 0),
-            until_ns: offset(share.until, u64::MAX),
+            from_ns: offset(thread.from, 0),
+            until_ns: offset(thread.until, u64::MAX),
             by_intended: plan.pace != Pace::Closed,
         };
         Ok(Self {
             plan,
-            work,
+            workload,
             epoll,
             buffer: vec![0; READ_BYTES],
             tally: Tally::new(clock.by_intended),
             clock,
-            start: share.start,
+            start: thread.start,
             idle: (0..count).collect(),
             unfinished: count,
             connections,
         })
     }
 
-    fn closed(&mut self) -> Result<(), Error> {
+    fn run_closed_loop(&mut self) -> Result<(), Error> {
         self.tick();
         for index in 0..self.connections.len() {
-            self.issue(index, self.clock.now_ns)?;
+            self.send_next(index, self.clock.now_ns)?;
         }
         let mut events = Vec::with_capacity(self.connections.len().max(64));
         while self.unfinished > 0 && self.clock.now_ns < self.clock.until_ns && !self.is_stopped() {
             self.wait(&mut events, SLEEP_NS_MAX)?;
             for event in events.drain(..) {
                 let (index, flags) = (event.data.u64() as usize, event.flags);
-                if self.serve(index, flags)? {
-                    self.issue(index, self.clock.now_ns)?;
+                if self.handle_event(index, flags)? {
+                    self.send_next(index, self.clock.now_ns)?;
                 }
             }
         }
         Ok(())
     }
 
-    fn open(&mut self, mut arrivals: Arrivals) -> Result<(), Error> {
+    fn run_open_loop(&mut self, mut arrivals: Arrivals) -> Result<(), Error> {
         let mut events = Vec::with_capacity(self.connections.len().max(64));
         let busy = |engine: &Self| engine.idle.len() < engine.connections.len();
         let last_ns = self.clock.until_ns.saturating_add(DRAIN_NS);
@@ -148,7 +152,7 @@ impl<'p, W: Work> Engine<'p, W> {
                 let Some(index) = self.idle.pop_front() else {
                     break;
                 };
-                self.issue(index, arrivals.due_ns())?;
+                self.send_next(index, arrivals.due_ns())?;
                 arrivals.advance();
                 self.tick();
             }
@@ -157,8 +161,8 @@ impl<'p, W: Work> Engine<'p, W> {
                 break;
             }
             let ahead_ns = arrivals.due_ns().saturating_sub(self.clock.now_ns);
-            let must_wait_for_answers = self.idle.is_empty() || is_over;
-            let sleep_ns = match must_wait_for_answers {
+            let must_wait_for_replies = self.idle.is_empty() || is_over;
+            let sleep_ns = match must_wait_for_replies {
                 true => SLEEP_NS_MAX,
                 false if ahead_ns < SPIN_NS => 0,
                 false => (ahead_ns - SPIN_NS).min(SLEEP_NS_MAX),
@@ -166,7 +170,7 @@ impl<'p, W: Work> Engine<'p, W> {
             self.wait(&mut events, sleep_ns)?;
             for event in events.drain(..) {
                 let (index, flags) = (event.data.u64() as usize, event.flags);
-                if self.serve(index, flags)? {
+                if self.handle_event(index, flags)? {
                     self.idle.push_back(index);
                 }
             }
@@ -174,8 +178,8 @@ impl<'p, W: Work> Engine<'p, W> {
         Ok(())
     }
 
-    /// Sends the next requests of a connection, due at `intended_ns`.
-    fn issue(&mut self, index: usize, intended_ns: u64) -> Result<(), Error> {
+    /// Sends the next requests of a connection, which are due at `intended_ns`.
+    fn send_next(&mut self, index: usize, intended_ns: u64) -> Result<(), Error> {
         let Some(connection) = self.connections.get_mut(index) else {
             return Ok(());
         };
@@ -184,36 +188,36 @@ impl<'p, W: Work> Engine<'p, W> {
         }
         let depth = (self.plan.depth.max(1), self.plan.dialect);
         let times = (intended_ns, self.clock.now_ns);
-        connection.send(&mut self.work, depth, times, &mut self.tally)?;
-        self.settle(index, false)
+        connection.send(&mut self.workload, depth, times, &mut self.tally)?;
+        self.update_interest(index, false)
     }
 
-    /// Serves what epoll reported; true when the connection is ready for its next requests.
-    fn serve(&mut self, index: usize, flags: epoll::EventFlags) -> Result<bool, Error> {
+    /// Handles an epoll event; true if the connection is ready for its next requests.
+    fn handle_event(&mut self, index: usize, flags: epoll::EventFlags) -> Result<bool, Error> {
         let Some(connection) = self.connections.get_mut(index) else {
             return Ok(false);
         };
         let was_waiting = connection.waits_to_write;
         if was_waiting && flags.contains(epoll::EventFlags::OUT) {
-            connection.flush(&self.work, &mut self.tally)?;
+            connection.flush(&self.workload, &mut self.tally)?;
         }
         if flags.intersects(epoll::EventFlags::IN | epoll::EventFlags::HUP | epoll::EventFlags::ERR)
         {
             self.clock.now_ns = self.start.elapsed().as_nanos() as u64;
             connection.receive(
-                &mut self.work,
+                &mut self.workload,
                 &mut self.buffer,
                 &self.clock,
                 &mut self.tally,
             )?;
         }
         let is_ready = connection.is_idle();
-        self.settle(index, was_waiting)?;
+        self.update_interest(index, was_waiting)?;
         Ok(is_ready)
     }
 
     /// Keeps epoll's interest and the count of unfinished connections in step with a connection.
-    fn settle(&mut self, index: usize, was_waiting: bool) -> Result<(), Error> {
+    fn update_interest(&mut self, index: usize, was_waiting: bool) -> Result<(), Error> {
         let Some(connection) = self.connections.get(index) else {
             return Ok(());
         };

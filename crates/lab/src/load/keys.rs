@@ -1,10 +1,10 @@
 //! Keys: 20 bytes of text from a number, and the choice of the next one, uniform or by Zipf's law.
 //!
 //! Zipf draws use rejection-inversion (Hoermann and Derflinger, ACM TOMACS 6(3), 1996): exact for any
-//! exponent above 0, no table, about 50 ns. Ranks are scattered over the key space, or the hottest keys
-//! would lie side by side in every hash table that was filled in order.
+//! exponent above 0, no table, about 50 ns. Ranks are scattered over the key space; otherwise the
+//! hottest keys would be neighbours in every hash table that was filled in order.
 
-use super::random::Dice;
+use super::random::Rng;
 
 /// Bytes of a key's text.
 pub const KEY_BYTES: usize = 20;
@@ -12,8 +12,8 @@ pub const KEY_BYTES: usize = 20;
 /// The text of key `id`: `key-` and 16 hexadecimal digits.
 pub fn key_text(id: u64) -> [u8; KEY_BYTES] {
     let mut text = *b"key-0000000000000000";
-    for (place, digit) in text.iter_mut().skip(4).enumerate() {
-        let nibble = (id >> (60 - 4 * place)) & 15;
+    for (index, digit) in text.iter_mut().skip(4).enumerate() {
+        let nibble = (id >> (60 - 4 * index)) & 15;
         *digit = b"0123456789abcdef"
             .get(nibble as usize)
             .copied()
@@ -46,10 +46,10 @@ impl Picker {
     }
 
     /// The next key, below `count`.
-    pub fn pick(&self, dice: &mut Dice) -> u64 {
+    pub fn pick(&self, rng: &mut Rng) -> u64 {
         match self {
-            Self::Uniform { count } => dice.below(*count),
-            Self::Zipf(zipf) => scatter(zipf.rank(dice) - 1, zipf.count),
+            Self::Uniform { count } => rng.below(*count),
+            Self::Zipf(zipf) => scatter(zipf.rank(rng) - 1, zipf.count),
         }
     }
 }
@@ -86,9 +86,9 @@ impl Zipf {
     }
 
     /// The next rank, 1 to `count`.
-    pub fn rank(&self, dice: &mut Dice) -> u64 {
+    pub fn rank(&self, rng: &mut Rng) -> u64 {
         loop {
-            let u = self.area_all + dice.unit() * (self.area_first - self.area_all);
+            let u = self.area_all + rng.unit() * (self.area_first - self.area_all);
             let x = self.area_inverse(u);
             let rank = x.round().clamp(1.0, self.count as f64);
             let under_the_curve = u >= self.area(rank + 0.5) - self.height(rank);
@@ -137,21 +137,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn key_text_is_twenty_bytes_and_tells_the_number() {
+    fn key_text_is_20_bytes_with_the_number() {
         assert_eq!(&key_text(0xbeef), b"key-000000000000beef");
         assert_ne!(key_text(1), key_text(1 << 60));
     }
 
     #[test]
-    fn zipf_ranks_come_as_often_as_the_law_says() {
+    fn zipf_rank_frequencies_match_the_law() {
         for exponent in [0.6, 0.99, 1.0, 1.2] {
-            let (zipf, mut dice) = (Zipf::new(1000, exponent), Dice::new(42));
+            let (zipf, mut rng) = (Zipf::new(1000, exponent), Rng::new(42));
             let weight = |r: u64| (r as f64).powf(-exponent);
             let all: f64 = (1..=1000).map(weight).sum();
             let mut counts = vec![0_u32; 1001];
             let draws = 400_000;
             for _ in 0..draws {
-                counts[zipf.rank(&mut dice) as usize] += 1;
+                counts[zipf.rank(&mut rng) as usize] += 1;
             }
             for rank in [1_u64, 2, 3, 10, 100] {
                 let expected = f64::from(draws) * weight(rank) / all;
@@ -178,13 +178,13 @@ mod tests {
 
     #[test]
     fn picks_stay_below_the_count() {
-        let mut dice = Dice::new(5);
+        let mut rng = Rng::new(5);
         for picker in [
             Picker::new(10, None),
             Picker::new(10, Some(0.99)),
             Picker::new(1, Some(0.99)),
         ] {
-            assert!((0..1000).all(|_| picker.pick(&mut dice) < 10));
+            assert!((0..1000).all(|_| picker.pick(&mut rng) < 10));
         }
     }
 }

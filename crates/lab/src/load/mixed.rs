@@ -1,15 +1,15 @@
-//! The everlasting mix: gets and sets of keys that are drawn, not walked through.
+//! An endless mix of gets and sets of randomly drawn keys.
 //!
-//! It never ends by itself: the plan's window ends it.
+//! The window of the plan ends it.
 
 use super::keys::{Picker, key_text};
-use super::random::Dice;
+use super::random::Rng;
 use super::sweep::Values;
-use super::work::{Batch, Outcome, Step, Work};
+use super::workload::{Batch, KeyResult, Step, Workload};
 
 /// Gets and sets of drawn keys.
 pub struct Mixed {
-    dice: Dice,
+    rng: Rng,
     picker: Picker,
     first_id: u64,
     values: Values,
@@ -29,7 +29,7 @@ impl Mixed {
         seed: u64,
     ) -> Self {
         Self {
-            dice: Dice::new(seed),
+            rng: Rng::new(seed),
             picker,
             first_id,
             values,
@@ -40,13 +40,13 @@ impl Mixed {
     }
 
     fn draw(&mut self) -> u64 {
-        self.first_id + self.picker.pick(&mut self.dice)
+        self.first_id + self.picker.pick(&mut self.rng)
     }
 }
 
-impl Work for Mixed {
+impl Workload for Mixed {
     fn next(&mut self, _connection: usize, batch: &mut Batch<'_>) -> Step {
-        if self.write_share > 0.0 && self.dice.unit() < self.write_share {
+        if self.write_share > 0.0 && self.rng.unit() < self.write_share {
             let id = self.draw();
             batch.set(self, id, 0);
         } else {
@@ -69,5 +69,5 @@ impl Work for Mixed {
         self.values.of(id)
     }
 
-    fn done(&mut self, _connection: usize, _id: u64, _outcome: Outcome) {}
+    fn done(&mut self, _connection: usize, _id: u64, _result: KeyResult) {}
 }

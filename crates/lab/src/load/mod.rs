@@ -1,9 +1,9 @@
-//! The load generator: the only one, shared by the tour, the benchmarks and the checks.
+//! The load generator of the tour, the benchmarks and the checks.
 //!
-//! A [`Plan`] says how (connections, threads, pipeline, pace, window), a [`Work`] says what. Each thread owns
-//! its connections and an epoll, so generating scales with cores and no lock is touched. In a closed loop a
-//! connection sends `depth` requests, waits for all answers, and goes on; in an open loop requests are due by
-//! a schedule that knows nothing of the answers.
+//! A [`Plan`] defines how to send (connections, threads, pipeline, pace, window), a [`Workload`] defines what. Each
+//! thread owns its connections and an epoll instance, so the generator scales with cores and uses no lock. In a
+//! closed loop a connection sends `depth` requests, waits for all replies, and continues; in an open loop requests
+//! are due by a schedule that is independent of the replies.
 
 mod connection;
 mod engine;
@@ -14,7 +14,7 @@ mod random;
 mod sweep;
 mod tally;
 mod values;
-mod work;
+mod workload;
 
 use std::io;
 use std::net::SocketAddr;
@@ -27,11 +27,11 @@ use rustix::thread::{CpuSet, sched_setaffinity};
 pub use keys::{KEY_BYTES, Picker, Zipf, key_text};
 pub use mixed::Mixed;
 pub use pace::Arrivals;
-pub use random::{Dice, mix};
+pub use random::{Rng, mix};
 pub use sweep::{Fill, ReadBack, Values};
 pub use tally::Tally;
 pub use values::{Pool, Size};
-pub use work::{Batch, Dialect, Outcome, Step, Work};
+pub use workload::{Batch, Dialect, KeyResult, Step, Workload};
 
 use crate::proc::Meter;
 
@@ -41,13 +41,13 @@ pub enum Error {
     /// The socket or the machine failed.
     #[error("{0}")]
     Io(#[from] io::Error),
-    /// The target hung up in the middle of a run.
+    /// The target closed a connection during a run.
     #[error("the server closed a connection under load")]
     Closed,
-    /// A reply that fits no request: the stream is out of step.
+    /// A reply that matches no request: the stream is out of sync.
     #[error("unexpected reply from the server: {0:?}")]
     Unexpected(String),
-    /// Somebody asked the run to stop.
+    /// The run was stopped on request.
     #[error("stopped")]
     Stopped,
 }
@@ -68,10 +68,10 @@ pub enum Check {
     Full,
 }
 
-/// Who decides when the next request leaves.
+/// What triggers the next request.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub enum Pace {
-    /// The answers: each connection sends when its last answers are in.
+    /// The replies: each connection sends after its last replies have arrived.
     #[default]
     Closed,
     /// A schedule of this many requests a second over all threads.
@@ -93,14 +93,14 @@ pub enum Window {
     },
 }
 
-/// How a run goes about it.
+/// The parameters of a run.
 #[derive(Debug, Clone)]
 pub struct Plan {
     /// Where the server listens.
     pub target: SocketAddr,
     /// Connections over all threads; at least one a thread.
     pub connections: usize,
-    /// Requests a connection sends before it waits for their answers.
+    /// Requests that a connection sends before it waits for their replies.
     pub depth: usize,
     /// Text or meta.
     pub dialect: Dialect,
@@ -110,11 +110,11 @@ pub struct Plan {
     pub window: Window,
     /// How much of each value is compared.
     pub check: Check,
-    /// CPUs of the generator's threads, in turn; none pinned if empty.
+    /// CPUs of the generator's threads, round-robin; no pinning if empty.
     pub cpus: Vec<usize>,
     /// Decides the schedule of an open loop.
     pub seed: u64,
-    /// Set by whoever wants the run to stop.
+    /// Stops the run when set.
     pub stop: Arc<AtomicBool>,
 }
 
@@ -147,14 +147,14 @@ pub struct Report {
     pub server: crate::proc::Usage,
     /// CPU seconds of the generator's threads over the whole run, by its length: 1.0 is one busy core.
     pub generator_cores: f64,
-    /// Cores taken by neither side.
+    /// Cores used by other processes.
     pub other_cores: f64,
-    /// The generator's threads had no time left while the server had: its figures are a lower bound.
+    /// The generator's threads were saturated while the server was not: the figures are a lower bound.
     pub is_generator_bound: bool,
 }
 
 impl Report {
-    /// Requests answered a second.
+    /// Completed requests per second.
     pub fn rate(&self) -> f64 {
         self.tally.requests as f64 / self.seconds.max(1e-9)
     }
@@ -165,10 +165,14 @@ impl Report {
     }
 }
 
-/// Runs one thread for each of `works` and returns what was measured, and the workloads as they ended.
-pub fn run<W: Work>(plan: &Plan, works: Vec<W>, meter: &Meter) -> Result<(Report, Vec<W>), Error> {
-    let threads = works.len().max(1);
-    // Time for all threads to connect, so that the slowest does not start into a running window.
+/// Runs one thread for each of `workloads` and returns what was measured, and the workloads as they ended.
+pub fn run<W: Workload>(
+    plan: &Plan,
+    workloads: Vec<W>,
+    meter: &Meter,
+) -> Result<(Report, Vec<W>), Error> {
+    let threads = workloads.len().max(1);
+    // Time for all threads to connect, so that the slowest does not start within the measured window.
     let start =
         Instant::now() + Duration::from_millis(if plan.window == Window::Whole { 0 } else { 30 });
     let (from, until) = match plan.window {
@@ -178,18 +182,18 @@ pub fn run<W: Work>(plan: &Plan, works: Vec<W>, meter: &Meter) -> Result<(Report
         }
     };
     std::thread::scope(|scope| {
-        let handles: Vec<_> = works
+        let handles: Vec<_> = workloads
             .into_iter()
             .enumerate()
-            .map(|(index, work)| {
-                let share = engine::Share {
+            .map(|(index, workload)| {
+                let thread = engine::ThreadPlan {
                     index,
                     threads,
                     start,
                     from,
                     until,
                 };
-                scope.spawn(move || engine::run(plan, &share, work))
+                scope.spawn(move || engine::run(plan, &thread, workload))
             })
             .collect();
         let sleep_until = |at: Option<Instant>| {
@@ -198,20 +202,20 @@ pub fn run<W: Work>(plan: &Plan, works: Vec<W>, meter: &Meter) -> Result<(Report
             }
         };
         sleep_until(from);
-        let (begun, before) = (Instant::now(), meter.read());
+        let (started, before) = (Instant::now(), meter.read());
         sleep_until(until);
-        let after = until.map(|_| (begun.elapsed(), meter.read()));
-        let mut ends = Vec::with_capacity(threads);
+        let after = until.map(|_| (started.elapsed(), meter.read()));
+        let mut results = Vec::with_capacity(threads);
         for handle in handles {
-            ends.push(handle.join().map_err(|_| Error::Closed)??);
+            results.push(handle.join().map_err(|_| Error::Closed)??);
         }
-        let (length, after) = after.unwrap_or_else(|| (begun.elapsed(), meter.read()));
+        let (length, after) = after.unwrap_or_else(|| (started.elapsed(), meter.read()));
         if plan.stop.load(Ordering::Relaxed) {
             return Err(Error::Stopped);
         }
         Ok(sum_up(
             plan,
-            ends,
+            results,
             length.as_secs_f64(),
             meter,
             &after.since(&before),
@@ -221,18 +225,18 @@ pub fn run<W: Work>(plan: &Plan, works: Vec<W>, meter: &Meter) -> Result<(Report
 
 fn sum_up<W>(
     plan: &Plan,
-    ends: Vec<engine::End<W>>,
+    results: Vec<engine::ThreadResult<W>>,
     seconds: f64,
     meter: &Meter,
-    used: &crate::proc::Spent,
+    used: &crate::proc::CpuSpent,
 ) -> (Report, Vec<W>) {
     let mut tally = Tally::new(plan.pace != Pace::Closed);
-    let mut works = Vec::with_capacity(ends.len());
-    let (mut cores, threads) = (0.0, ends.len());
-    for end in ends {
-        tally.add(&end.tally);
-        cores += end.busy_cores;
-        works.push(end.work);
+    let mut workloads = Vec::with_capacity(results.len());
+    let (mut cores, threads) = (0.0, results.len());
+    for result in results {
+        tally.add(&result.tally);
+        cores += result.busy_cores;
+        workloads.push(result.workload);
     }
     let server_cores = used.server.cpu_s() / seconds.max(1e-9);
     let is_generator_bound = plan.pace == Pace::Closed
@@ -247,7 +251,7 @@ fn sum_up<W>(
         other_cores: used.other_cores(seconds),
         is_generator_bound,
     };
-    (report, works)
+    (report, workloads)
 }
 
 /// Pins the calling thread, or thread `tid`, to `cpus`; an empty list leaves it free.

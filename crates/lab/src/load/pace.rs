@@ -1,14 +1,14 @@
-//! The schedule of an open loop: when requests are due, whatever the server answers.
+//! The schedule of an open loop: due times that do not depend on the server's replies.
 //!
 //! Gaps are exponential, as between the arrivals of many independent users. The schedule never waits for a
 //! reply: a request sent late is late from the moment it was due (coordinated omission, Tene 2013).
 
-use super::random::Dice;
+use super::random::Rng;
 
 /// Due times of a Poisson process, in nanoseconds from its start.
 #[derive(Debug, Clone)]
 pub struct Arrivals {
-    dice: Dice,
+    rng: Rng,
     gap_ns_mean: f64,
     due_ns: f64,
 }
@@ -17,7 +17,7 @@ impl Arrivals {
     /// Arrivals at `rate` a second on average.
     pub fn new(rate: f64, seed: u64) -> Self {
         let mut arrivals = Self {
-            dice: Dice::new(seed),
+            rng: Rng::new(seed),
             gap_ns_mean: 1e9 / rate,
             due_ns: 0.0,
         };
@@ -30,9 +30,9 @@ impl Arrivals {
         self.due_ns as u64
     }
 
-    /// Takes the next request off the schedule.
+    /// Advances to the next due time.
     pub fn advance(&mut self) {
-        self.due_ns -= self.gap_ns_mean * (1.0 - self.dice.unit()).ln();
+        self.due_ns -= self.gap_ns_mean * (1.0 - self.rng.unit()).ln();
     }
 }
 
@@ -41,7 +41,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn arrivals_keep_their_rate_and_spread_like_a_poisson_process() {
+    fn arrivals_are_a_poisson_process_with_the_given_rate() {
         let mut arrivals = Arrivals::new(10_000.0, 9);
         let (mut last, mut gaps) = (0, Vec::new());
         for _ in 0..50_000 {

@@ -1,13 +1,13 @@
-//! The generator's dice: one small deterministic stream a thread, from a printed seed.
+//! The generator's random numbers: one small deterministic stream per thread, from a printed seed.
 //!
-//! `SplitMix64` (Steele, Lea, Flood, OOPSLA 2014): five instructions a draw, every seed is good, and two
-//! streams of neighbouring seeds do not correlate. Nothing here needs to resist an adversary.
+//! `SplitMix64` (Steele, Lea, Flood, OOPSLA 2014): five instructions a draw, every seed is good, and two streams of
+//! neighbouring seeds do not correlate. It is not cryptographically secure.
 
 /// A stream of uniform 64-bit numbers.
 #[derive(Debug, Clone)]
-pub struct Dice(u64);
+pub struct Rng(u64);
 
-impl Dice {
+impl Rng {
     /// A stream that depends on `seed` alone.
     pub const fn new(seed: u64) -> Self {
         Self(seed)
@@ -49,16 +49,16 @@ mod tests {
 
     #[test]
     fn a_seed_gives_the_same_stream_again() {
-        let (mut a, mut b) = (Dice::new(7), Dice::new(7));
+        let (mut a, mut b) = (Rng::new(7), Rng::new(7));
         assert!((0..100).all(|_| a.next() == b.next()));
     }
 
     #[test]
-    fn draws_below_a_bound_cover_it_evenly() {
-        let mut dice = Dice::new(1);
+    fn draws_below_a_bound_are_uniform() {
+        let mut rng = Rng::new(1);
         let mut counts = [0_u32; 10];
         for _ in 0..100_000 {
-            counts[dice.below(10) as usize] += 1;
+            counts[rng.below(10) as usize] += 1;
         }
         assert!(
             counts.iter().all(|&n| (9_500..10_500).contains(&n)),
@@ -68,8 +68,8 @@ mod tests {
 
     #[test]
     fn normal_draws_have_mean_zero_and_deviation_one() {
-        let mut dice = Dice::new(3);
-        let draws: Vec<f64> = (0..100_000).map(|_| dice.normal()).collect();
+        let mut rng = Rng::new(3);
+        let draws: Vec<f64> = (0..100_000).map(|_| rng.normal()).collect();
         let mean = draws.iter().sum::<f64>() / draws.len() as f64;
         let variance = draws.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / draws.len() as f64;
         assert!(

@@ -1,22 +1,22 @@
 //! Filling and reading back: every key of a range once, in order.
 //!
-//! [`Fill`] stores a range, [`ReadBack`] asks for all of it and counts what is still there and right.
+//! [`Fill`] stores a range; [`ReadBack`] reads all of it and counts the values that are still present and correct.
 
 use std::ops::Range;
 use std::sync::Arc;
 
 use super::keys::key_text;
 use super::values::{Pool, Size};
-use super::work::{Batch, Outcome, Step, Work};
+use super::workload::{Batch, KeyResult, Step, Workload};
 
-/// Keys and values of a benchmark: the pool, the sizes, and which version of each value is meant.
+/// Keys and values of a benchmark: the pool, the sizes, and the expected version of each value.
 #[derive(Debug, Clone)]
 pub struct Values {
-    /// Where the bytes come from.
+    /// The source of the value bytes.
     pub pool: Arc<Pool>,
     /// Length of each value.
     pub size: Size,
-    /// Which write of a key is expected.
+    /// The expected version of each value.
     pub version: u32,
 }
 
@@ -36,8 +36,8 @@ impl Values {
     }
 }
 
-/// Deals out a range in parts, so that neighbouring connections write neighbouring keys.
-fn deal(range: &mut Range<u64>, count: usize) -> Range<u64> {
+/// Takes the first `count` keys of a range, so that neighbouring connections write neighbouring keys.
+fn take_first(range: &mut Range<u64>, count: usize) -> Range<u64> {
     let start = range.start;
     range.start = (start + count as u64).min(range.end);
     start..range.start
@@ -46,9 +46,9 @@ fn deal(range: &mut Range<u64>, count: usize) -> Range<u64> {
 /// Splits `range` among `threads`.
 pub(crate) fn split(range: &Range<u64>, threads: usize) -> Vec<Range<u64>> {
     let (length, threads) = (range.end.saturating_sub(range.start), threads.max(1) as u64);
-    let edge = |part: u64| range.start + length * part / threads;
+    let edge = |chunk: u64| range.start + length * chunk / threads;
     (0..threads)
-        .map(|part| edge(part)..edge(part + 1))
+        .map(|chunk| edge(chunk)..edge(chunk + 1))
         .collect()
 }
 
@@ -82,9 +82,9 @@ impl Fill {
     }
 }
 
-impl Work for Fill {
+impl Workload for Fill {
     fn next(&mut self, _connection: usize, batch: &mut Batch<'_>) -> Step {
-        let Some(id) = deal(&mut self.range, 1).next() else {
+        let Some(id) = take_first(&mut self.range, 1).next() else {
             return Step::Finished;
         };
         batch.set(self, id, self.ttl_s);
@@ -99,8 +99,8 @@ impl Work for Fill {
         self.values.of(id)
     }
 
-    fn done(&mut self, _connection: usize, id: u64, outcome: Outcome) {
-        if outcome == Outcome::Stored {
+    fn done(&mut self, _connection: usize, id: u64, result: KeyResult) {
+        if result == KeyResult::Stored {
             self.stored += 1;
             self.user_bytes += (key_text(id).len() + self.values.size.of(id)) as u64;
         } else {
@@ -109,22 +109,22 @@ impl Work for Fill {
     }
 }
 
-/// Asks for every key of a range once and sums up what is resident.
+/// Reads every key of a range once and sums up what is resident.
 pub struct ReadBack {
     range: Range<u64>,
     values: Values,
     keys_per_get: usize,
     ids: Vec<u64>,
-    /// Keys that came back right.
+    /// Keys that came back with the correct value.
     pub resident: u64,
     /// Their key and value bytes.
     pub user_bytes: u64,
-    /// Keys that came back with other bytes than were stored.
+    /// Keys that came back with a wrong value.
     pub wrong: u64,
 }
 
 impl ReadBack {
-    /// One workload for each of `threads` threads, asking for `keys_per_get` keys at a time.
+    /// One workload for each of `threads` threads, with `keys_per_get` keys per get.
     pub fn over(
         range: &Range<u64>,
         values: &Values,
@@ -146,11 +146,11 @@ impl ReadBack {
     }
 }
 
-impl Work for ReadBack {
+impl Workload for ReadBack {
     fn next(&mut self, _connection: usize, batch: &mut Batch<'_>) -> Step {
         let mut ids = std::mem::take(&mut self.ids);
         ids.clear();
-        ids.extend(deal(&mut self.range, self.keys_per_get));
+        ids.extend(take_first(&mut self.range, self.keys_per_get));
         let is_over = ids.is_empty();
         if !is_over {
             batch.get(self, &ids);
@@ -167,13 +167,13 @@ impl Work for ReadBack {
         self.values.of(id)
     }
 
-    fn done(&mut self, _connection: usize, id: u64, outcome: Outcome) {
-        match outcome {
-            Outcome::Hit => {
+    fn done(&mut self, _connection: usize, id: u64, result: KeyResult) {
+        match result {
+            KeyResult::Hit => {
                 self.resident += 1;
                 self.user_bytes += (key_text(id).len() + self.values.size.of(id)) as u64;
             }
-            Outcome::Wrong => self.wrong += 1,
+            KeyResult::Wrong => self.wrong += 1,
             _ => {}
         }
     }

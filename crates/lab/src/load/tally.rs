@@ -1,34 +1,34 @@
 //! What a run counted: requests, keys by outcome, bytes, and two latency histograms.
 //!
-//! Histograms are `HdrHistogram`s with three digits up to a minute; those of threads add
-//! up exactly. Latency from the intended time is what a user would feel, from the send time what the server did.
+//! Histograms are `HdrHistogram`s with three digits up to a minute; those of threads add up exactly. Latency from the
+//! intended time is what a user would experience; latency from the send time is that of the server.
 
 use hdrhistogram::Histogram;
 
-use super::work::Outcome;
+use super::workload::KeyResult;
 
-/// Latencies are told apart in steps of this many nanoseconds at the low end.
+/// Resolution of latencies at the low end, in nanoseconds.
 const LATENCY_NS_MIN: u64 = 64;
 
-/// The longest latency that is told apart, in nanoseconds.
+/// The longest recorded latency, in nanoseconds.
 const LATENCY_NS_MAX: u64 = 60_000_000_000;
 
 /// Counts and latencies of one thread or of a whole run.
 #[derive(Debug, Clone)]
 pub struct Tally {
-    /// Requests answered.
+    /// Completed requests.
     pub requests: u64,
-    /// Keys that came back with the right value.
+    /// Keys that came back with the correct value.
     pub hits: u64,
     /// Keys without a value.
     pub misses: u64,
     /// Writes that took effect.
     pub stored: u64,
-    /// Writes answered otherwise.
+    /// Writes with any other reply.
     pub refused: u64,
-    /// Keys that came back with a wrong value: a broken server, or a broken generator.
+    /// Keys that came back with a wrong value: an error of the server or of the generator.
     pub wrong: u64,
-    /// The first reply that was no success, for the report.
+    /// The first reply that was not a success, for the report.
     pub refusal: Option<String>,
     /// Where the first wrong value differed, for the report.
     pub difference: Option<String>,
@@ -36,9 +36,9 @@ pub struct Tally {
     pub received_bytes: u64,
     /// Bytes sent.
     pub sent_bytes: u64,
-    /// From the moment a request was due; `None` in a closed loop, where it is due when it is sent.
+    /// Latency from the intended send time; `None` in a closed loop, where that is the send time.
     pub from_intended: Option<Histogram<u64>>,
-    /// From the moment before its write.
+    /// Latency from the time before the write.
     pub from_send: Histogram<u64>,
 }
 
@@ -65,8 +65,8 @@ impl Tally {
         }
     }
 
-    /// Notes a request that was due, sent and answered at these times.
-    pub(crate) fn answered(&mut self, intended_ns: u64, sent_ns: u64, now_ns: u64) {
+    /// Records a request with its intended time, send time and reply time.
+    pub(crate) fn record_reply(&mut self, intended_ns: u64, sent_ns: u64, now_ns: u64) {
         self.requests += 1;
         self.from_send
             .saturating_record(now_ns.saturating_sub(sent_ns).min(LATENCY_NS_MAX));
@@ -75,14 +75,14 @@ impl Tally {
         }
     }
 
-    /// Notes what became of one key.
-    pub(crate) const fn count(&mut self, outcome: Outcome) {
-        match outcome {
-            Outcome::Hit => self.hits += 1,
-            Outcome::Miss => self.misses += 1,
-            Outcome::Stored => self.stored += 1,
-            Outcome::Refused => self.refused += 1,
-            Outcome::Wrong => self.wrong += 1,
+    /// Records the result of one key.
+    pub(crate) const fn count(&mut self, result: KeyResult) {
+        match result {
+            KeyResult::Hit => self.hits += 1,
+            KeyResult::Miss => self.misses += 1,
+            KeyResult::Stored => self.stored += 1,
+            KeyResult::Refused => self.refused += 1,
+            KeyResult::Wrong => self.wrong += 1,
         }
     }
 
@@ -130,7 +130,7 @@ mod tests {
     #[test]
     fn a_request_sent_late_is_late_from_its_intended_time() {
         let mut tally = Tally::new(true);
-        tally.answered(0, 900_000, 1_000_000);
+        tally.record_reply(0, 900_000, 1_000_000);
         assert!((tally.latency_us(50.0) - 1_000.0).abs() < 2.0);
         assert!((tally.latency_from_send_us(50.0) - 100.0).abs() < 1.0);
     }
@@ -139,9 +139,9 @@ mod tests {
     fn tallies_of_threads_add_up() {
         let (mut a, mut b) = (Tally::new(false), Tally::new(false));
         for n in 1..=100 {
-            a.answered(0, 0, n * 1_000);
-            b.answered(0, 0, n * 1_000_000);
-            b.count(Outcome::Hit);
+            a.record_reply(0, 0, n * 1_000);
+            b.record_reply(0, 0, n * 1_000_000);
+            b.count(KeyResult::Hit);
         }
         a.add(&b);
         assert_eq!((a.requests, a.hits), (200, 100));

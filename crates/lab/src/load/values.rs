@@ -4,7 +4,7 @@
 //! where a key is written more than once). No value is stored on our side, none can be compressed, and
 //! comparing costs one `memcmp`.
 
-use super::random::{Dice, mix};
+use super::random::{Rng, mix};
 
 /// Distinct offsets into the pool: 2^20 values of each size.
 const OFFSETS: u64 = 1 << 20;
@@ -38,7 +38,7 @@ impl Size {
         match self {
             Self::Fixed(bytes) => bytes as usize,
             Self::LogNormal { median, sigma, max } => {
-                let draw = Dice::new(mix(id ^ 0x7a1e)).normal();
+                let draw = Rng::new(mix(id ^ 0x7a1e)).normal();
                 (median * (sigma * draw).exp())
                     .round()
                     .clamp(1.0, f64::from(max)) as usize
@@ -61,9 +61,9 @@ pub struct Pool(Vec<u8>);
 impl Pool {
     /// A pool for values of up to `value_bytes_max` bytes; the same `seed` gives the same bytes.
     pub fn new(value_bytes_max: usize, seed: u64) -> Self {
-        let mut dice = Dice::new(seed);
+        let mut rng = Rng::new(seed);
         let words = (OFFSETS as usize + value_bytes_max).div_ceil(8);
-        Self((0..words).flat_map(|_| dice.next().to_le_bytes()).collect())
+        Self((0..words).flat_map(|_| rng.next().to_le_bytes()).collect())
     }
 
     /// The value of `bytes` bytes under key `id` at its `version`; shorter only if the pool is too small.

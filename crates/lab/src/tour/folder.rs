@@ -14,24 +14,24 @@ const FILES_MAX: usize = 50_000;
 /// The files of a tour, in memory, under their paths.
 #[derive(Debug)]
 pub struct Folder {
-    /// Where they came from.
+    /// The folder.
     pub path: PathBuf,
     pub(super) files: Vec<(String, Vec<u8>)>,
     /// Files left out because of their size or name.
     pub skipped: usize,
-    /// There was more than a tour takes.
-    pub is_cut: bool,
+    /// Whether files were left out because of the limits.
+    pub is_truncated: bool,
 }
 
 impl Folder {
     /// Reads the files under `path`, in the order of their names; those that cannot be items are skipped, and
-    /// so are folders called as one of `not_in`.
-    pub fn read(path: &Path, not_in: &[&str]) -> std::io::Result<Self> {
+    /// so are folders called as one of `excluded`.
+    pub fn read(path: &Path, excluded: &[&str]) -> std::io::Result<Self> {
         let mut folder = Self {
             path: path.to_owned(),
             files: Vec::new(),
             skipped: 0,
-            is_cut: false,
+            is_truncated: false,
         };
         let (mut open, mut bytes) = (vec![path.to_owned()], 0_u64);
         while let Some(next) = open.pop() {
@@ -50,11 +50,11 @@ impl Folder {
                 if meta.is_dir() {
                     let is_wanted = path
                         .file_name()
-                        .is_none_or(|n| not_in.iter().all(|x| n != *x));
+                        .is_none_or(|n| excluded.iter().all(|x| n != *x));
                     open.extend(is_wanted.then_some(path));
                 } else if meta.is_file() {
                     if folder.files.len() >= FILES_MAX || bytes + meta.len() > FOLDER_BYTES_MAX {
-                        folder.is_cut = true;
+                        folder.is_truncated = true;
                         return Ok(folder);
                     }
                     bytes += folder.take(&path, meta.len());
@@ -107,13 +107,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_with_spaces_control_bytes_or_too_many_bytes_are_no_keys() {
+    fn rejects_names_that_are_not_valid_keys() {
         assert!(is_key("asyncio/base_events.py") && is_key("ä"));
         assert!(!is_key("a b") && !is_key("a\n") && !is_key("") && !is_key(&"x".repeat(251)));
     }
 
     #[test]
-    fn a_folder_is_read_with_its_subfolders_in_order() {
+    fn reads_a_folder_with_subfolders_in_order() {
         let path = std::env::temp_dir().join(format!("glasscache-tour-{}", std::process::id()));
         std::fs::create_dir_all(path.join("sub")).unwrap();
         std::fs::create_dir_all(path.join("not")).unwrap();

@@ -1,8 +1,8 @@
-//! The tour: a real folder through a real server, every byte checked, and what it cost.
+//! The tour: stores a real folder in a real server, checks every byte, and measures the cost.
 //!
-//! Files become items under their path in the folder. They are stored over the socket, read back one at a
-//! time, in pipelines and by multi-get, each comparison over every byte. This file knows nothing of how the
-//! server came to run: it takes an address, a meter and a way to ask for resident bytes.
+//! Files become items under their path in the folder. They are stored over the socket, read back one at a time, in
+//! pipelines and by multi-get, each comparison over every byte. This module does not start the server: it takes an
+//! address, a meter and a function that returns the resident bytes.
 
 mod folder;
 
@@ -12,12 +12,12 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use serde::Serialize;
 
-use crate::load::{self, Batch, Check, Error, Outcome, Plan, Report, Step, Work};
+use crate::load::{self, Batch, Check, Error, KeyResult, Plan, Report, Step, Workload};
 use crate::proc::Meter;
 
 pub use folder::{FILE_BYTES_MAX, FOLDER_BYTES_MAX, Folder};
 
-/// Reads of a step go over the folder again until at least this many keys were asked for.
+/// A read stage repeats the folder until at least this many keys were requested.
 const READS_MIN: usize = 60_000;
 
 /// Keys of a multi-get.
@@ -67,7 +67,7 @@ impl Stage {
 pub struct StageFigures {
     /// Which stage.
     pub stage: Stage,
-    /// Requests answered.
+    /// Completed requests.
     pub requests: u64,
     /// Keys in them.
     pub keys: u64,
@@ -89,7 +89,7 @@ pub struct StageFigures {
     pub server_cpu_us_per_key: f64,
     /// Keys that were absent, refused or wrong.
     pub failed: u64,
-    /// The first of them that was wrong or refused, in words.
+    /// A description of the first of them.
     pub complaint: Option<String>,
 }
 
@@ -98,13 +98,13 @@ pub struct StageFigures {
 pub struct TourFigures {
     /// Which server.
     pub server: String,
-    /// Its answer to `version`.
+    /// Its reply to `version`.
     pub version: String,
     /// Items stored.
     pub items: usize,
     /// Key and value bytes of them.
     pub user_bytes: u64,
-    /// Resident bytes the server came to hold.
+    /// Resident bytes of the server at the end.
     pub resident_bytes: u64,
     /// One entry a stage.
     pub stages: Vec<StageFigures>,
@@ -122,7 +122,7 @@ impl TourFigures {
     }
 }
 
-/// Runs a stage; `progress` counts its keys as they come in.
+/// Runs a stage; `progress` counts its keys.
 pub fn run_stage(
     folder: &Arc<Folder>,
     stage: Stage,
@@ -142,13 +142,13 @@ pub fn run_stage(
         stop: Arc::clone(stop),
         ..Plan::new(target)
     };
-    let work = Visit::new(Arc::clone(folder), stage, Arc::clone(progress));
-    let asked = work.left as u64;
-    let (report, _) = load::run(&plan, vec![work], meter)?;
-    Ok(figures(stage, &report, asked))
+    let workload = StageWorkload::new(Arc::clone(folder), stage, Arc::clone(progress));
+    let expected_keys = workload.left as u64;
+    let (report, _) = load::run(&plan, vec![workload], meter)?;
+    Ok(figures(stage, &report, expected_keys))
 }
 
-/// How many keys a stage will ask for.
+/// How many keys a stage requests.
 pub fn keys_of(folder: &Folder, stage: Stage) -> usize {
     let items = folder.items();
     if stage == Stage::Store {
@@ -158,11 +158,11 @@ pub fn keys_of(folder: &Folder, stage: Stage) -> usize {
     }
 }
 
-fn figures(stage: Stage, report: &Report, asked: u64) -> StageFigures {
+fn figures(stage: Stage, report: &Report, expected_keys: u64) -> StageFigures {
     let tally = &report.tally;
-    let good = tally.hits + tally.stored;
+    let succeeded = tally.hits + tally.stored;
     let server_us = report.server.cpu_s() * 1e6;
-    let moved = if stage == Stage::Store {
+    let value_bytes = if stage == Stage::Store {
         tally.sent_bytes
     } else {
         tally.received_bytes
@@ -170,22 +170,22 @@ fn figures(stage: Stage, report: &Report, asked: u64) -> StageFigures {
     StageFigures {
         stage,
         requests: tally.requests,
-        keys: good,
+        keys: succeeded,
         requests_per_s: report.rate(),
-        keys_per_s: good as f64 / report.seconds.max(1e-9),
-        bytes_per_s: moved as f64 / report.seconds.max(1e-9),
+        keys_per_s: succeeded as f64 / report.seconds.max(1e-9),
+        bytes_per_s: value_bytes as f64 / report.seconds.max(1e-9),
         latency_us_p50: tally.latency_us(50.0),
         latency_us_p99: tally.latency_us(99.0),
         latency_us_p999: tally.latency_us(99.9),
         server_cpu_us: report.cpu_us(),
-        server_cpu_us_per_key: server_us / good.max(1) as f64,
-        failed: asked.saturating_sub(good),
+        server_cpu_us_per_key: server_us / succeeded.max(1) as f64,
+        failed: expected_keys.saturating_sub(succeeded),
         complaint: tally.difference.clone().or_else(|| tally.refusal.clone()),
     }
 }
 
-/// One stage's work: the files in order, over and over until enough were asked for.
-struct Visit {
+/// The workload of a stage: the files in order, repeated until enough keys were requested.
+struct StageWorkload {
     folder: Arc<Folder>,
     stage: Stage,
     next: usize,
@@ -194,7 +194,7 @@ struct Visit {
     progress: Arc<AtomicU64>,
 }
 
-impl Visit {
+impl StageWorkload {
     fn new(folder: Arc<Folder>, stage: Stage, progress: Arc<AtomicU64>) -> Self {
         let left = keys_of(&folder, stage);
         Self {
@@ -212,7 +212,7 @@ impl Visit {
     }
 }
 
-impl Work for Visit {
+impl Workload for StageWorkload {
     fn next(&mut self, _connection: usize, batch: &mut Batch<'_>) -> Step {
         let mut ids = std::mem::take(&mut self.ids);
         ids.clear();
@@ -244,7 +244,7 @@ impl Work for Visit {
         self.file(id).map_or(b"", |(_, content)| content.as_slice())
     }
 
-    fn done(&mut self, _connection: usize, _id: u64, _outcome: Outcome) {
+    fn done(&mut self, _connection: usize, _id: u64, _result: KeyResult) {
         self.progress.fetch_add(1, Ordering::Relaxed);
     }
 }

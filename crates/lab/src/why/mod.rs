@@ -1,10 +1,10 @@
 //! Why gets miss: expired, evicted, deleted or flushed, or never set.
 //!
-//! Two sources are joined. The server's counters say exactly how many gets missed in the interval, and how many of
-//! those found an expired or flushed item. The lines of `watch` say which keys missed and what had happened to them
-//! before, as far as the watch saw it; their shares split what the counters leave open.
+//! Two sources are combined. The server's counters give the exact number of misses in the interval, and how many of
+//! them found an expired or flushed item. The lines of `watch` show which keys missed and their earlier events during
+//! the watch; their proportions split the remaining misses.
 
-mod line;
+mod event;
 mod tally;
 
 use std::io::{self, BufRead};
@@ -12,23 +12,23 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
-pub use line::{Event, FetchStatus, unescape_key};
-pub use tally::{Causes, NO_PREFIX, OTHER_PREFIXES, Tally};
+pub use event::{Event, FetchStatus, unescape_key};
+pub use tally::{Causes, NO_PREFIX, OTHER_PREFIXES, WatchTally};
 
-use crate::counters::Reading;
+use crate::counters::Counters;
 
 /// The longest line of `watch` that is read: a key of 250 bytes, all percent-encoded, and its fields.
 const LINE_BYTES_MAX: u64 = 4096;
 
-/// What an interval showed.
+/// The results of an interval.
 #[derive(Debug, Serialize)]
 pub struct Findings {
     /// How long was watched, in seconds.
     pub seconds: f64,
     /// What the server counted in the interval.
-    pub counted: Reading,
+    pub counted: Counters,
     /// What the server counted since it started.
-    pub since_start: Reading,
+    pub since_start: Counters,
     /// Every get of the interval, split by cause.
     pub causes: Causes,
     /// The gets that the watch saw, by key prefix, most misses first.
@@ -47,8 +47,8 @@ pub struct Prefix {
     pub causes: Causes,
 }
 
-/// Joins what the counters and the watch saw in an interval of `seconds`.
-pub fn explain(before: &Reading, after: &Reading, tally: Tally, seconds: f64) -> Findings {
+/// Combines the counters and the watch of an interval of `seconds`.
+pub fn explain(before: &Counters, after: &Counters, tally: WatchTally, seconds: f64) -> Findings {
     let counted = after.since(before);
     let (watched, prefixes, skipped_lines) = tally.finish();
     Findings {
@@ -64,9 +64,9 @@ pub fn explain(before: &Reading, after: &Reading, tally: Tally, seconds: f64) ->
     }
 }
 
-/// The counted misses by cause. Expired and flushed are at least what the server counted; the shares of the watch
-/// split the rest, and a rest that the watch saw nothing of is unseen.
-fn split(counted: &Reading, watched: &Causes) -> Causes {
+/// The counted misses by cause. Expired and flushed are at least the server's counts; the proportions of the watch
+/// split the rest, and what remains is unseen.
+fn split(counted: &Counters, watched: &Causes) -> Causes {
     let misses = counted.misses();
     let share = |part: u64| part as f64 / watched.misses.max(1) as f64 * misses as f64;
     let expired = (share(watched.expired).round() as u64)
@@ -88,24 +88,24 @@ fn split(counted: &Reading, watched: &Causes) -> Causes {
     }
 }
 
-/// Reads lines of a running `watch` into `tally` until `duration` has passed or `is_stopped` says so.
+/// Reads lines of a running `watch` into `tally` until `duration` has passed or `is_stopped` returns true.
 ///
-/// The stream should time out reads now and then (`WouldBlock` or `TimedOut`), so that a silent server does not hold
-/// this up. Its end is an error: a server does not end a watch by itself.
+/// The stream should time out reads now and then (`WouldBlock` or `TimedOut`), so that a silent server does not block
+/// the caller. The end of the stream is an error: a server does not end a watch by itself.
 pub fn watch(
     mut lines: impl BufRead,
-    tally: &mut Tally,
+    tally: &mut WatchTally,
     duration: Duration,
     is_stopped: impl Fn() -> bool,
 ) -> io::Result<Duration> {
-    let begun = Instant::now();
+    let started = Instant::now();
     let mut line = Vec::new();
-    while begun.elapsed() < duration && !is_stopped() {
-        let room = LINE_BYTES_MAX.saturating_sub(line.len() as u64);
-        match io::Read::take(&mut lines, room).read_until(b'\n', &mut line) {
-            Ok(0) if room > 0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+    while started.elapsed() < duration && !is_stopped() {
+        let bytes_left = LINE_BYTES_MAX.saturating_sub(line.len() as u64);
+        match io::Read::take(&mut lines, bytes_left).read_until(b'\n', &mut line) {
+            Ok(0) if bytes_left > 0 => return Err(io::ErrorKind::UnexpectedEof.into()),
             Ok(_) => {}
-            Err(error) if is_pause(&error) => continue,
+            Err(error) if is_timeout(&error) => continue,
             Err(error) => return Err(error),
         }
         if line.last() == Some(&b'\n') {
@@ -118,10 +118,10 @@ pub fn watch(
             return Err(io::Error::new(io::ErrorKind::InvalidData, message));
         }
     }
-    Ok(begun.elapsed())
+    Ok(started.elapsed())
 }
 
-fn is_pause(error: &io::Error) -> bool {
+fn is_timeout(error: &io::Error) -> bool {
     matches!(
         error.kind(),
         io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut | io::ErrorKind::Interrupted
@@ -132,18 +132,18 @@ fn is_pause(error: &io::Error) -> bool {
 mod tests {
     use super::*;
 
-    fn reading(gets: u64, hits: u64, expired: u64, flushed: u64) -> Reading {
-        Reading {
+    fn counters(gets: u64, hits: u64, expired: u64, flushed: u64) -> Counters {
+        Counters {
             gets,
             hits,
             expired,
             flushed,
-            ..Reading::default()
+            ..Counters::default()
         }
     }
 
     #[test]
-    fn counters_set_the_total_and_the_watch_splits_it() {
+    fn counters_give_the_total_and_the_watch_the_split() {
         let watched = Causes {
             gets: 100,
             misses: 50,
@@ -152,7 +152,7 @@ mod tests {
             unseen: 25,
             ..Causes::default()
         };
-        let causes = split(&reading(200, 100, 20, 4), &watched);
+        let causes = split(&counters(200, 100, 20, 4), &watched);
         assert_eq!(
             (causes.misses, causes.expired, causes.removed),
             (100, 20, 4)
@@ -164,14 +164,14 @@ mod tests {
     }
 
     #[test]
-    fn misses_that_were_not_watched_are_unseen() {
-        let causes = split(&reading(10, 0, 3, 0), &Causes::default());
+    fn unwatched_misses_are_unseen() {
+        let causes = split(&counters(10, 0, 3, 0), &Causes::default());
         assert_eq!((causes.expired, causes.unseen, causes.evicted), (3, 7, 0));
     }
 
     #[test]
     fn a_watch_that_ends_is_an_error() {
-        let mut tally = Tally::new(b":");
+        let mut tally = WatchTally::new(b":");
         let lines = &b"OK\r\nts=1.0 type=item_get key=a status=found cfd=1\n"[..];
         let error = watch(lines, &mut tally, Duration::from_mins(1), || false).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::UnexpectedEof);
@@ -179,8 +179,8 @@ mod tests {
     }
 
     #[test]
-    fn a_line_without_an_end_is_refused() {
-        let mut tally = Tally::new(b":");
+    fn rejects_a_line_without_an_end() {
+        let mut tally = WatchTally::new(b":");
         let lines = vec![b'x'; 10_000];
         let error = watch(&lines[..], &mut tally, Duration::from_mins(1), || false).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::InvalidData);

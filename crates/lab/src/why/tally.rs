@@ -1,13 +1,13 @@
 //! Which gets missed and why, by key prefix, from the lines of one `watch`.
 //!
-//! A server prints a lookup line for each get, and also for the lookup that precedes a store, on the same
-//! connection: that one is taken back when the store's line follows, or every look-aside fill would count two misses.
+//! A server prints a lookup line for each get, and also for the lookup that precedes a store, on the same connection:
+//! that lookup is discarded when the store's line follows; otherwise every look-aside fill would count as two misses.
 //! What happened to a key before the watch began is not known; such a miss is counted as `unseen`.
 
 use std::collections::{BTreeMap, HashMap};
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-use super::line::{Event, FetchStatus};
+use super::event::{Event, FetchStatus};
 
 /// Keys whose last event is remembered (16 bytes each and the table around them); later ones count as unseen.
 const KEYS_MAX: usize = 1 << 20;
@@ -15,10 +15,10 @@ const KEYS_MAX: usize = 1 << 20;
 /// Prefixes with a row of their own; the rest share one.
 const PREFIXES_MAX: usize = 10_000;
 
-/// The row of keys without a delimiter.
+/// Name of the row for keys without a delimiter.
 pub const NO_PREFIX: &str = "(no prefix)";
 
-/// The row of prefixes beyond the first ten thousand.
+/// Name of the row for prefixes beyond the first ten thousand.
 pub const OTHER_PREFIXES: &str = "(other)";
 
 /// Gets of one prefix, or of all, and why some missed.
@@ -32,35 +32,35 @@ pub struct Causes {
     pub expired: u64,
     /// Misses on an item that was evicted.
     pub evicted: u64,
-    /// Of the evicted, those that nobody had read between store and eviction.
+    /// Of the evicted, those that were not read between store and eviction.
     pub evicted_unread: u64,
     /// Misses on an item that was deleted or flushed.
     pub removed: u64,
-    /// Misses on a key that was not stored while watching: never set, or gone before.
+    /// Misses on a key that was not stored during the watch: never set, or removed before.
     pub unseen: u64,
 }
 
 impl Causes {
-    fn add(&mut self, fetch: Fetch) {
+    fn add(&mut self, fetch: LookupResult) {
         self.gets += 1;
         let count = match fetch {
-            Fetch::Hit => return,
-            Fetch::Expired => &mut self.expired,
-            Fetch::Evicted { was_read } => {
+            LookupResult::Hit => return,
+            LookupResult::Expired => &mut self.expired,
+            LookupResult::Evicted { was_read } => {
                 self.evicted_unread += u64::from(!was_read);
                 &mut self.evicted
             }
-            Fetch::Removed => &mut self.removed,
-            Fetch::Unseen => &mut self.unseen,
+            LookupResult::Removed => &mut self.removed,
+            LookupResult::Unseen => &mut self.unseen,
         };
         *count += 1;
         self.misses += 1;
     }
 }
 
-/// What one lookup turned out to be.
+/// The result of a lookup, with the cause of a miss.
 #[derive(Debug, Clone, Copy)]
-enum Fetch {
+enum LookupResult {
     Hit,
     Expired,
     Evicted { was_read: bool },
@@ -68,9 +68,9 @@ enum Fetch {
     Unseen,
 }
 
-/// The last that was seen of a key.
+/// The last event of a key.
 #[derive(Debug, Clone, Copy)]
-enum Seen {
+enum LastEvent {
     /// Stored, and past its TTL at this time, if ever.
     Stored(Option<f64>),
     Evicted {
@@ -79,31 +79,31 @@ enum Seen {
     Deleted,
 }
 
-/// A lookup that may still turn out to be the first half of a store.
+/// A lookup that may belong to a following store.
 #[derive(Debug)]
 struct Pending {
     key: u64,
     prefix: Vec<u8>,
-    fetch: Fetch,
+    fetch: LookupResult,
 }
 
 /// Counts of one watch.
 #[derive(Debug)]
-pub struct Tally {
+pub struct WatchTally {
     delimiters: Vec<u8>,
-    seen: HashMap<u64, Seen>,
+    last_events: HashMap<u64, LastEvent>,
     pending: HashMap<u32, Pending>,
     prefixes: BTreeMap<Vec<u8>, Causes>,
     total: Causes,
     skipped_lines: u64,
 }
 
-impl Tally {
+impl WatchTally {
     /// A tally whose prefixes end before the first of `delimiters` in a key.
-    pub fn new(delimiters: &[u8]) -> Tally {
-        Tally {
+    pub fn new(delimiters: &[u8]) -> WatchTally {
+        WatchTally {
             delimiters: delimiters.to_vec(),
-            seen: HashMap::new(),
+            last_events: HashMap::new(),
             pending: HashMap::new(),
             prefixes: BTreeMap::new(),
             total: Causes::default(),
@@ -133,16 +133,16 @@ impl Tally {
                 }
                 if *is_stored {
                     let expires_at = ttl_s.map(|ttl| time_s + ttl as f64);
-                    self.remember(hash, Seen::Stored(expires_at));
+                    self.remember(hash, LastEvent::Stored(expires_at));
                 }
             }
             Event::Evict { key, was_read } => self.remember(
                 hash(key),
-                Seen::Evicted {
+                LastEvent::Evicted {
                     was_read: *was_read,
                 },
             ),
-            Event::Delete { key } => self.remember(hash(key), Seen::Deleted),
+            Event::Delete { key } => self.remember(hash(key), LastEvent::Deleted),
             Event::Skipped(lines) => self.skipped_lines += lines,
         }
     }
@@ -150,18 +150,18 @@ impl Tally {
     fn fetch(&mut self, time_s: f64, key: &[u8], status: FetchStatus, connection: u32) {
         let hash = hash(key);
         let fetch = match status {
-            FetchStatus::Found => Fetch::Hit,
-            FetchStatus::Expired => Fetch::Expired,
-            FetchStatus::Flushed => Fetch::Removed,
-            FetchStatus::NotFound => match self.seen.get(&hash) {
-                Some(Seen::Stored(Some(end))) if *end <= time_s + 1.0 => Fetch::Expired,
-                Some(Seen::Evicted { was_read }) => Fetch::Evicted {
+            FetchStatus::Found => LookupResult::Hit,
+            FetchStatus::Expired => LookupResult::Expired,
+            FetchStatus::Flushed => LookupResult::Removed,
+            FetchStatus::NotFound => match self.last_events.get(&hash) {
+                Some(LastEvent::Stored(Some(end))) if *end <= time_s + 1.0 => LookupResult::Expired,
+                Some(LastEvent::Evicted { was_read }) => LookupResult::Evicted {
                     was_read: *was_read,
                 },
                 // Stored, and not evicted, expired or deleted in a line that was seen: flushed, or deleted on a
                 // server that prints no deletions.
-                Some(Seen::Stored(_) | Seen::Deleted) => Fetch::Removed,
-                None => Fetch::Unseen,
+                Some(LastEvent::Stored(_) | LastEvent::Deleted) => LookupResult::Removed,
+                None => LookupResult::Unseen,
             },
         };
         let pending = Pending {
@@ -174,9 +174,9 @@ impl Tally {
         }
     }
 
-    fn remember(&mut self, key: u64, seen: Seen) {
-        if self.seen.len() < KEYS_MAX || self.seen.contains_key(&key) {
-            self.seen.insert(key, seen);
+    fn remember(&mut self, key: u64, last_event: LastEvent) {
+        if self.last_events.len() < KEYS_MAX || self.last_events.contains_key(&key) {
+            self.last_events.insert(key, last_event);
         }
     }
 
@@ -194,7 +194,7 @@ impl Tally {
             .add(pending.fetch);
     }
 
-    /// Ends the watch: what all gets came to, each prefix with the most misses first, and the lines that were skipped.
+    /// Ends the watch: the totals, the prefixes with the most misses first, and the number of skipped lines.
     pub fn finish(mut self) -> (Causes, Vec<(String, Causes)>, u64) {
         for pending in std::mem::take(&mut self.pending).into_values() {
             self.count(&pending);
@@ -209,7 +209,7 @@ impl Tally {
     }
 }
 
-/// What stands before the first delimiter, the delimiter included.
+/// The key up to and including the first delimiter.
 fn prefix<'k>(key: &'k [u8], delimiters: &[u8]) -> &'k [u8] {
     match key.iter().position(|byte| delimiters.contains(byte)) {
         Some(end) => &key[..=end],
@@ -228,7 +228,7 @@ mod tests {
     use super::*;
 
     fn tally(lines: &[&str]) -> (Causes, Vec<(String, Causes)>, u64) {
-        let mut tally = Tally::new(b":");
+        let mut tally = WatchTally::new(b":");
         for line in lines {
             if let Some((time, event)) = Event::parse(line) {
                 tally.record(time, &event);
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn a_look_aside_fill_counts_one_miss() {
+    fn a_look_aside_fill_counts_as_one_miss() {
         let (total, prefixes, _) = tally(&[
             "ts=1.0 type=item_get key=a:1 status=not_found cfd=7",
             "ts=1.1 type=item_get key=a:1 status=not_found cfd=7",
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn each_cause_is_told_apart() {
+    fn distinguishes_each_cause() {
         let (total, _, skipped) = tally(&[
             "ts=1.0 type=item_store key=short status=stored cmd=set ttl=1 cfd=7",
             "ts=1.0 type=item_store key=long status=stored cmd=set ttl=100 cfd=7",
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn another_key_between_lookup_and_store_counts_both_gets() {
+    fn a_store_of_another_key_keeps_both_gets() {
         let (total, _, _) = tally(&[
             "ts=1.0 type=item_get key=a status=not_found cfd=7",
             "ts=1.0 type=item_store key=b status=stored cmd=set ttl=0 cfd=7",
@@ -289,7 +289,7 @@ mod tests {
 
     #[test]
     fn prefixes_beyond_the_bound_share_one_row() {
-        let mut tally = Tally::new(b":");
+        let mut tally = WatchTally::new(b":");
         for number in 0..=PREFIXES_MAX {
             let line = format!("ts=1.0 type=item_get key=p{number}:x status=found cfd=7");
             let (time, event) = Event::parse(&line).unwrap();

@@ -1,13 +1,12 @@
 //! The asyncio client's native half: servers, and a connection to each on the running loop.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use glasscache_client::WireKey;
 use glasscache_client::address::Place;
-use glasscache_client::costs::{Costs, Part, Spent};
+use glasscache_client::costs::Spent;
 use glasscache_client::fork::Process;
 use glasscache_client::pool::Server;
 use glasscache_client::request::Request;
@@ -16,10 +15,11 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use super::connection::Connection;
-use super::op::Started;
-use super::op::{Kind, Times};
-use super::{Counters, running_loop};
+use super::late::Limit;
+use super::op::{Kind, Started};
+use super::running_loop;
 use crate::client::key_bytes;
+use crate::misses::Misses;
 use crate::settings::{self, Codec};
 use crate::{deadline as deadlines, error};
 
@@ -34,14 +34,12 @@ pub(super) struct Slot {
 /// The native half of `glasscache.AsyncClient`.
 #[pyclass(frozen, subclass, module = "glasscache._native")]
 pub(crate) struct AsyncClient {
-    pub(super) core: Core,
+    pub(super) core: Arc<Core>,
     pub(super) codec: Py<Codec>,
     pub(super) timeout: Duration,
-    pub(super) counters: Arc<Counters>,
+    pub(super) misses: Arc<Misses>,
     /// Of each place, a connection for each event loop that uses the client.
     pub(super) connections: Mutex<Vec<Vec<Slot>>>,
-    /// How long the call that begins next has waited for a connection; Relaxed: its loop alone uses it.
-    pub(super) waited_ns: AtomicU64,
 }
 
 impl AsyncClient {
@@ -105,10 +103,10 @@ impl AsyncClient {
         key: WireKey<'_>,
         request: &Request<'_>,
         kind: Kind,
-        deadline: Option<f64>,
+        limit: Option<Limit>,
     ) -> Started<'py> {
         let place = self.core.place_of(key.bytes);
-        self.submit_to(py, place, Some(request), kind, (deadline, Spent::default()))
+        self.submit_to(py, place, Some(request), kind, (limit, Spent::default()))
     }
 
     /// As [`Self::submit`], to a server; without a request it is the first step of `kind`.
@@ -118,22 +116,12 @@ impl AsyncClient {
         place: usize,
         request: Option<&Request<'_>>,
         kind: Kind,
-        (deadline, mut spent): (Option<f64>, Spent),
+        (limit, spent): (Option<Limit>, Spent),
     ) -> Started<'py> {
         let Some(connection) = self.connection(py, place)? else {
             return Ok(None);
         };
-        let started = Instant::now();
-        let length = deadline
-            .map(deadlines::seconds)
-            .transpose()?
-            .unwrap_or(self.timeout);
-        spent.add(Part::Wait, self.waited_ns.swap(0, Ordering::Relaxed));
-        let times = Times {
-            started,
-            deadline: started + length,
-            spent,
-        };
+        let times = Limit::times(limit, self.timeout, spent)?;
         Connection::submit(&connection, request, kind, times).map(Some)
     }
 
@@ -171,26 +159,17 @@ impl AsyncClient {
             value_bytes_max,
             namespace,
             keys: settings::key_rule(base64_keys),
-            costs: false,
+            costs,
             ..Options::default()
         };
-        let core = settings::core(py, &servers, placement, options)?;
+        let core = Arc::new(settings::core(py, &servers, placement, options)?);
         let connections = (0..core.places_count()).map(|_| Vec::new()).collect();
-        let counters = Counters {
-            missable,
-            misses_by_error: AtomicU64::new(0),
-            fills_not_stored: AtomicU64::new(0),
-            is_counting: costs,
-            costs: Costs::default(),
-        };
-        let connections = Mutex::new(connections);
         Ok(Self {
             core,
             codec,
             timeout,
-            counters: Arc::new(counters),
-            connections,
-            waited_ns: AtomicU64::new(0),
+            misses: Arc::new(Misses::new(missable)),
+            connections: Mutex::new(connections),
         })
     }
 
@@ -204,12 +183,6 @@ impl AsyncClient {
         let mut scratch = Vec::new();
         let key = self.wire(key, &mut scratch)?;
         Ok(self.core.place_of(key.bytes))
-    }
-
-    /// Whether a key goes as base64, which a bulk read does not take.
-    #[pyo3(name = "_is_encoded")]
-    fn is_encoded(&self, key: &Bound<'_, PyAny>) -> PyResult<bool> {
-        Ok(self.wire(key, &mut Vec::new())?.is_base64)
     }
 
     /// Return (host, port) or (path, None) of the server at a place.
@@ -228,12 +201,6 @@ impl AsyncClient {
         self.core.servers().into_iter().map(name).collect()
     }
 
-    /// Return the place of the only server, or None if there are several.
-    #[getter(_only_place)]
-    fn only_place(&self) -> Option<usize> {
-        self.core.only_place()
-    }
-
     /// Return how many places there are: one for each server that there has been.
     #[getter(_places_count)]
     fn places_count(&self) -> usize {
@@ -246,48 +213,24 @@ impl AsyncClient {
         py.detach(|| self.core.close());
     }
 
-    /// Note the seconds that the next call has waited for a connection, for its cost.
-    #[pyo3(name = "_note_wait")]
-    fn note_wait(&self, seconds: f64) {
-        let waited = Duration::try_from_secs_f64(seconds).unwrap_or_default();
-        let waited_ns = waited.as_nanos() as u64;
-        self.waited_ns.store(waited_ns, Ordering::Relaxed);
-    }
-
-    /// Count the keys of a call that failed as misses; False if its error is to be raised.
-    #[pyo3(signature = (error, keys=1))]
-    #[pyo3(name = "_count_miss")]
-    fn count_miss(&self, error: &Bound<'_, PyAny>, keys: u64) -> PyResult<bool> {
-        let (py, missable) = (error.py(), self.counters.missable.as_ref());
-        let is_miss = error::is_missable(py, missable, &PyErr::from_value(error.clone()))?;
-        if is_miss {
-            self.counters
-                .misses_by_error
-                .fetch_add(keys, Ordering::Relaxed);
-        }
-        Ok(is_miss)
+    /// Return `miss` in place of a call's error where errors are misses, or raise the error.
+    #[pyo3(name = "_miss_or_raise")]
+    fn miss_or_raise(&self, error: &Bound<'_, PyAny>, miss: Py<PyAny>) -> PyResult<Py<PyAny>> {
+        let raised = PyErr::from_value(error.clone());
+        self.misses.miss(error.py(), raised, miss, 1)
     }
 
     /// Count a value that was made and not stored, for its key was deleted, written or flushed meanwhile.
     #[pyo3(name = "_count_unstored")]
     fn count_unstored(&self) {
-        let counted = &self.counters.fills_not_stored;
-        counted.fetch_add(1, Ordering::Relaxed);
+        self.misses.count_unstored();
     }
 
     /// Return this client's counters. No network.
     #[pyo3(name = "_counters")]
     fn counters<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let all = PyDict::new(py);
-        all.set_item(
-            "fills_not_stored",
-            self.counters.fills_not_stored.load(Ordering::Relaxed),
-        )?;
-        all.set_item(
-            "misses_by_error",
-            self.counters.misses_by_error.load(Ordering::Relaxed),
-        )?;
-        crate::tables::set_costs(&all, &self.counters.costs)?;
+        let all = self.misses.table(py)?;
+        crate::tables::set_costs(&all, self.core.costs())?;
         let servers = crate::tables::servers(py, &self.core)?;
         let counts = self.open_connections();
         for (place, name) in self.names() {

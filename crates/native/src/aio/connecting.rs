@@ -5,18 +5,18 @@ use std::sync::PoisonError;
 use std::time::Duration;
 
 use glasscache_client::Error;
+use glasscache_client::engine::connection::Connection as Engine;
 use glasscache_client::engine::health;
 use glasscache_client::engine::loss::{Cause, Next, Unanswered};
-use glasscache_client::engine::pending::PendingWrites;
 use glasscache_client::error::{Context, Phase};
 use glasscache_client::fork::{Process, random_opaque};
-use glasscache_client::pipeline::Pipeline;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
 use super::client::{AsyncClient, Slot};
 use super::connection::Connection;
+use super::late::Late;
 use super::running_loop;
 use crate::error;
 use crate::settings::{self};
@@ -32,24 +32,22 @@ impl AsyncClient {
         ready: Py<PyAny>,
         presumes_classic: bool,
     ) -> PyResult<Py<Connection>> {
+        let server = self.server(py, place)?;
+        let bytes_max = self.core.options().value_bytes_max;
         let connection = Connection {
-            server: self.server(py, place)?,
+            engine: Engine::new(server.state.clone(), bytes_max, random_opaque()),
+            server,
+            core: self.core.clone(),
             codec: self.codec.clone_ref(py),
-            counters: self.counters.clone(),
+            misses: self.misses.clone(),
             event_loop: running_loop(py)?.unbind(),
             transport: None,
-            pipeline: Pipeline::new(self.core.options().value_bytes_max),
             ops: VecDeque::new(),
-            out: Vec::new(),
-            opaque: random_opaque(),
             process: Process::current(),
-            pending: PendingWrites::default(),
-            replies: 0,
             presumes_classic,
             will_flush: false,
             is_paused: false,
             resumed: None,
-            is_late: false,
             timer: None,
             ready: Some(ready),
         };
@@ -135,22 +133,29 @@ impl AsyncClient {
 
     /// Return the exception for a server that cannot be reached.
     #[pyo3(name = "_unreachable")]
-    fn unreachable(&self, py: Python<'_>, place: usize, why: &str) -> Py<PyAny> {
-        self.unavailable(py, place, why).into_value(py).into_any()
+    fn unreachable(&self, py: Python<'_>, place: usize, why: &str) -> PyResult<Py<PyAny>> {
+        let error = Error::Unavailable(self.connecting(place), why.to_owned());
+        let error = error::of_client(py, &error);
+        error.value(py).setattr(intern!(py, "_why"), why)?;
+        Ok(error.into_value(py).into_any())
+    }
+
+    /// Return the place of the server that a late call is to be connected to next, if it may try once more.
+    #[pyo3(name = "_next_place")]
+    fn next_place(&self, late: &Bound<'_, Late>, key: &Bound<'_, PyAny>) -> PyResult<usize> {
+        let place = self.core.place_of(self.wire(key, &mut Vec::new())?.bytes);
+        if late.borrow_mut().try_again() {
+            return Ok(place);
+        }
+        let error = self.connected_too_late(place);
+        Err(error::of_client(key.py(), &error))
     }
 
     /// Return the exception for a connection that was not made in time.
     #[pyo3(name = "_too_late")]
-    fn too_late(&self, py: Python<'_>, place: usize) -> PyResult<Py<PyAny>> {
-        let server = self.server(py, place)?.name.clone();
-        let context = Context {
-            server,
-            phase: Phase::Connect,
-            retry_is_safe: true,
-        };
-        Ok(error::of_client(py, &Error::Deadline(context))
-            .into_value(py)
-            .into_any())
+    fn too_late(&self, py: Python<'_>, place: usize) -> Py<PyAny> {
+        let error = error::of_client(py, &self.connected_too_late(place));
+        error.into_value(py).into_any()
     }
 
     /// Note that a server could not be connected to, within so many seconds if it was not refused.
@@ -213,16 +218,27 @@ impl AsyncClient {
         Ok(closed)
     }
 
-    pub(super) fn unavailable(&self, py: Python<'_>, place: usize, why: &str) -> PyErr {
-        let server = self
-            .server(py, place)
-            .map(|server| server.name.clone())
-            .unwrap_or_default();
-        let context = Context {
-            server,
+    /// Where a call ended that had no connection.
+    fn connecting(&self, place: usize) -> Context {
+        let server = self.core.server(place);
+        Context {
+            server: server.map(|server| server.name.clone()).unwrap_or_default(),
             phase: Phase::Connect,
             retry_is_safe: true,
-        };
-        error::of_client(py, &Error::Unavailable(context, why.to_owned()))
+        }
+    }
+
+    pub(super) fn connected_too_late(&self, place: usize) -> Error {
+        Error::Deadline(self.connecting(place))
+    }
+
+    /// The error of [`Self::unreachable`] or [`Self::too_late`], by its exception.
+    pub(super) fn not_connected(&self, place: usize, raised: &Bound<'_, PyAny>) -> Error {
+        let why = raised.getattr(intern!(raised.py(), "_why"));
+        let context = self.connecting(place);
+        match why.and_then(|why| why.extract()) {
+            Ok(why) => Error::Unavailable(context, why),
+            Err(_) => Error::Deadline(context),
+        }
     }
 }

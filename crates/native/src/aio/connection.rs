@@ -3,53 +3,52 @@
 use std::collections::VecDeque;
 use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
+use std::slice;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-use glasscache_client::Error;
 use glasscache_client::costs::{Class, Part, Spent};
+use glasscache_client::engine::connection::{Connection as Engine, Failure, Progress, Ticket};
+use glasscache_client::engine::loss::Next;
 use glasscache_client::engine::operation::Operation;
-use glasscache_client::engine::pending::PendingWrites;
-use glasscache_client::engine::uncertain::{OwnedKey, keys_of, write_removals};
-use glasscache_client::error::{Context, Phase};
 use glasscache_client::fork::Process;
-use glasscache_client::pipeline::{Answer, Expect, Pipeline};
+use glasscache_client::pipeline::Answer;
 use glasscache_client::pool::Server;
-use glasscache_client::request::{Desk, Dialect, Request};
+use glasscache_client::request::Request;
+use glasscache_client::{Client as Core, Error};
 use pyo3::intern;
 use pyo3::prelude::*;
+use pyo3::types::PyBool;
 
-use super::op::{Kind, Op, Sent, Shown, Times};
-use super::{Counters, set_exception, set_result};
+use super::many::Many;
+use super::op::{Kind, Op, Shown, Times};
+use super::{set_exception, set_result};
 use crate::client::TIMED_BYTES_MIN;
 use crate::error;
+use crate::misses::Misses;
+use crate::reply::Form;
 use crate::settings::Codec;
 
 /// One connection of an event loop, as its transport calls it.
 #[pyclass(module = "glasscache._native")]
 pub(crate) struct Connection {
+    pub(super) engine: Engine,
     pub(super) server: Arc<Server>,
+    pub(super) core: Arc<Core>,
     pub(super) codec: Py<Codec>,
-    pub(super) counters: Arc<Counters>,
+    pub(super) misses: Arc<Misses>,
     pub(super) event_loop: Py<PyAny>,
     pub(super) transport: Option<Py<PyAny>>,
-    pub(super) pipeline: Pipeline,
+    /// The calls in flight, in the order of their tickets.
     pub(super) ops: VecDeque<Op>,
-    pub(super) out: Vec<u8>,
-    pub(super) opaque: u32,
     /// The process that made it; a child of a fork does not use it.
     pub(super) process: Process,
-    /// Quiet writes that no `mn` was written behind yet.
-    pub(super) pending: PendingWrites,
-    pub(super) replies: u64,
+    /// The connection before was closed when it was asked for its dialect.
     pub(super) presumes_classic: bool,
     pub(super) will_flush: bool,
     pub(super) is_paused: bool,
     /// Resolved with None when the peer takes more again or the connection is gone.
     pub(super) resumed: Option<Py<PyAny>>,
-    /// A call on it was too late: what is in flight is still read, nothing new is sent.
-    pub(super) is_late: bool,
     /// The running timer, and the moment it is set to: no later than the first deadline in flight.
     pub(super) timer: Option<(Instant, Py<PyAny>)>,
     /// Resolved with None when it may be used, or with an exception.
@@ -58,7 +57,10 @@ pub(crate) struct Connection {
 
 impl Connection {
     pub(super) fn can_take(&self) -> bool {
-        self.transport.is_some() && !self.is_late && !self.is_paused && self.ready.is_none()
+        self.transport.is_some()
+            && self.engine.takes_requests()
+            && !self.is_paused
+            && self.ready.is_none()
     }
 
     /// Writes a request behind those of this turn, and returns its future; `None`: the first step of `kind`.
@@ -79,67 +81,68 @@ impl Connection {
         let Some(request) = request.or(first.as_ref()) else {
             return Err(error::of_client(py, &Error::Closed));
         };
-        let sent = this.write(request, times);
-        let sent = sent.map_err(|error| error::of_client(py, &error))?;
-        if request.is_noreply() {
-            future.call_method1(intern!(py, "set_result"), (true,))?;
-        } else {
-            this.ops.push_back(Op {
-                kind,
-                future: Some(future.clone().unbind()),
-                times,
-                sent,
-            });
-            let is_covered = matches!(&this.timer, Some((set_to, _)) if *set_to <= times.deadline);
-            if !is_covered {
-                this.start_timer(slf, times.deadline)?;
+        let (class, ticket) = (request.class(), this.write(slf, request, &times)?);
+        match ticket.map_err(|error| error::of_client(py, &error))? {
+            // A number that nobody waits for is not known.
+            None => {
+                let done = !matches!(kind, Kind::Single(Form::Number, _));
+                let done = done.then_some(true);
+                future.call_method1(intern!(py, "set_result"), (done,))?;
             }
-        }
-        if !this.will_flush {
-            this.will_flush = true;
-            let flush = slf.getattr(intern!(py, "flush"))?;
-            this.event_loop
-                .bind(py)
-                .call_method1(intern!(py, "call_soon"), (flush,))?;
+            Some(ticket) => this.ops.push_back(Op {
+                ticket,
+                kind,
+                future: future.clone().unbind(),
+                times,
+                class,
+            }),
         }
         Ok(future)
     }
 
-    /// Writes a request, and before it what has to be asked first.
-    fn write(&mut self, request: &Request<'_>, times: Times) -> Result<Sent, Error> {
-        let dialect = self.server.dialect().unwrap_or(Dialect::Classic);
-        let is_noreply = request.is_noreply();
-        if !is_noreply {
-            let uncertain = self.server.uncertain.take();
-            if !uncertain.is_empty() {
-                self.begin_pending();
-                self.pending.count += write_removals(&uncertain, &mut self.desk(dialect));
-            }
-            if !self.pending.is_empty() {
-                self.request_acknowledgement(uncertain, times);
-            }
-        } else if dialect == Dialect::Meta {
-            self.begin_pending();
+    /// Writes a request of a call about many keys.
+    pub(super) fn submit_of_many(
+        slf: &Bound<'_, Self>,
+        request: &Request<'_>,
+        (many, index): (&Bound<'_, Many>, usize),
+        times: Times,
+    ) -> PyResult<Result<(), Error>> {
+        let mut this = slf.borrow_mut();
+        let written = this.write(slf, request, &times)?;
+        Ok(written.map(|ticket| {
+            this.ops.extend(ticket.map(|ticket| Op {
+                ticket,
+                kind: Kind::OfMany(index),
+                future: many.clone().into_any().unbind(),
+                times,
+                class: Class::Uncounted,
+            }));
+        }))
+    }
+
+    /// Writes a request, and has it sent at the end of this turn.
+    fn write(
+        &mut self,
+        slf: &Bound<'_, Self>,
+        request: &Request<'_>,
+        times: &Times,
+    ) -> PyResult<Result<Option<Ticket>, Error>> {
+        let py = slf.py();
+        let ticket = self
+            .engine
+            .submit(slice::from_ref(request), times.attempt());
+        let is_covered = matches!(&self.timer, Some((set_to, _)) if *set_to <= times.deadline);
+        if matches!(ticket, Ok(Some(_))) && !is_covered {
+            self.start_timer(slf, times.deadline)?;
         }
-        if let Err(unsaid) = request.write(&mut self.desk(dialect)) {
-            let server = self.server.name.clone();
-            return Err(Error::Unsupported {
-                server,
-                what: unsaid.0,
-            });
+        if ticket.is_ok() && !self.will_flush {
+            self.will_flush = true;
+            let flush = slf.getattr(intern!(py, "flush"))?;
+            self.event_loop
+                .bind(py)
+                .call_method1(intern!(py, "call_soon"), (flush,))?;
         }
-        if let Some(body) = request.loose_body() {
-            self.out.extend_from_slice(body);
-            self.out.extend_from_slice(b"\r\n");
-        }
-        if is_noreply && dialect == Dialect::Meta {
-            self.pending.note(request);
-        }
-        Ok(Sent {
-            is_repeatable: request.is_repeatable(),
-            class: request.class(),
-            uncertain: keys_of(request).filter(|_| !is_noreply).collect(),
-        })
+        Ok(ticket)
     }
 
     /// Makes the next step of a call, whose request before was answered, for the same future.
@@ -148,63 +151,81 @@ impl Connection {
         let Some(request) = step.as_ref().map(Operation::request) else {
             return Ok(());
         };
-        if self.transport.is_none() || self.is_late {
+        if self.transport.is_none() || !self.engine.takes_requests() {
             // It takes no more requests: the call begins anew on another connection.
-            return self.fail(py, &op.kind, op.future.as_ref(), error::stale(py));
+            return self.fail(py, &op, error::stale(py));
         }
-        match self.write(&request, op.times) {
-            Ok(sent) => op.sent = sent,
+        let requests = slice::from_ref(&request);
+        match self.engine.submit(requests, op.times.attempt()) {
+            Ok(Some(ticket)) => op.ticket = ticket,
+            Ok(None) => {} // no step is quiet
             Err(error) => {
                 let error = error::of_client(py, &error);
-                return self.fail(py, &op.kind, op.future.as_ref(), error);
+                return self.fail(py, &op, error);
             }
         }
+        op.class = request.class();
         op.times.started = now;
         op.times.spent = Spent::default();
         self.ops.push_back(op);
         Ok(())
     }
 
-    pub(super) fn desk(&mut self, dialect: Dialect) -> Desk<'_> {
-        Desk {
-            dialect,
-            pipeline: &mut self.pipeline,
-            out: &mut self.out,
-            opaque: &mut self.opaque,
+    /// Resolves the futures of all calls of which the engine knows the end.
+    pub(super) fn look(&mut self, py: Python<'_>) -> PyResult<()> {
+        let arrived = Instant::now();
+        loop {
+            match self.engine.poll() {
+                Progress::Ready => {
+                    if let Some(ready) = self.ready.take() {
+                        set_result(py, &ready, py.None().into_bound(py))?;
+                    }
+                }
+                Progress::Reply(ticket, answer) => self.resolve(py, ticket, answer, arrived)?,
+                Progress::Failed(ticket, failure) => self.failed(py, ticket, *failure)?,
+                Progress::Needs(_) | Progress::Idle => break,
+            }
         }
+        if self.engine.must_close() {
+            self.abort(py)?;
+        }
+        Ok(())
     }
 
-    /// Gets ready to note quiet writes that are about to be written.
-    fn begin_pending(&mut self) {
-        if self.pending.is_empty() {
-            self.pending = PendingWrites::new(&self.server.state, self.opaque);
-        }
+    fn take_op(&mut self, ticket: Ticket) -> Option<Op> {
+        let at = self.ops.iter().position(|op| op.ticket == ticket)?;
+        self.ops.remove(at)
     }
 
-    /// Asks how the quiet writes so far went, the removal of `uncertain` keys among them; the answer meets nobody.
-    pub(super) fn request_acknowledgement(&mut self, uncertain: Vec<OwnedKey>, times: Times) {
-        let pending = std::mem::take(&mut self.pending);
-        let (first, count) = (pending.first, pending.count);
-        self.out.extend_from_slice(b"mn\r\n");
-        self.pipeline.expect(Expect::Quiet { first, count });
-        self.ops.push_back(Op {
-            kind: Kind::Nobody(Box::new(pending)),
-            future: None,
-            times,
-            sent: Sent {
-                is_repeatable: false,
-                class: Class::Uncounted,
-                uncertain,
-            },
-        });
-    }
-
-    /// Notes what a write without an answer may have left behind.
-    pub(super) fn note_uncertain(&self, op: &Op) {
-        // That of another process is its parent's.
-        if self.process.is_current() && !op.sent.uncertain.is_empty() {
-            self.server.uncertain.add(op.sent.uncertain.iter().cloned());
+    /// Ends a call that got no reply. One that is to be made again begins anew on another connection.
+    fn failed(&mut self, py: Python<'_>, ticket: Ticket, failure: Failure) -> PyResult<()> {
+        let is_stale = matches!(failure.next, Next::Retry | Next::RetryClassic);
+        let told = |error: Error| {
+            if is_stale {
+                error::stale(py)
+            } else {
+                error::of_client(py, &error)
+            }
+        };
+        if ticket == Ticket::OPENING {
+            let ready = self.ready.take();
+            return ready.map_or(Ok(()), |ready| {
+                set_exception(py, &ready, told(failure.error))
+            });
         }
+        let Some(mut op) = self.take_op(ticket) else {
+            return Ok(());
+        };
+        if let Kind::OfMany(index) = op.kind {
+            let many = op.future.bind(py).cast::<Many>()?;
+            return many.borrow_mut().failed(py, index, failure);
+        }
+        let error = if is_stale {
+            told(failure.error)
+        } else {
+            told(op.kind.failed(failure.error))
+        };
+        self.fail(py, &op, error)
     }
 
     /// Sets the timer to a deadline, in place of a later one.
@@ -230,70 +251,52 @@ impl Connection {
         Ok(())
     }
 
-    pub(super) fn context(&self, phase: Phase, retry_is_safe: bool) -> Context {
-        Context {
-            server: self.server.name.clone(),
-            phase,
-            retry_is_safe,
-        }
-    }
-
     /// Ends an op by an error: raised, or a counted miss where that was asked for.
-    pub(super) fn fail(
-        &self,
-        py: Python<'_>,
-        kind: &Kind,
-        future: Option<&Py<PyAny>>,
-        error: PyErr,
-    ) -> PyResult<()> {
-        let Some(future) = future else { return Ok(()) };
-        let is_internal = matches!(kind, Kind::Probe) || error::is_stale(py, &error);
-        let miss = match kind {
-            Kind::Get {
-                default: Some(default),
-            } => default.bind(py).clone(),
-            Kind::Get { default: None }
-            | Kind::Gets
-            | Kind::Inspect
-            | Kind::Reservation
-            | Kind::Number
-            | Kind::Counter(_) => py.None().into_bound(py),
-            Kind::Written(written) | Kind::TooLarge(_, written) if written.is_reservation => {
+    fn fail(&self, py: Python<'_>, op: &Op, error: PyErr) -> PyResult<()> {
+        let miss = match &op.kind {
+            Kind::Single(_, Some(default)) => default.bind(py).clone(),
+            Kind::Written(written) | Kind::TooLarge(_, written)
+                if written.form == Form::Reserved =>
+            {
                 py.None().into_bound(py)
             }
-            Kind::Truth | Kind::Written(_) | Kind::TooLarge(..) => {
-                false.into_pyobject(py)?.to_owned().into_any()
+            Kind::Single(Form::Truth, _) | Kind::Written(_) | Kind::TooLarge(..) => {
+                PyBool::new(py, false).to_owned().into_any()
             }
-            _ => return set_exception(py, future, error),
+            _ => py.None().into_bound(py),
         };
-        if is_internal || !error::is_missable(py, self.counters.missable.as_ref(), &error)? {
-            return set_exception(py, future, error);
+        if error::is_stale(py, &error) {
+            return set_exception(py, &op.future, error);
         }
-        self.counters
-            .misses_by_error
-            .fetch_add(1, Ordering::Relaxed);
-        set_result(py, future, miss)
+        match self.misses.miss(py, error, miss, 1) {
+            Ok(miss) => set_result(py, &op.future, miss),
+            Err(error) => set_exception(py, &op.future, error),
+        }
     }
 
-    /// Resolves the oldest op by its whole reply, which arrived at a moment.
-    pub(super) fn resolve(
+    /// Resolves a call by its whole reply, which arrived at a moment.
+    fn resolve(
         &mut self,
         py: Python<'_>,
+        ticket: Ticket,
         answer: Answer,
         arrived: Instant,
     ) -> PyResult<()> {
-        self.replies += 1;
-        let Some(mut op) = self.ops.pop_front() else {
+        let Some(mut op) = self.take_op(ticket) else {
             return Ok(());
         };
-        let found = self.pipeline.found();
+        if let Kind::OfMany(index) = op.kind {
+            return self.take_of_many(py, op, index, answer);
+        }
+        let found = self.engine.pipeline().found();
         let found_bytes: usize = found.iter().map(|found| found.value_bytes).sum();
         let codec = &self.codec.get().rust;
         let is_long = found_bytes >= TIMED_BYTES_MIN
             || found
                 .first()
                 .is_some_and(|found| !codec.is_quick(found.flags));
-        let is_timed = self.counters.is_counting && is_long;
+        let is_counting = self.core.options().costs;
+        let is_timed = is_counting && is_long;
         let begin = is_timed.then(Instant::now);
         let shown = self.show(py, &mut op, answer);
         if let Some(begin) = begin {
@@ -302,50 +305,34 @@ impl Connection {
             let rest = took.saturating_sub(unpacking);
             op.times.spent.add(Part::Deserialise, rest);
         }
-        if self.counters.is_counting && !matches!(shown, Ok(Shown::More)) {
-            op.count(&self.counters.costs, found_bytes, arrived);
+        if is_counting {
+            op.count(self.core.costs(), found_bytes, arrived);
         }
         match shown {
-            Ok(Shown::More) => self.ops.push_front(op),
-            Ok(Shown::Step) => self.go_on(py, op, arrived)?,
-            Ok(Shown::Value(value)) => {
-                if let Some(future) = &op.future {
-                    set_result(py, future, value)?;
-                }
-            }
-            Err(error) => self.fail(py, &op.kind, op.future.as_ref(), error)?,
+            Ok(Shown::Step) => self.go_on(py, op, arrived),
+            Ok(Shown::Value(value)) => set_result(py, &op.future, value),
+            Err(error) => self.fail(py, &op, error),
         }
-        Ok(())
     }
 
-    /// Ends all ops in flight by what `error` makes of each; without an error it is to begin anew elsewhere.
-    pub(super) fn fail_all(
+    /// Hands a reply to the call about many keys that waits for it.
+    fn take_of_many(
         &mut self,
         py: Python<'_>,
-        error: impl Fn(&Self, &Op) -> Option<Error>,
+        op: Op,
+        index: usize,
+        answer: Answer,
     ) -> PyResult<()> {
-        for mut op in std::mem::take(&mut self.ops) {
-            let error = match error(self, &op) {
-                Some(error) => error::of_client(py, &op.kind.failed(error)),
-                None => error::stale(py),
-            };
-            // A call that was late before has been noted then.
-            if op.future.is_some() || matches!(op.kind, Kind::Nobody(_)) {
-                self.note_uncertain(&op);
-            }
-            self.fail(py, &op.kind, op.future.as_ref(), error)?;
+        let is_last = self.engine.is_last_reply();
+        let (pipeline, server) = (self.engine.pipeline(), &self.server.name);
+        let many = op.future.bind(py).cast::<Many>()?;
+        let codec = self.codec.get();
+        many.borrow_mut()
+            .take(py, codec, index, (answer, pipeline, server), is_last)?;
+        if !is_last {
+            self.ops.push_front(op);
         }
         Ok(())
-    }
-
-    /// Forgets the quiet writes of another process, which acknowledges them.
-    fn forget_pending(&mut self) {
-        std::mem::take(&mut self.pending).forget();
-        for op in &mut self.ops {
-            if let Kind::Nobody(pending) = &mut op.kind {
-                std::mem::take(&mut **pending).forget();
-            }
-        }
     }
 
     /// In a child after a fork: ends its calls, and puts a dead socket in the place of the child's copy.
@@ -357,17 +344,10 @@ impl Connection {
         let Ok(mut this) = slf.try_borrow_mut() else {
             return Ok(());
         };
-        this.is_late = true;
-        this.out.clear();
-        this.forget_pending();
+        this.engine.abandon();
         this.cancel_timer(py)?;
         let transport = this.transport.take();
-        for op in std::mem::take(&mut this.ops) {
-            let why = "the process was forked amid the call".to_owned();
-            let error = Error::Unavailable(this.context(Phase::Read, op.sent.is_repeatable), why);
-            let error = error::of_client(py, &error);
-            this.fail(py, &op.kind, op.future.as_ref(), error)?;
-        }
+        this.look(py)?;
         drop(this);
         let Some(transport) = transport else {
             return Ok(());
@@ -396,7 +376,7 @@ impl Connection {
 impl Drop for Connection {
     fn drop(&mut self) {
         if !self.process.is_current() {
-            self.forget_pending();
+            self.engine.abandon();
         }
     }
 }

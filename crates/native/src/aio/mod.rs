@@ -8,15 +8,13 @@
 mod client;
 mod connecting;
 mod connection;
+mod late;
+mod many;
 mod op;
 mod protocol;
 mod showing;
 mod starting;
 mod starting_many;
-
-use std::sync::atomic::AtomicU64;
-
-use glasscache_client::costs::Costs;
 
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -24,17 +22,8 @@ use pyo3::sync::PyOnceLock;
 
 pub(crate) use client::AsyncClient;
 pub(crate) use connection::Connection;
-
-#[derive(Debug, Default)]
-struct Counters {
-    /// Decides which errors are counted misses; `None` raises them all.
-    pub(super) missable: Option<pyo3::Py<pyo3::PyAny>>,
-    pub(super) misses_by_error: AtomicU64,
-    pub(super) fills_not_stored: AtomicU64,
-    /// Whether the cost of each call is counted.
-    pub(super) is_counting: bool,
-    pub(super) costs: Costs,
-}
+pub(crate) use late::Late;
+pub(crate) use many::Many;
 
 fn set_result(py: Python<'_>, future: &Py<PyAny>, value: Bound<'_, PyAny>) -> PyResult<()> {
     if !future

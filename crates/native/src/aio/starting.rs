@@ -1,89 +1,101 @@
 //! The words of the asyncio client: each writes its request and returns the future of its reply.
 
-use glasscache_client::Arithmetic;
-use glasscache_client::StoreWord;
+use glasscache_client::costs::Spent;
 use glasscache_client::engine::operation::{Operation, Store};
 use glasscache_client::engine::{Counter, TooLarge};
 use glasscache_client::request::{Item, Request};
 use glasscache_client::reservation::{Reservation, TOKEN_BYTES};
+use glasscache_client::{Arithmetic, StoreWord, WireKey};
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
-use glasscache_client::costs::Spent;
-
 use super::client::AsyncClient;
+use super::late::Limit;
 use super::op::{Kind, Started, Written};
 use crate::client::{Ttl, amount, amount_if_any, exptime, joined_bytes, reserving};
+use crate::reply::Form;
 use crate::value as conversion;
+
+impl AsyncClient {
+    /// Begins a call of one request about one key; `default` is what a miss returns.
+    fn start<'py>(
+        &self,
+        key: &Bound<'py, PyAny>,
+        default: Option<Py<PyAny>>,
+        limit: Option<Limit>,
+        request: impl for<'k> FnOnce(WireKey<'k>) -> Request<'k>,
+    ) -> Started<'py> {
+        let py = key.py();
+        let mut scratch = Vec::new();
+        let key = self.wire(key, &mut scratch)?;
+        let request = request(key);
+        let kind = Kind::Single(Form::of(&request), default);
+        self.submit(py, key, &request, kind, limit)
+    }
+
+    /// Begins a store; of a value that is too long to be sent what follows that.
+    fn store<'py>(
+        &self,
+        py: Python<'py>,
+        store: &Store<'_>,
+        form: Form,
+        times: (Option<Limit>, Spent),
+    ) -> Started<'py> {
+        let key = store.item.key;
+        let written = Written {
+            form,
+            value_bytes: store.item.body.len(),
+        };
+        let refusal = store.refusal(self.core.options().value_bytes_max);
+        let kind = match refusal {
+            None => Kind::Written(written),
+            Some(error) => Kind::TooLarge(Box::new(TooLarge::new(key, error)), written),
+        };
+        let request = matches!(kind, Kind::Written(_)).then(|| store.request());
+        let place = self.core.place_of(key.bytes);
+        self.submit_to(py, place, request.as_ref(), kind, times)
+    }
+}
 
 #[pymethods]
 impl AsyncClient {
     #[pyo3(name = "_start_get")]
     fn start_get<'py>(
         &self,
-        py: Python<'py>,
         key: &Bound<'py, PyAny>,
         default: Option<Py<PyAny>>,
-        deadline: Option<f64>,
+        deadline: Option<Limit>,
     ) -> Started<'py> {
-        let mut scratch = Vec::new();
-        let key = self.wire(key, &mut scratch)?;
-        self.submit(
-            py,
+        self.start(key, default, deadline, |key| Request::Get {
             key,
-            &Request::Get { key, cas: false },
-            Kind::Get { default },
-            deadline,
-        )
+            cas: false,
+        })
     }
 
     #[pyo3(name = "_start_gets")]
-    fn start_gets<'py>(
-        &self,
-        py: Python<'py>,
-        key: &Bound<'py, PyAny>,
-        deadline: Option<f64>,
-    ) -> Started<'py> {
-        let mut scratch = Vec::new();
-        let key = self.wire(key, &mut scratch)?;
-        self.submit(
-            py,
-            key,
-            &Request::Get { key, cas: true },
-            Kind::Gets,
-            deadline,
-        )
+    fn start_gets<'py>(&self, key: &Bound<'py, PyAny>, deadline: Option<Limit>) -> Started<'py> {
+        self.start(key, None, deadline, |key| Request::Get { key, cas: true })
     }
 
     #[pyo3(name = "_start_gat")]
     fn start_gat<'py>(
         &self,
-        py: Python<'py>,
         key: &Bound<'py, PyAny>,
         ttl: Ttl,
         default: Option<Py<PyAny>>,
-        deadline: Option<f64>,
+        deadline: Option<Limit>,
     ) -> Started<'py> {
-        let mut scratch = Vec::new();
-        let key = self.wire(key, &mut scratch)?;
-        let request = Request::GetAndTouch {
+        let exptime = exptime(Some(ttl))?;
+        self.start(key, default, deadline, |key| Request::GetAndTouch {
             key,
-            exptime: exptime(Some(ttl))?,
-        };
-        self.submit(py, key, &request, Kind::Get { default }, deadline)
+            exptime,
+        })
     }
 
     #[pyo3(name = "_start_inspect")]
-    fn start_inspect<'py>(
-        &self,
-        py: Python<'py>,
-        key: &Bound<'py, PyAny>,
-        deadline: Option<f64>,
-    ) -> Started<'py> {
-        let mut scratch = Vec::new();
-        let key = self.wire(key, &mut scratch)?;
-        self.submit(py, key, &Request::Inspect { key }, Kind::Inspect, deadline)
+    fn start_inspect<'py>(&self, key: &Bound<'py, PyAny>, deadline: Option<Limit>) -> Started<'py> {
+        self.start(key, None, deadline, |key| Request::Inspect { key })
     }
 
     #[expect(clippy::too_many_arguments, reason = "the words of one write")]
@@ -91,13 +103,13 @@ impl AsyncClient {
     fn start_store<'py>(
         &self,
         py: Python<'py>,
-        word: &str,
         key: &Bound<'py, PyAny>,
+        word: &str,
         value: &Bound<'py, PyAny>,
         ttl: Option<Ttl>,
         noreply: bool,
-        deadline: Option<f64>,
         cas: Option<u64>,
+        deadline: Option<Limit>,
     ) -> Started<'py> {
         let exptime = exptime(ttl)?;
         let mut scratch = Vec::new();
@@ -115,25 +127,9 @@ impl AsyncClient {
             (word, _) => return Err(PyValueError::new_err(format!("no store {word:?}"))),
         };
         let send = |flags: u32, body: &[u8], spent: Spent| {
-            let item = Item {
-                key: wire,
-                flags,
-                body,
-            };
-            let store = Store::new(word, item, exptime, noreply);
-            let written = Written {
-                value_bytes: body.len(),
-                is_cas: cas.is_some(),
-                is_reservation: false,
-            };
-            let place = self.core.place_of(wire.bytes);
-            let times = (deadline, spent);
-            if let Some(error) = store.refusal(self.core.options().value_bytes_max) {
-                let kind = Kind::TooLarge(Box::new(TooLarge::new(wire, error)), written);
-                return self.submit_to(py, place, None, kind, times);
-            }
-            let kind = Kind::Written(written);
-            self.submit_to(py, place, Some(&store.request()), kind, times)
+            let (key, form) = (wire, cas.map_or(Form::Truth, |_| Form::Cas));
+            let store = Store::new(word, Item { key, flags, body }, exptime, noreply);
+            self.store(py, &store, form, (deadline, spent))
         };
         if is_joined {
             return send(0, joined_bytes(value)?, Spent::default());
@@ -156,23 +152,13 @@ impl AsyncClient {
         body: &[u8],
         ttl: Ttl,
         instead_of: Option<u64>,
-        deadline: Option<f64>,
+        deadline: Option<Limit>,
     ) -> Started<'py> {
-        let exptime = exptime(Some(ttl))?;
         let mut scratch = Vec::new();
-        let wire = self.wire(key, &mut scratch)?;
-        let item = Item {
-            key: wire,
-            flags,
-            body,
-        };
-        let kind = Kind::Written(Written {
-            value_bytes: body.len(),
-            is_cas: false,
-            is_reservation: true,
-        });
-        let store = Store::new(reserving::word(instead_of), item, exptime, false);
-        self.submit(py, wire, &store.request(), kind, deadline)
+        let key = self.wire(key, &mut scratch)?;
+        let (word, item) = (reserving::word(instead_of), Item { key, flags, body });
+        let store = Store::new(word, item, exptime(Some(ttl))?, false);
+        self.store(py, &store, Form::Reserved, (deadline, Spent::default()))
     }
 
     /// Return flags and body of a reservation, or None in a dialect that has none.
@@ -197,7 +183,7 @@ impl AsyncClient {
         &self,
         py: Python<'py>,
         key: &Bound<'py, PyAny>,
-        deadline: Option<f64>,
+        deadline: Option<Limit>,
     ) -> Started<'py> {
         let mut scratch = Vec::new();
         let key = self.wire(key, &mut scratch)?;
@@ -209,39 +195,27 @@ impl AsyncClient {
     #[pyo3(name = "_start_delete")]
     fn start_delete<'py>(
         &self,
-        py: Python<'py>,
         key: &Bound<'py, PyAny>,
         noreply: bool,
-        deadline: Option<f64>,
+        deadline: Option<Limit>,
     ) -> Started<'py> {
-        let mut scratch = Vec::new();
-        let key = self.wire(key, &mut scratch)?;
-        self.submit(
-            py,
-            key,
-            &Request::Delete { key, noreply },
-            Kind::Truth,
-            deadline,
-        )
+        self.start(key, None, deadline, |key| Request::Delete { key, noreply })
     }
 
     #[pyo3(name = "_start_touch")]
     fn start_touch<'py>(
         &self,
-        py: Python<'py>,
         key: &Bound<'py, PyAny>,
         ttl: Ttl,
         noreply: bool,
-        deadline: Option<f64>,
+        deadline: Option<Limit>,
     ) -> Started<'py> {
-        let mut scratch = Vec::new();
-        let key = self.wire(key, &mut scratch)?;
-        let request = Request::Touch {
+        let exptime = exptime(Some(ttl))?;
+        self.start(key, None, deadline, |key| Request::Touch {
             key,
-            exptime: exptime(Some(ttl))?,
+            exptime,
             noreply,
-        };
-        self.submit(py, key, &request, Kind::Truth, deadline)
+        })
     }
 
     #[expect(clippy::too_many_arguments, reason = "the words of an addition")]
@@ -255,7 +229,7 @@ impl AsyncClient {
         #[pyo3(from_py_with = amount_if_any)] initial: Option<u64>,
         ttl: Option<Ttl>,
         noreply: bool,
-        deadline: Option<f64>,
+        deadline: Option<Limit>,
     ) -> Started<'py> {
         let exptime = exptime(ttl)?;
         let mut scratch = Vec::new();
@@ -267,7 +241,8 @@ impl AsyncClient {
                 initial: initial.map(|number| (number, exptime)),
             };
             let request = Request::Arithmetic { key, by, noreply };
-            return self.submit(py, key, &request, Kind::Number, deadline);
+            let kind = Kind::Single(Form::Number, None);
+            return self.submit(py, key, &request, kind, deadline);
         };
         let initial = conversion::initial(self.codec.get(), initial, exptime);
         let kind = Kind::Counter(Box::new(Counter::new(key, delta, down, initial)));

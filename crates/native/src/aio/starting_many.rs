@@ -1,169 +1,159 @@
-//! The words of the asyncio client about many keys, or about a server itself: one request to one server.
+//! The calls of the asyncio client about many keys, or to every server.
 
-use glasscache_client::Error;
 use glasscache_client::StoreWord;
-use glasscache_client::WireKey;
-use glasscache_client::engine::uncertain::OwnedKey;
-use glasscache_client::request::{Dialect, Item, Request};
-use pyo3::intern;
+use glasscache_client::bulk::{Partitioned, Reads, Removals, Stored, Stores};
+use glasscache_client::costs::Spent;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
-use glasscache_client::costs::Spent;
-
 use super::client::AsyncClient;
-use super::op::Kind;
-use super::op::Started;
-use super::running_loop;
+use super::connection::Connection;
+use super::late::Limit;
+use super::many::{Many, Question, What};
+use super::op::Times;
+use crate::bulk::{FoundValues, MadeItems, WireKeys, all_of, pairs_of};
 use crate::client::{Ttl, exptime, key_bytes};
-use crate::{error, value as conversion};
+use crate::error;
+
+type Started<'py> = PyResult<Bound<'py, Many>>;
+
+fn places(parts: &impl Partitioned) -> std::vec::IntoIter<usize> {
+    let places: Vec<usize> = parts.parts().iter().map(|part| part.place).collect();
+    places.into_iter()
+}
+
+impl AsyncClient {
+    /// Begins a call to the servers at these places, one request each.
+    fn start_many<'py>(
+        &self,
+        py: Python<'py>,
+        keys: Vec<Py<PyAny>>,
+        what: What,
+        places: impl Iterator<Item = usize>,
+        times: Times,
+    ) -> Started<'py> {
+        let client = (self.core.clone(), self.misses.clone());
+        let many = Bound::new(py, Many::new(client, keys, what, places, times))?;
+        self.send(&many)?;
+        Ok(many)
+    }
+}
 
 #[pymethods]
 impl AsyncClient {
-    /// Read keys of one server; the future's result is a dict of those that were found.
+    /// Send what of a call is not sent yet, where there is a connection.
+    #[pyo3(name = "_send")]
+    fn send(&self, many: &Bound<'_, Many>) -> PyResult<()> {
+        let py = many.py();
+        let unsent = many.borrow().unsent();
+        for (index, place) in unsent {
+            // Not borrowed here: a look at connections may end requests of a process that was forked.
+            let connection = self.connection(py, place)?;
+            let mut this = many.borrow_mut();
+            let late = || self.connected_too_late(place);
+            let times = this.attempt(index, connection.is_some(), late);
+            let (Some(connection), Some(times)) = (connection, times) else {
+                continue;
+            };
+            let sent = this.with_request(py, index, |request| {
+                Connection::submit_of_many(&connection, request, (many, index), times)
+            })?;
+            if let Err(error) = sent {
+                this.fail_ask(index, error);
+            }
+        }
+        many.borrow_mut().look(py)
+    }
+
+    /// Note that a server which a call is to be sent to could not be connected to.
+    #[pyo3(name = "_fail")]
+    fn fail(&self, many: &Bound<'_, Many>, place: usize, raised: &Bound<'_, PyAny>) {
+        let error = self.not_connected(place, raised);
+        let mut many = many.borrow_mut();
+        for (index, _) in many.unsent().into_iter().filter(|(_, of)| *of == place) {
+            many.fail_ask(index, error.clone());
+        }
+    }
+
+    /// Read keys, each value alone or with its CAS unique; the outcome is a dict of those that were found.
     #[pyo3(name = "_start_get_many")]
     fn start_get_many<'py>(
-        &self,
-        py: Python<'py>,
-        place: usize,
-        keys: Vec<Bound<'py, PyAny>>,
-        deadline: Option<f64>,
+        slf: &Bound<'py, Self>,
+        keys: &Bound<'py, PyAny>,
+        with_cas: bool,
+        deadline: Option<Limit>,
     ) -> Started<'py> {
-        let mut scratch = Vec::new();
-        let mut bytes: Vec<&[u8]> = Vec::with_capacity(keys.len());
-        for key in &keys {
-            if self.wire(key, &mut scratch)?.is_base64 {
-                let why = "a bulk read takes plain keys: read it by get";
-                let key = String::from_utf8_lossy(key_bytes(key)?).into_owned();
-                return Err(error::of_client(py, &Error::BadKey { key, why }));
-            }
-            bytes.push(key_bytes(key)?);
-        }
-        let prefix = self.core.keys().namespace;
-        let request = Request::GetMany {
-            cas: false,
-            prefix,
-            keys: &bytes,
-        };
-        let kind = Kind::Many(keys.iter().map(|key| key.clone().unbind()).collect());
-        self.submit_to(
-            py,
-            place,
-            Some(&request),
-            kind,
-            (deadline, Spent::default()),
-        )
+        let (py, this) = (slf.py(), slf.get());
+        let times = Limit::times(deadline, this.timeout, Spent::default())?;
+        let objects = all_of(keys)?;
+        let keys: Vec<_> = objects.iter().map(key_bytes).collect::<PyResult<_>>()?;
+        let reads = Reads::new(&this.core, &keys, with_cas);
+        let reads = reads.map_err(|error| error::of_client(py, &error))?;
+        let places = places(&reads);
+        let what = What::Read(reads, FoundValues::new(py, with_cas));
+        let keys = objects.into_iter().map(Bound::unbind).collect();
+        this.start_many(slf.py(), keys, what, places, times)
     }
 
-    /// Store pairs at one server; the result is a dict of failures, or None: store them singly.
+    /// Store a mapping's values; the outcome is a dict of failures.
     #[pyo3(name = "_start_set_many")]
     fn start_set_many<'py>(
-        &self,
-        py: Python<'py>,
-        place: usize,
-        pairs: Vec<(Bound<'py, PyAny>, Bound<'py, PyAny>)>,
+        slf: &Bound<'py, Self>,
+        values: &Bound<'py, PyAny>,
         ttl: Option<Ttl>,
-        deadline: Option<f64>,
+        deadline: Option<Limit>,
     ) -> Started<'py> {
+        let (py, this) = (slf.py(), slf.get());
+        let mut times = Limit::times(deadline, this.timeout, Spent::default())?;
         let exptime = exptime(ttl)?;
-        let mut made: Vec<(OwnedKey, u32, Vec<u8>)> = Vec::with_capacity(pairs.len());
-        let mut spent = Spent::default();
-        for (key, value) in &pairs {
-            let mut scratch = Vec::new();
-            let wire = OwnedKey::from(self.wire(key, &mut scratch)?);
-            conversion::with_bytes(self.codec.get(), value, |flags, body, costs| {
-                conversion::add_costs(&mut spent, costs);
-                made.push((wire, flags, body.to_vec()));
-                Ok(())
-            })?;
-        }
-        let items: Vec<Item<'_>> = made
-            .iter()
-            .map(|(key, flags, body)| Item {
-                key: key.wire(),
-                flags: *flags,
-                body,
-            })
-            .collect();
-        // A connection without a known dialect is one on which classic text is being tried.
-        let is_classic = match self.server(py, place)?.dialect() {
-            Some(dialect) => dialect == Dialect::Classic,
-            None => self.connection(py, place)?.is_some(),
-        };
-        if is_classic {
-            let future = running_loop(py)?.call_method0(intern!(py, "create_future"))?;
-            future.call_method1(intern!(py, "set_result"), (py.None(),))?;
-            return Ok(Some(future));
-        }
-        let request = Request::StoreMany {
-            word: StoreWord::Set,
-            items: &items,
-            exptime,
-            quiet: true,
-        };
-        let kind = Kind::ManyStored(pairs.iter().map(|(key, _)| key.clone().unbind()).collect());
-        self.submit_to(py, place, Some(&request), kind, (deadline, spent))
+        let pairs = pairs_of(values)?;
+        let (maker, codec) = (this.core.keys(), this.codec.get());
+        let made = MadeItems::new(py, maker, codec, &pairs, &mut times.spent)?;
+        let stores = Stores::new(&this.core, StoreWord::Set, &made.all(), exptime);
+        let places = places(&stores);
+        let what = What::Store(stores, made, Stored::default());
+        let keys = pairs.into_iter().map(|(key, _)| key.unbind()).collect();
+        this.start_many(slf.py(), keys, what, places, times)
     }
 
-    /// Remove keys at one server; the result is a dict of failures.
+    /// Remove keys; the outcome is a dict of failures.
     #[pyo3(name = "_start_delete_many")]
     fn start_delete_many<'py>(
-        &self,
-        py: Python<'py>,
-        place: usize,
-        keys: Vec<Bound<'py, PyAny>>,
-        deadline: Option<f64>,
+        slf: &Bound<'py, Self>,
+        keys: &Bound<'py, PyAny>,
+        deadline: Option<Limit>,
     ) -> Started<'py> {
-        let mut made: Vec<OwnedKey> = Vec::with_capacity(keys.len());
-        for key in &keys {
-            let mut scratch = Vec::new();
-            made.push(self.wire(key, &mut scratch)?.into());
-        }
-        let wire: Vec<WireKey<'_>> = made.iter().map(OwnedKey::wire).collect();
-        let kind = Kind::ManyDeleted {
-            keys: keys.iter().map(|key| key.clone().unbind()).collect(),
-            failures: PyDict::new(py).unbind(),
-            left: keys.len(),
-        };
-        self.submit_to(
-            py,
-            place,
-            Some(&Request::DeleteMany { keys: &wire }),
-            kind,
-            (deadline, Spent::default()),
-        )
+        let this = slf.get();
+        let times = Limit::times(deadline, this.timeout, Spent::default())?;
+        let objects = all_of(keys)?;
+        let wire = WireKeys::new(slf.py(), this.core.keys(), objects.iter())?;
+        let removals = Removals::new(&this.core, &wire.all());
+        let places = places(&removals);
+        let what = What::Remove(removals, Vec::new());
+        let keys = objects.into_iter().map(Bound::unbind).collect();
+        this.start_many(slf.py(), keys, what, places, times)
     }
 
-    /// Ask one server: "version", "stats" with an argument, or "flush" with a delay.
-    #[pyo3(name = "_start_ask")]
-    fn start_ask<'py>(
-        &self,
-        py: Python<'py>,
-        place: usize,
+    /// Ask every server: "version", "stats" with an argument, or "flush" with a delay; the outcome is by name.
+    #[pyo3(name = "_start_of_all")]
+    fn start_of_all<'py>(
+        slf: &Bound<'py, Self>,
         what: &str,
-        argument: &str,
+        argument: String,
         delay: u32,
-        deadline: Option<f64>,
+        deadline: Option<Limit>,
     ) -> Started<'py> {
-        let (request, kind) = match what {
-            "version" => (Request::Version, Kind::Version),
-            "stats" => (
-                Request::Stats {
-                    argument: argument.as_bytes(),
-                },
-                Kind::Rows,
-            ),
-            _ => (Request::Flush { delay_s: delay }, Kind::Done),
+        let (py, this) = (slf.py(), slf.get());
+        let times = Limit::times(deadline, this.timeout, Spent::default())?;
+        let question = match what {
+            "version" => Question::Version,
+            "stats" => Question::Stats(argument),
+            _ => Question::Flush(delay),
         };
-        request
-            .check()
-            .map_err(|error| error::of_client(py, &error))?;
-        self.submit_to(
-            py,
-            place,
-            Some(&request),
-            kind,
-            (deadline, Spent::default()),
-        )
+        let checked = question.request().check();
+        checked.map_err(|error| error::of_client(py, &error))?;
+        let (places, names): (Vec<_>, Vec<_>) = this.names().into_iter().unzip();
+        let what = What::Servers(question, names, PyDict::new(py).unbind());
+        this.start_many(slf.py(), Vec::new(), what, places.into_iter(), times)
     }
 }

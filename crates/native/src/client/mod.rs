@@ -17,6 +17,7 @@ use pyo3::exceptions::{PyOverflowError, PyTypeError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDelta, PyString};
 
+use crate::misses::Misses;
 use crate::settings::{self, Codec};
 use crate::{deadline as deadlines, error, turns, value as conversion};
 
@@ -36,10 +37,7 @@ pub(crate) struct Client {
     pub(crate) codec: Py<Codec>,
     pub(crate) number: u64,
     pub(crate) timeout: Duration,
-    /// Decides which errors are counted misses; `None` raises them all.
-    pub(crate) missable: Option<Py<PyAny>>,
-    pub(crate) misses_by_error: AtomicU64,
-    pub(crate) fills_not_stored: AtomicU64,
+    pub(crate) misses: Misses,
 }
 
 /// The bytes of a key given as `str` or `bytes`.
@@ -201,39 +199,25 @@ impl Client {
 
     /// What a failed call returns: its error, or a counted miss where that was asked for.
     pub(crate) fn missed<R>(&self, py: Python<'_>, result: PyResult<R>, miss: R) -> PyResult<R> {
-        let Err(error) = result else { return result };
-        if error::is_missable(py, self.missable.as_ref(), &error)? {
-            self.misses_by_error.fetch_add(1, Ordering::Relaxed);
-            return Ok(miss);
-        }
-        Err(error)
+        result.or_else(|error| self.misses.miss(py, error, miss, 1))
     }
 
-    /// As [`Self::missed`], for a bulk read of which `count` keys failed.
-    pub(crate) fn missed_many<R>(
+    /// Makes a call about one key without the interpreter lock; `miss` is what an error returns that is one.
+    pub(crate) fn with_key<R: Send>(
         &self,
-        py: Python<'_>,
-        error: PyErr,
-        arrived: R,
-        count: u64,
+        key: &Bound<'_, PyAny>,
+        deadline: Option<f64>,
+        miss: R,
+        work: impl FnOnce(&Core, WireKey<'_>, &Budget<'_>) -> Result<R, Error> + Send,
     ) -> PyResult<R> {
-        if error::is_missable(py, self.missable.as_ref(), &error)? {
-            self.misses_by_error.fetch_add(count, Ordering::Relaxed);
-            return Ok(arrived);
-        }
-        Err(error)
-    }
-
-    /// Reads one value outside a bulk read, under its deadline.
-    pub(crate) fn read_one<'py>(
-        &self,
-        py: Python<'py>,
-        key: WireKey<'_>,
-        cas: bool,
-        times: (Instant, Instant),
-    ) -> PyResult<Option<(Bound<'py, PyAny>, u64)>> {
-        let read = self.read(py, key, cas, times);
-        self.missed(py, read, None)
+        let py = key.py();
+        let times = self.times(deadline)?;
+        let mut scratch = Vec::new();
+        let key = self.wire(py, key, &mut scratch)?;
+        let done = self.detached(py, times, Spent::default(), |core, budget| {
+            work(core, key, budget)
+        });
+        self.missed(py, done, miss)
     }
 
     fn wire<'a>(
@@ -286,9 +270,7 @@ impl Client {
             codec,
             number: NUMBERS.fetch_add(1, Ordering::Relaxed),
             timeout,
-            missable,
-            misses_by_error: AtomicU64::new(0),
-            fills_not_stored: AtomicU64::new(0),
+            misses: Misses::new(missable),
         })
     }
 

@@ -2,29 +2,18 @@
 
 use std::time::{Duration, Instant};
 
-use glasscache_client::Error;
 use glasscache_client::WireKey;
 use glasscache_client::call::{Call, State};
 use glasscache_client::costs::{Class, Operation, Part, Spent};
-use glasscache_client::pipeline::{Answer, Found};
+use glasscache_client::pipeline::Found;
 use glasscache_client::request::Request;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 
+use crate::reply::Form;
 use crate::{error, turns, value as conversion};
 
 use super::{Client, TIMED_BYTES_MIN, Ttl, exptime};
-
-/// What `inspect` returns.
-type Inspected<'py> = (
-    Bound<'py, PyAny>,
-    Option<u64>,
-    Option<i64>,
-    Option<u64>,
-    Option<bool>,
-    bool,
-    usize,
-);
 
 #[pymethods]
 impl Client {
@@ -52,11 +41,7 @@ impl Client {
         default: Option<Bound<'py, PyAny>>,
         deadline: Option<f64>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let times = self.times(deadline)?;
-        let mut scratch = Vec::new();
-        let key = self.wire(py, key, &mut scratch)?;
-        let read = self.read(py, key, false, times);
-        let value = self.missed(py, read, None)?.map(|(value, _)| value);
+        let value = self.read(py, key, deadline, |key| Request::Get { key, cas: false })?;
         Ok(value
             .or(default)
             .unwrap_or_else(|| py.None().into_bound(py)))
@@ -75,12 +60,8 @@ impl Client {
         py: Python<'py>,
         key: &Bound<'py, PyAny>,
         deadline: Option<f64>,
-    ) -> PyResult<Option<(Bound<'py, PyAny>, u64)>> {
-        let times = self.times(deadline)?;
-        let mut scratch = Vec::new();
-        let key = self.wire(py, key, &mut scratch)?;
-        let read = self.read(py, key, true, times);
-        self.missed(py, read, None)
+    ) -> PyResult<Option<Bound<'py, PyAny>>> {
+        self.read(py, key, deadline, |key| Request::Get { key, cas: true })
     }
 
     /// Return the value under key and give it a new ttl in seconds.
@@ -95,18 +76,11 @@ impl Client {
         words: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<Bound<'py, PyAny>> {
         error::refuse_words("gat", words)?;
-        let times = self.times(deadline)?;
         let exptime = exptime(Some(ttl))?;
-        let mut scratch = Vec::new();
-        let key = self.wire(py, key, &mut scratch)?;
-        let read = self.detached(py, times, Spent::default(), |core, budget| {
-            core.get_and_touch(key, exptime, budget)
-        });
-        let read = read.and_then(|value| {
-            let value = value.map(|v| conversion::from_bytes(py, self.codec(), v.flags, &v.bytes));
-            Ok(value.transpose()?.map(|(value, _)| value))
-        });
-        let value = self.missed(py, read, None)?;
+        let value = self.read(py, key, deadline, |key| Request::GetAndTouch {
+            key,
+            exptime,
+        })?;
         Ok(value
             .or(default)
             .unwrap_or_else(|| py.None().into_bound(py)))
@@ -120,92 +94,68 @@ impl Client {
         py: Python<'py>,
         key: &Bound<'py, PyAny>,
         deadline: Option<f64>,
-    ) -> PyResult<Option<Inspected<'py>>> {
-        let times = self.times(deadline)?;
-        let mut scratch = Vec::new();
-        let key = self.wire(py, key, &mut scratch)?;
-        let read = self.detached(py, times, Spent::default(), |core, budget| {
-            core.inspect(key, budget)
-        });
-        let read = read.and_then(|found| {
-            let Some((value, meta)) = found else {
-                return Ok(None);
-            };
-            let (object, _) = conversion::from_bytes(py, self.codec(), value.flags, &value.bytes)?;
-            let told = (meta.cas, meta.ttl_s, meta.last_access_s, meta.was_hit);
-            Ok(Some((
-                object,
-                told.0,
-                told.1,
-                told.2,
-                told.3,
-                meta.stale,
-                value.bytes.len(),
-            )))
-        });
-        self.missed(py, read, None)
+    ) -> PyResult<Option<Bound<'py, PyAny>>> {
+        self.read(py, key, deadline, |key| Request::Inspect { key })
     }
 }
 
 impl Client {
-    /// Reads one value: it is decoded from the receive buffer, or received into its own `bytes`.
-    pub(super) fn read<'py>(
+    /// Reads one value; `None`: a miss, or an error that is counted as one.
+    fn read<'py>(
+        &self,
+        py: Python<'py>,
+        key: &Bound<'py, PyAny>,
+        deadline: Option<f64>,
+        request: impl for<'k> FnOnce(WireKey<'k>) -> Request<'k>,
+    ) -> PyResult<Option<Bound<'py, PyAny>>> {
+        let times = self.times(deadline)?;
+        let mut scratch = Vec::new();
+        let key = self.wire(py, key, &mut scratch)?;
+        let read = self.receive(py, key, request(key), times);
+        self.missed(py, read, None)
+    }
+
+    /// Makes a request for one value: it is decoded from the receive buffer, or received into its own `bytes`.
+    fn receive<'py>(
         &self,
         py: Python<'py>,
         key: WireKey<'_>,
-        cas: bool,
+        request: Request<'_>,
         times: (Instant, Instant),
-    ) -> PyResult<Option<(Bound<'py, PyAny>, u64)>> {
-        let requests = [Request::Get { key, cas }];
+    ) -> PyResult<Option<Bound<'py, PyAny>>> {
+        let (form, requests) = (Form::of(&request), [request]);
         let server = self.core.server_of(key.bytes);
         let server = server.map_err(|error| error::of_client(py, &error))?;
         let mut call = Call::new(server, &requests, times.0, times.1);
-        call.hand_out_bodies();
-        let mut result = None;
+        if matches!(form, Form::Value | Form::WithCas) {
+            call.hand_out_bodies();
+        }
+        let (mut result, mut value_bytes) = (None, 0);
         let mut spent = Spent::default();
-        let mut value_bytes = 0;
         loop {
             match turns::detached(py, || call.run())
                 .map_err(|error| error::of_client(py, &error))?
             {
-                State::Reply(Answer::Refused(refusal)) => {
-                    let server = call.server().name.clone();
-                    call.next();
-                    return Err(error::of_client(py, &Error::Refused { server, refusal }));
-                }
-                State::Reply(_) => {
+                State::Reply(answer) => {
                     let found = call.pipeline().and_then(|p| p.found().first().copied());
                     value_bytes = found.map_or(value_bytes, |found| found.value_bytes);
-                    let is_timed =
-                        found.is_some_and(|found| self.is_timed(found.flags, value_bytes));
-                    if self.core.options().costs && is_timed {
+                    let is_timed = |found: Found| self.is_timed(found.flags, value_bytes);
+                    if self.core.options().costs && found.is_some_and(is_timed) {
                         call.note_arrival();
                     }
-                    if let (Some(found), Some(pipeline)) = (found, call.pipeline()) {
-                        let read = conversion::from_bytes(
-                            py,
-                            self.codec(),
-                            found.flags,
-                            pipeline.body(&found),
-                        );
-                        match read {
-                            Ok((value, costs)) => {
-                                spent.add_time(Part::Decompress, costs.compress);
-                                result = Some((value, found.cas));
-                            }
-                            Err(error) => {
-                                call.next(); // the reply is whole: the connection stays good
-                                return Err(error);
-                            }
-                        }
-                    }
-                    call.next();
+                    let pipeline = call.pipeline().map(|pipeline| {
+                        let reply = (answer, pipeline, call.server().name.as_str());
+                        form.show(py, self.codec(), reply, &mut spent)
+                    });
+                    call.next(); // the reply is whole: whatever it is, the connection stays good
+                    let shown = pipeline.unwrap_or(Ok(None));
+                    result = result.or(shown.map_err(|failed| failed.raised(py))?);
                     break;
                 }
                 State::Body(found) => {
                     value_bytes = found.value_bytes;
                     let value = self.receive_body(py, &mut call, &found, &mut spent)?;
-                    result = Some((value, found.cas));
+                    result = form.of_value(value, &found, None)?;
                 }
                 State::Finished => break,
                 State::Interrupted => py.check_signals()?,
@@ -214,10 +164,8 @@ impl Client {
         }
         if self.core.options().costs {
             let unpacking = Duration::from_nanos(spent.of(Part::Decompress));
-            spent.add_time(
-                Part::Deserialise,
-                call.reading_time().saturating_sub(unpacking),
-            );
+            let reading = call.reading_time().saturating_sub(unpacking);
+            spent.add_time(Part::Deserialise, reading);
             let class = Class::Single(Operation::Read, 0);
             self.core.count(class, value_bytes, &call, spent);
         }

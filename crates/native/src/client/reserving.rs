@@ -1,7 +1,6 @@
 //! What `get_or_set` needs beside the calls of every client: reservations.
 
 use glasscache_client::StoreWord;
-use glasscache_client::costs::Spent;
 use glasscache_client::outcome::Outcome;
 use glasscache_client::request::Item;
 use glasscache_client::reservation::{self, FindReservation, Reservation, TOKEN_BYTES};
@@ -38,29 +37,22 @@ impl Client {
     #[pyo3(name = "_reserve")]
     fn reserve(
         &self,
-        py: Python<'_>,
         key: &Bound<'_, PyAny>,
         token: [u8; TOKEN_BYTES],
         ttl: Ttl,
         instead_of: Option<u64>,
         deadline: Option<f64>,
     ) -> PyResult<Option<bool>> {
-        let times = self.times(deadline)?;
         let exptime = exptime(Some(ttl))?;
         let Some((flags, body)) = form(self.codec(), token) else {
             return Ok(None);
         };
-        let mut scratch = Vec::new();
-        let key = self.wire(py, key, &mut scratch)?;
-        let item = Item {
-            key,
-            flags,
-            body: &body,
-        };
-        let done = self.detached(py, times, Spent::default(), |core, budget| {
-            core.store(word(instead_of), item, exptime, false, budget)
-        });
-        self.missed(py, done.map(|done| Some(done == Outcome::Done)), None)
+        self.with_key(key, deadline, None, |core, key, budget| {
+            let body = &body;
+            let item = Item { key, flags, body };
+            let done = core.store(word(instead_of), item, exptime, false, budget)?;
+            Ok(Some(done == Outcome::Done))
+        })
     }
 
     /// Return (token, CAS unique, seconds left) of the reservation under key, or None if there is none.
@@ -72,14 +64,10 @@ impl Client {
         key: &Bound<'py, PyAny>,
         deadline: Option<f64>,
     ) -> PyResult<Option<Held<'py>>> {
-        let times = self.times(deadline)?;
-        let mut scratch = Vec::new();
-        let key = self.wire(py, key, &mut scratch)?;
-        let found = self.detached(py, times, Spent::default(), |core, budget| {
+        let found = self.with_key(key, deadline, None, |core, key, budget| {
             let words = core.server_of(key.bytes)?.dialect();
             core.run(&FindReservation { key, words }, budget)
-        });
-        let found = self.missed(py, found, None)?;
+        })?;
         Ok(found.map(|found| held(py, found)))
     }
 
@@ -92,7 +80,6 @@ impl Client {
     /// Count a value that was made and not stored, for its key was deleted, written or flushed meanwhile.
     #[pyo3(name = "_count_unstored")]
     fn count_unstored(&self) {
-        self.fills_not_stored
-            .fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        self.misses.count_unstored();
     }
 }

@@ -1,12 +1,9 @@
 //! What is asked of every server: statistics, version, flush; and what the client itself has counted.
 
-use std::sync::atomic::Ordering;
-
 use glasscache_client::costs::Spent;
-use glasscache_client::pipeline::Answer;
 use glasscache_client::request::Request;
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyString};
+use pyo3::types::PyDict;
 
 use crate::{error, tables};
 
@@ -17,15 +14,7 @@ impl Client {
     /// Return this client's counters: what its calls cost, and how each server is. No network.
     #[pyo3(name = "_counters")]
     fn counters<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let all = PyDict::new(py);
-        all.set_item(
-            "fills_not_stored",
-            self.fills_not_stored.load(Ordering::Relaxed),
-        )?;
-        all.set_item(
-            "misses_by_error",
-            self.misses_by_error.load(Ordering::Relaxed),
-        )?;
+        let all = self.misses.table(py)?;
         tables::set_costs(&all, self.core.costs())?;
         all.set_item("servers", tables::servers(py, &self.core)?)?;
         Ok(all)
@@ -39,22 +28,14 @@ impl Client {
         argument: &str,
         deadline: Option<f64>,
     ) -> PyResult<Bound<'py, PyDict>> {
-        let request = Request::Stats {
-            argument: argument.as_bytes(),
-        };
-        self.of_all(py, request, deadline, |answer| match answer {
-            Answer::Rows(rows) => Ok(tables::server_rows(py, &rows)?.into_any()),
-            _ => Ok(py.None().into_bound(py)),
-        })
+        let argument = argument.as_bytes();
+        self.of_all(py, Request::Stats { argument }, deadline)
     }
 
     /// Return every server's version by its name; an exception in place of a failed one's.
     #[pyo3(signature = (*, deadline=None))]
     fn version<'py>(&self, py: Python<'py>, deadline: Option<f64>) -> PyResult<Bound<'py, PyDict>> {
-        self.of_all(py, Request::Version, deadline, |answer| match answer {
-            Answer::Version(version) => Ok(PyString::new(py, &version).into_any()),
-            _ => Ok(py.None().into_bound(py)),
-        })
+        self.of_all(py, Request::Version, deadline)
     }
 
     /// Drop every item of every server, after delay seconds; name by name True or an exception.
@@ -65,10 +46,7 @@ impl Client {
         delay: u32,
         deadline: Option<f64>,
     ) -> PyResult<Bound<'py, PyDict>> {
-        let request = Request::Flush { delay_s: delay };
-        self.of_all(py, request, deadline, |_| {
-            Ok(true.into_pyobject(py)?.to_owned().into_any())
-        })
+        self.of_all(py, Request::Flush { delay_s: delay }, deadline)
     }
 }
 
@@ -78,7 +56,6 @@ impl Client {
         py: Python<'py>,
         request: Request<'_>,
         deadline: Option<f64>,
-        show: impl Fn(Answer) -> PyResult<Bound<'py, PyAny>>,
     ) -> PyResult<Bound<'py, PyDict>> {
         let times = self.times(deadline)?;
         let answers = self.detached(py, times, Spent::default(), |core, budget| {
@@ -87,7 +64,7 @@ impl Client {
         let dict = PyDict::new(py);
         for (server, answer) in answers {
             match answer {
-                Ok(answer) => dict.set_item(server, show(answer)?)?,
+                Ok(answer) => dict.set_item(server, tables::answer(py, &request, answer)?)?,
                 Err(error) => dict.set_item(server, error::outcome_of(py, &error)?)?,
             }
         }

@@ -88,26 +88,24 @@ impl Client {
     #[pyo3(signature = (key, value, *, noreply=false, deadline=None))]
     fn append(
         &self,
-        py: Python<'_>,
         key: &Bound<'_, PyAny>,
         value: &Bound<'_, PyAny>,
         noreply: bool,
         deadline: Option<f64>,
     ) -> PyResult<bool> {
-        self.extend(py, StoreWord::Append, key, value, noreply, deadline)
+        self.extend(StoreWord::Append, key, value, noreply, deadline)
     }
 
     /// Put str or bytes before those under key; False if there are none.
     #[pyo3(signature = (key, value, *, noreply=false, deadline=None))]
     fn prepend(
         &self,
-        py: Python<'_>,
         key: &Bound<'_, PyAny>,
         value: &Bound<'_, PyAny>,
         noreply: bool,
         deadline: Option<f64>,
     ) -> PyResult<bool> {
-        self.extend(py, StoreWord::Prepend, key, value, noreply, deadline)
+        self.extend(StoreWord::Prepend, key, value, noreply, deadline)
     }
 
     /// Store value if the CAS unique of `gets` still holds: True; False: it changed; None: gone.
@@ -139,19 +137,17 @@ impl Client {
     #[pyo3(signature = (key, *, noreply=false, deadline=None))]
     fn delete(
         &self,
-        py: Python<'_>,
         key: &Bound<'_, PyAny>,
         noreply: bool,
         deadline: Option<f64>,
     ) -> PyResult<bool> {
-        self.remove(py, key, noreply, deadline)
+        self.remove(key, noreply, deadline)
     }
 
     /// Give key a new ttl in seconds; whether it was there.
     #[pyo3(signature = (key, ttl, *, noreply=false, deadline=None, **words), text_signature = "($self, key, ttl, *, noreply=False, deadline=None)")]
     fn touch(
         &self,
-        py: Python<'_>,
         key: &Bound<'_, PyAny>,
         ttl: Ttl,
         noreply: bool,
@@ -159,14 +155,10 @@ impl Client {
         words: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<bool> {
         error::refuse_words("touch", words)?;
-        let times = self.times(deadline)?;
         let exptime = exptime(Some(ttl))?;
-        let mut scratch = Vec::new();
-        let key = self.wire(py, key, &mut scratch)?;
-        let done = self.detached(py, times, Spent::default(), |core, budget| {
+        self.with_key(key, deadline, false, |core, key, budget| {
             core.touch(key, exptime, noreply, budget)
-        });
-        self.missed(py, done, false)
+        })
     }
 
     /// Add delta to the number under key and return the sum, or None if there is no such key.
@@ -186,7 +178,6 @@ impl Client {
     #[expect(clippy::too_many_arguments, reason = "the words of an addition")]
     fn incr(
         &self,
-        py: Python<'_>,
         key: &Bound<'_, PyAny>,
         #[pyo3(from_py_with = amount)] delta: u64,
         #[pyo3(from_py_with = amount_if_any)] initial: Option<u64>,
@@ -196,7 +187,7 @@ impl Client {
         words: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<Option<u64>> {
         error::refuse_words("incr", words)?;
-        self.arithmetic(py, key, (delta, false), initial, ttl, noreply, deadline)
+        self.arithmetic(key, (delta, false), initial, ttl, noreply, deadline)
     }
 
     /// Subtract delta from the number under key, not below 0, and return what is left.
@@ -204,7 +195,6 @@ impl Client {
     #[expect(clippy::too_many_arguments, reason = "the words of a subtraction")]
     fn decr(
         &self,
-        py: Python<'_>,
         key: &Bound<'_, PyAny>,
         #[pyo3(from_py_with = amount)] delta: u64,
         #[pyo3(from_py_with = amount_if_any)] initial: Option<u64>,
@@ -214,25 +204,20 @@ impl Client {
         words: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<Option<u64>> {
         error::refuse_words("decr", words)?;
-        self.arithmetic(py, key, (delta, true), initial, ttl, noreply, deadline)
+        self.arithmetic(key, (delta, true), initial, ttl, noreply, deadline)
     }
 }
 
 impl Client {
     pub(crate) fn remove(
         &self,
-        py: Python<'_>,
         key: &Bound<'_, PyAny>,
         noreply: bool,
         deadline: Option<f64>,
     ) -> PyResult<bool> {
-        let times = self.times(deadline)?;
-        let mut scratch = Vec::new();
-        let key = self.wire(py, key, &mut scratch)?;
-        let done = self.detached(py, times, Spent::default(), |core, budget| {
+        self.with_key(key, deadline, false, |core, key, budget| {
             core.delete(key, noreply, budget)
-        });
-        self.missed(py, done, false)
+        })
     }
 
     #[expect(clippy::too_many_arguments, reason = "the words of one write")]
@@ -263,7 +248,6 @@ impl Client {
 
     fn extend(
         &self,
-        py: Python<'_>,
         word: StoreWord,
         key: &Bound<'_, PyAny>,
         value: &Bound<'_, PyAny>,
@@ -271,25 +255,16 @@ impl Client {
         deadline: Option<f64>,
     ) -> PyResult<bool> {
         // What is joined must be as it is: a compressed piece would spoil the whole.
-        let times = self.times(deadline)?;
-        let body = joined_bytes(value)?;
-        let mut scratch = Vec::new();
-        let key = self.wire(py, key, &mut scratch)?;
-        let item = Item {
-            key,
-            flags: 0,
-            body,
-        };
-        let done = self.detached(py, times, Spent::default(), |core, budget| {
+        let (flags, body) = (0, joined_bytes(value)?);
+        let done = self.with_key(key, deadline, Outcome::NotStored, |core, key, budget| {
+            let item = Item { key, flags, body };
             core.store(word, item, 0, noreply, budget)
-        });
-        Ok(self.missed(py, done, Outcome::NotStored)? == Outcome::Done)
+        })?;
+        Ok(done == Outcome::Done)
     }
 
-    #[expect(clippy::too_many_arguments, reason = "the words of an addition")]
     fn arithmetic(
         &self,
-        py: Python<'_>,
         key: &Bound<'_, PyAny>,
         (delta, down): (u64, bool),
         initial: Option<u64>,
@@ -297,26 +272,18 @@ impl Client {
         noreply: bool,
         deadline: Option<f64>,
     ) -> PyResult<Option<u64>> {
-        let times = self.times(deadline)?;
         let exptime = exptime(ttl)?;
-        let mut scratch = Vec::new();
-        let key = self.wire(py, key, &mut scratch)?;
-        let done = match initial.filter(|_| !noreply) {
-            Some(initial) => {
+        self.with_key(key, deadline, None, |core, key, budget| {
+            if let Some(initial) = initial.filter(|_| !noreply) {
                 let initial = conversion::initial(self.codec(), initial, exptime);
-                self.detached(py, times, Spent::default(), |core, budget| {
-                    core.run_steps(Counter::new(key, delta, down, initial), budget)
-                })
+                return core.run_steps(Counter::new(key, delta, down, initial), budget);
             }
-            None => self.detached(py, times, Spent::default(), |core, budget| {
-                let by = Arithmetic {
-                    delta,
-                    down,
-                    initial: initial.map(|number| (number, exptime)),
-                };
-                core.arithmetic(key, by, noreply, budget)
-            }),
-        };
-        self.missed(py, done, None)
+            let by = Arithmetic {
+                delta,
+                down,
+                initial: initial.map(|number| (number, exptime)),
+            };
+            core.arithmetic(key, by, noreply, budget)
+        })
     }
 }

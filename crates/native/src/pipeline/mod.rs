@@ -2,16 +2,12 @@
 
 mod written;
 
-use std::convert::Infallible;
 use std::time::{Duration, Instant};
 
-use glasscache_client::StoreWord;
 use glasscache_client::call::{Call, State};
 use glasscache_client::costs::{Part, Spent};
 use glasscache_client::engine::TooLarge;
-use glasscache_client::engine::interpret::{number, outcome, refused};
 use glasscache_client::engine::operation::stored;
-use glasscache_client::outcome::Outcome::{Done, NotFound};
 use glasscache_client::pipeline::{Answer, Pipeline};
 use glasscache_client::request::Request;
 use glasscache_client::{Budget, Error};
@@ -19,7 +15,8 @@ use pyo3::prelude::*;
 use pyo3::types::PyList;
 
 use crate::client::Client;
-use crate::{error, turns, value as conversion};
+use crate::reply::{Failed, Form};
+use crate::{error, turns};
 
 use written::{Prepared, Written};
 
@@ -37,32 +34,6 @@ fn found_bytes(pipeline: &Pipeline) -> usize {
 
 /// How a call of a pipeline ended.
 type Outcome<'py> = Result<Bound<'py, PyAny>, Failed>;
-
-/// Why a call of a pipeline failed.
-enum Failed {
-    /// The server or the way to it did.
-    Told(Error),
-    /// Its value could not be read.
-    Unreadable(PyErr),
-}
-
-impl From<Error> for Failed {
-    fn from(error: Error) -> Self {
-        Self::Told(error)
-    }
-}
-
-impl From<PyErr> for Failed {
-    fn from(error: PyErr) -> Self {
-        Self::Unreadable(error)
-    }
-}
-
-impl From<Infallible> for Failed {
-    fn from(never: Infallible) -> Self {
-        match never {}
-    }
-}
 
 #[pymethods]
 impl Client {
@@ -138,7 +109,7 @@ impl Client {
                     let name = &call.server().name;
                     read.bytes += found_bytes(pipeline);
                     let begin = Instant::now();
-                    let shown = self.show(py, request, answer, pipeline, name);
+                    let shown = self.show(py, request, answer, (pipeline, name));
                     read.took += begin.elapsed();
                     match shown {
                         Err(Failed::Unreadable(error)) if !error::is_own(py, &error) => {
@@ -217,36 +188,15 @@ impl Client {
         py: Python<'py>,
         request: &Request<'_>,
         answer: Answer,
-        pipeline: &Pipeline,
-        server: &str,
+        (pipeline, server): (&Pipeline, &str),
     ) -> Outcome<'py> {
-        match request {
-            Request::Get { .. } | Request::GetAndTouch { .. } => {
-                refused(answer, server)?;
-                let Some(found) = pipeline.found().first() else {
-                    return Ok(py.None().into_bound(py));
-                };
-                let body = pipeline.body(found);
-                let (value, _) = conversion::from_bytes(py, self.codec(), found.flags, body)?;
-                match request {
-                    Request::Get { cas: true, .. } => {
-                        Ok((value, found.cas).into_pyobject(py)?.into_any())
-                    }
-                    _ => Ok(value),
-                }
-            }
-            Request::Arithmetic { .. } => Ok(number(answer, pipeline, server)?.into_pyobject(py)?),
-            Request::Store { word, item, .. } => {
-                let outcome = stored(answer, item.key, item.body.len(), server)?;
-                if matches!((word, outcome), (StoreWord::Cas(_), NotFound)) {
-                    return Ok(py.None().into_bound(py));
-                }
-                Ok((outcome == Done).into_pyobject(py)?.to_owned().into_any())
-            }
-            _ => {
-                let done = outcome(answer, server)? == Done;
-                Ok(done.into_pyobject(py)?.to_owned().into_any())
-            }
-        }
+        let form = Form::of(request);
+        let value = if let Request::Store { item, .. } = request {
+            form.of_outcome(py, stored(answer, item.key, item.body.len(), server)?)
+        } else {
+            let reply = (answer, pipeline, server);
+            form.show(py, self.codec(), reply, &mut Spent::default())?
+        };
+        Ok(value.unwrap_or_else(|| py.None().into_bound(py)))
     }
 }

@@ -43,7 +43,7 @@ impl Trace {
         let read = py.detach(|| {
             let mut stream = open(&name, file, columns)?;
             let requests = Interned::read(&name, &mut *stream, mode)?;
-            Ok((requests, stream.is_cut()))
+            Ok((requests, stream.is_truncated()))
         });
         let (requests, is_cut) = read.map_err(|fault| error::of_trace(py, &fault))?;
         Ok(Self::new(py, requests, is_cut))

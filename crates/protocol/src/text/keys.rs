@@ -4,7 +4,7 @@ use crate::ascii;
 use crate::limits::KEY_BYTES_MAX;
 
 /// The key of a whole `get` line with one key, and the bytes that the line took; anything else is
-/// `None` and left to [`parse`]. Most commands that a cache sees are this one: one look for the end
+/// `None` and left to [`super::parse`]. Most commands that a cache sees are this one: one look for the end
 /// of the key is enough for them.
 #[inline]
 pub fn single_get(input: &[u8]) -> Option<(&[u8], usize)> {

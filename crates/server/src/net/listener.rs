@@ -1,5 +1,8 @@
 //! The listening thread: accepts connections and hands each to the worker with the fewest.
 //!
+//! As it serves no requests it also backs memory ahead of the workers, for which the kernel takes milliseconds at times
+//! (docs/decisions/0071-memory-backed-ahead.md).
+//!
 //! One acceptor rather than a socket per worker: the kernel's spreading over sockets is uneven, and
 //! an uneven spread is a long tail.
 
@@ -179,12 +182,18 @@ impl Listener {
     /// Accepts until the server is to end, then closes the sockets.
     pub(crate) fn run(mut self) {
         let mut events: Vec<epoll::Event> = Vec::with_capacity(16);
+        let mut must_back = false;
         while !self.shared.is_stopping() {
             events.clear();
+            // Between two pieces of memory it only looks whether somebody wants to connect.
+            let now = Timespec {
+                tv_sec: 0,
+                tv_nsec: 0,
+            };
             let _ = epoll::wait(
                 &self.poll,
                 rustix::buffer::spare_capacity(&mut events),
-                None,
+                must_back.then_some(&now),
             );
             for event in &events {
                 match event.data.u64() {
@@ -192,6 +201,7 @@ impl Listener {
                     index => self.accept_from(index as usize),
                 }
             }
+            must_back = self.shared.store.back_ahead();
         }
         for bound in &self.bound {
             bound.remove_file();

@@ -62,8 +62,13 @@ impl Clock {
     }
 
     fn follow(&self, since_boot_ns: i64, wall_unix: i64) {
+        self.set_wall(wall_unix, self.at(since_boot_ns));
+    }
+
+    /// Follows the wall clock, which shows `wall_unix` at the second `now` of this clock.
+    pub(crate) fn set_wall(&self, wall_unix: i64, now: Seconds) {
         let moved_s = self.moved_s.load(Ordering::Relaxed);
-        let origin = wall_unix - (i64::from(self.at(since_boot_ns).0) - moved_s);
+        let origin = wall_unix - (i64::from(now.0) - moved_s);
         if origin.abs_diff(self.origin()) >= ORIGIN_MOVED_S {
             self.origin_unix.store(origin, Ordering::Relaxed);
         }

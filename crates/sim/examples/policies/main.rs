@@ -1,10 +1,10 @@
 //! Eviction policies compared by replay of key streams through the real store (look-aside: get, on a miss set).
 //!
-//! `POLICIES=weighed,s3fifo cargo run --release -p glasscache-sim --features parquet --example policies -- MIB TRACE...`
-//! What is replayed is what `glasscache bench misses` sends: a key that comes with two sizes counts as two, sizes that
-//! a trace does not tell are log-normal (median 230 B, sigma 1.5), and a small trace is copied side by side until the
-//! footprint reaches `MIB`. Printed per trace and fraction of the footprint: avoidable misses (all less first uses) as
-//! a share of requests, missed bytes likewise, and the ratio to what stands for memcached (`peer`).
+//! `POLICIES=weighed,s3fifo cargo run --release -p glasscache-sim --features parquet --example policies -- MIB
+//! TRACE...` The replay is that of `glasscache bench misses`: a key with two sizes counts as two keys, unknown sizes
+//! are log-normal (median 230 B, sigma 1.5), and a small trace is copied side by side until the footprint reaches
+//! `MIB`. Printed per trace and fraction of the footprint: avoidable misses (all less first uses) as a share of
+//! requests, missed bytes likewise, and the ratio to the model of memcached (`peer`).
 
 #![expect(
     clippy::disallowed_methods,
@@ -23,7 +23,7 @@ use glasscache_store::{Config, PolicyKind, Seconds, SetOptions, Store, Worker};
 const FRACTIONS: [f64; 4] = [0.1, 0.2, 0.35, 0.5];
 const KEY_BYTES: u32 = 20;
 const VALUE_BYTES_MAX: u32 = 1_000_000;
-/// Requests in a second of the replay's clock, about as many as a server answers.
+/// Requests per second of the replay's clock, roughly the rate of a server.
 const REQUESTS_PER_S: u64 = 300_000;
 const START: Seconds = Seconds(2);
 
@@ -57,7 +57,7 @@ impl Trace {
     }
 }
 
-/// What a replay missed beyond the first uses, as shares of the requests and of the requested value bytes.
+/// Misses beyond the first uses, as shares of the requests and of the requested value bytes.
 #[derive(Clone, Copy)]
 struct Avoidable {
     items: f64,
@@ -65,7 +65,7 @@ struct Avoidable {
 }
 
 impl Avoidable {
-    /// Replays with `get_or_set`, which tells whether it hit.
+    /// Replays with `get_or_set`, which returns whether it hit.
     fn of(trace: &Trace, mut get_or_set: impl FnMut(usize, u32) -> bool) -> Self {
         let (mut items, mut bytes) = ([0u64; 2], [0u64; 2]);
         trace.replay(|slot, value_bytes| {

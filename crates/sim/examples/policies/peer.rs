@@ -1,8 +1,9 @@
-//! What stands for memcached: its segmented LRU over its slab chunk sizes, with memory counted in bytes.
+//! A model of memcached: its segmented LRU over its slab chunk sizes, with memory counted in bytes.
 //!
-//! Three queues (`doc/new_lru.txt` of memcached): newcomers enter HOT (at most 20 % of the memory); what falls out of it
-//! goes to WARM (at most 40 %) if it was read twice, else to COLD; what is read twice in COLD goes to WARM at once; the
-//! end of COLD is evicted. Not modelled: pages that belong to a class, and the threads that move them.
+//! Three queues (`doc/new_lru.txt` of memcached): new items enter HOT (at most 20 % of the memory); items that leave
+//! it move to WARM (at most 40 %) if they were read twice, else to COLD; items read twice in COLD move to WARM
+//! immediately; the tail of COLD is evicted. Not modelled: pages that belong to a class, and the threads that move
+//! them.
 
 use std::collections::VecDeque;
 
@@ -15,7 +16,7 @@ const WARM_PERCENT: u64 = 40;
 #[derive(Clone, Copy, Default)]
 struct Item {
     queue: usize,
-    /// Number of its present entry in the queues; 0 when it is not there. Older entries mean nothing.
+    /// Number of its current entry in the queues; 0 if it is not in the cache. Older entries are stale.
     entry: u32,
     chunk_bytes: u32,
     is_fetched: bool,
@@ -42,7 +43,7 @@ impl SegmentedLru {
         }
     }
 
-    /// Whether the item was there; it is afterwards.
+    /// Returns whether the item was in the cache; stores it if not.
     pub(crate) fn get_or_set(&mut self, slot: usize, user_bytes: u32) -> bool {
         let mut item = self.items[slot];
         if item.entry == 0 {
@@ -88,7 +89,7 @@ impl SegmentedLru {
         self.items[slot] = Item::default();
     }
 
-    /// The oldest item of a queue, taken out of it.
+    /// Removes and returns the oldest item of a queue.
     fn take_oldest(&mut self, queue: usize) -> Option<(usize, Item)> {
         while let Some((slot, entry)) = self.queues[queue].pop_front() {
             let item = self.items[slot as usize];
@@ -135,7 +136,7 @@ impl SegmentedLru {
     }
 }
 
-/// What memcached takes at `-f 1.25` for key and value of so many bytes: a chunk, and its place in the hash table.
+/// Bytes that memcached needs at `-f 1.25` for a key and value of this size: a chunk and a hash table entry.
 fn chunk_bytes(user_bytes: u32) -> u32 {
     let wanted = f64::from(user_bytes) + 59.0;
     let mut size = 96f64;

@@ -1,21 +1,21 @@
 //! Stack distances: how much distinct weight was used since an object's last use.
 //!
-//! Every use gets a place in time; an object's weight stands at the place of its last use, so a distance is the sum
-//! from there to now. Sums are a Fenwick tree (1994) over blocks of places, the rest of a block added plainly: the
-//! tree then fits the second-level cache. When the places run out, the objects are moved together and the tree is
-//! made anew, once in as many uses as there are objects.
+//! Every use takes the next slot; an object's weight is stored in the slot of its last use, so its distance is the
+//! sum from that slot to the end. A Fenwick tree (1994) holds the sums of blocks of slots, and the slots within a
+//! block are added one by one, so the tree fits the second-level cache. When the slots run out, the used slots are
+//! compacted and the tree is rebuilt, once in as many uses as there are objects.
 
-/// Places of a block: two cache lines of weights, added faster than a tree of them is walked.
+/// Slots per block: two cache lines of weights, which are added faster than a deeper tree is traversed.
 const BLOCK: usize = 32;
 
-/// An object that has no place.
-const NONE: u32 = u32::MAX;
+/// Marks an object without a slot.
+const NO_SLOT: u32 = u32::MAX;
 
 /// The last uses of objects, in order.
 pub(super) struct Distances {
     /// Where each object was last used.
-    place_of: Vec<u32>,
-    /// The object at each place, by last use or by an earlier one.
+    slot_of: Vec<u32>,
+    /// The object in each slot, by its last use or by an earlier one.
     objects: Vec<u32>,
     weights: Vec<u32>,
     /// Fenwick tree of the blocks' sums, from index 1.
@@ -27,30 +27,30 @@ pub(super) struct Distances {
 impl Distances {
     /// For objects below `distinct`, of which up to `live` are held at once.
     pub(super) fn new(distinct: usize, live: usize) -> Self {
-        let places = (live * 2).max(BLOCK * 32).next_multiple_of(BLOCK);
+        let slots = (live * 2).max(BLOCK * 32).next_multiple_of(BLOCK);
         Self {
-            place_of: vec![NONE; distinct],
-            objects: vec![NONE; places],
-            weights: vec![0; places],
-            tree: vec![0; places / BLOCK + 1],
+            slot_of: vec![NO_SLOT; distinct],
+            objects: vec![NO_SLOT; slots],
+            weights: vec![0; slots],
+            tree: vec![0; slots / BLOCK + 1],
             next: 0,
             total: 0,
         }
     }
 
-    /// Notes a use and returns the distance from the last one, the object's own weight included.
+    /// Records a use and returns the distance to the previous one, including the object's own weight.
     #[inline]
     pub(super) fn note_use(&mut self, object: u32, weight: u32) -> Option<u64> {
         let distance = self.remove(object);
         if self.next == self.objects.len() {
-            self.move_together();
+            self.compact();
         }
-        let place = self.next;
+        let slot = self.next;
         self.next += 1;
-        self.place_of[object as usize] = place as u32;
-        self.objects[place] = object;
-        self.weights[place] = weight;
-        self.add(place / BLOCK, u64::from(weight));
+        self.slot_of[object as usize] = slot as u32;
+        self.objects[slot] = object;
+        self.weights[slot] = weight;
+        self.add(slot / BLOCK, u64::from(weight));
         self.total += u64::from(weight);
         distance
     }
@@ -58,24 +58,24 @@ impl Distances {
     /// Forgets an object and returns its distance.
     #[inline]
     pub(super) fn remove(&mut self, object: u32) -> Option<u64> {
-        let place = std::mem::replace(&mut self.place_of[object as usize], NONE);
-        if place == NONE {
+        let slot = std::mem::replace(&mut self.slot_of[object as usize], NO_SLOT);
+        if slot == NO_SLOT {
             return None;
         }
-        let place = place as usize;
-        let distance = self.total - self.before(place);
-        let weight = std::mem::take(&mut self.weights[place]);
-        self.objects[place] = NONE;
-        self.add(place / BLOCK, u64::from(weight).wrapping_neg());
+        let slot = slot as usize;
+        let distance = self.total - self.weight_before(slot);
+        let weight = std::mem::take(&mut self.weights[slot]);
+        self.objects[slot] = NO_SLOT;
+        self.add(slot / BLOCK, u64::from(weight).wrapping_neg());
         self.total -= u64::from(weight);
         Some(distance)
     }
 
-    /// Sum of the weights before a place.
+    /// Sum of the weights before a slot.
     #[inline]
-    fn before(&self, place: usize) -> u64 {
-        let block = place / BLOCK;
-        let within: u64 = self.weights[block * BLOCK..place]
+    fn weight_before(&self, slot: usize) -> u64 {
+        let block = slot / BLOCK;
+        let within: u64 = self.weights[block * BLOCK..slot]
             .iter()
             .copied()
             .map(u64::from)
@@ -99,18 +99,18 @@ impl Distances {
     }
 
     #[cold]
-    fn move_together(&mut self) {
+    fn compact(&mut self) {
         let mut next = 0;
-        for place in 0..self.objects.len() {
-            let object = self.objects[place];
-            if object != NONE {
+        for slot in 0..self.objects.len() {
+            let object = self.objects[slot];
+            if object != NO_SLOT {
                 self.objects[next] = object;
-                self.weights[next] = self.weights[place];
-                self.place_of[object as usize] = next as u32;
+                self.weights[next] = self.weights[slot];
+                self.slot_of[object as usize] = next as u32;
                 next += 1;
             }
         }
-        self.objects[next..].fill(NONE);
+        self.objects[next..].fill(NO_SLOT);
         self.weights[next..].fill(0);
         self.next = next;
         self.tree.fill(0);

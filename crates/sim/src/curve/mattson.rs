@@ -4,18 +4,19 @@ use super::distances::Distances;
 use super::{Curve, Histogram};
 use crate::replay::Prepared;
 
-/// Requests between two looks at whether to go on.
+/// Number of requests between two calls of `should_continue`.
 const STRIDE: usize = 1 << 18;
 
-/// The curve of LRU over all sizes; `None` if `goes_on`, asked every few hundred thousand requests, said no.
+/// The curve of LRU over all sizes; `None` if `should_continue`, which is called every few hundred thousand requests,
+/// returned false.
 ///
-/// In objects it equals a replay at every size. In bytes it does at every size that the largest object fits; sizes
-/// are whole steps of a millionth of the footprint. `requests` of the curve are requests, not bytes.
-pub fn mattson(trace: &Prepared, goes_on: &dyn Fn() -> bool) -> Option<Curve> {
+/// In objects it equals a replay at every size. In bytes this holds for every size that can hold the largest object;
+/// sizes are multiples of a millionth of the footprint. `requests` of the curve are requests, not bytes.
+pub fn mattson(trace: &Prepared, should_continue: &dyn Fn() -> bool) -> Option<Curve> {
     let mut distances = Distances::new(trace.distinct(), trace.distinct());
     let mut histogram = Histogram::new(trace.footprint());
     for ids in trace.ids().chunks(STRIDE) {
-        if !goes_on() {
+        if !should_continue() {
             return None;
         }
         for &id in ids {

@@ -1,33 +1,33 @@
-//! Miss-ratio curves: the miss ratio of LRU at every size at once, and what can be read off it.
+//! Miss-ratio curves: the miss ratio of LRU at every size at once, and what follows from it.
 //!
 //! LRU is a stack algorithm (Mattson et al., IBM Systems Journal 1970): a request hits in every cache at least as
 //! large as its stack distance, the weight of the distinct objects used since the object's last use, itself
 //! included. So one histogram of distances is the whole curve: exact (`mattson`), or from a sample of the keys
 //! (`shards`). Other policies have no such order and are replayed size by size (`replay`).
 
-mod answers;
+mod analysis;
 mod distances;
 mod mattson;
 mod shards;
 
-pub use answers::{Knee, Trade, trade};
+pub use analysis::{Knee, Trade, trade};
 pub use mattson::mattson;
 pub use shards::{Band, Shards, shards, spread};
 
-/// Places of a curve at most: finer than any chart, coarse enough to keep.
-const PLACES_MAX: u64 = 1 << 20;
+/// Maximum number of steps of a curve: finer than any chart, small enough to keep in memory.
+const STEPS_MAX: u64 = 1 << 20;
 
 /// Misses by size.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Curve {
     requests: f64,
-    /// What one place stands for, in objects or bytes.
+    /// Size of one step, in objects or bytes.
     step: u64,
-    /// Misses at size `place * step`; the last place holds everything.
+    /// Misses at size `index * step`; the last entry is for a cache that holds everything.
     misses: Vec<f64>,
 }
 
-/// Hits by stack distance, on the way to a curve.
+/// Hits by stack distance, from which a curve is made.
 struct Histogram {
     step: u64,
     hits: Vec<f64>,
@@ -36,7 +36,7 @@ struct Histogram {
 impl Histogram {
     /// For distances up to `footprint`.
     fn new(footprint: u64) -> Self {
-        let step = footprint.div_ceil(PLACES_MAX).max(1);
+        let step = footprint.div_ceil(STEPS_MAX).max(1);
         Self {
             step,
             hits: vec![0.0; (footprint / step + 2) as usize],
@@ -46,20 +46,20 @@ impl Histogram {
     /// Counts a request that hits at `distance` and above, rounded up to whole steps.
     #[inline]
     fn add(&mut self, distance: u64, weight: f64) {
-        let place = (distance.div_ceil(self.step) as usize).min(self.hits.len() - 1);
-        self.hits[place] += weight;
+        let index = (distance.div_ceil(self.step) as usize).min(self.hits.len() - 1);
+        self.hits[index] += weight;
     }
 
     fn curve(self, requests: f64) -> Curve {
         let mut left = requests;
-        let fall = |&hits: &f64| {
+        let misses_left = |&hits: &f64| {
             left -= hits;
             left.max(0.0)
         };
         Curve {
             requests,
             step: self.step,
-            misses: self.hits.iter().map(fall).collect(),
+            misses: self.hits.iter().map(misses_left).collect(),
         }
     }
 }
@@ -67,44 +67,44 @@ impl Histogram {
 impl Curve {
     /// The miss ratio at a size in objects or bytes; sizes between two steps count as the lower one.
     pub fn miss_ratio(&self, size: u64) -> f64 {
-        let place = ((size / self.step) as usize).min(self.misses.len() - 1);
+        let index = ((size / self.step) as usize).min(self.misses.len() - 1);
         if self.requests == 0.0 {
             0.0
         } else {
-            self.misses[place] / self.requests
+            self.misses[index] / self.requests
         }
     }
 
     /// The smallest size with at most this miss ratio, `None` if no size has it.
     pub fn size_for(&self, miss_ratio: f64) -> Option<u64> {
-        let place = self
+        let index = self
             .misses
             .partition_point(|&misses| misses > miss_ratio * self.requests);
-        (place < self.misses.len()).then_some(place as u64 * self.step)
+        (index < self.misses.len()).then_some(index as u64 * self.step)
     }
 
-    /// The largest size the curve tells of: the footprint of the trace.
-    pub fn end(&self) -> u64 {
+    /// The largest size of the curve: the footprint of the trace.
+    pub fn footprint(&self) -> u64 {
         (self.misses.len() as u64).saturating_sub(2) * self.step
     }
 
     /// Up to `count` points (size, miss ratio) from 0 to the end, evenly spaced.
     pub fn points(&self, count: u64) -> Vec<(u64, f64)> {
-        let end = self.end().max(1);
-        let count = count.clamp(1, end);
-        let size = |at: u64| (u128::from(end) * u128::from(at) / u128::from(count)) as u64;
+        let footprint = self.footprint().max(1);
+        let count = count.clamp(1, footprint);
+        let size = |at: u64| (u128::from(footprint) * u128::from(at) / u128::from(count)) as u64;
         (0..=count)
             .map(|at| (size(at), self.miss_ratio(size(at))))
             .collect()
     }
 
-    /// Up to `count` sizes from a two-thousandth of the end to the end, each as many times the one before.
+    /// Up to `count` sizes from 1/2000 of the footprint to the footprint, with a constant ratio between neighbours.
     pub fn sizes_by_ratio(&self, count: u32) -> Vec<u64> {
-        let end = self.end().max(1) as f64;
-        let first = (end / 2000.0).max(1.0);
+        let footprint = self.footprint().max(1) as f64;
+        let first = (footprint / 2000.0).max(1.0);
         let size = |at: u32| {
             let share = f64::from(at) / f64::from(count.max(2) - 1);
-            (first * (end / first).powf(share)).round() as u64
+            (first * (footprint / first).powf(share)).round() as u64
         };
         let mut sizes: Vec<u64> = (0..count.max(2)).map(size).collect();
         sizes.dedup();

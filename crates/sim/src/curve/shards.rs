@@ -2,8 +2,8 @@
 //!
 //! A key is in the sample if its hash is below a threshold, which falls as the sample fills; distances of the sample
 //! are divided by the rate at which keys are taken, and so is each request counted (Waldspurger et al., FAST 2015).
-//! What the sample's requests are short of, or over, the expected number is put on the shortest distance (the "adj"
-//! of the paper): without it the error is ten times as large. Several seeds give an interval.
+//! The difference between the expected and the sampled number of requests is added to the shortest distance (the
+//! paper's "adj"); without it the error is ten times as large. Several seeds give an interval.
 
 use super::distances::Distances;
 use super::{Curve, Histogram};
@@ -14,9 +14,9 @@ use std::collections::BinaryHeap;
 /// How to sample.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Shards {
-    /// Keys of the sample at most.
+    /// Maximum number of keys in the sample.
     pub keys: usize,
-    /// Seed of the hash that chooses them.
+    /// Seed of the hash that selects them.
     pub seed: u64,
 }
 
@@ -47,13 +47,13 @@ pub fn shards(trace: &Prepared, options: Shards) -> Curve {
         if hash > sample.threshold {
             continue;
         }
-        let one = 1.0 / sample.rate();
-        counted += one;
+        let scale = 1.0 / sample.rate();
+        counted += scale;
         let weight = trace.sizes().get(id as usize).copied().unwrap_or(1);
         if let Some(distance) = sample.note_use(id, hash, weight) {
-            // The object itself counts once, the others stand for those not taken.
-            let others = (distance - u64::from(weight)) as f64 * one;
-            histogram.add(others.round() as u64 + u64::from(weight), one);
+            // The object itself counts once; the others also represent objects outside the sample.
+            let others = (distance - u64::from(weight)) as f64 * scale;
+            histogram.add(others.round() as u64 + u64::from(weight), scale);
         }
     }
     let requests = trace.requests() as f64;
@@ -63,7 +63,7 @@ pub fn shards(trace: &Prepared, options: Shards) -> Curve {
 
 /// The keys of the sample and their last uses.
 struct Sample {
-    /// Keys whose hash is above are not taken.
+    /// Keys with a higher hash are not sampled.
     threshold: u64,
     members: BinaryHeap<(u64, u32)>,
     distances: Distances,
@@ -71,24 +71,24 @@ struct Sample {
 }
 
 impl Sample {
-    /// The share of keys that is taken.
+    /// The share of keys that is sampled.
     fn rate(&self) -> f64 {
         (self.threshold as f64 + 1.0) / 2.0_f64.powi(64)
     }
 
-    /// Notes a use; a key too many lowers the threshold below the highest hash.
+    /// Records a use; if the sample is over its size, the threshold falls below the highest hash.
     fn note_use(&mut self, id: u32, hash: u64, weight: u32) -> Option<u64> {
         let distance = self.distances.note_use(id, weight);
         if distance.is_none() {
             self.members.push((hash, id));
             if self.members.len() > self.keys_max {
-                self.lower();
+                self.lower_threshold();
             }
         }
         distance
     }
 
-    fn lower(&mut self) {
+    fn lower_threshold(&mut self) {
         if let Some((hash, id)) = self.members.pop() {
             self.threshold = hash.saturating_sub(1);
             self.distances.remove(id);

@@ -5,20 +5,20 @@ use std::fmt::Write as _;
 use super::escape;
 use super::scale::{Scale, short_number};
 
-/// The paper, in the SVG's own units; the page scales it to its width.
+/// Size of the chart in SVG units; the page scales it to its width.
 const WIDTH: f64 = 860.0;
 const HEIGHT: f64 = 400.0;
 const LEFT: f64 = 64.0;
 const RIGHT: f64 = 16.0;
 const TOP: f64 = 12.0;
 const BOTTOM: f64 = 48.0;
-/// Points nearer than this on the paper cannot be told apart.
+/// Points closer than this, in SVG units, would overlap.
 const DOT_WIDTH: f64 = 1.5;
-/// Points drawn of a curve at most.
+/// Maximum number of points drawn per curve.
 const POINTS_MAX: usize = 700;
-/// Curves of at most so many points show each of them, with its numbers under the mouse.
+/// Curves with at most this many points show a dot with a tooltip for each point.
 const DOTS_MAX: usize = 48;
-/// Colours of the style sheet.
+/// Number of colours in the style sheet.
 const COLOURS: usize = 8;
 
 /// A chart of one or more curves.
@@ -55,12 +55,12 @@ pub struct Series {
     pub is_scatter: bool,
 }
 
-/// A vertical line at a place that matters, such as a knee or the edge of a class.
+/// A vertical line at an important x value, such as a knee or the edge of a class.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Mark {
-    /// Where it stands.
+    /// Its x value.
     pub x: f64,
-    /// What it tells under the mouse.
+    /// Its tooltip.
     pub label: String,
 }
 
@@ -100,8 +100,8 @@ impl Chart {
     }
 
     fn write_axes(&self, html: &mut String, x: &Scale, y: &Scale) {
-        let (floor, right) = (HEIGHT - BOTTOM, WIDTH - RIGHT);
-        for (at, tick) in y.ticks.iter().filter_map(|&t| Some((y.place(t)?, t))) {
+        let (bottom, right) = (HEIGHT - BOTTOM, WIDTH - RIGHT);
+        for (at, tick) in y.ticks.iter().filter_map(|&t| Some((y.to_px(t)?, t))) {
             let _ = write!(html, "<path class=\"grid\" d=\"M{LEFT} {at:.1}H{right}\"/>");
             let _ = write!(
                 html,
@@ -111,16 +111,19 @@ impl Chart {
             );
             let _ = write!(html, "{}</text>", short_number(tick));
         }
-        for (at, tick) in x.ticks.iter().filter_map(|&t| Some((x.place(t)?, t))) {
-            let _ = write!(html, "<path class=\"axis\" d=\"M{at:.1} {floor}v5\"/>");
+        for (at, tick) in x.ticks.iter().filter_map(|&t| Some((x.to_px(t)?, t))) {
+            let _ = write!(html, "<path class=\"axis\" d=\"M{at:.1} {bottom}v5\"/>");
             let _ = write!(
                 html,
                 "<text x=\"{at:.1}\" y=\"{:.1}\" text-anchor=\"middle\">",
-                floor + 19.0
+                bottom + 19.0
             );
             let _ = write!(html, "{}</text>", short_number(tick));
         }
-        let _ = write!(html, "<path class=\"axis\" d=\"M{LEFT} {floor}H{right}\"/>");
+        let _ = write!(
+            html,
+            "<path class=\"axis\" d=\"M{LEFT} {bottom}H{right}\"/>"
+        );
         let middle = f64::midpoint(LEFT, right);
         let _ = write!(
             html,
@@ -128,7 +131,7 @@ impl Chart {
             HEIGHT - 8.0,
             escape(&self.x_label)
         );
-        let middle = f64::midpoint(TOP, floor);
+        let middle = f64::midpoint(TOP, bottom);
         let _ = write!(
             html,
             "<text transform=\"translate(14 {middle}) rotate(-90)\" text-anchor=\"middle\">"
@@ -142,7 +145,7 @@ impl Chart {
             let _ = write!(
                 html,
                 "<li><svg viewBox=\"0 0 26 10\" aria-hidden=\"true\"><path class=\"curve\" d=\"M0 5H26\" {}/></svg>",
-                paint(index)
+                stroke_style(index)
             );
             let _ = write!(html, "{}</li>", escape(&series.label));
         }
@@ -167,14 +170,17 @@ impl Series {
 
     fn write(&self, html: &mut String, index: usize, x: &Scale, y: &Scale) {
         self.write_band(html, index, x, y);
-        let places: Vec<(f64, f64)> = self
+        let pixels: Vec<(f64, f64)> = self
             .points
             .iter()
-            .filter_map(|p| Some((x.place(p.0)?, y.place(p.1)?)))
+            .filter_map(|p| Some((x.to_px(p.0)?, y.to_px(p.1)?)))
             .collect();
         if !self.is_scatter {
-            let _ = write!(html, "<path class=\"curve\" {} d=\"", paint(index));
-            for (at, (px, py)) in thinned(&apart(&places)).into_iter().enumerate() {
+            let _ = write!(html, "<path class=\"curve\" {} d=\"", stroke_style(index));
+            for (at, (px, py)) in downsample(&without_overlaps(&pixels))
+                .into_iter()
+                .enumerate()
+            {
                 let _ = match (at, self.is_step) {
                     (0, _) => write!(html, "M{px:.1} {py:.1}"),
                     (_, true) => write!(html, "H{px:.1}V{py:.1}"),
@@ -189,24 +195,24 @@ impl Series {
     }
 
     fn write_band(&self, html: &mut String, index: usize, x: &Scale, y: &Scale) {
-        let places: Vec<(f64, f64, f64)> = self
+        let pixels: Vec<(f64, f64, f64)> = self
             .band
             .iter()
-            .filter_map(|b| Some((x.place(b.0)?, y.place(b.1)?, y.place(b.2)?)))
+            .filter_map(|b| Some((x.to_px(b.0)?, y.to_px(b.1)?, y.to_px(b.2)?)))
             .collect();
-        if places.is_empty() {
+        if pixels.is_empty() {
             return;
         }
-        let places = thinned(&places);
+        let pixels = downsample(&pixels);
         let _ = write!(
             html,
             "<polygon fill=\"var(--s{})\" opacity=\".18\" points=\"",
             index % COLOURS
         );
-        let edge = places
+        let edge = pixels
             .iter()
             .map(|p| (p.0, p.2))
-            .chain(places.iter().rev().map(|p| (p.0, p.1)));
+            .chain(pixels.iter().rev().map(|p| (p.0, p.1)));
         for (px, py) in edge {
             let _ = write!(html, "{px:.1},{py:.1} ");
         }
@@ -214,8 +220,8 @@ impl Series {
     }
 
     fn write_dots(&self, html: &mut String, index: usize, x: &Scale, y: &Scale) {
-        for &(vx, vy) in &thinned(&self.points) {
-            let (Some(px), Some(py)) = (x.place(vx), y.place(vy)) else {
+        for &(vx, vy) in &downsample(&self.points) {
+            let (Some(px), Some(py)) = (x.to_px(vx), y.to_px(vy)) else {
                 continue;
             };
             let _ = write!(
@@ -235,7 +241,7 @@ impl Series {
 }
 
 fn write_mark(html: &mut String, mark: &Mark, x: &Scale) {
-    if let Some(at) = x.place(mark.x) {
+    if let Some(at) = x.to_px(mark.x) {
         let _ = write!(
             html,
             "<path class=\"mark\" d=\"M{at:.1} {TOP}V{}\">",
@@ -245,8 +251,8 @@ fn write_mark(html: &mut String, mark: &Mark, x: &Scale) {
     }
 }
 
-/// Colour by turns, and dashes from the ninth curve on.
-fn paint(index: usize) -> String {
+/// The stroke attributes of curve `index`: colours repeat, and curves from the ninth on are dashed.
+fn stroke_style(index: usize) -> String {
     let dashes = ["", " stroke-dasharray=\"7 4\"", " stroke-dasharray=\"2 3\""];
     format!(
         "stroke=\"var(--s{})\"{}",
@@ -255,22 +261,22 @@ fn paint(index: usize) -> String {
     )
 }
 
-/// The places that lie more than a dot's width from the one before, and the last.
-fn apart(places: &[(f64, f64)]) -> Vec<(f64, f64)> {
+/// The points that are more than a dot's width away from the previous one, and the last point.
+fn without_overlaps(pixels: &[(f64, f64)]) -> Vec<(f64, f64)> {
     let mut kept: Vec<(f64, f64)> = Vec::new();
-    for &(px, py) in places {
-        let is_apart =
+    for &(px, py) in pixels {
+        let is_far_enough =
             |last: &(f64, f64)| (px - last.0).abs().max((py - last.1).abs()) >= DOT_WIDTH;
-        if kept.last().is_none_or(is_apart) {
+        if kept.last().is_none_or(is_far_enough) {
             kept.push((px, py));
         }
     }
-    kept.extend(places.last());
+    kept.extend(pixels.last());
     kept
 }
 
-/// At most about [`POINTS_MAX`] of the points, evenly chosen, the first and the last among them.
-fn thinned<P: Copy>(points: &[P]) -> Vec<P> {
+/// About [`POINTS_MAX`] evenly chosen points, including the first and the last.
+fn downsample<P: Copy>(points: &[P]) -> Vec<P> {
     let stride = points.len().div_ceil(POINTS_MAX).max(1);
     let mut kept: Vec<P> = points.iter().copied().step_by(stride).collect();
     if stride > 1 && !(points.len() - 1).is_multiple_of(stride) {
@@ -284,7 +290,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn chart_names_its_axes_and_curves() {
+    fn a_chart_labels_axes_and_curves() {
         let series = Series {
             label: "lru".into(),
             points: vec![(1.0, 0.5), (10.0, 0.25)],
@@ -323,9 +329,9 @@ mod tests {
     }
 
     #[test]
-    fn thinning_keeps_both_ends() {
+    fn downsampling_keeps_both_ends() {
         let points: Vec<u32> = (0..10_007).collect();
-        let kept = thinned(&points);
+        let kept = downsample(&points);
         assert!(kept.len() <= POINTS_MAX + 1);
         assert_eq!((kept[0], kept[kept.len() - 1]), (0, 10_006));
     }

@@ -1,8 +1,8 @@
-//! One self-contained web page for a result: a sentence that answers, tables, charts.
+//! One self-contained web page for a result: a summary sentence, tables, charts.
 //!
-//! Pure text: no script, no font, no request, so the page opens from a mail or a stick for years and
-//! cannot break offline. Charts are SVG whose colours follow the reader's light or dark setting;
-//! every point tells its numbers when the mouse rests on it.
+//! Pure text: no script, no font, no request, so the page works offline, for example from a mail
+//! attachment. Charts are SVG whose colours follow the reader's light or dark setting; each point
+//! shows its values as a tooltip.
 
 mod chart;
 mod scale;
@@ -18,26 +18,26 @@ const STYLE: &str = include_str!("style.css");
 /// A page to be written.
 #[derive(Debug, Clone, Default)]
 pub struct Page {
-    /// Heading and title of the window.
+    /// Heading and window title.
     pub title: String,
-    /// The answer in one sentence.
+    /// The result in one sentence.
     pub sentence: String,
     /// Tables, in order.
     pub tables: Vec<Table>,
     /// Charts, in order, between the sentence and the tables.
     pub charts: Vec<Chart>,
-    /// What is needed to repeat the result: versions, command, seed; small print at the end.
+    /// What is needed to repeat the result: versions, command, seed. Printed at the end of the page.
     pub notes: Vec<String>,
 }
 
-/// A table of text; columns that hold numbers are set to the right.
+/// A table of text; number columns are right-aligned.
 #[derive(Debug, Clone, Default)]
 pub struct Table {
-    /// What it shows, above it.
+    /// Title above the table.
     pub title: String,
     /// Names of the columns, with units.
     pub header: Vec<String>,
-    /// Rows as wide as the header.
+    /// Rows with as many cells as the header.
     pub rows: Vec<Vec<String>>,
 }
 
@@ -47,7 +47,7 @@ impl Page {
         let mut html =
             String::from("<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">");
         html.push_str("<meta name=\"viewport\" content=\"width=device-width,initial-scale=1\">");
-        // An empty icon keeps browsers from asking the (absent) server for one.
+        // An empty icon stops browsers from requesting one.
         html.push_str("<link rel=\"icon\" href=\"data:,\">");
         let _ = write!(
             html,
@@ -58,7 +58,7 @@ impl Page {
             html,
             "<h1>{}</h1><p class=\"answer\">{}</p>",
             escape(&self.title),
-            prose(&self.sentence)
+            inline_code(&self.sentence)
         );
         for chart in &self.charts {
             chart.write(&mut html);
@@ -67,7 +67,7 @@ impl Page {
             table.write(&mut html);
         }
         for note in &self.notes {
-            let _ = write!(html, "<p class=\"note\">{}</p>", prose(note));
+            let _ = write!(html, "<p class=\"note\">{}</p>", inline_code(note));
         }
         html.push_str("</main></body></html>\n");
         html
@@ -105,7 +105,7 @@ impl Table {
         html.push_str("</tbody></table></div></section>");
     }
 
-    /// Whether every cell of a column begins with a number, so that it is set to the right.
+    /// Whether every cell of a column begins with a number; such columns are right-aligned.
     pub fn is_number(&self, column: usize) -> bool {
         let mut cells = self
             .rows
@@ -120,8 +120,8 @@ impl Table {
     }
 }
 
-/// A sentence in which words between backticks, to be typed as they are, are set as code.
-fn prose(text: &str) -> String {
+/// Converts text between backticks to HTML `<code>` elements.
+fn inline_code(text: &str) -> String {
     let mut html = String::new();
     for (at, part) in text.split('`').enumerate() {
         if at > 0 {
@@ -135,7 +135,7 @@ fn prose(text: &str) -> String {
     html
 }
 
-/// Text made harmless between tags and in quoted attributes.
+/// Escapes text for use between tags and in quoted attributes.
 fn escape(text: &str) -> String {
     let mut safe = String::with_capacity(text.len());
     for c in text.chars() {
@@ -155,7 +155,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_from_a_trace_cannot_break_the_page() {
+    fn escapes_names_from_a_trace() {
         let table = Table {
             title: "<b>".into(),
             header: vec!["a\"&".into()],
@@ -172,13 +172,16 @@ mod tests {
     }
 
     #[test]
-    fn words_to_type_are_set_as_code() {
-        assert_eq!(prose("use `lru:<n>`."), "use <code>lru:&lt;n&gt;</code>.");
-        assert_eq!(prose("half `open"), "half <code>open</code>");
+    fn formats_backticks_as_code() {
+        assert_eq!(
+            inline_code("use `lru:<n>`."),
+            "use <code>lru:&lt;n&gt;</code>."
+        );
+        assert_eq!(inline_code("half `open"), "half <code>open</code>");
     }
 
     #[test]
-    fn page_of_many_points_stays_small() {
+    fn a_page_of_many_points_stays_small() {
         let points = (1..200_000)
             .map(|x| (f64::from(x), 1.0 / f64::from(x)))
             .collect();

@@ -1,4 +1,4 @@
-//! Axes: from numbers to places on the paper, and the round numbers written beside them.
+//! Axes: convert values to pixel positions, and choose the round numbers at the ticks.
 
 /// One axis of a chart, linear or logarithmic.
 #[derive(Debug, Clone)]
@@ -8,12 +8,12 @@ pub(super) struct Scale {
     is_log: bool,
     from_px: f64,
     to_px: f64,
-    /// Where lines are drawn and numbers written.
+    /// Values with a grid line and a label.
     pub(super) ticks: Vec<f64>,
 }
 
 impl Scale {
-    /// An axis that shows all `values` between two places; on a logarithmic one only those above 0.
+    /// An axis that shows all `values` between two pixel positions; a logarithmic axis shows only values above 0.
     pub(super) fn new(
         values: impl Iterator<Item = f64>,
         is_log: bool,
@@ -40,8 +40,8 @@ impl Scale {
         }
     }
 
-    /// The place of a value, or `None` if the axis has none for it.
-    pub(super) fn place(&self, value: f64) -> Option<f64> {
+    /// The pixel position of a value; `None` if a logarithmic axis cannot show it.
+    pub(super) fn to_px(&self, value: f64) -> Option<f64> {
         if !value.is_finite() || (self.is_log && value <= 0.0) {
             return None;
         }
@@ -97,11 +97,11 @@ fn log_ticks(low: f64, high: f64) -> (f64, f64, Vec<f64>) {
     };
     let powers = (first..=last).step_by(every).map(|p| 10f64.powi(p));
     let ticks = powers.flat_map(|p| within.iter().map(move |m| m * p));
-    let shown = |t: &f64| *t >= low * 0.999 && *t <= high * 1.001;
-    (low, high, ticks.filter(shown).collect())
+    let is_visible = |t: &f64| *t >= low * 0.999 && *t <= high * 1.001;
+    (low, high, ticks.filter(is_visible).collect())
 }
 
-/// A number in few signs: `1.5k`, `20M`, `0.03`.
+/// A number in short form: `1.5k`, `20M`, `0.03`.
 pub fn short_number(value: f64) -> String {
     let size = value.abs();
     let (scaled, unit) = match size {
@@ -124,7 +124,7 @@ pub fn short_number(value: f64) -> String {
     format!("{text}{unit}")
 }
 
-/// A number of bytes in few signs, in powers of 1024: `64 MiB`.
+/// A number of bytes in short form, in powers of 1024: `64 MiB`.
 pub fn short_bytes(bytes: u64) -> String {
     let units = ["B", "KiB", "MiB", "GiB", "TiB"];
     let power = if bytes == 0 {
@@ -146,7 +146,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_are_short() {
+    fn formats_numbers_in_short_form() {
         let cases = [
             (0.0, "0"),
             (0.03, "0.03"),
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_are_counted_in_powers_of_1024() {
+    fn formats_bytes_in_powers_of_1024() {
         let cases = [
             (0, "0 B"),
             (1023, "1023 B"),
@@ -178,15 +178,15 @@ mod tests {
     fn ticks_are_round_and_cover_the_values() {
         let scale = Scale::new([3.0, 97.0].into_iter(), false, 0.0, 100.0);
         assert_eq!(scale.ticks, [0.0, 20.0, 40.0, 60.0, 80.0, 100.0]);
-        assert_eq!(scale.place(50.0), Some(50.0));
+        assert_eq!(scale.to_px(50.0), Some(50.0));
         let scale = Scale::new([0.0, 1.0, 1000.0].into_iter(), true, 0.0, 90.0);
         assert_eq!(scale.ticks, [1.0, 10.0, 100.0, 1000.0]);
-        assert!((scale.place(10.0).unwrap() - 30.0).abs() < 1e-9);
-        assert_eq!(scale.place(0.0), None);
+        assert!((scale.to_px(10.0).unwrap() - 30.0).abs() < 1e-9);
+        assert_eq!(scale.to_px(0.0), None);
     }
 
     #[test]
-    fn one_value_or_none_still_makes_an_axis() {
+    fn one_or_no_values_make_a_valid_axis() {
         for values in [vec![], vec![5.0], vec![0.0], vec![-2.0, -2.0]] {
             for is_log in [false, true] {
                 let scale = Scale::new(values.iter().copied(), is_log, 0.0, 1.0);

@@ -1,9 +1,9 @@
-//! ARC: objects seen once and objects seen again, whose share follows the hits in their ghosts.
+//! ARC: objects used once and objects used again, whose shares adapt to the hits in their ghosts.
 //!
-//! Names as in the paper (Megiddo and Modha, FAST 2003): T1 and T2 hold the cache, B1 and B2 remember what left them,
-//! and `target` is the wanted weight of T1. An object is in one of the four at most.
+//! Names as in the paper (Megiddo and Modha, FAST 2003): T1 and T2 hold the cache, B1 and B2 are their ghosts, and
+//! `target` is the target weight of T1. An object is in at most one of the four.
 
-use super::queue::{Queue, Words, queue_of};
+use super::queue::{Locations, Queue, queue_of};
 use super::{Policy, Weights};
 
 const T1: u32 = 1;
@@ -13,7 +13,7 @@ const B2: u32 = 4;
 
 /// An ARC cache.
 pub(crate) struct Arc<W> {
-    words: Words,
+    locations: Locations,
     t1: Queue,
     t2: Queue,
     b1: Queue,
@@ -26,7 +26,7 @@ pub(crate) struct Arc<W> {
 impl<W: Weights> Arc<W> {
     pub(crate) fn new(distinct: usize, weights: W, capacity: u64) -> Self {
         Self {
-            words: vec![0; distinct],
+            locations: vec![0; distinct],
             t1: Queue::new(T1),
             t2: Queue::new(T2),
             b1: Queue::new(B1),
@@ -49,19 +49,19 @@ impl<W: Weights> Arc<W> {
         } else {
             (&mut self.t2, &mut self.b2)
         };
-        if let Some(id) = queue.pop(&mut self.words, weight) {
-            ghost.push(&mut self.words, id, weight(id));
+        if let Some(id) = queue.pop(&mut self.locations, weight) {
+            ghost.push(&mut self.locations, id, weight(id));
         }
     }
 
-    /// Makes room for an object of a weight in T1 and T2.
+    /// Evicts until an object of this weight fits into T1 and T2.
     fn make_room(&mut self, weight: u64, is_from_b2: bool) {
         while self.t1.weight() + self.t2.weight() + weight > self.capacity {
             self.replace(is_from_b2);
         }
     }
 
-    /// A hit in a ghost: the other list gives way, the more the shorter the ghost that was hit.
+    /// A hit in a ghost: the target moves in favour of that list, the more the shorter the ghost is.
     fn recall(&mut self, id: u32, weight: u64, is_from_b2: bool) {
         let (b1, b2) = (self.b1.weight() as f64, self.b2.weight() as f64);
         let step = |other: f64, own: f64| (other / own).max(1.0) * weight as f64;
@@ -70,24 +70,25 @@ impl<W: Weights> Arc<W> {
         } else {
             (self.target + step(b2, b1)).min(self.capacity as f64)
         };
-        // The object leaves its ghost first, so that making room cannot push it out.
-        self.words[id as usize] = 0;
+        // The object is removed from its ghost first, so that evictions cannot push it out.
+        self.locations[id as usize] = 0;
         if is_from_b2 {
-            self.b2.leave(weight);
+            self.b2.detach(weight);
         } else {
-            self.b1.leave(weight);
+            self.b1.detach(weight);
         }
         self.make_room(weight, is_from_b2);
-        self.t2.push(&mut self.words, id, weight);
+        self.t2.push(&mut self.locations, id, weight);
     }
 
-    /// An object of which nothing is known. The four lists keep to twice the capacity, T1 and B1 to once.
+    /// Admits an unknown object. The four lists together are bounded by twice the capacity, T1 and B1 by the
+    /// capacity.
     fn admit(&mut self, id: u32, weight: u64) {
         let weights = self.weights;
         let of = |id: u32| weights.of(id);
         while self.t1.weight() + self.b1.weight() + weight > self.capacity {
-            if self.b1.pop(&mut self.words, of).is_none()
-                && self.t1.pop(&mut self.words, of).is_none()
+            if self.b1.pop(&mut self.locations, of).is_none()
+                && self.t1.pop(&mut self.locations, of).is_none()
             {
                 break;
             }
@@ -96,11 +97,11 @@ impl<W: Weights> Arc<W> {
         let all =
             |arc: &Self| arc.t1.weight() + arc.t2.weight() + arc.b1.weight() + arc.b2.weight();
         while all(self) + weight > 2 * self.capacity {
-            if self.b2.pop(&mut self.words, of).is_none() {
+            if self.b2.pop(&mut self.locations, of).is_none() {
                 break;
             }
         }
-        self.t1.push(&mut self.words, id, weight);
+        self.t1.push(&mut self.locations, id, weight);
     }
 }
 
@@ -108,14 +109,14 @@ impl<W: Weights> Policy for Arc<W> {
     #[inline]
     fn request(&mut self, _: u32, id: u32) -> bool {
         let weight = self.weights.of(id);
-        match queue_of(self.words[id as usize]) {
+        match queue_of(self.locations[id as usize]) {
             T1 => {
-                self.t1.leave(weight);
-                self.t2.push(&mut self.words, id, weight);
+                self.t1.detach(weight);
+                self.t2.push(&mut self.locations, id, weight);
                 return true;
             }
             T2 => {
-                self.t2.renew(&mut self.words, id);
+                self.t2.move_to_end(&mut self.locations, id);
                 return true;
             }
             B1 => self.recall(id, weight, false),
@@ -125,7 +126,8 @@ impl<W: Weights> Policy for Arc<W> {
         false
     }
 
-    fn warm(&self, ids: &[u32]) -> u32 {
-        ids.iter().fold(0, |sum, &id| sum ^ self.words[id as usize])
+    fn prefetch(&self, ids: &[u32]) -> u32 {
+        ids.iter()
+            .fold(0, |sum, &id| sum ^ self.locations[id as usize])
     }
 }

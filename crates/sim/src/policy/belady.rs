@@ -1,12 +1,13 @@
-//! Belady's optimum for objects of one size: evicts what is used again last.
+//! Belady's optimum for objects of one size: evicts the object whose next use is furthest away.
 //!
-//! The cache is the set of positions at which its objects are used next (`Positions`): request `at` hits if `at` is
-//! in the set, and the victim is the highest position. Objects never used again wait apart and go first. Nothing is
-//! kept by object. Two forms, which differ by up to 0.01 on real traces: a miss must store, as in libCacheSim, or it
-//! may pass the cache by, as in Caffeine's Clairvoyant and in Belady's own paper (IBM Systems Journal 1966).
+//! The cache is the set of positions at which its objects are used next (`BitmapTree`): request `at` hits if `at` is
+//! in the set, and the victim is the highest position. Objects that are never used again are kept in a separate list
+//! and evicted first. There is no state per object. Two forms, which differ by up to 0.01 on real traces: a miss must
+//! store, as in libCacheSim, or may bypass the cache, as in Caffeine's Clairvoyant and in Belady's own paper (IBM
+//! Systems Journal 1966).
 
+use super::bitmap_tree::BitmapTree;
 use super::links::{Links, NEVER};
-use super::positions::Positions;
 use super::{Policy, Weights};
 
 /// An optimal cache.
@@ -16,9 +17,9 @@ pub(crate) struct Belady<'a, W> {
     weights: W,
     capacity: u64,
     used: u64,
-    next_uses: Positions,
+    next_uses: BitmapTree,
     /// Objects in the cache that are never used again.
-    done: Vec<u32>,
+    never_used_again: Vec<u32>,
     may_bypass: bool,
 }
 
@@ -30,7 +31,7 @@ impl<'a, W: Weights> Belady<'a, W> {
         capacity: u64,
         may_bypass: bool,
     ) -> Self {
-        let next_uses = Positions::new(ids.len());
+        let next_uses = BitmapTree::new(ids.len());
         Self {
             ids,
             links,
@@ -38,14 +39,14 @@ impl<'a, W: Weights> Belady<'a, W> {
             capacity,
             used: 0,
             next_uses,
-            done: Vec::new(),
+            never_used_again: Vec::new(),
             may_bypass,
         }
     }
 
     #[inline]
     fn evict(&mut self) {
-        let victim = if let Some(id) = self.done.pop() {
+        let victim = if let Some(id) = self.never_used_again.pop() {
             id
         } else {
             let Some(position) = self.next_uses.highest() else {
@@ -60,7 +61,7 @@ impl<'a, W: Weights> Belady<'a, W> {
     #[inline]
     fn store(&mut self, at: u32, id: u32) {
         match self.links.next[at as usize] {
-            NEVER => self.done.push(id),
+            NEVER => self.never_used_again.push(id),
             next => self.next_uses.insert(next),
         }
     }
@@ -76,7 +77,7 @@ impl<W: Weights> Policy for Belady<'_, W> {
         }
         let weight = self.weights.of(id);
         if self.may_bypass {
-            // The newcomer competes with the others, and may be the one that goes.
+            // The new object competes with the others, and may itself be evicted.
             self.used += weight;
             self.store(at, id);
             while self.used > self.capacity {

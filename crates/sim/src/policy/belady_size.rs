@@ -1,26 +1,26 @@
 //! `BeladySize`: of a sample of the cache, evicts the object with the largest size times distance to its next use.
 //!
-//! No exact optimum is known to be cheap when sizes differ; this greedy form is the usual stand-in.
+//! No cheap exact optimum is known for objects of different sizes; this greedy form is the usual approximation.
 
 use super::links::{Links, NEVER};
 use super::{Policy, Weights};
 use crate::random::Random;
 
-/// Objects looked at for one eviction.
+/// Number of objects sampled for one eviction.
 const SAMPLE: u32 = 128;
 
-/// No place among the residents.
+/// Index of an object that is not resident.
 const ABSENT: u32 = u32::MAX;
 
 /// A `BeladySize` cache.
 pub(crate) struct BeladySize<'a, W> {
     links: &'a Links,
-    /// The place of each object among the residents.
-    places: Vec<u32>,
+    /// The index of each object in `residents`.
+    indices: Vec<u32>,
     /// Each resident with its next use.
     residents: Vec<(u32, u32)>,
-    /// Residents never used again: they go first.
-    done: Vec<u32>,
+    /// Residents that are never used again; they are evicted first.
+    never_used_again: Vec<u32>,
     random: Random,
     used: u64,
     capacity: u64,
@@ -37,9 +37,9 @@ impl<'a, W: Weights> BeladySize<'a, W> {
     ) -> Self {
         Self {
             links,
-            places: vec![ABSENT; distinct],
+            indices: vec![ABSENT; distinct],
             residents: Vec::new(),
-            done: Vec::new(),
+            never_used_again: Vec::new(),
             random: Random::new(seed),
             used: 0,
             capacity,
@@ -48,7 +48,10 @@ impl<'a, W: Weights> BeladySize<'a, W> {
     }
 
     fn evict(&mut self, at: u32) {
-        let victim = self.done.pop().unwrap_or_else(|| self.choose(at));
+        let victim = self
+            .never_used_again
+            .pop()
+            .unwrap_or_else(|| self.choose(at));
         self.used -= self.weights.of(victim);
         self.drop_resident(victim);
     }
@@ -69,30 +72,30 @@ impl<'a, W: Weights> BeladySize<'a, W> {
     }
 
     fn drop_resident(&mut self, id: u32) {
-        let place = std::mem::replace(&mut self.places[id as usize], ABSENT) as usize;
-        if place < self.residents.len() {
-            self.residents.swap_remove(place);
-            if let Some(&(moved, _)) = self.residents.get(place) {
-                self.places[moved as usize] = place as u32;
+        let index = std::mem::replace(&mut self.indices[id as usize], ABSENT) as usize;
+        if index < self.residents.len() {
+            self.residents.swap_remove(index);
+            if let Some(&(moved, _)) = self.residents.get(index) {
+                self.indices[moved as usize] = index as u32;
             }
         }
     }
 }
 
-/// The place of a resident that is never used again.
-const DONE: u32 = u32::MAX - 1;
+/// Index of a resident that is never used again.
+const NEVER_USED_AGAIN: u32 = u32::MAX - 1;
 
 impl<W: Weights> Policy for BeladySize<'_, W> {
     #[inline]
     fn request(&mut self, at: u32, id: u32) -> bool {
         let next = self.links.next[at as usize];
-        let place = self.places[id as usize];
-        let is_hit = place != ABSENT;
+        let index = self.indices[id as usize];
+        let is_hit = index != ABSENT;
         if is_hit {
             if next == NEVER {
                 self.drop_resident(id);
             } else {
-                self.residents[place as usize].1 = next;
+                self.residents[index as usize].1 = next;
                 return true;
             }
         } else {
@@ -103,10 +106,10 @@ impl<W: Weights> Policy for BeladySize<'_, W> {
             self.used += weight;
         }
         if next == NEVER {
-            self.places[id as usize] = DONE;
-            self.done.push(id);
+            self.indices[id as usize] = NEVER_USED_AGAIN;
+            self.never_used_again.push(id);
         } else {
-            self.places[id as usize] = self.residents.len() as u32;
+            self.indices[id as usize] = self.residents.len() as u32;
             self.residents.push((id, next));
         }
         is_hit

@@ -1,4 +1,4 @@
-//! Clock with one bit: FIFO in which an object used since it was last looked at goes round once more.
+//! Clock with one bit: FIFO in which an object that was used since its last inspection gets a second chance.
 
 use super::ring::Ring;
 use super::{Policy, Weights};
@@ -60,7 +60,7 @@ impl<W: Weights> Policy for Clock<W> {
         false
     }
 
-    fn warm(&self, ids: &[u32]) -> u32 {
+    fn prefetch(&self, ids: &[u32]) -> u32 {
         ids.iter()
             .fold(0, |sum, &id| sum ^ u32::from(self.states[id as usize]))
     }

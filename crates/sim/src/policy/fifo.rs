@@ -1,7 +1,7 @@
-//! FIFO without a queue: an object is in the cache until as much has been stored after it as fits.
+//! FIFO without a queue: an object stays in the cache until the weight stored after it exceeds the capacity.
 //!
-//! Eviction takes the oldest only when room is needed, so the cache holds the longest stretch of stores, ending now,
-//! that fits. An object's word is the weight that had been stored before it; a request is one read, and no branch.
+//! Eviction removes the oldest object only when space is needed, so the cache holds the longest run of recent stores
+//! that fits. For each object the weight stored before it is kept; a request is one read without a branch.
 
 use super::{Policy, Weights};
 
@@ -35,7 +35,7 @@ impl<W: Weights> Policy for Fifo<W> {
         is_hit
     }
 
-    fn warm(&self, ids: &[u32]) -> u32 {
+    fn prefetch(&self, ids: &[u32]) -> u32 {
         ids.iter()
             .fold(0, |sum, &id| sum ^ self.before[id as usize] as u32)
     }

@@ -1,18 +1,18 @@
-//! Objects in classes by how often they were used: the least used class, and in it the first to come, goes first.
+//! Objects in classes by number of uses: the first victim is the oldest object of the least used class.
 //!
 //! Each class is a list through one array of links; a use moves an object to the end of the next class. The classes
 //! that hold anything are a bitmap, so that the lowest is found without walking empty ones.
 
-use super::positions::Positions;
+use super::bitmap_tree::BitmapTree;
 
 /// No object.
 const NONE: u32 = u32::MAX;
 
 #[derive(Debug, Clone, Copy)]
-struct Links {
+struct Node {
     before: u32,
     after: u32,
-    /// The object's class; 0 when it is not here.
+    /// The object's class; 0 if it is not in the cache.
     uses: u32,
 }
 
@@ -22,21 +22,21 @@ struct Class {
     last: u32,
 }
 
-/// Objects ordered by uses, then by the time they reached that number.
+/// Objects ordered by uses, then by the time at which they reached that number.
 #[derive(Debug)]
 pub(super) struct Frequencies {
-    links: Vec<Links>,
+    nodes: Vec<Node>,
     classes: Vec<Class>,
-    /// A class that may be the lowest; none below it holds anything.
+    /// A lower bound of the lowest class; all classes below are empty.
     lowest: u32,
-    filled: Positions,
+    filled: BitmapTree,
 }
 
 impl Frequencies {
     pub(super) fn new(distinct: usize, requests: usize) -> Self {
         Self {
-            links: vec![
-                Links {
+            nodes: vec![
+                Node {
                     before: NONE,
                     after: NONE,
                     uses: 0
@@ -51,39 +51,39 @@ impl Frequencies {
                 2
             ],
             lowest: 1,
-            filled: Positions::new(requests + 2),
+            filled: BitmapTree::new(requests + 2),
         }
     }
 
-    /// Uses of an object that is here; 0 for another.
+    /// Number of uses of an object; 0 if it is not in the cache.
     #[inline]
     pub(super) fn uses(&self, id: u32) -> u32 {
-        self.links[id as usize].uses
+        self.nodes[id as usize].uses
     }
 
-    /// Puts in an object with a number of uses.
+    /// Inserts an object with a number of uses.
     #[inline]
     pub(super) fn insert(&mut self, id: u32, uses: u32) {
         self.append(id, uses);
         self.lowest = self.lowest.min(uses);
     }
 
-    /// Notes one more use.
+    /// Records a use.
     #[inline]
     pub(super) fn note_use(&mut self, id: u32) {
-        let uses = self.links[id as usize].uses;
+        let uses = self.nodes[id as usize].uses;
         self.unlink(id);
         self.append(id, uses + 1);
     }
 
-    /// Takes an object out.
+    /// Removes an object.
     #[inline]
     pub(super) fn remove(&mut self, id: u32) {
         self.unlink(id);
-        self.links[id as usize].uses = 0;
+        self.nodes[id as usize].uses = 0;
     }
 
-    /// The object that goes first.
+    /// The next victim.
     #[inline]
     pub(super) fn first(&mut self) -> Option<u32> {
         let first = self
@@ -115,9 +115,9 @@ impl Frequencies {
             class.first = id;
             self.filled.insert(uses);
         } else {
-            self.links[before as usize].after = id;
+            self.nodes[before as usize].after = id;
         }
-        self.links[id as usize] = Links {
+        self.nodes[id as usize] = Node {
             before,
             after: NONE,
             uses,
@@ -126,11 +126,11 @@ impl Frequencies {
 
     #[inline]
     fn unlink(&mut self, id: u32) {
-        let Links {
+        let Node {
             before,
             after,
             uses,
-        } = self.links[id as usize];
+        } = self.nodes[id as usize];
         let class = &mut self.classes[uses as usize];
         if before == NONE {
             class.first = after;
@@ -142,10 +142,10 @@ impl Frequencies {
             self.filled.remove(uses);
         }
         if before != NONE {
-            self.links[before as usize].after = after;
+            self.nodes[before as usize].after = after;
         }
         if after != NONE {
-            self.links[after as usize].before = before;
+            self.nodes[after as usize].before = before;
         }
     }
 }

@@ -1,13 +1,13 @@
 //! GDSF: evicts the lowest uses / size, raised by the priority of what was evicted last, so that old uses fade.
 //!
-//! A binary heap whose entries may be out of date: a hit only raises the object's priority in its array, and an entry
-//! met at the top with a priority of the past goes back at the present one (Cherkasova, 1998).
+//! A binary heap whose entries may be stale: a hit only raises the object's priority in its array, and a stale entry
+//! at the top of the heap is reinserted with the current priority (Cherkasova, 1998).
 
 use super::{Policy, Weights};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-/// What one use of an object of weight 1 is worth: priorities are whole numbers, and sizes up to this are told apart.
+/// Value of one use of an object of weight 1: priorities are whole numbers, and sizes up to this are distinguished.
 const SCALE: u64 = 1 << 32;
 
 /// A GDSF cache.
@@ -17,7 +17,7 @@ pub(crate) struct Gdsf<W> {
     uses: Vec<u32>,
     heap: BinaryHeap<Reverse<(u64, u32)>>,
     /// Priority of the object evicted last.
-    floor: u64,
+    inflation: u64,
     used: u64,
     capacity: u64,
     weights: W,
@@ -29,7 +29,7 @@ impl<W: Weights> Gdsf<W> {
             priorities: vec![0; distinct],
             uses: vec![0; distinct],
             heap: BinaryHeap::new(),
-            floor: 0,
+            inflation: 0,
             used: 0,
             capacity,
             weights,
@@ -43,11 +43,11 @@ impl<W: Weights> Gdsf<W> {
             if present == priority {
                 std::collections::binary_heap::PeekMut::pop(top);
                 self.priorities[id as usize] = 0;
-                self.floor = priority;
+                self.inflation = priority;
                 self.used -= self.weights.of(id);
                 return;
             }
-            // Writing through the guard sifts the entry down once, in place of a pop and a push.
+            // Writing through the guard sifts the entry down once instead of a pop and a push.
             *top = Reverse((present, id));
         }
     }
@@ -56,8 +56,8 @@ impl<W: Weights> Gdsf<W> {
     fn raise(&mut self, id: u32) {
         let uses = &mut self.uses[id as usize];
         *uses += 1;
-        let worth = u64::from(*uses) * SCALE / self.weights.of(id);
-        self.priorities[id as usize] = self.floor + worth.max(1);
+        let value = u64::from(*uses) * SCALE / self.weights.of(id);
+        self.priorities[id as usize] = self.inflation + value.max(1);
     }
 }
 
@@ -79,7 +79,7 @@ impl<W: Weights> Policy for Gdsf<W> {
         false
     }
 
-    fn warm(&self, ids: &[u32]) -> u32 {
+    fn prefetch(&self, ids: &[u32]) -> u32 {
         ids.iter()
             .fold(0, |sum, &id| sum ^ self.priorities[id as usize] as u32)
     }

@@ -1,12 +1,12 @@
 //! A ghost: the objects that were evicted last, without their values, in the order of eviction.
 
 use super::Weights;
-use super::queue::{Queue, Words};
+use super::queue::{Locations, Queue};
 
 /// Remembers up to `capacity` of evicted weight.
 #[derive(Debug)]
 pub(super) struct Ghost {
-    words: Words,
+    locations: Locations,
     queue: Queue,
     capacity: u64,
 }
@@ -14,33 +14,33 @@ pub(super) struct Ghost {
 impl Ghost {
     pub(super) fn new(distinct: usize, capacity: u64) -> Self {
         Self {
-            words: vec![0; distinct],
+            locations: vec![0; distinct],
             queue: Queue::new(1),
             capacity,
         }
     }
 
-    /// Remembers an object, and forgets the oldest ones that no longer fit.
+    /// Adds an object, and removes the oldest ones that no longer fit.
     pub(super) fn remember(&mut self, id: u32, weights: impl Weights) {
         let weight = weights.of(id);
         if weight > self.capacity {
             return;
         }
         while self.queue.weight() + weight > self.capacity {
-            self.queue.pop(&mut self.words, |id| weights.of(id));
+            self.queue.pop(&mut self.locations, |id| weights.of(id));
         }
-        self.queue.push(&mut self.words, id, weight);
+        self.queue.push(&mut self.locations, id, weight);
     }
 
     /// Forgets an object and returns whether it was remembered.
     #[inline]
     pub(super) fn recall(&mut self, id: u32, weight: u64) -> bool {
-        let word = &mut self.words[id as usize];
-        if *word == 0 {
+        let location = &mut self.locations[id as usize];
+        if *location == 0 {
             return false;
         }
-        *word = 0;
-        self.queue.leave(weight);
+        *location = 0;
+        self.queue.detach(weight);
         true
     }
 }

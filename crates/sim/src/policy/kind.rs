@@ -14,15 +14,15 @@ pub enum PolicyKind {
     Clock,
     /// Evicts the least often used object, the first into its frequency class first.
     Lfu,
-    /// A hand that moves from old to new and leaves what was used in its place (Zhang et al., NSDI 2024).
+    /// A hand that moves from old to new and keeps used objects in place (Zhang et al., NSDI 2024).
     Sieve,
-    /// A small queue for newcomers, a main queue, a ghost (Yang et al., SOSP 2023).
+    /// A small queue for new objects, a main queue, a ghost (Yang et al., SOSP 2023).
     S3Fifo,
-    /// Recency and frequency lists that trade room (Megiddo and Modha, FAST 2003).
+    /// Recency and frequency lists with an adaptive split (Megiddo and Modha, FAST 2003).
     Arc,
-    /// A FIFO for newcomers, an LRU for those seen again (Johnson and Shasha, VLDB 1994).
+    /// A FIFO for new objects, an LRU for those requested again (Johnson and Shasha, VLDB 1994).
     TwoQ,
-    /// LRU in four segments; a hit climbs one.
+    /// LRU in four segments; a hit promotes by one segment.
     Slru,
     /// Low inter-reference recency set (Jiang and Zhang, SIGMETRICS 2002).
     Lirs,
@@ -34,19 +34,19 @@ pub enum PolicyKind {
     LeCar,
     /// Greedy dual by size and frequency (Cherkasova, 1998).
     Gdsf,
-    /// Evicts what is used again last; a miss always stores. Knows the future.
+    /// Evicts the object with the furthest next use; a miss always stores. Knows the future.
     Belady,
-    /// Evicts what is used again last, which may be the newcomer itself. Knows the future.
+    /// Evicts the object with the furthest next use, which may be the new object. Knows the future.
     BeladyBypass,
     /// Belady by size times distance, over a sample of the cache. Knows the future.
     BeladySize,
-    /// The server's own store, to which the capacity is all of its memory. Not among [`PolicyKind::ALL`].
+    /// The server's own store; the capacity is all of its memory. Not in [`PolicyKind::ALL`].
     #[cfg(feature = "own-policy")]
-    Own,
+    ServerStore,
 }
 
 impl PolicyKind {
-    /// Every policy of the literature, in the order in which tables show them.
+    /// Every published policy, in the order of the tables.
     pub const ALL: [Self; 17] = [
         Self::Lru,
         Self::Fifo,
@@ -88,11 +88,11 @@ impl PolicyKind {
             Self::BeladyBypass => "Belady-bypass",
             Self::BeladySize => "BeladySize",
             #[cfg(feature = "own-policy")]
-            Self::Own => "glasscache",
+            Self::ServerStore => "glasscache",
         }
     }
 
-    /// Whether the policy knows the future, so that no cache can have it.
+    /// Whether the policy knows the future, so that no real cache can use it.
     pub fn is_offline(self) -> bool {
         matches!(self, Self::Belady | Self::BeladyBypass | Self::BeladySize)
     }
@@ -109,7 +109,7 @@ impl fmt::Display for PolicyKind {
     }
 }
 
-/// A name that is no policy's.
+/// An unknown policy name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("no policy is called \"{0}\"; there are {list}", list = names())]
 pub struct UnknownPolicy(String);
@@ -118,8 +118,8 @@ fn names() -> String {
     PolicyKind::ALL.map(PolicyKind::name).join(", ")
 }
 
-/// The letters and digits of a name, small.
-fn plain(name: &str) -> String {
+/// The letters and digits of a name, in lower case.
+fn normalized(name: &str) -> String {
     name.chars()
         .filter(char::is_ascii_alphanumeric)
         .collect::<String>()
@@ -131,15 +131,15 @@ impl FromStr for PolicyKind {
 
     /// Reads a name in any case, with or without hyphens.
     fn from_str(name: &str) -> Result<Self, UnknownPolicy> {
-        let wanted = plain(name);
+        let wanted = normalized(name);
         #[cfg(feature = "own-policy")]
         if wanted == "own" || wanted == "glasscache" {
-            return Ok(Self::Own);
+            return Ok(Self::ServerStore);
         }
         let unknown = || UnknownPolicy(name.to_owned());
         Self::ALL
             .into_iter()
-            .find(|kind| plain(kind.name()) == wanted)
+            .find(|kind| normalized(kind.name()) == wanted)
             .ok_or_else(unknown)
     }
 }
@@ -149,7 +149,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_read_in_any_case_and_without_hyphens() {
+    fn parses_names_in_any_case_without_hyphens() {
         for kind in PolicyKind::ALL {
             assert_eq!(kind.name().parse(), Ok(kind));
             assert_eq!(

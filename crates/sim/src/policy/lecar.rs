@@ -5,7 +5,7 @@
 
 use super::frequency::Frequencies;
 use super::ghost::Ghost;
-use super::queue::{Queue, Words};
+use super::queue::{Locations, Queue};
 use super::{Policy, Weights, fitting_objects, share};
 use crate::random::Random;
 
@@ -13,11 +13,11 @@ const LEARNING_RATE: f64 = 0.45;
 
 /// A `LeCaR` cache.
 pub(crate) struct LeCar<W> {
-    words: Words,
+    locations: Locations,
     recent: Queue,
     objects: Frequencies,
     ghosts: [Ghost; 2],
-    /// When and with how many uses each object was evicted.
+    /// Time of eviction and number of uses of each evicted object.
     evicted: Vec<(u32, u32)>,
     /// Probability that LRU decides; LFU has the rest.
     lru_share: f64,
@@ -39,7 +39,7 @@ impl<W: Weights> LeCar<W> {
         let ghost = || Ghost::new(distinct, share(capacity, 0.5));
         let fitting = fitting_objects(weights, distinct, capacity);
         Self {
-            words: vec![0; distinct],
+            locations: vec![0; distinct],
             recent: Queue::new(1),
             objects: Frequencies::new(distinct, requests),
             ghosts: [ghost(), ghost()],
@@ -53,7 +53,7 @@ impl<W: Weights> LeCar<W> {
         }
     }
 
-    /// Moves the weights if the object was evicted by one of the two lately; returns its uses then.
+    /// Adjusts the weights if one of the two evicted the object recently; returns its uses at that time.
     fn learn(&mut self, at: u32, id: u32, weight: u64) -> u32 {
         let Some(loser) = self
             .ghosts
@@ -78,17 +78,17 @@ impl<W: Weights> LeCar<W> {
     fn evict(&mut self, at: u32) {
         let weights = self.weights;
         let is_lru = self.random.unit() < self.lru_share;
-        let by_recency = self.recent.peek(&self.words);
+        let by_recency = self.recent.peek(&self.locations);
         let by_use = self.objects.first();
         let Some(victim) = (if is_lru { by_recency } else { by_use }) else {
             return;
         };
         self.evicted[victim as usize] = (at, self.objects.uses(victim));
         self.objects.remove(victim);
-        self.recent.leave(weights.of(victim));
-        self.words[victim as usize] = 0;
+        self.recent.detach(weights.of(victim));
+        self.locations[victim as usize] = 0;
         self.used -= weights.of(victim);
-        // Where both agree nobody is to blame.
+        // If both agree, neither is penalised.
         if by_recency != by_use {
             self.ghosts[usize::from(!is_lru)].remember(victim, weights);
         }
@@ -98,8 +98,8 @@ impl<W: Weights> LeCar<W> {
 impl<W: Weights> Policy for LeCar<W> {
     #[inline]
     fn request(&mut self, at: u32, id: u32) -> bool {
-        if self.words[id as usize] != 0 {
-            self.recent.renew(&mut self.words, id);
+        if self.locations[id as usize] != 0 {
+            self.recent.move_to_end(&mut self.locations, id);
             self.objects.note_use(id);
             return true;
         }
@@ -109,12 +109,13 @@ impl<W: Weights> Policy for LeCar<W> {
             self.evict(at);
         }
         self.used += weight;
-        self.recent.push(&mut self.words, id, weight);
+        self.recent.push(&mut self.locations, id, weight);
         self.objects.insert(id, uses + 1);
         false
     }
 
-    fn warm(&self, ids: &[u32]) -> u32 {
-        ids.iter().fold(0, |sum, &id| sum ^ self.words[id as usize])
+    fn prefetch(&self, ids: &[u32]) -> u32 {
+        ids.iter()
+            .fold(0, |sum, &id| sum ^ self.locations[id as usize])
     }
 }

@@ -42,7 +42,7 @@ impl<W: Weights> Policy for Lfu<W> {
         false
     }
 
-    fn warm(&self, ids: &[u32]) -> u32 {
+    fn prefetch(&self, ids: &[u32]) -> u32 {
         ids.iter().fold(0, |sum, &id| sum ^ self.objects.uses(id))
     }
 }

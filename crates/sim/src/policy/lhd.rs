@@ -1,24 +1,24 @@
-//! LHD: evicts, of a random sample, the object with the least hits expected per unit of room and time.
+//! LHD: evicts from a random sample the object with the least expected hits per unit of space and time.
 //!
 //! Ages are counted in steps of requests; for each class of object, by the ages of its last two hits, hits and
-//! evictions are counted by age, and from them follows the hit density of an age: the hits still to come, divided by
-//! the time still to be spent (Beckmann, Chen and Cidon, NSDI 2018). Counts fade by a tenth at each new estimate.
+//! evictions are counted by age, which give the hit density of an age: the expected remaining hits, divided by the
+//! expected remaining time (Beckmann, Chen and Cidon, NSDI 2018). Counts fade by a tenth at each new estimate.
 
 use super::{Policy, Weights, fitting_objects};
 use crate::random::Random;
 
 /// Classes by the last hits' ages: powers of two.
 const CLASSES: usize = 16;
-/// Ages told apart, in steps.
+/// Number of distinct ages, in steps.
 const AGES: usize = 4096;
-/// Objects looked at for one eviction.
+/// Number of objects sampled for one eviction.
 const SAMPLE: u32 = 32;
-/// One newcomer in so many is kept for a while whatever its density, so that long ages are seen at all.
+/// One of this many new objects is kept for a while regardless of its density, so that long ages are sampled.
 const EXPLORERS: u32 = 32;
-/// What counts keep at each new estimate.
+/// Factor by which counts decay at each new estimate.
 const FADE: f32 = 0.9;
 
-/// No place among the residents.
+/// Index of an object that is not resident.
 const ABSENT: u32 = u32::MAX;
 
 /// An object in the cache.
@@ -41,8 +41,8 @@ struct Class {
 
 /// An LHD cache.
 pub(crate) struct Lhd<W> {
-    /// The place of each object among the residents.
-    places: Vec<u32>,
+    /// The index of each object in `residents`.
+    indices: Vec<u32>,
     residents: Vec<Resident>,
     classes: Vec<Class>,
     /// A step is 2 to this many requests.
@@ -64,9 +64,9 @@ impl<W: Weights> Lhd<W> {
         seed: u64,
     ) -> Self {
         let fitting = fitting_objects(weights, distinct, capacity);
-        // Ages up to 16 times as many requests as objects fit are told apart, and an estimate follows as many. Of 4 to
-        // 256 times, 16 gave the fewest misses on four real traces; estimates from fewer than 65,536 requests were
-        // worse than the densities it starts with.
+        // Ages up to 16 times as many requests as objects fit are distinguished, and there is an estimate after as
+        // many. Of 4 to 256 times, 16 gave the fewest misses on four real traces; estimates from fewer than 65,536
+        // requests were worse than the densities it starts with.
         let step_bits = (fitting * 16.0 / AGES as f64).max(1.0).log2().ceil() as u32;
         let estimate_every = (fitting as u32).saturating_mul(16).clamp(1 << 16, 1 << 20);
         let class = |number: usize| Class {
@@ -77,7 +77,7 @@ impl<W: Weights> Lhd<W> {
                 .collect(),
         };
         Self {
-            places: vec![ABSENT; distinct],
+            indices: vec![ABSENT; distinct],
             residents: Vec::new(),
             classes: (0..CLASSES).map(class).collect(),
             step_bits,
@@ -95,7 +95,7 @@ impl<W: Weights> Lhd<W> {
         (((at - resident.used_at) >> self.step_bits) as usize).min(AGES - 1)
     }
 
-    /// Hits expected per unit of room and time.
+    /// Expected hits per unit of space and time.
     #[inline]
     fn density(&self, resident: &Resident, at: u32) -> f32 {
         let age = self.age(resident, at);
@@ -107,12 +107,12 @@ impl<W: Weights> Lhd<W> {
         (density + bonus) / self.weights.of(resident.id) as f32
     }
 
-    fn hit(&mut self, at: u32, place: usize) {
-        let resident = self.residents[place];
+    fn hit(&mut self, at: u32, index: usize) {
+        let resident = self.residents[index];
         let age = self.age(&resident, at);
         self.classes[resident.class as usize].hits[age] += 1.0;
         let class = class_of(age + usize::from(resident.last_age));
-        self.residents[place] = Resident {
+        self.residents[index] = Resident {
             used_at: at,
             last_age: age as u16,
             is_explorer: false,
@@ -126,23 +126,23 @@ impl<W: Weights> Lhd<W> {
         let mut victim = 0;
         let mut least = f32::INFINITY;
         for _ in 0..SAMPLE {
-            let place = self.random.below(count) as usize;
-            let density = self.density(&self.residents[place], at);
+            let index = self.random.below(count) as usize;
+            let density = self.density(&self.residents[index], at);
             if density < least {
-                (victim, least) = (place, density);
+                (victim, least) = (index, density);
             }
         }
-        let gone = self.residents.swap_remove(victim);
-        let age = self.age(&gone, at);
-        self.classes[gone.class as usize].evictions[age] += 1.0;
-        self.places[gone.id as usize] = ABSENT;
+        let evicted = self.residents.swap_remove(victim);
+        let age = self.age(&evicted, at);
+        self.classes[evicted.class as usize].evictions[age] += 1.0;
+        self.indices[evicted.id as usize] = ABSENT;
         if let Some(moved) = self.residents.get(victim) {
-            self.places[moved.id as usize] = victim as u32;
+            self.indices[moved.id as usize] = victim as u32;
         }
-        self.used -= self.weights.of(gone.id);
+        self.used -= self.weights.of(evicted.id);
     }
 
-    /// New densities from the counts, which then fade.
+    /// Computes new densities from the counts, which then decay.
     #[cold]
     fn estimate(&mut self, at: u32) {
         self.next_estimate = at.saturating_add(self.estimate_every);
@@ -161,7 +161,7 @@ impl<W: Weights> Lhd<W> {
 
     fn store(&mut self, at: u32, id: u32) {
         let is_explorer = self.random.below(EXPLORERS) == 0;
-        self.places[id as usize] = self.residents.len() as u32;
+        self.indices[id as usize] = self.residents.len() as u32;
         self.residents.push(Resident {
             id,
             used_at: at,
@@ -185,9 +185,9 @@ impl<W: Weights> Policy for Lhd<W> {
         if at >= self.next_estimate {
             self.estimate(at);
         }
-        let place = self.places[id as usize];
-        if place != ABSENT {
-            self.hit(at, place as usize);
+        let index = self.indices[id as usize];
+        if index != ABSENT {
+            self.hit(at, index as usize);
             return true;
         }
         let weight = self.weights.of(id);
@@ -199,8 +199,8 @@ impl<W: Weights> Policy for Lhd<W> {
         false
     }
 
-    fn warm(&self, ids: &[u32]) -> u32 {
+    fn prefetch(&self, ids: &[u32]) -> u32 {
         ids.iter()
-            .fold(0, |sum, &id| sum ^ self.places[id as usize])
+            .fold(0, |sum, &id| sum ^ self.indices[id as usize])
     }
 }

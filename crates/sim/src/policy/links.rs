@@ -1,8 +1,8 @@
 //! The previous and the next request of the same object, for each request of a trace.
 //!
-//! Made once a trace: LRU needs no list with them, and the optimal policies no search.
+//! Computed once per trace: with them LRU needs no list, and the optimal policies need no search.
 
-/// A request that has no previous or no next one.
+/// Marks a request without a previous or next one.
 pub(crate) const NEVER: u32 = u32::MAX;
 
 /// For each request, the object's previous and next one.

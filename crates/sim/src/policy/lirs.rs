@@ -1,29 +1,29 @@
-//! LIRS: keeps the objects whose last two uses lay closest together, and tries the others in a hundredth of the room.
+//! LIRS: keeps the objects whose last two uses were closest together; the others share a hundredth of the capacity.
 //!
 //! Two orders, as in the paper (Jiang and Zhang, SIGMETRICS 2002): the stack, by last use, of the low ("LIR") objects
 //! and of all others used since the oldest of them; and the trial queue of the others that are in the cache. The
 //! stack is cut at its lower end down to a LIR object, so an object still in it was used again sooner than that one.
 //! Objects that left the cache but not the stack are bounded to twice the capacity.
 
-use super::queue::{Queue, Words};
+use super::queue::{Locations, Queue};
 use super::{Policy, Weights, share};
 
 /// In the cache, protected.
 const LIR: u8 = 1;
-/// In the cache, on trial.
+/// In the cache, on trial ("resident HIR" in the paper).
 const TRIAL: u8 = 2;
-/// Left the cache; remembered while in the stack.
-const GONE: u8 = 3;
+/// Evicted, but remembered while in the stack.
+const NON_RESIDENT: u8 = 3;
 
 /// A LIRS cache.
 pub(crate) struct Lirs<W> {
     states: Vec<u8>,
-    stack_words: Words,
+    stack_locations: Locations,
     stack: Queue,
-    /// The trial queue, and the queue of those gone: an object is in one of the two at most.
-    words: Words,
+    /// The trial queue and the queue of non-resident objects: an object is in at most one of the two.
+    locations: Locations,
     trial: Queue,
-    gone: Queue,
+    non_resident: Queue,
     lir_used: u64,
     lir_capacity: u64,
     capacity: u64,
@@ -34,11 +34,11 @@ impl<W: Weights> Lirs<W> {
     pub(crate) fn new(distinct: usize, weights: W, capacity: u64) -> Self {
         Self {
             states: vec![0; distinct],
-            stack_words: vec![0; distinct],
+            stack_locations: vec![0; distinct],
             stack: Queue::new(1),
-            words: vec![0; distinct],
+            locations: vec![0; distinct],
             trial: Queue::new(1),
-            gone: Queue::new(2),
+            non_resident: Queue::new(2),
             lir_used: 0,
             lir_capacity: capacity.saturating_sub(share(capacity, 0.01)).max(1),
             capacity,
@@ -46,70 +46,71 @@ impl<W: Weights> Lirs<W> {
         }
     }
 
-    /// Puts an object on top of the stack.
+    /// Moves an object to the top of the stack.
     #[inline]
-    fn lift(&mut self, id: u32) {
-        if self.stack_words[id as usize] == 0 {
-            self.stack.push(&mut self.stack_words, id, 1);
+    fn push_to_top(&mut self, id: u32) {
+        if self.stack_locations[id as usize] == 0 {
+            self.stack.push(&mut self.stack_locations, id, 1);
         } else {
-            self.stack.renew(&mut self.stack_words, id);
+            self.stack.move_to_end(&mut self.stack_locations, id);
         }
     }
 
-    /// Cuts the stack down to its lowest LIR object.
+    /// Prunes the stack down to its lowest LIR object.
     #[inline]
-    fn cut(&mut self) {
-        while let Some(id) = self.stack.peek(&self.stack_words) {
+    fn prune_stack(&mut self) {
+        while let Some(id) = self.stack.peek(&self.stack_locations) {
             match self.states[id as usize] {
                 LIR => return,
-                GONE => self.forget(id),
+                NON_RESIDENT => self.forget(id),
                 _ => {
-                    self.stack.pop(&mut self.stack_words, |_| 1);
+                    self.stack.pop(&mut self.stack_locations, |_| 1);
                 }
             }
         }
     }
 
-    /// Forgets an object that left the cache.
+    /// Forgets a non-resident object.
     fn forget(&mut self, id: u32) {
         self.states[id as usize] = 0;
-        self.gone.leave(1);
-        self.words[id as usize] = 0;
-        self.stack.leave(1);
-        self.stack_words[id as usize] = 0;
+        self.non_resident.detach(1);
+        self.locations[id as usize] = 0;
+        self.stack.detach(1);
+        self.stack_locations[id as usize] = 0;
     }
 
-    /// Turns the lowest LIR objects into objects on trial until the others fit.
+    /// Demotes the lowest LIR objects to trial objects until the others fit.
     fn demote(&mut self) {
         while self.lir_used > self.lir_capacity {
-            self.cut();
-            let Some(id) = self.stack.pop(&mut self.stack_words, |_| 1) else {
+            self.prune_stack();
+            let Some(id) = self.stack.pop(&mut self.stack_locations, |_| 1) else {
                 return;
             };
             let weight = self.weights.of(id);
             self.lir_used -= weight;
             self.states[id as usize] = TRIAL;
-            self.trial.push(&mut self.words, id, weight);
+            self.trial.push(&mut self.locations, id, weight);
         }
-        self.cut();
+        self.prune_stack();
     }
 
     /// Evicts the object that has been on trial longest.
     fn evict(&mut self) {
         let weights = self.weights;
-        let Some(id) = self.trial.pop(&mut self.words, |id| weights.of(id)) else {
-            // Nothing is on trial: the lowest LIR object is tried and goes at the next step.
+        let Some(id) = self.trial.pop(&mut self.locations, |id| weights.of(id)) else {
+            // Nothing is on trial: the lowest LIR object becomes a trial object and is evicted at the next step.
             self.lir_capacity_shrunk();
             return;
         };
-        if self.stack_words[id as usize] == 0 {
+        if self.stack_locations[id as usize] == 0 {
             self.states[id as usize] = 0;
             return;
         }
-        self.states[id as usize] = GONE;
-        self.gone.push(&mut self.words, id, 1);
-        if u64::from(self.gone.count()) > 2 * u64::from(self.stack.count() - self.gone.count()) + 2
-            && let Some(oldest) = self.gone.peek(&self.words)
+        self.states[id as usize] = NON_RESIDENT;
+        self.non_resident.push(&mut self.locations, id, 1);
+        if u64::from(self.non_resident.count())
+            > 2 * u64::from(self.stack.count() - self.non_resident.count()) + 2
+            && let Some(oldest) = self.non_resident.peek(&self.locations)
         {
             self.forget(oldest);
         }
@@ -125,29 +126,29 @@ impl<W: Weights> Lirs<W> {
     fn promote(&mut self, id: u32, weight: u64) {
         self.states[id as usize] = LIR;
         self.lir_used += weight;
-        self.lift(id);
+        self.push_to_top(id);
         self.demote();
     }
 
     /// A hit on trial: protected if its last use is still in the stack.
     fn hit_on_trial(&mut self, id: u32) {
-        if self.stack_words[id as usize] == 0 {
-            self.lift(id);
-            self.trial.renew(&mut self.words, id);
+        if self.stack_locations[id as usize] == 0 {
+            self.push_to_top(id);
+            self.trial.move_to_end(&mut self.locations, id);
             return;
         }
         let weight = self.weights.of(id);
-        self.trial.leave(weight);
-        self.words[id as usize] = 0;
+        self.trial.detach(weight);
+        self.locations[id as usize] = 0;
         self.promote(id, weight);
     }
 
     fn miss(&mut self, id: u32) {
         let weight = self.weights.of(id);
-        let is_known = self.states[id as usize] == GONE;
+        let is_known = self.states[id as usize] == NON_RESIDENT;
         if is_known {
-            self.gone.leave(1);
-            self.words[id as usize] = 0;
+            self.non_resident.detach(1);
+            self.locations[id as usize] = 0;
             self.states[id as usize] = 0;
         }
         while self.lir_used + self.trial.weight() + weight > self.capacity {
@@ -158,8 +159,8 @@ impl<W: Weights> Lirs<W> {
             self.promote(id, weight);
         } else {
             self.states[id as usize] = TRIAL;
-            self.lift(id);
-            self.trial.push(&mut self.words, id, weight);
+            self.push_to_top(id);
+            self.trial.push(&mut self.locations, id, weight);
         }
     }
 }
@@ -169,10 +170,10 @@ impl<W: Weights> Policy for Lirs<W> {
     fn request(&mut self, _: u32, id: u32) -> bool {
         match self.states[id as usize] {
             LIR => {
-                let is_lowest = self.stack.peek(&self.stack_words) == Some(id);
-                self.stack.renew(&mut self.stack_words, id);
+                let is_lowest = self.stack.peek(&self.stack_locations) == Some(id);
+                self.stack.move_to_end(&mut self.stack_locations, id);
                 if is_lowest {
-                    self.cut();
+                    self.prune_stack();
                 }
                 true
             }
@@ -187,8 +188,8 @@ impl<W: Weights> Policy for Lirs<W> {
         }
     }
 
-    fn warm(&self, ids: &[u32]) -> u32 {
+    fn prefetch(&self, ids: &[u32]) -> u32 {
         ids.iter()
-            .fold(0, |sum, &id| sum ^ self.stack_words[id as usize])
+            .fold(0, |sum, &id| sum ^ self.stack_locations[id as usize])
     }
 }

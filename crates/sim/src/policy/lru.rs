@@ -1,9 +1,9 @@
-//! LRU without lists: what is in the cache is what was used in a window of the trace.
+//! LRU without lists: the cache holds the objects used in a window of the trace.
 //!
-//! After request `at` an LRU cache holds the distinct objects of the longest stretch of requests, ending there, that
-//! fits. So a request hits if the object's last use lies within the stretch, and evicting means moving the stretch's
-//! start past the next request whose object was not used again. With the links of the trace (`Links`), made once for
-//! all sizes, both are sequential reads: no state by object at all.
+//! After request `at` an LRU cache holds the distinct objects of the longest window of requests, ending there, that
+//! fits. So a request hits if the object's last use is within the window, and evicting moves the start of the window
+//! past the next request whose object was not used again. With the links of the trace (`Links`), made once for all
+//! sizes, both are sequential reads: no state by object at all.
 
 use super::links::{Links, NEVER};
 use super::{Policy, Weights};
@@ -14,7 +14,7 @@ pub(crate) struct Lru<'a, W> {
     links: &'a Links,
     weights: W,
     capacity: u64,
-    /// First request of the stretch.
+    /// First request of the window.
     start: u32,
     used: u64,
 }
@@ -31,7 +31,7 @@ impl<'a, W: Weights> Lru<'a, W> {
         }
     }
 
-    /// Moves the start past the least recently used object; `at` is the request that needs room.
+    /// Moves the start past the least recently used object; `at` is the request that needs space.
     #[inline]
     fn evict(&mut self, at: u32) {
         loop {

@@ -9,6 +9,7 @@
 mod arc;
 mod belady;
 mod belady_size;
+mod bitmap_tree;
 mod clock;
 mod fifo;
 mod frequency;
@@ -21,12 +22,11 @@ mod lhd;
 mod links;
 mod lirs;
 mod lru;
-#[cfg(feature = "own-policy")]
-mod own;
-mod positions;
 mod queue;
 mod ring;
 mod s3fifo;
+#[cfg(feature = "own-policy")]
+mod server_store;
 mod sieve;
 mod slru;
 mod tinylfu;
@@ -46,9 +46,9 @@ pub(crate) use lhd::Lhd;
 pub(crate) use links::Links;
 pub(crate) use lirs::Lirs;
 pub(crate) use lru::Lru;
-#[cfg(feature = "own-policy")]
-pub(crate) use own::Own;
 pub(crate) use s3fifo::S3Fifo;
+#[cfg(feature = "own-policy")]
+pub(crate) use server_store::ServerStore;
 pub(crate) use sieve::Sieve;
 pub(crate) use slru::Slru;
 pub(crate) use tinylfu::TinyLfu;
@@ -56,17 +56,17 @@ pub(crate) use twoq::TwoQ;
 
 /// A cache of some policy.
 pub(crate) trait Policy {
-    /// Serves request number `at`, for object `id`, which fits; returns whether it hit. A miss stores the object.
+    /// Processes request number `at` for object `id`, which fits; returns whether it hit. A miss stores the object.
     fn request(&mut self, at: u32, id: u32) -> bool;
 
-    /// Reads what the coming requests will need, so that their cache misses overlap; the result is of no meaning.
-    fn warm(&self, ids: &[u32]) -> u32 {
+    /// Reads the state that the next requests need, so that their cache misses overlap; the result has no meaning.
+    fn prefetch(&self, ids: &[u32]) -> u32 {
         let _ = ids;
         0
     }
 }
 
-/// What an object counts against the capacity.
+/// The weight of an object against the capacity.
 pub(crate) trait Weights: Copy {
     /// The weight of an object, at least 1.
     fn of(self, id: u32) -> u64;
@@ -74,9 +74,9 @@ pub(crate) trait Weights: Copy {
 
 /// Every object counts 1.
 #[derive(Clone, Copy)]
-pub(crate) struct Ones;
+pub(crate) struct UnitWeights;
 
-impl Weights for Ones {
+impl Weights for UnitWeights {
     #[inline]
     fn of(self, _: u32) -> u64 {
         1
@@ -85,16 +85,16 @@ impl Weights for Ones {
 
 /// An object counts its bytes.
 #[derive(Clone, Copy)]
-pub(crate) struct Bytes<'a>(pub(crate) &'a [u32]);
+pub(crate) struct ByteWeights<'a>(pub(crate) &'a [u32]);
 
-impl Weights for Bytes<'_> {
+impl Weights for ByteWeights<'_> {
     #[inline]
     fn of(self, id: u32) -> u64 {
         self.0[id as usize].into()
     }
 }
 
-/// How many objects fit, at least 1. In bytes that is not known: the mean object of the trace stands for each.
+/// How many objects fit, at least 1; in bytes this is an estimate from the mean object size of the trace.
 fn fitting_objects<W: Weights>(weights: W, distinct: usize, capacity: u64) -> f64 {
     let total: u64 = (0..distinct as u32).map(|id| weights.of(id)).sum();
     (capacity as f64 * distinct as f64 / total.max(1) as f64).max(1.0)

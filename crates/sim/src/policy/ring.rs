@@ -1,6 +1,6 @@
 //! A first-in-first-out queue of objects in a ring that grows: push and pop are one array access.
 
-/// Objects in the order of their coming.
+/// Objects in insertion order.
 #[derive(Debug)]
 pub(super) struct Ring {
     slots: Vec<u32>,
@@ -17,7 +17,7 @@ impl Ring {
         }
     }
 
-    /// Whether nothing waits.
+    /// Whether the queue is empty.
     #[inline]
     pub(super) fn is_empty(&self) -> bool {
         self.head == self.tail
@@ -34,7 +34,7 @@ impl Ring {
         self.head += 1;
     }
 
-    /// Takes the oldest object.
+    /// Removes the oldest object.
     #[inline]
     pub(super) fn pop(&mut self) -> Option<u32> {
         if self.is_empty() {

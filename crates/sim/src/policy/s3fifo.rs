@@ -1,7 +1,7 @@
-//! S3-FIFO: newcomers pass a small queue, what is used there goes on to the main one, and a ghost remembers the rest.
+//! S3-FIFO: new objects enter a small queue, those used there move to the main queue, and a ghost remembers the rest.
 //!
-//! Small queue 10 % of the capacity, ghost 90 %, two uses to go on; the main queue is a Clock with counts up to 3
-//! (Yang et al., SOSP 2023). No object moves on a hit: one byte an object holds where it is and its uses.
+//! Small queue 10 % of the capacity, ghost 90 %, two uses to be promoted; the main queue is a Clock with counts up to
+//! 3 (Yang et al., SOSP 2023). No object moves on a hit: one byte an object holds where it is and its uses.
 
 use super::ghost::Ghost;
 use super::ring::Ring;
@@ -12,7 +12,7 @@ const USES: u8 = 3;
 const SMALL: u8 = 4;
 const MAIN: u8 = 8;
 
-/// Uses in the small queue that take an object to the main one.
+/// Uses in the small queue that move an object to the main queue.
 const USES_TO_STAY: u8 = 2;
 
 /// An S3-FIFO cache.
@@ -55,7 +55,8 @@ impl<W: Weights> S3Fifo<W> {
         }
     }
 
-    /// Moves used objects on until one goes; when all were used the caller asks again, and the main queue gives.
+    /// Moves used objects to the main queue until one is evicted; if all were used, the caller calls again and evicts
+    /// from the main queue.
     fn evict_from_small(&mut self) {
         while let Some(id) = self.small.pop() {
             let weight = self.weights.of(id);
@@ -90,7 +91,8 @@ impl<W: Weights> S3Fifo<W> {
         while self.small_used + self.main_used + weight > self.capacity {
             self.evict();
         }
-        // Before anything was evicted a full small queue says nothing of its objects: they go to the main one.
+        // Before the first eviction a full small queue has no information about its objects, so new ones go to the
+        // main queue.
         let is_filling = !self.has_evicted && self.small_used >= self.small_capacity;
         if is_remembered || is_filling {
             self.states[id as usize] = MAIN;
@@ -116,7 +118,7 @@ impl<W: Weights> Policy for S3Fifo<W> {
         false
     }
 
-    fn warm(&self, ids: &[u32]) -> u32 {
+    fn prefetch(&self, ids: &[u32]) -> u32 {
         ids.iter()
             .fold(0, |sum, &id| sum ^ u32::from(self.states[id as usize]))
     }

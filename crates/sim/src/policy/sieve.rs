@@ -1,4 +1,4 @@
-//! SIEVE: a queue in the order of arrival, and a hand that moves from old to new, evicting what was not used.
+//! SIEVE: a queue in insertion order, and a hand that moves from old to new and evicts unused objects.
 //!
 //! The queue is an array with holes: an evicted object leaves one, and the array is packed when it is full, so the
 //! hand reads forward through memory where a list would jump (Zhang et al., NSDI 2024).
@@ -9,7 +9,7 @@ const ABSENT: u8 = 0;
 const PRESENT: u8 = 1;
 const USED: u8 = 2;
 
-/// Marks a place whose object was evicted; no id, for a trace has fewer requests than that.
+/// Marks a slot whose object was evicted; never an id because a trace has fewer requests.
 const HOLE: u32 = u32::MAX;
 
 /// A SIEVE cache.
@@ -58,7 +58,8 @@ impl<W: Weights> Sieve<W> {
         }
     }
 
-    /// Rests the hand on the next object, or on the oldest if none is newer: what comes now is not its next.
+    /// Moves the hand to the next object, or to the oldest if there is no newer one: an object stored now is not
+    /// next.
     #[inline]
     fn step_over_holes(&mut self) {
         while self.queue.get(self.hand) == Some(&HOLE) {
@@ -111,7 +112,7 @@ impl<W: Weights> Policy for Sieve<W> {
         false
     }
 
-    fn warm(&self, ids: &[u32]) -> u32 {
+    fn prefetch(&self, ids: &[u32]) -> u32 {
         ids.iter()
             .fold(0, |sum, &id| sum ^ u32::from(self.states[id as usize]))
     }

@@ -1,10 +1,11 @@
-//! W-TinyLFU: a window of a hundredth, and behind it a segmented LRU that admits what is used more than what it evicts.
+//! W-TinyLFU: a window of a hundredth, then a segmented LRU that admits an object if it is used more than its
+//! victims.
 //!
 //! Uses of the recent past are counted for every object, up to 15, and halved after ten times as many requests as the
 //! cache holds objects (Einziger, Friedman and Manes, 2017). The counts are exact, one byte an object, where a cache
 //! has a sketch: the sketch's collisions are what this model leaves out.
 
-use super::queue::{Queue, Words, queue_of};
+use super::queue::{Locations, Queue, queue_of};
 use super::{Policy, Weights, share};
 
 const WINDOW: u32 = 1;
@@ -16,7 +17,7 @@ const USES_MAX: u8 = 15;
 
 /// A W-TinyLFU cache.
 pub(crate) struct TinyLfu<W> {
-    words: Words,
+    locations: Locations,
     uses: Vec<u8>,
     window: Queue,
     probation: Queue,
@@ -33,7 +34,7 @@ impl<W: Weights> TinyLfu<W> {
     pub(crate) fn new(distinct: usize, weights: W, capacity: u64) -> Self {
         let window_capacity = share(capacity, 0.01);
         Self {
-            words: vec![0; distinct],
+            locations: vec![0; distinct],
             uses: vec![0; distinct],
             window: Queue::new(WINDOW),
             probation: Queue::new(PROBATION),
@@ -65,32 +66,32 @@ impl<W: Weights> TinyLfu<W> {
         self.left = 10 * u64::from(objects).max(100);
     }
 
-    /// Moves an object on probation among the protected, and lets those fall back that no longer fit.
+    /// Moves an object from probation to the protected queue, and demotes protected objects that no longer fit.
     fn protect(&mut self, id: u32) {
         let weights = self.weights;
         let weight = weights.of(id);
-        self.probation.leave(weight);
-        self.protected.push(&mut self.words, id, weight);
+        self.probation.detach(weight);
+        self.protected.push(&mut self.locations, id, weight);
         while self.protected.weight() > self.protected_capacity {
-            let Some(id) = self.protected.pop(&mut self.words, |id| weights.of(id)) else {
+            let Some(id) = self.protected.pop(&mut self.locations, |id| weights.of(id)) else {
                 return;
             };
-            self.probation.push(&mut self.words, id, weights.of(id));
+            self.probation.push(&mut self.locations, id, weights.of(id));
         }
     }
 
-    /// What leaves the window asks for admission.
+    /// Objects evicted from the window are candidates for admission.
     fn shrink_window(&mut self) {
         let weights = self.weights;
         while self.window.weight() > self.window_capacity {
-            let Some(candidate) = self.window.pop(&mut self.words, |id| weights.of(id)) else {
+            let Some(candidate) = self.window.pop(&mut self.locations, |id| weights.of(id)) else {
                 return;
             };
             self.admit(candidate);
         }
     }
 
-    /// Admits the candidate if there is room, or if every object that must go for it is used less.
+    /// Admits the candidate if there is space, or if every object that must be evicted for it is used less.
     fn admit(&mut self, candidate: u32) {
         let weights = self.weights;
         let weight = weights.of(candidate);
@@ -104,15 +105,15 @@ impl<W: Weights> TinyLfu<W> {
             } else {
                 &mut self.protected
             };
-            let Some(victim) = queue.peek(&self.words) else {
+            let Some(victim) = queue.peek(&self.locations) else {
                 return;
             };
             if self.uses[candidate as usize] <= self.uses[victim as usize] {
                 return;
             }
-            queue.pop(&mut self.words, |id| weights.of(id));
+            queue.pop(&mut self.locations, |id| weights.of(id));
         }
-        self.probation.push(&mut self.words, candidate, weight);
+        self.probation.push(&mut self.locations, candidate, weight);
     }
 }
 
@@ -120,13 +121,13 @@ impl<W: Weights> Policy for TinyLfu<W> {
     #[inline]
     fn request(&mut self, _: u32, id: u32) -> bool {
         self.note_use(id);
-        match queue_of(self.words[id as usize]) {
-            WINDOW => self.window.renew(&mut self.words, id),
+        match queue_of(self.locations[id as usize]) {
+            WINDOW => self.window.move_to_end(&mut self.locations, id),
             PROBATION => self.protect(id),
-            PROTECTED => self.protected.renew(&mut self.words, id),
+            PROTECTED => self.protected.move_to_end(&mut self.locations, id),
             _ => {
                 let weight = self.weights.of(id);
-                self.window.push(&mut self.words, id, weight);
+                self.window.push(&mut self.locations, id, weight);
                 self.shrink_window();
                 return false;
             }
@@ -134,7 +135,8 @@ impl<W: Weights> Policy for TinyLfu<W> {
         true
     }
 
-    fn warm(&self, ids: &[u32]) -> u32 {
-        ids.iter().fold(0, |sum, &id| sum ^ self.words[id as usize])
+    fn prefetch(&self, ids: &[u32]) -> u32 {
+        ids.iter()
+            .fold(0, |sum, &id| sum ^ self.locations[id as usize])
     }
 }

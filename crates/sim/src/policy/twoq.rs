@@ -1,9 +1,9 @@
-//! 2Q: newcomers wait in a FIFO of a quarter; those asked for again after they left it enter the LRU.
+//! 2Q: new objects enter a FIFO of a quarter; objects requested again after they left it enter the LRU.
 //!
-//! The ghost of the FIFO's leavers holds half the capacity (Johnson and Shasha, VLDB 1994, full version).
+//! The ghost of objects evicted from the FIFO holds half the capacity (Johnson and Shasha, VLDB 1994, full version).
 
 use super::ghost::Ghost;
-use super::queue::{Queue, Words, queue_of};
+use super::queue::{Locations, Queue, queue_of};
 use super::{Policy, Weights, share};
 
 const FRESH: u32 = 1;
@@ -11,7 +11,7 @@ const MAIN: u32 = 2;
 
 /// A 2Q cache.
 pub(crate) struct TwoQ<W> {
-    words: Words,
+    locations: Locations,
     fresh: Queue,
     main: Queue,
     ghost: Ghost,
@@ -23,7 +23,7 @@ pub(crate) struct TwoQ<W> {
 impl<W: Weights> TwoQ<W> {
     pub(crate) fn new(distinct: usize, weights: W, capacity: u64) -> Self {
         Self {
-            words: vec![0; distinct],
+            locations: vec![0; distinct],
             fresh: Queue::new(FRESH),
             main: Queue::new(MAIN),
             ghost: Ghost::new(distinct, share(capacity, 0.5)),
@@ -37,11 +37,11 @@ impl<W: Weights> TwoQ<W> {
         let weights = self.weights;
         let weight = |id: u32| weights.of(id);
         if self.fresh.weight() >= self.fresh_capacity || self.main.count() == 0 {
-            if let Some(id) = self.fresh.pop(&mut self.words, weight) {
+            if let Some(id) = self.fresh.pop(&mut self.locations, weight) {
                 self.ghost.remember(id, weights);
             }
         } else {
-            self.main.pop(&mut self.words, weight);
+            self.main.pop(&mut self.locations, weight);
         }
     }
 }
@@ -49,10 +49,10 @@ impl<W: Weights> TwoQ<W> {
 impl<W: Weights> Policy for TwoQ<W> {
     #[inline]
     fn request(&mut self, _: u32, id: u32) -> bool {
-        match queue_of(self.words[id as usize]) {
+        match queue_of(self.locations[id as usize]) {
             FRESH => return true,
             MAIN => {
-                self.main.renew(&mut self.words, id);
+                self.main.move_to_end(&mut self.locations, id);
                 return true;
             }
             _ => {}
@@ -67,11 +67,12 @@ impl<W: Weights> Policy for TwoQ<W> {
         } else {
             &mut self.fresh
         };
-        queue.push(&mut self.words, id, weight);
+        queue.push(&mut self.locations, id, weight);
         false
     }
 
-    fn warm(&self, ids: &[u32]) -> u32 {
-        ids.iter().fold(0, |sum, &id| sum ^ self.words[id as usize])
+    fn prefetch(&self, ids: &[u32]) -> u32 {
+        ids.iter()
+            .fold(0, |sum, &id| sum ^ self.locations[id as usize])
     }
 }

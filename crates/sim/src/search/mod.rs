@@ -1,10 +1,10 @@
 //! Looks for the best combination of fixed set, local cache and prefetch within a memory budget.
 //!
-//! The danger of a search is to praise what happened to fit the past. So the past is split: fixed sets
-//! are chosen on its first half, combinations on its second half, and only then the winners, with fixed
-//! sets chosen on the whole past, are judged on the requests that nobody has looked at. Beside them
-//! stands what could be had in hindsight: the best combination for the same memory when fixed sets and
-//! combinations are chosen on the very requests that judge them.
+//! A search can overfit the past, so the past is split: fixed sets are chosen on its first half,
+//! combinations on its second half, and only then the winners, with fixed sets chosen on the whole
+//! past, are evaluated on requests that no choice has used. For comparison there is a bound from
+//! hindsight: the best combination for the same memory when fixed sets and combinations are chosen on
+//! the same requests that evaluate them.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -37,43 +37,44 @@ pub struct Candidate {
     pub memory_bytes: u64,
 }
 
-/// Where a candidate is tried.
+/// The requests on which a candidate is evaluated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum View {
-    /// On the second quarter of the requests, its fixed set chosen on the first: what a choice may look at.
+pub enum Evaluation {
+    /// On the second quarter of the requests, with the fixed set chosen on the first quarter: the data that a choice
+    /// may use.
     Past,
-    /// On the second half, its fixed set chosen on that same half.
+    /// On the second half, with the fixed set chosen on the same half.
     Hindsight,
 }
 
-/// The least time that any candidate was found to add, by memory.
+/// The least added time found so far, by memory.
 ///
-/// A candidate whose running sum is above what as little memory reached already can neither be on the
-/// front nor lower the bound, so its replay may stop there: branch and bound, with the results of a full
-/// search. (A sum cut short is above the limit too, so noting it changes nothing.)
+/// A candidate whose running sum exceeds the best result with the same or less memory can neither be on the front nor
+/// lower the bound, so its replay stops there (branch and bound); the results equal those of a full search. (The sum
+/// of a stopped replay is above the limit too, so recording it changes nothing.)
 #[derive(Debug, Clone, Default)]
-pub struct Least {
+pub struct BestSoFar {
     found: BTreeMap<u64, u64>,
 }
 
-impl Least {
-    /// Notes what a candidate of so much memory added.
+impl BestSoFar {
+    /// Records the added time of a candidate with this much memory.
     pub fn note(&mut self, memory_bytes: u64, added_ns: u64) {
-        let least = self.found.entry(memory_bytes).or_insert(u64::MAX);
-        *least = added_ns.min(*least);
+        let best = self.found.entry(memory_bytes).or_insert(u64::MAX);
+        *best = added_ns.min(*best);
     }
 
-    /// The least added nanoseconds noted with at most so much memory.
+    /// The least added nanoseconds recorded with at most this much memory.
     pub fn within(&self, memory_bytes: u64) -> Option<u64> {
         self.found.range(..=memory_bytes).map(|(_, &ns)| ns).min()
     }
 }
 
-/// All combinations of a search: nothing kept, and six ways to share each budget, with seven rules of prefetch.
+/// All combinations of a search: an empty cache and six ways to divide each budget, each with seven prefetch rules.
 pub fn candidates(prepared: &Prepared<'_>, memory_bytes: u64) -> Vec<Candidate> {
     let sizes = &prepared.items.sizes;
     let total: u64 = sizes.iter().map(|&size| u64::from(size)).sum();
-    // More than everything is never needed.
+    // More memory than all items take is never needed.
     let memory_bytes = memory_bytes.min(total);
     let item_bytes = (total / sizes.len().max(1) as u64).max(1);
     let mut found = Vec::new();
@@ -105,18 +106,18 @@ pub fn candidates(prepared: &Prepared<'_>, memory_bytes: u64) -> Vec<Candidate> 
     found
 }
 
-/// Added nanoseconds of a candidate in a view; a sum that exceeds `limit_ns` is cut short there.
+/// Added nanoseconds of a candidate; the replay stops when the sum exceeds `limit_ns`.
 pub fn added_ns(
     prepared: &Prepared<'_>,
     cost: &CostModel,
     candidate: &Candidate,
-    view: View,
+    evaluation: Evaluation,
     limit_ns: Option<u64>,
 ) -> u64 {
     let (half, count) = (prepared.half(), prepared.len());
-    let (chosen_on, judged) = match view {
-        View::Past => (0..half / 2, half / 2..half),
-        View::Hindsight => (half..count, half..count),
+    let (chosen_on, evaluated_on) = match evaluation {
+        Evaluation::Past => (0..half / 2, half / 2..half),
+        Evaluation::Hindsight => (half..count, half..count),
     };
     let strategy = &candidate.strategy;
     let fixed = choose_on(strategy.fixed, prepared, cost, chosen_on);
@@ -128,9 +129,9 @@ pub fn added_ns(
         strategy,
         &fixed,
         Pricing::Median,
-        judged,
-        |_, deed| {
-            sum += deed.added_ns;
+        evaluated_on,
+        |_, stats| {
+            sum += stats.added_ns;
             if sum > limit_ns {
                 ControlFlow::Break(())
             } else {
@@ -141,10 +142,11 @@ pub fn added_ns(
     sum
 }
 
-/// The front: candidates that no other one beats on the past with as little memory, by rising memory.
+/// The Pareto front, by rising memory: candidates that no other candidate beats on the past with the same or less
+/// memory.
 ///
-/// Takes each candidate with the nanoseconds that it added on the past.
-pub fn front(tried: &[(Candidate, u64)]) -> Vec<usize> {
+/// Each candidate comes with the nanoseconds that it added on the past.
+pub fn pareto_front(tried: &[(Candidate, u64)]) -> Vec<usize> {
     let mut order: Vec<usize> = (0..tried.len()).collect();
     order.sort_by_key(|&index| (tried[index].0.memory_bytes, tried[index].1));
     let mut best = u64::MAX;
@@ -170,29 +172,33 @@ mod tests {
         })
     }
 
-    /// Each candidate with what it added, replayed to its end or as far as the ones before it allow.
-    fn tried(log: &RequestLog, view: View, is_cut: bool) -> (Vec<(Candidate, u64)>, Least) {
+    /// Each candidate with its added time, replayed to the end or up to the limit of the earlier ones.
+    fn tried(
+        log: &RequestLog,
+        evaluation: Evaluation,
+        is_limited: bool,
+    ) -> (Vec<(Candidate, u64)>, BestSoFar) {
         let prepared = Prepared::new(log, |_| true);
         let cost = CostModel::parse(LATENCY_JSON).unwrap();
-        let mut least = Least::default();
+        let mut best_so_far = BestSoFar::default();
         let mut one = |candidate: Candidate| {
             let memory = candidate.memory_bytes;
-            let limit = least.within(memory).filter(|_| is_cut);
-            let ns = added_ns(&prepared, &cost, &candidate, view, limit);
-            least.note(memory, ns);
+            let limit = best_so_far.within(memory).filter(|_| is_limited);
+            let ns = added_ns(&prepared, &cost, &candidate, evaluation, limit);
+            best_so_far.note(memory, ns);
             (candidate, ns)
         };
         let tried = candidates(&prepared, 500_000)
             .into_iter()
             .map(&mut one)
             .collect();
-        (tried, least)
+        (tried, best_so_far)
     }
 
     #[test]
-    fn front_falls_as_memory_rises_and_nothing_beats_it() {
-        let (tried, _) = tried(&small_log(), View::Past, false);
-        let points: Vec<_> = front(&tried)
+    fn the_front_falls_with_memory_and_is_never_beaten() {
+        let (tried, _) = tried(&small_log(), Evaluation::Past, false);
+        let points: Vec<_> = pareto_front(&tried)
             .into_iter()
             .map(|i| (tried[i].0.memory_bytes, tried[i].1))
             .collect();
@@ -207,29 +213,34 @@ mod tests {
     }
 
     #[test]
-    fn replays_cut_short_change_no_result() {
+    fn stopping_replays_early_changes_no_result() {
         let log = small_log();
-        for view in [View::Past, View::Hindsight] {
-            let (whole, whole_least) = tried(&log, view, false);
-            let (cut, cut_least) = tried(&log, view, true);
-            assert!(whole.iter().zip(&cut).any(|(whole, cut)| whole.1 > cut.1));
-            assert_eq!(front(&whole), front(&cut));
+        for evaluation in [Evaluation::Past, Evaluation::Hindsight] {
+            let (whole, whole_best) = tried(&log, evaluation, false);
+            let (limited, limited_best) = tried(&log, evaluation, true);
+            assert!(
+                whole
+                    .iter()
+                    .zip(&limited)
+                    .any(|(whole, limited)| whole.1 > limited.1)
+            );
+            assert_eq!(pareto_front(&whole), pareto_front(&limited));
             for (candidate, _) in &whole {
                 let memory = candidate.memory_bytes;
-                assert_eq!(whole_least.within(memory), cut_least.within(memory));
+                assert_eq!(whole_best.within(memory), limited_best.within(memory));
             }
         }
     }
 
     #[test]
-    fn hindsight_gains_from_memory() {
-        let (_, least) = tried(&small_log(), View::Hindsight, false);
-        let bounds = [0, 100_000, 500_000].map(|bytes| least.within(bytes).unwrap());
+    fn hindsight_improves_with_memory() {
+        let (_, best_so_far) = tried(&small_log(), Evaluation::Hindsight, false);
+        let bounds = [0, 100_000, 500_000].map(|bytes| best_so_far.within(bytes).unwrap());
         assert!(bounds.is_sorted_by(|a, b| a >= b) && bounds[2] < bounds[0]);
     }
 
     #[test]
-    fn search_has_about_two_hundred_combinations_within_the_budget() {
+    fn generates_about_200_candidates_within_the_budget() {
         let log = topic_tree(&TopicTree {
             requests: 100,
             items: 600,

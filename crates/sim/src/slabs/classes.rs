@@ -1,9 +1,10 @@
 //! memcached's slab classes, computed as the server itself computes them at start.
 //!
 //! memcached rounds every item up to the chunk size of its class, so the list of chunk sizes decides
-//! how much memory is lost. The list follows from four settings (`-f`, `-n`, `-I`, `-o slab_chunk_max`)
-//! or is given outright (`-o slab_sizes`); the arithmetic below reproduces what `memcached -vv` prints,
-//! doubles and truncations included. What a list costs for given sizes is the matter of `plan`.
+//! how much memory is lost. The list follows from four settings (`-f`, `-n`, `-I`, `-o
+//! slab_chunk_max`) or is given outright (`-o slab_sizes`); the arithmetic below reproduces what
+//! `memcached -vv` prints, doubles and truncations included. `plan` computes the cost of a list for
+//! given sizes.
 
 use std::fmt;
 
@@ -11,7 +12,7 @@ use std::fmt;
 pub const PAGE_BYTES: u32 = 1 << 20;
 /// Chunk sizes are rounded up to a multiple of this many bytes.
 pub const CHUNK_ALIGN_BYTES: u32 = 8;
-/// Most classes that memcached makes: 62 by factor or by hand, and the one of the largest chunk.
+/// Maximum number of classes in memcached: 62 by factor or from `-o slab_sizes`, and the class of the largest chunk.
 pub const CLASSES_MAX: usize = 63;
 /// Bytes of memcached's item header on a 64-bit machine, without the CAS unique.
 pub const ITEM_HEADER_BYTES: u32 = 48;
@@ -31,7 +32,7 @@ pub struct SlabConfig {
     pub item_bytes_max: u32,
     /// `-o slab_chunk_max`, here in bytes: the largest chunk; larger items are cut into pieces.
     pub slab_chunk_bytes_max: u32,
-    /// `-o slab_sizes`: the chunk sizes by hand; `factor` and `chunk_bytes_min` then count for nothing.
+    /// `-o slab_sizes`: explicit chunk sizes; `factor` and `chunk_bytes_min` are then ignored.
     pub slab_sizes: Option<Vec<u32>>,
 }
 
@@ -54,7 +55,7 @@ pub enum SlabConfigError {
     #[error("factor must be greater than 1, not {0} (-f)")]
     Factor(f64),
     /// `-n` is 0.
-    #[error("chunk room must be greater than 0 bytes (-n)")]
+    #[error("chunk space must be greater than 0 bytes (-n)")]
     ChunkRoom,
     /// `-I` is outside memcached's bounds.
     #[error("largest item must be from 1024 to 1073741824 bytes, not {0} (-I)")]
@@ -65,31 +66,31 @@ pub enum SlabConfigError {
          (-o slab_chunk_max, -I)"
     )]
     ChunkMax {
-        /// The largest chunk asked for.
+        /// The largest chunk.
         chunk: u32,
-        /// The largest item asked for.
+        /// The largest item.
         item: u32,
     },
     /// A size of `-o slab_sizes` is out of range or too near to the one before.
     #[error(
-        "slab size {size} must lie from {low} to {high}: more than {CHUNK_ALIGN_BYTES} bytes above the one before and no \
+        "slab size {size} must be from {low} to {high}: more than {CHUNK_ALIGN_BYTES} bytes above the one before and no \
          more than the largest chunk (-o slab_sizes)"
     )]
     SlabSize {
         /// The size refused.
         size: u32,
-        /// The least size allowed at this place.
+        /// The smallest size allowed here.
         low: u32,
         /// The largest chunk.
         high: u32,
     },
-    /// More than 62 sizes by hand.
+    /// More than 62 explicit sizes.
     #[error("{0} slab sizes, at most 62 (-o slab_sizes)")]
     TooManySizes(usize),
 }
 
 impl SlabConfig {
-    /// Says whether memcached would start with these settings, in the order in which it checks them.
+    /// Checks whether memcached would start with these settings, in memcached's order of checks.
     pub fn check(&self) -> Result<(), SlabConfigError> {
         if self.factor.is_nan() || self.factor <= 1.0 {
             return Err(SlabConfigError::Factor(self.factor));
@@ -139,7 +140,7 @@ pub struct SlabClasses {
 }
 
 impl SlabClasses {
-    /// Computes the classes; never fails, so call [`SlabConfig::check`] on settings of a stranger first.
+    /// Computes the classes; never fails, so call [`SlabConfig::check`] first on untrusted settings.
     pub fn new(config: &SlabConfig) -> Self {
         let mut chunks = match &config.slab_sizes {
             Some(sizes) => sizes.iter().map(|&size| aligned(size)).collect(),
@@ -153,7 +154,7 @@ impl SlabClasses {
         }
     }
 
-    /// Chunk sizes in bytes; class `i` of memcached stands at index `i - 1`.
+    /// Chunk sizes in bytes; class `i` of memcached is at index `i - 1`.
     pub fn chunks(&self) -> &[u32] {
         &self.chunks
     }
@@ -178,10 +179,10 @@ impl SlabClasses {
         self.chunk_bytes(class).map(|chunk| PAGE_BYTES / chunk)
     }
 
-    /// The class, counted from 1, that takes an item of `item_bytes` in memcached's measure ([`item_bytes`]).
+    /// The class, counted from 1, of an item of `item_bytes` as memcached counts them ([`item_bytes`]).
     ///
     /// `None` when the item is empty or larger than `-I`. An item between the largest chunk and `-I`
-    /// belongs to the last class, and its bytes lie in pieces ([`SlabClasses::pieces`]).
+    /// belongs to the last class and is split into pieces ([`SlabClasses::pieces`]).
     pub fn class_of(&self, item_bytes: u32) -> Option<usize> {
         if item_bytes == 0 || item_bytes > self.item_bytes_max {
             return None;
@@ -211,7 +212,7 @@ impl SlabClasses {
             if let Some(class) = self.class_of(piece) {
                 visit(class);
             }
-            // A chunk no larger than its header could carry nothing; memcached has the same floor.
+            // A chunk no larger than its header could hold no data; memcached has the same lower bound.
             left = left.saturating_sub((piece.saturating_sub(PIECE_HEADER_BYTES)).max(1));
         }
     }
@@ -267,7 +268,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn default_classes_are_those_of_memcached() {
+    fn default_classes_equal_memcacheds() {
         let classes = SlabClasses::new(&SlabConfig::default());
         assert_eq!(&classes.chunks()[..6], &[96, 120, 152, 192, 240, 304]);
         assert_eq!(classes.chunks().len(), 39);
@@ -285,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn first_chunk_at_the_largest_leaves_one_class() {
+    fn a_first_chunk_of_the_largest_size_leaves_one_class() {
         let classes = SlabClasses::new(&SlabConfig {
             chunk_bytes_min: 500_000,
             ..SlabConfig::default()
@@ -294,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn item_goes_to_the_first_class_that_holds_it() {
+    fn an_item_is_in_the_first_class_that_fits() {
         let classes = SlabClasses::new(&SlabConfig::default());
         assert_eq!(classes.class_of(0), None);
         assert_eq!(classes.class_of(96), Some(1));
@@ -306,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn large_item_lies_in_a_head_and_pieces() {
+    fn a_large_item_has_a_head_and_pieces() {
         let classes = SlabClasses::new(&SlabConfig::default());
         let mut seen = Vec::new();
         classes.pieces(head_bytes(8, false), 600_000, &mut |class| seen.push(class));
@@ -315,22 +316,22 @@ mod tests {
     }
 
     #[test]
-    fn sizes_by_hand_follow_the_rules_of_memcached() {
-        let by_hand = |sizes: &[u32]| SlabConfig {
+    fn explicit_sizes_follow_memcacheds_rules() {
+        let explicit = |sizes: &[u32]| SlabConfig {
             slab_sizes: Some(sizes.to_vec()),
             ..SlabConfig::default()
         };
-        assert_eq!(by_hand(&[96, 112, 1000]).check(), Ok(()));
+        assert_eq!(explicit(&[96, 112, 1000]).check(), Ok(()));
         assert!(matches!(
-            by_hand(&[96, 104]).check(),
+            explicit(&[96, 104]).check(),
             Err(SlabConfigError::SlabSize { size: 104, .. })
         ));
         assert!(matches!(
-            by_hand(&[40]).check(),
+            explicit(&[40]).check(),
             Err(SlabConfigError::SlabSize { size: 40, .. })
         ));
         assert_eq!(
-            SlabClasses::new(&by_hand(&[96, 1001])).chunks(),
+            SlabClasses::new(&explicit(&[96, 1001])).chunks(),
             &[96, 1008, 524_288]
         );
     }

@@ -1,18 +1,18 @@
-//! The sizes that a memcached has to keep: how many chunks of which size its items ask for.
+//! The demand on a memcached: how many chunks of each size its items need.
 //!
-//! An item asks for one chunk of its own size; one above the largest chunk asks for a head and pieces.
-//! What it asks for does not depend on the classes, so one histogram of chunks serves every plan.
+//! An item needs one chunk of its own size; an item above the largest chunk needs a head and pieces.
+//! This does not depend on the classes, so one histogram of chunks serves every plan.
 
 use std::collections::BTreeMap;
 
 use super::classes::{PIECE_HEADER_BYTES, SlabConfig};
 
-/// Chunks asked for, by size in memcached's measure.
+/// Needed chunks by size, as memcached counts it.
 #[derive(Debug, Clone, Default)]
 pub struct Demand {
-    /// Bytes asked for -> chunks, ascending.
+    /// Needed bytes -> chunks, ascending.
     chunks: BTreeMap<u32, u64>,
-    /// Items that ask for them.
+    /// Number of items.
     items: u64,
     /// Bytes of the items, headers included.
     item_bytes: u128,
@@ -23,7 +23,7 @@ pub struct Demand {
 }
 
 impl Demand {
-    /// Adds `count` items of so many bytes without and with their value (docs: [`super::classes::head_bytes`]).
+    /// Adds `count` items; for `head_bytes` see [`super::classes::head_bytes`].
     pub fn add(&mut self, config: &SlabConfig, head_bytes: u32, value_bytes: u32, count: u64) {
         let Some(item_bytes) = head_bytes
             .checked_add(value_bytes)
@@ -43,24 +43,24 @@ impl Demand {
         self.segment_bytes += record_bytes as u128 * u128::from(count);
         let chunk_max = config.slab_chunk_bytes_max;
         if item_bytes <= chunk_max {
-            return self.ask(item_bytes, count);
+            return self.add_chunks(item_bytes, count);
         }
-        self.ask(head_bytes + PIECE_HEADER_BYTES, count);
+        self.add_chunks(head_bytes + PIECE_HEADER_BYTES, count);
         let room = chunk_max.saturating_sub(PIECE_HEADER_BYTES).max(1);
         let (whole, rest) = ((value_bytes + 2) / room, (value_bytes + 2) % room);
-        self.ask(chunk_max, u64::from(whole) * count);
+        self.add_chunks(chunk_max, u64::from(whole) * count);
         if rest > 0 {
-            self.ask(rest + PIECE_HEADER_BYTES, count);
+            self.add_chunks(rest + PIECE_HEADER_BYTES, count);
         }
     }
 
-    fn ask(&mut self, bytes: u32, chunks: u64) {
+    fn add_chunks(&mut self, bytes: u32, chunks: u64) {
         if chunks > 0 {
             *self.chunks.entry(bytes).or_default() += chunks;
         }
     }
 
-    /// Sizes asked for and how many chunks of each, ascending.
+    /// Needed chunk sizes, ascending, with the number of chunks of each.
     pub fn chunks(&self) -> impl Iterator<Item = (u32, u64)> {
         self.chunks.iter().map(|(&bytes, &count)| (bytes, count))
     }

@@ -1,7 +1,7 @@
 //! The lower envelope of straight lines, built and walked once: the convex hull trick of `optimum`.
 //!
-//! Lines that are nowhere the lowest are dropped as others come; since the places asked for only rise, the walk never
-//! turns back, and all of it costs one step a line and one a question.
+//! Lines that are nowhere the lowest are dropped when others are added. Queries come in rising order of `x`, so the
+//! search never goes back: the total cost is one step per line and one per query.
 
 /// The straight line `at_zero - held x` of one class below.
 #[derive(Debug, Clone, Copy)]
@@ -17,7 +17,7 @@ impl Line {
     }
 }
 
-/// The lower envelope of lines that come in order of falling slope and are asked in order of rising `x`.
+/// The lower envelope of lines that are added in order of falling slope and queried in order of rising `x`.
 #[derive(Default)]
 pub(super) struct Envelope {
     lines: Vec<Line>,

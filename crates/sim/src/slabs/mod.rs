@@ -1,4 +1,4 @@
-//! Slab classes of memcached: which there are, what they cost, and the best that can be had.
+//! Slab classes of memcached: the list, its cost, and the optimum.
 
 pub mod classes;
 pub mod demand;

@@ -1,8 +1,8 @@
-//! The best `k` classes that can be had for given sizes, exactly.
+//! The exact optimum: the best `k` classes for given sizes.
 //!
-//! Let the candidates be chunk sizes `s_1 < s_2 < ...`, `N_b` the chunks asked for that fit into `s_b`,
-//! and `c_b` the memory that one chunk of `s_b` takes with its part of the page's tail. The least memory
-//! for the chunks up to `s_b` with `j` classes, the last of them `s_b`, is
+//! Let the candidates be chunk sizes `s_1 < s_2 < ...`, `N_b` the needed chunks that fit into `s_b`, and `c_b` the
+//! memory of one chunk of `s_b` including its share of the page's tail. The least memory for the chunks up to `s_b`
+//! with `j` classes, the last of them `s_b`, is
 //!
 //! ```text
 //! D[j][b] = min over a of  D[j-1][a] + c_b (N_b - N_a),    s_a <= s_b - 16
@@ -13,25 +13,25 @@
 //! to right: O(k n) in all where the plain form takes O(k n^2), and n itself shrinks (`worthwhile`).
 //! Numbers are integers (1/1024 byte), so both forms agree exactly.
 //!
-//! memcached wants sizes by hand to lie more than 8 bytes apart, hence the 16: all sizes are multiples of
-//! 8. A class may thereby have to lie 8 above the largest item it holds, and never more, so sizes asked
-//! for and those plus 8 are candidates enough. What is above the last class goes into memcached's own
-//! class of the largest chunk.
+//! memcached requires explicit sizes (`-o slab_sizes`) to be more than 8 bytes apart, hence the 16: all sizes are
+//! multiples of 8. A class may therefore have to be 8 bytes above the largest item it holds, and never more, so the
+//! needed sizes and those plus 8 are sufficient candidates. Items above the last class go into memcached's own class
+//! of the largest chunk.
 
 use super::classes::{CHUNK_ALIGN_BYTES, CLASSES_MAX, PAGE_BYTES, SlabConfig};
 use super::demand::Demand;
 use super::envelope::{Envelope, Line};
 
-/// Classes by hand that memcached takes at most.
+/// Maximum number of explicit classes that memcached accepts.
 pub const SIZES_MAX: usize = CLASSES_MAX - 1;
-/// Least distance of two sizes by hand that are multiples of 8.
+/// Minimum distance of two explicit sizes that are multiples of 8.
 const GAP_BYTES: u32 = 2 * CHUNK_ALIGN_BYTES;
-/// Parts of a byte in which costs are counted.
-const PARTS: u64 = 1024;
+/// Costs are counted in units of 1/1024 byte.
+const COST_UNITS_PER_BYTE: u64 = 1024;
 /// More than any cost, and far enough from overflow to be added to.
 const UNREACHABLE: i64 = i64::MAX / 4;
 
-/// Candidate chunk sizes with what they cost and hold.
+/// Candidate chunk sizes with their cost and the chunks that fit.
 #[derive(Debug)]
 struct Candidates {
     sizes: Vec<u32>,
@@ -44,11 +44,11 @@ struct Candidates {
 impl Candidates {
     fn new(config: &SlabConfig, demand: &Demand) -> Self {
         let chunk_max = config.slab_chunk_bytes_max;
-        let floor = config
+        let size_min = config
             .chunk_bytes_min
             .max(CHUNK_ALIGN_BYTES + 1)
             .next_multiple_of(CHUNK_ALIGN_BYTES);
-        let rounded = |bytes: u32| bytes.next_multiple_of(CHUNK_ALIGN_BYTES).max(floor);
+        let rounded = |bytes: u32| bytes.next_multiple_of(CHUNK_ALIGN_BYTES).max(size_min);
         let mut sizes: Vec<u32> = demand
             .chunks()
             .flat_map(|(bytes, _)| [rounded(bytes), rounded(bytes) + CHUNK_ALIGN_BYTES])
@@ -78,8 +78,8 @@ impl Candidates {
     }
 }
 
-/// Drops what cannot be better: of the sizes of which a page holds equally many, and which so cost the
-/// same, the largest holds most. The one before it stays too, for it may leave the gap to the next class.
+/// Drops sizes that cannot be better: among sizes of which a page holds equally many, and which therefore cost the
+/// same, the largest holds most. The one before it is kept too because it may leave the gap to the next class.
 ///
 /// This leaves about 1,100 of 65,536 sizes, for a page holds few large chunks.
 fn worthwhile(sizes: &[u32]) -> Vec<u32> {
@@ -94,14 +94,14 @@ fn worthwhile(sizes: &[u32]) -> Vec<u32> {
         .collect()
 }
 
-/// Memory of one chunk with its part of the page's tail, in parts of a byte.
+/// Memory of one chunk including its share of the page's tail, in cost units.
 fn cost_of(size: u32) -> i64 {
-    (u64::from(PAGE_BYTES) * PARTS / u64::from(PAGE_BYTES / size)) as i64
+    (u64::from(PAGE_BYTES) * COST_UNITS_PER_BYTE / u64::from(PAGE_BYTES / size)) as i64
 }
 
-/// The best sizes by hand, at most `k` of them, ascending: the list for `-o slab_sizes`.
+/// The best explicit sizes, at most `k`, ascending: the list for `-o slab_sizes`.
 ///
-/// Empty when nothing is asked for below the largest chunk.
+/// Empty if no chunk below the largest is needed.
 pub fn optimal_sizes(config: &SlabConfig, demand: &Demand, k: usize) -> Vec<u32> {
     let candidates = Candidates::new(config, demand);
     let k = k.min(SIZES_MAX);
@@ -137,7 +137,7 @@ fn first_layer(candidates: &Candidates) -> Vec<i64> {
         .collect()
 }
 
-/// The layer above `before`; writes for each candidate which one the class below it is.
+/// The layer above `before`; stores for each candidate the class below it.
 fn next_layer(candidates: &Candidates, before: &[i64], chosen: &mut [u32]) -> Vec<i64> {
     let mut envelope = Envelope::default();
     let mut next = 0;
@@ -189,7 +189,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Memory of a list of sizes, in parts of a byte.
+    /// Memory of a list of sizes, in cost units.
     fn cost_of_sizes(config: &SlabConfig, demand: &Demand, sizes: &[u32]) -> i64 {
         let class = |bytes: u32| {
             sizes
@@ -204,8 +204,8 @@ mod tests {
             .sum()
     }
 
-    /// The recurrence as it stands, over every multiple of 8.
-    fn plain(config: &SlabConfig, demand: &Demand, k: usize) -> i64 {
+    /// Direct evaluation of the recurrence, over every multiple of 8.
+    fn naive(config: &SlabConfig, demand: &Demand, k: usize) -> i64 {
         let top = demand
             .chunks()
             .last()
@@ -254,7 +254,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn envelope_equals_the_plain_recurrence(
+        fn envelope_equals_the_naive_recurrence(
             values in prop::collection::vec((1u32..1500, 1u64..1000), 1..60),
             scale in 1u32..9,
             k in 1usize..9,
@@ -266,9 +266,9 @@ mod tests {
             }
             let sizes = optimal_sizes(&config, &demand, k);
             prop_assert!(sizes.len() <= k);
-            prop_assert_eq!(cost_of_sizes(&config, &demand, &sizes), plain(&config, &demand, k));
-            let by_hand = SlabConfig { slab_sizes: Some(sizes), ..config };
-            prop_assert_eq!(by_hand.check(), Ok(()));
+            prop_assert_eq!(cost_of_sizes(&config, &demand, &sizes), naive(&config, &demand, k));
+            let explicit = SlabConfig { slab_sizes: Some(sizes), ..config };
+            prop_assert_eq!(explicit.check(), Ok(()));
         }
     }
 
@@ -291,11 +291,11 @@ mod tests {
             });
             let by_factor = Plan::new(&classes, &demand);
             let sizes = optimal_sizes(&config, &demand, by_factor.used_classes());
-            let by_hand = SlabConfig {
+            let explicit = SlabConfig {
                 slab_sizes: Some(sizes),
                 ..config.clone()
             };
-            let optimal = Plan::new(&SlabClasses::new(&by_hand), &demand);
+            let optimal = Plan::new(&SlabClasses::new(&explicit), &demand);
             assert!(
                 optimal.taken_bytes() <= by_factor.taken_bytes(),
                 "factor {factor}"
@@ -303,11 +303,8 @@ mod tests {
         }
     }
 
-    /// Nanoseconds that this thread has computed: unlike the clock on the wall, true on a busy machine.
-    #[expect(
-        clippy::disallowed_methods,
-        reason = "CPU time is what the kernel says"
-    )]
+    /// CPU time of this thread in nanoseconds; unlike wall-clock time it is meaningful on a busy machine.
+    #[expect(clippy::disallowed_methods, reason = "CPU time comes from the kernel")]
     fn computed_ns() -> f64 {
         let stat = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap();
         stat.split(' ').next().unwrap().parse().unwrap()
@@ -327,7 +324,7 @@ mod tests {
                 u64::from(step % 977 + 1),
             );
         }
-        // The kernel counts in ticks of some milliseconds, so many plans are timed together.
+        // The kernel counts in ticks of a few milliseconds, so many plans are measured together.
         let (begin, plans) = (computed_ns(), 50);
         let mut sizes = 0;
         for _ in 0..plans {

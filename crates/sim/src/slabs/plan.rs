@@ -1,17 +1,17 @@
-//! What a list of classes costs for given sizes: waste by class, and how many items a memory holds.
+//! The cost of a list of classes for given sizes: waste by class, and how many items fit into a given memory.
 
 use super::classes::{PAGE_BYTES, SlabClasses};
 use super::demand::Demand;
 
-/// What one class does.
+/// The use of one class.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ClassUse {
     /// Size of its chunks.
     pub chunk_bytes: u32,
-    /// Chunks that items ask for.
+    /// Chunks that items need.
     pub chunks: u64,
-    /// Bytes asked for in them.
-    pub asked_bytes: u128,
+    /// Bytes that items need in them.
+    pub requested_bytes: u128,
 }
 
 impl ClassUse {
@@ -25,23 +25,23 @@ impl ClassUse {
         self.chunks as f64 * f64::from(PAGE_BYTES) / f64::from(self.per_page())
     }
 
-    /// Bytes taken and not asked for.
+    /// Bytes taken but not needed.
     pub fn wasted_bytes(&self) -> f64 {
-        self.taken_bytes() - self.asked_bytes as f64
+        self.taken_bytes() - self.requested_bytes as f64
     }
 }
 
 /// A list of classes under a demand.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Plan {
-    /// Every class, also those that nothing asks for.
+    /// Every class, including unused ones.
     pub classes: Vec<ClassUse>,
     items: u64,
     item_bytes: u128,
 }
 
 impl Plan {
-    /// Puts a demand into classes.
+    /// Assigns a demand to classes.
     pub fn new(classes: &SlabClasses, demand: &Demand) -> Self {
         let chunks = classes.chunks();
         let mut uses: Vec<ClassUse> = chunks
@@ -56,7 +56,7 @@ impl Plan {
                 .partition_point(|&chunk| chunk < bytes)
                 .min(chunks.len() - 1);
             uses[index].chunks += count;
-            uses[index].asked_bytes += u128::from(bytes) * u128::from(count);
+            uses[index].requested_bytes += u128::from(bytes) * u128::from(count);
         }
         Self {
             classes: uses,
@@ -79,12 +79,12 @@ impl Plan {
         }
     }
 
-    /// Classes that something asks for.
+    /// Number of classes in use.
     pub fn used_classes(&self) -> usize {
         self.classes.iter().filter(|class| class.chunks > 0).count()
     }
 
-    /// The trap of small factors: the classes end early, and all above falls into the largest chunk.
+    /// The trap of small factors: the classes end early, and all larger items go into the largest chunk.
     ///
     /// Returns the last chunk before the largest, when more than a hundredth of the memory is lost above it.
     pub fn trap(&self) -> Option<u32> {
@@ -97,8 +97,8 @@ impl Plan {
 
     /// How many items of this mix a memory holds before memcached has to evict.
     ///
-    /// Pages go to the classes one by one as the mix arrives, so each class has begun a page that is not
-    /// full; a class that so few items ask for that none is expected has no page.
+    /// Pages go to the classes one by one as the mix arrives, so each class has begun a page that is not full; a
+    /// class that expects less than one item has no page.
     pub fn items_that_fit(&self, memory_bytes: u64) -> u64 {
         let pages = memory_bytes / u64::from(PAGE_BYTES);
         let needed = |items: u64| -> u64 {
@@ -116,7 +116,7 @@ impl Plan {
         if self.items == 0 {
             return 0;
         }
-        // No item takes less than the smallest chunk, which bounds the answer.
+        // No item takes less than the smallest chunk, which bounds the result.
         let (mut fits, mut too_many) =
             (0, memory_bytes / u64::from(self.classes[0].chunk_bytes) + 1);
         while fits + 1 < too_many {
@@ -134,14 +134,14 @@ impl Plan {
 /// Share of the memory that glasscache's segments keep free ahead of need.
 const RESERVE_SHARE: f64 = 0.02;
 
-/// How many items of this mix glasscache's segments hold: their records, and the index's mean share of each, a part
-/// of which stands beside the memory; with the server's usual four workers.
+/// How many items of this mix glasscache's segments hold: their records and the mean index space of each item, part
+/// of which is outside the memory limit; for the default of four workers.
 pub fn items_in_segments(demand: &Demand, memory_bytes: u64) -> u64 {
     let record_bytes = demand.segment_bytes() as f64 / demand.items().max(1) as f64;
     let index_bytes = glasscache_store::INDEX_BYTES_MEAN;
-    let beside_bytes = glasscache_store::index_beside_bytes(memory_bytes, 4) as f64;
+    let outside_limit_bytes = glasscache_store::index_beside_bytes(memory_bytes, 4) as f64;
     let usable_bytes = memory_bytes as f64 * (1.0 - RESERVE_SHARE);
-    let with_index = (usable_bytes + beside_bytes) / (record_bytes + index_bytes);
+    let with_index = (usable_bytes + outside_limit_bytes) / (record_bytes + index_bytes);
     with_index.min(usable_bytes / record_bytes) as u64
 }
 
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn waste_is_what_chunks_and_pages_take_beyond_the_items() {
+    fn waste_counts_chunk_and_page_overhead() {
         let classes = SlabClasses::new(&SlabConfig::default());
         let plan = Plan::new(&classes, &demand(&[(27, 1000)]));
         assert_eq!((plan.used_classes(), plan.classes[0].chunks), (1, 1000));
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn large_items_take_a_head_and_pieces() {
+    fn large_items_need_a_head_and_pieces() {
         let classes = SlabClasses::new(&SlabConfig::default());
         let plan = Plan::new(&classes, &demand(&[(600_000, 10)]));
         assert_eq!(

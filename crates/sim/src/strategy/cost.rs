@@ -18,7 +18,7 @@ struct LatencyFile {
     single_pct: Option<std::collections::BTreeMap<String, std::collections::BTreeMap<String, f64>>>,
 }
 
-/// The cost of calls, from measured medians; the distribution beside them where it was measured.
+/// The cost of calls, from measured medians, with the measured distribution where there is one.
 #[derive(Debug, Clone)]
 pub struct CostModel {
     single: Vec<Knot>,
@@ -106,7 +106,7 @@ fn batch_ns(batch: &[Knot], keys: u64) -> f64 {
     if count <= first.at || batch.len() == 1 {
         return first.ns;
     }
-    // Above the last knot the last segment goes on.
+    // Above the last knot the last segment is extended.
     let above = batch
         .partition_point(|knot| knot.at <= count)
         .min(batch.len() - 1);
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn costs_of_the_worked_example() {
+    fn computes_the_costs_of_the_worked_example() {
         let cost = example();
         let single = |bytes| cost.call_ns(1, bytes);
         assert_eq!(
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn ends_of_the_tables_follow_the_definition() {
+    fn extrapolates_beyond_the_tables_as_defined() {
         let cost = example();
         assert_eq!(cost.call_ns(1, 0), 1_000_000);
         assert_eq!(cost.call_ns(21, 1), 1_000_000 + 2_000_000);
@@ -180,14 +180,14 @@ mod tests {
     }
 
     #[test]
-    fn halves_round_up() {
+    fn rounds_half_up() {
         let cost = CostModel::new(&[(1.0, 0.0005)], &[(1.0, 0.0)]).unwrap();
         assert_eq!(cost.call_ns(1, 1), 1);
         assert_eq!(cost.call_ns(1, 3), 2);
     }
 
     #[test]
-    fn wrong_tables_are_refused_with_their_row() {
+    fn rejects_invalid_tables_and_names_the_row() {
         let message = |text: &str| CostModel::parse(text).unwrap_err().to_string();
         assert!(message("{").starts_with("not a latency table: "));
         let table = r#"{"unit":"us","single_us":[[10,1],[10,2]],"batch_us":[[1,1]]}"#;

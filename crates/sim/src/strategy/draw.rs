@@ -1,9 +1,9 @@
-//! Draws the latency of a call from the distribution that was measured, the same luck for every strategy.
+//! Draws the latency of a call from the measured distribution, with the same random draws for every strategy.
 //!
-//! The number that decides a draw is a hash of seed, request and the item that caused the call. A call
-//! that two strategies both make thereby costs the same in both, so their difference is no noise
-//! (common random numbers). Inverse distribution function: linear in the percentile rank between the
-//! measured percentiles, linear in log10 of the size between the measured sizes.
+//! The number that decides a draw is a hash of seed, request and the item that caused the call. A
+//! call that two strategies both make therefore costs the same in both, which removes noise from
+//! their difference (common random numbers). Inverse distribution function: linear in the percentile
+//! rank between the measured percentiles, linear in log10 of the size between the measured sizes.
 
 use std::collections::BTreeMap;
 
@@ -21,12 +21,12 @@ const PERCENTILES: [(&str, f64); 8] = [
     ("99.9", 99.9),
 ];
 
-/// Whether the calls of one request share their luck.
+/// How the random draws of one request's calls depend on each other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Luck {
-    /// Each call draws for itself.
+pub enum Dependence {
+    /// Each call has a draw of its own.
     Independent,
-    /// All calls of a request draw alike: the worst that dependence can do to its tail.
+    /// All calls of a request share one draw: the worst case of dependence for the tail.
     Comonotone,
 }
 
@@ -60,7 +60,7 @@ impl Quantiles {
         }
     }
 
-    /// Nanoseconds of a single get of `bytes` at luck `u` (0 to 1, 0 the fastest).
+    /// Nanoseconds of a single get of `bytes` at quantile `u` (0 to 1, 0 is the fastest).
     pub fn single_ns(&self, bytes: u64, u: f64) -> f64 {
         let size = bytes.max(1) as f64;
         let above = self.sizes.partition_point(|row| row.size <= size);
@@ -79,7 +79,7 @@ impl Quantiles {
 }
 
 impl SizeQuantiles {
-    /// Below the first percentile and above the last, their values: what was not measured is not invented.
+    /// Below the first percentile and above the last, the result is their value; nothing is extrapolated.
     fn at(&self, u: f64) -> f64 {
         let rank = u * 100.0;
         let above = PERCENTILES.partition_point(|&(_, p)| p <= rank);
@@ -94,11 +94,11 @@ impl SizeQuantiles {
     }
 }
 
-/// The luck of one call, from 0 to below 1.
-pub fn luck(seed: u64, request: u64, cause: u32, luck: Luck) -> f64 {
-    let cause = match luck {
-        Luck::Independent => u64::from(cause) + 1,
-        Luck::Comonotone => 0,
+/// The random draw of one call, from 0 to below 1.
+pub fn uniform_draw(seed: u64, request: u64, cause: u32, dependence: Dependence) -> f64 {
+    let cause = match dependence {
+        Dependence::Independent => u64::from(cause) + 1,
+        Dependence::Comonotone => 0,
     };
     let bits = mix(mix(mix(seed) ^ request) ^ cause);
     // The 53 upper bits fill the mantissa of a double.
@@ -120,7 +120,7 @@ fn read_size(size: &str, row: &BTreeMap<String, f64>) -> Result<SizeQuantiles, L
     };
     let bytes: f64 = size
         .parse()
-        .map_err(|_| wrong("the size is no number".into()))?;
+        .map_err(|_| wrong("the size is not a number".into()))?;
     if !(bytes.is_finite() && bytes >= 1.0) {
         return Err(wrong("the size must be at least 1".into()));
     }
@@ -171,18 +171,19 @@ mod tests {
     }
 
     #[test]
-    fn luck_is_even_and_the_same_for_the_same_call() {
+    fn draws_are_uniform_and_repeatable() {
         let mean = (0..10_000)
-            .map(|r| luck(1, r, 7, Luck::Independent))
+            .map(|r| uniform_draw(1, r, 7, Dependence::Independent))
             .sum::<f64>()
             / 10_000.0;
         assert!((mean - 0.5).abs() < 0.01);
         assert!(
-            luck(1, 2, 3, Luck::Independent).to_bits()
-                == luck(1, 2, 3, Luck::Independent).to_bits()
+            uniform_draw(1, 2, 3, Dependence::Independent).to_bits()
+                == uniform_draw(1, 2, 3, Dependence::Independent).to_bits()
         );
         assert!(
-            luck(1, 2, 3, Luck::Comonotone).to_bits() == luck(1, 2, 4, Luck::Comonotone).to_bits()
+            uniform_draw(1, 2, 3, Dependence::Comonotone).to_bits()
+                == uniform_draw(1, 2, 4, Dependence::Comonotone).to_bits()
         );
     }
 }

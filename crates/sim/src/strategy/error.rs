@@ -1,4 +1,4 @@
-//! What can be wrong with a latency table: one sentence with table, row and problem.
+//! Errors in a latency table: one sentence with table, row and problem.
 
 /// Why a latency table cannot be used.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
@@ -12,7 +12,7 @@ pub enum LatencyError {
     /// A table without rows.
     #[error("table `{0}` has no row")]
     Empty(&'static str),
-    /// Rows out of order, or a number that is no size, count or latency.
+    /// Rows out of order, or a number that is not a valid size, count or latency.
     #[error("table `{table}` row {row}: {problem}")]
     Row {
         /// Which table.
@@ -22,7 +22,7 @@ pub enum LatencyError {
         /// What is wrong with it.
         problem: &'static str,
     },
-    /// A distribution whose percentiles are missing or fall.
+    /// A distribution with missing or falling percentiles.
     #[error("single_pct of size {size}: {problem}")]
     Distribution {
         /// The size whose distribution it is.

@@ -3,7 +3,7 @@
 //! docs/reference/formats.md, "Results file". Percentiles are the nearest rank, computed in integers.
 
 use super::prepare::Prepared;
-use super::run::Deed;
+use super::run::RequestStats;
 
 /// The percentiles given, as written and in thousandths.
 pub const PERCENTILES: [(&str, u64); 8] = [
@@ -31,7 +31,7 @@ pub struct Figures {
     pub keys: u64,
     /// Bytes fetched.
     pub bytes: u64,
-    /// Keys fetched that were asked for.
+    /// Fetched keys that were used.
     pub used_keys: u64,
     /// Nanoseconds waited.
     pub added_ns: u64,
@@ -57,27 +57,27 @@ impl Figures {
 /// The figures over the requests (kept ones, in file order) that `select` names.
 pub fn figures(
     prepared: &Prepared<'_>,
-    deeds: &[Deed],
+    request_stats: &[RequestStats],
     select: impl Iterator<Item = usize>,
 ) -> Figures {
     let mut figures = Figures::default();
     let (mut slowdowns, mut latencies, mut slower) = (Vec::new(), Vec::new(), [0u64; 4]);
     for request in select {
-        let (deed, base_ns) = (&deeds[request], prepared.base_ns[request]);
+        let (stats, base_ns) = (&request_stats[request], prepared.base_ns[request]);
         figures.requests += 1;
-        figures.calls += u64::from(deed.calls);
-        figures.keys += u64::from(deed.keys);
-        figures.used_keys += u64::from(deed.used_keys);
-        figures.bytes += deed.bytes;
-        figures.added_ns += deed.added_ns;
-        latencies.push(base_ns + deed.added_ns);
+        figures.calls += u64::from(stats.calls);
+        figures.keys += u64::from(stats.keys);
+        figures.used_keys += u64::from(stats.used_keys);
+        figures.bytes += stats.bytes;
+        figures.added_ns += stats.added_ns;
+        latencies.push(base_ns + stats.added_ns);
         // A base of 0 counts as 1 us, the log's resolution, so that the ratio stays finite.
         let base_ns = base_ns.max(1000);
         // Doubles of one sign sort as their bits do.
-        slowdowns.push((deed.added_ns as f64 / base_ns as f64).to_bits());
+        slowdowns.push((stats.added_ns as f64 / base_ns as f64).to_bits());
         for (count, (_, hundredths)) in slower.iter_mut().zip(SLOWER) {
             *count += u64::from(
-                u128::from(deed.added_ns) * 100 >= u128::from(base_ns) * u128::from(hundredths),
+                u128::from(stats.added_ns) * 100 >= u128::from(base_ns) * u128::from(hundredths),
             );
         }
     }
@@ -96,7 +96,7 @@ fn percentiles(values: &mut [u64]) -> Vec<u64> {
         return Vec::new();
     }
     let count = values.len() as u64;
-    // Each selection leaves what is larger to its right, so the next one looks only there.
+    // Each selection leaves larger values to its right, so the next one searches only there.
     let mut done = 0;
     let select = |(_, thousandths): (&str, u64)| {
         let rank = (thousandths * count).div_ceil(1000).max(1) as usize;

@@ -40,7 +40,7 @@ impl FixedSet {
     }
 }
 
-/// Chooses the set of a rule on the requests that the rule looks at: the first half, or all of them in hindsight.
+/// Chooses the set of a rule from the requests that the rule may use: the first half, or all of them in hindsight.
 pub fn choose(rule: Option<FixedRule>, prepared: &Prepared<'_>, cost: &CostModel) -> FixedSet {
     let requests = match rule {
         Some(FixedRule::Hindsight(_)) => 0..prepared.len(),

@@ -1,4 +1,4 @@
-//! Replays a request log under a strategy and tells what every request would have waited.
+//! Replays a request log under a strategy and computes the waiting time of every request.
 //!
 //! The definitions are those of docs/reference/formats.md, sections 3 to 5, and results are equal to
 //! them number by number. [`prepare`] does once what all strategies share, [`run`] replays one

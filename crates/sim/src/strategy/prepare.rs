@@ -1,7 +1,7 @@
 //! What all strategies share, done once: repeats dropped, requests grouped by process, uses counted.
 //!
-//! An item that a request asks for again is free under every strategy, so only first requests for it
-//! are kept. Processes share nothing, so they are replayed one after the other, which keeps one local
+//! A repeated use of an item within one request is free under every strategy, so only the first use
+//! is kept. Processes share nothing, so they are replayed one after the other, which keeps one local
 //! cache in memory (and in the processor's cache) instead of one a process.
 
 use super::tree::Tree;
@@ -12,13 +12,13 @@ use crate::trace::log::{Items, NONE, RequestLog};
 pub struct Prepared<'a> {
     /// The items of the log.
     pub items: &'a Items,
-    /// Who is whose child.
+    /// The children of each item.
     pub tree: Tree,
     /// Each kept request's index in the log, in file order.
     pub origin: Vec<u32>,
     /// Latency of each kept request with everything local, in nanoseconds.
     pub base_ns: Vec<u64>,
-    /// Items asked for with repeats: the unit of speed figures.
+    /// Item uses including repeats: the unit of speed figures.
     pub accesses: u64,
     pub(super) page: Vec<u32>,
     pub(super) by_instance: Vec<Vec<u32>>,
@@ -27,7 +27,8 @@ pub struct Prepared<'a> {
 }
 
 impl<'a> Prepared<'a> {
-    /// Prepares the requests that `keep` (an index into the log) lets through; the others are as if never recorded.
+    /// Prepares the requests that `keep` (which receives an index into the log) accepts; the others are treated as
+    /// never recorded.
     pub fn new(log: &'a RequestLog, keep: impl Fn(usize) -> bool) -> Self {
         let requests = &log.requests;
         let mut prepared = Self {
@@ -92,7 +93,7 @@ impl<'a> Prepared<'a> {
         self.by_instance.len()
     }
 
-    /// The items of a kept request, each once, in the order in which it first asked for them.
+    /// The items of a kept request, each once, in order of first use.
     pub fn items_of(&self, request: usize) -> &[u32] {
         &self.distinct[self.starts[request]..self.starts[request + 1]]
     }

@@ -1,27 +1,27 @@
-//! One strategy from its words to its figures: choose the fixed set, replay, sum up.
+//! Evaluates one strategy: choose the fixed set, replay, compute the figures.
 
 use super::cost::CostModel;
-use super::draw::Luck;
+use super::draw::Dependence;
 use super::figures::{Figures, figures};
 use super::fixed::choose;
 use super::prepare::Prepared;
-use super::run::{Deed, Pricing, run};
+use super::run::{Pricing, RequestStats, run};
 use super::{LocalRule, Strategy};
 
-/// What a strategy is judged by.
+/// The figures of a strategy.
 #[derive(Debug, Clone, Default)]
 pub struct Report {
     /// Over all requests.
     pub all: Figures,
-    /// Over the second half, which no choice has seen.
+    /// Over the second half, which no choice has used.
     pub second_half: Figures,
-    /// The second half with each call's latency drawn for itself, where a distribution was measured.
+    /// The second half with an independent latency draw for each call, if a distribution was measured.
     pub drawn: Option<Figures>,
-    /// The same with all calls of a request sharing their luck: a bound on what dependence can do.
+    /// The same with one draw for all calls of a request: an upper bound on the effect of dependence.
     pub comonotone: Option<Figures>,
-    /// By route, in the order asked for: all requests, and the second half.
+    /// By route, in the requested order: all requests, and the second half.
     pub routes: Vec<(Figures, Figures)>,
-    /// What each process keeps at most.
+    /// The maximum that each process keeps.
     pub kept: Kept,
     /// Added and base nanoseconds of the second half's requests, for distributions.
     pub second_half_ns: Vec<(u64, u64)>,
@@ -50,9 +50,9 @@ impl Kept {
 pub struct ReportOptions<'a> {
     /// Draw latencies with this seed.
     pub draw_seed: Option<u64>,
-    /// For each request of the log the place of its route among those asked for; empty for none.
+    /// For each request of the log the index of its route among the requested ones; empty for none.
     pub route_of: &'a [u32],
-    /// How many routes were asked for.
+    /// Number of requested routes.
     pub routes: usize,
 }
 
@@ -66,38 +66,42 @@ pub fn report(
     let fixed = choose(strategy.fixed, prepared, cost);
     let (count, half) = (prepared.len(), prepared.half());
     let replay = |pricing| run(prepared, cost, strategy, &fixed, pricing, count);
-    let deeds = replay(Pricing::Median);
-    let drawn = |luck| {
+    let request_stats = replay(Pricing::Median);
+    let drawn = |dependence| {
         let seed = options.draw_seed.filter(|_| cost.quantiles().is_some())?;
-        let deeds = replay(Pricing::Drawn { seed, luck });
-        Some(figures(prepared, &deeds, half..count))
+        let request_stats = replay(Pricing::Drawn { seed, dependence });
+        Some(figures(prepared, &request_stats, half..count))
     };
     Report {
-        all: figures(prepared, &deeds, 0..count),
-        second_half: figures(prepared, &deeds, half..count),
-        drawn: drawn(Luck::Independent),
-        comonotone: drawn(Luck::Comonotone),
-        routes: by_route(prepared, &deeds, options),
+        all: figures(prepared, &request_stats, 0..count),
+        second_half: figures(prepared, &request_stats, half..count),
+        drawn: drawn(Dependence::Independent),
+        comonotone: drawn(Dependence::Comonotone),
+        routes: by_route(prepared, &request_stats, options),
         kept: Kept {
             fixed_items: fixed.items.len() as u64,
             fixed_bytes: fixed.bytes,
             local_bytes: local_bytes(strategy.local, prepared),
         },
         second_half_ns: (half..count)
-            .map(|r| (deeds[r].added_ns, prepared.base_ns[r]))
+            .map(|r| (request_stats[r].added_ns, prepared.base_ns[r]))
             .collect(),
     }
 }
 
 fn by_route(
     prepared: &Prepared<'_>,
-    deeds: &[Deed],
+    request_stats: &[RequestStats],
     options: ReportOptions<'_>,
 ) -> Vec<(Figures, Figures)> {
     let of_route = |route: usize, from: usize| {
         let is_of =
             move |r: &usize| options.route_of[prepared.origin[*r] as usize] as usize == route;
-        figures(prepared, deeds, (from..prepared.len()).filter(is_of))
+        figures(
+            prepared,
+            request_stats,
+            (from..prepared.len()).filter(is_of),
+        )
     };
     (0..options.routes)
         .map(|route| (of_route(route, 0), of_route(route, prepared.half())))

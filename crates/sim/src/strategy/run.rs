@@ -4,18 +4,18 @@ use std::ops::{ControlFlow, Range};
 
 use glasscache_strategy::file::{LocalRule, Strategy};
 use glasscache_strategy::policy::{AnyPolicy, Lru, LruBytes, Policy, S3Fifo};
-use glasscache_strategy::rules::{Rules, World, settle};
+use glasscache_strategy::rules::{RequestContext, Rules, store_fetched};
 
 use super::cost::{CostModel, round_half_up};
-use super::draw::{Luck, Quantiles, luck};
+use super::draw::{Dependence, Quantiles, uniform_draw};
 use super::fixed::FixedSet;
 use super::prepare::Prepared;
 use super::tree::Tree;
 use crate::trace::log::NONE;
 
-/// What one request did under a strategy.
+/// The counts and the waiting time of one request under a strategy.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Deed {
+pub struct RequestStats {
     /// Time spent waiting for calls, in nanoseconds.
     pub added_ns: u64,
     /// Bytes fetched.
@@ -24,7 +24,7 @@ pub struct Deed {
     pub calls: u32,
     /// Keys fetched.
     pub keys: u32,
-    /// Keys fetched that were asked for.
+    /// Fetched keys that were used.
     pub used_keys: u32,
 }
 
@@ -35,14 +35,14 @@ pub enum Pricing {
     Median,
     /// Each call draws from the measured distribution, where there is one.
     Drawn {
-        /// Another seed, other luck.
+        /// Seed of the draws.
         seed: u64,
-        /// Whether the calls of a request share their luck.
-        luck: Luck,
+        /// How the draws of a request's calls depend on each other.
+        dependence: Dependence,
     },
 }
 
-/// Replays the requests before `end` (file order) and returns what each did.
+/// Replays the requests before `end` (file order) and returns the stats of each.
 pub fn run(
     prepared: &Prepared<'_>,
     cost: &CostModel,
@@ -50,8 +50,8 @@ pub fn run(
     fixed: &FixedSet,
     pricing: Pricing,
     end: usize,
-) -> Vec<Deed> {
-    let mut deeds = vec![Deed::default(); end];
+) -> Vec<RequestStats> {
+    let mut request_stats = vec![RequestStats::default(); end];
     run_each(
         prepared,
         cost,
@@ -59,26 +59,26 @@ pub fn run(
         fixed,
         pricing,
         0..end,
-        |request, deed| {
-            deeds[request] = deed;
+        |request, stats| {
+            request_stats[request] = stats;
             ControlFlow::Continue(())
         },
     );
-    deeds
+    request_stats
 }
 
-/// The same without keeping them: hands each request of `judged` and its deed over, process by process,
-/// until it is told to stop.
+/// The same without storing them: calls `visit` with each request of `measured` and its stats, process by process,
+/// until `visit` returns `Break`.
 ///
-/// Requests before `judged` are replayed for what they leave in the local cache, if there is one.
+/// Requests before `measured` are replayed only to fill the local cache, if there is one.
 pub fn run_each(
     prepared: &Prepared<'_>,
     cost: &CostModel,
     strategy: &Strategy,
     fixed: &FixedSet,
     pricing: Pricing,
-    judged: Range<usize>,
-    each: impl FnMut(usize, Deed) -> ControlFlow<()>,
+    measured: Range<usize>,
+    visit: impl FnMut(usize, RequestStats) -> ControlFlow<()>,
 ) {
     let prices = Prices::new(prepared, cost, pricing);
     let replay = Replay {
@@ -86,14 +86,14 @@ pub fn run_each(
         prices: &prices,
         rules: strategy.rules(),
         fixed,
-        judged,
+        measured,
     };
-    // Ends early only because `each` said so.
+    // Ends early only if `visit` returned `Break`.
     let _ = match strategy.local {
-        LocalRule::Nothing => replay.all(&mut AnyPolicy::Nothing, false, each),
-        LocalRule::Lru(n) => replay.all(&mut Lru::new(n), true, each),
-        LocalRule::LruBytes(bytes) => replay.all(&mut LruBytes::new(bytes), true, each),
-        LocalRule::S3Fifo(n) => replay.all(&mut S3Fifo::new(n), true, each),
+        LocalRule::Nothing => replay.run_all(&mut AnyPolicy::Nothing, false, visit),
+        LocalRule::Lru(n) => replay.run_all(&mut Lru::new(n), true, visit),
+        LocalRule::LruBytes(bytes) => replay.run_all(&mut LruBytes::new(bytes), true, visit),
+        LocalRule::S3Fifo(n) => replay.run_all(&mut S3Fifo::new(n), true, visit),
     };
 }
 
@@ -102,17 +102,17 @@ struct Replay<'a> {
     prices: &'a Prices<'a>,
     rules: Rules,
     fixed: &'a FixedSet,
-    judged: Range<usize>,
+    measured: Range<usize>,
 }
 
 impl Replay<'_> {
-    fn all<P: Policy>(
+    fn run_all<P: Policy>(
         &self,
         local: &mut P,
-        has_past: bool,
-        mut each: impl FnMut(usize, Deed) -> ControlFlow<()>,
+        needs_history: bool,
+        mut visit: impl FnMut(usize, RequestStats) -> ControlFlow<()>,
     ) -> ControlFlow<()> {
-        let mut world = Replica {
+        let mut process = SimulatedProcess {
             fixed: self.fixed,
             local,
             tree: &self.prepared.tree,
@@ -121,70 +121,73 @@ impl Replay<'_> {
             request: 0,
         };
         let mut list = Vec::new();
-        let before = |end: usize| move |&request: &u32| (request as usize) < end;
+        let is_before = |end: usize| move |&request: &u32| (request as usize) < end;
         for requests in &self.prepared.by_instance {
-            world.local.clear();
+            process.local.clear();
             let (start, end) = (
-                requests.partition_point(before(self.judged.start)),
-                requests.partition_point(before(self.judged.end)),
+                requests.partition_point(is_before(self.measured.start)),
+                requests.partition_point(is_before(self.measured.end)),
             );
-            if has_past {
+            if needs_history {
                 for &request in &requests[..start] {
-                    self.one(request, &mut world, &mut list);
+                    self.run_request(request, &mut process, &mut list);
                 }
             }
             for &request in &requests[start..end] {
-                each(request as usize, self.one(request, &mut world, &mut list))?;
+                visit(
+                    request as usize,
+                    self.run_request(request, &mut process, &mut list),
+                )?;
             }
         }
         ControlFlow::Continue(())
     }
 
-    fn one<P: Policy>(
+    fn run_request<P: Policy>(
         &self,
         request: u32,
-        world: &mut Replica<'_, P>,
+        process: &mut SimulatedProcess<'_, P>,
         list: &mut Vec<u32>,
-    ) -> Deed {
-        world.request = request;
-        let mut deed = Deed::default();
+    ) -> RequestStats {
+        process.request = request;
+        let mut stats = RequestStats::default();
         let page = self.prepared.page[request as usize];
         if page != NONE {
-            self.rules.open(world, &page, list);
-            self.fetch(page, world, list, &mut deed);
+            self.rules.begin_request(process, &page, list);
+            self.fetch(page, process, list, &mut stats);
         }
         for &item in self.prepared.items_of(request as usize) {
-            let found = self.rules.ask(world, &item, list);
-            deed.used_keys += u32::from(found.is_used_key());
-            self.fetch(item, world, list, &mut deed);
+            let found = self.rules.look_up(process, &item, list);
+            stats.used_keys += u32::from(found.is_used_key());
+            self.fetch(item, process, list, &mut stats);
         }
-        deed
+        stats
     }
 
     fn fetch<P: Policy>(
         &self,
         cause: u32,
-        world: &mut Replica<'_, P>,
+        process: &mut SimulatedProcess<'_, P>,
         list: &[u32],
-        deed: &mut Deed,
+        stats: &mut RequestStats,
     ) {
         if list.is_empty() {
             return;
         }
         let bytes = list
             .iter()
-            .map(|&item| u64::from(world.sizes[item as usize]))
+            .map(|&item| u64::from(process.sizes[item as usize]))
             .sum();
-        deed.calls += 1;
-        deed.keys += list.len() as u32;
-        deed.bytes += bytes;
-        deed.added_ns += self.prices.call_ns(world.request, cause, list, bytes);
-        settle(world, list);
+        stats.calls += 1;
+        stats.keys += list.len() as u32;
+        stats.bytes += bytes;
+        stats.added_ns += self.prices.call_ns(process.request, cause, list, bytes);
+        store_fetched(process, list);
     }
 }
 
 /// The replayed process: arrays by item number where a client has maps by key.
-struct Replica<'a, P> {
+struct SimulatedProcess<'a, P> {
     fixed: &'a FixedSet,
     local: &'a mut P,
     tree: &'a Tree,
@@ -194,11 +197,11 @@ struct Replica<'a, P> {
     request: u32,
 }
 
-impl<P: Policy> World for Replica<'_, P> {
+impl<P: Policy> RequestContext for SimulatedProcess<'_, P> {
     type Key = u32;
 
     /// Repeats were dropped when the log was prepared.
-    fn see(&mut self, _item: &u32) -> bool {
+    fn note_request(&mut self, _item: &u32) -> bool {
         true
     }
 
@@ -232,11 +235,11 @@ impl<P: Policy> World for Replica<'_, P> {
     }
 }
 
-/// Prices of calls; single gets of the median are looked up, for they are most of all calls.
+/// Prices of calls; median single gets are precomputed because they are most of the calls.
 struct Prices<'a> {
     cost: &'a CostModel,
     single_ns: Vec<u64>,
-    drawn: Option<(&'a Quantiles, u64, Luck)>,
+    drawn: Option<(&'a Quantiles, u64, Dependence)>,
     origin: &'a [u32],
 }
 
@@ -245,9 +248,9 @@ impl<'a> Prices<'a> {
         let sizes = &prepared.items.sizes;
         let drawn = match pricing {
             Pricing::Median => None,
-            Pricing::Drawn { seed, luck } => {
-                cost.quantiles().map(|quantiles| (quantiles, seed, luck))
-            }
+            Pricing::Drawn { seed, dependence } => cost
+                .quantiles()
+                .map(|quantiles| (quantiles, seed, dependence)),
         };
         let single_ns = sizes
             .iter()
@@ -262,8 +265,13 @@ impl<'a> Prices<'a> {
     }
 
     fn call_ns(&self, request: u32, cause: u32, list: &[u32], bytes: u64) -> u64 {
-        if let Some((quantiles, seed, kind)) = self.drawn {
-            let u = luck(seed, u64::from(self.origin[request as usize]), cause, kind);
+        if let Some((quantiles, seed, dependence)) = self.drawn {
+            let u = uniform_draw(
+                seed,
+                u64::from(self.origin[request as usize]),
+                cause,
+                dependence,
+            );
             return round_half_up(
                 quantiles.single_ns(bytes, u) + self.cost.extra_keys_ns(list.len() as u64),
             );

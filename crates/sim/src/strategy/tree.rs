@@ -1,4 +1,4 @@
-//! Who is whose child: the parents of a request log turned round.
+//! The children of each item, computed by inverting the parent column of a request log.
 
 use crate::trace::log::NONE;
 
@@ -10,7 +10,7 @@ pub struct Tree {
 }
 
 impl Tree {
-    /// Turns a column of parents round; the log's reader has refused cycles and strangers.
+    /// Inverts a column of parents; the reader of the log has already refused cycles and unknown parents.
     pub fn new(parents: &[u32]) -> Self {
         let mut starts = vec![0u32; parents.len() + 1];
         for &parent in parents.iter().filter(|&&p| p != NONE) {
@@ -40,7 +40,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn children_come_in_ascending_order() {
+    fn children_are_in_ascending_order() {
         let tree = Tree::new(&[NONE, 0, 0, 1, 0]);
         assert_eq!(tree.children(0), [1, 2, 4]);
         assert_eq!(tree.children(1), [3]);

@@ -1,16 +1,16 @@
 //! Key streams as CSV: a header line with the columns' names, an empty field for null.
 
 use super::lines::Lines;
-use super::rows::{Cells, LineForm, LineRows};
+use super::rows::{LineForm, LineRows, RowFields};
 use super::{Batch, Columns};
 use crate::TraceError;
 use std::io::BufRead;
 
 /// Characters of a header that an error shows.
-const HEADER_SHOWN: usize = 60;
+const HEADER_CHARS_MAX: usize = 60;
 
 /// A CSV key stream.
-pub(super) type Reader<R> = LineRows<R, Places>;
+pub(super) type Reader<R> = LineRows<R, FieldIndexes>;
 
 impl<R: BufRead> Reader<R> {
     pub(super) fn new(name: &str, source: R, wanted: Columns) -> Result<Self, TraceError> {
@@ -19,16 +19,16 @@ impl<R: BufRead> Reader<R> {
             .header()?
             .ok_or_else(|| TraceError::file(name, "is empty"))?;
         Ok(Self {
-            form: places(name, &header)?,
+            form: find_fields(name, &header)?,
             lines,
             wanted,
         })
     }
 }
 
-/// Where each known column stands in a row.
+/// The field index of each known column.
 #[derive(Default)]
-pub(super) struct Places {
+pub(super) struct FieldIndexes {
     key: usize,
     time: Option<usize>,
     size: Option<usize>,
@@ -37,7 +37,7 @@ pub(super) struct Places {
     count: usize,
 }
 
-impl LineForm for Places {
+impl LineForm for FieldIndexes {
     fn append(
         &self,
         file: &str,
@@ -47,30 +47,30 @@ impl LineForm for Places {
         batch: &mut Batch,
     ) -> Result<(), TraceError> {
         Row::split(file, line, row, self.count)?
-            .cells(self)?
+            .fields(self)?
             .push(wanted, batch);
         Ok(())
     }
 }
 
 /// Finds the known columns in the header; others are ignored.
-fn places(file: &str, header: &str) -> Result<Places, TraceError> {
+fn find_fields(file: &str, header: &str) -> Result<FieldIndexes, TraceError> {
     let names: Vec<&str> = header
         .split(',')
         .map(|name| name.trim().trim_matches('"'))
         .collect();
-    let place = |name: &str| names.iter().position(|&other| other == name);
+    let index = |name: &str| names.iter().position(|&other| other == name);
     let missing = || {
-        let found: String = header.chars().take(HEADER_SHOWN).collect();
+        let found: String = header.chars().take(HEADER_CHARS_MAX).collect();
         let fault = format!("the header line names no column \"key\": {found:?}");
         TraceError::file(file, fault)
     };
-    Ok(Places {
-        key: place("key").ok_or_else(missing)?,
-        time: place("time"),
-        size: place("size"),
-        op: place("op"),
-        ttl: place("ttl"),
+    Ok(FieldIndexes {
+        key: index("key").ok_or_else(missing)?,
+        time: index("time"),
+        size: index("size"),
+        op: index("op"),
+        ttl: index("ttl"),
         count: names.len(),
     })
 }
@@ -96,19 +96,19 @@ impl<'a> Row<'a> {
         })
     }
 
-    fn text(&self, place: Option<usize>) -> Option<&'a [u8]> {
-        place
-            .map(|place| self.fields[place])
+    fn text(&self, index: Option<usize>) -> Option<&'a [u8]> {
+        index
+            .map(|index| self.fields[index])
             .filter(|field| !field.is_empty())
     }
 
-    fn whole(
+    fn number(
         &self,
         column: &'static str,
-        place: Option<usize>,
+        index: Option<usize>,
         max: u64,
     ) -> Result<Option<u64>, TraceError> {
-        let Some(field) = self.text(place) else {
+        let Some(field) = self.text(index) else {
             return Ok(None);
         };
         let parsed = std::str::from_utf8(field)
@@ -125,18 +125,18 @@ impl<'a> Row<'a> {
             .ok_or_else(fault)
     }
 
-    fn cells(&self, places: &Places) -> Result<Cells<'a>, TraceError> {
+    fn fields(&self, indexes: &FieldIndexes) -> Result<RowFields<'a>, TraceError> {
         let null =
             || TraceError::row(self.file, self.number, "a key may not be null").in_column("key");
-        Ok(Cells {
+        Ok(RowFields {
             row: self.number,
             key: self
-                .whole("key", Some(places.key), u64::MAX)?
+                .number("key", Some(indexes.key), u64::MAX)?
                 .ok_or_else(null)?,
-            time: self.whole("time", places.time, u64::MAX)?,
-            size: self.whole("size", places.size, u64::from(u32::MAX))?,
-            ttl: self.whole("ttl", places.ttl, u64::from(u32::MAX))?,
-            op: self.text(places.op),
+            time: self.number("time", indexes.time, u64::MAX)?,
+            size: self.number("size", indexes.size, u64::from(u32::MAX))?,
+            ttl: self.number("ttl", indexes.ttl, u64::from(u32::MAX))?,
+            op: self.text(indexes.op),
         })
     }
 }

@@ -1,4 +1,5 @@
-//! Interning: every key of a stream becomes a small number, once, so that all policies and sizes work on arrays.
+//! Interning: every key of a stream is replaced by a small number once, so that all policies and sizes can work on
+//! arrays.
 //!
 //! Numbers are given in the order of first use: 0, 1, 2 and so on, without a gap. The table is open addressing over
 //! the multiplied key, at most half full; a key costs one probe of 16 bytes, about as fast as memory allows.
@@ -9,15 +10,15 @@ use crate::TraceError;
 /// 2^64 divided by the golden ratio: spreads the bits of neighbouring keys (Knuth, volume 3, 6.4).
 const SPREAD: u64 = 0x9E37_79B9_7F4A_7C15;
 
-/// A free place of the table. `u32::MAX` is never an id, for a trace has fewer requests than that.
+/// An empty slot of the table. `u32::MAX` is never an id because a trace has fewer requests.
 const FREE: u32 = u32::MAX;
 
 /// Gives each distinct key a number.
 #[derive(Debug, Clone)]
 pub struct Interner {
-    places: Vec<Entry>,
+    slots: Vec<Entry>,
     shift: u32,
-    /// A second word of each key, so that (key, size) pairs can be told apart.
+    /// Number of ids given so far.
     count: u32,
 }
 
@@ -39,7 +40,7 @@ impl Interner {
     pub fn new() -> Self {
         let bits = 12;
         Self {
-            places: vec![
+            slots: vec![
                 Entry {
                     key: 0,
                     extra: 0,
@@ -64,10 +65,10 @@ impl Interner {
 
     /// The number of the pair (key, extra), a new one at its first use.
     pub fn id(&mut self, key: u64, extra: u32) -> u32 {
-        let mut at = self.place(key, extra);
-        let mask = self.places.len() - 1;
+        let mut at = self.first_slot(key, extra);
+        let mask = self.slots.len() - 1;
         loop {
-            let entry = self.places[at & mask];
+            let entry = self.slots[at & mask];
             if entry.id == FREE {
                 break;
             }
@@ -77,15 +78,15 @@ impl Interner {
             at += 1;
         }
         let id = self.count;
-        self.places[at & mask] = Entry { key, extra, id };
+        self.slots[at & mask] = Entry { key, extra, id };
         self.count += 1;
-        if self.count as usize * 2 > self.places.len() {
+        if self.count as usize * 2 > self.slots.len() {
             self.grow();
         }
         id
     }
 
-    fn place(&self, key: u64, extra: u32) -> usize {
+    fn first_slot(&self, key: u64, extra: u32) -> usize {
         ((key ^ u64::from(extra).rotate_left(32)).wrapping_mul(SPREAD) >> self.shift) as usize
     }
 
@@ -97,16 +98,16 @@ impl Interner {
                 extra: 0,
                 id: FREE
             };
-            self.places.len() * 2
+            self.slots.len() * 2
         ];
-        let old = std::mem::replace(&mut self.places, empty);
-        let mask = self.places.len() - 1;
+        let old = std::mem::replace(&mut self.slots, empty);
+        let mask = self.slots.len() - 1;
         for entry in old.into_iter().filter(|entry| entry.id != FREE) {
-            let mut at = self.place(entry.key, entry.extra);
-            while self.places[at & mask].id != FREE {
+            let mut at = self.first_slot(entry.key, entry.extra);
+            while self.slots[at & mask].id != FREE {
                 at += 1;
             }
-            self.places[at & mask] = entry;
+            self.slots[at & mask] = entry;
         }
     }
 }
@@ -120,7 +121,7 @@ pub struct Interned {
     pub keys: Vec<u64>,
     /// Bytes of each object, at least 1; empty where every object counts 1.
     pub sizes: Vec<u32>,
-    /// Interned left out since their size is unknown (only where sizes count).
+    /// Requests left out because their size is unknown (only if objects count their bytes).
     pub without_size: u64,
 }
 
@@ -151,10 +152,10 @@ impl Collector {
         }
     }
 
-    /// Takes a batch; in `Bytes` its `size` column must have been asked for.
+    /// Adds a batch; in mode `Bytes` the batch must have a `size` column.
     ///
     /// # Errors
-    /// The stream has more requests than 32 bits count.
+    /// The stream has more requests than fit into 32 bits.
     pub fn take(&mut self, file: &str, batch: &Batch) -> Result<(), TraceError> {
         if self.requests.ids.len() + batch.len() >= FREE as usize {
             return Err(TraceError::file(
@@ -223,20 +224,20 @@ mod tests {
     use std::collections::HashMap;
 
     #[test]
-    fn numbers_follow_first_use_and_survive_growth() {
+    fn ids_follow_first_use_and_survive_growth() {
         let mut interner = Interner::new();
-        let mut plain: HashMap<(u64, u32), u32> = HashMap::new();
+        let mut expected: HashMap<(u64, u32), u32> = HashMap::new();
         let mut state = 1_u64;
         for _ in 0..200_000 {
             state = state.wrapping_mul(SPREAD).wrapping_add(1);
             let pair = ((state >> 40) % 30_000, (state >> 20) as u32 % 2);
-            let next = plain.len() as u32;
+            let next = expected.len() as u32;
             assert_eq!(
                 interner.id(pair.0, pair.1),
-                *plain.entry(pair).or_insert(next)
+                *expected.entry(pair).or_insert(next)
             );
         }
-        assert_eq!(interner.len() as usize, plain.len());
+        assert_eq!(interner.len() as usize, expected.len());
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Key streams as JSON lines: one object a row, with the columns' names as members.
 
 use super::lines::Lines;
-use super::rows::{Cells, LineForm, LineRows};
+use super::rows::{LineForm, LineRows, RowFields};
 use super::{Batch, Columns};
 use crate::TraceError;
 use serde_json::Value;
@@ -32,7 +32,7 @@ impl LineForm for Objects {
         wanted: Columns,
         batch: &mut Batch,
     ) -> Result<(), TraceError> {
-        Row::parse(file, line, row)?.cells()?.push(wanted, batch);
+        Row::parse(file, line, row)?.fields()?.push(wanted, batch);
         Ok(())
     }
 }
@@ -56,7 +56,7 @@ impl<'a> Row<'a> {
             Err(error) => Err(TraceError::row(
                 file,
                 row,
-                format!("is no JSON object: {error}"),
+                format!("not a valid JSON object: {error}"),
             )),
         }
     }
@@ -113,8 +113,8 @@ impl<'a> Row<'a> {
         .in_column(column)
     }
 
-    fn cells(&self) -> Result<Cells<'_>, TraceError> {
-        Ok(Cells {
+    fn fields(&self) -> Result<RowFields<'_>, TraceError> {
+        Ok(RowFields {
             row: self.at,
             key: self.required("key", self.number("key", u64::MAX)?)?,
             time: self.number("time", u64::MAX)?,

@@ -1,15 +1,15 @@
-//! Lines of a text trace: numbered rows, blank ones skipped, and a last line without its end told apart.
+//! Lines of a text trace: numbers rows, skips blank lines and detects a truncated last line.
 //!
-//! A writer that was stopped leaves half a row behind. Such a row is left out and the caller is told, for the rows
-//! before it are whole; the same fault further up is an error.
+//! A writer that was stopped leaves an incomplete last row. That row is left out and reported to the caller; the same
+//! problem in any other row is an error.
 
 use crate::TraceError;
 use std::io::BufRead;
 
-/// Bytes a line may have, so that a foreign file without line ends is refused before it fills the memory.
+/// Maximum length of a line in bytes, so that a file without line ends is refused before it fills the memory.
 pub(super) const LINE_BYTES_MAX: u64 = 64 << 20;
 
-/// What some programs put before the first line of a text in UTF-8; it says nothing.
+/// Some programs write this before the first line of a UTF-8 text; it is skipped.
 const BYTE_ORDER_MARK: &[u8] = b"\xEF\xBB\xBF";
 
 /// Reads one line after another into a buffer of its own.
@@ -18,7 +18,7 @@ pub(super) struct Lines<R> {
     source: R,
     line: Vec<u8>,
     row: u64,
-    is_cut: bool,
+    is_truncated: bool,
 }
 
 impl<R: BufRead> Lines<R> {
@@ -28,11 +28,11 @@ impl<R: BufRead> Lines<R> {
             source,
             line: Vec::new(),
             row: 0,
-            is_cut: false,
+            is_truncated: false,
         }
     }
 
-    /// Takes the header of a CSV file, which is no row.
+    /// Reads the header of a CSV file, which does not count as a row.
     pub(super) fn header(&mut self) -> Result<Option<String>, TraceError> {
         let header = self
             .next()?
@@ -74,16 +74,16 @@ impl<R: BufRead> Lines<R> {
         (self.line.trim_ascii(), self.row)
     }
 
-    /// Turns the fault of the last line into the end of the stream if the file stops there without a line end.
-    pub(super) fn forgive_cut(&mut self, error: TraceError) -> Result<(), TraceError> {
+    /// Treats an error in the last line as the end of the stream if the line has no line end.
+    pub(super) fn tolerate_truncated_tail(&mut self, error: TraceError) -> Result<(), TraceError> {
         if self.line.last() == Some(&b'\n') {
             return Err(error);
         }
-        self.is_cut = true;
+        self.is_truncated = true;
         Ok(())
     }
 
-    pub(super) fn is_cut(&self) -> bool {
-        self.is_cut
+    pub(super) fn is_truncated(&self) -> bool {
+        self.is_truncated
     }
 }

@@ -1,4 +1,4 @@
-//! A trace that lies in memory: for tests, for fuzzing and for Python's buffers.
+//! A trace in memory: for tests, fuzzing and Python's buffers.
 
 use std::io::{Cursor, Read};
 use std::sync::Arc;

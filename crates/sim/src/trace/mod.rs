@@ -1,11 +1,11 @@
 //! Key streams: what a server or a cache saw, one row a request, read in batches from Parquet, CSV or JSON lines.
 //!
-//! The format is the project's own (docs/reference/formats.md, section 1). A reader works over bytes that it is
-//! handed and never holds more than one batch of rows. `log` has the other kind of trace, whole requests of an
+//! The format is the project's own (docs/reference/formats.md, section 1). A reader works on the bytes that it
+//! receives and never holds more than one batch of rows. `log` has the other kind of trace: complete requests of an
 //! application.
 
 #[cfg(feature = "parquet")]
-mod cells;
+mod column;
 mod csv;
 pub mod generate;
 pub mod intern;
@@ -29,7 +29,8 @@ use std::io::{BufReader, Read};
 pub use memory::Memory;
 pub use op::Op;
 
-/// Rows that a batch holds at most: small enough for the second-level cache, large enough to hide the call.
+/// Maximum number of rows in a batch: small enough for the second-level cache, large enough to hide the cost of a
+/// call.
 pub const BATCH_ROWS: usize = 8192;
 
 /// Bytes of a trace: a `File`, or [`Memory`].
@@ -44,7 +45,7 @@ pub trait Source: Read + 'static {}
 #[cfg(not(feature = "parquet"))]
 impl<S: Read + 'static> Source for S {}
 
-/// The columns a caller wants beside the key. A column not asked for is not decoded and stays empty in the batch.
+/// The columns that a caller needs in addition to the key. Other columns are not decoded and stay empty in the batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Columns {
     /// The source's clock, or the sequence number.
@@ -74,7 +75,7 @@ impl Columns {
     };
 }
 
-/// Up to [`BATCH_ROWS`] rows of a key stream, column by column; columns asked for have as many entries as `key`.
+/// Up to [`BATCH_ROWS`] rows of a key stream, by column; requested columns have as many entries as `key`.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Batch {
     /// The key or its hash.
@@ -115,26 +116,26 @@ pub trait KeyStream: Send {
     /// Replaces the rows of `batch` by the next ones and returns how many; 0 is the end of the stream.
     fn read(&mut self, batch: &mut Batch) -> Result<usize, TraceError>;
 
-    /// Rows in the whole stream, where the file says so before it is read.
+    /// Number of rows in the whole stream, if the file states it in advance.
     fn rows(&self) -> Option<u64>;
 
-    /// Whether the file ended in the middle of a row; that row is left out. Known at the end of the stream.
-    fn is_cut(&self) -> bool;
+    /// Whether the file ended in the middle of a row, which is then left out. Known at the end of the stream.
+    fn is_truncated(&self) -> bool;
 }
 
-/// The file kinds, told apart by the end of the file's name.
+/// The file formats, chosen by the file name extension.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Format {
     /// Apache Parquet: `.parquet`.
     Parquet,
-    /// Comma-separated values under a line of names: `.csv`.
+    /// Comma-separated values with a header line: `.csv`.
     Csv,
     /// One JSON object a line: `.jsonl`, `.ndjson`.
     JsonLines,
 }
 
 impl Format {
-    /// The format that a file name ends in.
+    /// The format for a file name extension.
     pub fn of(name: &str) -> Result<Self, TraceError> {
         let ending = name
             .rsplit_once('.')
@@ -151,10 +152,10 @@ impl Format {
     }
 }
 
-/// Opens the key stream in `source`; `name` decides the format and stands in errors.
+/// Opens the key stream in `source`; `name` determines the format and appears in errors.
 ///
 /// # Errors
-/// A name of no known ending, a file of another kind, a missing `key` column, a column of the wrong type.
+/// An unknown file name extension, an unsupported file, a missing `key` column, a column of the wrong type.
 pub fn open<S: Source + Send>(
     name: &str,
     source: S,

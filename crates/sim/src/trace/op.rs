@@ -1,10 +1,10 @@
-//! The operation column: memcached's words, and those that storage traces use.
+//! The operation column: memcached's commands and the operations of storage traces.
 
 use std::fmt;
 
 /// What a request did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[expect(missing_docs, reason = "the variants are the protocol's words")]
+#[expect(missing_docs, reason = "the variants are the protocol's commands")]
 pub enum Op {
     Get,
     Gets,
@@ -22,12 +22,12 @@ pub enum Op {
     Write,
     Load,
     Store,
-    /// Another word of the source.
+    /// Any other operation of the source.
     Other,
 }
 
-/// Every operation beside its word; `Other` has none of its own.
-const WORDS: [(Op, &str); 16] = [
+/// Every operation with its name; `Other` has no name of its own.
+const NAMES: [(Op, &str); 16] = [
     (Op::Get, "get"),
     (Op::Gets, "gets"),
     (Op::Set, "set"),
@@ -47,23 +47,23 @@ const WORDS: [(Op, &str); 16] = [
 ];
 
 impl Op {
-    /// The operation a word stands for; a word of the source that is not listed is `Other`.
-    pub fn parse(word: &[u8]) -> Self {
-        WORDS
+    /// The operation with this name; unknown names are `Other`.
+    pub fn parse(name: &[u8]) -> Self {
+        NAMES
             .iter()
-            .find(|(_, text)| text.as_bytes() == word)
+            .find(|(_, text)| text.as_bytes() == name)
             .map_or(Self::Other, |(op, _)| *op)
     }
 
-    /// The word of the operation, as it stands in a file.
-    pub fn word(self) -> &'static str {
-        WORDS
+    /// The name of the operation in a file.
+    pub fn name(self) -> &'static str {
+        NAMES
             .iter()
             .find(|(op, _)| *op == self)
             .map_or("other", |(_, text)| text)
     }
 
-    /// Whether the request asks for a value, rather than giving one or taking one away.
+    /// Whether the request reads a value.
     pub fn is_read(self) -> bool {
         matches!(self, Self::Get | Self::Gets | Self::Read | Self::Load)
     }
@@ -71,7 +71,7 @@ impl Op {
 
 impl fmt::Display for Op {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.write_str(self.word())
+        out.write_str(self.name())
     }
 }
 
@@ -80,10 +80,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_word_is_read_back() {
-        for (op, word) in WORDS {
-            assert_eq!(Op::parse(word.as_bytes()), op);
-            assert_eq!(op.to_string(), word);
+    fn parses_each_name_that_it_writes() {
+        for (op, name) in NAMES {
+            assert_eq!(Op::parse(name.as_bytes()), op);
+            assert_eq!(op.to_string(), name);
         }
         assert_eq!(Op::parse(b"scan"), Op::Other);
     }

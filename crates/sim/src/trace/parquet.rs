@@ -1,7 +1,7 @@
-//! Key streams as Parquet files: the columns asked for, batch by batch.
+//! Key streams as Parquet files: the requested columns, batch by batch.
 
-use super::cells::Cells;
-use super::table::{Pieces, Place, Table};
+use super::column::ColumnDecoder;
+use super::table::{ColumnRef, RowRanges, Table};
 use super::{BATCH_ROWS, Batch, Columns, KeyStream, Op};
 use crate::TraceError;
 use parquet::file::reader::ChunkReader;
@@ -10,14 +10,14 @@ use parquet::file::reader::ChunkReader;
 pub(super) struct Reader<S: ChunkReader + 'static> {
     table: Table<S>,
     columns: Columns,
-    places: Group<Place>,
-    cells: Option<Group<Cells>>,
-    pieces: Pieces,
+    column_refs: PerColumn<ColumnRef>,
+    decoders: Option<PerColumn<ColumnDecoder>>,
+    row_ranges: RowRanges,
     scratch: Vec<Option<u64>>,
 }
 
-/// One thing for each column of the format.
-struct Group<T> {
+/// One value for each column of the format.
+struct PerColumn<T> {
     key: T,
     time: Option<T>,
     size: Option<T>,
@@ -28,69 +28,79 @@ struct Group<T> {
 impl<S: ChunkReader + 'static> Reader<S> {
     pub(super) fn new(file: &str, source: S, columns: Columns) -> Result<Self, TraceError> {
         let table = Table::open(file, source)?;
-        // Every known column is looked up, wanted or not, so that a wrong type is found at once.
-        let places = Group {
+        // All known columns are looked up, even those that are not wanted, so that a wrong type is found early.
+        let column_refs = PerColumn {
             key: table.require("key", table.find_numbers("key")?)?,
             time: table.find_numbers("time")?,
             size: table.find_numbers("size")?,
-            op: table.find_words("op")?,
+            op: table.find_strings("op")?,
             ttl: table.find_numbers("ttl")?,
         };
-        let pieces = Pieces::of(&table);
+        let row_ranges = RowRanges::of(&table);
         Ok(Self {
             table,
             columns,
-            places,
-            cells: None,
-            pieces,
+            column_refs,
+            decoders: None,
+            row_ranges,
             scratch: Vec::new(),
         })
     }
 
     /// Opens the wanted columns of a row group.
-    fn group(&self, group: usize, first_row: u64) -> Result<Group<Cells>, TraceError> {
-        let open = |place: Place| self.table.cells(group, first_row, place);
-        let wanted =
-            |wanted: bool, place: Option<Place>| place.filter(|_| wanted).map(open).transpose();
-        Ok(Group {
-            key: open(self.places.key)?,
-            time: wanted(self.columns.time, self.places.time)?,
-            size: wanted(self.columns.size, self.places.size)?,
-            op: wanted(self.columns.op, self.places.op)?,
-            ttl: wanted(self.columns.ttl, self.places.ttl)?,
+    fn open_columns(
+        &self,
+        group: usize,
+        first_row: u64,
+    ) -> Result<PerColumn<ColumnDecoder>, TraceError> {
+        let open = |column_ref: ColumnRef| self.table.open_column(group, first_row, column_ref);
+        let open_if = |is_wanted: bool, column_ref: Option<ColumnRef>| {
+            column_ref.filter(|_| is_wanted).map(open).transpose()
+        };
+        Ok(PerColumn {
+            key: open(self.column_refs.key)?,
+            time: open_if(self.columns.time, self.column_refs.time)?,
+            size: open_if(self.columns.size, self.column_refs.size)?,
+            op: open_if(self.columns.op, self.column_refs.op)?,
+            ttl: open_if(self.columns.ttl, self.column_refs.ttl)?,
         })
     }
 
-    /// Appends `rows` rows, the first of which is number `first` from 0.
+    /// Appends `rows` rows; `first` is the number of the first row, counted from 0.
     fn append(&mut self, first: u64, rows: usize, batch: &mut Batch) -> Result<(), TraceError> {
-        let Some(cells) = &mut self.cells else {
+        let Some(decoders) = &mut self.decoders else {
             return Ok(());
         };
-        cells.key.keys(rows, &mut batch.key)?;
+        decoders.key.keys(rows, &mut batch.key)?;
         if self.columns.time {
-            match &mut cells.time {
+            match &mut decoders.time {
                 Some(time) => numbers(time, rows, u64::MAX, &mut self.scratch)?,
                 None => self.scratch.clear(),
             }
-            let given = |at: usize| self.scratch.get(at).copied().flatten();
+            let time_at = |at: usize| self.scratch.get(at).copied().flatten();
             batch
                 .time
-                .extend((0..rows).map(|at| given(at).unwrap_or(first + at as u64)));
+                .extend((0..rows).map(|at| time_at(at).unwrap_or(first + at as u64)));
         }
         if self.columns.size {
             narrow(
-                cells.size.as_mut(),
+                decoders.size.as_mut(),
                 rows,
                 &mut self.scratch,
                 &mut batch.size,
             )?;
         }
         if self.columns.ttl {
-            narrow(cells.ttl.as_mut(), rows, &mut self.scratch, &mut batch.ttl)?;
+            narrow(
+                decoders.ttl.as_mut(),
+                rows,
+                &mut self.scratch,
+                &mut batch.ttl,
+            )?;
         }
         if self.columns.op {
-            match &mut cells.op {
-                Some(op) => op.words(rows, |word| batch.op.push(word.map(Op::parse)))?,
+            match &mut decoders.op {
+                Some(op) => op.strings(rows, |text| batch.op.push(text.map(Op::parse)))?,
                 None => batch.op.resize(batch.op.len() + rows, None),
             }
         }
@@ -99,25 +109,25 @@ impl<S: ChunkReader + 'static> Reader<S> {
 }
 
 fn numbers(
-    cells: &mut Cells,
+    decoder: &mut ColumnDecoder,
     rows: usize,
     max: u64,
     scratch: &mut Vec<Option<u64>>,
 ) -> Result<(), TraceError> {
     scratch.clear();
-    cells.numbers(rows, max, scratch)
+    decoder.numbers(rows, max, scratch)
 }
 
 /// Appends a column of 32-bit numbers, nulls where the file has no such column.
 fn narrow(
-    cells: Option<&mut Cells>,
+    decoder: Option<&mut ColumnDecoder>,
     rows: usize,
     scratch: &mut Vec<Option<u64>>,
     into: &mut Vec<Option<u32>>,
 ) -> Result<(), TraceError> {
-    match cells {
-        Some(cells) => {
-            numbers(cells, rows, u32::MAX.into(), scratch)?;
+    match decoder {
+        Some(decoder) => {
+            numbers(decoder, rows, u32::MAX.into(), scratch)?;
             into.extend(
                 scratch
                     .iter()
@@ -132,9 +142,9 @@ fn narrow(
 impl<S: ChunkReader + Send + 'static> KeyStream for Reader<S> {
     fn read(&mut self, batch: &mut Batch) -> Result<usize, TraceError> {
         batch.clear();
-        if let Some((group, rows, is_first)) = self.pieces.next(BATCH_ROWS) {
+        if let Some((group, rows, is_first)) = self.row_ranges.next(BATCH_ROWS) {
             if is_first {
-                self.cells = Some(self.group(group, rows.start)?);
+                self.decoders = Some(self.open_columns(group, rows.start)?);
             }
             self.append(rows.start, (rows.end - rows.start) as usize, batch)?;
         }
@@ -145,7 +155,7 @@ impl<S: ChunkReader + Send + 'static> KeyStream for Reader<S> {
         Some(self.table.rows())
     }
 
-    fn is_cut(&self) -> bool {
+    fn is_truncated(&self) -> bool {
         false
     }
 }

@@ -28,14 +28,14 @@ pub(super) struct LineRows<R, F> {
 impl<R: BufRead + Send, F: LineForm> KeyStream for LineRows<R, F> {
     fn read(&mut self, batch: &mut Batch) -> Result<usize, TraceError> {
         batch.clear();
-        while batch.len() < BATCH_ROWS && !self.lines.is_cut() {
+        while batch.len() < BATCH_ROWS && !self.lines.is_truncated() {
             if self.lines.next()?.is_none() {
                 break;
             }
             let (line, row) = self.lines.last();
             let file = self.lines.file();
             if let Err(error) = self.form.append(file, line, row, self.wanted, batch) {
-                self.lines.forgive_cut(error)?;
+                self.lines.tolerate_truncated_tail(error)?;
             }
         }
         Ok(batch.len())
@@ -45,13 +45,13 @@ impl<R: BufRead + Send, F: LineForm> KeyStream for LineRows<R, F> {
         None
     }
 
-    fn is_cut(&self) -> bool {
-        self.lines.is_cut()
+    fn is_truncated(&self) -> bool {
+        self.lines.is_truncated()
     }
 }
 
 /// The cells of one row, each within its column's range; `None` where a line has none.
-pub(super) struct Cells<'a> {
+pub(super) struct RowFields<'a> {
     /// The row's number, counted from 1: its time where the line has none.
     pub(super) row: u64,
     pub(super) key: u64,
@@ -61,7 +61,7 @@ pub(super) struct Cells<'a> {
     pub(super) ttl: Option<u64>,
 }
 
-impl Cells<'_> {
+impl RowFields<'_> {
     /// Appends the cells of the key and of the columns that are wanted.
     pub(super) fn push(&self, wanted: Columns, batch: &mut Batch) {
         batch.key.push(self.key);

@@ -1,8 +1,8 @@
-//! Parquet files as tables: their columns by name and type, their rows in pieces, without Arrow.
+//! Parquet files as tables: columns by name and type, rows in ranges, without Arrow.
 //!
-//! What stands in a column is the matter of `cells`.
+//! `column` decodes the values.
 
-use super::cells::{Cells, guarded};
+use super::column::{ColumnDecoder, catch_panics};
 use crate::TraceError;
 use parquet::basic::Type;
 use parquet::file::reader::{ChunkReader, FileReader, SerializedFileReader};
@@ -14,17 +14,17 @@ pub(super) struct Table<S: ChunkReader + 'static> {
     reader: SerializedFileReader<S>,
 }
 
-/// A column of the file: its place among the leaves and its name here.
+/// A column of the file: its index among the leaf columns and its name.
 #[derive(Clone, Copy)]
-pub(super) struct Place {
+pub(super) struct ColumnRef {
     index: usize,
     name: &'static str,
 }
 
 impl<S: ChunkReader + 'static> Table<S> {
     pub(super) fn open(file: &str, source: S) -> Result<Self, TraceError> {
-        let reader = guarded(|| SerializedFileReader::new(source)).map_err(|error| {
-            TraceError::file(file, format!("is no whole Parquet file: {error}"))
+        let reader = catch_panics(|| SerializedFileReader::new(source)).map_err(|error| {
+            TraceError::file(file, format!("not a valid Parquet file: {error}"))
         })?;
         Ok(Self {
             file: file.to_owned(),
@@ -32,7 +32,7 @@ impl<S: ChunkReader + 'static> Table<S> {
         })
     }
 
-    /// Rows in all, as the footer says.
+    /// Total number of rows, from the footer.
     pub(super) fn rows(&self) -> u64 {
         (0..self.groups()).map(|group| self.group_rows(group)).sum()
     }
@@ -51,7 +51,7 @@ impl<S: ChunkReader + 'static> Table<S> {
         name: &'static str,
         types: &[Type],
         is_list: bool,
-    ) -> Result<Option<Place>, TraceError> {
+    ) -> Result<Option<ColumnRef>, TraceError> {
         let schema = self.reader.metadata().file_metadata().schema_descr();
         let found = schema.columns().iter().enumerate().find(|(_, column)| {
             column
@@ -73,7 +73,7 @@ impl<S: ChunkReader + 'static> Table<S> {
             return Err(TraceError::file(&self.file, fault).in_column(name));
         }
         if types.contains(&column.physical_type()) {
-            return Ok(Some(Place { index, name }));
+            return Ok(Some(ColumnRef { index, name }));
         }
         let wanted = if types.contains(&Type::BYTE_ARRAY) {
             "strings"
@@ -88,43 +88,47 @@ impl<S: ChunkReader + 'static> Table<S> {
     }
 
     /// A column of whole numbers.
-    pub(super) fn find_numbers(&self, name: &'static str) -> Result<Option<Place>, TraceError> {
+    pub(super) fn find_numbers(&self, name: &'static str) -> Result<Option<ColumnRef>, TraceError> {
         self.find(name, &[Type::INT32, Type::INT64], false)
     }
 
     /// A column of lists of whole numbers.
-    pub(super) fn find_lists(&self, name: &'static str) -> Result<Option<Place>, TraceError> {
+    pub(super) fn find_lists(&self, name: &'static str) -> Result<Option<ColumnRef>, TraceError> {
         self.find(name, &[Type::INT32, Type::INT64], true)
     }
 
     /// A column of strings.
-    pub(super) fn find_words(&self, name: &'static str) -> Result<Option<Place>, TraceError> {
+    pub(super) fn find_strings(&self, name: &'static str) -> Result<Option<ColumnRef>, TraceError> {
         self.find(name, &[Type::BYTE_ARRAY], false)
     }
 
     /// A column that the format requires.
-    pub(super) fn require(&self, name: &str, place: Option<Place>) -> Result<Place, TraceError> {
-        place.ok_or_else(|| TraceError::file(&self.file, format!("has no column \"{name}\"")))
+    pub(super) fn require(
+        &self,
+        name: &str,
+        column_ref: Option<ColumnRef>,
+    ) -> Result<ColumnRef, TraceError> {
+        column_ref.ok_or_else(|| TraceError::file(&self.file, format!("has no column \"{name}\"")))
     }
 
     /// Opens a column of a row group; `first_row` is the number of rows before that group.
-    pub(super) fn cells(
+    pub(super) fn open_column(
         &self,
         group: usize,
         first_row: u64,
-        place: Place,
-    ) -> Result<Cells, TraceError> {
+        column_ref: ColumnRef,
+    ) -> Result<ColumnDecoder, TraceError> {
         let schema = self.reader.metadata().file_metadata().schema_descr();
-        let column = schema.column(place.index);
-        let fault = |error| self.fault(first_row, place.name, &error);
+        let column = schema.column(column_ref.index);
+        let fault = |error| self.fault(first_row, column_ref.name, &error);
         let open = || {
             self.reader
                 .get_row_group(group)?
-                .get_column_reader(place.index)
+                .get_column_reader(column_ref.index)
         };
-        let reader = guarded(open).map_err(fault)?;
-        let at = (self.file.clone(), place.name, first_row);
-        Ok(Cells::new(at, &column, reader))
+        let reader = catch_panics(open).map_err(fault)?;
+        let at = (self.file.clone(), column_ref.name, first_row);
+        Ok(ColumnDecoder::new(at, &column, reader))
     }
 
     fn fault(&self, row: u64, name: &'static str, error: &dyn std::fmt::Display) -> TraceError {
@@ -132,15 +136,15 @@ impl<S: ChunkReader + 'static> Table<S> {
     }
 }
 
-/// The rows of a file in pieces that stay within one row group: (group, rows before the piece, its length).
-pub(super) struct Pieces {
+/// The rows of a file in ranges that stay within one row group.
+pub(super) struct RowRanges {
     rows_in_group: Vec<u64>,
     group: usize,
     within: u64,
     before: u64,
 }
 
-impl Pieces {
+impl RowRanges {
     pub(super) fn of<S: ChunkReader + 'static>(table: &Table<S>) -> Self {
         let rows_in_group = (0..table.groups())
             .map(|group| table.group_rows(group))
@@ -153,21 +157,22 @@ impl Pieces {
         }
     }
 
-    /// The next piece of at most `most` rows, and whether it opens its row group.
-    pub(super) fn next(&mut self, most: usize) -> Option<(usize, Range<u64>, bool)> {
+    /// The next range of at most `rows_max` rows: its row group, its rows, and whether it is the first of its row
+    /// group.
+    pub(super) fn next(&mut self, rows_max: usize) -> Option<(usize, Range<u64>, bool)> {
         while self.within == *self.rows_in_group.get(self.group)? {
             self.group += 1;
             self.within = 0;
         }
         let left = self.rows_in_group[self.group] - self.within;
-        let rows = left.min(most as u64);
-        let piece = (
+        let rows = left.min(rows_max as u64);
+        let row_range = (
             self.group,
             self.before..self.before + rows,
             self.within == 0,
         );
         self.within += rows;
         self.before += rows;
-        Some(piece)
+        Some(row_range)
     }
 }

@@ -19,7 +19,7 @@ pub(super) enum Column {
         values: Vec<i32>,
         levels: Option<Vec<i16>>,
     },
-    Words {
+    Strings {
         values: Vec<ByteArray>,
         levels: Option<Vec<i16>>,
     },
@@ -45,13 +45,13 @@ impl Column {
     }
 
     /// A nullable column of strings.
-    pub(super) fn nullable_words<'a>(cells: impl Iterator<Item = Option<&'a str>>) -> Self {
+    pub(super) fn nullable_strings<'a>(cells: impl Iterator<Item = Option<&'a str>>) -> Self {
         let (mut values, mut levels) = (Vec::new(), Vec::new());
         for cell in cells {
             levels.push(i16::from(cell.is_some()));
             values.extend(cell.map(ByteArray::from));
         }
-        Self::Words {
+        Self::Strings {
             values,
             levels: Some(levels),
         }
@@ -109,7 +109,7 @@ impl<W: Write + Send> TableWriter<W> {
                 Column::Ints { values, levels } => {
                     put::<Int32Type>(&mut writer, values, levels.as_deref(), None)?;
                 }
-                Column::Words { values, levels } => {
+                Column::Strings { values, levels } => {
                     put::<ByteArrayType>(&mut writer, values, levels.as_deref(), None)?;
                 }
                 Column::Lists {

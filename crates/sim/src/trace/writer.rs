@@ -44,7 +44,7 @@ impl Row<'_> {
             time: batch.time.get(at).copied().unwrap_or(rows + at as u64),
             key: batch.key[at],
             size: batch.size.get(at).copied().flatten(),
-            op: batch.op.get(at).copied().flatten().map(super::Op::word),
+            op: batch.op.get(at).copied().flatten().map(super::Op::name),
             ttl: batch.ttl.get(at).copied().flatten(),
         }
     }
@@ -89,7 +89,7 @@ impl<W: Write + Send> Writer<W> {
                     held.key.push(row.key);
                     held.size.push(row.size);
                     held.op
-                        .push(row.op.map(|word| super::Op::parse(word.as_bytes())));
+                        .push(row.op.map(|text| super::Op::parse(text.as_bytes())));
                     held.ttl.push(row.ttl);
                 }
                 if held.len() >= GROUP_ROWS {
@@ -153,7 +153,7 @@ fn group<W: Write + Send>(table: &mut TableWriter<W>, held: &mut Batch) -> Resul
         longs(&held.time),
         longs(&held.key),
         Column::nullable(held.size.iter().copied()),
-        Column::nullable_words(held.op.iter().map(|op| op.map(super::Op::word))),
+        Column::nullable_strings(held.op.iter().map(|op| op.map(super::Op::name))),
         Column::nullable(held.ttl.iter().copied()),
     ])?;
     held.clear();

@@ -1,9 +1,9 @@
-//! Policies against plain definitions on small random traces, and what must hold for every one of them.
+//! Policies compared with naive implementations on small random traces, and properties of all policies.
 
-mod plain;
+mod naive;
 
 use glasscache_sim::policy::PolicyKind;
-use glasscache_sim::replay::{Outcome, Prepared, Task};
+use glasscache_sim::replay::{Prepared, ReplayResult, Task};
 use glasscache_sim::trace::Batch;
 use glasscache_sim::trace::intern::{Collector, Mode};
 use proptest::prelude::*;
@@ -22,7 +22,7 @@ fn prepare(requests: &Requests, mode: Mode) -> Prepared {
     Prepared::new(collector.finish())
 }
 
-fn replay(policy: PolicyKind, capacity: u64, trace: &Prepared) -> Outcome {
+fn replay(policy: PolicyKind, capacity: u64, trace: &Prepared) -> ReplayResult {
     Task {
         policy,
         capacity,
@@ -32,7 +32,7 @@ fn replay(policy: PolicyKind, capacity: u64, trace: &Prepared) -> Outcome {
     .unwrap()
 }
 
-/// Keys of which the small ones come more often, each with one size.
+/// Keys with one size each; small keys are more frequent.
 fn requests() -> impl Strategy<Value = Requests> {
     let key = (0..12_u64, 0..8_u64).prop_map(|(high, low)| high * low);
     let request = key.prop_map(|key| (key, (key * 7 % 10) as u32));
@@ -43,16 +43,16 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
     #[test]
-    fn defined_policies_equal_their_definitions(requests in requests(), capacity in 1..40_usize) {
+    fn policies_equal_their_naive_implementations(requests in requests(), capacity in 1..40_usize) {
         let trace = prepare(&requests, Mode::Objects);
         let keys: Vec<u64> = requests.iter().map(|&(key, _)| key).collect();
         for (policy, definition) in [
-            (PolicyKind::Lru, plain::lru as fn(&[u64], usize) -> u64),
-            (PolicyKind::Fifo, plain::fifo),
-            (PolicyKind::Clock, plain::clock),
-            (PolicyKind::Sieve, plain::sieve),
-            (PolicyKind::Lfu, plain::lfu),
-            (PolicyKind::Belady, plain::belady),
+            (PolicyKind::Lru, naive::lru as fn(&[u64], usize) -> u64),
+            (PolicyKind::Fifo, naive::fifo),
+            (PolicyKind::Clock, naive::clock),
+            (PolicyKind::Sieve, naive::sieve),
+            (PolicyKind::Lfu, naive::lfu),
+            (PolicyKind::Belady, naive::belady),
         ] {
             let misses = replay(policy, capacity as u64, &trace).misses;
             prop_assert_eq!(misses, definition(&keys, capacity), "{}", policy);
@@ -60,12 +60,12 @@ proptest! {
     }
 
     #[test]
-    fn defined_policies_equal_their_definitions_in_bytes(requests in requests(), capacity in 1..80_u64) {
+    fn policies_equal_their_naive_implementations_in_bytes(requests in requests(), capacity in 1..80_u64) {
         let trace = prepare(&requests, Mode::Bytes);
         for policy in [PolicyKind::Lru, PolicyKind::Fifo] {
-            let outcome = replay(policy, capacity, &trace);
-            let plain = plain::by_bytes(&requests, capacity, policy == PolicyKind::Lru);
-            prop_assert_eq!((outcome.misses, outcome.missed_bytes), plain, "{}", policy);
+            let result = replay(policy, capacity, &trace);
+            let naive = naive::by_bytes(&requests, capacity, policy == PolicyKind::Lru);
+            prop_assert_eq!((result.misses, result.missed_bytes), naive, "{}", policy);
         }
     }
 
@@ -82,7 +82,7 @@ proptest! {
     }
 
     #[test]
-    fn with_room_for_all_only_first_uses_miss(requests in requests(), spare in 100..200_u64) {
+    fn only_first_uses_miss_if_everything_fits(requests in requests(), spare in 100..200_u64) {
         for mode in [Mode::Objects, Mode::Bytes] {
             let trace = prepare(&requests, mode);
             for policy in PolicyKind::ALL {
@@ -93,18 +93,18 @@ proptest! {
     }
 
     #[test]
-    fn each_policy_survives_every_size_in_bytes(requests in requests(), capacity in 1..200_u64) {
+    fn each_policy_handles_every_size_in_bytes(requests in requests(), capacity in 1..200_u64) {
         let trace = prepare(&requests, Mode::Bytes);
         for policy in PolicyKind::ALL {
-            let outcome = replay(policy, capacity, &trace);
-            prop_assert!(outcome.misses >= trace.distinct() as u64, "{}", policy);
-            prop_assert!(outcome.missed_bytes <= outcome.bytes, "{}", policy);
+            let result = replay(policy, capacity, &trace);
+            prop_assert!(result.misses >= trace.distinct() as u64, "{}", policy);
+            prop_assert!(result.missed_bytes <= result.bytes, "{}", policy);
         }
     }
 }
 
 #[test]
-fn a_replay_that_is_told_to_stop_has_no_outcome() {
+fn a_cancelled_replay_has_no_result() {
     let trace = prepare(&vec![(1, 1); 10], Mode::Objects);
     let task = Task {
         policy: PolicyKind::Lru,
@@ -128,12 +128,12 @@ fn the_same_seed_gives_the_same_misses() {
 
 #[cfg(feature = "own-policy")]
 #[test]
-fn the_own_store_hits_what_fits_and_forgets_under_pressure() {
+fn the_server_store_hits_what_fits_and_evicts_under_pressure() {
     let requests: Requests = (0..40_000_u64).map(|at| (at * at % 4001, 1000)).collect();
     let trace = prepare(&requests, Mode::Bytes);
-    let roomy = replay(PolicyKind::Own, 16 << 20, &trace);
+    let roomy = replay(PolicyKind::ServerStore, 16 << 20, &trace);
     assert_eq!(roomy.misses, trace.distinct() as u64);
-    let tight = replay(PolicyKind::Own, 1 << 20, &trace);
+    let tight = replay(PolicyKind::ServerStore, 1 << 20, &trace);
     assert!(
         tight.misses > roomy.misses && tight.misses < tight.requests,
         "{tight:?}"

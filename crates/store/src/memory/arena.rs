@@ -72,6 +72,20 @@ impl Arena {
         self.advise_huge(before, wanted.saturating_sub(before), true);
     }
 
+    /// How many segments one huge page backs; none where no huge pages were asked for.
+    pub(crate) fn huge_page_segments(&self) -> usize {
+        if self.huge_bytes.load(Ordering::Relaxed) == 0 {
+            return 0;
+        }
+        HUGE_PAGE_BYTES >> self.segment_shift
+    }
+
+    /// Whether huge pages were asked for under a segment.
+    pub(crate) fn has_huge_pages(&self, segment: SegmentId) -> bool {
+        let start = self.start(segment).0 as usize;
+        start < self.huge_bytes.load(Ordering::Relaxed)
+    }
+
     /// Advice about a stretch of the mapping; where it is refused, small pages serve.
     fn advise_huge(&self, offset: usize, len: usize, is_wanted: bool) {
         #[cfg(not(any(miri, loom)))]

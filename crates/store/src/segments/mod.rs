@@ -24,7 +24,7 @@ use crate::memory::arena::ITEM_ALIGN;
 use crate::memory::{Addr, Arena, Epochs, SegmentId};
 use crate::request::Seconds;
 use crate::sparse::{SparseList, is_sparse};
-use crate::sync::{AtomicU32, AtomicU64, AtomicUsize, Mutex, Ordering};
+use crate::sync::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Mutex, Ordering};
 
 /// Segments that only movers, and writers in need, may take.
 pub(crate) const MOVER_FLOOR: usize = 2;
@@ -124,6 +124,8 @@ pub(crate) struct Segments {
     stuck: AtomicUsize,
     /// Free segments and those in limbo, which were written before and cost no fault.
     idle: AtomicUsize,
+    /// Fewer are backed ahead of need than should be.
+    is_short_of_ready: AtomicBool,
     sparse: SparseList,
     /// Sealed segments in the orders in which victims are chosen.
     ranking: Mutex<Ranking>,
@@ -162,6 +164,7 @@ impl Segments {
             free: Vec::new(),
             limbo: VecDeque::new(),
             parked: Vec::new(),
+            ready: VecDeque::new(),
             fresh: 0,
             backed: 0,
         };
@@ -182,6 +185,7 @@ impl Segments {
             largest: 2 * (item_bytes_max as usize).div_ceil(arena.segment_bytes()) + 2,
             stuck: AtomicUsize::new(0),
             idle: AtomicUsize::new(0),
+            is_short_of_ready: AtomicBool::new(false),
             sparse: SparseList::new(count),
             ranking: Mutex::new(Ranking::default()),
             ranking_version: AtomicU64::new(1),

@@ -13,9 +13,11 @@ pub(super) struct Plan {
     pub(super) limbo: VecDeque<(SegmentId, u64)>,
     /// Given back to the system because the limit fell.
     pub(super) parked: Vec<SegmentId>,
+    /// Backed ahead of need and not used yet, in the order of use.
+    pub(super) ready: VecDeque<SegmentId>,
     /// Segments from here on were never used.
     pub(super) fresh: u32,
-    /// Segments that may hold pages: in use, free or in limbo.
+    /// Segments that may hold pages: in use, free, in limbo or ready.
     pub(super) backed: usize,
 }
 
@@ -53,7 +55,7 @@ impl Segments {
         if plan.free.is_empty() && !plan.limbo.is_empty() {
             self.settle(plan);
         }
-        let id = match plan.free.pop() {
+        let id = match plan.free.pop().or_else(|| plan.ready.pop_front()) {
             Some(id) => id,
             None if plan.backed < self.allowed() => self.back_one(plan)?,
             None => return None,
@@ -104,7 +106,9 @@ impl Segments {
         }
         self.stuck.store(stuck, Ordering::Relaxed);
         while plan.backed > allowed {
-            let Some(id) = plan.free.pop() else { break };
+            let Some(id) = plan.free.pop().or_else(|| plan.ready.pop_back()) else {
+                break;
+            };
             self.arena.discard(id);
             plan.parked.push(id);
             plan.backed -= 1;
@@ -115,6 +119,51 @@ impl Segments {
     pub(super) fn count_idle(&self, plan: &Plan) {
         let idle = plan.free.len() + plan.limbo.len();
         self.idle.store(idle, Ordering::Relaxed);
+        self.is_short_of_ready
+            .store(self.lacks_ready(plan), Ordering::Relaxed);
+    }
+
+    /// Whether a segment should be backed ahead of need. Not before one was written: an empty store takes nothing.
+    fn lacks_ready(&self, plan: &Plan) -> bool {
+        let wanted = self.arena.huge_page_segments();
+        let is_written = plan.backed > 1;
+        let has_next = !plan.parked.is_empty() || self.arena.has_huge_pages(SegmentId(plan.fresh));
+        is_written && plan.ready.len() < wanted && plan.backed < self.allowed() && has_next
+    }
+
+    /// Whether the next segments that were never written are untouched memory: time for [`Segments::back_ahead`].
+    #[inline]
+    pub(crate) fn is_short_of_ready(&self) -> bool {
+        self.is_short_of_ready.load(Ordering::Relaxed)
+    }
+
+    /// Backs one segment ahead of need, if that is wanted; true while more should follow.
+    ///
+    /// The first byte written to a huge page makes the kernel find and clear all of it, and in a virtual machine the host
+    /// too: that takes milliseconds, and is best done by whoever serves nobody.
+    pub(crate) fn back_ahead(&self) -> bool {
+        let Some(id) = self.take_unbacked() else {
+            return false;
+        };
+        // Neither free nor in use: nobody else can reach it.
+        self.arena.write(self.arena.start(id), &[0]);
+        let mut plan = self.lock();
+        plan.ready.push_back(id);
+        self.settle(&mut plan);
+        self.is_short_of_ready()
+    }
+
+    fn take_unbacked(&self) -> Option<SegmentId> {
+        let mut plan = self.lock();
+        let is_due = self.lacks_ready(&plan);
+        let id = is_due.then(|| self.back_one(&mut plan)).flatten();
+        self.count_idle(&plan);
+        id
+    }
+
+    /// Segments that are backed and were not used yet.
+    pub(crate) fn ready(&self) -> usize {
+        self.lock().ready.len()
     }
 
     /// Tries to bring segments from limbo back.

@@ -3,12 +3,15 @@
 //! Whether an upload may have more depends on all that came before it and all that came after. A tree over the order
 //! of arrival keeps for each stretch of uploads what has to be known of it, so that a question and a change cost the
 //! logarithm of how many there are: nine hundred that wait would otherwise make every question of theirs a walk
-//! past nine hundred.
+//! past nine hundred. A few uploads have no tree: to walk past them costs less than to keep one.
+
+use std::ops::Range;
 
 use crate::request::Seconds;
 
-/// Places when the first upload comes.
-const PLACES_MIN: usize = 64;
+/// Uploads that have no tree. One upload changes four times and asks once: at this number the walk costs as much as
+/// the tree.
+const WALKED_MAX: usize = 32;
 
 /// One upload as the others see it.
 #[derive(Debug, Clone, Copy)]
@@ -73,9 +76,10 @@ pub(super) struct Arrivals {
     next: u64,
     /// Numbers by place, rising; those of places that were never taken are missing.
     ids: Vec<u64>,
-    /// By place; `None` where the upload ended.
+    /// By place; `None` where the upload ended, which stands only where there is a tree.
     open: Vec<Option<Open>>,
-    /// The tree: the whole at 1, the halves of `n` at `2 n` and `2 n + 1`, places in the second half.
+    /// The tree: the whole at 1, the halves of `n` at `2 n` and `2 n + 1`, places in the second half. Empty while there
+    /// are at most [`WALKED_MAX`] places.
     tree: Vec<Stretch>,
     /// Stretches looked at and changed, for tests.
     #[cfg(test)]
@@ -85,7 +89,7 @@ pub(super) struct Arrivals {
 impl Arrivals {
     /// Enters the next upload and returns its number.
     pub(super) fn enter(&mut self, open: Open) -> u64 {
-        if self.ids.len() * 2 >= self.tree.len() {
+        if self.ids.len() >= WALKED_MAX.max(self.tree.len() / 2) {
             self.rebuild();
         }
         let id = self.next;
@@ -99,6 +103,10 @@ impl Arrivals {
     /// Takes an upload out.
     pub(super) fn leave(&mut self, id: u64) -> Option<Open> {
         let place = self.place_of(id)?;
+        if self.tree.is_empty() {
+            self.ids.remove(place);
+            return self.open.remove(place);
+        }
         let open = self.open.get_mut(place)?.take()?;
         self.note(place);
         Some(open)
@@ -120,13 +128,20 @@ impl Arrivals {
 
     /// All of them.
     pub(super) fn all(&self) -> Stretch {
+        if self.tree.is_empty() {
+            return self.walk(0..self.ids.len());
+        }
         self.stretch(1)
     }
 
     /// Those that came before `id`, and those that came after.
     pub(super) fn around(&self, id: u64) -> Option<(Stretch, Stretch)> {
+        let place = self.place_of(id)?;
+        if self.tree.is_empty() {
+            return Some((self.walk(0..place), self.walk(place + 1..self.ids.len())));
+        }
         let (mut before, mut after) = (Stretch::EMPTY, Stretch::EMPTY);
-        let mut node = self.tree.len() / 2 + self.place_of(id)?;
+        let mut node = self.tree.len() / 2 + place;
         while node > 1 {
             let sister = self.stretch(node ^ 1);
             if node % 2 == 1 {
@@ -149,6 +164,16 @@ impl Arrivals {
         self.ids.binary_search(&id).ok()
     }
 
+    /// What the tree would say of the uploads at `places`.
+    fn walk(&self, places: Range<usize>) -> Stretch {
+        let open = self.open.get(places.clone()).unwrap_or_default();
+        let each = places.zip(open).filter_map(|(place, open)| {
+            self.step();
+            Some(Stretch::of(open.as_ref()?, place))
+        });
+        each.fold(Stretch::EMPTY, |all, one| all.then(&one))
+    }
+
     fn stretch(&self, node: usize) -> Stretch {
         self.step();
         self.tree.get(node).copied().unwrap_or(Stretch::EMPTY)
@@ -156,6 +181,9 @@ impl Arrivals {
 
     /// Brings the tree up to what stands at `place`.
     fn note(&mut self, place: usize) {
+        if self.tree.is_empty() {
+            return;
+        }
         let mut node = self.tree.len() / 2 + place;
         let open = self.open.get(place).copied().flatten();
         let mut stretch = open.map_or(Stretch::EMPTY, |open| Stretch::of(&open, place));
@@ -171,14 +199,18 @@ impl Arrivals {
         }
     }
 
-    /// Closes the gaps of those that ended; half of the places are free afterwards.
+    /// Closes the gaps of those that ended; half of the places are free afterwards. Few that are left need no tree.
     fn rebuild(&mut self) {
         let live = |(&id, open): (&u64, &Option<Open>)| open.map(|open| (id, open));
         let left: Vec<(u64, Open)> = self.ids.iter().zip(&self.open).filter_map(live).collect();
-        let places = (2 * left.len()).next_power_of_two().max(PLACES_MIN);
-        self.tree = vec![Stretch::EMPTY; 2 * places];
         self.ids = left.iter().map(|&(id, _)| id).collect();
         self.open = left.iter().map(|&(_, open)| Some(open)).collect();
+        self.tree = Vec::new();
+        if left.len() < WALKED_MAX / 2 {
+            return;
+        }
+        let places = (2 * left.len()).next_power_of_two();
+        self.tree = vec![Stretch::EMPTY; 2 * places];
         for (place, (_, open)) in left.iter().enumerate() {
             if let Some(own) = self.tree.get_mut(places + place) {
                 *own = Stretch::of(open, place);

@@ -318,4 +318,21 @@ mod tests {
         // Sixteen levels: one look on the way up for each, two where something changed.
         assert!(looks <= 9_999 * 60, "{looks} looks");
     }
+
+    #[test]
+    fn one_of_sixteen_uploads_costs_a_look_at_each_of_the_others() {
+        let uploads = Uploads::default();
+        for _ in 0..15 {
+            uploads.begin(8, NOW);
+        }
+        let before = uploads.lock().steps.get();
+        for _ in 0..1_000 {
+            let id = uploads.begin(8, NOW);
+            assert!(uploads.take(id, 8, 16, NOW));
+            uploads.note_progress(id, NOW);
+            uploads.end(id);
+        }
+        let looks = uploads.lock().steps.get() - before;
+        assert!(looks <= 1_000 * 15, "{looks} looks");
+    }
 }

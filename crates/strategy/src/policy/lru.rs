@@ -1,7 +1,7 @@
-//! Least recently used, bounded in items: the policy that everything else is compared with.
+//! Least recently used, bounded in items: the baseline for all other policies.
 
 use super::queue::{Links, Queue};
-use super::{Gone, Policy};
+use super::{Policy, Released};
 
 /// Keeps the `capacity` items used last.
 #[derive(Debug)]
@@ -28,17 +28,17 @@ impl Policy for Lru {
     }
 
     fn get(&mut self, slot: u32) -> bool {
-        self.queue.renew(&mut self.links, slot)
+        self.queue.move_to_newest(&mut self.links, slot)
     }
 
-    fn insert(&mut self, slot: u32, _bytes: u32, gone: &mut impl FnMut(u32, Gone)) -> bool {
+    fn insert(&mut self, slot: u32, _bytes: u32, released: &mut impl FnMut(u32, Released)) -> bool {
         if self.capacity == 0 {
             return false;
         }
         if self.queue.len() == self.capacity
             && let Some(oldest) = self.queue.pop(&mut self.links)
         {
-            gone(oldest, Gone::Slot);
+            released(oldest, Released::Slot);
         }
         self.queue.push(&mut self.links, slot);
         true

@@ -1,7 +1,7 @@
 //! Least recently used, bounded in bytes: for values whose sizes differ much.
 
 use super::queue::{Links, Queue};
-use super::{Gone, Policy};
+use super::{Policy, Released};
 
 /// Keeps the items used last, as many as fit into `capacity_bytes`; an item counts at least 1 byte.
 #[derive(Debug)]
@@ -25,7 +25,7 @@ impl LruBytes {
         }
     }
 
-    fn take_out(&mut self, slot: u32) {
+    fn unlink(&mut self, slot: u32) {
         self.queue.unlink(&mut self.links, slot);
         self.used_bytes -= u64::from(self.bytes[slot as usize]);
     }
@@ -37,10 +37,10 @@ impl Policy for LruBytes {
     }
 
     fn get(&mut self, slot: u32) -> bool {
-        self.queue.renew(&mut self.links, slot)
+        self.queue.move_to_newest(&mut self.links, slot)
     }
 
-    fn insert(&mut self, slot: u32, bytes: u32, gone: &mut impl FnMut(u32, Gone)) -> bool {
+    fn insert(&mut self, slot: u32, bytes: u32, released: &mut impl FnMut(u32, Released)) -> bool {
         let bytes = bytes.max(1);
         if u64::from(bytes) > self.capacity_bytes {
             return false;
@@ -49,8 +49,8 @@ impl Policy for LruBytes {
             let Some(oldest) = self.queue.oldest() else {
                 break;
             };
-            self.take_out(oldest);
-            gone(oldest, Gone::Slot);
+            self.unlink(oldest);
+            released(oldest, Released::Slot);
         }
         if slot as usize >= self.bytes.len() {
             self.bytes.resize(slot as usize + 1, 0);
@@ -63,7 +63,7 @@ impl Policy for LruBytes {
 
     fn remove(&mut self, slot: u32) {
         if self.links.is_queued(slot) {
-            self.take_out(slot);
+            self.unlink(slot);
         }
     }
 

@@ -1,8 +1,8 @@
-//! Which local items stay: the policies of a near cache, over slots instead of keys.
+//! Which local items are kept: the policies of a near cache, over slots instead of keys.
 //!
-//! A policy knows slots (small numbers given out by its owner) and nothing of keys or values: the
-//! simulator uses the item's number as its slot and pays no hash, a client maps keys to slots in
-//! its near cache. Both thereby run the same lines.
+//! A policy knows slots (small numbers assigned by its owner) but no keys or values: the simulator
+//! uses the item's number as its slot and pays no hash, a client maps keys to slots in its near
+//! cache. Both run the same code.
 
 mod lru;
 mod lru_bytes;
@@ -13,10 +13,10 @@ pub use lru::Lru;
 pub use lru_bytes::LruBytes;
 pub use s3fifo::S3Fifo;
 
-/// What an insertion did to another slot.
+/// What an insertion released in another slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Gone {
-    /// The item left the cache, but the policy still remembers its slot: the owner keeps the key.
+pub enum Released {
+    /// The value was evicted, but the policy still remembers the slot: the owner keeps the key.
     Value,
     /// The policy has forgotten the slot: the owner may give it to another key.
     Slot,
@@ -30,17 +30,18 @@ pub trait Policy {
     /// Looks the slot's item up and records the use; false is a miss.
     fn get(&mut self, slot: u32) -> bool;
 
-    /// Inserts an absent item, telling through `gone` what left for it; false if it cannot be kept at all.
-    fn insert(&mut self, slot: u32, bytes: u32, gone: &mut impl FnMut(u32, Gone)) -> bool;
+    /// Inserts an absent item and calls `released` for each slot that was evicted for it; false if the item cannot be
+    /// kept at all.
+    fn insert(&mut self, slot: u32, bytes: u32, released: &mut impl FnMut(u32, Released)) -> bool;
 
-    /// Takes the slot's item, or the memory of it, out of the policy; the slot is then free.
+    /// Removes the slot's item, or its ghost entry, from the policy; the slot is then free.
     fn remove(&mut self, slot: u32);
 
     /// Forgets everything; the cost is that of what was held and remembered.
     fn clear(&mut self);
 }
 
-/// The local cache that a strategy asks for, chosen at run time.
+/// The local cache of a strategy, chosen at run time.
 #[derive(Debug)]
 pub enum AnyPolicy {
     /// Nothing is kept.
@@ -72,12 +73,12 @@ impl Policy for AnyPolicy {
         }
     }
 
-    fn insert(&mut self, slot: u32, bytes: u32, gone: &mut impl FnMut(u32, Gone)) -> bool {
+    fn insert(&mut self, slot: u32, bytes: u32, released: &mut impl FnMut(u32, Released)) -> bool {
         match self {
             Self::Nothing => false,
-            Self::Lru(policy) => policy.insert(slot, bytes, gone),
-            Self::LruBytes(policy) => policy.insert(slot, bytes, gone),
-            Self::S3Fifo(policy) => policy.insert(slot, bytes, gone),
+            Self::Lru(policy) => policy.insert(slot, bytes, released),
+            Self::LruBytes(policy) => policy.insert(slot, bytes, released),
+            Self::S3Fifo(policy) => policy.insert(slot, bytes, released),
         }
     }
 

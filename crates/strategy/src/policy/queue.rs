@@ -27,7 +27,7 @@ impl Links {
             .is_some_and(|link| link.older != ABSENT)
     }
 
-    fn make_room(&mut self, slot: u32) {
+    fn grow_to(&mut self, slot: u32) {
         let needed = slot as usize + 1;
         if needed > self.links.len() {
             self.links.resize(
@@ -41,7 +41,7 @@ impl Links {
     }
 }
 
-/// One queue: `newest` was put in last, `oldest` leaves first.
+/// One queue: `newest` was added last, `oldest` is evicted first.
 #[derive(Debug)]
 pub(super) struct Queue {
     newest: u32,
@@ -68,9 +68,9 @@ impl Queue {
         (self.oldest != END).then_some(self.oldest)
     }
 
-    /// Puts a slot that is in no queue at the newest end.
+    /// Adds a slot that is in no queue at the newest end.
     pub(super) fn push(&mut self, links: &mut Links, slot: u32) {
-        links.make_room(slot);
+        links.grow_to(slot);
         links.links[slot as usize] = Link {
             newer: END,
             older: self.newest,
@@ -83,7 +83,7 @@ impl Queue {
         self.len += 1;
     }
 
-    /// Takes a slot of this queue out of it.
+    /// Removes a slot from this queue.
     pub(super) fn unlink(&mut self, links: &mut Links, slot: u32) {
         let Link { newer, older } = links.links[slot as usize];
         match newer {
@@ -99,7 +99,7 @@ impl Queue {
     }
 
     /// Moves a slot to the newest end; false, and nothing done, if it is not queued.
-    pub(super) fn renew(&mut self, links: &mut Links, slot: u32) -> bool {
+    pub(super) fn move_to_newest(&mut self, links: &mut Links, slot: u32) -> bool {
         if !links.is_queued(slot) {
             return false;
         }
@@ -110,7 +110,7 @@ impl Queue {
         true
     }
 
-    /// Takes the oldest slot out.
+    /// Removes and returns the oldest slot.
     pub(super) fn pop(&mut self, links: &mut Links) -> Option<u32> {
         let slot = self.oldest()?;
         self.unlink(links, slot);

@@ -8,11 +8,11 @@
 //! A hit only counts, up to 3: nothing moves, which is why the server can do it without a lock.
 
 use super::queue::{Links, Queue};
-use super::{Gone, Policy};
+use super::{Policy, Released};
 
 /// Uses are counted up to here.
 const USES_MAX: u8 = 3;
-/// Uses in the small queue that open the main queue.
+/// Uses in the small queue that move an item to the main queue.
 const USES_TO_STAY: u8 = 2;
 
 /// The queues, as indices into `S3Fifo::queues`.
@@ -22,8 +22,8 @@ const GHOST: usize = 2;
 
 #[derive(Debug, Clone, Copy, Default)]
 struct Node {
-    /// The queue the slot is in; means something only while the slot is in one.
-    place: u8,
+    /// The queue of the slot; valid only while the slot is in a queue.
+    queue: u8,
     uses: u8,
 }
 
@@ -54,51 +54,51 @@ impl S3Fifo {
         }
     }
 
-    fn is_in(&self, slot: u32, place: usize) -> bool {
-        self.links.is_queued(slot) && usize::from(self.nodes[slot as usize].place) == place
+    fn is_in(&self, slot: u32, queue: usize) -> bool {
+        self.links.is_queued(slot) && usize::from(self.nodes[slot as usize].queue) == queue
     }
 
-    fn enter(&mut self, slot: u32, place: usize, uses: u8) {
-        self.queues[place].push(&mut self.links, slot);
+    fn enter(&mut self, slot: u32, queue: usize, uses: u8) {
+        self.queues[queue].push(&mut self.links, slot);
         self.nodes[slot as usize] = Node {
-            place: place as u8,
+            queue: queue as u8,
             uses,
         };
     }
 
     /// Makes room for one item.
-    fn evict(&mut self, gone: &mut impl FnMut(u32, Gone)) {
+    fn evict(&mut self, released: &mut impl FnMut(u32, Released)) {
         loop {
             let small_is_full = self.queues[SMALL].len() >= self.small_share;
-            let place = if small_is_full || self.queues[MAIN].len() == 0 {
+            let queue = if small_is_full || self.queues[MAIN].len() == 0 {
                 SMALL
             } else {
                 MAIN
             };
-            let Some(slot) = self.queues[place].pop(&mut self.links) else {
+            let Some(slot) = self.queues[queue].pop(&mut self.links) else {
                 return;
             };
             let uses = self.nodes[slot as usize].uses;
-            match place {
+            match queue {
                 SMALL if uses >= USES_TO_STAY => self.enter(slot, MAIN, 0),
-                SMALL => return self.remember(slot, gone),
+                SMALL => return self.remember(slot, released),
                 _ if uses > 0 => self.enter(slot, MAIN, uses - 1),
-                _ => return gone(slot, Gone::Slot),
+                _ => return released(slot, Released::Slot),
             }
         }
     }
 
-    fn remember(&mut self, slot: u32, gone: &mut impl FnMut(u32, Gone)) {
+    fn remember(&mut self, slot: u32, released: &mut impl FnMut(u32, Released)) {
         if self.ghost_max == 0 {
-            return gone(slot, Gone::Slot);
+            return released(slot, Released::Slot);
         }
         if self.queues[GHOST].len() == self.ghost_max
             && let Some(oldest) = self.queues[GHOST].pop(&mut self.links)
         {
-            gone(oldest, Gone::Slot);
+            released(oldest, Released::Slot);
         }
         self.enter(slot, GHOST, 0);
-        gone(slot, Gone::Value);
+        released(slot, Released::Value);
     }
 }
 
@@ -116,28 +116,28 @@ impl Policy for S3Fifo {
         true
     }
 
-    fn insert(&mut self, slot: u32, _bytes: u32, gone: &mut impl FnMut(u32, Gone)) -> bool {
+    fn insert(&mut self, slot: u32, _bytes: u32, released: &mut impl FnMut(u32, Released)) -> bool {
         if self.capacity == 0 {
             return false;
         }
         if slot as usize >= self.nodes.len() {
             self.nodes.resize(slot as usize + 1, Node::default());
         }
-        let place = if self.is_in(slot, GHOST) { MAIN } else { SMALL };
-        if place == MAIN {
+        let queue = if self.is_in(slot, GHOST) { MAIN } else { SMALL };
+        if queue == MAIN {
             self.queues[GHOST].unlink(&mut self.links, slot);
         }
         if self.queues[SMALL].len() + self.queues[MAIN].len() == self.capacity {
-            self.evict(gone);
+            self.evict(released);
         }
-        self.enter(slot, place, 0);
+        self.enter(slot, queue, 0);
         true
     }
 
     fn remove(&mut self, slot: u32) {
         if self.links.is_queued(slot) {
-            let place = usize::from(self.nodes[slot as usize].place);
-            self.queues[place].unlink(&mut self.links, slot);
+            let queue = usize::from(self.nodes[slot as usize].queue);
+            self.queues[queue].unlink(&mut self.links, slot);
         }
     }
 

@@ -13,11 +13,11 @@ use super::failure;
 use crate::output::{Exit, Failure, Output};
 use crate::table::{Table, decimal};
 
-/// The ratios that a change may cost: geometric mean, and worst scenario.
+/// The maximum cost ratios of a change: geometric mean, and worst scenario.
 const MEAN_AT_MOST: f64 = 1.02;
 const WORST_AT_MOST: f64 = 1.05;
 
-/// What the comparison takes.
+/// Options of the comparison.
 #[derive(clap::Args)]
 pub(super) struct Args {
     /// The glasscache before the change.
@@ -44,30 +44,30 @@ impl Args {
     /// Compares the builds.
     pub(super) fn run(self, out: &Output) -> Result<Exit, Failure> {
         let built_in = Scenario::built_in().map_err(|error| Failure::usage(error.to_string()))?;
-        let scenarios = super::chosen(built_in, &self.scenario)?;
+        let scenarios = super::selected(built_in, &self.scenario)?;
         let sides = super::sides_of(self.new.as_deref(), Peer::Build(self.old.clone()))?;
         let effort = Effort {
             pairs: self.pairs.max(1),
             seconds: self.seconds.clamp(0.05, 60.0),
         };
-        let mut listener = |line: &str| eprintln!("  {line}");
-        let found = compare(&sides, &scenarios, effort, &mut listener).map_err(failure)?;
+        let mut progress = |line: &str| eprintln!("  {line}");
+        let found = compare(&sides, &scenarios, effort, &mut progress).map_err(failure)?;
         let record = Record::new(
             &super::name_of("builds", self.scenario.iter().cloned()),
             &[
                 ("new", &version_of(&sides.glasscache)),
                 ("old", &version_of(&self.old)),
             ],
-            json!({ "layout": sides.layout.sentence(), "effort": effort, "seed": "the number of the pair" }),
+            json!({ "layout": sides.layout.describe(), "effort": effort, "seed": "the number of the pair" }),
             json!(found),
         );
         if out.is_json() {
             out.document(&json!(record))?;
         } else {
-            print(out, &found, &sides.layout.sentence())?;
+            print(out, &found, &sides.layout.describe())?;
         }
         super::keep(self.keep.as_deref(), &record)?;
-        Ok(Exit::Done)
+        Ok(Exit::Success)
     }
 }
 
@@ -93,7 +93,7 @@ fn print(out: &Output, found: &Comparison, layout: &str) -> Result<(), Failure> 
     out.line(format!(
         "geometric mean of the medians {:.3}, at most {MEAN_AT_MOST}: {}; pair by pair {:.3} {}",
         found.mean,
-        verdict(found.mean, MEAN_AT_MOST),
+        check_text(found.mean, MEAN_AT_MOST),
         pairs.median,
         bounds(pairs),
     ))?;
@@ -102,7 +102,7 @@ fn print(out: &Output, found: &Comparison, layout: &str) -> Result<(), Failure> 
             "worst scenario {} {:.3}, at most {WORST_AT_MOST}: {}",
             worst.scenario.name,
             worst.cpu.median,
-            verdict(worst.cpu.median, WORST_AT_MOST),
+            check_text(worst.cpu.median, WORST_AT_MOST),
         )),
         None => Ok(()),
     }
@@ -128,6 +128,6 @@ fn bounds(interval: &Interval) -> String {
     format!("({:.3}-{:.3})", interval.low, interval.high)
 }
 
-fn verdict(found: f64, bound: f64) -> &'static str {
+fn check_text(found: f64, bound: f64) -> &'static str {
     if found <= bound { "met" } else { "missed" }
 }

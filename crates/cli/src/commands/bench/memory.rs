@@ -1,10 +1,10 @@
-//! `glasscache bench memory`: how many user bytes a resident byte holds, beside memcached, and the bounds
-//! that hold whatever is done to a server.
+//! `glasscache bench memory`: user bytes per resident byte, compared with memcached, and the bounds that a server
+//! always keeps.
 
 use clap::builder::PossibleValuesParser;
 use glasscache_lab::bench::Sides;
 use glasscache_lab::bench::bounds::{self, Finding};
-use glasscache_lab::bench::memory::{Chain, FillSize, Held, chain, density};
+use glasscache_lab::bench::memory::{Chain, FillResult, FillSize, chain, density};
 use glasscache_lab::bench::record::Record;
 use serde_json::{Value, json};
 
@@ -12,7 +12,7 @@ use super::{Common, failure};
 use crate::output::{Exit, Failure, Output};
 use crate::table::{Table, count};
 
-/// What the memory benchmark takes.
+/// Options of the memory benchmark.
 #[derive(clap::Args)]
 pub(super) struct Args {
     #[command(flatten)]
@@ -29,7 +29,7 @@ pub(super) struct Args {
     /// Only this bound; may be repeated.
     #[arg(long, value_name = "NAME", value_parser = bound_names())]
     bound: Vec<String>,
-    /// Leave memcached out: for a quick look at a change.
+    /// Leave memcached out, for a quick check of a change.
     #[arg(long)]
     alone: bool,
 }
@@ -90,7 +90,7 @@ impl Args {
             out.document(&json!(record))?;
         }
         self.common.keep(&record)?;
-        Ok(Exit::Done)
+        Ok(Exit::Success)
     }
 
     fn fills(&self, out: &Output, sides: &Sides) -> Result<Value, Failure> {
@@ -114,7 +114,7 @@ impl Args {
                     continue;
                 }
                 let fill = Fill::measure(sides, memory_mib, &size, self.alone).map_err(failure)?;
-                eprintln!("  {}", fill.sentence());
+                eprintln!("  {}", fill.describe());
                 table.row(fill.row());
                 rows.push(fill.json());
             }
@@ -184,8 +184,8 @@ impl Args {
 struct Fill {
     memory_mib: u64,
     size: FillSize,
-    ours: Held,
-    theirs: Option<(Held, Held)>,
+    ours: FillResult,
+    theirs: Option<(FillResult, FillResult)>,
 }
 
 impl Fill {
@@ -220,7 +220,7 @@ impl Fill {
             .map_or(f64::NAN, |(plain, _)| self.ours.density() / plain.density())
     }
 
-    fn sentence(&self) -> String {
+    fn describe(&self) -> String {
         let (name, ours) = (self.size.name, self.ours.density());
         format!(
             "{name} B at -m {}: {ours:.3} user bytes per resident byte, ratio {:.2}",
@@ -230,7 +230,7 @@ impl Fill {
     }
 
     fn row(&self) -> [String; 11] {
-        let theirs = |pick: fn(&(Held, Held)) -> &Held| {
+        let theirs = |pick: fn(&(FillResult, FillResult)) -> &FillResult| {
             self.theirs.as_ref().map_or("-".to_owned(), |both| {
                 format!("{:.3}", pick(both).density())
             })

@@ -12,27 +12,27 @@ use super::{Common, failure};
 use crate::output::{Exit, Failure, Output};
 use crate::table::{Table, count};
 
-/// The ratios of avoidable misses to be reached: geometric mean, and worst point.
+/// The required ratios of avoidable misses: geometric mean, and worst point.
 const MEAN_AT_MOST: f64 = 0.82;
 const WORST_AT_MOST: f64 = 1.05;
 
-/// What the replay takes.
+/// Options of the replay.
 #[derive(clap::Args)]
 pub(super) struct Args {
     #[command(flatten)]
     common: Common,
     /// A folder of key streams (Parquet).
     traces: PathBuf,
-    /// Only the trace of this name (the file's, without its ending); may be repeated.
+    /// Only the trace of this name (the file name without its extension); may be repeated.
     #[arg(long, value_name = "NAME")]
     trace: Vec<String>,
     /// `-m` as a share of the footprint; may be repeated.
     #[arg(long, value_name = "SHARE", default_values_t = [0.1, 0.2, 0.35, 0.5])]
     fraction: Vec<f64>,
-    /// Only the first so many requests of each trace.
+    /// Only this many requests from the start of each trace.
     #[arg(long, value_name = "N")]
     requests: Option<usize>,
-    /// Leave memcached out: for a quick look at a change.
+    /// Leave memcached out, for a quick check of a change.
     #[arg(long)]
     alone: bool,
 }
@@ -64,7 +64,7 @@ impl Args {
             );
             for &fraction in &self.fraction {
                 let point = point(&sides, &trace, fraction, self.alone).map_err(failure)?;
-                eprintln!("  {}", sentence(&point));
+                eprintln!("  {}", describe(&point));
                 points.push(point);
             }
         }
@@ -91,7 +91,7 @@ impl Args {
             out.document(&json!(record))?;
         }
         self.common.keep(&record)?;
-        Ok(Exit::Done)
+        Ok(Exit::Success)
     }
 }
 
@@ -103,7 +103,7 @@ fn worst(ratios: &[f64]) -> f64 {
     ratios.iter().copied().fold(f64::NAN, f64::max)
 }
 
-fn sentence(point: &Point) -> String {
+fn describe(point: &Point) -> String {
     let theirs = match (&point.theirs, point.ratio()) {
         (Some(theirs), Some(ratio)) => {
             format!("memcached {}, ratio {ratio:.3}", count(theirs.avoidable))
@@ -161,12 +161,12 @@ fn print(out: &Output, points: &[Point], ratios: &[f64]) -> Result<(), Failure> 
     out.line(table.to_string())?;
     out.line("avoidable: misses less first uses; exact LRU: its avoidable misses with as many user bytes as we held")?;
     if !ratios.is_empty() {
-        let verdict = |found: f64, bound: f64| if found <= bound { "met" } else { "missed" };
+        let check_text = |found: f64, bound: f64| if found <= bound { "met" } else { "missed" };
         let (mean, worst) = (mean(ratios), worst(ratios));
         out.line(format!(
             "geometric mean {mean:.3}, at most {MEAN_AT_MOST}: {}; worst point {worst:.3}, at most {WORST_AT_MOST}: {}",
-            verdict(mean, MEAN_AT_MOST),
-            verdict(worst, WORST_AT_MOST),
+            check_text(mean, MEAN_AT_MOST),
+            check_text(worst, WORST_AT_MOST),
         ))?;
     }
     Ok(())

@@ -1,7 +1,7 @@
-//! `glasscache bench`: this binary's server beside a memcached, or beside another build of itself.
+//! `glasscache bench`: compares this binary's server with memcached, or with another build of itself.
 //!
-//! Finds both programs, hands them to the lab, prints what it found and keeps it under `--keep`. Progress
-//! goes to stderr. Without a word after it, it measures speed.
+//! Finds both programs, runs the lab's benchmark, prints the results and stores them with `--keep`. Progress goes to
+//! stderr. Without a subcommand it measures speed.
 
 mod builds;
 mod memory;
@@ -28,7 +28,7 @@ Examples:
   glasscache bench misses traces/ --fraction 0.2
   glasscache bench builds --old ./glasscache-before        this binary beside an older one, a quarter of an hour";
 
-/// Measure this server beside a memcached: speed, unless another word follows.
+/// Compare this server with a memcached: speed, unless a subcommand follows.
 #[derive(clap::Args)]
 #[command(args_conflicts_with_subcommands = true, after_help = EXAMPLES)]
 pub(crate) struct Args {
@@ -40,11 +40,11 @@ pub(crate) struct Args {
 
 #[derive(Subcommand)]
 enum What {
-    /// User bytes per resident byte, and the bounds a server keeps whatever is done to it
+    /// User bytes per resident byte, and the bounds that a server always keeps
     Memory(memory::Args),
     /// Avoidable misses of real key streams at equal memory
     Misses(misses::Args),
-    /// CPU per request beside another build of glasscache, every scenario in interleaved pairs
+    /// CPU per request compared with another build of glasscache, every scenario in interleaved pairs
     Builds(builds::Args),
 }
 
@@ -60,7 +60,7 @@ impl Args {
     }
 }
 
-/// What all benchmarks take.
+/// Options of all benchmarks.
 #[derive(clap::Args)]
 #[group(skip)]
 struct Common {
@@ -76,7 +76,7 @@ struct Common {
 }
 
 impl Common {
-    /// Both programs, where they run, and Ctrl-C as a flag.
+    /// Both programs, their CPU assignment, and the stop flag set by Ctrl-C.
     fn sides(&self) -> Result<Sides, Failure> {
         let memcached = self
             .memcached
@@ -90,13 +90,13 @@ impl Common {
         sides_of(self.glasscache.as_deref(), Peer::Memcached(memcached))
     }
 
-    /// Keeps a result if asked to, and says where.
+    /// Stores a result if requested, and prints where.
     fn keep(&self, record: &Record) -> Result<(), Failure> {
         keep(self.keep.as_deref(), record)
     }
 }
 
-/// A pinned benchmark of `glasscache`, by default this binary, beside `peer`.
+/// A pinned benchmark of `glasscache`, by default this binary, against `peer`.
 fn sides_of(glasscache: Option<&Path>, peer: Peer) -> Result<Sides, Failure> {
     let glasscache = match glasscache {
         Some(path) => path.to_owned(),
@@ -113,7 +113,7 @@ fn sides_of(glasscache: Option<&Path>, peer: Peer) -> Result<Sides, Failure> {
     })
 }
 
-/// Keeps a result in `folder`, if there is one, and prints where.
+/// Stores a result in `folder`, if given, and prints where.
 fn keep(folder: Option<&Path>, record: &Record) -> Result<(), Failure> {
     if let Some(folder) = folder {
         let path = record.keep(folder).map_err(failure)?;
@@ -123,7 +123,7 @@ fn keep(folder: Option<&Path>, record: &Record) -> Result<(), Failure> {
 }
 
 /// The built-in scenarios with these names; all of them if there is none.
-fn chosen(scenarios: Vec<Scenario>, names: &[String]) -> Result<Vec<Scenario>, Failure> {
+fn selected(scenarios: Vec<Scenario>, names: &[String]) -> Result<Vec<Scenario>, Failure> {
     if let Some(unknown) = names
         .iter()
         .find(|name| scenarios.iter().all(|s| s.name != **name))
@@ -132,11 +132,11 @@ fn chosen(scenarios: Vec<Scenario>, names: &[String]) -> Result<Vec<Scenario>, F
             Failure::usage(format!("no scenario is called {unknown:?}")).hint("--list shows them")
         );
     }
-    let is_chosen = |s: &Scenario| names.is_empty() || names.contains(&s.name);
-    Ok(scenarios.into_iter().filter(is_chosen).collect())
+    let is_selected = |s: &Scenario| names.is_empty() || names.contains(&s.name);
+    Ok(scenarios.into_iter().filter(is_selected).collect())
 }
 
-/// The name under which a result is kept: a run of some parts must not replace one of all.
+/// The name of a stored result: a run of some parts must not replace a complete run.
 fn name_of(benchmark: &str, parts: impl Iterator<Item = String>) -> String {
     parts.fold(benchmark.to_owned(), |name, part| format!("{name}-{part}"))
 }

@@ -1,18 +1,18 @@
-//! `glasscache bench`: CPU per request and latency beside a memcached, in interleaved rounds.
+//! `glasscache bench`: CPU per request and latency compared with memcached, in interleaved rounds.
 
 use std::fmt::Write;
 use std::path::PathBuf;
 
 use glasscache_lab::bench::record::Record;
 use glasscache_lab::bench::speed::{Figures, Measured, OTHER_CORES_MAX, Speed};
-use glasscache_lab::bench::{Scenario, Spread, beside};
+use glasscache_lab::bench::{Scenario, Spread, interference};
 use serde_json::json;
 
 use super::{Common, failure};
 use crate::output::{Exit, Failure, Output};
 use crate::table::{Table, count, decimal};
 
-/// What the speed benchmark takes.
+/// Options of the speed benchmark.
 #[derive(clap::Args)]
 #[group(skip)]
 pub(crate) struct Args {
@@ -21,7 +21,7 @@ pub(crate) struct Args {
     /// Only the scenario of this name; may be repeated.
     #[arg(long, value_name = "NAME")]
     scenario: Vec<String>,
-    /// Paired rounds of each scenario [default: what the scenario says].
+    /// Paired rounds of each scenario [default: set by the scenario].
     #[arg(long, value_name = "N")]
     rounds: Option<usize>,
     /// Scenarios from this file instead of the built-in ones.
@@ -35,7 +35,7 @@ pub(crate) struct Args {
 impl Args {
     /// Runs the chosen scenarios.
     pub(crate) fn run(self, out: &Output) -> Result<Exit, Failure> {
-        let scenarios = self.chosen()?;
+        let scenarios = self.selected()?;
         if self.list {
             for scenario in &scenarios {
                 if out.is_json() {
@@ -45,16 +45,16 @@ impl Args {
                 }
                 out.line(format!("{:16}{}", scenario.name, scenario.title))?;
             }
-            return Ok(Exit::Done);
+            return Ok(Exit::Success);
         }
         let sides = self.common.sides()?;
-        let sentence = sides.layout.sentence();
-        let mut listener = |line: &str| eprintln!("  {line}");
+        let layout = sides.layout.describe();
+        let mut progress = |line: &str| eprintln!("  {line}");
         let mut speed = Speed::start(sides.clone()).map_err(failure)?;
         let versions = speed.versions();
         if !out.is_json() {
             out.line(format!(
-                "glasscache {} beside memcached {}; {sentence}.",
+                "glasscache {} beside memcached {}; {layout}.",
                 versions[0].1, versions[1].1
             ))?;
             out.line("CPU is the server's, user and kernel, per request; ratio is glasscache / memcached in")?;
@@ -66,9 +66,11 @@ impl Args {
         let mut all = Vec::new();
         for scenario in &scenarios {
             let rounds = self.rounds.unwrap_or(scenario.rounds).max(1);
-            let figures = match scenario.beside {
-                Some(trouble) => beside::run(&sides, scenario, trouble, rounds, &mut listener),
-                None => speed.run(scenario, 0..rounds, &mut listener),
+            let figures = match scenario.interference {
+                Some(interference) => {
+                    interference::run(&sides, scenario, interference, rounds, &mut progress)
+                }
+                None => speed.run(scenario, 0..rounds, &mut progress),
             }
             .map_err(failure)?;
             if !out.is_json() {
@@ -77,7 +79,7 @@ impl Args {
             all.push(figures);
         }
         let settings =
-            json!({ "layout": sentence, "rounds": self.rounds, "seed": "the number of the round" });
+            json!({ "layout": layout, "rounds": self.rounds, "seed": "the number of the round" });
         let known = versions
             .each_ref()
             .map(|(name, version)| (*name, version.as_str()));
@@ -86,13 +88,13 @@ impl Args {
         if out.is_json() {
             out.document(&json!(record))?;
         } else {
-            conclude(out, &all)?;
+            print_demands(out, &all)?;
         }
         self.common.keep(&record)?;
-        Ok(Exit::Done)
+        Ok(Exit::Success)
     }
 
-    fn chosen(&self) -> Result<Vec<Scenario>, Failure> {
+    fn selected(&self) -> Result<Vec<Scenario>, Failure> {
         let all = match &self.scenarios {
             None => Scenario::built_in().map_err(|error| Failure::usage(error.to_string()))?,
             Some(path) => {
@@ -103,7 +105,7 @@ impl Args {
                     .map_err(|error| Failure::usage(format!("{}: {error}", path.display())))?
             }
         };
-        super::chosen(all, &self.scenario)
+        super::selected(all, &self.scenario)
     }
 }
 
@@ -177,8 +179,8 @@ fn print(out: &Output, figures: &Figures) -> Result<(), Failure> {
 /// `CPU 0.31 (0.29-0.34), at most 0.30 *; p99 ...`
 fn ratios(figures: &Figures) -> String {
     let spread = |s: &Spread| format!("{:.2} ({:.2}-{:.2})", s.median, s.min, s.max);
-    let verdicts = figures.verdicts();
-    let demand = |name: &str| match verdicts.iter().find(|verdict| verdict.0 == name) {
+    let checks = figures.checked_demands();
+    let demand = |name: &str| match checks.iter().find(|check| check.0 == name) {
         Some((_, bound, found)) => {
             format!(
                 ", at most {bound:.2}{}",
@@ -187,20 +189,20 @@ fn ratios(figures: &Figures) -> String {
         }
         None => String::new(),
     };
-    let mut parts = vec![
+    let mut texts = vec![
         format!("ratio: CPU {}{}", spread(&figures.cpu), demand("cpu")),
         format!("p99 {}{}", spread(&figures.p99), demand("p99")),
         format!("p99.9 {}{}", spread(&figures.p999), demand("p99.9")),
     ];
     if let Some((ours, theirs)) = &figures.p99_of_calm {
-        parts.push(format!(
+        texts.push(format!(
             "p99 to calm {}{}",
             spread(ours),
             demand("p99/calm")
         ));
-        parts.push(format!("memcached's {}", spread(theirs)));
+        texts.push(format!("memcached's {}", spread(theirs)));
     }
-    parts.join("; ")
+    texts.join("; ")
 }
 
 fn notes(figures: &Figures) -> String {
@@ -236,10 +238,10 @@ fn notes(figures: &Figures) -> String {
     notes.join("; ")
 }
 
-fn conclude(out: &Output, all: &[Figures]) -> Result<(), Failure> {
+fn print_demands(out: &Output, all: &[Figures]) -> Result<(), Failure> {
     let mut table = Table::new(&["", "what", "at most", "found", ""]);
     for figures in all {
-        for (name, bound, found) in figures.verdicts() {
+        for (name, bound, found) in figures.checked_demands() {
             table.row([
                 figures.scenario.title.clone(),
                 name.to_owned(),

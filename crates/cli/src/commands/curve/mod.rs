@@ -1,13 +1,13 @@
 //! `glasscache curve`: how much memory a cache needs, and whether another policy would do more.
 //!
-//! LRU at all sizes from one pass, the other policies replayed at chosen sizes on all cores. The computing is
-//! `glasscache_sim`'s; here are flags, threads, and what is printed.
+//! LRU at all sizes from one pass, the other policies replayed at chosen sizes on all cores. `glasscache_sim`
+//! computes; this module has the flags, the threads and the output.
 
-mod answer;
+mod jobs;
 mod page;
 mod sizes;
+mod summary;
 mod table;
-mod work;
 
 use std::path::PathBuf;
 
@@ -20,11 +20,11 @@ use serde_json::{Value, json};
 
 use crate::output::{Exit, Failure, Output};
 use crate::traces::open_keys;
-use answer::Answer;
-use work::{Results, Row};
+use jobs::{Results, Row};
+use summary::Summary;
 
-/// Memory from which the server's own store is replayed: its least, and room for the segments that one worker opens.
-const OWN_BYTES_MIN: u64 = 2 << 20;
+/// Minimum memory for a replay of the server's own store: its lower limit, plus the segments that one worker opens.
+const SERVER_STORE_BYTES_MIN: u64 = 2 << 20;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -39,7 +39,7 @@ Examples:
 pub(crate) struct Args {
     /// Key stream: .parquet, .csv or .jsonl
     trace: PathBuf,
-    /// What an object counts
+    /// How objects are counted
     #[arg(long, value_enum, default_value = "objects")]
     mode: ModeFlag,
     /// Policies to replay: names, "all", "none", or "own" for the server's own store
@@ -48,19 +48,19 @@ pub(crate) struct Args {
     /// Sizes to replay, in objects or bytes (64k, 1.5G), or shares of all objects (5%)
     #[arg(long, value_delimiter = ',', default_value = "0.1%,1%,5%,10%,20%")]
     capacities: Vec<String>,
-    /// Say which size has at most this miss ratio, in per cent
+    /// Print the size that has at most this miss ratio, in per cent
     #[arg(long, value_name = "PERCENT", default_value_t = 10.0)]
     misses: f64,
     /// Size at which memory and policies are compared; without it, the replayed one nearest the knee
     #[arg(long, value_name = "SIZE")]
     at: Option<String>,
-    /// Draw LRU's curve from a sample of so many keys (SHARDS), with an interval over eight seeds
+    /// Estimate LRU's curve from a sample of this many keys (SHARDS), with an interval over eight seeds
     #[arg(long, value_name = "KEYS")]
     sample: Option<usize>,
     /// Write a page with the curves
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
-    /// Seed of the sample and of the policies that draw lots
+    /// Seed of the sample and of randomised policies
     #[arg(long, default_value_t = 1)]
     seed: u64,
     /// Give the CPU seconds of each replay in the JSON results
@@ -101,23 +101,23 @@ impl Args {
         if self.sample == Some(0) {
             return Err(Failure::usage("a sample has at least 1 key (--sample)"));
         }
-        let has_own = policies.contains(&PolicyKind::Own);
-        if has_own && self.mode == ModeFlag::Objects {
+        let has_server_store = policies.contains(&PolicyKind::ServerStore);
+        if has_server_store && self.mode == ModeFlag::Objects {
             return Err(Failure::usage(
                 "the server's own store counts bytes: add --mode bytes",
             ));
         }
         let trace = self.read()?;
-        let capacities = sizes::all(&self.capacities, &trace)?;
-        if has_own {
-            check_own(&capacities)?;
+        let capacities = sizes::parse_all(&self.capacities, &trace)?;
+        if has_server_store {
+            check_server_store(&capacities)?;
         }
         let at = self
             .at
             .as_deref()
-            .map(|text| sizes::one(text, &trace))
+            .map(|text| sizes::parse_size(text, &trace))
             .transpose()?;
-        let plan = work::Plan {
+        let plan = jobs::JobPlan {
             policies: &policies,
             capacities: &capacities,
             seed: self.seed,
@@ -125,28 +125,28 @@ impl Args {
             threads: self.threads,
         };
         let results = plan.run(&trace)?;
-        let answer = Answer::new(&results, &trace, self.misses / 100.0, at);
+        let summary = Summary::new(&results, &trace, self.misses / 100.0, at);
         if let Some(path) = &self.html {
-            let page = page::page(&self, &trace, &results, &answer);
+            let page = page::page(&self, &trace, &results, &summary);
             std::fs::write(path, page).map_err(|error| {
                 let fault = format!("cannot write {}: {error}", path.display());
                 Failure::new(Exit::Unreachable, fault)
             })?;
         }
         if out.is_json() {
-            out.document(&self.document(&results, &answer))?;
+            out.document(&self.document(&results, &summary))?;
         } else {
             out.bytes(table::text(&self, &trace, &results).as_bytes())?;
-            out.line(answer.sentence())?;
+            out.line(summary.text())?;
         }
         if results.is_whole {
-            return Ok(Exit::Done);
+            return Ok(Exit::Success);
         }
         eprintln!("stopped: this is what was known by then");
         Ok(Exit::Finding)
     }
 
-    /// Reads and links the trace, telling what was left out of it.
+    /// Reads and prepares the trace; reports requests that are left out.
     fn read(&self) -> Result<Prepared, Failure> {
         let mode = match self.mode {
             ModeFlag::Objects => Mode::Objects,
@@ -159,9 +159,9 @@ impl Args {
         };
         let mut stream = open_keys(&self.trace, columns)?;
         let requests = Interned::read(&name, &mut *stream, mode)?;
-        if stream.is_cut() {
+        if stream.is_truncated() {
             let rows = requests.ids.len() as u64 + requests.without_size;
-            eprintln!("note: {name} ends within a row; its {rows} whole rows are used");
+            eprintln!("note: {name} ends within a row; its {rows} complete rows are used");
         }
         if requests.without_size > 0 {
             eprintln!(
@@ -183,13 +183,13 @@ impl Args {
         Ok(Prepared::new(requests))
     }
 
-    fn document(&self, results: &Results, answer: &Answer) -> Value {
+    fn document(&self, results: &Results, summary: &Summary) -> Value {
         let rows: Vec<Value> = results.rows.iter().map(|row| self.row(row)).collect();
         let mut document = json!({ "results": rows });
-        // The answer belongs to the question in its plain form; a script that names policies wants the rows alone.
+        // The summary is part of the default output; a script that names policies needs only the rows.
         if self.policies == ["common"] || self.policies == ["none"] {
-            document["answer"] = answer.document();
-            document["lru"] = answer.curve_document();
+            document["answer"] = summary.document();
+            document["lru"] = summary.curve_document();
         }
         document
     }
@@ -199,10 +199,10 @@ impl Args {
             "policy": row.policy.name(),
             "mode": self.mode.name(),
             "capacity": row.capacity,
-            "requests": row.outcome.requests,
-            "misses": row.outcome.misses,
-            "miss_ratio": row.outcome.miss_ratio(),
-            "byte_miss_ratio": row.outcome.byte_miss_ratio(),
+            "requests": row.result.requests,
+            "misses": row.result.misses,
+            "miss_ratio": row.result.miss_ratio(),
+            "byte_miss_ratio": row.result.byte_miss_ratio(),
         });
         if self.time {
             result["cpu_s"] = json!(row.cpu_s);
@@ -211,16 +211,16 @@ impl Args {
     }
 }
 
-/// Refuses sizes among which the server's own store fits none, and says which ones it is left out of.
-fn check_own(capacities: &[u64]) -> Result<(), Failure> {
+/// Refuses sizes that are all too small for the server's own store; warns if some are.
+fn check_server_store(capacities: &[u64]) -> Result<(), Failure> {
     let too_small = capacities
         .iter()
-        .filter(|&&size| size < OWN_BYTES_MIN)
+        .filter(|&&size| size < SERVER_STORE_BYTES_MIN)
         .count();
     if too_small == 0 {
         return Ok(());
     }
-    let fault = format!("the server's own store needs {OWN_BYTES_MIN} bytes");
+    let fault = format!("the server's own store needs {SERVER_STORE_BYTES_MIN} bytes");
     if too_small == capacities.len() {
         let largest = capacities.iter().max().copied().unwrap_or(0);
         return Err(Failure::usage(format!("{fault}, not {largest}"))

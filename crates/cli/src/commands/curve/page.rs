@@ -3,20 +3,20 @@
 use glasscache_sim::page::{Chart, Mark, Page, Series};
 use glasscache_sim::replay::Prepared;
 
-use super::answer::{Answer, amount};
-use super::table::{Grid, summary};
-use super::work::Results;
+use super::jobs::Results;
+use super::summary::{Summary, amount};
+use super::table::{Grid, describe_trace};
 use super::{Args, ModeFlag};
 
 /// Writes the page.
-pub(super) fn page(args: &Args, trace: &Prepared, results: &Results, answer: &Answer) -> String {
+pub(super) fn page(args: &Args, trace: &Prepared, results: &Results, summary: &Summary) -> String {
     let grid = Grid::of(results);
     let table = grid.table(args, trace);
     Page {
-        title: format!("Miss-ratio curve of {}", summary(args, trace)),
-        sentence: answer.sentence(),
+        title: format!("Miss-ratio curve of {}", describe_trace(args, trace)),
+        sentence: summary.text(),
         tables: if table.rows.is_empty() { Vec::new() } else { vec![table] },
-        charts: vec![chart(args, trace, results, answer)],
+        charts: vec![chart(args, trace, results, summary)],
         notes: vec![
             format!("glasscache {}, seed {}.", env!("CARGO_PKG_VERSION"), args.seed),
             "Cold start; every request counts and every miss stores. Belady policies know the future: no cache \
@@ -27,8 +27,8 @@ pub(super) fn page(args: &Args, trace: &Prepared, results: &Results, answer: &An
     .to_html()
 }
 
-fn chart(args: &Args, trace: &Prepared, results: &Results, answer: &Answer) -> Chart {
-    let points = answer.drawn();
+fn chart(args: &Args, trace: &Prepared, results: &Results, summary: &Summary) -> Chart {
+    let points = summary.drawn();
     let is_sampled = results.curves.len() > 1;
     let band =
         |(size, band): &(u64, glasscache_sim::curve::Band)| (*size as f64, band.low, band.high);
@@ -63,7 +63,7 @@ fn chart(args: &Args, trace: &Prepared, results: &Results, answer: &Answer) -> C
         x_log: true,
         y_label: "miss ratio (misses / requests)".to_owned(),
         series: std::iter::once(lru).chain(others(results)).collect(),
-        marks: answer
+        marks: summary
             .knee()
             .map(|knee| mark(knee.size))
             .into_iter()
@@ -72,14 +72,14 @@ fn chart(args: &Args, trace: &Prepared, results: &Results, answer: &Answer) -> C
     }
 }
 
-/// A series of points for each replayed policy but LRU, whose curve is there.
+/// A series of points for each replayed policy except LRU, which has a curve.
 fn others(results: &Results) -> Vec<Series> {
     let grid = Grid::of(results);
     let others = grid.policies.iter().filter(|policy| policy.name() != "LRU");
     let series = |&policy: &_| {
         let rows = results.rows.iter().filter(|row| row.policy == policy);
         let mut points: Vec<(f64, f64)> = rows
-            .map(|row| (row.capacity as f64, row.outcome.miss_ratio()))
+            .map(|row| (row.capacity as f64, row.result.miss_ratio()))
             .collect();
         points.sort_by(|a, b| a.0.total_cmp(&b.0));
         Series {

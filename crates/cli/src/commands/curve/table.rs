@@ -1,4 +1,5 @@
-//! The table of `curve`: a row a policy, a column a size, the fewest misses of a size that a cache could have starred.
+//! The table of `curve`: one row per policy, one column per size; a star marks the fewest misses of the realisable
+//! policies.
 
 use std::fmt::Write as _;
 
@@ -7,8 +8,8 @@ use glasscache_sim::policy::PolicyKind;
 use glasscache_sim::replay::Prepared;
 use glasscache_sim::trace::intern::Mode;
 
-use super::answer::amount;
-use super::work::{Results, Row};
+use super::jobs::{Results, Row};
+use super::summary::amount;
 use super::{Args, ModeFlag};
 use crate::table::count;
 use crate::text_table;
@@ -38,7 +39,7 @@ impl<'a> Grid<'a> {
         }
     }
 
-    /// The grid as a table: a row a policy, a column a size.
+    /// The grid as a table: one row per policy, one column per size.
     pub(super) fn table(&self, args: &Args, trace: &Prepared) -> Table {
         let footprint = trace.footprint() as f64;
         let head = |&size: &u64| {
@@ -66,39 +67,36 @@ impl<'a> Grid<'a> {
             .find(|row| row.policy == policy && row.capacity == size)
     }
 
-    /// The fewest and the most misses at a size among policies that know no future.
+    /// The fewest and the most misses at a size among policies without knowledge of the future.
     fn extremes(&self, size: u64) -> (u64, u64) {
         let online = |row: &&Row| row.capacity == size && !row.policy.is_offline();
-        let misses = self
-            .rows
-            .iter()
-            .filter(online)
-            .map(|row| row.outcome.misses);
+        let misses = self.rows.iter().filter(online).map(|row| row.result.misses);
         misses.fold((u64::MAX, 0), |(least, most), misses| {
             (least.min(misses), most.max(misses))
         })
     }
 
-    /// Miss ratio, or a dash where the replay was stopped; a star at the lowest of a policy that knows no future.
+    /// Miss ratio, or a dash if the replay was stopped; a star marks the lowest of the policies without knowledge of
+    /// the future.
     fn cell(&self, policy: PolicyKind, size: u64) -> String {
         let Some(row) = self.find(policy, size) else {
             return "-".to_owned();
         };
-        // Where all are equal, as at size 1, a star would tell nothing.
+        // If all are equal, as at size 1, a star would be meaningless.
         let (least, most) = self.extremes(size);
         let is_best =
-            !policy.is_offline() && row.outcome.misses == least && row.outcome.misses < most;
+            !policy.is_offline() && row.result.misses == least && row.result.misses < most;
         format!(
             "{:.4}{}",
-            row.outcome.miss_ratio(),
+            row.result.miss_ratio(),
             if is_best { "*" } else { " " }
         )
     }
 }
 
-/// The head line and the table.
+/// The header line and the table.
 pub(super) fn text(args: &Args, trace: &Prepared, results: &Results) -> String {
-    let mut text = summary(args, trace) + "\n";
+    let mut text = describe_trace(args, trace) + "\n";
     let grid = Grid::of(results);
     if !grid.policies.is_empty() {
         text.push_str(&text_table::text(&grid.table(args, trace)));
@@ -108,7 +106,7 @@ pub(super) fn text(args: &Args, trace: &Prepared, results: &Results) -> String {
 }
 
 /// Requests, objects and their weight.
-pub(super) fn summary(args: &Args, trace: &Prepared) -> String {
+pub(super) fn describe_trace(args: &Args, trace: &Prepared) -> String {
     let name = args.trace.file_name().unwrap_or_default().to_string_lossy();
     let (requests, distinct) = (trace.requests() as u64, trace.distinct() as u64);
     let mut text = format!(
@@ -126,7 +124,7 @@ pub(super) fn summary(args: &Args, trace: &Prepared) -> String {
     text
 }
 
-/// A number with two digits that count.
+/// A number with two significant digits.
 fn significant(value: f64) -> String {
     let digits = if value >= 9.95 {
         0

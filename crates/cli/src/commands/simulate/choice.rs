@@ -1,4 +1,4 @@
-//! Which strategies are compared, and which of them was best.
+//! The strategies to compare, and the choice of the best.
 
 use std::collections::HashSet;
 
@@ -7,27 +7,27 @@ use glasscache_sim::strategy::prepare::Prepared;
 use glasscache_sim::strategy::report::Report;
 use glasscache_sim::strategy::{FixedRule, StrategyFile};
 
-use super::load::Loaded;
-use super::{Findings, Named};
+use super::load::LoadedLog;
+use super::{NamedStrategy, Replays};
 use crate::output::Failure;
 
 /// The strategies named on the command line.
-pub(super) fn parse(words: &[String]) -> Result<Vec<Named>, Failure> {
-    let named = |words: &String| {
-        let strategy = words
+pub(super) fn parse(notation: &[String]) -> Result<Vec<NamedStrategy>, Failure> {
+    let named = |notation: &String| {
+        let strategy = notation
             .parse()
             .map_err(|e| Failure::usage(format!("{e} (--strategies)")))?;
-        Ok(Named {
-            words: words.clone(),
+        Ok(NamedStrategy {
+            notation: notation.clone(),
             strategy,
         })
     };
-    words.iter().map(named).collect()
+    notation.iter().map(named).collect()
 }
 
 /// Every kind of strategy at 1 % and 5 % of the items.
-pub(super) fn usual(items: usize) -> Vec<Named> {
-    let mut words: Vec<String> = [
+pub(super) fn default_strategies(items: usize) -> Vec<NamedStrategy> {
+    let mut notation: Vec<String> = [
         "remote",
         "children",
         "children-always",
@@ -40,37 +40,37 @@ pub(super) fn usual(items: usize) -> Vec<Named> {
     for share in [100, 20] {
         let n = (items / share).max(1);
         let kinds = ["lru", "s3fifo", "fixed", "fixed-time", "fixed-hindsight"];
-        words.extend(kinds.map(|kind| format!("{kind}:{n}")));
-        words.extend(["lru", "fixed"].map(|kind| format!("{kind}:{n}+children")));
+        notation.extend(kinds.map(|kind| format!("{kind}:{n}")));
+        notation.extend(["lru", "fixed"].map(|kind| format!("{kind}:{n}+children")));
     }
     // Of few items 1 % and 5 % are the same.
     let mut seen = HashSet::new();
-    words.retain(|words| seen.insert(words.clone()));
-    words
+    notation.retain(|notation| seen.insert(notation.clone()));
+    notation
         .into_iter()
-        .filter_map(|words| {
-            Some(Named {
-                strategy: words.parse().ok()?,
-                words,
+        .filter_map(|notation| {
+            Some(NamedStrategy {
+                strategy: notation.parse().ok()?,
+                notation,
             })
         })
         .collect()
 }
 
 /// The strategy with the least added time on the second half, hindsight left aside.
-pub(super) fn best(findings: &Findings) -> &(Named, Report) {
+pub(super) fn best(replays: &Replays) -> &(NamedStrategy, Report) {
     let is_choice =
-        |n: &&(Named, Report)| !matches!(n.0.strategy.fixed, Some(FixedRule::Hindsight(_)));
-    let choices = findings.reports.iter().filter(is_choice);
+        |n: &&(NamedStrategy, Report)| !matches!(n.0.strategy.fixed, Some(FixedRule::Hindsight(_)));
+    let choices = replays.reports.iter().filter(is_choice);
     choices
         .min_by_key(|(_, report)| report.second_half.added_ns)
-        .unwrap_or(&findings.reports[0])
+        .unwrap_or(&replays.reports[0])
 }
 
-/// The file that a client loads: the strategy's words and the keys of its fixed set.
+/// The file that a client loads: the strategy and the keys of its fixed set.
 pub(super) fn strategy_file(
-    (named, _): &(Named, Report),
-    loaded: &Loaded,
+    (named, _): &(NamedStrategy, Report),
+    loaded: &LoadedLog,
     prepared: &Prepared<'_>,
 ) -> String {
     let fixed = choose(named.strategy.fixed, prepared, &loaded.cost);

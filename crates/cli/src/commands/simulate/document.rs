@@ -3,35 +3,35 @@
 use glasscache_sim::strategy::prepare::Prepared;
 use serde_json::{Map, Value, json};
 
-use super::load::Loaded;
-use super::{Findings, Named};
+use super::load::LoadedLog;
+use super::{NamedStrategy, Replays};
 
 /// The whole document.
 pub(super) fn document(
-    loaded: &Loaded,
+    loaded: &LoadedLog,
     prepared: &Prepared<'_>,
-    findings: &Findings,
+    replays: &Replays,
     routes: &[String],
 ) -> Value {
-    let strategies: Map<String, Value> = findings
+    let strategies: Map<String, Value> = replays
         .reports
         .iter()
-        .map(|(Named { words, .. }, report)| (words.clone(), report.document(routes)))
+        .map(|(NamedStrategy { notation, .. }, report)| (notation.clone(), report.document(routes)))
         .collect();
     json!({
         "log": log(loaded, prepared),
-        "stopped": findings.is_stopped,
+        "stopped": replays.is_stopped,
         "strategies": strategies,
     })
 }
 
 /// What was replayed.
-pub(super) fn log(loaded: &Loaded, prepared: &Prepared<'_>) -> Value {
+pub(super) fn log(loaded: &LoadedLog, prepared: &Prepared<'_>) -> Value {
     json!({
         "requests": prepared.len(),
         "items": prepared.items.len(),
         "instances": prepared.instances(),
         "accesses": prepared.accesses,
-        "cut_after_requests": loaded.log.cut,
+        "cut_after_requests": loaded.log.truncated_after,
     })
 }

@@ -1,4 +1,4 @@
-//! Opens what `simulate` reads: the log's two files and the latency table, with one sentence for each fault.
+//! Opens the input of `simulate`: the log's two files and the latency table, with one sentence for each error.
 
 use std::collections::HashSet;
 use std::fs::File;
@@ -11,21 +11,21 @@ use glasscache_sim::trace::log::{NONE, RequestLog};
 use crate::output::{Exit, Failure};
 
 /// A log and what its calls cost.
-pub(super) struct Loaded {
+pub(super) struct LoadedLog {
     pub(super) log: RequestLog,
     pub(super) cost: CostModel,
     /// The folder, for titles.
     pub(super) name: String,
 }
 
-/// Routes to show: their names, and for each request of the log the place among them.
+/// Routes to show: their names, and for each request of the log the index of its route.
 pub(super) struct Routes {
     pub(super) names: Vec<String>,
-    pub(super) place_of: Vec<u32>,
+    pub(super) index_of: Vec<u32>,
 }
 
-/// Reads the log in `folder` and the latency table beside it, or the one given.
-pub(super) fn load(folder: &Path, latency: Option<&Path>) -> Result<Loaded, Failure> {
+/// Reads the log in `folder` and its latency table, or the given one.
+pub(super) fn load(folder: &Path, latency: Option<&Path>) -> Result<LoadedLog, Failure> {
     let (items, requests) = (find(folder, "items")?, find(folder, "requests")?);
     let log = RequestLog::read(
         (&name(&items), open(&items)?),
@@ -35,12 +35,12 @@ pub(super) fn load(folder: &Path, latency: Option<&Path>) -> Result<Loaded, Fail
     let latency = latency.map_or_else(|| folder.join("latency.json"), Path::to_path_buf);
     let text = std::fs::read_to_string(&latency).map_err(|e| {
         cannot_open(&latency, &e).hint(
-            "docs/reference/formats.md, section 3, tells its form; --latency names another file",
+            "docs/reference/formats.md, section 3, describes its format; --latency names another file",
         )
     })?;
     let cost = CostModel::parse(&text)
         .map_err(|e| Failure::new(Exit::BadData, format!("{}: {e}", latency.display())))?;
-    Ok(Loaded {
+    Ok(LoadedLog {
         log,
         cost,
         name: name(folder),
@@ -48,15 +48,15 @@ pub(super) fn load(folder: &Path, latency: Option<&Path>) -> Result<Loaded, Fail
 }
 
 /// The routes of the log by number of requests, most first, or none if they are not to be shown.
-pub(super) fn routes(log: &RequestLog, is_shown: bool) -> Routes {
-    if !is_shown {
+pub(super) fn routes(log: &RequestLog, wants_routes: bool) -> Routes {
+    if !wants_routes {
         return Routes {
             names: Vec::new(),
-            place_of: Vec::new(),
+            index_of: Vec::new(),
         };
     }
     let requests = &log.requests;
-    // The last place belongs to the requests without a route.
+    // The last index belongs to the requests without a route.
     let index = |route: u32| {
         if route == NONE {
             requests.routes.len()
@@ -72,9 +72,9 @@ pub(super) fn routes(log: &RequestLog, is_shown: bool) -> Routes {
         .filter(|&route| counts[route] > 0)
         .collect();
     order.sort_by_key(|&route| std::cmp::Reverse(counts[route]));
-    let mut place = vec![NONE; counts.len()];
+    let mut ranks = vec![NONE; counts.len()];
     for (at, &route) in order.iter().enumerate() {
-        place[route] = at as u32;
+        ranks[route] = at as u32;
     }
     let name = |route: &usize| {
         requests
@@ -85,10 +85,10 @@ pub(super) fn routes(log: &RequestLog, is_shown: bool) -> Routes {
     };
     Routes {
         names: order.iter().map(name).collect(),
-        place_of: requests
+        index_of: requests
             .route
             .iter()
-            .map(|&route| place[index(route)])
+            .map(|&route| ranks[index(route)])
             .collect(),
     }
 }
@@ -110,14 +110,14 @@ pub(super) fn excluded(log: &RequestLog, names: &[String]) -> Result<HashSet<u32
     names.iter().map(number).collect()
 }
 
-/// Refuses a log whose halves are empty: there would be nothing to choose on, or nothing to judge by.
+/// Refuses a log with an empty half: there would be no requests to choose on or to evaluate on.
 pub(super) fn check_halves(folder: &Path, prepared: &Prepared<'_>) -> Result<(), Failure> {
     if prepared.len() >= 2 {
         return Ok(());
     }
     let found = ["no request", "only 1 request"][prepared.len()];
     let message = format!(
-        "{}: {found} to replay, at least 2 are needed: one half to choose on, one to judge by",
+        "{}: {found} to replay, at least 2 are needed: one half to choose on, one to evaluate on",
         folder.display(),
     );
     Err(Failure::new(Exit::BadData, message))
@@ -143,7 +143,7 @@ fn find(folder: &Path, stem: &str) -> Result<PathBuf, Failure> {
                 format!("there is no folder {}", folder.display())
             };
             Failure::new(Exit::Unreachable, message)
-                .hint("a request log is a folder; docs/reference/formats.md tells its files")
+                .hint("a request log is a folder; docs/reference/formats.md describes its files")
         })
 }
 

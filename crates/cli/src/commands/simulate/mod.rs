@@ -1,7 +1,7 @@
 //! `glasscache simulate`: what would every request have waited, under each strategy?
 //!
 //! Reads a request log and a latency table, replays the log under every strategy and compares them on
-//! the half of the requests that no choice has seen. `--search` looks for the best combination itself.
+//! the half of the requests that no choice has used. `--search` finds the best combination itself.
 
 mod choice;
 mod document;
@@ -18,9 +18,9 @@ use glasscache_sim::strategy::prepare::Prepared;
 use glasscache_sim::strategy::report::{Report, ReportOptions, report};
 
 use crate::output::{Exit, Failure, Output};
+use crate::parallel;
 use crate::text_table::text;
-use crate::work;
-use load::Loaded;
+use load::LoadedLog;
 
 const EXAMPLES: &str = "\
 Strategies, joined by + : remote, lru:N, s3fifo:N, lru-bytes:B, fixed:N, fixed-time:N,
@@ -58,7 +58,7 @@ pub(crate) struct Args {
     /// Leave the requests of these routes out, as if they had never been recorded
     #[arg(long, value_delimiter = ',', value_name = "ROUTE")]
     exclude: Vec<String>,
-    /// Also draw each call's latency from the measured distribution, the same luck for every strategy
+    /// Also draw each call's latency from the measured distribution, with the same random draws for every strategy
     #[arg(long)]
     draw: bool,
     /// Seed of the draws
@@ -75,16 +75,16 @@ pub(crate) struct Args {
     threads: usize,
 }
 
-/// A strategy under the words in which it was asked for.
-struct Named {
-    words: String,
+/// A strategy with its notation as given.
+struct NamedStrategy {
+    notation: String,
     strategy: Strategy,
 }
 
 /// What the replays found.
-struct Findings {
-    /// Strategies with their reports, in the order asked for; those that Ctrl-C left out are missing.
-    reports: Vec<(Named, Report)>,
+struct Replays {
+    /// Strategies with their reports, in the given order; those skipped after Ctrl-C are missing.
+    reports: Vec<(NamedStrategy, Report)>,
     is_stopped: bool,
 }
 
@@ -102,8 +102,8 @@ impl Args {
         if self.search {
             return search::run(&self, out, &loaded, &prepared);
         }
-        let findings = self.replay(&loaded, &prepared, &routes.place_of, routes.names.len())?;
-        if findings.reports.is_empty() {
+        let replays = self.replay(&loaded, &prepared, &routes.index_of, routes.names.len())?;
+        if replays.reports.is_empty() {
             return Err(Failure::new(
                 Exit::Finding,
                 "stopped before the first strategy was done",
@@ -113,40 +113,40 @@ impl Args {
             out.document(&document::document(
                 &loaded,
                 &prepared,
-                &findings,
+                &replays,
                 &routes.names,
             ))?;
         } else {
-            let page = table::page(&loaded, &prepared, &findings, &routes.names);
+            let page = table::page(&loaded, &prepared, &replays, &routes.names);
             print(out, &page)?;
         }
         if let Some(file) = &self.html {
-            let page = web::page(&loaded, &prepared, &findings, &routes.names, self.seed);
+            let page = web::page(&loaded, &prepared, &replays, &routes.names, self.seed);
             write_file(file, page.to_html().as_bytes())?;
         }
         if let Some(file) = &self.save {
-            let best = choice::best(&findings);
+            let best = choice::best(&replays);
             write_file(
                 file,
                 choice::strategy_file(best, &loaded, &prepared).as_bytes(),
             )?;
         }
-        Ok(if findings.is_stopped {
+        Ok(if replays.is_stopped {
             Exit::Finding
         } else {
-            Exit::Done
+            Exit::Success
         })
     }
 
     fn replay(
         &self,
-        loaded: &Loaded,
+        loaded: &LoadedLog,
         prepared: &Prepared<'_>,
         route_of: &[u32],
         routes: usize,
-    ) -> Result<Findings, Failure> {
+    ) -> Result<Replays, Failure> {
         let named = if self.strategies.is_empty() {
-            choice::usual(prepared.items.len())
+            choice::default_strategies(prepared.items.len())
         } else {
             choice::parse(&self.strategies)?
         };
@@ -161,7 +161,7 @@ impl Args {
             route_of,
             routes,
         };
-        let done = work::in_parallel(named.len(), self.threads, "replaying", |index| {
+        let done = parallel::in_parallel(named.len(), self.threads, "replaying", |index| {
             report(prepared, &loaded.cost, &named[index].strategy, options)
         })?;
         let reports = named
@@ -169,14 +169,14 @@ impl Args {
             .zip(done.results)
             .filter_map(|(n, r)| Some((n, r?)))
             .collect();
-        Ok(Findings {
+        Ok(Replays {
             reports,
             is_stopped: done.is_stopped,
         })
     }
 }
 
-/// Prints tables, then the sentence that answers.
+/// Prints the tables, then the summary sentence.
 fn print(out: &Output, page: &Page) -> Result<(), Failure> {
     for table in &page.tables {
         out.line(text(table))?;

@@ -1,39 +1,43 @@
-//! `simulate --search`: the best combinations for each amount of memory, judged on what they have not seen.
+//! `simulate --search`: the best combinations for each amount of memory, evaluated on requests that the search has
+//! not used.
 
 use std::sync::{Mutex, PoisonError};
 
 use glasscache_sim::page::{Chart, Page, Series, Table, short_bytes};
-use glasscache_sim::search::{Candidate, Least, View, added_ns, candidates, front};
+use glasscache_sim::search::{
+    BestSoFar, Candidate, Evaluation, added_ns, candidates, pareto_front,
+};
 use glasscache_sim::strategy::parse_bytes;
 use glasscache_sim::strategy::prepare::Prepared;
 use glasscache_sim::strategy::report::{Report, ReportOptions, report};
 use serde_json::json;
 
-use super::load::Loaded;
+use super::load::LoadedLog;
 use super::table::{percent, percent_with_interval};
-use super::{Args, Named, choice, document, print, write_file};
+use super::{Args, NamedStrategy, choice, document, print, write_file};
 use crate::output::{Exit, Failure, Output};
-use crate::work;
+use crate::parallel;
 
-/// A point of the front, judged.
+/// An evaluated point of the front.
 struct Point {
-    named: Named,
+    named: NamedStrategy,
     memory_bytes: u64,
     report: Report,
-    /// Added milliseconds a request that hindsight could reach with the same memory; `None` if the search was stopped before.
+    /// Added milliseconds per request that hindsight could reach with the same memory; `None` if the search was
+    /// stopped before.
     bound_ms: Option<f64>,
 }
 
-/// Searches, judges the front, prints.
+/// Searches, evaluates the front, prints.
 pub(super) fn run(
     args: &Args,
     out: &Output,
-    loaded: &Loaded,
+    loaded: &LoadedLog,
     prepared: &Prepared<'_>,
 ) -> Result<Exit, Failure> {
     let memory = parse_bytes(&args.memory).ok_or_else(|| {
         Failure::usage(format!(
-            "`{}` is no number of bytes, as 64M is (--memory)",
+            "`{}` is not a number of bytes such as 64M (--memory)",
             args.memory
         ))
     })?;
@@ -44,27 +48,29 @@ pub(super) fn run(
         ));
     }
     let candidates = candidates(prepared, memory);
-    let past = try_all(args, loaded, prepared, candidates, View::Past)?;
+    let past = evaluate_all(args, loaded, prepared, candidates, Evaluation::Past)?;
     if past.found.is_empty() {
         return Err(Failure::new(
             Exit::Finding,
             "stopped before the first combination was done",
         ));
     }
-    let chosen = front(&past.found).into_iter().map(|i| past.found[i].0);
+    let chosen = pareto_front(&past.found)
+        .into_iter()
+        .map(|i| past.found[i].0);
     let chosen: Vec<Candidate> = chosen.collect();
     let count = past.found.len();
     let mut is_stopped = past.is_stopped;
-    let mut bound = Least::default();
+    let mut bound = BestSoFar::default();
     if !is_stopped {
-        // The best of the past first: they are likely to be good again, and so cut the others short.
+        // The best of the past first: they are likely to be good again, which stops the replays of others early.
         let mut order = past.found;
         order.sort_by_key(|&(_, ns)| ns);
         let order = order.into_iter().map(|(candidate, _)| candidate).collect();
-        let hindsight = try_all(args, loaded, prepared, order, View::Hindsight)?;
-        (bound, is_stopped) = (hindsight.least, hindsight.is_stopped);
+        let hindsight = evaluate_all(args, loaded, prepared, order, Evaluation::Hindsight)?;
+        (bound, is_stopped) = (hindsight.best_so_far, hindsight.is_stopped);
     }
-    let points = judge(args, loaded, prepared, chosen, &bound)?;
+    let points = evaluate_front(args, loaded, prepared, chosen, &bound)?;
     let page = page(args, loaded, &points, count, is_stopped);
     if out.is_json() {
         out.document(&json(loaded, prepared, &points, count, is_stopped))?;
@@ -87,72 +93,74 @@ pub(super) fn run(
     Ok(if is_stopped {
         Exit::Finding
     } else {
-        Exit::Done
+        Exit::Success
     })
 }
 
-/// What candidates added in one view.
-struct Tried {
+/// The added time of the candidates in one evaluation.
+struct Evaluated {
     found: Vec<(Candidate, u64)>,
-    least: Least,
+    best_so_far: BestSoFar,
     is_stopped: bool,
 }
 
-/// Replays candidates in one view, each as far as those found before leave it a chance.
-fn try_all(
+/// Replays candidates, each until it cannot beat the best so far.
+fn evaluate_all(
     args: &Args,
-    loaded: &Loaded,
+    loaded: &LoadedLog,
     prepared: &Prepared<'_>,
     candidates: Vec<Candidate>,
-    view: View,
-) -> Result<Tried, Failure> {
-    let least = Mutex::new(Least::default());
-    let lock = || least.lock().unwrap_or_else(PoisonError::into_inner);
-    let what = match view {
-        View::Past => "searching",
-        View::Hindsight => "in hindsight",
+    evaluation: Evaluation,
+) -> Result<Evaluated, Failure> {
+    let best_so_far = Mutex::new(BestSoFar::default());
+    let lock = || best_so_far.lock().unwrap_or_else(PoisonError::into_inner);
+    let what = match evaluation {
+        Evaluation::Past => "searching",
+        Evaluation::Hindsight => "in hindsight",
     };
-    let done = work::in_parallel(candidates.len(), args.threads, what, |index| {
+    let done = parallel::in_parallel(candidates.len(), args.threads, what, |index| {
         let candidate = &candidates[index];
         let limit_ns = lock().within(candidate.memory_bytes);
-        let ns = added_ns(prepared, &loaded.cost, candidate, view, limit_ns);
+        let ns = added_ns(prepared, &loaded.cost, candidate, evaluation, limit_ns);
         lock().note(candidate.memory_bytes, ns);
         ns
     })?;
     let found = candidates.into_iter().zip(done.results);
     let found = found.filter_map(|(candidate, ns)| Some((candidate, ns?)));
-    Ok(Tried {
+    Ok(Evaluated {
         found: found.collect(),
-        least: least.into_inner().unwrap_or_else(PoisonError::into_inner),
+        best_so_far: best_so_far
+            .into_inner()
+            .unwrap_or_else(PoisonError::into_inner),
         is_stopped: done.is_stopped,
     })
 }
 
-/// Replays the front with fixed sets chosen on the whole past.
-fn judge(
+/// Replays the front with fixed sets chosen on the first half.
+fn evaluate_front(
     args: &Args,
-    loaded: &Loaded,
+    loaded: &LoadedLog,
     prepared: &Prepared<'_>,
     chosen: Vec<Candidate>,
-    bound: &Least,
+    bound: &BestSoFar,
 ) -> Result<Vec<Point>, Failure> {
     let options = ReportOptions {
         draw_seed: None,
         route_of: &[],
         routes: 0,
     };
-    let done = work::in_parallel(chosen.len(), args.threads, "judging", |index| {
+    let done = parallel::in_parallel(chosen.len(), args.threads, "evaluating", |index| {
         report(prepared, &loaded.cost, &chosen[index].strategy, options)
     })?;
-    let judged = chosen
+    let points = chosen
         .into_iter()
         .zip(done.results)
         .filter_map(|(candidate, report)| {
             let report = report?;
             let requests = report.second_half.requests as f64;
             let bound_ns = bound.within(candidate.memory_bytes);
-            let named = Named {
-                words: candidate.strategy.to_string(),
+            let named = NamedStrategy {
+                notation: candidate.strategy.to_string(),
                 strategy: candidate.strategy,
             };
             Some(Point {
@@ -162,13 +170,13 @@ fn judge(
                 bound_ms: bound_ns.map(|ns| ns as f64 / requests / 1e6),
             })
         });
-    Ok(judged.collect())
+    Ok(points.collect())
 }
 
-fn page(args: &Args, loaded: &Loaded, points: &[Point], tried: usize, is_stopped: bool) -> Page {
+fn page(args: &Args, loaded: &LoadedLog, points: &[Point], tried: usize, is_stopped: bool) -> Page {
     let mut notes = vec![format!(
-        "{tried} combinations tried: fixed sets chosen on the first quarter, combinations on the second, the table judged on the second half. \
-         Hindsight: the best for the same memory when everything is chosen on the half that judges it."
+        "{tried} combinations tried: fixed sets chosen on the first quarter, combinations on the second, the table evaluated on the second half. \
+         Hindsight: the best for the same memory when everything is chosen on the half that evaluates it."
     )];
     notes.extend(
         is_stopped
@@ -186,7 +194,7 @@ fn page(args: &Args, loaded: &Loaded, points: &[Point], tried: usize, is_stopped
 
 fn sentence(args: &Args, points: &[Point]) -> String {
     let (Some(first), Some(best)) = (points.first(), points.last()) else {
-        return "No combination was judged.".into();
+        return "No combination was evaluated.".into();
     };
     let bound = best.bound_ms.map_or(String::new(), |ms| {
         format!("; hindsight could reach {ms:.2} ms")
@@ -195,14 +203,14 @@ fn sentence(args: &Args, points: &[Point]) -> String {
         return format!(
             "Within {} a process nothing worth keeping fits: `{}`, which keeps nothing, adds {:.2} ms a request.",
             args.memory,
-            best.named.words,
+            best.named.notation,
             best.report.second_half.added_ms(),
         );
     }
     format!(
         "Within {} a process `{}` does best: {:.2} ms added a request and {} at least 50 % slower, where nothing kept adds {:.2} ms{bound}.",
         args.memory,
-        best.named.words,
+        best.named.notation,
         best.report.second_half.added_ms(),
         percent_with_interval(&best.report.second_half),
         first.report.second_half.added_ms(),
@@ -225,7 +233,7 @@ fn table(points: &[Point]) -> Table {
         let figures = &point.report.second_half;
         let mut cells = vec![
             short_bytes(point.memory_bytes),
-            point.named.words.clone(),
+            point.named.notation.clone(),
             format!("{:.3}", figures.added_ms()),
             point
                 .bound_ms
@@ -261,7 +269,7 @@ fn chart(points: &[Point]) -> Chart {
         x_label: "memory in each process (MiB)".into(),
         y_label: "added time (ms a request)".into(),
         series: vec![
-            series("chosen on the past, judged on the second half", |p| {
+            series("chosen on the past, evaluated on the second half", |p| {
                 Some(p.report.second_half.added_ms())
             }),
             series("in hindsight", |p| p.bound_ms),
@@ -271,7 +279,7 @@ fn chart(points: &[Point]) -> Chart {
 }
 
 fn json(
-    loaded: &Loaded,
+    loaded: &LoadedLog,
     prepared: &Prepared<'_>,
     points: &[Point],
     tried: usize,
@@ -280,7 +288,7 @@ fn json(
     let point = |point: &Point| {
         json!({
             "memory_bytes": point.memory_bytes,
-            "strategy": point.named.words,
+            "strategy": point.named.notation,
             "all": point.report.all.document(),
             "second_half": point.report.second_half.document(),
             "hindsight_added_ms": point.bound_ms,

@@ -1,14 +1,14 @@
-//! The results as people read them: a table of strategies, one of routes, and a sentence that answers.
+//! The results as text: a table of strategies, a table of routes, and a summary sentence.
 
 use glasscache_sim::page::{Page, Table, short_bytes};
 use glasscache_sim::strategy::figures::Figures;
 use glasscache_sim::strategy::prepare::Prepared;
 use glasscache_sim::strategy::report::Report;
 
-use super::load::Loaded;
-use super::{Findings, Named, choice};
+use super::load::LoadedLog;
+use super::{NamedStrategy, Replays, choice};
 
-/// Below so many requests on either side of a share its interval says nothing.
+/// With fewer requests on either side of a share its interval is not meaningful.
 const SAMPLES_MIN: f64 = 10.0;
 /// Two-sided 95 % of the normal distribution.
 const Z_95: f64 = 1.96;
@@ -17,26 +17,26 @@ pub(super) const HALF_SLOWER: usize = 2;
 
 /// Tables and sentence, without charts.
 pub(super) fn page(
-    loaded: &Loaded,
+    loaded: &LoadedLog,
     prepared: &Prepared<'_>,
-    findings: &Findings,
+    replays: &Replays,
     routes: &[String],
 ) -> Page {
-    let mut tables = vec![strategies(findings)];
+    let mut tables = vec![strategies(replays)];
     if !routes.is_empty() {
-        tables.push(by_route(findings, routes));
+        tables.push(by_route(replays, routes));
     }
-    tables.extend(drawn(findings));
+    tables.extend(drawn(replays));
     Page {
         title: format!("What requests wait for: {}", loaded.name),
-        sentence: sentence(findings),
+        sentence: sentence(replays),
         tables,
-        notes: notes(loaded, prepared, findings),
+        notes: notes(loaded, prepared, replays),
         ..Page::default()
     }
 }
 
-fn strategies(findings: &Findings) -> Table {
+fn strategies(replays: &Replays) -> Table {
     let header = [
         "strategy",
         "kept a process",
@@ -52,7 +52,7 @@ fn strategies(findings: &Findings) -> Table {
         ">=50 %",
         ">=100 %",
     ];
-    let row = |(named, report): &(Named, Report)| {
+    let row = |(named, report): &(NamedStrategy, Report)| {
         let figures = &report.second_half;
         let per_request = |n: u64| format!("{:.2}", n as f64 / figures.requests.max(1) as f64);
         let used = if figures.keys == 0 {
@@ -62,7 +62,7 @@ fn strategies(findings: &Findings) -> Table {
         };
         let kept = short_bytes(report.kept.bytes());
         let mut cells = vec![
-            named.words.clone(),
+            named.notation.clone(),
             kept,
             per_request(figures.calls),
             per_request(figures.keys),
@@ -83,13 +83,13 @@ fn strategies(findings: &Findings) -> Table {
                 Last four: share of requests slower by at least that much"
             .into(),
         header: header.map(String::from).to_vec(),
-        rows: findings.reports.iter().map(row).collect(),
+        rows: replays.reports.iter().map(row).collect(),
     }
 }
 
-/// The worst routes first, under the first strategy asked for and under the best.
-fn by_route(findings: &Findings, routes: &[String]) -> Table {
-    let (first, best) = (&findings.reports[0], choice::best(findings));
+/// The worst routes first, under the first given strategy and under the best.
+fn by_route(replays: &Replays, routes: &[String]) -> Table {
+    let (first, best) = (&replays.reports[0], choice::best(replays));
     let total = first.1.second_half.requests.max(1);
     let mut order: Vec<usize> = (0..routes.len())
         .filter(|&r| first.1.routes[r].1.requests > 0)
@@ -116,9 +116,9 @@ fn by_route(findings: &Findings, routes: &[String]) -> Table {
         "route".into(),
         "requests".into(),
         "share".into(),
-        format!("added ms, {}", first.0.words),
+        format!("added ms, {}", first.0.notation),
         ">=50 %".into(),
-        format!("added ms, {}", best.0.words),
+        format!("added ms, {}", best.0.notation),
         ">=50 %".into(),
     ];
     Table {
@@ -128,8 +128,8 @@ fn by_route(findings: &Findings, routes: &[String]) -> Table {
     }
 }
 
-fn drawn(findings: &Findings) -> Option<Table> {
-    let row = |(named, report): &(Named, Report)| {
+fn drawn(replays: &Replays) -> Option<Table> {
+    let row = |(named, report): &(NamedStrategy, Report)| {
         let (drawn, bound) = (report.drawn.as_ref()?, report.comonotone.as_ref()?);
         let p = |figures: &Figures, at: usize| {
             format!(
@@ -142,7 +142,7 @@ fn drawn(findings: &Findings) -> Option<Table> {
         };
         let slower = |figures: &Figures| percent(figures.share_slower[HALF_SLOWER]);
         Some(vec![
-            named.words.clone(),
+            named.notation.clone(),
             slower(&report.second_half),
             slower(drawn),
             slower(bound),
@@ -151,7 +151,7 @@ fn drawn(findings: &Findings) -> Option<Table> {
             p(bound, 6),
         ])
     };
-    let rows: Vec<Vec<String>> = findings.reports.iter().filter_map(row).collect();
+    let rows: Vec<Vec<String>> = replays.reports.iter().filter_map(row).collect();
     let header = [
         "strategy",
         ">=50 %: median",
@@ -162,44 +162,44 @@ fn drawn(findings: &Findings) -> Option<Table> {
         "bound",
     ];
     (!rows.is_empty()).then(|| Table {
-        title: "Latencies drawn from the measured distribution (drawn: calls of a request independent; all alike: they share their luck, which bounds the tail)".into(),
+        title: "Latencies drawn from the measured distribution (drawn: calls of a request independent; all alike: they share one draw, which bounds the tail)".into(),
         header: header.map(String::from).to_vec(),
         rows,
     })
 }
 
-fn sentence(findings: &Findings) -> String {
-    let (first, best) = (&findings.reports[0], choice::best(findings));
+fn sentence(replays: &Replays) -> String {
+    let (first, best) = (&replays.reports[0], choice::best(replays));
     let slow = |report: &Report| percent_with_interval(&report.second_half);
     let before = format!(
         "Under `{}` {} of the requests are at least 50 % slower",
-        first.0.words,
+        first.0.notation,
         slow(&first.1)
     );
-    if first.0.words == best.0.words {
+    if first.0.notation == best.0.notation {
         return format!("{before}, and no other strategy here adds less time.");
     }
     format!(
         "{before}; `{}` does best with {}, adding {:.2} ms a request instead of {:.2}.",
-        best.0.words,
+        best.0.notation,
         slow(&best.1),
         best.1.second_half.added_ms(),
         first.1.second_half.added_ms()
     )
 }
 
-fn notes(loaded: &Loaded, prepared: &Prepared<'_>, findings: &Findings) -> Vec<String> {
+fn notes(loaded: &LoadedLog, prepared: &Prepared<'_>, replays: &Replays) -> Vec<String> {
     let mut notes = vec![format!(
         "{} requests over {} items in {} processes; fixed sets chosen on the first half; latencies are medians, calls of a request one after the other.",
         prepared.len(),
         prepared.items.len(),
         prepared.instances()
     )];
-    notes.extend(loaded.log.cut.map(|whole| {
-        format!("The log ends in the middle of a request: read to its last whole one, {whole}.")
+    notes.extend(loaded.log.truncated_after.map(|whole| {
+        format!("The log ends in the middle of a request: it is read up to its last complete request, {whole}.")
     }));
     notes.extend(
-        findings
+        replays
             .is_stopped
             .then(|| "Stopped early: strategies that are missing were not done.".to_owned()),
     );
@@ -211,14 +211,14 @@ pub(super) fn percent(share: f64) -> String {
     format!("{:.1} %", share * 100.0)
 }
 
-/// The share of requests at least 50 % slower, with its 95 % interval or the words that there is none.
+/// The share of requests at least 50 % slower, with its 95 % interval or a note that there are too few samples.
 pub(super) fn percent_with_interval(figures: &Figures) -> String {
     let (n, share) = (figures.requests as f64, figures.share_slower[HALF_SLOWER]);
     if n * share < SAMPLES_MIN || n * (1.0 - share) < SAMPLES_MIN {
         return format!("{:.1} % (too few samples)", share * 100.0);
     }
     let half_width = 100.0 * Z_95 * (share * (1.0 - share) / n).sqrt();
-    // As many digits as the interval needs to be seen.
+    // Enough digits to show the interval.
     let digits = if half_width < 0.1 { 2 } else { 1 };
     format!("{:.digits$} ± {half_width:.digits$} %", share * 100.0)
 }

@@ -4,22 +4,22 @@ use glasscache_sim::page::{Chart, Page, Series};
 use glasscache_sim::strategy::prepare::Prepared;
 use glasscache_sim::strategy::report::Report;
 
-use super::load::Loaded;
-use super::{Findings, Named, table};
+use super::load::LoadedLog;
+use super::{NamedStrategy, Replays, table};
 
-/// Curves that can be told apart on one chart.
+/// Maximum number of curves on one chart.
 const CURVES_MAX: usize = 10;
 
 /// The page with its charts.
 pub(super) fn page(
-    loaded: &Loaded,
+    loaded: &LoadedLog,
     prepared: &Prepared<'_>,
-    findings: &Findings,
+    replays: &Replays,
     routes: &[String],
     seed: u64,
 ) -> Page {
-    let mut page = table::page(loaded, prepared, findings, routes);
-    page.charts = vec![slowdown(findings), gain(findings)];
+    let mut page = table::page(loaded, prepared, replays, routes);
+    page.charts = vec![slowdown(replays), gain(replays)];
     page.notes.push(format!(
         "glasscache {}, seed {seed}.",
         env!("CARGO_PKG_VERSION")
@@ -28,24 +28,24 @@ pub(super) fn page(
 }
 
 /// Share of requests that are slower by at least x.
-fn slowdown(findings: &Findings) -> Chart {
-    let mut shown: Vec<&(Named, Report)> = findings.reports.iter().collect();
+fn slowdown(replays: &Replays) -> Chart {
+    let mut compared: Vec<&(NamedStrategy, Report)> = replays.reports.iter().collect();
     // The first strategy is what the others are compared with; of those, the best are shown.
-    shown[1..].sort_by_key(|(_, report)| report.second_half.added_ns);
-    shown.truncate(CURVES_MAX);
+    compared[1..].sort_by_key(|(_, report)| report.second_half.added_ns);
+    compared.truncate(CURVES_MAX);
     Chart {
         title: "How many requests get slower, and by how much (second half)".into(),
         x_label: "slower by at least (added / base, %)".into(),
         y_label: "share of requests (%)".into(),
-        series: shown
+        series: compared
             .into_iter()
-            .map(|(named, report)| survival(&named.words, report))
+            .map(|(named, report)| survival(&named.notation, report))
             .collect(),
         ..Chart::default()
     }
 }
 
-fn survival(words: &str, report: &Report) -> Series {
+fn survival(notation: &str, report: &Report) -> Series {
     let mut slower: Vec<f64> = report
         .second_half_ns
         .iter()
@@ -54,27 +54,27 @@ fn survival(words: &str, report: &Report) -> Series {
     slower.sort_unstable_by(f64::total_cmp);
     let count = slower.len().max(1) as f64;
     let share = |x: f64| 100.0 * (slower.len() - slower.partition_point(|&s| s < x)) as f64 / count;
-    // Beyond three times as slow there is only tail.
+    // The chart ends at 3: beyond that there is only a tail.
     let points = (0..=300)
         .map(|x| (f64::from(x), share(f64::from(x))))
         .collect();
     Series {
-        label: words.into(),
+        label: notation.into(),
         points,
         is_step: false,
         ..Series::default()
     }
 }
 
-/// Memory against added time: a line for each kind of strategy, for dots of dozens cannot be told apart.
-fn gain(findings: &Findings) -> Chart {
+/// Memory against added time: one line per kind of strategy, because dozens of dots would be unreadable.
+fn gain(replays: &Replays) -> Chart {
     let mut kinds: Vec<Series> = Vec::new();
-    for (named, report) in &findings.reports {
+    for (named, report) in &replays.reports {
         let point = (
             report.kept.bytes() as f64 / f64::from(1 << 20),
             report.second_half.added_ms(),
         );
-        let label = kind(&named.words);
+        let label = kind(&named.notation);
         match kinds.iter_mut().find(|series| series.label == label) {
             Some(series) => series.points.push(point),
             None => kinds.push(Series {
@@ -97,13 +97,13 @@ fn gain(findings: &Findings) -> Chart {
     }
 }
 
-/// The words of a strategy without its amounts: `fixed:206+subtree:2` is of the kind `fixed:N+subtree:2`.
-fn kind(words: &str) -> String {
+/// A strategy without its amounts: `fixed:206+subtree:2` is of the kind `fixed:N+subtree:2`.
+fn kind(notation: &str) -> String {
     let part = |part: &str| match part.split_once(':') {
         Some((rule, _)) if rule != "subtree" => format!("{rule}:N"),
         _ => part.to_owned(),
     };
-    words.split('+').map(part).collect::<Vec<_>>().join("+")
+    notation.split('+').map(part).collect::<Vec<_>>().join("+")
 }
 
 #[cfg(test)]
@@ -111,7 +111,7 @@ mod tests {
     use super::kind;
 
     #[test]
-    fn kind_forgets_amounts_but_not_depths() {
+    fn kind_drops_amounts_but_keeps_depths() {
         assert_eq!(
             kind("fixed:206+lru-bytes:4M+subtree:2"),
             "fixed:N+lru-bytes:N+subtree:2"

@@ -1,4 +1,4 @@
-//! Where sizes come from: a running server, a trace, or a histogram in CSV.
+//! Reads the sizes: from a running server, a trace, or a histogram in CSV.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -15,7 +15,7 @@ use super::source::Source;
 use crate::output::{Exit, Failure};
 use crate::traces::open_file;
 
-/// Reads a source; what is no file is taken for a server.
+/// Reads a source; a name that is not a file is treated as a server.
 pub(super) fn read(source: &str, config: SlabConfig, key_bytes: u32) -> Result<Source, Failure> {
     let path = Path::new(source);
     if !path.exists() && source.contains(':') {
@@ -92,7 +92,7 @@ fn histogram(
             .ok_or_else(|| TraceError::row(name, row, "expected two columns, size and count"))?;
         let size: u32 = number(name, row, "size", size)?;
         let count: u64 = number(name, row, "count", count)?;
-        // Bytes that are no value: all but the value and its end; in memcached's measure they are not told apart.
+        // The head is everything except the value and its line end; sizes from memcached do not separate the two.
         let (head, value) = if is_item_bytes {
             let head = head_bytes(key_bytes, false).min(size.saturating_sub(2));
             (head, size.saturating_sub(head + 2))
@@ -144,7 +144,7 @@ fn of_trace(
         }
     }
     if sizes.is_empty() {
-        return Err(TraceError::file(name, "tells no size of any value").in_column("size"));
+        return Err(TraceError::file(name, "has no value sizes").in_column("size"));
     }
     let mut demand = Demand::default();
     for size in sizes.into_values() {

@@ -1,6 +1,6 @@
-//! `glasscache slabs`: where the memory of a memcached goes, and which classes would waste least.
+//! `glasscache slabs`: the memory waste of a memcached, and the classes that would waste least.
 //!
-//! Without a source it prints the classes that settings make. With one (a running server, a trace, a
+//! Without a source it prints the classes of the settings. With one (a running server, a trace, a
 //! histogram) it shows the waste of each class and compares factors, the exact optimum and segments.
 
 mod input;
@@ -28,7 +28,7 @@ Examples:
   glasscache slabs 127.0.0.1:11211                     a running memcached
   glasscache slabs sizes.csv --memory 1g --classes 40";
 
-/// Show what memcached's slab classes waste, and the best classes that can be had
+/// Show the waste of memcached's slab classes, and the best possible classes
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
@@ -37,7 +37,7 @@ pub(crate) struct Args {
     /// Growth factor, as -f of memcached
     #[arg(short, long, default_value_t = 1.25, value_name = "F")]
     factor: f64,
-    /// Least room for key, value and flags in bytes, as -n of memcached
+    /// Minimum space for key, value and flags in bytes, as -n of memcached
     #[arg(short = 'n', long, default_value_t = 48, value_name = "BYTES")]
     chunk: u32,
     /// Largest item, as -I of memcached
@@ -46,16 +46,16 @@ pub(crate) struct Args {
     /// Largest chunk, as `-o slab_chunk_max` of memcached
     #[arg(long, default_value = "512k", value_name = "BYTES")]
     slab_chunk_max: String,
-    /// Chunk sizes by hand, as `-o slab_sizes` of memcached: 96-208-1024
+    /// Explicit chunk sizes, as `-o slab_sizes` of memcached: 96-208-1024
     #[arg(long, value_delimiter = '-', value_name = "SIZES")]
     slab_sizes: Option<Vec<u32>>,
-    /// How many classes by hand the optimum may use (memcached takes 62)
+    /// Maximum number of classes of the optimum (memcached accepts 62)
     #[arg(short = 'k', long, default_value_t = SIZES_MAX as u32, value_name = "K", value_parser = clap::value_parser!(u32).range(1..=62))]
     classes: u32,
-    /// Memory for which items are counted
+    /// Memory limit for which the number of items is computed
     #[arg(short, long, default_value = "1g", value_name = "BYTES")]
     memory: String,
-    /// Bytes of a key where the source does not tell
+    /// Bytes of a key if the source has no key sizes
     #[arg(long, default_value_t = 30, value_name = "BYTES", value_parser = clap::value_parser!(u32).range(1..=250))]
     key_bytes: u32,
     /// Also write a web page
@@ -64,7 +64,7 @@ pub(crate) struct Args {
 }
 
 impl Args {
-    /// Prints the classes, or what they cost.
+    /// Prints the classes, or their cost.
     pub(crate) fn run(self, out: &Output) -> Result<Exit, Failure> {
         let config = self.config()?;
         config.check().map_err(|e| Failure::usage(e.to_string()))?;
@@ -73,10 +73,10 @@ impl Args {
         };
         let memory_bytes = amount(&self.memory, "--memory")?;
         let source = input::read(source, config, self.key_bytes)?;
-        let findings = tables::Findings::new(&source, memory_bytes, self.classes as usize);
-        let page = findings.page();
+        let comparison = tables::Comparison::new(&source, memory_bytes, self.classes as usize);
+        let page = comparison.page();
         if out.is_json() {
-            out.document(&findings.document())?;
+            out.document(&comparison.document())?;
         } else {
             for table in &page.tables {
                 out.line(text(table))?;
@@ -93,7 +93,7 @@ impl Args {
             };
             std::fs::write(file, page.to_html()).map_err(cannot)?;
         }
-        Ok(Exit::Done)
+        Ok(Exit::Success)
     }
 
     fn config(&self) -> Result<SlabConfig, Failure> {
@@ -120,13 +120,13 @@ fn list(out: &Output, config: &SlabConfig) -> Result<Exit, Failure> {
     } else {
         out.bytes(classes.to_string().as_bytes())?;
     }
-    Ok(Exit::Done)
+    Ok(Exit::Success)
 }
 
 fn amount(text: &str, flag: &str) -> Result<u64, Failure> {
     parse_bytes(text).ok_or_else(|| {
         Failure::usage(format!(
-            "`{text}` is no number of bytes, as 64m is ({flag})"
+            "`{text}` is not a number of bytes such as 64m ({flag})"
         ))
     })
 }

@@ -1,4 +1,4 @@
-//! Asks a running server for its settings and what its classes hold, in five lines of the text protocol.
+//! Reads the settings of a running server and the contents of its classes with five `stats` commands.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
@@ -12,7 +12,7 @@ use glasscache_sim::slabs::demand::Demand;
 use super::source::Source;
 use crate::output::{Exit, Failure};
 
-/// A server that does not answer within this time is taken for gone.
+/// Time after which an unresponsive server counts as unreachable.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Name and value of each `STAT` line.
@@ -23,17 +23,17 @@ pub(super) fn read(address: &str) -> Result<Source, Failure> {
     let unreachable = |e: std::io::Error| {
         Failure::new(
             Exit::Unreachable,
-            format!("cannot ask the server at {address}: {e}"),
+            format!("cannot query the server at {address}: {e}"),
         )
     };
     let mut server = connect(address).map_err(unreachable)?;
-    let mut ask = |what: &str| stats(&mut server, what).map_err(unreachable);
+    let mut stats_of = |what: &str| stats(&mut server, what).map_err(unreachable);
     let (settings, slabs, items, sizes, own) = (
-        ask("settings")?,
-        ask("slabs")?,
-        ask("items")?,
-        ask("sizes")?,
-        ask("glasscache")?,
+        stats_of("settings")?,
+        stats_of("slabs")?,
+        stats_of("items")?,
+        stats_of("sizes")?,
+        stats_of("glasscache")?,
     );
     let is_in_segments = !own.is_empty();
     let config = config(&settings);
@@ -48,14 +48,14 @@ pub(super) fn read(address: &str) -> Result<Source, Failure> {
     if demand.is_empty() {
         by_class(&mut demand, &config, &slabs, &items);
         notes.push(
-            "The server tells the mean of each class and not the sizes themselves (-o track_sizes): they are taken to \
+            "The server reports the mean of each class and not the sizes themselves (-o track_sizes): they are taken to \
              lie evenly about it, so what other classes would save is an estimate."
                 .to_owned(),
         );
     }
     if is_in_segments {
         notes.push(
-            "This server is glasscache, whose items lie in segments already: the classes are those that a memcached \
+            "This server is glasscache, whose items are stored in segments already: the classes are those that a memcached \
              with its settings would use."
                 .to_owned(),
         );
@@ -122,7 +122,7 @@ fn config(settings: &Stats) -> SlabConfig {
     }
 }
 
-/// Chunks in use and bytes asked for, by class; the bytes stand under `items` in newer versions.
+/// Adds used chunks and requested bytes by class; newer versions report the bytes in `stats items`.
 fn by_class(demand: &mut Demand, config: &SlabConfig, slabs: &Stats, items: &Stats) {
     let mut below = 0;
     for class in 1..=u32::from(u8::MAX) {
@@ -131,18 +131,19 @@ fn by_class(demand: &mut Demand, config: &SlabConfig, slabs: &Stats, items: &Sta
         else {
             continue;
         };
-        let asked = number(slabs, format!("{class}:mem_requested"))
+        let requested = number(slabs, format!("{class}:mem_requested"))
             .or_else(|| number(items, format!("items:{class}:mem_requested")));
         let chunk = number(slabs, format!("{class}:chunk_size")).unwrap_or(0) as u32;
         let low = below.max((f64::from(chunk) / config.factor) as u32);
-        if let Some(asked) = asked {
-            spread(demand, config, low..chunk, (asked / used) as u32, used);
+        if let Some(requested) = requested {
+            spread(demand, config, low..chunk, (requested / used) as u32, used);
         }
         below = chunk;
     }
 }
 
-/// Adds items whose sizes lie evenly about their mean, as far as the class (above its range's start, to its end) goes.
+/// Adds items with sizes spread evenly around their mean, within the class (above the start of its range, up to its
+/// end).
 fn spread(demand: &mut Demand, config: &SlabConfig, class: Range<u32>, mean: u32, count: u64) {
     let above = class.end.saturating_sub(mean);
     let half = above.min(mean.saturating_sub(class.start.saturating_add(1)));
@@ -155,7 +156,7 @@ fn spread(demand: &mut Demand, config: &SlabConfig, class: Range<u32>, mean: u32
     }
 }
 
-/// Adds items by their size in memcached's measure; what of it is key does not matter to classes.
+/// Adds items by their size as memcached counts it; the length of the key does not matter to classes.
 fn add(demand: &mut Demand, config: &SlabConfig, item_bytes: u32, count: u64) {
     let head = head_bytes(1, false).min(item_bytes.saturating_sub(2));
     demand.add(config, head, item_bytes.saturating_sub(head + 2), count);
@@ -166,7 +167,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sizes_lie_evenly_about_the_mean_within_their_class() {
+    fn sizes_are_spread_evenly_around_the_mean_within_their_class() {
         let config = SlabConfig::default();
         let mut demand = Demand::default();
         spread(&mut demand, &config, 96..120, 112, 1000);

@@ -1,15 +1,15 @@
-//! What is planned for: sizes, and how they are kept now, wherever they come from.
+//! The input of a slab plan, from any source: item sizes and the current settings.
 
 use glasscache_sim::slabs::classes::SlabConfig;
 use glasscache_sim::slabs::demand::Demand;
 
-/// Sizes, and the settings under which they are kept now.
+/// Item sizes and the current settings.
 pub(super) struct Source {
     pub(super) name: String,
     pub(super) config: SlabConfig,
     pub(super) demand: Demand,
-    /// Whether it is a server of ours, which has no classes.
+    /// Whether the source is a glasscache server, which has no slab classes.
     pub(super) is_in_segments: bool,
-    /// What a reader must know about where the sizes come from.
+    /// Notes about the source of the sizes.
     pub(super) notes: Vec<String>,
 }

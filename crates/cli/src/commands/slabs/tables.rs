@@ -1,4 +1,4 @@
-//! What the classes cost, as tables, sentence, chart and JSON.
+//! The cost of the classes as tables, sentence, chart and JSON.
 
 use glasscache_sim::page::{Chart, Mark, Page, Series, Table, short_bytes};
 use glasscache_sim::slabs::classes::{PAGE_BYTES, SlabClasses, SlabConfig};
@@ -8,13 +8,13 @@ use serde_json::{Value, json};
 
 use super::source::Source;
 
-/// The factors that everybody compares: the oldest default, today's, and what is often advised.
+/// The factors to compare: the first default, the current default, and a common recommendation.
 const FACTORS: [f64; 3] = [2.0, 1.25, 1.08];
-/// Numbers of classes among which the best one for a small memory is looked for.
+/// Numbers of classes to try for a small memory.
 const FEW_CLASSES: [usize; 7] = [4, 8, 12, 16, 20, 24, 32];
 
 /// A list of classes with its cost.
-struct Choice {
+struct ClassList {
     name: String,
     /// The line to start memcached with, if it needs one.
     line: Option<String>,
@@ -22,26 +22,26 @@ struct Choice {
     items: u64,
 }
 
-/// All that is shown.
-pub(super) struct Findings<'a> {
+/// All results.
+pub(super) struct Comparison<'a> {
     source: &'a Source,
     memory_bytes: u64,
-    /// The classes of today first, then the factors, then optima.
-    options: Vec<Choice>,
-    /// The optimum that keeps most items in this memory.
+    /// The current classes first, then the factors, then the optima.
+    options: Vec<ClassList>,
+    /// Index of the optimum that holds most items in this memory.
     best: usize,
     /// Items that glasscache's segments hold in the same memory.
     in_segments: u64,
 }
 
-impl<'a> Findings<'a> {
+impl<'a> Comparison<'a> {
     /// Computes every option.
     pub(super) fn new(source: &'a Source, memory_bytes: u64, classes: usize) -> Self {
         let now = &source.config;
         let option = |name: String, config: &SlabConfig| {
             let plan = Plan::new(&SlabClasses::new(config), &source.demand);
             let items = plan.items_that_fit(memory_bytes);
-            Choice {
+            ClassList {
                 name,
                 line: line(config),
                 plan,
@@ -81,7 +81,7 @@ impl<'a> Findings<'a> {
         options.extend(fullest.filter(|choice| Some(choice.items) > most));
         options[of_today..].sort_by_key(|choice| choice.plan.classes.len());
         options.dedup_by(|a, b| a.name == b.name);
-        // Among equals the one of most classes, which lasts as the memory grows.
+        // Of equals the one with most classes, which stays good if the memory grows.
         let best = (of_today..options.len()).max_by_key(|&at| options[at].items);
         let in_segments = items_in_segments(&source.demand, memory_bytes);
         Self {
@@ -93,11 +93,11 @@ impl<'a> Findings<'a> {
         }
     }
 
-    fn best(&self) -> &Choice {
+    fn best(&self) -> &ClassList {
         &self.options[self.best]
     }
 
-    /// Why the classes that waste least are not those that keep most, where that is so.
+    /// Explains why the classes with the least waste do not hold the most items, if that is the case.
     fn on_small_memory(&self) -> Option<String> {
         let (best, least) = (self.best(), self.options.last()?);
         let pages = self.memory_bytes / u64::from(PAGE_BYTES);
@@ -190,7 +190,7 @@ impl<'a> Findings<'a> {
                 class.chunk_bytes.to_string(),
                 class.per_page().to_string(),
                 class.chunks.to_string(),
-                format!("{:.0}", class.asked_bytes as f64 / class.chunks as f64),
+                format!("{:.0}", class.requested_bytes as f64 / class.chunks as f64),
                 format!("{:.2}", class.wasted_bytes() / f64::from(1 << 20)),
                 percent(class.wasted_bytes() / class.taken_bytes()),
                 percent(class.wasted_bytes() / total),
@@ -265,12 +265,12 @@ impl<'a> Findings<'a> {
         };
         let best = self.best();
         Chart {
-            title: format!("Sizes asked for, and the edges of: {}", best.name),
+            title: format!("Needed sizes, and the edges of: {}", best.name),
             x_label: "size of the item in memcached's measure (bytes)".into(),
             y_label: "share of the chunks up to that size (%)".into(),
             x_log: true,
             series: vec![Series {
-                label: "chunks asked for".into(),
+                label: "needed chunks".into(),
                 points,
                 is_step: true,
                 ..Series::default()
@@ -286,9 +286,9 @@ impl<'a> Findings<'a> {
         }
     }
 
-    /// The findings for machines.
+    /// The results as JSON.
     pub(super) fn document(&self) -> Value {
-        let option = |o: &Choice| {
+        let option = |o: &ClassList| {
             json!({
                 "name": o.name,
                 "memcached_options": o.line,
@@ -304,7 +304,7 @@ impl<'a> Findings<'a> {
                 "class": index + 1,
                 "chunk_bytes": c.chunk_bytes,
                 "chunks": c.chunks,
-                "asked_bytes": c.asked_bytes as f64,
+                "asked_bytes": c.requested_bytes as f64,
                 "wasted_bytes": c.wasted_bytes(),
             })
         };
@@ -324,7 +324,7 @@ impl<'a> Findings<'a> {
 
 fn describe(config: &SlabConfig) -> String {
     match &config.slab_sizes {
-        Some(sizes) => format!("{} sizes by hand", sizes.len()),
+        Some(sizes) => format!("{} explicit sizes", sizes.len()),
         None => format!("-f {} -n {}", config.factor, config.chunk_bytes_min),
     }
 }

@@ -1,9 +1,9 @@
 //! `glasscache tour`: a real folder through a server started here, and what each step cost.
 //!
-//! The lab measures, this file wires: it starts the server in this process (and memcached as a child), hands
-//! address and thread numbers over, and prints. Resident bytes of the embedded server are what this process
-//! grew by since before the start, the folder already in memory. Where there is Python with our package, the
-//! folder goes through its client too, which says where the time of a call went.
+//! The lab measures; this module starts the server in this process (and memcached as a child), passes its address and
+//! thread ids, and prints. Resident bytes of the embedded server are the growth of this process since before the
+//! start, when the folder was already in memory. If there is a Python with our package, the tour is repeated with its
+//! client, which reports where the time of a call was spent.
 
 mod python;
 mod table;
@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use glasscache_lab::load::Error as LoadError;
 use glasscache_lab::proc::{Meter, own_resident_bytes};
-use glasscache_lab::target::{Spawn, ask, find_memcached};
+use glasscache_lab::target::{Spawn, find_memcached, send_line};
 use glasscache_lab::tour::{Folder, Stage, TourFigures, keys_of, run_stage};
 use glasscache_server::{Address, Config, Listen};
 use indicatif::{ProgressBar, ProgressStyle};
@@ -33,7 +33,7 @@ Examples:
   glasscache tour ~/photos --vs          beside the memcached on the path
   glasscache tour . --memcached ./memcached -t 2 --json";
 
-/// Store a real folder in a server started here, read it back, and see what it cost.
+/// Store a folder in a temporary server, read it back and measure the cost.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
@@ -50,11 +50,11 @@ pub(crate) struct Args {
     threads: Option<usize>,
 }
 
-/// What is no source of the standard library although it lies under it.
-const NOT_IN: [&str; 3] = ["site-packages", "dist-packages", "__pycache__"];
+/// Folders below the standard library that do not belong to it.
+const EXCLUDED_FOLDERS: [&str; 3] = ["site-packages", "dist-packages", "__pycache__"];
 
 /// A server under measurement.
-struct Host {
+struct ServerUnderTest {
     name: &'static str,
     version: String,
     address: SocketAddr,
@@ -67,9 +67,13 @@ impl Args {
         let memcached = self.memcached()?;
         let stop = Arc::new(AtomicBool::new(false));
         signal_hook::flag::register(signal_hook::consts::SIGINT, Arc::clone(&stop))?;
-        let not_in: &[&str] = if self.folder.is_some() { &[] } else { &NOT_IN };
+        let excluded: &[&str] = if self.folder.is_some() {
+            &[]
+        } else {
+            &EXCLUDED_FOLDERS
+        };
         let path = self.folder.clone().unwrap_or_else(default_folder);
-        let folder = Folder::read(&path, not_in).map_err(|error| {
+        let folder = Folder::read(&path, excluded).map_err(|error| {
             Failure::new(
                 Exit::Unreachable,
                 format!("cannot read {}: {error}", path.display()),
@@ -113,10 +117,10 @@ impl Args {
                 None => failure,
             });
         }
-        Ok(Exit::Done)
+        Ok(Exit::Success)
     }
 
-    /// The memcached to compare with, if any was asked for; looked for before anything is measured.
+    /// The memcached to compare with, if requested; located before anything is measured.
     fn memcached(&self) -> Result<Option<PathBuf>, Failure> {
         match &self.memcached {
             Some(program) if program.is_file() => Ok(Some(program.clone())),
@@ -137,12 +141,12 @@ impl Args {
         self.threads.unwrap_or(cores.min(4)).max(1)
     }
 
-    /// Our server's figures, and what the Python client made of it or why it did not go there.
+    /// Our server's figures, and those of the Python client or the reason why there are none.
     fn ours(
         &self,
         folder: &Arc<Folder>,
         stop: &Arc<AtomicBool>,
-    ) -> Result<(TourFigures, Result<python::Visit, String>), Failure> {
+    ) -> Result<(TourFigures, Result<python::PythonTour, String>), Failure> {
         let before = own_resident_bytes();
         let config = Config {
             listeners: vec![Listen::Tcp(SocketAddr::from(([127, 0, 0, 1], 0)))],
@@ -165,7 +169,7 @@ impl Args {
                 "the server listens nowhere",
             ));
         };
-        let host = Host {
+        let server_under_test = ServerUnderTest {
             name: "glasscache",
             version: version_of(address),
             address,
@@ -177,10 +181,10 @@ impl Args {
                     .collect(),
             ),
         };
-        let figures = visit(folder, &host, stop, || {
+        let figures = run_stages(folder, &server_under_test, stop, || {
             own_resident_bytes().saturating_sub(before)
         });
-        let by_python = python::visit(&folder.path, address, stop);
+        let by_python = python::run(&folder.path, address, stop);
         running.stop();
         running.join();
         Ok((figures?, by_python))
@@ -195,20 +199,20 @@ impl Args {
         let server = Spawn::memcached(program, memory_mib(folder), self.workers())
             .start()
             .map_err(|error| Failure::new(Exit::Unreachable, error.to_string()))?;
-        let host = Host {
+        let server_under_test = ServerUnderTest {
             name: "memcached",
             version: server.version.clone(),
             address: server.address,
             meter: server.meter(),
         };
-        visit(folder, &host, stop, || server.resident_bytes())
+        run_stages(folder, &server_under_test, stop, || server.resident_bytes())
     }
 }
 
 /// Runs all stages against a server.
-fn visit(
+fn run_stages(
     folder: &Arc<Folder>,
-    host: &Host,
+    server_under_test: &ServerUnderTest,
     stop: &Arc<AtomicBool>,
     resident_bytes: impl Fn() -> u64,
 ) -> Result<TourFigures, Failure> {
@@ -216,30 +220,40 @@ fn visit(
     let mut resident = 0;
     for stage in Stage::ALL {
         let progress = Arc::new(AtomicU64::new(0));
-        let bar = bar(host.name, stage, keys_of(folder, stage) as u64);
-        let is_over = AtomicBool::new(false);
+        let bar = bar(server_under_test.name, stage, keys_of(folder, stage) as u64);
+        let is_done = AtomicBool::new(false);
         let figures = std::thread::scope(|scope| {
-            let (bar, over, seen) = (&bar, &is_over, &progress);
+            let (bar, done, progress_seen) = (&bar, &is_done, &progress);
             scope.spawn(move || {
-                while !over.load(Ordering::Relaxed) {
-                    bar.set_position(seen.load(Ordering::Relaxed));
+                while !done.load(Ordering::Relaxed) {
+                    bar.set_position(progress_seen.load(Ordering::Relaxed));
                     std::thread::sleep(Duration::from_millis(50));
                 }
             });
-            let figures = run_stage(folder, stage, host.address, &host.meter, stop, &progress);
-            is_over.store(true, Ordering::Relaxed);
+            let figures = run_stage(
+                folder,
+                stage,
+                server_under_test.address,
+                &server_under_test.meter,
+                stop,
+                &progress,
+            );
+            is_done.store(true, Ordering::Relaxed);
             figures
         });
         bar.finish_and_clear();
         stages.push(figures.map_err(|error| match error {
             LoadError::Stopped => Failure::new(Exit::Finding, "stopped; nothing is left behind"),
-            error => Failure::new(Exit::BadData, format!("{}: {error}", host.name)),
+            error => Failure::new(
+                Exit::BadData,
+                format!("{}: {error}", server_under_test.name),
+            ),
         })?);
         resident = resident.max(resident_bytes());
     }
     Ok(TourFigures {
-        server: host.name.to_owned(),
-        version: host.version.clone(),
+        server: server_under_test.name.to_owned(),
+        version: server_under_test.version.clone(),
         items: folder.items(),
         user_bytes: folder.user_bytes(),
         resident_bytes: resident,
@@ -265,15 +279,15 @@ fn memory_mib(folder: &Folder) -> u64 {
 }
 
 fn version_of(address: SocketAddr) -> String {
-    let answer = ask(address, "version").unwrap_or_default();
-    answer.trim_start_matches("VERSION ").to_owned()
+    let reply = send_line(address, "version").unwrap_or_default();
+    reply.trim_start_matches("VERSION ").to_owned()
 }
 
-/// The sources of Python's standard library, else the system's headers, else where we stand.
+/// The sources of Python's standard library, else the system's headers, else the working directory.
 fn default_folder() -> PathBuf {
     let question = "import sysconfig; print(sysconfig.get_path('stdlib'))";
-    let answer = Command::new("python3").args(["-c", question]).output().ok();
-    let library = answer
+    let output = Command::new("python3").args(["-c", question]).output().ok();
+    let library = output
         .filter(|output| output.status.success())
         .map(|output| PathBuf::from(String::from_utf8_lossy(&output.stdout).trim()));
     [library, Some(PathBuf::from("/usr/include"))]

@@ -1,7 +1,7 @@
-//! The tour by Python: the same folder through `glasscache.Client`, and where the time of a call went.
+//! The Python part of the tour: the same folder through `glasscache.Client`, and where the time of a call was spent.
 //!
-//! The package's module `glasscache.tour` does the work and prints JSON; this file finds a Python that has it,
-//! waits for it and prints its table. Without one the tour says so in a sentence and is whole all the same.
+//! The package's module `glasscache.tour` does the work and prints JSON; this file finds a Python that has it, waits
+//! for it and prints its table. Without one the tour prints the reason and is otherwise complete.
 
 use std::io::Read;
 use std::net::SocketAddr;
@@ -17,27 +17,27 @@ use serde_json::{Map, Value};
 use crate::output::{Failure, Output};
 use crate::table::{Table, bytes, count, decimal};
 
-/// Names the Python to be asked first.
+/// Environment variable with the Python to try first.
 const PYTHON: &str = "GLASSCACHE_PYTHON";
 
-/// A visit that takes longer is ended: the whole tour should stay a matter of a minute or two.
+/// Time limit: the whole tour should take at most a minute or two.
 const TIME_MAX: Duration = Duration::from_mins(1);
 
-/// What the Python client has seen of the folder.
+/// The results of the Python client.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) struct Visit {
+pub(super) struct PythonTour {
     files: u64,
     bytes: u64,
     wire_bytes: u64,
     pub(super) wrong: u64,
     seconds: Map<String, Value>,
-    by_size: Vec<Row>,
-    by_width: Vec<Row>,
+    by_size: Vec<CallClass>,
+    by_width: Vec<CallClass>,
 }
 
 /// One class of calls, as `client.stats()` has it.
 #[derive(Debug, Serialize, Deserialize)]
-struct Row {
+struct CallClass {
     #[serde(default)]
     operation: String,
     #[serde(default)]
@@ -46,12 +46,16 @@ struct Row {
     keys_from: u64,
     calls: u64,
     bytes: u64,
-    /// By part of the call, in the order in which a write and then a read meet them.
+    /// By phase of the call, in the order of a write and then a read.
     seconds: Map<String, Value>,
 }
 
-/// Takes the folder through the Python client, or says in a sentence why not.
-pub(super) fn visit(folder: &Path, server: SocketAddr, stop: &AtomicBool) -> Result<Visit, String> {
+/// Runs the tour with the Python client, or returns the reason why it cannot.
+pub(super) fn run(
+    folder: &Path,
+    server: SocketAddr,
+    stop: &AtomicBool,
+) -> Result<PythonTour, String> {
     let python = find()?;
     let mut child = Command::new(&python)
         .args(["-m", "glasscache.tour"])
@@ -67,41 +71,42 @@ pub(super) fn visit(folder: &Path, server: SocketAddr, stop: &AtomicBool) -> Res
         .map_err(|_| format!("{} -m glasscache.tour failed", python.display()))
 }
 
-/// A Python that has the package: the one that was named, the one beside this command, the active
-/// environment's, the one on the path.
+/// A Python that has the package: the named one, the one next to this binary, the active
+/// environment's, or the one on the path.
 fn find() -> Result<PathBuf, String> {
     let named = std::env::var_os(PYTHON).filter(|name| !name.is_empty());
-    let beside = std::env::current_exe().ok();
-    let beside = beside.and_then(|exe| Some(exe.parent()?.join("python3")));
+    let next_to_binary = std::env::current_exe().ok();
+    let next_to_binary = next_to_binary.and_then(|exe| Some(exe.parent()?.join("python3")));
     let active = std::env::var_os("VIRTUAL_ENV").map(|home| Path::new(&home).join("bin/python"));
     let candidates = [
         named.map(PathBuf::from),
-        beside.filter(|python| python.is_file()),
+        next_to_binary.filter(|python| python.is_file()),
         active,
         Some(PathBuf::from("python3")),
     ];
-    let mut is_there = false;
+    let mut python_found = false;
     for python in candidates.into_iter().flatten() {
-        let mut ask = Command::new(&python);
-        ask.args(["-c", "import glasscache.tour"]);
-        ask.stdin(Stdio::null())
+        let mut probe = Command::new(&python);
+        probe.args(["-c", "import glasscache.tour"]);
+        probe
+            .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::null());
-        match ask.status() {
+        match probe.status() {
             Ok(status) if status.success() => return Ok(python),
-            Ok(_) => is_there = true,
+            Ok(_) => python_found = true,
             Err(_) => {}
         }
     }
-    Err(if is_there {
-        "python3 has no module glasscache: `pip install .` gives it, `make py` builds it here"
+    Err(if python_found {
+        "python3 has no module glasscache: `pip install .` installs it, `make py` builds it here"
     } else {
         "there is no python3"
     }
     .to_owned())
 }
 
-/// What a child prints, if it ends well and in time.
+/// The output of a child process, if it exits successfully and in time.
 fn output_of(child: &mut Child, stop: &AtomicBool) -> Result<String, String> {
     let mut pipe = child.stdout.take().ok_or("it has no output")?;
     let reader = std::thread::spawn(move || {
@@ -128,34 +133,34 @@ fn output_of(child: &mut Child, stop: &AtomicBool) -> Result<String, String> {
     }
 }
 
-/// Prints the visit, or the sentence that stands for it.
-pub(super) fn print(out: &Output, visit: &Result<Visit, String>) -> Result<(), Failure> {
+/// Prints the results, or the reason why there are none.
+pub(super) fn print(out: &Output, tour: &Result<PythonTour, String>) -> Result<(), Failure> {
     out.line("")?;
-    let visit = match visit {
-        Ok(visit) => visit,
+    let tour = match tour {
+        Ok(tour) => tour,
         Err(why) => return out.line(format!("The Python client was left out: {why}.")),
     };
     out.line(format!(
         "The same folder through Python's Client: {} files, {} as values, {} on the wire.",
-        count(visit.files),
-        bytes(visit.bytes),
-        bytes(visit.wire_bytes)
+        count(tour.files),
+        bytes(tour.bytes),
+        bytes(tour.wire_bytes)
     ))?;
-    let times: Vec<String> = visit
+    let times: Vec<String> = tour
         .seconds
         .iter()
         .map(|(what, seconds)| format!("{what} {} s", decimal(seconds.as_f64().unwrap_or(0.0))))
         .collect();
     out.line(format!("  {}", times.join(", ")))?;
     out.line("")?;
-    let parts = PARTS.map(|(_, word)| word);
+    let parts = PARTS.map(|(_, name)| name);
     let head = ["", "", "calls", "us a call"];
     let mut table = Table::new(&[head.as_slice(), parts.as_slice()].concat());
-    for row in visit.by_size.iter().filter(|row| row.calls > 0) {
+    for row in tour.by_size.iter().filter(|row| row.calls > 0) {
         let size = format!("from {}", bytes(row.bytes_from));
         table.row(cells(row, &row.operation, size, &parts));
     }
-    for row in visit.by_width.iter().filter(|row| row.calls > 0) {
+    for row in tour.by_width.iter().filter(|row| row.calls > 0) {
         let width = format!("from {} keys", count(row.keys_from));
         table.row(cells(row, "bulk", width, &parts));
     }
@@ -163,7 +168,7 @@ pub(super) fn print(out: &Output, visit: &Result<Visit, String>) -> Result<(), F
     out.line("Columns behind `us a call` are its parts; what a call spends in Python outside them is not in it.")
 }
 
-fn cells(row: &Row, operation: &str, class: String, parts: &[&str]) -> Vec<String> {
+fn cells(row: &CallClass, operation: &str, class: String, parts: &[&str]) -> Vec<String> {
     let us = |seconds: f64| decimal(seconds * 1e6 / row.calls.max(1) as f64);
     let part = |name: &&str| {
         row.seconds

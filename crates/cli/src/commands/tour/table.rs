@@ -1,4 +1,4 @@
-//! What a tour prints: what went in, and a table of memory and one of speed.
+//! The output of a tour: the input, a table of memory and a table of speed.
 
 use glasscache_lab::tour::{
     FILE_BYTES_MAX, Folder, KEYS_PER_GET, PIPELINE, Stage, StageFigures, TourFigures,
@@ -9,7 +9,11 @@ use crate::table::{Table, bytes, count, decimal};
 
 pub(super) fn introduce(out: &Output, folder: &Folder) -> Result<(), Failure> {
     let (items, size) = (count(folder.items() as u64), bytes(folder.user_bytes()));
-    let which = if folder.is_cut { "the first" } else { "the" };
+    let which = if folder.is_truncated {
+        "the first"
+    } else {
+        "the"
+    };
     out.line(format!(
         "{which} {items} files under {} ({size})",
         folder.path.display()
@@ -22,7 +26,7 @@ pub(super) fn introduce(out: &Output, folder: &Folder) -> Result<(), Failure> {
         let bound = bytes(FILE_BYTES_MAX);
         let skipped = count(folder.skipped as u64);
         out.line(format!(
-            "  {skipped} left out: above {bound}, unreadable, or a name that is no key."
+            "  {skipped} left out: above {bound}, unreadable, or with a name that is not a valid key."
         ))?;
     }
     out.line("")

@@ -3,7 +3,7 @@
 use glasscache_protocol::meta::request::WireKey;
 
 use super::{Operation, Value};
-use crate::engine::interpret::refused;
+use crate::engine::interpret::{Received, value};
 use crate::error::Error;
 use crate::pipeline::{Answer, MetaAnswer, Pipeline};
 use crate::request::Request;
@@ -53,7 +53,7 @@ impl Operation for Get<'_> {
         pipeline: &Pipeline,
         server: &str,
     ) -> Result<Self::Output, Error> {
-        Ok(one_value(answer, pipeline, server)?.map(|(value, _)| value))
+        Ok(value(answer, pipeline, server)?.map(Value::from))
     }
 
     fn unasked(&self) -> Self::Output {
@@ -81,7 +81,7 @@ impl Operation for GetAndTouch<'_> {
         pipeline: &Pipeline,
         server: &str,
     ) -> Result<Self::Output, Error> {
-        Ok(one_value(answer, pipeline, server)?.map(|(value, _)| value))
+        Ok(value(answer, pipeline, server)?.map(Value::from))
     }
 
     fn unasked(&self) -> Self::Output {
@@ -106,8 +106,8 @@ impl Operation for Inspect<'_> {
         pipeline: &Pipeline,
         server: &str,
     ) -> Result<Self::Output, Error> {
-        let found = one_value(answer, pipeline, server)?;
-        Ok(found.and_then(|(value, meta)| Some((value, meta?))))
+        let received = value(answer, pipeline, server)?;
+        Ok(received.and_then(|received| Some((received.into(), received.meta?))))
     }
 
     fn unasked(&self) -> Self::Output {
@@ -115,23 +115,12 @@ impl Operation for Inspect<'_> {
     }
 }
 
-fn one_value(
-    answer: Answer,
-    pipeline: &Pipeline,
-    server: &str,
-) -> Result<Option<(Value, Option<MetaAnswer>)>, Error> {
-    let meta = match refused(answer, server)? {
-        Answer::Meta(meta) => Some(meta),
-        _ => None,
-    };
-    let found = pipeline.found().first();
-    Ok(found.map(|found| {
-        let bytes = pipeline.body(found).to_vec();
-        let value = Value {
-            flags: found.flags,
-            cas: found.cas,
-            bytes,
-        };
-        (value, meta)
-    }))
+impl From<Received<'_>> for Value {
+    fn from(received: Received<'_>) -> Self {
+        Self {
+            flags: received.found.flags,
+            cas: received.found.cas,
+            bytes: received.bytes.to_vec(),
+        }
+    }
 }

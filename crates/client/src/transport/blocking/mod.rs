@@ -6,9 +6,9 @@
 
 mod pending;
 
-use std::collections::VecDeque;
 use std::io::IoSlice;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, Timespec, poll};
@@ -16,14 +16,10 @@ use rustix::io::Errno;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, recv, send, sendmsg};
 
-use crate::engine::pending::PendingWrites;
+use crate::engine::connection::Connection;
+use crate::engine::server::ServerState;
 use crate::fork::{Process, random_opaque};
-use crate::pipeline::Pipeline;
-use crate::request::{Desk, Dialect};
 use crate::transport::socket::Socket;
-
-/// Room that an idle connection keeps for requests.
-const OUT_KEPT_MAX: usize = 1 << 20;
 
 /// What is received at first where a large value is expected: its head, and little of its body.
 const HEAD_BYTES: usize = 2 << 10;
@@ -65,48 +61,36 @@ pub(crate) enum Patience {
     None,
 }
 
-/// A connection: its socket, its pipeline, what is to be sent.
+/// A connection: its socket, and what the engine decides of it.
 #[derive(Debug)]
 pub(crate) struct Link {
     fd: Socket,
-    pub(crate) pipeline: Pipeline,
-    /// What is to be sent before the loose body.
-    pub(crate) out: Vec<u8>,
-    /// Bytes of `out`, loose body and line end that are sent.
-    sent: usize,
-    pub(crate) opaque: u32,
+    pub(crate) engine: Connection,
     /// The process that made it; no other one may use it.
     pub(crate) process: Process,
-    /// Quiet writes that no `mn` was sent behind yet.
-    pub(crate) pending: PendingWrites,
-    /// Those whose `mn` was not answered yet; the replies come before all others.
-    pub(crate) awaited: VecDeque<PendingWrites>,
     pub(crate) idle_since: Instant,
     /// The thread that gave it back last.
     pub(crate) thread: usize,
     /// The last reply was a large value: the next is expected to be one, so only its head is received
     /// into the pipeline, and the rest without a copy to where it belongs.
     pub(crate) expects_large: bool,
-    /// Replies read on it so far; the first failure of a connection that had none is no stale one.
-    pub(crate) replies: u64,
     receive_timeout: Option<Duration>,
 }
 
 impl Link {
-    pub(crate) fn new(fd: Socket, value_bytes_max: u64, now: Instant) -> Self {
+    pub(crate) fn new(
+        fd: Socket,
+        server: &Arc<ServerState>,
+        value_bytes_max: u64,
+        now: Instant,
+    ) -> Self {
         Self {
             fd,
-            pipeline: Pipeline::new(value_bytes_max),
-            out: Vec::new(),
-            sent: 0,
-            opaque: random_opaque(),
+            engine: Connection::new(server.clone(), value_bytes_max, random_opaque()),
             process: Process::current(),
-            pending: PendingWrites::default(),
-            awaited: VecDeque::new(),
             idle_since: now,
             thread: 0,
             expects_large: false,
-            replies: 0,
             receive_timeout: None,
         }
     }
@@ -117,7 +101,7 @@ impl Link {
 
     /// In a child after a fork: closes the child's copy of the socket, which stays open in the parent.
     pub(crate) fn abandon(mut self: Box<Self>) {
-        self.forget_pending();
+        self.engine.abandon();
         let link = *self;
         link.fd.abandon();
     }
@@ -128,71 +112,27 @@ impl Link {
         self.fd.watched()
     }
 
-    /// Begins a new request: what was sent is forgotten.
-    pub(crate) fn begin(&mut self) {
-        self.sent = 0;
-        if self.out.capacity() > OUT_KEPT_MAX {
-            self.out = Vec::new();
-        }
-        self.out.clear();
-    }
-
-    /// Where requests to this connection are written.
-    pub(crate) fn desk(&mut self, dialect: Dialect) -> Desk<'_> {
-        Desk {
-            dialect,
-            pipeline: &mut self.pipeline,
-            out: &mut self.out,
-            opaque: &mut self.opaque,
-        }
-    }
-
-    /// Whether any byte of the request has left.
-    pub(crate) fn has_sent(&self) -> bool {
-        self.sent > 0
-    }
-
-    /// Whether the request has left up to the byte `end`.
-    pub(crate) fn has_sent_to(&self, end: usize) -> bool {
-        self.sent >= end
-    }
-
-    /// Sends what the socket takes of `out`, the loose body and its line end; true when all is sent.
+    /// Sends what the socket takes of the output and of the body that was left out; true when all is sent.
     pub(crate) fn send(&mut self, body: Option<&[u8]>) -> Result<bool, Stop> {
-        if body.is_none() {
-            return self.send_plain();
-        }
-        let (body, end): (&[u8], &[u8]) = body.map_or((b"", b""), |body| (body, b"\r\n"));
-        let total = self.out.len() + body.len() + end.len();
-        while self.sent < total {
-            let mut skip = self.sent;
-            let mut left = |part: &'_ [u8]| {
-                let from = skip.min(part.len());
-                skip -= from;
-                from
-            };
-            let (a, b, c) = (left(&self.out), left(body), left(end));
-            let parts = [
-                IoSlice::new(self.out.get(a..).unwrap_or_default()),
-                IoSlice::new(body.get(b..).unwrap_or_default()),
-                IoSlice::new(end.get(c..).unwrap_or_default()),
-            ];
-            let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
-            match sendmsg(&self.fd, &parts, &mut SendAncillaryBuffer::default(), flags) {
-                Ok(bytes) => self.sent += bytes,
-                Err(Errno::AGAIN) => return Ok(false),
-                Err(error) => return Err(error.into()),
-            }
-        }
-        Ok(true)
-    }
-
-    /// As [`Self::send`], without a loose body: the common case, and the cheaper system call.
-    fn send_plain(&mut self) -> Result<bool, Stop> {
         let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
-        while let Some(rest) = self.out.get(self.sent..).filter(|rest| !rest.is_empty()) {
-            match send(&self.fd, rest, flags) {
-                Ok(bytes) => self.sent += bytes,
+        while !self.engine.is_all_sent() {
+            let out = self.engine.output();
+            let sent = match body {
+                // The common case, and the cheaper system call.
+                None => send(&self.fd, out, flags),
+                Some(body) => {
+                    let begin = self.engine.body_sent();
+                    let (end, line_end) = (begin.saturating_sub(body.len()), b"\r\n");
+                    let parts = [
+                        IoSlice::new(out),
+                        IoSlice::new(body.get(begin..).unwrap_or_default()),
+                        IoSlice::new(line_end.get(end..).unwrap_or_default()),
+                    ];
+                    sendmsg(&self.fd, &parts, &mut SendAncillaryBuffer::default(), flags)
+                }
+            };
+            match sent {
+                Ok(bytes) => self.engine.sent(bytes),
                 Err(Errno::AGAIN) => return Ok(false),
                 Err(error) => return Err(error.into()),
             }
@@ -217,8 +157,8 @@ impl Link {
         } else {
             RecvFlags::DONTWAIT
         };
-        let is_head = self.expects_large && self.pipeline.is_untouched();
-        let room = self.pipeline.space(missing);
+        let is_head = self.expects_large && self.engine.pipeline().is_untouched();
+        let room = self.engine.space(missing);
         let room = match room.get_mut(..HEAD_BYTES) {
             Some(head) if is_head => head,
             _ => room,
@@ -226,7 +166,7 @@ impl Link {
         match recv(&self.fd, room, flags) {
             Ok((_, 0)) => Err(Stop::Closed(None)),
             Ok((_, bytes)) => {
-                self.pipeline.received(bytes);
+                self.engine.received(bytes);
                 Ok(())
             }
             Err(error) => Err(error.into()),

@@ -1,10 +1,10 @@
-//! A blocking client of a few lines, for checks that ask one thing at a time.
+//! A small blocking client for checks that send one request at a time.
 
 use std::io::{BufRead, BufReader, ErrorKind, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
-/// A blocking client that asks one thing at a time.
+/// A blocking client that sends one request at a time.
 pub(super) struct Client {
     stream: BufReader<TcpStream>,
 }

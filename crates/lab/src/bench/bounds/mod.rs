@@ -1,7 +1,6 @@
-//! The promises that are no ratios: nothing refused, nothing late, nothing beyond the budget.
+//! Absolute bounds: nothing refused, nothing late, nothing beyond the budget.
 //!
-//! Each check starts a glasscache of its own, does what users do to it, and reports figures beside the bound
-//! they have to keep.
+//! Each check starts its own glasscache, applies a workload, and reports figures with their bounds.
 
 mod client;
 mod one_key;
@@ -12,7 +11,7 @@ mod writes;
 use serde::Serialize;
 
 use super::{Error, Sides};
-use crate::target::ask;
+use crate::target::send_line;
 use one_key::one_key;
 use stalled::stalled;
 use ttls::ttls;
@@ -21,14 +20,14 @@ use writes::read_your_writes;
 /// `-m` of most checks.
 const MEMORY_MIB: u64 = 64;
 
-/// A figure beside its bound.
+/// A figure with its bound.
 #[derive(Debug, Clone, Serialize)]
 pub struct Finding {
-    /// What was done.
+    /// The workload.
     pub what: String,
-    /// What must not be exceeded.
+    /// The bound.
     pub at_most: f64,
-    /// What was found.
+    /// The measured value.
     pub found: f64,
     /// The unit, and what else a reader should know.
     pub note: String,
@@ -44,7 +43,7 @@ impl Finding {
         }
     }
 
-    /// Whether the bound is kept.
+    /// Whether the value is within the bound.
     pub fn is_met(&self) -> bool {
         self.found <= self.at_most
     }
@@ -83,8 +82,8 @@ pub const ALL: [(&str, Check); 5] = [
     ("read-your-writes", read_your_writes),
 ];
 
-/// What the server under test answers to `version`.
+/// The reply of the server under test to `version`.
 pub fn version(sides: &Sides) -> Result<String, Error> {
     let server = sides.ours(MEMORY_MIB).start().map_err(Error::Start)?;
-    ask(server.address, "version").map_err(Error::Start)
+    send_line(server.address, "version").map_err(Error::Start)
 }

@@ -1,17 +1,17 @@
-//! Appends, increments and touches of one key: what a long list of writes to one item may cost.
+//! Appends, increments and touches of one key: bounds on the cost of many writes to one item.
 
 use super::super::{Error, Sides};
 use super::{Finding, MEMORY_MIB, budget_mib, mib};
-use crate::load::{self, Batch, Outcome, Plan, Step, Tally, Work};
+use crate::load::{self, Batch, KeyResult, Plan, Step, Tally, Workload};
 use crate::target::Server;
 
-/// Appends, increments and touches of one key, beside plain sets.
+/// Appends, increments and touches of one key, compared with sets.
 pub(super) fn one_key(sides: &Sides) -> Result<Vec<Finding>, Error> {
     let server = sides.ours(MEMORY_MIB).start().map_err(Error::Start)?;
     let mut findings = Vec::new();
-    let set = |bytes: usize| line("set", "one", bytes);
-    let calm = repeat(sides, &server, &set(32), 300_000)?;
-    let long = repeat(sides, &server, &set(50_000), 10_000)?;
+    let set = |bytes: usize| set_request("set", "one", bytes);
+    let short_sets = repeat(sides, &server, &set(32), 300_000)?;
+    let long_sets = repeat(sides, &server, &set(50_000), 10_000)?;
     let note = |tally: &Tally, base: &Tally, of: &str| {
         format!(
             "p99 over that of {of} ({:.0} / {:.0} us); {} refused",
@@ -24,7 +24,7 @@ pub(super) fn one_key(sides: &Sides) -> Result<Vec<Finding>, Error> {
         (
             "10,000 appends of 10 B to one key",
             set(1),
-            line("append", "one", 10),
+            set_request("append", "one", 10),
             10_000,
         ),
         (
@@ -42,20 +42,20 @@ pub(super) fn one_key(sides: &Sides) -> Result<Vec<Finding>, Error> {
     ] {
         repeat(sides, &server, &first, 1)?;
         let tally = repeat(sides, &server, &then, count)?;
-        let ratio = tally.latency_us(99.0) / calm.latency_us(99.0);
+        let ratio = tally.latency_us(99.0) / short_sets.latency_us(99.0);
         findings.push(Finding::new(
             what,
             2.0,
             ratio,
-            note(&tally, &calm, "32 B sets"),
+            note(&tally, &short_sets, "32 B sets"),
         ));
         if count == 10_000 {
-            let ratio = tally.latency_us(99.0) / long.latency_us(99.0);
+            let ratio = tally.latency_us(99.0) / long_sets.latency_us(99.0);
             findings.push(Finding::new(
                 what,
                 2.0,
                 ratio,
-                note(&tally, &long, "sets of half its length"),
+                note(&tally, &long_sets, "sets of half its length"),
             ));
         }
         let refused = tally.refused as f64;
@@ -72,41 +72,41 @@ pub(super) fn one_key(sides: &Sides) -> Result<Vec<Finding>, Error> {
 }
 
 /// `<verb> <key> 0 0 <bytes>` with its value, without the last line end.
-fn line(verb: &str, key: &str, bytes: usize) -> Vec<u8> {
-    let mut line = format!("{verb} {key} 0 0 {bytes}\r\n").into_bytes();
-    line.resize(line.len() + bytes, b'x');
-    line
+fn set_request(verb: &str, key: &str, bytes: usize) -> Vec<u8> {
+    let mut request = format!("{verb} {key} 0 0 {bytes}\r\n").into_bytes();
+    request.resize(request.len() + bytes, b'x');
+    request
 }
 
 /// Sends one line over and over on 8 connections.
-fn repeat(sides: &Sides, server: &Server, line: &[u8], count: u64) -> Result<Tally, Error> {
+fn repeat(sides: &Sides, server: &Server, request: &[u8], count: u64) -> Result<Tally, Error> {
     let plan = Plan {
         connections: 8,
-        cpus: sides.pins(&sides.layout.reader().generator),
+        cpus: sides.pinned_cpus(&sides.layout.reader().generator),
         stop: sides.stop.clone(),
         ..Plan::new(server.address)
     };
-    let work = Repeat {
-        line: line.to_vec(),
+    let workload = Repeat {
+        request: request.to_vec(),
         left: count,
     };
     let (report, _) =
-        load::run(&plan, vec![work], &server.meter()).map_err(Error::load(server.name))?;
+        load::run(&plan, vec![workload], &server.meter()).map_err(Error::load(server.name))?;
     Ok(report.tally)
 }
 
 struct Repeat {
-    line: Vec<u8>,
+    request: Vec<u8>,
     left: u64,
 }
 
-impl Work for Repeat {
+impl Workload for Repeat {
     fn next(&mut self, _connection: usize, batch: &mut Batch<'_>) -> Step {
         if self.left == 0 {
             return Step::Finished;
         }
         self.left -= 1;
-        batch.line(0, &self.line);
+        batch.raw_line(0, &self.request);
         Step::Sent
     }
 
@@ -116,5 +116,5 @@ impl Work for Repeat {
         &[]
     }
 
-    fn done(&mut self, _connection: usize, _id: u64, _outcome: Outcome) {}
+    fn done(&mut self, _connection: usize, _id: u64, _result: KeyResult) {}
 }

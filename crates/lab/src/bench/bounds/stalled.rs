@@ -1,4 +1,4 @@
-//! Peers that stop reading or writing: they hold what they hold, and nobody else waits.
+//! Clients that stop reading or writing: memory stays bounded, and other clients do not wait.
 
 use std::io::{ErrorKind, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -7,17 +7,18 @@ use std::time::Duration;
 
 use super::super::memory::fill;
 use super::super::scenario::Scenario;
-use super::super::speed::drive;
+use super::super::speed::measure_load;
 use super::super::{Error, Sides};
 use super::{Finding, MEMORY_MIB, budget_mib, mib};
 use crate::load::{Size, Values, key_text};
 
-/// Readers that ask for megabytes and do not read, uploads that stop half-way; a calm reader beside them.
+/// Clients that request megabytes and do not read them, uploads that stop half-way, and a normal reader at the same
+/// time.
 pub(super) fn stalled(sides: &Sides) -> Result<Vec<Finding>, Error> {
     const STALLED: usize = 64;
     let server = sides.ours(MEMORY_MIB).start().map_err(Error::Start)?;
     let scenario = Scenario::parse(
-        "[[scenario]]\nname = 'calm'\ntitle = 'calm'\nkeys = 10000\nvalue_bytes = 32\nconnections = 8\nrate = 20000.0\nseconds = 3.0",
+        "[[scenario]]\nname = 'reader'\ntitle = 'reader'\nkeys = 10000\nvalue_bytes = 32\nconnections = 8\nrate = 20000.0\nseconds = 3.0",
     )
     .ok()
     .and_then(|scenarios| scenarios.into_iter().next());
@@ -25,7 +26,7 @@ pub(super) fn stalled(sides: &Sides) -> Result<Vec<Finding>, Error> {
         return Ok(Vec::new());
     };
     let values = Values::new(scenario.size(), 1);
-    let alone = Sides {
+    let reader_sides = Sides {
         layout: sides.layout.reader(),
         ..sides.clone()
     };
@@ -37,7 +38,13 @@ pub(super) fn stalled(sides: &Sides) -> Result<Vec<Finding>, Error> {
     )?;
     let big = Values::new(Size::Fixed(1_000_000), 2);
     fill(sides, &server, &(0..8), &big)?;
-    let calm = drive(&alone, &server, &scenario, &values, (scenario.dialect, 1))?;
+    let baseline = measure_load(
+        &reader_sides,
+        &server,
+        &scenario,
+        &values,
+        (scenario.dialect, 1),
+    )?;
     let io = |error: std::io::Error| Error::load(server.name)(error.into());
     let mut sockets = Vec::new();
     for at in 0..STALLED {
@@ -45,22 +52,28 @@ pub(super) fn stalled(sides: &Sides) -> Result<Vec<Finding>, Error> {
         sockets.push(stalled_upload(server.address, at).map_err(io)?);
     }
     let (stop, peak) = (AtomicBool::new(false), AtomicU64::new(0));
-    let beside = std::thread::scope(|scope| {
+    let loaded = std::thread::scope(|scope| {
         scope.spawn(|| {
             while !stop.load(Ordering::Relaxed) {
                 peak.fetch_max(server.resident_bytes(), Ordering::Relaxed);
                 std::thread::sleep(Duration::from_millis(20));
             }
         });
-        let beside = drive(&alone, &server, &scenario, &values, (scenario.dialect, 2));
+        let loaded = measure_load(
+            &reader_sides,
+            &server,
+            &scenario,
+            &values,
+            (scenario.dialect, 2),
+        );
         stop.store(true, Ordering::Relaxed);
-        beside
+        loaded
     })?;
     drop(sockets);
     let what = "64 stalled readers of 1 MB and 64 stalled uploads";
     let note = format!(
-        "p99 of others over calm ({:.0} / {:.0} us)",
-        beside.p99_us, calm.p99_us
+        "p99 of the reader over that without them ({:.0} / {:.0} us)",
+        loaded.p99_us, baseline.p99_us
     );
     let resident = mib(peak.load(Ordering::Relaxed));
     Ok(vec![
@@ -70,7 +83,7 @@ pub(super) fn stalled(sides: &Sides) -> Result<Vec<Finding>, Error> {
             resident,
             "MiB resident at -m 64, peak",
         ),
-        Finding::new(what, 2.0, beside.p99_us / calm.p99_us, note),
+        Finding::new(what, 2.0, loaded.p99_us / baseline.p99_us, note),
     ])
 }
 
@@ -94,7 +107,7 @@ fn stalled_upload(address: SocketAddr, at: usize) -> std::io::Result<TcpStream> 
     while let Some(rest) = request.get(sent..).filter(|rest| !rest.is_empty()) {
         match socket.write(rest) {
             Ok(bytes) => sent += bytes,
-            // A server that takes no more has said that its budget is full, one that hangs up as well.
+            // The server stops reading or closes the connection when its budget is full.
             Err(error) if error.kind() == ErrorKind::Interrupted => {}
             Err(_) => break,
         }

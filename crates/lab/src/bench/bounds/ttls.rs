@@ -1,21 +1,21 @@
-//! Items of a thousand TTLs: memory stays in its budget, and each dies in its own second.
+//! Items with a thousand different TTLs: memory stays within its budget, and each item expires in the right second.
 
 use super::super::{Error, Sides};
 use super::client::Client;
 use super::{Finding, MEMORY_MIB, budget_mib, mib};
-use crate::load::{self, Batch, Dice, Outcome, Plan, Size, Step, Values, Work, key_text};
+use crate::load::{self, Batch, KeyResult, Plan, Rng, Size, Step, Values, Workload, key_text};
 use crate::target::Server;
 
-/// Memory filled with items of 1,000 different TTLs; then one key of each, watched to its last second.
+/// Fills the memory with items of 1,000 different TTLs; then checks the expiry of one key of each.
 pub(super) fn ttls(sides: &Sides) -> Result<Vec<Finding>, Error> {
     let mut spawn = sides.ours(MEMORY_MIB);
     spawn
         .environment
         .push(("MEMCACHED_DEBUG".to_owned(), "1".to_owned()));
     let server = spawn.start().map_err(Error::Start)?;
-    let mut dice = Dice::new(11);
+    let mut rng = Rng::new(11);
     let mut ttls: Vec<u32> = (0..1000)
-        .map(|_| 1 + dice.below(30 * 86_400) as u32)
+        .map(|_| 1 + rng.below(30 * 86_400) as u32)
         .collect();
     let values = Values::new(Size::Fixed(230), 1);
     let keys = 3 * (MEMORY_MIB << 20) / 250;
@@ -25,16 +25,16 @@ pub(super) fn ttls(sides: &Sides) -> Result<Vec<Finding>, Error> {
         stop: sides.stop.clone(),
         ..Plan::new(server.address)
     };
-    let work = Expiring {
+    let workload = Expiring {
         next: 0,
         keys,
         ttls: ttls.clone(),
         values,
         refused: 0,
     };
-    let (_, works) =
-        load::run(&plan, vec![work], &server.meter()).map_err(Error::load(server.name))?;
-    let refused: u64 = works.iter().map(|work| work.refused).sum();
+    let (_, workloads) =
+        load::run(&plan, vec![workload], &server.meter()).map_err(Error::load(server.name))?;
+    let refused: u64 = workloads.iter().map(|workload| workload.refused).sum();
     let resident = mib(server.resident_bytes());
     ttls.sort_unstable();
     let late =
@@ -46,7 +46,7 @@ pub(super) fn ttls(sides: &Sides) -> Result<Vec<Finding>, Error> {
             what,
             0.0,
             late as f64,
-            "of 1,000 keys not gone within their second, or too early",
+            "of 1,000 keys expired too early or more than a second late",
         ),
         Finding::new(
             what,
@@ -71,7 +71,7 @@ struct Expiring {
     refused: u64,
 }
 
-impl Work for Expiring {
+impl Workload for Expiring {
     fn next(&mut self, _connection: usize, batch: &mut Batch<'_>) -> Step {
         if self.next == self.keys {
             return Step::Finished;
@@ -93,15 +93,15 @@ impl Work for Expiring {
         self.values.of(id)
     }
 
-    fn done(&mut self, _connection: usize, _id: u64, outcome: Outcome) {
-        self.refused += u64::from(outcome != Outcome::Stored);
+    fn done(&mut self, _connection: usize, _id: u64, result: KeyResult) {
+        self.refused += u64::from(result != KeyResult::Stored);
     }
 }
 
 /// Sets one key for each TTL, moves the server's clock to the last second of each and one further.
 ///
-/// Returns how many were gone too early or stayed too long. The clock also runs by itself: a key found with
-/// `t0` or gone is asked for only while the clock has not moved on, see `seconds_left`.
+/// Returns how many expired too early or too late. The server's clock also advances by itself, hence the tolerance
+/// for a key with `t0`; see `seconds_left`.
 fn watch_expiry(server: &Server, ttls: &[u32]) -> std::io::Result<u64> {
     let mut client = Client::connect(server.address)?;
     for (at, ttl) in ttls.iter().enumerate() {
@@ -110,7 +110,7 @@ fn watch_expiry(server: &Server, ttls: &[u32]) -> std::io::Result<u64> {
     let mut bad = 0;
     for (at, _) in ttls.iter().enumerate() {
         let key = format!("ttl{at}");
-        // Two tries: the first may meet the clock's own tick between its two questions.
+        // Two tries: during the first, the clock may tick between the two requests.
         let is_exact = |client: &mut Client| -> std::io::Result<Option<bool>> {
             let Some(left) = seconds_left(client, &key)? else {
                 return Ok(None);
@@ -126,7 +126,8 @@ fn watch_expiry(server: &Server, ttls: &[u32]) -> std::io::Result<u64> {
         match is_exact(&mut client)? {
             Some(true) => {}
             Some(false) => bad += 1,
-            // Gone before it was asked for: right only if an earlier key with nearly the same TTL moved us here.
+            // Expired before the check: correct only if an earlier key with nearly the same TTL moved the clock this
+            // far.
             None => {
                 let earlier = at
                     .checked_sub(1)
@@ -141,10 +142,10 @@ fn watch_expiry(server: &Server, ttls: &[u32]) -> std::io::Result<u64> {
     Ok(bad)
 }
 
-/// What `mg <key> t` says is left; `None` for a miss.
+/// The remaining TTL from `mg <key> t`; `None` for a miss.
 fn seconds_left(client: &mut Client, key: &str) -> std::io::Result<Option<i64>> {
-    let answer = client.call(&format!("mg {key} t"))?;
-    Ok(answer
+    let reply = client.call(&format!("mg {key} t"))?;
+    Ok(reply
         .strip_prefix("HD t")
         .and_then(|left| left.parse().ok()))
 }

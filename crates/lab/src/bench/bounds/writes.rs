@@ -72,7 +72,7 @@ pub(super) fn read_your_writes(sides: &Sides) -> Result<Vec<Finding>, Error> {
     ])
 }
 
-/// Returns how many of `count` keys did not come back at once, and how many were not stored.
+/// Returns how many of `count` keys were not readable immediately, and how many were not stored.
 fn write_then_read(address: SocketAddr, count: u64) -> std::io::Result<(u64, u64)> {
     let (mut writer, mut reader) = (Client::connect(address)?, Client::connect(address)?);
     let pool = Pool::new(Size::MIX.max(), 5);

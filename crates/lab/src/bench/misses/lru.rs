@@ -1,4 +1,4 @@
-//! The misses of an exact LRU over the same requests: what a server of as many user bytes could be expected to keep.
+//! The misses of an exact LRU over the same requests: the reference for a server with as many user bytes.
 
 use super::Trace;
 use crate::load::KEY_BYTES;
@@ -76,11 +76,11 @@ impl Lru {
 
 #[cfg(test)]
 mod tests {
-    use super::super::trace::made_up as trace;
+    use super::super::trace::test_trace as trace;
     use super::*;
 
     #[test]
-    fn lru_evicts_what_was_used_longest_ago() {
+    fn lru_evicts_the_least_recently_used() {
         // Room for two items of 100 bytes: 2 pushes 1 out, since 0 was used again.
         let requests = [0, 1, 0, 2, 0, 1];
         assert_eq!(lru_misses(&trace(&requests, 1), 200), 4);

@@ -1,9 +1,9 @@
-//! What eviction loses: real key streams replayed look-aside against both servers at equal `-m`.
+//! The cost of eviction: real key streams replayed look-aside against both servers at equal `-m`.
 //!
-//! An application gets a key and stores it after a miss; every miss of a key that was stored before could have
-//! been avoided by a better server. A key that comes with two sizes counts as two keys, so that resizing never
-//! arises. Small traces are copied side by side into key spaces of their own, request by request, until memory
-//! limits are large enough for memcached's pages not to decide.
+//! An application gets a key and stores it after a miss; every miss of a key that was stored before could have been
+//! avoided by a better server. A key with two sizes counts as two keys, so values are never resized. Small traces are
+//! copied side by side into key spaces of their own, request by request, until memory limits are large enough that
+//! memcached's page size does not matter.
 //!
 //! All copies are driven by one thread, so that none runs ahead of the others. A connection reads its next
 //! keys, none twice, by one multi-get, then stores what was missing and reads on: per key that is exactly
@@ -20,7 +20,7 @@ pub use lru::lru_misses;
 pub use trace::{Trace, traces_in};
 
 use super::{Error, Sides};
-use crate::load::{self, Batch, KEY_BYTES, Outcome, Plan, Pool, Step, Work, key_text};
+use crate::load::{self, Batch, KEY_BYTES, KeyResult, Plan, Pool, Step, Workload, key_text};
 use crate::target::Spawn;
 
 /// Longer values are cut: memcached's default item size must take them.
@@ -32,7 +32,7 @@ const WINDOW: usize = 100;
 /// Connections of a replay, each with its share of the copies.
 const CONNECTIONS: u32 = 8;
 
-/// What a replay against one server showed.
+/// The results of a replay against one server.
 #[derive(Debug, Clone, Serialize)]
 pub struct Replayed {
     /// Gets without a value.
@@ -45,7 +45,7 @@ pub struct Replayed {
     pub resident_bytes: u64,
     /// Key and value bytes that could be read back at the end.
     pub user_bytes: u64,
-    /// Requests (gets) a second, for the impatient.
+    /// Requests (gets) per second.
     pub requests_per_s: f64,
 }
 
@@ -80,17 +80,17 @@ impl Point {
     }
 }
 
-/// Replays `trace` at one fraction of its footprint; `alone` leaves memcached out.
+/// Replays `trace` at one fraction of its footprint; `skip_peer` leaves memcached out.
 pub fn point(
     sides: &Sides,
     trace: &Arc<Trace>,
     fraction: f64,
-    alone: bool,
+    skip_peer: bool,
 ) -> Result<Point, Error> {
     let footprint = trace.footprint_bytes() as f64;
     let memory_mib = ((footprint * fraction / f64::from(1 << 20)).round() as u64).max(64);
     let ours = replay(sides, &sides.ours(memory_mib), trace)?;
-    let theirs = if alone {
+    let theirs = if skip_peer {
         None
     } else {
         Some(replay(sides, &sides.theirs(memory_mib), trace)?)
@@ -115,14 +115,15 @@ fn replay(sides: &Sides, spawn: &Spawn, trace: &Arc<Trace>) -> Result<Replayed, 
     let plan = Plan {
         connections: connections as usize,
         depth: WINDOW + 1,
-        cpus: sides.pins(&sides.layout.reader().generator),
+        cpus: sides.pinned_cpus(&sides.layout.reader().generator),
         stop: sides.stop.clone(),
         ..Plan::new(server.address)
     };
-    let work = Replay::new(Arc::clone(trace), connections);
-    let run =
-        |work| load::run(&plan, vec![work], &server.meter()).map_err(Error::load(server.name));
-    let (report, mut works) = run(work)?;
+    let workload = Replay::new(Arc::clone(trace), connections);
+    let run = |workload| {
+        load::run(&plan, vec![workload], &server.meter()).map_err(Error::load(server.name))
+    };
+    let (report, mut workloads) = run(workload)?;
     if report.tally.wrong > 0 {
         let what = report.tally.difference.unwrap_or_default();
         return Err(Error::Wrong {
@@ -132,17 +133,20 @@ fn replay(sides: &Sides, spawn: &Spawn, trace: &Arc<Trace>) -> Result<Replayed, 
         });
     }
     let resident_bytes = server.resident_bytes();
-    let misses = works.iter().map(|work| work.misses).sum::<u64>();
-    let refused = works.iter().map(|work| work.refused).sum();
+    let misses = workloads
+        .iter()
+        .map(|workload| workload.misses)
+        .sum::<u64>();
+    let refused = workloads.iter().map(|workload| workload.refused).sum();
     let requests_per_s = trace.requests_all() as f64 / report.seconds;
-    // What is left is asked for by the same workload, once through all keys, without storing anything.
-    let (_, works) = run(works.remove(0).into_inventory())?;
+    // The same workload then reads every key once, without storing, to find the remaining items.
+    let (_, workloads) = run(workloads.remove(0).into_inventory())?;
     Ok(Replayed {
         misses,
         avoidable: misses.saturating_sub(trace.first_uses()),
         refused,
         resident_bytes,
-        user_bytes: works.iter().map(|work| work.hit_bytes).sum(),
+        user_bytes: workloads.iter().map(|workload| workload.hit_bytes).sum(),
         requests_per_s,
     })
 }
@@ -159,7 +163,7 @@ struct Replay {
     hit_bytes: u64,
 }
 
-/// Where a connection stands.
+/// The position of a connection in the replay.
 #[derive(Default)]
 struct Cursor {
     copies: Vec<u32>,
@@ -202,7 +206,7 @@ impl Replay {
 }
 
 impl Cursor {
-    /// Fills the window with the next requests up to the first key that is in it already.
+    /// Fills the window with the next requests up to the first duplicate key.
     fn advance(&mut self, trace: &Trace, is_inventory: bool) {
         self.window.clear();
         let end = if is_inventory {
@@ -229,7 +233,7 @@ impl Cursor {
     }
 }
 
-impl Work for Replay {
+impl Workload for Replay {
     fn next(&mut self, connection: usize, batch: &mut Batch<'_>) -> Step {
         let Some(cursor) = self.cursors.get_mut(connection) else {
             return Step::Finished;
@@ -264,12 +268,12 @@ impl Work for Replay {
         self.pool.value(id, 0, self.trace.bytes_of(id))
     }
 
-    fn done(&mut self, connection: usize, id: u64, outcome: Outcome) {
-        match outcome {
-            Outcome::Hit if self.is_inventory => {
+    fn done(&mut self, connection: usize, id: u64, result: KeyResult) {
+        match result {
+            KeyResult::Hit if self.is_inventory => {
                 self.hit_bytes += (KEY_BYTES + self.trace.bytes_of(id)) as u64;
             }
-            Outcome::Miss => {
+            KeyResult::Miss => {
                 self.misses += 1;
                 if let Some(cursor) = self
                     .cursors
@@ -279,20 +283,20 @@ impl Work for Replay {
                     cursor.missing.push(id);
                 }
             }
-            Outcome::Refused => self.refused += 1,
-            Outcome::Hit | Outcome::Stored | Outcome::Wrong => {}
+            KeyResult::Refused => self.refused += 1,
+            KeyResult::Hit | KeyResult::Stored | KeyResult::Wrong => {}
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::trace::made_up;
+    use super::trace::test_trace;
     use super::*;
 
     #[test]
-    fn a_window_holds_no_key_twice_and_all_copies_of_a_request() {
-        let trace = made_up(&[0, 1, 0, 2], 2);
+    fn a_window_has_no_duplicates_and_all_copies_of_a_request() {
+        let trace = test_trace(&[0, 1, 0, 2], 2);
         let mut cursor = Cursor {
             copies: vec![0, 1],
             ..Cursor::default()

@@ -1,4 +1,4 @@
-//! Key streams as a replay takes them: (key, size) pairs numbered, copied side by side until they fill a server.
+//! Key streams prepared for replay: numbered (key, size) pairs, copied until they fill a server.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -80,7 +80,7 @@ impl Trace {
         trace
     }
 
-    /// Sizes that the trace does not tell are drawn from the number of the key and of the copy.
+    /// Sizes missing in the trace are drawn from the number of the key and of the copy.
     pub(super) fn add_copy(&mut self, sizes: &[Option<u32>]) {
         let first = u64::from(self.copies) << 32;
         let drawn = |number: u64| Size::MIX.of(mix(first | number)) as u32;
@@ -136,7 +136,7 @@ pub fn traces_in(folder: &Path) -> Result<Vec<PathBuf>, Error> {
 
 /// A trace of small numbers, each value of 80 bytes.
 #[cfg(test)]
-pub(super) fn made_up(requests: &[u32], copies: u32) -> Trace {
+pub(super) fn test_trace(requests: &[u32], copies: u32) -> Trace {
     let distinct = requests.iter().max().map_or(0, |max| max + 1) as usize;
     let value_bytes = vec![80; distinct * copies as usize];
     Trace {

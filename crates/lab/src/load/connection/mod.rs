@@ -1,7 +1,7 @@
-//! One connection: requests on their way out, replies on their way in.
+//! One connection: outgoing requests and incoming replies.
 //!
-//! Replies are read through a buffer shared by the thread and parsed where they lie; only a line cut in two
-//! is kept. A value is compared as it streams past, so a megabyte needs no buffer of its own.
+//! Replies are read into a buffer shared by the thread and parsed in place; only an incomplete line is copied. A
+//! value is compared while it is received, so a large value needs no buffer of its own.
 
 mod replies;
 
@@ -9,7 +9,7 @@ use std::io::{self, IoSlice, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 
 use super::tally::Tally;
-use super::work::{Batch, Dialect, Step, Work};
+use super::workload::{Batch, Dialect, Step, Workload};
 use super::{Check, Error};
 pub(crate) use replies::Clock;
 use replies::Replies;
@@ -45,15 +45,15 @@ impl Connection {
         &self.socket
     }
 
-    /// Nothing is on its way in either direction.
+    /// Whether nothing is in flight in either direction.
     pub(crate) fn is_idle(&self) -> bool {
         self.replies.is_idle()
     }
 
-    /// Asks the workload for up to `depth` requests and writes what the socket takes.
-    pub(crate) fn send<W: Work>(
+    /// Takes up to `depth` requests from the workload and writes as much as the socket accepts.
+    pub(crate) fn send<W: Workload>(
         &mut self,
-        work: &mut W,
+        workload: &mut W,
         (depth, dialect): (usize, Dialect),
         (intended_ns, now_ns): (u64, u64),
         tally: &mut Tally,
@@ -66,7 +66,7 @@ impl Connection {
                 large: &mut self.large,
                 dialect,
             };
-            match work.next(self.replies.index, &mut batch) {
+            match workload.next(self.replies.index, &mut batch) {
                 Step::Sent => {}
                 Step::Wait => break,
                 Step::Finished => {
@@ -82,12 +82,16 @@ impl Connection {
                 break;
             }
         }
-        self.flush(work, tally)
+        self.flush(workload, tally)
     }
 
-    /// Writes what is left to write; `waits_to_write` tells whether the socket was full.
-    pub(crate) fn flush<W: Work>(&mut self, work: &W, tally: &mut Tally) -> Result<(), Error> {
-        let value = self.large.map(|id| work.value(id));
+    /// Writes the remaining output; sets `waits_to_write` if the socket is full.
+    pub(crate) fn flush<W: Workload>(
+        &mut self,
+        workload: &W,
+        tally: &mut Tally,
+    ) -> Result<(), Error> {
+        let value = self.large.map(|id| workload.value(id));
         let end: &[u8] = if value.is_some() { b"\r\n" } else { b"" };
         let parts = [self.out.as_slice(), value.unwrap_or_default(), end];
         let total: usize = parts.iter().map(|part| part.len()).sum();
@@ -118,10 +122,10 @@ impl Connection {
         Ok(())
     }
 
-    /// Reads once and hands each complete reply to the workload; `false` when nothing was there.
-    pub(crate) fn receive<W: Work>(
+    /// Reads once and reports each complete reply to the workload; returns the number of bytes read.
+    pub(crate) fn receive<W: Workload>(
         &mut self,
-        work: &mut W,
+        workload: &mut W,
         buffer: &mut [u8],
         clock: &Clock,
         tally: &mut Tally,
@@ -135,7 +139,7 @@ impl Connection {
         };
         tally.received_bytes += bytes as u64;
         let data = buffer.get(..bytes).unwrap_or_default();
-        self.replies.feed(data, work, clock, tally)?;
+        self.replies.feed(data, workload, clock, tally)?;
         Ok(bytes)
     }
 }

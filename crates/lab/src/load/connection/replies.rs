@@ -1,19 +1,19 @@
-//! Replies on their way in: parsed where they lie, each value compared as it streams past.
+//! The replies of a connection: parsed in place, each value compared while it is received.
 
 use std::collections::VecDeque;
 
 use crate::load::tally::Tally;
-use crate::load::work::{Outcome, Request, Verb, Work};
+use crate::load::workload::{KeyResult, Request, RequestKind, Workload};
 use crate::load::{Check, Error};
 
 /// How many bytes of each end of a value are compared by [`Check::Edges`].
 const EDGE_BYTES: usize = 16;
 
-/// Where the parser stands between two reads.
+/// State of the parser between two reads.
 #[derive(Debug, Clone, Copy)]
-enum Reading {
+enum ParserState {
     Line,
-    /// `seen` of `bytes` and the line end after them have gone by.
+    /// `seen` of `bytes` and of the line end after them have been received.
     Value {
         id: u64,
         bytes: usize,
@@ -22,13 +22,13 @@ enum Reading {
     },
 }
 
-/// When a run counts what it sees.
+/// The current time and the measured window.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Clock {
     pub(crate) now_ns: u64,
     pub(crate) from_ns: u64,
     pub(crate) until_ns: u64,
-    /// Judge a request by when it was due instead of when its answer came.
+    /// Whether a request counts by its intended time instead of by the time of its reply.
     pub(crate) by_intended: bool,
 }
 
@@ -43,17 +43,17 @@ impl Clock {
     }
 }
 
-/// What one connection still waits for, and where in it the parser stands.
+/// The outstanding requests of one connection and the state of its reply parser.
 pub(super) struct Replies {
-    /// Which connection this is, for the workload.
+    /// Index of the connection, for the workload.
     pub(super) index: usize,
     check: Check,
-    /// Asked and not answered, oldest first.
+    /// Requests in flight, oldest first.
     pub(super) requests: VecDeque<Request>,
     /// Their keys.
     pub(super) keys: VecDeque<u64>,
-    reading: Reading,
-    /// A line whose end has not come yet.
+    state: ParserState,
+    /// The beginning of a line whose end has not been received.
     partial: Vec<u8>,
     key: Vec<u8>,
 }
@@ -65,28 +65,28 @@ impl Replies {
             check,
             requests: VecDeque::new(),
             keys: VecDeque::new(),
-            reading: Reading::Line,
+            state: ParserState::Line,
             partial: Vec::new(),
             key: Vec::new(),
         }
     }
 
-    /// Nothing is asked that is not answered to its last byte.
+    /// Whether all replies have been received completely.
     pub(super) fn is_idle(&self) -> bool {
-        self.requests.is_empty() && matches!(self.reading, Reading::Line)
+        self.requests.is_empty() && matches!(self.state, ParserState::Line)
     }
 
-    /// Parses what came and hands each complete reply to the workload.
-    pub(super) fn feed<W: Work>(
+    /// Parses received bytes and reports each complete reply to the workload.
+    pub(super) fn feed<W: Workload>(
         &mut self,
         mut data: &[u8],
-        work: &mut W,
+        workload: &mut W,
         clock: &Clock,
         tally: &mut Tally,
     ) -> Result<(), Error> {
         while !data.is_empty() {
-            if let Reading::Value { .. } = self.reading {
-                data = self.value(data, work, tally);
+            if let ParserState::Value { .. } = self.state {
+                data = self.value(data, workload, tally);
                 continue;
             }
             let Some(end) = memchr::memchr(b'\n', data) else {
@@ -96,11 +96,11 @@ impl Replies {
             let (line, rest) = data.split_at(end + 1);
             data = rest;
             if self.partial.is_empty() {
-                self.line(line, work, clock, tally)?;
+                self.line(line, workload, clock, tally)?;
             } else {
                 let mut whole = std::mem::take(&mut self.partial);
                 whole.extend_from_slice(line);
-                self.line(&whole, work, clock, tally)?;
+                self.line(&whole, workload, clock, tally)?;
                 whole.clear();
                 self.partial = whole;
             }
@@ -108,14 +108,19 @@ impl Replies {
         Ok(())
     }
 
-    /// Takes the bytes of the value in hand and returns those after it.
-    fn value<'d, W: Work>(&mut self, data: &'d [u8], work: &mut W, tally: &mut Tally) -> &'d [u8] {
-        let Reading::Value {
+    /// Consumes bytes of the current value and returns those after it.
+    fn value<'d, W: Workload>(
+        &mut self,
+        data: &'d [u8],
+        workload: &mut W,
+        tally: &mut Tally,
+    ) -> &'d [u8] {
+        let ParserState::Value {
             id,
             bytes,
             seen,
             good,
-        } = self.reading
+        } = self.state
         else {
             return data;
         };
@@ -123,15 +128,15 @@ impl Replies {
         let body = now
             .get(..now.len().min(bytes.saturating_sub(seen)))
             .unwrap_or_default();
-        // Nothing of the value is left when only its line end was cut off from it.
-        let agrees = body.is_empty() || self.check.agrees(work.value(id), seen, body);
-        if !(good && agrees) && tally.difference.is_none() {
-            tally.difference = Some(difference(work, id, (bytes, seen), body));
+        // The body is empty if only the line end of the value is outstanding.
+        let matches = body.is_empty() || self.check.matches(workload.value(id), seen, body);
+        if !(good && matches) && tally.difference.is_none() {
+            tally.difference = Some(difference(workload, id, (bytes, seen), body));
         }
-        let good = good && agrees;
+        let good = good && matches;
         let seen = seen + now.len();
         if seen < bytes + 2 {
-            self.reading = Reading::Value {
+            self.state = ParserState::Value {
                 id,
                 bytes,
                 seen,
@@ -139,21 +144,25 @@ impl Replies {
             };
             return rest;
         }
-        self.reading = Reading::Line;
-        let outcome = if good { Outcome::Hit } else { Outcome::Wrong };
-        self.tell(id, outcome, work, tally);
+        self.state = ParserState::Line;
+        let result = if good {
+            KeyResult::Hit
+        } else {
+            KeyResult::Wrong
+        };
+        self.report(id, result, workload, tally);
         rest
     }
 
-    fn tell<W: Work>(&self, id: u64, outcome: Outcome, work: &mut W, tally: &mut Tally) {
-        tally.count(outcome);
-        work.done(self.index, id, outcome);
+    fn report<W: Workload>(&self, id: u64, result: KeyResult, workload: &mut W, tally: &mut Tally) {
+        tally.count(result);
+        workload.done(self.index, id, result);
     }
 
-    fn line<W: Work>(
+    fn line<W: Workload>(
         &mut self,
         line: &[u8],
-        work: &mut W,
+        workload: &mut W,
         clock: &Clock,
         tally: &mut Tally,
     ) -> Result<(), Error> {
@@ -161,30 +170,30 @@ impl Replies {
         let Some(request) = self.requests.front().copied() else {
             return Err(Error::Unexpected(text_of(line)));
         };
-        if request.verb == Verb::Write {
-            let outcome = if is_success(line) {
-                Outcome::Stored
+        if request.kind == RequestKind::Write {
+            let result = if is_success(line) {
+                KeyResult::Stored
             } else {
-                Outcome::Refused
+                KeyResult::Refused
             };
-            if outcome == Outcome::Refused && tally.refusal.is_none() {
+            if result == KeyResult::Refused && tally.refusal.is_none() {
                 tally.refusal = Some(text_of(line));
             }
-            self.end(outcome, work, clock, tally);
+            self.end(result, workload, clock, tally);
             return Ok(());
         }
         if let Some(header) = line.strip_prefix(b"VALUE ") {
-            self.text_value(header, work, tally)
+            self.text_value(header, workload, tally)
         } else if let Some(header) = line.strip_prefix(b"VA ") {
             let bytes = number(header.split(|&b| b == b' ').next());
             self.meta_value(
                 bytes.ok_or_else(|| Error::Unexpected(text_of(line)))?,
-                work,
+                workload,
                 clock,
                 tally,
             )
         } else if line == b"END" || line == b"EN" {
-            self.end(Outcome::Miss, work, clock, tally);
+            self.end(KeyResult::Miss, workload, clock, tally);
             Ok(())
         } else {
             Err(Error::Unexpected(text_of(line)))
@@ -192,10 +201,10 @@ impl Replies {
     }
 
     /// `VALUE <key> <flags> <bytes>`: keys of this request before it are misses.
-    fn text_value<W: Work>(
+    fn text_value<W: Workload>(
         &mut self,
         header: &[u8],
-        work: &mut W,
+        workload: &mut W,
         tally: &mut Tally,
     ) -> Result<(), Error> {
         let mut words = header.split(|&b| b == b' ');
@@ -205,10 +214,10 @@ impl Replies {
             request.keys -= 1;
             let id = self.keys.pop_front().unwrap_or_default();
             self.key.clear();
-            work.write_key(id, &mut self.key);
+            workload.write_key(id, &mut self.key);
             if self.key == key {
-                let good = work.value(id).len() == bytes;
-                self.reading = Reading::Value {
+                let good = workload.value(id).len() == bytes;
+                self.state = ParserState::Value {
                     id,
                     bytes,
                     seen: 0,
@@ -216,16 +225,16 @@ impl Replies {
                 };
                 return Ok(());
             }
-            self.tell(id, Outcome::Miss, work, tally);
+            self.report(id, KeyResult::Miss, workload, tally);
         }
         Err(Error::Unexpected(text_of(header)))
     }
 
-    /// `VA <bytes>`: the whole reply to a meta get; the value that follows still has to be seen.
-    fn meta_value<W: Work>(
+    /// `VA <bytes>`: the header of a meta get's reply; the value follows.
+    fn meta_value<W: Workload>(
         &mut self,
         bytes: usize,
-        work: &mut W,
+        workload: &mut W,
         clock: &Clock,
         tally: &mut Tally,
     ) -> Result<(), Error> {
@@ -235,35 +244,41 @@ impl Replies {
         if let Some(request) = self.requests.front_mut() {
             request.keys = 0;
         }
-        self.reading = Reading::Value {
+        self.state = ParserState::Value {
             id,
             bytes,
             seen: 0,
-            good: work.value(id).len() == bytes,
+            good: workload.value(id).len() == bytes,
         };
-        self.end(Outcome::Miss, work, clock, tally);
+        self.end(KeyResult::Miss, workload, clock, tally);
         Ok(())
     }
 
-    /// Ends the oldest request; its keys not yet told get `outcome`.
-    fn end<W: Work>(&mut self, outcome: Outcome, work: &mut W, clock: &Clock, tally: &mut Tally) {
+    /// Completes the oldest request; keys without a result get `result`.
+    fn end<W: Workload>(
+        &mut self,
+        result: KeyResult,
+        workload: &mut W,
+        clock: &Clock,
+        tally: &mut Tally,
+    ) {
         let Some(request) = self.requests.pop_front() else {
             return;
         };
         for _ in 0..request.keys {
             if let Some(id) = self.keys.pop_front() {
-                self.tell(id, outcome, work, tally);
+                self.report(id, result, workload, tally);
             }
         }
         if clock.counts(request.intended_ns) {
-            tally.answered(request.intended_ns, request.sent_ns, clock.now_ns);
+            tally.record_reply(request.intended_ns, request.sent_ns, clock.now_ns);
         }
     }
 }
 
 impl Check {
     /// Whether `body`, which starts `seen` bytes into a value, agrees with what was expected there.
-    fn agrees(self, expected: &[u8], seen: usize, body: &[u8]) -> bool {
+    fn matches(self, expected: &[u8], seen: usize, body: &[u8]) -> bool {
         let Some(expected_here) = expected.get(seen..seen + body.len()) else {
             return false;
         };
@@ -279,14 +294,19 @@ impl Check {
     }
 }
 
-/// Says where a value differs from what was stored under its key.
-fn difference<W: Work>(work: &W, id: u64, (bytes, seen): (usize, usize), body: &[u8]) -> String {
-    let (mut key, expected) = (Vec::new(), work.value(id));
-    work.write_key(id, &mut key);
+/// Describes how a value differs from the stored one.
+fn difference<W: Workload>(
+    workload: &W,
+    id: u64,
+    (bytes, seen): (usize, usize),
+    body: &[u8],
+) -> String {
+    let (mut key, expected) = (Vec::new(), workload.value(id));
+    workload.write_key(id, &mut key);
     let rest = expected.get(seen.min(expected.len())..).unwrap_or_default();
     let at = seen + rest.iter().zip(body).take_while(|(a, b)| a == b).count();
     let (key, stored) = (text_of(&key), expected.len());
-    format!("{key:?}: {bytes} bytes came for {stored} that were stored, different from byte {at}")
+    format!("{key:?}: received {bytes} bytes, stored {stored}; they differ from byte {at}")
 }
 
 fn is_success(line: &[u8]) -> bool {

@@ -126,6 +126,9 @@ impl Worker {
             self.iterate(&events);
             has_work = self.store.maintain(self.now);
             self.publish_evictions();
+            if self.shared.store.is_short_of_ready() {
+                self.shared.listener.wake();
+            }
             self.note_cpu_time(before.0);
             let examined = self.counters.examined.get() - before.1;
             self.counters.iteration_examined_max.raise(examined);

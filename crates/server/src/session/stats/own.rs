@@ -25,6 +25,7 @@ pub(super) fn write(context: &Context<'_>, out: &mut Vec<u8>) {
         ("segment_bytes", store.segment_bytes),
         ("index_bytes", store.index_bytes),
         ("buffer_bytes", store.buffer_bytes),
+        ("ready_bytes", store.ready_bytes),
         ("items", store.items),
         ("items_total", store.items_total),
         ("evictions", store.evictions),

@@ -1,21 +1,21 @@
 //! Key streams drawn from a Zipf distribution, and from the published figures of Twitter's cache clusters.
 //!
-//! Every stream is a function of its settings and a seed. Keys are hashes of ranks, so that neither their order nor
-//! their bits tell how often they come; a key has one size and one time to live, drawn from its hash.
+//! Every stream is a function of its settings and a seed. Keys are hashes of ranks, so neither their order nor their
+//! bits reveal their frequency; each key has one size and one TTL, drawn from its hash.
 
 use super::super::{BATCH_ROWS, Batch, Op};
 use super::zipf::Zipf;
 use crate::random::{Random, mix};
 
-/// Where the stream of keys seen once begins, far from all ranks.
-const ONCE: u64 = 1 << 48;
+/// First key of those that are used only once, above all ranks.
+const ONE_HIT_KEYS_FROM: u64 = 1 << 48;
 
 /// Spread of sizes, as the standard deviation of their logarithm: between the 0.5 and 1.5 of measured caches.
 const SIZE_SIGMA: f64 = 1.0;
 
-/// What a made-up key stream is like.
+/// Parameters of a generated key stream.
 #[derive(Debug, Clone, PartialEq)]
-pub struct KeyLoad {
+pub struct KeyWorkload {
     /// Requests in all.
     pub requests: u64,
     /// Keys that are drawn by rank.
@@ -23,7 +23,7 @@ pub struct KeyLoad {
     /// Exponent of the Zipf distribution over the ranks, 0 for all alike.
     pub skew: f64,
     /// Share of the requests that go to keys never used again.
-    pub once_share: f64,
+    pub one_hit_share: f64,
     /// Mean bytes of a value, 0 for no sizes.
     pub size_mean: f64,
     /// Share of requests that read; the rest write.
@@ -36,14 +36,14 @@ pub struct KeyLoad {
     pub seed: u64,
 }
 
-impl Default for KeyLoad {
+impl Default for KeyWorkload {
     /// A million reads of 100,000 keys, Zipf 1.0, without sizes.
     fn default() -> Self {
         Self {
             requests: 1_000_000,
             keys: 100_000,
             skew: 1.0,
-            once_share: 0.0,
+            one_hit_share: 0.0,
             size_mean: 0.0,
             read_share: 1.0,
             rate: 100_000.0,
@@ -55,22 +55,22 @@ impl Default for KeyLoad {
 
 /// The requests of a load, batch by batch.
 #[derive(Debug, Clone)]
-pub struct Keys {
-    load: KeyLoad,
+pub struct KeyGenerator {
+    workload: KeyWorkload,
     zipf: Zipf,
     random: Random,
     done: u64,
 }
 
-impl KeyLoad {
+impl KeyWorkload {
     /// Starts drawing.
-    pub fn start(self) -> Keys {
+    pub fn start(self) -> KeyGenerator {
         let zipf = Zipf::new(self.keys.max(1), self.skew);
-        Keys {
+        KeyGenerator {
             random: Random::new(mix(self.seed)),
             zipf,
             done: 0,
-            load: self,
+            workload: self,
         }
     }
 
@@ -106,34 +106,35 @@ impl KeyLoad {
     }
 }
 
-impl Keys {
+impl KeyGenerator {
     /// Replaces the rows of `batch` by the next ones and returns how many; 0 is the end. Times are microseconds.
     pub fn read(&mut self, batch: &mut Batch) -> usize {
         batch.clear();
-        let rows = (self.load.requests - self.done).min(BATCH_ROWS as u64);
+        let rows = (self.workload.requests - self.done).min(BATCH_ROWS as u64);
         for _ in 0..rows {
             let key = self.key();
-            let is_read = self.random.unit() < self.load.read_share;
+            let is_read = self.random.unit() < self.workload.read_share;
             batch.key.push(key);
             batch
                 .time
-                .push((self.done as f64 / self.load.rate * 1e6) as u64);
-            batch.size.push(self.load.size(key));
+                .push((self.done as f64 / self.workload.rate * 1e6) as u64);
+            batch.size.push(self.workload.size(key));
             batch.op.push(Some(if is_read { Op::Get } else { Op::Set }));
-            batch.ttl.push(self.load.ttl(key));
+            batch.ttl.push(self.workload.ttl(key));
             self.done += 1;
         }
         rows as usize
     }
 
     fn key(&mut self) -> u64 {
-        let is_once = self.load.once_share > 0.0 && self.random.unit() < self.load.once_share;
-        let rank = if is_once {
-            ONCE + self.done
+        let is_one_hit =
+            self.workload.one_hit_share > 0.0 && self.random.unit() < self.workload.one_hit_share;
+        let rank = if is_one_hit {
+            ONE_HIT_KEYS_FROM + self.done
         } else {
             self.zipf.draw(&mut self.random)
         };
-        mix(rank ^ mix(self.load.seed))
+        mix(rank ^ mix(self.workload.seed))
     }
 }
 
@@ -141,8 +142,8 @@ impl Keys {
 mod tests {
     use super::*;
 
-    fn all(load: KeyLoad) -> Batch {
-        let (mut keys, mut batch, mut all) = (load.start(), Batch::default(), Batch::default());
+    fn all(workload: KeyWorkload) -> Batch {
+        let (mut keys, mut batch, mut all) = (workload.start(), Batch::default(), Batch::default());
         while keys.read(&mut batch) > 0 {
             all.key.extend(&batch.key);
             all.size.extend(&batch.size);
@@ -153,27 +154,27 @@ mod tests {
     }
 
     #[test]
-    fn the_same_seed_gives_the_same_stream_and_another_one_another() {
-        let load = |seed| KeyLoad {
+    fn streams_depend_on_the_seed_only() {
+        let workload = |seed| KeyWorkload {
             requests: 20_000,
             seed,
-            ..KeyLoad::default()
+            ..KeyWorkload::default()
         };
-        assert_eq!(all(load(1)), all(load(1)));
-        assert_ne!(all(load(1)).key, all(load(2)).key);
+        assert_eq!(all(workload(1)), all(workload(1)));
+        assert_ne!(all(workload(1)).key, all(workload(2)).key);
     }
 
     #[test]
-    fn sizes_writes_and_ttls_come_as_asked() {
-        let load = KeyLoad {
+    fn sizes_writes_and_ttls_follow_the_parameters() {
+        let workload = KeyWorkload {
             requests: 100_000,
             skew: 0.0,
             size_mean: 300.0,
             read_share: 0.9,
             ttls: vec![(60, 0.25), (600, 0.75)],
-            ..KeyLoad::default()
+            ..KeyWorkload::default()
         };
-        let all = all(load);
+        let all = all(workload);
         let rows = all.key.len() as f64;
         let mean = all
             .size

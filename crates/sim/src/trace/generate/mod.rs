@@ -1,4 +1,4 @@
-//! Made-up workloads, so that everything can be tried without anyone's data.
+//! Generated workloads, for trying the tools without recorded data.
 
 pub mod keys;
 pub mod topic_tree;

@@ -1,29 +1,30 @@
-//! The 54 cache clusters whose figures Twitter published, as loads.
+//! The 54 Twitter cache clusters with published figures, as workloads.
 //!
 //! `twitter-2020-clusters.csv` is the table `stat/2020Mar.md` of twitter/cache-trace, reshaped (J. Yang, Y. Yue and
-//! K. V. Rashmi, OSDI 2020; CC BY 4.0). Of a row a load takes: the Zipf exponent, requests per object, the share of
-//! objects seen once, the mean value size, the share of gets, the request rate, and the times to live.
+//! K. V. Rashmi, OSDI 2020; CC BY 4.0). A workload uses these columns: the Zipf exponent, requests per object, the
+//! share of objects seen once, the mean value size, the share of gets, the request rate, and the TTLs.
 
-use super::keys::KeyLoad;
+use super::keys::KeyWorkload;
 
 const TABLE: &str = include_str!("twitter-2020-clusters.csv");
 
-/// Exponent for a cluster whose row gives none: the middle of the others.
+/// Exponent for a cluster whose row has none: the median of the others.
 const SKEW_UNKNOWN: f64 = 1.2;
 
 /// Clusters are numbered from 1 to this.
 pub const CLUSTERS: u32 = 54;
 
-/// A cluster as a load of so many requests; `None` if there is no such cluster, or no figures of it (number 5).
-pub fn twitter_cluster(cluster: u32, requests: u64, seed: u64) -> Option<KeyLoad> {
+/// A cluster as a workload with this many requests; `None` if the cluster does not exist or has no figures (number
+/// 5).
+pub fn twitter_cluster(cluster: u32, requests: u64, seed: u64) -> Option<KeyWorkload> {
     let mut lines = TABLE.lines();
     let names: Vec<&str> = lines.next()?.split(',').collect();
     let row: Vec<&str> = lines
         .map(|line| line.split(',').collect::<Vec<_>>())
         .find(|row| row.first().and_then(|number| number.parse().ok()) == Some(cluster))?;
     let text = |name: &str| {
-        let place = names.iter().position(|&other| other == name)?;
-        row.get(place).copied()
+        let index = names.iter().position(|&other| other == name)?;
+        row.get(index).copied()
     };
     let number = |name: &str| {
         text(name)?
@@ -34,11 +35,11 @@ pub fn twitter_cluster(cluster: u32, requests: u64, seed: u64) -> Option<KeyLoad
     let uses = number("mean_frequency").unwrap_or(10.0).max(1.0);
     let objects = (requests as f64 / uses).max(1.0);
     let once = number("one_hit_wonder_pct").unwrap_or(0.0) / 100.0;
-    Some(KeyLoad {
+    Some(KeyWorkload {
         requests,
         keys: (objects * (1.0 - once)).max(1.0) as u64,
         skew: number("zipf_alpha").unwrap_or(SKEW_UNKNOWN),
-        once_share: (objects * once / requests.max(1) as f64).min(1.0),
+        one_hit_share: (objects * once / requests.max(1) as f64).min(1.0),
         size_mean: number("value_size_mean")?,
         read_share: number("get_ratio").unwrap_or(1.0),
         rate: number("request_rate_kqps").unwrap_or(100.0).max(0.001) * 1000.0,
@@ -61,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_cluster_is_a_load() {
+    fn every_cluster_with_figures_is_a_workload() {
         for cluster in (1..=CLUSTERS).filter(|cluster| *cluster != 5) {
             let load = twitter_cluster(cluster, 1_000_000, 1).unwrap();
             assert!(
@@ -80,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_is_read_by_its_names() {
+    fn reads_a_row_by_column_names() {
         let load = twitter_cluster(4, 1_000_000, 1).unwrap();
         assert_eq!(
             (load.skew, load.size_mean, load.read_share),

@@ -1,7 +1,7 @@
 //! Draws from a Zipf distribution over any number of ranks in constant time and memory.
 //!
 //! Rejection-inversion (Hörmann and Derflinger, ACM TOMACS 1996): the probability of rank k is bounded by a curve
-//! whose integral can be inverted; a draw on the curve is a rank, and more than four of five are kept.
+//! whose integral can be inverted; a draw from the curve is a rank, and more than 80 % of the draws are accepted.
 
 use crate::random::Random;
 
@@ -13,7 +13,7 @@ pub(super) struct Zipf {
     /// The integral of the bound at its two ends.
     low: f64,
     high: f64,
-    /// Draws within this of their rank are kept without a further look.
+    /// Draws this close to their rank are accepted without a further check.
     sure: f64,
 }
 
@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ranks_come_as_often_as_the_formula_says() {
+    fn rank_frequencies_match_the_formula() {
         for skew in [0.0, 0.7, 1.0, 1.6] {
             let zipf = Zipf::new(50, skew);
             let mut random = Random::new(11);

@@ -1,4 +1,4 @@
-//! What a request log must hold beside its types: parents without cycle, times in order.
+//! Checks a request log beyond the types: parents without cycles, times in order.
 
 use super::{Items, NONE, RequestLog};
 use crate::TraceError;
@@ -17,7 +17,8 @@ pub(super) fn check(log: &RequestLog, items: &str, requests: &str) -> Result<(),
     }
 }
 
-/// Finds parents out of range and cycles, each item visited once: a walk ends at a root or at an item known good.
+/// Finds parents out of range and cycles. Each item is visited once: a walk ends at a root or at an item that was
+/// already checked.
 fn check_parents(items: &Items, file: &str) -> Result<(), TraceError> {
     let fault = |at: usize, fault: String| {
         Err(TraceError::row(file, at as u64 + 1, fault).in_column("parent"))

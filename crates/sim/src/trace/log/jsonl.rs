@@ -26,19 +26,19 @@ pub(super) fn read(
     };
     let mut lines = Lines::new(requests.0, requests.1);
     let mut routes = Numbers::new();
-    while !lines.is_cut() && lines.next()?.is_some() {
+    while !lines.is_truncated() && lines.next()?.is_some() {
         let (line, row) = lines.last();
         let appended = Row::parse(lines.file(), line, row)
             .and_then(|row| append_request(&row, &mut items, &mut numbers, &mut log, &mut routes));
         if let Err(error) = appended {
-            lines.forgive_cut(error)?;
+            lines.tolerate_truncated_tail(error)?;
         }
     }
-    let cut = lines.is_cut().then_some(log.len() as u64);
+    let truncated_after = lines.is_truncated().then_some(log.len() as u64);
     Ok(RequestLog {
         items,
         requests: log,
-        cut,
+        truncated_after,
     })
 }
 
@@ -54,7 +54,7 @@ fn read_items(file: &str, source: impl BufRead) -> Result<(Items, Numbers), Trac
             .insert(key.to_owned(), items.keys.len() as u32)
             .is_some()
         {
-            let fault = format!("the key \"{key}\" stands here a second time");
+            let fault = format!("the key \"{key}\" is a duplicate");
             return Err(TraceError::row(file, at, fault).in_column("key"));
         }
         items.keys.push(key.to_owned());
@@ -102,7 +102,7 @@ fn append_request(
     log.base_us.push(base_us);
     log.page.push(page);
     log.route
-        .push(route.map_or(NONE, |name| log_route(name, &mut log.routes, routes)));
+        .push(route.map_or(NONE, |name| route_number(name, &mut log.routes, routes)));
     log.starts.push(log.items.len());
     Ok(())
 }
@@ -133,7 +133,7 @@ fn number(key: &str, items: &mut Items, numbers: &mut Numbers) -> u32 {
 }
 
 /// The number of a route, a new one at its first use.
-pub(super) fn log_route(name: &str, names: &mut Vec<String>, numbers: &mut Numbers) -> u32 {
+pub(super) fn route_number(name: &str, names: &mut Vec<String>, numbers: &mut Numbers) -> u32 {
     if let Some(&number) = numbers.get(name) {
         return number;
     }

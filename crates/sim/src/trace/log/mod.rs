@@ -1,7 +1,7 @@
 //! A request log in memory: what the requests of an application needed, as flat columns.
 //!
-//! Columns and not one struct a request, because a simulation walks two or three of them millions
-//! of times. Formats and meaning: docs/reference/formats.md, "Request log".
+//! The data is stored by column because a simulation scans two or three of the columns millions of
+//! times. Formats and meaning: docs/reference/formats.md, "Request log".
 
 mod check;
 mod jsonl;
@@ -14,7 +14,7 @@ use super::{Format, Source};
 use crate::TraceError;
 use std::io::{BufReader, Write};
 
-/// Stands in a column for "none": a root's parent, a request without page or route.
+/// Marks a missing number in a column: the parent of a root, or a request without page or route.
 pub const NONE: u32 = u32::MAX;
 
 /// The items, one entry an item in each column; an item's number is its index.
@@ -34,7 +34,7 @@ impl Items {
         self.sizes.len()
     }
 
-    /// Whether there is no item at all.
+    /// Whether there are no items.
     pub fn is_empty(&self) -> bool {
         self.sizes.is_empty()
     }
@@ -45,7 +45,7 @@ impl Items {
 pub struct Requests {
     /// The number that the recorder gave.
     pub request: Vec<u64>,
-    /// When it came, in microseconds of the recorder's clock.
+    /// Arrival time in microseconds of the recorder's clock.
     pub time_us: Vec<u64>,
     /// Which application process served it.
     pub instance: Vec<u16>,
@@ -69,15 +69,15 @@ impl Requests {
         self.base_us.len()
     }
 
-    /// Whether there is no request at all.
+    /// Whether there are no requests.
     pub fn is_empty(&self) -> bool {
         self.base_us.is_empty()
     }
 
-    /// The items that request `index` asked for, in order, with repeats.
+    /// The items that request `index` used, in order, with repeats.
     ///
     /// # Panics
-    /// If there is no such request.
+    /// If `index` is out of range.
     pub fn items_of(&self, index: usize) -> &[u32] {
         &self.items[self.starts[index]..self.starts[index + 1]]
     }
@@ -86,21 +86,23 @@ impl Requests {
 /// Items and requests, checked: numbers in range, parents without cycle, times in order.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RequestLog {
-    /// What was asked for.
+    /// The items.
     pub items: Items,
-    /// Who asked.
+    /// The requests.
     pub requests: Requests,
-    /// Whole requests kept, when the file ended in the middle of one.
-    pub cut: Option<u64>,
+    /// Number of complete requests, if the file ended in the middle of a request.
+    pub truncated_after: Option<u64>,
 }
 
 impl RequestLog {
-    /// Reads the items and the requests of a log; the names decide the formats and stand in errors.
+    /// Reads the items and the requests of a log; the file names determine the formats and appear in errors.
     ///
-    /// A JSONL file of requests that ends within a line is read to its last whole request, and `cut` says so.
+    /// A JSONL file of requests that ends within a line is read up to its last complete request, and
+    /// `truncated_after` is set.
     ///
     /// # Errors
-    /// A file of another kind, a missing column, a value out of range, a cycle among the parents, times out of order.
+    /// An unsupported file type, a missing column, a value out of range, a cycle among the parents, times out of
+    /// order.
     pub fn read<S: Source>(items: (&str, S), requests: (&str, S)) -> Result<Self, TraceError> {
         let names = (items.0, requests.0);
         let log = match (Format::of(items.0)?, Format::of(requests.0)?) {

@@ -50,15 +50,15 @@ fn groups(rows: usize) -> impl Iterator<Item = Range<usize>> {
 
 fn item_columns(log: &RequestLog, rows: Range<usize>) -> [Column; 4] {
     let items = &log.items;
-    let word = |key: &String| ByteArray::from(key.as_str());
+    let text = |key: &String| ByteArray::from(key.as_str());
     let plain = |values: Vec<i32>| Column::Ints {
         values,
         levels: None,
     };
     [
         plain(rows.clone().map(|row| row as i32).collect()),
-        Column::Words {
-            values: items.keys[rows.clone()].iter().map(word).collect(),
+        Column::Strings {
+            values: items.keys[rows.clone()].iter().map(text).collect(),
             levels: None,
         },
         Column::nullable(
@@ -94,7 +94,7 @@ fn request_columns(log: &RequestLog, rows: Range<usize>) -> [Column; 7] {
                 .collect(),
         ),
         Column::nullable(requests.page[rows.clone()].iter().map(|&page| known(page))),
-        Column::nullable_words(requests.route[rows.clone()].iter().map(route)),
+        Column::nullable_strings(requests.route[rows.clone()].iter().map(route)),
         Column::lists(rows.map(|row| requests.items_of(row))),
     ]
 }

@@ -1,17 +1,17 @@
-//! A made-up learning site: a tree of subjects, topics, units, lessons and pages, and its visitors.
+//! A generated learning site: a tree of subjects, topics, units, lessons and pages, and its visitors.
 //!
-//! It stands in for a recorded log, so that everything can be tried without anyone's data. What it
-//! takes from real sites: a few items at the top that nearly every request needs (the trail of
-//! ancestors above each page), a long tail below, interest that is skewed and drifts through the
-//! year, visitors who walk from page to page, and a few routes that ask for far more than the rest.
-//! Parameters and their grounds: docs/reference/workloads.md.
+//! It replaces a recorded log for trying the tools. It has these properties of real sites: a few
+//! items at the top that nearly every request needs (the trail of ancestors above each page), a long
+//! tail below, skewed interest that drifts through the year, visitors that navigate from page to
+//! page, and a few routes that need far more items than the rest. Parameters and their sources:
+//! docs/reference/workloads.md.
 
-mod dice;
+mod rng;
 mod tree;
 mod visits;
 
 use crate::trace::log::{RequestLog, Requests};
-use dice::Dice;
+use rng::Rng;
 use tree::Tree;
 use visits::Visitors;
 
@@ -27,7 +27,7 @@ pub struct TopicTree {
     pub items: u32,
     /// How many application processes serve the requests, at least 1.
     pub instances: u16,
-    /// Another seed, another site with other visitors.
+    /// Seed of the site and its visitors.
     pub seed: u64,
 }
 
@@ -48,9 +48,9 @@ pub const LATENCY_JSON: &str = include_str!("latency.json");
 
 /// Makes the site and the requests of its visitors, in the order of their time.
 pub fn topic_tree(config: &TopicTree) -> RequestLog {
-    let mut dice = Dice::new(config.seed);
-    let tree = Tree::new(config.items.max(64), &mut dice);
-    let mut visits = Visitors::new(&tree, &mut dice).requests(config.requests as usize);
+    let mut rng = Rng::new(config.seed);
+    let tree = Tree::new(config.items.max(64), &mut rng);
+    let mut visits = Visitors::new(&tree, &mut rng).requests(config.requests as usize);
     // Stable, so that requests of one microsecond keep the order in which they were made.
     visits.sort_by_key(|visit| visit.time_us);
     let mut requests = Requests {
@@ -63,7 +63,7 @@ pub fn topic_tree(config: &TopicTree) -> RequestLog {
         requests.time_us.push(visit.time_us);
         requests
             .instance
-            .push(dice.below(u32::from(config.instances.max(1))) as u16);
+            .push(rng.below(u32::from(config.instances.max(1))) as u16);
         requests.base_us.push(visit.base_us);
         requests.page.push(visit.page);
         requests.route.push(visit.route);
@@ -73,7 +73,7 @@ pub fn topic_tree(config: &TopicTree) -> RequestLog {
     RequestLog {
         items: tree.into_items(),
         requests,
-        cut: None,
+        truncated_after: None,
     }
 }
 
@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn log_has_the_size_asked_for_and_is_in_order() {
+    fn log_has_the_requested_size_in_time_order() {
         let log = small();
         assert_eq!((log.items.len(), log.requests.len()), (2000, 3000));
         assert!(log.requests.time_us.is_sorted());
@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn same_seed_same_log_other_seed_other_log() {
+    fn logs_depend_on_the_seed_only() {
         assert_eq!(small(), small());
         let other = topic_tree(&TopicTree {
             requests: 3000,
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn tree_is_five_deep_and_parents_come_first() {
+    fn the_tree_has_six_levels_with_parents_first() {
         let parents = small().items.parents;
         assert_eq!(parents[0], NONE);
         assert!(

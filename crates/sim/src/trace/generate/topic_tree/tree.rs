@@ -1,6 +1,6 @@
-//! The items of the made-up site: six levels from the root to the pages.
+//! The items of the generated site: six levels from the root to the pages.
 
-use super::dice::Dice;
+use super::rng::Rng;
 use crate::trace::log::{Items, NONE};
 
 /// Root, subjects, topics, units, lessons, pages.
@@ -23,22 +23,22 @@ pub(super) struct Tree {
 }
 
 impl Tree {
-    pub(super) fn new(items: u32, dice: &mut Dice) -> Self {
+    pub(super) fn new(items: u32, rng: &mut Rng) -> Self {
         let levels = levels_of(items);
         let mut parents = vec![NONE];
         for level in 1..LEVELS {
             let above = levels[level - 1]..levels[level];
             let here = levels[level + 1] - levels[level];
             let mut of_level: Vec<u32> = above.clone().take(here as usize).collect();
-            // Half of the rest by even chance, half towards the front: some parents are crowded.
+            // Half of the rest are spread uniformly, half prefer the front, so some parents have many children.
             while of_level.len() < here as usize {
                 let span = above.end - above.start;
-                let span = if dice.chance(0.5) {
+                let span = if rng.chance(0.5) {
                     span
                 } else {
-                    1 + dice.below(span)
+                    1 + rng.below(span)
                 };
-                of_level.push(above.start + dice.below(span));
+                of_level.push(above.start + rng.below(span));
             }
             of_level.sort_unstable();
             parents.extend(of_level);
@@ -46,7 +46,7 @@ impl Tree {
         let sizes =
             (0..LEVELS).flat_map(|level| vec![level; (levels[level + 1] - levels[level]) as usize]);
         let sizes = sizes.map(|level| {
-            let bytes = MEDIAN_BYTES[level] * dice.log_normal(SIGMA_BYTES);
+            let bytes = MEDIAN_BYTES[level] * rng.log_normal(SIGMA_BYTES);
             bytes.clamp(BYTES_MIN, BYTES_MAX) as u32
         });
         let sizes = sizes.collect();

@@ -1,7 +1,7 @@
-//! The visitors of the made-up site: where they enter, how they walk, what each request needs.
+//! The visitors of the generated site: where they enter, how they navigate, which items each request needs.
 
 use super::DAYS;
-use super::dice::Dice;
+use super::rng::Rng;
 use super::tree::Tree;
 use crate::trace::log::NONE;
 
@@ -17,7 +17,7 @@ const SEARCH: u32 = 4;
 const API: u32 = 5;
 const EXPORT: u32 = 6;
 
-/// Exponent of the popularity of lessons (Zipf); web measurements lie from 0.6 to 1.
+/// Exponent of the popularity of lessons (Zipf); web measurements are between 0.6 and 1.
 const ZIPF_ALPHA: f64 = 0.9;
 /// Share of visits that follow the school year: a window of units that moves through the curriculum.
 const IN_SEASON_SHARE: f64 = 0.3;
@@ -25,7 +25,7 @@ const IN_SEASON_SHARE: f64 = 0.3;
 const YEAR_DAYS: f64 = 365.0;
 /// Half width of that window, as a share of all units.
 const SEASON_WIDTH: f64 = 0.03;
-/// Chance that a visitor goes on to the next page of a lesson.
+/// Probability that a visitor opens the next page of a lesson.
 const NEXT_PAGE_SHARE: f64 = 0.65;
 /// Mean time between two requests of a visitor, in microseconds.
 const PAUSE_US: f64 = 25e6;
@@ -39,7 +39,7 @@ const RENDER_ITEM_US: f64 = 900.0;
 /// Deviation of the logarithm of the rendering time.
 const RENDER_SIGMA: f64 = 0.5;
 
-/// One request to come.
+/// A generated request.
 #[derive(Debug)]
 pub(super) struct Visit {
     pub(super) time_us: u64,
@@ -52,7 +52,7 @@ pub(super) struct Visit {
 /// Draws visits of a tree.
 pub(super) struct Visitors<'a> {
     tree: &'a Tree,
-    dice: &'a mut Dice,
+    rng: &'a mut Rng,
     /// Lessons by popularity, and the running sums of their weights.
     lessons: Vec<u32>,
     weights: Vec<f64>,
@@ -61,10 +61,10 @@ pub(super) struct Visitors<'a> {
 }
 
 impl<'a> Visitors<'a> {
-    pub(super) fn new(tree: &'a Tree, dice: &'a mut Dice) -> Self {
+    pub(super) fn new(tree: &'a Tree, rng: &'a mut Rng) -> Self {
         let mut lessons: Vec<u32> = (tree.levels[4]..tree.levels[5]).collect();
         for index in (1..lessons.len()).rev() {
-            lessons.swap(index, dice.below(index as u32 + 1) as usize);
+            lessons.swap(index, rng.below(index as u32 + 1) as usize);
         }
         let mut sum = 0.0;
         let weights = (1..=lessons.len()).map(|rank| {
@@ -74,7 +74,7 @@ impl<'a> Visitors<'a> {
         let weights = weights.collect();
         Self {
             tree,
-            dice,
+            rng,
             lessons,
             weights,
             visits: Vec::new(),
@@ -92,17 +92,17 @@ impl<'a> Visitors<'a> {
         self.visits
     }
 
-    /// A moment of the log: any day, and in the day more about its middle than at night.
+    /// Draws a time within the log: a uniform day, with more requests around noon than at night.
     fn moment(&mut self) -> u64 {
-        let day = f64::from(self.dice.below(DAYS as u32));
-        let hour = 24.0 * f64::midpoint(self.dice.share(), self.dice.share());
+        let day = f64::from(self.rng.below(DAYS as u32));
+        let hour = 24.0 * f64::midpoint(self.rng.uniform(), self.rng.uniform());
         ((day * 24.0 + hour) * 3600e6) as u64
     }
 
     /// One visitor: from an entrance down to a lesson, then along its pages.
     fn session(&mut self) {
         let lesson = self.interest();
-        let entrance = self.dice.share();
+        let entrance = self.rng.uniform();
         if entrance < 0.25 {
             self.home();
             (1..4).for_each(|level| self.browse(lesson, level));
@@ -113,26 +113,26 @@ impl<'a> Visitors<'a> {
         }
         self.view(lesson, LESSON);
         for page in self.tree.children(lesson) {
-            if !self.dice.chance(NEXT_PAGE_SHARE) {
+            if !self.rng.chance(NEXT_PAGE_SHARE) {
                 break;
             }
             self.view(page, PAGE);
         }
-        if self.dice.chance(0.3) {
+        if self.rng.chance(0.3) {
             self.push(API, NONE, Vec::new());
         }
-        if self.dice.chance(0.01) {
+        if self.rng.chance(0.01) {
             self.export(lesson);
         }
     }
 
-    /// The lesson that somebody is after at this moment.
+    /// Draws the lesson of interest at this time.
     fn interest(&mut self) -> u32 {
-        if self.dice.chance(IN_SEASON_SHARE) {
+        if self.rng.chance(IN_SEASON_SHARE) {
             return self.lesson_in_season();
         }
         let total = self.weights[self.weights.len() - 1];
-        let at = self.dice.share() * total;
+        let at = self.rng.uniform() * total;
         self.lessons[self
             .weights
             .partition_point(|&sum| sum <= at)
@@ -142,10 +142,10 @@ impl<'a> Visitors<'a> {
     fn lesson_in_season(&mut self) -> u32 {
         let units = self.tree.levels[4] - self.tree.levels[3];
         let year = self.time_us as f64 / (YEAR_DAYS * 86_400e6);
-        let place = (year + SEASON_WIDTH * self.dice.normal()).rem_euclid(1.0);
-        let unit = self.tree.levels[3] + ((place * f64::from(units)) as u32).min(units - 1);
+        let position = (year + SEASON_WIDTH * self.rng.normal()).rem_euclid(1.0);
+        let unit = self.tree.levels[3] + ((position * f64::from(units)) as u32).min(units - 1);
         let lessons = self.tree.children(unit);
-        lessons.start + self.dice.below(lessons.end - lessons.start)
+        lessons.start + self.rng.below(lessons.end - lessons.start)
     }
 
     fn home(&mut self) {
@@ -200,7 +200,7 @@ impl<'a> Visitors<'a> {
         } else {
             RENDER_US + RENDER_ITEM_US * items.len() as f64
         };
-        let base_us = (render_us * self.dice.log_normal(RENDER_SIGMA)) as u32;
+        let base_us = (render_us * self.rng.log_normal(RENDER_SIGMA)) as u32;
         self.visits.push(Visit {
             time_us: self.time_us,
             base_us,
@@ -208,6 +208,6 @@ impl<'a> Visitors<'a> {
             route,
             items,
         });
-        self.time_us += (-PAUSE_US * (1.0 - self.dice.share()).ln()) as u64;
+        self.time_us += (-PAUSE_US * (1.0 - self.rng.uniform()).ln()) as u64;
     }
 }

@@ -1,0 +1,167 @@
+//! The jobs of `curve`, which run in parallel: one for each (policy, size) and one for LRU's curve.
+
+use glasscache_sim::curve::{Curve, Shards, mattson, shards};
+use glasscache_sim::policy::PolicyKind;
+use glasscache_sim::replay::{Prepared, ReplayResult, Task};
+
+use crate::output::Failure;
+use crate::parallel::in_parallel;
+
+/// Seeds of a sampled curve: enough for a spread, cheap enough to wait for.
+const SAMPLES: u64 = 8;
+
+/// What is to be computed.
+pub(super) struct JobPlan<'a> {
+    pub(super) policies: &'a [PolicyKind],
+    pub(super) capacities: &'a [u64],
+    pub(super) seed: u64,
+    pub(super) sample: Option<usize>,
+    /// Threads, 0 for one a core.
+    pub(super) threads: usize,
+}
+
+/// One replayed point.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Row {
+    pub(super) policy: PolicyKind,
+    pub(super) capacity: u64,
+    pub(super) result: ReplayResult,
+    /// CPU seconds of the replay.
+    pub(super) cpu_s: f64,
+}
+
+/// What was computed.
+pub(super) struct Results {
+    /// In the order of the requested policies and sizes.
+    pub(super) rows: Vec<Row>,
+    /// LRU's curve: one if exact, several if sampled, none if there was no time.
+    pub(super) curves: Vec<Curve>,
+    /// Whether all jobs were completed.
+    pub(super) is_whole: bool,
+}
+
+/// One job of a thread.
+#[derive(Clone, Copy)]
+enum Job {
+    Replay(Task),
+    Exact,
+    Sample(Shards),
+}
+
+enum JobResult {
+    Replay(ReplayResult, f64),
+    Curve(Curve),
+}
+
+impl JobPlan<'_> {
+    /// Runs all jobs.
+    pub(super) fn run(&self, trace: &Prepared) -> Result<Results, Failure> {
+        let jobs = self.jobs();
+        let order = slow_first(&jobs);
+        let run = |at: usize| jobs[order[at]].run(trace);
+        let done = in_parallel(jobs.len(), self.threads, "replaying", run)?;
+        let mut results: Vec<Option<JobResult>> = jobs.iter().map(|_| None).collect();
+        for (&at, done) in order.iter().zip(done.results) {
+            results[at] = done.flatten();
+        }
+        Ok(collect(&jobs, results))
+    }
+
+    fn jobs(&self) -> Vec<Job> {
+        let replay = |policy: PolicyKind| {
+            let seed = self.seed;
+            let fits = move |capacity: &&u64| {
+                policy != PolicyKind::ServerStore || **capacity >= super::SERVER_STORE_BYTES_MIN
+            };
+            self.capacities.iter().filter(fits).map(move |&capacity| {
+                Job::Replay(Task {
+                    policy,
+                    capacity,
+                    seed,
+                })
+            })
+        };
+        let curves: Vec<Job> = match self.sample {
+            None => vec![Job::Exact],
+            Some(keys) => {
+                let sample = |at| {
+                    Job::Sample(Shards {
+                        keys,
+                        seed: self.seed.wrapping_add(at),
+                    })
+                };
+                (0..SAMPLES).map(sample).collect()
+            }
+        };
+        self.policies
+            .iter()
+            .copied()
+            .flat_map(replay)
+            .chain(curves)
+            .collect()
+    }
+}
+
+impl Job {
+    fn run(&self, trace: &Prepared) -> Option<JobResult> {
+        match *self {
+            Self::Replay(task) => {
+                let start = cpu_seconds();
+                let result = task.run(trace, &|| true)?;
+                Some(JobResult::Replay(result, cpu_seconds() - start))
+            }
+            Self::Exact => mattson(trace, &|| true).map(JobResult::Curve),
+            Self::Sample(options) => Some(JobResult::Curve(shards(trace, options))),
+        }
+    }
+
+    /// Rough relative duration.
+    fn cost(&self) -> u32 {
+        match self {
+            Self::Exact => 6,
+            Self::Sample(_) => 1,
+            Self::Replay(task) => match task.policy {
+                PolicyKind::Lhd | PolicyKind::LeCar => 5,
+                PolicyKind::Lfu | PolicyKind::Gdsf | PolicyKind::Lirs => 3,
+                PolicyKind::Lru | PolicyKind::Fifo => 1,
+                _ => 2,
+            },
+        }
+    }
+}
+
+/// The indexes of the jobs, slowest first, so that no long job is left for the end.
+fn slow_first(jobs: &[Job]) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..jobs.len()).collect();
+    order.sort_by_key(|&at| std::cmp::Reverse(jobs[at].cost()));
+    order
+}
+
+fn collect(jobs: &[Job], results: Vec<Option<JobResult>>) -> Results {
+    let (mut rows, mut curves, mut is_whole) = (Vec::new(), Vec::new(), true);
+    for (job, done) in jobs.iter().zip(results) {
+        match (job, done) {
+            (Job::Replay(task), Some(JobResult::Replay(result, cpu_s))) => {
+                rows.push(Row {
+                    policy: task.policy,
+                    capacity: task.capacity,
+                    result,
+                    cpu_s,
+                });
+            }
+            (_, Some(JobResult::Curve(curve))) => curves.push(curve),
+            _ => is_whole = false,
+        }
+    }
+    Results {
+        rows,
+        curves,
+        is_whole,
+    }
+}
+
+/// CPU seconds that this thread has used.
+fn cpu_seconds() -> f64 {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
+}

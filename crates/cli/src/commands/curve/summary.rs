@@ -1,0 +1,202 @@
+//! Summary of a curve in one sentence and in JSON.
+
+use std::fmt::Write as _;
+
+use glasscache_sim::curve::{Band, Curve, Knee, Trade, spread, trade};
+use glasscache_sim::policy::PolicyKind;
+use glasscache_sim::replay::Prepared;
+use glasscache_sim::trace::intern::Mode;
+use serde_json::{Value, json};
+
+use super::jobs::Results;
+use crate::table::count;
+
+/// Points of LRU's curve in JSON.
+const POINTS: u64 = 100;
+
+/// Points of LRU's curve on the page.
+const POINTS_DRAWN: u32 = 240;
+
+/// The findings, as far as they are known.
+pub(super) struct Summary {
+    mode: Mode,
+    /// The requested miss ratio.
+    wanted: f64,
+    /// The unavoidable miss ratio: first uses.
+    least: f64,
+    knee: Option<Knee>,
+    size_for: Option<u64>,
+    /// The size at which memory and policies are compared, and the comparison.
+    trade: Option<(u64, Trade<PolicyKind>)>,
+    points: Vec<(u64, Band)>,
+    /// The points for the page, with a constant ratio between sizes.
+    drawn: Vec<(u64, Band)>,
+    is_sampled: bool,
+}
+
+impl Summary {
+    pub(super) fn new(results: &Results, trace: &Prepared, wanted: f64, at: Option<u64>) -> Self {
+        let curve = results.curves.first();
+        let knee = curve.and_then(Curve::knee);
+        let least = trace.distinct() as f64 / trace.requests() as f64;
+        let compare = at.or_else(|| nearest(results, knee?.size));
+        let sizes = curve.map(|curve| curve.points(POINTS)).unwrap_or_default();
+        let band = |size: u64| Some((size, spread(&results.curves, size)?));
+        let drawn = curve.map(|curve| curve.sizes_by_ratio(POINTS_DRAWN));
+        Self {
+            mode: trace.mode(),
+            wanted,
+            least,
+            knee,
+            size_for: curve.and_then(|curve| curve.size_for(wanted)),
+            trade: curve
+                .zip(compare)
+                .map(|(curve, size)| (size, compare_at(curve, results, size))),
+            points: sizes
+                .into_iter()
+                .filter_map(|(size, _)| band(size))
+                .collect(),
+            drawn: drawn.into_iter().flatten().filter_map(band).collect(),
+            is_sampled: results.curves.len() > 1,
+        }
+    }
+
+    /// LRU's curve for the chart, with the spread of the seeds if it was sampled.
+    pub(super) fn drawn(&self) -> &[(u64, Band)] {
+        &self.drawn
+    }
+
+    pub(super) fn knee(&self) -> Option<Knee> {
+        self.knee
+    }
+
+    /// The summary as text.
+    pub(super) fn text(&self) -> String {
+        let mut parts = Vec::new();
+        if let Some(Knee { size, miss_ratio }) = self.knee {
+            let size = amount(self.mode, size);
+            parts.push(format!(
+                "LRU's curve bends at {size} ({} misses)",
+                percent(miss_ratio)
+            ));
+        }
+        parts.push(match self.size_for {
+            Some(size) => {
+                format!(
+                    "{} misses need {}",
+                    percent(self.wanted),
+                    amount(self.mode, size)
+                )
+            }
+            None => format!(
+                "no size has {} misses, for {} of the requests are first uses",
+                percent(self.wanted),
+                percent(self.least)
+            ),
+        });
+        if let Some((size, trade)) = &self.trade {
+            parts.push(self.trade_text(*size, trade));
+        }
+        if self.is_sampled {
+            parts.push("the curve is sampled, see the intervals".to_owned());
+        }
+        let mut sentence = parts.join("; ");
+        sentence.push('.');
+        sentence
+    }
+
+    fn trade_text(&self, size: u64, trade: &Trade<PolicyKind>) -> String {
+        let mut text = format!(
+            "at {} 10 % more memory takes LRU from {} to {}",
+            amount(self.mode, size),
+            percent(trade.miss_ratio),
+            percent(trade.with_more_memory)
+        );
+        match trade.best {
+            Some((policy, ratio)) if ratio < trade.miss_ratio => {
+                let ratio = percent(ratio);
+                let _ = write!(text, ", {policy} in the same memory would have {ratio}");
+            }
+            Some(_) => text.push_str(", and no other policy does better in the same memory"),
+            None => {}
+        }
+        text
+    }
+
+    /// The summary as JSON.
+    pub(super) fn document(&self) -> Value {
+        let knee = self
+            .knee
+            .map(|knee| json!({"size": knee.size, "miss_ratio": knee.miss_ratio}));
+        let trade = self.trade.as_ref().map(|(size, trade)| {
+            let best = trade.best.map(
+                |(policy, miss_ratio)| json!({"policy": policy.name(), "miss_ratio": miss_ratio}),
+            );
+            json!({
+                "size": size,
+                "miss_ratio": trade.miss_ratio,
+                "with_10_percent_more_memory": trade.with_more_memory,
+                "best_policy": best,
+            })
+        });
+        json!({
+            "sentence": self.text(),
+            "knee": knee,
+            "wanted_miss_ratio": self.wanted,
+            "size_for_wanted": self.size_for,
+            "least_miss_ratio": self.least,
+            "memory_or_policy": trade,
+        })
+    }
+
+    /// LRU's curve as JSON.
+    pub(super) fn curve_document(&self) -> Value {
+        let point = |(size, band): &(u64, Band)| json!({"size": size, "miss_ratio": band.mean, "low": band.low, "high": band.high});
+        json!({
+            "method": if self.is_sampled { "shards" } else { "mattson" },
+            "points": self.points.iter().map(point).collect::<Vec<_>>(),
+        })
+    }
+}
+
+/// The replayed size nearest to another, by ratio.
+fn nearest(results: &Results, wanted: u64) -> Option<u64> {
+    let distance = |size: u64| (size as f64 / wanted.max(1) as f64).ln().abs();
+    let sizes = results.rows.iter().map(|row| row.capacity);
+    sizes
+        .min_by(|&a, &b| distance(a).total_cmp(&distance(b)))
+        .or(Some(wanted))
+}
+
+/// Compares memory with the policies that a cache could have.
+fn compare_at(curve: &Curve, results: &Results, size: u64) -> Trade<PolicyKind> {
+    let rows = results.rows.iter().filter(|row| row.capacity == size);
+    let online = rows.filter(|row| !row.policy.is_offline() && row.policy != PolicyKind::Lru);
+    let others: Vec<(PolicyKind, f64)> = online
+        .map(|row| (row.policy, row.result.miss_ratio()))
+        .collect();
+    trade(curve, size, &others)
+}
+
+/// A size with its unit.
+pub(super) fn amount(mode: Mode, size: u64) -> String {
+    match mode {
+        Mode::Objects => format!("{} objects", count(size)),
+        Mode::Bytes if size >= 10 << 20 => format!("{:.1} MiB", size as f64 / f64::from(1 << 20)),
+        Mode::Bytes if size >= 10 << 10 => format!("{:.1} KiB", size as f64 / f64::from(1 << 10)),
+        Mode::Bytes => format!("{size} bytes"),
+    }
+}
+
+/// A ratio in per cent with three significant digits.
+pub(super) fn percent(ratio: f64) -> String {
+    let value = ratio * 100.0;
+    let digits = if value >= 99.95 {
+        0
+    } else if value >= 9.995 {
+        1
+    } else {
+        2
+    };
+    format!("{value:.digits$} %")
+}

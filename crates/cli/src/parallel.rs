@@ -1,0 +1,96 @@
+//! Many independent computations over all cores, with progress on a terminal and an early end by Ctrl-C.
+//!
+//! The simulators are pure and know neither threads nor terminals; this module adds both.
+
+use std::io::IsTerminal;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+use crate::output::Failure;
+
+/// Interval at which progress is updated.
+const PROGRESS_EVERY: Duration = Duration::from_millis(100);
+
+/// The results of the computations.
+pub(crate) struct JobResults<T> {
+    /// The results in the order of the jobs; `None` for what Ctrl-C left undone.
+    pub results: Vec<Option<T>>,
+    /// Whether Ctrl-C ended the work early.
+    pub is_stopped: bool,
+}
+
+/// Runs `job` for 0 to below `count` on `threads` threads (0: one a core).
+///
+/// After the first Ctrl-C, running jobs finish and no others start; the second ends the process.
+pub(crate) fn in_parallel<T: Send>(
+    count: usize,
+    threads: usize,
+    what: &'static str,
+    job: impl Fn(usize) -> T + Sync,
+) -> Result<JobResults<T>, Failure> {
+    let stop = stop_flag()?;
+    let bar = progress(count as u64, what);
+    let results: Mutex<Vec<Option<T>>> = Mutex::new((0..count).map(|_| None).collect());
+    let next = AtomicUsize::new(0);
+    let work = || {
+        while !stop.load(Ordering::Relaxed) {
+            let index = next.fetch_add(1, Ordering::Relaxed);
+            if index >= count {
+                return;
+            }
+            let result = job(index);
+            if let Ok(mut results) = results.lock() {
+                results[index] = Some(result);
+            }
+            bar.inc(1);
+        }
+    };
+    std::thread::scope(|scope| {
+        for _ in 1..threads_for(threads).min(count) {
+            scope.spawn(work);
+        }
+        work();
+    });
+    bar.finish_and_clear();
+    let results = results.into_inner().unwrap_or_default();
+    let is_stopped = results.iter().any(Option::is_none);
+    Ok(JobResults {
+        results,
+        is_stopped,
+    })
+}
+
+/// The requested number of threads, or one per core.
+fn threads_for(requested: usize) -> usize {
+    if requested > 0 {
+        requested
+    } else {
+        std::thread::available_parallelism().map_or(1, usize::from)
+    }
+}
+
+/// A flag that Ctrl-C sets; a Ctrl-C while it is set ends the process as the shell expects.
+fn stop_flag() -> Result<Arc<AtomicBool>, Failure> {
+    let stop = Arc::new(AtomicBool::new(false));
+    let interrupt = signal_hook::consts::SIGINT;
+    signal_hook::flag::register_conditional_shutdown(interrupt, 130, Arc::clone(&stop))?;
+    signal_hook::flag::register(interrupt, Arc::clone(&stop))?;
+    Ok(stop)
+}
+
+fn progress(count: u64, what: &'static str) -> ProgressBar {
+    let target = if std::io::stderr().is_terminal() {
+        ProgressDrawTarget::stderr_with_hz(10)
+    } else {
+        ProgressDrawTarget::hidden()
+    };
+    let bar = ProgressBar::with_draw_target(Some(count), target).with_message(what);
+    if let Ok(style) = ProgressStyle::with_template("{msg} [{bar:30}] {pos}/{len}, {eta} left") {
+        bar.set_style(style.progress_chars("=> "));
+    }
+    bar.enable_steady_tick(PROGRESS_EVERY);
+    bar
+}

@@ -1,0 +1,237 @@
+//! Retired words: names that are private dialect instead of the standard terms of the field.
+//!
+//! Checked are the names that a file declares (items, fields, variants, parameters, `let` bindings) and file names. A
+//! name of another crate may be used. Folders are added to `CHECKED` when their names are done.
+
+use std::collections::BTreeSet;
+
+use super::tokens::tokens;
+use super::tree::{assert_none, files, has_ending, read};
+
+/// Folders whose names are checked.
+const CHECKED: &[&str] = &[
+    "crates/cli/",
+    "crates/lab/",
+    "crates/sim/",
+    "crates/strategy/",
+    "crates/world/src/",
+];
+
+/// Words that are not part of a name, and the terms to use instead.
+const RETIRED: &[(&str, &str)] = &[
+    ("hear hears heard", "receive, read ahead"),
+    ("ask asks asked asking unasked", "request, send"),
+    ("answer answers answered answering", "reply, respond"),
+    ("say says said speak speaks", "report, print"),
+    ("tell tells told untold", "report, expose"),
+    ("shown", "display, format"),
+    ("owe owes owed debt debts pay paid", "pending, acknowledge"),
+    ("doubt doubts", "uncertain"),
+    (
+        "judge judged judges judging verdict verdicts",
+        "interpret, decide, evaluate",
+    ),
+    ("condemn condemned", "mark for close"),
+    ("comings ties hub desk", "lifecycle, registry, writer"),
+    ("beside amid", "what it does"),
+    ("luck dice deed deeds", "random, rng, stats"),
+    ("parted", "partition"),
+    ("place places", "slot, index, offset, position"),
+    ("turn turns", "iteration, context"),
+    (
+        "goes who whom nobody somebody",
+        "the subject and an active verb",
+    ),
+    (
+        "mend sister stranger noughts",
+        "fix, related, unknown, zeros",
+    ),
+];
+
+#[test]
+fn names_contain_no_retired_words() {
+    let mut findings = Vec::new();
+    for file in files() {
+        let is_checked = CHECKED.iter().any(|folder| file.starts_with(folder));
+        if !is_checked || !has_ending(&file, &["rs"]) {
+            continue;
+        }
+        let text = read(&file).unwrap_or_default();
+        let path = file.trim_end_matches(".rs").split('/').map(str::to_owned);
+        let names = path.chain(declared(&text).into_iter().map(str::to_owned));
+        let retired =
+            names.filter_map(|name| Some(format!("{file}: {name} ({})", retired(&name)?)));
+        findings.extend(retired.collect::<BTreeSet<_>>());
+    }
+    assert_none(&findings, "names use standard terms, not retired words");
+}
+
+/// The terms to use instead of a retired word in a name.
+fn retired(name: &str) -> Option<&'static str> {
+    let parts = parts(name);
+    let is_retired = |words: &str| {
+        words
+            .split(' ')
+            .any(|word| parts.iter().any(|part| part == word))
+    };
+    let found = RETIRED.iter().find(|(words, _)| is_retired(words));
+    found.map(|(_, instead)| *instead)
+}
+
+/// The parts of a name in snake case or camel case, in lower case.
+fn parts(name: &str) -> Vec<String> {
+    let mut parts = vec![String::new()];
+    let mut was_lower = false;
+    for c in name.chars() {
+        if c == '_' || c == '-' || (c.is_uppercase() && was_lower) {
+            parts.push(String::new());
+        }
+        if c.is_alphanumeric() {
+            parts.last_mut().unwrap().extend(c.to_lowercase());
+        }
+        was_lower = c.is_lowercase();
+    }
+    parts
+}
+
+/// The names that a source declares.
+fn declared(text: &str) -> Vec<&str> {
+    let tokens = tokens(text);
+    let mut names = Vec::new();
+    for (at, token) in tokens.iter().enumerate() {
+        let rest = &tokens[at + 1..];
+        match *token {
+            "fn" => {
+                names.extend(rest.first());
+                names.extend(before_colons(body(rest, "(")));
+            }
+            "struct" | "union" => {
+                names.extend(rest.first());
+                names.extend(before_colons(body(rest, "{")));
+            }
+            "enum" => {
+                names.extend(rest.first());
+                names.extend(variants(body(rest, "{")));
+            }
+            "trait" | "type" | "const" | "static" | "mod" => names.extend(rest.first()),
+            "let" => {
+                let name = rest.iter().find(|token| **token != "mut");
+                // A capital begins the path of a pattern, which declares nothing.
+                names.extend(name.filter(|name| !name.starts_with(char::is_uppercase)));
+            }
+            _ => {}
+        }
+    }
+    names.retain(|name| name.starts_with(|c: char| c.is_alphabetic() || c == '_'));
+    names
+}
+
+/// The tokens of an item within its first bracket of this kind, if it comes before the end of the item.
+fn body<'a, 't>(rest: &'a [&'t str], open: &str) -> &'a [&'t str] {
+    let mut angles = 0_i32;
+    for (at, token) in rest.iter().enumerate() {
+        let is_arrow = at > 0 && rest[at - 1] == "-";
+        match *token {
+            "<" => angles += 1,
+            ">" if !is_arrow => angles -= 1,
+            token if token == open && angles == 0 => {
+                let length = group_length(&rest[at..]);
+                return &rest[at + 1..at + length - 1];
+            }
+            ";" | "{" if angles == 0 => break,
+            _ => {}
+        }
+    }
+    &[]
+}
+
+/// The number of tokens of a bracketed group, brackets included.
+fn group_length(tokens: &[&str]) -> usize {
+    let mut depth = 0;
+    for (at, token) in tokens.iter().enumerate() {
+        depth += match *token {
+            "(" | "[" | "{" => 1,
+            ")" | "]" | "}" => -1,
+            _ => 0,
+        };
+        if depth == 0 {
+            return at + 1;
+        }
+    }
+    tokens.len().max(2)
+}
+
+/// Fields and parameters: the names before a colon, outside inner brackets.
+fn before_colons<'t>(body: &[&'t str]) -> Vec<&'t str> {
+    let top = top_level(body);
+    let is_named = |pair: &&[&str]| pair[1] == ":";
+    top.windows(2)
+        .filter(is_named)
+        .map(|pair| pair[0])
+        .collect()
+}
+
+/// The variants of an enum: the first name after each comma, outside inner brackets.
+fn variants<'t>(body: &[&'t str]) -> Vec<&'t str> {
+    let top = top_level(body);
+    let variants = top.split(|token| *token == ",");
+    let first = |variant: &[&'t str]| variant.iter().copied().find(|token| *token != "#");
+    variants.filter_map(first).collect()
+}
+
+/// The tokens outside inner brackets.
+fn top_level<'t>(body: &[&'t str]) -> Vec<&'t str> {
+    let mut top = Vec::new();
+    let mut at = 0;
+    while let Some(token) = body.get(at) {
+        if ["(", "[", "{"].contains(token) {
+            at += group_length(&body[at..]);
+        } else {
+            top.push(*token);
+            at += 1;
+        }
+    }
+    top
+}
+
+mod tests {
+    use super::*;
+
+    fn found(source: &str) -> Vec<&str> {
+        let names = declared(source).into_iter();
+        names.filter(|name| retired(name).is_some()).collect()
+    }
+
+    #[test]
+    fn finds_retired_words_in_every_declaration() {
+        for (source, name) in [
+            ("fn tell_limit() {}", "tell_limit"),
+            ("fn f<F: Fn(u8) -> u8>(first: F, deeds: &[u8]) {}", "deeds"),
+            ("pub(crate) struct Verdict;", "Verdict"),
+            (
+                "struct S<T> { pub a: T, pub(super) judged_on: Vec<(T, u8)> }",
+                "judged_on",
+            ),
+            ("enum E { A(u8), #[x] GoesOn { a: u8 }, B }", "GoesOn"),
+            ("trait Dice {}", "Dice"),
+            ("const PLACES_MAX: u8 = 1;", "PLACES_MAX"),
+            ("mod beside;", "beside"),
+            ("fn f() { let mut luck = 1; }", "luck"),
+        ] {
+            assert_eq!(found(source), [name], "{source}");
+        }
+    }
+
+    #[test]
+    fn ignores_text_and_names_of_other_crates() {
+        for source in [
+            "// who asked?\nconst A: &str = \"told\";",
+            "use client::{Place, ask_all}; fn f() { client.ask_all(Place::Tcp) }",
+            "fn f() { server::Config { shown: rows(), ..x } }",
+            "fn f() { let Verdict::Found(a) = b else { return }; }",
+            "fn replace(placed: u8, returns: u8, partition: u8) {}",
+        ] {
+            assert_eq!(found(source), Vec::<&str>::new(), "{source}");
+        }
+    }
+}

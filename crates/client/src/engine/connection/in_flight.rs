@@ -1,0 +1,71 @@
+//! What is in flight on a connection: whose it is, and what is known of it should no reply come.
+
+use super::{Attempt, Ticket};
+use crate::engine::pending::PendingWrites;
+use crate::engine::uncertain::{OwnedKey, WrittenKeys};
+
+/// Who is told of a reply.
+#[derive(Debug)]
+pub(super) enum Owner {
+    /// A call.
+    Call(Ticket, Attempt),
+    /// Nobody: the call was late. Its replies are read all the same.
+    Nobody,
+    /// Quiet writes, which it acknowledges.
+    Acknowledgement(Box<PendingWrites>),
+}
+
+/// Requests of one call, or a question of the connection's own.
+#[derive(Debug)]
+pub(super) struct InFlight {
+    pub(super) owner: Owner,
+    /// The byte of all output at which it begins, and the one behind it.
+    pub(super) begin: u64,
+    pub(super) end: u64,
+    /// Replies that have not come.
+    pub(super) replies_left: u32,
+    /// No reply of it was handed out.
+    pub(super) is_unanswered: bool,
+    pub(super) is_repeatable: bool,
+    /// Quiet writes that were gathered elsewhere.
+    pub(super) is_gathered: bool,
+    /// What is uncertain until it is answered; reads have none.
+    pub(super) uncertain: Option<Box<Uncertain>>,
+}
+
+/// The keys of requests in flight that may be left with an older value.
+#[derive(Debug, Default)]
+pub(super) struct Uncertain {
+    /// Those that the call writes.
+    pub(super) keys: WrittenKeys,
+    /// Those of earlier calls, which are removed before it.
+    pub(super) removals: Vec<OwnedKey>,
+}
+
+impl InFlight {
+    pub(super) fn new(owner: Owner, begin: u64) -> Self {
+        Self {
+            owner,
+            begin,
+            end: begin,
+            replies_left: 1,
+            is_unanswered: true,
+            is_repeatable: false,
+            is_gathered: false,
+            uncertain: None,
+        }
+    }
+
+    pub(super) fn repeatable(mut self) -> Self {
+        self.is_repeatable = true;
+        self
+    }
+
+    /// The call and its attempt, unless nobody waits for it.
+    pub(super) fn call(&self) -> Option<(Ticket, Attempt)> {
+        match self.owner {
+            Owner::Call(ticket, times) => Some((ticket, times)),
+            Owner::Nobody | Owner::Acknowledgement(_) => None,
+        }
+    }
+}

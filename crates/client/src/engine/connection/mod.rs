@@ -1,0 +1,521 @@
+//! One connection to a server: requests in flight, bytes to send, replies, deadlines. No socket, no clock.
+//!
+//! A driver moves bytes and tells the time; everything else is decided here: in which dialect a request is written,
+//! what has to be asked before it, whose reply came, who is late, and what follows where no reply comes. The same
+//! connection serves a driver that keeps one call in flight (a pool) and one that keeps many (an event loop).
+
+mod in_flight;
+mod output;
+mod replies;
+#[cfg(test)]
+mod tests;
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Instant;
+
+use in_flight::{InFlight, Owner, Uncertain};
+use output::Output;
+
+use super::health::Mark;
+use super::loss::Next;
+use super::pending::PendingWrites;
+use super::server::ServerState;
+use super::uncertain::{OwnedKey, keys_of, write_removals};
+use crate::error::Error;
+use crate::pipeline::{Answer, Expect, Pipeline};
+use crate::request::{Desk, Dialect, Request};
+
+/// Quiet writes after which a connection is asked whether all went well.
+///
+/// Their error lines, should each have one, fit the socket's receive buffer.
+const PENDING_MAX: u32 = 1000;
+
+/// A call on one connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Ticket(u64);
+
+impl Ticket {
+    /// What comes before the first call: the question whether the server speaks meta.
+    pub const OPENING: Self = Self(0);
+}
+
+/// One attempt at a call.
+#[derive(Debug, Clone, Copy)]
+pub struct Attempt {
+    /// When the call began.
+    pub started: Instant,
+    /// When it must end.
+    pub deadline: Instant,
+    /// Another connection had gone stale before.
+    pub is_retry: bool,
+}
+
+/// How the wait for a reply ended without one.
+#[derive(Debug, Clone, Copy)]
+pub enum End<'a> {
+    /// The connection was closed.
+    Closed {
+        /// By its peer, without an error.
+        in_order: bool,
+        /// What the caller is told.
+        why: &'a str,
+    },
+    /// The time of the call was over.
+    Deadline,
+}
+
+/// Why a call got no reply, and what follows.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Failure {
+    /// What its caller is told, unless it is made again.
+    pub error: Error,
+    /// Whether it is to be made again, on another connection.
+    pub next: Next,
+}
+
+impl Failure {
+    /// What it says of the health of the server.
+    fn mark(&self) -> Mark {
+        match self.next {
+            Next::End(mark) => mark,
+            Next::Retry | Next::RetryClassic => Mark::None,
+        }
+    }
+}
+
+/// How far a connection is.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Progress {
+    /// It takes requests.
+    Ready,
+    /// A reply; its values are in [`Connection::pipeline`] until [`Connection::release`].
+    Reply(Ticket, Answer),
+    /// A call ended without a reply.
+    Failed(Ticket, Box<Failure>),
+    /// At least this many bytes are missing.
+    Needs(usize),
+    /// Nothing is in flight.
+    Idle,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    /// The transport is being made.
+    Connecting,
+    /// The server was asked what it speaks.
+    Probing,
+    /// It takes requests.
+    Open,
+    /// It takes no more requests; what is in flight is still read.
+    Closing,
+    /// It is of no use any more.
+    Closed,
+}
+
+/// One connection, as far as it is not a socket.
+#[derive(Debug)]
+pub struct Connection {
+    server: Arc<ServerState>,
+    pipeline: Pipeline,
+    stage: Stage,
+    /// [`Progress::Ready`] was not told yet.
+    is_news: bool,
+    /// The server closed on `mn`: classic text is tried, and believed once it is answered.
+    presumes_classic: bool,
+    output: Output,
+    opaque: u32,
+    /// Quiet writes that no `mn` was written behind yet.
+    pending: PendingWrites,
+    in_flight: VecDeque<InFlight>,
+    /// Questions about quiet writes in flight.
+    acknowledgements: usize,
+    failed: VecDeque<(Ticket, Box<Failure>)>,
+    /// A reply was handed out that [`Self::release`] gives up.
+    is_handed_out: bool,
+    /// It has served an earlier call, so that its peer may have closed it meanwhile.
+    was_used: bool,
+    last_ticket: u64,
+    /// Gathered writes that were lost before a byte of them was sent.
+    unsent_gathered: Option<PendingWrites>,
+    spare: Option<Box<Uncertain>>,
+}
+
+impl Connection {
+    /// A connection that is being made. `opaque` is the first one that it uses, `value_bytes_max` the longest value
+    /// that it reads.
+    pub fn new(server: Arc<ServerState>, value_bytes_max: u64, opaque: u32) -> Self {
+        Self {
+            server,
+            pipeline: Pipeline::new(value_bytes_max),
+            stage: Stage::Connecting,
+            is_news: false,
+            presumes_classic: false,
+            output: Output::default(),
+            opaque,
+            pending: PendingWrites::default(),
+            in_flight: VecDeque::new(),
+            acknowledgements: 0,
+            failed: VecDeque::new(),
+            is_handed_out: false,
+            was_used: false,
+            last_ticket: Ticket::OPENING.0,
+            unsent_gathered: None,
+            spare: None,
+        }
+    }
+
+    /// What is known of the server.
+    pub fn server(&self) -> &Arc<ServerState> {
+        &self.server
+    }
+
+    /// Notes that the transport is connected. A server of which nobody knows the dialect is asked for it, unless the
+    /// connection before was closed on that question ([`Next::RetryClassic`]): then it `presumes_classic`.
+    ///
+    /// This is where whatever else comes before the first request belongs, such as authentication.
+    pub fn opened(&mut self, presumes_classic: bool, attempt: Attempt) {
+        self.presumes_classic = presumes_classic;
+        if self.server.dialect().is_some() || presumes_classic {
+            self.ready();
+            return;
+        }
+        self.stage = Stage::Probing;
+        let begin = self.written();
+        self.output.bytes.extend_from_slice(b"mn\r\n");
+        self.pipeline.expect(Expect::Probe);
+        let owner = Owner::Call(Ticket::OPENING, attempt);
+        self.push(InFlight::new(owner, begin).repeatable());
+    }
+
+    fn ready(&mut self) {
+        self.stage = Stage::Open;
+        self.is_news = true;
+    }
+
+    /// Whether it takes requests.
+    pub fn takes_requests(&self) -> bool {
+        self.stage == Stage::Open
+    }
+
+    /// Whether anything is in flight.
+    pub fn awaits_replies(&self) -> bool {
+        !self.in_flight.is_empty()
+    }
+
+    /// Whether replies are awaited of which not a byte has come.
+    pub fn has_received_nothing(&self) -> bool {
+        self.awaits_replies() && self.failed.is_empty() && self.pipeline.is_untouched()
+    }
+
+    /// Whether nothing is in flight and nothing is left to send.
+    pub fn is_idle(&self) -> bool {
+        self.in_flight.is_empty() && self.output().is_empty()
+    }
+
+    /// Whether every call has its replies, and nothing came but for acknowledgements of quiet writes: another call
+    /// may use it.
+    pub fn is_at_rest(&self) -> bool {
+        let is_clean = if self.acknowledgements == 0 {
+            self.pipeline.is_clean()
+        } else {
+            self.pipeline.is_sound()
+        };
+        self.stage == Stage::Open && is_clean && self.in_flight.len() == self.acknowledgements
+    }
+
+    /// Whether it is of no use any more and is to be closed now.
+    pub fn must_close(&self) -> bool {
+        match self.stage {
+            Stage::Closed => true,
+            Stage::Closing => self.in_flight.is_empty() && self.output().is_empty(),
+            Stage::Connecting | Stage::Probing | Stage::Open => false,
+        }
+    }
+
+    /// Takes no more requests; what is in flight is still sent and read.
+    pub fn close(&mut self) {
+        if self.stage != Stage::Closed {
+            self.stage = Stage::Closing;
+        }
+    }
+
+    /// Writes the requests of one call behind all others. `None`: nobody waits for a reply.
+    ///
+    /// Where the server cannot be asked this, nothing of the call is written, or the connection is closed.
+    pub fn submit(
+        &mut self,
+        requests: &[Request<'_>],
+        attempt: Attempt,
+    ) -> Result<Option<Ticket>, Error> {
+        let ticket = self.write(requests, attempt)?;
+        if let [request] = requests
+            && let Some(body) = request.loose_body()
+        {
+            self.output.push_body(body);
+        }
+        Ok(ticket)
+    }
+
+    /// As [`Self::submit`], but leaves the long body of a request that stands alone to the driver, which sends it
+    /// with its line end behind [`Self::output`] before it submits anything else.
+    pub fn submit_without_body(
+        &mut self,
+        requests: &[Request<'_>],
+        attempt: Attempt,
+    ) -> Result<Option<Ticket>, Error> {
+        let ticket = self.write(requests, attempt)?;
+        if let [request] = requests
+            && let Some(body) = request.loose_body()
+        {
+            self.output.leave_out(body);
+        }
+        Ok(ticket)
+    }
+
+    fn write(
+        &mut self,
+        requests: &[Request<'_>],
+        attempt: Attempt,
+    ) -> Result<Option<Ticket>, Error> {
+        self.output.begin();
+        let dialect = self.server.dialect().unwrap_or(Dialect::Classic);
+        let (mut is_noreply, mut is_repeatable) = (true, true);
+        let (mut has_quiet, mut writes_keys) = (false, false);
+        for request in requests {
+            let is_quiet = request.is_noreply();
+            is_noreply &= is_quiet;
+            has_quiet |= is_quiet;
+            is_repeatable &= request.is_repeatable();
+            writes_keys |= request.writes_keys();
+        }
+        let mut removals = Vec::new();
+        if !is_noreply {
+            if self.server.uncertain.is_any() || !self.pending.is_empty() {
+                removals = self.remove_uncertain(dialect);
+            }
+        } else if self.pending.count >= PENDING_MAX {
+            self.ask_for_acknowledgement();
+        }
+        let (begin, expected) = (self.written(), self.pipeline.in_flight());
+        if let Err(unsaid) = self.write_requests(requests, dialect, has_quiet) {
+            // No reply will tell that they were made, so another call makes them once more.
+            self.server.uncertain.add(removals);
+            return Err(unsaid);
+        }
+        if is_noreply {
+            return Ok(None);
+        }
+        self.last_ticket += 1;
+        let ticket = Ticket(self.last_ticket);
+        let mut uncertain = None;
+        if writes_keys || !removals.is_empty() {
+            let mut all = self.spare.take().unwrap_or_default();
+            let keys = requests.iter().flat_map(keys_of);
+            keys.for_each(|key| all.keys.add(key));
+            all.removals = removals;
+            uncertain = Some(all);
+        }
+        self.in_flight.push_back(InFlight {
+            owner: Owner::Call(ticket, attempt),
+            begin,
+            end: self.output.written(),
+            replies_left: (self.pipeline.in_flight() - expected) as u32,
+            is_unanswered: true,
+            is_repeatable,
+            is_gathered: false,
+            uncertain,
+        });
+        Ok(Some(ticket))
+    }
+
+    /// Writes the removal of uncertain keys, and asks how that and the quiet writes so far went. Returns the keys
+    /// where the dialect has no such question: the next call stands for it.
+    fn remove_uncertain(&mut self, dialect: Dialect) -> Vec<OwnedKey> {
+        let mut removals = self.server.uncertain.take();
+        if !removals.is_empty() {
+            self.begin_pending();
+            let answered = write_removals(&removals, &mut self.desk(dialect));
+            self.pending.note_removals(answered);
+        }
+        if !self.pending.is_empty() {
+            let pending = std::mem::take(&mut self.pending);
+            self.request_acknowledgement(pending, std::mem::take(&mut removals), self.written());
+        }
+        removals
+    }
+
+    /// Writes requests, of which only one that stands alone leaves its long body out.
+    fn write_requests(
+        &mut self,
+        requests: &[Request<'_>],
+        dialect: Dialect,
+        has_quiet: bool,
+    ) -> Result<(), Error> {
+        let is_counted = has_quiet && dialect == Dialect::Meta;
+        if is_counted {
+            self.begin_pending();
+        }
+        for (index, request) in requests.iter().enumerate() {
+            if let Err(unsaid) = request.write(&mut self.desk(dialect)) {
+                if index > 0 {
+                    self.fail_all_and_close(); // replies to those before would meet nobody
+                }
+                return Err(Error::Unsupported {
+                    server: self.server.name.clone(),
+                    what: unsaid.0,
+                });
+            }
+            if requests.len() > 1
+                && let Some(body) = request.loose_body()
+            {
+                self.output.push_body(body);
+            }
+            if is_counted && request.is_noreply() {
+                self.pending.note(request);
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes quiet writes in meta that were gathered elsewhere, and asks how they went.
+    pub fn submit_gathered(&mut self, bytes: &[u8], pending: PendingWrites) {
+        self.output.begin();
+        self.remove_uncertain(Dialect::Meta);
+        let begin = self.written();
+        self.output.bytes.extend_from_slice(bytes);
+        self.request_acknowledgement(pending, Vec::new(), begin);
+        if let Some(entry) = self.in_flight.back_mut() {
+            entry.is_gathered = true;
+        }
+    }
+
+    /// Asks how the quiet writes so far went: before a driver that submits many calls sends what it has, so that
+    /// what a server refuses is read as an answer and not as bytes that nobody asked for.
+    pub fn ask_for_acknowledgement(&mut self) {
+        if !self.pending.is_empty() {
+            let begin = self.written();
+            let pending = std::mem::take(&mut self.pending);
+            self.request_acknowledgement(pending, Vec::new(), begin);
+        }
+    }
+
+    /// Notes that another call takes it up, some time after the one before.
+    pub fn reuse(&mut self) {
+        self.was_used = true;
+    }
+
+    /// Gathered writes that were lost with the connection before a byte of them was sent.
+    pub fn take_unsent_gathered(&mut self) -> Option<PendingWrites> {
+        self.unsent_gathered.take()
+    }
+
+    /// Questions about quiet writes in flight.
+    pub fn acknowledgements(&self) -> usize {
+        self.acknowledgements
+    }
+
+    /// Whether quiet writes were not acknowledged yet.
+    pub fn has_pending(&self) -> bool {
+        !self.pending.is_empty() || self.acknowledgements > 0
+    }
+
+    fn request_acknowledgement(
+        &mut self,
+        pending: PendingWrites,
+        removals: Vec<OwnedKey>,
+        begin: u64,
+    ) {
+        let (first, count) = (pending.first, pending.count);
+        self.output.bytes.extend_from_slice(b"mn\r\n");
+        self.pipeline.expect(Expect::Quiet { first, count });
+        self.acknowledgements += 1;
+        let mut entry = InFlight::new(Owner::Acknowledgement(Box::new(pending)), begin);
+        if !removals.is_empty() {
+            let uncertain = Uncertain {
+                removals,
+                ..Uncertain::default()
+            };
+            entry.uncertain = Some(Box::new(uncertain));
+        }
+        self.push(entry);
+    }
+
+    fn push(&mut self, mut entry: InFlight) {
+        entry.end = self.written();
+        self.in_flight.push_back(entry);
+    }
+
+    fn begin_pending(&mut self) {
+        if self.pending.is_empty() {
+            self.pending = PendingWrites::new(&self.server, self.opaque);
+        }
+    }
+
+    fn desk(&mut self, dialect: Dialect) -> Desk<'_> {
+        Desk {
+            dialect,
+            pipeline: &mut self.pipeline,
+            out: &mut self.output.bytes,
+            opaque: &mut self.opaque,
+        }
+    }
+
+    /// What is to be sent, before a body that was left to the driver.
+    pub fn output(&self) -> &[u8] {
+        match self.stage {
+            Stage::Closed => &[],
+            _ => self.output.unsent(),
+        }
+    }
+
+    /// How many bytes of a body that was left to the driver, and its line end, are sent.
+    pub fn body_sent(&self) -> usize {
+        self.output.body_sent()
+    }
+
+    /// Whether nothing is left to send, the body that was left to the driver included.
+    pub fn is_all_sent(&self) -> bool {
+        self.stage == Stage::Closed || self.output.is_all_sent()
+    }
+
+    /// Notes that so many more bytes were sent, or given to somebody who sends them.
+    pub fn sent(&mut self, bytes: usize) {
+        self.output.sent += bytes;
+    }
+
+    /// The bytes written since the connection was made.
+    pub fn written(&self) -> u64 {
+        self.output.written()
+    }
+
+    /// The bytes sent since the connection was made.
+    pub fn sent_so_far(&self) -> u64 {
+        self.output.sent_so_far()
+    }
+
+    /// The replies; the values of one that was handed out lie here until [`Self::release`].
+    pub fn pipeline(&self) -> &Pipeline {
+        &self.pipeline
+    }
+
+    /// As [`Self::pipeline`], to receive a large value past it ([`Pipeline::take_partial`]).
+    pub fn pipeline_mut(&mut self) -> &mut Pipeline {
+        &mut self.pipeline
+    }
+
+    /// Room for at least `bytes` more received bytes; [`Self::received`] says how many came.
+    pub fn space(&mut self, bytes: usize) -> &mut [u8] {
+        self.pipeline.space(bytes)
+    }
+
+    /// Notes that `bytes` were written into [`Self::space`].
+    pub fn received(&mut self, bytes: usize) {
+        self.pipeline.received(bytes);
+    }
+
+    /// Takes received bytes by copy.
+    pub fn feed(&mut self, bytes: &[u8]) {
+        self.pipeline.feed(bytes);
+    }
+}

@@ -1,0 +1,63 @@
+//! What is to be sent on a connection, and how much of it was.
+
+/// Room that an idle connection keeps for requests.
+const KEPT_MAX: usize = 1 << 20;
+
+/// The bytes of requests, of which the last may have a body that is sent from where it lies.
+#[derive(Debug, Default)]
+pub(super) struct Output {
+    pub(super) bytes: Vec<u8>,
+    /// Length of that body and its line end.
+    loose_bytes: usize,
+    /// Bytes of both that are sent.
+    pub(super) sent: usize,
+    /// Bytes that were sent before these.
+    sent_before: u64,
+}
+
+impl Output {
+    /// Gets ready for more requests: what is all sent is forgotten.
+    pub(super) fn begin(&mut self) {
+        if self.sent == 0 || !self.is_all_sent() {
+            return;
+        }
+        self.sent_before += self.sent as u64;
+        self.sent = 0;
+        self.loose_bytes = 0;
+        if self.bytes.capacity() > KEPT_MAX {
+            self.bytes = Vec::new();
+        }
+        self.bytes.clear();
+    }
+
+    /// Adds the body of the last request.
+    pub(super) fn push_body(&mut self, body: &[u8]) {
+        self.bytes.extend_from_slice(body);
+        self.bytes.extend_from_slice(b"\r\n");
+    }
+
+    /// Leaves the body of the last request to the driver.
+    pub(super) fn leave_out(&mut self, body: &[u8]) {
+        self.loose_bytes = body.len() + b"\r\n".len();
+    }
+
+    pub(super) fn unsent(&self) -> &[u8] {
+        self.bytes.get(self.sent..).unwrap_or_default()
+    }
+
+    pub(super) fn body_sent(&self) -> usize {
+        self.sent.saturating_sub(self.bytes.len())
+    }
+
+    pub(super) fn is_all_sent(&self) -> bool {
+        self.sent >= self.bytes.len() + self.loose_bytes
+    }
+
+    pub(super) fn written(&self) -> u64 {
+        self.sent_before + (self.bytes.len() + self.loose_bytes) as u64
+    }
+
+    pub(super) fn sent_so_far(&self) -> u64 {
+        self.sent_before + self.sent as u64
+    }
+}

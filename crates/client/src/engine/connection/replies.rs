@@ -1,0 +1,340 @@
+//! What comes back on a connection: replies, or none in time, or the end of the connection.
+
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+use super::in_flight::{InFlight, Owner};
+use super::{Attempt, Connection, End, Failure, Progress, Stage, Ticket};
+use crate::engine::health::Mark;
+use crate::engine::loss::{self, Cause, Next, Unanswered};
+use crate::engine::uncertain::OwnedKey;
+use crate::error::{Context, Error, Phase};
+use crate::pipeline::{self, Answer};
+use crate::request::{Dialect, Request};
+
+impl Connection {
+    /// Reads on, and says what there is for the driver.
+    pub fn poll(&mut self) -> Progress {
+        self.release();
+        if self.is_news {
+            self.is_news = false;
+            return Progress::Ready;
+        }
+        if !self.failed.is_empty()
+            && let Some((ticket, failure)) = self.failed.pop_front()
+        {
+            return Progress::Failed(ticket, failure);
+        }
+        if self.stage == Stage::Closed {
+            return Progress::Idle; // what broke it was noted then, once
+        }
+        loop {
+            match self.pipeline.poll() {
+                Ok(pipeline::Progress::Whole(answer)) => {
+                    if let Some(progress) = self.take_reply(answer) {
+                        return progress;
+                    }
+                }
+                Ok(pipeline::Progress::Idle) => return Progress::Idle,
+                Ok(pipeline::Progress::Incomplete(missing)) => return Progress::Needs(missing),
+                Err(fault) => {
+                    self.broken(fault);
+                    return match self.failed.pop_front() {
+                        Some((ticket, failure)) => Progress::Failed(ticket, failure),
+                        None => Progress::Idle,
+                    };
+                }
+            }
+        }
+    }
+
+    /// Gives a whole reply to the call that is the oldest in flight; `None`: it was the connection's own.
+    fn take_reply(&mut self, answer: Answer) -> Option<Progress> {
+        let Some(entry) = self.in_flight.front_mut() else {
+            self.pipeline.release();
+            return None;
+        };
+        match (&entry.owner, answer) {
+            (Owner::Call(Ticket::OPENING, _), Answer::Probe(speaks_meta)) => {
+                let dialect = if speaks_meta {
+                    Dialect::Meta
+                } else {
+                    Dialect::Classic
+                };
+                self.server.learn_dialect(dialect);
+                self.end_reply();
+                self.was_used = false;
+                if self.stage == Stage::Probing {
+                    self.stage = Stage::Open;
+                    return Some(Progress::Ready);
+                }
+                None
+            }
+            (Owner::Call(ticket, _), answer) => {
+                let ticket = *ticket;
+                entry.is_unanswered = false;
+                self.is_handed_out = true;
+                Some(Progress::Reply(ticket, answer))
+            }
+            (Owner::Acknowledgement(_), Answer::Quiet(troubles, refusals)) => {
+                if let Owner::Acknowledgement(pending) = &mut entry.owner {
+                    std::mem::take(&mut **pending).acknowledge(&troubles, refusals.len());
+                }
+                self.end_reply();
+                None
+            }
+            (Owner::Nobody | Owner::Acknowledgement(_), _) => {
+                self.end_reply();
+                None
+            }
+        }
+    }
+
+    /// The first key that the call writes whose reply was handed out.
+    pub fn written_key(&self) -> Option<OwnedKey> {
+        let entry = self.in_flight.front().filter(|_| self.is_handed_out)?;
+        entry.uncertain.as_ref()?.keys.iter().next()
+    }
+
+    /// Whether the reply that was handed out is the last of its call.
+    pub fn is_last_reply(&self) -> bool {
+        self.in_flight
+            .front()
+            .is_none_or(|entry| entry.replies_left <= 1)
+    }
+
+    /// Gives up the reply that was handed out, with its values; [`Self::poll`] does so too.
+    pub fn release(&mut self) {
+        if self.is_handed_out {
+            self.is_handed_out = false;
+            self.end_reply();
+            self.server.health.good();
+            if self.presumes_classic && self.server.dialect().is_none() {
+                self.server.learn_dialect(Dialect::Classic);
+            }
+        }
+    }
+
+    fn end_reply(&mut self) {
+        self.pipeline.release();
+        self.was_used = true;
+        let Some(entry) = self.in_flight.front_mut() else {
+            return;
+        };
+        entry.replies_left = entry.replies_left.saturating_sub(1);
+        if entry.replies_left > 0 {
+            return;
+        }
+        if let Some(mut uncertain) = entry.uncertain.take() {
+            uncertain.keys.clear();
+            uncertain.removals.clear();
+            self.spare = Some(uncertain);
+        }
+        if matches!(entry.owner, Owner::Acknowledgement(_)) {
+            self.acknowledgements -= 1;
+        }
+        self.in_flight.pop_front();
+    }
+
+    /// The first deadline of a call in flight.
+    pub fn next_deadline(&self) -> Option<Instant> {
+        let calls = self.in_flight.iter().filter_map(InFlight::call);
+        calls.map(|(_, attempt)| attempt.deadline).min()
+    }
+
+    /// Ends the calls whose time is over. Their replies are still read, for nobody; the connection takes no more
+    /// requests, and is closed at once if one of theirs was not sent.
+    pub fn tick(&mut self, now: Instant) {
+        let mut mark = Mark::None;
+        for index in 0..self.in_flight.len() {
+            let late = self.in_flight.get(index).and_then(|entry| {
+                let (ticket, attempt) = entry.call().filter(|(_, it)| it.deadline <= now)?;
+                Some((ticket, self.unanswered(entry, attempt, End::Deadline)))
+            });
+            let (Some((ticket, failure)), Some(entry)) = (late, self.in_flight.get_mut(index))
+            else {
+                continue;
+            };
+            mark = mark.max(failure.mark());
+            self.failed.push_back((ticket, Box::new(failure)));
+            entry.owner = Owner::Nobody;
+            if entry.begin < self.output.sent_so_far() {
+                if let Some(uncertain) = &mut entry.uncertain {
+                    self.server.uncertain.add(uncertain.keys.iter());
+                    uncertain.keys.clear();
+                }
+                self.close();
+            } else {
+                self.stage = Stage::Closed;
+            }
+        }
+        self.server.health.note(mark);
+    }
+
+    /// Ends a call whose quiet writes were submitted from the byte `begin` on and could not all be sent: its caller
+    /// is told, so they do not count as lost. To be called before [`Self::lost`].
+    pub fn fail_quiet(
+        &mut self,
+        requests: &[Request<'_>],
+        attempt: Attempt,
+        begin: u64,
+        end: End<'_>,
+    ) -> Failure {
+        let mut entry = InFlight::new(Owner::Nobody, begin);
+        entry.end = self.written();
+        entry.is_repeatable = requests.iter().all(Request::is_repeatable);
+        let failure = self.unanswered(&entry, attempt, end);
+        self.server.health.note(failure.mark());
+        let was_sent = begin < self.sent_so_far();
+        self.pending.withdraw(requests, was_sent);
+        failure
+    }
+
+    /// Notes that the transport is gone: closed by the peer in order, or else by an error. `why` is told to callers.
+    pub fn lost(&mut self, in_order: bool, why: &str) {
+        let was_closing = matches!(self.stage, Stage::Closing | Stage::Closed);
+        self.stage = Stage::Closed;
+        let mut mark = Mark::None;
+        for mut entry in std::mem::take(&mut self.in_flight) {
+            if let Some((ticket, attempt)) = entry.call() {
+                let failure = self.unanswered(&entry, attempt, End::Closed { in_order, why });
+                mark = mark.max(failure.mark());
+                self.failed.push_back((ticket, Box::new(failure)));
+            }
+            self.keep_unsent_gathered(&mut entry);
+            self.note_uncertain(&entry);
+        }
+        self.acknowledgements = 0;
+        // One that is being closed by us was taken note of when a call on it was late.
+        if !was_closing {
+            self.server.health.note(mark);
+        }
+        drop(std::mem::take(&mut self.pending));
+    }
+
+    /// Notes that the server broke the protocol: nothing that comes on this connection can be trusted any more.
+    fn broken(&mut self, fault: pipeline::Fault) {
+        self.server.faults.fetch_add(1, Ordering::Relaxed);
+        self.server.health.note(Mark::Bad);
+        self.fail_all(&Error::Protocol {
+            server: self.server.name.clone(),
+            fault,
+        });
+    }
+
+    /// Ends all calls in flight, for their replies could not be told apart any more.
+    pub(super) fn fail_all_and_close(&mut self) {
+        self.fail_all(&Error::Closed);
+    }
+
+    fn fail_all(&mut self, error: &Error) {
+        self.stage = Stage::Closed;
+        for entry in std::mem::take(&mut self.in_flight) {
+            if let Some((ticket, _)) = entry.call() {
+                let failure = Failure {
+                    error: error.clone(),
+                    next: Next::End(Mark::None),
+                };
+                self.failed.push_back((ticket, Box::new(failure)));
+            }
+            self.note_uncertain(&entry);
+        }
+        self.acknowledgements = 0;
+        drop(std::mem::take(&mut self.pending));
+    }
+
+    /// What the caller of a request is told that gets no reply, and what follows.
+    fn unanswered(&self, entry: &InFlight, attempt: Attempt, end: End<'_>) -> Failure {
+        let is_opening = matches!(entry.owner, Owner::Call(Ticket::OPENING, _));
+        let sent = self.sent_so_far();
+        let request = Unanswered {
+            stage: if is_opening {
+                loss::Stage::Probing
+            } else {
+                loss::Stage::Exchange
+            },
+            was_used: self.was_used,
+            is_untouched: self.pipeline.is_untouched() && entry.is_unanswered,
+            was_sent: entry.begin < sent && !is_opening,
+            is_repeatable: entry.is_repeatable,
+            was_retried: attempt.is_retry,
+        };
+        let phase = if is_opening {
+            Phase::Connect
+        } else if sent < entry.end {
+            Phase::Write
+        } else {
+            Phase::Read
+        };
+        let context = Context {
+            server: self.server.name.clone(),
+            phase,
+            retry_is_safe: request.retry_is_safe(),
+        };
+        let (cause, error) = match end {
+            End::Closed { in_order, why } => (
+                Cause::Closed { in_order },
+                Error::Unavailable(context, why.to_owned()),
+            ),
+            End::Deadline => {
+                let allowed = attempt.deadline.saturating_duration_since(attempt.started);
+                (Cause::Deadline(allowed), Error::Deadline(context))
+            }
+        };
+        let next = request.next(cause);
+        Failure { error, next }
+    }
+
+    fn note_uncertain(&self, entry: &InFlight) {
+        let Some(uncertain) = &entry.uncertain else {
+            return;
+        };
+        if entry.begin < self.sent_so_far() {
+            self.server.uncertain.add(uncertain.keys.iter());
+        }
+        let removals = uncertain.removals.iter();
+        self.server.uncertain.add(removals.cloned());
+    }
+
+    fn keep_unsent_gathered(&mut self, entry: &mut InFlight) {
+        if entry.is_gathered
+            && entry.begin >= self.sent_so_far()
+            && let Owner::Acknowledgement(pending) = &mut entry.owner
+        {
+            self.unsent_gathered = Some(std::mem::take(&mut **pending));
+        }
+    }
+
+    /// In a child after a fork: ends all calls, and forgets what is in flight, which is the parent's.
+    pub fn abandon(&mut self) {
+        self.stage = Stage::Closed;
+        std::mem::take(&mut self.pending).forget();
+        for mut entry in std::mem::take(&mut self.in_flight) {
+            if let Some((ticket, _)) = entry.call() {
+                let context = Context {
+                    server: self.server.name.clone(),
+                    phase: Phase::Read,
+                    retry_is_safe: entry.is_repeatable,
+                };
+                let why = "the process was forked amid the call".to_owned();
+                let failure = Failure {
+                    error: Error::Unavailable(context, why),
+                    next: Next::End(Mark::None),
+                };
+                self.failed.push_back((ticket, Box::new(failure)));
+            }
+            if let Owner::Acknowledgement(pending) = &mut entry.owner {
+                std::mem::take(&mut **pending).forget();
+            }
+        }
+        self.acknowledgements = 0;
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        for entry in std::mem::take(&mut self.in_flight) {
+            self.note_uncertain(&entry);
+        }
+    }
+}

@@ -1,0 +1,435 @@
+//! Conversations of one connection with a server, byte by byte.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use glasscache_protocol::meta::request::WireKey;
+use glasscache_protocol::text::request::StoreWord;
+
+use super::{Attempt, Connection, End, Progress, Ticket};
+use crate::engine::health::Mark;
+use crate::engine::loss::Next;
+use crate::engine::server::ServerState;
+use crate::error::{Error, Phase};
+use crate::pipeline::Answer;
+use crate::request::{Dialect, Item, Request};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+fn key(bytes: &[u8]) -> WireKey<'_> {
+    WireKey {
+        bytes,
+        is_base64: false,
+    }
+}
+
+fn get(bytes: &[u8]) -> Request<'_> {
+    Request::Get {
+        key: key(bytes),
+        cas: false,
+    }
+}
+
+fn set(bytes: &[u8], noreply: bool) -> Request<'_> {
+    Request::Store {
+        word: StoreWord::Set,
+        item: Item {
+            key: key(bytes),
+            flags: 0,
+            body: b"v",
+        },
+        exptime: 0,
+        noreply,
+    }
+}
+
+fn within(time: Duration) -> Attempt {
+    let started = Instant::now();
+    Attempt {
+        started,
+        deadline: started + time,
+        is_retry: false,
+    }
+}
+
+fn server() -> Arc<ServerState> {
+    let server = ServerState::new("s".to_owned());
+    server.learn_dialect(Dialect::Meta);
+    Arc::new(server)
+}
+
+/// A connection to `server` that takes requests; its opaques begin with 1.
+fn open(server: &Arc<ServerState>) -> Connection {
+    let mut connection = Connection::new(server.clone(), 1000, 1);
+    connection.opened(false, within(SECOND));
+    assert_eq!(connection.poll(), Progress::Ready);
+    connection
+}
+
+fn submit(connection: &mut Connection, request: Request<'_>) -> Option<Ticket> {
+    connection.submit(&[request], within(SECOND)).unwrap()
+}
+
+/// Takes all output as sent.
+fn sent(connection: &mut Connection) -> String {
+    let out = connection.output().to_vec();
+    connection.sent(out.len());
+    String::from_utf8(out).unwrap()
+}
+
+fn failure(progress: Progress) -> (Ticket, Error, Next) {
+    match progress {
+        Progress::Failed(ticket, failure) => (ticket, failure.error, failure.next),
+        progress => panic!("{progress:?}"),
+    }
+}
+
+#[test]
+fn a_server_is_asked_once_whether_it_speaks_meta() {
+    let server = Arc::new(ServerState::new("s".to_owned()));
+    let mut connection = Connection::new(server.clone(), 1000, 1);
+    connection.opened(false, within(SECOND));
+    assert!(!connection.takes_requests());
+    assert_eq!(sent(&mut connection), "mn\r\n");
+    connection.feed(b"MN\r\n");
+    assert_eq!(connection.poll(), Progress::Ready);
+    assert_eq!(server.dialect(), Some(Dialect::Meta));
+    open(&server);
+}
+
+#[test]
+fn a_server_that_closes_on_that_question_is_taken_for_classic_once_it_answers() {
+    let server = Arc::new(ServerState::new("s".to_owned()));
+    let mut connection = Connection::new(server.clone(), 1000, 1);
+    connection.opened(false, within(SECOND));
+    sent(&mut connection);
+    connection.lost(true, "closed");
+    let (ticket, _, next) = failure(connection.poll());
+    assert_eq!((ticket, next), (Ticket::OPENING, Next::RetryClassic));
+    let mut connection = Connection::new(server.clone(), 1000, 1);
+    connection.opened(true, within(SECOND));
+    assert_eq!(connection.poll(), Progress::Ready);
+    submit(&mut connection, Request::Version);
+    assert_eq!(server.dialect(), None);
+    connection.feed(b"VERSION 1\r\n");
+    assert!(matches!(connection.poll(), Progress::Reply(..)));
+    assert_eq!(connection.poll(), Progress::Idle);
+    assert_eq!(server.dialect(), Some(Dialect::Classic));
+}
+
+#[test]
+fn replies_go_to_their_calls_in_order() {
+    let mut connection = open(&server());
+    let first = submit(&mut connection, get(b"a")).unwrap();
+    let second = submit(&mut connection, get(b"b")).unwrap();
+    assert_eq!(sent(&mut connection), "get a\r\nget b\r\n");
+    connection.feed(b"VALUE a 0 1\r\n1\r\nEND\r\nEND\r\n");
+    assert_eq!(connection.poll(), Progress::Reply(first, Answer::Values));
+    let found = connection.pipeline().found()[0];
+    assert_eq!(connection.pipeline().body(&found), b"1");
+    assert_eq!(connection.poll(), Progress::Reply(second, Answer::Values));
+    assert!(connection.pipeline().found().is_empty());
+    assert_eq!(connection.poll(), Progress::Idle);
+    assert!(connection.is_idle() && connection.is_at_rest());
+}
+
+#[test]
+fn a_call_of_several_requests_gets_all_its_replies() {
+    let mut connection = open(&server());
+    let keys = [key(b"a"), key(b"b")];
+    let requests = [Request::DeleteMany { keys: &keys }, get(b"c")];
+    let ticket = connection.submit(&requests, within(SECOND)).unwrap();
+    sent(&mut connection);
+    connection.feed(b"HD O1 ka\r\nNF O2 kb\r\n");
+    for _ in 0..2 {
+        assert!(matches!(connection.poll(), Progress::Reply(it, _) if Some(it) == ticket));
+    }
+    assert_eq!(connection.poll(), Progress::Needs(1));
+    assert!(!connection.is_at_rest());
+    connection.lost(true, "closed");
+    let (_, _, next) = failure(connection.poll());
+    assert_eq!(next, Next::End(Mark::Bad), "it was answered in part");
+}
+
+#[test]
+fn a_late_call_ends_and_its_reply_meets_nobody() {
+    let server = server();
+    let mut connection = open(&server);
+    let late = connection
+        .submit(&[set(b"a", false)], within(SECOND))
+        .unwrap();
+    let other = connection
+        .submit(&[get(b"b")], within(9 * SECOND))
+        .unwrap()
+        .unwrap();
+    sent(&mut connection);
+    let deadline = connection.next_deadline().unwrap();
+    connection.tick(deadline);
+    let (ticket, error, _) = failure(connection.poll());
+    assert_eq!(Some(ticket), late);
+    assert!(matches!(error, Error::Deadline(context)
+        if context.phase == Phase::Read && !context.retry_is_safe));
+    assert!(!connection.takes_requests() && !connection.must_close());
+    assert!(connection.next_deadline().unwrap() > deadline);
+    connection.feed(b"HD O1 ka\r\nEND\r\n");
+    assert_eq!(connection.poll(), Progress::Reply(other, Answer::Values));
+    assert_eq!(connection.poll(), Progress::Idle);
+    assert!(connection.must_close());
+    assert_eq!(server.uncertain.take(), [key(b"a").into()]);
+}
+
+#[test]
+fn a_late_call_that_was_not_sent_is_never_sent() {
+    let server = server();
+    let mut connection = open(&server);
+    submit(&mut connection, set(b"a", false));
+    connection.tick(connection.next_deadline().unwrap());
+    let (_, error, _) = failure(connection.poll());
+    assert!(matches!(error, Error::Deadline(context)
+        if context.phase == Phase::Write && context.retry_is_safe));
+    assert!(connection.must_close() && connection.output().is_empty());
+    drop(connection);
+    assert!(server.uncertain.take().is_empty());
+}
+
+#[test]
+fn a_stale_connection_is_replaced_and_a_new_one_is_not() {
+    let server = server();
+    for (is_reused, is_read, is_retried) in [
+        (true, true, true),
+        (false, true, false),
+        (true, false, false),
+    ] {
+        let mut connection = open(&server);
+        if is_reused {
+            connection.reuse();
+        }
+        let request = if is_read { get(b"a") } else { set(b"a", false) };
+        submit(&mut connection, request);
+        sent(&mut connection);
+        connection.lost(false, "reset");
+        let (_, error, next) = failure(connection.poll());
+        assert!(matches!(error, Error::Unavailable(context, _)
+            if context.retry_is_safe == is_read));
+        assert_eq!(next == Next::Retry, is_retried);
+        assert_eq!(server.uncertain.take().is_empty(), is_read);
+        assert!(connection.must_close());
+    }
+}
+
+#[test]
+fn a_second_attempt_is_the_last() {
+    let mut connection = open(&server());
+    connection.reuse();
+    let mut attempt = within(SECOND);
+    attempt.is_retry = true;
+    connection.submit(&[get(b"a")], attempt).unwrap();
+    sent(&mut connection);
+    connection.lost(true, "closed");
+    let (_, _, next) = failure(connection.poll());
+    assert_eq!(next, Next::End(Mark::Bad));
+}
+
+#[test]
+fn uncertain_keys_are_removed_before_the_next_call() {
+    let server = server();
+    server.uncertain.add([key(b"a").into()]);
+    let mut connection = open(&server);
+    submit(&mut connection, get(b"b"));
+    assert_eq!(sent(&mut connection), "md a O1 q\r\nmn\r\nget b\r\n");
+    drop(connection);
+    assert_eq!(
+        server.uncertain.take(),
+        [key(b"a").into()],
+        "it was not acknowledged"
+    );
+    server.uncertain.add([key(b"a").into()]);
+    let mut connection = open(&server);
+    submit(&mut connection, get(b"b"));
+    sent(&mut connection);
+    connection.feed(b"MN\r\nEND\r\n");
+    assert!(matches!(connection.poll(), Progress::Reply(..)));
+    assert_eq!(connection.poll(), Progress::Idle);
+    drop(connection);
+    assert!(server.uncertain.take().is_empty());
+}
+
+#[test]
+fn quiet_writes_are_acknowledged_or_counted() {
+    let server = server();
+    let failures = || server.noreply_failures.load(Ordering::Relaxed);
+    let mut connection = open(&server);
+    assert_eq!(submit(&mut connection, set(b"a", true)), None);
+    assert_eq!(submit(&mut connection, set(b"b", true)), None);
+    connection.ask_for_acknowledgement();
+    assert!(sent(&mut connection).ends_with("mn\r\n"));
+    assert!(connection.is_at_rest(), "another call may follow");
+    connection.feed(b"NS O2 kb\r\nMN\r\n");
+    assert_eq!(connection.poll(), Progress::Idle);
+    assert_eq!(failures(), 1);
+    submit(&mut connection, set(b"c", true));
+    sent(&mut connection);
+    connection.lost(true, "closed");
+    assert_eq!(failures(), 2);
+    assert_eq!(server.uncertain.take(), [key(b"c").into()]);
+}
+
+#[test]
+fn a_key_that_was_gone_when_it_was_to_be_removed_is_nobodys_failure() {
+    let server = server();
+    server.uncertain.add([key(b"a").into()]);
+    let mut connection = open(&server);
+    submit(&mut connection, set(b"b", true));
+    submit(&mut connection, get(b"c"));
+    assert!(sent(&mut connection).ends_with("\r\nmn\r\nget c\r\n"));
+    connection.feed(b"NS O1\r\nNF O2\r\nMN\r\nEND\r\n");
+    assert!(matches!(connection.poll(), Progress::Reply(..)));
+    assert_eq!(server.noreply_failures.load(Ordering::Relaxed), 1);
+}
+
+#[test]
+fn a_call_that_the_dialect_has_no_words_for_leaves_nothing_behind() {
+    let server = Arc::new(ServerState::new("s".to_owned()));
+    server.learn_dialect(Dialect::Classic);
+    server.uncertain.add([key(b"a").into()]);
+    let mut connection = open(&server);
+    let item = |bytes, is_base64| Item {
+        key: WireKey { bytes, is_base64 },
+        flags: 0,
+        body: b"v",
+    };
+    let items = [item(b"b", false), item(b"YyBk", true)];
+    let store = Request::StoreMany {
+        word: StoreWord::Set,
+        items: &items,
+        exptime: 0,
+        quiet: false,
+    };
+    let keys = items.map(|item| item.key);
+    for request in [store, Request::DeleteMany { keys: &keys }] {
+        let failed = connection.submit(&[request], within(SECOND));
+        assert!(matches!(failed, Err(Error::Unsupported { .. })));
+        // Removed once more by the next call, for no reply to this one will tell that it was.
+        let again = server.uncertain.take();
+        assert_eq!(again, [key(b"a").into()]);
+        server.uncertain.add(again);
+    }
+    server.uncertain.take();
+    submit(&mut connection, get(b"c"));
+    let removal = "delete a noreply\r\n";
+    assert_eq!(
+        sent(&mut connection),
+        format!("{removal}{removal}get c\r\n")
+    );
+    connection.feed(b"END\r\n");
+    assert!(matches!(
+        connection.poll(),
+        Progress::Reply(_, Answer::Values)
+    ));
+}
+
+#[test]
+fn what_breaks_the_protocol_is_noted_once() {
+    let server = server();
+    let mut connection = open(&server);
+    submit(&mut connection, get(b"a"));
+    sent(&mut connection);
+    connection.feed(b"nonsense\r\n");
+    assert!(matches!(connection.poll(), Progress::Failed(..)));
+    for _ in 0..3 {
+        assert_eq!(connection.poll(), Progress::Idle);
+    }
+    assert_eq!(server.faults.load(Ordering::Relaxed), 1);
+    assert!(!server.health.is_down());
+}
+
+#[test]
+fn the_caller_of_a_quiet_write_is_told_or_it_is_counted_and_never_both() {
+    let server = server();
+    for is_sent in [false, true] {
+        let mut connection = open(&server);
+        let (begin, requests) = (connection.written(), [set(b"a", true)]);
+        connection.submit(&requests, within(SECOND)).unwrap();
+        if is_sent {
+            connection.sent(1);
+        }
+        let failure = connection.fail_quiet(&requests, within(SECOND), begin, End::Deadline);
+        assert!(matches!(failure.error, Error::Deadline(context)
+            if context.phase == Phase::Write && context.retry_is_safe != is_sent));
+        drop(connection);
+        assert_eq!(server.noreply_failures.load(Ordering::Relaxed), 0);
+        assert_eq!(server.uncertain.take().len(), usize::from(is_sent));
+    }
+}
+
+#[test]
+fn gathered_writes_of_which_nothing_was_sent_are_given_back() {
+    use crate::engine::pending::PendingWrites;
+    let server = server();
+    for is_sent in [false, true] {
+        let mut connection = open(&server);
+        connection.reuse();
+        let mut pending = PendingWrites::new(&server, 7);
+        pending.note(&set(b"a", true));
+        connection.submit_gathered(b"ms a 1 q O7\r\nv\r\n", pending);
+        submit(&mut connection, get(b"b"));
+        if is_sent {
+            connection.sent(1);
+        }
+        connection.lost(true, "closed");
+        let (_, _, next) = failure(connection.poll());
+        assert_eq!(next, Next::Retry);
+        let given_back = connection.take_unsent_gathered();
+        assert_eq!(given_back.is_some(), !is_sent);
+        let lost = server.noreply_failures.swap(0, Ordering::Relaxed);
+        assert_eq!(lost, u64::from(is_sent));
+        given_back.into_iter().for_each(PendingWrites::forget);
+        server.uncertain.take();
+    }
+}
+
+#[test]
+fn a_reply_that_does_not_fit_ends_all_calls() {
+    let server = server();
+    let mut connection = open(&server);
+    submit(&mut connection, get(b"a"));
+    submit(&mut connection, set(b"b", false));
+    sent(&mut connection);
+    connection.feed(b"VALUE x 0 1\r\n1\r\nEND\r\n");
+    for _ in 0..2 {
+        let (_, error, next) = failure(connection.poll());
+        assert!(matches!(error, Error::Protocol { .. }));
+        assert_eq!(next, Next::End(Mark::None));
+    }
+    assert!(connection.must_close() && !connection.is_at_rest());
+    assert_eq!(server.faults.load(Ordering::Relaxed), 1);
+    assert_eq!(server.uncertain.take(), [key(b"b").into()]);
+}
+
+#[test]
+fn a_child_of_a_fork_leaves_what_is_in_flight_to_its_parent() {
+    let server = server();
+    let mut connection = open(&server);
+    submit(&mut connection, set(b"a", true));
+    submit(&mut connection, set(b"b", false));
+    sent(&mut connection);
+    connection.abandon();
+    drop(connection);
+    assert!(server.uncertain.take().is_empty());
+    assert_eq!(server.noreply_failures.load(Ordering::Relaxed), 0);
+}
+
+#[test]
+fn what_cannot_be_said_in_classic_text_leaves_nothing_behind() {
+    let server = server();
+    server.learn_dialect(Dialect::Classic);
+    let mut connection = open(&server);
+    let inspect = Request::Inspect { key: key(b"a") };
+    let failed = connection.submit(&[inspect], within(SECOND));
+    assert!(matches!(failed, Err(Error::Unsupported { .. })));
+    assert!(connection.is_idle() && connection.takes_requests());
+    let failed = connection.submit(&[get(b"a"), inspect], within(SECOND));
+    assert!(matches!(failed, Err(Error::Unsupported { .. })));
+    assert!(connection.must_close());
+}

@@ -1,0 +1,306 @@
+//! A reader with interference: how its tail latency grows while the index doubles, memory is full, or large values
+//! are transferred.
+//!
+//! The reader runs an open loop on its own connections and its own CPU; a second generator causes the interference.
+//! Each side of each round gets a new server because an index doubles only once.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use super::paired::Spread;
+use super::scenario::{Interference, Scenario};
+use super::speed::{Figures, Measured, Progress, fill, measure_load};
+use super::{Error, Sides};
+use crate::load::{
+    self, Batch, Fill, KeyResult, Mixed, Pace, Picker, Plan, Size, Step, Values, Window, Workload,
+    key_text,
+};
+use crate::proc::Meter;
+use crate::target::{Server, Spawn};
+
+/// `-m` while the index grows: nothing is evicted.
+const LARGE_MEMORY_MIB: u64 = 1024;
+
+/// `-m` while memory is full.
+const SMALL_MEMORY_MIB: u64 = 64;
+
+/// New keys per second of the interference.
+const NEW_KEYS_PER_S: f64 = 100_000.0;
+
+/// Requests of 1 MB per second, half of them sets.
+const LARGE_PER_S: f64 = 400.0;
+
+/// Keys of a megabyte.
+const LARGE_KEYS: u64 = 100;
+
+/// Connections of the interference.
+const CONNECTIONS: usize = 16;
+
+/// First key of the interference, separate from the reader's keys.
+const FIRST_ID: u64 = 1 << 59;
+
+/// Runs a scenario with interference.
+pub fn run(
+    sides: &Sides,
+    scenario: &Scenario,
+    interference: Interference,
+    rounds: usize,
+    progress: &mut Progress<'_>,
+) -> Result<Figures, Error> {
+    let memory_mib = memory_mib(interference);
+    let (mut measured, mut baseline) = (Vec::new(), Vec::new());
+    for round in 0..rounds {
+        let ours = || {
+            measure_side(
+                sides,
+                &sides.ours(memory_mib),
+                scenario,
+                interference,
+                round as u64,
+            )
+        };
+        let theirs = || {
+            measure_side(
+                sides,
+                &sides.theirs(memory_mib),
+                scenario,
+                interference,
+                round as u64,
+            )
+        };
+        let (a, b) = if round % 2 == 0 {
+            let a = ours()?;
+            (a, theirs()?)
+        } else {
+            let b = theirs()?;
+            (ours()?, b)
+        };
+        progress(&format!(
+            "{}: round {} of {rounds}: p99 {:.0} us (alone {:.0}) against {:.0} us (alone {:.0})",
+            scenario.title,
+            round + 1,
+            a.1.p99_us,
+            a.0.p99_us,
+            b.1.p99_us,
+            b.0.p99_us,
+        ));
+        baseline.push((a.1.p99_us / a.0.p99_us, b.1.p99_us / b.0.p99_us));
+        measured.push((a.1, b.1));
+    }
+    let mut figures = Figures::new(scenario.clone(), measured);
+    figures.p99_of_calm = Some((
+        Spread::of(baseline.iter().map(|c| c.0)),
+        Spread::of(baseline.iter().map(|c| c.1)),
+    ));
+    Ok(figures)
+}
+
+/// Measures the reader only with interference, glasscache first in even rounds.
+pub(super) fn pair(
+    sides: &Sides,
+    scenario: &Scenario,
+    interference: Interference,
+    round: usize,
+) -> Result<(Measured, Measured), Error> {
+    let memory_mib = memory_mib(interference);
+    let measure = |spawn: Spawn| {
+        let reader = Reader::start(sides, &spawn, scenario)?;
+        reader.measure_with_interference(interference, round as u64)
+    };
+    if round.is_multiple_of(2) {
+        let ours = measure(sides.ours(memory_mib))?;
+        Ok((ours, measure(sides.theirs(memory_mib))?))
+    } else {
+        let theirs = measure(sides.theirs(memory_mib))?;
+        Ok((measure(sides.ours(memory_mib))?, theirs))
+    }
+}
+
+const fn memory_mib(interference: Interference) -> u64 {
+    match interference {
+        Interference::Full => SMALL_MEMORY_MIB,
+        Interference::Growth | Interference::Large => LARGE_MEMORY_MIB,
+    }
+}
+
+/// Measures the reader alone, then with interference.
+fn measure_side(
+    sides: &Sides,
+    spawn: &Spawn,
+    scenario: &Scenario,
+    interference: Interference,
+    seed: u64,
+) -> Result<(Measured, Measured), Error> {
+    let reader = Reader::start(sides, spawn, scenario)?;
+    let baseline = reader.measure(seed)?;
+    Ok((
+        baseline,
+        reader.measure_with_interference(interference, seed)?,
+    ))
+}
+
+/// A server of its own that holds the reader's keys.
+struct Reader<'a> {
+    sides: &'a Sides,
+    server: Server,
+    scenario: &'a Scenario,
+    values: Values,
+}
+
+impl<'a> Reader<'a> {
+    fn start(sides: &'a Sides, spawn: &Spawn, scenario: &'a Scenario) -> Result<Self, Error> {
+        let server = spawn.start().map_err(Error::Start)?;
+        let values = Values::new(scenario.size(), 1);
+        let reader = Self {
+            sides,
+            server,
+            scenario,
+            values,
+        };
+        fill(
+            &reader.own_sides(),
+            &reader.server,
+            scenario,
+            &reader.values,
+        )?;
+        Ok(reader)
+    }
+
+    fn own_sides(&self) -> Sides {
+        Sides {
+            layout: self.sides.layout.reader(),
+            ..self.sides.clone()
+        }
+    }
+
+    fn measure(&self, seed: u64) -> Result<Measured, Error> {
+        let how = (self.scenario.dialect, seed);
+        measure_load(
+            &self.own_sides(),
+            &self.server,
+            self.scenario,
+            &self.values,
+            how,
+        )
+    }
+
+    fn measure_with_interference(
+        &self,
+        interference: Interference,
+        seed: u64,
+    ) -> Result<Measured, Error> {
+        let load_generator =
+            InterferenceLoad::new(self.sides, &self.server, interference, &self.values)?;
+        let length = Duration::from_secs_f64(self.scenario.seconds * 1.15 + 0.1);
+        let (measured, load_result) = std::thread::scope(|scope| {
+            let running = scope.spawn(|| load_generator.run(length, seed));
+            let measured = self.measure(seed + 100);
+            load_generator.plan.stop.store(true, Ordering::Relaxed);
+            (measured, running.join().unwrap_or(Err(load::Error::Closed)))
+        });
+        match load_result {
+            Ok(()) | Err(load::Error::Stopped) => measured,
+            Err(error) => Err(Error::load(self.server.name)(error)),
+        }
+    }
+}
+
+/// The second generator.
+struct InterferenceLoad {
+    plan: Plan,
+    interference: Interference,
+    values: Values,
+}
+
+impl InterferenceLoad {
+    fn new(
+        sides: &Sides,
+        server: &Server,
+        interference: Interference,
+        small: &Values,
+    ) -> Result<Self, Error> {
+        let values = match interference {
+            Interference::Large => Values::new(Size::Fixed(1_000_000), 2),
+            Interference::Growth | Interference::Full => small.clone(),
+        };
+        let plan = Plan {
+            connections: CONNECTIONS,
+            depth: 16,
+            cpus: sides.pinned_cpus(&sides.layout.interference()),
+            stop: Arc::default(),
+            ..Plan::new(server.address)
+        };
+        // Data needed in advance: the large values to be read, or a full memory.
+        let before = match interference {
+            Interference::Growth => 0,
+            Interference::Full => 2 * (SMALL_MEMORY_MIB << 20) / 100,
+            Interference::Large => LARGE_KEYS,
+        };
+        let workloads = Fill::over(&(FIRST_ID..FIRST_ID + before), &values, 1);
+        load::run(&plan, workloads, &Meter::None).map_err(Error::load(server.name))?;
+        Ok(Self {
+            plan,
+            interference,
+            values,
+        })
+    }
+
+    fn run(&self, length: Duration, seed: u64) -> Result<(), load::Error> {
+        let window = Window::Timed {
+            warm_up: Duration::ZERO,
+            measure: length,
+        };
+        let plan = Plan {
+            window,
+            depth: 1,
+            seed,
+            ..self.plan.clone()
+        };
+        if self.interference == Interference::Large {
+            let plan = Plan {
+                pace: Pace::Open(LARGE_PER_S),
+                ..plan
+            };
+            let picker = Picker::new(LARGE_KEYS, None);
+            let workload = Mixed::new((FIRST_ID, picker), self.values.clone(), (0.5, 1), seed);
+            load::run(&plan, vec![workload], &Meter::None)?;
+        } else {
+            let plan = Plan {
+                pace: Pace::Open(NEW_KEYS_PER_S),
+                ..plan
+            };
+            let first = FIRST_ID + (1 << 32);
+            let workload = NewKeys {
+                next: first,
+                values: self.values.clone(),
+            };
+            load::run(&plan, vec![workload], &Meter::None)?;
+        }
+        Ok(())
+    }
+}
+
+/// Sets of new keys.
+struct NewKeys {
+    next: u64,
+    values: Values,
+}
+
+impl Workload for NewKeys {
+    fn next(&mut self, _connection: usize, batch: &mut Batch<'_>) -> Step {
+        self.next += 1;
+        batch.set(self, self.next, 0);
+        Step::Sent
+    }
+
+    fn write_key(&self, id: u64, text: &mut Vec<u8>) {
+        text.extend_from_slice(&key_text(id));
+    }
+
+    fn value(&self, id: u64) -> &[u8] {
+        self.values.of(id)
+    }
+
+    fn done(&mut self, _connection: usize, _id: u64, _result: KeyResult) {}
+}

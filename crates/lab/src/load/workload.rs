@@ -1,0 +1,172 @@
+//! What a generator thread sends: the trait that each workload implements, and the requests it can write.
+//!
+//! The engine knows sockets, clocks and replies; a workload knows keys and values. Key texts and expected values are
+//! computed from the key's number, so a request in flight needs 8 bytes per key.
+
+use std::collections::VecDeque;
+
+/// One thread's workload.
+pub trait Workload: Send {
+    /// Appends one request of `connection` to `batch`, or returns that this connection has nothing more to send.
+    fn next(&mut self, connection: usize, batch: &mut Batch<'_>) -> Step;
+
+    /// Writes the text of key `id`: 1 to 250 bytes.
+    fn write_key(&self, id: u64, text: &mut Vec<u8>);
+
+    /// The value under key `id`: what a set sends and what a hit must carry.
+    fn value(&self, id: u64) -> &[u8];
+
+    /// Called with the result of key `id`; for a multi-get once per key.
+    fn done(&mut self, connection: usize, id: u64, result: KeyResult);
+}
+
+/// Whether a connection continues.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Step {
+    /// One request was appended.
+    Sent,
+    /// Nothing was appended; the connection waits for the replies in flight. Only valid if a request
+    /// is in flight: otherwise nothing would wake the connection.
+    Wait,
+    /// This connection is done once its replies are in.
+    Finished,
+}
+
+/// The result of one key of one request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum KeyResult {
+    /// A value came back and passed the check.
+    Hit,
+    /// No value.
+    Miss,
+    /// A write took effect (stored, appended, counted, touched, deleted).
+    Stored,
+    /// Any other reply to a write.
+    Refused,
+    /// A value came back that differs from the stored one.
+    Wrong,
+}
+
+/// The dialect in which gets and sets are written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Deserialize, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Dialect {
+    /// `get`, `set`: classic text.
+    #[default]
+    Text,
+    /// `mg`, `ms`: meta commands.
+    Meta,
+}
+
+/// The verb of a request in flight.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum RequestKind {
+    /// Expects values and an end.
+    Get,
+    /// Expects one line; the reply parser decides whether it means success.
+    Write,
+}
+
+/// A request in flight.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Request {
+    pub(crate) kind: RequestKind,
+    pub(crate) keys: u32,
+    pub(crate) intended_ns: u64,
+    pub(crate) sent_ns: u64,
+}
+
+/// Values from this size on are sent without being copied behind their header.
+const LARGE_BYTES: usize = 32 * 1024;
+
+/// The requests that are sent in one write; see [`Workload::next`].
+pub struct Batch<'a> {
+    pub(crate) out: &'a mut Vec<u8>,
+    pub(crate) requests: &'a mut VecDeque<Request>,
+    pub(crate) keys: &'a mut VecDeque<u64>,
+    /// A set whose value follows `out` by reference; it closes the batch.
+    pub(crate) large: &'a mut Option<u64>,
+    pub(crate) dialect: Dialect,
+}
+
+impl Batch<'_> {
+    /// Reads `ids` in one request; in the meta dialect, which has no multi-get, only the first.
+    pub fn get(&mut self, workload: &impl Workload, ids: &[u64]) {
+        let ids = match self.dialect {
+            Dialect::Text => ids,
+            Dialect::Meta => ids.get(..1).unwrap_or_default(),
+        };
+        self.out
+            .extend_from_slice(if self.dialect == Dialect::Meta {
+                b"mg"
+            } else {
+                b"get"
+            });
+        for &id in ids {
+            self.out.push(b' ');
+            workload.write_key(id, self.out);
+            self.keys.push_back(id);
+        }
+        self.out
+            .extend_from_slice(if self.dialect == Dialect::Meta {
+                b" v\r\n"
+            } else {
+                b"\r\n"
+            });
+        self.push(RequestKind::Get, ids.len() as u32);
+    }
+
+    /// Stores the value of `id` for `ttl_s` seconds (0: without a TTL).
+    pub fn set(&mut self, workload: &impl Workload, id: u64, ttl_s: u32) {
+        let value = workload.value(id);
+        let mut number = itoa::Buffer::new();
+        self.out
+            .extend_from_slice(if self.dialect == Dialect::Meta {
+                b"ms "
+            } else {
+                b"set "
+            });
+        workload.write_key(id, self.out);
+        if self.dialect == Dialect::Meta {
+            self.out.push(b' ');
+            self.out
+                .extend_from_slice(number.format(value.len()).as_bytes());
+            if ttl_s > 0 {
+                self.out.extend_from_slice(b" T");
+                self.out.extend_from_slice(number.format(ttl_s).as_bytes());
+            }
+        } else {
+            self.out.extend_from_slice(b" 0 ");
+            self.out.extend_from_slice(number.format(ttl_s).as_bytes());
+            self.out.push(b' ');
+            self.out
+                .extend_from_slice(number.format(value.len()).as_bytes());
+        }
+        self.out.extend_from_slice(b"\r\n");
+        if value.len() < LARGE_BYTES {
+            self.out.extend_from_slice(value);
+            self.out.extend_from_slice(b"\r\n");
+        } else {
+            *self.large = Some(id);
+        }
+        self.keys.push_back(id);
+        self.push(RequestKind::Write, 1);
+    }
+
+    /// Sends `line` (without its end) about key `id`, and expects one line back.
+    pub fn raw_line(&mut self, id: u64, line: &[u8]) {
+        self.out.extend_from_slice(line);
+        self.out.extend_from_slice(b"\r\n");
+        self.keys.push_back(id);
+        self.push(RequestKind::Write, 1);
+    }
+
+    fn push(&mut self, kind: RequestKind, keys: u32) {
+        self.requests.push_back(Request {
+            kind,
+            keys,
+            intended_ns: 0,
+            sent_ns: 0,
+        });
+    }
+}

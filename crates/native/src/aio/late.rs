@@ -1,0 +1,108 @@
+//! How long a call may take, and calls that had to wait for a connection before they could be sent.
+
+use std::time::{Duration, Instant};
+
+use glasscache_client::costs::{Part, Spent};
+use pyo3::prelude::*;
+
+use super::op::Times;
+use crate::deadline as deadlines;
+
+/// Connections that one call may wait for: one may go stale, or have gone, before it is used.
+pub(super) const TRIES_MAX: u8 = 3;
+
+/// A call that waits for a connection: one deadline spans the waiting and the call.
+#[pyclass(module = "glasscache._native")]
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Late {
+    deadline: Instant,
+    /// When it began to wait.
+    begin: Instant,
+    tries: u8,
+    /// It was sent on a connection that had gone stale.
+    is_retry: bool,
+}
+
+#[pymethods]
+impl Late {
+    #[new]
+    fn new(seconds: f64, is_retry: bool) -> PyResult<Self> {
+        let begin = Instant::now();
+        Ok(Self {
+            deadline: begin + deadlines::seconds(seconds)?,
+            begin,
+            tries: 0,
+            is_retry,
+        })
+    }
+
+    /// The seconds that are left.
+    #[getter]
+    fn left(&self) -> f64 {
+        left(self.deadline)
+    }
+
+    /// Note that the connection on which it was sent had gone stale.
+    fn note_stale(&mut self) {
+        self.is_retry = true;
+    }
+}
+
+pub(super) fn left(deadline: Instant) -> f64 {
+    let left = deadline.saturating_duration_since(Instant::now());
+    left.as_secs_f64()
+}
+
+impl Late {
+    /// Begins to wait for a connection once more; false: it has tried often enough, or its time is over.
+    pub(super) fn try_again(&mut self) -> bool {
+        self.begin = Instant::now();
+        self.tries += 1;
+        self.tries <= TRIES_MAX && self.begin < self.deadline
+    }
+}
+
+/// How long a call may take: so many seconds, or what is left of one that has waited.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Limit {
+    Seconds(f64),
+    Late(Late),
+}
+
+impl<'py> FromPyObject<'_, 'py> for Limit {
+    type Error = PyErr;
+
+    fn extract(given: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
+        match given.cast::<Late>() {
+            Ok(late) => Ok(Self::Late(*late.borrow())),
+            Err(_) => given.extract().map(Self::Seconds),
+        }
+    }
+}
+
+impl Limit {
+    /// When a call begins that is sent now, and when it must end.
+    pub(super) fn times(
+        limit: Option<Self>,
+        timeout: Duration,
+        mut spent: Spent,
+    ) -> PyResult<Times> {
+        let started = Instant::now();
+        let mut is_retry = false;
+        let deadline = match limit {
+            None => started + timeout,
+            Some(Self::Seconds(seconds)) => started + deadlines::seconds(seconds)?,
+            Some(Self::Late(late)) => {
+                spent.add_time(Part::Wait, started.saturating_duration_since(late.begin));
+                is_retry = late.is_retry;
+                late.deadline
+            }
+        };
+        Ok(Times {
+            started,
+            deadline,
+            is_retry,
+            spent,
+        })
+    }
+}

@@ -1,0 +1,54 @@
+//! Failures that are misses to the caller, and what a client counts of itself.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+
+use crate::error;
+
+/// Decides which errors are misses, and counts them.
+#[derive(Debug)]
+pub(crate) struct Misses {
+    /// Decides which errors are counted misses; `None` raises them all.
+    missable: Option<Py<PyAny>>,
+    by_error: AtomicU64,
+    fills_not_stored: AtomicU64,
+}
+
+impl Misses {
+    pub(crate) fn new(missable: Option<Py<PyAny>>) -> Self {
+        Self {
+            missable,
+            by_error: AtomicU64::new(0),
+            fills_not_stored: AtomicU64::new(0),
+        }
+    }
+
+    /// What a call about `count` keys returns that failed: a counted miss where that was asked for, else the error.
+    pub(crate) fn miss<R>(&self, py: Python<'_>, error: PyErr, miss: R, count: u64) -> PyResult<R> {
+        if !error::is_missable(py, self.missable.as_ref(), &error)? {
+            return Err(error);
+        }
+        self.by_error.fetch_add(count, Ordering::Relaxed);
+        Ok(miss)
+    }
+
+    /// Counts a value that was made and not stored, for its key was deleted, written or flushed meanwhile.
+    pub(crate) fn count_unstored(&self) {
+        self.fills_not_stored.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// A table of counters that begins with these.
+    pub(crate) fn table<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let all = PyDict::new(py);
+        let counters = [
+            ("fills_not_stored", &self.fills_not_stored),
+            ("misses_by_error", &self.by_error),
+        ];
+        for (name, counter) in counters {
+            all.set_item(name, counter.load(Ordering::Relaxed))?;
+        }
+        Ok(all)
+    }
+}

@@ -1,0 +1,158 @@
+//! What the reply to a request about one key becomes: the same Python value in every client.
+
+use std::convert::Infallible;
+
+use glasscache_client::costs::{Part, Spent};
+use glasscache_client::engine::interpret::{number, outcome, value};
+use glasscache_client::outcome::Outcome;
+use glasscache_client::pipeline::{Answer, Found, MetaAnswer, Pipeline};
+use glasscache_client::request::Request;
+use glasscache_client::{Error, StoreWord};
+use pyo3::prelude::*;
+use pyo3::types::PyBool;
+
+use crate::settings::Codec;
+use crate::{error, value as conversion};
+
+/// Why there is no value.
+pub(crate) enum Failed {
+    /// The server or the way to it failed.
+    Told(Error),
+    /// A value could not be read.
+    Unreadable(PyErr),
+}
+
+impl Failed {
+    /// The exception to be raised.
+    pub(crate) fn raised(self, py: Python<'_>) -> PyErr {
+        match self {
+            Self::Told(error) => error::of_client(py, &error),
+            Self::Unreadable(error) => error,
+        }
+    }
+}
+
+impl From<Error> for Failed {
+    fn from(error: Error) -> Self {
+        Self::Told(error)
+    }
+}
+
+impl From<PyErr> for Failed {
+    fn from(error: PyErr) -> Self {
+        Self::Unreadable(error)
+    }
+}
+
+impl From<Infallible> for Failed {
+    fn from(never: Infallible) -> Self {
+        match never {}
+    }
+}
+
+/// The form in which a reply comes to Python.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Form {
+    /// The value.
+    Value,
+    /// (value, CAS unique).
+    WithCas,
+    /// (value, CAS unique, seconds left or -1, seconds since access, fetched before, stale, bytes).
+    Inspected,
+    /// A new number.
+    Number,
+    /// Whether something was done.
+    Truth,
+    /// As [`Self::Truth`], but None where there is nothing under the key.
+    Cas,
+    /// As [`Self::Truth`], but None in place of an error that is a miss.
+    Reserved,
+}
+
+impl Form {
+    /// The form of the reply to a request.
+    pub(crate) fn of(request: &Request<'_>) -> Self {
+        match request {
+            Request::Get { cas: true, .. } => Self::WithCas,
+            Request::Get { .. } | Request::GetAndTouch { .. } => Self::Value,
+            Request::Inspect { .. } => Self::Inspected,
+            Request::Arithmetic { .. } => Self::Number,
+            Request::Store {
+                word: StoreWord::Cas(_),
+                ..
+            } => Self::Cas,
+            _ => Self::Truth,
+        }
+    }
+
+    /// The Python value of a reply; `None`: a miss.
+    pub(crate) fn show<'py>(
+        self,
+        py: Python<'py>,
+        codec: &Codec,
+        (answer, pipeline, server): (Answer, &Pipeline, &str),
+        spent: &mut Spent,
+    ) -> Result<Option<Bound<'py, PyAny>>, Failed> {
+        match self {
+            Self::Value | Self::WithCas | Self::Inspected => {
+                let Some(received) = value(answer, pipeline, server)? else {
+                    return Ok(None);
+                };
+                let (found, meta) = (&received.found, received.meta);
+                let (object, costs) =
+                    conversion::from_bytes(py, codec, found.flags, received.bytes)?;
+                spent.add_time(Part::Decompress, costs.compress);
+                Ok(self.of_value(object, found, meta)?)
+            }
+            Self::Number => {
+                let number = number(answer, pipeline, server)?;
+                Ok(number
+                    .map(|number| number.into_pyobject(py))
+                    .transpose()?
+                    .map(Bound::into_any))
+            }
+            Self::Truth | Self::Cas | Self::Reserved => {
+                Ok(self.of_outcome(py, outcome(answer, server)?))
+            }
+        }
+    }
+
+    /// A value that was read, and what was told of it.
+    pub(crate) fn of_value<'py>(
+        self,
+        value: Bound<'py, PyAny>,
+        found: &Found,
+        meta: Option<MetaAnswer>,
+    ) -> PyResult<Option<Bound<'py, PyAny>>> {
+        let py = value.py();
+        Ok(match (self, meta) {
+            (Self::WithCas, _) => Some((value, found.cas).into_pyobject(py)?.into_any()),
+            (Self::Inspected, None) => None,
+            (Self::Inspected, Some(meta)) => {
+                let bytes = found.value_bytes;
+                let (ttl_s, last_access_s) = (meta.ttl_s, meta.last_access_s);
+                let all = (
+                    value,
+                    meta.cas,
+                    ttl_s,
+                    last_access_s,
+                    meta.was_hit,
+                    meta.stale,
+                    bytes,
+                );
+                Some(all.into_pyobject(py)?.into_any())
+            }
+            _ => Some(value),
+        })
+    }
+
+    /// The outcome of a write.
+    pub(crate) fn of_outcome(self, py: Python<'_>, outcome: Outcome) -> Option<Bound<'_, PyAny>> {
+        let is_gone = self == Self::Cas && outcome == Outcome::NotFound;
+        (!is_gone).then(|| {
+            PyBool::new(py, outcome == Outcome::Done)
+                .to_owned()
+                .into_any()
+        })
+    }
+}

@@ -1,0 +1,51 @@
+//! Analysis of a curve: its knee, and whether more memory or a better policy saves more misses.
+
+use super::Curve;
+
+/// The knee of a curve.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Knee {
+    /// Size in objects or bytes.
+    pub size: u64,
+    /// The miss ratio there.
+    pub miss_ratio: f64,
+}
+
+/// The effect of more memory compared with that of another policy at the same size.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Trade<P> {
+    /// The miss ratio now.
+    pub miss_ratio: f64,
+    /// With a tenth more memory.
+    pub with_more_memory: f64,
+    /// The policy with the fewest misses at this size, and its miss ratio.
+    pub best: Option<(P, f64)>,
+}
+
+impl Curve {
+    /// The point furthest below the straight line from the start of the curve to its end (Satopää et al. 2011);
+    /// `None` if the curve never falls below that line.
+    pub fn knee(&self) -> Option<Knee> {
+        let footprint = self.footprint();
+        let (first, last) = (self.miss_ratio(0), self.miss_ratio(footprint));
+        let depth = |size: u64| {
+            first + (last - first) * size as f64 / footprint.max(1) as f64 - self.miss_ratio(size)
+        };
+        let sizes = (0..=footprint).step_by(self.step as usize);
+        let size = sizes.max_by(|&a, &b| depth(a).total_cmp(&depth(b)))?;
+        (depth(size) > 0.0).then(|| Knee {
+            size,
+            miss_ratio: self.miss_ratio(size),
+        })
+    }
+}
+
+/// Compares a tenth more memory with a better policy at `size`; `others` are miss ratios of other policies there.
+pub fn trade<P: Copy>(lru: &Curve, size: u64, others: &[(P, f64)]) -> Trade<P> {
+    let best = others.iter().copied().min_by(|a, b| a.1.total_cmp(&b.1));
+    Trade {
+        miss_ratio: lru.miss_ratio(size),
+        with_more_memory: lru.miss_ratio(size.saturating_add(size / 10)),
+        best,
+    }
+}

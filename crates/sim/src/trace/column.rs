@@ -1,0 +1,250 @@
+//! One Parquet column, decoded batch by batch: only this file handles levels, nulls and ranges.
+//!
+//! Every value is checked against the column's range, so that a file of another program causes an error message and
+//! never a wrong number. Compression, encodings and pages are the `parquet` crate's.
+
+use crate::TraceError;
+use parquet::basic::{ConvertedType, LogicalType};
+use parquet::column::reader::{ColumnReader, ColumnReaderImpl};
+use parquet::data_type::{ByteArray, DataType};
+use parquet::errors::ParquetError;
+use parquet::schema::types::ColumnDescriptor;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+/// A column of one row group that is being read.
+pub(super) struct ColumnDecoder {
+    file: String,
+    name: &'static str,
+    row: u64,
+    max_definition: i16,
+    /// Whether the innermost values may be null.
+    is_optional: bool,
+    is_signed: bool,
+    reader: ColumnReader,
+    definitions: Vec<i16>,
+    repetitions: Vec<i16>,
+    numbers: Vec<i64>,
+    ints: Vec<i32>,
+    strings: Vec<ByteArray>,
+}
+
+fn is_signed(logical: Option<&LogicalType>, converted: ConvertedType) -> bool {
+    let is_unsigned_before = matches!(
+        converted,
+        ConvertedType::UINT_8
+            | ConvertedType::UINT_16
+            | ConvertedType::UINT_32
+            | ConvertedType::UINT_64
+    );
+    match logical {
+        Some(LogicalType::Integer(integer)) => integer.is_signed,
+        _ => !is_unsigned_before,
+    }
+}
+
+impl ColumnDecoder {
+    /// Decodes the column behind `reader`; the tuple holds the file, the column and the number of rows before it.
+    pub(super) fn new(
+        (file, name, row): (String, &'static str, u64),
+        column: &ColumnDescriptor,
+        reader: ColumnReader,
+    ) -> Self {
+        Self {
+            file,
+            name,
+            row,
+            max_definition: column.max_def_level(),
+            is_optional: column.self_type().is_optional(),
+            is_signed: is_signed(column.logical_type_ref(), column.converted_type()),
+            reader,
+            definitions: Vec::new(),
+            repetitions: Vec::new(),
+            numbers: Vec::new(),
+            ints: Vec::new(),
+            strings: Vec::new(),
+        }
+    }
+
+    /// Reads up to `rows` numbers, null as `None`, each at most `max`.
+    pub(super) fn numbers(
+        &mut self,
+        rows: usize,
+        max: u64,
+        into: &mut Vec<Option<u64>>,
+    ) -> Result<(), TraceError> {
+        self.fill(rows)?;
+        into.reserve(rows);
+        let start = self.row;
+        if self.definitions.is_empty() {
+            for (at, &number) in self.numbers.iter().enumerate() {
+                into.push(Some(self.checked(number, start + at as u64, max)?));
+            }
+        } else {
+            let mut values = self.numbers.iter();
+            for (at, &definition) in self.definitions.iter().enumerate() {
+                let value = if definition == self.max_definition {
+                    values.next()
+                } else {
+                    None
+                };
+                let checked = value.map(|&number| self.checked(number, start + at as u64, max));
+                into.push(checked.transpose()?);
+            }
+        }
+        self.row += rows as u64;
+        Ok(())
+    }
+
+    /// Reads up to `rows` numbers of 64 bits, which must not be null; used for the key column.
+    pub(super) fn keys(&mut self, rows: usize, into: &mut Vec<u64>) -> Result<(), TraceError> {
+        self.fill(rows)?;
+        if self.numbers.len() != rows {
+            let null = self
+                .definitions
+                .iter()
+                .position(|&level| level != self.max_definition);
+            let row = self.row + null.unwrap_or(0) as u64;
+            return Err(self.fault(row, "a key may not be null"));
+        }
+        if self.is_signed {
+            for (at, &number) in self.numbers.iter().enumerate() {
+                self.checked(number, self.row + at as u64, u64::MAX)?;
+            }
+        }
+        into.extend(self.numbers.iter().map(|&number| number as u64));
+        self.row += rows as u64;
+        Ok(())
+    }
+
+    /// Reads up to `rows` strings and hands each to `take`, null as `None`.
+    pub(super) fn strings(
+        &mut self,
+        rows: usize,
+        mut take: impl FnMut(Option<&[u8]>),
+    ) -> Result<(), TraceError> {
+        self.fill(rows)?;
+        let mut values = self.strings.iter();
+        for at in 0..rows {
+            let is_there = self
+                .definitions
+                .get(at)
+                .is_none_or(|&level| level == self.max_definition);
+            take(if is_there {
+                values.next().map(ByteArray::data)
+            } else {
+                None
+            });
+        }
+        self.row += rows as u64;
+        Ok(())
+    }
+
+    /// Reads up to `rows` lists of numbers, each at most `max`, appending the numbers to `into` and, for each row,
+    /// the length of `into` after it to `ends`. A null list is an empty one.
+    pub(super) fn lists(
+        &mut self,
+        rows: usize,
+        max: u64,
+        into: &mut Vec<u32>,
+        ends: &mut Vec<usize>,
+    ) -> Result<(), TraceError> {
+        self.fill(rows)?;
+        let first = ends.len();
+        let mut values = self.numbers.iter();
+        for (at, &repetition) in self.repetitions.iter().enumerate() {
+            if repetition == 0 {
+                ends.push(into.len());
+            }
+            let row = self.row + (ends.len() - first).saturating_sub(1) as u64;
+            let definition = self.definitions.get(at).copied();
+            if self.is_optional && definition == Some(self.max_definition - 1) {
+                return Err(self.fault(row, "an item may not be null"));
+            }
+            if definition.is_none_or(|level| level == self.max_definition) {
+                let number = values.next().copied().unwrap_or(0);
+                into.push(self.checked(number, row, max)? as u32);
+            }
+        }
+        // Each entry holds where its row begins; the row's end is where the next begins.
+        ends.push(into.len());
+        ends.remove(first);
+        if ends.len() - first != rows {
+            return Err(self.fault(self.row, "is not a list of numbers"));
+        }
+        self.row += rows as u64;
+        Ok(())
+    }
+
+    /// Decodes the next rows into the buffers.
+    fn fill(&mut self, rows: usize) -> Result<(), TraceError> {
+        self.definitions.clear();
+        self.repetitions.clear();
+        self.numbers.clear();
+        self.strings.clear();
+        let levels = (&mut self.definitions, &mut self.repetitions);
+        let read = match &mut self.reader {
+            ColumnReader::Int64ColumnReader(reader) => {
+                read_rows(reader, rows, levels, &mut self.numbers)
+            }
+            ColumnReader::Int32ColumnReader(reader) => {
+                self.ints.clear();
+                let read = read_rows(reader, rows, levels, &mut self.ints);
+                let is_signed = self.is_signed;
+                let widen = |&int: &i32| {
+                    if is_signed {
+                        int.into()
+                    } else {
+                        i64::from(int as u32)
+                    }
+                };
+                self.numbers.extend(self.ints.iter().map(widen));
+                read
+            }
+            ColumnReader::ByteArrayColumnReader(reader) => {
+                read_rows(reader, rows, levels, &mut self.strings)
+            }
+            _ => Ok(0),
+        };
+        match read {
+            Ok(read) if read == rows => Ok(()),
+            Ok(read) => Err(self.fault(
+                self.row + read as u64,
+                "the column ends before its row group",
+            )),
+            Err(error) => Err(self.fault(self.row, &format!("cannot be read: {error}"))),
+        }
+    }
+
+    fn checked(&self, number: i64, row: u64, max: u64) -> Result<u64, TraceError> {
+        if (self.is_signed && number < 0) || number as u64 > max {
+            let fault = format!("expected a whole number from 0 to {max}, found {number}");
+            return Err(self.fault(row, &fault));
+        }
+        Ok(number as u64)
+    }
+
+    /// An error at a row counted from 0.
+    pub(super) fn fault(&self, row: u64, fault: &str) -> TraceError {
+        TraceError::row(&self.file, row + 1, fault).in_column(self.name)
+    }
+}
+
+/// Converts a panic of the `parquet` crate to an error. The crate checks most parts of a damaged file, but not all: a
+/// wrong count of levels or a wrong bit width runs past its buffers. A reader that panicked is not used again.
+pub(super) fn catch_panics<T>(
+    work: impl FnOnce() -> Result<T, ParquetError>,
+) -> Result<T, ParquetError> {
+    let contradiction = || ParquetError::General("its pages contradict each other".to_owned());
+    catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_| Err(contradiction()))
+}
+
+/// Reads complete rows of one column and returns their number.
+fn read_rows<T: DataType>(
+    reader: &mut ColumnReaderImpl<T>,
+    rows: usize,
+    (definitions, repetitions): (&mut Vec<i16>, &mut Vec<i16>),
+    values: &mut Vec<T::T>,
+) -> parquet::errors::Result<usize> {
+    let read = || reader.read_records(rows, Some(definitions), Some(repetitions), values);
+    catch_panics(read).map(|(rows, ..)| rows)
+}

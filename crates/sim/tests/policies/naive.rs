@@ -1,0 +1,146 @@
+//! Naive implementations of the policies: lists that are searched from end to end.
+
+/// Misses of LRU.
+pub(crate) fn lru(keys: &[u64], capacity: usize) -> u64 {
+    let (mut cache, mut misses) = (Vec::new(), 0);
+    for key in keys {
+        if let Some(at) = cache.iter().position(|cached| cached == key) {
+            cache.remove(at);
+        } else {
+            misses += 1;
+            if cache.len() == capacity {
+                cache.remove(0);
+            }
+        }
+        cache.push(*key);
+    }
+    misses
+}
+
+/// Misses of FIFO.
+pub(crate) fn fifo(keys: &[u64], capacity: usize) -> u64 {
+    let (mut cache, mut misses) = (Vec::new(), 0);
+    for key in keys {
+        if !cache.contains(key) {
+            misses += 1;
+            if cache.len() == capacity {
+                cache.remove(0);
+            }
+            cache.push(*key);
+        }
+    }
+    misses
+}
+
+/// Misses of FIFO with a second chance.
+pub(crate) fn clock(keys: &[u64], capacity: usize) -> u64 {
+    let (mut cache, mut misses): (Vec<(u64, bool)>, u64) = (Vec::new(), 0);
+    for &key in keys {
+        if let Some(cached) = cache.iter_mut().find(|cached| cached.0 == key) {
+            cached.1 = true;
+            continue;
+        }
+        misses += 1;
+        while cache.len() == capacity {
+            let (oldest, was_used) = cache.remove(0);
+            if was_used {
+                cache.push((oldest, false));
+            }
+        }
+        cache.push((key, false));
+    }
+    misses
+}
+
+/// Misses of SIEVE; the newest object is at the front, as in the paper, and the hand moves towards it.
+pub(crate) fn sieve(keys: &[u64], capacity: usize) -> u64 {
+    let (mut cache, mut misses): (Vec<(u64, bool)>, u64) = (Vec::new(), 0);
+    let mut hand: Option<u64> = None;
+    for &key in keys {
+        if let Some(cached) = cache.iter_mut().find(|cached| cached.0 == key) {
+            cached.1 = true;
+            continue;
+        }
+        misses += 1;
+        if cache.len() == capacity {
+            let position_of = |key| cache.iter().position(|cached| Some(cached.0) == key);
+            let mut at = position_of(hand).unwrap_or(cache.len() - 1);
+            while cache[at].1 {
+                cache[at].1 = false;
+                at = if at == 0 { cache.len() - 1 } else { at - 1 };
+            }
+            hand = at.checked_sub(1).map(|newer| cache[newer].0);
+            cache.remove(at);
+        }
+        cache.insert(0, (key, false));
+    }
+    misses
+}
+
+/// Misses of LFU; of the least used, the first that reached that number is evicted.
+pub(crate) fn lfu(keys: &[u64], capacity: usize) -> u64 {
+    // (key, uses, since when it has that many)
+    let (mut cache, mut misses): (Vec<(u64, u64, usize)>, u64) = (Vec::new(), 0);
+    for (now, &key) in keys.iter().enumerate() {
+        if let Some(cached) = cache.iter_mut().find(|cached| cached.0 == key) {
+            *cached = (key, cached.1 + 1, now);
+            continue;
+        }
+        misses += 1;
+        if cache.len() == capacity {
+            let victim = *cache
+                .iter()
+                .min_by_key(|(_, uses, since)| (*uses, *since))
+                .unwrap();
+            cache.retain(|cached| *cached != victim);
+        }
+        cache.push((key, 1, now));
+    }
+    misses
+}
+
+/// Misses of Belady in which every miss stores.
+pub(crate) fn belady(keys: &[u64], capacity: usize) -> u64 {
+    let (mut cache, mut misses): (Vec<u64>, u64) = (Vec::new(), 0);
+    for (now, &key) in keys.iter().enumerate() {
+        if cache.contains(&key) {
+            continue;
+        }
+        misses += 1;
+        if cache.len() == capacity {
+            let next = |cached: &u64| keys[now..].iter().position(|later| later == cached);
+            let victim = *cache
+                .iter()
+                .max_by_key(|&cached| next(cached).unwrap_or(usize::MAX))
+                .unwrap();
+            cache.retain(|cached| *cached != victim);
+        }
+        cache.push(key);
+    }
+    misses
+}
+
+/// Misses and missed bytes of LRU or FIFO over (key, size) objects; what is larger than the cache is not stored.
+pub(crate) fn by_bytes(requests: &[(u64, u32)], capacity: u64, is_lru: bool) -> (u64, u64) {
+    let (mut cache, mut misses, mut bytes): (Vec<(u64, u64)>, u64, u64) = (Vec::new(), 0, 0);
+    for &(key, size) in requests {
+        let object = (key, u64::from(size.max(1)));
+        if let Some(at) = cache.iter().position(|cached| *cached == object) {
+            if is_lru {
+                cache.remove(at);
+                cache.push(object);
+            }
+            continue;
+        }
+        misses += 1;
+        bytes += object.1;
+        if object.1 > capacity {
+            continue;
+        }
+        while cache.iter().map(|cached| cached.1).sum::<u64>() + object.1 > capacity {
+            cache.remove(0);
+        }
+        cache.push(object);
+    }
+    (misses, bytes)
+}

@@ -1,0 +1,104 @@
+//! Memory backed ahead of the writers: a huge page's worth, once something was written, inside the limit.
+
+use std::sync::Arc;
+
+use glasscache_store::{Config, Seconds, SetOptions, SetOutcome, Store, Worker};
+
+const NOW: Seconds = Seconds(2);
+const MEMORY_BYTES: u64 = 64 << 20;
+const HUGE_PAGE_BYTES: u64 = 2 << 20;
+/// Four segments, which eviction keeps free for one worker.
+const RESERVE_BYTES: u64 = 4 << 17;
+const VALUE_BYTES: usize = 4_000;
+
+fn store(memory_bytes: u64) -> (Arc<Store>, Worker) {
+    let config = Config {
+        memory_bytes,
+        workers: 1,
+        ..Config::default()
+    };
+    let store = Store::new(config).unwrap();
+    let mut worker = store.worker();
+    worker.go_online();
+    (store, worker)
+}
+
+/// Stores an item under a key of its own.
+fn set(worker: &mut Worker, number: usize) {
+    let key = format!("key:{number}").into_bytes();
+    let (hash, options) = (worker.store().hash(&key), SetOptions::default());
+    let outcome = worker.set(&key, hash, &[7; VALUE_BYTES], &options, NOW);
+    assert!(matches!(outcome, SetOutcome::Stored(_)), "{outcome:?}");
+    worker.pass();
+}
+
+/// Backs what is wanted and returns how many bytes stand ready.
+fn back(store: &Store) -> u64 {
+    while store.back_ahead() {}
+    assert!(!store.is_short_of_ready());
+    store.counters().ready_bytes
+}
+
+fn taken_bytes(store: &Store) -> u64 {
+    let counters = store.counters();
+    counters.segment_bytes + counters.index_bytes + counters.ghost_bytes
+}
+
+#[test]
+fn a_written_store_has_a_huge_page_ready_and_an_empty_one_nothing() {
+    let (store, mut worker) = store(MEMORY_BYTES);
+    assert!(!store.is_short_of_ready());
+    assert_eq!(back(&store), 0);
+    set(&mut worker, 0);
+    assert!(store.is_short_of_ready());
+    assert_eq!(back(&store), HUGE_PAGE_BYTES);
+}
+
+#[test]
+fn writes_take_what_stands_ready_before_untouched_memory() {
+    let (store, mut worker) = store(MEMORY_BYTES);
+    set(&mut worker, 0);
+    back(&store);
+    let mut refills = 0;
+    for number in 1..5_000 {
+        let before = (taken_bytes(&store), store.counters().ready_bytes);
+        set(&mut worker, number);
+        let after = (taken_bytes(&store), store.counters().ready_bytes);
+        assert_eq!(after.0 - before.0, before.1 - after.1, "at {number}");
+        assert_eq!(store.is_short_of_ready(), after.1 < HUGE_PAGE_BYTES);
+        refills += u32::from(store.is_short_of_ready());
+        assert_eq!(back(&store), HUGE_PAGE_BYTES);
+    }
+    assert!(refills > 100, "{refills} times");
+    store.audit(&[&worker]);
+}
+
+#[test]
+fn what_stands_ready_is_inside_the_limit_and_goes_first_when_it_falls() {
+    let (store, mut worker) = store(MEMORY_BYTES);
+    set(&mut worker, 0);
+    assert_eq!(back(&store), HUGE_PAGE_BYTES);
+    store.set_memory(1 << 20).unwrap();
+    assert!(back(&store) < HUGE_PAGE_BYTES);
+    store.set_memory(MEMORY_BYTES).unwrap();
+    assert_eq!(back(&store), HUGE_PAGE_BYTES);
+    let mut number = 1;
+    while store.counters().evictions == 0 {
+        set(&mut worker, number);
+        back(&store);
+        number += 1;
+    }
+    let ready_bytes = back(&store);
+    let most = MEMORY_BYTES + MEMORY_BYTES / 8 + RESERVE_BYTES;
+    assert!(taken_bytes(&store) + ready_bytes <= most);
+    assert!(ready_bytes <= RESERVE_BYTES, "{ready_bytes}");
+}
+
+#[test]
+fn a_store_without_huge_pages_backs_nothing_ahead() {
+    let (store, mut worker) = store(8 << 20);
+    for number in 0..1_000 {
+        set(&mut worker, number);
+        assert_eq!(back(&store), 0);
+    }
+}

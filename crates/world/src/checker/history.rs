@@ -1,0 +1,336 @@
+//! The requests of a world and what became of them: which could a reader have seen, and which must be gone.
+
+use std::collections::HashMap;
+
+use super::values::{Number, WriteId};
+use crate::network::{Executed, LinkId, Network, Position};
+use crate::plan::Key;
+
+/// The number of a request in its world.
+pub(crate) type RequestId = usize;
+
+/// On which condition a value is stored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Condition {
+    /// None.
+    Always,
+    /// Nothing is there, or nothing has changed.
+    If,
+}
+
+/// What a request does to one key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Effect {
+    /// It reads.
+    Read,
+    /// It stores a value.
+    Store(WriteId, Condition),
+    /// It makes a number.
+    Create(u16),
+    /// It adds to a number.
+    Add(u8),
+    /// It removes.
+    Delete,
+    /// It gives a new expiry.
+    Touch,
+}
+
+/// What is known of a request's effect on one key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Known {
+    /// Nothing.
+    Unknown,
+    /// It was done; an addition came to this number.
+    Done(Option<Number>),
+    /// It was not done.
+    NotDone,
+}
+
+/// One request as it was written on a connection.
+#[derive(Debug)]
+pub(crate) struct Request {
+    /// The server.
+    pub(crate) server: usize,
+    /// The connection.
+    pub(crate) link: LinkId,
+    /// Its bytes are between these of the connection, with what was written before it.
+    pub(crate) begin: u64,
+    /// Behind its last byte.
+    pub(crate) end: u64,
+    /// What it does; a flush does nothing to any one key.
+    pub(crate) effects: Vec<(Key, Effect)>,
+    /// What is known of these.
+    pub(crate) known: Vec<Known>,
+    /// It may be made twice.
+    pub(crate) is_repeatable: bool,
+    /// The life of the client that made it.
+    pub(crate) life: usize,
+    /// It is executed piece by piece: its bytes are those of several commands, or of one about several keys.
+    pub(crate) is_in_pieces: bool,
+}
+
+/// When something happened: not before the first, not after the second.
+pub(crate) type Window = (Position, Position);
+
+/// Where a value may come from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum Source {
+    /// A write.
+    Write(WriteId),
+    /// The creation of a number.
+    Creation(u16),
+}
+
+/// All requests, by key.
+#[derive(Debug, Default)]
+pub(crate) struct History {
+    requests: Vec<Request>,
+    by_key: HashMap<Key, Vec<(RequestId, usize)>>,
+    flushes: Vec<RequestId>,
+    /// Keys that a client promised to remove, and when it must have done so.
+    removals: Vec<(Key, Window)>,
+}
+
+impl History {
+    /// Adds a request.
+    pub(crate) fn add(&mut self, request: Request, is_flush: bool) -> RequestId {
+        let id = self.requests.len();
+        for (nth, (key, effect)) in request.effects.iter().enumerate() {
+            if *effect != Effect::Read {
+                self.by_key.entry(*key).or_default().push((id, nth));
+            }
+        }
+        if is_flush {
+            self.flushes.push(id);
+        }
+        self.requests.push(request);
+        id
+    }
+
+    /// A request.
+    pub(crate) fn request(&self, id: RequestId) -> &Request {
+        &self.requests[id]
+    }
+
+    /// Notes what became of a request's effect.
+    pub(crate) fn note(&mut self, id: RequestId, nth: usize, known: Known) {
+        if let Some(slot) = self.requests[id].known.get_mut(nth) {
+            *slot = known;
+        }
+    }
+
+    /// Notes that a key was removed.
+    pub(crate) fn remove(&mut self, key: Key, window: Window) {
+        self.removals.push((key, window));
+    }
+
+    /// When a request was executed; `None`: never.
+    pub(crate) fn window(&self, id: RequestId, network: &Network) -> Option<Window> {
+        let request = &self.requests[id];
+        let is_one = !request.is_in_pieces;
+        let begun = || self.begun(id, network);
+        match network.executed(request.link, request.end) {
+            Executed::At(at, _) if is_one => Some((at, at)),
+            Executed::At(at, _) => Some((begun().unwrap_or(at), at)),
+            Executed::NotYet if is_one => Some((network.position(), Position::MAX)),
+            Executed::NotYet => Some((begun().unwrap_or(network.position()), Position::MAX)),
+            // The first pieces may have been executed.
+            Executed::Never if is_one => None,
+            Executed::Never => begun().map(|at| (at, Position::MAX)),
+        }
+    }
+
+    /// When the first of a request's bytes, or of what was written before it, were used up.
+    fn begun(&self, id: RequestId, network: &Network) -> Option<Position> {
+        let request = &self.requests[id];
+        match network.executed(request.link, request.begin + 1) {
+            Executed::At(at, _) => Some(at),
+            Executed::NotYet | Executed::Never => None,
+        }
+    }
+
+    /// When a change was made that certainly left nothing of what was there before; `None`: it is not certain.
+    fn cleared(&self, id: RequestId, nth: usize, network: &Network) -> Option<Window> {
+        let request = &self.requests[id];
+        let (effect, known) = (request.effects[nth].1, request.known[nth]);
+        if !is_certain(effect, known) {
+            return None;
+        }
+        let (first, last) = self.window(id, network)?;
+        let was_stored = matches!(known, Known::Done(_));
+        if matches!(effect, Effect::Store(..)) && !was_stored {
+            // If it was refused the older value went when its line was read.
+            return Some((self.begun(id, network).unwrap_or(first), last));
+        }
+        Some((first, last))
+    }
+
+    /// Whether something certainly removed or replaced what was under `key` between two moments.
+    fn is_overwritten(
+        &self,
+        key: Key,
+        (after, before): Window,
+        but: Source,
+        network: &Network,
+    ) -> bool {
+        let is_between = |(first, last): Window| first > after && last < before;
+        let of_key = self.by_key.get(&key).into_iter().flatten();
+        let mut changes =
+            of_key.filter(|(id, nth)| source_of(self.requests[*id].effects[*nth].1) != Some(but));
+        let server = self.server_of(key);
+        changes.any(|(id, nth)| self.cleared(*id, *nth, network).is_some_and(is_between))
+            || self.flushes.iter().any(|id| {
+                Some(self.requests[*id].server) == server
+                    && self.window(*id, network).is_some_and(is_between)
+            })
+            || server.is_some_and(|server| {
+                let mut restarts = network.restarts(server).iter();
+                restarts.any(|at| is_between((*at, *at)))
+            })
+            || self
+                .removals
+                .iter()
+                .any(|(removed, window)| *removed == key && is_between(*window))
+    }
+
+    fn server_of(&self, key: Key) -> Option<usize> {
+        let (id, _) = self.by_key.get(&key)?.first()?;
+        Some(self.requests[*id].server)
+    }
+
+    /// The requests that brought a value, as far as they may have been executed before the end of `read`.
+    fn sources(&self, key: Key, source: Source) -> impl Iterator<Item = RequestId> {
+        let of_key = self.by_key.get(&key).into_iter().flatten();
+        let brings = move |(id, nth): &(RequestId, usize)| {
+            let request = &self.requests[*id];
+            source_of(request.effects[*nth].1) == Some(source)
+                && request.known[*nth] != Known::NotDone
+        };
+        of_key.copied().filter(brings).map(|(id, _)| id)
+    }
+
+    /// Whether a read within `read` may find what comes from `source`.
+    pub(crate) fn may_find(
+        &self,
+        key: Key,
+        source: Source,
+        read: Window,
+        network: &Network,
+    ) -> bool {
+        self.sources(key, source).any(|id| {
+            let Some((first, last)) = self.window(id, network) else {
+                return false;
+            };
+            first <= read.1 && !self.is_overwritten(key, (last, read.0), source, network)
+        })
+    }
+
+    /// Whether a value from `source` was certainly gone or replaced between a read and a later moment.
+    pub(crate) fn has_changed(
+        &self,
+        key: Key,
+        source: Source,
+        (read, later): Window,
+        network: &Network,
+    ) -> bool {
+        self.is_overwritten(key, (read, later), source, network)
+    }
+
+    /// Whether anything may be under a key within `read`.
+    pub(crate) fn may_exist(&self, key: Key, read: Window, network: &Network) -> bool {
+        let of_key = self.by_key.get(&key).into_iter().flatten();
+        let mut sources =
+            of_key.filter_map(|(id, nth)| source_of(self.requests[*id].effects[*nth].1));
+        sources.any(|source| self.may_find(key, source, read, network))
+    }
+
+    /// What is known of a key, for a message.
+    pub(crate) fn known_of(&self, key: Key, network: &Network) -> String {
+        let of_key = self.by_key.get(&key).into_iter().flatten();
+        let changes = of_key.map(|(id, nth)| {
+            let request = &self.requests[*id];
+            let (effect, known) = (request.effects[*nth].1, request.known[*nth]);
+            format!("{effect:?} {known:?} {:?}", self.window(*id, network))
+        });
+        let removals = self.removals.iter().filter(|(removed, _)| *removed == key);
+        let removals = removals.map(|(_, window)| format!("removed {window:?}"));
+        changes.chain(removals).collect::<Vec<_>>().join(", ")
+    }
+
+    /// Whether an addition may be in a number that was read within `read`.
+    pub(crate) fn may_have_added(
+        &self,
+        key: Key,
+        bit: u8,
+        read: Window,
+        network: &Network,
+    ) -> bool {
+        let of_key = self.by_key.get(&key).into_iter().flatten();
+        let mut adds = of_key.filter(|(id, nth)| {
+            let request = &self.requests[*id];
+            request.effects[*nth].1 == Effect::Add(bit) && request.known[*nth] != Known::NotDone
+        });
+        adds.any(|(id, _)| {
+            self.window(*id, network)
+                .is_some_and(|window| window.0 <= read.1)
+        })
+    }
+
+    /// Additions to the numbers of a creation that must be in what is read within `read`.
+    pub(crate) fn must_have_added(
+        &self,
+        key: Key,
+        creation: u16,
+        read: Window,
+        network: &Network,
+    ) -> Vec<u8> {
+        let of_key = self.by_key.get(&key).into_iter().flatten();
+        let bits = of_key.filter_map(|(id, nth)| {
+            let request = &self.requests[*id];
+            let (Effect::Add(bit), Known::Done(Some(number))) =
+                (request.effects[*nth].1, request.known[*nth])
+            else {
+                return None;
+            };
+            let window = self.window(*id, network)?;
+            (number.creation == creation && window.1 < read.0).then_some(bit)
+        });
+        bits.collect()
+    }
+
+    /// Whether a key was ever given a new expiry.
+    pub(crate) fn was_touched(&self, key: Key) -> bool {
+        let mut of_key = self.by_key.get(&key).into_iter().flatten();
+        of_key.any(|(id, nth)| self.requests[*id].effects[*nth].1 == Effect::Touch)
+    }
+
+    /// The latest second at which what comes from `source` was stored; `None` where that is not known.
+    pub(crate) fn stored_second(&self, key: Key, source: Source, network: &Network) -> Option<u32> {
+        let seconds = self.sources(key, source).map(|id| {
+            let request = &self.requests[id];
+            match network.executed(request.link, request.end) {
+                Executed::At(_, second) => Some(second),
+                Executed::NotYet | Executed::Never => None,
+            }
+        });
+        seconds.collect::<Option<Vec<u32>>>()?.into_iter().max()
+    }
+}
+
+/// Whether a request that was executed left nothing of what was there before.
+fn is_certain(effect: Effect, known: Known) -> bool {
+    match effect {
+        // One that is refused removes the older value too.
+        Effect::Store(_, Condition::Always) | Effect::Delete => true,
+        Effect::Store(_, Condition::If) | Effect::Create(_) => matches!(known, Known::Done(_)),
+        Effect::Read | Effect::Add(_) | Effect::Touch => false,
+    }
+}
+
+fn source_of(effect: Effect) -> Option<Source> {
+    match effect {
+        Effect::Store(write, _) => Some(Source::Write(write)),
+        Effect::Create(creation) => Some(Source::Creation(creation)),
+        Effect::Read | Effect::Add(_) | Effect::Delete | Effect::Touch => None,
+    }
+}

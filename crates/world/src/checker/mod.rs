@@ -1,0 +1,452 @@
+//! What must hold in every world, whatever goes wrong in it.
+//!
+//! The checker knows what no client can: which requests a server has executed, and when. A client is held to what it
+//! could know, and to what it promised.
+
+mod history;
+mod uncertain;
+mod values;
+
+use std::collections::HashMap;
+use std::fmt;
+
+use crate::network::{Executed, Network, Position};
+use crate::plan::{Key, Ttl, is_number};
+pub(crate) use history::{Condition, Effect, History, Known, Request, RequestId, Source, Window};
+use uncertain::UncertainKeys;
+use values::write_of;
+pub(crate) use values::{Number, WriteId, addend, body, created, flags};
+
+/// What was broken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Promise {
+    /// A value is what was written under its key.
+    Value,
+    /// It is the last that was acknowledged, or one whose outcome is not known.
+    Fresh,
+    /// It is gone once its time is over.
+    Expiry,
+    /// An addition is made once, and is in what is read after it was acknowledged.
+    Addition,
+    /// A comparison and write succeeds only if nothing has changed.
+    Compare,
+    /// A reply says what the server did.
+    Reply,
+    /// What was certainly not done, as its caller was told, was not done.
+    Undone,
+    /// Each call ends once.
+    Once,
+    /// Each call ends by its deadline.
+    Deadline,
+    /// A connection that is used again is in sync.
+    InSync,
+    /// A connection that is of no use is closed.
+    Closed,
+    /// Each quiet write is acknowledged, or counted as refused or lost.
+    Quiet,
+    /// Memory stays within bounds.
+    Memory,
+    /// Once nothing goes wrong any more, calls succeed.
+    Recovery,
+    /// A child of a fork leaves its parent's requests alone.
+    Fork,
+    /// Nothing panics.
+    Panic,
+}
+
+/// A promise that was broken, and how.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Violation {
+    /// Which.
+    pub promise: Promise,
+    /// How.
+    pub text: String,
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}: {}", self.promise, self.text)
+    }
+}
+
+/// One life of a client: from its begin, or from a fork, to the next fork.
+#[derive(Debug, Default)]
+struct Life {
+    uncertain: Vec<UncertainKeys>,
+    /// Quiet writes in meta that are counted if they are lost.
+    quiet: Vec<RequestId>,
+}
+
+/// Watches one world.
+#[derive(Debug)]
+pub(crate) struct Checker {
+    /// What was asked.
+    pub(crate) history: History,
+    violation: Option<Violation>,
+    written: HashMap<WriteId, (Key, u32, Ttl)>,
+    creations: u16,
+    has_lines: bool,
+    lives: Vec<Life>,
+    /// The longest value that each server takes.
+    limits: Vec<u32>,
+    /// Requests that were certainly not done, as their callers were told.
+    undone: Vec<RequestId>,
+}
+
+impl Checker {
+    /// For a world whose servers take values up to these `limits`; `has_lines`: values have text of the protocol in them.
+    pub(crate) fn new(limits: Vec<u32>, has_lines: bool) -> Self {
+        Self {
+            history: History::default(),
+            violation: None,
+            written: HashMap::new(),
+            creations: 0,
+            has_lines,
+            lives: Vec::new(),
+            limits,
+            undone: Vec::new(),
+        }
+    }
+
+    /// The first promise that was broken.
+    pub(crate) fn violation(&self) -> Option<&Violation> {
+        self.violation.as_ref()
+    }
+
+    /// Notes that a promise was broken.
+    pub(crate) fn broken(&mut self, promise: Promise, text: impl Into<String>) {
+        if self.violation.is_none() {
+            let text = text.into();
+            self.violation = Some(Violation { promise, text });
+        }
+    }
+
+    /// A client's life begins.
+    pub(crate) fn begin_life(&mut self) -> usize {
+        let uncertain = self
+            .limits
+            .iter()
+            .map(|_| UncertainKeys::default())
+            .collect();
+        self.lives.push(Life {
+            uncertain,
+            quiet: Vec::new(),
+        });
+        self.lives.len() - 1
+    }
+
+    /// The body of a write, which is noted.
+    pub(crate) fn body(&mut self, write: WriteId, key: Key, bytes: u32, ttl: Ttl) -> Vec<u8> {
+        self.written.insert(write, (key, bytes, ttl));
+        body(write, key, bytes, self.has_lines)
+    }
+
+    /// A creation of a number.
+    pub(crate) fn creation(&mut self) -> u16 {
+        self.creations += 1;
+        self.creations
+    }
+
+    /// Notes a request that was written on a connection.
+    pub(crate) fn requested(
+        &mut self,
+        request: Request,
+        is_flush: bool,
+        is_counted: bool,
+    ) -> RequestId {
+        let life = request.life;
+        let id = self.history.add(request, is_flush);
+        if is_counted {
+            self.lives[life].quiet.push(id);
+        }
+        id
+    }
+
+    /// A reply to a request came: the server must have executed it.
+    pub(crate) fn replied(&mut self, id: RequestId, network: &Network) -> Option<Window> {
+        let request = self.history.request(id);
+        // Of one in pieces the first may be replied to before the last is there.
+        let end = if request.is_in_pieces {
+            request.begin + 1
+        } else {
+            request.end
+        };
+        match network.executed(request.link, end) {
+            Executed::At(..) => self.history.window(id, network),
+            Executed::NotYet | Executed::Never if network.has_lied_in_classic(request.server) => {
+                None
+            }
+            Executed::NotYet | Executed::Never => {
+                let text = format!("a reply to {request:?}, which was not executed");
+                self.broken(Promise::Reply, text);
+                None
+            }
+        }
+    }
+
+    /// A read found a value, of which all is checked that can be: with a server that lies, only whose it is.
+    pub(crate) fn found(
+        &mut self,
+        (id, key): (RequestId, Key),
+        (flags_read, bytes): (u32, &[u8]),
+        network: &Network,
+    ) -> Option<Source> {
+        let lied = network.has_lied(self.history.request(id).server);
+        if is_number(key) {
+            let Some(number) = Number::read(bytes) else {
+                let text = format!("key {key} has {:?}", String::from_utf8_lossy(bytes));
+                self.broken(Promise::Value, text);
+                return None;
+            };
+            self.found_number((id, key), number, None, network);
+            return Some(Source::Creation(number.creation));
+        }
+        let write = write_of(bytes);
+        let written = write.and_then(|write| Some((write, *self.written.get(&write)?)));
+        let is_own = written.is_some_and(|(write, (of, length, _))| {
+            let is_equal = body(write, of, length, self.has_lines) == bytes;
+            of == key && is_equal && (lied || flags(write) == flags_read)
+        });
+        let Some((write, (.., ttl))) = written.filter(|_| is_own) else {
+            let begin = String::from_utf8_lossy(bytes.get(..40).unwrap_or(bytes)).into_owned();
+            let text = format!(
+                "key {key} has {} bytes with flags {flags_read} that nobody wrote: {begin:?}",
+                bytes.len()
+            );
+            self.broken(Promise::Value, text);
+            return None;
+        };
+        let source = Source::Write(write);
+        if !lied {
+            self.check_fresh((id, key), source, network);
+            self.check_expiry((id, key), source, ttl, network);
+        }
+        Some(source)
+    }
+
+    fn check_fresh(&mut self, (id, key): (RequestId, Key), source: Source, network: &Network) {
+        let Some(read) = self.replied(id, network) else {
+            return;
+        };
+        if !self.history.may_find(key, source, read, network) {
+            let known = self.history.known_of(key, network);
+            let text =
+                format!("key {key} has {source:?}, which was replaced before {read:?}: {known}");
+            self.broken(Promise::Fresh, text);
+        }
+    }
+
+    fn check_expiry(
+        &mut self,
+        (id, key): (RequestId, Key),
+        source: Source,
+        ttl: Ttl,
+        network: &Network,
+    ) {
+        let Ttl::Seconds(seconds) = ttl else { return };
+        let request = self.history.request(id);
+        let Executed::At(_, second) = network.executed(request.link, request.end) else {
+            return;
+        };
+        let stored = self.history.stored_second(key, source, network);
+        let is_over = stored.is_some_and(|stored| second >= stored + seconds);
+        if is_over && !self.history.was_touched(key) {
+            let text =
+                format!("key {key} has {source:?} at {second}, stored for {seconds} at {stored:?}");
+            self.broken(Promise::Expiry, text);
+        }
+    }
+
+    /// A number was read, or is what an addition (`own`) came to.
+    pub(crate) fn found_number(
+        &mut self,
+        (id, key): (RequestId, Key),
+        number: Number,
+        own: Option<u8>,
+        network: &Network,
+    ) {
+        if network.has_lied(self.history.request(id).server) {
+            return;
+        }
+        let Some(read) = self.replied(id, network) else {
+            return;
+        };
+        let source = Source::Creation(number.creation);
+        let history = &self.history;
+        let mut broken = None;
+        if number.has_doubles() || own.is_some_and(|bit| !number.has(bit)) {
+            broken = Some((
+                Promise::Addition,
+                "an addition was made twice, or is not in it".to_owned(),
+            ));
+        } else if !history.may_find(key, source, read, network) {
+            broken = Some((Promise::Fresh, "it was replaced before".to_owned()));
+        }
+        for bit in 0..crate::plan::ADDITIONS_MAX {
+            if number.has(bit) && !history.may_have_added(key, bit, read, network) {
+                broken = Some((Promise::Addition, format!("addition {bit} was not made")));
+            }
+        }
+        let must = history.must_have_added(key, number.creation, read, network);
+        if let Some(bit) = must.into_iter().find(|bit| !number.has(*bit)) {
+            broken = Some((Promise::Addition, format!("addition {bit} is not in it")));
+        }
+        if let Some((promise, why)) = broken {
+            self.broken(
+                promise,
+                format!("key {key} has {number:?} in {read:?}: {why}"),
+            );
+        }
+    }
+
+    /// A reply says that something was under a key.
+    pub(crate) fn existed(&mut self, id: RequestId, key: Key, network: &Network) {
+        if network.has_lied(self.history.request(id).server) {
+            return;
+        }
+        let Some(window) = self.replied(id, network) else {
+            return;
+        };
+        if !self.history.may_exist(key, window, network) {
+            let known = self.history.known_of(key, network);
+            let text = format!(
+                "key {key} was there in {window:?}, although nothing can have been: {known}"
+            );
+            self.broken(Promise::Reply, text);
+        }
+    }
+
+    /// A comparison with what a read by `read` found succeeded.
+    pub(crate) fn compared(
+        &mut self,
+        (id, key): (RequestId, Key),
+        (source, read): (Source, RequestId),
+        network: &Network,
+    ) {
+        let server = self.history.request(id).server;
+        let windows = (
+            self.replied(id, network),
+            self.history.window(read, network),
+        );
+        let (Some(own), Some(read)) = windows else {
+            return;
+        };
+        // A server that starts again begins anew with its uniques too.
+        let mut restarts = network.restarts(server).iter();
+        let has_restarted = restarts.any(|at| read.0 < *at && *at < own.1);
+        if network.has_lied(server) || has_restarted {
+            return;
+        }
+        if self
+            .history
+            .has_changed(key, source, (read.1, own.0), network)
+        {
+            let text = format!("key {key}: {source:?}, read in {read:?}, had changed by {own:?}");
+            self.broken(Promise::Compare, text);
+        }
+    }
+
+    /// The caller of a request was told that it was certainly not done.
+    pub(crate) fn reported_undone(&mut self, id: RequestId) {
+        if !self.history.request(id).is_repeatable {
+            self.undone.push(id);
+        }
+    }
+
+    /// A call to a server begins.
+    pub(crate) fn call_begins(&mut self, life: usize, server: usize, call: usize) {
+        self.lives[life].uncertain[server].begin(call);
+    }
+
+    /// A call to a server has ended, by a reply or not.
+    pub(crate) fn call_ends(
+        &mut self,
+        life: usize,
+        server: usize,
+        (call, had_reply): (usize, bool),
+        now: Position,
+    ) {
+        for (key, since) in self.lives[life].uncertain[server].end(call, had_reply) {
+            self.history.remove(key, (since, now));
+        }
+    }
+
+    /// A client has said that it removed a key.
+    pub(crate) fn removed(&mut self, id: RequestId, key: Key, window: Window, network: &Network) {
+        if !network.has_lied(self.history.request(id).server) {
+            self.history.remove(key, window);
+        }
+    }
+
+    /// What a request left behind is not known to the client that made it.
+    pub(crate) fn uncertain(&mut self, id: RequestId, network: &Network) {
+        let request = self.history.request(id);
+        let uncertain = &mut self.lives[request.life].uncertain[request.server];
+        for (key, effect) in &request.effects {
+            // The client does not remove a number whose addition is doubtful: it is right either way.
+            let is_removed = matches!(
+                effect,
+                Effect::Store(..) | Effect::Create(_) | Effect::Delete
+            );
+            if is_removed && !network.has_lied(request.server) {
+                uncertain.add(*key, network.position());
+            }
+        }
+    }
+
+    /// The caller of a quiet write was told of its failure.
+    pub(crate) fn quiet_reported(&mut self, id: RequestId) {
+        let life = self.history.request(id).life;
+        self.lives[life].quiet.retain(|quiet| *quiet != id);
+    }
+
+    /// Whether a request was executed.
+    pub(crate) fn is_executed(&self, id: RequestId, network: &Network) -> bool {
+        let request = self.history.request(id);
+        matches!(
+            network.executed(request.link, request.end),
+            Executed::At(..)
+        )
+    }
+
+    /// Whether a request stores a value that its server certainly refuses.
+    fn is_too_large(&self, request: &Request) -> bool {
+        request.effects.iter().any(|(_, effect)| match effect {
+            Effect::Store(write, _) => {
+                let length = self.written.get(write).map_or(0, |(_, length, _)| *length);
+                length > self.limits[request.server]
+            }
+            _ => false,
+        })
+    }
+
+    /// Quiet writes of a life that were never executed or certainly refused, and all of them.
+    pub(crate) fn quiet(&self, life: usize, network: &Network) -> (u64, u64) {
+        let quiet = &self.lives[life].quiet;
+        let is_lost = |id: &&RequestId| {
+            let request = self.history.request(**id);
+            network.executed(request.link, request.end) == Executed::Never
+                || self.is_too_large(request) && !network.has_lied(request.server)
+        };
+        (
+            quiet.iter().filter(is_lost).count() as u64,
+            quiet.len() as u64,
+        )
+    }
+
+    /// What can be checked only at the end.
+    pub(crate) fn end(&mut self, network: &Network) {
+        let done = self.undone.iter().copied().find(|id| {
+            let request = self.history.request(*id);
+            !network.has_lied(request.server)
+                && matches!(
+                    network.executed(request.link, request.end),
+                    Executed::At(..)
+                )
+        });
+        if let Some(id) = done {
+            let text = format!("{:?} was done", self.history.request(id));
+            self.broken(Promise::Undone, text);
+        }
+    }
+}

@@ -1,0 +1,254 @@
+//! Draws a plan from a seed.
+
+use crate::plan::{
+    ADDITIONS_MAX, Call, Driver, Fault, Front, Key, Lie, Micros, NUMBER_KEYS, NetworkPlan, Plan,
+    ProcessPlan, ServerPlan, Step, Ttl, VALUE_KEYS, What, Write, is_base64,
+};
+use crate::random::Random;
+
+/// Calls of a plan, at least.
+const CALLS_MIN: u64 = 200;
+/// Calls of a plan, at most.
+const CALLS_MAX: u64 = 260;
+
+/// A millisecond.
+const MS: Micros = 1000;
+
+/// The plan of a seed: at least two servers, 200 calls and a fault.
+pub fn plan(seed: u64) -> Plan {
+    let mut random = Random::new(seed);
+    let servers: Vec<ServerPlan> = (0..random.between(2, 3))
+        .map(|_| server(&mut random))
+        .collect();
+    let processes: Vec<ProcessPlan> = (0..random.between(1, 2))
+        .map(|_| process(&mut random))
+        .collect();
+    let network = NetworkPlan {
+        latency_min: random.pick(&[20, 50, 200]),
+        latency_max: random.pick(&[200, 500, 3000, 20 * MS]),
+        cut_percent: random.pick(&[0, 10, 50, 90]),
+        window_bytes: random.pick(&[2 << 10, 16 << 10, 256 << 10]),
+    };
+    let counts = Counts {
+        servers: servers.len(),
+        processes: processes.len(),
+    };
+    let tasks = tasks(&mut random, &counts);
+    Plan {
+        seed,
+        servers,
+        processes,
+        tasks,
+        network,
+        sabotage: None,
+    }
+}
+
+struct Counts {
+    servers: usize,
+    processes: usize,
+}
+
+fn server(random: &mut Random) -> ServerPlan {
+    let is_small = random.chance(25);
+    ServerPlan {
+        memory_bytes: if is_small { 1 << 20 } else { 4 << 20 },
+        evict: !is_small || random.chance(50),
+        item_bytes_max: if random.chance(25) {
+            16 << 10
+        } else {
+            512 << 10
+        },
+        workers: random.between(1, 2) as usize,
+        front: match random.below(20) {
+            0 => Front::RefusesMeta,
+            1 => Front::ClosesOnMeta,
+            _ => Front::None,
+        },
+    }
+}
+
+fn process(random: &mut Random) -> ProcessPlan {
+    ProcessPlan {
+        driver: if random.chance(50) {
+            Driver::Shared
+        } else {
+            Driver::Pooled(random.between(1, 4) as usize)
+        },
+        value_bytes_max: if random.chance(10) { 8 << 10 } else { 64 << 20 },
+    }
+}
+
+fn tasks(random: &mut Random, counts: &Counts) -> Vec<Vec<Step>> {
+    let tasks_count = random.pick(&[1, 1, 2, 3, 5]).max(counts.processes);
+    let mut tasks = vec![Vec::new(); tasks_count];
+    let calls = random.between(CALLS_MIN, CALLS_MAX) as u32;
+    let faults = random.between(1, 10);
+    let mut mix = Mix {
+        noreply_percent: random.pick(&[5, 25, 60]),
+        large_percent: random.pick(&[0, 3, 10]),
+        cancel_percent: random.pick(&[0, 0, 3]),
+        short_percent: random.pick(&[0, 5, 30]),
+        keys: random.pick(&[2, 5, VALUE_KEYS]),
+        additions: vec![0; usize::from(NUMBER_KEYS)],
+        servers: counts.servers,
+    };
+    for number in 0..calls {
+        let task = &mut tasks[random.below(tasks_count as u64) as usize];
+        if random.chance(20) {
+            task.push(Step::Sleep(random.pick(&[100, 2 * MS, 30 * MS])));
+        }
+        task.push(Step::Call(mix.call(random, number)));
+    }
+    // One that does nothing shows little; a liar makes the other checks weaker, so it is seldom.
+    let lies = random.chance(15);
+    for nth in 0..faults {
+        let fault = match nth {
+            0 if lies => misbehave(random, counts),
+            _ => fault(random, counts),
+        };
+        let task = &mut tasks[random.below(tasks_count as u64) as usize];
+        let at = random.below(task.len() as u64 + 1) as usize;
+        task.insert(at, Step::Fault(random.below(2 * MS), fault));
+    }
+    tasks
+}
+
+struct Mix {
+    noreply_percent: u64,
+    large_percent: u64,
+    cancel_percent: u64,
+    short_percent: u64,
+    keys: Key,
+    additions: Vec<u8>,
+    servers: usize,
+}
+
+impl Mix {
+    fn call(&mut self, random: &mut Random, number: u32) -> Call {
+        let is_short = random.chance(self.short_percent);
+        Call {
+            number,
+            what: self.what(random),
+            allowed: if is_short {
+                random.pick(&[MS, 5 * MS, 20 * MS])
+            } else {
+                random.pick(&[100 * MS, 250 * MS, 1000 * MS])
+            },
+            cancel_after: random
+                .chance(self.cancel_percent)
+                .then(|| random.below(3 * MS)),
+        }
+    }
+
+    fn key(&self, random: &mut Random) -> Key {
+        random.below(u64::from(self.keys)) as Key
+    }
+
+    fn keys(&self, random: &mut Random) -> Vec<Key> {
+        let mut keys: Vec<Key> = (0..random.between(1, 8))
+            .map(|_| self.key(random))
+            .collect();
+        keys.sort_unstable();
+        keys.dedup();
+        keys
+    }
+
+    fn ttl(random: &mut Random) -> Ttl {
+        match random.below(10) {
+            0 => Ttl::Seconds(random.between(1, 3) as u32),
+            1 => Ttl::Seconds(1000),
+            2 => Ttl::Absolute(1000),
+            _ => Ttl::Never,
+        }
+    }
+
+    fn write(&self, random: &mut Random) -> Write {
+        let bytes = if random.chance(self.large_percent) {
+            random.pick(&[5 << 10, 9 << 10, 20 << 10, 70 << 10])
+        } else {
+            random.between(24, 300)
+        };
+        Write {
+            bytes: bytes as u32,
+            ttl: Self::ttl(random),
+            noreply: random.chance(self.noreply_percent),
+        }
+    }
+
+    fn what(&mut self, random: &mut Random) -> What {
+        let key = self.key(random);
+        let noreply = random.chance(self.noreply_percent);
+        match random.below(100) {
+            0..25 => What::Get(key),
+            25..33 => What::Gets(key),
+            33..37 => What::GetAndTouch(key, Self::ttl(random)),
+            37..57 => What::Set(key, self.write(random)),
+            57..62 => What::Add(key, self.write(random)),
+            62..68 => What::Cas(key, self.write(random)),
+            68..74 => What::Delete(key, noreply),
+            74..77 => What::Touch(key, Self::ttl(random), noreply),
+            77..86 => self.addition(random, noreply),
+            86..90 => {
+                // A bulk read is one text line, in which no key is base64.
+                let mut keys = self.keys(random);
+                keys.retain(|key| !is_base64(*key));
+                keys.extend(random.chance(30).then_some(VALUE_KEYS));
+                if keys.is_empty() {
+                    return What::Get(key);
+                }
+                What::GetMany(keys)
+            }
+            90..95 => {
+                let write = self.write(random);
+                What::SetMany(self.keys(random), write)
+            }
+            95..97 => What::DeleteMany(self.keys(random)),
+            97..98 => What::Flush(random.below(self.servers as u64) as usize),
+            98..99 => What::Version(random.below(self.servers as u64) as usize),
+            _ => What::Get(VALUE_KEYS + random.below(u64::from(NUMBER_KEYS)) as Key),
+        }
+    }
+
+    fn addition(&mut self, random: &mut Random, noreply: bool) -> What {
+        let number = random.below(u64::from(NUMBER_KEYS)) as Key;
+        let key = VALUE_KEYS + number;
+        let bit = &mut self.additions[usize::from(number)];
+        if *bit == ADDITIONS_MAX {
+            return What::Delete(key, noreply);
+        }
+        *bit += 1;
+        What::Add1(key, *bit - 1, !noreply && random.chance(70), noreply)
+    }
+}
+
+fn fault(random: &mut Random, counts: &Counts) -> Fault {
+    let server = random.below(counts.servers as u64) as usize;
+    let process = random.below(counts.processes as u64) as usize;
+    let while_for = random.pick(&[2 * MS, 30 * MS, 150 * MS, 400 * MS]);
+    let part = random.below(1000) as u16;
+    match random.below(22) {
+        0..2 => Fault::Reset(server),
+        2 => Fault::ResetToClient(server),
+        3 => Fault::ResetToServer(server),
+        4..6 => Fault::Close(server),
+        6..8 => Fault::Pause(server, while_for),
+        8..10 => Fault::Partition(server, while_for),
+        10..12 => Fault::Restart(server, random.chance(50)),
+        12 => Fault::Down(server, while_for),
+        13..15 => Fault::CutReply(server, part),
+        15 => Fault::KillInReply(server, part),
+        16 => Fault::CutRequest(server, part),
+        17 => Fault::Fill(server),
+        18 => Fault::ServerClock(server, random.pick(&[1, 5, 3600])),
+        19 => Fault::WallClock(server, random.pick(&[-5000, -2, 3, 5000])),
+        20 => Fault::Freeze(process, while_for),
+        _ => Fault::Fork(process),
+    }
+}
+
+fn misbehave(random: &mut Random, counts: &Counts) -> Fault {
+    let server = random.below(counts.servers as u64) as usize;
+    let lie = random.pick(&Lie::ALL);
+    Fault::Misbehave(server, lie, random.pick(&[1, 3, 10]))
+}

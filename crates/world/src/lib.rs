@@ -1,0 +1,82 @@
+//! A simulated world: the client's engine against the server's sessions and store, in one thread.
+//!
+//! A seed draws a plan: servers, processes with clients, calls, and what goes wrong. The world runs it in virtual time
+//! over a network in memory, and a checker that knows what each server executed holds the clients to their promises.
+//! The same seed gives the same bytes everywhere. A plan that breaks a promise is made shorter and its history printed.
+//!
+//! Only tests use this crate: `make world SEEDS=n` runs more seeds than they do.
+#![forbid(unsafe_code)]
+
+mod checker;
+mod generate;
+mod network;
+mod plan;
+mod random;
+mod shrink;
+mod world;
+
+use std::fmt::Write as _;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+pub use checker::{Promise, Violation};
+pub use generate::plan;
+pub use plan::{
+    Call, Driver, Fault, Front, Lie, NetworkPlan, Plan, ProcessPlan, Sabotage, ServerPlan, Step,
+    Ttl, What, Write,
+};
+use shrink::shrink;
+pub use world::Outcome;
+
+/// Runs the world of a plan; a panic in it is a violation too.
+pub fn simulate(plan: &Plan, is_logged: bool) -> Outcome {
+    let run = catch_unwind(AssertUnwindSafe(|| world::run(plan, is_logged)));
+    run.unwrap_or_else(|panic| {
+        let text = panic
+            .downcast_ref::<String>()
+            .cloned()
+            .or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()));
+        Outcome::of(Violation {
+            promise: Promise::Panic,
+            text: text.unwrap_or_default(),
+        })
+    })
+}
+
+/// Runs a seed; an error is the shortest history found in which the same promise is broken.
+pub fn check(seed: u64) -> Result<Outcome, String> {
+    let plan = plan(seed);
+    let outcome = simulate(&plan, false);
+    match &outcome.violation {
+        Some(violation) => Err(history(&plan, violation)),
+        None => Ok(outcome),
+    }
+}
+
+/// The shortest history of a plan that breaks a promise.
+pub fn history(plan: &Plan, violation: &Violation) -> String {
+    let short = shrink(plan, violation.promise, |shorter| {
+        simulate(shorter, false).violation.map(|it| it.promise)
+    });
+    let outcome = simulate(&short, true);
+    let mut text = format!("seed {}: {violation}\n", plan.seed);
+    let _ = writeln!(
+        text,
+        "of {} steps {} are left; servers {:?}; processes {:?}; network {:?}",
+        plan.length(),
+        short.length(),
+        short.servers,
+        short.processes,
+        short.network
+    );
+    for line in &outcome.log {
+        text.push_str(line);
+        text.push('\n');
+    }
+    let end = outcome
+        .violation
+        .map_or("it is not broken with a log".to_owned(), |it| {
+            it.to_string()
+        });
+    text.push_str(&end);
+    text
+}

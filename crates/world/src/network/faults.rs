@@ -1,0 +1,91 @@
+//! What goes wrong with servers and connections.
+
+use super::Network;
+use super::link::{End, Position, STEP_SHIFT};
+use super::queue::Event;
+use crate::plan::Fault;
+
+impl Network {
+    /// Ends all connections of a server; `to_client`: what the clients learn of it.
+    pub(super) fn end_all(&mut self, server: usize, to_client: Option<End>) {
+        for link in self.hosts[server].links.clone() {
+            self.end_session(link);
+            self.links[link].to_server.clear();
+            if let Some(end) = to_client {
+                self.put_end(link, false, end);
+            }
+        }
+    }
+
+    pub(super) fn restart(&mut self, server: usize, to_client: Option<End>) {
+        self.end_all(server, to_client);
+        self.start(server);
+    }
+
+    fn start(&mut self, server: usize) {
+        self.step += 1;
+        self.restarts[server].push(self.step << STEP_SHIFT);
+        let now = self.now;
+        self.hosts[server].start(now);
+    }
+
+    /// The places at which a server lost all its items.
+    pub(crate) fn restarts(&self, server: usize) -> &[Position] {
+        &self.restarts[server]
+    }
+
+    /// Has something go wrong.
+    pub(crate) fn go_wrong(&mut self, fault: Fault) {
+        let now = self.now;
+        match fault {
+            Fault::Reset(server) => {
+                for link in self.hosts[server].links.clone() {
+                    self.links[link].to_client.clear();
+                    self.put_end(link, false, End::Reset);
+                }
+                self.end_all(server, None);
+            }
+            Fault::ResetToClient(server) => {
+                for link in self.hosts[server].links.clone() {
+                    self.links[link].to_client.clear();
+                    self.put_end(link, false, End::Reset);
+                }
+            }
+            Fault::ResetToServer(server) => self.end_all(server, None),
+            Fault::Close(server) => self.end_all(server, Some(End::InOrder)),
+            Fault::Pause(server, time) => {
+                self.hosts[server].paused_until = now + time;
+                self.after(time, Event::Resume(server));
+            }
+            Fault::Partition(server, time) => self.hosts[server].partitioned_until = now + time,
+            Fault::Restart(server, is_reported) => {
+                self.restart(server, is_reported.then_some(End::Reset));
+            }
+            Fault::Down(server, time) => {
+                self.restart(server, Some(End::Reset));
+                self.hosts[server].is_up = false;
+                self.after(time, Event::Up(server));
+            }
+            Fault::CutReply(server, part) => self.hosts[server].cut_reply = Some((part, false)),
+            Fault::KillInReply(server, part) => self.hosts[server].cut_reply = Some((part, true)),
+            Fault::CutRequest(server, part) => self.hosts[server].cut_request = Some(part),
+            Fault::Misbehave(server, lie, one_in) => {
+                self.hosts[server].lie = Some((lie, one_in));
+            }
+            Fault::Fill(server) => self.hosts[server].fill(now),
+            Fault::ServerClock(server, seconds) => self.hosts[server].jump(seconds),
+            Fault::WallClock(server, seconds) => self.hosts[server].move_wall_clock(seconds, now),
+            Fault::Freeze(..) | Fault::Fork(_) => {}
+        }
+    }
+
+    /// All that went wrong is over: servers that are down or paused go on as soon as those events come.
+    pub(crate) fn heal(&mut self) {
+        for host in &mut self.hosts {
+            host.lie = None;
+            host.cut_reply = None;
+            host.cut_request = None;
+            host.partitioned_until = 0;
+        }
+    }
+}

@@ -1,0 +1,199 @@
+//! A server of the world: real sessions over a real store, behind what can go wrong around them.
+
+use glasscache_server::{Config, ReplayConnection, ReplayWorker};
+
+use super::lies;
+use super::link::LinkId;
+use crate::plan::{Front, Lie, Micros, ServerPlan};
+use crate::random::Random;
+
+/// The second that a server's clock shows when the world begins.
+const FIRST_SECOND: u32 = 10;
+/// The Unix time when the world begins.
+pub(crate) const FIRST_UNIX: i64 = 1_700_000_000;
+/// Microseconds of a second.
+const SECOND: Micros = 1_000_000;
+/// Values that fill a server's memory.
+const FILL_BYTES: usize = 7000;
+
+/// One server.
+pub(super) struct Host {
+    pub(super) plan: ServerPlan,
+    seed: u64,
+    pub(super) workers: Vec<ReplayWorker>,
+    next_worker: usize,
+    /// Connections whose server's end lives.
+    pub(super) links: Vec<LinkId>,
+    pub(super) is_up: bool,
+    pub(super) paused_until: Micros,
+    pub(super) partitioned_until: Micros,
+    pub(super) cut_request: Option<u16>,
+    /// Where the next reply is cut, and whether the server restarts then.
+    pub(super) cut_reply: Option<(u16, bool)>,
+    pub(super) lie: Option<(Lie, u32)>,
+    clock_ahead_s: u32,
+    wall_moved_s: i64,
+}
+
+impl Host {
+    pub(super) fn new(plan: ServerPlan, seed: u64) -> Self {
+        let mut host = Self {
+            plan,
+            seed,
+            workers: Vec::new(),
+            next_worker: 0,
+            links: Vec::new(),
+            is_up: true,
+            paused_until: 0,
+            partitioned_until: 0,
+            cut_request: None,
+            cut_reply: None,
+            lie: None,
+            clock_ahead_s: 0,
+            wall_moved_s: 0,
+        };
+        host.start(0);
+        host
+    }
+
+    /// Starts it, empty.
+    pub(super) fn start(&mut self, now: Micros) {
+        let config = Config {
+            memory_bytes: self.plan.memory_bytes,
+            item_bytes_max: self.plan.item_bytes_max,
+            evict: self.plan.evict,
+            hash_seed: Some(self.seed),
+            ..Config::default()
+        };
+        // The old store goes first: both would be mapped at once.
+        self.workers.clear();
+        self.workers =
+            ReplayWorker::group(config, self.plan.workers).expect("memory for a small store");
+        self.links.clear();
+        self.is_up = true;
+        self.cut_reply = None;
+        self.set_wall_clock(now);
+    }
+
+    /// The second that its clock shows.
+    pub(super) fn second(&self, now: Micros) -> u32 {
+        FIRST_SECOND + self.clock_ahead_s + (now / SECOND) as u32
+    }
+
+    pub(super) fn jump(&mut self, seconds: u32) {
+        self.clock_ahead_s += seconds;
+    }
+
+    pub(super) fn move_wall_clock(&mut self, seconds: i32, now: Micros) {
+        self.wall_moved_s += i64::from(seconds);
+        self.set_wall_clock(now);
+    }
+
+    fn set_wall_clock(&self, now: Micros) {
+        let unix = FIRST_UNIX + i64::from(self.second(now) - FIRST_SECOND) + self.wall_moved_s;
+        if let Some(worker) = self.workers.first() {
+            worker.set_wall_clock(unix, self.second(now));
+        }
+    }
+
+    /// A session for a new connection, and the worker that it belongs to.
+    pub(super) fn accept(&mut self) -> Option<(usize, ReplayConnection)> {
+        let nth = self.next_worker % self.workers.len();
+        self.next_worker += 1;
+        Some((nth, self.workers.get_mut(nth)?.connect()))
+    }
+
+    /// Whether it serves at this moment.
+    pub(super) fn serves(&self, now: Micros) -> bool {
+        self.is_up && self.paused_until <= now
+    }
+
+    /// What the proxy before it does with the first bytes of a connection: how many it takes, its reply, and whether
+    /// it closes; `None`: there are too few to tell.
+    pub(super) fn front(&self, input: &[u8]) -> Option<(usize, &'static [u8], bool)> {
+        const PROBE: &[u8] = b"mn\r\n";
+        if self.plan.front == Front::None {
+            return Some((0, b"", false));
+        }
+        if input.len() < PROBE.len() && PROBE.starts_with(input) {
+            return None;
+        }
+        match (input.starts_with(PROBE), self.plan.front) {
+            (true, Front::RefusesMeta) => Some((PROBE.len(), b"ERROR\r\n", false)),
+            (true, Front::ClosesOnMeta) => Some((0, b"", true)),
+            _ => Some((0, b"", false)),
+        }
+    }
+
+    /// Has a session execute `bytes`.
+    pub(super) fn execute(
+        &mut self,
+        session: &mut (usize, ReplayConnection),
+        bytes: &[u8],
+        now: Micros,
+    ) -> Vec<u8> {
+        let second = self.second(now);
+        let Some(worker) = self.workers.get_mut(session.0) else {
+            return Vec::new();
+        };
+        worker.feed(&mut session.1, bytes, second)
+    }
+
+    /// The background work of its workers.
+    pub(super) fn maintain(&mut self, now: Micros) {
+        let second = self.second(now);
+        for worker in &mut self.workers {
+            worker.maintain(second);
+        }
+    }
+
+    /// What it sends in place of a reply, and whether that is a lie.
+    pub(super) fn altered(
+        &self,
+        reply: Vec<u8>,
+        earlier: &[u8],
+        random: &mut Random,
+    ) -> (Vec<u8>, bool) {
+        match self.lie {
+            Some((lie, one_in)) if !reply.is_empty() && random.below(u64::from(one_in)) == 0 => {
+                (lies::altered(lie, &reply, earlier, random), true)
+            }
+            _ => (reply, false),
+        }
+    }
+
+    /// Fills its memory with values that nobody reads.
+    pub(super) fn fill(&mut self, now: Micros) {
+        let second = self.second(now);
+        let Some(worker) = self.workers.first_mut() else {
+            return;
+        };
+        let mut connection = worker.connect();
+        let body = vec![b'f'; FILL_BYTES];
+        let count = 2 * self.plan.memory_bytes as usize / FILL_BYTES;
+        let mut request = Vec::with_capacity(FILL_BYTES + 64);
+        for nth in 0..count {
+            request.clear();
+            let head = format!("set fill{nth} 0 0 {FILL_BYTES} noreply\r\n");
+            request.extend_from_slice(head.as_bytes());
+            request.extend_from_slice(&body);
+            request.extend_from_slice(b"\r\n");
+            worker.feed(&mut connection, &request, second);
+        }
+    }
+
+    /// Bytes of items that its statistics report, and the limit.
+    pub(super) fn memory(&mut self, now: Micros) -> Option<(u64, u64)> {
+        let second = self.second(now);
+        let worker = self.workers.first_mut()?;
+        let mut connection = worker.connect();
+        let reply = worker.feed(&mut connection, b"stats\r\n", second);
+        let reply = String::from_utf8_lossy(&reply);
+        let row = |name: &str| -> Option<u64> {
+            let prefix = format!("STAT {name} ");
+            let line = reply.lines().find_map(|line| line.strip_prefix(&prefix))?;
+            line.trim().parse().ok()
+        };
+        Some((row("bytes")?, row("limit_maxbytes")?))
+    }
+}

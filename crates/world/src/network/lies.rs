@@ -1,0 +1,114 @@
+//! Replies that are wrong.
+
+use crate::plan::Lie;
+use crate::random::Random;
+
+/// What a server sends that lies so, in place of `reply`; `earlier` is its reply before.
+pub(super) fn altered(lie: Lie, reply: &[u8], earlier: &[u8], random: &mut Random) -> Vec<u8> {
+    let mut altered = reply.to_vec();
+    match lie {
+        Lie::Key => {
+            let plain = found(&altered, b"VALUE ").map(|at| at + b"VALUE ".len());
+            let at = plain.or_else(|| found(&altered, b" k").map(|at| at + b" k".len()));
+            if let Some(byte) = at.and_then(|at| altered.get_mut(at)) {
+                *byte = if *byte == b'z' { b'y' } else { b'z' };
+            }
+        }
+        Lie::Length => {
+            if let Some(byte) = last_digit_of_length(&altered).and_then(|at| altered.get_mut(at)) {
+                *byte = if *byte == b'9' { b'8' } else { *byte + 1 };
+            }
+        }
+        Lie::Opaque => {
+            let at = found(&altered, b" O").map(|at| at + b" O".len());
+            if let Some(byte) = at.and_then(|at| altered.get_mut(at)) {
+                *byte = if *byte == b'9' { b'8' } else { b'9' };
+            }
+        }
+        Lie::Earlier if !earlier.is_empty() => altered = earlier.to_vec(),
+        Lie::Earlier => {}
+        Lie::Twice => altered.extend_from_slice(reply),
+        Lie::Missing => altered.clear(),
+        Lie::Garbage => {
+            altered = (0..random.between(1, 40))
+                .map(|_| random.bits() as u8)
+                .collect();
+            altered.extend_from_slice(b"\r\n");
+        }
+    }
+    altered
+}
+
+/// Changes the first value in a reply, whose length and key are right.
+pub(super) fn change_value(reply: &mut [u8]) {
+    if let Some(byte) = found(reply, b":k").and_then(|at| reply.get_mut(at + 1)) {
+        *byte = b'q';
+    }
+}
+
+/// Puts the first reply with a value under a key in the place of a later one.
+pub(super) fn send_old(reply: &mut Vec<u8>, first: &mut Vec<Vec<u8>>) {
+    let key = |reply: &[u8]| {
+        let line = reply.strip_prefix(b"VALUE ")?;
+        let key = line.split(|byte| *byte == b' ').next()?;
+        // One value, without its unique.
+        let is_one = reply.ends_with(b"END\r\n") && found(&reply[1..], b"VALUE ").is_none();
+        is_one.then(|| key.to_vec())
+    };
+    let Some(own) = key(reply) else { return };
+    match first
+        .iter()
+        .find(|other| key(other).as_deref() == Some(&own[..]))
+    {
+        Some(old) => reply.clone_from(old),
+        None => first.push(reply.clone()),
+    }
+}
+
+fn found(bytes: &[u8], what: &[u8]) -> Option<usize> {
+    bytes.windows(what.len()).position(|window| window == what)
+}
+
+/// Where the length of the first value ends.
+fn last_digit_of_length(reply: &[u8]) -> Option<usize> {
+    let value = found(reply, b"VALUE ");
+    let meta = found(reply, b"VA ");
+    let begin = value.or(meta)?;
+    let words = if value.is_some() { 4 } else { 2 };
+    let line_end = begin + found(&reply[begin..], b"\r\n")?;
+    let line = &reply[begin..line_end];
+    let word_ends = line
+        .iter()
+        .enumerate()
+        .filter(|(_, byte)| **byte == b' ')
+        .map(|(at, _)| at)
+        .chain([line.len()]);
+    word_ends.skip(words - 1).map(|at| begin + at - 1).next()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lie(lie: Lie, reply: &str) -> String {
+        let altered = altered(lie, reply.as_bytes(), b"EARLIER\r\n", &mut Random::new(1));
+        String::from_utf8_lossy(&altered).into_owned()
+    }
+
+    #[test]
+    fn each_lie_changes_what_it_names() {
+        let (text, meta) = (
+            "VALUE k1 0 12\r\nabc\r\nEND\r\n",
+            "VA 12 kk1 O77\r\nabc\r\n",
+        );
+        assert_eq!(lie(Lie::Key, text), text.replace("k1", "z1"));
+        assert_eq!(lie(Lie::Key, meta), meta.replace("kk1", "kz1"));
+        assert_eq!(lie(Lie::Length, text), text.replace("12", "13"));
+        assert_eq!(lie(Lie::Length, meta), meta.replace("12", "13"));
+        assert_eq!(lie(Lie::Opaque, meta), meta.replace("O77", "O97"));
+        assert_eq!(lie(Lie::Earlier, text), "EARLIER\r\n");
+        assert_eq!(lie(Lie::Twice, "A\r\n"), "A\r\nA\r\n");
+        assert_eq!(lie(Lie::Missing, text), "");
+        assert_ne!(lie(Lie::Garbage, text), text);
+    }
+}

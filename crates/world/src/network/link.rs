@@ -1,0 +1,161 @@
+//! A connection as the two sockets and the wire between them: bytes under way, bytes arrived, ends.
+
+use std::collections::VecDeque;
+
+use glasscache_server::ReplayConnection;
+
+use crate::plan::Micros;
+
+/// The number of a connection in its world.
+pub(crate) type LinkId = usize;
+
+/// A place in the order in which all servers of a world executed requests.
+pub(crate) type Position = u64;
+
+/// Bits of a [`Position`] below the number of the step.
+pub(super) const STEP_SHIFT: u32 = 24;
+
+/// How a socket ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum End {
+    /// The peer closed it.
+    InOrder,
+    /// It broke.
+    Reset,
+}
+
+/// What arrives at one end.
+#[derive(Debug)]
+pub(super) enum Parcel {
+    Bytes(Vec<u8>),
+    End(End),
+}
+
+/// One direction of a connection.
+#[derive(Debug, Default)]
+pub(super) struct Pipe {
+    pub(super) parcels: VecDeque<Parcel>,
+    /// When the last of them arrives.
+    pub(super) last_arrival: Micros,
+    pub(super) bytes: usize,
+}
+
+impl Pipe {
+    /// What was under way is lost; the events of its arrival find nothing.
+    pub(super) fn clear(&mut self) {
+        self.parcels.clear();
+        self.bytes = 0;
+    }
+}
+
+/// One connection.
+pub(super) struct Link {
+    pub(super) server: usize,
+    /// The client's end: made, and by whom it ended.
+    pub(super) is_connected: bool,
+    pub(super) client_end: Option<End>,
+    /// The client has closed its end.
+    pub(super) is_closed: bool,
+    /// Arrived at the client and not received.
+    pub(super) client_input: Vec<u8>,
+    pub(super) to_client: Pipe,
+    pub(super) to_server: Pipe,
+    /// Arrived at the server and not read.
+    pub(super) server_input: Vec<u8>,
+    /// The server's end: its worker and session.
+    pub(super) session: Option<(usize, ReplayConnection)>,
+    /// The proxy before the server has looked at the first bytes.
+    pub(super) is_past_front: bool,
+    /// The client could not send all that it wanted to.
+    pub(super) is_blocked: bool,
+    /// The client's end has arrived at a server that stands still.
+    pub(super) ends_once_served: bool,
+    pub(super) fed: u64,
+    pub(super) marks: Vec<Mark>,
+    pub(super) last_reply: Vec<u8>,
+}
+
+/// What a server had executed of a connection's requests after one step.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Mark {
+    /// Bytes of the connection that were used up.
+    pub(super) used: u64,
+    /// The same before the step.
+    pub(super) before: u64,
+    pub(super) step: u64,
+    /// The second on the server's clock.
+    pub(super) second: u32,
+}
+
+/// Whether the requests up to a byte of a connection were executed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Executed {
+    /// Yes, there, and at this second of the server's clock.
+    At(Position, u32),
+    /// Not yet.
+    NotYet,
+    /// No, and they never will be.
+    Never,
+}
+
+impl Link {
+    pub(super) fn new(server: usize) -> Self {
+        Self {
+            server,
+            is_connected: false,
+            client_end: None,
+            is_closed: false,
+            client_input: Vec::new(),
+            to_client: Pipe::default(),
+            to_server: Pipe::default(),
+            server_input: Vec::new(),
+            session: None,
+            is_past_front: false,
+            is_blocked: false,
+            ends_once_served: false,
+            fed: 0,
+            marks: Vec::new(),
+            last_reply: Vec::new(),
+        }
+    }
+
+    /// The server's end is gone, and with it what it had not read.
+    pub(super) fn end_session(&mut self) {
+        self.session = None;
+        self.server_input = Vec::new();
+    }
+
+    /// Notes what was used up in a step.
+    pub(super) fn mark(&mut self, step: u64, second: u32) {
+        let pending = self
+            .session
+            .as_ref()
+            .map_or(0, |(_, connection)| connection.pending_bytes());
+        let used = self.fed.saturating_sub(pending as u64);
+        let before = self.marks.last().map_or(0, |mark| mark.used);
+        if used > before {
+            self.marks.push(Mark {
+                used,
+                before,
+                step,
+                second,
+            });
+        }
+    }
+
+    /// Whether the requests before byte `end` were executed.
+    pub(super) fn executed(&self, end: u64) -> Executed {
+        let nth = self.marks.partition_point(|mark| mark.used < end);
+        match self.marks.get(nth) {
+            Some(mark) => {
+                let within = (end - mark.before).min((1 << STEP_SHIFT) - 2);
+                Executed::At((mark.step << STEP_SHIFT) + within, mark.second)
+            }
+            None if self.session.is_some() => Executed::NotYet,
+            None if !self.is_connected && self.client_end.is_none() && !self.is_closed => {
+                Executed::NotYet
+            }
+            None => Executed::Never,
+        }
+    }
+}

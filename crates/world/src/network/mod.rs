@@ -1,0 +1,330 @@
+//! The servers and the network between them and the clients, in virtual time.
+//!
+//! A client's end of a connection is used as a socket that does not block. Each piece of what is sent arrives after a
+//! time of its own, but in order; what one connection carries may overtake what another does.
+
+mod faults;
+mod host;
+mod lies;
+mod link;
+mod queue;
+mod serving;
+
+use std::hash::{DefaultHasher, Hasher};
+
+use crate::plan::{Front, Micros, NetworkPlan, Plan, Sabotage};
+use crate::random::Random;
+pub(crate) use host::FIRST_UNIX;
+use host::Host;
+pub(crate) use link::{End, Executed, LinkId, Position};
+use link::{Link, Parcel, Pipe, STEP_SHIFT};
+pub(crate) use queue::Event;
+use queue::Queue;
+
+/// What a client's socket gives.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Received {
+    /// Bytes.
+    Bytes(Vec<u8>),
+    /// The end.
+    End(End),
+    /// Nothing yet.
+    Nothing,
+}
+
+/// The servers and all connections to them.
+pub(crate) struct Network {
+    /// The virtual time.
+    pub(crate) now: Micros,
+    plan: NetworkPlan,
+    random: Random,
+    queue: Queue,
+    hosts: Vec<Host>,
+    links: Vec<Link>,
+    /// Steps in which a server executed something.
+    step: u64,
+    /// All bytes that travelled.
+    digest: DefaultHasher,
+    /// Servers that told lies.
+    has_lied: Vec<bool>,
+    restarts: Vec<Vec<Position>>,
+    sabotage: Option<Sabotage>,
+    /// The first reply with each value, where a test has servers send these again.
+    first_replies: Vec<Vec<u8>>,
+}
+
+impl Network {
+    /// The servers of a plan, started.
+    pub(crate) fn new(plan: &Plan) -> Self {
+        let mut random = Random::new(plan.seed ^ 0x5EED);
+        let hosts = plan.servers.iter();
+        Self {
+            now: 0,
+            plan: plan.network,
+            queue: Queue::default(),
+            hosts: hosts.map(|host| Host::new(*host, random.bits())).collect(),
+            random,
+            links: Vec::new(),
+            step: 0,
+            digest: DefaultHasher::new(),
+            has_lied: vec![false; plan.servers.len()],
+            restarts: vec![Vec::new(); plan.servers.len()],
+            sabotage: plan.sabotage,
+            first_replies: Vec::new(),
+        }
+    }
+
+    /// A random sequence for somebody else.
+    pub(crate) fn random(&mut self) -> &mut Random {
+        &mut self.random
+    }
+
+    /// Has something happen after a while.
+    pub(crate) fn after(&mut self, wait: Micros, event: Event) {
+        self.queue.push(self.now + wait, event);
+    }
+
+    /// Goes to the next event.
+    pub(crate) fn next(&mut self) -> Option<Event> {
+        let (at, event) = self.queue.pop()?;
+        self.now = self.now.max(at);
+        Some(event)
+    }
+
+    /// A number that stands for all bytes that travelled.
+    pub(crate) fn digest(&self) -> u64 {
+        self.digest.finish()
+    }
+
+    /// Whether a server told lies.
+    pub(crate) fn has_lied(&self, server: usize) -> bool {
+        self.has_lied[server]
+    }
+
+    /// Whether a server told lies that no client can recognise: a line of classic text names neither its request nor
+    /// its key, so that one that came twice is taken for the next reply.
+    pub(crate) fn has_lied_in_classic(&self, server: usize) -> bool {
+        self.has_lied(server) && self.hosts[server].plan.front != Front::None
+    }
+
+    /// The place behind all that was executed so far.
+    pub(crate) fn position(&self) -> Position {
+        (self.step << STEP_SHIFT) | ((1 << STEP_SHIFT) - 1)
+    }
+
+    /// Whether the requests before byte `end` of a connection were executed.
+    pub(crate) fn executed(&self, link: LinkId, end: u64) -> Executed {
+        self.links[link].executed(end)
+    }
+
+    /// Bytes of a server's items and their limit.
+    pub(crate) fn memory(&mut self, server: usize) -> Option<(u64, u64)> {
+        let now = self.now;
+        let (bytes, limit) = self.hosts[server].memory(now)?;
+        let keeps_more = self.sabotage == Some(Sabotage::KeepsTooMuch);
+        Some((if keeps_more { bytes + limit } else { bytes }, limit))
+    }
+
+    /// Begins a connection.
+    pub(crate) fn connect(&mut self, server: usize) -> LinkId {
+        self.links.push(Link::new(server));
+        let link = self.links.len() - 1;
+        let wait = self.latency();
+        self.after(wait, Event::Connected(link));
+        link
+    }
+
+    /// Whether a connection is made, `None` while it is not known.
+    pub(crate) fn is_connected(&self, link: LinkId) -> Option<bool> {
+        let link = &self.links[link];
+        match (link.is_connected, link.client_end) {
+            (true, _) => Some(true),
+            (false, Some(_)) => Some(false),
+            (false, None) => None,
+        }
+    }
+
+    /// Whether neither end has more for the other.
+    pub(crate) fn is_silent(&self, link: LinkId) -> bool {
+        let link = &self.links[link];
+        let pending = link.session.as_ref().map_or(0, |(_, s)| s.pending_bytes());
+        let on_the_way = link.to_client.bytes + link.to_server.bytes;
+        on_the_way + pending + link.client_input.len() + link.server_input.len() == 0
+    }
+
+    /// Whether both ends of a connection live.
+    pub(crate) fn is_whole(&self, link: LinkId) -> bool {
+        let link = &self.links[link];
+        link.session.is_some() && link.client_end.is_none() && !link.is_closed
+    }
+
+    fn latency(&mut self) -> Micros {
+        let NetworkPlan {
+            latency_min: min,
+            latency_max: max,
+            ..
+        } = self.plan;
+        // Mostly fast: that one in some is slow is what reorders.
+        let most = if self.random.chance(80) {
+            (min + max) / 8
+        } else {
+            max
+        };
+        self.random.between(min, most.max(min))
+    }
+
+    /// Sends what the peer's socket takes of `bytes`; an error: the connection broke.
+    pub(crate) fn send(&mut self, link: LinkId, bytes: &[u8]) -> Result<usize, End> {
+        let window = self.plan.window_bytes;
+        let state = &mut self.links[link];
+        if state.client_end == Some(End::Reset) {
+            return Err(End::Reset);
+        }
+        let waiting = state.to_server.bytes + state.server_input.len();
+        let taken = bytes.len().min(window.saturating_sub(waiting));
+        state.is_blocked = taken < bytes.len();
+        let server = state.server;
+        let cut = self.hosts[server].cut_request.take_if(|_| taken > 0);
+        let arriving = cut.map_or(taken, |part| taken * usize::from(part) / 1000);
+        self.travel(link, true, &bytes[..arriving]);
+        if cut.is_some() {
+            self.put_end(link, true, End::Reset);
+            self.put_end(link, false, End::Reset);
+        }
+        Ok(taken)
+    }
+
+    /// Takes what has arrived at the client.
+    pub(crate) fn receive(&mut self, link: LinkId) -> Received {
+        let link = &mut self.links[link];
+        if !link.client_input.is_empty() {
+            return Received::Bytes(std::mem::take(&mut link.client_input));
+        }
+        link.client_end.map_or(Received::Nothing, Received::End)
+    }
+
+    /// Whether there is something to receive.
+    pub(crate) fn is_readable(&self, link: LinkId) -> bool {
+        let link = &self.links[link];
+        !link.client_input.is_empty() || link.client_end.is_some()
+    }
+
+    /// Closes the client's end; what was sent still arrives.
+    pub(crate) fn close(&mut self, link: LinkId) {
+        let state = &mut self.links[link];
+        if !std::mem::replace(&mut state.is_closed, true) && state.session.is_some() {
+            self.put_end(link, true, End::InOrder);
+        }
+    }
+
+    fn pipe(&mut self, link: LinkId, to_server: bool) -> &mut Pipe {
+        let link = &mut self.links[link];
+        if to_server {
+            &mut link.to_server
+        } else {
+            &mut link.to_client
+        }
+    }
+
+    fn put(&mut self, link: LinkId, to_server: bool, parcel: Parcel) {
+        let arrival = self.now + self.latency();
+        let pipe = self.pipe(link, to_server);
+        pipe.last_arrival = pipe.last_arrival.max(arrival);
+        if let Parcel::Bytes(bytes) = &parcel {
+            pipe.bytes += bytes.len();
+        }
+        pipe.parcels.push_back(parcel);
+        let at = pipe.last_arrival;
+        let event = if to_server {
+            Event::ToServer(link)
+        } else {
+            Event::ToClient(link)
+        };
+        self.queue.push(at, event);
+    }
+
+    fn put_end(&mut self, link: LinkId, to_server: bool, end: End) {
+        self.put(link, to_server, Parcel::End(end));
+    }
+
+    /// Sends bytes on their way, in one piece or in several.
+    fn travel(&mut self, link: LinkId, to_server: bool, mut bytes: &[u8]) {
+        let cuts = if self.random.chance(self.plan.cut_percent) {
+            self.random.between(1, 4)
+        } else {
+            0
+        };
+        for _ in 0..cuts {
+            if bytes.len() > 1 {
+                // Cuts near the ends meet line ends and heads.
+                let most = self
+                    .random
+                    .pick(&[3, 20, bytes.len() - 1])
+                    .min(bytes.len() - 1);
+                let at = self.random.between(1, most as u64) as usize;
+                let at = if self.random.chance(30) {
+                    bytes.len() - at
+                } else {
+                    at
+                };
+                let (piece, rest) = bytes.split_at(at);
+                self.put(link, to_server, Parcel::Bytes(piece.to_vec()));
+                bytes = rest;
+            }
+        }
+        if !bytes.is_empty() {
+            self.put(link, to_server, Parcel::Bytes(bytes.to_vec()));
+        }
+    }
+
+    /// What happens by itself; returns a connection of which its client should be told.
+    pub(crate) fn happen(&mut self, event: Event) -> Option<LinkId> {
+        match event {
+            Event::Connected(link) => self.connected(link),
+            Event::ToServer(link) => self.arrive_at_server(link),
+            Event::ToClient(link) => self.arrive_at_client(link),
+            Event::Resume(server) => {
+                for link in self.hosts[server].links.clone() {
+                    self.serve(link);
+                    if self.links[link].ends_once_served && self.hosts[server].serves(self.now) {
+                        self.end_session(link);
+                    }
+                }
+                None
+            }
+            Event::Up(server) => {
+                self.hosts[server].is_up = true;
+                None
+            }
+            Event::Writable(link) => Some(link),
+            _ => None,
+        }
+    }
+
+    /// Puts an event of a connection off while nothing gets through to its server.
+    fn is_put_off(&mut self, link: LinkId, event: Event) -> bool {
+        let until = self.hosts[self.links[link].server].partitioned_until;
+        let is_partitioned = until > self.now;
+        if is_partitioned {
+            self.queue.push(until, event);
+        }
+        is_partitioned
+    }
+
+    fn connected(&mut self, link: LinkId) -> Option<LinkId> {
+        if self.links[link].is_closed || self.is_put_off(link, Event::Connected(link)) {
+            return None;
+        }
+        let server = self.links[link].server;
+        let host = &mut self.hosts[server];
+        let state = &mut self.links[link];
+        if host.is_up {
+            state.session = host.accept();
+            state.is_connected = true;
+            host.links.push(link);
+        } else {
+            state.client_end = Some(End::Reset);
+        }
+        Some(link)
+    }
+}

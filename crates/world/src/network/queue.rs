@@ -1,0 +1,83 @@
+//! What is to happen when: a queue of events in the order of virtual time.
+
+use std::cmp::Ordering;
+use std::collections::BinaryHeap;
+
+use super::link::LinkId;
+use crate::plan::{Fault, Micros};
+
+/// Something that happens at a moment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Event {
+    /// A connection is made, or refused.
+    Connected(LinkId),
+    /// Bytes or the end arrive at the server.
+    ToServer(LinkId),
+    /// Bytes or the end arrive at the client.
+    ToClient(LinkId),
+    /// The server has read, so that the client may send more.
+    Writable(LinkId),
+    /// A server goes on after a pause.
+    Resume(usize),
+    /// A server is back.
+    Up(usize),
+    /// A task goes on.
+    Task(usize),
+    /// The time of a call is over.
+    Deadline(usize),
+    /// A call must have ended.
+    Overdue(usize),
+    /// A deadline of a connection's calls.
+    Tick(usize),
+    /// The caller of a call gives up.
+    Cancel(usize),
+    /// Something goes wrong.
+    Fault(Fault),
+    /// A process sends what its calls wrote on a connection of an event loop.
+    Flush(usize, usize),
+    /// A process probes a server that is down.
+    Probe(usize, usize),
+    /// The time of a probe is over.
+    ProbeOver(usize, usize),
+}
+
+#[derive(Debug, PartialEq, Eq)]
+struct Entry {
+    at: Micros,
+    nth: u64,
+    event: Event,
+}
+
+impl Ord for Entry {
+    fn cmp(&self, other: &Self) -> Ordering {
+        // The heap gives the greatest first.
+        (other.at, other.nth).cmp(&(self.at, self.nth))
+    }
+}
+
+impl PartialOrd for Entry {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+/// Events that have not happened.
+#[derive(Debug, Default)]
+pub(super) struct Queue {
+    heap: BinaryHeap<Entry>,
+    count: u64,
+}
+
+impl Queue {
+    /// Adds an event; those of one moment happen in the order in which they were added.
+    pub(super) fn push(&mut self, at: Micros, event: Event) {
+        self.count += 1;
+        let nth = self.count;
+        self.heap.push(Entry { at, nth, event });
+    }
+
+    /// Takes the next event.
+    pub(super) fn pop(&mut self) -> Option<(Micros, Event)> {
+        self.heap.pop().map(|entry| (entry.at, entry.event))
+    }
+}

@@ -1,0 +1,187 @@
+//! What arrives at either end, and what a server makes of it.
+
+use std::hash::Hasher;
+
+use super::host::Host;
+use super::link::{End, LinkId, Parcel};
+use super::queue::Event;
+use super::{Network, lies};
+use crate::plan::{Lie, Sabotage};
+
+impl Network {
+    pub(super) fn arrive_at_client(&mut self, link: LinkId) -> Option<LinkId> {
+        if self.is_put_off(link, Event::ToClient(link)) {
+            return None;
+        }
+        let state = &mut self.links[link];
+        match state.to_client.parcels.pop_front()? {
+            Parcel::Bytes(bytes) => {
+                self.digest.write(&bytes);
+                state.to_client.bytes -= bytes.len();
+                // Nothing is received behind an end.
+                if state.client_end.is_none() {
+                    state.client_input.extend_from_slice(&bytes);
+                }
+            }
+            Parcel::End(end) => {
+                if end == End::Reset {
+                    state.client_input.clear();
+                }
+                state.client_end = Some(end);
+            }
+        }
+        (!state.is_closed).then_some(link)
+    }
+
+    pub(super) fn arrive_at_server(&mut self, link: LinkId) -> Option<LinkId> {
+        if self.is_put_off(link, Event::ToServer(link)) {
+            return None;
+        }
+        let state = &mut self.links[link];
+        let parcel = state.to_server.parcels.pop_front()?;
+        if state.session.is_none() {
+            // Nobody is there: whoever sends learns of it.
+            if let Parcel::Bytes(bytes) = &parcel {
+                state.to_server.bytes -= bytes.len();
+                self.break_client(link);
+            }
+            return None;
+        }
+        match parcel {
+            Parcel::Bytes(bytes) => {
+                self.digest.write(&bytes);
+                state.to_server.bytes -= bytes.len();
+                state.server_input.extend_from_slice(&bytes);
+                self.serve(link);
+            }
+            Parcel::End(End::InOrder) if !self.hosts[self.links[link].server].serves(self.now) => {
+                self.links[link].ends_once_served = true;
+            }
+            Parcel::End(End::InOrder) => {
+                self.serve(link);
+                self.end_session(link);
+            }
+            Parcel::End(End::Reset) => self.end_session(link),
+        }
+        None
+    }
+
+    /// Tells the client that the connection broke, after a while.
+    fn break_client(&mut self, link: LinkId) {
+        if self.links[link].client_end.is_none() {
+            self.put_end(link, false, End::Reset);
+        }
+    }
+
+    pub(super) fn end_session(&mut self, link: LinkId) {
+        let state = &mut self.links[link];
+        state.end_session();
+        let server = state.server;
+        self.hosts[server].links.retain(|other| *other != link);
+    }
+
+    /// Has the server read what has arrived on a connection.
+    pub(super) fn serve(&mut self, link: LinkId) {
+        let server = self.links[link].server;
+        if !self.hosts[server].serves(self.now) {
+            return;
+        }
+        self.serve_one(link);
+        if self.random.below(8) == 0 {
+            self.hosts[server].maintain(self.now);
+            // Others may have waited for room that there is now.
+            let waits = |other: &LinkId| {
+                let session = self.links[*other].session.as_ref();
+                *other != link && session.is_some_and(|(_, s)| s.pending_bytes() > 0)
+            };
+            let waiting: Vec<LinkId> = self.hosts[server]
+                .links
+                .iter()
+                .copied()
+                .filter(waits)
+                .collect();
+            for other in waiting {
+                self.serve_one(other);
+            }
+        }
+    }
+
+    fn serve_one(&mut self, link: LinkId) {
+        let state = &mut self.links[link];
+        let host = &mut self.hosts[state.server];
+        let mut input = std::mem::take(&mut state.server_input);
+        if !state.is_past_front && !input.is_empty() {
+            let Some((taken, reply, closes)) = host.front(&input) else {
+                state.server_input = input;
+                return;
+            };
+            state.is_past_front = true;
+            state.fed += taken as u64;
+            input.drain(..taken);
+            if closes {
+                self.end_session(link);
+                return self.put_end(link, false, End::InOrder);
+            }
+            if !reply.is_empty() {
+                self.travel(link, false, reply);
+            }
+        }
+        let state = &mut self.links[link];
+        let host = &mut self.hosts[state.server];
+        let Some(session) = &mut state.session else {
+            return;
+        };
+        let stands = self.sabotage == Some(Sabotage::StopsItsClock);
+        let reply = host.execute(session, &input, if stands { 0 } else { self.now });
+        let is_closed = session.1.is_closed();
+        state.fed += input.len() as u64;
+        self.step += 1;
+        let second = host.second(self.now);
+        state.mark(self.step, second);
+        if std::mem::take(&mut state.is_blocked) {
+            self.after(0, Event::Writable(link));
+        }
+        self.reply(link, reply);
+        if is_closed {
+            self.end_session(link);
+            self.put_end(link, false, End::InOrder);
+        }
+    }
+
+    /// Sends a reply, or what becomes of it.
+    fn reply(&mut self, link: LinkId, reply: Vec<u8>) {
+        if reply.is_empty() {
+            return;
+        }
+        let server = self.links[link].server;
+        let host = &mut self.hosts[server];
+        let (mut altered, is_lie) =
+            host.altered(reply, &self.links[link].last_reply, &mut self.random);
+        match self.sabotage {
+            Some(Sabotage::ChangesValues) => lies::change_value(&mut altered),
+            Some(Sabotage::SendsOldValues) => lies::send_old(&mut altered, &mut self.first_replies),
+            _ => {}
+        }
+        self.has_lied[server] |= is_lie;
+        let cut = host.cut_reply.take();
+        let sent = cut.map_or(altered.len(), |(part, _)| {
+            altered.len() * usize::from(part) / 1000
+        });
+        self.travel(link, false, &altered[..sent]);
+        if host_lies(&self.hosts[server]) {
+            self.links[link].last_reply = altered;
+        }
+        match cut {
+            Some((_, false)) => {
+                self.end_session(link);
+                self.put_end(link, false, End::Reset);
+            }
+            Some((_, true)) => self.restart(server, Some(End::Reset)),
+            None => {}
+        }
+    }
+}
+
+fn host_lies(host: &Host) -> bool {
+    matches!(host.lie, Some((Lie::Earlier, _)))
+}

@@ -1,0 +1,323 @@
+//! What happens in a world, before it happens: servers, clients, and what each task does one after the other.
+//!
+//! A plan is data, so that a failing one can be made shorter step by step and run again. All that is random while it
+//! runs (where bytes are cut, how long they take) comes from its seed.
+
+/// Microseconds of virtual time since the world began.
+pub(crate) type Micros = u64;
+
+/// The number of a key; a plan has a few, so that calls meet on them.
+pub(crate) type Key = u8;
+
+/// Keys with values, before those with numbers.
+pub(crate) const VALUE_KEYS: Key = 10;
+/// Keys with numbers, behind those with values.
+pub(crate) const NUMBER_KEYS: Key = 3;
+/// Every n-th key with a value has a space in it, and goes as base64.
+const BASE64_EACH: Key = 5;
+/// Additions to one number in a plan, at most: each has bits of its own in the number.
+pub(crate) const ADDITIONS_MAX: u8 = 22;
+/// Writes of one call, at most.
+pub(crate) const WRITES_PER_CALL: u32 = 16;
+
+/// One world.
+#[derive(Debug, Clone)]
+pub struct Plan {
+    /// From which all that is random comes.
+    pub seed: u64,
+    /// The servers.
+    pub servers: Vec<ServerPlan>,
+    /// The processes of clients.
+    pub processes: Vec<ProcessPlan>,
+    /// What each task does; task `n` belongs to process `n % processes`.
+    pub tasks: Vec<Vec<Step>>,
+    /// How bytes travel.
+    pub network: NetworkPlan,
+    /// What a test plants, to see that the checker finds it.
+    pub sabotage: Option<Sabotage>,
+}
+
+/// A server or a driver that breaks a promise.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Sabotage {
+    /// A server changes values.
+    ChangesValues,
+    /// A server sends the first value that it sent for a key each time.
+    SendsOldValues,
+    /// A server's clock stands still.
+    StopsItsClock,
+    /// A server keeps more than it may.
+    KeepsTooMuch,
+    /// A driver makes additions again although they may have been made.
+    RepeatsAdditions,
+    /// A driver replaces a value without a comparison.
+    ComparesNothing,
+    /// A driver gives a reply to another call in flight.
+    MixesReplies,
+    /// A driver says that a write was certainly not made.
+    DeniesWrites,
+    /// A driver ends a call twice.
+    EndsTwice,
+    /// A driver does not look at deadlines.
+    IgnoresDeadlines,
+    /// A driver uses a connection again whose reply is still to come.
+    KeepsUnread,
+    /// A driver does not close connections.
+    NeverCloses,
+    /// A driver forgets quiet writes that are lost.
+    ForgetsQuiet,
+    /// A driver forgets keys whose outcome is not known.
+    ForgetsUncertain,
+    /// A driver does not probe servers that are down.
+    NeverProbes,
+    /// A child of a fork goes on with its parent's connections.
+    KeepsParents,
+    /// A driver panics.
+    Panics,
+}
+
+/// One server.
+#[derive(Debug, Clone, Copy)]
+pub struct ServerPlan {
+    /// `-m` in bytes.
+    pub memory_bytes: u64,
+    /// Not `-M`.
+    pub evict: bool,
+    /// `-I`.
+    pub item_bytes_max: u32,
+    /// Its workers.
+    pub workers: usize,
+    /// What stands before it.
+    pub front: Front,
+}
+
+/// What stands before a server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Front {
+    /// Nothing.
+    None,
+    /// A proxy that has no meta commands and says so.
+    RefusesMeta,
+    /// A proxy that closes on meta commands.
+    ClosesOnMeta,
+}
+
+/// One process with clients.
+#[derive(Debug, Clone, Copy)]
+pub struct ProcessPlan {
+    /// How it drives connections.
+    pub driver: Driver,
+    /// The longest value that its client reads.
+    pub value_bytes_max: u64,
+}
+
+/// How a process drives connections.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Driver {
+    /// One call at a time on a connection, and at most so many connections to a server: threads.
+    Pooled(usize),
+    /// All calls on one connection to a server: an event loop.
+    Shared,
+}
+
+/// How bytes travel.
+#[derive(Debug, Clone, Copy)]
+pub struct NetworkPlan {
+    /// The shortest time from end to end.
+    pub latency_min: Micros,
+    /// The longest.
+    pub latency_max: Micros,
+    /// So many percent of what is sent is cut in pieces.
+    pub cut_percent: u64,
+    /// What a peer's socket takes before it is read.
+    pub window_bytes: usize,
+}
+
+/// One thing that a task does.
+#[derive(Debug, Clone)]
+pub enum Step {
+    /// Makes a call and waits for its end.
+    Call(Call),
+    /// Waits.
+    Sleep(Micros),
+    /// Has something go wrong after a while, and goes on at once.
+    Fault(Micros, Fault),
+}
+
+/// One call of a client.
+#[derive(Debug, Clone)]
+pub struct Call {
+    /// Its number in the plan, which the values that it writes carry.
+    pub number: u32,
+    /// What is asked.
+    pub what: What,
+    /// How long it may take.
+    pub allowed: Micros,
+    /// Its caller gives up after so long.
+    pub cancel_after: Option<Micros>,
+}
+
+/// When a value expires.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ttl {
+    /// Never.
+    Never,
+    /// After so many seconds.
+    Seconds(u32),
+    /// At so many seconds after now, as a Unix time.
+    Absolute(u32),
+}
+
+/// A write's body and how it is kept.
+#[derive(Debug, Clone, Copy)]
+pub struct Write {
+    /// Length of the value.
+    pub bytes: u32,
+    /// When it expires.
+    pub ttl: Ttl,
+    /// Nobody waits.
+    pub noreply: bool,
+}
+
+/// What a call asks.
+#[derive(Debug, Clone)]
+pub enum What {
+    /// One value.
+    Get(Key),
+    /// One value with its CAS unique.
+    Gets(Key),
+    /// One value, and a new expiry.
+    GetAndTouch(Key, Ttl),
+    /// A write whatever is there.
+    Set(Key, Write),
+    /// A write where nothing is.
+    Add(Key, Write),
+    /// A write where nothing has changed since the task's last [`What::Gets`] of the key; without one a [`What::Add`].
+    Cas(Key, Write),
+    /// A removal.
+    Delete(Key, bool),
+    /// A new expiry.
+    Touch(Key, Ttl, bool),
+    /// An addition with bits of its own, and whether a missing number is made.
+    Add1(Key, u8, bool, bool),
+    /// Values of several keys.
+    GetMany(Vec<Key>),
+    /// Writes of several keys.
+    SetMany(Vec<Key>, Write),
+    /// Removals of several keys.
+    DeleteMany(Vec<Key>),
+    /// Everything of one server goes.
+    Flush(usize),
+    /// The version of one server.
+    Version(usize),
+}
+
+/// What goes wrong, at one server unless it says otherwise.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fault {
+    /// Its connections break, and both ends learn of it.
+    Reset(usize),
+    /// Its connections break, and only the clients learn of it.
+    ResetToClient(usize),
+    /// Its connections break, and only the server learns of it.
+    ResetToServer(usize),
+    /// It closes its connections in order.
+    Close(usize),
+    /// It does nothing for a while.
+    Pause(usize, Micros),
+    /// Nothing gets through to it or from it for a while.
+    Partition(usize, Micros),
+    /// It starts again, empty; its peers learn of it at once or when they send.
+    Restart(usize, bool),
+    /// It is gone for a while, and starts again empty.
+    Down(usize, Micros),
+    /// Its next reply is cut after so many thousandths, then the connection breaks.
+    CutReply(usize, u16),
+    /// The same, and it starts again, empty.
+    KillInReply(usize, u16),
+    /// The next bytes to it are cut after so many thousandths, then the connection breaks.
+    CutRequest(usize, u16),
+    /// From now on one reply in so many is wrong.
+    Misbehave(usize, Lie, u32),
+    /// Its memory is filled.
+    Fill(usize),
+    /// Its clock jumps ahead by so many seconds.
+    ServerClock(usize, u32),
+    /// Its wall clock is moved by so many seconds.
+    WallClock(usize, i32),
+    /// A process stands still for a while: its clock jumps.
+    Freeze(usize, Micros),
+    /// A process forks and its parent ends: the child goes on with a copy of its clients.
+    Fork(usize),
+}
+
+/// How a reply is wrong.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Lie {
+    /// It names another key.
+    Key,
+    /// A length in it is wrong.
+    Length,
+    /// It has another opaque.
+    Opaque,
+    /// It is that of the request before.
+    Earlier,
+    /// It comes twice.
+    Twice,
+    /// It does not come.
+    Missing,
+    /// It is no reply at all.
+    Garbage,
+}
+
+impl Lie {
+    /// All of them.
+    pub const ALL: [Lie; 7] = [
+        Lie::Key,
+        Lie::Length,
+        Lie::Opaque,
+        Lie::Earlier,
+        Lie::Twice,
+        Lie::Missing,
+        Lie::Garbage,
+    ];
+}
+
+impl Plan {
+    /// The server of a key.
+    pub fn server_of(&self, key: Key) -> usize {
+        usize::from(key) % self.servers.len()
+    }
+
+    /// Whether a server ever sends wrong replies.
+    pub fn misbehaves(&self, server: usize) -> bool {
+        let lies =
+            |step: &Step| matches!(step, Step::Fault(_, Fault::Misbehave(s, ..)) if *s == server);
+        self.tasks.iter().flatten().any(lies)
+    }
+
+    /// Calls and faults.
+    pub fn length(&self) -> usize {
+        self.tasks.iter().map(Vec::len).sum()
+    }
+}
+
+/// Whether a key goes as base64.
+pub(crate) fn is_base64(key: Key) -> bool {
+    key < VALUE_KEYS && key % BASE64_EACH == BASE64_EACH - 1
+}
+
+/// Whether a key has numbers.
+pub(crate) fn is_number(key: Key) -> bool {
+    key >= VALUE_KEYS
+}
+
+/// A key as it goes on the wire.
+pub(crate) fn wire_key(key: Key) -> Vec<u8> {
+    if is_base64(key) {
+        // "k" and a space before one digit: three bytes, whose last six bits are the digit's.
+        return vec![b'a', b'y', b'A', b"wxyz012345"[usize::from(key % 10)]];
+    }
+    let letter = if is_number(key) { 'n' } else { 'k' };
+    format!("{letter}{key}").into_bytes()
+}

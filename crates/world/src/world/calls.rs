@@ -1,0 +1,419 @@
+//! Calls from their begin to their end: attempts, replies, failures, deadlines, callers who give up.
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+use glasscache_client::Error;
+use glasscache_client::engine::connection::{self, Connection, Failure};
+use glasscache_client::engine::loss::{Cause, Next, Unanswered};
+use glasscache_client::error::{Context, Phase};
+use glasscache_client::pipeline::{Answer, Fault};
+use glasscache_client::request::{Dialect, Request as ClientRequest};
+use std::time::Duration;
+
+use super::job::Job;
+use super::reading::{Reading, Taken};
+use super::{CallId, ConnectionId, PartId, World, micros, word_of};
+use crate::checker::{Promise, Request};
+use crate::network::Event;
+use crate::plan::{Driver, Sabotage};
+
+impl World {
+    /// Begins an attempt at a part of a call.
+    pub(super) fn start_part(&mut self, part: PartId) {
+        let (process, server) = self.peer_of(part);
+        if self.processes[process].servers[server]
+            .state
+            .health
+            .is_down()
+        {
+            self.look_at_health(process, server); // it may have gone down by what nobody waited for
+            let error = self.unavailable(server, Phase::Connect, "it is down");
+            return self.fail_part(part, &error);
+        }
+        match self.processes[process].plan.driver {
+            Driver::Pooled(most) => self.check_out(part, most),
+            Driver::Shared => self.join(part),
+        }
+    }
+
+    /// The process and the server of a part of a call.
+    pub(super) fn peer_of(&self, part: PartId) -> (usize, usize) {
+        let part = &self.parts[part];
+        (self.calls[part.call].process, part.server)
+    }
+
+    fn context(&self, server: usize, phase: Phase) -> Context {
+        Context {
+            server: self.processes[0].servers[server].state.name.clone(),
+            phase,
+            retry_is_safe: true,
+        }
+    }
+
+    pub(super) fn unavailable(&self, server: usize, phase: Phase, why: &str) -> Error {
+        Error::Unavailable(self.context(server, phase), why.to_owned())
+    }
+
+    /// Writes the next exchange of a part on a connection that takes requests.
+    pub(super) fn submit(&mut self, socket: ConnectionId, part: PartId) {
+        let (process, server) = self.peer_of(part);
+        let attempt = self.calls[self.parts[part].call].attempt(self.parts[part].is_retry);
+        let state = &mut self.sockets[socket];
+        let (Some(engine), Some(job)) = (&mut state.engine, &self.parts[part].job) else {
+            return;
+        };
+        if self.sabotage == Some(Sabotage::ForgetsUncertain) {
+            engine.server().uncertain.take();
+        }
+        let is_meta = engine.server().dialect() == Some(Dialect::Meta);
+        let begin = engine.written();
+        let is_owned = state.owner.is_some();
+        let (ticket, is_repeatable) = job.with_requests(is_meta, |requests| {
+            let is_repeatable = requests.iter().all(ClientRequest::is_repeatable);
+            // A driver that has the connection for itself sends a long body from where it lies.
+            let ticket = if is_owned {
+                engine.submit_without_body(requests, attempt)
+            } else {
+                engine.submit(requests, attempt)
+            };
+            (ticket, is_repeatable)
+        });
+        let end = engine.written();
+        let ticket = match ticket {
+            Ok(ticket) => ticket,
+            Err(error) => return self.fail_part(part, &error),
+        };
+        let state = &mut self.sockets[socket];
+        let is_quiet = ticket.is_none();
+        let effects = job.effects();
+        let request = Request {
+            server,
+            link: state.link,
+            begin,
+            end,
+            known: vec![crate::checker::Known::Unknown; effects.len()],
+            effects,
+            is_repeatable,
+            life: self.processes[process].life,
+            is_in_pieces: job.is_in_pieces(),
+        };
+        let is_flush = matches!(job, Job::Flush);
+        let id = self
+            .checker
+            .requested(request, is_flush, is_quiet && is_meta);
+        self.note(|_| format!("socket {socket} request {id} of part {part}: {begin} to {end}"));
+        let state = &mut self.sockets[socket];
+        let part_state = &mut self.parts[part];
+        part_state.connection = Some(socket);
+        part_state.requests.push(id);
+        if let Some(ticket) = ticket {
+            state.calls.push((ticket, part));
+        } else {
+            part_state.quiet_begin = Some(begin);
+            state.quiet.extend(is_meta.then_some(id));
+        }
+        self.set_timer(socket);
+        if self.sockets[socket].owner.is_none() {
+            self.flush_later(socket);
+            if is_quiet {
+                self.part_ended(part, "quiet");
+            }
+        }
+    }
+
+    /// A reply to a part came, whose values are in the connection.
+    pub(super) fn take_reply(&mut self, socket: ConnectionId, part: PartId, reply: Answer) {
+        let state = &self.sockets[socket];
+        let (Some(engine), Some(mut job)) = (&state.engine, self.parts[part].job.take()) else {
+            return;
+        };
+        let server = self.parts[part].server;
+        let Some(&request) = self.parts[part].requests.last() else {
+            return;
+        };
+        let task = self.calls[self.parts[part].call].task;
+        // A refusal comes as soon as the line is read, before the value.
+        if !self.network.has_lied(server) && !matches!(reply, Answer::Refused(_)) {
+            self.checker.replied(request, &self.network);
+        }
+        let reading = Reading {
+            pipeline: engine.pipeline(),
+            server: &engine.server().name,
+            request,
+            network: &self.network,
+            checker: &mut self.checker,
+            uniques: &mut self.tasks[task].uniques,
+        };
+        let taken = job.take(reply, reading);
+        self.note(|_| format!("part {part}: reply {taken:?}"));
+        match taken {
+            Taken::More => self.parts[part].job = Some(job),
+            Taken::Again => self.next_exchange(socket, part, job),
+            Taken::Next(job) => self.next_exchange(socket, part, job),
+            Taken::Ended(how) => {
+                if let Some(key) = job.removed_key() {
+                    let call = &self.calls[self.parts[part].call];
+                    let window = (call.began, self.network.position());
+                    self.checker.removed(request, key, window, &self.network);
+                }
+                self.forget_ticket(socket, part);
+                self.part_ended(part, how);
+            }
+            Taken::Failed(error) => {
+                self.check_error(part, &error);
+                self.forget_ticket(socket, part);
+                self.part_ended(part, word_of(&error));
+            }
+        }
+    }
+
+    /// Goes on with a further exchange, on the same connection if it takes requests.
+    fn next_exchange(&mut self, socket: ConnectionId, part: PartId, job: Job) {
+        self.forget_ticket(socket, part);
+        let state = &mut self.parts[part];
+        state.job = Some(job);
+        state.requests.clear();
+        state.is_retry = false;
+        let takes = self.sockets[socket].engine.as_mut().is_some_and(|engine| {
+            engine.release();
+            engine.takes_requests()
+        });
+        if takes {
+            self.submit(socket, part);
+        } else {
+            self.parts[part].connection = None;
+            self.start_part(part);
+        }
+    }
+
+    pub(super) fn forget_ticket(&mut self, socket: ConnectionId, part: PartId) {
+        self.sockets[socket]
+            .calls
+            .retain(|(_, other)| *other != part);
+    }
+
+    /// An attempt at a part brought no reply.
+    pub(super) fn attempt_failed(&mut self, socket: ConnectionId, part: PartId, failure: &Failure) {
+        self.forget_ticket(socket, part);
+        let (process, server) = self.peer_of(part);
+        self.note(|_| format!("part {part}: {:?} then {:?}", failure.error, failure.next));
+        let is_first = !self.parts[part].is_retry;
+        let next = match failure.next {
+            Next::End(_) if is_first && self.has(Sabotage::RepeatsAdditions) => Next::Retry,
+            next => next,
+        };
+        match next {
+            Next::Retry | Next::RetryClassic => {
+                self.count("retry");
+                if next == Next::RetryClassic {
+                    self.parts[part].presumes_classic = true;
+                } else {
+                    self.close_idle(process, server);
+                }
+                self.parts[part].is_retry = true;
+                self.parts[part].connection = None;
+                self.replace(socket, part);
+            }
+            Next::End(_) => {
+                self.note_uncertain(socket, part);
+                self.fail_part(part, &failure.error);
+            }
+        }
+        self.look_at_health(process, server);
+    }
+
+    /// What a part has certainly sent, and what has become of which is not known.
+    pub(super) fn note_uncertain(&mut self, socket: ConnectionId, part: PartId) {
+        let Some(engine) = &self.sockets[socket].engine else {
+            return;
+        };
+        let sent = engine.sent_so_far();
+        for id in self.parts[part].requests.clone() {
+            let request = self.checker.history.request(id);
+            if request.link == self.sockets[socket].link && request.end <= sent {
+                self.checker.uncertain(id, &self.network);
+            }
+        }
+    }
+
+    /// A part ends by an error.
+    pub(super) fn fail_part(&mut self, part: PartId, error: &Error) {
+        if let Error::Unavailable(context, _) | Error::Deadline(context) = error
+            && (context.retry_is_safe || self.has(Sabotage::DeniesWrites))
+        {
+            for id in self.parts[part].requests.clone() {
+                self.checker.reported_undone(id);
+            }
+        }
+        self.check_error(part, error);
+        if self.calls[self.parts[part].call].must_succeed {
+            let text = format!("part {part} ended by {error:?}");
+            self.checker.broken(Promise::Recovery, text);
+        }
+        self.end_part(part, word_of(error), false);
+    }
+
+    /// A server that does not lie breaks no protocol, unless a value is longer than its reader takes.
+    fn check_error(&mut self, part: PartId, error: &Error) {
+        let (_, server) = self.peer_of(part);
+        if let Error::Protocol { fault, .. } = error
+            && !matches!(fault, Fault::TooLong { .. })
+            && !self.network.has_lied(server)
+        {
+            let text = format!("part {part}: {error:?}");
+            self.checker.broken(Promise::InSync, text);
+        }
+    }
+
+    pub(super) fn part_ended(&mut self, part: PartId, how: &'static str) {
+        self.end_part(part, how, true);
+    }
+
+    /// A part ends in a child of a fork; its parent has it still.
+    pub(super) fn part_forked(&mut self, part: PartId) {
+        self.end_part(part, "forked", false);
+    }
+
+    fn end_part(&mut self, part: PartId, how: &'static str, had_reply: bool) {
+        if std::mem::replace(&mut self.parts[part].is_ended, true) {
+            return self
+                .checker
+                .broken(Promise::Once, format!("part {part} ended twice"));
+        }
+        self.count(how);
+        self.note(|_| format!("part {part} ends: {how}"));
+        let (process, server) = self.peer_of(part);
+        let position = self.network.position();
+        let life = self.processes[process].life;
+        let had_reply = had_reply && how != "quiet";
+        self.checker
+            .call_ends(life, server, (part, had_reply), position);
+        let call = self.parts[part].call;
+        let mut hasher = DefaultHasher::new();
+        (self.results, part, how, self.network.now).hash(&mut hasher);
+        self.results = hasher.finish();
+        if let Some(socket) = self.parts[part].connection.take() {
+            self.leave(socket, part);
+        }
+        if self.has(Sabotage::EndsTwice) && how == "hit" {
+            self.end_part(part, "again", true);
+        }
+        self.calls[call].left -= 1;
+        if self.calls[call].left == 0 {
+            self.end_call(call);
+        }
+    }
+
+    fn end_call(&mut self, id: CallId) {
+        let call = &mut self.calls[id];
+        call.is_ended = true;
+        let (task, number) = (call.task, call.number);
+        let thawed = self.processes[call.process].frozen_until;
+        if self.network.now > call.deadline.max(thawed) + 1 {
+            let text = format!(
+                "call {number} ended at {}, not by {}",
+                self.network.now, call.deadline
+            );
+            self.checker.broken(Promise::Deadline, text);
+        }
+        self.network.after(0, Event::Task(task));
+    }
+
+    /// The time of a call is over: what of it is not in flight ends now, the engine ends the rest.
+    pub(super) fn deadline(&mut self, id: CallId) {
+        for part in self.calls[id].parts.clone() {
+            if !self.parts[part].is_ended {
+                self.part_is_late(part);
+            }
+        }
+    }
+
+    /// Whatever of a call goes on behind its deadline breaks a promise.
+    pub(super) fn overdue(&mut self, id: CallId) {
+        let thawed = self.processes[self.calls[id].process].frozen_until;
+        if thawed > 0 && self.network.now == thawed {
+            // What else waited until the process went on comes first.
+            return self.network.after(2, Event::Overdue(id));
+        }
+        if !self.calls[id].is_ended {
+            let text = format!("call {} goes on behind its deadline", self.calls[id].number);
+            self.checker.broken(Promise::Deadline, text);
+        }
+    }
+
+    fn part_is_late(&mut self, part: PartId) {
+        let (process, server) = self.peer_of(part);
+        let Some(socket) = self.parts[part].connection else {
+            let waiting = &mut self.processes[process].servers[server].waiting;
+            waiting.retain(|other| *other != part);
+            let error = Error::Deadline(self.context(server, Phase::Wait));
+            return self.fail_part(part, &error);
+        };
+        if let Some(begin) = self.parts[part].quiet_begin {
+            return self.quiet_is_late(socket, part, begin);
+        }
+        let state = &self.sockets[socket];
+        let call = &self.calls[self.parts[part].call];
+        // The first deadline that the engine knows is that of the call for which it opens the connection.
+        let opening = state.engine.as_ref().and_then(Connection::next_deadline);
+        let opens_for_it = !state.is_ready && opening.is_some_and(|at| micros(at) <= call.deadline);
+        if opens_for_it || state.calls.iter().any(|(_, it)| *it == part) {
+            return; // the engine ends it
+        }
+        let allowed = Duration::from_micros(call.deadline - call.started);
+        if let Next::End(mark) = Unanswered::CONNECTING.next(Cause::Deadline(allowed)) {
+            self.processes[process].servers[server]
+                .state
+                .health
+                .note(mark);
+        }
+        let error = Error::Deadline(self.context(server, Phase::Connect));
+        self.fail_part(part, &error);
+        self.look_at_health(process, server);
+    }
+
+    /// Quiet writes could not all be sent in time.
+    fn quiet_is_late(&mut self, socket: ConnectionId, part: PartId, begin: u64) {
+        let attempt = self.calls[self.parts[part].call].attempt(self.parts[part].is_retry);
+        let (Some(engine), Some(job)) = (&mut self.sockets[socket].engine, &self.parts[part].job)
+        else {
+            return;
+        };
+        let failure = job.with_requests(true, |requests| {
+            engine.fail_quiet(requests, attempt, begin, connection::End::Deadline)
+        });
+        engine.lost(false, "quiet writes were late");
+        for id in self.parts[part].requests.clone() {
+            self.checker.quiet_reported(id);
+            self.sockets[socket].quiet.retain(|quiet| *quiet != id);
+        }
+        self.fail_part(part, &failure.error);
+        let (process, server) = self.peer_of(part);
+        self.look_at_health(process, server);
+    }
+
+    /// The caller of a call gives up.
+    pub(super) fn cancel(&mut self, id: CallId) {
+        for part in self.calls[id].parts.clone() {
+            if self.parts[part].is_ended {
+                continue;
+            }
+            let (process, server) = self.peer_of(part);
+            match self.parts[part].connection {
+                None => {
+                    let waiting = &mut self.processes[process].servers[server].waiting;
+                    waiting.retain(|other| *other != part);
+                }
+                Some(_) if self.has(Sabotage::KeepsUnread) => {}
+                Some(socket) if self.sockets[socket].owner == Some(part) => {
+                    // Its connection is closed, so what it has written is removed by the next call.
+                    self.note_uncertain(socket, part);
+                    self.forget_ticket(socket, part);
+                    self.close_socket(socket);
+                }
+                Some(socket) => self.forget_ticket(socket, part),
+            }
+            self.end_part(part, "cancelled", false);
+        }
+    }
+}

@@ -1,0 +1,337 @@
+//! Connections as drivers handle them: taken from a pool or shared, read, written, given back, closed.
+
+use glasscache_client::engine::connection::{Connection, Progress};
+use glasscache_client::engine::loss::{Cause, Next, Unanswered};
+use glasscache_client::error::Phase;
+use glasscache_client::request::Dialect;
+
+use super::{ConnectionId, PartId, Socket, Watcher, World};
+use crate::checker::Promise;
+use crate::network::Received;
+use crate::plan::{Driver, Micros, Sabotage};
+
+/// A connection idle for longer is looked at before it is used: the server may have closed it.
+const TRUSTED_IDLE: Micros = 20_000;
+
+impl World {
+    /// Takes a connection of a pool for a part, or makes one, or waits for one.
+    pub(super) fn check_out(&mut self, part: PartId, most: usize) {
+        let (process, server) = self.peer_of(part);
+        while let Some(socket) = self.processes[process].servers[server].idle.pop() {
+            let is_trusted = self.network.now - self.sockets[socket].idle_since < TRUSTED_IDLE;
+            if !is_trusted && !self.is_still_good(socket) {
+                self.close_socket(socket);
+                continue;
+            }
+            let state = &mut self.sockets[socket];
+            state.owner = Some(part);
+            if let Some(engine) = &mut state.engine {
+                engine.reuse();
+            }
+            self.parts[part].connection = Some(socket);
+            self.submit(socket, part);
+            return self.pump(socket);
+        }
+        let peer = &mut self.processes[process].servers[server];
+        if peer.open < most {
+            peer.open += 1;
+            let socket = self.dial(process, server);
+            self.sockets[socket].owner = Some(part);
+            self.parts[part].connection = Some(socket);
+        } else {
+            peer.waiting.push_back(part);
+        }
+    }
+
+    /// Whether an idle connection was not closed by its peer, and nothing came that nobody asked for.
+    fn is_still_good(&mut self, socket: ConnectionId) -> bool {
+        let state = &mut self.sockets[socket];
+        let Some(engine) = &mut state.engine else {
+            return false;
+        };
+        if !engine.has_pending() {
+            return !self.network.is_readable(state.link);
+        }
+        loop {
+            match engine.poll() {
+                Progress::Needs(_) => match self.network.receive(state.link) {
+                    Received::Bytes(bytes) => engine.feed(&bytes),
+                    Received::End(_) => return false,
+                    Received::Nothing => return true,
+                },
+                Progress::Idle => return !engine.must_close(),
+                Progress::Ready | Progress::Reply(..) | Progress::Failed(..) => return false,
+            }
+        }
+    }
+
+    /// Gives a part a place on the connection that an event loop has to its server.
+    pub(super) fn join(&mut self, part: PartId) {
+        let (process, server) = self.peer_of(part);
+        let shared = self.processes[process].servers[server].shared;
+        let usable = shared.filter(|socket| {
+            let state = &self.sockets[*socket];
+            let takes = state
+                .engine
+                .as_ref()
+                .is_some_and(Connection::takes_requests);
+            takes || state.engine.is_some() && !state.is_ready
+        });
+        let socket = usable.unwrap_or_else(|| {
+            let socket = self.dial(process, server);
+            self.processes[process].servers[server].shared = Some(socket);
+            socket
+        });
+        self.parts[part].connection = Some(socket);
+        if self.sockets[socket].is_ready {
+            self.submit(socket, part);
+        } else {
+            self.sockets[socket].waiting.push(part);
+        }
+    }
+
+    fn dial(&mut self, process: usize, server: usize) -> ConnectionId {
+        let link = self.network.connect(server);
+        let socket = self.sockets.len();
+        self.watch(link, Watcher::Socket(socket));
+        let state = self.processes[process].servers[server].state.clone();
+        let most = self.processes[process].plan.value_bytes_max;
+        self.next_opaque = self.next_opaque.wrapping_add(0x0100_0193);
+        self.sockets.push(Socket {
+            process,
+            server,
+            link,
+            engine: Some(Connection::new(state, most, self.next_opaque)),
+            is_open: false,
+            is_ready: false,
+            owner: None,
+            calls: Vec::new(),
+            waiting: Vec::new(),
+            idle_since: 0,
+            timer: None,
+            will_flush: false,
+            was_refused: false,
+            quiet: Vec::new(),
+        });
+        self.note(|_| format!("socket {socket} to server {server} of process {process}"));
+        socket
+    }
+
+    /// Those who wait for a connection that is being made or opened.
+    pub(super) fn waiting_on(&self, socket: ConnectionId) -> Vec<PartId> {
+        let state = &self.sockets[socket];
+        state
+            .owner
+            .into_iter()
+            .chain(state.waiting.iter().copied())
+            .collect()
+    }
+
+    /// The network has something for a connection.
+    pub(super) fn socket_is_ready(&mut self, socket: ConnectionId) {
+        let state = &self.sockets[socket];
+        if state.engine.is_none() {
+            return;
+        }
+        if state.is_open {
+            // Nobody looks at an idle connection of a pool.
+            if state.owner.is_some() || self.is_shared(socket) {
+                self.pump(socket);
+            }
+            return;
+        }
+        match self.network.is_connected(state.link) {
+            Some(true) => self.opened(socket),
+            Some(false) => self.refused(socket),
+            None => {}
+        }
+    }
+
+    fn is_shared(&self, socket: ConnectionId) -> bool {
+        let process = self.sockets[socket].process;
+        self.processes[process].plan.driver == Driver::Shared
+    }
+
+    fn opened(&mut self, socket: ConnectionId) {
+        let Some(&first) = self.waiting_on(socket).first() else {
+            return self.close_socket(socket); // whoever wanted it gave up
+        };
+        let part = &self.parts[first];
+        let attempt = self.calls[part.call].attempt(part.is_retry);
+        let presumes_classic = part.presumes_classic;
+        let state = &mut self.sockets[socket];
+        state.is_open = true;
+        if let Some(engine) = &mut state.engine {
+            engine.opened(presumes_classic, attempt);
+        }
+        self.pump(socket);
+    }
+
+    fn refused(&mut self, socket: ConnectionId) {
+        let (process, server) = (self.sockets[socket].process, self.sockets[socket].server);
+        let cause = Cause::Closed { in_order: false };
+        if let Next::End(mark) = Unanswered::CONNECTING.next(cause) {
+            self.processes[process].servers[server]
+                .state
+                .health
+                .note(mark);
+        }
+        let waiting = self.waiting_on(socket);
+        self.sockets[socket].waiting.clear();
+        for part in waiting {
+            let error = self.unavailable(server, Phase::Connect, "refused");
+            self.fail_part(part, &error);
+        }
+        self.close_socket(socket);
+        self.look_at_health(process, server);
+    }
+
+    /// A connection without anything in flight has nothing under way either.
+    pub(super) fn check_in_sync(&mut self, socket: ConnectionId) {
+        let state = &self.sockets[socket];
+        let Some(engine) = &state.engine else { return };
+        let is_meta = engine.server().dialect() == Some(Dialect::Meta);
+        let is_settled = is_meta && engine.takes_requests() && !engine.has_pending();
+        if is_settled
+            && !state.was_refused
+            && self.network.is_whole(state.link)
+            && !self.network.has_lied(state.server)
+            && !self.network.is_silent(state.link)
+        {
+            let text = format!("socket {socket} is idle, and something is under way on it");
+            self.checker.broken(Promise::InSync, text);
+        }
+    }
+
+    /// A part has ended: its connection is given back, if it was its own.
+    pub(super) fn leave(&mut self, socket: ConnectionId, part: PartId) {
+        self.sockets[socket].waiting.retain(|other| *other != part);
+        if self.sockets[socket].owner != Some(part) {
+            return;
+        }
+        let state = &mut self.sockets[socket];
+        state.owner = None;
+        let (process, server) = (state.process, state.server);
+        let keeps = self.sabotage == Some(Sabotage::KeepsUnread);
+        if let Some(engine) = &mut state.engine {
+            engine.release();
+            if state.is_ready && (keeps || engine.is_at_rest()) {
+                state.idle_since = self.network.now;
+                self.check_in_sync(socket);
+                self.processes[process].servers[server].idle.push(socket);
+            } else {
+                self.close_socket(socket);
+            }
+        }
+        self.serve_next(process, server);
+    }
+
+    /// Whoever waits longest for a connection gets what there is now.
+    fn serve_next(&mut self, process: usize, server: usize) {
+        let Driver::Pooled(most) = self.processes[process].plan.driver else {
+            return;
+        };
+        let peer = &mut self.processes[process].servers[server];
+        if peer.idle.is_empty() && peer.open >= most {
+            return;
+        }
+        if let Some(next) = peer.waiting.pop_front() {
+            self.check_out(next, most);
+        }
+    }
+
+    /// Begins anew for a part whose connection was of no use; its place in the pool is kept.
+    pub(super) fn replace(&mut self, socket: ConnectionId, part: PartId) {
+        let state = &mut self.sockets[socket];
+        state.waiting.retain(|other| *other != part);
+        if state.owner != Some(part) {
+            return self.join(part);
+        }
+        state.owner = None;
+        let (process, server) = (state.process, state.server);
+        self.close_socket(socket);
+        self.processes[process].servers[server].open += 1;
+        let fresh = self.dial(process, server);
+        self.sockets[fresh].owner = Some(part);
+        self.parts[part].connection = Some(fresh);
+    }
+
+    /// Closes the connections of a pool that nobody uses.
+    pub(super) fn close_idle(&mut self, process: usize, server: usize) {
+        for socket in std::mem::take(&mut self.processes[process].servers[server].idle) {
+            self.close_socket(socket);
+        }
+    }
+
+    /// Closes a connection; calls that are in flight on it fail.
+    pub(super) fn close_socket(&mut self, socket: ConnectionId) {
+        let Some(mut engine) = self.sockets[socket].engine.take() else {
+            return;
+        };
+        self.note(|_| format!("socket {socket} is closed"));
+        let state = &mut self.sockets[socket];
+        let (process, server, link) = (state.process, state.server, state.link);
+        let quiet = std::mem::take(&mut state.quiet);
+        self.network.close(link);
+        self.watch(link, Watcher::Gone);
+        let sent = engine.sent_so_far();
+        let has_pending = engine.has_pending();
+        if self.has(Sabotage::ForgetsQuiet) {
+            engine.abandon();
+        }
+        let calls = std::mem::take(&mut self.sockets[socket].calls);
+        let mut failed = Vec::new();
+        if !calls.is_empty() {
+            engine.lost(false, "it was closed");
+            while let Progress::Failed(ticket, failure) = engine.poll() {
+                let parts = calls.iter().filter(|call| call.0 == ticket);
+                failed.extend(parts.map(|call| (call.1, failure.clone())));
+            }
+        }
+        drop(engine);
+        for id in quiet {
+            let request = self.checker.history.request(id);
+            if has_pending && request.end <= sent && !self.checker.is_executed(id, &self.network) {
+                self.checker.uncertain(id, &self.network);
+            }
+        }
+        if !self.is_shared(socket) {
+            let peer = &mut self.processes[process].servers[server];
+            peer.open -= 1;
+            peer.idle.retain(|other| *other != socket);
+        } else if self.processes[process].servers[server].shared == Some(socket) {
+            self.processes[process].servers[server].shared = None;
+        }
+        for (part, failure) in failed {
+            for id in self.parts[part].requests.clone() {
+                let request = self.checker.history.request(id);
+                if request.link == link && request.end <= sent {
+                    self.checker.uncertain(id, &self.network);
+                }
+            }
+            self.attempt_failed(socket, part, &failure);
+        }
+        for part in std::mem::take(&mut self.sockets[socket].waiting) {
+            self.parts[part].connection = None;
+            self.start_part(part);
+        }
+    }
+
+    /// Once all calls have ended no more connections are open than are of use.
+    pub(super) fn check_connections(&mut self, process: usize) {
+        for server in 0..self.server_count() {
+            let of = |socket: &&Socket| {
+                socket.process == process && socket.server == server && socket.engine.is_some()
+            };
+            let open = self.sockets.iter().filter(of).count();
+            let most = match self.processes[process].plan.driver {
+                Driver::Pooled(most) => most,
+                Driver::Shared => 1,
+            };
+            if open > most {
+                let text = format!("process {process} has {open} connections to server {server}");
+                self.checker.broken(Promise::Closed, text);
+            }
+        }
+    }
+}

@@ -1,0 +1,57 @@
+//! What can be seen once all is over.
+
+use std::sync::atomic::Ordering;
+
+use super::{Peer, Process, World};
+use crate::checker::Promise;
+
+impl World {
+    /// What can be seen once all is over: connections are closed, and nothing is left open or uncounted.
+    pub(super) fn end(&mut self) {
+        for process in 0..self.processes.len() {
+            self.check_connections(process);
+        }
+        for socket in 0..self.sockets.len() {
+            self.close_socket(socket);
+        }
+        while let Some(event) = self.network.next() {
+            self.network.happen(event);
+        }
+        for process in 0..self.processes.len() {
+            self.check_quiet(process);
+        }
+        if self.calls.iter().any(|call| !call.is_ended) {
+            self.checker.broken(Promise::Once, "a call has not ended");
+        }
+        for server in 0..self.server_count() {
+            if let Some((bytes, limit)) = self.network.memory(server)
+                && bytes > limit + limit / 4
+            {
+                let text = format!("server {server} has {bytes} bytes of {limit}");
+                self.checker.broken(Promise::Memory, text);
+            }
+        }
+        self.checker.end(&self.network);
+    }
+
+    pub(super) fn server_count(&self) -> usize {
+        self.processes
+            .first()
+            .map_or(0, |process| process.servers.len())
+    }
+
+    /// Quiet writes that were not executed must have been counted as failures.
+    fn check_quiet(&mut self, process: usize) {
+        let Process { life, servers, .. } = &self.processes[process];
+        let failures = |peer: &Peer| peer.state.noreply_failures.load(Ordering::Relaxed);
+        let counted: u64 = servers.iter().map(failures).sum();
+        let lies = (0..servers.len()).any(|server| self.network.has_lied(server));
+        let (lost, all) = self.checker.quiet(*life, &self.network);
+        if counted < lost || counted > all && !lies {
+            let text = format!(
+                "{lost} of {all} quiet writes were lost or refused, {counted} counted as failed"
+            );
+            self.checker.broken(Promise::Quiet, text);
+        }
+    }
+}

@@ -1,0 +1,93 @@
+//! Forks: a child goes on with a copy of its parent's clients, and the parent ends.
+
+use std::sync::atomic::Ordering;
+
+use super::{World, peers};
+use crate::checker::Promise;
+use crate::plan::Sabotage;
+
+impl World {
+    /// A process forks: what it had in flight is its parent's, which ends; the child has servers of its own.
+    pub(super) fn fork(&mut self, process: usize) {
+        let failures = self.failures(process);
+        for socket in 0..self.sockets.len() {
+            if self.sockets[socket].process == process && self.sockets[socket].engine.is_some() {
+                self.abandon(socket);
+            }
+        }
+        if self.failures(process) != failures {
+            let text = "a child counts its parent's quiet writes as its own";
+            self.checker.broken(Promise::Fork, text);
+        }
+        let servers = self.server_count();
+        for server in 0..servers {
+            let peer = &mut self.processes[process].servers[server];
+            let waiting = std::mem::take(&mut peer.waiting);
+            for part in waiting {
+                self.fail_forked(part);
+            }
+            self.end_probe(process, server);
+        }
+        let life = self.checker.begin_life();
+        let process = &mut self.processes[process];
+        process.life = life;
+        process.servers = peers(servers);
+    }
+
+    fn failures(&self, process: usize) -> u64 {
+        let servers = self.processes[process].servers.iter();
+        servers
+            .map(|peer| peer.state.noreply_failures.load(Ordering::Relaxed))
+            .sum()
+    }
+
+    /// A connection is the parent's: the child ends its calls and sends nothing.
+    fn abandon(&mut self, socket: usize) {
+        let state = &mut self.sockets[socket];
+        let Some(mut engine) = state.engine.take() else {
+            return;
+        };
+        let known = engine.server().uncertain.take();
+        let before = known.len();
+        engine.server().uncertain.add(known);
+        if self.sabotage != Some(Sabotage::KeepsParents) {
+            engine.abandon();
+        }
+        if !engine.must_close() {
+            let text = format!("socket {socket} is used behind a fork");
+            self.checker.broken(Promise::Fork, text);
+        }
+        let peer = engine.server().clone();
+        drop(engine);
+        let after = peer.uncertain.take();
+        if after.len() != before {
+            let text = format!("a child removes keys of its parent's calls: {after:?}");
+            self.checker.broken(Promise::Fork, text);
+        }
+        peer.uncertain.add(after);
+        let link = state.link;
+        let calls = std::mem::take(&mut state.calls)
+            .into_iter()
+            .map(|call| call.1);
+        let waiting = std::mem::take(&mut state.waiting);
+        let parts: Vec<usize> = state
+            .owner
+            .take()
+            .into_iter()
+            .chain(waiting)
+            .chain(calls)
+            .collect();
+        self.watch(link, super::Watcher::Gone);
+        self.network.close(link);
+        for part in parts {
+            if !self.parts[part].is_ended {
+                self.fail_forked(part);
+            }
+        }
+    }
+
+    fn fail_forked(&mut self, part: usize) {
+        self.parts[part].connection = None;
+        self.part_forked(part);
+    }
+}

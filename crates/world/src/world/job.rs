@@ -1,0 +1,264 @@
+//! What a call asks of one server: its requests, one exchange after the other, and what their replies mean.
+
+use glasscache_client::engine::operation::Store;
+use glasscache_client::engine::{Counter, Steps, TooLarge};
+use glasscache_client::request::{Item, Request};
+use glasscache_client::{Arithmetic, Error, StoreWord, WireKey};
+
+use crate::checker::{Condition, Effect, RequestId, Source, WriteId, addend, flags};
+use crate::plan::{Key, is_base64, wire_key};
+
+/// A CAS unique that a task has read, whose value it was, and by which request.
+pub(super) type Unique = (u64, Source, RequestId);
+
+/// What a call asks of one server.
+#[derive(Debug)]
+pub(super) enum Job {
+    /// Something about one key.
+    One(Key, Vec<u8>, Action),
+    GetMany(Vec<Key>, Vec<Vec<u8>>),
+    /// Writes, and how many replies have come where each has its own.
+    SetMany(Vec<Entry>, i64, usize),
+    DeleteMany(Vec<Key>, Vec<Vec<u8>>, usize),
+    /// An addition with these bits to a number that is made where there is none.
+    Counter(Key, u8, u16, Box<Counter>),
+    /// What follows where a value was too large.
+    TooLarge(Key, Box<TooLarge>),
+    Flush,
+    Version,
+}
+
+/// One value of a bulk write.
+#[derive(Debug)]
+pub(super) struct Entry {
+    pub(super) key: Key,
+    pub(super) wire: Vec<u8>,
+    pub(super) write: WriteId,
+    pub(super) body: Vec<u8>,
+}
+
+/// Something about one key.
+#[derive(Debug)]
+pub(super) enum Action {
+    Get(bool),
+    GetAndTouch(i64),
+    Store(Stored),
+    Delete(bool),
+    Touch(i64, bool),
+    Add(u8, bool),
+}
+
+/// One value to store.
+#[derive(Debug)]
+pub(super) struct Stored {
+    pub(super) word: StoreWord,
+    pub(super) write: WriteId,
+    pub(super) body: Vec<u8>,
+    pub(super) exptime: i64,
+    pub(super) noreply: bool,
+    /// What a comparison refers to.
+    pub(super) compared: Option<(Source, RequestId)>,
+}
+
+pub(super) fn wire(key: Key, bytes: &[u8]) -> WireKey<'_> {
+    WireKey {
+        bytes,
+        is_base64: is_base64(key),
+    }
+}
+
+impl Entry {
+    pub(super) fn item(&self) -> Item<'_> {
+        Item {
+            key: wire(self.key, &self.wire),
+            flags: flags(self.write),
+            body: &self.body,
+        }
+    }
+}
+
+impl Stored {
+    pub(super) fn operation<'s>(&'s self, key: WireKey<'s>) -> Store<'s> {
+        let item = Item {
+            key,
+            flags: flags(self.write),
+            body: &self.body,
+        };
+        Store::new(self.word, item, self.exptime, self.noreply)
+    }
+
+    fn condition(&self) -> Condition {
+        if self.word == StoreWord::Set {
+            Condition::Always
+        } else {
+            Condition::If
+        }
+    }
+}
+
+pub(super) fn adding(bit: u8) -> Arithmetic {
+    Arithmetic {
+        delta: addend(bit),
+        down: false,
+        initial: None,
+    }
+}
+
+impl Job {
+    /// A job about one key.
+    pub(super) fn one(key: Key, action: Action) -> Self {
+        Self::One(key, wire_key(key), action)
+    }
+
+    /// Whether a value is so long that the client does not send it at all, and what it does instead.
+    pub(super) fn refused(self, value_bytes_max: u64) -> Self {
+        let Self::One(key, bytes, Action::Store(store)) = &self else {
+            return self;
+        };
+        match store.operation(wire(*key, bytes)).refusal(value_bytes_max) {
+            Some(error) => Self::too_large(*key, error),
+            None => self,
+        }
+    }
+
+    pub(super) fn too_large(key: Key, error: Error) -> Self {
+        let bytes = wire_key(key);
+        Self::TooLarge(key, Box::new(TooLarge::new(wire(key, &bytes), error)))
+    }
+
+    /// Has `write` write the requests of the exchange that is next. `is_quiet`: bulk writes are acknowledged together.
+    pub(super) fn with_requests<R>(
+        &self,
+        is_quiet: bool,
+        write: impl FnOnce(&[Request<'_>]) -> R,
+    ) -> R {
+        match self {
+            Self::One(key, bytes, action) => {
+                let key = wire(*key, bytes);
+                let request = match action {
+                    Action::Get(cas) => Request::Get { key, cas: *cas },
+                    Action::GetAndTouch(exptime) => Request::GetAndTouch {
+                        key,
+                        exptime: *exptime,
+                    },
+                    Action::Store(store) => {
+                        let Store {
+                            word,
+                            item,
+                            exptime,
+                            noreply,
+                        } = store.operation(key);
+                        Request::Store {
+                            word,
+                            item,
+                            exptime,
+                            noreply,
+                        }
+                    }
+                    Action::Delete(noreply) => Request::Delete {
+                        key,
+                        noreply: *noreply,
+                    },
+                    Action::Touch(exptime, noreply) => Request::Touch {
+                        key,
+                        exptime: *exptime,
+                        noreply: *noreply,
+                    },
+                    Action::Add(bit, noreply) => Request::Arithmetic {
+                        key,
+                        by: adding(*bit),
+                        noreply: *noreply,
+                    },
+                };
+                write(&[request])
+            }
+            Self::GetMany(_, wires) => {
+                let keys: Vec<&[u8]> = wires.iter().map(Vec::as_slice).collect();
+                write(&[Request::GetMany {
+                    prefix: b"",
+                    keys: &keys,
+                    cas: false,
+                }])
+            }
+            Self::SetMany(entries, exptime, _) => {
+                let items: Vec<Item<'_>> = entries.iter().map(Entry::item).collect();
+                write(&[Request::StoreMany {
+                    word: StoreWord::Set,
+                    items: &items,
+                    exptime: *exptime,
+                    quiet: is_quiet,
+                }])
+            }
+            Self::DeleteMany(keys, wires, _) => {
+                let keys: Vec<WireKey<'_>> = keys
+                    .iter()
+                    .zip(wires)
+                    .map(|(key, bytes)| wire(*key, bytes))
+                    .collect();
+                write(&[Request::DeleteMany { keys: &keys }])
+            }
+            Self::Counter(.., counter) => match counter.step() {
+                Some(step) => write(&[step.request]),
+                None => write(&[]),
+            },
+            Self::TooLarge(_, steps) => match steps.step() {
+                Some(step) => write(&[step.request]),
+                None => write(&[]),
+            },
+            Self::Flush => write(&[Request::Flush { delay_s: 0 }]),
+            Self::Version => write(&[Request::Version]),
+        }
+    }
+
+    /// Whether a server executes the exchange piece by piece.
+    pub(super) fn is_in_pieces(&self) -> bool {
+        matches!(
+            self,
+            Self::GetMany(..) | Self::SetMany(..) | Self::DeleteMany(..)
+        )
+    }
+
+    /// The key whose older value is gone once the job has ended well.
+    pub(super) fn removed_key(&self) -> Option<Key> {
+        match self {
+            Self::TooLarge(key, _) => Some(*key),
+            _ => None,
+        }
+    }
+
+    /// What the next exchange does to keys.
+    pub(super) fn effects(&self) -> Vec<(Key, Effect)> {
+        match self {
+            Self::One(key, _, action) => {
+                let effect = match action {
+                    Action::Get(_) => Effect::Read,
+                    Action::GetAndTouch(_) | Action::Touch(..) => Effect::Touch,
+                    Action::Store(store) => Effect::Store(store.write, store.condition()),
+                    Action::Delete(_) => Effect::Delete,
+                    Action::Add(bit, _) => Effect::Add(*bit),
+                };
+                vec![(*key, effect)]
+            }
+            Self::GetMany(keys, _) => keys.iter().map(|key| (*key, Effect::Read)).collect(),
+            Self::SetMany(entries, ..) => {
+                let effect = |entry: &Entry| Effect::Store(entry.write, Condition::Always);
+                entries
+                    .iter()
+                    .map(|entry| (entry.key, effect(entry)))
+                    .collect()
+            }
+            Self::DeleteMany(keys, ..) => keys.iter().map(|key| (*key, Effect::Delete)).collect(),
+            Self::Counter(key, bit, creation, counter) => match counter.step().map(|it| it.request)
+            {
+                Some(Request::Store { .. }) => vec![(*key, Effect::Create(*creation))],
+                Some(_) => vec![(*key, Effect::Add(*bit))],
+                None => Vec::new(),
+            },
+            Self::TooLarge(key, steps) => match steps.step().map(|it| it.request) {
+                Some(Request::Delete { .. }) => vec![(*key, Effect::Delete)],
+                _ => Vec::new(),
+            },
+            Self::Flush | Self::Version => Vec::new(),
+        }
+    }
+}

@@ -1,0 +1,495 @@
+//! One world: processes with clients, servers, a network between them, and a checker that watches.
+//!
+//! Clients move bytes, tell the time and wait, as the drivers of the real client do; whatever there is to decide the
+//! client's engine decides.
+
+mod calls;
+mod connections;
+mod ending;
+mod forks;
+mod job;
+mod moving;
+mod probes;
+mod reading;
+mod starting;
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+
+use glasscache_client::Error;
+use glasscache_client::engine::connection::{Attempt, Connection, Ticket};
+use glasscache_client::engine::server::ServerState;
+
+use crate::checker::{Checker, Promise, RequestId, Violation};
+use crate::network::{Event, LinkId, Network, Position};
+use crate::plan::{
+    Call, Fault, Key, Micros, Plan, ProcessPlan, Sabotage, Step, VALUE_KEYS, What, is_base64,
+};
+use job::{Job, Unique};
+
+/// Events of a world, at most: more is a loop without an end.
+const EVENTS_MAX: u64 = 200_000;
+/// How long the world waits, once nothing goes wrong any more, before calls have to succeed.
+const CALM: Micros = 2_000_000;
+/// Calls to a server before that, which may fail: a process has as many connections.
+const STALE_MAX: usize = 4;
+/// The numbers of such calls.
+const MUST_SUCCEED: u32 = u32::MAX;
+const MAY_FAIL: u32 = u32::MAX - 1;
+/// How long such a call may take.
+const CALM_ALLOWED: Micros = 1_000_000;
+
+/// What came of a world.
+#[derive(Debug, Clone)]
+pub struct Outcome {
+    /// A promise that was broken.
+    pub violation: Option<Violation>,
+    /// A number that stands for all bytes that travelled, and for what came of all calls.
+    pub digest: u64,
+    /// How often what happened.
+    pub counts: BTreeMap<&'static str, u64>,
+    /// What happened when, where that was asked for.
+    pub log: Vec<String>,
+}
+
+type CallId = usize;
+type PartId = usize;
+type ConnectionId = usize;
+
+/// One process with clients of all servers.
+struct Process {
+    plan: ProcessPlan,
+    life: usize,
+    servers: Vec<Peer>,
+    frozen_until: Micros,
+}
+
+/// What a process has of one server.
+struct Peer {
+    state: Arc<ServerState>,
+    /// Connections that wait for a call, and how many there are with those in use.
+    idle: Vec<ConnectionId>,
+    open: usize,
+    /// Parts of calls that wait for a connection.
+    waiting: VecDeque<PartId>,
+    /// The connection of an event loop.
+    shared: Option<ConnectionId>,
+    is_probed: bool,
+    probe: Option<probes::Probe>,
+}
+
+/// A connection with its socket.
+struct Socket {
+    process: usize,
+    server: usize,
+    link: LinkId,
+    /// `None` once it is closed.
+    engine: Option<Connection>,
+    is_open: bool,
+    /// It has taken requests.
+    is_ready: bool,
+    /// The call that has it for itself.
+    owner: Option<PartId>,
+    calls: Vec<(Ticket, PartId)>,
+    /// Parts of calls that wait until it takes requests.
+    waiting: Vec<PartId>,
+    idle_since: Micros,
+    /// When the deadlines of its calls are looked at.
+    timer: Option<Micros>,
+    will_flush: bool,
+    /// A request on it was refused, perhaps before its value was read.
+    was_refused: bool,
+    /// Quiet writes that are perhaps not acknowledged.
+    quiet: Vec<RequestId>,
+}
+
+/// A call in flight or ended.
+struct Running {
+    task: usize,
+    process: usize,
+    number: u32,
+    started: Micros,
+    /// The place behind all that was executed before it.
+    began: Position,
+    deadline: Micros,
+    parts: Vec<PartId>,
+    left: usize,
+    is_ended: bool,
+    must_succeed: bool,
+}
+
+/// What a call asks of one server.
+struct Part {
+    call: CallId,
+    server: usize,
+    /// `None` while it is at work on a reply, and at the end.
+    job: Option<Job>,
+    connection: Option<ConnectionId>,
+    is_retry: bool,
+    presumes_classic: bool,
+    is_ended: bool,
+    /// The requests of the present exchange.
+    requests: Vec<RequestId>,
+    /// The first byte of quiet writes that are not all sent.
+    quiet_begin: Option<u64>,
+}
+
+/// Who looks at a connection.
+#[derive(Debug, Clone, Copy)]
+enum Watcher {
+    Socket(ConnectionId),
+    Probe(usize, usize),
+    Gone,
+}
+
+/// One task: what is left of its steps.
+struct Task {
+    steps: VecDeque<Step>,
+    uniques: HashMap<Key, Unique>,
+}
+
+/// A world that runs.
+pub(crate) struct World {
+    network: Network,
+    checker: Checker,
+    processes: Vec<Process>,
+    sockets: Vec<Socket>,
+    parts: Vec<Part>,
+    calls: Vec<Running>,
+    tasks: Vec<Task>,
+    tasks_left: usize,
+    is_calm: bool,
+    watchers: Vec<Watcher>,
+    counts: BTreeMap<&'static str, u64>,
+    results: u64,
+    next_opaque: u32,
+    server_of: Vec<usize>,
+    sabotage: Option<Sabotage>,
+    log: Option<Vec<String>>,
+}
+
+/// The moment at which virtual time begins.
+fn epoch() -> Instant {
+    static EPOCH: OnceLock<Instant> = OnceLock::new();
+    *EPOCH.get_or_init(Instant::now)
+}
+
+/// A moment of virtual time as the engine takes it.
+fn instant(at: Micros) -> Instant {
+    epoch() + Duration::from_micros(at)
+}
+
+/// A moment that the engine names, in virtual time.
+fn micros(moment: Instant) -> Micros {
+    moment.saturating_duration_since(epoch()).as_micros() as Micros
+}
+
+/// Runs the world of a plan to its end, or until a promise is broken.
+pub(crate) fn run(plan: &Plan, is_logged: bool) -> Outcome {
+    let mut world = World::new(plan, is_logged);
+    world.run();
+    world.outcome()
+}
+
+impl World {
+    fn new(plan: &Plan, is_logged: bool) -> Self {
+        let servers = plan.servers.len();
+        let lies = (0..servers).any(|server| plan.misbehaves(server));
+        let limits = plan.servers.iter().map(|server| server.item_bytes_max);
+        let mut checker = Checker::new(limits.collect(), !lies);
+        let processes = plan.processes.iter().map(|process| Process {
+            plan: *process,
+            life: checker.begin_life(),
+            servers: peers(servers),
+            frozen_until: 0,
+        });
+        let processes: Vec<Process> = processes.collect();
+        let mut network = Network::new(plan);
+        let tasks = plan.tasks.iter().map(|steps| Task {
+            steps: steps.iter().cloned().collect(),
+            uniques: HashMap::new(),
+        });
+        let tasks: Vec<Task> = tasks.collect();
+        for task in 0..tasks.len() {
+            network.after(0, Event::Task(task));
+        }
+        Self {
+            network,
+            checker,
+            processes,
+            sockets: Vec::new(),
+            parts: Vec::new(),
+            calls: Vec::new(),
+            tasks_left: tasks.len(),
+            tasks,
+            is_calm: false,
+            watchers: Vec::new(),
+            counts: BTreeMap::new(),
+            results: 0,
+            next_opaque: 1,
+            server_of: (0..=Key::MAX).map(|key| plan.server_of(key)).collect(),
+            sabotage: plan.sabotage,
+            log: is_logged.then(Vec::new),
+        }
+    }
+
+    /// Whether a test has planted this.
+    fn has(&self, sabotage: Sabotage) -> bool {
+        self.sabotage == Some(sabotage)
+    }
+
+    fn note(&mut self, text: impl FnOnce(&Self) -> String) {
+        if self.log.is_some() {
+            let line = format!("{:>9} {}", self.network.now, text(self));
+            self.log.get_or_insert_default().push(line);
+        }
+    }
+
+    fn count(&mut self, what: &'static str) {
+        *self.counts.entry(what).or_default() += 1;
+    }
+
+    fn run(&mut self) {
+        let mut events = 0;
+        while self.checker.violation().is_none() {
+            let Some(event) = self.network.next() else {
+                break;
+            };
+            events += 1;
+            if events > EVENTS_MAX {
+                self.checker
+                    .broken(Promise::Once, "the world does not come to its end");
+            }
+            self.happen(event);
+        }
+        if self.checker.violation().is_none() {
+            self.end();
+        }
+    }
+
+    fn happen(&mut self, event: Event) {
+        match event {
+            Event::Task(task) => self.when_awake(self.process_of(task), event, |world| {
+                world.next_step(task);
+            }),
+            Event::Deadline(call) => self.when_awake(self.calls[call].process, event, |world| {
+                world.deadline(call);
+            }),
+            Event::Overdue(call) => self.when_awake(self.calls[call].process, event, |world| {
+                world.overdue(call);
+            }),
+            Event::Tick(socket) => self.when_awake(self.sockets[socket].process, event, |world| {
+                world.tick(socket);
+            }),
+            Event::Cancel(call) => self.when_awake(self.calls[call].process, event, |world| {
+                world.cancel(call);
+            }),
+            Event::Flush(process, socket) => self.when_awake(process, event, |world| {
+                world.flush_shared(socket);
+            }),
+            Event::Probe(process, server) => self.when_awake(process, event, |world| {
+                world.begin_probe(process, server);
+            }),
+            Event::ProbeOver(process, server) => self.when_awake(process, event, |world| {
+                world.probe_over(process, server);
+            }),
+            Event::Fault(fault) => self.fault(fault),
+            event => {
+                if let Some(link) = self.network.happen(event) {
+                    self.notice(link);
+                }
+            }
+        }
+    }
+
+    /// Does something in a process, or later if that stands still.
+    fn when_awake(&mut self, process: usize, event: Event, act: impl FnOnce(&mut Self)) {
+        let wait = self.processes[process]
+            .frozen_until
+            .saturating_sub(self.network.now);
+        if wait > 0 {
+            self.network.after(wait, event);
+        } else {
+            act(self);
+        }
+    }
+
+    /// A client is told of its connection.
+    fn notice(&mut self, link: LinkId) {
+        let watcher = self.watchers.get(link).copied().unwrap_or(Watcher::Gone);
+        let process = match watcher {
+            Watcher::Socket(socket) => self.sockets[socket].process,
+            Watcher::Probe(process, _) => process,
+            Watcher::Gone => return,
+        };
+        self.when_awake(process, Event::Writable(link), |world| match watcher {
+            Watcher::Socket(socket) => world.socket_is_ready(socket),
+            Watcher::Probe(process, server) => world.probe_is_ready(process, server),
+            Watcher::Gone => {}
+        });
+    }
+
+    fn watch(&mut self, link: LinkId, watcher: Watcher) {
+        if self.watchers.len() <= link {
+            self.watchers.resize(link + 1, Watcher::Gone);
+        }
+        self.watchers[link] = watcher;
+    }
+
+    fn process_of(&self, task: usize) -> usize {
+        task % self.processes.len()
+    }
+
+    fn next_step(&mut self, task: usize) {
+        loop {
+            match self.tasks[task].steps.pop_front() {
+                None => return self.task_ends(),
+                Some(Step::Sleep(time)) => return self.network.after(time, Event::Task(task)),
+                Some(Step::Fault(wait, fault)) => self.network.after(wait, Event::Fault(fault)),
+                Some(Step::Call(call)) => return self.start_call(task, &call),
+            }
+        }
+    }
+
+    fn fault(&mut self, fault: Fault) {
+        if self.is_calm {
+            return;
+        }
+        self.note(|_| format!("fault {fault:?}"));
+        self.count(name_of(fault));
+        self.network.go_wrong(fault);
+        match fault {
+            Fault::Freeze(process, time) => {
+                let until = self.network.now + time;
+                let frozen_until = &mut self.processes[process].frozen_until;
+                *frozen_until = until.max(*frozen_until);
+            }
+            Fault::Fork(process) => self.fork(process),
+            _ => {}
+        }
+    }
+
+    /// A task has done all its steps; the last one makes the world calm, so that it can be seen whether it recovers.
+    fn task_ends(&mut self) {
+        self.tasks_left -= 1;
+        if self.tasks_left > 0 || self.is_calm {
+            return;
+        }
+        self.is_calm = true;
+        self.note(|_| "nothing goes wrong any more".to_owned());
+        self.network.heal();
+        for process in 0..self.processes.len() {
+            let mut steps = VecDeque::from([Step::Sleep(CALM)]);
+            // Connections that broke unnoticed may cost a call each.
+            for server in 0..self.processes[process].servers.len() {
+                steps.extend((0..STALE_MAX).map(|_| calm_call(What::Version(server), false)));
+            }
+            steps.push_back(Step::Sleep(CALM));
+            for server in 0..self.processes[process].servers.len() {
+                let key = (0..VALUE_KEYS)
+                    .find(|key| self.server_of[usize::from(*key)] == server && !is_base64(*key));
+                // Who reads short values only may meet a longer one, which is an error.
+                let reads_all = self.processes[process].plan.value_bytes_max > 1 << 20;
+                steps.extend(
+                    key.filter(|_| reads_all)
+                        .map(|key| calm_call(What::Get(key), true)),
+                );
+                steps.push_back(calm_call(What::Version(server), true));
+            }
+            self.tasks[process].steps = steps;
+            self.tasks_left += 1;
+            self.network.after(0, Event::Task(process));
+        }
+    }
+
+    fn outcome(self) -> Outcome {
+        Outcome {
+            violation: self.checker.violation().cloned(),
+            digest: self.network.digest() ^ self.results,
+            counts: self.counts,
+            log: self.log.unwrap_or_default(),
+        }
+    }
+}
+
+fn peers(count: usize) -> Vec<Peer> {
+    let peer = |server| Peer {
+        state: Arc::new(ServerState::new(format!("s{server}"))),
+        idle: Vec::new(),
+        open: 0,
+        waiting: VecDeque::new(),
+        shared: None,
+        is_probed: false,
+        probe: None,
+    };
+    (0..count).map(peer).collect()
+}
+
+/// A call at the end, which has to succeed unless it is one of the first.
+fn calm_call(what: What, must_succeed: bool) -> Step {
+    Step::Call(Call {
+        number: if must_succeed { MUST_SUCCEED } else { MAY_FAIL },
+        what,
+        allowed: CALM_ALLOWED,
+        cancel_after: None,
+    })
+}
+
+impl Running {
+    fn attempt(&self, is_retry: bool) -> Attempt {
+        Attempt {
+            started: instant(self.started),
+            deadline: instant(self.deadline),
+            is_retry,
+        }
+    }
+}
+
+/// A word for an error.
+fn word_of(error: &Error) -> &'static str {
+    match error {
+        Error::Unavailable(..) => "unavailable",
+        Error::Deadline(_) => "deadline",
+        Error::Protocol { .. } => "protocol",
+        Error::Refused { .. } => "refused",
+        Error::TooLarge { .. } => "too large",
+        Error::Unsupported { .. } => "unsupported",
+        Error::Closed => "closed",
+        _ => "other error",
+    }
+}
+
+fn name_of(fault: Fault) -> &'static str {
+    match fault {
+        Fault::Reset(_) => "fault: reset",
+        Fault::ResetToClient(_) => "fault: reset to client",
+        Fault::ResetToServer(_) => "fault: reset to server",
+        Fault::Close(_) => "fault: close",
+        Fault::Pause(..) => "fault: pause",
+        Fault::Partition(..) => "fault: partition",
+        Fault::Restart(..) => "fault: restart",
+        Fault::Down(..) => "fault: down",
+        Fault::CutReply(..) => "fault: cut reply",
+        Fault::KillInReply(..) => "fault: kill in reply",
+        Fault::CutRequest(..) => "fault: cut request",
+        Fault::Misbehave(..) => "fault: misbehave",
+        Fault::Fill(_) => "fault: fill",
+        Fault::ServerClock(..) => "fault: server clock",
+        Fault::WallClock(..) => "fault: wall clock",
+        Fault::Freeze(..) => "fault: freeze",
+        Fault::Fork(_) => "fault: fork",
+    }
+}
+
+impl Outcome {
+    /// Of a world that came to no end.
+    pub fn of(violation: Violation) -> Self {
+        Self {
+            violation: Some(violation),
+            digest: 0,
+            counts: BTreeMap::new(),
+            log: Vec::new(),
+        }
+    }
+}

@@ -1,0 +1,320 @@
+//! What a driver does with a connection: moves bytes, hands out replies, tells the time.
+
+use glasscache_client::engine::connection::{self, Connection, Progress, Ticket};
+use glasscache_client::pipeline::Answer;
+use glasscache_client::request::Request;
+
+use super::job::Job;
+use super::{ConnectionId, PartId, World, instant, micros};
+use crate::checker::Promise;
+use crate::network::{End, Event, LinkId, Network, Received};
+use crate::plan::{Micros, Sabotage};
+
+/// Questions about quiet writes that may be open when a call of quiet writes ends.
+const ACKNOWLEDGEMENTS_MAX: usize = 2;
+/// An event loop sends what its calls wrote after so long at most.
+const ITERATION_MAX: Micros = 50;
+/// What a connection may have to send, at most: the requests of all tasks, and what is asked before them.
+const OUTPUT_MAX: usize = 4 << 20;
+
+impl World {
+    /// Has a connection do what it can: take replies, send, receive.
+    pub(super) fn pump(&mut self, socket: ConnectionId) {
+        while self.checker.violation().is_none() {
+            let state = &mut self.sockets[socket];
+            let Some(engine) = &mut state.engine else {
+                return;
+            };
+            // Whoever has a connection for itself looks at replies when all is sent.
+            if state.owner.is_some() && !engine.is_all_sent() && !engine.must_close() {
+                if self.move_bytes(socket) {
+                    continue;
+                }
+                break;
+            }
+            match engine.poll() {
+                Progress::Ready => self.ready(socket),
+                Progress::Reply(ticket, reply) => {
+                    state.was_refused |= matches!(reply, Answer::Refused(_));
+                    let calls = self.sockets[socket].calls.iter();
+                    let part = if self.has(Sabotage::MixesReplies) {
+                        calls.clone().next_back().map(|call| call.1)
+                    } else {
+                        calls
+                            .clone()
+                            .find(|call| call.0 == ticket)
+                            .map(|call| call.1)
+                    };
+                    // Nobody waits for what a caller gave up.
+                    if let Some(part) = part {
+                        self.take_reply(socket, part, reply);
+                    }
+                }
+                Progress::Failed(ticket, failure) => {
+                    for part in self.parts_of(socket, ticket) {
+                        self.attempt_failed(socket, part, &failure);
+                    }
+                    let (process, server) = self.owner_of(socket);
+                    self.look_at_health(process, server);
+                    if ticket == Ticket::OPENING {
+                        return self.close_socket(socket); // it never takes requests
+                    }
+                }
+                Progress::Needs(_) | Progress::Idle => {
+                    if !self.move_bytes(socket) {
+                        break;
+                    }
+                }
+            }
+        }
+        self.after_pump(socket);
+    }
+
+    /// The process and the server of a connection.
+    fn owner_of(&self, socket: ConnectionId) -> (usize, usize) {
+        let state = &self.sockets[socket];
+        (state.process, state.server)
+    }
+
+    /// Those whom a failure concerns: who waits while a connection is opened, or one call.
+    fn parts_of(&self, socket: ConnectionId, ticket: Ticket) -> Vec<PartId> {
+        if ticket == Ticket::OPENING {
+            return self.waiting_on(socket);
+        }
+        let calls = self.sockets[socket].calls.iter();
+        calls
+            .filter(|call| call.0 == ticket)
+            .map(|call| call.1)
+            .collect()
+    }
+
+    fn ready(&mut self, socket: ConnectionId) {
+        self.sockets[socket].is_ready = true;
+        let waiting = self.waiting_on(socket);
+        self.sockets[socket].waiting.clear();
+        for part in waiting {
+            self.submit(socket, part);
+        }
+    }
+
+    /// Sends and receives; false: there is nothing to be had at present.
+    fn move_bytes(&mut self, socket: ConnectionId) -> bool {
+        let state = &mut self.sockets[socket];
+        let Some(engine) = &mut state.engine else {
+            return false;
+        };
+        if !state.is_open || engine.must_close() {
+            return false;
+        }
+        let mut end = None;
+        if !state.will_flush && !engine.is_all_sent() {
+            let body = state.owner.and_then(|part| self.parts[part].job.as_ref());
+            match send(&mut self.network, state.link, engine, body) {
+                Ok(()) => {}
+                Err(error) => end = Some(error),
+            }
+        }
+        // Whoever has a connection for itself reads when a reply is due: what a server did not do of quiet writes
+        // is left in the socket until it is asked for.
+        let is_due = state.owner.is_none() || engine.awaits_replies();
+        let received = match end {
+            Some(end) => Received::End(end),
+            None if is_due => self.network.receive(state.link),
+            None => Received::Nothing,
+        };
+        match received {
+            Received::Bytes(bytes) => take(engine, &bytes, state.owner.is_some()),
+            Received::End(end) => {
+                let why = if end == End::InOrder {
+                    "it was closed"
+                } else {
+                    "it broke"
+                };
+                self.lose(socket, end == End::InOrder, why);
+            }
+            Received::Nothing => return false,
+        }
+        true
+    }
+
+    /// The transport of a connection is gone.
+    fn lose(&mut self, socket: ConnectionId, in_order: bool, why: &str) {
+        self.note(|_| format!("socket {socket}: {why}"));
+        self.fail_unsent_quiet(socket, in_order, why);
+        let forgets = self.has(Sabotage::ForgetsQuiet);
+        if let Some(engine) = &mut self.sockets[socket].engine {
+            if forgets {
+                engine.abandon();
+            }
+            engine.lost(in_order, why);
+        }
+    }
+
+    /// Whoever waits until quiet writes are sent is told that they are not.
+    fn fail_unsent_quiet(&mut self, socket: ConnectionId, in_order: bool, why: &str) {
+        let Some(part) = self.sockets[socket].owner else {
+            return;
+        };
+        let Some(begin) = self.parts[part].quiet_begin else {
+            return;
+        };
+        let attempt = self.calls[self.parts[part].call].attempt(self.parts[part].is_retry);
+        let (Some(engine), Some(job)) = (&mut self.sockets[socket].engine, &self.parts[part].job)
+        else {
+            return;
+        };
+        let failure = job.with_requests(true, |requests| {
+            let end = connection::End::Closed { in_order, why };
+            engine.fail_quiet(requests, attempt, begin, end)
+        });
+        engine.lost(in_order, why);
+        for id in self.parts[part].requests.clone() {
+            self.checker.quiet_reported(id);
+            self.sockets[socket].quiet.retain(|quiet| *quiet != id);
+        }
+        self.parts[part].quiet_begin = None;
+        self.attempt_failed(socket, part, &failure);
+    }
+
+    /// Sees to it that deadlines of a connection's calls are looked at in time.
+    pub(super) fn set_timer(&mut self, socket: ConnectionId) {
+        let state = &mut self.sockets[socket];
+        let deadline = state.engine.as_ref().and_then(Connection::next_deadline);
+        let Some(deadline) = deadline.map(micros) else {
+            return;
+        };
+        if state.timer.is_none_or(|timer| deadline < timer) {
+            state.timer = Some(deadline);
+            let wait = deadline.saturating_sub(self.network.now).max(1);
+            self.network.after(wait, Event::Tick(socket));
+        }
+    }
+
+    /// Ends the calls of a connection whose time is over.
+    pub(super) fn tick(&mut self, socket: ConnectionId) {
+        let (process, server) = (self.sockets[socket].process, self.sockets[socket].server);
+        let now = instant(self.network.now);
+        let state = &mut self.sockets[socket];
+        state.timer = None;
+        let Some(engine) = &mut state.engine else {
+            return;
+        };
+        if self.sabotage != Some(Sabotage::IgnoresDeadlines) {
+            engine.tick(now);
+        }
+        self.pump(socket);
+        self.close_unawaited(socket);
+        self.look_at_health(process, server);
+        self.set_timer(socket);
+    }
+
+    fn after_pump(&mut self, socket: ConnectionId) {
+        self.set_timer(socket);
+        let state = &mut self.sockets[socket];
+        let Some(engine) = &state.engine else { return };
+        if !engine.has_pending() {
+            state.quiet.clear();
+        }
+        if engine.output().len() > OUTPUT_MAX {
+            let text = format!(
+                "socket {socket} has {} bytes to send",
+                engine.output().len()
+            );
+            self.checker.broken(Promise::Memory, text);
+        }
+        let state = &self.sockets[socket];
+        let Some(engine) = &state.engine else { return };
+        if state.is_open && engine.must_close() && !self.has(Sabotage::NeverCloses) {
+            return self.close_socket(socket);
+        }
+        if let Some(part) = state.owner {
+            let is_sent = engine.is_all_sent() && engine.acknowledgements() <= ACKNOWLEDGEMENTS_MAX;
+            if self.parts[part].quiet_begin.is_some() && is_sent {
+                self.part_ended(part, "quiet");
+            }
+        } else if state.is_ready && engine.is_idle() {
+            self.check_in_sync(socket);
+        }
+    }
+
+    /// Closes a connection that takes no more requests, and for whose replies nobody waits.
+    pub(super) fn close_unawaited(&mut self, socket: ConnectionId) {
+        let state = &self.sockets[socket];
+        let is_of_no_use = state.engine.as_ref().is_some_and(|engine| {
+            state.is_ready && !engine.takes_requests() && engine.next_deadline().is_none()
+        });
+        if is_of_no_use && !self.has(Sabotage::NeverCloses) {
+            self.close_socket(socket);
+        }
+    }
+
+    fn flush_later_after(&mut self) -> Micros {
+        self.network.random().below(ITERATION_MAX)
+    }
+
+    /// An event loop sends what its calls wrote when they have all had their turn.
+    pub(super) fn flush_later(&mut self, socket: ConnectionId) {
+        if std::mem::replace(&mut self.sockets[socket].will_flush, true) {
+            return;
+        }
+        let wait = self.flush_later_after();
+        let process = self.sockets[socket].process;
+        self.network.after(wait, Event::Flush(process, socket));
+    }
+
+    pub(super) fn flush_shared(&mut self, socket: ConnectionId) {
+        let state = &mut self.sockets[socket];
+        state.will_flush = false;
+        if let Some(engine) = &mut state.engine {
+            engine.ask_for_acknowledgement();
+            self.pump(socket);
+        }
+    }
+}
+
+/// Gives a connection what was received: in place, as whoever reads a socket himself does, or by copy.
+fn take(engine: &mut Connection, mut bytes: &[u8], is_direct: bool) {
+    if !is_direct {
+        return engine.feed(bytes);
+    }
+    while !bytes.is_empty() {
+        let room = engine.space(1);
+        let (now, later) = bytes.split_at(bytes.len().min(room.len()));
+        room[..now.len()].copy_from_slice(now);
+        engine.received(now.len());
+        bytes = later;
+    }
+}
+
+/// Sends what the peer takes: the output, then the body that was left out of it.
+fn send(
+    network: &mut Network,
+    link: LinkId,
+    engine: &mut Connection,
+    job: Option<&Job>,
+) -> Result<(), End> {
+    let output = engine.output();
+    if !output.is_empty() {
+        let length = output.len();
+        let bytes = network.send(link, output)?;
+        engine.sent(bytes);
+        if bytes < length {
+            return Ok(());
+        }
+    }
+    if engine.is_all_sent() {
+        return Ok(());
+    }
+    let done = engine.body_sent();
+    let rest = job.map(|job| {
+        job.with_requests(true, |requests| {
+            let body = requests.first().and_then(Request::loose_body);
+            let mut rest = body.unwrap_or_default().to_vec();
+            rest.extend_from_slice(b"\r\n");
+            rest.split_off(done)
+        })
+    });
+    let bytes = network.send(link, &rest.unwrap_or_default())?;
+    engine.sent(bytes);
+    Ok(())
+}

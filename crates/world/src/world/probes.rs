@@ -1,0 +1,87 @@
+//! Probing a server that is down, so that no call has to find out whether it is back.
+
+use glasscache_client::engine::health::{PROBE_TIMEOUT, probe_of, probe_pause};
+
+use super::{Watcher, World};
+use crate::network::{Event, LinkId, Received};
+use crate::plan::{Micros, Sabotage};
+
+/// A probe under way.
+pub(super) struct Probe {
+    link: LinkId,
+    is_sent: bool,
+    reply: Vec<u8>,
+}
+
+impl World {
+    /// Sees to it that a server that is down is probed, and that no call meets its idle connections.
+    pub(super) fn look_at_health(&mut self, process: usize, server: usize) {
+        let peer = &mut self.processes[process].servers[server];
+        if !peer.state.health.take_needs_probe() {
+            return;
+        }
+        peer.is_probed = true;
+        self.count("down");
+        self.note(|_| format!("process {process}: server {server} is down"));
+        self.close_idle(process, server);
+        self.probe_later(process, server);
+    }
+
+    fn probe_later(&mut self, process: usize, server: usize) {
+        let noise = self.network.random().bits();
+        let pause = probe_pause(noise).as_micros() as Micros;
+        self.network.after(pause, Event::Probe(process, server));
+    }
+
+    pub(super) fn begin_probe(&mut self, process: usize, server: usize) {
+        if !self.processes[process].servers[server].is_probed || self.has(Sabotage::NeverProbes) {
+            return;
+        }
+        let link = self.network.connect(server);
+        self.watch(link, Watcher::Probe(process, server));
+        self.processes[process].servers[server].probe = Some(Probe {
+            link,
+            is_sent: false,
+            reply: Vec::new(),
+        });
+        let time = PROBE_TIMEOUT.as_micros() as Micros;
+        self.network.after(time, Event::ProbeOver(process, server));
+    }
+
+    pub(super) fn probe_is_ready(&mut self, process: usize, server: usize) {
+        let peer = &mut self.processes[process].servers[server];
+        let Some(probe) = &mut peer.probe else { return };
+        let (question, reply) = probe_of(peer.state.dialect());
+        if self.network.is_connected(probe.link) != Some(true) {
+            return;
+        }
+        if !probe.is_sent {
+            probe.is_sent = true;
+            let _ = self.network.send(probe.link, question);
+        }
+        if let Received::Bytes(bytes) = self.network.receive(probe.link) {
+            probe.reply.extend_from_slice(&bytes);
+            if probe.reply.starts_with(reply) {
+                peer.state.health.up();
+                peer.is_probed = false;
+                self.end_probe(process, server);
+                self.count("up");
+                self.note(|_| format!("process {process}: server {server} is up"));
+            }
+        }
+    }
+
+    pub(super) fn probe_over(&mut self, process: usize, server: usize) {
+        if self.processes[process].servers[server].probe.is_some() {
+            self.end_probe(process, server);
+            self.probe_later(process, server);
+        }
+    }
+
+    pub(super) fn end_probe(&mut self, process: usize, server: usize) {
+        if let Some(probe) = self.processes[process].servers[server].probe.take() {
+            self.watch(probe.link, Watcher::Gone);
+            self.network.close(probe.link);
+        }
+    }
+}

@@ -1,0 +1,216 @@
+//! Starting calls: what a call asks of which server.
+
+use glasscache_client::StoreWord;
+use glasscache_client::engine::{Counter, Initial};
+
+use super::job::{Action, Entry, Job, Stored};
+use super::{MUST_SUCCEED, Part, Running, World};
+use crate::checker::{WriteId, created};
+use crate::network::{Event, FIRST_UNIX};
+use crate::plan::{
+    Call, Key, Micros, Sabotage, Ttl, WRITES_PER_CALL, What, Write, is_base64, wire_key,
+};
+
+/// Microseconds of a second.
+const SECOND: Micros = 1_000_000;
+
+impl World {
+    /// Begins a call of a task.
+    pub(super) fn start_call(&mut self, task: usize, call: &Call) {
+        assert!(!self.has(Sabotage::Panics) || call.number != 50, "planted");
+        let process = self.process_of(task);
+        let jobs = self.jobs(task, call);
+        let now = self.network.now;
+        let id = self.calls.len();
+        self.note(|_| {
+            format!(
+                "task {task} call {} {:?} within {}",
+                call.number, call.what, call.allowed
+            )
+        });
+        let first = self.parts.len();
+        let parts = first..first + jobs.len();
+        for (server, job) in jobs {
+            self.parts.push(Part {
+                call: id,
+                server,
+                job: Some(job),
+                connection: None,
+                is_retry: false,
+                presumes_classic: false,
+                is_ended: false,
+                requests: Vec::new(),
+                quiet_begin: None,
+            });
+        }
+        self.calls.push(Running {
+            task,
+            process,
+            number: call.number,
+            started: now,
+            began: self.network.position(),
+            deadline: now + call.allowed,
+            left: parts.len(),
+            parts: parts.clone().collect(),
+            is_ended: false,
+            must_succeed: call.number == MUST_SUCCEED,
+        });
+        self.network.after(call.allowed, Event::Deadline(id));
+        self.network.after(call.allowed + 2, Event::Overdue(id));
+        if let Some(wait) = call.cancel_after {
+            self.network.after(wait, Event::Cancel(id));
+        }
+        let life = self.processes[process].life;
+        for part in parts {
+            let server = self.parts[part].server;
+            self.checker.call_begins(life, server, part);
+            self.start_part(part);
+        }
+    }
+
+    fn exptime(&self, ttl: Ttl) -> i64 {
+        match ttl {
+            Ttl::Never => 0,
+            Ttl::Seconds(seconds) => i64::from(seconds),
+            Ttl::Absolute(seconds) => {
+                FIRST_UNIX + (self.network.now / SECOND) as i64 + i64::from(seconds)
+            }
+        }
+    }
+
+    /// What a call asks of which server.
+    fn jobs(&mut self, task: usize, call: &Call) -> Vec<(usize, Job)> {
+        let write = call.number.wrapping_mul(WRITES_PER_CALL);
+        let limit = self.processes[self.process_of(task)].plan.value_bytes_max;
+        let (key, action) = match &call.what {
+            What::Get(key) => (*key, Action::Get(false)),
+            What::Gets(key) => (*key, Action::Get(true)),
+            What::GetAndTouch(key, ttl) => (*key, Action::GetAndTouch(self.exptime(*ttl))),
+            What::Set(key, how) => (*key, self.store(StoreWord::Set, write, *key, *how)),
+            What::Add(key, how) => (*key, self.store(StoreWord::Add, write, *key, *how)),
+            What::Cas(key, how) => (*key, self.compare(task, write, *key, *how)),
+            What::Delete(key, noreply) => (*key, Action::Delete(*noreply)),
+            What::Touch(key, ttl, noreply) => (*key, Action::Touch(self.exptime(*ttl), *noreply)),
+            What::Add1(key, bit, true, _) => return vec![self.counter(*key, *bit)],
+            What::Add1(key, bit, false, noreply) => (*key, Action::Add(*bit, *noreply)),
+            What::GetMany(keys) => {
+                return self.by_server(keys, |_, keys| {
+                    let wires = keys.iter().map(|key| wire_key(*key)).collect();
+                    Job::GetMany(keys, wires)
+                });
+            }
+            What::SetMany(keys, how) => return self.set_many(write, keys, *how),
+            What::DeleteMany(keys) => {
+                return self.by_server(keys, |_, keys| {
+                    let wires = keys.iter().map(|key| wire_key(*key)).collect();
+                    Job::DeleteMany(keys, wires, 0)
+                });
+            }
+            What::Flush(server) => return vec![(*server, Job::Flush)],
+            What::Version(server) => return vec![(*server, Job::Version)],
+        };
+        let job = Job::one(key, action).refused(limit);
+        vec![(self.server_of[usize::from(key)], job)]
+    }
+
+    fn store(&mut self, word: StoreWord, write: WriteId, key: Key, how: Write) -> Action {
+        Action::Store(Stored {
+            word,
+            write,
+            body: self.checker.body(write, key, how.bytes, how.ttl),
+            exptime: self.exptime(how.ttl),
+            noreply: how.noreply,
+            compared: None,
+        })
+    }
+
+    /// A comparison with what the task has read, else an addition. Its caller always waits.
+    fn compare(&mut self, task: usize, write: WriteId, key: Key, how: Write) -> Action {
+        let how = Write {
+            noreply: false,
+            ..how
+        };
+        let Some((unique, source, read)) = self.tasks[task].uniques.remove(&key) else {
+            return self.store(StoreWord::Add, write, key, how);
+        };
+        let word = if self.has(Sabotage::ComparesNothing) {
+            StoreWord::Set
+        } else {
+            StoreWord::Cas(unique)
+        };
+        match self.store(word, write, key, how) {
+            Action::Store(store) => Action::Store(Stored {
+                compared: Some((source, read)),
+                ..store
+            }),
+            action => action,
+        }
+    }
+
+    fn counter(&mut self, key: Key, bit: u8) -> (usize, Job) {
+        let creation = self.checker.creation();
+        let number = created(creation);
+        let initial = Initial {
+            number,
+            flags: 3,
+            digits: number.to_string(),
+            exptime: 0,
+        };
+        let wire = wire_key(key);
+        let name = glasscache_client::WireKey {
+            bytes: &wire,
+            is_base64: is_base64(key),
+        };
+        let delta = crate::checker::addend(bit);
+        let counter = Box::new(Counter::new(name, delta, false, initial));
+        let server = self.server_of[usize::from(key)];
+        (server, Job::Counter(key, bit, creation, counter))
+    }
+
+    fn by_server(&self, keys: &[Key], job: impl Fn(&Self, Vec<Key>) -> Job) -> Vec<(usize, Job)> {
+        let of = |server: usize| {
+            let own = keys.iter().copied();
+            own.filter(|key| self.server_of[usize::from(*key)] == server)
+                .collect::<Vec<_>>()
+        };
+        let servers = (0..self.server_count()).map(|server| (server, of(server)));
+        let used = servers.filter(|(_, keys)| !keys.is_empty());
+        used.map(|(server, keys)| (server, job(self, keys)))
+            .collect()
+    }
+
+    fn set_many(&mut self, write: WriteId, keys: &[Key], how: Write) -> Vec<(usize, Job)> {
+        let mut bodies: Vec<(Key, WriteId, Vec<u8>)> = (write..)
+            .zip(keys)
+            .map(|(write, key)| {
+                (
+                    *key,
+                    write,
+                    self.checker.body(write, *key, how.bytes, how.ttl),
+                )
+            })
+            .collect();
+        let exptime = self.exptime(how.ttl);
+        let mut jobs = self.by_server(keys, |_, keys| {
+            let entry = |key| Entry {
+                key,
+                wire: wire_key(key),
+                write: 0,
+                body: Vec::new(),
+            };
+            Job::SetMany(keys.into_iter().map(entry).collect(), exptime, 0)
+        });
+        for (_, job) in &mut jobs {
+            let Job::SetMany(entries, ..) = job else {
+                continue;
+            };
+            for entry in entries {
+                if let Some((_, write, body)) = bodies.iter_mut().find(|it| it.0 == entry.key) {
+                    entry.write = *write;
+                    entry.body = std::mem::take(body);
+                }
+            }
+        }
+        jobs
+    }
+}

@@ -1,0 +1,47 @@
+"""Visitors of a small shop: something to watch with `glasscache stats`, `why` and `record_keys.py`.
+
+Usage: python examples/visitors.py [HOST:PORT [SECONDS]]; without an address it starts a server of its own.
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+import time
+from contextlib import ExitStack
+
+from glasscache import Client, Server
+
+TTLS = {"user": 60, "page": 60, "price": 1}
+"""Seconds that each kind of item lives; prices are soon out of date."""
+
+
+def visit(cache: Client, chosen: random.Random) -> int:
+    """Read one item of each kind, store those that are missing, and return how many were."""
+    missing = 0
+    for kind, ttl in TTLS.items():
+        key = f"{kind}:{min(int(chosen.paretovariate(0.8)), 2000)}"
+        if cache.get(key) is None:
+            missing += 1
+            cache.set(key, {"kind": kind, "text": "x" * chosen.randrange(20, 2000)}, ttl=ttl)
+    return missing
+
+
+def main() -> None:
+    """Let visitors come until the time is over, and print how many did and what they missed."""
+    with ExitStack() as stack:
+        address = sys.argv[1] if sys.argv[1:] else stack.enter_context(Server()).address
+        seconds = float(sys.argv[2]) if sys.argv[2:] else 1.0
+        cache = stack.enter_context(Client(address, timeout=1, on_error="miss"))
+        chosen = random.Random(17)  # noqa: S311 - visitors, not secrets
+        visits = missing = 0
+        begun = time.monotonic()
+        while time.monotonic() - begun < seconds:
+            missing += visit(cache, chosen)
+            visits += 1
+            time.sleep(0.002)
+        print(f"{visits:,} visits, {missing:,} of {visits * len(TTLS):,} items had to be made")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,103 @@
+"""Reading the project's Markdown: its code blocks, its links, and the anchors that links may name."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).parents[2]
+README = ROOT / "README.md"
+DOCUMENTS = [
+    *sorted(ROOT.glob("*.md")),
+    *sorted((ROOT / "examples").glob("*.md")),
+    *sorted((ROOT / "docs").rglob("*.md")),
+]
+
+_FENCE = re.compile(
+    r"(?P<before><!-- numbers vary -->\n+)?"
+    r"^(?P<indent> *)```(?P<language>\w*)\n(?P<text>.*?)^ *```$",
+    re.MULTILINE | re.DOTALL,
+)
+_LINK = re.compile(r"!?\[(?:[^\]\[]|\[[^\]]*\])*\]\((?P<target>[^)\s]+)(?: \"[^\"]*\")?\)")
+_HEADING = re.compile(r"^#{1,6} +(?P<title>.+?) *#*$", re.MULTILINE)
+_NUMBER = re.compile(r"\d[\d.,]*")
+
+
+class Block(NamedTuple):
+    """A fenced block of a document."""
+
+    language: str
+    text: str
+    numbers_vary: bool
+
+
+@dataclass
+class Step:
+    """A command of a `console` block and what it is to print."""
+
+    command: str
+    wanted: list[str] = field(default_factory=list)
+    numbers_vary: bool = False
+
+    def is_printed_by(self, got: str) -> bool:
+        """Whether the output is what the document shows; `...` stands for anything."""
+        wanted, got = (" ".join(text.split()) for text in ("\n".join(self.wanted), got))
+        if self.numbers_vary:
+            wanted, got = _NUMBER.sub("0", wanted), _NUMBER.sub("0", got)
+        parts = [re.escape(part) for part in re.split(r" ?\.\.\. ?", wanted)]
+        return re.fullmatch(".*".join(parts), got) is not None
+
+
+def blocks(text: str, language: str) -> list[Block]:
+    """Return the blocks of one language."""
+    found = [
+        Block(match["language"], match["text"], match["before"] is not None)
+        for match in _FENCE.finditer(text)
+    ]
+    return [block for block in found if block.language == language]
+
+
+def steps(text: str) -> list[Step]:
+    """Return the commands of every `console` block of a document, in order."""
+    found: list[Step] = []
+    for block in blocks(text, "console"):
+        for line in block.text.splitlines():
+            if line.startswith("$ "):
+                found.append(Step(line[2:], [], block.numbers_vary))
+            else:
+                found[-1].wanted.append(line)
+    return found
+
+
+def anchors(text: str) -> set[str]:
+    """Return the anchors of a document's headings, as GitHub and the site make them."""
+    found: set[str] = set()
+    for match in _HEADING.finditer(_FENCE.sub("", text)):
+        title = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", match["title"]).replace("`", "")
+        anchor = re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-")
+        number = 1
+        unique = anchor
+        while unique in found:
+            unique = f"{anchor}-{number}"
+            number += 1
+        found.add(unique)
+    return found
+
+
+def broken_links(documents: list[Path]) -> list[str]:
+    """Return a line for each relative link that leads to no file, or to no heading of its document."""
+    broken: list[str] = []
+    for document in documents:
+        text = re.sub(r"`[^`\n]*`", "", _FENCE.sub("", document.read_text()))
+        for match in _LINK.finditer(text):
+            target, _, anchor = match["target"].partition("#")
+            if re.match(r"[a-z]+:", target):
+                continue
+            path = (document.parent / target) if target else document
+            if not path.exists():
+                broken.append(f"{document.name}: {match['target']}: there is no such file")
+            elif anchor and anchor not in anchors(path.read_text()):
+                broken.append(f"{document.name}: {match['target']}: there is no such heading")
+    return broken

@@ -1,0 +1,249 @@
+"""README and guides: commands print what is shown, links lead somewhere, figures are those that were kept."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from documents import DOCUMENTS, README, ROOT, Step, blocks, broken_links, steps
+from glasscache.server import find_command
+
+WORDS_MAX = 700
+FIGURES_MAX = 6
+ELSEWHERE = {
+    "cargo",
+    "export",
+    "glasscache",
+    "install",
+    "make",
+    "pip",
+    "podman",
+    "python3",
+    "systemctl",
+}
+"""What `sh` blocks begin with: they install, or need another machine, so they are not run."""
+
+PRELUDE = r"""
+glasscache() { # As root a server needs -u, and a busy machine needs more than a second.
+    case "$1" in
+        serve) set -- "$@" -p "$TEST_PORT"; [ "$(id -u)" = 0 ] && set -- "$@" -u root ;;
+        set|get|keys|stats|why) set -- "$@" --timeout-ms 30000 ;;
+    esac
+    command glasscache "$@"
+}
+# A reader waits until the server listens, and until there is something to see.
+listening() {
+    for _ in $(seq 600); do command glasscache ping && [ -s "$1" ] && return; sleep 0.05; done
+} >"ping.out" 2>&1
+busy() {
+    for _ in $(seq 600); do
+        gets=$(command glasscache stats --all | awk '$1 == "cmd_get" { print $2 }')
+        [ "${gets:-0}" -gt 1000 ] && return
+        sleep 0.1
+    done
+}
+trap 'kill $(jobs -p) 2>/dev/null' EXIT
+"""
+
+
+def program(todo: list[Step]) -> str:
+    """Return a script that runs every step, its output behind a line `@@number`."""
+    lines = [PRELUDE]
+    for number, step in enumerate(todo):
+        lines.append(f"printf '\\n@@{number}\\n'")
+        if not step.command.endswith("&"):
+            lines.append(f"{{ {step.command}\n}} 2>&1")
+            continue
+        out = f"background.{number}"
+        lines.append(f"{step.command[:-1].rstrip()} >{out} 2>&1 &")
+        lines.append(f"listening {out}; cat {out}" if " serve" in step.command else "busy")
+    return "\n".join(lines) + "\n"
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def shown(document: Path) -> str:
+    return str(document.relative_to(ROOT))
+
+
+WITH_COMMANDS = [document for document in DOCUMENTS if steps(document.read_text())]
+
+
+@pytest.mark.parametrize("document", WITH_COMMANDS, ids=shown)
+def test_the_commands_of_a_document_print_what_it_shows(document: Path, tmp_path: Path) -> None:
+    port = str(free_port())
+    todo = steps(document.read_text().replace("11211", port))
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
+    path = [str(Path(find_command()).parent), str(Path(sys.executable).parent), os.environ["PATH"]]
+    ran = subprocess.run(
+        ["bash", "-c", program(todo)],  # noqa: S607 - the reader's own
+        cwd=tmp_path,
+        env={
+            **os.environ,
+            "PATH": os.pathsep.join(path),
+            "GLASSCACHE_SERVER": f"127.0.0.1:{port}",
+            "TEST_PORT": port,
+            "COLUMNS": "200",
+        },
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    outputs = re.split(r"\n@@\d+\n", ran.stdout)[1:]
+    assert len(outputs) == len(todo), ran.stdout + ran.stderr
+    wrong = [
+        f"$ {step.command}\n{output}\n---- shown in {shown(document)}:\n" + "\n".join(step.wanted)
+        for step, output in zip(todo, outputs, strict=True)
+        if not step.is_printed_by(output)
+    ]
+    assert not wrong, "\n\n".join(wrong)
+
+
+def test_readme_and_the_guides_have_commands() -> None:
+    names = {document.stem for document in WITH_COMMANDS}
+    assert names >= {"README", "first-hour", "memory", "which-items", "production"}
+
+
+def test_a_command_that_prints_something_else_is_noticed() -> None:
+    step = Step("echo", ["1 of ... hit"])
+    assert step.is_printed_by("1 of 22 hit\n")
+    assert not step.is_printed_by("2 of 22 hit\n")
+    assert Step("echo", ["1 hit"], numbers_vary=True).is_printed_by("2,000.5 hit\n")
+    assert not Step("echo", ["1 hit"], numbers_vary=True).is_printed_by("2 missed\n")
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=shown)
+def test_blocks_that_are_not_run_are_about_installing_or_another_machine(document: Path) -> None:
+    if "decisions" in document.parts:
+        return
+    for block in blocks(document.read_text(), "sh"):
+        firsts = {line.split()[0].rpartition("/")[2] for line in block.text.splitlines() if line}
+        assert firsts <= ELSEWHERE, (
+            f"run it: mark the block as console, not as sh: {firsts - ELSEWHERE}"
+        )
+
+
+def test_no_relative_link_is_broken() -> None:
+    assert broken_links(DOCUMENTS) == []
+
+
+def test_a_broken_link_is_found(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    (tmp_path / "other.md").write_text(
+        "# A title: with `code` & more\n\n```sh\n# no heading\n```\n"
+    )
+    page.write_text(
+        "[fine](other.md#a-title-with-code--more) [fine](https://example.com) [fine](#here)\n"
+        "[lost](gone.md) [lost](other.md#no-heading) `[code](gone.md)` ![lost](gone.png)\n\n## Here\n"
+    )
+    assert [line.split(": ")[1] for line in broken_links([page])] == [
+        "gone.md",
+        "other.md#no-heading",
+        "gone.png",
+    ]
+
+
+def test_readme_is_short_and_has_few_figures_and_a_picture() -> None:
+    text = README.read_text()
+    assert len(text.split()) <= WORDS_MAX
+    table = text.partition("<!-- figures:")[2].partition("<!-- end of figures -->")[0]
+    rows = [line for line in table.splitlines() if line.startswith("|")][2:]
+    assert 0 < len(rows) <= FIGURES_MAX
+    picture = ROOT / "docs" / "pictures" / "search.png"
+    assert 0 < picture.stat().st_size <= 200_000
+
+
+needs_sources = pytest.mark.skipif(
+    not (ROOT / "pyproject.toml").is_file(), reason="this is no checkout: nothing to install from"
+)
+
+
+@needs_sources
+def test_what_readme_installs_can_be_installed() -> None:
+    """Without the builds, which take minutes: what `make wheel` and a release do."""
+    (block,) = blocks(README.read_text(), "sh")
+    pip, cargo, podman = [line.partition("  ")[0].split() for line in block.text.splitlines()]
+    assert pip[:2] == ["pip", "install"]
+    options = "--dry-run --no-deps --no-build-isolation --quiet --disable-pip-version-check"
+    dry = [sys.executable, "-m", "pip", "install", *options.split(), *pip[2:]]
+    environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    done = subprocess.run(
+        dry, cwd=ROOT, env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert cargo[:3] == ["cargo", "install", "--path"]
+    manifest = ROOT / cargo[3] / "Cargo.toml"
+    options = "metadata --no-deps --offline --format-version=1 --manifest-path"
+    command = ["cargo", *options.split(), str(manifest)]
+    metadata = subprocess.run(command, capture_output=True, check=True)
+    packages = json.loads(metadata.stdout)["packages"]
+    targets = [
+        target["name"]
+        for package in packages
+        for target in package["targets"]
+        if package["manifest_path"] == str(manifest) and "bin" in target["kind"]
+    ]
+    assert targets == ["glasscache"]
+    assert (ROOT / podman[podman.index("-f") + 1]).is_file()
+
+
+def figures(*arguments: str, root: Path = ROOT) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, str(ROOT / "scripts" / "figures"), *arguments]
+    environment = {**os.environ, "FIGURES_ROOT": str(root)}
+    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Path:
+    """A copy of the figures, to be changed."""
+    shutil.copytree(ROOT / "bench", tmp_path / "bench")
+    (tmp_path / "docs" / "reference").mkdir(parents=True)
+    shutil.copy(README, tmp_path)
+    shutil.copy(ROOT / "docs" / "reference" / "figures.md", tmp_path / "docs" / "reference")
+    return tmp_path
+
+
+def test_the_page_of_figures_and_readme_are_what_the_kept_results_say() -> None:
+    done = figures("--check")
+    assert done.returncode == 0, done.stdout
+
+
+def test_every_missed_figure_is_listed_with_its_reason() -> None:
+    done = figures("--kept")
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_missed_figure_that_is_not_listed_fails(bench: Path) -> None:
+    missed = bench / "bench" / "missed.toml"
+    what = re.search(r'^what = "(.*)"$', missed.read_text(), re.MULTILINE)
+    assert what is not None
+    missed.write_text(missed.read_text().replace(what[0], 'what = "a figure that is met"'))
+    done = figures("--kept", root=bench)
+    assert done.returncode == 1
+    assert f"missed, and not listed in bench/missed.toml: {what[1]}" in done.stderr
+    assert "listed in bench/missed.toml, and not missed: a figure that is met" in done.stderr
+
+
+def test_a_page_of_figures_that_is_out_of_date_is_noticed(bench: Path) -> None:
+    assert figures("--check", root=bench).returncode == 0
+    speed = bench / "bench" / "figures" / "speed.toml"
+    speed.write_text(speed.read_text().replace("<= 0.95", "<= 0.90"))
+    done = figures("--check", root=bench)
+    assert done.returncode == 1
+    assert "docs/reference/figures.md" in done.stdout
+    assert figures("--write", root=bench).returncode == 0
+    assert figures("--check", root=bench).returncode == 0
