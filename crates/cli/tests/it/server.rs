@@ -98,7 +98,7 @@ impl Server {
         }
     }
 
-    /// The processor time the process has used, in ticks of the kernel's clock (proc_pid_stat(5), fields 14 and 15).
+    /// The processor time the process has used, in ticks of the kernel's clock (`proc_pid_stat(5)`, fields 14 and 15).
     pub(crate) fn cpu_ticks(&self) -> u64 {
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.id())).unwrap();
         // The second field, the command's name in parentheses, may contain spaces; the third one follows it.
