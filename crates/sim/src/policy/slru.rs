@@ -1,5 +1,10 @@
 //! Segmented LRU: four segments of a quarter each; a hit promotes by one segment, and the overflow of a segment moves
 //! to the one below.
+//!
+//! Equal to libCacheSim 0.3.5, request by request, in what the papers leave open: a new object enters the lowest
+//! segment with room, so that an empty cache fills all four; an object that overflows into the lowest segment evicts what
+//! exceeds its quarter at once; and an object larger than a quarter is never stored, so that nothing is stored
+//! below four objects. Entering the lowest segment only costs up to 0.7 of the requests of a loop that just fits.
 
 use super::queue::{Locations, Queue, queue_of};
 use super::{Policy, Weights};
@@ -22,7 +27,7 @@ impl<W: Weights> Slru<W> {
         Self {
             locations: vec![0; distinct],
             segments: std::array::from_fn(|at| Queue::new(at as u32 + 1)),
-            segment_capacity: (capacity / SEGMENTS as u64).max(1),
+            segment_capacity: capacity / SEGMENTS as u64,
             used: 0,
             capacity,
             weights,
@@ -32,17 +37,22 @@ impl<W: Weights> Slru<W> {
     /// Moves an object from one segment up to the next.
     #[inline]
     fn promote(&mut self, from: usize, id: u32) {
-        let weight = self.weights.of(id);
-        if from + 1 == SEGMENTS || weight > self.segment_capacity {
+        if from + 1 == SEGMENTS {
             self.segments[from].move_to_end(&mut self.locations, id);
             return;
         }
+        let weight = self.weights.of(id);
         self.segments[from].detach(weight);
         self.segments[from + 1].push(&mut self.locations, id, weight);
+        let mut is_lowest_pushed = false;
         for segment in (1..=from + 1).rev() {
             while self.segments[segment].weight() > self.segment_capacity {
                 self.demote(segment);
+                is_lowest_pushed |= segment == 1;
             }
+        }
+        while is_lowest_pushed && self.segments[0].weight() > self.segment_capacity {
+            self.evict();
         }
     }
 
@@ -64,6 +74,13 @@ impl<W: Weights> Slru<W> {
             }
         }
     }
+
+    /// The lowest segment that has room, or the lowest of all, which then exceeds its quarter.
+    #[inline]
+    fn segment_for(&self, weight: u64) -> usize {
+        let has_room = |queue: &Queue| queue.weight() + weight <= self.segment_capacity;
+        self.segments.iter().position(has_room).unwrap_or(0)
+    }
 }
 
 impl<W: Weights> Policy for Slru<W> {
@@ -75,11 +92,15 @@ impl<W: Weights> Policy for Slru<W> {
             return true;
         }
         let weight = self.weights.of(id);
+        if weight > self.segment_capacity {
+            return false;
+        }
         while self.used + weight > self.capacity {
             self.evict();
         }
         self.used += weight;
-        self.segments[0].push(&mut self.locations, id, weight);
+        let segment = self.segment_for(weight);
+        self.segments[segment].push(&mut self.locations, id, weight);
         false
     }
 

@@ -1,6 +1,7 @@
 //! Policies compared with naive implementations on small random traces, and properties of all policies.
 
 mod naive;
+mod slru;
 
 use glasscache_sim::policy::PolicyKind;
 use glasscache_sim::replay::{Prepared, ReplayResult, Task};

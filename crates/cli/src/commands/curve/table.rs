@@ -67,13 +67,19 @@ impl<'a> Grid<'a> {
             .find(|row| row.policy == policy && row.capacity == size)
     }
 
-    /// The fewest and the most misses at a size among policies without knowledge of the future.
-    fn extremes(&self, size: u64) -> (u64, u64) {
+    /// The fewest misses at a size among policies without knowledge of the future; `None` if most policies have as
+    /// few, as at a size of one object, where a mark would be meaningless.
+    fn fewest(&self, size: u64) -> Option<u64> {
         let online = |row: &&Row| row.capacity == size && !row.policy.is_offline();
-        let misses = self.rows.iter().filter(online).map(|row| row.result.misses);
-        misses.fold((u64::MAX, 0), |(least, most), misses| {
-            (least.min(misses), most.max(misses))
-        })
+        let misses: Vec<u64> = self
+            .rows
+            .iter()
+            .filter(online)
+            .map(|row| row.result.misses)
+            .collect();
+        let least = misses.iter().copied().min()?;
+        let equals = misses.iter().filter(|&&misses| misses == least).count();
+        (equals * 2 <= misses.len()).then_some(least)
     }
 
     /// Miss ratio, or a dash if the replay was stopped; a star marks the lowest of the policies without knowledge of
@@ -82,10 +88,7 @@ impl<'a> Grid<'a> {
         let Some(row) = self.find(policy, size) else {
             return "-".to_owned();
         };
-        // If all are equal, as at size 1, a star would be meaningless.
-        let (least, most) = self.extremes(size);
-        let is_best =
-            !policy.is_offline() && row.result.misses == least && row.result.misses < most;
+        let is_best = !policy.is_offline() && self.fewest(size) == Some(row.result.misses);
         format!(
             "{:.4}{}",
             row.result.miss_ratio(),
