@@ -1,4 +1,4 @@
-//! The memcached text and meta protocols, both ends, as pure functions over bytes.
+//! The memcached protocols (text, meta, binary), both ends, as pure functions over bytes.
 //!
 //! Nothing here owns a socket, a clock or a buffer: a parser borrows what it was given and says how
 //! much of it was used, a writer appends to a `Vec<u8>`. So both ends can be fuzzed, replayed and
@@ -17,6 +17,7 @@
 
 pub mod ascii;
 pub mod base64;
+pub mod binary;
 pub mod command;
 pub mod limits;
 pub mod meta;

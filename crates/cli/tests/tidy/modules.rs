@@ -16,7 +16,7 @@ const ORDERS: &[(&str, &[&[&str]])] = &[
     (
         "protocol",
         &[
-            &["text"],
+            &["binary", "text"],
             &["meta"],
             &["command"],
             &["reply", "request", "ascii", "base64", "limits", "words"],

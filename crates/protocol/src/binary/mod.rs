@@ -1,0 +1,21 @@
+//! The binary protocol, deprecated upstream and still what many clients speak: `parse` and `write` are the
+//! server's end of it, `request` and `reply` the client's.
+//!
+//! A packet is a header of 24 bytes, then extras, a key and a value, whose lengths the header gives. Opcodes,
+//! statuses and error texts are those of memcached 1.6.45.
+
+mod header;
+pub mod opcode;
+mod parse;
+pub mod reply;
+pub mod request;
+mod status;
+mod write;
+
+pub use header::{HEADER_BYTES, Header, MAGIC_REQUEST, MAGIC_RESPONSE};
+pub use parse::{Command, Get, Parsed, Refusal, RequestId, likely_key, parse};
+pub use status::Status;
+pub use write::{
+    StoredItem, done, error, error_with_text, head_bytes_max, miss_with_key, number, stat, text,
+    touched, value_head,
+};

@@ -1,0 +1,220 @@
+//! Tests of the binary parser: the lengths that each opcode allows, and what refused requests leave behind.
+
+use super::*;
+
+fn header(opcode: u8, key_bytes: u16, extras_bytes: u8, body_bytes: u32) -> Header {
+    Header {
+        magic: MAGIC_REQUEST,
+        opcode,
+        key_bytes,
+        extras_bytes,
+        body_bytes,
+        opaque: 5,
+        ..Header::default()
+    }
+}
+
+/// A header with a body of as many bytes as it gives, up to 4 KiB.
+fn packet(header: &Header) -> Vec<u8> {
+    let mut bytes = header.to_bytes().to_vec();
+    bytes.resize(HEADER_BYTES + header.body_bytes.min(4096) as usize, b'k');
+    bytes
+}
+
+fn refusal(header: &Header) -> Option<Refusal> {
+    match parse(&packet(header)) {
+        Parsed::Refused(refusal, _) => Some(refusal),
+        _ => None,
+    }
+}
+
+fn command_of(bytes: &[u8]) -> Command<'_> {
+    match parse(bytes) {
+        Parsed::Request(id, command, _) => {
+            assert_eq!(id.opaque, 5);
+            command
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+/// The lengths of extras that `opcode` takes, whether it has a key (`None` is either), whether a value.
+fn shape(opcode: u8) -> Option<(&'static [u8], Option<bool>, bool)> {
+    Some(match opcode {
+        0x00 | 0x09 | 0x0c | 0x0d | 0x04 | 0x14 => (&[0], Some(true), false),
+        0x01..=0x03 | 0x11..=0x13 => (&[8], Some(true), true),
+        0x05 | 0x06 | 0x15 | 0x16 => (&[20], Some(true), false),
+        0x07 | 0x17 | 0x0a | 0x0b | 0x20 => (&[0], Some(false), false),
+        0x08 | 0x18 => (&[0, 4], Some(false), false),
+        0x0e | 0x0f | 0x19 | 0x1a | 0x21 | 0x22 => (&[0], Some(true), true),
+        0x10 => (&[0], None, false),
+        0x1c | 0x1d | 0x1e | 0x23 | 0x24 => (&[4], Some(true), false),
+        _ => return None,
+    })
+}
+
+#[test]
+fn each_opcode_takes_its_lengths_and_no_others() {
+    for opcode in 0..=255 {
+        for extras in [0u8, 1, 4, 5, 8, 16, 20, 24, 255] {
+            for key in [0u16, 1, 250] {
+                for value in [0u32, 1, 70] {
+                    let body = u32::from(extras) + u32::from(key) + value;
+                    let is_valid = shape(opcode).is_none_or(|(lengths, has_key, has_value)| {
+                        lengths.contains(&extras)
+                            && has_key.is_none_or(|has_key| has_key == (key > 0))
+                            && (has_value || value == 0)
+                    });
+                    let refusal = refusal(&header(opcode, key, extras, body));
+                    let is_malformed = refusal.is_some_and(|refusal| {
+                        refusal.close && refusal.status == Status::InvalidArguments
+                    });
+                    assert_eq!(
+                        !is_malformed, is_valid,
+                        "{opcode:#04x} {extras} {key} {value}"
+                    );
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn lengths_that_contradict_each_other_are_refused_by_the_header_alone() {
+    for (key, extras, body) in [(10, 0, 9), (1, 8, 8), (0, 1, 0), (u16::MAX, 255, 65_789)] {
+        let bytes = header(opcode::GET, key, extras, body).to_bytes();
+        let Parsed::Refused(refusal, used) = parse(&bytes) else {
+            panic!("accepted")
+        };
+        assert_eq!(
+            (refusal.status, used),
+            (Status::UnknownCommand, HEADER_BYTES)
+        );
+        assert!(refusal.close);
+    }
+    for (key, body) in [
+        (251, 251),
+        (u16::MAX, 65_535),
+        (3, u32::MAX),
+        (3, (1 << 30) + 1),
+    ] {
+        let bytes = header(opcode::APPEND, key, 0, body).to_bytes();
+        let Parsed::Refused(refusal, _) = parse(&bytes) else {
+            panic!("accepted")
+        };
+        assert_eq!(refusal.status, Status::InvalidArguments);
+        assert!(refusal.close);
+    }
+}
+
+#[test]
+fn an_unknown_opcode_is_refused_and_its_value_swallowed() {
+    for opcode in [opcode::VERBOSITY, 0x1f, 0x25, 0x30, 0x60, 0xff] {
+        let bytes = packet(&header(opcode, 3, 4, 17));
+        let Parsed::Refused(refusal, used) = parse(&bytes) else {
+            panic!("accepted")
+        };
+        assert_eq!(used, HEADER_BYTES + 7);
+        assert_eq!(
+            (refusal.status, refusal.swallow_bytes),
+            (Status::UnknownCommand, 10)
+        );
+        assert!(!refusal.close);
+    }
+}
+
+#[test]
+fn authentication_is_an_unknown_command() {
+    for (opcode, key, value) in [
+        (opcode::SASL_LIST_MECHANISMS, 0, 0),
+        (opcode::SASL_AUTH, 5, 20),
+        (opcode::SASL_STEP, 5, 20),
+    ] {
+        let refusal = refusal(&header(opcode, key, 0, u32::from(key) + value)).unwrap();
+        assert_eq!(
+            (refusal.status, refusal.swallow_bytes),
+            (Status::UnknownCommand, value)
+        );
+        assert!(!refusal.close);
+    }
+}
+
+#[test]
+fn another_first_byte_is_not_a_request_whatever_follows() {
+    for magic in (0..=255u8).filter(|magic| *magic != MAGIC_REQUEST) {
+        assert_eq!(parse(&[magic]), Parsed::BadMagic);
+        let mut bytes = packet(&header(opcode::NOOP, 0, 0, 0));
+        bytes[0] = magic;
+        assert_eq!(parse(&bytes), Parsed::BadMagic);
+    }
+    assert_eq!(parse(b""), Parsed::Incomplete);
+    assert_eq!(parse(&[MAGIC_REQUEST]), Parsed::Incomplete);
+}
+
+#[test]
+fn numbers_stand_where_memcached_reads_them() {
+    let mut bytes = header(opcode::INCREMENTQ, 1, 20, 21).to_bytes().to_vec();
+    bytes.extend_from_slice(b"\0\0\0\0\0\0\x01\x02\0\0\0\0\0\0\0\x07\0\0\0\x3ck");
+    let expected = Command::Arith {
+        key: b"k",
+        delta: 258,
+        decrement: false,
+        initial: Some((7, 60)),
+        compare: None,
+    };
+    assert_eq!(command_of(&bytes), expected);
+    bytes[1] = opcode::DECREMENT;
+    bytes[40..44].fill(0xff);
+    bytes[23] = 9;
+    let expected = Command::Arith {
+        key: b"k",
+        delta: 258,
+        decrement: true,
+        initial: None,
+        compare: Some(9),
+    };
+    assert_eq!(command_of(&bytes), expected);
+    let mut bytes = header(opcode::SETQ, 1, 8, 12).to_bytes().to_vec();
+    bytes.extend_from_slice(b"\xff\0\0\x01\xff\xff\xff\xffkvvv");
+    let expected = StoreHead {
+        verb: StoreVerb::Set,
+        key: b"k",
+        flags: 0xff00_0001,
+        exptime: 0xffff_ffff,
+        value_bytes: 3,
+        compare: None,
+        noreply: true,
+    };
+    assert_eq!(command_of(&bytes), Command::Store(expected));
+}
+
+#[test]
+fn a_store_with_a_cas_unique_is_a_cas_and_a_join_keeps_its_verb() {
+    let verb_of = |opcode, extras| {
+        let header = Header {
+            cas: 3,
+            ..header(opcode, 1, extras, u32::from(extras) + 1)
+        };
+        match command_of(&packet(&header)) {
+            Command::Store(head) => {
+                assert_eq!(head.compare, Some(3));
+                head.verb
+            }
+            other => panic!("{other:?}"),
+        }
+    };
+    for opcode in [opcode::SET, opcode::ADD, opcode::REPLACEQ] {
+        assert_eq!(verb_of(opcode, 8), StoreVerb::Cas);
+    }
+    assert_eq!(verb_of(opcode::APPEND, 0), StoreVerb::Append);
+    assert_eq!(verb_of(opcode::PREPENDQ, 0), StoreVerb::Prepend);
+}
+
+#[test]
+fn the_key_to_fetch_ahead_is_that_of_the_first_request() {
+    let bytes = packet(&header(opcode::GAT, 3, 4, 7));
+    assert_eq!(likely_key(&bytes), Some(&b"kkk"[..]));
+    assert_eq!(likely_key(&bytes[..bytes.len() - 1]), None);
+    assert_eq!(likely_key(&packet(&header(opcode::NOOP, 0, 0, 0))), None);
+    assert_eq!(likely_key(b"get a\r\n"), None);
+}

@@ -1,0 +1,113 @@
+//! Binary requests, written by a client into its output buffer.
+//!
+//! Keys arrive checked (1 to 250 bytes). The value of a store is not written here: the head gives its length, and
+//! the transport sends head and value together.
+
+use super::header::{Header, MAGIC_REQUEST};
+use super::{RequestId, opcode};
+
+/// What the head of a set, add or replace says beside opcode and key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Store {
+    /// Client flags.
+    pub flags: u32,
+    /// The exptime as it goes on the wire.
+    pub exptime: u32,
+    /// Length of the value in bytes.
+    pub value_bytes: u32,
+    /// The CAS unique that the item must have; 0 is any.
+    pub compare: u64,
+}
+
+/// What an increment or decrement says beside opcode and key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Arith {
+    /// How much.
+    pub delta: u64,
+    /// The number and the exptime of an item made where none is.
+    pub initial: Option<(u64, u32)>,
+    /// The CAS unique that the item must have; 0 is any.
+    pub compare: u64,
+}
+
+/// Appends a get, in any of its four forms.
+#[inline]
+pub fn get(out: &mut Vec<u8>, id: RequestId, key: &[u8]) {
+    request(out, id, 0, b"", key, 0);
+}
+
+/// Appends a touch or a gat, in any of its forms.
+pub fn touch(out: &mut Vec<u8>, id: RequestId, key: &[u8], exptime: u32) {
+    request(out, id, 0, &exptime.to_be_bytes(), key, 0);
+}
+
+/// Appends the head of a set, add or replace; the value follows it on the wire.
+pub fn store(out: &mut Vec<u8>, id: RequestId, key: &[u8], head: &Store) {
+    let extras = (u64::from(head.flags) << 32) | u64::from(head.exptime);
+    let extras = extras.to_be_bytes();
+    request(out, id, head.compare, &extras, key, head.value_bytes);
+}
+
+/// Appends the head of an append or prepend; the value follows it on the wire.
+pub fn join(out: &mut Vec<u8>, id: RequestId, key: &[u8], value_bytes: u32, compare: u64) {
+    request(out, id, compare, b"", key, value_bytes);
+}
+
+/// Appends a delete; a `compare` of 0 is any CAS unique.
+pub fn delete(out: &mut Vec<u8>, id: RequestId, key: &[u8], compare: u64) {
+    request(out, id, compare, b"", key, 0);
+}
+
+/// Appends an increment or decrement.
+pub fn arith(out: &mut Vec<u8>, id: RequestId, key: &[u8], arith: &Arith) {
+    let (initial, exptime) = arith.initial.unwrap_or((0, u32::MAX));
+    let mut extras = [0; 20];
+    let (delta, rest) = extras.split_at_mut(8);
+    delta.copy_from_slice(&arith.delta.to_be_bytes());
+    let (to_initial, to_exptime) = rest.split_at_mut(8);
+    to_initial.copy_from_slice(&initial.to_be_bytes());
+    to_exptime.copy_from_slice(&exptime.to_be_bytes());
+    request(out, id, arith.compare, &extras, key, 0);
+}
+
+/// Appends a flush, after `delay_s` seconds if not 0.
+pub fn flush(out: &mut Vec<u8>, opaque: u32, delay_s: u32) {
+    let opcode = opcode::FLUSH;
+    let extras = delay_s.to_be_bytes();
+    request(out, RequestId { opcode, opaque }, 0, &extras, b"", 0);
+}
+
+/// Appends a request for statistics, of one family if `argument` is not empty.
+pub fn stat(out: &mut Vec<u8>, opaque: u32, argument: &[u8]) {
+    let opcode = opcode::STAT;
+    request(out, RequestId { opcode, opaque }, 0, b"", argument, 0);
+}
+
+/// Appends a request that is a header alone: noop, version, quit, the list of SASL mechanisms.
+pub fn bare(out: &mut Vec<u8>, id: RequestId) {
+    request(out, id, 0, b"", b"", 0);
+}
+
+#[inline]
+fn request(
+    out: &mut Vec<u8>,
+    id: RequestId,
+    cas: u64,
+    extras: &[u8],
+    key: &[u8],
+    value_bytes: u32,
+) {
+    let header = Header {
+        magic: MAGIC_REQUEST,
+        opcode: id.opcode,
+        key_bytes: key.len() as u16,
+        extras_bytes: extras.len() as u8,
+        body_bytes: ((extras.len() + key.len()) as u32).saturating_add(value_bytes),
+        opaque: id.opaque,
+        cas,
+        ..Header::default()
+    };
+    out.extend_from_slice(&header.to_bytes());
+    out.extend_from_slice(extras);
+    out.extend_from_slice(key);
+}

@@ -1,0 +1,190 @@
+//! Properties of the binary codec: what one end writes the other reads, whole, cut short or damaged.
+
+use glasscache_protocol::binary::request::{self, Arith, Store};
+use glasscache_protocol::binary::{
+    Command, Get, HEADER_BYTES, Header, Parsed, RequestId, Status, StoredItem, error, opcode,
+    parse, reply, stat, value_head,
+};
+use glasscache_protocol::limits::KEY_BYTES_MAX;
+use proptest::collection::vec;
+use proptest::prelude::*;
+
+fn key() -> impl Strategy<Value = Vec<u8>> {
+    vec(any::<u8>(), 1..=KEY_BYTES_MAX)
+}
+
+/// A request, its bytes without a value, and what the server is to read.
+fn written(choice: u8, opaque: u32, key: &[u8], numbers: (u64, u64, u32)) -> (Vec<u8>, u8) {
+    let mut out = Vec::new();
+    let (large, other, small) = numbers;
+    let opcodes = [
+        opcode::GET,
+        opcode::GETKQ,
+        opcode::TOUCH,
+        opcode::GATK,
+        opcode::SET,
+        opcode::ADDQ,
+        opcode::APPEND,
+        opcode::DELETEQ,
+        opcode::INCREMENT,
+        opcode::DECREMENTQ,
+        opcode::NOOP,
+    ];
+    let opcode = opcodes[usize::from(choice) % opcodes.len()];
+    let id = RequestId { opcode, opaque };
+    match opcode {
+        opcode::GET | opcode::GETKQ => request::get(&mut out, id, key),
+        opcode::TOUCH | opcode::GATK => request::touch(&mut out, id, key, small),
+        opcode::SET | opcode::ADDQ => {
+            let head = Store {
+                flags: other as u32,
+                exptime: small,
+                value_bytes: 0,
+                compare: large,
+            };
+            request::store(&mut out, id, key, &head);
+        }
+        opcode::APPEND => request::join(&mut out, id, key, 0, large),
+        opcode::DELETEQ => request::delete(&mut out, id, key, large),
+        opcode::NOOP => request::bare(&mut out, id),
+        _ => {
+            let arith = Arith {
+                delta: large,
+                initial: (small != u32::MAX).then_some((other, small)),
+                compare: 0,
+            };
+            request::arith(&mut out, id, key, &arith);
+        }
+    }
+    (out, opcode)
+}
+
+proptest! {
+    #[test]
+    fn the_server_reads_what_the_client_writes_and_waits_for_its_end(
+        choice: u8,
+        opaque: u32,
+        key in key(),
+        numbers: (u64, u64, u32),
+    ) {
+        let (bytes, opcode) = written(choice, opaque, &key, numbers);
+        for length in 0..bytes.len() {
+            prop_assert_eq!(parse(&bytes[..length]), Parsed::Incomplete);
+        }
+        let Parsed::Request(id, command, used) = parse(&bytes) else {
+            return Err(TestCaseError::fail("refused"));
+        };
+        prop_assert_eq!((id, used), (RequestId { opcode, opaque }, bytes.len()));
+        let (large, other, small) = numbers;
+        let compare = (large != 0).then_some(large);
+        match command {
+            Command::Get(get) => {
+                let touch = (opcode == opcode::GATK).then_some(small);
+                prop_assert_eq!(get, Get { key: &key, touch });
+            }
+            Command::Touch { key: found, exptime } => {
+                prop_assert_eq!((found, exptime), (&key[..], small));
+            }
+            Command::Store(head) => {
+                prop_assert_eq!((head.key, head.compare), (&key[..], compare));
+                if opcode != opcode::APPEND {
+                    prop_assert_eq!((head.flags, head.exptime), (other as u32, i64::from(small)));
+                }
+                prop_assert_eq!(head.noreply, opcode == opcode::ADDQ);
+            }
+            Command::Delete { key: found, compare: wanted } => {
+                prop_assert_eq!((found, wanted), (&key[..], compare));
+            }
+            Command::Arith { key: found, delta, initial, decrement, .. } => {
+                prop_assert_eq!((found, delta), (&key[..], large));
+                prop_assert_eq!(initial, (small != u32::MAX).then_some((other, small)));
+                prop_assert_eq!(decrement, opcode == opcode::DECREMENTQ);
+            }
+            other => prop_assert_eq!(other, Command::Noop),
+        }
+    }
+
+    #[test]
+    fn no_input_makes_the_parser_take_more_than_it_was_given(mut input in vec(any::<u8>(), 0..400)) {
+        if let Some(first) = input.first_mut() {
+            *first = 0x80;
+        }
+        match parse(&input) {
+            Parsed::Incomplete => {
+                // Only a header with lengths within their bounds is waited for.
+                if let Some(header) = Header::read(&input) {
+                    let before = usize::from(header.key_bytes) + usize::from(header.extras_bytes);
+                    prop_assert!(input.len() < HEADER_BYTES + before);
+                    prop_assert!(before <= KEY_BYTES_MAX + 255);
+                }
+            }
+            Parsed::Request(_, _, used) => prop_assert!((HEADER_BYTES..=input.len()).contains(&used)),
+            Parsed::Refused(refusal, used) => {
+                prop_assert!((HEADER_BYTES..=input.len()).contains(&used));
+                prop_assert!(refusal.close || refusal.status == Status::UnknownCommand);
+                prop_assert!(!refusal.close || refusal.swallow_bytes == 0);
+            }
+            Parsed::BadMagic => prop_assert!(input.is_empty()),
+        }
+    }
+
+    #[test]
+    fn the_client_reads_what_the_server_writes_and_waits_for_its_end(
+        opcode in prop::sample::select(vec![opcode::GET, opcode::GETK, opcode::GATKQ]),
+        opaque: u32,
+        key in key(),
+        numbers: (u32, u64),
+        value in vec(any::<u8>(), 0..200),
+    ) {
+        let id = RequestId { opcode, opaque };
+        let (flags, cas) = numbers;
+        let item = StoredItem { key: &key, flags, value_bytes: value.len() as u32, cas };
+        let mut bytes = Vec::new();
+        value_head(&mut bytes, id, &item);
+        for length in 0..bytes.len() {
+            prop_assert_eq!(reply::head(&bytes[..length]), Ok(None));
+        }
+        let (head, used) = reply::head(&bytes).unwrap().unwrap();
+        prop_assert_eq!(used, bytes.len());
+        prop_assert_eq!((head.id, head.status, head.cas), (id, Status::Success, cas));
+        prop_assert_eq!((head.flags(), head.value_bytes as usize), (flags, value.len()));
+        prop_assert_eq!(head.key, if opcode == opcode::GET { &b""[..] } else { &key[..] });
+    }
+
+    #[test]
+    fn no_input_makes_the_reader_of_replies_take_more_than_it_was_given(
+        mut input in vec(any::<u8>(), 0..400),
+        status in prop::sample::select(Status::ALL.to_vec()),
+    ) {
+        if let Some(first) = input.first_mut() {
+            *first = 0x81;
+        }
+        if let Some(to) = input.get_mut(6..8) {
+            to.copy_from_slice(&status.code().to_be_bytes());
+        }
+        if let Ok(Some((head, used))) = reply::head(&input) {
+            prop_assert!(used <= input.len());
+            prop_assert!(head.key.len() <= KEY_BYTES_MAX);
+        }
+    }
+}
+
+#[test]
+fn an_error_and_a_row_of_statistics_are_read_as_written() {
+    let id = RequestId {
+        opcode: opcode::STAT,
+        opaque: 3,
+    };
+    let mut bytes = Vec::new();
+    stat(&mut bytes, id, b"pid", b"17");
+    let (head, used) = reply::head(&bytes).unwrap().unwrap();
+    assert_eq!((head.key, head.value_bytes), (&b"pid"[..], 2));
+    assert_eq!(&bytes[used..], b"17");
+    for status in Status::ALL {
+        bytes.clear();
+        error(&mut bytes, id, status);
+        let (head, used) = reply::head(&bytes).unwrap().unwrap();
+        assert_eq!(head.status, status);
+        assert_eq!(head.value_bytes as usize, bytes.len() - used);
+    }
+}
