@@ -1,11 +1,11 @@
-//! Tokens and decimal numbers, the alphabet of both text dialects.
+//! Tokens and decimal numbers, shared by the text and meta dialects.
 //!
-//! Only a space separates (a tab does not), and only a line feed ends a line; a carriage return
-//! before it belongs to the ending. Numbers are strict: digits alone, no sign unless one is asked
-//! for, no white space, no overflow.
+//! Tokens are separated by spaces only (a tab is part of a token). A line ends at a line feed; a carriage return
+//! before it belongs to the line ending. Numbers are strict: digits only, no white space, no overflow, and a sign
+//! only in [`signed`].
 
-/// Where the first space or control byte stands, eight bytes at a time: keys are too short for a vector search to
-/// pay for its call.
+/// The offset of the first space or control byte. Scans eight bytes at a time: keys are too short for the call of
+/// a vector search to pay off.
 #[inline]
 pub fn find_separator(text: &[u8]) -> Option<usize> {
     const ONES: u64 = u64::MAX / 255;
@@ -13,7 +13,7 @@ pub fn find_separator(text: &[u8]) -> Option<usize> {
     let mut skipped = 0;
     while let Some((chunk, tail)) = rest.split_first_chunk::<8>() {
         let word = u64::from_le_bytes(*chunk);
-        // The lowest bit set is that of the first byte below 0x21; those above it may err.
+        // The lowest set bit is that of the first byte below 0x21; higher bits may be false positives.
         let low = word.wrapping_sub(ONES * 0x21) & !word & (ONES * 0x80);
         if low != 0 {
             return Some(skipped + (low.trailing_zeros() / 8) as usize);
@@ -21,11 +21,11 @@ pub fn find_separator(text: &[u8]) -> Option<usize> {
         rest = tail;
         skipped += 8;
     }
-    let place = rest.iter().position(|byte| *byte <= b' ')?;
-    Some(skipped + place)
+    let position = rest.iter().position(|byte| *byte <= b' ')?;
+    Some(skipped + position)
 }
 
-/// Cuts the first line off `input`: the line without its ending, and how many bytes it took.
+/// The first line of `input` without its ending, and the length of the line with its ending in bytes.
 #[inline]
 pub fn line(input: &[u8]) -> Option<(&[u8], usize)> {
     let end = memchr::memchr(b'\n', input)?;
@@ -33,7 +33,7 @@ pub fn line(input: &[u8]) -> Option<(&[u8], usize)> {
     Some((line.strip_suffix(b"\r").unwrap_or(line), end + 1))
 }
 
-/// Splits the first token off `rest`, skipping spaces before it; `None` when nothing is left.
+/// Splits the first token off `rest`, skipping leading spaces; `None` if no token is left.
 #[inline]
 pub fn token<'b>(rest: &mut &'b [u8]) -> Option<&'b [u8]> {
     let mut text = *rest;
@@ -50,7 +50,7 @@ pub fn token<'b>(rest: &mut &'b [u8]) -> Option<&'b [u8]> {
     Some(token)
 }
 
-/// All tokens of a line, in order; made for flags and words, which are short.
+/// All tokens of a line, in order; meant for flags and other short tokens.
 #[inline]
 pub fn tokens(rest: &[u8]) -> impl Iterator<Item = &[u8]> {
     rest.split(|byte| *byte == b' ')
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_separator_is_found_wherever_it_stands() {
+    fn the_first_separator_is_found_at_any_offset() {
         for length in 0..40 {
             for separator in [b' ', b'\n', b'\r', 0] {
                 let mut text = vec![0xffu8; length];

@@ -1,12 +1,12 @@
 //! Standard base64 with padding, for the binary keys of meta commands.
 //!
-//! Strict: a length that is no multiple of four, a foreign letter or padding in the middle is
-//! refused, since two spellings of one key would be two keys to a client's ring. The unused bits of
-//! the last letter may be anything, as memcached's decoder has it.
+//! Strict: a length that is not a multiple of four, an unknown letter or padding in the middle is
+//! refused, since a client's ring would take two spellings of one key for two keys. The unused bits of
+//! the last letter are ignored, as in memcached's decoder.
 
 const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 
-/// Letter to its six bits; 255 where the letter is foreign.
+/// The six bits of each letter; 255 for bytes that are not letters of the alphabet.
 const BITS: [u8; 256] = {
     let mut table = [255u8; 256];
     let mut index = 0;
@@ -31,17 +31,17 @@ pub fn encode(bytes: &[u8], out: &mut Vec<u8>) {
             *to = *from;
         }
         let word = u32::from_be_bytes([0, word[0], word[1], word[2]]);
-        for (place, shift) in [18u32, 12, 6, 0].into_iter().enumerate() {
+        for (index, shift) in [18u32, 12, 6, 0].into_iter().enumerate() {
             let letter = LETTERS
                 .get((word >> shift & 63) as usize)
                 .copied()
                 .unwrap_or(b'=');
-            out.push(if place <= group.len() { letter } else { b'=' });
+            out.push(if index <= group.len() { letter } else { b'=' });
         }
     }
 }
 
-/// Appends the bytes that `text` spells and returns how many; `None` leaves `out` as it was.
+/// Appends the bytes that `text` encodes and returns how many; `None`, with `out` unchanged, if `text` is invalid.
 pub fn decode(text: &[u8], out: &mut Vec<u8>) -> Option<usize> {
     let start = out.len();
     let decoded = decode_into(text, out);
@@ -80,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn known_words_are_spelled_as_the_standard_has_them() {
+    fn the_test_vectors_of_the_standard_are_encoded_and_decoded() {
         for (bytes, text) in [
             (&b"f"[..], &b"Zg=="[..]),
             (b"fo", b"Zm8="),
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refused_text_leaves_nothing_behind() {
+    fn an_invalid_text_leaves_the_output_unchanged() {
         let mut out = b"kept".to_vec();
         for text in [&b""[..], b"Zg", b"Zg=", b"Z===", b"Zm9*", b"Zm=v"] {
             assert_eq!(decode(text, &mut out), None, "{text:?}");

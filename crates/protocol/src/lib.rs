@@ -1,9 +1,9 @@
 //! The memcached protocols (text, meta, binary), both ends, as pure functions over bytes.
 //!
-//! Nothing here owns a socket, a clock or a buffer: a parser borrows what it was given and says how
-//! much of it was used, a writer appends to a `Vec<u8>`. So both ends can be fuzzed, replayed and
+//! Nothing here owns a socket, a clock or a buffer: a parser borrows its input and returns how
+//! many bytes it consumed, a writer appends to a `Vec<u8>`. So both ends can be fuzzed, replayed and
 //! checked against each other. The server's end is `parse` and `write`, the client's end is
-//! `request` and `reply`; the words follow memcached 1.6's `doc/protocol.txt`.
+//! `request` and `reply`; the names follow memcached 1.6's `doc/protocol.txt`.
 #![forbid(unsafe_code)]
 #![cfg_attr(
     not(test),
@@ -21,10 +21,10 @@ pub mod binary;
 pub mod command;
 pub mod limits;
 pub mod meta;
+pub mod replies;
 mod reply;
 mod request;
 pub mod text;
-pub mod words;
 
 pub use command::{Command, GetHead, Refusal, StoreHead, StoreVerb};
 pub use limits::KEY_BYTES_MAX;

@@ -1,19 +1,19 @@
-//! The bounds of the wire: what a peer may send before it is refused.
+//! Limits of the wire format: what a peer may send before it is refused.
 
-/// Longest key in bytes, after base64 decoding where a meta command uses it.
+/// Maximum key length in bytes, after base64 decoding where a meta command uses it.
 pub const KEY_BYTES_MAX: usize = 250;
 
-/// Longest command line in bytes, save for the keys of a get: memcached gives up at the same length.
+/// Longest command line in bytes, the keys of a get excepted; memcached has the same limit.
 pub const LINE_BYTES_MAX: usize = 2048;
 
-/// Key bytes that one `get` line may carry: 80,000 keys of 13 bytes fit, an endless line does not.
+/// Key bytes that one `get` line may carry: room for 80,000 keys of 13 bytes, and a bound for an endless line.
 pub const GET_KEY_BYTES_MAX: usize = 1 << 20;
 
-/// Longest value length that is taken as a number at all; memcached's is the largest `int` less two.
+/// Largest value length that is accepted as a number; in memcached the largest `int` minus two.
 pub const VALUE_BYTES_MAX: u32 = i32::MAX as u32 - 2;
 
-/// Longest opaque token of a meta command, its letter included.
+/// Maximum length in bytes of the opaque token of a meta command, its letter included.
 pub const OPAQUE_BYTES_MAX: usize = 32;
 
-/// Most tokens on a meta line, command and key included.
+/// Maximum number of tokens on a meta line, command and key included.
 pub const META_TOKENS_MAX: usize = 20;

@@ -1,42 +1,42 @@
-//! What replies of both dialects have in common: lines with a bound, numbers, error lines.
+//! Parts of a reply that both dialects share: bounded lines, numbers, error lines.
 
 use memchr::memchr;
 
-/// Longest reply line that is waited for, in bytes: `VALUE`, a key of 250 and three numbers take
+/// Maximum length of a reply line in bytes: `VALUE`, a key of 250 and three numbers take
 /// 310, `stats` rows and error sentences stay below 1,000.
 pub const REPLY_LINE_BYTES_MAX: usize = 8192;
 
-/// Why received bytes cannot be the reply that was waited for; the connection must close.
+/// Why received bytes are not a reply to the request; the connection must close.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ReplyFault {
-    /// A line that is no reply known to the dialect, or not one to this request.
-    #[error("a reply line that fits no request")]
+    /// A line that is not a reply of the dialect, or not one to this request.
+    #[error("a reply line that does not match the request")]
     Unexpected,
     /// More than [`REPLY_LINE_BYTES_MAX`] bytes without a line end.
-    #[error("a reply line without an end")]
-    EndlessLine,
-    /// A number that does not read.
-    #[error("a reply with a number that does not read")]
+    #[error("a reply line that is too long")]
+    LineTooLong,
+    /// An invalid number.
+    #[error("a reply with an invalid number")]
     BadNumber,
 }
 
 /// An error line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Refused<'a> {
-    /// Whose fault the server says it is.
+    /// Whose fault it is, by the server's report.
     pub blame: Blame,
-    /// Its sentence, without the word.
+    /// The message after the first token.
     pub message: &'a [u8],
 }
 
-/// The word of an error line.
+/// The first token of an error line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Blame {
     /// `ERROR`: the command is unknown.
     Command,
     /// `CLIENT_ERROR`: the request is wrong.
     Client,
-    /// `SERVER_ERROR`: the server could not.
+    /// `SERVER_ERROR`: the server failed.
     Server,
 }
 
@@ -47,7 +47,7 @@ pub fn line(input: &[u8]) -> Result<Option<(&[u8], usize)>, ReplyFault> {
     let window = input.get(..REPLY_LINE_BYTES_MAX).unwrap_or(input);
     let Some(at) = memchr(b'\n', window) else {
         return if input.len() >= REPLY_LINE_BYTES_MAX {
-            Err(ReplyFault::EndlessLine)
+            Err(ReplyFault::LineTooLong)
         } else {
             Ok(None)
         };
@@ -61,13 +61,13 @@ pub fn line(input: &[u8]) -> Result<Option<(&[u8], usize)>, ReplyFault> {
 
 /// Reads an error line, which both dialects share.
 pub fn refused(line: &[u8]) -> Option<Refused<'_>> {
-    let words = [
+    let kinds = [
         (&b"ERROR"[..], Blame::Command),
         (b"CLIENT_ERROR", Blame::Client),
         (b"SERVER_ERROR", Blame::Server),
     ];
-    words.into_iter().find_map(|(word, blame)| {
-        let rest = line.strip_prefix(word)?;
+    kinds.into_iter().find_map(|(prefix, blame)| {
+        let rest = line.strip_prefix(prefix)?;
         match rest {
             [] => Some(Refused {
                 blame,

@@ -1,24 +1,24 @@
-//! What requests of both dialects have in common: the head of a store, and numbers.
+//! Parts of a request that both dialects share: the head of a store, and numbers.
 
-/// Which store command: the word on the wire.
+/// A storage command, as named on the wire.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StoreWord {
-    /// Store in any case.
+    /// Store unconditionally.
     Set,
     /// Store only if there is no item.
     Add,
-    /// Store only if there is one.
+    /// Store only if there is an item.
     Replace,
-    /// Put the bytes behind those that are there.
+    /// Append to the value.
     Append,
-    /// Put the bytes before those that are there.
+    /// Prepend to the value.
     Prepend,
-    /// Store only if the item's CAS unique is still this one.
+    /// Store only if the item still has this CAS unique.
     Cas(u64),
 }
 
 impl StoreWord {
-    pub(crate) fn word(self) -> &'static [u8] {
+    pub(crate) fn verb(self) -> &'static [u8] {
         match self {
             Self::Set => b"set ",
             Self::Add => b"add ",
@@ -30,16 +30,16 @@ impl StoreWord {
     }
 }
 
-/// What the head of a store says beside verb and key.
+/// The parameters of a storage command, without verb and key.
 #[derive(Debug, Clone, Copy)]
 pub struct StoreHead {
     /// Client flags.
     pub flags: u32,
-    /// The exptime as it goes on the wire.
+    /// The exptime as sent.
     pub exptime: i64,
     /// Length of the value in bytes.
     pub value_bytes: usize,
-    /// Whether the server is asked to be silent.
+    /// Whether to send `noreply`.
     pub noreply: bool,
 }
 

@@ -19,7 +19,7 @@ const ORDERS: &[(&str, &[&[&str]])] = &[
             &["binary", "text"],
             &["meta"],
             &["command"],
-            &["reply", "request", "ascii", "base64", "limits", "words"],
+            &["reply", "request", "ascii", "base64", "limits", "replies"],
         ],
     ),
     (

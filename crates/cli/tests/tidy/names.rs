@@ -12,6 +12,7 @@ use super::tree::{assert_none, files, has_ending, read};
 const CHECKED: &[&str] = &[
     "crates/cli/",
     "crates/lab/",
+    "crates/protocol/",
     "crates/sim/",
     "crates/strategy/",
     "crates/world/src/",

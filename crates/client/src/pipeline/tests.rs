@@ -73,7 +73,7 @@ fn what_does_not_fit_poisons_for_good() {
             b"VALUE a 0 1\r\nx\r\n\r\n",
             Fault::Line(ReplyFault::Unexpected),
         ),
-        (&[b'x'; 9000], Fault::Line(ReplyFault::EndlessLine)),
+        (&[b'x'; 9000], Fault::Line(ReplyFault::LineTooLong)),
     ];
     for (reply, fault) in cases {
         let (mut pipeline, progress) = fed(get(&[b"a"]), reply, 9000);

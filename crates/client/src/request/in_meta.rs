@@ -1,6 +1,6 @@
 //! Requests in meta commands, each with an opaque; many writes are quiet and closed by one `mn`.
 
-use glasscache_protocol::meta::request::{self as meta, Common, Wanted, WireKey};
+use glasscache_protocol::meta::request::{self as meta, Common, GetFields, WireKey};
 use glasscache_protocol::text::request::StoreHead;
 
 use super::{BODY_COPIED_MAX, Desk, Item, Request, push_body};
@@ -69,21 +69,23 @@ impl Request<'_> {
     }
 
     /// What is asked of a key by `mg`, if this is asked so, and whether nobody waits for it.
-    fn wanted(&self) -> Option<(WireKey<'_>, Wanted, bool)> {
-        let (value, none) = (true, Wanted::default());
+    fn wanted(&self) -> Option<(WireKey<'_>, GetFields, bool)> {
+        let (value, none) = (true, GetFields::default());
         Some(match *self {
-            Self::Get { key, cas } if key.is_base64 => (key, Wanted { value, cas, ..none }, false),
+            Self::Get { key, cas } if key.is_base64 => {
+                (key, GetFields { value, cas, ..none }, false)
+            }
             Self::Touch {
                 key,
                 exptime,
                 noreply,
             } => {
                 let touch = Some(exptime);
-                (key, Wanted { touch, ..none }, noreply)
+                (key, GetFields { touch, ..none }, noreply)
             }
             Self::GetAndTouch { key, exptime } => {
                 let touch = Some(exptime);
-                let wanted = Wanted {
+                let wanted = GetFields {
                     value,
                     touch,
                     ..none
@@ -91,7 +93,7 @@ impl Request<'_> {
                 (key, wanted, false)
             }
             Self::Inspect { key } => {
-                let wanted = Wanted {
+                let wanted = GetFields {
                     value,
                     cas: true,
                     metadata: true,

@@ -1,12 +1,12 @@
-//! The flags of a meta line: which letters stand there, and what their arguments say.
+//! The flags of a meta line: which letters are present, and their arguments.
 //!
-//! The tokens themselves stay in the line, for the reply returns them in the order of the request.
+//! The tokens themselves stay in the line, because the reply returns them in the order of the request.
 
 use crate::ascii;
 use crate::limits::{META_TOKENS_MAX, OPAQUE_BYTES_MAX};
-use crate::words;
+use crate::replies;
 
-/// Most flags on a line: command and key are tokens too.
+/// Maximum number of flags on a line: command and key are tokens too.
 const FLAGS_MAX: usize = META_TOKENS_MAX - 2;
 
 /// Flags without argument that change nothing.
@@ -36,9 +36,9 @@ pub struct MetaFlags<'b> {
     pub recache: i64,
     /// `F`: client flags.
     pub client_flags: u32,
-    /// `C`: the unique that the item must have.
+    /// `C`: the CAS unique that the item must have.
     pub compare: u64,
-    /// `E`: the unique that the item shall have.
+    /// `E`: the CAS unique that the item gets.
     pub new_unique: u64,
     /// `M`: the mode letter; 0 when none was given.
     pub mode: u8,
@@ -86,8 +86,8 @@ impl<'b> MetaFlags<'b> {
             && letters.find(|letter| [first, second].contains(letter)) == Some(first)
     }
 
-    /// Reads flags that are single letters and ask for nothing but what a reply shows, up to the end of the
-    /// line; also how many bytes they took with that end. `None` for anything else, errors included.
+    /// Parses flags that are single letters and only select fields of the reply, up to the end of the line; also
+    /// the bytes parsed, line ending included. `None` for anything else, errors included.
     #[inline]
     pub fn parse_plain(text: &'b [u8]) -> Option<(MetaFlags<'b>, usize)> {
         let mut seen = 0u128;
@@ -133,18 +133,20 @@ impl<'b> MetaFlags<'b> {
             };
             count += 1;
             if count > FLAGS_MAX {
-                return Err(words::LONG_FLAGS);
+                return Err(replies::TOO_MANY_FLAGS);
             }
             if *letter >= 127 || flags.has(*letter) {
-                return Err(words::DUPLICATE_FLAG);
+                return Err(replies::DUPLICATE_FLAG);
             }
             flags.letters |= 1 << letter;
             match flags.read(*letter, argument) {
                 Some(Ok(())) => {}
                 Some(Err(reply)) => error = Some(reply),
-                // memcached's tokenizer knows letters, digits and what lies between them.
-                None if !matches!(letter, 65..=122 | b'0'..=b'9') => return Err(words::BAD_FORMAT),
-                None => return Err(words::INVALID_FLAG),
+                // memcached's tokenizer accepts letters, digits and the characters between them.
+                None if !matches!(letter, 65..=122 | b'0'..=b'9') => {
+                    return Err(replies::BAD_FORMAT);
+                }
+                None => return Err(replies::INVALID_FLAG),
             }
         }
         error.map_or(Ok(flags), Err)
@@ -154,28 +156,28 @@ impl<'b> MetaFlags<'b> {
     #[inline]
     fn read(&mut self, letter: u8, argument: &[u8]) -> Option<Result<(), &'static [u8]>> {
         let read = match letter {
-            b'O' if argument.len() >= OPAQUE_BYTES_MAX => Err(words::LONG_OPAQUE),
+            b'O' if argument.len() >= OPAQUE_BYTES_MAX => Err(replies::OPAQUE_TOO_LONG),
             b'b' | b'P' | b'L' | b'k' | b's' | b't' | b'c' | b'f' | b'v' | b'h' | b'l' | b'u'
             | b'q' | b'x' | b'I' | b'O' => Ok(()),
-            b'N' => fill(&mut self.vivify, exptime(argument), words::BAD_TOKEN),
-            b'T' => fill(&mut self.touch, exptime(argument), words::BAD_TOKEN),
-            b'R' => fill(&mut self.recache, exptime(argument), words::BAD_TOKEN),
+            b'N' => fill(&mut self.vivify, exptime(argument), replies::BAD_TOKEN),
+            b'T' => fill(&mut self.touch, exptime(argument), replies::BAD_TOKEN),
+            b'R' => fill(&mut self.recache, exptime(argument), replies::BAD_TOKEN),
             b'F' => fill(
                 &mut self.client_flags,
                 ascii::unsigned32(argument),
-                words::BAD_FORMAT,
+                replies::BAD_FORMAT,
             ),
             b'C' => fill(
                 &mut self.compare,
                 ascii::unsigned(argument),
-                words::BAD_TOKEN,
+                replies::BAD_TOKEN,
             ),
             b'E' => fill(
                 &mut self.new_unique,
                 ascii::unsigned(argument),
-                words::BAD_TOKEN,
+                replies::BAD_TOKEN,
             ),
-            // A missing letter reads as memcached's: the byte behind the `M`, which no mode has.
+            // Without a letter memcached reads the byte after the `M`, which is not a mode.
             b'M' => fill(
                 &mut self.mode,
                 Some(argument.first().copied().unwrap_or(b' ')),
@@ -184,12 +186,12 @@ impl<'b> MetaFlags<'b> {
             b'J' => fill(
                 &mut self.initial,
                 ascii::unsigned(argument),
-                words::ARITH_FLAG,
+                replies::ARITH_FLAG,
             ),
             b'D' => fill(
                 &mut self.delta,
                 ascii::unsigned(argument),
-                words::ARITH_FLAG,
+                replies::ARITH_FLAG,
             ),
             _ => return None,
         };
@@ -229,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn plain_flags_read_as_by_the_long_way() {
+    fn plain_flags_parse_as_in_the_general_parser() {
         for line in ["\r\n", "\n", " v\r\n", " v k s t c f h l q\n"] {
             let (flags, bytes) = MetaFlags::parse_plain(line.as_bytes()).unwrap();
             assert_eq!(Ok(flags), MetaFlags::parse(line.trim_end().as_bytes()));
@@ -243,13 +245,13 @@ mod tests {
     }
 
     #[test]
-    fn bad_flags_have_memcacheds_words() {
-        assert_eq!(MetaFlags::parse(b"v v"), Err(words::DUPLICATE_FLAG));
-        assert_eq!(MetaFlags::parse(b"Q"), Err(words::INVALID_FLAG));
-        assert_eq!(MetaFlags::parse(b"T"), Err(words::BAD_TOKEN));
-        assert_eq!(MetaFlags::parse(b"T4294967296"), Err(words::BAD_TOKEN));
-        assert_eq!(MetaFlags::parse(b"F4294967296"), Err(words::BAD_FORMAT));
-        assert_eq!(MetaFlags::parse(&[b'O'; 33]), Err(words::LONG_OPAQUE));
+    fn bad_flags_get_the_error_texts_of_memcached() {
+        assert_eq!(MetaFlags::parse(b"v v"), Err(replies::DUPLICATE_FLAG));
+        assert_eq!(MetaFlags::parse(b"Q"), Err(replies::INVALID_FLAG));
+        assert_eq!(MetaFlags::parse(b"T"), Err(replies::BAD_TOKEN));
+        assert_eq!(MetaFlags::parse(b"T4294967296"), Err(replies::BAD_TOKEN));
+        assert_eq!(MetaFlags::parse(b"F4294967296"), Err(replies::BAD_FORMAT));
+        assert_eq!(MetaFlags::parse(&[b'O'; 33]), Err(replies::OPAQUE_TOO_LONG));
         assert_eq!(
             MetaFlags::parse(&[b'O'; 32]).map(|flags| flags.has(b'O')),
             Ok(true)

@@ -1,8 +1,8 @@
-//! A meta line, parsed: its key, and the flags behind it.
+//! A parsed meta line: its key and its flags.
 
 use super::meta_flags::MetaFlags;
 use crate::base64;
-use crate::words;
+use crate::replies;
 
 /// Key and flags of a meta command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,7 +27,7 @@ impl<'b> MetaLine<'b> {
             return Ok(self.key);
         }
         scratch.clear();
-        base64::decode(self.key, scratch).ok_or(words::BAD_KEY)?;
+        base64::decode(self.key, scratch).ok_or(replies::BAD_KEY)?;
         Ok(scratch)
     }
 }

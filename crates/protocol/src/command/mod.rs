@@ -1,7 +1,7 @@
-//! Commands as plain data borrowed from the input: what a line asked for, before anybody acts.
+//! Commands as plain data borrowed from the input, before they are executed.
 //!
 //! Numbers keep their meaning on the wire (an exptime is still 0, relative, absolute or negative):
-//! the clock that gives them sense belongs to the server.
+//! the server owns the clock that resolves them.
 
 mod meta_flags;
 mod meta_line;
@@ -11,7 +11,7 @@ pub use meta_flags::{MetaFlags, letters};
 pub use meta_line::MetaLine;
 pub(crate) use value_length::value_length;
 
-/// One command line, parsed. A storage command is followed by its value, a get by its keys.
+/// One parsed command line. A storage command is followed by its value, a get by its keys.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Command<'b> {
     /// get, gets, gat, gats: the keys follow in the input, see [`crate::text::next_key`].
@@ -22,7 +22,7 @@ pub enum Command<'b> {
     Delete {
         /// The item's key.
         key: &'b [u8],
-        /// No reply is wanted.
+        /// No reply is fields.
         noreply: bool,
     },
     /// incr and decr.
@@ -33,7 +33,7 @@ pub enum Command<'b> {
         delta: u64,
         /// True for decr.
         decrement: bool,
-        /// No reply is wanted.
+        /// No reply is fields.
         noreply: bool,
     },
     /// Give an item a new exptime.
@@ -42,7 +42,7 @@ pub enum Command<'b> {
         key: &'b [u8],
         /// As on the wire.
         exptime: i64,
-        /// No reply is wanted.
+        /// No reply is fields.
         noreply: bool,
     },
     /// mg: read with options.
@@ -53,9 +53,9 @@ pub enum Command<'b> {
     MetaDelete(MetaLine<'b>),
     /// ma: arithmetic.
     MetaArith(MetaLine<'b>),
-    /// mn: answers MN, so that a client knows all before it is done.
+    /// mn: replies MN, which shows a client that everything before it has been executed.
     MetaNoop,
-    /// me: one line of what the server knows about an item.
+    /// me: one line with the metadata of an item.
     MetaDebug {
         /// The key as sent.
         key: &'b [u8],
@@ -72,7 +72,7 @@ pub enum Command<'b> {
         verb: AdminVerb,
         /// The rest of the line, for [`crate::ascii::tokens`].
         arguments: &'b [u8],
-        /// No reply is wanted.
+        /// No reply is fields.
         noreply: bool,
     },
 }
@@ -84,7 +84,7 @@ pub enum AdminVerb {
     Stats,
     /// Turn the connection into a log of events.
     Watch,
-    /// Forget everything, now or later.
+    /// Remove all items, now or later.
     FlushAll,
     /// How much is written to the error stream.
     Verbosity,
@@ -98,18 +98,18 @@ pub enum AdminVerb {
     LruCrawler,
     /// Move slab pages.
     Slabs,
-    /// Tell what the server knows of its cluster.
+    /// Report the nodes of the cluster.
     Config,
     /// Move the clock (debugging only).
     DebugTime,
-    /// Try what a sandbox should forbid (debugging only).
+    /// Attempt operations that a sandbox should forbid (debugging only).
     Misbehave,
 }
 
 /// The head of a get line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct GetHead {
-    /// gets and gats: the unique stands in the reply.
+    /// gets and gats: the reply includes the CAS unique.
     pub with_unique: bool,
     /// gat and gats: the new exptime, as on the wire.
     pub touch: Option<i64>,
@@ -126,17 +126,17 @@ pub struct StoreHead<'b> {
     pub flags: u32,
     /// As on the wire.
     pub exptime: i64,
-    /// Length of the value, its ending not counted.
+    /// Length of the value in bytes, without its line ending.
     pub value_bytes: u32,
     /// The unique of a `cas`.
     pub compare: Option<u64>,
-    /// No reply is wanted.
+    /// No reply is fields.
     pub noreply: bool,
 }
 
 /// Which storage command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[expect(missing_docs, reason = "the names are the protocol's words")]
+#[expect(missing_docs, reason = "the variants are the commands of the protocol")]
 pub enum StoreVerb {
     Set,
     Add,
@@ -146,17 +146,17 @@ pub enum StoreVerb {
     Cas,
 }
 
-/// A line that is answered with an error instead of being executed.
+/// A line that gets an error reply instead of being executed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Refusal {
     /// The reply.
     pub reply: &'static [u8],
-    /// Bytes behind the line that belong to the refused command and must not be executed;
-    /// [`Refusal::UNKNOWN`] when nobody can say how many.
+    /// Bytes after the line that belong to the refused command and must not be executed;
+    /// [`Refusal::UNKNOWN`] if their number cannot be known.
     pub swallow_bytes: u64,
-    /// The command asked for no reply.
+    /// The command has `noreply`.
     pub noreply: bool,
-    /// The stream cannot be kept in step: close after the reply.
+    /// The position of the next command is unknown: close after the reply.
     pub close: bool,
 }
 
@@ -164,7 +164,7 @@ impl Refusal {
     /// As `swallow_bytes`: where the next command begins is unknown, so nothing more is executed.
     pub const UNKNOWN: u64 = u64::MAX;
 
-    /// A refusal behind which nothing is executed, for a value of no known length follows.
+    /// A refusal after which nothing is executed, because a value of unknown length follows.
     pub const fn of_unknown_length(reply: &'static [u8]) -> Refusal {
         Refusal {
             reply,
@@ -174,7 +174,7 @@ impl Refusal {
         }
     }
 
-    /// A refusal that leaves the stream in step.
+    /// A refusal after which the next command can be executed.
     pub const fn new(reply: &'static [u8]) -> Refusal {
         Refusal {
             reply,
@@ -184,7 +184,7 @@ impl Refusal {
         }
     }
 
-    /// A refusal behind which the connection closes.
+    /// A refusal after which the connection closes.
     pub const fn closing(reply: &'static [u8]) -> Refusal {
         Refusal {
             reply,

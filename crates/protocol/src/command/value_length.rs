@@ -1,18 +1,18 @@
-//! The length of the value on the line of a storage command, in either dialect.
+//! The length of the value on the line of a storage command,  in the text and meta dialects.
 
 use super::Refusal;
 use crate::ascii;
 use crate::limits::VALUE_BYTES_MAX;
-use crate::words;
+use crate::replies;
 
-/// The length of a value. A number beyond all bounds announces bytes that can be neither waited for
+/// The length of a value. A number beyond all bounds announces bytes that can be neither received
 /// nor executed.
 pub(crate) fn value_length(text: &[u8]) -> Result<u32, Refusal> {
     match ascii::unsigned32(text) {
         Some(bytes) if bytes <= VALUE_BYTES_MAX => Ok(bytes),
         _ if text.first().is_some_and(u8::is_ascii_digit) => {
-            Err(Refusal::of_unknown_length(words::BAD_FORMAT))
+            Err(Refusal::of_unknown_length(replies::BAD_FORMAT))
         }
-        _ => Err(Refusal::new(words::BAD_FORMAT)),
+        _ => Err(Refusal::new(replies::BAD_FORMAT)),
     }
 }

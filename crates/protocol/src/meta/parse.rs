@@ -4,10 +4,10 @@ use crate::ascii;
 use crate::base64;
 use crate::command::{Command, MetaFlags, MetaLine, Refusal, value_length};
 use crate::limits::KEY_BYTES_MAX;
-use crate::words;
+use crate::replies;
 
-/// The `mg` at the front of `input` and its bytes, when it is whole and its flags are plain; anything else is `None`
-/// and left to [`crate::text::parse`].
+/// The `mg` at the start of `input` and its length, if it is complete and its flags are plain; `None` otherwise, and
+/// [`crate::text::parse`] has to parse it.
 #[inline]
 pub fn plain_get(input: &[u8]) -> Option<(MetaLine<'_>, usize)> {
     let rest = input.strip_prefix(b"mg ")?;
@@ -17,10 +17,10 @@ pub fn plain_get(input: &[u8]) -> Option<(MetaLine<'_>, usize)> {
     is_key.then_some((MetaLine { key, flags }, 3 + key.len() + bytes))
 }
 
-/// Parses what stands behind the word `mg`, `ms`, `md`, `ma` or `me`.
+/// Parses the rest of a line after `mg`, `ms`, `md`, `ma` or `me`.
 pub fn parse_line<'b>(verb: &[u8], line: &'b [u8]) -> Result<Command<'b>, Refusal> {
     let mut rest = line;
-    let key = ascii::token(&mut rest).ok_or(Refusal::new(words::BAD_FORMAT))?;
+    let key = ascii::token(&mut rest).ok_or(Refusal::new(replies::BAD_FORMAT))?;
     match verb {
         b"mg" => meta_line(key, rest)
             .map(Command::MetaGet)
@@ -37,32 +37,37 @@ pub fn parse_line<'b>(verb: &[u8], line: &'b [u8]) -> Result<Command<'b>, Refusa
 #[inline]
 fn meta_line<'b>(key: &'b [u8], rest: &'b [u8]) -> Result<MetaLine<'b>, &'static [u8]> {
     if key.len() > KEY_BYTES_MAX {
-        return Err(words::BAD_FORMAT);
+        return Err(replies::BAD_FORMAT);
     }
     let line = MetaLine {
         key,
         flags: MetaFlags::parse(rest)?,
     };
     if line.flags.has(b'b') && base64::decode(key, &mut Vec::new()).is_none() {
-        return Err(words::BAD_KEY);
+        return Err(replies::BAD_KEY);
     }
     Ok(line)
 }
 
 fn parse_arith<'b>(key: &'b [u8], rest: &'b [u8]) -> Result<Command<'b>, Refusal> {
     let line = meta_line(key, rest).map_err(|reply| {
-        // memcached words every bad flag of `ma` alike, save for those that its tokenizer refuses.
-        let is_kept = [words::BAD_FORMAT, words::LONG_OPAQUE, words::LONG_FLAGS].contains(&reply);
-        Refusal::new(if is_kept { reply } else { words::ARITH_FLAG })
+        // memcached has one error text for every bad flag of `ma`, except those that its tokenizer refuses.
+        let is_kept = [
+            replies::BAD_FORMAT,
+            replies::OPAQUE_TOO_LONG,
+            replies::TOO_MANY_FLAGS,
+        ]
+        .contains(&reply);
+        Refusal::new(if is_kept { reply } else { replies::ARITH_FLAG })
     })?;
     match line.flags.mode {
         0 | b'I' | b'+' | b'D' | b'-' => Ok(Command::MetaArith(line)),
-        _ => Err(Refusal::new(words::BAD_ARITH_MODE)),
+        _ => Err(Refusal::new(replies::BAD_ARITH_MODE)),
     }
 }
 
 fn parse_set<'b>(key: &'b [u8], mut rest: &'b [u8]) -> Result<Command<'b>, Refusal> {
-    let length = ascii::token(&mut rest).ok_or(Refusal::new(words::BAD_FORMAT))?;
+    let length = ascii::token(&mut rest).ok_or(Refusal::new(replies::BAD_FORMAT))?;
     let value_bytes = value_length(length)?;
     let refused = |reply| Refusal {
         swallow_bytes: u64::from(value_bytes) + 2,
@@ -71,17 +76,17 @@ fn parse_set<'b>(key: &'b [u8], mut rest: &'b [u8]) -> Result<Command<'b>, Refus
     let line = meta_line(key, rest).map_err(refused)?;
     match line.flags.mode {
         0 | b'E' | b'A' | b'P' | b'R' | b'S' => Ok(Command::MetaSet(line, value_bytes)),
-        _ => Err(refused(words::BAD_SET_MODE)),
+        _ => Err(refused(replies::BAD_SET_MODE)),
     }
 }
 
 fn parse_debug<'b>(key: &'b [u8], mut rest: &'b [u8]) -> Result<Command<'b>, Refusal> {
     if key.len() > KEY_BYTES_MAX {
-        return Err(Refusal::new(words::BAD_FORMAT));
+        return Err(Refusal::new(replies::BAD_FORMAT));
     }
     let is_base64 = ascii::token(&mut rest) == Some(b"b");
     if is_base64 && base64::decode(key, &mut Vec::new()).is_none() {
-        return Err(Refusal::new(words::BAD_FORMAT));
+        return Err(Refusal::new(replies::BAD_FORMAT));
     }
     Ok(Command::MetaDebug { key, is_base64 })
 }
@@ -111,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn a_plain_get_reads_as_by_the_long_way() {
+    fn a_plain_get_parses_as_in_the_general_parser() {
         for input in [&b"mg foo t v\r\nrest"[..], b"mg k\n", b"mg k v\r\n"] {
             let (line, used) = plain_get(input).unwrap();
             assert_eq!(parse(input), Parsed::Command(Command::MetaGet(line), used));
@@ -134,18 +139,18 @@ mod tests {
             panic!()
         };
         assert_eq!(line.item_key(&mut Vec::new()), Ok(&b"hello"[..]));
-        assert_eq!(refused(b"mg aGVsbG8 b\r\n"), (words::BAD_KEY, 0));
+        assert_eq!(refused(b"mg aGVsbG8 b\r\n"), (replies::BAD_KEY, 0));
     }
 
     #[test]
-    fn bad_lines_have_memcacheds_words_and_swallow_the_value() {
-        assert_eq!(refused(b"mg\r\n"), (words::BAD_FORMAT, 0));
-        assert_eq!(refused(b"mg foo !\r\n"), (words::BAD_FORMAT, 0));
-        assert_eq!(refused(b"ms foo\r\n"), (words::BAD_FORMAT, 0));
-        assert_eq!(refused(b"ms foo S1\r\n"), (words::BAD_FORMAT, 0));
-        assert_eq!(refused(b"ms foo 3 MZ\r\n"), (words::BAD_SET_MODE, 5));
-        assert_eq!(refused(b"ms foo 3 T\r\n"), (words::BAD_TOKEN, 5));
-        assert_eq!(refused(b"ma foo Dabc\r\n"), (words::ARITH_FLAG, 0));
-        assert_eq!(refused(b"ma foo MX\r\n"), (words::BAD_ARITH_MODE, 0));
+    fn bad_lines_get_the_error_texts_of_memcached_and_swallow_the_value() {
+        assert_eq!(refused(b"mg\r\n"), (replies::BAD_FORMAT, 0));
+        assert_eq!(refused(b"mg foo !\r\n"), (replies::BAD_FORMAT, 0));
+        assert_eq!(refused(b"ms foo\r\n"), (replies::BAD_FORMAT, 0));
+        assert_eq!(refused(b"ms foo S1\r\n"), (replies::BAD_FORMAT, 0));
+        assert_eq!(refused(b"ms foo 3 MZ\r\n"), (replies::BAD_SET_MODE, 5));
+        assert_eq!(refused(b"ms foo 3 T\r\n"), (replies::BAD_TOKEN, 5));
+        assert_eq!(refused(b"ma foo Dabc\r\n"), (replies::ARITH_FLAG, 0));
+        assert_eq!(refused(b"ma foo MX\r\n"), (replies::BAD_ARITH_MODE, 0));
     }
 }

@@ -1,8 +1,8 @@
 //! Meta replies, parsed by a client from what it has received so far.
 //!
-//! A reply is two letters, for `VA` a length, then the flags that the request asked for. The opaque
-//! is what ties it to its request; a hit must carry it, and a reply without one is accepted only
-//! where servers are known to leave it out (`EN`, `MN` and error lines).
+//! A reply is two letters, for `VA` a length, then the flags that the request has. The opaque
+//! matches it to its request; a hit must have one, and a reply without one is accepted only
+//! where servers are known to omit it (`EN`, `MN` and error lines).
 
 use crate::reply::{Refused, ReplyFault, number, refused};
 
@@ -21,14 +21,14 @@ pub enum Code {
     NotStored,
     /// `EX`: the CAS unique has changed.
     Exists,
-    /// `MN`: all before the noop has been answered.
+    /// `MN`: everything before the noop has been executed.
     Noop,
 }
 
 /// The flags of a reply that a client reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Flags<'a> {
-    /// `O`: ties the reply to its request.
+    /// `O`: matches the reply to its request.
     pub opaque: Option<u32>,
     /// `k`: the key, base64 if the request's was.
     pub key: Option<&'a [u8]>,
@@ -36,17 +36,17 @@ pub struct Flags<'a> {
     pub client_flags: u32,
     /// `c`: CAS unique.
     pub cas: Option<u64>,
-    /// `t`: seconds left; -1 never expires.
+    /// `t`: remaining TTL in seconds; -1 if the item never expires.
     pub ttl_s: Option<i64>,
     /// `l`: seconds since the last access.
     pub last_access_s: Option<u64>,
     /// `h`: whether it was fetched before.
     pub was_hit: Option<bool>,
-    /// `W`: the right to refill is this client's.
+    /// `W`: this client won the lease and refills.
     pub won: bool,
-    /// `X`: kept past its worth.
+    /// `X`: the item is stale.
     pub stale: bool,
-    /// `Z`: another client has the right to refill.
+    /// `Z`: another client has won the lease.
     pub already_won: bool,
 }
 
@@ -59,17 +59,17 @@ pub enum Line<'a> {
         code: Code,
         /// Length of the value that follows; 0 unless the code is a value.
         value_bytes: u64,
-        /// What came with it.
+        /// The flags of the reply.
         flags: Flags<'a>,
     },
-    /// An error line; it carries no opaque.
+    /// An error line; it has no opaque.
     Refused(Refused<'a>),
 }
 
 /// Reads one line as a meta reply.
 pub fn parse(line: &[u8]) -> Result<Line<'_>, ReplyFault> {
-    let (word, rest) = line.split_at_checked(2).ok_or(ReplyFault::Unexpected)?;
-    let code = match word {
+    let (token, rest) = line.split_at_checked(2).ok_or(ReplyFault::Unexpected)?;
+    let code = match token {
         b"HD" => Code::Done,
         b"VA" => Code::Value,
         b"EN" => Code::Miss,
@@ -83,18 +83,21 @@ pub fn parse(line: &[u8]) -> Result<Line<'_>, ReplyFault> {
                 .ok_or(ReplyFault::Unexpected);
         }
     };
-    let mut words = rest.split(|&b| b == b' ');
-    // What stands between the code and the first space must be empty.
-    if words.next().is_some_and(|glued| !glued.is_empty()) {
+    let mut tokens = rest.split(|&b| b == b' ');
+    // There must be nothing between the code and the first space.
+    if tokens.next().is_some_and(|joined| !joined.is_empty()) {
         return Err(ReplyFault::Unexpected);
     }
     let value_bytes = match code {
-        Code::Value => words.next().and_then(number).ok_or(ReplyFault::BadNumber)?,
+        Code::Value => tokens
+            .next()
+            .and_then(number)
+            .ok_or(ReplyFault::BadNumber)?,
         _ => 0,
     };
     let mut flags = Flags::default();
-    for word in words {
-        read_flag(word, &mut flags)?;
+    for token in tokens {
+        read_flag(token, &mut flags)?;
     }
     Ok(Line::Reply {
         code,
@@ -103,8 +106,8 @@ pub fn parse(line: &[u8]) -> Result<Line<'_>, ReplyFault> {
     })
 }
 
-fn read_flag<'a>(word: &'a [u8], flags: &mut Flags<'a>) -> Result<(), ReplyFault> {
-    let Some((&letter, argument)) = word.split_first() else {
+fn read_flag<'a>(token: &'a [u8], flags: &mut Flags<'a>) -> Result<(), ReplyFault> {
+    let Some((&letter, argument)) = token.split_first() else {
         return Ok(()); // memcached ends some lines with a space
     };
     let n = || number(argument).ok_or(ReplyFault::BadNumber);
@@ -121,7 +124,7 @@ fn read_flag<'a>(word: &'a [u8], flags: &mut Flags<'a>) -> Result<(), ReplyFault
         b'W' => flags.won = true,
         b'X' => flags.stale = true,
         b'Z' => flags.already_won = true,
-        _ => {} // `s`, `b` and what later servers add carry nothing this client asked for
+        _ => {} // `s`, `b` and flags of later servers: nothing that this client requests
     }
     Ok(())
 }
@@ -166,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_a_fault_and_errors_are_not() {
+    fn an_unknown_line_is_a_fault_and_an_error_line_is_not() {
         assert_eq!(parse(b"HDx"), Err(ReplyFault::Unexpected));
         assert_eq!(parse(b"VA"), Err(ReplyFault::BadNumber));
         assert_eq!(parse(b"HD Oabc"), Err(ReplyFault::BadNumber));

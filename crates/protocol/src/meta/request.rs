@@ -1,12 +1,12 @@
 //! Meta requests, written by a client into its output buffer.
 //!
-//! Each carries an opaque, which the server gives back: a reply is then matched to its request and
-//! not to its place in the stream. Quiet ones (`q`) are answered only when something went wrong and
-//! are closed by `mn`, so a hundred writes cost one reply line.
+//! Each has an opaque, which the server returns: a reply is matched to its request by the opaque and
+//! not by its position in the stream. Quiet requests (`q`) get a reply only on failure and
+//! end with an `mn`, so a hundred writes cost one reply line.
 
 use crate::request::{StoreHead, StoreWord, number};
 
-/// A key as it goes on the wire.
+/// A key as it is sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WireKey<'a> {
     /// The bytes: the key itself, or its base64 form.
@@ -15,12 +15,12 @@ pub struct WireKey<'a> {
     pub is_base64: bool,
 }
 
-/// What every meta request may carry.
+/// Flags that every meta request can have.
 #[derive(Debug, Clone, Copy)]
 pub struct Common {
-    /// Given back with the reply.
+    /// The opaque, returned with the reply.
     pub opaque: u32,
-    /// Answer only what is out of the ordinary.
+    /// Reply only to an unusual outcome.
     pub quiet: bool,
 }
 
@@ -45,12 +45,12 @@ fn flag(out: &mut Vec<u8>, letter: u8, n: impl itoa::Integer) {
 
 /// Appends the head of `ms`; value and line end follow on the wire.
 ///
-/// `exptime` 0 is left out, as are client flags of 0.
-pub fn set(out: &mut Vec<u8>, word: StoreWord, key: WireKey<'_>, item: &StoreHead, common: Common) {
+/// An `exptime` of 0 and client flags of 0 are omitted.
+pub fn set(out: &mut Vec<u8>, mode: StoreWord, key: WireKey<'_>, item: &StoreHead, common: Common) {
     head(out, b"ms ", key);
     out.push(b' ');
     number(out, item.value_bytes);
-    let mode: &[u8] = match word {
+    let letter: &[u8] = match mode {
         StoreWord::Set => b"",
         StoreWord::Add => b" ME",
         StoreWord::Replace => b" MR",
@@ -61,7 +61,7 @@ pub fn set(out: &mut Vec<u8>, word: StoreWord, key: WireKey<'_>, item: &StoreHea
             b""
         }
     };
-    out.extend_from_slice(mode);
+    out.extend_from_slice(letter);
     if item.flags != 0 {
         flag(out, b'F', item.flags);
     }
@@ -71,9 +71,9 @@ pub fn set(out: &mut Vec<u8>, word: StoreWord, key: WireKey<'_>, item: &StoreHea
     tail(out, key, common);
 }
 
-/// What a meta get asks for.
+/// The fields that a meta get requests.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Wanted {
+pub struct GetFields {
     /// Value and client flags.
     pub value: bool,
     /// CAS unique.
@@ -85,20 +85,20 @@ pub struct Wanted {
 }
 
 /// Appends `mg`.
-pub fn get(out: &mut Vec<u8>, key: WireKey<'_>, wanted: Wanted, common: Common) {
+pub fn get(out: &mut Vec<u8>, key: WireKey<'_>, fields: GetFields, common: Common) {
     head(out, b"mg ", key);
-    // `k` makes the server echo the key: the second proof that the value is this key's.
+    // `k` makes the server echo the key: a second check that the value belongs to this key.
     out.extend_from_slice(b" k");
-    if wanted.value {
+    if fields.value {
         out.extend_from_slice(b" f v");
     }
-    if wanted.cas {
+    if fields.cas {
         out.extend_from_slice(b" c");
     }
-    if wanted.metadata {
+    if fields.metadata {
         out.extend_from_slice(b" t l h");
     }
-    if let Some(exptime) = wanted.touch {
+    if let Some(exptime) = fields.touch {
         flag(out, b'T', exptime);
     }
     tail(out, key, common);
@@ -117,7 +117,7 @@ pub struct Arithmetic {
     pub delta: u64,
     /// Subtract, not below 0.
     pub down: bool,
-    /// Make a missing item with this number and this expiry.
+    /// Create a missing item with this number and this expiry.
     pub initial: Option<(u64, i64)>,
 }
 
@@ -136,7 +136,7 @@ pub fn arithmetic(out: &mut Vec<u8>, key: WireKey<'_>, by: &Arithmetic, common: 
     tail(out, key, common);
 }
 
-/// Appends `mn`, which is answered by `MN` when all before it has been.
+/// Appends `mn`; its reply `MN` comes after the replies to everything before it.
 pub fn noop(out: &mut Vec<u8>) {
     out.extend_from_slice(b"mn\r\n");
 }
@@ -151,7 +151,7 @@ mod tests {
     };
 
     #[test]
-    fn a_quiet_set_names_only_what_differs_from_the_default() {
+    fn a_quiet_set_sends_only_what_differs_from_the_default() {
         let item = StoreHead {
             flags: 0,
             exptime: 0,
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn arithmetic_with_an_initial_number_says_when_it_expires() {
+    fn arithmetic_with_an_initial_number_sends_its_expiry() {
         let mut out = Vec::new();
         let by = Arithmetic {
             delta: 2,

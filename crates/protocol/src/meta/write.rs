@@ -1,19 +1,19 @@
-//! Meta replies: a status of two letters, then what the request's flags ask for, in their order.
+//! Meta replies: a status of two letters, then the fields that the request's flags select, in their order.
 
 use crate::ascii::{self, write_number};
 use crate::base64;
 use crate::command::MetaLine;
 
-/// What a reply can tell of an item.
+/// The fields of an item in a reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct MetaItem {
     /// Length of the value.
     pub value_bytes: u32,
     /// The client's flags.
     pub client_flags: u32,
-    /// The item's unique.
+    /// The CAS unique.
     pub unique: u64,
-    /// Seconds left to live; `None` is for ever.
+    /// Remaining TTL in seconds; `None` if the item never expires.
     pub ttl_s: Option<u32>,
     /// Seconds since it was last read or written.
     pub idle_s: u32,
@@ -45,7 +45,7 @@ pub fn hit(out: &mut Vec<u8>, line: &MetaLine<'_>, key: &[u8], item: &MetaItem, 
             Some(b'l') => argument(out, b'l', u64::from(item.idle_s)),
             Some(b'h') => argument(out, b'h', u64::from(item.was_fetched)),
             Some(b'O') => opaque(out, token),
-            Some(b'k') => key_back(out, line, key),
+            Some(b'k') => echo_key(out, line, key),
             _ => {}
         }
     }
@@ -61,7 +61,7 @@ pub fn hit(out: &mut Vec<u8>, line: &MetaLine<'_>, key: &[u8], item: &MetaItem, 
     out.extend_from_slice(b"\r\n");
 }
 
-/// Appends the line above the value of an `mg` hit that asked for the value alone.
+/// Appends the line above the value of an `mg` hit that requested only the value.
 #[inline]
 pub fn value_line(out: &mut Vec<u8>, value_bytes: u32) {
     out.extend_from_slice(b"VA ");
@@ -69,14 +69,14 @@ pub fn value_line(out: &mut Vec<u8>, value_bytes: u32) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// Appends a bare status with the opaque and the key that the request asked back.
+/// Appends a bare status with the opaque and the key if the request has their flags.
 #[inline]
-pub fn status(out: &mut Vec<u8>, line: &MetaLine<'_>, key: &[u8], word: [u8; 2]) {
-    out.extend_from_slice(&word);
+pub fn status(out: &mut Vec<u8>, line: &MetaLine<'_>, key: &[u8], status: [u8; 2]) {
+    out.extend_from_slice(&status);
     for token in ascii::tokens(line.flags.text) {
         match token.first() {
             Some(b'O') => opaque(out, token),
-            Some(b'k') => key_back(out, line, key),
+            Some(b'k') => echo_key(out, line, key),
             _ => {}
         }
     }
@@ -89,14 +89,14 @@ pub fn stored(
     out: &mut Vec<u8>,
     line: &MetaLine<'_>,
     key: &[u8],
-    word: [u8; 2],
+    status: [u8; 2],
     (unique, value_bytes): (u64, u32),
 ) {
-    out.extend_from_slice(&word);
+    out.extend_from_slice(&status);
     for token in ascii::tokens(line.flags.text) {
         match token.first() {
             Some(b'O') => opaque(out, token),
-            Some(b'k') => key_back(out, line, key),
+            Some(b'k') => echo_key(out, line, key),
             Some(b'c') => argument(out, b'c', unique),
             Some(b's') => argument(out, b's', u64::from(value_bytes)),
             _ => {}
@@ -105,7 +105,7 @@ pub fn stored(
     out.extend_from_slice(b"\r\n");
 }
 
-/// Appends the reply of an `ma` that has a number: with `v` the number stands below the line.
+/// Appends the reply of an `ma` that has a number: with `v` the number follows on a line of its own.
 pub fn number(
     out: &mut Vec<u8>,
     line: &MetaLine<'_>,
@@ -125,7 +125,7 @@ pub fn number(
             Some(b'c') => argument(out, b'c', unique),
             Some(b't') => ttl(out, ttl_s),
             Some(b'O') => opaque(out, token),
-            Some(b'k') => key_back(out, line, key),
+            Some(b'k') => echo_key(out, line, key),
             _ => {}
         }
     }
@@ -153,8 +153,8 @@ fn opaque(out: &mut Vec<u8>, token: &[u8]) {
     out.extend_from_slice(token);
 }
 
-/// The key goes back as it came: base64 with `b`, or plain.
-fn key_back(out: &mut Vec<u8>, line: &MetaLine<'_>, key: &[u8]) {
+/// The key is returned as it was sent: base64 with `b`, or plain.
+fn echo_key(out: &mut Vec<u8>, line: &MetaLine<'_>, key: &[u8]) {
     out.extend_from_slice(b" k");
     if line.flags.has(b'b') {
         base64::encode(key, out);
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hit_returns_its_flags_in_the_order_asked() {
+    fn a_hit_returns_its_flags_in_the_order_of_the_request() {
         let item = MetaItem {
             value_bytes: 5,
             unique: 9,
@@ -196,14 +196,14 @@ mod tests {
     }
 
     #[test]
-    fn a_binary_key_goes_back_in_base64() {
+    fn a_binary_key_is_returned_in_base64() {
         let mut out = Vec::new();
         status(&mut out, &line(b"aGVsbG8=", b"k b"), b"hello", *b"EN");
         assert_eq!(out, b"EN kaGVsbG8= b\r\n");
     }
 
     #[test]
-    fn a_number_stands_below_its_line() {
+    fn a_number_follows_its_line() {
         let mut out = Vec::new();
         number(&mut out, &line(b"n", b"v t c"), b"n", (50, 3, Some(30)));
         assert_eq!(out, b"VA 2 t30 c3\r\n50\r\n");

@@ -1,11 +1,11 @@
-//! The keys of a get, taken off the input one by one; and the commonest line of all, a `get` of one key.
+//! The keys of a get, parsed one by one, and a fast path for a `get` of one key.
 
 use crate::ascii;
 use crate::limits::KEY_BYTES_MAX;
 
-/// The key of a whole `get` line with one key, and the bytes that the line took; anything else is
-/// `None` and left to [`super::parse`]. Most commands that a cache sees are this one: one look for the end
-/// of the key is enough for them.
+/// The key of a complete `get` line with one key, and the length of the line in bytes; `None` otherwise, and
+/// [`super::parse`] has to parse it. This is the most frequent command of a cache, and one search for the end
+/// of the key parses it.
 #[inline]
 pub fn single_get(input: &[u8]) -> Option<(&[u8], usize)> {
     let rest = input.strip_prefix(b"get ")?;
@@ -20,8 +20,8 @@ pub fn single_get(input: &[u8]) -> Option<(&[u8], usize)> {
     is_key.then_some((key, 4 + stop + ending))
 }
 
-/// The second word of the first line, which in nearly every command is a key: enough to fetch ahead what the key
-/// needs, and no more than a guess.
+/// The second token of the first line, which in nearly every command is a key: good enough to prefetch what the key
+/// needs.
 #[inline]
 pub fn likely_key(input: &[u8]) -> Option<&[u8]> {
     let (_, rest) = input.split_at_checked(ascii::find_separator(input)?)?;
@@ -30,20 +30,20 @@ pub fn likely_key(input: &[u8]) -> Option<&[u8]> {
     (!key.is_empty() && key.len() <= KEY_BYTES_MAX).then_some(key)
 }
 
-/// What stands next on a get line.
+/// The next token of a get line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum KeyToken<'b> {
-    /// A key; `used` bytes are done with.
+    /// A key; `used` bytes of the input are consumed.
     Key(&'b [u8], usize),
-    /// The end of the line; `used` bytes are done with.
+    /// The end of the line; `used` bytes of the input are consumed.
     End(usize),
-    /// Neither a whole key nor the end has arrived.
+    /// Neither a complete key nor the end has been received.
     Incomplete,
     /// A key longer than [`KEY_BYTES_MAX`].
     TooLong,
 }
 
-/// Takes the next key off a get line.
+/// Parses the next key of a get line.
 #[inline]
 pub fn next_key(input: &[u8]) -> KeyToken<'_> {
     let mut text = input;
@@ -51,7 +51,7 @@ pub fn next_key(input: &[u8]) -> KeyToken<'_> {
         text = tail;
     }
     let skipped = input.len() - text.len();
-    // Nearly always a space ends a key; whatever else may stand there is told apart below.
+    // Nearly always a space ends a key; other endings are handled below.
     if let Some(stop) = ascii::find_separator(text)
         && let Some((key, [b' ', ..])) = text.split_at_checked(stop)
         && key.len() <= KEY_BYTES_MAX

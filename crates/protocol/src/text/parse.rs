@@ -1,39 +1,39 @@
-//! From the front of the input to one command: lines of both dialects, and the keys of a get.
+//! Parses one command at the start of the input: lines of both dialects, and the keys of a get.
 //!
-//! A get is split in two, its head and its keys one by one, so that a line of 80,000 keys needs no
-//! buffer of its own length and can be answered in slices. Every other line must fit 2 KiB.
-//! What is accepted follows memcached 1.6's parser, down to its order of errors.
+//! The head of a get is parsed first and its keys one by one, so that a line of 80,000 keys needs no
+//! buffer of its own length and can be executed in slices. Every other line must fit 2 KiB.
+//! The accepted syntax and the order of errors are those of memcached 1.6's parser.
 
 use crate::ascii;
 use crate::command::{AdminVerb, Command, GetHead, Refusal, StoreHead, StoreVerb, value_length};
 use crate::limits::{KEY_BYTES_MAX, LINE_BYTES_MAX};
 use crate::meta;
-use crate::words;
+use crate::replies;
 
-/// What stands at the front of the input.
+/// The result of parsing the start of the input.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Parsed<'b> {
-    /// No whole line yet.
+    /// No complete line yet.
     Incomplete,
-    /// A command; `used` bytes of the input are done with.
+    /// A command; the number of bytes consumed.
     Command(Command<'b>, usize),
-    /// A line to be answered with an error; `used` bytes are done with.
+    /// A line that gets an error reply; the number of bytes consumed.
     Refused(Refusal, usize),
 }
 
-/// Parses the command at the front of `input`.
+/// Parses the command at the start of `input`.
 #[inline]
 pub fn parse(input: &[u8]) -> Parsed<'_> {
     match ascii::line(input) {
         Some((line, used)) => {
             if line.len() > LINE_BYTES_MAX && !is_get(line) {
-                return Parsed::Refused(Refusal::closing(words::LINE_TOO_LONG), used);
+                return Parsed::Refused(Refusal::closing(replies::LINE_TOO_LONG), used);
             }
             parse_line(line, used)
         }
         None if input.len() <= LINE_BYTES_MAX => Parsed::Incomplete,
         None if is_get(input) => parse_line(input, input.len()),
-        // memcached closes without a word when 2 KiB bring no end of a line, and its tests want it so.
+        // memcached closes without a reply if 2 KiB contain no line ending, and its tests expect that.
         None => Parsed::Refused(Refusal::closing(b""), input.len()),
     }
 }
@@ -44,9 +44,9 @@ fn is_get(line: &[u8]) -> bool {
 }
 
 fn parse_line(line: &[u8], used: usize) -> Parsed<'_> {
-    // memcached calls everything below two letters a bad line, and the rest below unknown.
+    // memcached reports fewer than two letters as a bad line, and the other cases below as unknown.
     if line.len() < 2 {
-        return Parsed::Refused(Refusal::new(words::BAD_FORMAT), used);
+        return Parsed::Refused(Refusal::new(replies::BAD_FORMAT), used);
     }
     let verb_bytes = memchr::memchr(b' ', line).unwrap_or(line.len());
     let (verb, rest) = line.split_at_checked(verb_bytes).unwrap_or((line, &[]));
@@ -81,14 +81,14 @@ fn parse_get<'b>(verb: &[u8], line: &'b [u8], mut rest: &'b [u8], used: usize) -
     let touch = if verb.starts_with(b"gat") {
         let exptime = ascii::token(&mut rest);
         if rest.iter().all(|byte| *byte == b' ') {
-            return Parsed::Refused(Refusal::new(words::BAD_FORMAT), used);
+            return Parsed::Refused(Refusal::new(replies::BAD_FORMAT), used);
         }
         let Some(exptime) = exptime.and_then(exptime32) else {
-            return Parsed::Refused(Refusal::new(words::BAD_EXPTIME), used);
+            return Parsed::Refused(Refusal::new(replies::BAD_EXPTIME), used);
         };
         Some(exptime)
     } else if rest.iter().all(|byte| *byte == b' ') {
-        return Parsed::Refused(Refusal::new(words::BAD_FORMAT), used);
+        return Parsed::Refused(Refusal::new(replies::BAD_FORMAT), used);
     } else {
         None
     };
@@ -104,7 +104,7 @@ fn exptime32(text: &[u8]) -> Option<i64> {
     ascii::signed(text).filter(|exptime| i32::try_from(*exptime).is_ok() && !text.starts_with(b"+"))
 }
 
-/// Whether the last word of `rest` is "noreply".
+/// Whether the last token of `rest` is "noreply".
 fn is_noreply(rest: &[u8]) -> bool {
     let trimmed = rest.trim_ascii_end();
     trimmed == b"noreply" || trimmed.ends_with(b" noreply")
@@ -113,7 +113,7 @@ fn is_noreply(rest: &[u8]) -> bool {
 fn bad_format(noreply: bool) -> Refusal {
     Refusal {
         noreply,
-        ..Refusal::new(words::BAD_FORMAT)
+        ..Refusal::new(replies::BAD_FORMAT)
     }
 }
 
@@ -125,12 +125,12 @@ fn parse_store(verb: StoreVerb, line: &[u8]) -> Result<Command<'_>, Refusal> {
         ascii::token(&mut rest),
         ascii::token(&mut rest),
     ) else {
-        return Err(Refusal::new(words::BAD_FORMAT));
+        return Err(Refusal::new(replies::BAD_FORMAT));
     };
     let noreply = is_noreply(rest);
     let value_bytes = value_length(bytes)?;
     let refusal = Refusal {
-        reply: words::BAD_FORMAT,
+        reply: replies::BAD_FORMAT,
         swallow_bytes: u64::from(value_bytes) + 2,
         noreply,
         close: false,
@@ -160,14 +160,14 @@ fn parse_store(verb: StoreVerb, line: &[u8]) -> Result<Command<'_>, Refusal> {
     }))
 }
 
-/// Client flags: 32 bits; a plus sign is taken as memcached's `strtoul` does.
+/// Client flags: 32 bits; a plus sign is accepted, as by memcached's `strtoul`.
 fn client_flags(text: &[u8]) -> Option<u32> {
     ascii::unsigned32(text.strip_prefix(b"+").unwrap_or(text))
 }
 
 fn key_of<'b>(rest: &mut &'b [u8]) -> Result<&'b [u8], Refusal> {
     let noreply = is_noreply(rest);
-    let key = ascii::token(rest).ok_or(Refusal::new(words::BAD_FORMAT))?;
+    let key = ascii::token(rest).ok_or(Refusal::new(replies::BAD_FORMAT))?;
     if key.len() > KEY_BYTES_MAX {
         return Err(bad_format(noreply));
     }
@@ -185,10 +185,10 @@ fn parse_delete(mut rest: &[u8]) -> Result<Command<'_>, Refusal> {
 fn parse_arith(mut rest: &[u8], decrement: bool) -> Result<Command<'_>, Refusal> {
     let key = key_of(&mut rest)?;
     let noreply = is_noreply(rest);
-    let delta = ascii::token(&mut rest).ok_or(Refusal::new(words::BAD_FORMAT))?;
+    let delta = ascii::token(&mut rest).ok_or(Refusal::new(replies::BAD_FORMAT))?;
     let delta = ascii::unsigned(delta).ok_or(Refusal {
         noreply,
-        ..Refusal::new(words::BAD_DELTA)
+        ..Refusal::new(replies::BAD_DELTA)
     })?;
     Ok(Command::Arith {
         key,
@@ -201,10 +201,10 @@ fn parse_arith(mut rest: &[u8], decrement: bool) -> Result<Command<'_>, Refusal>
 fn parse_touch(mut rest: &[u8]) -> Result<Command<'_>, Refusal> {
     let key = key_of(&mut rest)?;
     let noreply = is_noreply(rest);
-    let exptime = ascii::token(&mut rest).ok_or(Refusal::new(words::BAD_FORMAT))?;
+    let exptime = ascii::token(&mut rest).ok_or(Refusal::new(replies::BAD_FORMAT))?;
     let exptime = exptime32(exptime).ok_or(Refusal {
         noreply,
-        ..Refusal::new(words::BAD_EXPTIME)
+        ..Refusal::new(replies::BAD_EXPTIME)
     })?;
     Ok(Command::Touch {
         key,
@@ -221,7 +221,7 @@ fn admin(verb: AdminVerb, rest: &[u8]) -> Command<'_> {
     }
 }
 
-/// The rare commands, which memcached looks up by their first word after any leading spaces.
+/// The rare commands, which memcached finds by their first token after leading spaces.
 fn parse_unknown(line: &[u8]) -> Result<Command<'_>, Refusal> {
     let mut rest = line;
     let verb = match ascii::token(&mut rest).unwrap_or_default() {
@@ -235,20 +235,20 @@ fn parse_unknown(line: &[u8]) -> Result<Command<'_>, Refusal> {
         b"config" => AdminVerb::Config,
         b"debugtime" => AdminVerb::DebugTime,
         b"misbehave" => AdminVerb::Misbehave,
-        // A browser or a forged request: what follows are headers and perhaps commands in a body.
+        // A browser or a forged request: headers follow, and perhaps commands in a body.
         _ if ascii::tokens(rest)
             .last()
-            .is_some_and(|word| word.starts_with(b"HTTP/")) =>
+            .is_some_and(|token| token.starts_with(b"HTTP/")) =>
         {
             return Err(Refusal {
                 noreply: true,
-                ..Refusal::closing(words::ERROR)
+                ..Refusal::closing(replies::ERROR)
             });
         }
         _ => {
             return Err(Refusal {
                 noreply: is_noreply(rest),
-                ..Refusal::new(words::ERROR)
+                ..Refusal::new(replies::ERROR)
             });
         }
     };

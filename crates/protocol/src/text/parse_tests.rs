@@ -1,4 +1,4 @@
-//! What the parser takes and what it refuses, rule by rule.
+//! What the parser accepts and what it refuses, rule by rule.
 
 use super::super::keys::{KeyToken, next_key, single_get};
 use super::*;
@@ -49,12 +49,12 @@ fn a_gat_has_its_exptime_before_the_keys() {
         parse(b"gats -1 a b\r\n"),
         Parsed::Command(Command::Get(head), 7)
     );
-    assert_eq!(refused(b"gat x a\r\n").0, words::BAD_EXPTIME);
-    assert_eq!(refused(b"gat 0\r\n").0, words::BAD_FORMAT);
+    assert_eq!(refused(b"gat x a\r\n").0, replies::BAD_EXPTIME);
+    assert_eq!(refused(b"gat 0\r\n").0, replies::BAD_FORMAT);
 }
 
 #[test]
-fn an_unended_line_waits_up_to_its_bound_and_a_get_goes_on() {
+fn an_incomplete_line_waits_up_to_its_bound_and_a_get_continues() {
     assert_eq!(parse(b"set a 0 0 "), Parsed::Incomplete);
     assert_eq!(refused(&[b'x'; 3000]).0, b"");
     let mut long = b"gets ".to_vec();
@@ -63,20 +63,23 @@ fn an_unended_line_waits_up_to_its_bound_and_a_get_goes_on() {
 }
 
 #[test]
-fn a_refused_set_takes_its_value_with_it() {
-    assert_eq!(refused(b"set a -1 0 5\r\n"), (words::BAD_FORMAT, 7));
-    assert_eq!(refused(b"set a 4294967296 0 5\r\n"), (words::BAD_FORMAT, 7));
-    assert_eq!(refused(b"set a 0 0.5 5\r\n"), (words::BAD_FORMAT, 7));
-    assert_eq!(refused(b"set a 0 0 -1\r\n"), (words::BAD_FORMAT, 0));
-    assert_eq!(refused(b"cas a 0 0 5 x\r\n"), (words::BAD_FORMAT, 7));
+fn a_refused_set_swallows_its_value() {
+    assert_eq!(refused(b"set a -1 0 5\r\n"), (replies::BAD_FORMAT, 7));
+    assert_eq!(
+        refused(b"set a 4294967296 0 5\r\n"),
+        (replies::BAD_FORMAT, 7)
+    );
+    assert_eq!(refused(b"set a 0 0.5 5\r\n"), (replies::BAD_FORMAT, 7));
+    assert_eq!(refused(b"set a 0 0 -1\r\n"), (replies::BAD_FORMAT, 0));
+    assert_eq!(refused(b"cas a 0 0 5 x\r\n"), (replies::BAD_FORMAT, 7));
     let Parsed::Refused(refusal, _) = parse(b"set a 0 0 4294967297\r\n") else {
         panic!()
     };
-    assert_eq!(refusal, Refusal::of_unknown_length(words::BAD_FORMAT));
+    assert_eq!(refusal, Refusal::of_unknown_length(replies::BAD_FORMAT));
 }
 
 #[test]
-fn noreply_is_the_last_word_and_nothing_else_is() {
+fn only_the_last_token_can_be_noreply() {
     let Parsed::Command(Command::Delete { noreply, .. }, _) = parse(b"delete a noreply\r\n") else {
         panic!()
     };
@@ -88,14 +91,14 @@ fn noreply_is_the_last_word_and_nothing_else_is() {
 }
 
 #[test]
-fn short_and_unknown_lines_have_memcacheds_words() {
-    assert_eq!(refused(b"\r\n").0, words::BAD_FORMAT);
-    assert_eq!(refused(b"a\r\n").0, words::BAD_FORMAT);
-    assert_eq!(refused(b"ab\r\n").0, words::ERROR);
-    assert_eq!(refused(b"get\r\n").0, words::BAD_FORMAT);
-    assert_eq!(refused(b"  get a\r\n").0, words::ERROR);
-    assert_eq!(refused(b"get\ta\r\n").0, words::ERROR);
-    assert_eq!(refused(b"incr a +1\r\n").0, words::BAD_DELTA);
+fn short_and_unknown_lines_get_the_error_texts_of_memcached() {
+    assert_eq!(refused(b"\r\n").0, replies::BAD_FORMAT);
+    assert_eq!(refused(b"a\r\n").0, replies::BAD_FORMAT);
+    assert_eq!(refused(b"ab\r\n").0, replies::ERROR);
+    assert_eq!(refused(b"get\r\n").0, replies::BAD_FORMAT);
+    assert_eq!(refused(b"  get a\r\n").0, replies::ERROR);
+    assert_eq!(refused(b"get\ta\r\n").0, replies::ERROR);
+    assert_eq!(refused(b"incr a +1\r\n").0, replies::BAD_DELTA);
     assert!(matches!(
         parse(b"  flush_all 5 noreply\r\n"),
         Parsed::Command(
@@ -110,7 +113,7 @@ fn short_and_unknown_lines_have_memcacheds_words() {
 }
 
 #[test]
-fn the_short_way_takes_only_what_the_long_way_would_take_alike() {
+fn the_fast_path_parses_a_get_as_the_general_parser_does() {
     assert_eq!(single_get(b"get abc\r\nget"), Some((&b"abc"[..], 9)));
     assert_eq!(single_get(b"get abc\n"), Some((&b"abc"[..], 8)));
     for other in [

@@ -1,8 +1,8 @@
 //! Classic text replies, parsed by a client from what it has received so far.
 //!
 //! One call reads one line: a status, or the head of a value whose bytes follow it. Nothing is
-//! trusted: a line has a bound, numbers are checked, and a word that this file does not know is a
-//! fault, for a client that guesses where the next reply begins returns other people's values.
+//! trusted: a line has a bound, numbers are checked, and an unknown token is a fault, because a client that
+//! guesses where the next reply begins returns values of other keys.
 
 use memchr::memchr;
 
@@ -19,16 +19,16 @@ pub enum Line<'a> {
         flags: u32,
         /// Length of its value.
         value_bytes: u64,
-        /// Its CAS unique, if `gets` asked for it.
+        /// Its CAS unique, if the request is a `gets`.
         cas: Option<u64>,
     },
     /// `END`: no further values or stats.
     End,
-    /// A one-word outcome.
+    /// The status of a write.
     Status(Status),
     /// The new number of an incr or decr.
     Number(u64),
-    /// `VERSION`, with what follows the word.
+    /// `VERSION`, with the rest of the line.
     Version(&'a [u8]),
     /// `STAT name value`, or `PREFIX name counts` of `stats detail dump`.
     Stat(&'a [u8], &'a [u8]),
@@ -36,7 +36,7 @@ pub enum Line<'a> {
     Refused(Refused<'a>),
 }
 
-/// One-word outcomes of writes.
+/// The status of a write, replied as one token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Status {
     /// Stored, deleted, touched, flushed: it was done.
@@ -66,7 +66,7 @@ pub fn parse(line: &[u8]) -> Result<Line<'_>, ReplyFault> {
 }
 
 fn other(line: &[u8]) -> Result<Line<'_>, ReplyFault> {
-    // `stats detail dump` has a word of its own for its rows.
+    // The rows of `stats detail dump` begin with `PREFIX`.
     let row = line.strip_prefix(b"STAT ");
     if let Some(rest) = row.or_else(|| line.strip_prefix(b"PREFIX ")) {
         let at = memchr(b' ', rest).unwrap_or(rest.len());
@@ -87,20 +87,20 @@ fn other(line: &[u8]) -> Result<Line<'_>, ReplyFault> {
 }
 
 fn value(rest: &[u8]) -> Result<Line<'_>, ReplyFault> {
-    let mut words = rest.split(|&b| b == b' ');
-    let key = words
+    let mut tokens = rest.split(|&b| b == b' ');
+    let key = tokens
         .next()
         .filter(|key| !key.is_empty())
         .ok_or(ReplyFault::Unexpected)?;
     let mut next = || {
-        words
+        tokens
             .next()
-            .map(|word| number(word).ok_or(ReplyFault::BadNumber))
+            .map(|token| number(token).ok_or(ReplyFault::BadNumber))
     };
     let flags = next().ok_or(ReplyFault::Unexpected)??;
     let value_bytes = next().ok_or(ReplyFault::Unexpected)??;
     let cas = next().transpose()?;
-    if words.next().is_some() {
+    if tokens.next().is_some() {
         return Err(ReplyFault::Unexpected);
     }
     let flags = u32::try_from(flags).map_err(|_| ReplyFault::BadNumber)?;
@@ -145,12 +145,12 @@ mod tests {
         assert_eq!(line(b"END\n"), Err(ReplyFault::Unexpected));
         assert_eq!(
             line(&[b'x'; REPLY_LINE_BYTES_MAX]),
-            Err(ReplyFault::EndlessLine)
+            Err(ReplyFault::LineTooLong)
         );
     }
 
     #[test]
-    fn error_lines_keep_their_sentence() {
+    fn error_lines_keep_their_message() {
         let line = parse(b"SERVER_ERROR out of memory").unwrap();
         assert_eq!(
             line,

@@ -1,8 +1,8 @@
 //! Classic text requests, written by a client into its output buffer.
 //!
-//! Keys arrive checked (1 to 250 bytes, no space, no control byte): the client looks at each key
-//! once, where it enters, so a writer has no error to give. Values are not written here: the head
-//! of a store names their length, and the transport sends head, value and line end together.
+//! Keys are valid (1 to 250 bytes, no space, no control byte): the client checks each key
+//! once, where it enters, so a writer returns no error. Values are not written here: the head
+//! of a store has their length, and the transport sends head, value and line end together.
 
 pub use crate::request::{StoreHead, StoreWord, number};
 
@@ -30,8 +30,8 @@ pub fn get_and_touch(out: &mut Vec<u8>, key: &[u8], exptime: i64) {
 }
 
 /// Appends the head of a store; the value and a line end follow it on the wire.
-pub fn store(out: &mut Vec<u8>, word: StoreWord, key: &[u8], head: &StoreHead) {
-    out.extend_from_slice(word.word());
+pub fn store(out: &mut Vec<u8>, mode: StoreWord, key: &[u8], head: &StoreHead) {
+    out.extend_from_slice(mode.verb());
     out.extend_from_slice(key);
     out.push(b' ');
     number(out, head.flags);
@@ -39,7 +39,7 @@ pub fn store(out: &mut Vec<u8>, word: StoreWord, key: &[u8], head: &StoreHead) {
     number(out, head.exptime);
     out.push(b' ');
     number(out, head.value_bytes);
-    if let StoreWord::Cas(unique) = word {
+    if let StoreWord::Cas(unique) = mode {
         out.push(b' ');
         number(out, unique);
     }
@@ -101,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_cas_carries_its_unique_and_a_noreply_its_word() {
+    fn a_cas_sends_its_unique_and_a_noreply_its_token() {
         let mut out = Vec::new();
         let head = StoreHead {
             flags: 16,
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn a_get_names_its_keys_in_order() {
+    fn a_get_sends_its_keys_in_order() {
         let mut out = Vec::new();
         get(&mut out, [&b"a"[..], b"b"], true);
         assert_eq!(out, b"gets a b\r\n");

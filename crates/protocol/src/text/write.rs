@@ -1,4 +1,4 @@
-//! The one reply of the classic dialect that is not a fixed word: the line above a value.
+//! Replies with a value in the text dialect: the line before the value, and small values as a whole.
 
 use crate::ascii::write_number;
 
@@ -22,13 +22,13 @@ pub fn value_line(out: &mut Vec<u8>, key: &[u8], flags: u32, bytes: u32, unique:
     out.extend_from_slice(b"\r\n");
 }
 
-/// The keys of most caches are no longer.
+/// Keys up to this many bytes are short; those of most caches are.
 const SHORT_KEY: usize = 32;
 
 /// Values up to this many bytes are small.
 const SMALL_VALUE: usize = 64;
 
-/// ` 0 <bytes>\r\n` of each small value, with room behind.
+/// ` 0 <bytes>\r\n` of each small value, padded to eight bytes.
 static SIZES: [[u8; 8]; SMALL_VALUE + 1] = sizes();
 
 #[expect(
@@ -49,9 +49,9 @@ const fn sizes() -> [[u8; 8]; SMALL_VALUE + 1] {
     table
 }
 
-/// Appends line, value and ending of a small value without flags under a short key, in moves of fixed length: this
-/// spares a key of a multi-get three copies of unforeseen length, a tenth of its cost. Returns whether it did; if
-/// not, nothing was appended and [`value_line`] has to.
+/// Appends line, value and ending of a small value without flags under a short key, in copies of fixed length: this
+/// avoids three copies of variable length per key of a multi-get, a tenth of its cost. If it returns false, nothing
+/// was appended and the caller uses [`value_line`].
 #[inline]
 pub fn small_value(out: &mut Vec<u8>, key: &[u8], value: &[u8]) -> bool {
     const ROOM: usize = 128;
@@ -64,24 +64,24 @@ pub fn small_value(out: &mut Vec<u8>, key: &[u8], value: &[u8]) -> bool {
         return false;
     };
     let before = out.len();
-    // Written where it stays, over zeros: made elsewhere and copied, it would have to be read back at once.
+    // Written in place, over zeros: a copy from a local buffer would stall on bytes that were just stored.
     out.extend_from_slice(&START);
     let used = out.last_chunk_mut::<ROOM>().map_or(0, |room| {
         let mut at = 6;
-        at += put(room, at, key);
-        at += put(room, at, size) - 2 + usize::from(value.len() >= 10);
-        at += put(room, at, value);
-        at + put(room, at, b"\r\n")
+        at += copy_short(room, at, key);
+        at += copy_short(room, at, size) - 2 + usize::from(value.len() >= 10);
+        at += copy_short(room, at, value);
+        at + copy_short(room, at, b"\r\n")
     });
     out.truncate(before + used);
     true
 }
 
-/// Copies up to 64 bytes to `at` in two moves that overlap; returns how many there were.
+/// Copies up to 64 bytes to `at` in two overlapping moves; returns the number of bytes.
 #[inline]
-fn put<const ROOM: usize>(room: &mut [u8; ROOM], at: usize, bytes: &[u8]) -> usize {
+fn copy_short<const ROOM: usize>(room: &mut [u8; ROOM], at: usize, bytes: &[u8]) -> usize {
     if let Some(to) = room.get_mut(at..at + bytes.len())
-        && !(put_ends::<32>(to, bytes) || put_ends::<16>(to, bytes) || put_ends::<8>(to, bytes))
+        && !(copy_ends::<32>(to, bytes) || copy_ends::<16>(to, bytes) || copy_ends::<8>(to, bytes))
     {
         to.copy_from_slice(bytes);
     }
@@ -90,7 +90,7 @@ fn put<const ROOM: usize>(room: &mut [u8; ROOM], at: usize, bytes: &[u8]) -> usi
 
 /// Copies the first and the last `END` bytes, if those are all of them.
 #[inline]
-fn put_ends<const END: usize>(to: &mut [u8], from: &[u8]) -> bool {
+fn copy_ends<const END: usize>(to: &mut [u8], from: &[u8]) -> bool {
     if from.len() > 2 * END {
         return false;
     }
@@ -106,7 +106,7 @@ fn put_ends<const END: usize>(to: &mut [u8], from: &[u8]) -> bool {
     true
 }
 
-/// The longest [`value_line`] in bytes, for a caller that reserves room once.
+/// Maximum length of [`value_line`] in bytes, for a caller that reserves space once.
 pub const fn value_line_bytes(key: &[u8]) -> usize {
     "VALUE  4294967295 4294967295 18446744073709551615\r\n".len() + key.len()
 }
@@ -141,20 +141,20 @@ mod tests {
     }
 
     #[test]
-    fn a_small_value_is_whole_behind_what_was_there_or_not_begun() {
+    fn a_small_value_is_appended_whole_or_not_at_all() {
         let text: String = ('!'..='~').cycle().take(100).collect();
         for key in (1..=40).filter_map(|length| text.get(..length)) {
             for value in (0..=70).filter_map(|length| text.get(..length)) {
                 let mut out = b"before".to_vec();
-                let is_done = small_value(&mut out, key.as_bytes(), value.as_bytes());
-                assert_eq!(is_done, key.len() <= 32 && value.len() <= 64);
+                let was_written = small_value(&mut out, key.as_bytes(), value.as_bytes());
+                assert_eq!(was_written, key.len() <= 32 && value.len() <= 64);
                 let bytes = value.len();
-                let wanted = if is_done {
+                let fields = if was_written {
                     format!("beforeVALUE {key} 0 {bytes}\r\n{value}\r\n")
                 } else {
                     "before".to_owned()
                 };
-                assert_eq!(out, wanted.into_bytes());
+                assert_eq!(out, fields.into_bytes());
             }
         }
     }

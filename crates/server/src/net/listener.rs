@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use glasscache_protocol::words;
+use glasscache_protocol::replies;
 use rustix::event::Timespec;
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::io::Errno;
@@ -259,7 +259,7 @@ impl Listener {
         if self.is_full() {
             connections.rejected.fetch_add(1, Ordering::Relaxed);
             self.log_refused(peer.as_ref());
-            let _ = rustix::net::send(&socket, words::TOO_MANY, SendFlags::NOSIGNAL);
+            let _ = rustix::net::send(&socket, replies::TOO_MANY_CONNECTIONS, SendFlags::NOSIGNAL);
             return;
         }
         let peer = match peer.and_then(|peer| SocketAddr::try_from(peer).ok()) {

@@ -1,8 +1,8 @@
 //! The keys of a get, taken one by one, so that a line of 80,000 of them is answered in slices.
 
 use glasscache_protocol::limits::GET_KEY_BYTES_MAX;
+use glasscache_protocol::replies;
 use glasscache_protocol::text::{self, KeyToken};
-use glasscache_protocol::words;
 
 use super::run::Run;
 use super::state::{Keys, Next, Session, State};
@@ -27,7 +27,7 @@ impl Session {
                     run.used += used;
                     keys.key_bytes += key.len();
                     if keys.key_bytes > GET_KEY_BYTES_MAX {
-                        return self.end_get_badly(keys, words::LINE_TOO_LONG, run);
+                        return self.end_get_badly(keys, replies::LINE_TOO_LONG, run);
                     }
                     let lookup = Lookup::text(key, keys.head, !keys.is_begun, run.context);
                     run.look_up(lookup);
@@ -44,7 +44,7 @@ impl Session {
                     return Some(Next::Input);
                 }
                 KeyToken::TooLong => {
-                    return self.end_get_badly(keys, words::BAD_FORMAT, run);
+                    return self.end_get_badly(keys, replies::BAD_FORMAT, run);
                 }
             }
         }
@@ -71,7 +71,7 @@ impl Session {
         run.out.bytes.extend_from_slice(reply);
         let is_whole = mark.is_some() || !keys.is_begun;
         match line_end {
-            Some(end) if is_whole && reply == words::BAD_FORMAT => {
+            Some(end) if is_whole && reply == replies::BAD_FORMAT => {
                 run.used += end + 1;
                 None
             }

@@ -23,8 +23,8 @@ mod upload;
 use glasscache_protocol::command::{Command, Refusal};
 use glasscache_protocol::limits::LINE_BYTES_MAX;
 use glasscache_protocol::meta;
+use glasscache_protocol::replies;
 use glasscache_protocol::text::{self, Parsed};
-use glasscache_protocol::words;
 use glasscache_store::Reservation;
 
 use self::execute::{Batch, Lookup, store::Write};
@@ -251,7 +251,7 @@ fn lost(run: &mut Run<'_, '_, '_>) -> Next {
     match memchr::memchr(b'\n', run.rest()) {
         Some(end) => {
             run.used += end + 1;
-            run.out.bytes.extend_from_slice(words::BAD_FORMAT);
+            run.out.bytes.extend_from_slice(replies::BAD_FORMAT);
             Next::Close(Reason::Protocol)
         }
         None if run.rest().len() > LINE_BYTES_MAX => Next::Close(Reason::Protocol),

@@ -1,6 +1,6 @@
 //! Storage commands of a session: values that are at hand, and large ones received into the store piece by piece.
 
-use glasscache_protocol::words;
+use glasscache_protocol::replies;
 
 use super::run::Run;
 use super::state::{Next, Session, State, UPLOAD_BYTES_KEPT, Upload};
@@ -125,7 +125,7 @@ impl Session {
         let write = upload.write.write();
         write.count_refused(run.context);
         if !write.is_quiet() {
-            run.out.bytes.extend_from_slice(words::NO_MEMORY);
+            run.out.bytes.extend_from_slice(replies::NO_MEMORY);
         }
         self.state = State::Swallow(u64::from(upload.reservation.missing_bytes()) + 2);
         drop(upload);

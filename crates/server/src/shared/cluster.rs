@@ -11,7 +11,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
-use glasscache_protocol::words;
+use glasscache_protocol::replies;
 
 use crate::shared::error::Error;
 use crate::shared::lock::lock;
@@ -71,7 +71,7 @@ impl Cluster {
     /// Answers the words behind `config`; without a file the command is not known.
     pub(crate) fn command(&self, line: &[&[u8]], out: &mut Vec<u8>) {
         let Some((path, known)) = &self.file else {
-            return out.extend_from_slice(words::ERROR);
+            return out.extend_from_slice(replies::ERROR);
         };
         match line {
             [b"get", b"cluster"] => {
@@ -86,8 +86,8 @@ impl Cluster {
                 );
             }
             // Other keys are kept nowhere: a miss, as of any key.
-            [b"get", _] => out.extend_from_slice(words::END),
-            _ => out.extend_from_slice(words::ERROR),
+            [b"get", _] => out.extend_from_slice(replies::END),
+            _ => out.extend_from_slice(replies::ERROR),
         }
     }
 }

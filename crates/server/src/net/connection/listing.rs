@@ -1,6 +1,6 @@
 //! Connections that are no conversation: logs of events (`watch`) and listings of all items.
 
-use glasscache_protocol::words;
+use glasscache_protocol::replies;
 
 use super::buffers::Buffers;
 use super::receiving::receive;
@@ -22,7 +22,7 @@ impl Connection {
             .add(serial, watching, context.waker.clone());
         context.shared.observe();
         let reply: &[u8] = if is_added {
-            words::OK
+            replies::OK
         } else {
             b"WATCHER_TOO_MANY log watcher limit reached\r\n"
         };

@@ -2,7 +2,7 @@
 
 use std::io::Write as _;
 
-use glasscache_protocol::{base64, words};
+use glasscache_protocol::{base64, replies};
 use glasscache_store::{Expiry, Item, Listing};
 
 use crate::session::context::Context;
@@ -81,7 +81,7 @@ impl Items {
     pub(super) fn run(&mut self, context: &Context<'_>, out: &mut Output<'_>) -> bool {
         // The crawler says that it starts before it lists, as memcached's does since 1.6.45.
         if !std::mem::replace(&mut self.is_begun, true) && !self.is_cachedump() {
-            out.bytes.extend_from_slice(words::OK);
+            out.bytes.extend_from_slice(replies::OK);
         }
         let mut examined = 0;
         let is_done = self.slice(context, &mut examined, out);

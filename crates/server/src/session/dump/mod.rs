@@ -43,7 +43,7 @@ impl Dump {
                 let is_done = prefixes.drop_some(SLICE_EXAMINED);
                 if is_done {
                     out.bytes
-                        .extend_from_slice(glasscache_protocol::words::RESET);
+                        .extend_from_slice(glasscache_protocol::replies::RESET);
                 }
                 is_done
             }

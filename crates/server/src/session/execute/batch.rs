@@ -6,7 +6,7 @@
 use arrayvec::ArrayVec;
 use glasscache_protocol::command::GetHead;
 use glasscache_protocol::meta::MetaLine;
-use glasscache_protocol::words;
+use glasscache_protocol::replies;
 use glasscache_store::{Asked, Guess, KeyHash};
 
 use super::get::{count_gets, meta_get_guessed, text_get};
@@ -123,7 +123,7 @@ impl<'b, 'w> Batch<'b, 'w> {
                 kind: Kind::Text { ends, .. },
                 ..
             }) => *ends = true,
-            _ => out.bytes.extend_from_slice(words::END),
+            _ => out.bytes.extend_from_slice(replies::END),
         }
     }
 
@@ -187,7 +187,7 @@ impl<'b, 'w> Batch<'b, 'w> {
                         hits += u64::from(is_hit);
                     }
                     if *ends {
-                        out.bytes.extend_from_slice(words::END);
+                        out.bytes.extend_from_slice(replies::END);
                     }
                 }
             }

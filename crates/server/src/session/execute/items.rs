@@ -3,7 +3,7 @@
 use std::io::Write as _;
 
 use glasscache_protocol::meta::{self, MetaLine};
-use glasscache_protocol::{base64, words};
+use glasscache_protocol::{base64, replies};
 use glasscache_store::{
     ArithOptions, ArithOutcome, CasUnique, DeleteOptions, DeleteOutcome, Expiry, GetOptions,
     KeyHash, NoRoomYet,
@@ -24,8 +24,8 @@ fn hash(key: &[u8], context: &Context<'_>) -> KeyHash {
 pub(super) fn delete(key: &[u8], context: &Context<'_>) -> Result<&'static [u8], NoRoomYet> {
     Ok(
         match remove(key, &DeleteOptions::default(), false, context)? {
-            DeleteOutcome::Deleted => words::DELETED,
-            DeleteOutcome::NotFound | DeleteOutcome::Exists => words::NOT_FOUND,
+            DeleteOutcome::Deleted => replies::DELETED,
+            DeleteOutcome::NotFound | DeleteOutcome::Exists => replies::NOT_FOUND,
         },
     )
 }
@@ -81,9 +81,9 @@ pub(super) fn touch(
                 .shared
                 .classes
                 .hit(context.counters, key.len(), &item, true);
-            words::TOUCHED
+            replies::TOUCHED
         }
-        None => words::NOT_FOUND,
+        None => replies::NOT_FOUND,
     })
 }
 
@@ -103,9 +103,9 @@ pub(super) fn arith(
     };
     match change(key, &options, context)? {
         ArithOutcome::Number { value, .. } => number_line(out, value),
-        ArithOutcome::NotFound | ArithOutcome::Exists => out.extend_from_slice(words::NOT_FOUND),
-        ArithOutcome::NotANumber => out.extend_from_slice(words::NOT_A_NUMBER),
-        ArithOutcome::NoMemory => out.extend_from_slice(words::NO_MEMORY_ARITH),
+        ArithOutcome::NotFound | ArithOutcome::Exists => out.extend_from_slice(replies::NOT_FOUND),
+        ArithOutcome::NotANumber => out.extend_from_slice(replies::NOT_A_NUMBER),
+        ArithOutcome::NoMemory => out.extend_from_slice(replies::NO_MEMORY_ARITH),
     }
     Ok(())
 }
@@ -231,8 +231,8 @@ pub(super) fn meta_arith(
         }
         ArithOutcome::NotFound => meta::status(out, line, key, *b"NF"),
         ArithOutcome::Exists => meta::status(out, line, key, *b"EX"),
-        ArithOutcome::NotANumber => out.extend_from_slice(words::NOT_A_NUMBER),
-        ArithOutcome::NoMemory => out.extend_from_slice(words::NO_MEMORY_ARITH),
+        ArithOutcome::NotANumber => out.extend_from_slice(replies::NOT_A_NUMBER),
+        ArithOutcome::NoMemory => out.extend_from_slice(replies::NO_MEMORY_ARITH),
     }
     Ok(())
 }
@@ -242,7 +242,7 @@ pub(super) fn meta_debug(sent: &[u8], is_base64: bool, context: &Context<'_>, ou
     context.counters.meta_cmds.bump();
     let mut decoded = Vec::new();
     let key = match is_base64.then(|| base64::decode(sent, &mut decoded)) {
-        Some(None) => return out.extend_from_slice(words::BAD_FORMAT),
+        Some(None) => return out.extend_from_slice(replies::BAD_FORMAT),
         Some(Some(_)) => &decoded,
         None => sent,
     };

@@ -11,7 +11,7 @@ pub(crate) mod store;
 mod times;
 
 use glasscache_protocol::command::Command;
-use glasscache_protocol::words;
+use glasscache_protocol::replies;
 use glasscache_store::NoRoomYet;
 
 pub(crate) use batch::{Batch, Cut, Lack, Lookup};
@@ -80,7 +80,7 @@ pub(crate) fn command<'w>(
         // These never come here: the session takes keys and values itself.
         Command::Get(_) | Command::Store(_) | Command::MetaSet(..) => {
             context.counters.invariant_broken.bump();
-            out.bytes.extend_from_slice(words::ERROR);
+            out.bytes.extend_from_slice(replies::ERROR);
             return Ok(Outcome::Close(Reason::Error));
         }
     }

@@ -7,7 +7,7 @@
 use glasscache_protocol::ascii::write_number;
 use glasscache_protocol::command::{StoreHead, StoreVerb};
 use glasscache_protocol::meta::{self, MetaFlags, MetaLine};
-use glasscache_protocol::words;
+use glasscache_protocol::replies;
 use glasscache_store::{
     CasUnique, KeyHash, NoRoomYet, Refusal, Reservation, SetMode, SetOptions, SetOutcome,
 };
@@ -254,7 +254,7 @@ impl<'b> Write<'b> {
         if self.is_quiet() {
             return Outcome::Close(Reason::Protocol);
         }
-        out.bytes.extend_from_slice(words::BAD_CHUNK);
+        out.bytes.extend_from_slice(replies::BAD_CHUNK);
         Outcome::Done
     }
 
@@ -359,12 +359,12 @@ impl<'b> Write<'b> {
 
 fn text_word(outcome: SetOutcome) -> &'static [u8] {
     match outcome {
-        SetOutcome::Stored(_) => words::STORED,
-        SetOutcome::NotStored => words::NOT_STORED,
-        SetOutcome::Exists => words::EXISTS,
-        SetOutcome::NotFound => words::NOT_FOUND,
-        SetOutcome::TooLarge => words::TOO_LARGE,
-        SetOutcome::NoMemory => words::NO_MEMORY,
+        SetOutcome::Stored(_) => replies::STORED,
+        SetOutcome::NotStored => replies::NOT_STORED,
+        SetOutcome::Exists => replies::EXISTS,
+        SetOutcome::NotFound => replies::NOT_FOUND,
+        SetOutcome::TooLarge => replies::TOO_LARGE,
+        SetOutcome::NoMemory => replies::NO_MEMORY,
     }
 }
 

@@ -9,7 +9,7 @@ mod process;
 mod settings;
 mod slabs;
 
-use glasscache_protocol::{ascii, words};
+use glasscache_protocol::{ascii, replies};
 
 use crate::session::context::Context;
 use crate::session::dump::{Cached, Dump, Form, Items};
@@ -40,7 +40,7 @@ pub(crate) fn command(line: &[&[u8]], context: &Context<'_>, out: &mut Output<'_
             context.shared.reset();
             return Outcome::Dump(Dump::Reset(context.shared.detail.clear()));
         }
-        _ => out.extend_from_slice(words::ERROR),
+        _ => out.extend_from_slice(replies::ERROR),
     }
     Outcome::Done
 }
@@ -53,7 +53,7 @@ fn detail(line: &[&[u8]], context: &Context<'_>, out: &mut Vec<u8>) {
         [switch @ (b"on" | b"off"), ..] => {
             context.shared.detail.switch(*switch == b"on");
             context.shared.observe();
-            out.extend_from_slice(words::OK);
+            out.extend_from_slice(replies::OK);
         }
         _ => out.extend_from_slice(b"CLIENT_ERROR usage: stats detail on|off|dump\r\n"),
     }
@@ -68,10 +68,10 @@ fn cachedump(line: &[&[u8]], context: &Context<'_>) -> Result<Dump, &'static [u8
         return Err(b"CLIENT_ERROR stats cachedump not allowed\r\n");
     }
     let [class, limit, ..] = line else {
-        return Err(words::BAD_LINE);
+        return Err(replies::BAD_LINE);
     };
     let (Some(class), Some(limit)) = (ascii::unsigned32(class), ascii::unsigned32(limit)) else {
-        return Err(words::BAD_FORMAT);
+        return Err(replies::BAD_FORMAT);
     };
     if class >= CLASSES {
         return Err(b"CLIENT_ERROR Illegal slab id\r\n");

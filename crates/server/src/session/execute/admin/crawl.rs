@@ -1,7 +1,7 @@
 //! `lru_crawler`: listings of all items, and the switches of a crawler that has nothing left to do here.
 
 use glasscache_protocol::ascii;
-use glasscache_protocol::words;
+use glasscache_protocol::replies;
 
 use crate::session::context::Context;
 use crate::session::dump::{Dump, Form, Items};
@@ -21,7 +21,7 @@ pub(super) fn crawl(line: &[&[u8]], context: &Context<'_>, out: &mut Output<'_>)
         [b"crawl", _] if !context.shared.tuning.get().lru_crawler => CRAWLER_OFF,
         // Expired items leave with their segments; a crawl has nothing left to do.
         [b"crawl", classes] => match parse_classes(classes) {
-            Some(_) => words::OK,
+            Some(_) => replies::OK,
             None => BAD_CLASS,
         },
         [b"tocrawl", number] => match ascii::unsigned32(number) {
@@ -30,9 +30,9 @@ pub(super) fn crawl(line: &[&[u8]], context: &Context<'_>, out: &mut Output<'_>)
                     .shared
                     .tuning
                     .change(|values| values.lru_crawler_tocrawl = number);
-                words::OK
+                replies::OK
             }
-            None => words::BAD_FORMAT,
+            None => replies::BAD_FORMAT,
         },
         [b"sleep", number] => match ascii::unsigned32(number) {
             Some(sleep @ ..=1_000_000) => {
@@ -40,19 +40,19 @@ pub(super) fn crawl(line: &[&[u8]], context: &Context<'_>, out: &mut Output<'_>)
                     .shared
                     .tuning
                     .change(|values| values.lru_crawler_sleep_us = sleep);
-                words::OK
+                replies::OK
             }
             Some(_) => b"CLIENT_ERROR sleep must be one second or less\r\n",
-            None => words::BAD_FORMAT,
+            None => replies::BAD_FORMAT,
         },
         [switch @ (b"enable" | b"disable")] => {
             context
                 .shared
                 .tuning
                 .change(|values| values.lru_crawler = *switch == b"enable");
-            words::OK
+            replies::OK
         }
-        _ => words::ERROR,
+        _ => replies::ERROR,
     };
     out.bytes.extend_from_slice(reply);
     Outcome::Done

@@ -6,7 +6,7 @@ mod tune;
 
 use glasscache_protocol::ascii;
 use glasscache_protocol::command::AdminVerb;
-use glasscache_protocol::words;
+use glasscache_protocol::replies;
 
 use crate::session::context::Context;
 use crate::session::outcome::Outcome;
@@ -62,7 +62,7 @@ fn flush_all(line: &[&[u8]], context: &Context<'_>) -> &'static [u8] {
         None | Some(&b"noreply") => 0,
         Some(word) => match ascii::signed(word).filter(|n| i32::try_from(*n).is_ok()) {
             Some(delay) => delay,
-            None => return words::BAD_EXPTIME,
+            None => return replies::BAD_EXPTIME,
         },
     };
     let at = match context.expiry(delay) {
@@ -70,24 +70,24 @@ fn flush_all(line: &[&[u8]], context: &Context<'_>) -> &'static [u8] {
         _ => context.now,
     };
     context.store.store().flush(at, context.now);
-    words::OK
+    replies::OK
 }
 
 fn verbosity(line: &[&[u8]], context: &Context<'_>) -> &'static [u8] {
     let Some(level) = line.first().and_then(|word| ascii::unsigned32(word)) else {
-        return words::BAD_FORMAT;
+        return replies::BAD_FORMAT;
     };
     let level = u8::try_from(level.min(3)).unwrap_or(3);
     context
         .shared
         .verbosity
         .store(level, std::sync::atomic::Ordering::Relaxed);
-    words::OK
+    replies::OK
 }
 
 fn memory_limit(line: &[&[u8]], context: &Context<'_>) -> &'static [u8] {
     let Some(megabytes) = line.first().and_then(|word| ascii::unsigned32(word)) else {
-        return words::ERROR;
+        return replies::ERROR;
     };
     match megabytes {
         ..8 => b"MEMLIMIT_TOO_SMALL cannot set maxbytes to less than 8m\r\n",
@@ -101,25 +101,25 @@ fn memory_limit(line: &[&[u8]], context: &Context<'_>) -> &'static [u8] {
                 .shared
                 .tuning
                 .change(|values| values.memory_bytes = bytes);
-            words::OK
+            replies::OK
         }
     }
 }
 
 fn debug_time(line: &[&[u8]], context: &Context<'_>) -> &'static [u8] {
     if !context.shared.config.debug {
-        return words::ERROR;
+        return replies::ERROR;
     }
     match line.first() {
-        Some(&(b"p" | b"r")) => words::OK,
+        Some(&(b"p" | b"r")) => replies::OK,
         Some(word) => match ascii::signed(word) {
             Some(seconds) => {
                 context.shared.clock.shift(seconds);
-                words::OK
+                replies::OK
             }
-            None => words::ERROR,
+            None => replies::ERROR,
         },
-        None => words::ERROR,
+        None => replies::ERROR,
     }
 }
 
@@ -131,7 +131,7 @@ fn misbehave(line: &[&[u8]], context: &Context<'_>) -> &'static [u8] {
         [b"loop"] if context.shared.config.debug => loop {
             std::hint::spin_loop();
         },
-        _ => words::ERROR,
+        _ => replies::ERROR,
     }
 }
 
@@ -143,7 +143,7 @@ fn watch(arguments: &[u8], context: &Context<'_>, out: &mut Output<'_>) -> Outco
     } else {
         match WatchedKinds::parse(arguments) {
             Some(watching) => return Outcome::Watch(watching),
-            None => words::ERROR,
+            None => replies::ERROR,
         }
     };
     out.bytes.extend_from_slice(reply);

@@ -1,7 +1,7 @@
 //! Words for LRU segments and slab pages, which we do not have: they are kept, shown again and change nothing.
 
 use glasscache_protocol::ascii;
-use glasscache_protocol::words;
+use glasscache_protocol::replies;
 
 use crate::session::context::Context;
 use crate::shared::tuning::Values;
@@ -17,7 +17,7 @@ pub(super) fn lru(line: &[&[u8]], context: &Context<'_>) -> &'static [u8] {
                 .shared
                 .tuning
                 .change(|values| values.lru_segmented = *mode == b"segmented");
-            words::OK
+            replies::OK
         }
         [b"temp_ttl", ttl, ..] if has_maintainer => match ascii::signed(ttl) {
             Some(ttl) => {
@@ -26,11 +26,11 @@ pub(super) fn lru(line: &[&[u8]], context: &Context<'_>) -> &'static [u8] {
                     .shared
                     .tuning
                     .change(|values| values.temporary_ttl_s = ttl);
-                words::OK
+                replies::OK
             }
-            None => words::ERROR,
+            None => replies::ERROR,
         },
-        _ => words::ERROR,
+        _ => replies::ERROR,
     }
 }
 
@@ -40,7 +40,7 @@ fn lru_tune(context: &Context<'_>, percents: [&[u8]; 2], factors: [&[u8]; 2]) ->
     let (Some(hot), Some(warm), Some(hot_factor), Some(warm_factor)) =
         (hot, warm, hot_factor, warm_factor)
     else {
-        return words::ERROR;
+        return replies::ERROR;
     };
     if hot.saturating_add(warm) > 80 {
         return b"ERROR hot and warm pcts must not exceed 80\r\n";
@@ -54,7 +54,7 @@ fn lru_tune(context: &Context<'_>, percents: [&[u8]; 2], factors: [&[u8]; 2]) ->
         values.hot_max_factor = hot_factor;
         values.warm_max_factor = warm_factor;
     });
-    words::OK
+    replies::OK
 }
 
 fn real(word: &[u8]) -> Option<f64> {
@@ -71,7 +71,7 @@ pub(super) fn slabs(line: &[&[u8]], context: &Context<'_>) -> &'static [u8] {
         [b"reassign", from, to] => match (ascii::signed(from), ascii::signed(to)) {
             (Some(from), Some(to)) if from == to => b"SAME src and dst class are identical\r\n",
             (Some(_), Some(_)) => b"NOSPARE source class has no spare pages\r\n",
-            _ => words::BAD_FORMAT,
+            _ => replies::BAD_FORMAT,
         },
         [b"automove", b"ratio", value, ..] => tune_real(context, value, |values, ratio| {
             values.slab_automove_ratio = ratio;
@@ -80,29 +80,29 @@ pub(super) fn slabs(line: &[&[u8]], context: &Context<'_>) -> &'static [u8] {
             values.slab_automove_freeratio = ratio;
         }),
         [b"automove", b"window", value, ..] => match ascii::unsigned32(value) {
-            None => words::BAD_FORMAT,
+            None => replies::BAD_FORMAT,
             Some(window @ 3..=1800) => {
                 context
                     .shared
                     .tuning
                     .change(|values| values.slab_automove_window = window);
-                words::OK
+                replies::OK
             }
             Some(_) => b"CLIENT_ERROR automove window too low or too high\r\n",
         },
-        [b"automove", b"window"] => words::BAD_FORMAT,
+        [b"automove", b"window"] => replies::BAD_FORMAT,
         [b"automove", level, ..] => match ascii::unsigned32(level) {
-            None => words::BAD_FORMAT,
+            None => replies::BAD_FORMAT,
             Some(level @ 0..=2) => {
                 context
                     .shared
                     .tuning
                     .change(|values| values.slab_automove = level);
-                words::OK
+                replies::OK
             }
-            Some(_) => words::ERROR,
+            Some(_) => replies::ERROR,
         },
-        _ => words::ERROR,
+        _ => replies::ERROR,
     }
 }
 
@@ -110,8 +110,8 @@ fn tune_real(context: &Context<'_>, word: &[u8], set: fn(&mut Values, f64)) -> &
     match real(word) {
         Some(number) => {
             context.shared.tuning.change(|values| set(values, number));
-            words::OK
+            replies::OK
         }
-        None => words::ERROR,
+        None => replies::ERROR,
     }
 }
