@@ -78,7 +78,7 @@ class Calls(Connections):
     ) -> Any:
         """Connect and start a call again, which was `stale` or had no connection; one deadline over both."""
         seconds = self._timeout if deadline is None else deadline
-        late = _native.Late(seconds, is_retry=stale is not None)
+        late = _native.DelayedCall(seconds, is_retry=stale is not None)
         try:
             while True:
                 await self._connect(self._next_place(late, key), time.monotonic() + late.left)
@@ -91,7 +91,7 @@ class Calls(Connections):
         except GlasscacheError as error:
             return self._miss_or_raise(error, miss)
 
-    async def _many(self, many: _native.Many) -> dict[Any, Any]:
+    async def _many(self, many: _native.BulkCall) -> dict[Any, Any]:
         """Return the outcome of a call about many keys; make the connections that it needs."""
         while (outcome := await many.wait()) is None:
             joins = [self._join(many, place) for place in many.places()]
@@ -100,7 +100,7 @@ class Calls(Connections):
             self._send(many)
         return outcome
 
-    async def _join(self, many: _native.Many, place: int) -> None:
+    async def _join(self, many: _native.BulkCall, place: int) -> None:
         if self._is_connected(place):
             return
         try:

@@ -327,7 +327,16 @@ def test_the_native_module_is_never_the_face() -> None:
     from glasscache import _native
 
     public = {name for name in dir(_native) if not name.startswith("_")}
-    faces = {"Client", "AsyncClient", "Codec", "Connection", "Late", "Many", "PARTS", "server_of"}
+    faces = {
+        "Client",
+        "AsyncClient",
+        "Codec",
+        "Connection",
+        "DelayedCall",
+        "BulkCall",
+        "PARTS",
+        "server_of",
+    }
     of_sim = {"Trace", "Curve", "simulate", "slab_classes", "slab_optimum", "slab_plan"}
     assert public == faces | of_sim
     assert issubclass(glasscache.Client, _native.Client)

@@ -45,8 +45,8 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<settings::Codec>()?;
     module.add_class::<aio::AsyncClient>()?;
     module.add_class::<aio::Connection>()?;
-    module.add_class::<aio::Late>()?;
-    module.add_class::<aio::Many>()?;
+    module.add_class::<aio::DelayedCall>()?;
+    module.add_class::<aio::BulkCall>()?;
     expect_large_blocks();
     turns::begin();
     module.add_function(wrap_pyfunction!(settings::server_of, module)?)?;

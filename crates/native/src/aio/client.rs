@@ -15,7 +15,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use super::connection::Connection;
-use super::late::Limit;
+use super::delayed_call::Limit;
 use super::op::{Kind, Started};
 use super::running_loop;
 use crate::client::key_bytes;

@@ -16,7 +16,7 @@ use pyo3::types::PyBytes;
 
 use super::client::{AsyncClient, Slot};
 use super::connection::Connection;
-use super::late::Late;
+use super::delayed_call::DelayedCall;
 use super::running_loop;
 use crate::error;
 use crate::settings::{self};
@@ -142,7 +142,7 @@ impl AsyncClient {
 
     /// Return the place of the server that a late call is to be connected to next, if it may try once more.
     #[pyo3(name = "_next_place")]
-    fn next_place(&self, late: &Bound<'_, Late>, key: &Bound<'_, PyAny>) -> PyResult<usize> {
+    fn next_place(&self, late: &Bound<'_, DelayedCall>, key: &Bound<'_, PyAny>) -> PyResult<usize> {
         let place = self.core.place_of(self.wire(key, &mut Vec::new())?.bytes);
         if late.borrow_mut().try_again() {
             return Ok(place);

@@ -20,7 +20,7 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::PyBool;
 
-use super::many::Many;
+use super::bulk_call::BulkCall;
 use super::op::{Kind, Op, Shown, Times};
 use super::{set_exception, set_result};
 use crate::client::TIMED_BYTES_MIN;
@@ -104,7 +104,7 @@ impl Connection {
     pub(super) fn submit_of_many(
         slf: &Bound<'_, Self>,
         request: &Request<'_>,
-        (many, index): (&Bound<'_, Many>, usize),
+        (many, index): (&Bound<'_, BulkCall>, usize),
         times: Times,
     ) -> PyResult<Result<(), Error>> {
         let mut this = slf.borrow_mut();
@@ -217,7 +217,7 @@ impl Connection {
             return Ok(());
         };
         if let Kind::OfMany(index) = op.kind {
-            let many = op.future.bind(py).cast::<Many>()?;
+            let many = op.future.bind(py).cast::<BulkCall>()?;
             return many.borrow_mut().failed(py, index, failure);
         }
         let error = if is_stale {
@@ -325,7 +325,7 @@ impl Connection {
     ) -> PyResult<()> {
         let is_last = self.engine.is_last_reply();
         let (pipeline, server) = (self.engine.pipeline(), &self.server.name);
-        let many = op.future.bind(py).cast::<Many>()?;
+        let many = op.future.bind(py).cast::<BulkCall>()?;
         let codec = self.codec.get();
         many.borrow_mut()
             .take(py, codec, index, (answer, pipeline, server), is_last)?;

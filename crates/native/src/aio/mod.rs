@@ -5,11 +5,11 @@
 //! that was cancelled keeps its place in the pipeline, so its reply is read and meets nobody; a
 //! connection on which a call passed its deadline takes no new requests.
 
+mod bulk_call;
 mod client;
 mod connecting;
 mod connection;
-mod late;
-mod many;
+mod delayed_call;
 mod op;
 mod protocol;
 mod showing;
@@ -20,10 +20,10 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 
+pub(crate) use bulk_call::BulkCall;
 pub(crate) use client::AsyncClient;
 pub(crate) use connection::Connection;
-pub(crate) use late::Late;
-pub(crate) use many::Many;
+pub(crate) use delayed_call::DelayedCall;
 
 fn set_result(py: Python<'_>, future: &Py<PyAny>, value: Bound<'_, PyAny>) -> PyResult<()> {
     if !future

@@ -11,7 +11,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
 use super::client::AsyncClient;
-use super::late::Limit;
+use super::delayed_call::Limit;
 use super::op::{Kind, Started, Written};
 use crate::client::{Ttl, amount, amount_if_any, exptime, joined_bytes, reserving};
 use crate::reply::Form;

@@ -6,16 +6,16 @@ use glasscache_client::costs::Spent;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
+use super::bulk_call::{AdminRequest, BulkCall, BulkKind};
 use super::client::AsyncClient;
 use super::connection::Connection;
-use super::late::Limit;
-use super::many::{Many, Question, What};
+use super::delayed_call::Limit;
 use super::op::Times;
 use crate::bulk::{FoundValues, MadeItems, WireKeys, all_of, pairs_of};
 use crate::client::{Ttl, exptime, key_bytes};
 use crate::error;
 
-type Started<'py> = PyResult<Bound<'py, Many>>;
+type Started<'py> = PyResult<Bound<'py, BulkCall>>;
 
 fn places(parts: &impl Partitioned) -> std::vec::IntoIter<usize> {
     let places: Vec<usize> = parts.parts().iter().map(|part| part.place).collect();
@@ -28,12 +28,12 @@ impl AsyncClient {
         &self,
         py: Python<'py>,
         keys: Vec<Py<PyAny>>,
-        what: What,
+        what: BulkKind,
         places: impl Iterator<Item = usize>,
         times: Times,
     ) -> Started<'py> {
         let client = (self.core.clone(), self.misses.clone());
-        let many = Bound::new(py, Many::new(client, keys, what, places, times))?;
+        let many = Bound::new(py, BulkCall::new(client, keys, what, places, times))?;
         self.send(&many)?;
         Ok(many)
     }
@@ -43,7 +43,7 @@ impl AsyncClient {
 impl AsyncClient {
     /// Send what of a call is not sent yet, where there is a connection.
     #[pyo3(name = "_send")]
-    fn send(&self, many: &Bound<'_, Many>) -> PyResult<()> {
+    fn send(&self, many: &Bound<'_, BulkCall>) -> PyResult<()> {
         let py = many.py();
         let unsent = many.borrow().unsent();
         for (index, place) in unsent {
@@ -67,7 +67,7 @@ impl AsyncClient {
 
     /// Note that a server which a call is to be sent to could not be connected to.
     #[pyo3(name = "_fail")]
-    fn fail(&self, many: &Bound<'_, Many>, place: usize, raised: &Bound<'_, PyAny>) {
+    fn fail(&self, many: &Bound<'_, BulkCall>, place: usize, raised: &Bound<'_, PyAny>) {
         let error = self.not_connected(place, raised);
         let mut many = many.borrow_mut();
         for (index, _) in many.unsent().into_iter().filter(|(_, of)| *of == place) {
@@ -90,7 +90,7 @@ impl AsyncClient {
         let reads = Reads::new(&this.core, &keys, with_cas);
         let reads = reads.map_err(|error| error::of_client(py, &error))?;
         let places = places(&reads);
-        let what = What::Read(reads, FoundValues::new(py, with_cas));
+        let what = BulkKind::Read(reads, FoundValues::new(py, with_cas));
         let keys = objects.into_iter().map(Bound::unbind).collect();
         this.start_many(slf.py(), keys, what, places, times)
     }
@@ -111,7 +111,7 @@ impl AsyncClient {
         let made = MadeItems::new(py, maker, codec, &pairs, &mut times.spent)?;
         let stores = Stores::new(&this.core, StoreWord::Set, &made.all(), exptime);
         let places = places(&stores);
-        let what = What::Store(stores, made, Stored::default());
+        let what = BulkKind::Store(stores, made, Stored::default());
         let keys = pairs.into_iter().map(|(key, _)| key.unbind()).collect();
         this.start_many(slf.py(), keys, what, places, times)
     }
@@ -129,7 +129,7 @@ impl AsyncClient {
         let wire = WireKeys::new(slf.py(), this.core.keys(), objects.iter())?;
         let removals = Removals::new(&this.core, &wire.all());
         let places = places(&removals);
-        let what = What::Remove(removals, Vec::new());
+        let what = BulkKind::Remove(removals, Vec::new());
         let keys = objects.into_iter().map(Bound::unbind).collect();
         this.start_many(slf.py(), keys, what, places, times)
     }
@@ -146,14 +146,14 @@ impl AsyncClient {
         let (py, this) = (slf.py(), slf.get());
         let times = Limit::times(deadline, this.timeout, Spent::default())?;
         let question = match what {
-            "version" => Question::Version,
-            "stats" => Question::Stats(argument),
-            _ => Question::Flush(delay),
+            "version" => AdminRequest::Version,
+            "stats" => AdminRequest::Stats(argument),
+            _ => AdminRequest::Flush(delay),
         };
         let checked = question.request().check();
         checked.map_err(|error| error::of_client(py, &error))?;
         let (places, names): (Vec<_>, Vec<_>) = this.names().into_iter().unzip();
-        let what = What::Servers(question, names, PyDict::new(py).unbind());
+        let what = BulkKind::Servers(question, names, PyDict::new(py).unbind());
         this.start_many(slf.py(), Vec::new(), what, places.into_iter(), times)
     }
 }

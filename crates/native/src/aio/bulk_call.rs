@@ -20,7 +20,7 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
-use super::late::{TRIES_MAX, left};
+use super::delayed_call::{TRIES_MAX, left};
 use super::op::Times;
 use super::{running_loop, set_exception, set_result};
 use crate::bulk::{FoundValues, MadeItems, WireKeys, told};
@@ -30,13 +30,13 @@ use crate::settings::Codec;
 use crate::{error, tables};
 
 /// What is asked of every server.
-pub(super) enum Question {
+pub(super) enum AdminRequest {
     Version,
     Stats(String),
     Flush(u32),
 }
 
-impl Question {
+impl AdminRequest {
     pub(super) fn request(&self) -> Request<'_> {
         match self {
             Self::Version => Request::Version,
@@ -49,18 +49,18 @@ impl Question {
 }
 
 /// What is asked, and what came of it so far.
-pub(super) enum What {
+pub(super) enum BulkKind {
     Read(Reads, FoundValues),
     Store(Stores, MadeItems, Stored),
     /// What follows a store, step by step, and what came of the present one.
     Rest(Box<StoredMany<MadeItems>>, Option<Result<Done, Error>>),
     Remove(Removals, Failures),
-    Servers(Question, Vec<String>, Py<PyDict>),
+    Servers(AdminRequest, Vec<String>, Py<PyDict>),
     Over,
 }
 
 /// One request, and its server.
-struct Ask {
+struct ServerRequest {
     place: usize,
     state: State,
     /// How often its server had no connection.
@@ -77,12 +77,12 @@ enum State {
 
 /// A call of several requests on several connections.
 #[pyclass(module = "glasscache._native")]
-pub(crate) struct Many {
+pub(crate) struct BulkCall {
     core: Arc<Core>,
     misses: Arc<Misses>,
     keys: Vec<Py<PyAny>>,
-    what: What,
-    asks: Vec<Ask>,
+    what: BulkKind,
+    asks: Vec<ServerRequest>,
     ended: Vec<Ended>,
     times: Times,
     bytes: u64,
@@ -92,12 +92,12 @@ pub(crate) struct Many {
     outcome: Option<PyResult<Py<PyAny>>>,
 }
 
-impl Many {
+impl BulkCall {
     /// A call to the servers at these places, one request each.
     pub(super) fn new(
         (core, misses): (Arc<Core>, Arc<Misses>),
         keys: Vec<Py<PyAny>>,
-        what: What,
+        what: BulkKind,
         places: impl Iterator<Item = usize>,
         times: Times,
     ) -> Self {
@@ -119,7 +119,7 @@ impl Many {
     }
 
     fn ask(&mut self, places: impl Iterator<Item = usize>) {
-        let ask = |place| Ask {
+        let ask = |place| ServerRequest {
             place,
             state: State::Unsent,
             tries: 0,
@@ -171,31 +171,31 @@ impl Many {
             keys.map(|key| key.bind(py)).collect::<Vec<_>>()
         };
         match &self.what {
-            What::Read(reads, _) => {
+            BulkKind::Read(reads, _) => {
                 let keys = keys(reads.parts());
                 let things = keys.iter().map(|key| key_bytes(key));
                 let things: Vec<&[u8]> = things.collect::<PyResult<_>>()?;
                 then(&reads.request(index, &things))
             }
-            What::Store(stores, items, _) => {
+            BulkKind::Store(stores, items, _) => {
                 let indices = stores.parts().get(index).map(|part| &part.indices);
                 let indices = indices.into_iter().flatten();
                 let things: Vec<Item<'_>> = indices.filter_map(|&at| items.item(at)).collect();
                 then(&stores.request(index, &things))
             }
-            What::Remove(removals, _) => {
+            BulkKind::Remove(removals, _) => {
                 let keys = keys(removals.parts());
                 let maker = self.core.keys();
                 let wire = WireKeys::new(py, maker, keys.into_iter())?;
                 let things: Vec<WireKey<'_>> = wire.all();
                 then(&removals.request(index, &things))
             }
-            What::Servers(question, ..) => then(&question.request()),
-            What::Rest(steps, _) => match steps.step() {
+            BulkKind::Servers(question, ..) => then(&question.request()),
+            BulkKind::Rest(steps, _) => match steps.step() {
                 Some(step) => then(&step.request()),
                 None => Ok(Err(Error::Closed)),
             },
-            What::Over => Ok(Err(Error::Closed)),
+            BulkKind::Over => Ok(Err(Error::Closed)),
         }
     }
 
@@ -208,7 +208,7 @@ impl Many {
         (answer, pipeline, server): (Answer, &Pipeline, &str),
         is_last: bool,
     ) -> PyResult<()> {
-        let begin = matches!(self.what, What::Read(..)).then(Instant::now);
+        let begin = matches!(self.what, BulkKind::Read(..)).then(Instant::now);
         let nth = self.ended.get(index).map_or(0, |ended| ended.replies);
         let reply = Reply {
             ask: index,
@@ -241,7 +241,7 @@ impl Many {
         reply: Reply<'_>,
     ) -> PyResult<Result<(), Error>> {
         match &mut self.what {
-            What::Read(reads, found_values) => {
+            BulkKind::Read(reads, found_values) => {
                 let mut raised = Ok(());
                 let read = reads.values(reply, |index, found, body| {
                     let key = self.keys.get(index).map(|key| key.bind(py));
@@ -252,9 +252,9 @@ impl Many {
                 raised?;
                 return Ok(read.map(|bytes| self.bytes += bytes));
             }
-            What::Store(stores, items, stored) => stores.take(reply, items, stored),
-            What::Remove(removals, failures) => failures.extend(removals.failure(reply)),
-            What::Servers(question, names, answers) => {
+            BulkKind::Store(stores, items, stored) => stores.take(reply, items, stored),
+            BulkKind::Remove(removals, failures) => failures.extend(removals.failure(reply)),
+            BulkKind::Servers(question, names, answers) => {
                 let answer = match interpret::refused(reply.answer, reply.server) {
                     Ok(answer) => answer,
                     Err(error) => return Ok(Err(error)),
@@ -264,12 +264,12 @@ impl Many {
                     answers.bind(py).set_item(name, answer)?;
                 }
             }
-            What::Rest(steps, done) => {
+            BulkKind::Rest(steps, done) => {
                 *done = steps
                     .step()
                     .map(|step| step.read(reply.answer, reply.pipeline, reply.server));
             }
-            What::Over => {}
+            BulkKind::Over => {}
         }
         Ok(Ok(()))
     }
@@ -294,7 +294,7 @@ impl Many {
     pub(super) fn fail_ask(&mut self, index: usize, error: Error) {
         if let (Some(ask), Some(ended)) = (self.asks.get_mut(index), self.ended.get_mut(index)) {
             ask.state = State::Ended;
-            if let What::Rest(_, done) = &mut self.what {
+            if let BulkKind::Rest(_, done) = &mut self.what {
                 *done = Some(Err(error.clone()));
             }
             ended.error = Some(error);
@@ -322,25 +322,25 @@ impl Many {
 
     /// Begins the next step of a call, or ends it.
     fn go_on(&mut self, py: Python<'_>) {
-        self.what = match std::mem::replace(&mut self.what, What::Over) {
-            What::Store(stores, items, stored) => {
+        self.what = match std::mem::replace(&mut self.what, BulkKind::Over) {
+            BulkKind::Store(stores, items, stored) => {
                 self.bytes = stores.bytes();
-                What::Rest(Box::new(stores.rest(items, &self.ended, stored)), None)
+                BulkKind::Rest(Box::new(stores.rest(items, &self.ended, stored)), None)
             }
-            What::Rest(mut steps, done) => {
+            BulkKind::Rest(mut steps, done) => {
                 steps.take(done.unwrap_or(Err(Error::Closed)));
-                What::Rest(steps, None)
+                BulkKind::Rest(steps, None)
             }
             what => what,
         };
-        if let What::Rest(steps, _) = &self.what
+        if let BulkKind::Rest(steps, _) = &self.what
             && let Some(step) = steps.step()
         {
             let place = self.core.place_of(step.key.bytes);
             return self.ask(std::iter::once(place));
         }
-        let what = std::mem::replace(&mut self.what, What::Over);
-        if !matches!(what, What::Servers(..)) {
+        let what = std::mem::replace(&mut self.what, BulkKind::Over);
+        if !matches!(what, BulkKind::Servers(..)) {
             let budget = Budget {
                 started: self.times.started,
                 deadline: self.times.deadline,
@@ -354,23 +354,23 @@ impl Many {
     }
 
     /// What came of a call whose requests have all ended.
-    fn conclude<'py>(&self, py: Python<'py>, what: What) -> PyResult<Bound<'py, PyDict>> {
+    fn conclude<'py>(&self, py: Python<'py>, what: BulkKind) -> PyResult<Bound<'py, PyDict>> {
         let key = |index: usize| self.keys.get(index).map(|key| key.bind(py).clone());
         match what {
-            What::Read(reads, found) => {
+            BulkKind::Read(reads, found) => {
                 let failures = reads.unanswered(&self.ended);
                 found.finish(py, failures, &self.misses, key)
             }
-            What::Rest(steps, _) => {
+            BulkKind::Rest(steps, _) => {
                 let failures = steps.finish();
                 let failures = failures.map_err(|error| error::of_client(py, &error))?;
                 told(py, failures, key)
             }
-            What::Remove(removals, mut failures) => {
+            BulkKind::Remove(removals, mut failures) => {
                 failures.extend(removals.unanswered(&self.ended));
                 told(py, failures, key)
             }
-            What::Servers(_, names, answers) => {
+            BulkKind::Servers(_, names, answers) => {
                 let answers = answers.into_bound(py);
                 for (name, ended) in names.iter().zip(&self.ended) {
                     if let Some(error) = &ended.error {
@@ -379,13 +379,13 @@ impl Many {
                 }
                 Ok(answers)
             }
-            What::Store(..) | What::Over => Ok(PyDict::new(py)),
+            BulkKind::Store(..) | BulkKind::Over => Ok(PyDict::new(py)),
         }
     }
 }
 
 #[pymethods]
-impl Many {
+impl BulkCall {
     /// Return a future of the outcome; its result is None where connections are missing, or more is to be sent.
     fn wait(slf: &Bound<'_, Self>) -> PyResult<Py<PyAny>> {
         let py = slf.py();

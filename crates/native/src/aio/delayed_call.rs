@@ -14,7 +14,7 @@ pub(super) const TRIES_MAX: u8 = 3;
 /// A call that waits for a connection: one deadline spans the waiting and the call.
 #[pyclass(module = "glasscache._native")]
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Late {
+pub(crate) struct DelayedCall {
     deadline: Instant,
     /// When it began to wait.
     begin: Instant,
@@ -24,7 +24,7 @@ pub(crate) struct Late {
 }
 
 #[pymethods]
-impl Late {
+impl DelayedCall {
     #[new]
     fn new(seconds: f64, is_retry: bool) -> PyResult<Self> {
         let begin = Instant::now();
@@ -53,7 +53,7 @@ pub(super) fn left(deadline: Instant) -> f64 {
     left.as_secs_f64()
 }
 
-impl Late {
+impl DelayedCall {
     /// Begins to wait for a connection once more; false: it has tried often enough, or its time is over.
     pub(super) fn try_again(&mut self) -> bool {
         self.begin = Instant::now();
@@ -66,15 +66,15 @@ impl Late {
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Limit {
     Seconds(f64),
-    Late(Late),
+    Delayed(DelayedCall),
 }
 
 impl<'py> FromPyObject<'_, 'py> for Limit {
     type Error = PyErr;
 
     fn extract(given: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
-        match given.cast::<Late>() {
-            Ok(late) => Ok(Self::Late(*late.borrow())),
+        match given.cast::<DelayedCall>() {
+            Ok(late) => Ok(Self::Delayed(*late.borrow())),
             Err(_) => given.extract().map(Self::Seconds),
         }
     }
@@ -92,7 +92,7 @@ impl Limit {
         let deadline = match limit {
             None => started + timeout,
             Some(Self::Seconds(seconds)) => started + deadlines::seconds(seconds)?,
-            Some(Self::Late(late)) => {
+            Some(Self::Delayed(late)) => {
                 spent.add_time(Part::Wait, started.saturating_duration_since(late.begin));
                 is_retry = late.is_retry;
                 late.deadline
