@@ -13,6 +13,9 @@ use crate::request::{Desk, Dialect, Request};
 /// Most keys that wait for their removal at one server that does not answer.
 const UNCERTAIN_MAX: usize = 10_000;
 
+/// Memory that a connection keeps for the keys of its next write, in bytes: a bulk write of more gives it back.
+const KEPT_BYTES_MAX: usize = 64 << 10;
+
 /// A key as it goes on the wire.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OwnedKey {
@@ -82,10 +85,17 @@ impl WrittenKeys {
             .truncate(self.bytes.len().saturating_sub(removed_bytes));
     }
 
-    /// Removes all keys and keeps the room.
+    /// Removes all keys, and keeps up to [`KEPT_BYTES_MAX`] of memory for the next ones.
     pub fn clear(&mut self) {
+        if self.reserved_bytes() > KEPT_BYTES_MAX {
+            *self = Self::default();
+        }
         self.bytes.clear();
         self.spans.clear();
+    }
+
+    fn reserved_bytes(&self) -> usize {
+        self.bytes.capacity() + self.spans.capacity() * size_of::<(u8, bool)>()
     }
 }
 
@@ -156,4 +166,28 @@ pub fn keys_of<'r>(request: &'r Request<'r>) -> impl Iterator<Item = WireKey<'r>
     };
     let stored = items.iter().map(|item| &item.key);
     stored.chain(removed).copied()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_clear_releases_the_memory_of_a_large_write_and_keeps_that_of_a_small_one() {
+        let mut keys = WrittenKeys::default();
+        let key = WireKey {
+            bytes: &[b'k'; 250],
+            is_base64: false,
+        };
+        let mut reserved_after = |count: usize| {
+            (0..count).for_each(|_| keys.add(key));
+            assert_eq!(keys.iter().count(), count);
+            keys.clear();
+            assert_eq!(keys.iter().count(), 0);
+            keys.reserved_bytes()
+        };
+        let small = reserved_after(10);
+        assert!((10 * 250..=KEPT_BYTES_MAX).contains(&small), "{small}");
+        assert_eq!(reserved_after(10_000), 0);
+    }
 }
