@@ -6,6 +6,7 @@ use rustix::event::{PollFd, PollFlags};
 
 use super::{AWAITED_MAX, Call, DIRECT_BYTES_MIN, Stage, State, Trouble};
 use crate::engine::connection::Progress;
+use crate::engine::loss::FORKED;
 use crate::error::{Error, Phase};
 use crate::pool::Lease;
 use crate::transport::blocking::{Patience, Stop, wait};
@@ -114,7 +115,7 @@ impl Call<'_> {
     /// False: a signal came; look at it and call again.
     pub fn receive_body(&mut self, target: &mut [u8]) -> Result<bool, Error> {
         if !self.process.is_current() {
-            return Err(self.error(Phase::Read, "the process was forked amid the call".into()));
+            return Err(self.error(Phase::Read, FORKED.into()));
         }
         let deadline = self.deadline;
         let Some(link) = self.lease.as_mut().and_then(Lease::link) else {

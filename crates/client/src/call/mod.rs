@@ -22,6 +22,7 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags};
 
 use crate::engine::connection::Attempt;
+use crate::engine::loss::FORKED;
 use crate::error::{Error, Phase};
 use crate::fork::Process;
 use crate::pipeline::{self, Answer, Pipeline};
@@ -85,7 +86,7 @@ enum Driver {
 #[derive(Debug)]
 pub struct Call<'a> {
     server: Arc<Server>,
-    /// Where it began: a child of a fork amid the call does not go on with it.
+    /// Where it began: a child of a fork during the call does not continue it.
     process: Process,
     requests: &'a [Request<'a>],
     lease: Option<Lease>,
@@ -251,7 +252,7 @@ impl<'a> Call<'a> {
             return Ok(State::Finished);
         }
         if !self.process.is_current() {
-            return Err(self.error(Phase::Read, "the process was forked amid the call".into()));
+            return Err(self.error(Phase::Read, FORKED.into()));
         }
         loop {
             let moved = match self.stage {

@@ -4,6 +4,9 @@ use std::time::Duration;
 
 use super::health::{Mark, PATIENCE};
 
+/// Why a call in a child of a fork ends that began in its parent.
+pub const FORKED: &str = "the process was forked during the call";
+
 /// How far a request was.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stage {

@@ -6,98 +6,29 @@
 
 mod in_flight;
 mod output;
+mod progress;
 mod replies;
 #[cfg(test)]
 mod tests;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::time::Instant;
 
 use in_flight::{InFlight, Owner, Uncertain};
 use output::Output;
+pub use progress::{Attempt, End, Failure, Progress, Ticket};
 
-use super::health::Mark;
-use super::loss::Next;
 use super::pending::PendingWrites;
 use super::server::ServerState;
 use super::uncertain::{OwnedKey, keys_of, write_removals};
 use crate::error::Error;
-use crate::pipeline::{Answer, Expect, Pipeline};
+use crate::pipeline::{Expect, Pipeline};
 use crate::request::{Desk, Dialect, Request};
 
 /// Quiet writes after which a connection is asked whether all went well.
 ///
 /// Their error lines, should each have one, fit the socket's receive buffer.
 const PENDING_MAX: u32 = 1000;
-
-/// A call on one connection.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Ticket(u64);
-
-impl Ticket {
-    /// What comes before the first call: the question whether the server speaks meta.
-    pub const OPENING: Self = Self(0);
-}
-
-/// One attempt at a call.
-#[derive(Debug, Clone, Copy)]
-pub struct Attempt {
-    /// When the call began.
-    pub started: Instant,
-    /// When it must end.
-    pub deadline: Instant,
-    /// Another connection had gone stale before.
-    pub is_retry: bool,
-}
-
-/// How the wait for a reply ended without one.
-#[derive(Debug, Clone, Copy)]
-pub enum End<'a> {
-    /// The connection was closed.
-    Closed {
-        /// By its peer, without an error.
-        in_order: bool,
-        /// What the caller is told.
-        why: &'a str,
-    },
-    /// The time of the call was over.
-    Deadline,
-}
-
-/// Why a call got no reply, and what follows.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Failure {
-    /// What its caller is told, unless it is made again.
-    pub error: Error,
-    /// Whether it is to be made again, on another connection.
-    pub next: Next,
-}
-
-impl Failure {
-    /// What it says of the health of the server.
-    fn mark(&self) -> Mark {
-        match self.next {
-            Next::End(mark) => mark,
-            Next::Retry | Next::RetryClassic => Mark::None,
-        }
-    }
-}
-
-/// How far a connection is.
-#[derive(Debug, PartialEq, Eq)]
-pub enum Progress {
-    /// It takes requests.
-    Ready,
-    /// A reply; its values are in [`Connection::pipeline`] until [`Connection::release`].
-    Reply(Ticket, Answer),
-    /// A call ended without a reply.
-    Failed(Ticket, Box<Failure>),
-    /// At least this many bytes are missing.
-    Needs(usize),
-    /// Nothing is in flight.
-    Idle,
-}
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {
@@ -119,8 +50,8 @@ pub struct Connection {
     server: Arc<ServerState>,
     pipeline: Pipeline,
     stage: Stage,
-    /// [`Progress::Ready`] was not told yet.
-    is_news: bool,
+    /// [`Progress::Ready`] was not returned yet.
+    must_report_ready: bool,
     /// The server closed on `mn`: classic text is tried, and believed once it is answered.
     presumes_classic: bool,
     output: Output,
@@ -149,7 +80,7 @@ impl Connection {
             server,
             pipeline: Pipeline::new(value_bytes_max),
             stage: Stage::Connecting,
-            is_news: false,
+            must_report_ready: false,
             presumes_classic: false,
             output: Output::default(),
             opaque,
@@ -190,7 +121,7 @@ impl Connection {
 
     fn ready(&mut self) {
         self.stage = Stage::Open;
-        self.is_news = true;
+        self.must_report_ready = true;
     }
 
     /// Whether it takes requests.

@@ -16,8 +16,8 @@ impl Connection {
     /// Reads on, and says what there is for the driver.
     pub fn poll(&mut self) -> Progress {
         self.release();
-        if self.is_news {
-            self.is_news = false;
+        if self.must_report_ready {
+            self.must_report_ready = false;
             return Progress::Ready;
         }
         if !self.failed.is_empty()
@@ -127,7 +127,7 @@ impl Connection {
         }
         if let Some(mut uncertain) = entry.uncertain.take() {
             uncertain.keys.clear();
-            uncertain.removals.clear();
+            uncertain.removals = Vec::new();
             self.spare = Some(uncertain);
         }
         if matches!(entry.owner, Owner::Acknowledgement(_)) {
@@ -316,7 +316,7 @@ impl Connection {
                     phase: Phase::Read,
                     retry_is_safe: entry.is_repeatable,
                 };
-                let why = "the process was forked amid the call".to_owned();
+                let why = loss::FORKED.to_owned();
                 let failure = Failure {
                     error: Error::Unavailable(context, why),
                     next: Next::End(Mark::None),

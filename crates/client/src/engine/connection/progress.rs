@@ -1,0 +1,78 @@
+//! What a connection and its driver exchange: tickets of calls, attempts, and how they progress or end.
+
+use std::time::Instant;
+
+#[cfg(doc)]
+use super::Connection;
+use crate::engine::health::Mark;
+use crate::engine::loss::Next;
+use crate::error::Error;
+use crate::pipeline::Answer;
+
+/// A call on one connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Ticket(pub(super) u64);
+
+impl Ticket {
+    /// What precedes the first call: the request that shows whether the server knows meta commands.
+    pub const OPENING: Self = Self(0);
+}
+
+/// One attempt at a call.
+#[derive(Debug, Clone, Copy)]
+pub struct Attempt {
+    /// When the call began.
+    pub started: Instant,
+    /// When it must end.
+    pub deadline: Instant,
+    /// Another connection had gone stale before.
+    pub is_retry: bool,
+}
+
+/// How the wait for a reply ended without one.
+#[derive(Debug, Clone, Copy)]
+pub enum End<'a> {
+    /// The connection was closed.
+    Closed {
+        /// By its peer, without an error.
+        in_order: bool,
+        /// The reason, for the caller's error.
+        why: &'a str,
+    },
+    /// The time of the call was over.
+    Deadline,
+}
+
+/// Why a call got no reply, and what happens next.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Failure {
+    /// The error for its caller, unless the call is repeated.
+    pub error: Error,
+    /// Whether the call is repeated on another connection.
+    pub next: Next,
+}
+
+impl Failure {
+    /// How the failure counts for the health of the server.
+    pub(super) fn mark(&self) -> Mark {
+        match self.next {
+            Next::End(mark) => mark,
+            Next::Retry | Next::RetryClassic => Mark::None,
+        }
+    }
+}
+
+/// The next event of a connection, for its driver.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Progress {
+    /// It takes requests.
+    Ready,
+    /// A reply; its values are in [`Connection::pipeline`] until [`Connection::release`].
+    Reply(Ticket, Answer),
+    /// A call ended without a reply.
+    Failed(Ticket, Box<Failure>),
+    /// At least this many bytes are missing.
+    Needs(usize),
+    /// Nothing is in flight.
+    Idle,
+}
