@@ -305,7 +305,11 @@ impl<'a> Call<'a> {
         self.stage = Stage::Done;
         if let Some(lease) = self.lease.take() {
             self.finished = Instant::now();
-            if !lease.give_back(self.finished) {
+            // A fault on a connection that was closed before this was counted by the engine.
+            let was_usable = lease
+                .link_ref()
+                .is_some_and(|link| link.engine.takes_requests());
+            if !lease.give_back(self.finished) && was_usable {
                 self.server.faults.fetch_add(1, Ordering::Relaxed);
             }
         }

@@ -7,6 +7,7 @@ use std::sync::{Arc, Barrier, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use glasscache_protocol::meta::request::WireKey;
 use rustix::net::{AddressFamily, SocketType, bind, listen, socket};
 
 use super::{Call, State, receive_all};
@@ -110,6 +111,44 @@ fn answer(mut stream: &TcpStream) {
             return;
         }
     }
+}
+
+/// A server that knows meta commands and replies to the fourth `mn`, so to the third request for acknowledgements,
+/// with what no protocol has; to those between it does not reply.
+fn breaking_the_protocol() -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    thread::spawn(move || {
+        let mut stream = &listener.accept().unwrap().0;
+        let lines = BufReader::new(stream).lines().map_while(Result::ok);
+        for (index, _) in lines.filter(|line| line == "mn").enumerate() {
+            let reply: &[u8] = match index {
+                0 => b"MN\r\n",
+                3 => b"WHAT\r\n",
+                _ => b"",
+            };
+            stream.write_all(reply).unwrap();
+        }
+    });
+    address
+}
+
+#[test]
+fn a_fault_that_the_engine_has_counted_is_not_counted_again_at_the_end_of_the_call() {
+    let address = breaking_the_protocol();
+    let server = named(move |_, _| Ok(vec![address]));
+    let key = WireKey {
+        bytes: b"k",
+        is_base64: false,
+    };
+    // As many as one request for acknowledgement is sent for; the fourth call waits for a reply to the first.
+    let requests = vec![Request::Delete { key, noreply: true }; 1000];
+    for _ in 0..4 {
+        let now = Instant::now();
+        let mut call = Call::new(server.clone(), &requests, now, now + MINUTE);
+        assert_eq!(call.run(), Ok(State::Finished));
+    }
+    assert_eq!(server.faults.load(Ordering::Relaxed), 1);
 }
 
 /// A listener whose queue of connections is full: it neither takes nor refuses another one.
