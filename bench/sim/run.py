@@ -90,7 +90,7 @@ def ours(
     )
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     seconds = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    return json.loads(done.stdout)["results"], seconds
+    return json.loads(done.stdout)["result"]["results"], seconds
 
 
 def compare_policies(

@@ -26,7 +26,7 @@ def curve(binary: str, *arguments: str) -> dict:
     done = subprocess.run(
         [binary, "curve", *arguments, "--json"], stdout=subprocess.PIPE, check=True
     )
-    return json.loads(done.stdout)
+    return json.loads(done.stdout)["result"]
 
 
 def replayed(binary: str, folder: pathlib.Path, rows: list[dict]) -> dict:

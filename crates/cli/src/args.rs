@@ -3,7 +3,10 @@
 //! To add a command, write `commands/<name>.rs` with a clap `Args` struct and
 //! `run(self, &Output) -> Result<Exit, Failure>`, and add one line to `commands!` below.
 
-use clap::{CommandFactory, Parser, Subcommand};
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::commands;
 use crate::output::{Exit, Failure, Output};
@@ -93,4 +96,53 @@ commands! {
     Completions => completions,
     /// Write the manual pages
     Man => man,
+}
+
+/// The command line of this process, and the words of its command, such as `config show`.
+pub(crate) fn parse() -> Result<(Cli, String), clap::Error> {
+    let matches = Cli::command().try_get_matches()?;
+    let cli = Cli::from_arg_matches(&matches).map_err(|error| error.format(&mut Cli::command()))?;
+    Ok((cli, words_of(&matches)))
+}
+
+fn words_of(matches: &ArgMatches) -> String {
+    match matches.subcommand() {
+        None => String::new(),
+        Some((name, matches)) => format!("{name} {}", words_of(matches)).trim().to_owned(),
+    }
+}
+
+/// Prints help and version on request, else the error of a command line that cannot be parsed: on stderr as clap
+/// formats it, and with `--json` in the envelope as well.
+pub(crate) fn report(error: &clap::Error) -> ExitCode {
+    let arguments: Vec<OsString> = std::env::args_os().skip(1).collect();
+    let is_json = arguments
+        .iter()
+        .take_while(|word| *word != "--")
+        .any(|word| word == "--json");
+    // Where the stream is closed nothing can be printed.
+    let _ = error.print();
+    if !error.use_stderr() {
+        return Exit::Success.into();
+    }
+    if is_json {
+        let text = error.render().to_string();
+        let sentence = text.lines().next().unwrap_or_default();
+        let sentence = sentence.trim_start_matches("error: ");
+        let out = Output::new(true, &named_command(&arguments));
+        return out.finish_quietly(&Failure::usage(sentence));
+    }
+    Exit::Usage.into()
+}
+
+/// The words of the command that these arguments name, as far as they name one.
+fn named_command(arguments: &[OsString]) -> String {
+    let (mut command, mut words) = (Cli::command(), Vec::new());
+    for word in arguments {
+        if let Some(found) = command.find_subcommand(word) {
+            words.push(found.get_name().to_owned());
+            command = found.clone();
+        }
+    }
+    words.join(" ")
 }

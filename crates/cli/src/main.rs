@@ -16,13 +16,12 @@ mod traces;
 
 use std::process::ExitCode;
 
-use clap::Parser;
-
 fn main() -> ExitCode {
-    let cli = args::Cli::parse();
-    let out = output::Output::new(cli.json);
-    match cli.command.run(&out) {
-        Ok(exit) => exit.into(),
-        Err(failure) => failure.report(&out),
+    match args::parse() {
+        Ok((cli, command)) => {
+            let out = output::Output::new(cli.json, &command);
+            out.finish(cli.command.run(&out))
+        }
+        Err(error) => args::report(&error),
     }
 }

@@ -1,10 +1,18 @@
 //! The output of all commands: data on stdout, messages on stderr, JSON on request, exit codes.
+//!
+//! With `--json` a run prints one document, the envelope: `schema`, `version`, `command`, `result`, `error`
+//! (docs/reference/json.md). A result is printed when the command ends, together with the error that ended it, so
+//! that what was measured before a failure is kept. The rows of a listing are printed as they arrive: a server may
+//! hold millions of keys.
 
+use std::cell::RefCell;
 use std::io::{self, IsTerminal, Write};
 use std::process::ExitCode;
 
-/// Schema version of all JSON documents.
-const SCHEMA: u64 = 1;
+use serde_json::{Value, json};
+
+/// Version of the envelope: 2 since results and errors share one form.
+const SCHEMA: u64 = 2;
 
 /// The exit codes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -19,6 +27,22 @@ pub(crate) enum Exit {
     Unreachable = 3,
     /// A reply or a file is invalid.
     BadData = 4,
+    /// Ctrl-C ended the command; the results so far were printed.
+    Interrupted = 130,
+}
+
+impl Exit {
+    /// The name of the failure in JSON.
+    const fn kind(self) -> &'static str {
+        match self {
+            Exit::Success => "none",
+            Exit::Finding => "finding",
+            Exit::Usage => "usage",
+            Exit::Unreachable => "unreachable",
+            Exit::BadData => "bad-data",
+            Exit::Interrupted => "interrupted",
+        }
+    }
 }
 
 impl From<Exit> for ExitCode {
@@ -56,19 +80,22 @@ impl Failure {
         self
     }
 
-    /// Prints the message on stderr, with `--json` also a document on stdout, and returns the exit code.
-    pub(crate) fn report(self, out: &Output) -> ExitCode {
-        if out.is_json() {
-            let document = serde_json::json!({ "error": self.message, "hint": self.hint,
-                "exit": self.exit as u8 });
-            // If stdout is closed, only the message on stderr is printed.
-            let _ = out.document(&document);
-        }
+    /// Prints the message on stderr and returns the exit code.
+    fn report(&self) -> ExitCode {
         eprintln!("glasscache: {}", self.message);
-        if let Some(hint) = self.hint {
+        if let Some(hint) = &self.hint {
             eprintln!("hint: {hint}");
         }
         self.exit.into()
+    }
+
+    /// The value of `error` in the envelope.
+    fn document(&self) -> Value {
+        let message = match &self.hint {
+            Some(hint) => format!("{}; {hint}", self.message),
+            None => self.message.clone(),
+        };
+        json!({ "message": message, "kind": self.exit.kind(), "exit": self.exit as u8 })
     }
 }
 
@@ -89,16 +116,79 @@ impl From<io::Error> for Failure {
 #[derive(Debug)]
 pub(crate) struct Output {
     json: bool,
+    /// The words of the command, such as `config show`; empty where the command line names none.
+    command: String,
     stdout: io::Stdout,
+    result: RefCell<JsonResult>,
+}
+
+/// The value of `result` in the envelope, as far as it is known.
+#[derive(Debug, Default)]
+enum JsonResult {
+    #[default]
+    None,
+    /// One value, printed at the end.
+    One(Value),
+    /// A list of which this many rows have been printed.
+    List(u64),
 }
 
 impl Output {
-    /// Text output, or JSON output if `json`.
-    pub(crate) fn new(json: bool) -> Output {
+    /// Text output of `command`, or JSON output if `json`.
+    pub(crate) fn new(json: bool, command: &str) -> Output {
         Output {
             json,
+            command: command.to_owned(),
             stdout: io::stdout(),
+            result: RefCell::default(),
         }
+    }
+
+    /// Ends the output: with `--json` completes the envelope; returns the exit code.
+    pub(crate) fn finish(&self, outcome: Result<Exit, Failure>) -> ExitCode {
+        let error = outcome.as_ref().err();
+        if self.json
+            && let Err(failure) = self.close_envelope(error)
+            && outcome.is_ok()
+        {
+            return failure.report();
+        }
+        match outcome {
+            Ok(exit) => exit.into(),
+            Err(failure) => failure.report(),
+        }
+    }
+
+    /// Completes the envelope with a failure that has been printed on stderr; returns the exit code.
+    pub(crate) fn finish_quietly(&self, failure: &Failure) -> ExitCode {
+        // Where stdout is closed, only the message on stderr is left.
+        let _ = self.close_envelope(Some(failure));
+        failure.exit.into()
+    }
+
+    fn close_envelope(&self, failure: Option<&Failure>) -> Result<(), Failure> {
+        let error = failure.map_or(Value::Null, Failure::document);
+        let head = self.envelope_head();
+        match &*self.result.borrow() {
+            JsonResult::List(0) if failure.is_none() => {
+                self.line(format!("{head}[],\"error\":{error}}}"))
+            }
+            JsonResult::None | JsonResult::List(0) => {
+                self.line(format!("{head}null,\"error\":{error}}}"))
+            }
+            JsonResult::One(result) => self.line(format!("{head}{result},\"error\":{error}}}")),
+            JsonResult::List(_) => self.line(format!("],\"error\":{error}}}")),
+        }
+    }
+
+    /// The envelope up to the value of `result`.
+    fn envelope_head(&self) -> String {
+        let command = match self.command.as_str() {
+            "" => Value::Null,
+            command => json!(command),
+        };
+        let version = json!(env!("CARGO_PKG_VERSION"));
+        format!("{{\"schema\":{SCHEMA},\"version\":{version},\"command\":{command},\"result\":")
     }
 
     /// Whether JSON was requested.
@@ -116,13 +206,29 @@ impl Output {
         Ok(writeln!(self.stdout.lock(), "{}", text.as_ref())?)
     }
 
-    /// Prints one JSON document on one line, with its schema version (docs/reference/json.md).
-    pub(crate) fn document(&self, document: &serde_json::Value) -> Result<(), Failure> {
-        let mut document = document.clone();
-        if let Some(object) = document.as_object_mut() {
-            object.insert("schema".to_owned(), SCHEMA.into());
-        }
-        self.line(document.to_string())
+    /// Sets the result in the envelope; a later call replaces it.
+    pub(crate) fn document(&self, result: &Value) {
+        *self.result.borrow_mut() = JsonResult::One(result.clone());
+    }
+
+    /// Declares that the result in the envelope is a list, even if no row follows.
+    pub(crate) fn list(&self) {
+        *self.result.borrow_mut() = JsonResult::List(0);
+    }
+
+    /// Prints one row of a result that is a list.
+    pub(crate) fn row(&self, row: &Value) -> Result<(), Failure> {
+        let rows = match *self.result.borrow() {
+            JsonResult::List(rows) => rows,
+            _ => 0,
+        };
+        let before = if rows == 0 {
+            format!("{}[", self.envelope_head())
+        } else {
+            ",".to_owned()
+        };
+        *self.result.borrow_mut() = JsonResult::List(rows + 1);
+        self.line(format!("{before}{row}"))
     }
 
     /// Prints bytes as they are.

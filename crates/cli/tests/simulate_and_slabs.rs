@@ -82,12 +82,12 @@ fn prints_the_worked_example_as_json() {
         &["--strategies", "remote,subtree:2", "--json"],
     );
     let document: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
-    let all = &document["strategies"]["subtree:2"]["all"];
+    let all = &document["result"]["strategies"]["subtree:2"]["all"];
     assert_eq!(all["added_ns"], 5_200_000);
     assert_eq!(all["calls"], 2);
     assert_eq!(all["keys"], 6);
     assert_eq!(all["latency_ns_pct"]["99.9"], 12_900_000);
-    let second_half = &document["strategies"]["remote"]["second_half"];
+    let second_half = &document["result"]["strategies"]["remote"]["second_half"];
     assert_eq!(second_half["requests"], 1);
     assert_eq!(second_half["added_ns"], 3_000_000);
     assert_eq!(second_half["slowdown_pct"]["50"], 0.3);
@@ -110,7 +110,7 @@ fn excluded_routes_do_not_affect_the_result() {
         &["--strategies", "remote", "--exclude", "page", "--json"],
     );
     let document: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
-    assert_eq!(document["log"]["requests"], 2);
+    assert_eq!(document["result"]["log"]["requests"], 2);
     let (code, line) = failure(folder.path(), &["--exclude", "nowhere"]);
     assert_eq!(
         (code, line.as_str()),
@@ -206,8 +206,8 @@ fn search_prints_the_front_and_saves_a_strategy_file() {
         ],
     );
     let document: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
-    assert_eq!(document["tried"], 217);
-    let front = document["front"].as_array().unwrap();
+    assert_eq!(document["result"]["tried"], 217);
+    let front = document["result"]["front"].as_array().unwrap();
     assert!(front.len() > 1 && front[0]["memory_bytes"] == 0);
     assert!(
         std::fs::read_to_string(file)
@@ -262,9 +262,13 @@ fn slab_classes_without_a_source() {
         "--json",
     ]);
     let document: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
-    assert_eq!(document["chunk_sizes"][0], 120);
+    assert_eq!(document["result"]["chunk_sizes"][0], 120);
     assert_eq!(
-        document["chunk_sizes"].as_array().unwrap().last().unwrap(),
+        document["result"]["chunk_sizes"]
+            .as_array()
+            .unwrap()
+            .last()
+            .unwrap(),
         524_288
     );
     assert_eq!(

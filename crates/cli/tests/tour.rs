@@ -38,10 +38,15 @@ fn a_tour_stores_a_folder_and_checks_every_byte() {
     );
     let document: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(
-        (&document["folder"]["items"], &document["folder"]["skipped"]),
+        (
+            &document["result"]["folder"]["items"],
+            &document["result"]["folder"]["skipped"]
+        ),
         (&3.into(), &1.into())
     );
-    let stages = document["servers"][0]["stages"].as_array().unwrap();
+    let stages = document["result"]["servers"][0]["stages"]
+        .as_array()
+        .unwrap();
     assert_eq!(stages.len(), 4);
     for stage in stages {
         assert_eq!(stage["failed"], 0, "{stage}");

@@ -55,7 +55,7 @@ impl Args {
                 let given = resolved.assigned.len();
                 let warnings = &resolved.warnings;
                 if out.is_json() {
-                    out.document(&json!({ "ok": true, "given": given, "warnings": warnings }))?;
+                    out.document(&json!({ "ok": true, "given": given, "warnings": warnings }));
                 } else {
                     out.line(format!("ok: {given} settings given"))?;
                     for warning in warnings {
@@ -77,7 +77,7 @@ impl Show {
             };
             let flags = list(&mut FLAGS.iter());
             let extended = list(&mut options(false));
-            out.document(&json!({ "settings": flags, "extended": extended }))?;
+            out.document(&json!({ "settings": flags, "extended": extended }));
             return Ok(Exit::Success);
         }
         for setting in FLAGS {

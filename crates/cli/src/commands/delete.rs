@@ -26,6 +26,7 @@ pub(crate) struct Args {
 impl Args {
     /// Removes each key and prints whether it was found.
     pub(crate) fn run(self, out: &Output) -> Result<Exit, Failure> {
+        out.list();
         let client = self.target.client()?;
         let mut exit = Exit::Success;
         for key in &self.keys {
@@ -35,7 +36,7 @@ impl Args {
                 exit = Exit::Finding;
             }
             if out.is_json() {
-                out.document(&json!({ "key": key, "deleted": deleted }))?;
+                out.row(&json!({ "key": key, "deleted": deleted }))?;
             } else if deleted {
                 out.line(format!("{key}: deleted"))?;
             } else {

@@ -247,7 +247,7 @@ fn report_written(
     if out.is_json() {
         let file = path.to_string_lossy();
         out.document(&json!({ "written": file, "requests": rows,
-            "replaced": is_replaced }))?;
+            "replaced": is_replaced }));
     } else {
         let how = if is_replaced {
             "replaced with"

@@ -9,7 +9,7 @@ const EXAMPLES: &str = "\
 Examples:
   glasscache get greeting
   glasscache get page > page.html        the bytes as they are
-  glasscache get a b c --json            one document a key; null is a miss
+  glasscache get a b c --json            one row a key; null is a miss
 
 The exit code is 1 when a key is not there.";
 
@@ -27,6 +27,7 @@ pub(crate) struct Args {
 impl Args {
     /// Prints each value that is there.
     pub(crate) fn run(self, out: &Output) -> Result<Exit, Failure> {
+        out.list();
         let client = self.target.client()?;
         let mut exit = Exit::Success;
         for key in &self.keys {
@@ -42,7 +43,7 @@ impl Args {
                 let value = found
                     .as_ref()
                     .map(|value| String::from_utf8_lossy(&value.bytes));
-                out.document(&json!({
+                out.row(&json!({
                     "key": key,
                     "value": value,
                     "bytes": found.as_ref().map(|value| value.bytes.len()),

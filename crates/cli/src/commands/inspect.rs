@@ -39,7 +39,7 @@ impl Args {
             for fact in facts {
                 document[fact.name] = fact.value;
             }
-            out.document(&document)?;
+            out.document(&document);
         } else {
             for fact in facts {
                 out.line(format!(

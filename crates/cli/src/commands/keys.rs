@@ -36,6 +36,7 @@ pub(crate) struct Args {
 impl Args {
     /// Prints one key a line.
     pub(crate) fn run(self, out: &Output) -> Result<Exit, Failure> {
+        out.list();
         let mut left = self.limit.unwrap_or(u64::MAX);
         for address in Address::parse_list(&self.target.server).map_err(|error| failure(&error))? {
             self.dump(&address.place, &mut left, out)?;
@@ -98,6 +99,6 @@ impl Args {
                 .map_or_else(|_| json!(value), Value::from);
             row.insert(name.to_owned(), value);
         }
-        out.document(&Value::Object(row))
+        out.row(&Value::Object(row))
     }
 }

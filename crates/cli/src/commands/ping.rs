@@ -25,6 +25,7 @@ pub(crate) struct Args {
 impl Args {
     /// Prints one line a server.
     pub(crate) fn run(self, out: &Output) -> Result<Exit, Failure> {
+        out.list();
         let started = Instant::now();
         for (server, reply) in self.target.send_to_all(Request::Version)? {
             let took_ms = started.elapsed().as_secs_f64() * 1000.0;
@@ -36,7 +37,7 @@ impl Args {
             };
             if out.is_json() {
                 let row = json!({ "server": server, "version": version, "took_ms": took_ms });
-                out.document(&row)?;
+                out.row(&row)?;
             } else {
                 out.line(format!("{server} {version} {took_ms:.2} ms"))?;
             }

@@ -72,7 +72,7 @@ impl Args {
         );
         let is_stored = outcome.map_err(|error| failure(&error))? == Outcome::Done;
         if out.is_json() {
-            out.document(&json!({ "key": self.key, "stored": is_stored, "bytes": body.len() }))?;
+            out.document(&json!({ "key": self.key, "stored": is_stored, "bytes": body.len() }));
         } else {
             out.line(if is_stored { "stored" } else { "not stored" })?;
         }

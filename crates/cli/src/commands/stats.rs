@@ -20,7 +20,7 @@ Examples:
   glasscache stats settings
   glasscache stats detail on             count by key prefix; later: stats detail dump
   glasscache stats reset                 set the counters to 0
-  glasscache stats --json | jq .rows.curr_items
+  glasscache stats --json | jq .result[0].rows.curr_items
 
 Groups: settings, items, slabs, sizes, conns, detail on|off|dump, reset, and of glasscache itself: glasscache.
 Why gets miss: glasscache why.";
@@ -50,6 +50,7 @@ type Rows = Vec<(String, String)>;
 impl Args {
     /// Prints the summary or the rows of each server.
     pub(crate) fn run(self, out: &Output) -> Result<Exit, Failure> {
+        out.list();
         let group = self.group.join(" ");
         if group.bytes().any(|byte| byte < b' ' || byte == 0x7f) {
             return Err(Failure::usage(format!(
@@ -73,7 +74,7 @@ impl Args {
                     .into_iter()
                     .map(|(name, value)| (name, json_value(value)))
                     .collect();
-                out.document(&json!({ "server": server, "group": group, "rows": rows }))?;
+                out.row(&json!({ "server": server, "group": group, "rows": rows }))?;
                 continue;
             }
             if many {

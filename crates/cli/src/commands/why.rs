@@ -94,7 +94,7 @@ impl Args {
         let findings = explain(&before, &after, tally, watched.as_secs_f64());
         if out.is_json() {
             out.document(&json!({ "server": self.target.server,
-                "sees_deletions": sees_deletions, "findings": findings }))?;
+                "sees_deletions": sees_deletions, "findings": findings }));
         } else {
             out.line(text(&findings, sees_deletions, self.all).trim_end())?;
         }

@@ -45,7 +45,8 @@ fn set_values_are_read_back() {
     assert_eq!(glasscache(&["get", "piped"]).out, "from stdin");
     let json = glasscache(&["get", "greeting", "nothing", "--json"]);
     assert_eq!((json.code, json.err.as_str()), (1, ""));
-    let first: serde_json::Value = serde_json::from_str(json.out.lines().next().unwrap()).unwrap();
+    let document: serde_json::Value = serde_json::from_str(&json.out).unwrap();
+    let first = &document["result"][0];
     assert_eq!(first["value"], "hello");
     assert_eq!(first["flags"], 7);
     let refused = glasscache(&["set", "greeting", "again", "--add"]);
@@ -79,7 +80,7 @@ fn prints_version_counters_and_keys() {
     assert_eq!(glasscache(&["keys", "--limit", "0"]).out, "");
     let stats: serde_json::Value =
         serde_json::from_str(&glasscache(&["stats", "--json"]).out).unwrap();
-    assert_eq!(stats["rows"]["curr_items"], 1);
+    assert_eq!(stats["result"][0]["rows"]["curr_items"], 1);
     assert!(
         glasscache(&["stats", "settings"])
             .out
@@ -157,13 +158,16 @@ fn why_splits_misses_by_cause_and_prefix() {
     }
     let output = child.wait_with_output().unwrap();
     let document: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
-    let causes = &document["findings"]["causes"];
+    let causes = &document["result"]["findings"]["causes"];
     assert_eq!(causes["gets"], 3, "{document}");
     assert_eq!(causes["misses"], 2);
     assert_eq!(causes["removed"], 1);
     assert_eq!(causes["unseen"], 1);
     assert_eq!(
-        document["findings"]["prefixes"].as_array().unwrap().len(),
+        document["result"]["findings"]["prefixes"]
+            .as_array()
+            .unwrap()
+            .len(),
         2
     );
 }
@@ -193,10 +197,8 @@ fn each_command_prints_json() {
         &["ping", "-s", "127.0.0.1:1", "--json"],
     ] {
         let output = glasscache().args(arguments).output().unwrap();
-        for line in String::from_utf8(output.stdout).unwrap().lines() {
-            let document: serde_json::Value = serde_json::from_str(line).unwrap();
-            assert_eq!(document["schema"], 1, "{arguments:?}");
-        }
+        let document: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert_eq!(document["schema"], 2, "{arguments:?}");
     }
 }
 
@@ -204,9 +206,19 @@ fn each_command_prints_json() {
 fn a_failing_command_prints_json_too() {
     let failed = run("127.0.0.1:1", &["ping", "--json"], "");
     let document: serde_json::Value = serde_json::from_str(&failed.out).unwrap();
-    assert_eq!((failed.code, &document["exit"]), (3, &3.into()));
-    assert!(document["error"].as_str().unwrap().contains("127.0.0.1:1"));
-    assert!(document["hint"].as_str().unwrap().contains("--server"));
+    assert_eq!((failed.code, &document["error"]["exit"]), (3, &3.into()));
+    assert!(
+        document["error"]["message"]
+            .as_str()
+            .unwrap()
+            .contains("127.0.0.1:1")
+    );
+    assert!(
+        document["error"]["message"]
+            .as_str()
+            .unwrap()
+            .contains("--server")
+    );
 }
 
 #[test]

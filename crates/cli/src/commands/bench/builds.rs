@@ -62,7 +62,7 @@ impl Args {
             json!(found),
         );
         if out.is_json() {
-            out.document(&json!(record))?;
+            out.document(&json!(record));
         } else {
             print(out, &found, &sides.layout.describe())?;
         }

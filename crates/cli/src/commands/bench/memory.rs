@@ -87,7 +87,7 @@ impl Args {
             Value::Object(figures),
         );
         if out.is_json() {
-            out.document(&json!(record))?;
+            out.document(&json!(record));
         }
         self.common.keep(&record)?;
         Ok(Exit::Success)

@@ -88,7 +88,7 @@ impl Args {
         let name = super::name_of("misses", self.trace.iter().cloned());
         let record = Record::new(&name, &[("glasscache", &ours)], settings, figures);
         if out.is_json() {
-            out.document(&json!(record))?;
+            out.document(&json!(record));
         }
         self.common.keep(&record)?;
         Ok(Exit::Success)

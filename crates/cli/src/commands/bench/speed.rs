@@ -37,10 +37,11 @@ impl Args {
     pub(crate) fn run(self, out: &Output) -> Result<Exit, Failure> {
         let scenarios = self.selected()?;
         if self.list {
+            out.list();
             for scenario in &scenarios {
                 if out.is_json() {
                     let (name, title) = (&scenario.name, &scenario.title);
-                    out.document(&json!({ "scenario": name, "title": title }))?;
+                    out.row(&json!({ "scenario": name, "title": title }))?;
                     continue;
                 }
                 out.line(format!("{:16}{}", scenario.name, scenario.title))?;
@@ -86,7 +87,7 @@ impl Args {
         let name = super::name_of("speed", self.scenario.iter().cloned());
         let record = Record::new(&name, &known, settings, json!(all));
         if out.is_json() {
-            out.document(&json!(record))?;
+            out.document(&json!(record));
         } else {
             print_demands(out, &all)?;
         }

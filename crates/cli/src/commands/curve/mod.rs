@@ -134,7 +134,7 @@ impl Args {
             })?;
         }
         if out.is_json() {
-            out.document(&self.document(&results, &summary))?;
+            out.document(&self.document(&results, &summary));
         } else {
             out.bytes(table::text(&self, &trace, &results).as_bytes())?;
             out.line(summary.text())?;

@@ -115,7 +115,7 @@ impl Args {
                 &prepared,
                 &replays,
                 &routes.names,
-            ))?;
+            ));
         } else {
             let page = table::page(&loaded, &prepared, &replays, &routes.names);
             print(out, &page)?;

@@ -73,7 +73,7 @@ pub(super) fn run(
     let points = evaluate_front(args, loaded, prepared, chosen, &bound)?;
     let page = page(args, loaded, &points, count, is_stopped);
     if out.is_json() {
-        out.document(&json(loaded, prepared, &points, count, is_stopped))?;
+        out.document(&json(loaded, prepared, &points, count, is_stopped));
     } else {
         print(
             out,

@@ -76,7 +76,7 @@ impl Args {
         let comparison = tables::Comparison::new(&source, memory_bytes, self.classes as usize);
         let page = comparison.page();
         if out.is_json() {
-            out.document(&comparison.document())?;
+            out.document(&comparison.document());
         } else {
             for table in &page.tables {
                 out.line(text(table))?;
@@ -116,7 +116,7 @@ impl Args {
 fn list(out: &Output, config: &SlabConfig) -> Result<Exit, Failure> {
     let classes = SlabClasses::new(config);
     if out.is_json() {
-        out.document(&json!({ "chunk_sizes": classes.chunks() }))?;
+        out.document(&json!({ "chunk_sizes": classes.chunks() }));
     } else {
         out.bytes(classes.to_string().as_bytes())?;
     }

@@ -98,7 +98,7 @@ impl Args {
             out.document(
                 &json!({ "folder": { "items": folder.items(), "user_bytes": folder.user_bytes(),
                 "skipped": folder.skipped }, "servers": all, "python": by_python.as_ref().ok() }),
-            )?;
+            );
         } else {
             table::print(out, &all)?;
             python::print(out, &by_python)?;
@@ -243,7 +243,7 @@ fn run_stages(
         });
         bar.finish_and_clear();
         stages.push(figures.map_err(|error| match error {
-            LoadError::Stopped => Failure::new(Exit::Finding, "stopped; nothing is left behind"),
+            LoadError::Stopped => Failure::new(Exit::Interrupted, "stopped; nothing is left behind"),
             error => Failure::new(
                 Exit::BadData,
                 format!("{}: {error}", server_under_test.name),

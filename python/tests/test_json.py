@@ -1,0 +1,113 @@
+"""Every command's JSON against the schema in docs/reference, over real servers and with real failures."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import jsonschema
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+SCHEMA = Path(__file__).parents[2] / "docs/reference/json.schema.json"
+COMMAND = os.environ.get("GLASSCACHE") or shutil.which("glasscache") or "glasscache"
+
+
+def envelope(*arguments: str, code: int = 0) -> dict[str, Any]:
+    """Run a command with --json, and return its only document, checked against the schema."""
+    done = subprocess.run(
+        [COMMAND, *arguments, "--json"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == code, done.stderr
+    document: dict[str, Any] = json.loads(done.stdout)
+    jsonschema.validate(document, json.loads(SCHEMA.read_text()))
+    assert (document["error"] is None) == (done.stderr == "" or code in {0, 1}), document
+    return document
+
+
+@pytest.fixture(scope="module")
+def address() -> Iterator[str]:
+    """A server of this binary on a free port."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+    extra = ["-u", "root"] if os.getuid() == 0 else []
+    server = subprocess.Popen(
+        [COMMAND, "serve", "-l", "127.0.0.1", "-p", str(port), *extra],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    name = f"127.0.0.1:{port}"
+    for _ in range(200):
+        if (
+            subprocess.run(
+                [COMMAND, "ping", "-s", name], capture_output=True, check=False
+            ).returncode
+            == 0
+        ):
+            break
+        time.sleep(0.05)
+    yield name
+    server.send_signal(signal.SIGTERM)
+    server.wait()
+
+
+def test_small_commands_print_lists_and_objects(address: str) -> None:
+    assert envelope("set", "a", "x", "-s", address)["result"]["stored"] is True
+    got = envelope("get", "a", "b", "-s", address, code=1)
+    assert [row["value"] for row in got["result"]] == ["x", None]
+    assert [row["key"] for row in envelope("keys", "-s", address)["result"]] == ["a"]
+    assert envelope("ping", "-s", address)["result"][0]["server"] == address
+    assert envelope("stats", "-s", address)["result"][0]["rows"]["curr_items"] == 1
+    assert envelope("delete", "a", "-s", address)["result"] == [{"key": "a", "deleted": True}]
+    assert envelope("keys", "-s", address)["result"] == []
+
+
+def test_commands_on_files_print_their_figures(tmp_path: Path) -> None:
+    trace, site = str(tmp_path / "t.csv"), str(tmp_path / "site")
+    made = envelope("generate", "zipf", trace, "--requests", "5000", "--keys", "300")
+    assert made["result"]["requests"] == 5000
+    assert envelope("curve", trace)["result"]["results"]
+    assert envelope("inspect", trace)["command"] == "inspect"
+    assert envelope("generate", "topic-tree", site)["command"] == "generate topic-tree"
+    assert "log" in envelope("simulate", site)["result"]
+    assert envelope("slabs")["result"]["chunk_sizes"][0] == 96
+    assert envelope("config", "show")["result"]["settings"]
+    assert envelope("config", "check", "-m", "64")["result"]["ok"] is True
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "kind", "command"),
+    [
+        (["ping", "-s", "127.0.0.1:1"], 3, "unreachable", "ping"),
+        (["get"], 2, "usage", "get"),
+        (["config", "show", "--no-such-flag"], 2, "usage", "config show"),
+        (["nonsense"], 2, "usage", None),
+        (["simulate", "log", "--memory", "8M"], 2, "usage", "simulate"),
+        (["completions", "bash"], 2, "usage", "completions"),
+        (["curve", "no-such-file"], 3, "unreachable", "curve"),
+    ],
+)
+def test_failures_are_envelopes_too(
+    arguments: list[str], code: int, kind: str, command: str | None
+) -> None:
+    document = envelope(*arguments, code=code)
+    assert document["command"] == command
+    assert document["result"] is None
+    assert (document["error"]["kind"], document["error"]["exit"]) == (kind, code)
+
+
+def test_help_and_version_are_no_envelope() -> None:
+    for flag in ("--help", "--version"):
+        done = subprocess.run(
+            [COMMAND, "ping", flag, "--json"], capture_output=True, text=True, check=True
+        )
+        assert not done.stdout.startswith("{")
