@@ -1,4 +1,4 @@
-//! The smallest server there is: a port and a number of workers, for profiles and experiments.
+//! A minimal server: a port and a number of workers, for profiles and experiments.
 //!
 //! `cargo run --release -p glasscache-server --example serve -- 11311 2 1024`
 

@@ -1,13 +1,14 @@
 //! Ending the process when it can no longer serve: a thread that panicked, a worker that makes no progress.
 //!
-//! A server that goes on with three of four workers is worse than one that ends: a part of its clients wait for
-//! ever, and nobody restarts it. So the whole process ends, with one line and an exit code that supervisors see.
+//! A server that continues with three of four workers is worse than one that ends: some of its clients wait
+//! forever, and nothing restarts it. So the whole process ends, with one line and an exit code that supervisors
+//! check.
 
 use std::any::Any;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-/// How long a full pipe behind stderr may hold up the end of the process.
+/// How long a full pipe on stderr may delay the end of the process.
 const STDERR_WAIT: Timespec = Timespec {
     tv_sec: 0,
     tv_nsec: 100_000_000,

@@ -1,11 +1,11 @@
 //! The memcached-compatible server: listeners, epoll workers and command execution.
 //!
 //! [`start`] gives a running server inside this process, for the command line, the tour, the tests.
-//! What bytes mean is `protocol`'s affair, where items lie is `store`'s; this crate moves bytes
-//! between them and sockets, on N threads that share nothing but the store and a few registries.
+//! `protocol` interprets bytes and `store` keeps items; this crate moves bytes between them and sockets, on N
+//! threads that share nothing but the store and a few registries.
 //!
-//! Three folders, used from left to right only: `net` has the sockets, `session` the conversation without them,
-//! `shared` what all threads see.
+//! Three folders, each using only those to its right: `net` has the sockets, `session` the protocol without them,
+//! `shared` the state that all threads see.
 #![forbid(unsafe_code)]
 #![cfg_attr(
     not(test),
@@ -29,7 +29,7 @@ mod watchdog;
 pub use replay::{Replay, ReplayConnection, ReplayWorker};
 pub use running::{Control, Prepared, Running, prepare, start};
 pub use shared::address::Address;
-pub use shared::config::{Config, Listen, Shown};
+pub use shared::config::{Config, Displayed, Listen};
 pub use shared::error::Error;
 pub use systemd::notify;
 

@@ -1,7 +1,7 @@
-//! Sessions without sockets: bytes in, bytes out, at the second that the caller gives.
+//! Sessions without sockets: bytes in, bytes out, at the second given by the caller.
 //!
-//! For tests, fuzzing and the replay of a recorded stream. It is the session that workers run; what
-//! is missing is the kernel, so a reply comes back whole and at once.
+//! For tests, fuzzing and the replay of a recorded stream. The sessions are those that workers run; only the kernel
+//! is missing, so a reply is returned whole and at once.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use crate::shared::error::Error;
 use crate::shared::info::{ConnectionId, Info, Peer};
 use crate::shared::log::Log;
 use crate::shared::peer_memory::Pressure;
-use crate::shared::sizes::SHARE_BYTES;
+use crate::shared::sizes::QUOTA_BYTES;
 use crate::shared::wake::Waker;
 use crate::shared::{Parts, Shared};
 
@@ -38,7 +38,7 @@ pub struct ReplayConnection {
     info: Info,
     session: Session,
     pending: Vec<u8>,
-    /// A write found no segment free and is tried once more.
+    /// A write found no free segment and is retried.
     tries_again: bool,
     is_closed: bool,
 }
@@ -109,7 +109,7 @@ impl ReplayWorker {
         }
     }
 
-    /// Takes `bytes` of a connection at second `now` (from 2 on, never backwards) and returns what is answered.
+    /// Feeds `bytes` of a connection at second `now` (from 2 on, never decreasing) and returns the replies.
     pub fn feed(&mut self, connection: &mut ReplayConnection, bytes: &[u8], now: u32) -> Vec<u8> {
         if connection.is_closed {
             return Vec::new();
@@ -135,7 +135,7 @@ impl ReplayWorker {
         self.shared.clock.set_wall(unix_s, Seconds(now));
     }
 
-    /// One run of the session; false when it waits for input.
+    /// One run of the session; false when it needs more input.
     fn run_session(
         &mut self,
         connection: &mut ReplayConnection,
@@ -151,7 +151,7 @@ impl ReplayWorker {
             now,
             connection: &connection.info,
             waker: &self.waker,
-            share_bytes: SHARE_BYTES,
+            quota_bytes: QUOTA_BYTES,
             is_traced: false,
             pressure: Pressure::Low,
             is_first: false,
@@ -165,10 +165,10 @@ impl ReplayWorker {
         drop(out);
         connection.pending.drain(..progress.used);
         match progress.next {
-            // There is nobody else who could make room.
-            Next::Input | Next::Whole(_) | Next::Room(_) | Next::Park => false,
+            // No other connection could release memory.
+            Next::Input | Next::Whole(_) | Next::WaitForMemory(_) | Next::WaitForUpload => false,
             Next::Flush | Next::Yield => true,
-            Next::Segment => {
+            Next::WaitForSegment => {
                 connection.tries_again = true;
                 true
             }
@@ -190,7 +190,7 @@ impl ReplayConnection {
         self.is_closed
     }
 
-    /// Input that waits for more.
+    /// Input that is an incomplete command.
     pub fn pending_bytes(&self) -> usize {
         self.pending.len()
     }
@@ -221,7 +221,7 @@ impl Replay {
         Ok(group.collect())
     }
 
-    /// Takes `bytes` at second `now` (from 2 on, never backwards) and returns what is answered.
+    /// Feeds `bytes` at second `now` (from 2 on, never decreasing) and returns the replies.
     pub fn feed(&mut self, bytes: &[u8], now: u32) -> Vec<u8> {
         self.worker.feed(&mut self.connection, bytes, now)
     }
@@ -231,7 +231,7 @@ impl Replay {
         self.connection.is_closed()
     }
 
-    /// Input that waits for more.
+    /// Input that is an incomplete command.
     pub fn pending_bytes(&self) -> usize {
         self.connection.pending_bytes()
     }

@@ -37,8 +37,8 @@ struct WatchedKinds {
     thread: JoinHandle<()>,
 }
 
-/// A server that has its sockets and its memory and does not accept yet, so that its process can still give up
-/// rights. A unix socket that it bound stays if it is dropped.
+/// A server that has bound its sockets and allocated its memory and does not accept yet, so that its process can
+/// still drop privileges. A unix socket that it bound stays if it is dropped.
 pub struct Prepared {
     config: Config,
     bound: Vec<Bound>,
@@ -49,7 +49,7 @@ pub struct Prepared {
 /// Binds, allocates, starts the threads; when it returns, connections are accepted.
 ///
 /// # Errors
-/// A setting out of bounds, an address in use, no memory for the store, no threads.
+/// An invalid setting, an address in use, no memory for the store, no threads.
 pub fn start(config: Config) -> Result<Running, Error> {
     prepare(config)?.start()
 }
@@ -57,7 +57,7 @@ pub fn start(config: Config) -> Result<Running, Error> {
 /// Binds and allocates.
 ///
 /// # Errors
-/// A setting out of bounds, an address in use, no memory for the store.
+/// An invalid setting, an address in use, no memory for the store.
 pub fn prepare(config: Config) -> Result<Prepared, Error> {
     check(&config)?;
     let bound = listener::bind(&config)?;
@@ -79,9 +79,12 @@ pub fn prepare(config: Config) -> Result<Prepared, Error> {
 }
 
 impl Prepared {
-    /// Where the server will accept, ports filled in.
+    /// The addresses on which the server will accept, with the ports chosen by the kernel.
     pub fn addresses(&self) -> Vec<Address> {
-        self.bound.iter().map(|bound| bound.shown().1).collect()
+        self.bound
+            .iter()
+            .map(|bound| bound.descriptor_and_address().1)
+            .collect()
     }
 
     /// Starts the threads; when it returns, connections are accepted.
@@ -131,7 +134,7 @@ fn launch(
     let lines = config.log.then_some(lines);
     let log = if config.log { log } else { Log::default() };
     let shared = Arc::new(Shared::new(Parts {
-        addresses: bound.iter().map(Bound::shown).collect(),
+        addresses: bound.iter().map(Bound::descriptor_and_address).collect(),
         listener: Waker::new().map_err(system)?,
         store: Arc::clone(store),
         workers,
@@ -147,7 +150,7 @@ fn launch(
         watchdog: None,
     };
     if let Some(lines) = lines {
-        // Not waited for at the end: stderr may be a pipe that nobody empties.
+        // Not joined at the end: stderr may be a pipe that nothing reads.
         std::thread::Builder::new()
             .name("gc-log".to_owned())
             .spawn(move || lines.write())
@@ -168,7 +171,7 @@ fn launch(
 }
 
 impl Running {
-    /// Where the server listens, ports filled in.
+    /// The addresses on which the server listens, with the ports chosen by the kernel.
     pub fn addresses(&self) -> Vec<Address> {
         self.shared
             .addresses
@@ -182,7 +185,7 @@ impl Running {
         &self.thread_ids
     }
 
-    /// Asks the server to end: begun requests are answered, within a second all is over.
+    /// Stops the server: begun requests are completed, within a second all is over.
     pub fn stop(&self) {
         self.shared.stop();
     }
@@ -192,15 +195,15 @@ impl Running {
         Control(Arc::clone(&self.shared))
     }
 
-    /// Waits until the server has ended: by a [`Control`], or by the `shutdown` command. Who waits has started all
-    /// there is, so the memory of code that only the start needed is let go.
+    /// Waits until the server has stopped: by a [`Control`], or by the `shutdown` command. At this point everything
+    /// has been started, so the memory of code that only the start needed is released.
     pub fn join(mut self) {
         glasscache_store::release_start_pages();
         self.join_threads();
     }
 
     fn join_threads(&mut self) {
-        // The watchdog goes on until the last worker has ended: one that hangs must not keep the process.
+        // The watchdog runs until the last worker has ended: a worker that hangs must not keep the process alive.
         for thread in self.threads.drain(..) {
             let _ = thread.join();
         }
@@ -241,40 +244,43 @@ impl Running {
         })
     }
 
-    /// Starts a thread without which the server cannot serve: if it panics, the process ends.
+    /// Starts a thread that the server depends on: if it panics, the process ends.
     fn spawn(&mut self, name: String, run: impl FnOnce() + Send + 'static) -> Result<(), Error> {
         let exit_code = self.shared.config.failure_exit_code;
-        let shown = name.clone();
-        let (tell, told) = mpsc::channel();
+        let display = name.clone();
+        let (sender, receiver) = mpsc::channel();
         let thread = std::thread::Builder::new()
             .name(name)
             .spawn(move || {
-                let _ = tell.send(gettid().as_raw_nonzero().get());
-                // Nothing of what the thread left behind is used again: the process ends.
+                let _ = sender.send(gettid().as_raw_nonzero().get());
+                // Nothing that the thread leaves behind is used again: the process ends.
                 if let Err(payload) = catch_unwind(AssertUnwindSafe(run)) {
                     let message = failure::panic_message(&*payload);
-                    failure::end_process(exit_code, &format!("thread {shown} panicked: {message}"));
+                    failure::end_process(
+                        exit_code,
+                        &format!("thread {display} panicked: {message}"),
+                    );
                 }
             })
             .map_err(Error::System)?;
         self.threads.push(thread);
-        self.thread_ids.extend(told.recv());
+        self.thread_ids.extend(receiver.recv());
         Ok(())
     }
 }
 
-/// Ends a server, or lets it read its files again, from any thread.
+/// Stops a server, or makes it read its files again, from any thread.
 #[derive(Clone)]
 pub struct Control(Arc<Shared>);
 
 impl Control {
-    /// As [`Running::stop`].
+    /// Like [`Running::stop`].
     pub fn stop(&self) {
         self.0.stop();
     }
 
-    /// Reads again what can change while the server runs, which is the cluster file, and logs what became of it. A
-    /// file that cannot be read changes nothing.
+    /// Reads again the files that can change while the server runs, which is the cluster file, and logs the result.
+    /// A file that cannot be read changes nothing.
     pub fn reload(&self) {
         let outcome = self.0.cluster.reload();
         self.0.log.line(format!("glasscache: SIGHUP: {outcome}"));
@@ -288,7 +294,7 @@ impl Drop for Running {
     }
 }
 
-/// Keeps this thread on the `index`-th of the processors it may use; without leave it roams on.
+/// Pins this thread to the `index`-th of its allowed processors; if that fails it stays unpinned.
 fn pin(index: usize) {
     let Ok(allowed) = sched_getaffinity(None::<Pid>) else {
         return;
@@ -316,14 +322,14 @@ mod tests {
     use super::*;
     use crate::shared::config::Listen;
 
-    /// A server of one worker whose store another worker reads, which passes only when it is told.
-    struct Held {
+    /// A server of one worker whose store another worker reads, which passes only on command.
+    struct Blocked {
         server: Running,
         reader: glasscache_store::Worker,
     }
 
-    impl Held {
-        fn start() -> Held {
+    impl Blocked {
+        fn start() -> Blocked {
             let mut prepared = prepare(Config {
                 listeners: vec![Listen::Tcp(([127, 0, 0, 1], 0).into())],
                 memory_bytes: 2 << 20,
@@ -340,7 +346,7 @@ mod tests {
             let mut reader = prepared.store.worker();
             reader.go_online();
             let server = prepared.start().unwrap();
-            Held { server, reader }
+            Blocked { server, reader }
         }
 
         fn connect(&self) -> TcpStream {
@@ -354,7 +360,7 @@ mod tests {
             stream
         }
 
-        /// Writes until one of them has to wait, each with a read behind it.
+        /// Writes until one of them has to wait, each followed by a read.
         fn write_until_one_waits(&self) -> TcpStream {
             let mut client = self.connect();
             let request = |number: u32| {
@@ -365,7 +371,7 @@ mod tests {
             for number in 0..100_000 {
                 let waits_before = self.reader.store().counters().epoch_waits;
                 client.write_all(request(number).as_bytes()).unwrap();
-                // Without a word for so long it is parked.
+                // A connection without a reply for this long is parked.
                 let is_parked = Duration::from_millis(100);
                 client.set_read_timeout(Some(is_parked)).unwrap();
                 let first = client.read(&mut [0]);
@@ -375,12 +381,12 @@ mod tests {
                 let waits = self.reader.store().counters().epoch_waits;
                 match first {
                     Err(error) if error.kind() != ErrorKind::WouldBlock => panic!("{error}"),
-                    // Not only this machine was slow.
+                    // It was not only slow.
                     Err(_) if waits > waits_before => return client,
                     _ => drop(read_until(&mut client, b"END\r\nNOT_FOUND\r\n")),
                 }
             }
-            panic!("there was always room")
+            panic!("no write had to wait")
         }
     }
 
@@ -406,18 +412,17 @@ mod tests {
     }
 
     #[test]
-    fn a_write_that_waits_for_a_segment_is_made_when_a_reader_passes_and_others_are_served_meanwhile()
-     {
-        // It is refused instead if this machine stands still for longer than it may wait.
+    fn a_write_waits_for_a_segment_until_a_reader_passes_while_others_are_served() {
+        // It is refused instead if this machine stalls for longer than it may wait.
         let is_stored = (0..20).any(|_| {
-            let mut held = Held::start();
+            let mut held = Blocked::start();
             let mut waits = held.write_until_one_waits();
             let mut other = held.connect();
             other.write_all(b"mn\r\n").unwrap();
             read_until(&mut other, b"MN\r\n");
             held.reader.pass();
             let reply = read_until(&mut waits, b"END\r\nNOT_FOUND\r\n");
-            // In order: the read behind it sees it.
+            // In order: the following read sees it.
             reply.starts_with(b"STORED\r\nVALUE key")
         });
         assert!(is_stored);
@@ -426,7 +431,7 @@ mod tests {
     #[test]
     fn a_write_that_waits_for_too_long_is_refused_and_counted() {
         let refused = b"SERVER_ERROR out of memory storing object\r\nEND\r\nNOT_FOUND\r\n";
-        let held = Held::start();
+        let held = Blocked::start();
         // One that was only slow is stored, and the next has to wait.
         let reply = (0..20).find_map(|_| {
             let mut waits = held.write_until_one_waits();
@@ -436,9 +441,9 @@ mod tests {
         assert_eq!(reply.as_deref(), Some(&refused[..]));
         let mut other = held.connect();
         assert_eq!(row(&mut other, "", "store_no_memory"), 1);
-        // A worker that tried without sleeping would turn hundreds of thousands of times.
-        let turns = row(&mut other, " glasscache", "loop_turns");
-        eprintln!("{turns} turns");
-        assert!(turns < 20_000, "{turns} turns");
+        // A worker that retried without sleeping would run hundreds of thousands of iterations.
+        let iterations = row(&mut other, " glasscache", "loop_iterations");
+        eprintln!("{iterations} iterations");
+        assert!(iterations < 20_000, "{iterations} iterations");
     }
 }

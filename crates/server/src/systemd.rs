@@ -1,16 +1,16 @@
-//! The word to systemd that a service started with `Type=notify` waits for.
+//! The notification for systemd that a service started with `Type=notify` sends.
 
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 
-/// Tells systemd `READY=1` or `STOPPING=1`, when it started this process and asked to be told.
-/// When it cannot be told, the server serves all the same.
-pub fn notify(word: &str) {
-    // LOSSY: whoever asked is gone, and there is nobody else to tell.
-    drop(tell(word));
+/// Sends `READY=1` or `STOPPING=1` to systemd, if it started this process and expects notifications. A failure to
+/// send does not stop the server.
+pub fn notify(state: &str) {
+    // LOSSY: if systemd is gone there is no other receiver.
+    drop(send(state));
 }
 
-fn tell(word: &str) -> std::io::Result<()> {
+fn send(state: &str) -> std::io::Result<()> {
     let Some(path) = std::env::var_os("NOTIFY_SOCKET") else {
         return Ok(());
     };
@@ -18,10 +18,10 @@ fn tell(word: &str) -> std::io::Result<()> {
     match path.to_str().and_then(|path| path.strip_prefix('@')) {
         Some(name) => {
             let address = SocketAddr::from_abstract_name(name)?;
-            socket.send_to_addr(word.as_bytes(), &address)?;
+            socket.send_to_addr(state.as_bytes(), &address)?;
         }
         None => {
-            socket.send_to(word.as_bytes(), path)?;
+            socket.send_to(state.as_bytes(), path)?;
         }
     }
     Ok(())

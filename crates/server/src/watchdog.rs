@@ -1,7 +1,7 @@
 //! The watchdog: ends the process when a worker that has work makes no progress.
 //!
-//! It counts its own ticks, not the clock: while the process is stopped (SIGSTOP, a debugger, a suspended
-//! machine) the watchdog stands still with the workers, so such a pause never looks like a stuck worker.
+//! It counts its own ticks, not the clock: while the process is stopped (SIGSTOP, a debugger, a suspended machine)
+//! the watchdog does not run either, so such a pause never looks like a stuck worker.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
@@ -10,18 +10,18 @@ use std::time::Duration;
 use crate::failure;
 use crate::shared::Shared;
 
-/// Between two looks at the workers.
+/// Time between two checks of the workers.
 const TICK: Duration = Duration::from_secs(1);
 
-/// What the watchdog saw of one worker.
+/// What the watchdog observed of one worker.
 #[derive(Debug, Default, Clone, Copy)]
-struct Seen {
+struct Observed {
     count: Option<u64>,
     ticks: u32,
 }
 
-impl Seen {
-    /// Notes what the pulse shows at this tick and returns for how many ticks it has shown the same work.
+impl Observed {
+    /// Records the pulse at this tick and returns for how many ticks it has not changed while working.
     fn tick(&mut self, now: Option<u64>) -> u32 {
         self.ticks = if now.is_some() && now == self.count {
             self.ticks + 1
@@ -33,10 +33,10 @@ impl Seen {
     }
 }
 
-/// Looks at the workers once a second until `ended` is closed.
+/// Checks the workers once a second until `ended` is closed.
 pub(crate) fn run(shared: &Arc<Shared>, ended: &Receiver<()>) {
     let limit = shared.config.watchdog_ticks;
-    let mut seen = vec![Seen::default(); shared.workers.len()];
+    let mut seen = vec![Observed::default(); shared.workers.len()];
     while ended.recv_timeout(TICK) == Err(RecvTimeoutError::Timeout) {
         for (index, (seen, (counters, _))) in seen.iter_mut().zip(&shared.workers).enumerate() {
             if seen.tick(counters.pulse.working()) >= limit {
@@ -58,7 +58,7 @@ mod tests {
 
     #[test]
     fn only_a_worker_that_works_without_progress_is_counted() {
-        let (pulse, mut seen) = (Pulse::default(), Seen::default());
+        let (pulse, mut seen) = (Pulse::default(), Observed::default());
         assert_eq!(seen.tick(pulse.working()), 0, "not started");
         pulse.wake();
         assert_eq!(seen.tick(pulse.working()), 0, "the first look at this work");
@@ -69,7 +69,7 @@ mod tests {
         assert_eq!(seen.tick(pulse.working()), 1);
         pulse.sleep();
         pulse.wake();
-        assert_eq!(seen.tick(pulse.working()), 0, "slept between two looks");
+        assert_eq!(seen.tick(pulse.working()), 0, "slept between two checks");
         pulse.sleep();
         for _ in 0..10 {
             assert_eq!(seen.tick(pulse.working()), 0, "asleep");

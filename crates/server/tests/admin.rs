@@ -1,5 +1,5 @@
-//! Administrators' commands over many items, connections and prefixes: in slices, harming no other client, and
-//! safe to read line by line whatever bytes a key has.
+//! Administrative commands over many items, connections and prefixes: in slices, delaying no other client, and safe
+//! to read line by line whatever bytes a key has.
 
 mod live;
 
@@ -12,19 +12,19 @@ use glasscache_server::{Config, Running, start};
 
 use live::{config, connect, talk};
 
-/// Items, connections or prefixes that one iteration of the event loop may look at: a slice, and what is left of its
+/// Items, connections or prefixes that one iteration of the event loop may examine: a slice, and the rest of its
 /// last step.
 const EXAMINED_MAX: u64 = 256 + 128;
 
-/// CPU time that one iteration may take where the figure was asked for (`make admin-commands`).
+/// CPU time that one iteration may take when it is measured (`make admin-commands`).
 const CPU_US_MAX: u64 = 5_000;
 
-/// Fails if an iteration since the last `stats reset` looked at too much. Its CPU time, in microseconds, is returned.
+/// Fails if an iteration since the last `stats reset` examined too much. Returns its CPU time in microseconds.
 fn longest_iteration(server: &Running) -> u64 {
     let examined = row(server, " glasscache", "iteration_examined_max");
     assert!(
         examined <= EXAMINED_MAX,
-        "{examined} looked at in one iteration"
+        "{examined} examined in one iteration"
     );
     row(server, " glasscache", "iteration_cpu_us_max")
 }
@@ -33,7 +33,7 @@ fn items() -> usize {
     std::env::var("ADMIN_ITEMS").map_or(1_000_000, |count| count.parse().unwrap())
 }
 
-/// Stores so many small items, through pipelines that ask for no reply.
+/// Stores this many small items, through pipelines with noreply.
 fn fill(server: &Running, count: usize) {
     let mut client = connect(server);
     let mut pipeline = Vec::new();
@@ -94,14 +94,14 @@ impl Drop for SetAtEnd<'_> {
     }
 }
 
-/// Commands, the end of their replies, and how many lines there must be at least.
+/// Commands, the end of their replies, and the minimum number of lines.
 fn commands(items: usize) -> [(&'static str, &'static str, usize); 13] {
     [
-        // What iterations take without any: the figures of the others are to be seen beside it.
+        // Iterations without a command, for comparison with the others.
         ("mn", "MN", 0),
         ("lru_crawler metadump all", "END", items / 2),
         ("lru_crawler mgdump all", "EN", items / 2),
-        // A class that no item is in: the whole index is looked at and nothing is sent meanwhile.
+        // A class without items: the whole index is examined and nothing is sent meanwhile.
         ("lru_crawler metadump 40", "END", 1),
         ("stats cachedump 40 0", "END", 0),
         ("stats cachedump 1 0", "END", 10_000),
@@ -117,7 +117,7 @@ fn commands(items: usize) -> [(&'static str, &'static str, usize); 13] {
 
 /// Every command whose reply or work grows with the number of items, connections or prefixes.
 #[test]
-fn no_admin_command_holds_a_worker_up_or_lets_a_write_be_refused() {
+fn no_admin_command_delays_a_worker_or_causes_a_refused_write() {
     let count = items();
     let server = start(Config {
         memory_bytes: (count as u64 * 60).max(48 << 20),
@@ -128,7 +128,7 @@ fn no_admin_command_holds_a_worker_up_or_lets_a_write_be_refused() {
     fill(&server, count);
     let stored = row(&server, "", "curr_items") as usize;
     assert!(stored >= count * 9 / 10, "{stored} of {count} items stored");
-    // The writers need what sweeps make free, which no worker may hold up.
+    // The writers need the memory that sweeps free, which no worker may delay.
     let is_over = AtomicBool::new(false);
     let mut longest = (0, "");
     std::thread::scope(|scope| {
@@ -174,8 +174,8 @@ fn no_admin_command_holds_a_worker_up_or_lets_a_write_be_refused() {
     assert!(!is_measured || longest.0 <= CPU_US_MAX, "{longest:?}");
 }
 
-/// Counts a miss of each of so many prefixes of 206 bytes.
-fn invent_prefixes(client: &mut TcpStream, count: usize) {
+/// Counts a miss of each of this many prefixes of 206 bytes.
+fn create_prefixes(client: &mut TcpStream, count: usize) {
     let mut pipeline = Vec::new();
     for number in 0..count {
         write!(pipeline, "mg prefix{number:0200}:a s q\r\n").unwrap();
@@ -189,7 +189,7 @@ fn invent_prefixes(client: &mut TcpStream, count: usize) {
 }
 
 #[test]
-fn the_table_of_prefixes_takes_its_share_of_the_memory_and_no_more() {
+fn the_table_of_prefixes_stays_within_its_share_of_the_memory() {
     const COUNT: usize = 20_000;
     let server = start(Config {
         memory_bytes: 64 << 20,
@@ -199,7 +199,7 @@ fn the_table_of_prefixes_takes_its_share_of_the_memory_and_no_more() {
     .unwrap();
     let buffers_before = row(&server, " glasscache", "buffer_bytes");
     let mut client = connect(&server);
-    invent_prefixes(&mut client, COUNT);
+    create_prefixes(&mut client, COUNT);
     let bytes = row(&server, " glasscache", "prefix_table_bytes");
     assert!((900 << 10..=1 << 20).contains(&bytes), "{bytes}");
     assert!(row(&server, " glasscache", "buffer_bytes") >= buffers_before + bytes);
@@ -213,7 +213,7 @@ fn the_table_of_prefixes_takes_its_share_of_the_memory_and_no_more() {
 }
 
 #[test]
-fn the_table_of_prefixes_is_sent_and_forgotten_in_slices() {
+fn the_table_of_prefixes_is_sent_and_freed_in_slices() {
     let server = start(Config {
         memory_bytes: 2 << 30,
         debug: true,
@@ -222,7 +222,7 @@ fn the_table_of_prefixes_is_sent_and_forgotten_in_slices() {
     })
     .unwrap();
     let mut client = connect(&server);
-    invent_prefixes(&mut client, 65_536);
+    create_prefixes(&mut client, 65_536);
     assert_eq!(lines(&mut client, "stats detail dump\r\n", "END"), 65_536);
     talk(&mut client, b"stats reset\r\n", b"RESET\r\n");
     assert_eq!(lines(&mut client, "stats detail dump\r\n", "END"), 0);
@@ -250,12 +250,12 @@ fn stats_conns_names_every_connection_once_however_many_there_are() {
             assert!(peers.insert(peer.to_owned()), "{peer} twice");
         }
     }
-    // The 600, the one that asks, and the socket that listens.
+    // The 600, the one that sends the command, and the listening socket.
     assert_eq!(peers.len(), 602);
 }
 
 #[test]
-fn keys_that_are_no_text_cannot_forge_lines() {
+fn binary_keys_cannot_forge_lines() {
     let server = start(Config {
         detail_enabled: true,
         ..config()

@@ -1,9 +1,9 @@
-//! A client that knows the seed sends keys of one bucket of the first table; another one must notice next to nothing.
+//! A client that knows the seed sends keys of one bucket of the first table; other clients must hardly notice.
 //!
 //! The attacker sets, reads, overwrites and deletes each of its keys and must find each change at once. The witness
-//! reads and writes keys of other buckets, none of which may be missed. Its latencies are printed, not judged: calm,
-//! beside the same commands with ordinary keys, and beside the colliding ones. `GLASSCACHE_TEST_COLLISIONS` is the
-//! number of keys (4,000 unless told otherwise; `make collisions` takes a million).
+//! reads and writes keys of other buckets, none of which may be missed. Its latencies are printed and decide
+//! nothing: without an attack, during the same commands with ordinary keys, and during those with the colliding
+//! ones. `GLASSCACHE_TEST_COLLISIONS` is the number of keys (default 4,000; `make collisions` uses a million).
 
 #![allow(
     clippy::unwrap_used,
@@ -50,14 +50,14 @@ fn connect(server: &Running) -> TcpStream {
     stream
 }
 
-fn ask(stream: &mut TcpStream, request: &[u8], reply_bytes: usize) -> Vec<u8> {
+fn send(stream: &mut TcpStream, request: &[u8], reply_bytes: usize) -> Vec<u8> {
     stream.write_all(request).unwrap();
     let mut reply = vec![0; reply_bytes];
     stream.read_exact(&mut reply).unwrap();
     reply
 }
 
-/// Keys of the one bucket (or of any, beside each colliding one), found by as many threads as there are cores.
+/// Keys of the one bucket (or of any, one for each colliding key), searched by as many threads as there are cores.
 fn colliding(count: usize) -> Vec<String> {
     let store = hasher();
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
@@ -97,22 +97,22 @@ fn attack(server: &Running, keys: &[String]) {
                 reply += "HD\r\nEN\r\n";
             }
         }
-        let got = ask(&mut stream, request.as_bytes(), reply.len());
+        let got = send(&mut stream, request.as_bytes(), reply.len());
         assert_eq!(String::from_utf8_lossy(&got), reply, "for {packet:?}");
     }
 }
 
-/// Reads and now and then writes its own keys, until `is_over`; how long each request took.
+/// Reads and sometimes writes its own keys, until `is_over`; returns how long each request took.
 fn witness(stream: &mut TcpStream, keys: &[String], is_over: impl Fn(usize) -> bool) -> Vec<u64> {
     let mut nanos = Vec::new();
     while !is_over(nanos.len()) {
         let key = &keys[nanos.len() * 7 % keys.len()];
         let begun = Instant::now();
         if nanos.len() % 10 == 9 {
-            let reply = ask(stream, format!("ms {key} 1\r\nw\r\n").as_bytes(), 4);
+            let reply = send(stream, format!("ms {key} 1\r\nw\r\n").as_bytes(), 4);
             assert_eq!(reply, b"HD\r\n");
         } else {
-            let reply = ask(stream, format!("mg {key} v\r\n").as_bytes(), 9);
+            let reply = send(stream, format!("mg {key} v\r\n").as_bytes(), 9);
             assert_eq!(
                 reply, b"VA 1\r\nw\r\n",
                 "a key that nobody attacks is missed"
@@ -123,7 +123,7 @@ fn witness(stream: &mut TcpStream, keys: &[String], is_over: impl Fn(usize) -> b
     nanos
 }
 
-fn beside(
+fn latencies_during(
     server: &Running,
     stream: &mut TcpStream,
     keys: &[String],
@@ -143,7 +143,7 @@ fn beside(
     })
 }
 
-fn tell(what: &str, nanos: &mut [u64]) {
+fn report(what: &str, nanos: &mut [u64]) {
     nanos.sort_unstable();
     let at = |share: f64| nanos[((nanos.len() - 1) as f64 * share) as usize] as f64 / 1000.0;
     eprintln!(
@@ -175,26 +175,23 @@ fn keys_of_one_bucket_delay_only_themselves() {
     let ordinary: Vec<String> = (0..count).map(|number| format!("o{number:x}")).collect();
     let mut stream = connect(&server);
     for key in &keys {
-        let reply = ask(&mut stream, format!("ms {key} 1\r\nw\r\n").as_bytes(), 4);
+        let reply = send(&mut stream, format!("ms {key} 1\r\nw\r\n").as_bytes(), 4);
         assert_eq!(reply, b"HD\r\n");
     }
-    tell(
+    report(
         "calm",
         &mut witness(&mut stream, &keys, |done| done == CALM_REQUESTS),
     );
-    // In turns, so that both see the machine alike.
-    let (mut beside_chosen, mut beside_ordinary) = (Vec::new(), Vec::new());
+    // Alternately, so that both see the same state of the machine.
+    let (mut during_chosen, mut during_ordinary) = (Vec::new(), Vec::new());
     let share = count.div_ceil(8);
     for (chosen, ordinary) in chosen.chunks(share).zip(ordinary.chunks(share)) {
-        beside_ordinary.extend(beside(&server, &mut stream, &keys, ordinary));
-        beside_chosen.extend(beside(&server, &mut stream, &keys, chosen));
+        during_ordinary.extend(latencies_during(&server, &mut stream, &keys, ordinary));
+        during_chosen.extend(latencies_during(&server, &mut stream, &keys, chosen));
     }
-    tell("beside ordinary keys", &mut beside_ordinary);
-    tell(
-        &format!("beside {count} colliding keys"),
-        &mut beside_chosen,
-    );
+    report("with ordinary keys", &mut during_ordinary);
+    report(&format!("with {count} colliding keys"), &mut during_chosen);
     for _ in 0..CONNECTIONS_AFTER {
-        assert_eq!(ask(&mut connect(&server), b"mn\r\n", 4), b"MN\r\n");
+        assert_eq!(send(&mut connect(&server), b"mn\r\n", 4), b"MN\r\n");
     }
 }

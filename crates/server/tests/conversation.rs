@@ -1,4 +1,4 @@
-//! The session's rules, one a test: what a client says, byte by byte, and what it hears.
+//! The session's rules, one per test: the bytes that a client sends and the bytes that it receives.
 
 use glasscache_server::{Config, Replay};
 
@@ -10,9 +10,9 @@ fn server() -> Replay {
     .unwrap()
 }
 
-/// What a fresh server answers to `said`, at once.
-fn answer(said: &[u8]) -> String {
-    String::from_utf8_lossy(&server().feed(said, 10)).into_owned()
+/// The reply of a fresh server to `request`, sent at once.
+fn reply_to(request: &[u8]) -> String {
+    String::from_utf8_lossy(&server().feed(request, 10)).into_owned()
 }
 
 #[test]
@@ -24,45 +24,48 @@ fn a_refused_set_never_runs_its_value_as_commands() {
         } else {
             format!("{head} {}\r\n", value.len())
         };
-        let said = format!("{line}{value}\r\nget evil\r\n");
-        let heard = answer(said.as_bytes());
+        let request = format!("{line}{value}\r\nget evil\r\n");
+        let replies = reply_to(request.as_bytes());
         assert!(
-            heard.starts_with("CLIENT_ERROR") && heard.ends_with("\r\nEND\r\n"),
-            "{heard}"
+            replies.starts_with("CLIENT_ERROR") && replies.ends_with("\r\nEND\r\n"),
+            "{replies}"
         );
-        assert_eq!(heard.matches("\r\n").count(), 2, "{heard}");
+        assert_eq!(replies.matches("\r\n").count(), 2, "{replies}");
     }
 }
 
 #[test]
-fn behind_a_length_that_cannot_be_nothing_is_executed() {
+fn nothing_is_executed_after_an_invalid_value_length() {
     let error = "CLIENT_ERROR bad command line format\r\n";
     let mut server = server();
-    let said = b"set a 0 0 4294967295\r\nset evil 0 0 1\r\nx\r\nversion\r\n";
-    let heard = server.feed(said, 10);
-    assert_eq!(String::from_utf8_lossy(&heard), error.repeat(2));
-    assert_eq!(answer(b"set a 0 0 99999999999\r\nhalf a line"), error);
+    let request = b"set a 0 0 4294967295\r\nset evil 0 0 1\r\nx\r\nversion\r\n";
+    let replies = server.feed(request, 10);
+    assert_eq!(String::from_utf8_lossy(&replies), error.repeat(2));
+    assert_eq!(reply_to(b"set a 0 0 99999999999\r\nhalf a line"), error);
 }
 
 #[test]
 fn a_value_over_the_limit_is_refused_swallowed_and_removes_the_old_one() {
     let mut server = server();
     server.feed(b"set a 0 0 1\r\n1\r\n", 10);
-    let mut said = b"set a 0 0 2000000\r\n".to_vec();
-    said.resize(said.len() + 2_000_000, b'x');
-    said.extend_from_slice(b"\r\nget a\r\n");
-    let heard = server.feed(&said, 10);
-    assert_eq!(heard, b"SERVER_ERROR object too large for cache\r\nEND\r\n");
+    let mut request = b"set a 0 0 2000000\r\n".to_vec();
+    request.resize(request.len() + 2_000_000, b'x');
+    request.extend_from_slice(b"\r\nget a\r\n");
+    let replies = server.feed(&request, 10);
+    assert_eq!(
+        replies,
+        b"SERVER_ERROR object too large for cache\r\nEND\r\n"
+    );
 }
 
 #[test]
-fn an_error_takes_the_place_of_a_whole_get() {
+fn an_error_replaces_the_whole_reply_of_a_get() {
     let long = "k".repeat(251);
-    let said = format!("set a 0 0 1\r\n1\r\nget a\r\nget a {long} a\r\nget a\r\n");
+    let request = format!("set a 0 0 1\r\n1\r\nget a\r\nget a {long} a\r\nget a\r\n");
     let one = "VALUE a 0 1\r\n1\r\nEND\r\n";
     let error = "CLIENT_ERROR bad command line format\r\n";
     assert_eq!(
-        answer(said.as_bytes()),
+        reply_to(request.as_bytes()),
         format!("STORED\r\n{one}{error}{one}")
     );
 }
@@ -85,24 +88,24 @@ fn a_get_without_end_is_bounded_and_closes() {
 }
 
 #[test]
-fn eighty_thousand_keys_are_answered() {
+fn eighty_thousand_keys_get_one_reply() {
     let mut server = server();
     server.feed(b"set key00000 0 0 1\r\n1\r\n", 10);
-    let mut said = b"get".to_vec();
+    let mut request = b"get".to_vec();
     for n in 0..80_000 {
-        said.extend_from_slice(format!(" key{n:05}").as_bytes());
+        request.extend_from_slice(format!(" key{n:05}").as_bytes());
     }
-    said.extend_from_slice(b"\r\nmn\r\n");
+    request.extend_from_slice(b"\r\nmn\r\n");
     assert_eq!(
-        server.feed(&said, 10),
+        server.feed(&request, 10),
         b"VALUE key00000 0 1\r\n1\r\nEND\r\nMN\r\n"
     );
 }
 
 #[test]
-fn a_bad_chunk_is_told_and_a_quiet_one_closes() {
-    let heard = answer(b"set a 0 0 3\r\nabcXYget a\r\n");
-    assert_eq!(heard, "CLIENT_ERROR bad data chunk\r\nEND\r\n");
+fn a_bad_chunk_gets_an_error_and_with_noreply_closes() {
+    let replies = reply_to(b"set a 0 0 3\r\nabcXYget a\r\n");
+    assert_eq!(replies, "CLIENT_ERROR bad data chunk\r\nEND\r\n");
     let mut quiet = server();
     assert_eq!(
         quiet.feed(b"set a 0 0 3 noreply\r\nabcdefgh\r\nget a\r\n", 10),
@@ -112,7 +115,7 @@ fn a_bad_chunk_is_told_and_a_quiet_one_closes() {
 }
 
 #[test]
-fn time_is_what_the_caller_says() {
+fn time_is_an_argument() {
     let mut server = server();
     server.feed(b"set a 0 5 1\r\n1\r\nset b 0 -1 1\r\n1\r\n", 10);
     assert_eq!(
@@ -123,7 +126,7 @@ fn time_is_what_the_caller_says() {
 }
 
 #[test]
-fn no_exptime_wraps_into_the_past_or_into_never() {
+fn no_exptime_wraps_into_the_past_or_to_never() {
     let mut server = server();
     for exptime in [
         "2147483647",
@@ -131,35 +134,35 @@ fn no_exptime_wraps_into_the_past_or_into_never() {
         "4294967296",
         "9223372036854775807",
     ] {
-        let said = format!("set a 0 {exptime} 1\r\n1\r\n");
-        assert_eq!(server.feed(said.as_bytes(), 10), b"STORED\r\n");
+        let request = format!("set a 0 {exptime} 1\r\n1\r\n");
+        assert_eq!(server.feed(request.as_bytes(), 10), b"STORED\r\n");
         assert_eq!(
             server.feed(b"get a\r\n", 10),
             b"VALUE a 0 1\r\n1\r\nEND\r\n"
         );
-        let heard = server.feed(b"mg a t\r\n", 10);
+        let replies = server.feed(b"mg a t\r\n", 10);
         assert!(
-            heard.starts_with(b"HD t") && !heard.starts_with(b"HD t-1"),
+            replies.starts_with(b"HD t") && !replies.starts_with(b"HD t-1"),
             "{exptime}"
         );
     }
 }
 
 #[test]
-fn quiet_meta_commands_say_only_what_matters() {
-    let heard = answer(b"ms a 1 q\r\n1\r\nmg b v q\r\nmd a q\r\nmd a q\r\nmn\r\n");
-    assert_eq!(heard, "NF\r\nMN\r\n");
+fn quiet_meta_commands_reply_only_to_unusual_outcomes() {
+    let replies = reply_to(b"ms a 1 q\r\n1\r\nmg b v q\r\nmd a q\r\nmd a q\r\nmn\r\n");
+    assert_eq!(replies, "NF\r\nMN\r\n");
 }
 
 #[test]
 fn http_closes_before_its_body_is_read() {
     let mut server = server();
-    let heard = server.feed(b"POST /x HTTP/1.1\r\nHost: a\r\n\r\nflush_all\r\n", 10);
-    assert!(server.is_closed() && heard.is_empty());
+    let replies = server.feed(b"POST /x HTTP/1.1\r\nHost: a\r\n\r\nflush_all\r\n", 10);
+    assert!(server.is_closed() && replies.is_empty());
 }
 
 #[test]
-fn a_large_value_is_acknowledged_as_a_small_one_however_it_comes() {
+fn a_large_value_gets_the_same_reply_as_a_small_one() {
     for flags in [
         "",
         "E9 c k O7 s b",

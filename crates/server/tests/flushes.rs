@@ -1,9 +1,11 @@
-//! Nothing that was acknowledged before a `flush_all` was sent is readable after its reply, nor anything made of it.
+//! Nothing that was acknowledged before a `flush_all` was sent is readable after its reply, nor anything derived
+//! from it.
 //!
-//! Four connections copy items without end: touch, incr, append, gat, `md I`, `mg T`, and values of a megabyte that
-//! are uploaded in pieces. Another fills the memory now and then, so that sweeps evict and compact meanwhile. The
-//! main thread sets keys that the others only change, flushes, and looks for them. `make flushes` runs 100,000
-//! flushes; `GLASSCACHE_TEST_ADDRESS` names a running server (`-m 64 -t 2`) to check instead of our own.
+//! Four connections copy items continuously: touch, incr, append, gat, `md I`, `mg T`, and values of a megabyte
+//! that are uploaded in pieces. Another fills the memory from time to time, so that sweeps evict and compact
+//! meanwhile. The main thread sets keys that the others only change, flushes, and searches for them. `make flushes`
+//! runs 100,000 flushes; `GLASSCACHE_TEST_ADDRESS` names a running server (`-m 64 -t 2`) to check instead of our
+//! own.
 
 #![allow(
     clippy::unwrap_used,
@@ -26,9 +28,9 @@ const COPIERS: usize = 4;
 /// Keys that only the main thread creates, of each kind.
 const KEYS: usize = 4;
 const UPLOAD_BYTES: usize = 1_000_000;
-/// One round of a copier in so many uploads a megabyte.
+/// One in this many rounds of a copier uploads a megabyte.
 const UPLOAD_EVERY: usize = 40;
-/// So many flushes follow each other before the memory is filled once.
+/// Number of flushes before the memory is filled once.
 const FLUSHES_IN_A_ROW: usize = 250;
 const FILL_BYTES: usize = 120 << 20;
 const FILL_VALUE_BYTES: usize = 1000;
@@ -54,7 +56,7 @@ impl Wire {
     }
 
     /// Sends `request` and returns all of its replies.
-    fn ask(&mut self, request: &[u8]) -> &[u8] {
+    fn send(&mut self, request: &[u8]) -> &[u8] {
         self.stream.write_all(request).unwrap();
         self.stream.write_all(b"mn\r\n").unwrap();
         self.reply.clear();
@@ -78,7 +80,7 @@ fn keys(kind: &str) -> impl Iterator<Item = String> + use<'_> {
     (0..KEYS).map(move |number| format!("{kind}{number}"))
 }
 
-/// Changes what there is, and creates nothing but its own uploads.
+/// Changes existing items, and creates nothing but its own uploads.
 fn copy(address: SocketAddr, shared: &Shared, me: usize) -> usize {
     let mut wire = Wire::new(address);
     let mut batch = String::new();
@@ -101,21 +103,21 @@ fn copy(address: SocketAddr, shared: &Shared, me: usize) -> usize {
     let value = "v".repeat(UPLOAD_BYTES);
     let mut rounds = 0;
     while !shared.stop.load(Ordering::Relaxed) {
-        wire.ask(batch.as_bytes());
+        wire.send(batch.as_bytes());
         rounds += 1;
         if (rounds + me * UPLOAD_EVERY / COPIERS).is_multiple_of(UPLOAD_EVERY) {
             let number = shared.uploaded[me].load(Ordering::SeqCst) + 1;
             let upload = format!("set upload{me} {number} 0 {UPLOAD_BYTES}\r\n{value}\r\n");
-            if wire.ask(upload.as_bytes()) == b"STORED\r\n" {
+            if wire.send(upload.as_bytes()) == b"STORED\r\n" {
                 shared.uploaded[me].store(number, Ordering::SeqCst);
             }
-            wire.ask(appended.as_bytes());
+            wire.send(appended.as_bytes());
         }
     }
     rounds
 }
 
-/// Writes more than the memory holds, so that a sweep is under way when the next flush comes.
+/// Writes more than the memory holds, so that a sweep runs at the next flush.
 fn fill(wire: &mut Wire, round: usize) {
     let value = "f".repeat(FILL_VALUE_BYTES);
     let mut number = 0;
@@ -131,7 +133,7 @@ fn fill(wire: &mut Wire, round: usize) {
             batch += &format!("set fill{key} 0 0 {FILL_VALUE_BYTES} noreply\r\n{value}\r\n");
             number += 1;
         }
-        wire.ask(batch.as_bytes());
+        wire.send(batch.as_bytes());
     }
 }
 
@@ -142,11 +144,11 @@ fn set_all(wire: &mut Wire) {
             batch += &format!("set {key} 0 0 1\r\n1\r\n");
         }
     }
-    let replies = wire.ask(batch.as_bytes());
+    let replies = wire.send(batch.as_bytes());
     assert_eq!(replies, b"STORED\r\n".repeat(4 * KEYS));
 }
 
-/// What can be read and must not be.
+/// Items that are readable and must not be.
 fn survivors(wire: &mut Wire, uploaded: &[u32]) -> Vec<String> {
     let mut batch = String::from("get");
     for kind in ["touched", "counted", "appended", "stale"] {
@@ -158,7 +160,7 @@ fn survivors(wire: &mut Wire, uploaded: &[u32]) -> Vec<String> {
     for me in 0..COPIERS {
         batch += &format!("mg upload{me} f k\r\n");
     }
-    let replies = String::from_utf8_lossy(wire.ask(batch.as_bytes())).into_owned();
+    let replies = String::from_utf8_lossy(wire.send(batch.as_bytes())).into_owned();
     let is_old_upload = |line: &str| {
         let mut words = line.split([' ', '\r']).skip(1);
         let number: u32 = words.next().unwrap()[1..].parse().unwrap();
@@ -173,7 +175,7 @@ fn survivors(wire: &mut Wire, uploaded: &[u32]) -> Vec<String> {
 }
 
 fn stat(wire: &mut Wire, name: &str) -> u64 {
-    let text = String::from_utf8_lossy(wire.ask(b"stats\r\n")).into_owned();
+    let text = String::from_utf8_lossy(wire.send(b"stats\r\n")).into_owned();
     let row = format!("STAT {name} ");
     let value = text.lines().find_map(|line| line.strip_prefix(&row));
     value.unwrap().trim().parse().unwrap()
@@ -219,7 +221,7 @@ fn nothing_that_was_acknowledged_before_a_flush_is_readable_after_it() {
                 .iter()
                 .map(|number| number.load(Ordering::SeqCst))
                 .collect();
-            assert_eq!(wire.ask(b"flush_all\r\n"), b"OK\r\n");
+            assert_eq!(wire.send(b"flush_all\r\n"), b"OK\r\n");
             let found = survivors(&mut wire, &uploaded);
             wrong += usize::from(!found.is_empty());
             examples.extend(found.into_iter().take(10 - examples.len().min(10)));

@@ -1,4 +1,4 @@
-//! What all peers together can make the server hold, and that others go on meanwhile.
+//! The memory that all peers together can make the server hold, while other clients are served.
 
 mod live;
 
@@ -20,7 +20,7 @@ const LIMIT_BYTES: u64 = 8 << 20;
 const EXCESS_BYTES: u64 = 2 << 20;
 const LARGE_BYTES: usize = 255_000;
 
-/// A connection that the kernel receives little for.
+/// A connection with a small receive buffer in the kernel.
 fn connect_narrow(server: &Running) -> TcpStream {
     let Some(Address::Tcp(address)) = server.addresses().first().cloned() else {
         panic!("no port")
@@ -70,7 +70,7 @@ fn reply(keys: &[String], bytes: usize) -> Vec<u8> {
     reply
 }
 
-/// Readers that ask for sixteen large values of their own each, twice, and read nothing.
+/// Readers that each request sixteen large values of their own, twice, and read nothing.
 fn slow_readers(server: &Running, readers: usize) -> (Vec<TcpStream>, Vec<String>) {
     let mut writer = connect(server);
     let keys: Vec<String> = (0..16).map(|key| format!("large{key}")).collect();
@@ -128,10 +128,10 @@ fn readers_of_large_values_that_do_not_read_stay_within_the_budget() {
 }
 
 #[test]
-fn a_reader_that_waited_for_memory_gets_all_it_asked_for() {
+fn a_reader_that_waited_for_memory_gets_its_whole_reply() {
     let server = start(config()).unwrap();
     let (mut readers, keys) = slow_readers(&server, 60);
-    // All but the last leave: whoever waits gets room.
+    // All but the last disconnect: waiting ones get memory.
     let mut last = readers.pop().unwrap();
     drop(readers);
     let reply = reply(&keys, LARGE_BYTES);
@@ -166,7 +166,7 @@ fn unfinished_commands_stay_in_the_kernel_beyond_the_budget() {
     let mut healthy = begin(0);
     talk(&mut healthy, rest, b"STORED\r\n");
     talk(&mut healthy, &request, b"STORED\r\n");
-    // Each is stored once it is whole, except those that were closed because they stood still.
+    // Each is stored once it is complete, except those that were closed because they stalled.
     let finish = |mut client: TcpStream| {
         let mut reply = [0; 8];
         client.write_all(rest).is_ok()
@@ -201,7 +201,7 @@ fn a_half_command_that_ends_while_memory_is_short_is_closed() {
     for mut client in halves {
         client.shutdown(std::net::Shutdown::Write).unwrap();
         let mut rest = Vec::new();
-        // A reset is an end as well: what was not read is thrown away.
+        // A reset is an end as well: unread input is discarded.
         let _ = client.read_to_end(&mut rest);
         assert!(rest.is_empty());
     }
@@ -241,7 +241,7 @@ fn a_batch_is_cut_after_the_first_large_value() {
     let server = start(config()).unwrap();
     let (readers, _) = slow_readers(&server, 12);
     talk(&mut connect(&server), b"mn\r\n", b"MN\r\n");
-    // Sixteen values of each would be more than can be held where they lie: what is beyond would be copied.
+    // Sixteen values of each are more than can be held in place: the excess would be copied.
     let found = rows(&server);
     assert!(found["buffer_bytes"] < 400_000, "{found:?}");
     drop(readers);
@@ -254,7 +254,7 @@ fn a_parked_connection_that_was_reset_does_not_keep_its_worker_awake() {
         ..config()
     })
     .unwrap();
-    // Values of 1 MB at a third use up what uploads may hold of 64 MiB; whoever comes then is parked.
+    // Incomplete values of 1 MB use up the upload memory of 64 MiB; the next upload is parked.
     let begin = |number: usize| {
         let mut client = connect(&server);
         let mut request = format!("set stalled{number} 0 0 1000000\r\n").into_bytes();
@@ -268,11 +268,11 @@ fn a_parked_connection_that_was_reset_does_not_keep_its_worker_awake() {
     for client in clients.drain(15..) {
         sockopt::set_socket_linger(&client, Some(Duration::ZERO)).unwrap();
     }
-    let turns = rows(&server)["loop_turns"];
+    let iterations = rows(&server)["loop_iterations"];
     std::thread::sleep(Duration::from_millis(300));
-    let turns = rows(&server)["loop_turns"] - turns;
-    // A parked upload is looked at a hundred times a second; without sleep there are hundreds of thousands.
-    assert!(turns < 2000, "{turns} turns");
+    let iterations = rows(&server)["loop_iterations"] - iterations;
+    // A parked upload is checked a hundred times a second; without sleep there would be hundreds of thousands.
+    assert!(iterations < 2000, "{iterations} iterations");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! The server over real sockets: what only a socket can show (ports, limits, slow readers, the end).
+//! The server over real sockets: behaviour that needs a socket (ports, limits, slow readers, shutdown).
 
 mod live;
 
@@ -11,7 +11,7 @@ use glasscache_server::{Config, Listen, start};
 use live::{config, connect, talk};
 
 #[test]
-fn a_value_goes_in_and_comes_out() {
+fn a_value_is_stored_and_read() {
     let server = start(config()).unwrap();
     let mut client = connect(&server);
     talk(&mut client, b"set a 5 0 3\r\nabc\r\n", b"STORED\r\n");
@@ -25,7 +25,7 @@ fn a_value_goes_in_and_comes_out() {
 }
 
 #[test]
-fn large_values_arrive_and_leave_whole() {
+fn large_values_are_stored_and_read_whole() {
     let server = start(config()).unwrap();
     let mut client = connect(&server);
     for bytes in [60_000, 65_536, 70_000, 300_000, 1_000_000] {
@@ -62,7 +62,7 @@ fn a_large_value_may_arrive_before_its_line_end() {
 }
 
 #[test]
-fn a_reader_that_does_not_read_is_waited_for_and_gets_all() {
+fn a_reader_that_pauses_is_waited_for_and_gets_everything() {
     let server = start(config()).unwrap();
     let mut client = connect(&server);
     let value = vec![b'x'; 500_000];
@@ -94,7 +94,7 @@ fn a_reader_that_does_not_read_is_waited_for_and_gets_all() {
 }
 
 #[test]
-fn beyond_the_limit_a_connection_is_refused_in_words() {
+fn a_connection_beyond_the_limit_is_refused_with_an_error() {
     let server = start(Config {
         connections_max: 2,
         ..config()
@@ -104,19 +104,19 @@ fn beyond_the_limit_a_connection_is_refused_in_words() {
     talk(&mut one, b"version\r\n", b"VERSION ");
     talk(&mut two, b"version\r\n", b"VERSION ");
     let mut refused = connect(&server);
-    let mut said = String::new();
-    refused.read_to_string(&mut said).unwrap();
-    assert_eq!(said, "ERROR Too many open connections\r\n");
+    let mut error = String::new();
+    refused.read_to_string(&mut error).unwrap();
+    assert_eq!(error, "ERROR Too many open connections\r\n");
 }
 
 #[test]
-fn the_longest_stalled_reader_makes_room_for_others() {
+fn the_longest_stalled_reader_is_closed_for_others() {
     let server = start(config()).unwrap();
     let mut client = connect(&server);
     let mut request = b"set big 0 0 1000000\r\n".to_vec();
     request.resize(request.len() + 1_000_000, b'x');
     request.extend_from_slice(b"\r\n");
-    // Each value lies elsewhere, so that held segments add up.
+    // Each value is in another segment, so that held segments add up.
     let stalled: Vec<TcpStream> = (0..16)
         .map(|_| {
             talk(&mut client, &request, b"STORED\r\n");
@@ -128,7 +128,7 @@ fn the_longest_stalled_reader_makes_room_for_others() {
     let mut reply = b"VALUE big 0 1000000\r\n".to_vec();
     reply.resize(reply.len() + 1_000_000, b'x');
     reply.extend_from_slice(b"\r\nEND\r\n");
-    // Who comes while nobody has stalled for long is refused; who stalls for long has to go.
+    // A new reader is refused while none has stalled for long; one that stalls for long is closed.
     let deadline = Instant::now() + Duration::from_secs(20);
     let gets_all = || {
         let mut reader = connect(&server);
@@ -139,13 +139,13 @@ fn the_longest_stalled_reader_makes_room_for_others() {
         })
     };
     while !gets_all() {
-        assert!(Instant::now() < deadline, "nobody made room");
+        assert!(Instant::now() < deadline, "no memory was released");
     }
     drop(stalled);
 }
 
 #[test]
-fn stopping_answers_what_has_begun() {
+fn stopping_completes_begun_requests() {
     let server = start(config()).unwrap();
     let mut client = connect(&server);
     talk(&mut client, b"set a 0 0 1\r\n1\r\n", b"STORED\r\n");
@@ -182,7 +182,7 @@ fn a_unix_socket_serves_and_is_removed_at_the_end() {
 }
 
 #[test]
-fn config_get_cluster_tells_the_nodes_of_its_file_and_is_unknown_without_one() {
+fn config_get_cluster_reports_the_nodes_of_its_file_and_is_unknown_without_one() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("nodes");
     std::fs::write(&path, "1\na|10.0.0.1|11211\n").unwrap();
@@ -210,7 +210,7 @@ fn config_get_cluster_tells_the_nodes_of_its_file_and_is_unknown_without_one() {
 }
 
 #[test]
-fn a_unix_socket_is_taken_from_a_dead_server_and_never_from_a_living_one() {
+fn a_unix_socket_is_taken_over_from_a_dead_server_and_never_from_a_running_one() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("socket");
     let on_path = || Config {
@@ -220,31 +220,31 @@ fn a_unix_socket_is_taken_from_a_dead_server_and_never_from_a_living_one() {
         }],
         ..config()
     };
-    let ask = || {
+    let connect_once = || {
         let mut client = std::os::unix::net::UnixStream::connect(&path).unwrap();
         client.write_all(b"mn\r\n").unwrap();
         let mut reply = [0; 4];
         client.read_exact(&mut reply).unwrap();
         assert_eq!(&reply, b"MN\r\n");
     };
-    // What a server leaves that was killed: a socket on which nobody listens.
+    // What a killed server leaves: a socket without a listener.
     drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
     let old = start(on_path()).unwrap();
-    ask();
+    connect_once();
     let refused = start(on_path()).map(drop).unwrap_err().to_string();
     assert!(refused.contains("in use"), "{refused}");
-    ask();
-    // An administrator takes the name away and starts the next server beside the old one.
+    connect_once();
+    // An administrator removes the file and starts the next server while the old one still runs.
     std::fs::remove_file(&path).unwrap();
     let new = start(on_path()).unwrap();
     drop(old);
-    ask();
+    connect_once();
     drop(new);
     assert!(!path.exists());
 }
 
 #[test]
-fn a_server_that_is_only_prepared_serves_nobody() {
+fn a_prepared_server_serves_no_client_before_it_starts() {
     let prepared = glasscache_server::prepare(config()).unwrap();
     let Some(glasscache_server::Address::Tcp(address)) = prepared.addresses().first().cloned()
     else {

@@ -1,4 +1,4 @@
-//! However the bytes of a stream are cut, the replies are the same.
+//! However the bytes of a stream are split, the replies are the same.
 
 use glasscache_server::{Config, Replay};
 use proptest::collection::vec;
@@ -13,7 +13,7 @@ fn server() -> Replay {
     .unwrap()
 }
 
-/// One command, well formed more often than not.
+/// One command, usually well formed.
 fn command() -> impl Strategy<Value = Vec<u8>> {
     let key = "[a-d]{1,2}";
     prop_oneof![
@@ -44,7 +44,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 96, ..ProptestConfig::default() })]
 
     #[test]
-    fn any_cut_gives_the_same_replies(
+    fn any_split_gives_the_same_replies(
         commands in vec(command(), 1..40),
         cuts in vec(1usize..3000, 1..60),
     ) {
@@ -52,16 +52,16 @@ proptest! {
         let mut whole = server();
         let expected = whole.feed(&stream, 10);
         let mut pieces = server();
-        let (mut heard, mut rest) = (Vec::new(), stream.as_slice());
+        let (mut replies, mut rest) = (Vec::new(), stream.as_slice());
         for cut in cuts.iter().cycle() {
             if rest.is_empty() {
                 break;
             }
             let (piece, tail) = rest.split_at((*cut).min(rest.len()));
-            heard.extend(pieces.feed(piece, 10));
+            replies.extend(pieces.feed(piece, 10));
             rest = tail;
         }
-        prop_assert_eq!(String::from_utf8_lossy(&heard), String::from_utf8_lossy(&expected));
+        prop_assert_eq!(String::from_utf8_lossy(&replies), String::from_utf8_lossy(&expected));
         prop_assert_eq!(whole.is_closed(), pieces.is_closed());
     }
 }

@@ -1,4 +1,4 @@
-//! Large values that arrive: many at once, as large as they may be, and behind some that stand still.
+//! Large values that arrive: many at once, of the maximum size, and behind some that stall.
 
 mod live;
 
@@ -13,7 +13,7 @@ use live::{config, connect, talk};
 #[test]
 fn stalled_uploads_make_room_for_one_that_moves() {
     let server = start(config()).unwrap();
-    // Sixteen values of 1 MB at half: all that uploads may hold of 64 MiB.
+    // Sixteen values of 1 MB, half sent: the whole upload memory of 64 MiB.
     let stalled: Vec<TcpStream> = (0..16)
         .map(|number| {
             let mut client = connect(&server);
@@ -26,7 +26,7 @@ fn stalled_uploads_make_room_for_one_that_moves() {
     let mut request = b"set moves 0 0 1000000\r\n".to_vec();
     request.resize(request.len() + 1_000_000, b'y');
     request.extend_from_slice(b"\r\n");
-    // Who gets room and then stands still is closed in its turn: several times two seconds may pass.
+    // A connection that gets memory and then stalls is closed later: this can take two seconds several times.
     let patience = Duration::from_mins(1);
     let is_stored = || {
         let mut client = connect(&server);
@@ -41,7 +41,7 @@ fn stalled_uploads_make_room_for_one_that_moves() {
         let seen = stream.read(&mut [0]);
         seen.is_err_and(|error| error.kind() == std::io::ErrorKind::WouldBlock)
     };
-    // Room is made once somebody has stood still for long enough, however slow this machine is.
+    // Memory is released once a connection has stalled for long enough, however slow this machine is.
     let deadline = Instant::now() + patience;
     let open = loop {
         let was_stored = is_stored();
@@ -50,17 +50,17 @@ fn stalled_uploads_make_room_for_one_that_moves() {
             break open;
         }
     };
-    // By closing one that stood still, and not by closing them all.
+    // By closing a stalled one, and not by closing them all.
     assert!((1..16).contains(&open), "{open} of 16 are open");
-    // A worker that looked for room without sleeping would turn hundreds of thousands of times.
-    let turns = row(&mut connect(&server), "loop_turns");
-    assert!(turns < 20_000, "{turns} turns");
+    // A worker that polled without sleeping would run hundreds of thousands of iterations.
+    let iterations = row(&mut connect(&server), "loop_iterations");
+    assert!(iterations < 20_000, "{iterations} iterations");
 }
 
 #[test]
 fn many_large_values_at_once_are_all_stored() {
     let server = start(config()).unwrap();
-    // Half of what each sends is four times what uploads may hold of 64 MiB.
+    // Half of what each sends is four times the upload memory of 64 MiB.
     let mut request = b"set large 0 0 1000000\r\n".to_vec();
     request.resize(request.len() + 1_000_000, b'x');
     request.extend_from_slice(b"\r\n");
@@ -79,7 +79,7 @@ fn many_large_values_at_once_are_all_stored() {
 }
 
 #[test]
-fn a_value_of_half_the_memory_is_stored_where_it_may_be() {
+fn a_value_of_half_the_memory_is_stored_if_the_limit_allows() {
     let server = start(Config {
         item_bytes_max: 32 << 20,
         ..config()
@@ -96,12 +96,12 @@ fn a_value_of_half_the_memory_is_stored_where_it_may_be() {
 }
 
 #[test]
-fn of_many_uploads_that_wait_only_the_first_few_try_again_and_all_have_their_turn() {
+fn of_many_waiting_uploads_only_the_oldest_retry_and_all_complete() {
     const STALLED: usize = 300;
-    /// The longest time between two looks at those that wait, and what a worker then lets try: four that have begun
-    /// and four that have not.
-    const LOOK: Duration = Duration::from_millis(10);
-    const TRIES_PER_LOOK: u128 = 2 * 4;
+    /// The longest time between two checks of those that wait, and how many a worker then retries: four that have
+    /// begun and four that have not.
+    const POLL: Duration = Duration::from_millis(10);
+    const TRIES_PER_POLL: u128 = 2 * 4;
     let server = start(Config {
         connections_max: 2 * STALLED as u32,
         ..config()
@@ -117,19 +117,19 @@ fn of_many_uploads_that_wait_only_the_first_few_try_again_and_all_have_their_tur
             client
         })
         .collect();
-    // As long as senders are not given up: then room changes hands.
+    // While no sender is closed, memory changes hands.
     let mut other = connect(&server);
     while begun.elapsed() < Duration::from_millis(900) {
         talk(&mut other, b"get other\r\n", b"END\r\n");
         std::thread::sleep(Duration::from_millis(5));
     }
     let tries = u128::from(row(&mut other, "upload_tries"));
-    let looks = 2 * (begun.elapsed().as_millis() / LOOK.as_millis() + 1);
-    // Who got room lets the next try at once: at most all of them once more.
-    let tries_max = TRIES_PER_LOOK * (looks + STALLED as u128);
+    let polls = 2 * (begun.elapsed().as_millis() / POLL.as_millis() + 1);
+    // One that got memory lets the next retry at once: at most all of them once more.
+    let tries_max = TRIES_PER_POLL * (polls + STALLED as u128);
     eprintln!("{tries} tries of {STALLED} uploads, at most {tries_max}");
     assert!(tries <= tries_max, "{tries} tries, not {tries_max}");
-    // All that begun are given up or served: nobody is forgotten.
+    // All that begun are closed or served: none is forgotten.
     for client in &mut stalled {
         let mut rest = vec![b'x'; 999_800];
         rest.extend_from_slice(b"\r\n");
@@ -156,7 +156,7 @@ fn row(client: &mut TcpStream, name: &str) -> u64 {
 }
 
 #[test]
-fn an_upload_that_is_refused_on_its_way_takes_the_old_value_along() {
+fn an_upload_that_is_refused_midway_removes_the_old_value() {
     let server = start(Config {
         memory_bytes: 8 << 20,
         evict: false,
@@ -165,7 +165,7 @@ fn an_upload_that_is_refused_on_its_way_takes_the_old_value_along() {
     .unwrap();
     let mut client = connect(&server);
     talk(&mut client, b"set k 0 0 3\r\nold\r\n", b"STORED\r\n");
-    // Nothing is evicted: from some value on there is no room.
+    // Nothing is evicted: at some value there is no memory left.
     let value = "x".repeat(8000);
     for number in 0..2000 {
         write!(client, "set fill{number} 0 0 8000 noreply\r\n{value}\r\n").unwrap();

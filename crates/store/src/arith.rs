@@ -63,7 +63,7 @@ fn change(
         flags: old.header.flags,
         expiry,
         unique: write.unique(options.new_unique),
-        marks: bits::told(options.is_untold),
+        marks: bits::told(options.hides_unique),
         // memcached changes a number in place when it fits, and with it the marks stay.
         keeps: if is_longer { 0 } else { bits::MARKS },
         access: write.now(),
@@ -88,7 +88,7 @@ fn create(write: &Write<'_>, options: &ArithOptions) -> Result<ArithOutcome, Obs
         flags: 0,
         expiry,
         unique: write.unique(options.new_unique),
-        marks: bits::told(options.is_untold),
+        marks: bits::told(options.hides_unique),
         keeps: 0,
         access: write.now(),
         parts: &[Part::Bytes(&itoa(value))],

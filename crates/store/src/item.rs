@@ -37,17 +37,17 @@ pub(crate) mod bits {
     /// Read at least once.
     pub(crate) const FETCHED: u16 = 4;
     /// A client was told the unique that the address gives: a copy must keep it.
-    pub(crate) const TOLD: u16 = 8;
+    pub(crate) const UNIQUE_EXPOSED: u16 = 8;
     /// The last access starts here.
     pub(crate) const ACCESS_SHIFT: u32 = 4;
     /// What a copy of the same item takes over; the unique it either stores or was never told.
     pub(crate) const MARKS: u16 = STALE | WIN | FETCHED;
     /// Everything but the last access.
-    pub(crate) const ALL: u16 = MARKS | TOLD;
+    pub(crate) const ALL: u16 = MARKS | UNIQUE_EXPOSED;
 
     /// The mark of a write whose caller passes the unique on, if it does.
-    pub(crate) fn told(is_untold: bool) -> u16 {
-        if is_untold { 0 } else { TOLD }
+    pub(crate) fn told(hides_unique: bool) -> u16 {
+        if hides_unique { 0 } else { UNIQUE_EXPOSED }
     }
 }
 

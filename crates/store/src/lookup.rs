@@ -214,25 +214,25 @@ impl Store {
     pub(crate) fn carried_unique(&self, item: &Located) -> Unique {
         match item.header.unique {
             Some(unique) => Unique::Exactly(unique),
-            None if self.is_told(item.at) => Unique::Exactly(self.unique_of(item)),
+            None if self.is_unique_exposed(item.at) => Unique::Exactly(self.unique_of(item)),
             None => Unique::Renewed(self.unique_of(item)),
         }
     }
 
     /// Whether the unique that the address gives was told to a client.
-    pub(crate) fn is_told(&self, at: Addr) -> bool {
-        self.mutable_of(at) & bits::TOLD != 0
+    pub(crate) fn is_unique_exposed(&self, at: Addr) -> bool {
+        self.mutable_of(at) & bits::UNIQUE_EXPOSED != 0
     }
 
     /// Promises a client that the unique stays. Under the lock, so that no copy with another is published between;
     /// an item that was replaced meanwhile is no longer the client's to compare with.
     #[cold]
-    pub(crate) fn tell_unique(&self, item: &Located) {
+    pub(crate) fn expose_unique(&self, item: &Located) {
         let hash = self.hash(self.key_of(item));
         let bucket = self.index.lock(hash);
         if bucket.find(hash, |there| there == item.at).is_some() {
             let mutable = self.arena().mutable(item.at);
-            mutable.fetch_or(bits::TOLD, Ordering::Relaxed);
+            mutable.fetch_or(bits::UNIQUE_EXPOSED, Ordering::Relaxed);
         }
     }
 

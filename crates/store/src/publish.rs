@@ -66,7 +66,7 @@ impl Publication<'_> {
         let Some(place) = bucket.find(hash, |at| at == expected) else {
             return false;
         };
-        if self.is_renewed && store.is_told(expected) {
+        if self.is_renewed && store.is_unique_exposed(expected) {
             return false;
         }
         if self.keeps != 0 {

@@ -3,10 +3,10 @@
 //! A hit writes at most two things, both conditionally and both lossy: two bits in the slot that was just read,
 //! and the item's mutable bytes when the second has changed. Neither waits for anybody.
 
-use crate::guess::Guess;
 use crate::index::Hit;
 use crate::item::bits;
 use crate::lookup::Located;
+use crate::lookup_hint::LookupHint;
 use crate::request::{KeyHash, Seconds};
 use crate::view::Item;
 use crate::worker::Worker;
@@ -15,32 +15,37 @@ impl Worker {
     /// A plain read that records the hit; `None` is a miss.
     #[inline]
     pub fn get(&self, key: &[u8], hash: KeyHash, now: Seconds) -> Option<Item<'_>> {
-        self.get_guessed(key, hash, Guess::default(), now)
+        self.get_hinted(key, hash, LookupHint::default(), now)
     }
 
     /// As [`Worker::get`], with what [`Worker::prefetch_item`] saw: right or wrong, it changes no answer.
     #[inline]
-    pub fn get_guessed<'w>(
+    pub fn get_hinted<'w>(
         &'w self,
         key: &[u8],
         hash: KeyHash,
-        guess: Guess<'w>,
+        hint: LookupHint<'w>,
         now: Seconds,
     ) -> Option<Item<'w>> {
-        let (hit, item) = self.find_alive(key, hash, guess, now)?;
+        let (hit, item) = self.find_alive(key, hash, hint, now)?;
         hit.note_use();
         let before = self.store.note_access(&item, bits::FETCHED, now);
         Some(Item::new(self.lend(), item, before))
     }
 
-    /// As [`Worker::get_guessed`] of the commonest items, for a third of the work: the value of one with neither
+    /// As [`Worker::get_hinted`] of the commonest items, for a third of the work: the value of one with neither
     /// flags nor expiry nor marks and of less than 256 bytes, if the guess was right. `None` says nothing.
     #[inline]
-    pub fn get_bare<'w>(&'w self, key: &[u8], guess: Guess<'w>, now: Seconds) -> Option<&'w [u8]> {
+    pub fn get_bare<'w>(
+        &'w self,
+        key: &[u8],
+        hint: LookupHint<'w>,
+        now: Seconds,
+    ) -> Option<&'w [u8]> {
         if !self.begin(now) {
             return None;
         }
-        let hit = guess.hit?.again()?;
+        let hit = hint.hit?.again()?;
         let at = hit.entry.item();
         let (value, base) = self.lend().bare(at, key)?;
         if self.store.mutable_of(at) & (bits::STALE | bits::WIN) != 0 {
@@ -53,7 +58,7 @@ impl Worker {
 
     /// Looks without recording anything.
     pub fn peek(&self, key: &[u8], hash: KeyHash, now: Seconds) -> Option<Item<'_>> {
-        let (_, item) = self.find_alive(key, hash, Guess::default(), now)?;
+        let (_, item) = self.find_alive(key, hash, LookupHint::default(), now)?;
         Some(Item::new(self.lend(), item, self.store.mutable_of(item.at)))
     }
 
@@ -62,14 +67,14 @@ impl Worker {
         &'w self,
         key: &[u8],
         hash: KeyHash,
-        guess: Guess<'w>,
+        hint: LookupHint<'w>,
         now: Seconds,
     ) -> Option<(Hit<'w>, Located)> {
         if !self.begin(now) {
             return None;
         }
         let is_right = |hit: &Hit<'_>| self.store.has_key(hit.entry.item(), key);
-        let hit = match guess.hit.and_then(Hit::again).filter(is_right) {
+        let hit = match hint.hit.and_then(Hit::again).filter(is_right) {
             Some(hit) => hit,
             None => self.store.find(key, hash)?,
         };

@@ -63,7 +63,7 @@ pub struct SetOptions {
     pub vivify: Option<Expiry>,
     /// The caller tells nobody the unique of the outcome, so that the item may be given a higher one when it
     /// is moved, which spares six bytes.
-    pub is_untold: bool,
+    pub hides_unique: bool,
 }
 
 /// What became of a write.
@@ -159,7 +159,7 @@ pub struct ArithOptions {
     /// The unique of the new item (meta `E`).
     pub new_unique: Option<CasUnique>,
     /// As in [`SetOptions`]: the caller tells nobody the unique of the outcome.
-    pub is_untold: bool,
+    pub hides_unique: bool,
 }
 
 /// What became of an increment or decrement.

@@ -86,8 +86,8 @@ impl<'w> Item<'w> {
     /// Only who tells it should ask, for the promise costs six bytes once the item is moved. If the item was moved
     /// in the very moment between the lookup and this call, a comparison with it will fail, as after a write.
     pub fn unique(&self) -> CasUnique {
-        if self.located.header.unique.is_none() && !self.store.is_told(self.located.at) {
-            self.store.tell_unique(&self.located);
+        if self.located.header.unique.is_none() && !self.store.is_unique_exposed(self.located.at) {
+            self.store.expose_unique(&self.located);
         }
         CasUnique(self.store.unique_of(&self.located))
     }

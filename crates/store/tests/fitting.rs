@@ -62,15 +62,14 @@ fn read(worker: &Worker, numbers: &[u64], now: Seconds) {
         .iter()
         .map(|key| (store.hash(key), worker.prefetch_bucket(store.hash(key))))
         .collect();
-    let guesses: Vec<_> = asked
+    let hints: Vec<_> = asked
         .iter()
         .map(|&(hash, asked)| worker.prefetch_item(hash, asked))
         .collect();
-    for ((key, number), ((hash, _), guess)) in
-        keys.iter().zip(numbers).zip(asked.iter().zip(guesses))
+    for ((key, number), ((hash, _), hint)) in keys.iter().zip(numbers).zip(asked.iter().zip(hints))
     {
-        let guess = worker.prefetch_further(*hash, guess);
-        let item = worker.get_guessed(key, *hash, guess, now);
+        let hint = worker.prefetch_further(*hash, hint);
+        let item = worker.get_hinted(key, *hash, hint, now);
         let value = item.as_ref().and_then(Item::value);
         let is_right = value.is_some_and(|value| value == [*number as u8; VALUE_BYTES]);
         assert!(

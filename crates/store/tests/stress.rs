@@ -230,11 +230,11 @@ fn read(shared: &Shared, worker: &mut Worker, rng: &mut Rng, held: &mut Vec<(usi
     // Neighbours in the key space, so that some are hot.
     let key = (rng.below(KEYS as u64) * rng.below(1000) / 1000) as usize;
     let hash = worker.store().hash(name(key).as_bytes());
-    let guess = worker.prefetch_item(hash, worker.prefetch_bucket(hash));
+    let hint = worker.prefetch_item(hash, worker.prefetch_bucket(hash));
     let at_least = least_version(shared, key);
     let now = shared.now();
-    let guess = worker.prefetch_further(hash, guess);
-    if let Some(value) = worker.get_bare(name(key).as_bytes(), guess, now) {
+    let hint = worker.prefetch_further(hash, hint);
+    if let Some(value) = worker.get_bare(name(key).as_bytes(), hint, now) {
         let version = version_of(key, value);
         assert!(version >= at_least, "a bare read found an old value");
     }

@@ -45,7 +45,7 @@ fn watched(kind: &str) -> impl Iterator<Item = String> + use<'_> {
 /// Sends other keys through the memory and reads the watched ones, so that they are moved and stay.
 fn churn(worker: &mut Worker, round: usize) {
     let untold = SetOptions {
-        is_untold: true,
+        hides_unique: true,
         ..SetOptions::default()
     };
     for number in 0..PASSING {
@@ -63,7 +63,7 @@ fn a_unique_that_was_told_stays_and_one_that_was_not_only_grows() {
     let mut worker = store.worker();
     worker.go_online();
     let untold = SetOptions {
-        is_untold: true,
+        hides_unique: true,
         ..SetOptions::default()
     };
     let mut told: HashMap<String, CasUnique> = HashMap::new();

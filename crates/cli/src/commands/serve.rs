@@ -104,11 +104,11 @@ fn serve(
         Vec::new()
     };
     let mut config = config(settings, addresses, is_debug);
-    config.shown.udp = reserved
+    config.display.udp = reserved
         .iter()
         .filter_map(|socket| socket.local_addr().ok())
         .collect();
-    let udp = config.shown.udp.clone();
+    let udp = config.display.udp.clone();
     let prepared = server::prepare(config).map_err(|error| failure(&error))?;
     if settings.lock_memory {
         daemon::lock_memory(settings.user.as_deref())?;
@@ -184,7 +184,7 @@ fn config(settings: &Settings, addresses: &[SocketAddr], is_debug: bool) -> serv
             .as_ref()
             .map(|path| absolute_path(path, settings)),
         slab_chunk_max: settings.slab_chunk_bytes_max.map(|bytes| bytes as u32),
-        shown: reported_settings(settings),
+        display: reported_settings(settings),
         ..server::Config::default()
     }
 }
@@ -198,7 +198,7 @@ fn absolute_path(path: &Path, settings: &Settings) -> PathBuf {
     }
 }
 
-fn reported_settings(settings: &Settings) -> server::Shown {
+fn reported_settings(settings: &Settings) -> server::Displayed {
     let active_rows = [
         ("umask", format!("{:o}", settings.unix_mask)),
         ("udpport", settings.udp_port.to_string()),
@@ -215,7 +215,7 @@ fn reported_settings(settings: &Settings) -> server::Shown {
         .iter()
         .filter(|(name, _)| !name.starts_with("no_"))
         .cloned();
-    server::Shown {
+    server::Displayed {
         inter: (!settings.listen.is_empty()).then(|| settings.listen.clone()),
         tcp_port: u16::try_from(settings.port).unwrap_or(0),
         udp: Vec::new(),

@@ -35,7 +35,7 @@ const ORDERS: &[(&str, &[&[&str]])] = &[
         "store",
         &[
             &["audit", "footprint", "listing", "read", "upload"],
-            &["guess"],
+            &["lookup_hint"],
             &["worker"],
             &["arith", "delete", "fetch", "set", "view"],
             &["write"],

@@ -13,6 +13,7 @@ const CHECKED: &[&str] = &[
     "crates/cli/",
     "crates/lab/",
     "crates/protocol/",
+    "crates/server/",
     "crates/sim/",
     "crates/strategy/",
     "crates/world/src/",

@@ -84,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_number_has_its_place() {
+    fn each_field_has_its_offset() {
         let bytes: [u8; HEADER_BYTES] = std::array::from_fn(|index| index as u8 + 1);
         let header = Header::read(&bytes).unwrap();
         let expected = Header {

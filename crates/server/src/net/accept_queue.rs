@@ -1,9 +1,9 @@
-//! The hand-over of new connections: the listener puts them in, the worker that is to own them takes them out.
+//! The hand-over of new connections: the listener pushes them, the worker that will own them pops them.
 
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex};
 
 use crate::shared::info::Info;
 
-/// Connections handed to a worker and not yet taken.
+/// Connections handed to a worker and not yet accepted by it.
 pub(crate) type AcceptQueue = Arc<Mutex<Vec<(OwnedFd, Arc<Info>)>>>;

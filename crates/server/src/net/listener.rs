@@ -1,10 +1,10 @@
 //! The listening thread: accepts connections and hands each to the worker with the fewest.
 //!
-//! As it serves no requests it also backs memory ahead of the workers, for which the kernel takes milliseconds at times
-//! (docs/decisions/0071-memory-backed-ahead.md).
+//! It serves no requests, so it also backs memory with pages ahead of the workers, which sometimes takes the kernel
+//! milliseconds (docs/decisions/0071-memory-backed-ahead.md).
 //!
-//! One acceptor rather than a socket per worker: the kernel's spreading over sockets is uneven, and
-//! an uneven spread is a long tail.
+//! One acceptor rather than a socket per worker: the kernel spreads connections over sockets unevenly, and an
+//! uneven spread causes a long latency tail.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -34,10 +34,10 @@ use crate::shared::info::{ConnectionId, Info, Peer};
 use crate::shared::lock::lock;
 use crate::shared::log::Kind;
 
-/// The event data that means a call of the listener's waker.
+/// The event data of the listener's waker.
 const WAKE_TOKEN: u64 = u64::MAX;
 
-/// How long a full server (or one out of descriptors) waits before it accepts again.
+/// How long a full server (or one without free descriptors) waits before it accepts again.
 const PAUSE: Duration = Duration::from_millis(10);
 
 /// A bound socket and its address.
@@ -49,12 +49,12 @@ pub(crate) struct Bound {
 }
 
 impl Bound {
-    /// Its descriptor and its address, for those who show them.
-    pub(crate) fn shown(&self) -> (i32, Address) {
+    /// Its descriptor and its address, for `stats conns`.
+    pub(crate) fn descriptor_and_address(&self) -> (i32, Address) {
         (self.socket.as_raw_fd(), self.address.clone())
     }
 
-    /// Removes the file of a unix socket, unless another server's has taken its place.
+    /// Removes the file of a unix socket, unless the file now belongs to another server.
     fn remove_file(&self) {
         if let Address::Unix(path) = &self.address
             && self.file.is_some()
@@ -112,8 +112,8 @@ fn bind_tcp(address: SocketAddr, backlog: i32) -> Result<Bound, Errno> {
     })
 }
 
-/// Binds a unix socket, in place of a dead one if need be; never in place of another file or of a socket on which
-/// a server still listens.
+/// Binds a unix socket, replacing a dead one; never another kind of file or a socket on which a server still
+/// listens.
 fn bind_unix(path: &Path, mode: u32, backlog: i32) -> std::io::Result<Bound> {
     if fs::symlink_metadata(path).is_ok_and(|file| file.file_type().is_socket()) {
         if !is_dead(path)? {
@@ -132,7 +132,8 @@ fn bind_unix(path: &Path, mode: u32, backlog: i32) -> std::io::Result<Bound> {
     })
 }
 
-/// Whether nobody listens on the unix socket at `path`. A full queue or missing rights say that somebody may.
+/// Whether no server listens on the unix socket at `path`. With a full queue or missing permissions a server may
+/// still listen.
 fn is_dead(path: &Path) -> std::io::Result<bool> {
     let socket = stream_socket(AddressFamily::UNIX)?;
     let refused = rustix::net::connect(&socket, &SocketAddrUnix::new(path)?);
@@ -144,12 +145,12 @@ fn stream_socket(family: AddressFamily) -> Result<OwnedFd, Errno> {
     rustix::net::socket_with(family, SocketType::STREAM, flags, None)
 }
 
-/// The listening thread's state.
+/// The state of the listening thread.
 pub(crate) struct Listener {
     pub(crate) shared: Arc<Shared>,
     pub(crate) bound: Vec<Bound>,
     pub(crate) accept_queues: Vec<AcceptQueue>,
-    /// Connections each worker owns, as far as is known here.
+    /// Connections of each worker, as counted by this thread.
     next_worker: usize,
     next_serial: AtomicU64,
     poll: OwnedFd,
@@ -179,13 +180,13 @@ impl Listener {
         })
     }
 
-    /// Accepts until the server is to end, then closes the sockets.
+    /// Accepts until the server stops, then closes the sockets.
     pub(crate) fn run(mut self) {
         let mut events: Vec<epoll::Event> = Vec::with_capacity(16);
-        let mut must_back = false;
+        let mut must_back_memory = false;
         while !self.shared.is_stopping() {
             events.clear();
-            // Between two pieces of memory it only looks whether somebody wants to connect.
+            // Between two pieces of memory it only polls for new connections.
             let now = Timespec {
                 tv_sec: 0,
                 tv_nsec: 0,
@@ -193,7 +194,7 @@ impl Listener {
             let _ = epoll::wait(
                 &self.poll,
                 rustix::buffer::spare_capacity(&mut events),
-                must_back.then_some(&now),
+                must_back_memory.then_some(&now),
             );
             for event in &events {
                 match event.data.u64() {
@@ -201,14 +202,14 @@ impl Listener {
                     index => self.accept_from(index as usize),
                 }
             }
-            must_back = self.shared.store.back_ahead();
+            must_back_memory = self.shared.store.back_ahead();
         }
         for bound in &self.bound {
             bound.remove_file();
         }
     }
 
-    /// Accepts what waits at one socket, and ends when the server does.
+    /// Accepts the pending connections of one socket, and stops when the server stops.
     fn accept_from(&mut self, index: usize) {
         while !self.shared.is_stopping() {
             if !self.shared.config.maxconns_fast && self.is_full() {
@@ -234,7 +235,7 @@ impl Listener {
         open >= i64::from(self.shared.config.connections_max)
     }
 
-    /// Waits a little: nothing more can be accepted now, and level-triggered epoll would spin.
+    /// Pauses: nothing more can be accepted now, and level-triggered epoll would spin.
     fn pause(&self) {
         let connections = &self.shared.connections;
         let from = Instant::now();
@@ -264,7 +265,7 @@ impl Listener {
         }
         let peer = match peer.and_then(|peer| SocketAddr::try_from(peer).ok()) {
             Some(address) => {
-                // A reply leaves at once; without this a pipeline waits for the peer's timer.
+                // A reply is sent at once; without this a pipeline waits for the peer's timer.
                 let _ = sockopt::set_tcp_nodelay(&socket, true);
                 let _ = sockopt::set_socket_keepalive(&socket, true);
                 Peer::Tcp(address)
@@ -303,7 +304,7 @@ impl Listener {
         }
     }
 
-    /// Gives a connection to the next worker.
+    /// Hands a connection to the next worker.
     fn hand_over(&mut self, socket: OwnedFd, info: Arc<Info>) {
         let worker = self.next_worker % self.accept_queues.len().max(1);
         self.next_worker = worker + 1;

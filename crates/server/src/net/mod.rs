@@ -1,6 +1,6 @@
-//! Sockets: the listening thread, the workers with their connections, and what is sent.
+//! Sockets: the listening thread, the workers with their connections, and sending.
 //!
-//! What bytes mean is decided in `session`, which has no socket; what all threads see is in `shared`.
+//! `session`, which has no socket, interprets the bytes; state that all threads see is in `shared`.
 
 pub(crate) mod accept_queue;
 pub(crate) mod connection;

@@ -1,4 +1,4 @@
-//! What a session needs to act: the store, the clock's second, the counters, the server around it.
+//! The surroundings that a session needs to execute commands: the store, the second, the counters, the server.
 
 use std::cell::Cell;
 
@@ -11,7 +11,7 @@ use crate::shared::peer_memory::Pressure;
 use crate::shared::sizes::{SLICE_BYTES, SLICE_BYTES_HIGH};
 use crate::shared::wake::Waker;
 
-/// What surrounds one run of one session.
+/// The surroundings of one run of one session.
 #[derive(Clone, Copy)]
 pub(crate) struct Context<'w> {
     /// This thread's handle on the store.
@@ -22,19 +22,19 @@ pub(crate) struct Context<'w> {
     pub(crate) counters: &'w Counters,
     /// The second in which it runs.
     pub(crate) now: Seconds,
-    /// The connection served.
+    /// The connection that is served.
     pub(crate) connection: &'w Info,
     /// Wakes this thread.
     pub(crate) waker: &'w Waker,
-    /// Bytes that a connection sends before others are served.
-    pub(crate) share_bytes: usize,
-    /// How short memory for peers was when it began.
+    /// Bytes that a connection may send before others are served.
+    pub(crate) quota_bytes: usize,
+    /// How short memory for peers was when the run began.
     pub(crate) pressure: Pressure,
     /// Whether the connection is the first of those that wait for memory.
     pub(crate) is_first: bool,
     /// Commands and replies are logged.
     pub(crate) is_traced: bool,
-    /// The connection waited for a segment for as long as it may: one write that finds none is refused.
+    /// The connection has waited for a segment for the maximum time: one write that finds none is refused.
     pub(crate) may_refuse: &'w Cell<bool>,
 }
 
@@ -49,8 +49,8 @@ impl Context<'_> {
         }
     }
 
-    /// What a write came to. Where no segment was free for it the connection has to wait, unless it waited for long
-    /// enough: then `refuse` carries the write out as one that cannot wait.
+    /// The result of a write. If there was no free segment the connection has to wait, unless it has waited for the
+    /// maximum time: then `refuse` executes the write as one that cannot wait.
     #[inline]
     pub(crate) fn or_refuse<T>(
         &self,
@@ -63,7 +63,7 @@ impl Context<'_> {
         }
     }
 
-    /// What an exptime of the wire means now.
+    /// The expiry that an exptime of the wire means now.
     #[inline]
     pub(crate) fn expiry(&self, exptime: i64) -> Expiry {
         if exptime == 0 {
@@ -73,8 +73,8 @@ impl Context<'_> {
         }
     }
 
-    /// Whether `unique` is what a client sees as the item's unique.
-    pub(crate) fn shows_unique(&self, item: &Item<'_>, unique: u64) -> bool {
+    /// Whether `unique` equals the CAS unique of the item that clients see.
+    pub(crate) fn is_visible_unique(&self, item: &Item<'_>, unique: u64) -> bool {
         if self.shared.config.cas_enabled {
             item.has_unique(CasUnique(unique))
         } else {
@@ -82,9 +82,9 @@ impl Context<'_> {
         }
     }
 
-    /// The unique as clients see it: 0 when uniques are off.
+    /// The CAS unique that clients see: 0 when uniques are off.
     #[inline]
-    pub(crate) fn shown_unique(&self, unique: CasUnique) -> u64 {
+    pub(crate) fn visible_unique(&self, unique: CasUnique) -> u64 {
         if self.shared.config.cas_enabled {
             unique.0
         } else {
@@ -93,7 +93,7 @@ impl Context<'_> {
     }
 }
 
-/// Seconds left until `expiry`; `None` is for ever.
+/// Seconds left until `expiry`; `None` if it never expires.
 #[inline]
 pub(crate) fn ttl_s(expiry: Expiry, now: Seconds) -> Option<u32> {
     match expiry {

@@ -10,7 +10,7 @@ use crate::shared::events::publish;
 use crate::shared::key_text::uri_encode;
 use crate::shared::watchers::kind;
 
-/// A key was asked for.
+/// A key was requested.
 pub(crate) fn fetched(context: &Context<'_>, key: &[u8], value_bytes: Option<u32>) {
     if !context.shared.watchers.wants(kind::FETCHERS) {
         return;
@@ -32,13 +32,13 @@ pub(crate) fn fetched(context: &Context<'_>, key: &[u8], value_bytes: Option<u32
     publish(context.shared, kind::FETCHERS, &text);
 }
 
-/// What is under a key before a value is stored there: memcached looks first, and its watchers see that.
+/// The item under a key before a value is stored: memcached fetches it first, and its watchers see that.
 pub(crate) struct Before {
-    /// Length of the value that is there.
+    /// Length of the old value.
     pub(crate) value_bytes: Option<u32>,
 }
 
-/// Looks what is under a key before a value is stored, if a watcher is to see it.
+/// Finds the old item before a value is stored, if a watcher should see it.
 pub(crate) fn before_store(context: &Context<'_>, key: &[u8], hash: KeyHash) -> Before {
     let is_wanted = context.shared.watchers.wants(kind::FETCHERS);
     let present = is_wanted.then(|| context.store.peek(key, hash, context.now));
@@ -92,7 +92,7 @@ pub(crate) fn stored(
     publish(context.shared, kind::MUTATIONS, &text);
 }
 
-/// The line for an item that is about to be deleted, if a watcher is to see it; marking it stale deletes nothing.
+/// The line for an item that is about to be deleted, if a watcher should see it; marking it stale deletes nothing.
 pub(crate) fn before_delete(
     context: &Context<'_>,
     (key, hash): (&[u8], KeyHash),

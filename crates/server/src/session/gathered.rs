@@ -1,21 +1,21 @@
-//! The pieces of one `sendmsg`: a stretch of an output, bounded in bytes and in number.
+//! The pieces of one `sendmsg`: a range of an output, bounded in bytes and in number.
 
 use std::io::IoSlice;
 
-/// Pieces handed to the kernel in one call.
+/// Maximum number of pieces passed to the kernel in one call.
 const PIECES_MAX: usize = 64;
 
-/// Pieces for one call, and how much may still be added.
+/// Pieces for one call, and the bytes that can still be added.
 pub(crate) struct Gathered<'o> {
     pub(crate) pieces: Vec<IoSlice<'o>>,
-    /// Bytes still to be passed over.
+    /// Bytes still to be skipped.
     skip: usize,
     /// Bytes that still fit.
     room: usize,
 }
 
 impl<'o> Gathered<'o> {
-    /// Nothing yet, of what lies between `skip` and `skip + most` bytes.
+    /// Empty, for the range from `skip` to `skip + most` bytes.
     pub(crate) fn new(skip: usize, most: usize) -> Self {
         Self {
             pieces: Vec::with_capacity(8),
@@ -24,7 +24,7 @@ impl<'o> Gathered<'o> {
         }
     }
 
-    /// Adds what of the next piece belongs here; false when no more fits.
+    /// Adds the part of the next piece that is in the range; false when no more fits.
     pub(crate) fn push(&mut self, piece: &'o [u8]) -> bool {
         let skipped = self.skip.min(piece.len());
         self.skip -= skipped;
@@ -43,7 +43,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_stretch_is_cut_from_the_pieces_wherever_it_lies() {
+    fn a_range_is_cut_from_the_pieces_at_any_offset() {
         let (first, second, whole) = (b"abc", b"defgh", b"abcdefgh");
         for skip in 0..=8 {
             for most in 1..=8 {
@@ -56,7 +56,7 @@ mod tests {
     }
 
     #[test]
-    fn no_call_gets_more_pieces_than_it_may() {
+    fn no_call_gets_more_pieces_than_the_maximum() {
         let mut gathered = Gathered::new(0, 1000);
         while gathered.push(b"x") {}
         assert_eq!(gathered.pieces.len(), PIECES_MAX);

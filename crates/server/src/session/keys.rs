@@ -1,4 +1,4 @@
-//! The keys of a get, taken one by one, so that a line of 80,000 of them is answered in slices.
+//! The keys of a get, parsed one by one, so that a line of 80,000 of them is served in slices.
 
 use glasscache_protocol::limits::GET_KEY_BYTES_MAX;
 use glasscache_protocol::replies;
@@ -10,14 +10,14 @@ use crate::session::execute::Lookup;
 use crate::shared::info::Reason;
 
 impl Session {
-    /// Takes the keys of a get, up to the end of the line, of the input, or of the slice.
+    /// Parses the keys of a get, up to the end of the line, of the input, or of the slice.
     pub(super) fn keys(&mut self, mut keys: Keys, run: &mut Run<'_, '_, '_>) -> Option<Next> {
         loop {
             let mark = run.flush_full();
             if keys.is_begun && mark.is_some() {
                 keys.reply_from = mark;
             }
-            // What of the batch begun still fits is answered with this slice.
+            // The rest of the current batch still fits in this slice.
             if run.is_cut() || run.out.len() >= run.context.slice_bytes() {
                 self.state = State::Keys(keys);
                 return Some(Next::Flush);
@@ -30,7 +30,7 @@ impl Session {
                         return self.end_get_badly(keys, replies::LINE_TOO_LONG, run);
                     }
                     let lookup = Lookup::text(key, keys.head, !keys.is_begun, run.context);
-                    run.look_up(lookup);
+                    run.push(lookup);
                     keys.is_begun = true;
                 }
                 KeyToken::End(used) => {
@@ -50,8 +50,8 @@ impl Session {
         }
     }
 
-    /// A key too long, or too many: the error stands in place of the reply, as in memcached, unless
-    /// a part of that reply has left already; then the connection must close.
+    /// A key too long, or too many: the error replaces the reply, as in memcached, unless a part of that reply has
+    /// already been sent; then the connection must close.
     fn end_get_badly(
         &mut self,
         keys: Keys,

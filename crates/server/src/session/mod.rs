@@ -1,9 +1,9 @@
-//! One connection's conversation, without its socket: bytes in, bytes out, time passed in.
+//! The protocol state of one connection, without its socket: bytes in, bytes out, time passed in.
 //!
-//! A session holds only where it stands in the stream; input that it cannot use yet stays with the
-//! caller. Reads of keys, whether many in one `get` or many pipelined commands, are gathered into
-//! batches, so that the memory behind 16 keys is fetched at once (`execute/get`). A run ends when
-//! the input is used up, when much output waits, or when the connection has had its share.
+//! A session holds only its position in the stream; input that it cannot parse yet stays with the caller. Lookups
+//! of keys, whether many in one `get` or many pipelined commands, are collected into batches, so that the memory of
+//! 16 keys is prefetched at once (`execute/get`). A run ends when the input is consumed, when much output is
+//! pending, or when the connection has used its quota.
 
 pub(crate) mod context;
 pub(crate) mod dump;
@@ -39,14 +39,14 @@ use crate::shared::info::Reason;
 const BINARY_REQUEST: u8 = 0x80;
 
 impl Session {
-    /// A session that closes at the first bytes it gets.
+    /// A session that closes at the first bytes that it receives.
     pub(crate) fn closed() -> Session {
         Session {
             state: State::Closed,
         }
     }
 
-    /// Serves what `input` holds, as far as one run goes. Bytes beyond `used` must come again.
+    /// Serves the commands in `input`, as far as one run goes. Bytes beyond `used` must be passed again.
     pub(crate) fn run<'w>(
         &mut self,
         input: &[u8],
@@ -69,7 +69,7 @@ impl Session {
                 State::Keys(keys) => self.keys(keys, &mut run),
                 State::Swallow(left) => self.swallow(left, &mut run),
                 State::Upload(_) => self.upload(&mut run),
-                State::Lost => Some(lost(&mut run)),
+                State::Desynchronised => Some(lost(&mut run)),
                 State::Closed => Some(Next::Close(Reason::Protocol)),
             };
             if let Some(next) = next {
@@ -82,7 +82,7 @@ impl Session {
             next = Next::of_cut(&cut);
         }
         match &mut self.state {
-            // What a run made is sent before the next: it cannot be taken back any more.
+            // The output of a run is sent before the next run: it cannot be withdrawn any more.
             State::Keys(keys) => keys.reply_from = None,
             state if matches!(next, Next::Close(_)) => *state = State::Closed,
             _ => {}
@@ -93,7 +93,7 @@ impl Session {
         }
     }
 
-    /// The unfinished value into which the next bytes of the socket belong, if there is one.
+    /// The incomplete value into which the next bytes of the socket belong, if there is one.
     pub(crate) fn upload_mut(&mut self) -> Option<&mut Reservation> {
         match &mut self.state {
             State::Upload(upload) if !upload.reservation.is_complete() => {
@@ -103,17 +103,17 @@ impl Session {
         }
     }
 
-    /// Whether a large value is on its way.
+    /// Whether a large value is being received.
     pub(crate) fn awaits_value(&self) -> bool {
         matches!(self.state, State::Upload(_) | State::Swallow(_))
     }
 
-    /// Whether the stream stands between two commands.
+    /// Whether the stream is between two commands.
     pub(crate) fn is_idle(&self) -> bool {
         matches!(self.state, State::Command)
     }
 
-    /// As [`Session::command`], and logs the line if it was taken.
+    /// Like [`Session::command`], and logs the line if it was consumed.
     fn traced_command(&mut self, run: &mut Run<'_, '_, '_>) -> Option<Next> {
         let before = run.rest();
         let used = run.used;
@@ -124,7 +124,7 @@ impl Session {
         next
     }
 
-    /// Takes one line. `None` goes on.
+    /// Parses and executes one line. `None` continues.
     fn command(&mut self, run: &mut Run<'_, '_, '_>) -> Option<Next> {
         run.flush_full();
         if run.is_cut() || run.out.len() >= run.context.slice_bytes() {
@@ -140,13 +140,13 @@ impl Session {
         if let Some((key, used)) = text::single_get(run.rest()) {
             run.used += used;
             run.commands += 1;
-            run.look_up(Lookup::single(key, run.context));
+            run.push(Lookup::single(key, run.context));
             return None;
         }
         if let Some((line, used)) = meta::plain_get(run.rest()) {
             run.used += used;
             run.commands += 1;
-            run.look_up_meta(line);
+            run.push_meta(line);
             return None;
         }
         match text::parse(run.rest()) {
@@ -198,7 +198,7 @@ impl Session {
             }
             Command::MetaGet(line) if !line.flags.has(b'b') => {
                 run.used += used;
-                run.look_up_meta(line);
+                run.push_meta(line);
                 None
             }
             Command::Store(head) => self.write(&Write::text(&head, run.context), used, run),
@@ -208,12 +208,12 @@ impl Session {
                 self.write(&write, used, run)
             }
             other => {
-                let lacking = execute::lacking_bytes_of(&other, run.context, run.out);
+                let lacking = execute::missing_bytes_of_command(&other, run.context, run.out);
                 if lacking > 0 {
-                    return Some(Next::Room(lacking));
+                    return Some(Next::WaitForMemory(lacking));
                 }
                 let Ok(outcome) = execute::command(&other, run.context, run.out) else {
-                    return Some(Next::Segment);
+                    return Some(Next::WaitForSegment);
                 };
                 run.used += used;
                 Next::after(outcome)
@@ -226,7 +226,7 @@ impl Session {
             run.out.bytes.extend_from_slice(refusal.reply);
         }
         if refusal.swallow_bytes == Refusal::UNKNOWN {
-            self.state = State::Lost;
+            self.state = State::Desynchronised;
         } else if refusal.swallow_bytes > 0 {
             self.state = State::Swallow(refusal.swallow_bytes);
         }
@@ -245,8 +245,8 @@ impl Session {
     }
 }
 
-/// Refuses the line behind a length that cannot be, as the line before it, and closes. memcached
-/// executes that line; only the words are the same here.
+/// Refuses the line after an invalid value length, like the line with that length, and closes. memcached executes
+/// that line; only the error text is the same here.
 fn lost(run: &mut Run<'_, '_, '_>) -> Next {
     match memchr::memchr(b'\n', run.rest()) {
         Some(end) => {

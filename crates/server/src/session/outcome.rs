@@ -1,15 +1,15 @@
-//! What a command leads to beside its reply.
+//! What a command requires of its connection, besides sending the reply.
 
 use crate::session::dump::Dump;
 use crate::shared::info::Reason;
 use crate::shared::watchers::WatchedKinds;
 
-/// What a command means for its connection.
+/// How the connection continues after a command.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
-    /// Answered; go on.
+    /// Executed; continue.
     Done,
-    /// Send what there is and close.
+    /// Send the pending output and close.
     Close(Reason),
     /// The connection becomes a log.
     Watch(WatchedKinds),

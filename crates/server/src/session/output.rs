@@ -1,13 +1,13 @@
-//! What a run of the session wants to send: rendered bytes, and large values by reference.
+//! The output of a run of the session: rendered bytes, and large values by reference.
 //!
-//! A small value is copied, for gathering cold items one by one costs the kernel more (15 % of a
-//! multi-get); a large one is handed to the kernel where it lies.
+//! A small value is copied, because gathering cold items one by one costs the kernel more (15 % of a multi-get); a
+//! large one is passed to the kernel in place.
 
 use glasscache_store::{Held, Item};
 
 use crate::session::gathered::Gathered;
 
-/// Values above this many bytes are sent from where they lie.
+/// Values above this many bytes are sent in place.
 pub(crate) const COPY_BYTES_MAX: u32 = 8 << 10;
 
 /// The output of one run, borrowing large items until the worker passes.
@@ -16,10 +16,10 @@ pub(crate) struct Output<'w> {
     pub(crate) bytes: Vec<u8>,
     large: Vec<Large<'w>>,
     large_bytes: usize,
-    /// What keeps values of this output where they lie in case that they have to wait.
+    /// Holds on values of this output, in case that they have to wait for the socket.
     kept: Vec<Held>,
-    /// Length up to which everything is an answered `mn` or stands before one.
-    settled: usize,
+    /// Length up to which everything is the reply of an `mn` or comes before one.
+    delivered: usize,
 }
 
 /// A value to be sent after the first `at` rendered bytes.
@@ -28,7 +28,7 @@ struct Large<'w> {
     item: Item<'w>,
 }
 
-/// A place in the output to go back to.
+/// A position in the output to rewind to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Mark {
     bytes: usize,
@@ -36,7 +36,7 @@ pub(crate) struct Mark {
     large_bytes: usize,
 }
 
-/// One stretch of the output.
+/// One piece of the output.
 pub(crate) enum Part<'o, 'w> {
     /// Rendered bytes.
     Bytes(&'o [u8]),
@@ -53,7 +53,7 @@ impl<'w> Output<'w> {
             large: Vec::new(),
             large_bytes: 0,
             kept: Vec::new(),
-            settled: 0,
+            delivered: 0,
         }
     }
 
@@ -64,44 +64,44 @@ impl<'w> Output<'w> {
             large: Vec::new(),
             large_bytes: 0,
             kept: Vec::new(),
-            settled: 0,
+            delivered: 0,
         }
     }
 
-    /// Gives the rendering buffer back.
+    /// Returns the rendering buffer.
     pub(crate) fn into_bytes(self) -> Vec<u8> {
         self.bytes
     }
 
-    /// Keeps a value where it lies until the output is sent.
+    /// Keeps a value in place until the output is sent.
     pub(crate) fn keep(&mut self, held: Held) {
         self.kept.push(held);
     }
 
-    /// Lets go of what was kept; whether that was anything.
+    /// Releases the kept values; returns whether there were any.
     pub(crate) fn release_kept(&mut self) -> bool {
         let had_any = !self.kept.is_empty();
         self.kept.clear();
         had_any
     }
 
-    /// Bytes to be sent.
+    /// Bytes to send.
     #[inline]
     pub(crate) fn len(&self) -> usize {
         self.bytes.len() + self.large_bytes
     }
 
-    /// An `mn` was answered: what stands before it is as good as sent.
-    pub(crate) fn settle(&mut self) {
-        self.settled = self.len();
+    /// An `mn` was executed: everything before its reply counts as sent.
+    pub(crate) fn mark_delivered(&mut self) {
+        self.delivered = self.len();
     }
 
-    /// Whether no command but an `mn` was answered last.
-    pub(crate) fn is_settled(&self) -> bool {
-        self.len() == self.settled
+    /// Whether the last command was an `mn`.
+    pub(crate) fn is_delivered(&self) -> bool {
+        self.len() == self.delivered
     }
 
-    /// Appends an item's value and the line ending behind it.
+    /// Appends an item's value and its line ending.
     #[inline]
     pub(crate) fn value(&mut self, item: Item<'w>) {
         match item.value() {
@@ -127,14 +127,14 @@ impl<'w> Output<'w> {
         }
     }
 
-    /// Forgets what was appended since `mark`.
+    /// Removes what was appended since `mark`.
     pub(crate) fn rewind(&mut self, mark: Mark) {
         self.bytes.truncate(mark.bytes);
         self.large.truncate(mark.large);
         self.large_bytes = mark.large_bytes;
     }
 
-    /// Whether everything lies in `bytes`.
+    /// Whether everything is in `bytes`.
     #[inline]
     pub(crate) fn is_flat(&self) -> bool {
         self.large.is_empty()
@@ -153,15 +153,15 @@ impl<'w> Output<'w> {
         heads.chain(std::iter::once(Part::Bytes(tail)))
     }
 
-    /// What of it `most` says, less the first `sent` bytes, for one `sendmsg`.
+    /// The first `most` bytes of it, without the first `sent` bytes, for one `sendmsg`.
     pub(crate) fn gather(&self, sent: usize, most: usize) -> Gathered<'_> {
         let mut gathered = Gathered::new(sent, most);
         for part in self.parts() {
-            let go_on = match part {
+            let resume = match part {
                 Part::Bytes(bytes) => gathered.push(bytes),
                 Part::Value(item) => item.pieces().all(|piece| gathered.push(piece)),
             };
-            if !go_on {
+            if !resume {
                 break;
             }
         }

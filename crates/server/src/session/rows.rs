@@ -19,7 +19,7 @@ impl<'o> Rows<'o> {
         let _ = write!(self.out, "STAT {name} {value}\r\n");
     }
 
-    /// Several rows of one value: what we do not have and never count.
+    /// Several rows with one value: features that this server does not have and never counts.
     pub(super) fn zeros(&mut self, names: &[&str]) {
         for name in names {
             self.row(name, 0);
@@ -33,11 +33,11 @@ impl<'o> Rows<'o> {
 }
 
 /// "yes" or "no".
-pub(super) fn yes(is_so: bool) -> &'static str {
-    if is_so { "yes" } else { "no" }
+pub(super) fn yes(condition: bool) -> &'static str {
+    if condition { "yes" } else { "no" }
 }
 
 /// "on" or "off".
-pub(super) fn on(is_so: bool) -> &'static str {
-    if is_so { "on" } else { "off" }
+pub(super) fn on(condition: bool) -> &'static str {
+    if condition { "on" } else { "off" }
 }

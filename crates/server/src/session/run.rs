@@ -1,4 +1,4 @@
-//! One run of a session: its input and output, and the lookups that are gathered before they are made.
+//! One run of a session: its input and output, and the lookups that are collected before they are made.
 
 use glasscache_protocol::meta::MetaLine;
 
@@ -7,7 +7,7 @@ use crate::session::context::Context;
 use crate::session::execute::{Batch, Cut, Lookup};
 use crate::session::output::{Mark, Output};
 
-/// One run of a session: the input, how far it is used, and the lookups not yet made.
+/// One run of a session: the input, how much of it is consumed, and the pending lookups.
 pub(super) struct Run<'b, 'o, 'w> {
     pub(super) input: &'b [u8],
     pub(super) used: usize,
@@ -27,18 +27,18 @@ impl<'b, 'w> Run<'b, '_, 'w> {
 
     /// Adds a lookup; INVARIANT: the batch is not full.
     #[inline]
-    pub(super) fn look_up(&mut self, lookup: Lookup<'b, 'w>) {
+    pub(super) fn push(&mut self, lookup: Lookup<'b, 'w>) {
         self.batch.push(lookup);
     }
 
     /// Adds the lookup of an `mg`; INVARIANT: the batch is not full.
     #[inline]
-    pub(super) fn look_up_meta(&mut self, line: MetaLine<'b>) {
+    pub(super) fn push_meta(&mut self, line: MetaLine<'b>) {
         self.batch.push_meta(line, self.context);
     }
 
-    /// Makes the lookups gathered so far. Returns where the reply of the last get that began among
-    /// them begins. If the batch was cut, nothing behind it may be served: see [`Run::is_cut`].
+    /// Makes the pending lookups. Returns where the reply of the last get that began among them begins. If the
+    /// batch was cut, nothing after it may be served: see [`Run::is_cut`].
     #[inline]
     pub(super) fn flush(&mut self) -> Option<Mark> {
         let (mark, cut) = self.batch.flush(self.context, self.out);
@@ -46,7 +46,7 @@ impl<'b, 'w> Run<'b, '_, 'w> {
         mark
     }
 
-    /// Makes room for one more lookup.
+    /// Flushes the batch if it is full.
     #[inline]
     pub(super) fn flush_full(&mut self) -> Option<Mark> {
         if self.batch.is_full() {
@@ -56,14 +56,14 @@ impl<'b, 'w> Run<'b, '_, 'w> {
         }
     }
 
-    /// Whether lookups were left undone: the run ends, and the next begins with them.
+    /// Whether lookups were not made: the run ends, and the next begins with them.
     #[inline]
     pub(super) fn is_cut(&self) -> bool {
         self.cut.is_some()
     }
 
-    /// How far the input is used before the lookup at which the batch was cut, and the state there; `state` is the
-    /// one that was reached behind the batch.
+    /// How much of the input is consumed before the lookup at which the batch was cut, and the state there; `state`
+    /// is the one after the batch.
     pub(super) fn position_of(&self, cut: &Cut<'b>, state: &State) -> (usize, State) {
         let key_at = cut
             .key
@@ -77,7 +77,7 @@ impl<'b, 'w> Run<'b, '_, 'w> {
         };
         let keys = Keys {
             head,
-            // A line that is over was within the bound.
+            // A complete line was within the bound.
             key_bytes: match (state, cut.line_key_bytes) {
                 (State::Keys(keys), Some(bytes)) => keys.key_bytes.saturating_sub(bytes),
                 _ => 0,

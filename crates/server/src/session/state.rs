@@ -1,4 +1,4 @@
-//! Where a session stands in its stream, and how a run of it can end.
+//! The position of a session in its stream, and how a run of it can end.
 
 use glasscache_protocol::command::GetHead;
 use glasscache_store::Reservation;
@@ -12,11 +12,11 @@ use crate::shared::info::Reason;
 use crate::shared::peer_memory::Charge;
 use crate::shared::watchers::WatchedKinds;
 
-/// What is kept about an upload beside what its line said and its bytes, in bytes, rounded up: its state here and in
-/// the store.
+/// Bytes kept for an upload in addition to its parsed line and its value, rounded up: its state here and in the
+/// store.
 pub(super) const UPLOAD_BYTES_KEPT: usize = 512;
 
-/// One connection's place in its stream.
+/// The position of one connection in its stream.
 #[derive(Default)]
 pub(crate) struct Session {
     pub(super) state: State,
@@ -27,14 +27,14 @@ pub(super) enum State {
     /// At the start of a line.
     #[default]
     Command,
-    /// Behind the head of a get.
+    /// After the head of a get.
     Keys(Keys),
-    /// So many bytes of a refused value are still to come.
+    /// This many bytes of a refused value are still to be skipped.
     Swallow(u64),
     /// A large value is being received into the store.
     Upload(Box<Upload>),
-    /// Behind a length that cannot be: what follows may be its value, so nothing is executed.
-    Lost,
+    /// After an invalid value length: the next bytes may be the value, so nothing is executed.
+    Desynchronised,
     /// Nothing more is served.
     Closed,
 }
@@ -42,68 +42,68 @@ pub(super) enum State {
 /// How a run ended.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Next {
-    /// The rest of the input, if any, is the beginning of something.
+    /// The rest of the input, if any, is an incomplete command.
     Input,
-    /// The rest of the input is the beginning of a command of so many bytes.
+    /// The rest of the input is an incomplete command of this many bytes.
     Whole(usize),
-    /// The next command needs so many bytes of memory that are not to be had: call again when there is room.
-    Room(usize),
+    /// The next command needs this many bytes of memory that are not available: call again when there are.
+    WaitForMemory(usize),
     /// Send the output, then call again.
     Flush,
-    /// The connection has had its share: others first, then call again.
+    /// The connection has used its quota: serve others first, then call again.
     Yield,
-    /// The others' uploads hold all the room there is: call again soon, receive nothing meanwhile.
-    Park,
-    /// The next command writes, and no segment is free for it yet: call again when other workers have passed, receive
-    /// nothing meanwhile.
-    Segment,
+    /// Other uploads hold all the upload memory: call again soon, receive nothing meanwhile.
+    WaitForUpload,
+    /// The next command writes, and there is no free segment for it yet: call again when other workers have passed,
+    /// receive nothing meanwhile.
+    WaitForSegment,
     /// Send the output and close.
     Close(Reason),
     /// From now on the connection is a log of events.
     Watch(WatchedKinds),
-    /// Send a listing of the items, then go on.
+    /// Send a listing of the items, then continue.
     Dump(Dump),
 }
 
-/// What one run used and how it ended.
+/// How much input one run consumed and how it ended.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Progress {
     pub(crate) used: usize,
     pub(crate) next: Next,
 }
 
-/// A get that is being answered.
+/// A get that is being served.
 #[derive(Clone, Copy)]
 pub(super) struct Keys {
     pub(super) head: GetHead,
-    /// Key bytes so far, against [`GET_KEY_BYTES_MAX`].
+    /// Key bytes so far, bounded by [`GET_KEY_BYTES_MAX`].
     pub(super) key_bytes: usize,
-    /// Where its reply begins in the output; `None` before its first key and once a slice was sent.
+    /// Where its reply begins in the output; `None` before its first key and after a slice was sent.
     pub(super) reply_from: Option<Mark>,
-    /// Whether a key has been looked at.
+    /// Whether a key has been checked at.
     pub(super) is_begun: bool,
 }
 
-/// A large value on its way into the store.
+/// A large value that is received into the store.
 pub(crate) struct Upload {
-    /// What its line said.
+    /// Its parsed line.
     pub(super) write: PendingWrite,
     pub(super) reservation: Reservation,
-    /// What is kept about it beside its bytes.
+    /// The charge for what is kept besides its bytes.
     pub(super) _charge: Charge,
 }
 
 impl Next {
-    /// How a run ends whose lookups were cut.
+    /// How a run ends if its lookups were cut.
     pub(super) fn of_cut(cut: &Cut<'_>) -> Next {
         match cut.lack {
             Lack::Slice => Next::Flush,
-            Lack::Memory(bytes) => Next::Room(bytes),
-            Lack::Segment => Next::Segment,
+            Lack::Memory(bytes) => Next::WaitForMemory(bytes),
+            Lack::Segment => Next::WaitForSegment,
         }
     }
 
-    /// What a command means for the run; `None` goes on.
+    /// How a run continues after a command; `None` continues the run.
     pub(super) fn after(outcome: Outcome) -> Option<Next> {
         match outcome {
             Outcome::Done => None,

@@ -1,6 +1,6 @@
 //! `-vv`: commands and replies on stderr, in memcached's form.
 //!
-//! `<24 get a` is what came on descriptor 24, `>24 sending key a` and `>24 END` what left. Values are never shown.
+//! `<24 get a` was received on descriptor 24, `>24 sending key a` and `>24 END` were sent. Values are never logged.
 
 use glasscache_protocol::ascii;
 
@@ -8,10 +8,10 @@ use crate::session::context::Context;
 use crate::session::output::{Output, Part};
 use crate::shared::info::Info;
 
-/// Bytes of a command or reply that are shown.
-const SHOWN_BYTES_MAX: usize = 1024;
+/// Maximum number of bytes of a command or reply that are logged.
+const TRACE_BYTES_MAX: usize = 1024;
 
-/// Shows a command; `input` begins with it.
+/// Logs a command; `input` begins with it.
 pub(crate) fn command(context: &Context<'_>, input: &[u8]) {
     let line = input
         .split(|byte| *byte == b'\n')
@@ -21,13 +21,13 @@ pub(crate) fn command(context: &Context<'_>, input: &[u8]) {
     context
         .shared
         .log
-        .line(format!("<{descriptor} {}", shown(line)));
+        .line(format!("<{descriptor} {}", loggable(line)));
 }
 
-/// Shows the lines of a reply, without the values in it.
+/// Logs the lines of a reply, without the values in it.
 pub(crate) fn replies(context: &Context<'_>, out: &Output<'_>) {
     let descriptor = context.connection.id.descriptor;
-    // Bytes of a value and its line end that are still to come.
+    // Bytes of a value and its line ending that are still to be skipped.
     let mut skip = 0;
     for part in out.parts() {
         let mut bytes = match part {
@@ -53,18 +53,18 @@ pub(crate) fn replies(context: &Context<'_>, out: &Output<'_>) {
     }
 }
 
-/// A line of a reply as it is shown, and the length of the value that follows it.
+/// A line of a reply as it is logged, and the length of the value that follows it.
 fn reply(line: &[u8]) -> (String, Option<usize>) {
-    let mut words = ascii::tokens(line.trim_ascii_end());
-    let number = |word: Option<&[u8]>| word.and_then(ascii::unsigned32).map(|n| n as usize);
-    match words.next() {
+    let mut tokens = ascii::tokens(line.trim_ascii_end());
+    let number = |token: Option<&[u8]>| token.and_then(ascii::unsigned32).map(|n| n as usize);
+    match tokens.next() {
         Some(b"VALUE") => {
-            let key = words.next().unwrap_or_default();
-            let value_bytes = number(words.nth(1));
-            (format!("sending key {}", shown(key)), value_bytes)
+            let key = tokens.next().unwrap_or_default();
+            let value_bytes = number(tokens.nth(1));
+            (format!("sending key {}", loggable(key)), value_bytes)
         }
-        Some(b"VA") => (shown(line), number(words.next())),
-        _ => (shown(line), None),
+        Some(b"VA") => (loggable(line), number(tokens.next())),
+        _ => (loggable(line), None),
     }
 }
 
@@ -78,11 +78,11 @@ pub(crate) fn connection(info: &Info, is_open: bool) -> String {
     }
 }
 
-/// Text that cannot disturb a terminal or a log.
-pub(crate) fn shown(bytes: &[u8]) -> String {
-    let end = bytes.len().min(SHOWN_BYTES_MAX);
-    let shown = bytes.get(..end).unwrap_or_default().trim_ascii_end();
-    shown.escape_ascii().to_string()
+/// Text without characters that could disturb a terminal or a log.
+pub(crate) fn loggable(bytes: &[u8]) -> String {
+    let end = bytes.len().min(TRACE_BYTES_MAX);
+    let text = bytes.get(..end).unwrap_or_default().trim_ascii_end();
+    text.escape_ascii().to_string()
 }
 
 #[cfg(test)]
@@ -90,13 +90,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_reply_is_shown_without_its_value() {
+    fn a_reply_is_logged_without_its_value() {
         assert_eq!(
             reply(b"VALUE a 0 10\r"),
             ("sending key a".to_owned(), Some(10))
         );
         assert_eq!(reply(b"VA 3 c7\r"), ("VA 3 c7".to_owned(), Some(3)));
         assert_eq!(reply(b"STORED\r"), ("STORED".to_owned(), None));
-        assert_eq!(shown(b"a\x1b[31m\xff\r"), "a\\x1b[31m\\xff");
+        assert_eq!(loggable(b"a\x1b[31m\xff\r"), "a\\x1b[31m\\xff");
     }
 }

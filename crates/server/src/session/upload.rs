@@ -1,4 +1,5 @@
-//! Storage commands of a session: values that are at hand, and large ones received into the store piece by piece.
+//! Storage commands of a session: values that are in the input, and large ones received into the store piece by
+//! piece.
 
 use glasscache_protocol::replies;
 
@@ -9,8 +10,8 @@ use crate::shared::sizes::UPLOAD_BYTES_MIN;
 use crate::shared::stalled;
 
 impl Session {
-    /// A storage command: at once when its value is here, else into the store piece by piece when
-    /// it is large, else when more has come.
+    /// Executes a storage command: at once if its value is in the input, into the store piece by piece if it is
+    /// large, otherwise when more has been received.
     pub(super) fn write(
         &mut self,
         write: &Write<'_>,
@@ -28,7 +29,7 @@ impl Session {
                 return Next::after(write.refuse_chunk(run.out));
             }
             if write.execute(value, run.context, run.out).is_err() {
-                return Some(Next::Segment);
+                return Some(Next::WaitForSegment);
             }
             run.used += head + value_bytes + 2;
             return None;
@@ -37,7 +38,7 @@ impl Session {
             return Some(Next::Whole(head + value_bytes + 2));
         }
         if stalled::waits_to_upload(run.context.shared, run.context.now) {
-            return Some(Next::Park);
+            return Some(Next::WaitForUpload);
         }
         run.used += head;
         match write.reserve(run.context, run.out) {
@@ -57,7 +58,7 @@ impl Session {
         None
     }
 
-    /// Fills a large value from the input, and commits it when its ending has come.
+    /// Copies input into a large value, and commits it when its line ending has been received.
     pub(super) fn upload(&mut self, run: &mut Run<'_, '_, '_>) -> Option<Next> {
         let State::Upload(upload) = &mut self.state else {
             return None;
@@ -72,11 +73,11 @@ impl Session {
             if bytes == 0 {
                 let reservation = &upload.reservation;
                 return if reservation.is_crowded_out()
-                    && stalled::waits_to_go_on(run.context.shared, run.context.now)
+                    && stalled::waits_to_resume(run.context.shared, run.context.now)
                 {
-                    Some(Next::Park)
+                    Some(Next::WaitForUpload)
                 } else if reservation.awaits_segment() && !run.context.may_refuse.take() {
-                    Some(Next::Segment)
+                    Some(Next::WaitForSegment)
                 } else {
                     self.give_up_upload(run)
                 };
@@ -88,7 +89,8 @@ impl Session {
             run.used += bytes;
         }
         let Some(ending) = run.rest().get(..2) else {
-            // The value is whole and its line end is not: not reading on here would spin for ever.
+            // The value is complete and its line ending is not: without reading more here the loop would spin
+            // forever.
             return Some(Next::Input);
         };
         self.finish_upload(ending, run)
@@ -106,15 +108,15 @@ impl Session {
         let reservation = &mut upload.reservation;
         if write.commit(reservation, run.context, run.out).is_err() {
             self.state = State::Upload(upload);
-            return Some(Next::Segment);
+            return Some(Next::WaitForSegment);
         }
         run.used += 2;
         drop(upload);
-        stalled::room_was_made(run.context.shared);
+        stalled::memory_was_released(run.context.shared);
         None
     }
 
-    /// The store has no memory for the rest: say so and let the rest pass by.
+    /// The store has no memory for the rest: reply with an error and skip the rest.
     fn give_up_upload(&mut self, run: &mut Run<'_, '_, '_>) -> Option<Next> {
         let State::Upload(upload) = std::mem::take(&mut self.state) else {
             return None;
@@ -129,7 +131,7 @@ impl Session {
         }
         self.state = State::Swallow(u64::from(upload.reservation.missing_bytes()) + 2);
         drop(upload);
-        stalled::room_was_made(run.context.shared);
+        stalled::memory_was_released(run.context.shared);
         None
     }
 }

@@ -1,9 +1,9 @@
-//! Where a server listens, once the kernel has chosen its ports.
+//! The addresses of a server, after the kernel has chosen its ports.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-/// Where a server listens, after the kernel chose the ports.
+/// An address on which a server listens, after the kernel has chosen the port.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Address {
     /// A TCP address.

@@ -1,5 +1,5 @@
-//! memcached's slab classes as a way of counting: which class an item would belong to, and what was
-//! done to items of that class.
+//! memcached's slab classes as a way of counting: the class to which an item would belong, and the operations on
+//! items of that class.
 //!
 //! We have no slabs. Dashboards and exporters read `stats items` and `stats slabs`, so hits and
 //! writes are counted by the class that memcached would have used at the same `-f` and `-n`.
@@ -10,7 +10,7 @@ use glasscache_store::Item;
 use crate::shared::config::Config;
 use crate::shared::counters::Counters;
 
-/// Sizes below this many bytes find their class in a table of [`STEP_BYTES`] steps.
+/// The class of sizes below this many bytes is in a table of [`STEP_BYTES`] steps.
 const TABLE_BYTES: usize = 16 << 10;
 /// Chunk sizes are multiples of this.
 const STEP_BYTES: usize = 8;
@@ -44,7 +44,7 @@ impl Classes {
         self.classes.chunks()
     }
 
-    /// Class and size in memcached's measure of an item.
+    /// Class and size of an item by memcached's measure.
     #[inline]
     pub(crate) fn of(&self, key_bytes: usize, value_bytes: u32, flags: u32) -> (usize, u32) {
         let bytes = item_bytes(key_bytes as u32, value_bytes, flags != 0);

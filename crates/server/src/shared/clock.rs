@@ -1,9 +1,9 @@
-//! The server's clock: whole seconds since shortly before the start, and what an exptime means on it.
+//! The server's clock: whole seconds since shortly before the start, and the meaning of an exptime on it.
 //!
-//! As in memcached the clock starts at 2, so that second 0 is free for "never" and second 1 for
-//! "already dead". It follows the kernel's clock since boot, which also runs while the machine is suspended: a
-//! jump of the wall clock expires nothing, and a suspension lengthens no life. Only what an absolute exptime means
-//! follows the wall clock, so that a clock that was wrong at the start does not shift such times for ever.
+//! As in memcached the clock starts at 2, so that second 0 means "never" and second 1 "already expired". It follows
+//! the kernel's clock since boot, which also runs while the machine is suspended: a jump of the wall clock expires
+//! nothing, and a suspension does not extend a TTL. Only absolute exptimes follow the wall clock, so that a clock
+//! that was wrong at the start does not shift them forever.
 
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -11,13 +11,13 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use glasscache_store::{Expiry, Seconds};
 use rustix::time::{ClockId, clock_gettime};
 
-/// What the clock shows at the start.
+/// The first second of the clock.
 const FIRST_SECOND: i64 = 2;
 
 /// Above this an exptime is a Unix time, below it a number of seconds from now: 30 days.
 const RELATIVE_S_MAX: i64 = 60 * 60 * 24 * 30;
 
-/// The wall clock is followed when it has moved by so many seconds; one second is what rounding makes.
+/// The wall clock is followed when it has moved by this many seconds; one second can be rounding.
 const ORIGIN_MOVED_S: u64 = 2;
 
 /// The clock of one server.
@@ -48,15 +48,15 @@ impl Clock {
         self.at(since_boot_ns())
     }
 
-    /// What the clock shows so many nanoseconds after boot.
+    /// The second that is this many nanoseconds after boot.
     fn at(&self, since_boot_ns: i64) -> Seconds {
         let elapsed = (since_boot_ns - self.started_ns).max(0) / 1_000_000_000;
         // LOSSY: a worker may see a moved clock one command late.
-        let shown = elapsed + FIRST_SECOND + self.moved_s.load(Ordering::Relaxed);
-        Seconds(u32::try_from(shown.max(FIRST_SECOND)).unwrap_or(u32::MAX))
+        let second = elapsed + FIRST_SECOND + self.moved_s.load(Ordering::Relaxed);
+        Seconds(u32::try_from(second.max(FIRST_SECOND)).unwrap_or(u32::MAX))
     }
 
-    /// Follows the wall clock if it was set; to be called about once a second.
+    /// Follows the wall clock if it was set; called about once a second.
     pub(crate) fn follow_wall(&self) {
         self.follow(since_boot_ns(), wall_unix());
     }
@@ -65,7 +65,7 @@ impl Clock {
         self.set_wall(wall_unix, self.at(since_boot_ns));
     }
 
-    /// Follows the wall clock, which shows `wall_unix` at the second `now` of this clock.
+    /// Follows the wall clock, which is at `wall_unix` in the second `now` of this clock.
     pub(crate) fn set_wall(&self, wall_unix: i64, now: Seconds) {
         let moved_s = self.moved_s.load(Ordering::Relaxed);
         let origin = wall_unix - (i64::from(now.0) - moved_s);
@@ -89,8 +89,8 @@ impl Clock {
         self.origin() + i64::from(at.0)
     }
 
-    /// What an exptime of the wire means at `now`: 0 never, negative dead at once, up to 30 days
-    /// relative, above that a Unix time. Nothing wraps: the far future is the last second there is.
+    /// The expiry of an exptime of the wire at `now`: 0 never, negative expired at once, up to 30 days relative,
+    /// above that a Unix time. Nothing wraps: the far future is the last second.
     pub(crate) fn expiry(&self, exptime: i64, now: Seconds) -> Expiry {
         let at = match exptime {
             0 => return Expiry::Never,
@@ -125,13 +125,13 @@ mod tests {
         let clock = Clock::started(100 * SECOND, 1_000_000_000);
         assert_eq!(clock.at(100 * SECOND), Seconds(2));
         assert_eq!(clock.at(3700 * SECOND), Seconds(3602));
-        // The very clock of the kernel that also runs while the machine sleeps.
+        // The clock of the kernel that also runs while the machine sleeps.
         let (before, clock) = (clock_gettime(ClockId::Boottime), Clock::start());
         assert!(clock.started_ns >= before.tv_sec * SECOND + before.tv_nsec);
     }
 
     #[test]
-    fn an_absolute_time_means_what_the_wall_clock_says_after_it_was_set() {
+    fn an_absolute_time_follows_the_wall_clock_after_it_was_set() {
         let (wrong, right) = (1_000_000_000, 1_700_000_000);
         let clock = Clock::started(0, wrong);
         let now = clock.at(10 * SECOND);
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn an_exptime_means_what_the_protocol_says_and_never_wraps() {
+    fn an_exptime_follows_the_protocol_and_never_wraps() {
         let clock = Clock::start();
         let now = Seconds(100);
         let at = |second| Expiry::At(Seconds(second));

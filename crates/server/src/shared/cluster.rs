@@ -1,9 +1,10 @@
-//! `config get cluster`: the nodes of a cluster, told from a file as the endpoint of `ElastiCache` tells them.
+//! `config get cluster`: the nodes of a cluster, read from a file and reported like the endpoint of `ElastiCache`
+//! does.
 //!
-//! Clients with discovery ask one address which servers there are. Whoever runs the fleet keeps the
-//! file: a line with a version that grows with each change, then the nodes as `name|address|port`.
-//! It is looked at when somebody asks and read again when it has changed. A file that is gone or
-//! half written changes nothing: the nodes last known are a better answer than none.
+//! Clients with discovery request the list of servers from one address. The operator maintains the file: a
+//! line with a version that grows with each change, then the nodes as `name|address|port`. It is checked at each
+//! request and read again when it has changed. A file that is missing or half written changes nothing: the last
+//! known nodes are better than none.
 
 use std::fs;
 use std::io::{Read, Write as _};
@@ -19,32 +20,32 @@ use crate::shared::lock::lock;
 /// Bound of the file; a node takes about a hundred bytes.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
-/// The cluster's description and where it comes from; by default there is none.
+/// The cluster's description and its file; by default there is none.
 #[derive(Default)]
 pub(crate) struct Cluster {
     file: Option<(PathBuf, Mutex<Known>)>,
 }
 
-/// What the file said, and by what it is seen to have changed since.
+/// The content of the file, and the stamp by which a change is detected.
 struct Known {
     stamp: Option<Stamp>,
-    /// The version, a line end, the nodes with blanks between, a line end.
+    /// The version, a line end, the nodes separated by blanks, a line end.
     text: String,
 }
 
-/// Modification time to the nanosecond, length and number of a file.
+/// Modification time in nanoseconds, length and inode of a file.
 type Stamp = (i64, i64, u64, u64);
 
 impl Cluster {
-    /// Reads the file, if there is one: a server must not start with nodes that it cannot tell.
+    /// Reads the file, if there is one: a server must not start with nodes that it cannot report.
     pub(crate) fn new(file: Option<&Path>) -> Result<Cluster, Error> {
         let Some(path) = file else {
             return Ok(Cluster { file: None });
         };
         let stamp = stamp(path);
         let text = read(path).map_err(|why| {
-            let shown = path.display();
-            Error::Setting(format!("cluster-file: {shown} {why}"))
+            let display = path.display();
+            Error::Setting(format!("cluster-file: {display} {why}"))
         })?;
         let known = Mutex::new(Known { stamp, text });
         Ok(Cluster {
@@ -52,23 +53,23 @@ impl Cluster {
         })
     }
 
-    /// Reads the file again, changed or not, and returns a sentence about it.
+    /// Reads the file again, changed or not, and returns a sentence about the result.
     pub(crate) fn reload(&self) -> String {
         let Some((path, known)) = &self.file else {
             return "nothing to read again: there is no --cluster-file".to_owned();
         };
-        let shown = path.display();
+        let display = path.display();
         let stamp = stamp(path);
         match read(path) {
             Ok(text) => {
                 *lock(known) = Known { stamp, text };
-                format!("cluster-file: {shown} was read again")
+                format!("cluster-file: {display} was read again")
             }
-            Err(why) => format!("cluster-file: {shown} {why}; the nodes stay as they were"),
+            Err(why) => format!("cluster-file: {display} {why}; the nodes stay as they were"),
         }
     }
 
-    /// Answers the words behind `config`; without a file the command is not known.
+    /// Replies to the arguments of `config`; without a file the command is unknown.
     pub(crate) fn command(&self, line: &[&[u8]], out: &mut Vec<u8>) {
         let Some((path, known)) = &self.file else {
             return out.extend_from_slice(replies::ERROR);
@@ -85,7 +86,7 @@ impl Cluster {
                     known.text
                 );
             }
-            // Other keys are kept nowhere: a miss, as of any key.
+            // There are no other keys: a miss, as of any key.
             [b"get", _] => out.extend_from_slice(replies::END),
             _ => out.extend_from_slice(replies::ERROR),
         }
@@ -122,7 +123,7 @@ fn read(path: &Path) -> Result<String, String> {
     describe(&text)
 }
 
-/// The description as it goes to clients, or what is wrong with the text.
+/// The description as it is sent to clients, or the error in the text.
 fn describe(text: &str) -> Result<String, String> {
     let (version, nodes) = text.split_once('\n').unwrap_or((text, ""));
     let version = version.trim();
@@ -138,7 +139,7 @@ fn describe(text: &str) -> Result<String, String> {
     Ok(format!("{version}\n{}\n", nodes.join(" ")))
 }
 
-/// `name|address|port`; the address may be missing, the name must stand.
+/// `name|address|port`; the address may be empty, the name must not.
 fn is_node(text: &str) -> bool {
     let mut parts = text.split('|');
     let (Some(name), Some(_), Some(port), None) =
@@ -154,16 +155,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nodes_on_lines_or_beside_each_other_are_the_same() {
-        let told = "12\na.example|10.0.0.1|11211 b.example||11212\n";
-        assert_eq!(describe(told).as_deref(), Ok(told));
+    fn nodes_are_separated_by_blanks_or_line_ends() {
+        let description = "12\na.example|10.0.0.1|11211 b.example||11212\n";
+        assert_eq!(describe(description).as_deref(), Ok(description));
         let lines = "12\r\na.example|10.0.0.1|11211\r\nb.example||11212\n\n";
-        assert_eq!(describe(lines).as_deref(), Ok(told));
+        assert_eq!(describe(lines).as_deref(), Ok(description));
         assert_eq!(describe("3").as_deref(), Ok("3\n\n"));
     }
 
     #[test]
-    fn what_a_client_could_not_read_is_refused() {
+    fn a_node_that_clients_could_not_parse_is_refused() {
         for wrong in [
             "",
             "a|10.0.0.1|1",
@@ -179,10 +180,10 @@ mod tests {
     }
 
     #[test]
-    fn a_file_half_written_leaves_the_nodes_last_known() {
+    fn a_half_written_file_keeps_the_last_known_nodes() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("nodes");
-        let ask = |cluster: &Cluster| {
+        let request_nodes = |cluster: &Cluster| {
             let mut out = Vec::new();
             cluster.command(&[b"get", b"cluster"], &mut out);
             String::from_utf8(out).unwrap()
@@ -190,13 +191,13 @@ mod tests {
         fs::write(&path, "1\na|10.0.0.1|11211\n").unwrap();
         let cluster = Cluster::new(Some(&path)).unwrap();
         let first = "CONFIG cluster 0 19\r\n1\na|10.0.0.1|11211\n\r\nEND\r\n";
-        assert_eq!(ask(&cluster), first);
+        assert_eq!(request_nodes(&cluster), first);
         fs::write(&path, "2\na|10.0").unwrap();
-        assert_eq!(ask(&cluster), first);
+        assert_eq!(request_nodes(&cluster), first);
         fs::remove_file(&path).unwrap();
-        assert_eq!(ask(&cluster), first);
+        assert_eq!(request_nodes(&cluster), first);
         fs::write(&path, "3\nb||11211\n").unwrap();
-        assert!(ask(&cluster).starts_with("CONFIG cluster 0 11\r\n3\nb||11211\n\r\n"));
+        assert!(request_nodes(&cluster).starts_with("CONFIG cluster 0 11\r\n3\nb||11211\n\r\n"));
         fs::remove_file(&path).unwrap();
         assert!(Cluster::new(Some(&path)).is_err());
     }

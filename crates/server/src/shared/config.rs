@@ -1,7 +1,7 @@
-//! The server's settings: everything memcached's flags say, checked and typed.
+//! The server's settings: everything that memcached's flags set, checked and typed.
 //!
-//! Whoever starts a server fills this in (the command line does, and so do tests); what a flag is
-//! called and where its text came from is the caller's affair.
+//! The caller that starts a server fills this in (the command line does, and so do tests); names of flags and
+//! origins of values are the caller's business.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -21,8 +21,8 @@ pub struct Config {
     pub workers: usize,
     /// `-R`: commands that one connection may run before others are served.
     pub requests_per_event: u32,
-    /// False under `-B binary`, which only memcached's own tests may ask for: every connection is closed at its
-    /// first bytes instead of being served text that was not wanted.
+    /// False under `-B binary`, which only memcached's own tests may use: every connection is closed at its first
+    /// bytes instead of being served in the text protocol.
     pub text_enabled: bool,
     /// False under `-C`: no CAS uniques in replies.
     pub cas_enabled: bool,
@@ -38,13 +38,13 @@ pub struct Config {
     pub watch_enabled: bool,
     /// `-f`: growth factor of memcached's slab classes, for `stats slabs` and `stats items`.
     pub slab_factor: f64,
-    /// `-n`: smallest chunk of memcached's slab classes less its header.
+    /// `-n`: smallest chunk of memcached's slab classes without its header.
     pub slab_chunk_min: u32,
     /// `-o slab_chunk_max` in bytes: the largest chunk; `None` is half a page, or half of `-I`.
     pub slab_chunk_max: Option<u32>,
     /// `-b`: length of the kernel's queue of connections not yet accepted.
     pub backlog: u32,
-    /// `-o idle_timeout`: seconds after which a silent connection is closed; 0 is never.
+    /// `-o idle_timeout`: seconds after which an idle connection is closed; 0 is never.
     pub idle_timeout_s: u32,
     /// `-D`: the byte that ends a key's prefix in `stats detail`.
     pub prefix_delimiter: u8,
@@ -52,17 +52,17 @@ pub struct Config {
     pub detail_enabled: bool,
     /// `-v`, `-vv`, `-vvv`: how much is logged, if `log` is on.
     pub verbosity: u8,
-    /// Lines on stderr about what is refused and, as `verbosity` asks, about connections, commands and replies. Off
-    /// where the server is part of another program.
+    /// Lines on stderr about refusals and, depending on `verbosity`, about connections, commands and replies. Off
+    /// if the server is part of another program.
     pub log: bool,
     /// The commit that the program was built from, for `stats glasscache`.
     pub commit: Option<&'static str>,
-    /// Each worker stays on one processor.
+    /// Each worker is pinned to one processor.
     pub pin_workers: bool,
     /// `debugtime` and `misbehave` work (memcached's own tests need them).
     pub debug: bool,
-    /// Seconds without progress, as counted by the watchdog, after which a worker that has work ends the process;
-    /// 0 switches the watchdog off.
+    /// Seconds without progress, as counted by the watchdog, after which a worker that has work ends the process; 0
+    /// switches the watchdog off.
     pub watchdog_ticks: u32,
     /// The exit code of a process that ends because a worker panicked or is stuck.
     pub failure_exit_code: i32,
@@ -72,37 +72,37 @@ pub struct Config {
     pub lru_maintainer: bool,
     /// False under `-o no_maxconns_fast`: connections beyond `-c` wait instead of being refused.
     pub maxconns_fast: bool,
-    /// `-o watcher_logbuf_size` in bytes: what a watcher that does not read may have waiting.
+    /// `-o watcher_logbuf_size` in bytes: the maximum of pending lines of a watcher that does not read.
     pub watcher_bytes: usize,
-    /// The file whose nodes `config get cluster` tells; without one the command is not known.
+    /// The file with the nodes that `config get cluster` reports; without one the command is unknown.
     pub cluster_file: Option<PathBuf>,
     /// Seed of the key hash; `None` takes a random one.
     pub hash_seed: Option<u64>,
-    /// Settings that are only shown again by `stats settings`.
-    pub shown: Shown,
+    /// Settings that are only displayed by `stats settings`.
+    pub display: Displayed,
 }
 
-/// What `stats settings` repeats although the server does not need it.
+/// Values that `stats settings` displays although the server does not need them.
 #[derive(Debug, Clone, Default)]
-pub struct Shown {
+pub struct Displayed {
     /// `-l` as given.
     pub inter: Option<String>,
     /// `-p` as given.
     pub tcp_port: u16,
-    /// UDP sockets that the caller holds open for show; they get a row in `stats conns`.
+    /// UDP sockets that the caller keeps open; they only get a row in `stats conns`.
     pub udp: Vec<SocketAddr>,
-    /// Further rows, or other values for rows of the list, in `stats settings` form.
+    /// Additional rows of `stats settings`, or other values for its rows.
     pub settings: Vec<(String, String)>,
 }
 
-/// One place to listen.
+/// An address to listen on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Listen {
     /// A TCP address; port 0 asks for any free port.
     Tcp(SocketAddr),
     /// A unix socket.
     Unix {
-        /// Where the socket lies; a dead one is replaced.
+        /// The path of the socket; a dead one is replaced.
         path: PathBuf,
         /// `-a`: permission bits of the socket.
         mode: u32,
@@ -110,7 +110,7 @@ pub enum Listen {
 }
 
 impl Default for Config {
-    /// memcached's defaults, save that it listens to this machine only.
+    /// memcached's defaults, except that it listens to this machine only.
     fn default() -> Config {
         Config {
             listeners: vec![Listen::Tcp(SocketAddr::from(([127, 0, 0, 1], 11211)))],
@@ -146,7 +146,7 @@ impl Default for Config {
             watcher_bytes: 256 << 10,
             cluster_file: None,
             hash_seed: None,
-            shown: Shown::default(),
+            display: Displayed::default(),
         }
     }
 }
@@ -160,7 +160,7 @@ impl std::fmt::Display for Listen {
     }
 }
 
-/// A seed that no client can guess: the hash of a value the standard library draws at random.
+/// A seed that no client can hint: the hash of a random value of the standard library.
 pub(crate) fn random_seed() -> u64 {
     use std::hash::{BuildHasher, RandomState};
     RandomState::new().hash_one(std::process::id())

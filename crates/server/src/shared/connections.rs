@@ -1,4 +1,4 @@
-//! The registry of open connections, for those who list them or look for one that others wait for.
+//! The registry of open connections, for listings and for finding stalled ones.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use crate::shared::info::Info;
 use crate::shared::lock::lock;
 
-/// The open connections and what happened to them.
+/// The open connections and their counters.
 #[derive(Default)]
 pub(crate) struct Connections {
     /// Open now.
@@ -16,9 +16,9 @@ pub(crate) struct Connections {
     pub(crate) total: AtomicU64,
     /// Refused because of `-c`.
     pub(crate) rejected: AtomicU64,
-    /// Times the listener could not go on because of `-c`.
+    /// Times the listener paused because of `-c`.
     pub(crate) listen_disabled: AtomicU64,
-    /// Microseconds for which it could not.
+    /// Microseconds of these pauses.
     pub(crate) listen_disabled_us: AtomicU64,
     by_serial: Mutex<BTreeMap<u64, Arc<Info>>>,
 }
@@ -33,7 +33,7 @@ impl Connections {
         self.current.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// The connections of which `wanted` says something, with what it says.
+    /// The connections for which `wanted` returns a value, with that value.
     pub(crate) fn select<T>(
         &self,
         mut wanted: impl FnMut(&Info) -> Option<T>,
@@ -44,7 +44,7 @@ impl Connections {
             .collect()
     }
 
-    /// The first `count` open connections behind one with this serial number, in the order of their opening.
+    /// The first `count` open connections after this serial number, in the order of their opening.
     pub(crate) fn list_after(&self, serial: u64, count: usize) -> Vec<Arc<Info>> {
         let connections = lock(&self.by_serial);
         let behind = connections.range(serial.saturating_add(1)..);

@@ -1,7 +1,7 @@
-//! What a worker counts, without a lock: one writer, any reader.
+//! Counters of a worker, without a lock: one writer, any reader.
 //!
-//! Only the owner writes, so a load and a store are enough and no bus is locked; a reader may see
-//! one count without its sister's, as memcached's reader never does. `stats` adds the workers up.
+//! Only the owner writes, so a load and a store are enough and no locked instruction is needed; a reader may see
+//! related counters at slightly different times, which memcached's reader does not. `stats` adds up the workers.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -54,7 +54,7 @@ impl Counters {
     }
 }
 
-/// What was done to the items of one class, by one worker.
+/// Operations on the items of one class by one worker.
 #[derive(Debug, Default)]
 pub(crate) struct ClassCounters {
     pub(crate) get_hits: Counter,
@@ -67,31 +67,31 @@ pub(crate) struct ClassCounters {
     pub(crate) cas_badval: Counter,
 }
 
-/// Times of iterations are told apart up to 2 to the power of this many microseconds, less one.
+/// The histogram of iteration times distinguishes up to 2 to the power of this many microseconds, less one.
 pub(crate) const TIMES: usize = 20;
 
 macro_rules! counters {
     ($($(#[$doc:meta])* $name:ident),* $(,)?) => {
-        /// The counts of one worker.
+        /// The counters of one worker.
         #[derive(Debug, Default)]
         #[repr(align(128))]
         pub(crate) struct Counters {
             $($(#[$doc])* pub(crate) $name: Counter,)*
-            /// Counts by memcached's slab class, which counts from 1.
+            /// Counters by memcached's slab class, which counts from 1.
             pub(crate) by_class: Vec<ClassCounters>,
             /// Iterations of the event loop by the power of two above their microseconds.
             pub(crate) iteration_times: [Counter; TIMES],
             /// Microseconds of the longest iteration of the event loop.
             pub(crate) iteration_us_max: Counter,
-            /// The same in CPU time of the thread; measured under `debug` only.
+            /// The same in CPU time of the thread; measured only under `debug`.
             pub(crate) iteration_cpu_us_max: Counter,
-            /// Items, connections and prefixes that one iteration looked at for long replies, at most.
+            /// Maximum number of items, connections and prefixes that one iteration examined for long replies.
             pub(crate) iteration_examined_max: Counter,
             /// Whether the worker makes progress.
             pub(crate) pulse: Pulse,
         }
 
-        /// The counts of all workers, added up.
+        /// The counters of all workers, added up.
         #[derive(Debug, Default, Clone)]
         pub(crate) struct Totals { $($(#[$doc])* pub(crate) $name: u64),* }
 
@@ -101,7 +101,7 @@ macro_rules! counters {
                 $(self.$name = self.$name.wrapping_add(counters.$name.get());)*
             }
 
-            /// What was counted since `earlier` (`stats reset` keeps a copy to subtract).
+            /// The difference to `earlier` (`stats reset` keeps a copy to subtract).
             pub(crate) fn since(&self, earlier: &Totals) -> Totals {
                 Totals { $($name: self.$name.wrapping_sub(earlier.$name)),* }
             }
@@ -162,7 +162,7 @@ counters! {
     send_calls,
     /// Iterations of the event loop.
     iterations,
-    /// Items, connections and prefixes that long replies looked at.
+    /// Items, connections and prefixes that long replies checked at.
     examined,
     /// Connections closed because they held memory that others waited for and made no progress.
     stalled_closed,

@@ -1,4 +1,4 @@
-//! `stats detail`: gets, hits, sets and deletes by key prefix, while somebody asked for it.
+//! `stats detail`: gets, hits, sets and deletes by key prefix, while it is switched on.
 
 use std::collections::BTreeMap;
 use std::io::Write as _;
@@ -13,10 +13,11 @@ use crate::shared::key_text::{is_plain, uri_encode};
 use crate::shared::lock::lock;
 use crate::shared::sizes::is_slice_full;
 
-/// The table may take one in so many parts of `-m`: a client that invents prefixes must not eat the memory.
+/// The table may use this fraction of `-m`: a client that invents prefixes must not use up the memory.
 const SHARE: u64 = 64;
 
-/// What a prefix takes beside its name: its counts, its place in the map, and what the allocator adds.
+/// Bytes of a prefix in addition to its name: its counters, its entry in the map, and the overhead of the
+/// allocator.
 const ENTRY_BYTES: usize = 112;
 
 /// The prefix table of one server. Its memory counts against `-m`.
@@ -35,7 +36,7 @@ struct Prefixes {
     bytes: usize,
 }
 
-/// Prefixes that are no longer counted and still to be freed.
+/// Prefixes that are discarded and still to be freed.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Discarded(BTreeMap<Box<[u8]>, Prefix>);
 
@@ -66,7 +67,7 @@ impl Detail {
         self.is_on.store(is_on, Ordering::Relaxed);
     }
 
-    /// `stats reset` forgets the prefixes; the caller frees them in slices.
+    /// `stats reset` discards the prefixes; the caller frees them in slices.
     pub(crate) fn clear(&self) -> Discarded {
         let given_up = std::mem::take(&mut *lock(&self.prefixes));
         self.left_out.store(0, Ordering::Relaxed);
@@ -74,7 +75,7 @@ impl Detail {
         Discarded(given_up.by_name)
     }
 
-    /// Bytes that the table takes, about.
+    /// Approximate memory of the table in bytes.
     pub(crate) fn bytes(&self) -> u64 {
         lock(&self.prefixes).bytes as u64
     }
@@ -124,8 +125,8 @@ impl Detail {
         self.store.charge_buffers(bytes as i64);
     }
 
-    /// Appends a slice of the table in memcached's form, from behind the prefix `after`; true at the end. Bytes that
-    /// cannot stand on a line are percent-encoded.
+    /// Appends a slice of the table in memcached's form, after the prefix `after`; true at the end. Bytes that are
+    /// not allowed on a line are percent-encoded.
     pub(crate) fn dump(
         &self,
         after: &mut Option<Box<[u8]>>,

@@ -3,7 +3,7 @@
 /// Why a server could not start.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// An address cannot be listened on.
+    /// Listening on an address failed.
     #[error("cannot listen on {0}: {1}")]
     Bind(String, std::io::Error),
     /// There is no memory for the items.
@@ -12,7 +12,7 @@ pub enum Error {
     /// The kernel refused a thread, a descriptor or a signal handler.
     #[error("cannot start the server: {0}")]
     System(std::io::Error),
-    /// A setting makes no sense.
+    /// A setting is invalid.
     #[error("{0}")]
     Setting(String),
 }

@@ -1,7 +1,8 @@
-//! The lines of `watch` about evictions and connections, in memcached's form, and the way of every line to its watchers.
+//! The lines of `watch` about evictions and connections, in memcached's form, and the delivery of every line to
+//! watchers.
 //!
-//! A worker renders a line only while somebody watches, and appends it to each watcher's buffer
-//! (`watchers`); the worker that owns the watcher sends it.
+//! A worker renders a line only while there are watchers, and appends it to the buffer of each (`watchers`); the
+//! worker that owns the watcher sends it.
 
 use std::io::Write as _;
 
@@ -12,7 +13,7 @@ use crate::shared::info::{Info, Peer};
 use crate::shared::key_text::uri_encode;
 use crate::shared::watchers::kind;
 
-/// Gives a line to those who watch its kind.
+/// Publishes a line to the watchers of its kind.
 pub(crate) fn publish(shared: &Shared, kind: u16, text: &[u8]) {
     if let Some(serial) = shared.watchers.publish(kind, text)
         && shared.logs(1)

@@ -1,42 +1,42 @@
-//! What one connection holds of the memory that all share, how many wait for uploads, and how many connections are
-//! marked for close (`stalled` decides which).
+//! The shared memory that one connection holds, the number of connections that wait for uploads, and the number
+//! that are marked for close (`stalled` decides which).
 
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use glasscache_store::Seconds;
 
-/// Whoever moves fewer bytes than this since its last progress made none: a peer that takes a byte a second holds
-/// its memory as surely as one that takes nothing.
+/// A connection that moves fewer bytes than this since its last progress made none: a peer that reads a byte a
+/// second holds its memory as long as one that reads nothing.
 const PROGRESS_BYTES: u64 = 4 << 10;
 
-/// States of a connection in regard of its close.
+/// States of a connection with regard to its close.
 const OPEN: u8 = 0;
 const MARKED: u8 = 1;
 const CLOSED: u8 = 2;
 
-/// What one connection holds of the shared memory.
+/// The shared memory that one connection holds.
 #[derive(Debug, Default)]
 pub(crate) struct HeldMemory {
-    /// Its last upload's number and one; 0 before the first. Numbers are never used again.
+    /// The number of its last upload plus one; 0 before the first. Numbers are never reused.
     upload: AtomicU64,
-    /// Bytes of values, replies and input that it holds in memory, copied or where they lie.
+    /// Bytes of values, replies and input that it holds in memory, copied or in place.
     bytes: AtomicU64,
     /// The second of its last progress while it holds any; 0 while it holds none.
     since: AtomicU32,
     /// Bytes moved since then.
     moved: AtomicU64,
-    /// It waits for room itself.
+    /// It waits for memory itself.
     waits: AtomicBool,
     state: AtomicU8,
 }
 
-/// What a connection holds, and since when it made no progress.
+/// The memory that a connection holds, and since when it made no progress.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Holding {
     /// The second of its last progress.
     pub(crate) since: u32,
     pub(crate) bytes: u64,
-    /// It waits for room itself.
+    /// It waits for memory itself.
     pub(crate) waits: bool,
 }
 
@@ -45,7 +45,8 @@ impl HeldMemory {
         self.upload.store(id + 1, Ordering::Relaxed);
     }
 
-    /// Notes what the connection holds after it was served, and how much it moved meanwhile. Only its worker calls this.
+    /// Records the memory that the connection holds after it was served, and the bytes moved meanwhile. Only its
+    /// worker calls this.
     pub(crate) fn note_held(&self, bytes: u64, moved: u64, waits: bool, now: Seconds) {
         self.bytes.store(bytes, Ordering::Relaxed);
         self.waits.store(waits, Ordering::Relaxed);
@@ -60,7 +61,7 @@ impl HeldMemory {
         }
     }
 
-    /// What it holds; `None` where that is nothing.
+    /// The memory that it holds; `None` if none.
     pub(crate) fn holding(&self) -> Option<Holding> {
         let holding = Holding {
             since: self.since.load(Ordering::Relaxed),
@@ -80,11 +81,11 @@ impl HeldMemory {
     }
 }
 
-/// Connections that wait for room, and how often some was made.
+/// Connections that wait for memory, and the number of releases.
 #[derive(Debug, Default)]
 pub(crate) struct Parking {
     parked: AtomicUsize,
-    made: AtomicU64,
+    releases: AtomicU64,
 }
 
 impl Parking {
@@ -96,20 +97,20 @@ impl Parking {
         self.parked.fetch_sub(connections, Ordering::Relaxed);
     }
 
-    /// Notes that room was made, and says whether somebody waits for it. Who comes to wait in this moment looks again
-    /// without being told.
-    pub(crate) fn note_room(&self) -> bool {
+    /// Records that memory was released, and returns whether a connection waits for it. A connection that begins to
+    /// wait at this moment checks again by itself.
+    pub(crate) fn note_release(&self) -> bool {
         let has_waiting = self.parked.load(Ordering::Relaxed) > 0;
         if has_waiting {
-            // Release pairs with the Acquire of `made`: the room is seen.
-            self.made.fetch_add(1, Ordering::Release);
+            // Release pairs with the Acquire of `releases`: the released memory is visible.
+            self.releases.fetch_add(1, Ordering::Release);
         }
         has_waiting
     }
 
-    /// How often room was made.
-    pub(crate) fn made(&self) -> u64 {
-        self.made.load(Ordering::Acquire)
+    /// The number of releases.
+    pub(crate) fn releases(&self) -> u64 {
+        self.releases.load(Ordering::Acquire)
     }
 }
 
@@ -119,13 +120,13 @@ pub(crate) struct MarkedForClose(AtomicUsize);
 
 impl MarkedForClose {
     pub(crate) fn is_empty(&self) -> bool {
-        // Acquire pairs with the Release of `mark`: the mark on the connection is seen.
+        // Acquire pairs with the Release of `mark`: the mark on the connection is visible.
         self.0.load(Ordering::Acquire) == 0
     }
 
-    /// Marks an open connection for close; false if it is marked or closed already.
+    /// Marks an open connection for close; false if it is already marked or closed.
     pub(crate) fn mark(&self, held_memory: &HeldMemory) -> bool {
-        // Counted first, so that the count never falls below the marks that can be seen.
+        // Counted first, so that the count is never below the visible marks.
         self.0.fetch_add(1, Ordering::Release);
         let marked =
             held_memory
@@ -137,7 +138,7 @@ impl MarkedForClose {
         marked.is_ok()
     }
 
-    /// A connection is closed, whether it was marked or not; nobody can mark it any more.
+    /// A connection is closed, marked or not; it cannot be marked any more.
     pub(crate) fn close(&self, held_memory: &HeldMemory) {
         if held_memory.state.swap(CLOSED, Ordering::AcqRel) == MARKED {
             self.0.fetch_sub(1, Ordering::Relaxed);
@@ -166,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn a_few_bytes_now_and_then_are_no_progress() {
+    fn a_few_bytes_from_time_to_time_are_not_progress() {
         let held_memory = HeldMemory::default();
         held_memory.note_held(1000, 0, false, Seconds(5));
         held_memory.note_held(900, 100, false, Seconds(6));

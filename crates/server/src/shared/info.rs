@@ -1,41 +1,41 @@
-//! What others may know of a connection: its name, its peer, what it is doing, why it ends.
+//! What is visible of a connection: its name, its peer, its state, the reason of its close.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 
 use crate::shared::held_memory::HeldMemory;
 
-/// What names a connection.
+/// Identifies a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ConnectionId {
-    /// Its file descriptor, as memcached shows it; used again after a close.
+    /// Its file descriptor, as memcached reports it; reused after a close.
     pub(crate) descriptor: i32,
-    /// Its number since the start, never used again.
+    /// Its number since the start, never reused.
     pub(crate) serial: u64,
 }
 
-/// Who is at the other end.
+/// The peer of a connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Peer {
     Tcp(SocketAddr),
     Unix,
 }
 
-/// What others may know of a connection (`stats conns`, `watch connevents`).
+/// The visible data of a connection (`stats conns`, `watch connevents`).
 #[derive(Debug)]
 pub(crate) struct Info {
     pub(crate) id: ConnectionId,
     pub(crate) peer: Peer,
-    /// The listening address it came through, as an index into the server's list.
+    /// The listening address that accepted it, as an index into the server's list.
     pub(crate) listener: usize,
     /// The second of its last command.
     pub(crate) last_command: AtomicU32,
-    /// What it holds of the memory that all share.
+    /// The shared memory that it holds.
     pub(crate) held_memory: HeldMemory,
     state: AtomicU8,
 }
 
-/// What a connection is doing, in memcached's words.
+/// The state of a connection, as memcached names it.
 const STATES: [&str; 3] = ["conn_read", "conn_nread", "conn_watch"];
 /// States of [`Info::set_state`].
 pub(crate) const READING: u8 = 0;
@@ -54,7 +54,7 @@ impl Info {
         }
     }
 
-    /// What the connection is doing.
+    /// The state of the connection.
     pub(crate) fn state(&self) -> &'static str {
         let state = usize::from(self.state.load(Ordering::Relaxed));
         STATES.get(state).copied().unwrap_or("conn_read")
@@ -68,15 +68,15 @@ impl Info {
 /// Why a connection is closed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Reason {
-    /// The client wanted it.
+    /// The client closed it.
     Normal,
     /// The socket failed.
     Error,
-    /// What came cannot be followed any more.
+    /// The input cannot be parsed any more.
     Protocol,
-    /// What came is the binary protocol.
+    /// The input is the binary protocol.
     Binary,
-    /// It kept memory that others needed and made no progress.
+    /// It held memory that others needed and made no progress.
     Stalled,
     IdleTimeout,
     Shutdown,
@@ -92,8 +92,8 @@ impl std::fmt::Display for Peer {
 }
 
 impl Reason {
-    /// The word of `watch connevents`, which are memcached's.
-    pub(crate) fn word(self) -> &'static str {
+    /// The name in `watch connevents`, which is memcached's.
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Reason::Normal => "normal",
             Reason::Error | Reason::Protocol | Reason::Binary | Reason::Stalled => "error",
@@ -102,7 +102,7 @@ impl Reason {
         }
     }
 
-    /// Why the connection was closed, for the log; `None` where the client wanted it or the server ends.
+    /// Why the connection was closed, for the log; `None` if the client closed it or the server stops.
     pub(crate) fn sentence(self) -> Option<&'static str> {
         Some(match self {
             Reason::Normal | Reason::Shutdown => return None,

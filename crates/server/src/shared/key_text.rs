@@ -1,8 +1,8 @@
-//! Keys as they stand in lines of text.
+//! Keys in lines of text.
 
 use std::io::Write as _;
 
-/// Whether a key has no blank and no control byte, so that it can stand on a line.
+/// Whether a key has no blank and no control byte, so that a line may contain it.
 pub(crate) fn is_plain(key: &[u8]) -> bool {
     key.iter().all(|byte| *byte > b' ' && *byte != 127)
 }

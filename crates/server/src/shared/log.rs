@@ -1,26 +1,26 @@
-//! Lines on stderr for whoever runs the server.
+//! Lines on stderr for the operator of the server.
 //!
-//! A thread of its own writes them, since stderr may be a pipe that nobody empties: the others hand a line over or
-//! drop it, and never wait. What many clients can cause at once is one line a second for each kind.
+//! A thread of its own writes them, since stderr may be a pipe that nothing reads: the others pass a line to it or
+//! drop it, and never wait. Events that many clients can cause at once get one line a second for each kind.
 
 use std::fmt::Write as _;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::Duration;
 
-/// Lines that wait to be written, at most; further ones are counted and dropped.
+/// Maximum number of unwritten lines; further ones are counted and dropped.
 const LINES_MAX: usize = 1024;
-/// Bytes of one line, at most.
+/// Maximum length of a line in bytes.
 const LINE_BYTES_MAX: usize = 2048;
-/// How long the end of the server waits for the last lines to be written.
+/// How long the shutdown waits for the last lines to be written.
 const END_WAIT: Duration = Duration::from_millis(200);
 
-/// What is said once a second at most, however often it happens.
+/// Events that are logged at most once a second.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Kind {
     /// Connections refused because of `-c`.
     RefusedConnection,
-    /// Values refused for want of memory.
+    /// Values refused because there was no memory.
     RefusedStore,
     /// Connections closed because they speak the binary protocol.
     BinaryProtocol,
@@ -31,7 +31,7 @@ const KINDS: usize = 3;
 /// The log of one server.
 #[derive(Debug, Default)]
 pub(crate) struct Log {
-    /// `None` where the server is part of another program, whose stderr is its own affair.
+    /// `None` if the server is part of another program, which owns its stderr.
     lines: Option<SyncSender<Message>>,
     lost: AtomicU64,
     limits: [Limit; KINDS],
@@ -43,18 +43,18 @@ enum Message {
     End(SyncSender<()>),
 }
 
-/// When a kind was said last, and how often it was left unsaid since.
+/// When a kind was last logged, and how many lines were suppressed since.
 #[derive(Debug, Default)]
 struct Limit {
     second: AtomicU32,
-    unsaid: AtomicU64,
+    suppressed: AtomicU64,
 }
 
 /// The receiving end of a log, for the thread that writes.
 pub(crate) struct Lines(Receiver<Message>);
 
 impl Log {
-    /// A log and the lines to be written.
+    /// A log and the receiver of its lines.
     pub(crate) fn new() -> (Log, Lines) {
         let (sender, receiver) = sync_channel(LINES_MAX);
         let log = Log {
@@ -64,12 +64,12 @@ impl Log {
         (log, Lines(receiver))
     }
 
-    /// Whether anybody reads it.
+    /// Whether lines are written.
     pub(crate) fn is_on(&self) -> bool {
         self.lines.is_some()
     }
 
-    /// Hands a line over, without its end; drops it when too many wait.
+    /// Sends a line, without its end, to the writing thread; drops it when too many are pending.
     pub(crate) fn line(&self, mut line: String) {
         let Some(lines) = &self.lines else {
             return;
@@ -85,25 +85,26 @@ impl Log {
         }
     }
 
-    /// Says what `render` makes, unless its kind was said in this second already; the next line tells how often.
+    /// Logs the line of `render`, unless its kind was already logged in this second; the next line has the number
+    /// suppressed.
     pub(crate) fn limited(&self, kind: Kind, now_s: u32, render: impl FnOnce() -> String) {
         let Some(limit) = self.limits.get(kind as usize).filter(|_| self.is_on()) else {
             return;
         };
         if limit.second.swap(now_s, Ordering::Relaxed) == now_s {
-            limit.unsaid.fetch_add(1, Ordering::Relaxed);
+            limit.suppressed.fetch_add(1, Ordering::Relaxed);
             return;
         }
         let mut line = render();
-        let unsaid = limit.unsaid.swap(0, Ordering::Relaxed);
-        if unsaid > 0 {
+        let suppressed = limit.suppressed.swap(0, Ordering::Relaxed);
+        if suppressed > 0 {
             // Writing to a string cannot fail.
-            let _ = write!(line, " ({unsaid} more since the last such line)");
+            let _ = write!(line, " ({suppressed} more since the last such line)");
         }
         self.line(line);
     }
 
-    /// Waits a moment until everything handed over so far is written.
+    /// Waits briefly until all lines so far are written.
     pub(crate) fn end(&self) {
         let (sender, written) = sync_channel(1);
         if let Some(lines) = &self.lines
@@ -115,7 +116,7 @@ impl Log {
 }
 
 impl Lines {
-    /// Writes lines until the server has ended.
+    /// Writes lines until the server has stopped.
     pub(crate) fn write(self) {
         for message in self.0 {
             match message {
@@ -129,7 +130,7 @@ impl Lines {
     }
 }
 
-/// Writes to stderr as a whole; an error ends it, for there is nobody to tell.
+/// Writes a whole line to stderr; an error ends it, because it cannot be reported.
 fn write_all(mut bytes: &[u8]) {
     while !bytes.is_empty() {
         match rustix::io::write(rustix::stdio::stderr(), bytes) {
@@ -165,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn a_kind_is_said_once_a_second_with_the_number_left_unsaid() {
+    fn a_kind_is_logged_once_a_second_with_the_number_suppressed() {
         let (log, lines) = Log::new();
         for _ in 0..5 {
             log.limited(Kind::RefusedStore, 7, || "no memory".to_owned());
@@ -180,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_that_nobody_writes_are_dropped_and_counted() {
+    fn lines_beyond_the_queue_are_dropped_and_counted() {
         let (log, lines) = Log::new();
         (0..LINES_MAX + 10).for_each(|_| log.line("x".to_owned()));
         assert_eq!(taken(&lines).len(), LINES_MAX);
@@ -192,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn a_log_without_a_reader_says_nothing() {
+    fn a_log_without_a_reader_writes_nothing() {
         let log = Log::default();
         log.limited(Kind::RefusedStore, 7, || panic!("nobody reads it"));
         log.line("x".to_owned());

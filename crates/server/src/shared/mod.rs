@@ -1,5 +1,5 @@
-//! The server as all its threads see it: settings, clock, store, and the registries of workers,
-//! connections and watchers.
+//! The state that all threads of the server see: settings, clock, store, and the registries of workers, connections
+//! and watchers.
 
 pub(crate) mod address;
 pub(crate) mod classes;
@@ -46,14 +46,14 @@ use crate::shared::tuning::Tuning;
 use crate::shared::wake::Waker;
 use crate::shared::watchers::{Watchers, kind};
 
-/// What the threads of one server share.
+/// The state that the threads of one server share.
 pub(crate) struct Shared {
     pub(crate) config: Config,
     pub(crate) clock: Clock,
     pub(crate) store: Arc<Store>,
     pub(crate) classes: Classes,
     pub(crate) detail: Detail,
-    /// The nodes that `config get cluster` tells.
+    /// The nodes that `config get cluster` reports.
     pub(crate) cluster: Cluster,
     pub(crate) watchers: Watchers,
     pub(crate) log: Log,
@@ -61,23 +61,23 @@ pub(crate) struct Shared {
     pub(crate) connections: Connections,
     /// Each worker's counters and waker.
     pub(crate) workers: Vec<(Arc<Counters>, Waker)>,
-    /// Where the server listens, and the descriptor of each socket.
+    /// The listening addresses, and the descriptor of each socket.
     pub(crate) addresses: Vec<(i32, Address)>,
-    /// How much is said on the error stream.
+    /// How much is logged on stderr.
     pub(crate) verbosity: AtomicU8,
-    /// Somebody watches or counts prefixes: the request path must tell.
+    /// There are watchers or prefixes are counted: the request path must report.
     observed: AtomicBool,
-    /// What connections may hold outside of the store.
+    /// The memory outside of the store that connections may hold.
     pub(crate) memory: Arc<PeerMemory>,
-    /// Connections that are to be closed, for they hold what others need.
+    /// Connections that are marked for close, because they hold memory that others need.
     pub(crate) marked_for_close: MarkedForClose,
     /// Connections that wait for memory that others hold.
     pub(crate) parking: Parking,
-    /// The server is to end.
+    /// The server is stopping.
     stopping: AtomicBool,
     /// What `stats reset` subtracts.
-    baseline: Mutex<(Totals, Lost)>,
-    /// The thread that waits for the server's end.
+    baseline: Mutex<(Totals, Desynchronised)>,
+    /// The thread that waits for the server to stop.
     pub(crate) listener: Waker,
 }
 
@@ -132,20 +132,20 @@ impl Shared {
         self.verbosity.load(Ordering::Relaxed) >= verbosity && self.log.is_on()
     }
 
-    /// What orders a listing of the items: random, and of its own, so that the order reveals nothing about the seed
-    /// of the key hash; fixed where that seed is.
+    /// The seed of the order of a listing of the items: random and independent, so that the order reveals nothing
+    /// about the seed of the key hash; fixed if that seed is.
     pub(crate) fn listing_seed(&self) -> u64 {
         self.config.hash_seed.unwrap_or_else(random_seed)
     }
 
-    /// Whether the request path must tell watchers or count prefixes.
+    /// Whether the request path must report to watchers or count prefixes.
     #[inline]
     pub(crate) fn is_observed(&self) -> bool {
-        // LOSSY: a command may be missed right after somebody began to watch.
+        // LOSSY: a command may be missed right after a watcher was added.
         self.observed.load(Ordering::Relaxed)
     }
 
-    /// To be called after watchers or prefix counting changed.
+    /// Called after watchers or prefix counting changed.
     pub(crate) fn observe(&self) {
         let is_observed = self.detail.is_on() || self.watchers.has_watchers();
         self.observed.store(is_observed, Ordering::Relaxed);
@@ -154,11 +154,11 @@ impl Shared {
     }
 
     pub(crate) fn is_stopping(&self) -> bool {
-        // Acquire pairs with the Release of `stop`: what led to it is visible.
+        // Acquire pairs with the Release of `stop`: everything before the stop is visible.
         self.stopping.load(Ordering::Acquire)
     }
 
-    /// Asks all threads to end; they answer what has begun first.
+    /// Makes all threads stop; they complete begun requests first.
     pub(crate) fn stop(&self) {
         self.stopping.store(true, Ordering::Release);
         self.listener.wake();
@@ -181,7 +181,7 @@ impl Shared {
         totals
     }
 
-    /// `stats reset`: the counts so far are no longer shown.
+    /// `stats reset`: the counts so far are no longer reported.
     pub(crate) fn reset(&self) {
         *lock(&self.baseline) = (self.totals_ever(), self.lost_ever());
         for (counters, _) in &self.workers {
@@ -191,10 +191,10 @@ impl Shared {
         }
     }
 
-    /// What the store lost since the start or the last `stats reset`.
-    pub(crate) fn lost(&self) -> Lost {
+    /// Items that the store removed since the start or the last `stats reset`.
+    pub(crate) fn lost(&self) -> Desynchronised {
         let (now, before) = (self.lost_ever(), lock(&self.baseline).1);
-        Lost {
+        Desynchronised {
             evictions: now.evictions.wrapping_sub(before.evictions),
             reclaimed: now.reclaimed.wrapping_sub(before.reclaimed),
             expired: now.expired.wrapping_sub(before.expired),
@@ -202,9 +202,9 @@ impl Shared {
         }
     }
 
-    fn lost_ever(&self) -> Lost {
+    fn lost_ever(&self) -> Desynchronised {
         let counters = self.store.counters();
-        Lost {
+        Desynchronised {
             evictions: counters.evictions,
             reclaimed: counters.reclaimed,
             expired: counters.misses_expired,
@@ -212,8 +212,7 @@ impl Shared {
         }
     }
 
-    /// How many iterations of all workers took less than so many microseconds, and no less than the
-    /// bound before.
+    /// How many iterations of all workers took less than this many microseconds, and at least the previous bound.
     pub(crate) fn iteration_times(&self) -> Vec<(u64, u64)> {
         (0..TIMES)
             .map(|index| {
@@ -230,18 +229,18 @@ impl Shared {
     }
 }
 
-/// Items that the store let go of.
+/// Items that the store removed.
 #[derive(Debug, Default, Clone, Copy)]
-pub(crate) struct Lost {
+pub(crate) struct Desynchronised {
     pub(crate) evictions: u64,
     pub(crate) reclaimed: u64,
-    /// Reads that found an item past its time.
+    /// Reads that found an expired item.
     pub(crate) expired: u64,
-    /// Reads that found an item that a flush killed.
+    /// Reads that found a flushed item.
     pub(crate) flushed: u64,
 }
 
-/// What [`Shared`] is made of.
+/// The parts of [`Shared`].
 pub(crate) struct Parts {
     pub(crate) config: Config,
     pub(crate) store: Arc<Store>,

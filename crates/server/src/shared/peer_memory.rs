@@ -1,10 +1,10 @@
-//! The memory outside of the store that peers make the server hold: one budget for all connections.
+//! The memory outside of the store that peers cause the server to hold: one budget for all connections.
 //!
-//! It covers replies that a socket did not take, unfinished commands, lines for watchers, and the bookkeeping of
-//! uploads. Each holder keeps a [`Charge`], which gives its bytes back when it is dropped. The store evicts what is
-//! charged, so the sum stays inside `-m`. From half of the budget on, pressure is high: input is only peeked at, so
-//! that what cannot be used yet stays in the kernel, and replies are made in slices that a writable socket takes
-//! whole. Whoever still needs memory, for a large value or a large command, asks first and waits in line.
+//! It covers replies that a socket did not accept, incomplete commands, lines for watchers, and the bookkeeping of
+//! uploads. Each holder has a [`Charge`], which returns its bytes when it is dropped. The store evicts as much as
+//! is charged, so the sum stays inside `-m`. From half of the budget on, pressure is high: input is only peeked, so
+//! that incomplete commands stay in the kernel, and replies are made in slices that fit a writable socket. A
+//! connection that still needs memory, for a large value or a large command, requests it first and waits in line.
 //! See docs/decisions/0027-one-budget-for-peers.md.
 
 use std::sync::Arc;
@@ -16,9 +16,9 @@ use glasscache_store::{Seconds, Store};
 
 use crate::shared::wake::Waker;
 
-/// The budget is one in so many parts of `-m`; ...
+/// The budget is this fraction of `-m`; ...
 const SHARE: u64 = 8;
-/// ... but at least so many bytes.
+/// ... but at least this many bytes.
 const BYTES_MIN: u64 = 1 << 20;
 
 /// How short memory for peers is.
@@ -26,28 +26,28 @@ const BYTES_MIN: u64 = 1 << 20;
 pub(crate) enum Pressure {
     /// Replies and input may wait in the server's memory.
     Low,
-    /// Values can hardly be held where they lie any more: a large one asks before it is read.
+    /// Hardly any more values can be held in place: memory for a large one is requested before it is read.
     Values,
-    /// Nothing may wait that did not ask.
+    /// Nothing may wait in memory without a request for it.
     High,
 }
 
-/// What all connections hold together, and who waits for some of it.
+/// The memory that all connections hold together, and the connections that wait for some of it.
 ///
-/// Aligned so that the request path, which reads it, does not share a cache line with what others write.
+/// Aligned so that the request path, which reads it, does not share a cache line with fields that others write.
 #[derive(Debug)]
 #[repr(align(128))]
 pub(crate) struct PeerMemory {
     charged: AtomicI64,
-    /// Connections that wait for room.
+    /// Connections that wait for memory.
     waiting: AtomicUsize,
-    /// Bytes that they lack.
+    /// Bytes that they need.
     wanted_bytes: AtomicU64,
-    /// How often room was made while somebody waited.
-    made: AtomicU64,
-    /// The second of the last look for stalled connections.
-    looked: AtomicU32,
-    /// The next request is granted although there is no room.
+    /// The number of releases while a connection waited.
+    releases: AtomicU64,
+    /// The second of the last check for stalled connections.
+    checked: AtomicU32,
+    /// The next request is granted although the budget is used up.
     overdraft: AtomicBool,
     store: StoreRef,
     wakers: Vec<Waker>,
@@ -63,14 +63,14 @@ impl std::fmt::Debug for StoreRef {
 }
 
 impl PeerMemory {
-    /// A budget beside `store`; `wakers` wake the workers, among whose connections some may wait.
+    /// A budget next to `store`; `wakers` wake the workers, whose connections may wait.
     pub(crate) fn new(store: Arc<Store>, wakers: Vec<Waker>) -> Arc<PeerMemory> {
         Arc::new(PeerMemory {
             charged: AtomicI64::new(0),
             waiting: AtomicUsize::new(0),
             wanted_bytes: AtomicU64::new(0),
-            made: AtomicU64::new(0),
-            looked: AtomicU32::new(0),
+            releases: AtomicU64::new(0),
+            checked: AtomicU32::new(0),
             overdraft: AtomicBool::new(false),
             store: StoreRef(store),
             wakers,
@@ -100,7 +100,7 @@ impl PeerMemory {
         }
     }
 
-    /// Charges `bytes` whether there is room or not.
+    /// Charges `bytes`, also beyond the budget.
     pub(crate) fn charge(self: &Arc<Self>, bytes: usize) -> Charge {
         self.add(bytes as i64);
         Charge {
@@ -109,16 +109,16 @@ impl PeerMemory {
         }
     }
 
-    /// Charges `bytes` if they fit; see [`PeerMemory::has_room`].
+    /// Charges `bytes` if they fit; see [`PeerMemory::fits`].
     pub(crate) fn try_charge(self: &Arc<Self>, bytes: usize, is_first: bool) -> Option<Charge> {
-        self.has_room(bytes, is_first).then(|| self.charge(bytes))
+        self.fits(bytes, is_first).then(|| self.charge(bytes))
     }
 
-    /// Whether `bytes` more may be held: by whoever waits first in line, by others only where nobody waits.
+    /// Whether `bytes` more may be held: by the connection that waits first in line, by others only if none waits.
     ///
-    /// Workers may see the same room at once, so the budget is exceeded by at most one request of each. A request
-    /// that is larger than the budget is granted when nothing is held.
-    pub(crate) fn has_room(&self, bytes: usize, is_first: bool) -> bool {
+    /// Workers may see the same free memory at once, so the budget is exceeded by at most one request of each. A
+    /// request that is larger than the budget is granted when nothing is held.
+    pub(crate) fn fits(&self, bytes: usize, is_first: bool) -> bool {
         if !is_first && self.waiting() > 0 {
             return false;
         }
@@ -128,30 +128,31 @@ impl PeerMemory {
             || (is_first && self.overdraft.swap(false, Ordering::Relaxed))
     }
 
-    /// Grants the next request in line: all that is held is held by connections that wait themselves.
+    /// Grants the next request in line: everything that is held is held by connections that wait themselves.
     pub(crate) fn allow_one(&self) {
         self.overdraft.store(true, Ordering::Relaxed);
     }
 
-    /// Connections that wait for room.
+    /// Connections that wait for memory.
     pub(crate) fn waiting(&self) -> usize {
         self.waiting.load(Ordering::SeqCst)
     }
 
-    /// Bytes that they lack.
+    /// Bytes that they need.
     pub(crate) fn wanted_bytes(&self) -> u64 {
         self.wanted_bytes.load(Ordering::Relaxed)
     }
 
-    /// A connection that lacked `before` bytes lacks `now`; 0 means that it does not wait.
+    /// A connection that needed `before` bytes needs `now`; 0 means that it does not wait.
     pub(crate) fn note_wanted(&self, before: usize, now: usize) {
-        // Wraps like the difference that it is.
+        // Wraps like the difference.
         let difference = (now as u64).wrapping_sub(before as u64);
         self.wanted_bytes.fetch_add(difference, Ordering::Relaxed);
         match (before > 0, now > 0) {
             (false, true) => {
                 self.waiting.fetch_add(1, Ordering::SeqCst);
-                // Pairs with the fence in `note_room`: either the waiter sees the room or it is woken.
+                // Pairs with the fence in `note_release`: either the waiting connection sees the free memory or it is
+                // woken.
                 fence(Ordering::SeqCst);
             }
             (true, false) => {
@@ -161,25 +162,25 @@ impl PeerMemory {
         }
     }
 
-    /// Room was made: whoever waits looks again. Costs two loads where nobody waits.
-    pub(crate) fn note_room(&self) {
+    /// Memory was released: waiting connections check again. Costs two loads if none waits.
+    pub(crate) fn note_release(&self) {
         fence(Ordering::SeqCst);
         if self.waiting.load(Ordering::SeqCst) > 0 {
-            self.made.fetch_add(1, Ordering::SeqCst);
+            self.releases.fetch_add(1, Ordering::SeqCst);
             self.wakers.iter().for_each(Waker::wake);
         }
     }
 
-    /// How often room was made while somebody waited.
-    pub(crate) fn made(&self) -> u64 {
-        self.made.load(Ordering::SeqCst)
+    /// The number of releases while a connection waited.
+    pub(crate) fn releases(&self) -> u64 {
+        self.releases.load(Ordering::SeqCst)
     }
 
-    /// Whether somebody waits and nobody has looked for stalled connections in this second.
-    pub(crate) fn should_look(&self, now: Seconds) -> bool {
+    /// Whether a connection waits and stalled ones were not yet checked in this second.
+    pub(crate) fn should_check(&self, now: Seconds) -> bool {
         self.waiting.load(Ordering::Relaxed) > 0
-            && self.looked.load(Ordering::Relaxed) != now.0
-            && self.looked.swap(now.0, Ordering::Relaxed) != now.0
+            && self.checked.load(Ordering::Relaxed) != now.0
+            && self.checked.swap(now.0, Ordering::Relaxed) != now.0
     }
 
     fn add(&self, bytes: i64) {
@@ -188,7 +189,7 @@ impl PeerMemory {
     }
 }
 
-/// Bytes of the budget, given back when dropped.
+/// Bytes of the budget, returned when dropped.
 #[derive(Debug)]
 pub(crate) struct Charge {
     memory: Arc<PeerMemory>,
@@ -206,20 +207,20 @@ impl Charge {
         let before = std::mem::replace(&mut self.bytes, bytes);
         self.memory.add(bytes as i64 - before as i64);
         if bytes < before {
-            self.memory.note_room();
+            self.memory.note_release();
         }
     }
 
-    /// Tells those who wait that values are no longer held.
-    pub(crate) fn note_room(&self) {
-        self.memory.note_room();
+    /// Notifies waiting connections that values are no longer held.
+    pub(crate) fn note_release(&self) {
+        self.memory.note_release();
     }
 }
 
 impl Drop for Charge {
     fn drop(&mut self) {
         self.memory.add(-(self.bytes as i64));
-        self.memory.note_room();
+        self.memory.note_release();
     }
 }
 
@@ -258,43 +259,43 @@ mod tests {
     }
 
     #[test]
-    fn a_request_beyond_the_budget_is_granted_only_where_nothing_is_held() {
+    fn a_request_beyond_the_budget_is_granted_only_if_nothing_is_held() {
         let memory = memory();
-        assert!(memory.has_room(32 << 20, false));
+        assert!(memory.fits(32 << 20, false));
         let held = memory.charge(8 << 20);
-        assert!(!memory.has_room(1, false));
+        assert!(!memory.fits(1, false));
         drop(held);
-        assert!(memory.has_room(8 << 20, false));
+        assert!(memory.fits(8 << 20, false));
     }
 
     #[test]
-    fn whoever_comes_later_gets_no_room_before_the_first_in_line() {
+    fn a_later_connection_gets_no_memory_before_the_first_in_line() {
         let memory = memory();
         let held = memory.charge(1);
         memory.note_wanted(0, 8 << 20);
-        assert!(!memory.has_room(100, false));
-        assert!(memory.has_room(100, true));
-        assert!(!memory.has_room(8 << 20, true));
+        assert!(!memory.fits(100, false));
+        assert!(memory.fits(100, true));
+        assert!(!memory.fits(8 << 20, true));
         memory.allow_one();
-        assert!(memory.has_room(8 << 20, true));
-        assert!(!memory.has_room(8 << 20, true));
+        assert!(memory.fits(8 << 20, true));
+        assert!(!memory.fits(8 << 20, true));
         memory.note_wanted(8 << 20, 0);
         assert_eq!((memory.waiting(), memory.wanted_bytes()), (0, 0));
-        assert!(memory.has_room(100, false));
+        assert!(memory.fits(100, false));
         drop(held);
     }
 
     #[test]
-    fn room_is_announced_only_while_somebody_waits() {
+    fn a_release_is_announced_only_while_a_connection_waits() {
         let memory = memory();
         drop(memory.charge(100));
-        assert_eq!(memory.made(), 0);
+        assert_eq!(memory.releases(), 0);
         let mut held = memory.charge(100);
         memory.note_wanted(0, 1);
         held.set(200);
-        assert_eq!(memory.made(), 0);
+        assert_eq!(memory.releases(), 0);
         held.set(50);
         drop(held);
-        assert_eq!(memory.made(), 2);
+        assert_eq!(memory.releases(), 2);
     }
 }

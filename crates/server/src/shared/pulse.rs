@@ -1,8 +1,8 @@
-//! Whether a worker makes progress: its event loop counts, and the watchdog looks at the count.
+//! Whether a worker makes progress: its event loop counts, and the watchdog reads the count.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// How far a worker's event loop has come, and whether it works or sleeps. Its worker writes, the watchdog reads.
+/// The progress of a worker's event loop, and whether it works or sleeps. Its worker writes, the watchdog reads.
 ///
 /// The count is odd while the worker works and even while it sleeps.
 #[derive(Debug, Default)]
@@ -14,7 +14,7 @@ impl Pulse {
         self.set(self.count() | 1);
     }
 
-    /// The worker goes on without having slept.
+    /// The worker continues without having slept.
     pub(crate) fn beat(&self) {
         self.set(self.count().wrapping_add(2) | 1);
     }
@@ -24,7 +24,7 @@ impl Pulse {
         self.set(self.count().wrapping_add(2) & !1);
     }
 
-    /// The present count of a worker that works; `None` while it sleeps.
+    /// The current count of a worker that works; `None` while it sleeps.
     pub(crate) fn working(&self) -> Option<u64> {
         Some(self.count()).filter(|count| count & 1 == 1)
     }
@@ -34,7 +34,7 @@ impl Pulse {
     }
 
     fn set(&self, count: u64) {
-        // Relaxed: the count is all that is read, and a tick sooner or later does not matter.
+        // Relaxed: only the count is read, and a tick sooner or later does not matter.
         self.0.store(count, Ordering::Relaxed);
     }
 }

@@ -1,26 +1,26 @@
-//! How much is received, rendered, sent and examined at a time: bounds that several parts of the server keep together.
+//! How much is received, rendered, sent and examined at a time: bounds that several parts of the server share.
 
-/// Values from this size on are received into the store's memory; smaller ones are gathered whole
-/// in the connection's buffer first, since an unfinished reservation holds its segment open.
+/// Values of at least this size are received into the store's memory; smaller ones are collected in the
+/// connection's buffer first, since an incomplete reservation keeps its segment open.
 pub(crate) const UPLOAD_BYTES_MIN: u32 = 64 << 10;
 
-/// Bytes received at a time: enough for hundreds of commands, and small enough that a large value
-/// is received into the store's memory and not through here.
+/// Bytes received at a time: enough for hundreds of commands, and small enough that most of a large value is
+/// received directly into the store's memory.
 pub(crate) const RECV_BYTES: usize = 16 << 10;
 
-/// The input buffer of a worker: the longest unfinished command, and room to receive behind it.
+/// The input buffer of a worker: the longest incomplete command, and space to receive after it.
 pub(crate) const INPUT_BYTES: usize = UPLOAD_BYTES_MIN as usize + 4096 + RECV_BYTES;
 
-/// Bytes that one connection sends before others are served: some 10 us of copying.
-pub(crate) const SHARE_BYTES: usize = 64 << 10;
+/// Bytes that one connection sends before others are served: about 10 us of copying.
+pub(crate) const QUOTA_BYTES: usize = 64 << 10;
 
 /// Output beyond this is sent before more is made.
 pub(crate) const SLICE_BYTES: usize = 64 << 10;
 
-/// The same while memory for peers is short: with one small value more it still fits into a socket that is writable.
+/// The same while memory for peers is short: with one small value more it still fits into a writable socket.
 pub(crate) const SLICE_BYTES_HIGH: usize = 8 << 10;
 
-/// Items, connections or prefixes that one slice of a long reply examines, at most about.
+/// Approximate maximum of items, connections or prefixes that one slice of a long reply examines.
 pub(crate) const SLICE_EXAMINED: usize = 256;
 
 /// Whether a slice of a long reply has examined or rendered enough.

@@ -1,10 +1,10 @@
-//! Which connection is closed when what all connections share runs short.
+//! Which connection is closed when memory that all connections share runs short.
 //!
-//! One rule: while others wait, the connection that holds what they wait for and made no progress for longest, at
-//! least two ticks of the coarse clock; never one that moves or waits itself. It holds for the room of uploads (an
-//! eighth of the memory), for values that slow readers hold (an eighth of the segments, each at least one value of
-//! the largest size) and for the budget of copied memory (`peer_memory`). Any worker may mark a connection for close; the
-//! one that owns it closes it when it is woken.
+//! One rule: while others wait, the connection that holds the memory they wait for and made no progress for
+//! longest, at least two ticks of the coarse clock; never one that makes progress or waits itself. It applies to
+//! the memory of uploads (an eighth of the memory), to values that slow readers hold (an eighth of the segments,
+//! each at least one value of the largest size) and to the budget of copied memory (`peer_memory`). Any worker may
+//! mark a connection for close; the one that owns it closes it when it is woken.
 
 use std::sync::Arc;
 
@@ -13,14 +13,14 @@ use glasscache_store::Seconds;
 use crate::shared::Shared;
 use crate::shared::info::Info;
 
-/// Without progress for so many seconds of the coarse clock, so for more than one, a connection is stalled.
+/// Without progress for this many seconds of the coarse clock, so for more than one, a connection is stalled.
 const STALLED_S: u32 = 2;
 
-/// Where all uploads wait and none had a piece for so many seconds, each in the way of the others, one has to go. Who may
-/// go on asks a hundred times a second.
+/// If all uploads wait and none had a piece for this many seconds, each blocking the others, one is closed. An
+/// upload that may continue checks a hundred times a second.
 const STUCK_S: u32 = 2;
 
-/// Whether an upload should wait before it begins: others hold all that uploads may.
+/// Whether an upload should wait before it begins: others hold all the upload memory.
 pub(crate) fn waits_to_upload(shared: &Shared, now: Seconds) -> bool {
     let is_full = shared.store.uploads_are_full();
     if is_full {
@@ -29,9 +29,9 @@ pub(crate) fn waits_to_upload(shared: &Shared, now: Seconds) -> bool {
     is_full
 }
 
-/// Whether an upload that others crowded out should wait for them. The store gives room so that one can always go on;
-/// only a limit that was lowered meanwhile can leave none, and then whoever asks first gives up.
-pub(crate) fn waits_to_go_on(shared: &Shared, now: Seconds) -> bool {
+/// Whether an upload that others crowded out should wait for them. The store divides the memory so that one can
+/// always continue; only a limit that was lowered meanwhile can leave none, and then the first to check gives up.
+pub(crate) fn waits_to_resume(shared: &Shared, now: Seconds) -> bool {
     close_stalled_upload(shared, now);
     let store = &shared.store;
     let all_wait = store.idlest_upload().is_some_and(|idlest| idlest.waits);
@@ -39,7 +39,7 @@ pub(crate) fn waits_to_go_on(shared: &Shared, now: Seconds) -> bool {
     !all_wait || progressed.is_none_or(|last| now.0.saturating_sub(last.0) < STUCK_S)
 }
 
-/// Closes the idlest upload if its sender has stalled; never one that waits for room itself.
+/// Closes the idlest upload if its sender has stalled; never one that waits for memory itself.
 fn close_stalled_upload(shared: &Shared, now: Seconds) {
     let Some(idlest) = shared.store.idlest_upload() else {
         return;
@@ -50,21 +50,21 @@ fn close_stalled_upload(shared: &Shared, now: Seconds) {
     }
 }
 
-/// An upload ended: whoever waits for room looks at once. Where many wait, one that looked too late would leave the room
-/// idle until the next look.
-pub(crate) fn room_was_made(shared: &Shared) {
-    if shared.parking.note_room() {
+/// An upload ended: waiting ones check at once. If many wait, one that checked too late would leave the memory
+/// unused until the next check.
+pub(crate) fn memory_was_released(shared: &Shared) {
+    if shared.parking.note_release() {
         wake_all(shared);
     }
 }
 
-/// Closes stalled connections while others wait for what they hold; looks once a second, and only where somebody waits.
+/// Closes stalled connections while others wait for their memory; checks once a second, and only if some wait.
 ///
-/// Of the connections that hold memory and made no progress for [`STALLED_S`], the longest stalled go first, until
-/// what they hold covers what is waited for. One that waits for room itself is not stalled: where all that is held
-/// is held by such, the first in line is granted what it wants.
-pub(crate) fn look_for_stalled(shared: &Shared, now: Seconds) {
-    if !shared.memory.should_look(now) {
+/// Of the connections that hold memory and made no progress for [`STALLED_S`], the longest stalled are closed
+/// first, until their memory covers what is waited for. One that waits for memory itself is not stalled: if only
+/// such connections hold memory, the first in line is granted its request.
+pub(crate) fn close_stalled(shared: &Shared, now: Seconds) {
+    if !shared.memory.should_check(now) {
         return;
     }
     let mut is_held = false;
@@ -78,7 +78,7 @@ pub(crate) fn look_for_stalled(shared: &Shared, now: Seconds) {
     });
     if !is_held {
         shared.memory.allow_one();
-        return shared.memory.note_room();
+        return shared.memory.note_release();
     }
     stalled.sort_unstable_by_key(|(holding, _)| holding.since);
     let mut wanted = shared.memory.wanted_bytes();

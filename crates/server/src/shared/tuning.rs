@@ -1,7 +1,7 @@
-//! Settings that commands may change while the server runs, and that only `stats settings` shows.
+//! Settings that commands may change while the server runs, and that only `stats settings` displays.
 //!
-//! They tune slabs and LRU segments, of which we have none; scripts send the commands all the same
-//! and read the values back, so the words and the bounds are kept.
+//! They tune slabs and LRU segments, which this server does not have; scripts send the commands all the same and
+//! read the values back, so the syntax and the bounds are kept.
 
 use std::sync::Mutex;
 
@@ -12,7 +12,7 @@ use crate::shared::lock::lock;
 #[derive(Debug)]
 pub(crate) struct Tuning(Mutex<Values>);
 
-/// One state of them, with memcached's defaults.
+/// One set of values, with memcached's defaults.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Values {
     /// `cache_memlimit` in bytes.

@@ -1,5 +1,5 @@
-//! The version that `version` and `stats` report: clients compare the leading number to learn whether meta commands
-//! work; behind it stands our own.
+//! The version that `version` and `stats` report: clients compare its leading number to detect support for meta
+//! commands; our own version follows it.
 
 macro_rules! version {
     () => {

@@ -27,14 +27,14 @@ impl Waker {
 
     /// Wakes the thread, once for all calls until it clears the event.
     pub(crate) fn wake(&self) {
-        // AcqRel pairs with `clear`: what was done before the call is seen after it.
+        // AcqRel pairs with `clear`: writes before the call are visible after it.
         if !self.0.is_signalled.swap(true, Ordering::AcqRel) {
-            // The count cannot overflow, for it is read before the next call writes.
+            // The count cannot overflow, because it is read before the next call writes.
             let _ = rustix::io::write(&self.0.event, &1u64.to_ne_bytes());
         }
     }
 
-    /// To be called by the woken thread: the next call wakes it again.
+    /// Called by the woken thread: the next call wakes it again.
     pub(crate) fn clear(&self) {
         let mut count = [0u8; 8];
         let _ = rustix::io::read(&self.0.event, &mut count);

@@ -1,6 +1,7 @@
-//! The watchers of a server and the lines that wait for them.
+//! The watchers of a server and their pending lines.
 //!
-//! A watcher that does not read loses lines, and is told how many, so that a slow reader never holds up the cache.
+//! A watcher that does not read loses lines, and is sent their number, so that a slow reader never delays the
+//! cache.
 
 use std::io::Write as _;
 use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
@@ -13,7 +14,7 @@ use crate::shared::lock::lock;
 use crate::shared::peer_memory::{Charge, PeerMemory};
 use crate::shared::wake::Waker;
 
-/// Watchers at once, as in memcached.
+/// Maximum number of watchers, as in memcached.
 const WATCHERS_MAX: usize = 20;
 
 /// Kinds of events, one bit each.
@@ -23,20 +24,20 @@ pub(crate) mod kind {
     pub(crate) const EVICTIONS: u16 = 4;
     pub(crate) const CONNEVENTS: u16 = 8;
     pub(crate) const DELETIONS: u16 = 16;
-    /// Kinds that memcached has and we never report: accepted, silent.
+    /// Kinds that memcached has and this server never reports: accepted, silent.
     pub(crate) const OTHERS: u16 = 32;
 }
 
-/// The kinds of events one connection asked for.
+/// The kinds of events that one connection watches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct WatchedKinds(u16);
 
 impl WatchedKinds {
-    /// Reads the words behind `watch`; none means fetchers.
+    /// Parses the arguments of `watch`; none means fetchers.
     pub(crate) fn parse(arguments: &[u8]) -> Option<WatchedKinds> {
         let mut kinds = 0;
-        for word in ascii::tokens(arguments) {
-            kinds |= match word {
+        for token in ascii::tokens(arguments) {
+            kinds |= match token {
                 b"fetchers" => kind::FETCHERS,
                 b"mutations" => kind::MUTATIONS,
                 b"evictions" => kind::EVICTIONS,
@@ -58,9 +59,9 @@ impl WatchedKinds {
 
 /// All watchers of one server.
 pub(crate) struct Watchers {
-    /// Unsent bytes a watcher may have waiting before lines are dropped.
+    /// Maximum of unsent bytes of a watcher before lines are dropped.
     buffer_bytes: usize,
-    /// The kinds that anybody watches.
+    /// The kinds that any watcher watches.
     kinds: AtomicU16,
     next_line: AtomicU64,
     memory: Arc<PeerMemory>,
@@ -74,8 +75,8 @@ struct Watcher {
     /// Charged for `unsent`.
     charge: Charge,
     skipped: u64,
-    /// That it misses lines was logged since it last caught up.
-    is_noted: bool,
+    /// The loss of lines was logged since it last caught up.
+    is_loss_logged: bool,
     /// The worker that owns the connection.
     owner: Waker,
 }
@@ -91,12 +92,12 @@ impl Watchers {
         }
     }
 
-    /// Whether anybody watches anything.
+    /// Whether there are watchers.
     pub(crate) fn has_watchers(&self) -> bool {
         self.kinds.load(Ordering::Relaxed) != 0
     }
 
-    /// How many watch.
+    /// The number of watchers.
     pub(crate) fn count(&self) -> usize {
         lock(&self.list).len()
     }
@@ -114,7 +115,7 @@ impl Watchers {
             unsent: Vec::new(),
             charge: self.memory.charge(0),
             skipped: 0,
-            is_noted: false,
+            is_loss_logged: false,
             owner,
         });
         self.kinds.fetch_or(kinds, Ordering::Relaxed);
@@ -131,20 +132,21 @@ impl Watchers {
         self.kinds.store(kinds, Ordering::Relaxed);
     }
 
-    /// The lines that wait for one watcher, and behind them how many it missed: whoever has caught up and
-    /// waits is told at once, not with the next event.
+    /// The pending lines of one watcher, and after them the number of lines it missed: a watcher that has caught up
+    /// and waits is informed at once, not with the next event.
     pub(crate) fn take(&self, serial: u64) -> Vec<u8> {
         let mut watchers = lock(&self.list);
         let watcher = watchers.iter_mut().find(|watcher| watcher.serial == serial);
         watcher.map(Watcher::take).unwrap_or_default()
     }
 
-    /// Whether anybody watches this kind.
+    /// Whether any watcher watches this kind.
     pub(crate) fn wants(&self, kind: u16) -> bool {
         self.kinds.load(Ordering::Relaxed) & kind != 0
     }
 
-    /// Gives one line to all who watch its kind; returns the serial number of one that just began to miss lines.
+    /// Appends one line for all watchers of its kind; returns the serial number of one that just began to miss
+    /// lines.
     pub(crate) fn publish(&self, kind: u16, text: &[u8]) -> Option<u64> {
         let mut line = Vec::with_capacity(text.len() + 48);
         let time = SystemTime::now()
@@ -160,15 +162,15 @@ impl Watchers {
         );
         line.extend_from_slice(text);
         line.push(b'\n');
-        let mut began_to_miss = None;
+        let mut started_missing = None;
         for watcher in lock(&self.list).iter_mut().filter(|w| w.kinds & kind != 0) {
             watcher.append(&line, self.buffer_bytes);
-            if watcher.skipped == 1 && !watcher.is_noted {
-                watcher.is_noted = true;
-                began_to_miss = Some(watcher.serial);
+            if watcher.skipped == 1 && !watcher.is_loss_logged {
+                watcher.is_loss_logged = true;
+                started_missing = Some(watcher.serial);
             }
         }
-        began_to_miss
+        started_missing
     }
 }
 
@@ -192,7 +194,7 @@ impl Watcher {
             // Writing to a vector cannot fail.
             let _ = writeln!(lines, "skipped={}", self.skipped);
             self.skipped = 0;
-            self.is_noted = false;
+            self.is_loss_logged = false;
         }
         lines
     }
@@ -212,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn a_watcher_that_does_not_read_is_told_how_much_it_missed() {
+    fn a_watcher_that_does_not_read_receives_the_number_of_missed_lines() {
         let watchers = Watchers::new(256 << 10, memory());
         assert!(watchers.add(1, WatchedKinds(kind::FETCHERS), Waker::new().unwrap()));
         let text = [b'x'; 1000];

@@ -16,7 +16,7 @@ pub(crate) fn config() -> Config {
     }
 }
 
-/// A connection that fails rather than wait for ever.
+/// A connection that fails rather than waits forever.
 pub(crate) fn connect(server: &Running) -> TcpStream {
     let Some(Address::Tcp(address)) = server.addresses().first().cloned() else {
         panic!("no port")
@@ -32,9 +32,9 @@ pub(crate) fn connect(server: &Running) -> TcpStream {
 pub(crate) fn talk(stream: &mut TcpStream, request: &[u8], reply: &[u8]) {
     stream.write_all(request).unwrap();
     let mut got = vec![0; reply.len()];
-    let asked = String::from_utf8_lossy(request.get(..200).unwrap_or(request));
+    let start = String::from_utf8_lossy(request.get(..200).unwrap_or(request));
     if let Err(error) = stream.read_exact(&mut got) {
-        panic!("{error} after {asked:?}");
+        panic!("{error} after {start:?}");
     }
     if let Some(place) = got
         .iter()
@@ -45,7 +45,7 @@ pub(crate) fn talk(stream: &mut TcpStream, request: &[u8], reply: &[u8]) {
             String::from_utf8_lossy(&bytes[place..bytes.len().min(place + 200)]).into_owned()
         };
         panic!(
-            "for {asked:?} from byte {place}: {:?} instead of {:?}",
+            "for {start:?} from byte {place}: {:?} instead of {:?}",
             from(&got),
             from(reply)
         );

@@ -138,7 +138,7 @@ impl Carry<'_> {
             Copied::Done
         } else {
             appender.undo(&placed);
-            if is_renewed && store.is_told(item.at) {
+            if is_renewed && store.is_unique_exposed(item.at) {
                 // Told while it was copied: once more, with the unique as it is.
                 return self.publish(body, pieces);
             }

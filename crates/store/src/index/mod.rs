@@ -226,7 +226,7 @@ impl Index {
     /// The first slot that a lookup would compare, from the bucket's first line alone; its key is not looked at.
     /// Else the line that a lookup would go on with, which is asked for.
     #[inline]
-    pub(crate) fn guess<'i>(
+    pub(crate) fn hint<'i>(
         &'i self,
         primary: &'i Line,
         hash: KeyHash,
@@ -237,9 +237,9 @@ impl Index {
         })
     }
 
-    /// As [`Index::guess`], from the line that it asked for.
+    /// As [`Index::hint`], from the line that it asked for.
     #[inline]
-    pub(crate) fn guess_further(&self, hash: KeyHash, line: LineId) -> Option<Hit<'_>> {
+    pub(crate) fn hint_further(&self, hash: KeyHash, line: LineId) -> Option<Hit<'_>> {
         scan_line(self.lines.line(line), hash, &mut |_| true)
     }
 

@@ -86,7 +86,7 @@ fn check_all(workers: &[Worker; 2], model: &mut Model) {
             Some(entry) => {
                 let (value, flags, unique, expiry) = found.expect("peeked a moment ago");
                 assert!(entry.may_have(unique), "a unique that was told changed");
-                (entry.unique, entry.is_told) = (unique, true);
+                (entry.unique, entry.is_unique_exposed) = (unique, true);
                 assert_eq!(
                     (value, flags, expiry),
                     (entry.value.clone(), entry.flags, entry.expiry)

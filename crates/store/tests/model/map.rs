@@ -68,13 +68,13 @@ pub(crate) struct Entry {
     pub(crate) expiry: Expiry,
     /// As it was last seen; an item whose unique was never told may have a higher one by now.
     pub(crate) unique: CasUnique,
-    pub(crate) is_told: bool,
+    pub(crate) is_unique_exposed: bool,
 }
 
 impl Entry {
     /// Whether this can be the item's unique.
     pub(crate) fn may_have(&self, unique: CasUnique) -> bool {
-        unique == self.unique || !self.is_told && unique > self.unique
+        unique == self.unique || !self.is_unique_exposed && unique > self.unique
     }
 }
 
@@ -102,7 +102,7 @@ impl Model {
         let found = bytes_of(worker, key, self.now);
         if let (Some(entry), Some((_, _, unique, _))) = (self.alive(key), found) {
             assert!(entry.may_have(unique), "a unique that was told changed");
-            (entry.unique, entry.is_told) = (unique, true);
+            (entry.unique, entry.is_unique_exposed) = (unique, true);
         }
     }
 

@@ -8,17 +8,17 @@ use glasscache_store::{
 use crate::map::{Entry, Model, Rng, bytes_of, expiry_of, value_of};
 
 /// Reads as the server does a batch of keys, also by the guess for another key.
-fn read_guessing(rng: &mut Rng, worker: &Worker, key: &[u8], now: Seconds, old: Option<&Entry>) {
+fn read_hinted(rng: &mut Rng, worker: &Worker, key: &[u8], now: Seconds, old: Option<&Entry>) {
     let hash = worker.store().hash(key);
     let other = worker
         .store()
         .hash(format!("key-{}", rng.below(50)).as_bytes());
     let is_misled = rng.below(4) == 0;
-    let guessed = if is_misled { other } else { hash };
-    let guess = worker.prefetch_item(guessed, worker.prefetch_bucket(guessed));
-    let guess = worker.prefetch_further(guessed, guess);
-    let bare = worker.get_bare(key, guess, now);
-    let item = worker.get_guessed(key, hash, guess, now);
+    let hinted = if is_misled { other } else { hash };
+    let hint = worker.prefetch_item(hinted, worker.prefetch_bucket(hinted));
+    let hint = worker.prefetch_further(hinted, hint);
+    let bare = worker.get_bare(key, hint, now);
+    let item = worker.get_hinted(key, hash, hint, now);
     assert_eq!(item.as_ref().map(Item::flags), old.map(|old| old.flags));
     if let (Some(value), Some(item)) = (bare, item.as_ref()) {
         assert_eq!(Some(value), item.value());
@@ -49,7 +49,7 @@ pub(crate) fn operate(
     match rng.below(20) {
         0..=7 => write(rng, worker, model, &key, old, large),
         8..=10 => {
-            read_guessing(rng, worker, &key, now, old.as_ref());
+            read_hinted(rng, worker, &key, now, old.as_ref());
         }
         11 => {
             let expiry = expiry_of(rng, now);
@@ -66,7 +66,7 @@ pub(crate) fn operate(
                     let (unique, entry) = (item.unique(), model.entries.get_mut(&key).unwrap());
                     assert!(old.may_have(unique), "touch keeps the unique");
                     assert_eq!(item.expiry(), expiry);
-                    (entry.unique, entry.is_told, entry.expiry) = (unique, true, expiry);
+                    (entry.unique, entry.is_unique_exposed, entry.expiry) = (unique, true, expiry);
                 }
                 None => {
                     assert!(model.may_evict, "a touch failed although memory is free");
@@ -98,7 +98,7 @@ pub(crate) fn operate(
                 };
                 assert!(unique > old.unique, "invalidation gives a new unique");
                 let entry = model.entries.get_mut(&key).unwrap();
-                (entry.unique, entry.is_told) = (unique, true);
+                (entry.unique, entry.is_unique_exposed) = (unique, true);
                 let lease_of = |may_win| {
                     let options = GetOptions {
                         may_win,
@@ -129,7 +129,9 @@ pub(crate) fn operate(
 fn compared(rng: &mut Rng, old: Option<&Entry>) -> Option<CasUnique> {
     match old {
         None => Some(CasUnique(7)),
-        Some(old) => old.is_told.then(|| CasUnique(old.unique.0 + rng.below(2))),
+        Some(old) => old
+            .is_unique_exposed
+            .then(|| CasUnique(old.unique.0 + rng.below(2))),
     }
 }
 
@@ -167,7 +169,7 @@ fn write(
         flags,
         expiry,
         compare,
-        is_untold: rng.below(2) == 0,
+        hides_unique: rng.below(2) == 0,
         ..SetOptions::default()
     };
     let outcome = worker.set(key, worker.store().hash(key), &value, &options, now);
@@ -196,7 +198,7 @@ fn judge_write(
                 flags: options.flags,
                 expiry: options.expiry,
                 unique,
-                is_told: !options.is_untold,
+                is_unique_exposed: !options.hides_unique,
             };
             if extends {
                 let old = old.clone().expect("appended to something");
@@ -235,7 +237,7 @@ fn count(rng: &mut Rng, worker: &mut Worker, model: &mut Model, key: &[u8], old:
         decrement: rng.below(2) == 0,
         delta: rng.below(1000),
         initial: (rng.below(2) == 0).then_some((500, Expiry::Never)),
-        is_untold: rng.below(2) == 0,
+        hides_unique: rng.below(2) == 0,
         ..ArithOptions::default()
     };
     match worker.arith(key, worker.store().hash(key), &options, now) {
@@ -288,7 +290,7 @@ fn count(rng: &mut Rng, worker: &mut Worker, model: &mut Model, key: &[u8], old:
                     flags,
                     expiry,
                     unique,
-                    is_told: true,
+                    is_unique_exposed: true,
                 },
                 old.as_ref(),
             );
@@ -314,7 +316,7 @@ fn upload(
         mode,
         flags: 9,
         expiry: expiry_of(rng, model.now),
-        is_untold: rng.below(2) == 0,
+        hides_unique: rng.below(2) == 0,
         ..SetOptions::default()
     };
     let hash = worker.store().hash(key);

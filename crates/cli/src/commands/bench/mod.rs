@@ -144,7 +144,9 @@ fn name_of(benchmark: &str, parts: impl Iterator<Item = String>) -> String {
 /// The exit code of a benchmark's error.
 fn failure(error: Error) -> Failure {
     match error {
-        error if error.is_stop() => Failure::new(Exit::Interrupted, "stopped; nothing is left behind"),
+        error if error.is_stop() => {
+            Failure::new(Exit::Interrupted, "stopped; nothing is left behind")
+        }
         error @ (Error::Start(_) | Error::File(..)) => {
             Failure::new(Exit::Unreachable, error.to_string())
         }

@@ -243,7 +243,9 @@ fn run_stages(
         });
         bar.finish_and_clear();
         stages.push(figures.map_err(|error| match error {
-            LoadError::Stopped => Failure::new(Exit::Interrupted, "stopped; nothing is left behind"),
+            LoadError::Stopped => {
+                Failure::new(Exit::Interrupted, "stopped; nothing is left behind")
+            }
             error => Failure::new(
                 Exit::BadData,
                 format!("{}: {error}", server_under_test.name),

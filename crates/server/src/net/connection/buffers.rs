@@ -1,27 +1,27 @@
-//! What a worker lends to the connection it serves, and how much is received into it at a time.
+//! Buffers that a worker lends to the connection it serves, and how many bytes are received into them at a time.
 
 use crate::shared::sizes::INPUT_BYTES;
 
-/// Bytes received beside a large value, and first of all after one: the next one's line fits, and what
-/// comes with it, which has to be copied into the store, is little.
+/// Bytes received in the same call after a large value: enough for the line of the next command, and little to copy
+/// if the next value follows.
 pub(super) const RECV_BYTES_UPLOADER: usize = 2 << 10;
 
-/// Bytes received of a connection that is read ahead of serving others.
+/// Bytes received from a connection that is read ahead of serving others.
 pub(crate) const READ_AHEAD_BYTES: usize = 4 << 10;
 
-/// Where the input that a connection is served comes from.
+/// The source of the input that a connection is served.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Source<'h> {
-    /// What was kept of earlier input.
+    /// Input kept from earlier calls.
     Kept,
-    /// The socket, behind what was kept.
+    /// The socket, after the kept input.
     Socket,
-    /// Received already; where it is [`HEARD_BYTES`] long the socket may have more.
+    /// Input that was read ahead; if it is [`READ_AHEAD_BYTES`] long the socket may have more.
     ReadAhead(&'h [u8]),
 }
 
 impl<'h> Source<'h> {
-    /// What was read ahead, if the socket had no more.
+    /// The read-ahead input, if the socket had no more.
     pub(super) fn whole(self) -> Option<&'h [u8]> {
         match self {
             Source::ReadAhead(input) if input.len() < READ_AHEAD_BYTES => Some(input),
@@ -30,17 +30,17 @@ impl<'h> Source<'h> {
     }
 }
 
-/// What a worker lends to the connection it serves.
+/// Buffers that a worker lends to the connection it serves.
 pub(crate) struct Buffers {
     pub(crate) input: Vec<u8>,
     pub(crate) output: Vec<u8>,
 }
 
-/// A rendering buffer that grew beyond this, for one long reply, is given back after it.
+/// A rendering buffer that grew beyond this, for one long reply, is freed after it.
 const OUTPUT_BYTES_KEPT: usize = 512 << 10;
 
 impl Buffers {
-    /// Takes the rendering buffer back.
+    /// Returns the rendering buffer.
     pub(super) fn put_output(&mut self, bytes: Vec<u8>) {
         self.output = if bytes.capacity() > OUTPUT_BYTES_KEPT {
             Vec::new()
@@ -57,15 +57,15 @@ impl Buffers {
     }
 }
 
-/// How much input there is to be served.
+/// How much input was received.
 pub(super) struct Received {
     pub(super) filled: usize,
-    /// The socket filled all the room that there was: it has more.
+    /// The socket filled the whole buffer: it may have more.
     pub(super) is_full: bool,
 }
 
 impl Received {
-    /// So many bytes, and no sign of more.
+    /// This many bytes, and the socket had no more.
     pub(super) fn less(filled: usize) -> Received {
         Received {
             filled,

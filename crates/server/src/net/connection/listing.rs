@@ -1,10 +1,10 @@
-//! Connections that are no conversation: logs of events (`watch`) and listings of all items.
+//! Connections in a special mode: logs of events (`watch`) and listings of all items.
 
 use glasscache_protocol::replies;
 
 use super::buffers::Buffers;
 use super::receiving::receive;
-use super::{Connection, Interest, Mode, Verdict};
+use super::{Connection, Interest, Mode, NextStep};
 use crate::net::send::Sent;
 use crate::session::context::Context;
 use crate::session::output::Output;
@@ -13,7 +13,11 @@ use crate::shared::peer_memory::Pressure;
 use crate::shared::watchers::WatchedKinds;
 
 impl Connection {
-    pub(super) fn begin_watch(&mut self, watching: WatchedKinds, context: &Context<'_>) -> Verdict {
+    pub(super) fn start_watch(
+        &mut self,
+        watching: WatchedKinds,
+        context: &Context<'_>,
+    ) -> NextStep {
         let serial = self.info.id.serial;
         self.info.set_state(WATCHING);
         let is_added = context
@@ -30,34 +34,38 @@ impl Connection {
         self.send_plain(reply.to_vec(), context)
     }
 
-    /// Sends the lines that wait for a watcher.
-    pub(super) fn send_events(&mut self, context: &Context<'_>, _buffers: &mut Buffers) -> Verdict {
+    /// Sends the pending lines of a watcher.
+    pub(super) fn send_events(
+        &mut self,
+        context: &Context<'_>,
+        _buffers: &mut Buffers,
+    ) -> NextStep {
         let lines = context.shared.watchers.take(self.info.id.serial);
         if lines.is_empty() {
-            Verdict::Wait
+            NextStep::Wait
         } else {
             self.send_plain(lines, context)
         }
     }
 
-    pub(super) fn send_plain(&mut self, bytes: Vec<u8>, context: &Context<'_>) -> Verdict {
+    pub(super) fn send_plain(&mut self, bytes: Vec<u8>, context: &Context<'_>) -> NextStep {
         match self.send(&mut Output::rendered(bytes), context) {
-            Sent::Failed => Verdict::Close(Reason::Error),
-            Sent::Share => Verdict::GoOn,
-            Sent::All | Sent::Some => Verdict::Wait,
+            Sent::Failed => NextStep::Close(Reason::Error),
+            Sent::QuotaUsed => NextStep::RequeueFirst,
+            Sent::All | Sent::Partial => NextStep::Wait,
         }
     }
 
     /// Sends the next slice of a listing.
-    pub(super) fn dump(&mut self, context: &Context<'_>, buffers: &mut Buffers) -> Verdict {
+    pub(super) fn dump(&mut self, context: &Context<'_>, buffers: &mut Buffers) -> NextStep {
         let Mode::Dump(dump) = &mut self.mode else {
-            return Verdict::Wait;
+            return NextStep::Wait;
         };
         if context.pressure == Pressure::High {
-            let lacking = dump.lacking_bytes(context);
-            if !context.shared.memory.has_room(lacking, context.is_first) {
-                self.stance = Interest::Nothing;
-                return Verdict::Room(lacking);
+            let lacking = dump.missing_bytes(context);
+            if !context.shared.memory.fits(lacking, context.is_first) {
+                self.read_interest = Interest::Nothing;
+                return NextStep::WaitForMemory(lacking);
             }
         }
         let mut out = Output::new(std::mem::take(&mut buffers.output));
@@ -68,21 +76,21 @@ impl Connection {
         let sent = self.send(&mut out, context);
         buffers.put_output(out.into_bytes());
         match sent {
-            Sent::Failed => Verdict::Close(Reason::Error),
-            Sent::Some => Verdict::Wait,
-            Sent::All | Sent::Share => Verdict::Again,
+            Sent::Failed => NextStep::Close(Reason::Error),
+            Sent::Partial => NextStep::Wait,
+            Sent::All | Sent::QuotaUsed => NextStep::Requeue,
         }
     }
 
-    /// Input of a connection that is not listened to: thrown away, or its end.
-    pub(super) fn notice_leaving(
+    /// Discards the input of a watcher, or detects its end.
+    pub(super) fn detect_close(
         &mut self,
         context: &Context<'_>,
         buffers: &mut Buffers,
-    ) -> Verdict {
+    ) -> NextStep {
         match receive(&self.socket, &mut buffers.input, context.counters) {
-            Ok(_) => Verdict::Wait,
-            Err(reason) => Verdict::Close(reason),
+            Ok(_) => NextStep::Wait,
+            Err(reason) => NextStep::Close(reason),
         }
     }
 }

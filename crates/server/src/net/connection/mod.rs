@@ -1,8 +1,8 @@
-//! One socket: what arrives goes through its session, what the session says is sent.
+//! One socket: received bytes go through its session, the session's output is sent.
 //!
-//! An idle connection owns no buffer. What cannot be used yet, or not be sent yet, is kept in
-//! vectors of its own size, charged to the store's budget, and given back as soon as it is gone.
-//! While output waits nothing is received: a client that does not read does not get to write.
+//! An idle connection owns no buffer. Input that cannot be parsed yet and output that cannot be sent yet are kept
+//! in vectors of their own size, charged to the store's budget, and freed as soon as possible. While output is
+//! pending nothing is received: a client that does not read cannot write.
 
 mod buffers;
 mod listing;
@@ -29,7 +29,7 @@ use crate::shared::info::{Info, READING, READING_VALUE, Reason};
 use crate::shared::peer_memory::Pressure;
 use crate::shared::sizes::{INPUT_BYTES, RECV_BYTES};
 
-/// Output or upload bytes after which a connection lets others go first, however few these are.
+/// Output or upload bytes after which a connection yields to others, even if those are few.
 const YIELD_BYTES: usize = 128 << 10;
 
 /// One client's connection, owned by one worker for life.
@@ -37,7 +37,7 @@ pub(crate) struct Connection {
     pub(crate) socket: OwnedFd,
     pub(crate) info: Arc<Info>,
     session: Session,
-    /// Input that cannot be used yet.
+    /// Input that cannot be parsed yet.
     pending: Pending,
     /// Output that could not be sent yet.
     waiting: Option<Box<Waiting>>,
@@ -45,42 +45,42 @@ pub(crate) struct Connection {
     is_closing: bool,
     /// Whether it received a large value since its last command.
     is_uploader: bool,
-    /// What epoll reports of it.
+    /// The events that epoll reports for it.
     pub(crate) interest: Interest,
-    /// What epoll should report while no output waits.
-    stance: Interest,
-    /// Its peer sends nothing more.
+    /// The events that epoll should report while no output is pending.
+    read_interest: Interest,
+    /// The peer has closed its sending side.
     pub(crate) is_half_closed: bool,
-    /// Bytes of memory that it waits for; 0 while it does not.
+    /// Bytes of memory that it waits for; 0 while it does not wait.
     pub(crate) wanted_bytes: usize,
-    /// It has a place in the worker's line of connections that wait for memory.
+    /// It is in the worker's queue of connections that wait for memory.
     pub(crate) is_in_memory_queue: bool,
-    /// Its last serving left bytes in memory.
+    /// It had bytes in memory after it was last served.
     pub(crate) held_any: bool,
-    /// It waits among the worker's parked connections.
+    /// It is one of the worker's parked connections.
     pub(crate) is_parked: bool,
-    /// It waited there and tries again.
+    /// It was parked and now tries again.
     pub(crate) tries: bool,
-    /// Its place among those that wait to begin an upload.
+    /// Its position among those that wait to begin an upload.
     pub(crate) arrival: Option<u64>,
-    /// Since when a write of it waits for a segment.
+    /// The second since which one of its writes waits for a segment.
     pub(crate) segment_since: Option<Instant>,
-    /// It waits in the worker's queue of those that are served after the others.
+    /// It is in the worker's queue of deferred connections.
     pub(crate) is_queued: bool,
-    /// Shares of a transfer that it had one after the other.
+    /// Quotas of a transfer that it has used in a row.
     pub(crate) shares: u32,
 }
 
-/// What epoll is asked to report of a connection.
+/// The events that epoll should report for a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Interest {
     /// Input.
     Input,
-    /// Input that arrives from now on, once each time: what lies there is the beginning of a command.
+    /// Input, edge-triggered: the bytes already in the socket are the beginning of a command.
     NewInput,
-    /// Room to send.
-    Room,
-    /// Nothing but its end, once.
+    /// Space in the send buffer.
+    Writable,
+    /// Only the end of the connection, once.
     Nothing,
 }
 
@@ -90,21 +90,21 @@ enum Mode {
     Dump(Box<Dump>),
 }
 
-/// What is to happen to a connection after it was served.
+/// What to do with a connection after it was served.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Verdict {
+pub(crate) enum NextStep {
     /// Wait for the socket.
     Wait,
-    /// It has more to do; serve others first.
-    Again,
-    /// It has more to send; serve those first that want little.
-    GoOn,
-    /// It waits for the room of uploads, which others hold: serve it again after a while.
-    Park,
-    /// It waits for so many bytes of the memory that peers may hold.
-    Room(usize),
-    /// A write of it waits for a segment; `is_new` where it was not the same that waited before.
-    Segment { is_new: bool },
+    /// Serve it again after the others.
+    Requeue,
+    /// It has more to send; serve those first that need little.
+    RequeueFirst,
+    /// It waits for upload memory that others hold: serve it again after a while.
+    WaitForUpload,
+    /// It waits for this many bytes of the memory that peers may hold.
+    WaitForMemory(usize),
+    /// A write of it waits for a segment; `is_new` if it is not the write that waited before.
+    WaitForSegment { is_new: bool },
     /// Close it.
     Close(Reason),
 }
@@ -121,7 +121,7 @@ impl Connection {
             is_closing: false,
             is_uploader: false,
             interest: Interest::Input,
-            stance: Interest::Input,
+            read_interest: Interest::Input,
             is_half_closed: false,
             wanted_bytes: 0,
             is_in_memory_queue: false,
@@ -135,47 +135,47 @@ impl Connection {
         }
     }
 
-    /// Whether a large value is on its way from it or to it.
+    /// Whether a large value is being received or sent.
     pub(crate) fn is_transferring(&self) -> bool {
         self.is_waiting() || self.session.awaits_value()
     }
 
-    /// Whether it holds room for a value that is not whole.
+    /// Whether it holds memory for an incomplete value.
     pub(crate) fn is_uploading(&mut self) -> bool {
         self.session.upload_mut().is_some()
     }
 
-    /// The number of the upload whose value is not whole.
+    /// The number of the upload whose value is incomplete.
     pub(crate) fn upload_id(&mut self) -> Option<u64> {
         self.session
             .upload_mut()
             .map(|reservation| reservation.id())
     }
 
-    /// Whether output waits for the socket.
+    /// Whether output is pending for the socket.
     pub(crate) fn is_waiting(&self) -> bool {
         self.waiting.is_some()
     }
 
-    /// What epoll should report of it now.
+    /// The events that epoll should report for it now.
     pub(crate) fn wanted_interest(&self) -> Interest {
         if self.is_queued {
-            // It is served in any case: nothing has to be told to epoll.
+            // It is served in any case: epoll needs no change.
             return self.interest;
         }
         match (self.is_waiting(), self.is_parked) {
-            (true, _) => Interest::Room,
+            (true, _) => Interest::Writable,
             (false, true) => Interest::Nothing,
-            (false, false) => self.stance,
+            (false, false) => self.read_interest,
         }
     }
 
-    /// Whether nothing has begun that is not finished.
+    /// Whether it has no unfinished command or output.
     pub(crate) fn is_idle(&self) -> bool {
         self.session.is_idle() && self.pending.is_empty() && self.waiting.is_none()
     }
 
-    /// Bytes that it keeps in memory.
+    /// Bytes that it holds in memory.
     pub(crate) fn held_bytes(&self) -> usize {
         self.pending.charged_bytes() + self.waiting.as_ref().map_or(0, |waiting| waiting.bytes())
     }
@@ -184,53 +184,53 @@ impl Connection {
         matches!(self.mode, Mode::Watch)
     }
 
-    /// Whether what comes next begins a command that may be received before others of the iteration are answered.
+    /// Whether the next bytes begin a command that may be received before others of the iteration are executed.
     pub(crate) fn may_read_ahead(&self) -> bool {
         matches!(self.mode, Mode::Serve)
             && self.is_idle()
             && !(self.is_closing || self.is_uploader || self.is_parked || self.is_queued)
     }
 
-    /// It was read ahead: its input was received already, or the connection is over.
+    /// It was read ahead: its input is already received, or the connection is closed.
     pub(crate) fn serve_read_ahead(
         &mut self,
         received: Result<Option<&[u8]>, Reason>,
         context: &Context<'_>,
         buffers: &mut Buffers,
-    ) -> Verdict {
-        self.stance = Interest::Input;
+    ) -> NextStep {
+        self.read_interest = Interest::Input;
         match received {
             Ok(Some(input)) => self.serve(Source::ReadAhead(input), context, buffers),
-            Ok(None) => Verdict::Wait,
-            Err(reason) => Verdict::Close(reason),
+            Ok(None) => NextStep::Wait,
+            Err(reason) => NextStep::Close(reason),
         }
     }
 
-    /// The socket has input.
-    pub(crate) fn readable(&mut self, context: &Context<'_>, buffers: &mut Buffers) -> Verdict {
-        self.stance = Interest::Input;
+    /// The socket is readable.
+    pub(crate) fn readable(&mut self, context: &Context<'_>, buffers: &mut Buffers) -> NextStep {
+        self.read_interest = Interest::Input;
         match self.mode {
             Mode::Serve => self.serve(Source::Socket, context, buffers),
-            // What a watcher says is not listened to, but its leaving is noticed.
-            Mode::Watch => self.notice_leaving(context, buffers),
-            // What comes behind a listing stays with the kernel until the listing is over.
-            Mode::Dump(_) => Verdict::Wait,
+            // Input of a watcher is ignored, but the end of its connection is noticed.
+            Mode::Watch => self.detect_close(context, buffers),
+            // Input after a listing stays in the kernel until the listing is complete.
+            Mode::Dump(_) => NextStep::Wait,
         }
     }
 
-    /// The socket has room, or the connection's next share of time has come.
-    pub(crate) fn go_on(&mut self, context: &Context<'_>, buffers: &mut Buffers) -> Verdict {
-        self.stance = Interest::Input;
+    /// The socket is writable, or the connection may use its next quota.
+    pub(crate) fn resume(&mut self, context: &Context<'_>, buffers: &mut Buffers) -> NextStep {
+        self.read_interest = Interest::Input;
         if let Some(waiting) = &mut self.waiting {
             match waiting.send(&self.socket, context) {
                 Sent::All => self.waiting = None,
-                Sent::Share => return Verdict::GoOn,
-                Sent::Some => return Verdict::Wait,
-                Sent::Failed => return Verdict::Close(Reason::Error),
+                Sent::QuotaUsed => return NextStep::RequeueFirst,
+                Sent::Partial => return NextStep::Wait,
+                Sent::Failed => return NextStep::Close(Reason::Error),
             }
         }
         if self.is_closing {
-            return Verdict::Close(Reason::Normal);
+            return NextStep::Close(Reason::Normal);
         }
         match self.mode {
             Mode::Serve => self.serve(Source::Kept, context, buffers),
@@ -239,14 +239,14 @@ impl Connection {
         }
     }
 
-    /// Serves what comes from `source`.
+    /// Serves the input of `source`.
     fn serve(
         &mut self,
         source: Source<'_>,
         context: &Context<'_>,
         buffers: &mut Buffers,
-    ) -> Verdict {
-        let mut budget = context.share_bytes.min(YIELD_BYTES);
+    ) -> NextStep {
+        let mut budget = context.quota_bytes.min(YIELD_BYTES);
         self.info
             .last_command
             .store(context.now.0, Ordering::Relaxed);
@@ -260,8 +260,8 @@ impl Connection {
             Source::ReadAhead(input) => self.receive_behind(input, context, buffers),
             Source::Socket if is_uploading => self.receive_upload(&mut budget, context, buffers),
             _ if is_pressed && !is_uploading => return self.serve_peeked(context, buffers),
-            Source::Socket if self.pending.lacks_bytes() => {
-                self.receive_in_place(context, &mut kept)
+            Source::Socket if self.pending.missing_bytes() => {
+                self.receive_directly(context, &mut kept)
             }
             Source::Socket => self.receive_commands(context, buffers),
             Source::Kept => {
@@ -274,12 +274,12 @@ impl Connection {
             mut is_full,
         } = match received {
             Ok(received) => received,
-            Err(verdict) => return verdict,
+            Err(next_step) => return next_step,
         };
         let mut apart = source.whole().or(kept.bytes());
         let mut used = 0;
         let mut whole_bytes = 0;
-        let verdict = loop {
+        let next_step = loop {
             let input = apart.unwrap_or(&buffers.input);
             let input = input.get(used..filled).unwrap_or_default();
             let mut out = Output::new(std::mem::take(&mut buffers.output));
@@ -292,25 +292,25 @@ impl Connection {
             let sent = self.send(&mut out, context);
             buffers.put_output(out.into_bytes());
             if sent == Sent::Failed {
-                break Verdict::Close(Reason::Error);
+                break NextStep::Close(Reason::Error);
             }
             if let Next::Whole(bytes) = progress.next {
                 whole_bytes = bytes;
             }
-            let Some(mut verdict) = self.after(progress.next, sent, budget, context) else {
+            let Some(mut next_step) = self.after(progress.next, sent, budget, context) else {
                 continue;
             };
-            if let Verdict::Segment { is_new } = &mut verdict {
+            if let NextStep::WaitForSegment { is_new } = &mut next_step {
                 *is_new = used > 0;
             }
-            // Where the head of a large value filled the buffer more has come: no wait is needed.
+            // If the head of a large value filled the buffer there is more to receive: no wait is needed.
             let begins_upload = std::mem::take(&mut is_full) && self.session.upload_mut().is_some();
-            if !begins_upload || verdict != Verdict::Wait || sent != Sent::All {
-                break verdict;
+            if !begins_upload || next_step != NextStep::Wait || sent != Sent::All {
+                break next_step;
             }
             match self.receive_upload(&mut budget, context, buffers) {
                 Ok(behind) => (apart, used, filled) = (None, 0, behind.filled),
-                Err(verdict) => return verdict,
+                Err(next_step) => return next_step,
             }
         };
         if used == 0 && apart.is_some() && !kept.is_empty() {
@@ -320,49 +320,49 @@ impl Connection {
             let rest = input.get(used..filled).unwrap_or_default();
             self.pending = Pending::keep(rest, &context.shared.memory);
         }
-        self.grow_pending(verdict, whole_bytes, context)
+        self.grow_pending(next_step, whole_bytes, context)
     }
 
-    /// Takes room for the rest of an unfinished command; while memory is short it waits for that.
+    /// Reserves memory for the rest of an incomplete command; while memory is short it waits for that.
     fn grow_pending(
         &mut self,
-        verdict: Verdict,
+        next_step: NextStep,
         whole_bytes: usize,
         context: &Context<'_>,
-    ) -> Verdict {
+    ) -> NextStep {
         let is_value = self.session.awaits_value() || !self.pending.is_empty();
         self.info
             .set_state(if is_value { READING_VALUE } else { READING });
-        if verdict != Verdict::Wait || self.is_waiting() || self.pending.is_empty() {
-            return verdict;
+        if next_step != NextStep::Wait || self.is_waiting() || self.pending.is_empty() {
+            return next_step;
         }
         let lacking = whole_bytes.saturating_sub(self.pending.charged_bytes());
         let is_granted = context.pressure != Pressure::High
-            || context.shared.memory.has_room(lacking, context.is_first);
+            || context.shared.memory.fits(lacking, context.is_first);
         if lacking == 0 || is_granted {
             self.pending.grow(whole_bytes);
-            return verdict;
+            return next_step;
         }
-        self.stance = Interest::Nothing;
-        Verdict::Room(lacking)
+        self.read_interest = Interest::Nothing;
+        NextStep::WaitForMemory(lacking)
     }
 
-    /// Serves what lies in the socket and leaves there what cannot be used yet, so that nothing has to be kept.
-    /// Only a socket that takes a slice of output is served at all.
-    fn serve_peeked(&mut self, context: &Context<'_>, buffers: &mut Buffers) -> Verdict {
+    /// Serves the input in the socket by peeking and leaves there what cannot be parsed yet, so that nothing has to
+    /// be kept. Only a socket with space for a slice of output is served.
+    fn serve_peeked(&mut self, context: &Context<'_>, buffers: &mut Buffers) -> NextStep {
         if !send::is_writable(&self.socket) {
             // A reply made now would have to wait in memory.
             context.counters.memory_waits.bump();
-            self.stance = Interest::Room;
-            return Verdict::Wait;
+            self.read_interest = Interest::Writable;
+            return NextStep::Wait;
         }
         let mut most = RECV_BYTES;
         loop {
             let room = buffers.input.get_mut(..most).unwrap_or_default();
             let filled = match peek(&self.socket, room, context.counters) {
                 Ok(Some(filled)) => filled,
-                Ok(None) => return Verdict::Wait,
-                Err(reason) => return Verdict::Close(reason),
+                Ok(None) => return NextStep::Wait,
+                Err(reason) => return NextStep::Close(reason),
             };
             let mut out = Output::new(std::mem::take(&mut buffers.output));
             let input = buffers.input.get(..filled).unwrap_or_default();
@@ -371,15 +371,15 @@ impl Connection {
             buffers.put_output(out.into_bytes());
             let is_consumed = self.consume(used, context, buffers);
             if sent == Sent::Failed || !is_consumed {
-                return Verdict::Close(Reason::Error);
+                return NextStep::Close(Reason::Error);
             }
             let is_unfinished = matches!(next, Next::Input | Next::Whole(_)) && used < filled;
             if !is_unfinished || sent != Sent::All {
-                return self.after_peek(next, sent, context);
+                return self.continue_after_peek(next, sent, context);
             }
             if used > 0 {
-                // Once more with the unfinished command in front.
-                return Verdict::Again;
+                // Once more with the incomplete command at the start.
+                return NextStep::Requeue;
             }
             if filled < most || most == INPUT_BYTES {
                 return self.wait_for_rest(&next, context);
@@ -388,35 +388,37 @@ impl Connection {
         }
     }
 
-    /// What the end of a run over peeked input means.
-    fn after_peek(&mut self, next: Next, sent: Sent, context: &Context<'_>) -> Verdict {
-        let is_parked = matches!(next, Next::Room(_));
-        // The socket has to be looked at before each slice, so only one slice is made.
-        let verdict = self.after(next, sent, 0, context).unwrap_or(Verdict::Again);
+    /// How a run over peeked input continues.
+    fn continue_after_peek(&mut self, next: Next, sent: Sent, context: &Context<'_>) -> NextStep {
+        let is_parked = matches!(next, Next::WaitForMemory(_));
+        // The socket has to be checked before each slice, so only one slice is made.
+        let next_step = self
+            .after(next, sent, 0, context)
+            .unwrap_or(NextStep::Requeue);
         if is_parked {
-            self.stance = Interest::Nothing;
+            self.read_interest = Interest::Nothing;
         }
-        verdict
+        next_step
     }
 
-    /// An unfinished command stays in the socket, unless there is memory to gather it.
-    fn wait_for_rest(&mut self, next: &Next, context: &Context<'_>) -> Verdict {
+    /// An incomplete command stays in the socket, unless there is memory to collect it.
+    fn wait_for_rest(&mut self, next: &Next, context: &Context<'_>) -> NextStep {
         if self.is_half_closed {
-            return Verdict::Close(Reason::Normal);
+            return NextStep::Close(Reason::Normal);
         }
         let Next::Whole(bytes) = *next else {
-            self.stance = Interest::NewInput;
-            return Verdict::Wait;
+            self.read_interest = Interest::NewInput;
+            return NextStep::Wait;
         };
         if let Some(charge) = context.shared.memory.try_charge(bytes, context.is_first) {
             self.pending = Pending::with_room(bytes, charge);
-            return Verdict::Wait;
+            return NextStep::Wait;
         }
-        self.stance = Interest::NewInput;
-        Verdict::Room(bytes)
+        self.read_interest = Interest::NewInput;
+        NextStep::WaitForMemory(bytes)
     }
 
-    /// Takes `bytes` that were peeked at out of the socket; false if they are not there.
+    /// Consumes `bytes` that were peeked; false if the socket no longer has them.
     fn consume(&self, mut bytes: usize, context: &Context<'_>, buffers: &mut Buffers) -> bool {
         while bytes > 0 {
             let room = buffers.input.get_mut(..bytes).unwrap_or_default();
@@ -428,18 +430,18 @@ impl Connection {
         true
     }
 
-    /// What the end of a run means; `None` runs the session again.
+    /// How a run continues; `None` runs the session again.
     fn after(
         &mut self,
         next: Next,
         sent: Sent,
         budget: usize,
         context: &Context<'_>,
-    ) -> Option<Verdict> {
-        // What is left of the output goes first.
+    ) -> Option<NextStep> {
+        // Pending output goes first.
         let unsent = match sent {
-            Sent::Some => Some(Verdict::Wait),
-            Sent::Share => Some(Verdict::GoOn),
+            Sent::Partial => Some(NextStep::Wait),
+            Sent::QuotaUsed => Some(NextStep::RequeueFirst),
             Sent::All | Sent::Failed => None,
         };
         match next {
@@ -447,39 +449,39 @@ impl Connection {
                 self.is_closing = true;
                 unsent
             }
-            Next::Close(reason) => Some(Verdict::Close(reason)),
+            Next::Close(reason) => Some(NextStep::Close(reason)),
             Next::Watch(watching) => {
                 self.mode = Mode::Watch;
-                Some(self.begin_watch(watching, context))
+                Some(self.start_watch(watching, context))
             }
             Next::Dump(dump) => {
                 self.mode = Mode::Dump(Box::new(dump));
-                Some(unsent.unwrap_or(Verdict::Again))
+                Some(unsent.unwrap_or(NextStep::Requeue))
             }
             _ if unsent.is_some() => unsent,
-            Next::Input | Next::Whole(_) => Some(Verdict::Wait),
-            Next::Room(bytes) => {
-                self.stance = Interest::Nothing;
-                Some(Verdict::Room(bytes))
+            Next::Input | Next::Whole(_) => Some(NextStep::Wait),
+            Next::WaitForMemory(bytes) => {
+                self.read_interest = Interest::Nothing;
+                Some(NextStep::WaitForMemory(bytes))
             }
-            Next::Park => Some(Verdict::Park),
-            Next::Segment => Some(Verdict::Segment { is_new: false }),
+            Next::WaitForUpload => Some(NextStep::WaitForUpload),
+            Next::WaitForSegment => Some(NextStep::WaitForSegment { is_new: false }),
             Next::Flush if budget > 0 => None,
-            Next::Flush | Next::Yield => Some(Verdict::Again),
+            Next::Flush | Next::Yield => Some(NextStep::Requeue),
         }
     }
 
-    /// Sends the output of a run; what is left of it waits.
+    /// Sends the output of a run and keeps the rest as pending.
     fn send(&mut self, out: &mut Output<'_>, context: &Context<'_>) -> Sent {
         let (sent, waiting) = send::output(&self.socket, out, context);
         self.waiting = waiting;
         if out.release_kept() {
-            context.shared.memory.note_room();
+            context.shared.memory.note_release();
         }
         sent
     }
 
-    /// Puts kept input in front of the buffer and returns how much it was.
+    /// Copies kept input to the start of the buffer and returns its length in bytes.
     fn take_pending(&mut self, buffers: &mut Buffers) -> usize {
         let pending = std::mem::take(&mut self.pending);
         let Some(bytes) = pending.bytes() else {

@@ -1,19 +1,19 @@
-//! Input that cannot be used yet, charged to the memory that peers may hold.
+//! Input that cannot be parsed yet, charged to the memory that peers may hold.
 //!
-//! An unfinished command whose length is known gets room for all of it at once: what arrives is received behind what
-//! is there, so that each byte is copied once however slowly it comes.
+//! For an incomplete command of known length all of its memory is allocated at once and the rest is received into
+//! it, so that each byte is copied once, however slowly it arrives.
 
 use std::sync::Arc;
 
 use crate::shared::peer_memory::{Charge, PeerMemory};
 
-/// Kept input; owns nothing while there is none.
+/// Kept input; allocates nothing while it is empty.
 #[derive(Default)]
 pub(super) struct Pending(Option<Kept>);
 
 struct Kept {
     bytes: Vec<u8>,
-    /// Bytes from which on the input can be used; 0 where that is not known.
+    /// Number of bytes from which on the input can be parsed; 0 if unknown.
     whole_bytes: usize,
     charge: Charge,
 }
@@ -29,7 +29,7 @@ impl Pending {
         Pending((!input.is_empty()).then(keep))
     }
 
-    /// Room for a command of `whole_bytes`, for which `charge` stands.
+    /// An empty buffer for a command of `whole_bytes`, charged to `charge`.
     pub(super) fn with_room(whole_bytes: usize, charge: Charge) -> Pending {
         Pending(Some(Kept {
             bytes: Vec::with_capacity(whole_bytes),
@@ -38,7 +38,7 @@ impl Pending {
         }))
     }
 
-    /// Takes room for a command of `whole_bytes`; 0 where its length is not known.
+    /// Reserves memory for a command of `whole_bytes`; 0 if its length is unknown.
     pub(super) fn grow(&mut self, whole_bytes: usize) {
         if let Some(kept) = &mut self.0
             && whole_bytes > kept.bytes.len()
@@ -52,14 +52,14 @@ impl Pending {
         }
     }
 
-    /// Whether it is the beginning of a command of known length, for which there is room.
-    pub(super) fn lacks_bytes(&self) -> bool {
+    /// Whether it is the beginning of a command of known length whose memory is reserved.
+    pub(super) fn missing_bytes(&self) -> bool {
         self.0
             .as_ref()
             .is_some_and(|kept| kept.bytes.len() < kept.whole_bytes)
     }
 
-    /// Where the bytes that it lacks belong: the spare capacity.
+    /// The spare capacity, into which the missing bytes are received.
     pub(super) fn room(&mut self) -> Option<&mut Vec<u8>> {
         self.0.as_mut().map(|kept| &mut kept.bytes)
     }
@@ -72,7 +72,7 @@ impl Pending {
         self.bytes().map_or(0, <[u8]>::len)
     }
 
-    /// Whether nothing is kept and no room for something is.
+    /// Whether nothing is kept and no memory is reserved.
     pub(super) fn is_empty(&self) -> bool {
         self.0.is_none()
     }
@@ -98,13 +98,13 @@ mod tests {
     }
 
     #[test]
-    fn a_command_that_comes_in_pieces_stays_where_its_first_piece_was_put() {
+    fn a_command_received_in_pieces_stays_in_one_buffer() {
         let memory = memory();
         let mut pending = Pending::keep(b"set a 0 0 60000\r\n", &memory);
-        assert!(!pending.lacks_bytes());
+        assert!(!pending.missing_bytes());
         pending.grow(60_019);
         let first = pending.bytes().unwrap().as_ptr();
-        while pending.lacks_bytes() {
+        while pending.missing_bytes() {
             let room = pending.room().unwrap();
             room.extend_from_slice(&[b'x'; 59][..(60_019 - room.len()).min(59)]);
         }

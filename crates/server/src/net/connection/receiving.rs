@@ -1,4 +1,4 @@
-//! Receiving: commands into the worker's buffer, a large value straight to where it is to lie.
+//! Receiving: commands into the worker's buffer, a large value directly into the store's memory.
 
 use std::io::IoSliceMut;
 use std::os::fd::OwnedFd;
@@ -9,7 +9,7 @@ use rustix::net::RecvFlags;
 
 use super::buffers::{Buffers, RECV_BYTES_UPLOADER, Received};
 use super::pending::Pending;
-use super::{Connection, Verdict};
+use super::{Connection, NextStep};
 use crate::session::context::Context;
 use crate::shared::counters::Counters;
 use crate::shared::info::Reason;
@@ -17,12 +17,12 @@ use crate::shared::peer_memory::Pressure;
 use crate::shared::sizes::{INPUT_BYTES, RECV_BYTES};
 
 impl Connection {
-    /// Receives behind what is kept.
+    /// Receives after the kept input.
     pub(super) fn receive_commands(
         &mut self,
         context: &Context<'_>,
         buffers: &mut Buffers,
-    ) -> Result<Received, Verdict> {
+    ) -> Result<Received, NextStep> {
         let filled = self.take_pending(buffers);
         let most = match filled {
             0 if std::mem::take(&mut self.is_uploader) => RECV_BYTES_UPLOADER,
@@ -33,7 +33,7 @@ impl Connection {
         let room = buffers.input.get_mut(filled..).unwrap_or_default();
         let bytes = room.len().min(most);
         if bytes == 0 {
-            // Full of commands that wait to be served: these first.
+            // The buffer is full of commands: these are served first.
             return Ok(Received::less(filled));
         }
         match receive(
@@ -48,49 +48,49 @@ impl Connection {
             Ok(None) => {
                 let input = buffers.input.get(..filled).unwrap_or_default();
                 self.pending = Pending::keep(input, &context.shared.memory);
-                Err(Verdict::Wait)
+                Err(NextStep::Wait)
             }
-            Err(reason) => Err(Verdict::Close(reason)),
+            Err(reason) => Err(NextStep::Close(reason)),
         }
     }
 
-    /// Receives the rest of a command behind what is there of it, and moves it to `kept` once it is whole.
-    pub(super) fn receive_in_place(
+    /// Receives the rest of a command after its kept beginning, and moves it to `kept` once it is complete.
+    pub(super) fn receive_directly(
         &mut self,
         context: &Context<'_>,
         kept: &mut Pending,
-    ) -> Result<Received, Verdict> {
+    ) -> Result<Received, NextStep> {
         let Some(room) = self.pending.room() else {
-            return Err(Verdict::Wait);
+            return Err(NextStep::Wait);
         };
         context.counters.recv_calls.bump();
         let received = rustix::net::recv(&self.socket, spare_capacity(room), RecvFlags::empty());
         match received.map(|(bytes, _)| bytes) {
-            Ok(0) => return Err(Verdict::Close(Reason::Normal)),
+            Ok(0) => return Err(NextStep::Close(Reason::Normal)),
             Ok(bytes) => context.counters.bytes_read.add(bytes as u64),
-            Err(Errno::AGAIN | Errno::INTR) => return Err(Verdict::Wait),
-            Err(_) => return Err(Verdict::Close(Reason::Error)),
+            Err(Errno::AGAIN | Errno::INTR) => return Err(NextStep::Wait),
+            Err(_) => return Err(NextStep::Close(Reason::Error)),
         }
-        if self.pending.lacks_bytes() {
-            return Err(Verdict::Wait);
+        if self.pending.missing_bytes() {
+            return Err(NextStep::Wait);
         }
         *kept = std::mem::take(&mut self.pending);
         Ok(Received::less(kept.len()))
     }
 
-    /// Puts what was read ahead into the buffer, and receives behind it what more there may be.
+    /// Copies the read-ahead input into the buffer, and receives more after it if there is more.
     pub(super) fn receive_behind(
         &self,
         input: &[u8],
         context: &Context<'_>,
         buffers: &mut Buffers,
-    ) -> Result<Received, Verdict> {
+    ) -> Result<Received, NextStep> {
         let Some((room, behind)) = buffers.input.split_at_mut_checked(input.len()) else {
-            return Err(Verdict::Close(Reason::Error));
+            return Err(NextStep::Close(Reason::Error));
         };
         room.copy_from_slice(input);
         let behind = behind.get_mut(..RECV_BYTES).unwrap_or_default();
-        // What came before an end is served first; the socket tells of its end again.
+        // Input before the end of the stream is served first; the socket reports its end again.
         let more = receive(&self.socket, behind, context.counters).unwrap_or(None);
         Ok(Received {
             filled: input.len() + more.unwrap_or(0),
@@ -98,44 +98,45 @@ impl Connection {
         })
     }
 
-    /// Receives an unfinished large value where it is to lie, and what follows it into the buffer:
-    /// its ending and the next commands need no call of their own. Returns how much followed.
+    /// Receives an incomplete large value into its memory in the store, and the bytes after it into the buffer: its
+    /// line ending and the next commands need no call of their own. Returns how many followed.
     pub(super) fn receive_upload(
         &mut self,
         budget: &mut usize,
         context: &Context<'_>,
         buffers: &mut Buffers,
-    ) -> Result<Received, Verdict> {
+    ) -> Result<Received, NextStep> {
         self.is_uploader = true;
         while let Some(reservation) = self.session.upload_mut() {
             let missing = reservation.missing_bytes() as usize;
             let space = reservation.space(context.store, context.now);
             if space.is_empty() {
-                // No room: what comes goes the other way, to the session, which says what now.
+                // No memory in the store: the bytes go to the session, which handles that.
                 return self.receive_commands(context, buffers);
             }
-            // A budget that replies used up still leaves a little: receiving nothing would read as the end.
+            // If replies used up the budget a few bytes are still received: receiving 0 bytes would look like the
+            // end of the stream.
             let bytes = space.len().min((*budget).max(RECV_BYTES_UPLOADER));
             let space = space.get_mut(..bytes).unwrap_or_default();
             let room = space.len();
             let behind = match context.pressure {
                 _ if room != missing => 0,
-                // What belongs to the next command stays in the socket.
+                // Bytes of the next command stay in the socket.
                 Pressure::High => 2,
                 _ => RECV_BYTES_UPLOADER,
             };
             let behind = buffers.input.get_mut(..behind).unwrap_or_default();
             let received =
-                receive_two(&self.socket, space, behind, context).map_err(Verdict::Close)?;
+                receive_two(&self.socket, space, behind, context).map_err(NextStep::Close)?;
             let Some(received) = received else {
-                return Err(Verdict::Wait);
+                return Err(NextStep::Wait);
             };
             reservation.advance(received.min(room));
             *budget = budget.saturating_sub(received);
             if received > room {
                 return Ok(Received::less(received - room));
             }
-            // The socket had no more, or others are to be served.
+            // The socket had no more, or others have to be served.
             if received < room || *budget == 0 {
                 break;
             }
@@ -144,7 +145,7 @@ impl Connection {
     }
 }
 
-/// Receives into `first` and then into `second`, as [`receive`] does.
+/// Receives into `first` and then into `second`, like [`receive`].
 fn receive_two(
     socket: &OwnedFd,
     first: &mut [u8],
@@ -164,7 +165,7 @@ fn receive_two(
     }
 }
 
-/// As [`receive`], but what is received stays in the socket.
+/// Like [`receive`], but the bytes stay in the socket.
 pub(super) fn peek(
     socket: &OwnedFd,
     room: &mut [u8],
@@ -179,7 +180,7 @@ pub(super) fn peek(
     }
 }
 
-/// Receives into `room`: `None` when nothing is there, an error when the connection is over.
+/// Receives into `room`: `None` if the socket is empty, an error if the connection is closed.
 pub(crate) fn receive(
     socket: &OwnedFd,
     room: &mut [u8],

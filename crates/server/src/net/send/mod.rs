@@ -1,7 +1,7 @@
-//! Sending the output of a run, and keeping what the socket did not take or what is sent after others were served.
+//! Sending the output of a run, and keeping the part that the socket did not accept or that is deferred.
 //!
-//! The kernel copies a megabyte in some 200 us, in which nobody else of this worker is served: what a run sends
-//! is cut after `SHARE_BYTES` where others are about (docs/decisions/0025-large-transfers-last.md).
+//! The kernel needs about 200 us to copy a megabyte, during which this worker serves no other connection: while
+//! there are others the output of a run is cut after `QUOTA_BYTES` (docs/decisions/0025-large-transfers-last.md).
 
 mod waiting;
 
@@ -11,73 +11,73 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{SendAncillaryBuffer, SendFlags};
 
+use self::waiting::WaitReason;
 pub(crate) use self::waiting::Waiting;
-use self::waiting::Why;
 use crate::session::context::Context;
 use crate::session::gathered::Gathered;
 use crate::session::output::Output;
 
-/// What one connection sends at a time while there are no others: more than a socket takes.
+/// Bytes that one connection sends at a time while there are no others: more than a socket accepts.
 pub(crate) const WHOLE_BYTES: usize = 16 << 20;
 
-/// How far a send came.
+/// The result of a send.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Sent {
-    /// Everything.
+    /// Everything was sent.
     All,
-    /// Its share; the socket takes more.
-    Share,
-    /// What the socket took.
-    Some,
+    /// Its quota was sent; the socket accepts more.
+    QuotaUsed,
+    /// The socket accepted a part.
+    Partial,
     /// The connection is broken.
     Failed,
 }
 
-/// Whether the socket takes so much that a slice under high pressure leaves whole: the kernel reports room once a
-/// third of the send buffer is free.
+/// Whether the socket has space for a whole slice as made under high pressure: the kernel reports a socket as
+/// writable once a third of its send buffer is free.
 pub(crate) fn is_writable(socket: &OwnedFd) -> bool {
     let mut fds = [PollFd::new(socket, PollFlags::OUT)];
     let at_once = Timespec {
         tv_sec: 0,
         tv_nsec: 0,
     };
-    // An error is found by whoever uses the socket next.
+    // The next operation on the socket reports the error.
     !matches!(poll(&mut fds, Some(&at_once)), Ok(0))
 }
 
-/// Sends `out`, and gives back what is left of it and how far it came.
+/// Sends `out`, and returns the unsent rest and the result.
 pub(crate) fn output(
     socket: &OwnedFd,
     out: &Output<'_>,
     context: &Context<'_>,
 ) -> (Sent, Option<Box<Waiting>>) {
     let mut sent = 0;
-    let mut share_end = context.share_bytes;
+    let mut quota_end = context.quota_bytes;
     while sent < out.len() {
         let outcome = if out.is_flat() {
             send(socket, out.bytes.get(sent..).unwrap_or_default(), context)
         } else {
-            let gathered = out.gather(sent, share_end - sent);
-            send_pieces(socket, &gathered, share_end < out.len(), context)
+            let gathered = out.gather(sent, quota_end - sent);
+            send_pieces(socket, &gathered, quota_end < out.len(), context)
         };
         match outcome {
             Ok(bytes) => sent += bytes,
             Err(Errno::AGAIN) => {
-                let waiting = Waiting::new(out, sent, Why::Full, context);
+                let waiting = Waiting::new(out, sent, WaitReason::Socket, context);
                 return (
-                    waiting.as_ref().map_or(Sent::Failed, |_| Sent::Some),
+                    waiting.as_ref().map_or(Sent::Failed, |_| Sent::Partial),
                     waiting,
                 );
             }
             Err(Errno::INTR) => {}
             Err(_) => return (Sent::Failed, None),
         }
-        if sent >= share_end && sent < out.len() {
-            if let Some(waiting) = Waiting::new(out, sent, Why::Share, context) {
-                return (Sent::Share, Some(waiting));
+        if sent >= quota_end && sent < out.len() {
+            if let Some(waiting) = Waiting::new(out, sent, WaitReason::Quota, context) {
+                return (Sent::QuotaUsed, Some(waiting));
             }
-            // What cannot be kept has to go at once.
-            share_end = sent + context.share_bytes;
+            // Output that cannot be kept has to be sent at once.
+            quota_end = sent + context.quota_bytes;
         }
     }
     (Sent::All, None)
@@ -90,7 +90,7 @@ fn send(socket: &OwnedFd, bytes: &[u8], context: &Context<'_>) -> Result<usize, 
     Ok(sent)
 }
 
-/// Sends pieces; with `has_more` the kernel does not close a packet for them, since more follows at once.
+/// Sends pieces; with `has_more` the kernel does not complete a packet, since more follows immediately.
 fn send_pieces(
     socket: &OwnedFd,
     gathered: &Gathered<'_>,

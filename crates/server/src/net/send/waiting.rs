@@ -1,8 +1,9 @@
-//! Output that waits, for its socket or until others were served: rendered bytes are copied, large values held.
+//! Pending output, which waits for its socket or for other connections: rendered bytes are copied, large values
+//! held by reference.
 //!
-//! A value that cannot be held, since other readers hold all that may be, is copied. Both are charged to the memory
-//! that peers may hold: while that is short, a large value is read only once it was granted (`session/execute/room`), and
-//! output is kept for its socket only, not for others' sake.
+//! A value that cannot be held, because other readers hold the maximum, is copied. Both are charged to the memory
+//! that peers may hold: while that is short, a large value is read only after its memory was granted
+//! (`session/execute/reply_memory`), and output is kept only for its own socket, not to serve others first.
 
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
@@ -16,23 +17,23 @@ use crate::session::gathered::Gathered;
 use crate::session::output::{Output, Part};
 use crate::shared::peer_memory::{Charge, Pressure};
 
-/// Why output waits.
+/// Why output is pending.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Why {
-    /// Others are to be served first.
-    Share,
+pub(super) enum WaitReason {
+    /// Others are served first.
+    Quota,
     /// The socket is full.
-    Full,
+    Socket,
 }
 
-/// Output that waits for its socket.
+/// Pending output.
 pub(crate) struct Waiting {
     parts: VecDeque<WaitingPart>,
-    /// What was copied.
+    /// The copied bytes.
     charge: Charge,
-    /// Bytes of the values that are held.
+    /// Bytes of the held values.
     held_bytes: usize,
-    /// Bytes of the first part that have left.
+    /// Bytes of the first part that have been sent.
     sent: usize,
 }
 
@@ -55,15 +56,15 @@ impl WaitingPart {
 }
 
 impl Waiting {
-    /// What is left of `out` after its first `sent` bytes; `None` if it cannot be kept.
+    /// The rest of `out` after its first `sent` bytes; `None` if it cannot be kept.
     pub(super) fn new(
         out: &Output<'_>,
         sent: usize,
-        why: Why,
+        why: WaitReason,
         context: &Context<'_>,
     ) -> Option<Box<Waiting>> {
-        if why == Why::Share && context.pressure != Pressure::Low {
-            // Those who wait for their socket need what is left.
+        if why == WaitReason::Quota && context.pressure != Pressure::Low {
+            // The remaining memory is for output that waits for its socket.
             return None;
         }
         let mut waiting = Waiting {
@@ -93,7 +94,7 @@ impl Waiting {
                         }
                         waiting.held_bytes += length;
                         waiting.parts.push_back(WaitingPart::Held(held));
-                    } else if why == Why::Share {
+                    } else if why == WaitReason::Quota {
                         return None;
                     } else {
                         waiting.copy_pieces(item.pieces(), skipped, length - skipped);
@@ -105,12 +106,12 @@ impl Waiting {
         Some(Box::new(waiting))
     }
 
-    /// Bytes that it keeps in memory, copied or where they lie.
+    /// Bytes that it keeps in memory, copied or held.
     pub(crate) fn bytes(&self) -> usize {
         self.charge.bytes() + self.held_bytes
     }
 
-    /// Charges what is copied now.
+    /// Charges the bytes copied so far.
     fn charge_copied(&mut self) {
         let capacity = |part: &WaitingPart| match part {
             WaitingPart::Copied(bytes) => bytes.capacity(),
@@ -122,7 +123,7 @@ impl Waiting {
         }
     }
 
-    /// Copies `bytes`, behind which `more` will follow: memory is taken for both at once.
+    /// Copies `bytes`, which `more` bytes will follow: memory is reserved for both at once.
     fn copy(&mut self, bytes: &[u8], more: usize) {
         if bytes.is_empty() {
             return;
@@ -136,7 +137,7 @@ impl Waiting {
         }
     }
 
-    /// Copies `pieces` less their first `skip` bytes, which leaves `left`.
+    /// Copies `pieces` without their first `skip` bytes, which leaves `left`.
     fn copy_pieces<'p>(
         &mut self,
         pieces: impl Iterator<Item = &'p [u8]>,
@@ -152,12 +153,12 @@ impl Waiting {
         }
     }
 
-    /// Sends what the socket takes now, up to its share.
+    /// Sends what the socket accepts now, up to its quota.
     pub(crate) fn send(&mut self, socket: &OwnedFd, context: &Context<'_>) -> Sent {
-        let mut share = context.share_bytes;
+        let mut share = context.quota_bytes;
         while !self.parts.is_empty() {
             if share == 0 {
-                return Sent::Share;
+                return Sent::QuotaUsed;
             }
             match send_pieces(
                 socket,
@@ -169,7 +170,7 @@ impl Waiting {
                     share = share.saturating_sub(bytes);
                     self.advance(bytes);
                 }
-                Err(Errno::AGAIN) => return Sent::Some,
+                Err(Errno::AGAIN) => return Sent::Partial,
                 Err(Errno::INTR) => {}
                 Err(_) => return Sent::Failed,
             }
@@ -185,13 +186,13 @@ impl Waiting {
         gathered
     }
 
-    /// Whether more than `most` bytes wait.
+    /// Whether more than `most` bytes are pending.
     fn has_more_than(&self, most: usize) -> bool {
         let bytes = self.parts.iter().map(WaitingPart::len).sum::<usize>();
         bytes.saturating_sub(self.sent) > most
     }
 
-    /// The next `bytes` have left.
+    /// The next `bytes` have been sent.
     fn advance(&mut self, bytes: usize) {
         self.sent += bytes;
         while let Some(first) = self.parts.front().map(WaitingPart::len)
@@ -201,7 +202,7 @@ impl Waiting {
             if let Some(WaitingPart::Held(held)) = self.parts.pop_front() {
                 self.held_bytes = self.held_bytes.saturating_sub(first);
                 drop(held);
-                self.charge.note_room();
+                self.charge.note_release();
             }
         }
         self.charge_copied();
@@ -210,7 +211,7 @@ impl Waiting {
 
 impl Drop for Waiting {
     fn drop(&mut self) {
-        // Values first: dropping the charge then tells those who wait of both.
+        // Values first: dropping the charge then notifies waiting connections of both.
         self.parts.clear();
     }
 }

@@ -1,7 +1,7 @@
-//! Who is served after the others: large transfers, those that had their share, those that wait for memory.
+//! Deferred connections: large transfers, those that used their quota, those that wait for memory.
 //!
-//! Moving 64 KiB takes as long as several small requests, so whoever does that waits until the small ones of
-//! the iteration are answered, and only one such share or two are moved before the next look at the sockets
+//! Moving 64 KiB takes as long as several small requests, so such a transfer waits until the small requests of the
+//! iteration are served, and only one or two quotas are moved before the sockets are polled again
 //! (docs/decisions/0025-large-transfers-last.md).
 
 use std::collections::{BTreeMap, VecDeque};
@@ -10,71 +10,71 @@ use std::time::{Duration, Instant};
 use super::{Cause, Worker};
 use crate::net::connection::Connection;
 use crate::net::send::WHOLE_BYTES;
-use crate::shared::sizes::SHARE_BYTES;
+use crate::shared::sizes::QUOTA_BYTES;
 
-/// How long the queue is served before the sockets are looked at again: one or two shares of large transfers.
+/// How long the queue is served before the sockets are polled again: one or two quotas of large transfers.
 const QUEUE_TIME: Duration = Duration::from_micros(20);
 
-/// A request that moved fewer bytes is small: it is for its like that large transfers are cut.
+/// A request that moved fewer bytes is small: large transfers are cut for the sake of small requests.
 pub(super) const SMALL_BYTES: u64 = 64 << 10;
 
-/// So long after the last small request transfers are still cut. Where there are none they are not, for a receiver
-/// that is woken for every share costs a quarter more.
-const SMALL_ABOUT: Duration = Duration::from_millis(100);
+/// Time after the last small request during which transfers are still cut. Without small requests they are not cut,
+/// because waking a receiver for every quota costs a quarter more.
+const SMALL_RECENT: Duration = Duration::from_millis(100);
 
-/// Shares of one transfer before other transfers get theirs: a megabyte and its line.
-const SHARES_MAX: u32 = 17;
+/// Quotas of one transfer before other transfers get theirs: a megabyte and its line.
+const QUOTAS_MAX: u32 = 17;
 
 /// Connections that waited for memory and are served in one iteration.
 const MEMORY_QUEUE_SERVED: usize = 16;
 
-/// How long a connection is parked before it is served again: what it waits for takes others many round trips,
-/// and a hundred looks a second cost nothing.
+/// How long a connection is parked before it is served again: others need many round trips to release what it waits
+/// for, and a hundred checks a second cost nothing.
 pub(super) const PARKED: Duration = Duration::from_millis(10);
 
-/// How long a write that found no segment is parked before it is tried again: others pass many times meanwhile, unless
-/// the kernel keeps one of them from its processor.
+/// How long a write that found no segment is parked before it is retried: other workers pass many times meanwhile,
+/// unless the kernel does not schedule one of them.
 pub(super) const WRITE_PARKED: Duration = Duration::from_millis(1);
 
-/// How long a write waits for a segment before it is refused: longer than the kernel keeps a thread from its processor
-/// on a crowded machine.
+/// How long a write waits for a segment before it is refused: longer than the kernel keeps a thread from running on
+/// a crowded machine.
 const WRITE_WAIT: Duration = Duration::from_millis(250);
 
-/// So many of those that wait for a piece, and of those that wait to begin, try again at once: the ones that came first.
-/// Where these get nothing those behind them would not either, but for a piece smaller than theirs.
-const TRY_AT_ONCE: usize = 4;
+/// How many of those that wait for a piece, and of those that wait to begin, retry immediately: the oldest. If
+/// these get nothing the younger ones would not either, except for a piece smaller than theirs.
+const RETRIES_AT_ONCE: usize = 4;
 
-/// The connections of a worker that are served after the others.
+/// The deferred connections of a worker.
 pub(super) struct Deferred {
-    /// Each at most once, and why it is to be served.
+    /// Each at most once, and the cause for which it is served.
     queue: VecDeque<(u64, Cause)>,
     /// Connections that wait for memory that others hold.
     parked: Parked,
-    /// When they were queued last.
+    /// When they were last queued.
     parked_tried: Instant,
-    /// How often room had been made then.
-    room_seen: u64,
-    /// Connections whose next command waits for a segment, in the order in which they came.
+    /// The number of releases of upload memory at that time.
+    releases_seen: u64,
+    /// Connections whose next command waits for a segment, oldest first.
     writes: VecDeque<u64>,
-    /// When they were queued last.
+    /// When they were last queued.
     writes_tried: Instant,
-    /// One of them has just come, or got its segment.
+    /// One of them is new, or got its segment.
     must_try_writes: bool,
-    /// Connections that wait for memory that peers may hold, in the order in which they came.
+    /// Connections that wait for memory that peers may hold, oldest first.
     memory_queue: VecDeque<u64>,
-    /// The first in line has to be looked at although nothing happened: it has just come, or more may be granted.
-    must_look: bool,
-    /// How often room had been made for them when they were looked at last, and in which second that was.
-    memory_seen: (u64, u32),
-    /// One that waited got room, so the next may too.
+    /// The first in line has to be checked without an event: it is new, or more may be granted.
+    must_check: bool,
+    /// The number of releases when they were last checked, and in which second that was.
+    memory_releases_seen: (u64, u32),
+    /// One that waited got memory, so the next may get some too.
     has_moved: bool,
     /// When the iteration began.
     begun: Instant,
-    /// When a small request was served last.
+    /// When a small request was last served.
     small: Instant,
 }
 
-/// Connections that wait for memory that others hold, in the order in which they came.
+/// Connections that wait for memory that others hold, oldest first.
 #[derive(Default)]
 struct Parked {
     /// Those with a part of their value, by the number of the upload.
@@ -91,13 +91,13 @@ impl Deferred {
             queue: VecDeque::new(),
             parked: Parked::default(),
             parked_tried: now,
-            room_seen: 0,
+            releases_seen: 0,
             writes: VecDeque::new(),
             writes_tried: now,
             must_try_writes: false,
             memory_queue: VecDeque::new(),
-            must_look: false,
-            memory_seen: (0, 0),
+            must_check: false,
+            memory_releases_seen: (0, 0),
             has_moved: false,
             begun: now,
             small: now,
@@ -108,40 +108,40 @@ impl Deferred {
         self.begun = begun;
     }
 
-    /// Notes that a small request was served in this iteration.
+    /// Records that a small request was served in this iteration.
     pub(super) fn note_small(&mut self) {
         self.small = self.begun;
     }
 
-    /// What a connection may send before others are served.
-    pub(super) fn share_bytes(&self) -> usize {
-        if self.begun.duration_since(self.small) < SMALL_ABOUT {
-            SHARE_BYTES
+    /// Bytes that a connection may send before others are served.
+    pub(super) fn quota_bytes(&self) -> usize {
+        if self.begun.duration_since(self.small) < SMALL_RECENT {
+            QUOTA_BYTES
         } else {
             WHOLE_BYTES
         }
     }
 
-    /// Queues a connection, unless it is queued already.
+    /// Queues a connection, unless it is already queued.
     pub(super) fn add(&mut self, key: u64, connection: &mut Connection, cause: Cause) {
         if !std::mem::replace(&mut connection.is_queued, true) {
             self.queue.push_back((key, cause));
         }
     }
 
-    /// Queues a connection that had a share of its transfer: as the next, for transfers that alternate cost
-    /// a third more, until it had [`SHARES_MAX`].
+    /// Queues a connection that used a quota of its transfer: as the next one, because alternating transfers cost a
+    /// third more, until it has used [`QUOTAS_MAX`].
     pub(super) fn add_first(&mut self, key: u64, connection: &mut Connection) {
         connection.shares += 1;
-        if connection.shares >= SHARES_MAX {
+        if connection.shares >= QUOTAS_MAX {
             connection.shares = 0;
-            self.add(key, connection, Cause::Room);
+            self.add(key, connection, Cause::Writable);
         } else if !std::mem::replace(&mut connection.is_queued, true) {
-            self.queue.push_front((key, Cause::Room));
+            self.queue.push_front((key, Cause::Writable));
         }
     }
 
-    /// Gives a connection its place among those that wait for memory: the first stays the first.
+    /// Queues a connection that waits for memory; the oldest stays first.
     pub(super) fn queue_for_memory(
         &mut self,
         key: u64,
@@ -154,18 +154,18 @@ impl Deferred {
         if is_first {
             self.memory_queue.push_front(key);
         } else {
-            // Room that was made before it was counted as waiting was not announced.
-            self.must_look |= self.memory_queue.is_empty();
+            // Memory released before it was counted as waiting was not announced.
+            self.must_check |= self.memory_queue.is_empty();
             self.memory_queue.push_back(key);
         }
     }
 
-    /// Whether those that wait for memory should be looked at without any event.
-    pub(super) fn must_look_at_memory_queue(&self) -> bool {
-        self.must_look && !self.memory_queue.is_empty()
+    /// Whether those that wait for memory should be checked without an event.
+    pub(super) fn must_check_memory_queue(&self) -> bool {
+        self.must_check && !self.memory_queue.is_empty()
     }
 
-    /// Whether there is something to do without waiting.
+    /// Whether there is work that needs no wait.
     pub(super) fn has_queue(&self) -> bool {
         !self.queue.is_empty()
             || (self.has_moved && self.has_parked())
@@ -177,7 +177,7 @@ impl Deferred {
         !self.writes.is_empty()
     }
 
-    /// Whether a write of this connection waited for a segment for as long as it may.
+    /// Whether a write of this connection has waited for a segment for the maximum time.
     pub(super) fn may_refuse(&self, connection: &Connection) -> bool {
         let since = connection.segment_since;
         since.is_some_and(|since| self.begun.duration_since(since) >= WRITE_WAIT)
@@ -190,7 +190,7 @@ impl Deferred {
 }
 
 impl Worker {
-    /// Serves a connection that is ready, or queues it when a large value is on its way.
+    /// Serves a connection that is ready, or queues it if a large value is being transferred.
     pub(super) fn serve_or_queue(&mut self, key: u64, cause: Cause) {
         match self.connections.get_mut(key) {
             Some(connection) if connection.is_queued => {}
@@ -201,7 +201,7 @@ impl Worker {
         }
     }
 
-    /// Serves those that are queued now, the first in any case, the others while there is time.
+    /// Serves the queued connections, the first in any case, the others while there is time.
     pub(super) fn serve_queue(&mut self) {
         if self.deferred.queue.is_empty() {
             return;
@@ -221,17 +221,17 @@ impl Worker {
         }
     }
 
-    /// Serves those that wait for memory in their order, up to the first that still finds none; when room was made,
+    /// Serves those that wait for memory in order, up to the first that still gets none; after memory was released,
     /// and once a second.
     pub(super) fn serve_memory_queue(&mut self) {
-        let seen = (self.shared.memory.made(), self.now.0);
+        let seen = (self.shared.memory.releases(), self.now.0);
         if self.deferred.memory_queue.is_empty()
-            || (!self.deferred.must_look && self.deferred.memory_seen == seen)
+            || (!self.deferred.must_check && self.deferred.memory_releases_seen == seen)
         {
             return;
         }
-        self.deferred.memory_seen = seen;
-        self.deferred.must_look = false;
+        self.deferred.memory_releases_seen = seen;
+        self.deferred.must_check = false;
         for _ in 0..MEMORY_QUEUE_SERVED {
             let Some(key) = self.deferred.memory_queue.pop_front() else {
                 return;
@@ -249,17 +249,17 @@ impl Worker {
                 return;
             }
         }
-        self.deferred.must_look = true;
+        self.deferred.must_check = true;
     }
 
-    /// Lets a connection wait for memory, at the place that it had if it waited before.
+    /// Parks a connection that waits for memory, at its previous position if it waited before.
     pub(super) fn park(&mut self, key: u64) {
         let Some(connection) = self.connections.get_mut(key) else {
             return;
         };
         let parked = &mut self.deferred.parked;
         if let Some(id) = connection.upload_id() {
-            // It waited to begin, and did.
+            // It waited to begin, and has begun.
             self.deferred.has_moved |= connection.arrival.take().is_some();
             parked.uploading.insert(id, key);
         } else {
@@ -276,8 +276,8 @@ impl Worker {
         }
     }
 
-    /// Lets a connection wait for a segment; `is_new` where it is not the same write that waited before. Nothing of it
-    /// is received meanwhile, so what it asked for later is answered later.
+    /// Parks a connection that waits for a segment; `is_new` if it is not the write that waited before. Nothing of
+    /// it is received meanwhile, so its later requests are executed later.
     pub(super) fn park_write(&mut self, key: u64, is_new: bool) {
         let begun = self.deferred.begun;
         let Some(connection) = self.connections.get_mut(key) else {
@@ -285,7 +285,7 @@ impl Worker {
         };
         if is_new || connection.segment_since.is_none() {
             connection.segment_since = Some(begun);
-            // Between two turns the worker passes: that may be all it takes.
+            // The worker passes between two iterations: that may be enough.
             self.deferred.must_try_writes = true;
         }
         connection.tries = false;
@@ -295,8 +295,8 @@ impl Worker {
         }
     }
 
-    /// Lets writes that wait for a segment try again: all that waited for as long as they may, and those that came first
-    /// if it is time or one just got a segment.
+    /// Retries writes that wait for a segment: all that have waited for the maximum time, and the oldest if it is
+    /// time or one has just got a segment.
     pub(super) fn queue_writes(&mut self, now: Instant) {
         if !self.deferred.has_writes() {
             return;
@@ -310,27 +310,27 @@ impl Worker {
         while let Some(&key) = self.deferred.writes.front() {
             let waiting = self.connections.get_mut(key).filter(|c| c.is_parked);
             if let Some(connection) = waiting {
-                if trying >= TRY_AT_ONCE && !self.deferred.may_refuse(connection) {
+                if trying >= RETRIES_AT_ONCE && !self.deferred.may_refuse(connection) {
                     return;
                 }
                 connection.is_parked = false;
                 connection.tries = true;
                 self.shared.parking.leave(1);
-                self.deferred.add(key, connection, Cause::Room);
+                self.deferred.add(key, connection, Cause::Writable);
                 trying += 1;
             }
             self.deferred.writes.pop_front();
         }
     }
 
-    /// Notes that a connection waits for memory no more, if it did.
+    /// Records that a connection no longer waits for memory, if it did.
     pub(super) fn unpark(&mut self, key: u64) {
         let Some(connection) = self.connections.get_mut(key) else {
             return;
         };
         let arrival = connection.arrival.take();
         if std::mem::take(&mut connection.is_parked) {
-            // Something else woke it. A key that stays is passed over when it comes first.
+            // Something else woke it. A key that stays in the queue is skipped when it is first.
             if let Some(arrival) = arrival {
                 self.deferred.parked.beginning.remove(&arrival);
             }
@@ -347,32 +347,32 @@ impl Worker {
         }
     }
 
-    /// Lets the parked connections that came first try again, if it is time, if room was made, or if one of them just
-    /// got some.
+    /// Retries the oldest parked connections if it is time, if memory was released, or if one of them just got
+    /// some.
     pub(super) fn queue_parked(&mut self, now: Instant) {
         if !self.deferred.has_parked() {
             return;
         }
-        let made = self.shared.parking.made();
+        let releases = self.shared.parking.releases();
         let is_time = now.duration_since(self.deferred.parked_tried) >= PARKED;
         let has_moved = std::mem::take(&mut self.deferred.has_moved);
-        if !is_time && !has_moved && made == self.deferred.room_seen {
+        if !is_time && !has_moved && releases == self.deferred.releases_seen {
             return;
         }
         self.deferred.parked_tried = now;
-        self.deferred.room_seen = made;
+        self.deferred.releases_seen = releases;
         for is_uploading in [true, false] {
             let mut trying = 0;
-            while trying < TRY_AT_ONCE
+            while trying < RETRIES_AT_ONCE
                 && let Some(key) = self.deferred.parked.pop(is_uploading)
             {
-                // One that was closed or woken meanwhile takes nobody's place.
+                // One that was closed or woken meanwhile does not count.
                 if let Some(connection) = self.connections.get_mut(key)
                     && std::mem::take(&mut connection.is_parked)
                 {
                     self.shared.parking.leave(1);
                     connection.tries = true;
-                    self.deferred.add(key, connection, Cause::Room);
+                    self.deferred.add(key, connection, Cause::Writable);
                     self.counters.upload_tries.bump();
                     trying += 1;
                 }

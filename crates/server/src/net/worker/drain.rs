@@ -1,4 +1,4 @@
-//! The end of a worker: what has begun is answered, within a bound, then all is closed.
+//! The shutdown of a worker: begun requests are completed, within a bound, then all connections are closed.
 
 use std::time::{Duration, Instant};
 
@@ -8,12 +8,12 @@ use rustix::event::epoll;
 use super::{Cause, Worker};
 use crate::shared::info::Reason;
 
-/// How long begun requests may take to finish once the server is to end.
+/// How long begun requests may take to finish once the server stops.
 const DRAIN: Duration = Duration::from_millis(700);
 
 impl Worker {
-    /// Answers what has begun: input already received by the kernel is served, unfinished commands
-    /// and unsent replies have until [`DRAIN`] is over.
+    /// Completes begun requests: input already received by the kernel is served, incomplete commands and unsent
+    /// replies have until [`DRAIN`] is over.
     pub(super) fn drain(&mut self, events: &mut Vec<epoll::Event>) {
         let end = Instant::now() + DRAIN;
         self.take_accepted();

@@ -1,4 +1,4 @@
-//! The lifecycle of connections: new ones, closed ones, those that hold memory or idle for too long.
+//! The lifecycle of connections: new ones, closed ones, those that hold memory or are idle for too long.
 
 use std::sync::Arc;
 
@@ -28,14 +28,14 @@ impl Worker {
             self.shared.watchers.remove(info.id.serial);
             self.shared.observe();
         }
-        events::connection(&self.shared, &info, Some(reason.word()));
+        events::connection(&self.shared, &info, Some(reason.name()));
         self.log_close(&info, reason);
         self.shared.connections.remove(info.id.serial);
         let was_uploading = connection.is_uploading();
-        // The socket closes with the connection, which takes it out of epoll.
+        // Closing the socket removes it from epoll.
         drop(connection);
         if was_uploading {
-            stalled::room_was_made(&self.shared);
+            stalled::memory_was_released(&self.shared);
         }
     }
 
@@ -50,7 +50,7 @@ impl Worker {
         }
         match reason.sentence() {
             Some(why) if shared.logs(1) => shared.log.line(line(why)),
-            // At any verbosity: its user sees no more than a time-out.
+            // At any verbosity: the user sees only a timeout.
             Some(why) if reason == Reason::Binary => {
                 shared
                     .log
@@ -86,7 +86,7 @@ impl Worker {
         }
     }
 
-    /// Closes own connections that held for too long what others need.
+    /// Closes own connections that are marked because they held memory for too long.
     pub(super) fn close_marked(&mut self) {
         if self.shared.marked_for_close.is_empty() {
             return;
@@ -100,22 +100,22 @@ impl Worker {
         }
     }
 
-    /// Once a second: closes connections that were silent for too long.
+    /// Once a second: closes connections that were idle for too long.
     pub(super) fn close_idle(&mut self) {
         let now = self.now.0;
         let limit = self.shared.config.idle_timeout_s;
-        if limit == 0 || now == self.last_look {
+        if limit == 0 || now == self.last_check {
             return;
         }
-        self.last_look = now;
-        let is_silent = |connection: &Connection| {
+        self.last_check = now;
+        let is_idle_for_too_long = |connection: &Connection| {
             let last = connection
                 .info
                 .last_command
                 .load(std::sync::atomic::Ordering::Relaxed);
             !connection.is_watching() && now.saturating_sub(last) > limit
         };
-        for key in self.connections.keys(is_silent) {
+        for key in self.connections.keys(is_idle_for_too_long) {
             self.counters.idle_kicks.bump();
             self.close(key, Reason::IdleTimeout);
         }

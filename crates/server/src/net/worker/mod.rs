@@ -1,8 +1,8 @@
 //! A worker: one thread, one epoll, its connections for life.
 //!
-//! An iteration of its loop takes what is ready, serves each connection, then, for a bounded time, those that
-//! had to let others go first, then a bounded piece of the store's background work. While it sleeps it is offline, so
-//! that memory others give up can be used again.
+//! An iteration of its loop polls the ready sockets, serves each connection, then, for a bounded time, the deferred
+//! ones, then does a bounded piece of the store's background work. While it sleeps it is offline, so that memory
+//! that others release can be reused.
 
 mod deferred;
 mod drain;
@@ -21,10 +21,10 @@ use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::time::{ClockId, clock_gettime};
 
 use self::deferred::{Deferred, PARKED, SMALL_BYTES, WRITE_PARKED};
-use self::read_ahead::{ReadAhead, TOGETHER};
+use self::read_ahead::{CONNECTIONS_MAX, ReadAhead};
 use self::slots::{Slots, WAKE_TOKEN};
 use crate::net::accept_queue::AcceptQueue;
-use crate::net::connection::{Buffers, Interest, Verdict};
+use crate::net::connection::{Buffers, Interest, NextStep};
 use crate::session::context::Context;
 use crate::shared::Shared;
 use crate::shared::counters::{Counters, TIMES};
@@ -34,22 +34,22 @@ use crate::shared::stalled;
 use crate::shared::wake::Waker;
 use crate::shared::watchers::kind;
 
-/// Events taken at once.
+/// Maximum number of events per poll.
 const EVENTS: usize = 64;
 
-/// A sleeping worker looks about once a second: for silent connections and for expired items.
+/// A sleeping worker wakes about once a second to check for idle connections and expired items.
 const SLEEP: Timespec = Timespec {
     tv_sec: 1,
     tv_nsec: 0,
 };
 
-/// [`PARKED`] as epoll takes it.
+/// [`PARKED`] in the form of epoll.
 const PARKED_SLEEP: Timespec = Timespec {
     tv_sec: 0,
     tv_nsec: PARKED.subsec_nanos() as i64,
 };
 
-/// [`WRITE_PARKED`] as epoll takes it.
+/// [`WRITE_PARKED`] in the form of epoll.
 const WRITE_SLEEP: Timespec = Timespec {
     tv_sec: 0,
     tv_nsec: WRITE_PARKED.subsec_nanos() as i64,
@@ -66,9 +66,9 @@ pub(crate) struct Worker {
     connections: Slots,
     buffers: Buffers,
     read_ahead: ReadAhead,
-    /// Connections that are served after the others.
+    /// Deferred connections.
     deferred: Deferred,
-    last_look: u32,
+    last_check: u32,
     /// The second in which this iteration runs.
     now: Seconds,
 }
@@ -77,9 +77,9 @@ pub(crate) struct Worker {
 #[derive(Clone, Copy)]
 enum Cause {
     Input,
-    /// Input that was received ahead, and its index there.
+    /// Input that was read ahead, and its index there.
     ReadAhead(usize),
-    Room,
+    Writable,
     /// It is the first of those that wait for memory.
     First,
 }
@@ -109,12 +109,12 @@ impl Worker {
             buffers: Buffers::new(),
             read_ahead: ReadAhead::new(),
             deferred: Deferred::new(),
-            last_look: 0,
+            last_check: 0,
             now: Seconds(2),
         })
     }
 
-    /// Serves until the server is to end.
+    /// Serves until the server stops.
     pub(crate) fn run(mut self) {
         let mut events = Vec::with_capacity(EVENTS);
         let mut has_work = false;
@@ -143,7 +143,7 @@ impl Worker {
     fn wait(&mut self, events: &mut Vec<epoll::Event>, has_work: bool) {
         events.clear();
         self.store.pass();
-        if has_work || self.deferred.has_queue() || self.deferred.must_look_at_memory_queue() {
+        if has_work || self.deferred.has_queue() || self.deferred.must_check_memory_queue() {
             self.counters.pulse.beat();
             let now = Timespec {
                 tv_sec: 0,
@@ -183,7 +183,7 @@ impl Worker {
             self.shared.clock.follow_wall();
         }
         self.counters.iterations.bump();
-        for events in events.chunks(TOGETHER) {
+        for events in events.chunks(CONNECTIONS_MAX) {
             self.receive_ahead(events);
             for (index, event) in events.iter().enumerate() {
                 self.take(index, event);
@@ -192,14 +192,14 @@ impl Worker {
         self.serve_queue();
         self.queue_parked(begun);
         self.queue_writes(begun);
-        stalled::look_for_stalled(&self.shared, self.now);
+        stalled::close_stalled(&self.shared, self.now);
         self.serve_memory_queue();
         self.close_idle();
         self.count_time(begun);
     }
 
     fn take(&mut self, index: usize, event: &epoll::Event) {
-        // The kernel's structure is packed: its fields are copied out, never borrowed.
+        // The kernel's structure is packed: its fields are copied, never borrowed.
         let (key, flags) = ({ event.data }.u64(), { event.flags });
         if key == WAKE_TOKEN {
             self.waker.clear();
@@ -209,7 +209,7 @@ impl Worker {
         } else if self.is_dead(key, flags) {
             self.close(key, Reason::Error);
         } else if flags.contains(EventFlags::OUT) {
-            self.serve_or_queue(key, Cause::Room);
+            self.serve_or_queue(key, Cause::Writable);
         } else if self.read_ahead.has_received(index) {
             self.serve(key, Cause::ReadAhead(index));
         } else {
@@ -217,7 +217,7 @@ impl Worker {
         }
     }
 
-    /// Notes what `flags` say of the peer's end; whether nobody is there any more for whom a waiting connection waits.
+    /// Records what `flags` report about the peer's end; returns whether a waiting connection no longer has a peer.
     fn is_dead(&mut self, key: u64, flags: EventFlags) -> bool {
         if !flags.intersects(EventFlags::HUP | EventFlags::ERR | EventFlags::RDHUP) {
             return false;
@@ -238,7 +238,7 @@ impl Worker {
         }
     }
 
-    /// CPU time of this thread, where it is measured: a system call in each iteration is too much for others.
+    /// CPU time of this thread, if it is measured: a system call in each iteration is too much otherwise.
     fn cpu_time(&self) -> Option<Timespec> {
         self.shared
             .config
@@ -270,7 +270,7 @@ impl Worker {
             now: self.now,
             connection: &info,
             waker: &self.waker,
-            share_bytes: self.deferred.share_bytes(),
+            quota_bytes: self.deferred.quota_bytes(),
             pressure: self.shared.memory.pressure(),
             is_first: matches!(cause, Cause::First),
             is_traced: self.shared.logs(2),
@@ -278,7 +278,7 @@ impl Worker {
         };
         let moved_before = self.counters.bytes_moved();
         let was_transferring = connection.is_transferring();
-        let verdict = match cause {
+        let next_step = match cause {
             Cause::ReadAhead(index) => connection.serve_read_ahead(
                 self.read_ahead.received(index),
                 &context,
@@ -287,11 +287,11 @@ impl Worker {
             Cause::Input if !connection.is_waiting() => {
                 connection.readable(&context, &mut self.buffers)
             }
-            _ => connection.go_on(&context, &mut self.buffers),
+            _ => connection.resume(&context, &mut self.buffers),
         };
         let moved = self.counters.bytes_moved() - moved_before;
-        let wanted_bytes = match verdict {
-            Verdict::Room(bytes) => bytes,
+        let wanted_bytes = match next_step {
+            NextStep::WaitForMemory(bytes) => bytes,
             _ => 0,
         };
         if wanted_bytes != connection.wanted_bytes {
@@ -309,37 +309,38 @@ impl Worker {
             info.held_memory
                 .note_held(held_bytes as u64, moved, wanted_bytes > 0, self.now);
         }
-        match verdict {
-            Verdict::Wait => {
+        match next_step {
+            NextStep::Wait => {
                 if moved < SMALL_BYTES && !was_transferring && !connection.is_transferring() {
                     self.deferred.note_small();
                 }
             }
-            Verdict::Again => {
+            NextStep::Requeue => {
                 self.counters.conn_yields.bump();
-                self.deferred.add(key, connection, Cause::Room);
+                self.deferred.add(key, connection, Cause::Writable);
             }
-            Verdict::GoOn => {
+            NextStep::RequeueFirst => {
                 self.counters.conn_yields.bump();
                 self.deferred.add_first(key, connection);
             }
-            Verdict::Room(_) => self
-                .deferred
-                .queue_for_memory(key, connection, context.is_first),
-            Verdict::Park | Verdict::Segment { .. } => {}
-            Verdict::Close(reason) => return self.close(key, reason),
+            NextStep::WaitForMemory(_) => {
+                self.deferred
+                    .queue_for_memory(key, connection, context.is_first);
+            }
+            NextStep::WaitForUpload | NextStep::WaitForSegment { .. } => {}
+            NextStep::Close(reason) => return self.close(key, reason),
         }
-        match verdict {
-            Verdict::Park => self.park(key),
-            Verdict::Segment { is_new } => self.park_write(key, is_new || moved > 0),
+        match next_step {
+            NextStep::WaitForUpload => self.park(key),
+            NextStep::WaitForSegment { is_new } => self.park_write(key, is_new || moved > 0),
             _ => self.unpark(key),
         }
-        // Nothing is borrowed between two connections: memory that others gave up may go.
+        // Nothing is borrowed between two connections: memory that others released may be reused.
         self.store.pass();
         self.listen_for(key);
     }
 
-    /// Tells epoll what the connection waits for, when that has changed.
+    /// Updates epoll if the connection waits for other events than before.
     fn listen_for(&mut self, key: u64) {
         let Some(connection) = self.connections.get_mut(key) else {
             return;
@@ -351,8 +352,8 @@ impl Worker {
         let flags = match interest {
             Interest::Input => EventFlags::IN,
             Interest::NewInput => EventFlags::IN | EventFlags::RDHUP | EventFlags::ET,
-            Interest::Room => EventFlags::OUT,
-            // The end cannot be masked, and is reported again and again unless by edges.
+            Interest::Writable => EventFlags::OUT,
+            // The end of a stream cannot be masked, and is reported again and again unless edge-triggered.
             Interest::Nothing => EventFlags::ET,
         };
         let data = EventData::new_u64(key);
@@ -369,7 +370,7 @@ impl Worker {
             .connections
             .keys(|c| c.is_watching() && !c.is_waiting())
         {
-            self.serve(key, Cause::Room);
+            self.serve(key, Cause::Writable);
         }
     }
 

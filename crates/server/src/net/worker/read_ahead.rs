@@ -1,9 +1,9 @@
 //! Reading ahead: the requests of several connections of one iteration are received before the first is served.
 //!
-//! Each command alone waits twice for memory, for the bucket of its key and for the item. Of connections that are
-//! read ahead together the lines behind all first keys are on their way at once, as within one pipeline
-//! (`session/execute/batch`), and the kernel's code for receiving runs once for all. What was fetched is a hint: serving
-//! looks everything up anew.
+//! Each command by itself waits twice for memory, for the bucket of its key and for the item. For connections that
+//! are read ahead together the cache lines of all first keys are prefetched at once, as within one pipeline
+//! (`session/execute/batch`), and the kernel's code for receiving stays in the instruction cache. A prefetch is a
+//! hint: serving looks everything up again.
 
 use arrayvec::ArrayVec;
 use glasscache_protocol::text;
@@ -15,23 +15,23 @@ use crate::net::connection::{READ_AHEAD_BYTES, receive};
 use crate::shared::info::Reason;
 use crate::shared::peer_memory::Pressure;
 
-/// Connections read ahead together: as many as one core has line fills in flight.
-pub(super) const TOGETHER: usize = 16;
+/// Maximum number of connections read ahead together: one core has about as many line fills in flight.
+pub(super) const CONNECTIONS_MAX: usize = 16;
 
-/// A connection that sends more than this has keys enough to fetch them without the others, and reading on would
-/// only push what was received out of the nearest cache.
-const MUCH_BYTES: usize = 512;
+/// A connection that sends more than this has enough keys to prefetch without the others, and reading on would only
+/// evict received bytes from the L1 cache.
+const LONG_INPUT_BYTES: usize = 512;
 
-/// What was received of the connections of some events, each at its event's index.
+/// The input received from the connections of some events, each at the index of its event.
 pub(super) struct ReadAhead {
     input: Vec<u8>,
-    received: ArrayVec<Option<Result<Option<usize>, Reason>>, TOGETHER>,
+    received: ArrayVec<Option<Result<Option<usize>, Reason>>, CONNECTIONS_MAX>,
 }
 
 impl ReadAhead {
     pub(super) fn new() -> ReadAhead {
         ReadAhead {
-            input: vec![0; TOGETHER * READ_AHEAD_BYTES],
+            input: vec![0; CONNECTIONS_MAX * READ_AHEAD_BYTES],
             received: ArrayVec::new(),
         }
     }
@@ -41,7 +41,7 @@ impl ReadAhead {
         matches!(self.received.get(index), Some(Some(_)))
     }
 
-    /// What the connection of the event at `index` sent, or why it is over.
+    /// The input of the connection of the event at `index`, or how it ended.
     pub(super) fn received(&self, index: usize) -> Result<Option<&[u8]>, Reason> {
         match self.received.get(index) {
             Some(Some(Ok(Some(bytes)))) => {
@@ -55,11 +55,11 @@ impl ReadAhead {
 }
 
 impl Worker {
-    /// Receives what the connections of `events` (at most [`TOGETHER`]) sent and fetches what their first keys need.
-    /// A single one gains nothing by it.
+    /// Receives the input of the connections of `events` (at most [`CONNECTIONS_MAX`]) and prefetches the memory of
+    /// their first keys. A single connection gains nothing.
     pub(super) fn receive_ahead(&mut self, events: &[epoll::Event]) {
         self.read_ahead.received.clear();
-        // While memory is short input is only peeked at.
+        // While memory is short input is only peeked.
         if events.len() < 2 || self.shared.memory.pressure() == Pressure::High {
             return;
         }
@@ -70,7 +70,7 @@ impl Worker {
             counters,
             ..
         } = self;
-        let mut asked = ArrayVec::<_, TOGETHER>::new();
+        let mut prefetches = ArrayVec::<_, CONNECTIONS_MAX>::new();
         for (event, room) in events
             .iter()
             .zip(read_ahead.input.chunks_mut(READ_AHEAD_BYTES))
@@ -85,21 +85,21 @@ impl Worker {
                 && let Some(key) = text::likely_key(room.get(..bytes).unwrap_or_default())
             {
                 let hash = store.store().hash(key);
-                let _ = asked.try_push((hash, store.prefetch_bucket(hash)));
+                let _ = prefetches.try_push((hash, store.prefetch_bucket(hash)));
             }
             let _ = read_ahead.received.try_push(received);
-            if matches!(received, Some(Ok(Some(MUCH_BYTES..)))) {
+            if matches!(received, Some(Ok(Some(LONG_INPUT_BYTES..)))) {
                 break;
             }
         }
-        let guesses: ArrayVec<_, TOGETHER> = asked
+        let hints: ArrayVec<_, CONNECTIONS_MAX> = prefetches
             .into_iter()
-            .map(|(hash, asked)| (hash, store.prefetch_item(hash, asked)))
+            .map(|(hash, prefetch)| (hash, store.prefetch_item(hash, prefetch)))
             .collect();
-        for (hash, guess) in guesses {
-            store.prefetch_further(hash, guess);
+        for (hash, hint) in hints {
+            store.prefetch_further(hash, hint);
         }
-        // The guesses are forgotten: a write that finds no room may count on nothing being borrowed.
+        // Drops the lookup hints: a write that finds no segment relies on nothing being borrowed.
         store.pass();
     }
 }

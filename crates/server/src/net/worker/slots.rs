@@ -1,11 +1,11 @@
-//! A worker's connections by slot, under keys that a stale event cannot mistake.
+//! A worker's connections by slot, under keys that detect stale events.
 
 use crate::net::connection::Connection;
 
-/// The event data that means a call of the worker's waker.
+/// The event data of the worker's waker.
 pub(super) const WAKE_TOKEN: u64 = u64::MAX;
 
-/// Connections by slot; a key is slot and generation, so that a stale event finds nobody.
+/// Connections by slot; a key is slot and generation, so that a stale event matches no connection.
 #[derive(Default)]
 pub(super) struct Slots {
     slots: Vec<(u32, Option<Connection>)>,

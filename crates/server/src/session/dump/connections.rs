@@ -1,4 +1,4 @@
-//! `stats conns`: each socket, what it is doing, and how long ago it did it.
+//! `stats conns`: each socket, its state, and the seconds since its last command.
 
 use std::sync::atomic::Ordering;
 
@@ -10,7 +10,7 @@ use crate::shared::info::{Info, Peer};
 /// Connections in one slice, of four lines each.
 const SLICE_CONNECTIONS: usize = 256;
 
-/// Appends a slice of the rows: first the listening sockets, then the connections behind the serial number `after`,
+/// Appends a slice of the rows: first the listening sockets, then the connections after the serial number `after`,
 /// at last END; true when it is complete.
 pub(super) fn write(after: &mut u64, context: &Context<'_>, out: &mut Vec<u8>) -> bool {
     if *after == 0 {
@@ -35,13 +35,13 @@ pub(super) fn write(after: &mut u64, context: &Context<'_>, out: &mut Vec<u8>) -
 
 fn listeners(context: &Context<'_>, rows: &mut Rows<'_>) {
     for (descriptor, address) in &context.shared.addresses {
-        rows.row(format_args!("{descriptor}:addr"), shown(address));
+        rows.row(format_args!("{descriptor}:addr"), display(address));
         rows.row(format_args!("{descriptor}:state"), "conn_listening");
         let uptime = context.now.0.saturating_sub(2);
         rows.row(format_args!("{descriptor}:secs_since_last_cmd"), uptime);
     }
-    for (index, address) in context.shared.config.shown.udp.iter().enumerate() {
-        // The caller holds these; they have a number that no socket of ours can have.
+    for (index, address) in context.shared.config.display.udp.iter().enumerate() {
+        // The caller holds these; they have a number that none of our sockets can have.
         let number = 1_000_000 + index;
         rows.row(format_args!("{number}:addr"), format_args!("udp:{address}"));
         rows.row(format_args!("{number}:state"), "conn_read");
@@ -52,15 +52,15 @@ fn listeners(context: &Context<'_>, rows: &mut Rows<'_>) {
 fn connection(info: &Info, context: &Context<'_>, rows: &mut Rows<'_>) {
     let descriptor = info.id.descriptor;
     let address = match &info.peer {
-        Peer::Tcp(peer) => shown(&Address::Tcp(*peer)),
+        Peer::Tcp(peer) => display(&Address::Tcp(*peer)),
         Peer::Unix => "unix:".to_owned(),
     };
-    let is_asking = info.id == context.connection.id;
+    let is_requester = info.id == context.connection.id;
     rows.row(format_args!("{descriptor}:addr"), address);
     if let Some((_, listener)) = context.shared.addresses.get(info.listener) {
-        rows.row(format_args!("{descriptor}:listen_addr"), shown(listener));
+        rows.row(format_args!("{descriptor}:listen_addr"), display(listener));
     }
-    let state = if is_asking {
+    let state = if is_requester {
         "conn_parse_cmd"
     } else {
         info.state()
@@ -74,7 +74,7 @@ fn connection(info: &Info, context: &Context<'_>, rows: &mut Rows<'_>) {
 }
 
 /// An address in memcached's form.
-fn shown(address: &Address) -> String {
+fn display(address: &Address) -> String {
     match address {
         Address::Tcp(address) if address.is_ipv6() => format!("tcp6:{address}"),
         Address::Tcp(address) => format!("tcp:{address}"),

@@ -11,31 +11,31 @@ use crate::shared::key_text::{is_plain, uri_encode};
 use crate::shared::peer_memory::Charge;
 use crate::shared::sizes::is_slice_full;
 
-/// Items examined between two looks at the output.
+/// Items examined between two checks of the output's size.
 const STEP_ITEMS: usize = 64;
 
-/// What a listing keeps of few items.
+/// Bytes that a listing keeps while there are few items.
 const LISTING_BYTES_MIN: usize = 128 << 10;
 
-/// Bytes of the reply to `stats cachedump` at most, as in memcached.
+/// Maximum length of the reply to `stats cachedump` in bytes, as in memcached.
 const CACHED_BYTES_MAX: usize = 2 << 20;
 
-/// How far a listing of items has come.
+/// The progress of a listing of items.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Items {
     form: Form,
-    /// memcached's slab classes to be listed; all when there are none.
+    /// The slab classes of memcached to list; all when empty.
     classes: Vec<usize>,
     listing: Listing,
-    /// Charged for what the listing keeps.
+    /// The charge for the memory of the listing.
     charge: Charge,
     is_begun: bool,
 }
 
-/// What a line of the listing looks like.
+/// The form of a line of the listing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Form {
-    /// All that is known of an item.
+    /// All metadata of an item.
     Meta,
     /// A command that fetches the item.
     Mg,
@@ -43,7 +43,7 @@ pub(crate) enum Form {
     Cached(Cached),
 }
 
-/// What `stats cachedump` may still list.
+/// Lines and bytes that `stats cachedump` may still list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Cached {
     lines: u32,
@@ -79,7 +79,7 @@ impl Items {
 
     /// Appends a slice; true when the listing is complete.
     pub(super) fn run(&mut self, context: &Context<'_>, out: &mut Output<'_>) -> bool {
-        // The crawler says that it starts before it lists, as memcached's does since 1.6.45.
+        // As in memcached since 1.6.45, the crawler reports its start before it lists.
         if !std::mem::replace(&mut self.is_begun, true) && !self.is_cachedump() {
             out.bytes.extend_from_slice(replies::OK);
         }
@@ -130,8 +130,8 @@ impl Items {
         matches!(self.form, Form::Cached(_))
     }
 
-    /// Bytes that a listing that has not begun will keep, about.
-    pub(super) fn lacking_bytes(&self, context: &Context<'_>) -> usize {
+    /// Approximate memory of a listing that has not begun, in bytes.
+    pub(super) fn missing_bytes(&self, context: &Context<'_>) -> usize {
         if self.is_begun {
             return 0;
         }
@@ -179,13 +179,13 @@ fn meta_line(
         out,
         " exp={expiry} la={} cas={} fetch={} cls={class} size={bytes} flags={} ",
         context.shared.clock.unix(item.last_access()),
-        context.shown_unique(item.unique()),
+        context.visible_unique(item.unique()),
         if item.was_fetched() { "yes" } else { "no" },
         item.flags(),
     );
 }
 
-/// A key that cannot stand on a line goes in base64.
+/// A key with blanks or control bytes is written in base64.
 fn mg_line(key: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(b"mg ");
     if is_plain(key) {
@@ -197,7 +197,7 @@ fn mg_line(key: &[u8], out: &mut Vec<u8>) {
     }
 }
 
-/// A key that cannot stand on a line is left out, as memcached leaves binary keys out.
+/// A key with blanks or control bytes is left out, as memcached leaves out binary keys.
 fn cached_line(cached: &mut Cached, item: &Item<'_>, context: &Context<'_>, out: &mut Vec<u8>) {
     let key = item.key();
     if cached.is_used_up() || !is_plain(key) {

@@ -1,8 +1,8 @@
-//! Replies as long as the server is large: all items, all connections, all prefixes, in bounded slices.
+//! Replies whose length grows with the server: all items, all connections, all prefixes, in bounded slices.
 //!
-//! A slice ends when it has rendered as much as one send takes or has examined as many items, connections or
-//! prefixes as take well below a millisecond. Other connections of the worker are served between two slices, and
-//! the worker lets go of what it read, so that memory can be reused however long the reply is.
+//! A slice ends when it has rendered as many bytes as one send takes or has examined as many items, connections or
+//! prefixes as take well below a millisecond. Between two slices other connections of the worker are served, and
+//! the worker made what it read, so that memory can be reused however long the reply is.
 
 mod connections;
 mod items;
@@ -13,7 +13,7 @@ use crate::session::output::Output;
 use crate::shared::detail::Discarded;
 use crate::shared::sizes::{SLICE_BYTES, SLICE_EXAMINED};
 
-/// A long reply and how far it has come.
+/// A long reply and its progress.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Dump {
     /// `lru_crawler metadump` and `mgdump`, `stats cachedump`.
@@ -22,7 +22,7 @@ pub(crate) enum Dump {
     Connections { after: u64 },
     /// `stats detail dump`: the last prefix that was listed.
     Prefixes { after: Option<Box<[u8]>> },
-    /// `stats reset`: the prefixes that are given up.
+    /// `stats reset`: frees the discarded prefixes.
     Reset(Discarded),
 }
 
@@ -50,10 +50,10 @@ impl Dump {
         }
     }
 
-    /// Bytes of memory that the next slice may take.
-    pub(crate) fn lacking_bytes(&self, context: &Context<'_>) -> usize {
+    /// Bytes of memory that the next slice may need.
+    pub(crate) fn missing_bytes(&self, context: &Context<'_>) -> usize {
         match self {
-            Dump::Items(items) => SLICE_BYTES + items.lacking_bytes(context),
+            Dump::Items(items) => SLICE_BYTES + items.missing_bytes(context),
             _ => SLICE_BYTES,
         }
     }

@@ -1,32 +1,32 @@
-//! The answer to one key that was looked up: `get` and its sisters, and `mg`.
+//! The reply for one key that was checked up: `get`, `gets`, `gat`, `gats` and `mg`.
 
 use glasscache_protocol::command::GetHead;
 use glasscache_protocol::meta::{self, MetaItem, MetaLine, letters};
 use glasscache_protocol::text;
-use glasscache_store::{GetOptions, Guess, Item, KeyHash, Lease, NoRoomYet};
+use glasscache_store::{GetOptions, Item, KeyHash, Lease, LookupHint, NoRoomYet};
 
-use super::times::{created_expiry, shown_expiry};
+use super::times::{created_expiry, reported_expiry};
 use crate::session::context::{Context, ttl_s};
 use crate::session::events;
 use crate::session::output::Output;
 
-/// A key, its hash, and where its item may be.
-pub(super) type Sought<'b, 'w> = (&'b [u8], KeyHash, Guess<'w>);
+/// A key, its hash, and the lookup hint for its item.
+pub(super) type LocatedKey<'b, 'w> = (&'b [u8], KeyHash, LookupHint<'w>);
 
-/// Answers one key of a get line; whether it was there. Its caller counts gets and their hits. Nothing is done and
-/// answered where it has to wait for a segment.
+/// Replies for one key of a get line; returns whether it was a hit. The caller counts gets and their hits. If it
+/// has to wait for a segment, nothing is done and no reply is made.
 #[inline]
 pub(super) fn text_get<'w>(
     head: &GetHead,
-    (key, hash, guess): Sought<'_, 'w>,
+    (key, hash, hint): LocatedKey<'_, 'w>,
     context: &Context<'w>,
     out: &mut Output<'w>,
 ) -> Result<bool, NoRoomYet> {
-    if head.touch.is_none() && !head.with_unique && text_get_bare((key, guess), context, out) {
+    if head.touch.is_none() && !head.with_unique && text_get_bare((key, hint), context, out) {
         return Ok(true);
     }
     let item = match head.touch {
-        None => context.store.get_guessed(key, hash, guess, context.now),
+        None => context.store.get_hinted(key, hash, hint, context.now),
         Some(exptime) => {
             let touch = Some(context.expiry(exptime));
             let options = GetOptions {
@@ -39,7 +39,7 @@ pub(super) fn text_get<'w>(
     if head.touch.is_some() {
         count_touch(context, item.is_some());
     }
-    tell(context, key, item.as_ref());
+    report_get(context, key, item.as_ref());
     let is_hit = item.is_some();
     if let Some(item) = item {
         context
@@ -55,7 +55,7 @@ pub(super) fn text_get<'w>(
         }
         let unique = head
             .with_unique
-            .then(|| context.shown_unique(item.unique()));
+            .then(|| context.visible_unique(item.unique()));
         text::value_line(
             &mut out.bytes,
             key,
@@ -81,14 +81,14 @@ pub(super) fn get_with<'w>(
     })
 }
 
-/// Answers a key whose item is small and plain, if it can; nothing is done otherwise.
+/// Replies for a key whose item is small and plain; does nothing otherwise.
 #[inline]
 fn text_get_bare<'w>(
-    (key, guess): (&[u8], Guess<'w>),
+    (key, hint): (&[u8], LookupHint<'w>),
     context: &Context<'w>,
     out: &mut Output<'w>,
 ) -> bool {
-    let Some(value) = get_bare(key, guess, context) else {
+    let Some(value) = get_bare(key, hint, context) else {
         return false;
     };
     if !text::small_value(&mut out.bytes, key, value) {
@@ -99,13 +99,13 @@ fn text_get_bare<'w>(
     true
 }
 
-/// The value of a plain item where nobody watches, counted as a hit of its class.
+/// The value of a plain item if there are no watchers, counted as a hit of its class.
 #[inline]
-fn get_bare<'w>(key: &[u8], guess: Guess<'w>, context: &Context<'w>) -> Option<&'w [u8]> {
+fn get_bare<'w>(key: &[u8], hint: LookupHint<'w>, context: &Context<'w>) -> Option<&'w [u8]> {
     if context.shared.is_observed() {
         return None;
     }
-    let value = context.store.get_bare(key, guess, context.now)?;
+    let value = context.store.get_bare(key, hint, context.now)?;
     context
         .shared
         .classes
@@ -113,7 +113,7 @@ fn get_bare<'w>(key: &[u8], guess: Guess<'w>, context: &Context<'w>) -> Option<&
     Some(value)
 }
 
-/// `mg`: the store reads and, as the flags ask, touches, creates or lets one client win.
+/// `mg`: reads the item and, as the flags request, touches it, creates it or lets one client win.
 #[inline]
 pub(crate) fn meta_get<'w>(
     line: &MetaLine<'_>,
@@ -122,24 +122,24 @@ pub(crate) fn meta_get<'w>(
     context: &Context<'w>,
     out: &mut Output<'w>,
 ) -> Result<(), NoRoomYet> {
-    let guess = Guess::default();
-    meta_get_guessed(line, (key, hash, guess), context, out)
+    let hint = LookupHint::default();
+    meta_get_hinted(line, (key, hash, hint), context, out)
 }
 
-/// Flags whose reply to a hit is a value and nothing about it.
+/// Flags whose reply to a hit is only the value.
 const BARE: u128 = !letters(b"vq");
 
 #[inline]
-pub(super) fn meta_get_guessed<'w>(
+pub(super) fn meta_get_hinted<'w>(
     line: &MetaLine<'_>,
-    (key, hash, guess): Sought<'_, 'w>,
+    (key, hash, hint): LocatedKey<'_, 'w>,
     context: &Context<'w>,
     out: &mut Output<'w>,
 ) -> Result<(), NoRoomYet> {
     let flags = &line.flags;
     if !flags.has_any(BARE | CHANGING)
         && flags.has(b'v')
-        && let Some(value) = get_bare(key, guess, context)
+        && let Some(value) = get_bare(key, hint, context)
     {
         count_gets(context, 1, 1);
         meta::value_line(&mut out.bytes, value.len() as u32);
@@ -147,13 +147,13 @@ pub(super) fn meta_get_guessed<'w>(
         out.bytes.extend_from_slice(b"\r\n");
         return Ok(());
     }
-    let found = meta_find(line, (key, hash, guess), context)?;
+    let found = meta_find(line, (key, hash, hint), context)?;
     if flags.has(b'T') {
         count_touch(context, found.is_some());
     } else {
         count_gets(context, 1, u64::from(found.is_some()));
     }
-    tell(context, key, found.as_ref().map(|(item, _)| item));
+    report_get(context, key, found.as_ref().map(|(item, _)| item));
     let Some((item, lease)) = found else {
         if !flags.has(b'q') {
             meta::status(&mut out.bytes, line, key, *b"EN");
@@ -170,12 +170,12 @@ pub(super) fn meta_get_guessed<'w>(
         return Ok(());
     }
     let unique = if flags.has(b'c') {
-        context.shown_unique(item.unique())
+        context.visible_unique(item.unique())
     } else {
         0
     };
     let with_value =
-        flags.has(b'v') && !(flags.has(b'C') && context.shows_unique(&item, flags.compare));
+        flags.has(b'v') && !(flags.has(b'C') && context.is_visible_unique(&item, flags.compare));
     meta::hit(
         &mut out.bytes,
         line,
@@ -196,15 +196,15 @@ pub(super) fn meta_get_guessed<'w>(
 /// Flags that make an `mg` more than a plain read.
 const CHANGING: u128 = letters(b"TNRu");
 
-/// Finds as a plain `get` does when the flags ask for no more and the item bears no mark.
+/// Finds the item as a plain `get` does if the flags request no more and the item has no mark.
 #[inline]
 fn meta_find<'w>(
     line: &MetaLine<'_>,
-    (key, hash, guess): Sought<'_, 'w>,
+    (key, hash, hint): LocatedKey<'_, 'w>,
     context: &Context<'w>,
 ) -> Result<Option<(Item<'w>, Lease)>, NoRoomYet> {
     if !line.flags.has_any(CHANGING) {
-        let Some(item) = context.store.get_guessed(key, hash, guess, context.now) else {
+        let Some(item) = context.store.get_hinted(key, hash, hint, context.now) else {
             return Ok(None);
         };
         if !item.is_marked() {
@@ -215,16 +215,16 @@ fn meta_find<'w>(
             ..GetOptions::default()
         };
         let second = context.store.get_with(key, hash, &options, context.now);
-        return Ok(settle(item, second));
+        return Ok(join_reads(item, second));
     }
     get_with(key, hash, &get_options(line, context), context)
 }
 
-/// Joins two reads of one key: the second has the lease, the first knows when the item was used before.
+/// Joins two reads of one key: the second has the lease, the first the time of the previous use.
 ///
-/// A lease is of one copy of the item. Where the key was deleted or stored anew between the reads, the second
-/// read alone is the reply.
-fn settle<'w>(first: Item<'w>, second: Option<(Item<'w>, Lease)>) -> Option<(Item<'w>, Lease)> {
+/// A lease belongs to one copy of the item. If the key was deleted or stored again between the reads, the reply is
+/// made of the second read alone.
+fn join_reads<'w>(first: Item<'w>, second: Option<(Item<'w>, Lease)>) -> Option<(Item<'w>, Lease)> {
     let (item, lease) = second?;
     if item.is_same_copy(&first) {
         Some((first, lease))
@@ -239,7 +239,7 @@ fn get_options(line: &MetaLine<'_>, context: &Context<'_>) -> GetOptions {
         touch: flags.has(b'T').then(|| context.expiry(flags.touch)),
         vivify: created_expiry(flags, context),
         recache_after_touch: flags.names_first(b'T', b'R'),
-        // A negative or absolute time means what it means for an exptime.
+        // A negative or absolute time has the same meaning as in an exptime.
         recache_s: flags
             .has(b'R')
             .then(|| ttl_s(context.expiry(flags.recache), context.now))
@@ -261,7 +261,7 @@ fn meta_item(
     context: &Context<'_>,
 ) -> MetaItem {
     let expiry = match lease.expiry_before {
-        Some(before) => shown_expiry(&line.flags, before, lease.created, context),
+        Some(before) => reported_expiry(&line.flags, before, lease.created, context),
         None => item.expiry(),
     };
     MetaItem {
@@ -277,7 +277,7 @@ fn meta_item(
     }
 }
 
-/// Counts gets that touch nothing.
+/// Counts gets that do not touch.
 #[inline]
 pub(super) fn count_gets(context: &Context<'_>, gets: u64, hits: u64) {
     context.counters.get_cmds.add(gets);
@@ -290,9 +290,9 @@ fn count_touch(context: &Context<'_>, is_hit: bool) {
     context.counters.touch_hits.add(u64::from(is_hit));
 }
 
-/// Tells who watches of a get.
+/// Reports a get to watchers.
 #[inline]
-fn tell(context: &Context<'_>, key: &[u8], item: Option<&Item<'_>>) {
+fn report_get(context: &Context<'_>, key: &[u8], item: Option<&Item<'_>>) {
     if context.shared.is_observed() {
         context.shared.detail.record_get(key, item.is_some());
         events::fetched(context, key, item.map(Item::value_bytes));
@@ -307,7 +307,7 @@ mod tests {
 
     const NOW: Seconds = Seconds(5);
 
-    /// A store whose item `a` is stale, and what `mg a` reads first of it.
+    /// A store whose item `a` is stale, and the first read of it by `mg a`.
     fn stale(run: impl FnOnce(&glasscache_store::Worker, KeyHash, Item<'_>)) {
         let config = Config {
             memory_bytes: 8 << 20,
@@ -342,18 +342,18 @@ mod tests {
     fn a_stale_item_is_won_by_the_second_read_of_the_same_copy() {
         stale(|worker, hash, first| {
             let second = worker.get_with(b"a", hash, &MAY_WIN, NOW);
-            let (item, lease) = settle(first, second).unwrap();
+            let (item, lease) = join_reads(first, second).unwrap();
             assert_eq!(item.value(), Some(&b"old"[..]));
             assert!(lease.won && lease.is_stale);
         });
     }
 
     #[test]
-    fn a_key_stored_anew_between_the_two_reads_has_the_new_value_and_no_mark() {
+    fn a_key_stored_again_between_the_two_reads_has_the_new_value_and_no_mark() {
         stale(|worker, hash, first| {
             worker.set(b"a", hash, b"new", &SetOptions::default(), NOW);
             let second = worker.get_with(b"a", hash, &MAY_WIN, NOW);
-            let (item, lease) = settle(first, second).unwrap();
+            let (item, lease) = join_reads(first, second).unwrap();
             assert_eq!(item.value(), Some(&b"new"[..]));
             assert!(!lease.won && !lease.is_stale);
         });
@@ -364,7 +364,7 @@ mod tests {
         stale(|worker, hash, first| {
             worker.delete(b"a", hash, &DeleteOptions::default(), NOW);
             let second = worker.get_with(b"a", hash, &MAY_WIN, NOW);
-            assert!(settle(first, second).is_none());
+            assert!(join_reads(first, second).is_none());
         });
     }
 }

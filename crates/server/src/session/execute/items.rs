@@ -1,4 +1,4 @@
-//! Commands on one item that carry no value: delete, touch, incr, decr, and md, ma, me.
+//! Commands on one item that have no value: delete, touch, incr, decr, and md, ma, me.
 
 use std::io::Write as _;
 
@@ -11,7 +11,7 @@ use glasscache_store::{
 
 use super::get;
 use super::store::number_line;
-use super::times::{created_expiry, shown_expiry};
+use super::times::{created_expiry, reported_expiry};
 use crate::session::context::{Context, ttl_s};
 use crate::session::events;
 use crate::session::output::Output;
@@ -20,7 +20,7 @@ fn hash(key: &[u8], context: &Context<'_>) -> KeyHash {
     context.store.store().hash(key)
 }
 
-/// `delete`: the word to answer.
+/// `delete`: the reply.
 pub(super) fn delete(key: &[u8], context: &Context<'_>) -> Result<&'static [u8], NoRoomYet> {
     Ok(
         match remove(key, &DeleteOptions::default(), false, context)? {
@@ -62,7 +62,7 @@ fn remove(
     Ok(outcome)
 }
 
-/// `touch`: the word to answer.
+/// `touch`: the reply.
 pub(super) fn touch(
     key: &[u8],
     exptime: i64,
@@ -98,7 +98,7 @@ pub(super) fn arith(
     let options = ArithOptions {
         decrement,
         delta,
-        is_untold: true,
+        hides_unique: true,
         ..ArithOptions::default()
     };
     match change(key, &options, context)? {
@@ -139,35 +139,38 @@ fn change(
     Ok(outcome)
 }
 
-/// `mg` with a base64 key, which the batches leave out since its bytes must be kept somewhere.
+/// `mg` with a base64 key, which is not batched because its decoded bytes need a buffer.
 pub(super) fn meta_get_binary<'w>(
     line: &MetaLine<'_>,
     context: &Context<'w>,
     out: &mut Output<'w>,
 ) -> Result<(), NoRoomYet> {
     let mut scratch = Vec::new();
-    match line.item_key(&mut scratch) {
-        Ok(key) => get::meta_get(line, key, hash(key, context), context, out),
-        Err(reply) => {
-            out.bytes.extend_from_slice(reply);
-            Ok(())
-        }
+    match item_key(line, &mut scratch, &mut out.bytes) {
+        Some(key) => get::meta_get(line, key, hash(key, context), context, out),
+        None => Ok(()),
     }
 }
 
-/// `md`: delete, mark stale, or keep without a value.
+/// The item's key of a meta line; `None`, with an error reply, if its base64 is invalid.
+fn item_key<'k>(
+    line: &MetaLine<'k>,
+    scratch: &'k mut Vec<u8>,
+    out: &mut Vec<u8>,
+) -> Option<&'k [u8]> {
+    let key = line.item_key(scratch);
+    key.inspect_err(|reply| out.extend_from_slice(reply)).ok()
+}
+
+/// `md`: deletes, marks stale, or keeps the item without its value.
 pub(super) fn meta_delete(
     line: &MetaLine<'_>,
     context: &Context<'_>,
     out: &mut Vec<u8>,
 ) -> Result<(), NoRoomYet> {
     let mut scratch = Vec::new();
-    let key = match line.item_key(&mut scratch) {
-        Ok(key) => key,
-        Err(reply) => {
-            out.extend_from_slice(reply);
-            return Ok(());
-        }
+    let Some(key) = item_key(line, &mut scratch, out) else {
+        return Ok(());
     };
     let flags = &line.flags;
     let options = DeleteOptions {
@@ -194,23 +197,19 @@ pub(super) fn meta_arith(
     out: &mut Vec<u8>,
 ) -> Result<(), NoRoomYet> {
     let mut scratch = Vec::new();
-    let key = match line.item_key(&mut scratch) {
-        Ok(key) => key,
-        Err(reply) => {
-            out.extend_from_slice(reply);
-            return Ok(());
-        }
+    let Some(key) = item_key(line, &mut scratch, out) else {
+        return Ok(());
     };
     let flags = &line.flags;
     let options = ArithOptions {
         decrement: matches!(flags.mode, b'D' | b'-'),
         delta: flags.delta,
-        // 0 asks for nothing here, as in memcached.
+        // 0 requests nothing here, as in memcached.
         compare: (flags.compare != 0).then_some(CasUnique(flags.compare)),
         initial: created_expiry(flags, context).map(|expiry| (flags.initial, expiry)),
         touch: flags.has(b'T').then(|| context.expiry(flags.touch)),
         new_unique: flags.has(b'E').then_some(CasUnique(flags.new_unique)),
-        is_untold: !flags.has(b'c'),
+        hides_unique: !flags.has(b'c'),
     };
     match change(key, &options, context)? {
         ArithOutcome::Number { .. } if flags.has(b'q') => {}
@@ -221,10 +220,10 @@ pub(super) fn meta_arith(
             created,
             ..
         } => {
-            let expiry = shown_expiry(flags, expiry_before, created, context);
+            let expiry = reported_expiry(flags, expiry_before, created, context);
             let facts = (
                 value,
-                context.shown_unique(unique),
+                context.visible_unique(unique),
                 ttl_s(expiry, context.now),
             );
             meta::number(out, line, key, facts);
@@ -237,7 +236,7 @@ pub(super) fn meta_arith(
     Ok(())
 }
 
-/// `me`: one line of what is known about an item, read without leaving a trace.
+/// `me`: one line with the metadata of an item, read without recording a use.
 pub(super) fn meta_debug(sent: &[u8], is_base64: bool, context: &Context<'_>, out: &mut Vec<u8>) {
     context.counters.meta_cmds.bump();
     let mut decoded = Vec::new();
@@ -264,7 +263,7 @@ pub(super) fn meta_debug(sent: &[u8], is_base64: bool, context: &Context<'_>, ou
         out,
         " exp={ttl} la={} cas={} fetch={} cls={class} size={bytes}\r\n",
         context.now.0.saturating_sub(item.last_access().0),
-        context.shown_unique(item.unique()),
+        context.visible_unique(item.unique()),
         if item.was_fetched() { "yes" } else { "no" },
     );
 }

@@ -1,12 +1,12 @@
 //! From a command to the store and back to a reply: one file per family.
 //!
-//! Nothing here reads a socket or a clock; the session decides when, these decide what.
+//! Nothing here reads a socket or a clock; the session decides when a command is executed.
 
 mod admin;
 mod batch;
 mod get;
 mod items;
-mod room;
+mod reply_memory;
 pub(crate) mod store;
 mod times;
 
@@ -15,7 +15,7 @@ use glasscache_protocol::replies;
 use glasscache_store::NoRoomYet;
 
 pub(crate) use batch::{Batch, Cut, Lack, Lookup};
-pub(crate) use room::lacking_bytes_of;
+pub(crate) use reply_memory::missing_bytes_of_command;
 
 use crate::session::context::Context;
 use crate::session::outcome::Outcome;
@@ -23,8 +23,8 @@ use crate::session::output::Output;
 use crate::shared::info::Reason;
 use crate::shared::version::VERSION_REPLY;
 
-/// Executes a command that has no value and is no batch of keys; nothing is done and answered where it has to wait for
-/// a segment.
+/// Executes a command that has no value and is not a batch of keys; if it has to wait for a segment, nothing is
+/// done and no reply is made.
 pub(crate) fn command<'w>(
     command: &Command<'_>,
     context: &Context<'w>,
@@ -59,7 +59,7 @@ pub(crate) fn command<'w>(
         }
         Command::MetaNoop => {
             out.bytes.extend_from_slice(b"MN\r\n");
-            out.settle();
+            out.mark_delivered();
         }
         Command::Version => {
             out.bytes.extend_from_slice(VERSION_REPLY);
@@ -77,7 +77,7 @@ pub(crate) fn command<'w>(
             }
             return Ok(outcome);
         }
-        // These never come here: the session takes keys and values itself.
+        // The session handles keys and values itself, so these do not occur here.
         Command::Get(_) | Command::Store(_) | Command::MetaSet(..) => {
             context.counters.invariant_broken.bump();
             out.bytes.extend_from_slice(replies::ERROR);
@@ -87,8 +87,8 @@ pub(crate) fn command<'w>(
     Ok(Outcome::Done)
 }
 
-fn reply(noreply: bool, out: &mut Output<'_>, word: &'static [u8]) {
+fn reply(noreply: bool, out: &mut Output<'_>, text: &'static [u8]) {
     if !noreply {
-        out.bytes.extend_from_slice(word);
+        out.bytes.extend_from_slice(text);
     }
 }

@@ -1,8 +1,8 @@
-//! Writes of whole values: set and its sisters, cas, ms.
+//! Writes of whole values: set, add, replace, append, prepend, cas and ms.
 //!
-//! A write is described once, from either dialect, and carried out in one of two ways: at once when
-//! its value is at hand, or as a reservation that is committed when the last byte has come. Until then
-//! what its line said is kept, so that the line is parsed once and the key hashed once.
+//! A write is described once, from either dialect, and executed in one of two ways: at once if its value is in the
+//! input, or as a reservation that is committed when the last byte has been received. Until then its parsed line is
+//! kept, so that the line is parsed once and the key hashed once.
 
 use glasscache_protocol::ascii::write_number;
 use glasscache_protocol::command::{StoreHead, StoreVerb};
@@ -35,7 +35,7 @@ enum Dialect<'b> {
     Meta(MetaLine<'b>),
 }
 
-/// A write whose value is still coming: all that its line said.
+/// A write whose value is being received: its parsed line.
 pub(crate) struct PendingWrite {
     value_bytes: u32,
     key: Box<[u8]>,
@@ -49,7 +49,7 @@ enum PendingDialect {
     Meta(Box<PendingLine>),
 }
 
-/// A meta line without the input in which it stood.
+/// A meta line that owns its text.
 struct PendingLine {
     key: Box<[u8]>,
     flags: MetaFlags<'static>,
@@ -90,7 +90,7 @@ impl<'b> Write<'b> {
             flags: head.flags,
             expiry: context.expiry(head.exptime),
             compare: head.compare.map(CasUnique),
-            is_untold: true,
+            hides_unique: true,
             ..SetOptions::default()
         };
         let dialect = Dialect::Text {
@@ -120,10 +120,10 @@ impl<'b> Write<'b> {
             b'R' => SetMode::Replace,
             _ => SetMode::Set,
         };
-        // Beside append and prepend 0 asks for nothing; elsewhere it is a unique that no item has.
-        let is_joining = matches!(mode, SetMode::Append | SetMode::Prepend);
+        // With append and prepend 0 requests nothing; in other modes it is a unique that no item has.
+        let is_append = matches!(mode, SetMode::Append | SetMode::Prepend);
         let has_compare =
-            flags.has(b'C') && mode != SetMode::Add && !(is_joining && flags.compare == 0);
+            flags.has(b'C') && mode != SetMode::Add && !(is_append && flags.compare == 0);
         // As in memcached, replacing with a unique is the same as `cas`.
         let is_cas = has_compare && matches!(mode, SetMode::Set | SetMode::Replace);
         let options = SetOptions {
@@ -136,10 +136,10 @@ impl<'b> Write<'b> {
             },
             compare: has_compare.then_some(CasUnique(flags.compare)),
             new_unique: flags.has(b'E').then_some(CasUnique(flags.new_unique)),
-            // No unique is below 0: memcached takes such a comparison for one that cannot hold.
+            // No unique is below 0: memcached takes such a comparison as one that fails.
             invalidate: is_cas && flags.has(b'I') && flags.compare != 0,
             vivify: flags.has(b'N').then(|| context.expiry(flags.vivify)),
-            is_untold: !flags.has(b'c'),
+            hides_unique: !flags.has(b'c'),
         };
         let line = *line;
         let key = line.item_key(scratch).unwrap_or_default();
@@ -152,7 +152,7 @@ impl<'b> Write<'b> {
         }
     }
 
-    /// What the line said, to be kept until the value has come.
+    /// The parsed line, to keep until the value is complete.
     pub(crate) fn keep(&self) -> PendingWrite {
         PendingWrite {
             value_bytes: self.value_bytes,
@@ -170,12 +170,12 @@ impl<'b> Write<'b> {
         }
     }
 
-    /// Whether even an error is not to be told.
+    /// Whether even an error gets no reply.
     pub(crate) fn is_quiet(&self) -> bool {
         matches!(self.dialect, Dialect::Text { noreply: true })
     }
 
-    /// Stores `value` and answers; nothing is done and answered where it has to wait for a segment.
+    /// Stores `value` and replies; if it has to wait for a segment, nothing is done and no reply is made.
     #[inline]
     pub(crate) fn execute(
         &self,
@@ -184,16 +184,16 @@ impl<'b> Write<'b> {
         out: &mut Output<'_>,
     ) -> Result<(), NoRoomYet> {
         let (store, key, hash, options) = (context.store, self.key, self.hash, &self.options);
-        let before = self.look_before(context);
+        let before = self.find_before(context);
         let tried = store.try_set(key, hash, value, options, context.now);
         let outcome =
             context.or_refuse(tried, || store.set(key, hash, value, options, context.now))?;
         self.announce(before, context);
-        self.answer(outcome, context, out);
+        self.write_reply(outcome, context, out);
         Ok(())
     }
 
-    /// Room for a value that is still to come; `None` when it was refused, which is then answered.
+    /// Reserves memory for a value that is being received; `None`, with a reply, if it was refused.
     pub(crate) fn reserve(
         &self,
         context: &Context<'_>,
@@ -211,32 +211,32 @@ impl<'b> Write<'b> {
             Err(Refusal::TooLarge) => SetOutcome::TooLarge,
             Err(Refusal::NoMemory) => SetOutcome::NoMemory,
         };
-        self.answer(refused, context, out);
+        self.write_reply(refused, context, out);
         None
     }
 
-    /// Makes a value visible that has come whole, and answers; nothing is done and answered where it has to wait for a
-    /// segment.
+    /// Makes a completely received value visible and replies; if it has to wait for a segment, nothing is done and
+    /// no reply is made.
     pub(crate) fn commit(
         &self,
         reservation: &mut Reservation,
         context: &Context<'_>,
         out: &mut Output<'_>,
     ) -> Result<(), NoRoomYet> {
-        let before = self.look_before(context);
+        let before = self.find_before(context);
         let tried = context.store.try_commit(reservation, context.now);
         let outcome = context.or_refuse(tried, || {
             context.store.give_up(reservation, context.now);
             SetOutcome::NoMemory
         })?;
         self.announce(before, context);
-        self.answer(outcome, context, out);
+        self.write_reply(outcome, context, out);
         Ok(())
     }
 
-    /// What watchers are to see of the key before the write.
+    /// What watchers should see of the key before the write.
     #[inline]
-    fn look_before(&self, context: &Context<'_>) -> Option<events::Before> {
+    fn find_before(&self, context: &Context<'_>) -> Option<events::Before> {
         let is_observed = context.shared.is_observed();
         is_observed.then(|| events::before_store(context, self.key, self.hash))
     }
@@ -248,8 +248,8 @@ impl<'b> Write<'b> {
         }
     }
 
-    /// A value that is not followed by a line ending: the stream goes on where memcached's would,
-    /// but a client that reads no replies could not tell, so its connection closes.
+    /// A value that is not followed by a line ending: the stream continues where memcached's would, but a client
+    /// that reads no replies would not notice, so its connection closes.
     pub(crate) fn refuse_chunk(&self, out: &mut Output<'_>) -> Outcome {
         if self.is_quiet() {
             return Outcome::Close(Reason::Protocol);
@@ -259,8 +259,8 @@ impl<'b> Write<'b> {
     }
 
     #[inline]
-    fn answer(&self, outcome: SetOutcome, context: &Context<'_>, out: &mut Output<'_>) {
-        // Nothing to append to is "not stored", with a unique or without.
+    fn write_reply(&self, outcome: SetOutcome, context: &Context<'_>, out: &mut Output<'_>) {
+        // Without an item to append to the reply is "not stored", with or without a unique.
         let outcome = match (outcome, self.options.mode) {
             (SetOutcome::NotFound, SetMode::Append | SetMode::Prepend) => SetOutcome::NotStored,
             _ => outcome,
@@ -269,11 +269,11 @@ impl<'b> Write<'b> {
         match &self.dialect {
             Dialect::Text { noreply: true } => {}
             Dialect::Text { .. } => out.bytes.extend_from_slice(text_word(outcome)),
-            Dialect::Meta(line) => self.answer_meta(line, outcome, context, out),
+            Dialect::Meta(line) => self.reply_meta(line, outcome, context, out),
         }
     }
 
-    fn answer_meta(
+    fn reply_meta(
         &self,
         line: &MetaLine<'_>,
         outcome: SetOutcome,
@@ -294,11 +294,11 @@ impl<'b> Write<'b> {
             SetOutcome::Stored(_) => self.size_now(line, context),
             _ => self.value_bytes,
         };
-        let facts = (context.shown_unique(unique), size);
+        let facts = (context.visible_unique(unique), size);
         meta::stored(&mut out.bytes, line, self.key, word, facts);
     }
 
-    /// The size that `s` tells: of the whole item after an append or prepend.
+    /// The size that `s` reports: of the whole item after an append or prepend.
     fn size_now(&self, line: &MetaLine<'_>, context: &Context<'_>) -> u32 {
         let grows = matches!(self.options.mode, SetMode::Append | SetMode::Prepend);
         if !(grows && line.flags.has(b's')) {
@@ -308,13 +308,13 @@ impl<'b> Write<'b> {
         item.map_or(self.value_bytes, |item| item.value_bytes())
     }
 
-    /// Counts and logs a value that was refused for want of memory.
+    /// Counts and logs a value that was refused because there was no memory.
     #[cold]
     pub(crate) fn count_refused(&self, context: &Context<'_>) {
         context.counters.store_no_memory.bump();
         let shared = context.shared;
         if shared.logs(1) {
-            let (key, bytes) = (trace::shown(self.key), self.value_bytes);
+            let (key, bytes) = (trace::loggable(self.key), self.value_bytes);
             shared.log.line(format!(
                 "glasscache: refused to store {key} ({bytes} bytes): no memory"
             ));

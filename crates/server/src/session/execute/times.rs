@@ -1,4 +1,5 @@
-//! The times of a meta line: memcached obeys its flags from left to right, so `t` shows what those before it made.
+//! The times of a meta line: memcached executes its flags from left to right, so `t` shows the result of those
+//! before it.
 
 use glasscache_protocol::ascii;
 use glasscache_protocol::meta::MetaFlags;
@@ -17,7 +18,7 @@ pub(super) fn created_expiry(flags: &MetaFlags<'_>, context: &Context<'_>) -> Op
 }
 
 /// The expiry that a `t` of the line shows, of an item that had `before` or was just created.
-pub(super) fn shown_expiry(
+pub(super) fn reported_expiry(
     flags: &MetaFlags<'_>,
     before: Expiry,
     created: bool,

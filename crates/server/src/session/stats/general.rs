@@ -27,7 +27,7 @@ fn server(context: &Context<'_>, rows: &mut Rows<'_>) {
     rows.row("uptime", context.now.0.saturating_sub(2));
     rows.row("time", shared.clock.unix(context.now));
     rows.row("version", VERSION);
-    // Not linked: exporters that print it must find something that reads as a version.
+    // Not linked: exporters that print it need a value that looks like a version.
     rows.row("libevent", "none");
     rows.row("pointer_size", usize::BITS);
     rows.row("rusage_user", user);

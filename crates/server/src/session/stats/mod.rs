@@ -1,7 +1,7 @@
 //! `stats` and its families, with memcached's names, order and number of rows.
 //!
-//! Exporters read these rows by name and tests count them, so a row that has no meaning here stays,
-//! as 0. What is true of this server and of no other stands in `stats glasscache`.
+//! Exporters read these rows by name and tests count them, so a row that has no meaning here stays, as 0.
+//! Statistics that only this server has are in `stats glasscache`.
 
 mod general;
 mod own;
@@ -16,7 +16,7 @@ use crate::session::dump::{Cached, Dump, Form, Items};
 use crate::session::outcome::Outcome;
 use crate::session::output::Output;
 
-/// Executes `stats` with the words behind it.
+/// Executes `stats` with its arguments.
 pub(crate) fn command(line: &[&[u8]], context: &Context<'_>, out: &mut Output<'_>) -> Outcome {
     let out = &mut out.bytes;
     match line {

@@ -1,4 +1,4 @@
-//! `stats glasscache`: what is true of this server, in its own words.
+//! `stats glasscache`: the statistics that only this server has.
 
 use std::sync::atomic::Ordering;
 
@@ -32,7 +32,7 @@ pub(super) fn write(context: &Context<'_>, out: &mut Vec<u8>) {
         ("evicted_unfetched", store.evicted_unfetched),
         ("expired_unfetched", store.expired_unfetched),
         ("reclaimed", store.reclaimed),
-        ("loop_turns", totals.iterations),
+        ("loop_iterations", totals.iterations),
         ("recv_calls", totals.recv_calls),
         ("send_calls", totals.send_calls),
         ("full_batches", totals.batches),
@@ -77,7 +77,7 @@ pub(super) fn write(context: &Context<'_>, out: &mut Vec<u8>) {
     rows.end();
 }
 
-/// How long iterations of the event loop took: what a request waits for the requests beside it.
+/// How long iterations of the event loop took: the time that a request can wait for other requests.
 fn iteration_times(context: &Context<'_>, rows: &mut Rows<'_>) {
     for (bound_us, count) in context.shared.iteration_times() {
         rows.row(format_args!("turn_us_below_{bound_us}"), count);

@@ -1,4 +1,4 @@
-//! What the kernel says of this process.
+//! What the kernel reports about this process.
 
 use std::fs;
 
@@ -8,7 +8,7 @@ const TICKS_PER_S: u64 = 100;
 /// CPU time spent in user and in kernel mode, as seconds with six decimals.
 pub(super) fn cpu_time() -> (String, String) {
     let text = fs::read_to_string("/proc/self/stat").unwrap_or_default();
-    // The name in parentheses may hold spaces; the numbers begin behind the last of them.
+    // The name in parentheses may contain spaces; the numbers begin after the last parenthesis.
     let mut fields = text
         .rsplit(')')
         .next()

@@ -1,4 +1,4 @@
-//! The rows of `stats settings`. The caller's own rows take the place of ours by name.
+//! The rows of `stats settings`. The caller's rows replace ours of the same name.
 
 use std::fmt::Display;
 use std::sync::atomic::Ordering;
@@ -7,7 +7,7 @@ use crate::session::context::Context;
 use crate::session::rows::{Rows, on, yes};
 use crate::shared::config::Listen;
 
-/// Rows of features that are not here, with memcached's defaults.
+/// Rows of features that this server does not have, with memcached's defaults.
 const ABSENT: [(&str, &str); 13] = [
     ("ext_item_size", "512"),
     ("ext_item_age", "4294967295"),
@@ -47,16 +47,16 @@ pub(super) fn write(context: &Context<'_>, out: &mut Vec<u8>) {
 struct Table<'o, 't, 'w> {
     rows: Rows<'o>,
     context: &'t Context<'w>,
-    /// The names of our own rows, to know which of the caller's are further ones.
+    /// The names of our own rows, to find which of the caller's are additional.
     written: Vec<&'static str>,
 }
 
 impl Table<'_, '_, '_> {
-    /// One row; the caller's value goes before ours.
+    /// One row; the caller's value replaces ours.
     fn row(&mut self, name: &'static str, value: impl Display) {
         self.written.push(name);
-        let shown = &self.context.shared.config.shown.settings;
-        match shown.iter().find(|(own, _)| own == name) {
+        let display = &self.context.shared.config.display.settings;
+        match display.iter().find(|(own, _)| own == name) {
             Some((_, value)) => self.rows.row(name, value),
             None => self.rows.row(name, value),
         }
@@ -71,16 +71,16 @@ impl Table<'_, '_, '_> {
         let (path, mode) = unix.unwrap_or_else(|| ("NULL".to_owned(), 0o700));
         self.row("maxbytes", self.context.shared.tuning.get().memory_bytes);
         self.row("maxconns", config.connections_max);
-        self.row("tcpport", config.shown.tcp_port);
+        self.row("tcpport", config.display.tcp_port);
         self.row(
             "udpport",
             config
-                .shown
+                .display
                 .udp
                 .first()
                 .map_or(0, std::net::SocketAddr::port),
         );
-        self.row("inter", config.shown.inter.as_deref().unwrap_or("NULL"));
+        self.row("inter", config.display.inter.as_deref().unwrap_or("NULL"));
         self.row(
             "verbosity",
             self.context.shared.verbosity.load(Ordering::Relaxed),
@@ -167,9 +167,9 @@ impl Table<'_, '_, '_> {
         self.row("inline_ascii_response", "no");
     }
 
-    /// The caller's rows that are none of ours.
+    /// The caller's rows with names of their own.
     fn callers(&mut self) {
-        for (name, value) in &self.context.shared.config.shown.settings {
+        for (name, value) in &self.context.shared.config.display.settings {
             if !self.written.contains(&name.as_str()) {
                 self.rows.row(name, value);
             }

@@ -1,7 +1,7 @@
 //! `stats items` and `stats slabs`: what the stored items would occupy in memcached's slab classes.
 //!
-//! There are no slabs here. The figures say in which classes the items would lie at the same `-f`
-//! and `-n`, so that dashboards go on; true memory is told by `stats glasscache`.
+//! There are no slabs here. The figures show in which classes the items would be at the same `-f` and `-n`, so that
+//! dashboards continue to work; actual memory is reported by `stats glasscache`.
 
 use crate::session::context::Context;
 use crate::session::rows::Rows;

@@ -1,4 +1,4 @@
-//! `lru_crawler`: listings of all items, and the switches of a crawler that has nothing left to do here.
+//! `lru_crawler`: listings of all items, and settings of a crawler that has no work in this server.
 
 use glasscache_protocol::ascii;
 use glasscache_protocol::replies;
@@ -19,7 +19,7 @@ pub(super) fn crawl(line: &[&[u8]], context: &Context<'_>, out: &mut Output<'_>)
             Err(reply) => reply,
         },
         [b"crawl", _] if !context.shared.tuning.get().lru_crawler => CRAWLER_OFF,
-        // Expired items leave with their segments; a crawl has nothing left to do.
+        // Expired items are removed with their segments; a crawl has nothing to do.
         [b"crawl", classes] => match parse_classes(classes) {
             Some(_) => replies::OK,
             None => BAD_CLASS,
@@ -60,7 +60,7 @@ pub(super) fn crawl(line: &[&[u8]], context: &Context<'_>, out: &mut Output<'_>)
 
 const CRAWLER_OFF: &[u8] = b"CLIENT_ERROR lru crawler disabled\r\n";
 const BAD_CLASS: &[u8] = b"BADCLASS invalid class id\r\n";
-/// memcached's bound on class numbers, whatever the settings.
+/// memcached's bound on class numbers, for any settings.
 const CLASSES: usize = 64;
 
 fn start_dump(
@@ -78,7 +78,7 @@ fn start_dump(
             _ => b"ERROR metadump not allowed\r\n",
         });
     }
-    if !out.is_settled() {
+    if !out.is_delivered() {
         return Err(match form {
             Form::Mg => b"ERROR cannot pipeline other commands before mgdump\r\n",
             _ => b"ERROR cannot pipeline other commands before metadump\r\n",
@@ -93,8 +93,8 @@ fn parse_classes(text: &[u8]) -> Option<Vec<usize>> {
     if matches!(text, b"all" | b"hash") {
         return Some(Vec::new());
     }
-    let class = |word: &[u8]| {
-        let class = ascii::unsigned32(word)? as usize;
+    let class = |token: &[u8]| {
+        let class = ascii::unsigned32(token)? as usize;
         (1..CLASSES).contains(&class).then_some(class)
     };
     text.split(|byte| *byte == b',').map(class).collect()

@@ -1,5 +1,5 @@
-//! Commands that administer the server: stats, `flush_all`, limits, crawls, and the words for slabs
-//! and LRU segments, which we do not have but whose scripts must go on working.
+//! Commands that administer the server: stats, `flush_all`, limits, crawls, and the commands for slabs and LRU
+//! segments, which this server does not have but accepts so that scripts continue to work.
 
 mod crawl;
 mod tune;
@@ -15,8 +15,8 @@ use crate::session::stats;
 use crate::shared::info::Reason;
 use crate::shared::watchers::WatchedKinds;
 
-/// Words of one line, at most; more are not looked at.
-const WORDS: usize = 8;
+/// Maximum number of tokens of one line; more are ignored.
+const TOKENS_MAX: usize = 8;
 
 /// Executes one administrative command.
 pub(super) fn command(
@@ -25,13 +25,13 @@ pub(super) fn command(
     context: &Context<'_>,
     out: &mut Output<'_>,
 ) -> Outcome {
-    let mut words_found: [&[u8]; WORDS] = [b""; WORDS];
+    let mut tokens: [&[u8]; TOKENS_MAX] = [b""; TOKENS_MAX];
     let mut count = 0;
-    for (to, word) in words_found.iter_mut().zip(ascii::tokens(arguments)) {
-        *to = word;
+    for (to, token) in tokens.iter_mut().zip(ascii::tokens(arguments)) {
+        *to = token;
         count += 1;
     }
-    let line = words_found.get(..count).unwrap_or_default();
+    let line = tokens.get(..count).unwrap_or_default();
     let reply: &[u8] = match verb {
         AdminVerb::Stats => return stats::command(line, context, out),
         AdminVerb::Watch => return watch(arguments, context, out),
@@ -60,7 +60,7 @@ fn flush_all(line: &[&[u8]], context: &Context<'_>) -> &'static [u8] {
     }
     let delay = match line.first() {
         None | Some(&b"noreply") => 0,
-        Some(word) => match ascii::signed(word).filter(|n| i32::try_from(*n).is_ok()) {
+        Some(token) => match ascii::signed(token).filter(|n| i32::try_from(*n).is_ok()) {
             Some(delay) => delay,
             None => return replies::BAD_EXPTIME,
         },
@@ -74,7 +74,7 @@ fn flush_all(line: &[&[u8]], context: &Context<'_>) -> &'static [u8] {
 }
 
 fn verbosity(line: &[&[u8]], context: &Context<'_>) -> &'static [u8] {
-    let Some(level) = line.first().and_then(|word| ascii::unsigned32(word)) else {
+    let Some(level) = line.first().and_then(|token| ascii::unsigned32(token)) else {
         return replies::BAD_FORMAT;
     };
     let level = u8::try_from(level.min(3)).unwrap_or(3);
@@ -86,7 +86,7 @@ fn verbosity(line: &[&[u8]], context: &Context<'_>) -> &'static [u8] {
 }
 
 fn memory_limit(line: &[&[u8]], context: &Context<'_>) -> &'static [u8] {
-    let Some(megabytes) = line.first().and_then(|word| ascii::unsigned32(word)) else {
+    let Some(megabytes) = line.first().and_then(|token| ascii::unsigned32(token)) else {
         return replies::ERROR;
     };
     match megabytes {
@@ -112,7 +112,7 @@ fn debug_time(line: &[&[u8]], context: &Context<'_>) -> &'static [u8] {
     }
     match line.first() {
         Some(&(b"p" | b"r")) => replies::OK,
-        Some(word) => match ascii::signed(word) {
+        Some(token) => match ascii::signed(token) {
             Some(seconds) => {
                 context.shared.clock.shift(seconds);
                 replies::OK
@@ -123,11 +123,11 @@ fn debug_time(line: &[&[u8]], context: &Context<'_>) -> &'static [u8] {
     }
 }
 
-/// Breaks this worker on purpose, for the tests of what the process does then.
-#[expect(clippy::panic, reason = "a panic is what was asked for")]
+/// Breaks this worker on purpose, to test how the process reacts.
+#[expect(clippy::panic, reason = "the command requests a panic")]
 fn misbehave(line: &[&[u8]], context: &Context<'_>) -> &'static [u8] {
     match line {
-        [b"panic"] if context.shared.config.debug => panic!("misbehave panic was asked for"),
+        [b"panic"] if context.shared.config.debug => panic!("requested by misbehave panic"),
         [b"loop"] if context.shared.config.debug => loop {
             std::hint::spin_loop();
         },
@@ -138,7 +138,7 @@ fn misbehave(line: &[&[u8]], context: &Context<'_>) -> &'static [u8] {
 fn watch(arguments: &[u8], context: &Context<'_>, out: &mut Output<'_>) -> Outcome {
     let reply: &[u8] = if !context.shared.config.watch_enabled {
         b"CLIENT_ERROR watch commands not allowed\r\n"
-    } else if !out.is_settled() {
+    } else if !out.is_delivered() {
         b"ERROR cannot pipeline other commands before watch\r\n"
     } else {
         match WatchedKinds::parse(arguments) {

@@ -1,4 +1,5 @@
-//! Words for LRU segments and slab pages, which we do not have: they are kept, shown again and change nothing.
+//! Commands for LRU segments and slab pages, which this server does not have: the values are kept and reported and
+//! change nothing.
 
 use glasscache_protocol::ascii;
 use glasscache_protocol::replies;
@@ -57,8 +58,8 @@ fn lru_tune(context: &Context<'_>, percents: [&[u8]; 2], factors: [&[u8]; 2]) ->
     replies::OK
 }
 
-fn real(word: &[u8]) -> Option<f64> {
-    std::str::from_utf8(word)
+fn real(token: &[u8]) -> Option<f64> {
+    std::str::from_utf8(token)
         .ok()?
         .parse()
         .ok()
@@ -67,7 +68,7 @@ fn real(word: &[u8]) -> Option<f64> {
 
 pub(super) fn slabs(line: &[&[u8]], context: &Context<'_>) -> &'static [u8] {
     match line {
-        // There are no pages to move: the source never has one to spare.
+        // There are no pages to move: the source never has a spare one.
         [b"reassign", from, to] => match (ascii::signed(from), ascii::signed(to)) {
             (Some(from), Some(to)) if from == to => b"SAME src and dst class are identical\r\n",
             (Some(_), Some(_)) => b"NOSPARE source class has no spare pages\r\n",
@@ -106,8 +107,8 @@ pub(super) fn slabs(line: &[&[u8]], context: &Context<'_>) -> &'static [u8] {
     }
 }
 
-fn tune_real(context: &Context<'_>, word: &[u8], set: fn(&mut Values, f64)) -> &'static [u8] {
-    match real(word) {
+fn tune_real(context: &Context<'_>, token: &[u8], set: fn(&mut Values, f64)) -> &'static [u8] {
+    match real(token) {
         Some(number) => {
             context.shared.tuning.change(|values| set(values, number));
             replies::OK

@@ -1,4 +1,4 @@
-//! Connections that one iteration of a worker reads ahead together get what each would get alone.
+//! Connections that one iteration of a worker reads ahead together get the same replies as each alone.
 
 mod live;
 
@@ -8,10 +8,10 @@ use std::net::{Shutdown, TcpStream};
 use glasscache_server::{Config, Replay, Running, start};
 use live::{config, connect, talk};
 
-/// More than a worker hears together.
+/// More than a worker reads ahead together.
 const CONNECTIONS: usize = 40;
 
-/// Lengths of what is sent at once: fractions of commands, and around what is read ahead of a connection.
+/// Lengths of the pieces sent: fractions of commands, and around the number of bytes that are read ahead.
 const PIECES: [usize; 9] = [1, 4096, 30, 4097, 700, 20_000, 4095, 8192, 3];
 
 fn one_worker() -> Running {
@@ -22,25 +22,25 @@ fn one_worker() -> Running {
     .unwrap()
 }
 
-/// Commands about keys of its own: small and large values, many keys, mistakes.
+/// Commands on keys of its own: small and large values, many keys, errors.
 fn stream(connection: usize) -> Vec<u8> {
     let mut stream = Vec::new();
-    let mut say = |text: String| stream.extend_from_slice(text.as_bytes());
+    let mut append = |text: String| stream.extend_from_slice(text.as_bytes());
     for round in 0..12 {
         let key = format!("c{connection}k{}", round % 5);
         let bytes = [10, 2000, 4080, 9000, 70_000, 200_000][(round + connection) % 6];
-        say(format!(
+        append(format!(
             "set {key} {round} 0 {bytes}\r\n{}\r\n",
             "v".repeat(bytes)
         ));
         let keys: Vec<String> = (0..round * 40)
             .map(|number| format!("c{connection}k{}", number % 9))
             .collect();
-        say(format!(
+        append(format!(
             "get {key} {}\r\nmg {key} s f\r\nnonsense {key}\r\n",
             keys.join(" ")
         ));
-        say(format!(
+        append(format!(
             "delete c{connection}k{}\r\nappend {key} 0 0 2\r\n11\r\n",
             round % 3
         ));
@@ -56,8 +56,8 @@ fn alone(stream: &[u8]) -> Vec<u8> {
     Replay::new(config).unwrap().feed(stream, 10)
 }
 
-/// Sends each stream in pieces, the connections taking turns, and ends the sending.
-fn send_in_turns(mut sends: Vec<(TcpStream, Vec<u8>)>) {
+/// Sends each stream in pieces, alternating between the connections, and ends the sending.
+fn send_alternately(mut sends: Vec<(TcpStream, Vec<u8>)>) {
     let mut at = vec![0; sends.len()];
     for round in 0.. {
         let mut is_over = true;
@@ -80,7 +80,7 @@ fn send_in_turns(mut sends: Vec<(TcpStream, Vec<u8>)>) {
 }
 
 #[test]
-fn connections_heard_together_are_answered_as_alone() {
+fn connections_read_ahead_together_get_the_replies_of_each_alone() {
     let server = one_worker();
     let sockets: Vec<TcpStream> = (0..CONNECTIONS).map(|_| connect(&server)).collect();
     let sends = sockets
@@ -89,7 +89,7 @@ fn connections_heard_together_are_answered_as_alone() {
         .map(|(number, socket)| (socket.try_clone().unwrap(), stream(number)))
         .collect();
     std::thread::scope(|scope| {
-        scope.spawn(|| send_in_turns(sends));
+        scope.spawn(|| send_alternately(sends));
         for (number, mut socket) in sockets.iter().enumerate() {
             scope.spawn(move || {
                 let mut got = Vec::new();
@@ -107,7 +107,7 @@ fn connections_heard_together_are_answered_as_alone() {
 }
 
 #[test]
-fn who_leaves_among_others_takes_none_of_their_answers() {
+fn a_connection_that_closes_takes_no_reply_of_the_others() {
     let server = one_worker();
     for _ in 0..50 {
         let mut sockets: Vec<TcpStream> = (0..CONNECTIONS).map(|_| connect(&server)).collect();
@@ -117,8 +117,8 @@ fn who_leaves_among_others_takes_none_of_their_answers() {
             } else if number % 3 == 1 {
                 socket.shutdown(Shutdown::Both).unwrap();
             } else {
-                let ask = format!("mn\r\nmg absent{number} s\r\nmg none{number}");
-                socket.write_all(ask.as_bytes()).unwrap();
+                let request = format!("mn\r\nmg absent{number} s\r\nmg none{number}");
+                socket.write_all(request.as_bytes()).unwrap();
                 socket.shutdown(Shutdown::Write).unwrap();
             }
         }

@@ -1,7 +1,7 @@
-//! Whether the value of a read may wait for its reader, decided before the read is made.
+//! Whether the reply to a read may be held in memory for its reader, decided before the read is made.
 //!
-//! A reply that was begun cannot be taken back, and a read may change the item. So while memory for peers is short
-//! the size of the value is looked up first, and a large one is read only if it can be held where it lies or copied.
+//! A reply that was begun cannot be withdrawn, and a read may change the item. So while memory for peers is short
+//! the size of the value is checked up first, and a large one is read only if it can be held in place or copied.
 
 use glasscache_protocol::command::Command;
 use glasscache_store::KeyHash;
@@ -10,10 +10,10 @@ use crate::session::context::Context;
 use crate::session::output::{COPY_BYTES_MAX, Output};
 use crate::shared::peer_memory::Pressure;
 
-/// Bytes of memory that a read of `key` needs and that are not to be had; 0 where it may be made.
+/// Bytes of memory that a read of `key` needs and that are not available; 0 if the read may be made.
 ///
-/// A value that can be held is held by `out` until it is sent.
-pub(super) fn lacking_bytes(
+/// `out` holds a value that can be held until it is sent.
+pub(super) fn missing_bytes(
     key: &[u8],
     hash: KeyHash,
     context: &Context<'_>,
@@ -34,15 +34,15 @@ pub(super) fn lacking_bytes(
         return 0;
     }
     let bytes = bytes as usize;
-    if context.shared.memory.has_room(bytes, context.is_first) {
+    if context.shared.memory.fits(bytes, context.is_first) {
         0
     } else {
         bytes
     }
 }
 
-/// The same for a command that is no batch of keys: only an `mg` with a binary key reads a value.
-pub(crate) fn lacking_bytes_of(
+/// The same for a command that is not a batch of keys: only an `mg` with a binary key reads a value.
+pub(crate) fn missing_bytes_of_command(
     command: &Command<'_>,
     context: &Context<'_>,
     out: &mut Output<'_>,
@@ -53,7 +53,7 @@ pub(crate) fn lacking_bytes_of(
     let mut scratch = Vec::new();
     match line.item_key(&mut scratch) {
         Ok(key) if context.pressure != Pressure::Low => {
-            lacking_bytes(key, context.store.store().hash(key), context, out)
+            missing_bytes(key, context.store.store().hash(key), context, out)
         }
         _ => 0,
     }

@@ -1,4 +1,4 @@
-//! Large transfers in shares: whole, in order, and never in the way of the small ones.
+//! Large transfers in quotas: complete, in order, and without delaying small ones.
 
 mod live;
 
@@ -20,14 +20,14 @@ fn set_big(key: &str, seed: usize) -> Vec<u8> {
     [line, big(seed), b"\r\n".to_vec()].concat()
 }
 
-/// The reply to a read of it.
+/// The reply to a get of it.
 fn reply_big(key: &str, seed: usize) -> Vec<u8> {
     let line = format!("VALUE {key} 0 {BIG_BYTES}\r\n").into_bytes();
     [line, big(seed), b"\r\nEND\r\n".to_vec()].concat()
 }
 
 #[test]
-fn what_stands_behind_large_values_keeps_its_place() {
+fn replies_after_large_values_keep_their_order() {
     let server = start(config()).unwrap();
     let mut client = connect(&server);
     talk(&mut client, &set_big("a", 1), b"STORED\r\n");
@@ -43,7 +43,7 @@ fn what_stands_behind_large_values_keeps_its_place() {
 }
 
 #[test]
-fn a_megabyte_lets_others_go_first() {
+fn a_megabyte_yields_to_others() {
     let one_worker = Config {
         workers: 1,
         ..config()
@@ -52,7 +52,7 @@ fn a_megabyte_lets_others_go_first() {
     let mut client = connect(&server);
     talk(&mut client, &set_big("a", 1), b"STORED\r\n");
     let before = yields(&server);
-    // A transfer is cut where small requests are about, so for a tenth of a second after one.
+    // A transfer is cut while there are small requests, and for a tenth of a second after one.
     let is_cut = (0..50).any(|_| {
         talk(&mut client, b"mn\r\n", b"MN\r\n");
         talk(&mut client, b"get a\r\n", &reply_big("a", 1));
@@ -61,7 +61,7 @@ fn a_megabyte_lets_others_go_first() {
     assert!(is_cut);
 }
 
-/// How often a connection let others go first.
+/// How often a connection yielded to others.
 fn yields(server: &Running) -> u64 {
     let mut client = connect(server);
     client.write_all(b"stats\r\nquit\r\n").unwrap();
@@ -74,7 +74,7 @@ fn yields(server: &Running) -> u64 {
 }
 
 #[test]
-fn large_and_small_ones_side_by_side_all_get_what_they_asked_for() {
+fn large_and_small_requests_at_the_same_time_all_get_their_replies() {
     let one_worker = Config {
         workers: 1,
         ..config()
