@@ -3,7 +3,9 @@
 use std::fs::File;
 use std::path::Path;
 
+use glasscache_record::{ReadError, read_folder};
 use glasscache_sim::TraceError;
+use glasscache_sim::trace::log::RequestLog;
 use glasscache_sim::trace::{self, Columns, KeyStream};
 
 use crate::output::{Exit, Failure};
@@ -23,6 +25,18 @@ pub(crate) fn open_file(path: &Path) -> Result<File, Failure> {
     }
     let fault = |error| format!("cannot open {}: {error}", path.display());
     File::open(path).map_err(|error| Failure::new(Exit::Unreachable, fault(error)))
+}
+
+/// Reads the request log in a folder.
+pub(crate) fn read_log(folder: &Path) -> Result<RequestLog, Failure> {
+    read_folder(folder).map_err(|error| match error {
+        ReadError::Trace(error) => error.into(),
+        ReadError::Open { .. } => Failure::new(Exit::Unreachable, error.to_string()),
+        ReadError::NotAFolder(_) => Failure::new(Exit::BadData, error.to_string())
+            .hint("a key stream in one file is what glasscache curve and inspect read"),
+        ReadError::Missing(_) => Failure::new(Exit::BadData, error.to_string())
+            .hint("docs/reference/formats.md describes the files of a request log"),
+    })
 }
 
 /// Opens a key stream; the file name extension determines its format.

@@ -5,13 +5,13 @@
 use std::path::{Path, PathBuf};
 
 use glasscache_sim::trace::intern::Interner;
-use glasscache_sim::trace::log::{NONE, RequestLog};
+use glasscache_sim::trace::log::NONE;
 use glasscache_sim::trace::{Batch, Columns, Op};
 use serde_json::{Value, json};
 
 use crate::output::{Exit, Failure, Output};
 use crate::table::count;
-use crate::traces::{open_file, open_keys};
+use crate::traces::{open_keys, read_log};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -179,27 +179,6 @@ fn key_facts(path: &Path) -> Result<Vec<Fact>, Failure> {
         Fact::new("last_time", counts.last_time),
         Fact::new("cut_within_a_row", stream.is_truncated()),
     ])
-}
-
-/// Reads the request log in a folder, Parquet or JSON lines.
-fn read_log(folder: &Path) -> Result<RequestLog, Failure> {
-    let ending = ["parquet", "jsonl"]
-        .into_iter()
-        .find(|ending| folder.join(format!("requests.{ending}")).exists());
-    let Some(ending) = ending else {
-        let fault = format!(
-            "{}: has neither requests.parquet nor requests.jsonl",
-            folder.display()
-        );
-        return Err(Failure::new(Exit::BadData, fault));
-    };
-    let items = folder.join(format!("items.{ending}"));
-    let requests = folder.join(format!("requests.{ending}"));
-    let (items_file, requests_file) = (open_file(&items)?, open_file(&requests)?);
-    Ok(RequestLog::read(
-        (&items.to_string_lossy(), items_file),
-        (&requests.to_string_lossy(), requests_file),
-    )?)
 }
 
 fn log_facts(folder: &Path) -> Result<Vec<Fact>, Failure> {

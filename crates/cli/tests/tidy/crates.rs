@@ -7,16 +7,17 @@ use toml::Table;
 use super::tree::{assert_none, files, read};
 
 /// Which of our crates each one may use; arrows point downwards (ARCHITECTURE.md).
-const ARROWS: [(&str, &[&str]); 10] = [
+const ARROWS: [(&str, &[&str]); 11] = [
     ("protocol", &[]),
     ("store", &[]),
     ("strategy", &[]),
     ("sim", &["store", "strategy"]),
     ("server", &["store", "protocol", "sim"]),
     ("client", &["protocol"]),
+    ("record", &["sim"]),
     ("lab", &["sim"]),
-    ("cli", &["lab", "server", "client", "sim"]),
-    ("native", &["client", "sim"]),
+    ("cli", &["lab", "record", "server", "client", "sim"]),
+    ("native", &["client", "record", "sim"]),
     ("world", &["server", "client"]),
 ];
 /// Additional crates that the tests of a crate may use: the crate itself with its checks on.

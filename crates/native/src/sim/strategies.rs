@@ -1,8 +1,8 @@
 //! Request simulation for Python: a folder of a log, strategies in words, and the results document as JSON.
 
-use std::fs::File;
 use std::path::{Path, PathBuf};
 
+use glasscache_record::{ReadError, read_folder};
 use glasscache_sim::strategy::Strategy;
 use glasscache_sim::strategy::cost::CostModel;
 use glasscache_sim::strategy::prepare::Prepared;
@@ -70,24 +70,12 @@ pub(crate) fn simulate(
 }
 
 fn read(py: Python<'_>, folder: &Path) -> PyResult<RequestLog> {
-    let (items, requests) = (find(folder, "items")?, find(folder, "requests")?);
-    let files: (File, File) = (super::open(&items)?, super::open(&requests)?);
-    let names = (items.to_string_lossy(), requests.to_string_lossy());
-    let log = py.detach(|| RequestLog::read((&names.0, files.0), (&names.1, files.1)));
-    log.map_err(|fault| error::of_trace(py, &fault))
-}
-
-fn find(folder: &Path, stem: &str) -> PyResult<PathBuf> {
-    let files = ["parquet", "jsonl"].map(|ending| folder.join(format!("{stem}.{ending}")));
-    files
-        .into_iter()
-        .find(|file| file.is_file())
-        .ok_or_else(|| {
-            let fault = format!(
-                "no {stem}.parquet and no {stem}.jsonl in {}",
-                folder.display()
-            );
-            PyFileNotFoundError::new_err(fault)
+    py.detach(|| read_folder(folder))
+        .map_err(|fault| match fault {
+            ReadError::Trace(fault) => error::of_trace(py, &fault),
+            ReadError::Open { .. } | ReadError::Missing(_) | ReadError::NotAFolder(_) => {
+                PyFileNotFoundError::new_err(fault.to_string())
+            }
         })
 }
 

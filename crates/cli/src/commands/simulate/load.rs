@@ -1,7 +1,6 @@
 //! Opens the input of `simulate`: the log's two files and the latency table, with one sentence for each error.
 
 use std::collections::HashSet;
-use std::fs::File;
 use std::path::{Path, PathBuf};
 
 use glasscache_sim::strategy::cost::CostModel;
@@ -9,6 +8,7 @@ use glasscache_sim::strategy::prepare::Prepared;
 use glasscache_sim::trace::log::{NONE, RequestLog};
 
 use crate::output::{Exit, Failure};
+use crate::traces::read_log;
 
 /// A log and what its calls cost.
 pub(super) struct LoadedLog {
@@ -26,15 +26,11 @@ pub(super) struct Routes {
 
 /// Reads the log in `folder` and its latency table, or the given one.
 pub(super) fn load(folder: &Path, latency: Option<&Path>) -> Result<LoadedLog, Failure> {
-    let (items, requests) = (find(folder, "items")?, find(folder, "requests")?);
-    let log = RequestLog::read(
-        (&name(&items), open(&items)?),
-        (&name(&requests), open(&requests)?),
-    )
-    .map_err(|e| Failure::new(Exit::BadData, e.to_string()))?;
+    let log = read_log(folder)?;
     let latency = latency.map_or_else(|| folder.join("latency.json"), Path::to_path_buf);
     let text = std::fs::read_to_string(&latency).map_err(|e| {
-        cannot_open(&latency, &e).hint(
+        let message = format!("cannot open {}: {e}", latency.display());
+        Failure::new(Exit::Unreachable, message).hint(
             "docs/reference/formats.md, section 3, describes its format; --latency names another file",
         )
     })?;
@@ -43,7 +39,7 @@ pub(super) fn load(folder: &Path, latency: Option<&Path>) -> Result<LoadedLog, F
     Ok(LoadedLog {
         log,
         cost,
-        name: name(folder),
+        name: folder.display().to_string(),
     })
 }
 
@@ -121,43 +117,4 @@ pub(super) fn check_halves(folder: &Path, prepared: &Prepared<'_>) -> Result<(),
         folder.display(),
     );
     Err(Failure::new(Exit::BadData, message))
-}
-
-fn find(folder: &Path, stem: &str) -> Result<PathBuf, Failure> {
-    if folder.is_file() {
-        let message = format!("{}: is a file; a request log is a folder", folder.display());
-        let hint = "a key stream in one file is what glasscache curve and inspect read";
-        return Err(Failure::new(Exit::BadData, message).hint(hint));
-    }
-    let candidates = ["parquet", "jsonl"].map(|ending| folder.join(format!("{stem}.{ending}")));
-    candidates
-        .into_iter()
-        .find(|file| file.is_file())
-        .ok_or_else(|| {
-            let message = if folder.exists() {
-                format!(
-                    "no {stem}.parquet and no {stem}.jsonl in {}",
-                    folder.display()
-                )
-            } else {
-                format!("there is no folder {}", folder.display())
-            };
-            Failure::new(Exit::Unreachable, message)
-                .hint("a request log is a folder; docs/reference/formats.md describes its files")
-        })
-}
-
-fn open(file: &Path) -> Result<File, Failure> {
-    File::open(file).map_err(|e| cannot_open(file, &e))
-}
-
-fn cannot_open(file: &Path, error: &std::io::Error) -> Failure {
-    Failure::new(
-        Exit::Unreachable,
-        format!("cannot open {}: {error}", file.display()),
-    )
-}
-
-fn name(path: &Path) -> String {
-    path.display().to_string()
 }

@@ -152,7 +152,8 @@ pub(super) fn write(
     let key = |item: u32| log.items.keys.get(item as usize);
     for at in 0..log.items.len() {
         let parent = key(log.items.parents[at]);
-        let line = serde_json::json!({"key": log.items.keys[at], "parent": parent, "size": log.items.sizes[at]});
+        let size = Some(log.items.sizes[at]).filter(|&size| size != 0);
+        let line = serde_json::json!({"key": log.items.keys[at], "parent": parent, "size": size});
         writeln!(items, "{line}")?;
     }
     let rows = &log.requests;

@@ -5,6 +5,7 @@
 
 mod check;
 mod jsonl;
+mod merge;
 #[cfg(feature = "parquet")]
 mod parquet;
 #[cfg(feature = "parquet")]
@@ -118,6 +119,17 @@ impl RequestLog {
             }
         }?;
         check::check(&log, names.0, names.1)?;
+        Ok(log)
+    }
+
+    /// Joins the parts of one log: the same key is one item, with the parent and the size of the last part that knows
+    /// them, and the requests are in the order of their time. `name` appears in errors.
+    ///
+    /// # Errors
+    /// Parts whose parents form a cycle together.
+    pub fn merge(parts: &[Self], name: &str) -> Result<Self, TraceError> {
+        let log = merge::merge(parts);
+        check::check(&log, name, name)?;
         Ok(log)
     }
 

@@ -10,7 +10,7 @@ const ITEMS: &str = "message items {
     required int32 item (INTEGER(32, false));
     required binary key (STRING);
     optional int32 parent (INTEGER(32, false));
-    required int32 size (INTEGER(32, false));
+    optional int32 size (INTEGER(32, false));
 }";
 
 const REQUESTS: &str = "message requests {
@@ -66,7 +66,11 @@ fn item_columns(log: &RequestLog, rows: Range<usize>) -> [Column; 4] {
                 .iter()
                 .map(|&parent| known(parent)),
         ),
-        plain(items.sizes[rows].iter().map(|&size| size as i32).collect()),
+        Column::nullable(
+            items.sizes[rows]
+                .iter()
+                .map(|&size| (size != 0).then_some(size)),
+        ),
     ]
 }
 

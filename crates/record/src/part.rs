@@ -1,0 +1,179 @@
+//! A part of the log while it is in memory: finished requests as the columns of a request log.
+
+use std::collections::HashMap;
+
+use glasscache_sim::trace::log::{Items, NONE, RequestLog, Requests};
+use sha2::{Digest, Sha256};
+
+use crate::finished::Finished;
+use crate::options::Options;
+
+/// Requests that are not written yet, with their items numbered in the order of first use.
+#[derive(Default)]
+pub(crate) struct Part {
+    items: Items,
+    requests: Requests,
+    /// The number of each key, as the application names it.
+    item_of_key: HashMap<Box<[u8]>, u32>,
+    routes: HashMap<Box<str>, u32>,
+    /// The bytes of the requests as they were submitted.
+    bytes: usize,
+    writes: u64,
+}
+
+impl Part {
+    /// How many requests it holds.
+    pub(crate) fn len(&self) -> usize {
+        self.requests.len()
+    }
+
+    /// The bytes of its requests as they were submitted.
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Calls that wrote, in all requests.
+    pub(crate) fn writes(&self) -> u64 {
+        self.writes
+    }
+
+    /// Appends a finished request.
+    pub(crate) fn add(&mut self, request: &Finished, instance: u16, options: &Options) {
+        self.bytes += request.bytes();
+        self.writes += u64::from(request.writes);
+        if self.requests.starts.is_empty() {
+            self.requests.starts.push(0);
+        }
+        for &read in &request.items {
+            let parent = request.parent(read);
+            let item = self.item(request.key(read), parent, options);
+            if read.size != 0 {
+                self.items.sizes[item as usize] = read.size;
+            }
+            self.requests.items.push(item);
+        }
+        let page = request.page.as_deref();
+        let page = page.map_or(NONE, |page| self.item(page, None, options));
+        let route = request
+            .route
+            .as_deref()
+            .map_or(NONE, |route| self.route(route));
+        let requests = &mut self.requests;
+        requests.starts.push(requests.items.len());
+        requests.request.push(request.number);
+        requests.time_us.push(request.time_us);
+        requests.instance.push(instance);
+        requests.base_us.push(request.base_us);
+        requests.page.push(page);
+        requests.route.push(route);
+    }
+
+    /// Everything as one log, its requests in no particular order.
+    pub(crate) fn into_log(self) -> RequestLog {
+        RequestLog {
+            items: self.items,
+            requests: self.requests,
+            truncated_after: None,
+        }
+    }
+
+    /// The number of a key. A new key gets the parent that the caller or a pattern names; a parent that would make the
+    /// key its own ancestor is left out.
+    fn item(&mut self, key: &[u8], parent: Option<&[u8]>, options: &Options) -> u32 {
+        let item = match self.item_of_key.get(key) {
+            Some(&item) if parent.is_none() => return item,
+            Some(&item) => item,
+            None => self.new_item(key, options),
+        };
+        if self.items.parents[item as usize] != NONE {
+            return item;
+        }
+        let by_pattern = || {
+            let key = std::str::from_utf8(key).ok()?;
+            options.parents.parent_of(key).map(str::as_bytes)
+        };
+        if let Some(parent) = parent.or_else(by_pattern) {
+            let parent = self.item(parent, None, options);
+            if !self.has_ancestor(parent, item) {
+                self.items.parents[item as usize] = parent;
+            }
+        }
+        item
+    }
+
+    fn new_item(&mut self, key: &[u8], options: &Options) -> u32 {
+        let item = self.items.keys.len() as u32;
+        self.item_of_key.insert(key.into(), item);
+        self.items.keys.push(name_of(key, options.salt.as_deref()));
+        self.items.parents.push(NONE);
+        self.items.sizes.push(0);
+        item
+    }
+
+    /// Whether `ancestor` is `item` or above it.
+    fn has_ancestor(&self, mut item: u32, ancestor: u32) -> bool {
+        while item != NONE && item != ancestor {
+            item = self.items.parents[item as usize];
+        }
+        item == ancestor
+    }
+
+    fn route(&mut self, name: &str) -> u32 {
+        if let Some(&route) = self.routes.get(name) {
+            return route;
+        }
+        let route = self.requests.routes.len() as u32;
+        self.requests.routes.push(name.to_owned());
+        self.routes.insert(name.into(), route);
+        route
+    }
+}
+
+/// A key as the log names it: its hash if there is a salt, its text, or its bytes with escapes if they are not UTF-8.
+fn name_of(key: &[u8], salt: Option<&[u8]>) -> String {
+    if let Some(salt) = salt {
+        let hash: [u8; 32] = Sha256::new()
+            .chain_update(salt)
+            .chain_update(key)
+            .finalize()
+            .into();
+        let half = hash.first_chunk();
+        return format!(
+            "{:032x}",
+            half.map_or(0, |bytes| u128::from_be_bytes(*bytes))
+        );
+    }
+    std::str::from_utf8(key).map_or_else(|_| key.escape_ascii().to_string(), str::to_owned)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_parent_that_would_close_a_cycle_is_left_out() {
+        let (mut part, options) = (Part::default(), Options::new("log"));
+        for (key, parent) in [("a", "b"), ("b", "c"), ("c", "a"), ("d", "d"), ("e", "a")] {
+            part.item(key.as_bytes(), Some(parent.as_bytes()), &options);
+        }
+        let items = part.items;
+        let parent = |key: &str| {
+            let at = items.keys.iter().position(|own| own == key).unwrap();
+            items
+                .keys
+                .get(items.parents[at] as usize)
+                .map(String::as_str)
+        };
+        let parents: Vec<_> = ["a", "b", "c", "d", "e"].map(parent).to_vec();
+        assert_eq!(parents, [Some("b"), Some("c"), None, None, Some("a")]);
+    }
+
+    #[test]
+    fn keys_are_hashed_with_the_salt_or_escaped() {
+        assert_eq!(name_of(b"user:17", None), "user:17");
+        assert_eq!(name_of(b"\xff\x01k", None), "\\xff\\x01k");
+        let hashed = name_of(b"user:17", Some(b"salt"));
+        assert_eq!(hashed.len(), 32);
+        assert_ne!(hashed, name_of(b"user:17", Some(b"pepper")));
+    }
+}

@@ -1,0 +1,190 @@
+//! The recorder: which requests are recorded, the bounded way to the writer's thread, and what was dropped.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, PoisonError};
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+
+use crate::options::{Options, RecordError};
+use crate::request::Request;
+use crate::sink::{Sink, lock};
+use crate::writer;
+
+/// How long [`Recorder::close`] waits for the last part to be written.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// Records requests into a folder. Cheap to clone; the log is complete after [`Recorder::close`] or the drop of the last
+/// clone. After a fork the child records under an instance of its own.
+#[derive(Debug, Clone)]
+pub struct Recorder(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    options: Arc<Options>,
+    sink: ArcSwap<Sink>,
+    requests: AtomicU64,
+    is_closed: AtomicBool,
+}
+
+/// What a recorder did so far.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize)]
+pub struct Stats {
+    /// Requests that began, recorded or not.
+    pub requests: u64,
+    /// Requests that are in the log or on their way to it.
+    pub recorded: u64,
+    /// Requests that were to be recorded and are not: no memory was left, they were too large, or the folder could not be
+    /// written.
+    pub dropped: u64,
+    /// Files of requests that are complete.
+    pub parts: u64,
+    /// Bytes of all complete files.
+    pub bytes: u64,
+}
+
+impl Recorder {
+    /// Starts recording.
+    ///
+    /// A folder that cannot be written is not an error: the recorder stops, counts what it drops, and
+    /// [`Recorder::take_warning`] says why.
+    ///
+    /// # Errors
+    /// Options that have no meaning.
+    pub fn open(options: Options) -> Result<Self, RecordError> {
+        options.check()?;
+        let options = Arc::new(options);
+        let sink = start(&options);
+        Ok(Self(Arc::new(Shared {
+            options,
+            sink: ArcSwap::from_pointee(sink),
+            requests: AtomicU64::new(0),
+            is_closed: AtomicBool::new(false),
+        })))
+    }
+
+    /// Begins a request; `None` if it is not to be recorded.
+    pub fn request(&self) -> Option<Request> {
+        let number = self.0.requests.fetch_add(1, Relaxed);
+        let is_sampled = is_sampled(number, self.0.options.sample);
+        if !is_sampled || self.0.is_closed.load(Relaxed) {
+            return None;
+        }
+        let sink = self.sink();
+        if sink.state.has_failed.load(Relaxed) {
+            sink.count_dropped();
+            return None;
+        }
+        Some(Request::new(sink, number))
+    }
+
+    /// What was recorded so far, by this process since its start or its fork.
+    pub fn stats(&self) -> Stats {
+        let sink = self.0.sink.load();
+        Stats {
+            requests: self.0.requests.load(Relaxed),
+            recorded: sink.state.recorded.load(Relaxed),
+            dropped: sink.state.dropped.load(Relaxed),
+            parts: sink.state.parts.load(Relaxed),
+            bytes: sink.state.written_bytes.load(Relaxed),
+        }
+    }
+
+    /// Why the recorder stopped, once: the first call after it stopped.
+    pub fn take_warning(&self) -> Option<String> {
+        let sink = self.0.sink.load();
+        if !sink.state.has_failed.load(Relaxed) {
+            return None;
+        }
+        lock(&sink.state.failure).take()
+    }
+
+    /// Ends the recording and waits, a second at most, until everything is written; returns whether it is. Requests that
+    /// finish later are dropped.
+    pub fn close(&self) -> bool {
+        self.0.close()
+    }
+
+    /// The part that belongs to this process.
+    fn sink(&self) -> Arc<Sink> {
+        let sink = self.0.sink.load_full();
+        if !sink.was_forked() {
+            return sink;
+        }
+        let own = Arc::new(start(&self.0.options));
+        let before = self.0.sink.compare_and_swap(&sink, Arc::clone(&own));
+        if Arc::ptr_eq(&before, &sink) {
+            // The queue of the parent may have been in use when the process was forked, so nothing frees it here.
+            std::mem::forget(sink);
+            own
+        } else {
+            // Another thread of the child was faster.
+            own.stop();
+            self.0.sink.load_full()
+        }
+    }
+}
+
+impl Shared {
+    fn close(&self) -> bool {
+        let sink = self.sink.load_full();
+        if sink.was_forked() {
+            return true;
+        }
+        if !self.is_closed.swap(true, Relaxed) {
+            sink.stop();
+        }
+        let is_finished = lock(&sink.state.is_finished);
+        let waited =
+            sink.state
+                .finished
+                .wait_timeout_while(is_finished, CLOSE_TIMEOUT, |is_finished| !*is_finished);
+        *waited.unwrap_or_else(PoisonError::into_inner).0
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+/// Starts a writer for this process.
+fn start(options: &Arc<Options>) -> Sink {
+    let (sink, messages) = Sink::new(options.memory_bytes);
+    let state = Arc::clone(&sink.state);
+    if let Err(error) = writer::start(Arc::clone(options), messages, state) {
+        let why = format!("recording stopped: no thread could be started: {error}");
+        sink.state.fail(why);
+        sink.state.finish();
+    }
+    sink
+}
+
+/// Whether a request is recorded: a hash of its number, so that the choice is even in any run of requests and the same
+/// when a program is run again.
+fn is_sampled(number: u64, share: f64) -> bool {
+    // splitmix64's finaliser; its upper 53 bits as a number from 0 to 1.
+    let mut hash = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    hash = (hash ^ (hash >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    hash = (hash ^ (hash >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    hash ^= hash >> 31;
+    ((hash >> 11) as f64) < share * (1_u64 << 53) as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_share_of_the_requests_is_recorded() {
+        for share in [0.0, 0.01, 0.5, 1.0] {
+            let sampled = (0..100_000)
+                .filter(|&number| is_sampled(number, share))
+                .count() as f64;
+            let expected = 100_000.0 * share;
+            let bound = 4.0 * (expected * (1.0 - share)).sqrt();
+            assert!((sampled - expected).abs() <= bound, "{share}: {sampled}");
+        }
+    }
+}

@@ -1,0 +1,173 @@
+//! One request while it is recorded: the items in the order of the calls, and the time spent in cache calls.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use crate::finished::Finished;
+use crate::sink::Sink;
+
+/// A request that is being recorded. Shared by the threads or tasks that work for it; [`Request::finish`], or the drop
+/// of the last handle, hands it to the recorder.
+#[derive(Debug, Clone)]
+pub struct Request(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    sink: Arc<Sink>,
+    number: u64,
+    state: Mutex<Option<State>>,
+}
+
+/// A call that [`Request::begin`] began.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[must_use = "a call that does not end counts as pending until the request finishes"]
+pub struct Call {
+    first: usize,
+    items: usize,
+}
+
+#[derive(Debug)]
+struct State {
+    started: Instant,
+    finished: Finished,
+    pending: u32,
+    pending_since: Instant,
+    in_calls: Duration,
+}
+
+impl Request {
+    pub(crate) fn new(sink: Arc<Sink>, number: u64) -> Self {
+        let now = Instant::now();
+        let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH);
+        let state = State {
+            started: now,
+            finished: Finished {
+                number,
+                time_us: since_epoch.map_or(0, |time| time.as_micros() as u64),
+                ..Finished::default()
+            },
+            pending: 0,
+            pending_since: now,
+            in_calls: Duration::ZERO,
+        };
+        Self(Arc::new(Inner {
+            sink,
+            number,
+            state: Mutex::new(Some(state)),
+        }))
+    }
+
+    /// The number of the request, from 0 for the first one of the process, recorded or not.
+    pub fn number(&self) -> u64 {
+        self.0.number
+    }
+
+    /// Names the item that the page is about.
+    pub fn set_page(&self, key: &[u8]) {
+        self.change(|state| state.finished.page = Some(key.into()));
+    }
+
+    /// Names the kind of request.
+    pub fn set_route(&self, route: &str) {
+        self.change(|state| state.finished.route = Some(route.into()));
+    }
+
+    /// Notes that a call begins which reads these keys, each with its parent if the caller knows it.
+    pub fn begin<'k>(&self, keys: impl IntoIterator<Item = (&'k [u8], Option<&'k [u8]>)>) -> Call {
+        let mut call = Call { first: 0, items: 0 };
+        self.change(|state| {
+            state.begin(Instant::now());
+            call.first = state.finished.items.len();
+            for (key, parent) in keys {
+                state.finished.append(key, parent);
+            }
+            call.items = state.finished.items.len() - call.first;
+        });
+        call
+    }
+
+    /// Notes that a call begins which writes.
+    pub fn begin_write(&self) -> Call {
+        let mut call = Call { first: 0, items: 0 };
+        self.change(|state| {
+            state.begin(Instant::now());
+            state.finished.writes = state.finished.writes.saturating_add(1);
+            call.first = state.finished.items.len();
+        });
+        call
+    }
+
+    /// Notes the bytes of the value under the call's key at `index`, as stored remotely.
+    pub fn set_size(&self, call: Call, index: usize, bytes: usize) {
+        if index < call.items {
+            self.change(|state| {
+                if let Some(item) = state.finished.items.get_mut(call.first + index) {
+                    item.size = u32::try_from(bytes).unwrap_or(u32::MAX);
+                }
+            });
+        }
+    }
+
+    /// Notes that the caller of a call has resumed.
+    pub fn end(&self, _call: Call) {
+        self.change(|state| state.end(Instant::now()));
+    }
+
+    /// Ends the request; calls that begin later are not recorded.
+    pub fn finish(&self) {
+        self.0.finish();
+    }
+
+    fn change(&self, change: impl FnOnce(&mut State)) {
+        if let Some(state) = &mut *self.0.lock() {
+            change(state);
+        }
+    }
+}
+
+impl Inner {
+    fn lock(&self) -> MutexGuard<'_, Option<State>> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn finish(&self) {
+        let Some(mut state) = self.lock().take() else {
+            return;
+        };
+        let now = Instant::now();
+        if state.pending > 0 {
+            state.in_calls += now.duration_since(state.pending_since);
+        }
+        let base = now
+            .duration_since(state.started)
+            .saturating_sub(state.in_calls);
+        state.finished.base_us = u32::try_from(base.as_micros()).unwrap_or(u32::MAX);
+        if state.finished.is_too_large {
+            self.sink.count_dropped();
+        } else {
+            self.sink.submit(state.finished);
+        }
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        self.finish();
+    }
+}
+
+impl State {
+    fn begin(&mut self, now: Instant) {
+        if self.pending == 0 {
+            self.pending_since = now;
+        }
+        self.pending += 1;
+    }
+
+    fn end(&mut self, now: Instant) {
+        if self.pending == 1 {
+            self.in_calls += now.duration_since(self.pending_since);
+        }
+        self.pending = self.pending.saturating_sub(1);
+    }
+}

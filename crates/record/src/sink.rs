@@ -1,0 +1,111 @@
+//! The bounded way from finished requests to the writer's thread, and what both sides count.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+
+use crate::finished::Finished;
+
+/// What the writer's thread receives.
+pub(crate) enum Message {
+    /// A request to write.
+    Request(Box<Finished>),
+    /// No more requests will come.
+    Close,
+}
+
+/// The way to the writer's thread. It belongs to one process; after a fork the child needs a new one.
+#[derive(Debug)]
+pub(crate) struct Sink {
+    /// The id of the process.
+    process: u32,
+    to_writer: Sender<Message>,
+    pub(crate) state: Arc<WriterState>,
+}
+
+/// What the writer's thread and the recorder share.
+#[derive(Debug, Default)]
+pub(crate) struct WriterState {
+    /// Bytes of the requests that are submitted and not in a written part.
+    pub(crate) held_bytes: AtomicUsize,
+    pub(crate) recorded: AtomicU64,
+    pub(crate) dropped: AtomicU64,
+    pub(crate) parts: AtomicU64,
+    pub(crate) written_bytes: AtomicU64,
+    memory_bytes: usize,
+    /// Why the recorder stopped, once it did.
+    pub(crate) failure: Mutex<Option<String>>,
+    pub(crate) has_failed: AtomicBool,
+    pub(crate) is_finished: Mutex<bool>,
+    pub(crate) finished: Condvar,
+}
+
+impl Sink {
+    /// Where a thread receives what is submitted.
+    pub(crate) fn new(memory_bytes: usize) -> (Self, Receiver<Message>) {
+        let (to_writer, messages) = channel();
+        let state = Arc::new(WriterState {
+            memory_bytes,
+            ..WriterState::default()
+        });
+        let sink = Self {
+            process: std::process::id(),
+            to_writer,
+            state,
+        };
+        (sink, messages)
+    }
+
+    /// Whether this process is a child of the one that started it.
+    pub(crate) fn was_forked(&self) -> bool {
+        self.process != std::process::id()
+    }
+
+    /// Counts a request that is not recorded.
+    pub(crate) fn count_dropped(&self) {
+        self.state.dropped.fetch_add(1, Relaxed);
+    }
+
+    /// Hands a finished request to the writer, or drops it if the memory is full.
+    pub(crate) fn submit(&self, request: Finished) {
+        let bytes = request.bytes();
+        let held = self.state.held_bytes.fetch_add(bytes, Relaxed);
+        let is_taken = !self.state.has_failed.load(Relaxed)
+            && held + bytes <= self.state.memory_bytes
+            && !self.was_forked()
+            && self
+                .to_writer
+                .send(Message::Request(Box::new(request)))
+                .is_ok();
+        if is_taken {
+            self.state.recorded.fetch_add(1, Relaxed);
+        } else {
+            self.state.held_bytes.fetch_sub(bytes, Relaxed);
+            self.count_dropped();
+        }
+    }
+
+    /// Ends the writer once everything submitted is written.
+    pub(crate) fn stop(&self) {
+        let _ = self.to_writer.send(Message::Close);
+    }
+}
+
+impl WriterState {
+    /// Stops the recorder for ever.
+    pub(crate) fn fail(&self, why: String) {
+        *lock(&self.failure) = Some(why);
+        self.has_failed.store(true, Relaxed);
+    }
+
+    /// Wakes whoever waits for the thread's end.
+    pub(crate) fn finish(&self) {
+        *lock(&self.is_finished) = true;
+        self.finished.notify_all();
+    }
+}
+
+/// Locks, whatever became of a thread that held the lock.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,291 @@
+//! The thread that writes parts of the log: files beside their names and renamed, so that none is ever incomplete.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, BufWriter, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::time::Instant;
+
+use glasscache_sim::trace::log::RequestLog;
+use serde_json::{Map, Value, json};
+
+use crate::finished::Finished;
+use crate::folder::part_of;
+use crate::options::{FileFormat, Options};
+use crate::part::Part;
+use crate::sink::{Message, WriterState};
+
+/// Starts the thread.
+pub(crate) fn start(
+    options: Arc<Options>,
+    messages: Receiver<Message>,
+    state: Arc<WriterState>,
+) -> io::Result<()> {
+    let run = move || {
+        let writer = Writer {
+            options,
+            state,
+            folder: None,
+            part: Part::default(),
+            begun: Instant::now(),
+        };
+        writer.run(&messages);
+    };
+    std::thread::Builder::new()
+        .name("glasscache-log".to_owned())
+        .spawn(run)
+        .map(|_| ())
+}
+
+struct Writer {
+    options: Arc<Options>,
+    state: Arc<WriterState>,
+    /// Opened with the first request.
+    folder: Option<Folder>,
+    part: Part,
+    /// When the first request of the part came.
+    begun: Instant,
+}
+
+impl Writer {
+    fn run(mut self, messages: &Receiver<Message>) {
+        loop {
+            let age = self.begun.elapsed();
+            let wait = self.options.rotate_after.saturating_sub(age);
+            let message = if self.part.len() == 0 {
+                messages.recv().map_err(|_| RecvTimeoutError::Disconnected)
+            } else {
+                messages.recv_timeout(wait)
+            };
+            match message {
+                Ok(Message::Request(request)) => self.add(&request),
+                Ok(Message::Close) | Err(RecvTimeoutError::Disconnected) => break,
+                Err(RecvTimeoutError::Timeout) => self.write_part(),
+            }
+        }
+        for message in messages.try_iter() {
+            if let Message::Request(request) = message {
+                self.add(&request);
+            }
+        }
+        self.write_part();
+        self.state.finish();
+    }
+
+    fn add(&mut self, request: &Finished) {
+        if self.state.has_failed.load(Relaxed) {
+            self.drop_requests(1, request.bytes());
+            return;
+        }
+        let folder = match &mut self.folder {
+            Some(folder) => folder,
+            None => match Folder::open(&self.options) {
+                Ok(folder) => self.folder.insert(folder),
+                Err(error) => {
+                    self.fail(&error);
+                    self.drop_requests(1, request.bytes());
+                    return;
+                }
+            },
+        };
+        if self.part.len() == 0 {
+            self.begun = Instant::now();
+        }
+        self.part.add(request, folder.instance, &self.options);
+        if self.part.bytes() >= self.options.rotate_bytes {
+            self.write_part();
+        }
+    }
+
+    fn write_part(&mut self) {
+        let part = std::mem::take(&mut self.part);
+        let (requests, bytes, writes) = (part.len(), part.bytes(), part.writes());
+        let Some(folder) = self.folder.as_mut().filter(|_| requests > 0) else {
+            return;
+        };
+        let dropped = self.state.dropped.load(Relaxed);
+        match folder.write(part.into_log(), writes, dropped, &self.options) {
+            Ok(written) => {
+                self.state.held_bytes.fetch_sub(bytes, Relaxed);
+                self.state.parts.fetch_add(1, Relaxed);
+                self.state.written_bytes.fetch_add(written, Relaxed);
+            }
+            Err(error) => {
+                self.fail(&error);
+                self.drop_requests(requests as u64, bytes);
+            }
+        }
+    }
+
+    fn fail(&self, error: &io::Error) {
+        let folder = self.options.folder.display();
+        self.state.fail(format!(
+            "recording into {folder} stopped: {error}; requests go on and are not recorded"
+        ));
+    }
+
+    fn drop_requests(&self, requests: u64, bytes: usize) {
+        self.state.held_bytes.fetch_sub(bytes, Relaxed);
+        self.state.recorded.fetch_sub(requests, Relaxed);
+        self.state.dropped.fetch_add(requests, Relaxed);
+    }
+}
+
+/// The folder of the log, where this process writes under a number that no other living process has.
+struct Folder {
+    path: PathBuf,
+    instance: u16,
+    /// The number of the next part.
+    next: u64,
+    /// What `meta.json` counts of this process already.
+    counted_dropped: u64,
+    /// Locked while the process lives, so that the instance is its own.
+    _lock: File,
+}
+
+impl Folder {
+    fn open(options: &Options) -> io::Result<Self> {
+        let path = options.folder.clone();
+        std::fs::create_dir_all(&path)?;
+        let (instance, lock) = claim_instance(&path)?;
+        let mut next = 0;
+        for entry in std::fs::read_dir(&path)? {
+            let name = entry?.file_name();
+            match part_of(&name.to_string_lossy(), "requests") {
+                Some((own, number, _)) if own == instance => next = next.max(number + 1),
+                _ => {}
+            }
+        }
+        Ok(Self {
+            path,
+            instance,
+            next,
+            counted_dropped: 0,
+            _lock: lock,
+        })
+    }
+
+    /// Writes a part, its items first: a reader takes requests only together with their items.
+    fn write(
+        &mut self,
+        log: RequestLog,
+        writes: u64,
+        dropped: u64,
+        options: &Options,
+    ) -> io::Result<u64> {
+        let name = self.path.to_string_lossy();
+        let log = RequestLog::merge(&[log], &name).map_err(io::Error::other)?;
+        let number = self.next;
+        self.next += 1;
+        let extension = options.format.extension();
+        let file = |stem: &str| {
+            self.path
+                .join(format!("{stem}-{}-{number:06}.{extension}", self.instance))
+        };
+        let (items, requests) = (
+            Unfinished::create(file("items"))?,
+            Unfinished::create(file("requests"))?,
+        );
+        {
+            let mut items = BufWriter::new(&items.file);
+            let mut requests = BufWriter::new(&requests.file);
+            match options.format {
+                FileFormat::Parquet => log.write_parquet(&mut items, &mut requests)?,
+                FileFormat::JsonLines => log.write_jsonl(&mut items, &mut requests)?,
+            }
+            items.flush()?;
+            requests.flush()?;
+        }
+        let bytes = items.finish()? + requests.finish()?;
+        let delta = dropped - self.counted_dropped;
+        self.counted_dropped = dropped;
+        self.count(log.requests.len(), delta, writes, options)?;
+        Ok(bytes)
+    }
+
+    /// Adds to what `meta.json` counts of this instance. Other processes change other instances of the same file.
+    fn count(
+        &self,
+        requests: usize,
+        dropped: u64,
+        writes: u64,
+        options: &Options,
+    ) -> io::Result<()> {
+        let lock = open_lock(&self.path.join(".meta.lock"))?;
+        lock.lock()?;
+        let path = self.path.join("meta.json");
+        let text = std::fs::read(&path).unwrap_or_default();
+        let mut meta: Map<String, Value> = serde_json::from_slice(&text).unwrap_or_default();
+        meta.insert("version".to_owned(), json!(1));
+        meta.insert("sample".to_owned(), json!(options.sample));
+        meta.insert("sampled_by".to_owned(), json!("request"));
+        meta.insert("hashed_keys".to_owned(), json!(options.salt.is_some()));
+        let instances = meta.entry("instances").or_insert_with(|| json!({}));
+        let before = &instances[self.instance.to_string()];
+        let counted = |name: &str, more: u64| json!(before[name].as_u64().unwrap_or(0) + more);
+        let counts = json!({
+            "requests": counted("requests", requests as u64),
+            "dropped": counted("dropped", dropped),
+            "writes": counted("writes", writes),
+        });
+        if let Some(instances) = instances.as_object_mut() {
+            instances.insert(self.instance.to_string(), counts);
+        }
+        let file = Unfinished::create(path)?;
+        serde_json::to_writer_pretty(&file.file, &meta)?;
+        file.finish().map(|_| ())
+    }
+}
+
+/// The lowest number whose lock no living process holds.
+fn claim_instance(folder: &Path) -> io::Result<(u16, File)> {
+    for instance in 0..=u16::MAX {
+        let lock = open_lock(&folder.join(format!(".instance-{instance}.lock")))?;
+        match lock.try_lock() {
+            Ok(()) => return Ok((instance, lock)),
+            Err(std::fs::TryLockError::WouldBlock) => {}
+            Err(std::fs::TryLockError::Error(error)) => return Err(error),
+        }
+    }
+    Err(io::Error::other("65,536 processes write into it already"))
+}
+
+fn open_lock(path: &Path) -> io::Result<File> {
+    OpenOptions::new().create(true).append(true).open(path)
+}
+
+/// A file that gets its name when it is complete, and is removed if that never happens.
+struct Unfinished {
+    file: File,
+    temporary: PathBuf,
+    path: PathBuf,
+}
+
+impl Unfinished {
+    fn create(path: PathBuf) -> io::Result<Self> {
+        let mut temporary = path.clone().into_os_string();
+        temporary.push(".tmp");
+        let temporary = PathBuf::from(temporary);
+        Ok(Self {
+            file: File::create(&temporary)?,
+            temporary,
+            path,
+        })
+    }
+
+    /// Gives it its name and returns its bytes.
+    fn finish(self) -> io::Result<u64> {
+        let bytes = self.file.metadata()?.len();
+        std::fs::rename(&self.temporary, &self.path)?;
+        Ok(bytes)
+    }
+}
+
+impl Drop for Unfinished {
+    fn drop(&mut self) {
+        // Under its final name nothing is found here.
+        let _ = std::fs::remove_file(&self.temporary);
+    }
+}

@@ -1,0 +1,267 @@
+//! Recorded requests as they come out of the folder again: bounds, threads, processes, faults of the disk.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use glasscache_record::{FileFormat, Options, ParentPatterns, Recorder, read_folder};
+use glasscache_sim::trace::log::{NONE, RequestLog};
+
+fn recorder(folder: &Path, change: impl FnOnce(&mut Options)) -> Recorder {
+    let mut options = Options::new(folder);
+    change(&mut options);
+    Recorder::open(options).unwrap()
+}
+
+/// Ends the recording, however long a busy machine takes for it.
+fn close(recorder: &Recorder) {
+    let deadline = Instant::now() + Duration::from_mins(1);
+    while !recorder.close() {
+        assert!(Instant::now() < deadline, "the log stays incomplete");
+    }
+}
+
+fn keys(log: &RequestLog, at: usize) -> Vec<&str> {
+    let key = |&item: &u32| log.items.keys[item as usize].as_str();
+    log.requests.items_of(at).iter().map(key).collect()
+}
+
+/// Records a request that reads the keys one after the other; values have as many bytes as the key.
+fn record(recorder: &Recorder, keys: &[&str]) {
+    let request = recorder.request().unwrap();
+    for key in keys {
+        let call = request.begin([(key.as_bytes(), None)]);
+        request.set_size(call, 0, key.len());
+        request.end(call);
+    }
+    request.finish();
+}
+
+#[test]
+fn a_log_holds_each_request_with_its_items_in_order_and_with_repeats() {
+    for format in [FileFormat::Parquet, FileFormat::JsonLines] {
+        let folder = tempfile::tempdir().unwrap();
+        let recorder = recorder(folder.path(), |options| {
+            options.format = format;
+            options.parents = ParentPatterns::parse(["course:{id}/lesson:{n}"]).unwrap();
+        });
+        let request = recorder.request().unwrap();
+        request.set_page(b"course:1/lesson:2");
+        request.set_route("lesson");
+        let call = request.begin([(b"a".as_slice(), None), (b"b", Some(b"a".as_slice()))]);
+        request.set_size(call, 1, 77);
+        request.set_size(call, 2, 78);
+        request.end(call);
+        let call = request.begin_write();
+        request.end(call);
+        let call = request.begin([(b"a".as_slice(), None)]);
+        request.end(call);
+        drop(request);
+        record(&recorder, &[]);
+        close(&recorder);
+        let log = read_folder(folder.path()).unwrap();
+        assert_eq!(log.requests.len(), 2, "{format:?}");
+        assert_eq!(keys(&log, 0), ["a", "b", "a"]);
+        assert!(keys(&log, 1).is_empty());
+        assert_eq!(log.items.keys, ["a", "b", "course:1/lesson:2", "course:1"]);
+        assert_eq!(log.items.parents, [NONE, 0, 3, NONE]);
+        assert_eq!(log.items.sizes, [0, 77, 0, 0]);
+        assert_eq!(log.requests.page, [2, NONE]);
+        assert_eq!(log.requests.routes, ["lesson"]);
+        assert_eq!(log.requests.request, [0, 1]);
+        let meta = std::fs::read(folder.path().join("meta.json")).unwrap();
+        let meta: serde_json::Value = serde_json::from_slice(&meta).unwrap();
+        assert_eq!(meta["instances"]["0"]["writes"], 1);
+        assert_eq!(meta["instances"]["0"]["requests"], 2);
+        assert_eq!(recorder.stats().recorded, 2);
+    }
+}
+
+#[test]
+fn base_time_leaves_out_the_union_of_pending_calls() {
+    let folder = tempfile::tempdir().unwrap();
+    let recorder = recorder(folder.path(), |_| {});
+    let request = recorder.request().unwrap();
+    let pause = || std::thread::sleep(Duration::from_millis(20));
+    let began = Instant::now();
+    pause();
+    let first = request.begin([(b"a".as_slice(), None)]);
+    pause();
+    let second = request.begin([(b"b".as_slice(), None)]);
+    pause();
+    request.end(first);
+    pause();
+    request.end(second);
+    let in_calls_at_least = Duration::from_millis(60);
+    request.finish();
+    let all = began.elapsed();
+    close(&recorder);
+    let base = read_folder(folder.path()).unwrap().requests.base_us[0];
+    let base = Duration::from_micros(base.into());
+    assert!(
+        base >= Duration::from_millis(20) && base + in_calls_at_least <= all,
+        "{base:?} of {all:?}"
+    );
+}
+
+#[test]
+fn threads_record_requests_that_stay_whole_over_several_parts() {
+    let folder = tempfile::tempdir().unwrap();
+    let recorder = recorder(folder.path(), |options| options.rotate_bytes = 20_000);
+    std::thread::scope(|scope| {
+        for thread in 0..4 {
+            let recorder = &recorder;
+            scope.spawn(move || {
+                for number in 0..500 {
+                    let keys: Vec<String> = (0..number % 7)
+                        .map(|key| format!("t{thread}:{number}:{key}"))
+                        .collect();
+                    let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
+                    record(recorder, &keys);
+                }
+            });
+        }
+    });
+    close(&recorder);
+    let stats = recorder.stats();
+    assert!(stats.parts > 5 && stats.dropped == 0, "{stats:?}");
+    let log = read_folder(folder.path()).unwrap();
+    assert_eq!(log.requests.len(), 2000);
+    assert!(log.requests.time_us.is_sorted());
+    let mut seen = vec![0; 4];
+    for at in 0..log.requests.len() {
+        let keys = keys(&log, at);
+        for (index, key) in keys.iter().enumerate() {
+            let parts: Vec<&str> = key.split(':').collect();
+            let expected: usize = parts[1].parse().unwrap();
+            assert_eq!(keys.len(), expected % 7, "{key}");
+            assert_eq!(parts[2], index.to_string());
+            assert_eq!(parts[1], keys[0].split(':').nth(1).unwrap());
+            seen[parts[0][1..].parse::<usize>().unwrap()] += usize::from(index == 0);
+        }
+    }
+    let with_items = (0..500).filter(|number| number % 7 > 0).count();
+    assert_eq!(seen, [with_items; 4]);
+}
+
+#[test]
+fn recorders_of_one_folder_have_instances_of_their_own() {
+    let folder = tempfile::tempdir().unwrap();
+    let (first, second) = (
+        recorder(folder.path(), |_| {}),
+        recorder(folder.path(), |_| {}),
+    );
+    // The instance is claimed with the first request that is written, so both must be alive then.
+    record(&first, &["a", "shared"]);
+    record(&second, &["shared", "b"]);
+    close(&first);
+    close(&second);
+    let third = recorder(folder.path(), |_| {});
+    record(&third, &["c"]);
+    close(&third);
+    let log = read_folder(folder.path()).unwrap();
+    assert_eq!(log.requests.len(), 3);
+    let mut instances = log.requests.instance.clone();
+    instances.sort_unstable();
+    assert!(
+        instances == [0, 0, 1] || instances == [0, 0, 0],
+        "{instances:?}"
+    );
+    assert_eq!(
+        log.items.keys.iter().filter(|key| *key == "shared").count(),
+        1
+    );
+}
+
+#[test]
+fn a_folder_that_cannot_be_written_stops_the_recorder_and_not_the_requests() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("file");
+    std::fs::write(&file, "not a folder").unwrap();
+    let recorder = recorder(&file, |_| {});
+    record(&recorder, &["a"]);
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while recorder.request().is_some() {
+        assert!(Instant::now() < deadline, "the recorder goes on");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let warning = recorder.take_warning().unwrap();
+    assert!(
+        warning.contains("stopped") && warning.contains("file"),
+        "{warning}"
+    );
+    assert_eq!(recorder.take_warning(), None);
+    let stats = recorder.stats();
+    assert!(stats.dropped >= 2 && stats.recorded == 0, "{stats:?}");
+    close(&recorder);
+}
+
+#[test]
+fn requests_beyond_the_memory_are_dropped_and_counted() {
+    let folder = tempfile::tempdir().unwrap();
+    let recorder = recorder(folder.path(), |options| {
+        options.memory_bytes = 10_000;
+        options.rotate_bytes = 10_000;
+    });
+    let key = "k".repeat(200);
+    for _ in 0..1000 {
+        record(&recorder, &[key.as_str(); 10]);
+    }
+    let huge = recorder.request().unwrap();
+    for _ in 0..100_000 {
+        let call = huge.begin([(key.as_bytes(), None)]);
+        huge.end(call);
+    }
+    huge.finish();
+    close(&recorder);
+    let stats = recorder.stats();
+    assert_eq!(stats.recorded + stats.dropped, 1001);
+    assert!(stats.dropped > 1, "{stats:?}");
+    let log = read_folder(folder.path()).unwrap();
+    assert_eq!(log.requests.len() as u64, stats.recorded);
+}
+
+#[test]
+fn a_part_is_written_when_it_is_old() {
+    let folder = tempfile::tempdir().unwrap();
+    let recorder = recorder(folder.path(), |options| {
+        options.rotate_after = Duration::from_millis(10);
+    });
+    record(&recorder, &["a"]);
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while recorder.stats().parts == 0 {
+        assert!(Instant::now() < deadline, "no part is written");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    assert_eq!(read_folder(folder.path()).unwrap().requests.len(), 1);
+}
+
+#[test]
+fn an_incomplete_part_is_left_out_and_an_empty_folder_is_an_error() {
+    let folder = tempfile::tempdir().unwrap();
+    let empty = read_folder(folder.path()).unwrap_err().to_string();
+    assert!(empty.contains("has no requests.parquet"), "{empty}");
+    let recorder = recorder(folder.path(), |options| {
+        options.format = FileFormat::JsonLines;
+    });
+    record(&recorder, &["a"]);
+    close(&recorder);
+    std::fs::write(folder.path().join("requests-0-000007.jsonl"), "{}").unwrap();
+    std::fs::write(folder.path().join("requests-0-000008.jsonl.tmp"), "{}").unwrap();
+    assert_eq!(read_folder(folder.path()).unwrap().requests.len(), 1);
+}
+
+#[test]
+fn options_without_meaning_are_refused() {
+    for change in [
+        (|options: &mut Options| options.sample = 1.5) as fn(&mut Options),
+        |options| options.sample = f64::NAN,
+        |options| options.rotate_after = Duration::ZERO,
+        |options| options.rotate_bytes = 0,
+        |options| options.memory_bytes = 1,
+    ] {
+        let mut options = Options::new("never-made");
+        change(&mut options);
+        assert!(Recorder::open(options).is_err());
+    }
+    assert!(!Path::new("never-made").exists());
+}
