@@ -162,6 +162,11 @@ django-moving: release ## Move a Django site from PyMemcacheCache and PyLibMCCac
 dropin-tests: ## Run pymemcache's and pylibmc's own tests on the drop-in modules.
 	@scripts/drop-in-tests tests/dropin/run.py --memcached "$(MEMCACHED)"
 
+.PHONY: http-tests
+http-tests: ## Run http-tests/cache-tests through both middlewares (npm; SUITE=checkout of the suite for its newest cases, ARGS=--failed).
+	@scripts/http-tests $(if $(SUITE),--suite "$(SUITE)") --least $(if $(SUITE),142/74,140/74) $(ARGS)
+	@scripts/http-tests $(if $(SUITE),--suite "$(SUITE)") --least $(if $(SUITE),142/74,140/74) --wsgi $(ARGS)
+
 .PHONY: leases
 leases: ## Have 64 processes ask for one cold key at once: one of them makes the value (PROCESSES=n).
 	@GLASSCACHE_TEST_PROCESSES=$(or $(PROCESSES),64) scripts/python-tests -v -k of_many_processes python/tests/test_leases.py

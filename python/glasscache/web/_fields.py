@@ -1,0 +1,214 @@
+"""Header fields: lists, Cache-Control, dates, targeted cache control and entity tags.
+
+Fields are pairs of bytes with lower-case names, as ASGI passes them. A field that cannot be parsed never
+makes a response fresher: an unreadable age or lifetime counts as "stale". Follows RFC 9110 (fields, dates,
+entity tags), RFC 9111 (Cache-Control, Age) and RFC 9213 with RFC 8941 (targeted fields are structured
+dictionaries).
+"""
+
+from __future__ import annotations
+
+import calendar
+import re
+import time
+from functools import lru_cache
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+__all__ = [
+    "Directives",
+    "Fields",
+    "comma_list",
+    "etag_opaque",
+    "http_date",
+    "joined",
+    "parse_cache_control",
+    "parse_date",
+    "parse_seconds",
+    "parse_targeted",
+]
+
+Fields = list[tuple[bytes, bytes]]
+Directives = dict[str, str | None]
+
+SECONDS_MAX: Final = 2**31
+"""A lifetime that does not fit is this long (RFC 9111, section 1.2.2)."""
+
+_DIRECTIVE: Final = re.compile(
+    r"""\s*([!#$%&'*+\-.^_`|~0-9A-Za-z]+)      # the name
+        (?:=("(?:[^"\\]|\\.)*"|[^\s,;"]*))?    # its argument, a token or a quoted string
+        \s*(?:,|$)""",
+    re.VERBOSE,
+)
+
+
+def joined(fields: Iterable[tuple[bytes, bytes]], name: bytes) -> bytes | None:
+    """Return all values of a field as one list, or None if it is absent."""
+    found = [value for field, value in fields if field == name]
+    if not found:
+        return None
+    return found[0] if len(found) == 1 else b", ".join(found)
+
+
+def comma_list(value: bytes) -> list[bytes]:
+    """Return the members of a list field, without those in quotes being cut."""
+    if b'"' not in value:
+        return [part for part in (piece.strip() for piece in value.split(b",")) if part]
+    parts, part, is_quoted, is_escaped = list[bytes](), bytearray(), False, False
+    for byte in value:
+        char = bytes((byte,))
+        if is_escaped:
+            is_escaped = False
+        elif is_quoted and char == b"\\":
+            is_escaped = True
+        elif char == b'"':
+            is_quoted = not is_quoted
+        elif char == b"," and not is_quoted:
+            parts.append(bytes(part).strip())
+            part.clear()
+            continue
+        part += char
+    parts.append(bytes(part).strip())
+    return [one for one in parts if one]
+
+
+@lru_cache(maxsize=1024)
+def parse_cache_control(value: bytes) -> Directives:
+    """Return the directives of a Cache-Control field by their lower-case names.
+
+    The first of several equal directives counts, unless another is shorter: the most restrictive one is kept.
+    A member that is not a directive is skipped to the next comma.
+    """
+    text, found, at = value.decode("latin-1"), Directives(), 0
+    while at < len(text):
+        match = _DIRECTIVE.match(text, at)
+        if match is None:
+            following = text.find(",", at)
+            at = len(text) if following < 0 else following + 1
+            continue
+        at = match.end()
+        name, argument = match[1].lower(), match[2]
+        if argument is not None and argument.startswith('"'):
+            argument = re.sub(r"\\(.)", r"\1", argument[1:-1])
+        if name in found and not _is_stricter(argument, found[name]):
+            continue
+        found[name] = argument
+    return found
+
+
+def _is_stricter(new: str | None, old: str | None) -> bool:
+    """Whether an argument given again leaves less than the first."""
+    if old is None:
+        return False  # no-cache without names is stricter than with
+    if new is None:
+        return True
+    fresh, former = parse_seconds(new), parse_seconds(old)
+    return fresh is None or (former is not None and fresh < former)
+
+
+def parse_seconds(text: str | None) -> int | None:
+    """Return a number of whole seconds, at most 2**31; None if the text is not one."""
+    if text is None or not text.isascii() or not text.isdigit():
+        return None
+    return min(int(text), SECONDS_MAX) if len(text) < 20 else SECONDS_MAX  # noqa: PLR2004 - digits
+
+
+_ITEM: Final = re.compile(
+    r"""(?P<key>[a-z*][a-z0-9_\-.*]*)
+        (?:=(?:(?P<integer>-?[0-9]{1,15})(?![0-9.])
+              |(?P<decimal>-?[0-9]{1,12}\.[0-9]{1,3})(?![0-9.])
+              |(?P<string>"(?:[\x20-\x21\x23-\x5b\x5d-\x7e]|\\["\\])*")
+              |(?P<token>[A-Za-z*][!#$%&'*+\-.^_`|~0-9A-Za-z:/]*)
+              |(?P<binary>:[A-Za-z0-9+/=]*:)
+              |(?P<boolean>\?[01])))?
+        (?:[ ]*;[ ]*[a-z*][a-z0-9_\-.*]*(?:=(?:-?[0-9.]+|"[^"\\]*"|[A-Za-z*][^ ,;]*|\?[01]))?)*
+        [ \t]*(?P<end>,[ \t]*|$)""",
+    re.VERBOSE,
+)
+
+
+@lru_cache(maxsize=256)
+def parse_targeted(value: bytes) -> Directives | None:
+    """Return the directives of a targeted field (CDN-Cache-Control); None if it is not well formed or empty.
+
+    A lifetime of another type than a whole number is ignored, as RFC 9213, section 2.1 says.
+    """
+    text, at, found = value.decode("latin-1").strip(), 0, Directives()
+    while at < len(text):
+        match = _ITEM.match(text, at)
+        if match is None or (match["end"] and match.end() == len(text)):
+            return None
+        at = match.end()
+        name = match["key"]
+        found.pop(name, None)
+        if match["boolean"] == "?0":
+            continue
+        if match["integer"] is not None:
+            found[name] = match["integer"]
+        elif match["string"] is not None or match["decimal"] is not None:
+            if name not in {"max-age", "s-maxage", "stale-while-revalidate", "stale-if-error"}:
+                found[name] = (match["string"] or match["decimal"]).strip('"')
+        else:
+            found[name] = match["token"]
+    return found or None
+
+
+_MONTHS: Final = {name: number for number, name in enumerate(
+    "jan feb mar apr may jun jul aug sep oct nov dec".split(), 1)}  # fmt: skip  # noqa: SIM905
+_FIXED: Final = re.compile(
+    r"(?:[a-z]{3}, )?([0-9]{1,2}) ([a-z]{3}) ([0-9]{4}) ([0-9]{2}):([0-9]{2}):([0-9]{2}) gmt"
+)
+_OLD: Final = re.compile(
+    r"[a-z]{6,9}, ([0-9]{2})-([a-z]{3})-([0-9]{2}) ([0-9]{2}):([0-9]{2}):([0-9]{2}) gmt"
+)
+_ASCTIME: Final = re.compile(
+    r"[a-z]{3} ([a-z]{3}) ([ 0-9][0-9]) ([0-9]{2}):([0-9]{2}):([0-9]{2}) ([0-9]{4})"
+)
+
+
+@lru_cache(maxsize=4096)
+def parse_date(value: bytes) -> int | None:
+    """Return the Unix time of an HTTP date in one of its three forms; None if it is not one."""
+    text = value.decode("latin-1").strip().lower()
+    if match := _FIXED.fullmatch(text):
+        day, month, year, hour, minute, second = match.groups()
+    elif match := _OLD.fullmatch(text):
+        day, month, year, hour, minute, second = match.groups()
+        this = time.gmtime().tm_year
+        full = this - this % 100 + int(year)
+        year = str(full - 100 if full > this + 50 else full)
+    elif match := _ASCTIME.fullmatch(text):
+        month, day, hour, minute, second, year = match.groups()
+    else:
+        return None
+    number = _MONTHS.get(month)
+    if number is None or not 1 <= int(day) <= 31:  # noqa: PLR2004
+        return None
+    if int(hour) > 23 or int(minute) > 59 or int(second) > 60:  # noqa: PLR2004 - a leap second
+        return None
+    try:
+        return calendar.timegm((int(year), number, int(day), int(hour), int(minute), int(second)))
+    except (ValueError, OverflowError):
+        return None
+
+
+_DAYS: Final = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
+
+
+@lru_cache(maxsize=4096)
+def http_date(unix: int) -> bytes:
+    """Return a Unix time as an HTTP date."""
+    moment = time.gmtime(unix)
+    month = list(_MONTHS)[moment.tm_mon - 1].capitalize()
+    return (
+        f"{_DAYS[moment.tm_wday]}, {moment.tm_mday:02} {month} {moment.tm_year:04} "
+        f"{moment.tm_hour:02}:{moment.tm_min:02}:{moment.tm_sec:02} GMT"
+    ).encode()
+
+
+def etag_opaque(tag: bytes) -> bytes:
+    """Return an entity tag without its mark of weakness, for the weak comparison."""
+    tag = tag.strip()
+    return tag[2:] if tag[:2] in {b"W/", b"w/"} else tag

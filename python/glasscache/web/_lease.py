@@ -1,0 +1,98 @@
+"""A fetch from the application, and the lease under which it may be stored.
+
+The lease of a cold key is a mark at the key itself, that of a stale one a key beside it. Both end by
+themselves, and a response is stored only in place of what was there when its fetch began.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from glasscache._plans import call
+from glasscache.errors import GlasscacheError
+from glasscache.web._core import new_token
+from glasscache.web._entry import Uncacheable, encode_mark
+from glasscache.web._policy import STALE_FOR_ERROR
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+    from glasscache.web._core import Core, Look
+    from glasscache.web._entry import Entry
+    from glasscache.web._fields import Fields
+    from glasscache.web._policy import Refusal
+
+__all__ = ["UNCACHEABLE_S", "Fetch", "Lease"]
+
+UNCACHEABLE_S: Final = 10
+"""So long requests for a response that could not be stored do not wait for each other."""
+FAILED_S: Final = 1
+"""The same for a failed application."""
+
+
+@dataclass(slots=True)
+class Fetch:
+    """The application is to reply.
+
+    Attributes:
+        why: parameter of Cache-Status.
+        fields: of the request to the application.
+        method: of that request.
+        entry: what is stored and stale, if anything.
+        unique: CAS unique of what the response replaces; None to add it, if the key is free.
+        may_store: whether the response may be stored.
+        is_leased: whether this request holds the lease of the key.
+        token: of the lease of a refresh.
+
+    """
+
+    why: bytes
+    fields: Fields
+    method: str
+    entry: Entry | None = None
+    unique: int | None = None
+    may_store: bool = False
+    is_leased: bool = False
+    token: str = ""
+
+
+@dataclass(slots=True)
+class Lease:
+    """What a fetch may store, and where."""
+
+    core: Core
+    client: Any
+    look: Look
+    fetch: Fetch
+
+    def give_up(self) -> Generator[Any, Any, None]:
+        """Give the lease back, so that another may fetch: a plan."""
+        if not self.fetch.is_leased:
+            return
+        self.fetch.is_leased = False
+        try:
+            if self.fetch.token:
+                yield call(self.client, "delete", f"{self.look.target}:l")
+            elif self.fetch.unique is not None:
+                # Stored with a life that is over: a removal on the condition that the mark is still ours.
+                yield call(self.client, "cas", self.look.target, b"", self.fetch.unique, ttl=-1)
+        except GlasscacheError:
+            self.core.counters["store_errors"] += 1
+
+    def refuse(self, refusal: Refusal, status: int) -> Generator[Any, Any, None]:
+        """Note that the response cannot be stored, so that no request waits for the next."""
+        self.core.counters["refused"] += 1
+        is_failure = status in STALE_FOR_ERROR
+        if self.fetch.unique is None or (self.fetch.token and is_failure):
+            yield from self.give_up()
+            return
+        mark = encode_mark(Uncacheable(self.look.digest, refusal.why, new_token()))
+        life = FAILED_S if is_failure else UNCACHEABLE_S
+        try:
+            yield call(self.client, "cas", self.look.target, mark, self.fetch.unique, ttl=life)
+            if self.fetch.token:
+                yield call(self.client, "delete", f"{self.look.target}:l")
+        except GlasscacheError:
+            self.core.counters["store_errors"] += 1
+        self.fetch.is_leased = False

@@ -1,0 +1,220 @@
+"""Requests and responses as the cache sees them: parsed heads without bodies, and what rules set about them.
+
+A head is parsed once, on the way in. The key of a request holds its host, path and query and every field by
+which a proxy or a client could make the application reply as if the URL were another one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from glasscache.web._fields import Directives, Fields, parse_cache_control
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+__all__ = ["NO_SETTINGS", "Request", "Settings"]
+
+URL_BYTES_MAX: Final = 8192
+"""Longer URLs go to the application uncached: they are hardly reused, and their keys are cheap to make up."""
+
+KEYED_FIELDS: Final = frozenset({
+    b"forwarded", b"x-forwarded-host", b"x-forwarded-proto", b"x-forwarded-scheme", b"x-forwarded-port",
+    b"x-forwarded-prefix", b"x-forwarded-server", b"x-forwarded-ssl", b"x-original-url", b"x-rewrite-url",
+    b"x-original-host", b"x-host", b"x-http-method-override", b"x-http-method", b"x-method-override",
+    b"front-end-https", b"x-url-scheme",
+})  # fmt: skip
+"""Fields that frameworks take for parts of the URL: without them in the key a request could poison others."""
+
+SAFE_METHODS: Final = frozenset({"GET", "HEAD", "OPTIONS", "TRACE", "PROPFIND", "REPORT", "SEARCH"})
+
+
+@dataclass(slots=True)
+class Settings:
+    """What rules decided for a request or its response; None leaves it to the RFC.
+
+    Attributes:
+        bypass: send the request to the application and store nothing.
+        ttl: seconds of freshness, instead of what the response says.
+        grace: seconds of staleness in which the old response is sent while one request refreshes it.
+        keep: further seconds for which a response is kept for validation and for failing applications.
+        no_store: do not store the response.
+        tags: tags of the response besides those of its field.
+        tag_field: the response field that lists tags, in lower case.
+        vary_on: request fields ("header:x"), cookies ("cookie:x"), "device" or "language" in the key.
+        pass_cookies: the request's cookies that the application gets; None passes all.
+        strip_cookies: remove Set-Cookie from the response.
+        max_bytes: longest body that is stored.
+        compress: compress the stored body when the response is not compressed yet.
+        url: the canonical host, path and query; None if rules left them.
+        ignore_request_directives: clients cannot force validation by Cache-Control or Pragma.
+        because: which rule decided each setting, by its name.
+        matched: the rules whose conditions on the request hold.
+
+    """
+
+    bypass: bool = False
+    ttl: float | None = None
+    grace: float | None = None
+    keep: float | None = None
+    no_store: bool = False
+    tags: tuple[str, ...] = ()
+    tag_field: bytes | None = None
+    vary_on: tuple[str, ...] = ()
+    pass_cookies: frozenset[str] | None = None
+    strip_cookies: bool = False
+    max_bytes: int | None = None
+    compress: bool = False
+    url: tuple[bytes, bytes, bytes] | None = None
+    ignore_request_directives: bool = False
+    because: dict[str, str] = field(default_factory=dict[str, str])
+    matched: tuple[Any, ...] = ()
+
+
+NO_SETTINGS: Final = Settings()
+
+
+class Request:
+    """The head of a request."""
+
+    __slots__ = (
+        "directives",
+        "fields",
+        "host",
+        "is_odd",
+        "method",
+        "named",
+        "path",
+        "query",
+        "scheme",
+    )
+
+    def __init__(
+        self,
+        method: str,
+        scheme: str,
+        path: bytes,
+        query: bytes,
+        fields: Iterable[tuple[bytes, bytes]],
+    ) -> None:
+        """Parse a head.
+
+        Args:
+            method: in upper case.
+            scheme: "http" or "https".
+            path: as it was sent, percent-encoded.
+            query: without its question mark.
+            fields: pairs with lower-case names.
+
+        """
+        self.method, self.scheme, self.path, self.query = method, scheme, path, query
+        self.fields: Fields = fields if isinstance(fields, list) else list(fields)
+        named: dict[bytes, bytes] = {}
+        is_odd = False
+        for name, value in self.fields:
+            if name in named:
+                is_odd = is_odd or name in {b"host", b"content-length", b"transfer-encoding"}
+                separator = b"; " if name == b"cookie" else b", "
+                named[name] = named[name] + separator + value
+            else:
+                named[name] = value
+        self.named = named
+        self.host = named.get(b"host", b"").strip().lower()
+        control = named.get(b"cache-control")
+        if control is not None:
+            self.directives: Directives = parse_cache_control(control)
+        elif b"no-cache" in named.get(b"pragma", b""):
+            self.directives = {"no-cache": None}
+        else:
+            self.directives = {}
+        # A GET with a body, two hosts or two lengths: servers differ in what they make of it.
+        self.is_odd = (
+            is_odd
+            or b"transfer-encoding" in named
+            or named.get(b"content-length", b"0").strip() not in {b"0", b""}
+            or len(path) + len(query) > URL_BYTES_MAX
+        )
+
+    @property
+    def is_safe(self) -> bool:
+        """Whether the method changes nothing at the origin."""
+        return self.method in SAFE_METHODS
+
+    def digest(self, version: bytes, settings: Settings) -> bytes:
+        """Return the 16 bytes that name this request's responses.
+
+        Args:
+            version: of the deployment; responses of another version are not found.
+            settings: what rules made of the URL, and what they vary on.
+
+        """
+        host, path, query = settings.url or (self.host, self.path, self.query)
+        made = hashlib.blake2b(version, digest_size=16)
+        made.update(b"\0".join((self.scheme.encode(), host, path, query)))
+        named = self.named
+        for name in KEYED_FIELDS & named.keys():
+            made.update(b"\n" + name + b":" + named[name])
+        for on in settings.vary_on:
+            made.update(b"\n" + on.encode() + b"=" + self.varied(on))
+        return made.digest()
+
+    def cookies(self) -> dict[str, str]:
+        """Return the cookies by name; of several with one name the first."""
+        found: dict[str, str] = {}
+        for part in self.named.get(b"cookie", b"").decode("latin-1").split(";"):
+            name, _, value = part.strip().partition("=")
+            if name:
+                found.setdefault(name, value)
+        return found
+
+    def varied(self, on: str) -> bytes:
+        """Return what a rule's `vary_on` finds in this request."""
+        kind, _, name = on.partition(":")
+        match kind:
+            case "cookie":
+                return self.cookies().get(name, "").encode("latin-1")
+            case "device":
+                return _device(self.named.get(b"user-agent", b""))
+            case "language":
+                return _language(self.named.get(b"accept-language", b""))
+            case _:
+                return normal_value(name.encode(), self.named.get(name.encode()))
+
+
+def _device(agent: bytes) -> bytes:
+    lowered = agent.lower()
+    if b"ipad" in lowered or b"tablet" in lowered:
+        return b"tablet"
+    return b"mobile" if b"mobi" in lowered or b"android" in lowered else b"desktop"
+
+
+def _language(accepted: bytes) -> bytes:
+    """Return the primary language that the client prefers, such as b"de"."""
+    best, best_quality = b"", -1.0
+    for part in accepted.lower().split(b","):
+        tag, _, parameter = part.partition(b";")
+        try:
+            quality = float(parameter.strip()[2:]) if parameter.strip().startswith(b"q=") else 1.0
+        except ValueError:
+            quality = 0.0
+        if tag.strip() and quality > best_quality:
+            best, best_quality = tag.strip().split(b"-")[0], quality
+    return best
+
+
+def normal_value(name: bytes, value: bytes | None) -> bytes:
+    """Return a selecting field in a form that equal requests share (RFC 9111, section 4.1).
+
+    White space around commas goes; codings and languages are compared without case, and codings without
+    order. An absent field differs from an empty one.
+    """
+    if value is None:
+        return b"\0"
+    parts = [b" ".join(part.split()) for part in value.split(b",")]
+    if name == b"accept-encoding":
+        return b",".join(sorted(part.lower().replace(b" ", b"") for part in parts if part))
+    if name == b"accept-language":
+        parts = [part.lower().replace(b" ", b"") for part in parts if part]
+    return b",".join(parts)

@@ -1,0 +1,282 @@
+"""What RFC 9111 lets a shared cache store, reuse and change; RFC 5861 and RFC 9213 with it. No I/O, no clock.
+
+Times are Unix seconds that the caller passes in. Where the RFC leaves room, the cautious reading counts: a
+lifetime or an age that cannot be read makes a response stale, and heuristics never store a response that sets
+a cookie or responds a request with one.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from glasscache.web._entry import HAS_GRACE, MUST_REVALIDATE, NO_CACHE, Entry
+from glasscache.web._fields import (
+    Directives,
+    Fields,
+    comma_list,
+    joined,
+    parse_cache_control,
+    parse_date,
+    parse_seconds,
+    parse_targeted,
+)
+
+if TYPE_CHECKING:
+    from glasscache.web._message import Request, Settings
+
+__all__ = [
+    "Lifetime",
+    "Refusal",
+    "Use",
+    "decide_reuse",
+    "kept_fields",
+    "lifetime_of",
+    "merged_fields",
+]
+
+TARGETS: Final = (b"cdn-cache-control",)
+"""Targeted fields that this cache obeys instead of Cache-Control, the first of them that is valid."""
+
+_HEURISTIC: Final = frozenset({200, 203, 204, 300, 301, 308, 404, 405, 410, 414, 501})
+_UNDERSTOOD: Final = frozenset({
+    200, 203, 204, 300, 301, 302, 303, 307, 308, 400, 401, 403, 404, 405, 406, 407, 408, 409, 410, 411, 412,
+    413, 414, 415, 416, 417, 421, 422, 426, 428, 429, 431, 451, 500, 501, 502, 503, 504, 505, 511,
+})  # fmt: skip
+_HEURISTIC_PART: Final = 10
+_HEURISTIC_MAX_S: Final = 86400
+_KEEP_VALIDATED_S: Final = 86400
+"""A response with a validator is kept this long beyond its lifetime, for a 304 costs less than a fetch."""
+_KEEP_S: Final = 600
+VARY_MAX: Final = 16
+"""A response that varies on more fields is not stored: hardly any request would find it."""
+
+HOP_BY_HOP: Final = frozenset({
+    b"connection", b"keep-alive", b"proxy-connection", b"transfer-encoding", b"upgrade", b"te", b"trailer",
+    b"proxy-authenticate", b"proxy-authentication-info", b"proxy-authorization",
+})  # fmt: skip
+_NOT_UPDATED: Final = HOP_BY_HOP | {
+    b"content-encoding", b"content-length", b"content-md5", b"content-range", b"etag", b"age",
+}  # fmt: skip
+STALE_FOR_ERROR: Final = frozenset({500, 502, 503, 504})
+
+
+class Refusal(NamedTuple):
+    """A response may not be stored, and why."""
+
+    why: str
+
+
+class Lifetime(NamedTuple):
+    """How long a response may be used: seconds, and the moment at which its age was 0."""
+
+    born: float
+    fresh: int
+    swr: int
+    sie: int
+    keep: int
+    flags: int
+    vary: tuple[bytes, ...]
+
+
+class Use(NamedTuple):
+    """What may be done with a stored response: "fresh", "stale" (send and refresh), "validate" or "wait"."""
+
+    kind: str
+    why: str
+
+
+def lifetime_of(
+    request: Request,
+    settings: Settings,
+    status: int,
+    fields: Fields,
+    sent: float,
+    received: float,
+) -> Lifetime | Refusal:
+    """Return how long the response to a request may be used, or why it may not be stored.
+
+    Args:
+        request: a GET.
+        settings: what rules decided.
+        status: of the response.
+        fields: of the response, with lower-case names.
+        sent: when the request was sent to the application.
+        received: when the response's head was received.
+
+    """
+    directives, is_targeted = response_directives(fields)
+    if refusal := _refusal(request, settings, status, fields, directives):
+        return refusal
+    vary = joined(fields, b"vary")
+    names = tuple(sorted({name.lower() for name in comma_list(vary)})) if vary else ()
+    if b"*" in names:
+        return Refusal("vary-star")
+    if len(names) > VARY_MAX:
+        return Refusal("vary-huge")
+    now = int(received)
+    date = parse_date(joined(fields, b"date") or b"")
+    explicit = _explicit(directives, is_targeted, fields, now if date is None else date)
+    fresh = explicit
+    if settings.ttl is not None:
+        fresh = int(settings.ttl)
+    elif fresh is None:
+        fresh = _heuristic(request, directives, status, fields, now if date is None else date)
+        if fresh is None:
+            return Refusal("no-lifetime")
+    age = _initial_age(fields, date, sent, received)
+    flags = NO_CACHE if "no-cache" in directives and settings.ttl is None else 0
+    if directives.keys() & {"must-revalidate", "proxy-revalidate", "s-maxage"} and (
+        settings.grace is None or "must-revalidate" in directives
+    ):
+        flags |= MUST_REVALIDATE
+    swr = parse_seconds(directives.get("stale-while-revalidate")) or 0
+    if settings.grace is not None:
+        swr, flags = int(settings.grace), flags | HAS_GRACE
+    stated = parse_seconds(directives.get("stale-if-error"))
+    has_validator = any(name in {b"etag", b"last-modified"} for name, _ in fields)
+    keep = int(settings.keep) if settings.keep is not None else (
+        _KEEP_VALIDATED_S if has_validator else _KEEP_S
+    )  # fmt: skip
+    sie = keep if settings.keep is not None and stated is None else (stated or 0)
+    return Lifetime(received - age, fresh, swr, sie, max(swr, sie, keep), flags, names)
+
+
+def response_directives(fields: Fields) -> tuple[Directives, bool]:
+    """Return the directives that count for this cache, and whether they are of a targeted field."""
+    for target in TARGETS:
+        value = joined(fields, target)
+        if value is not None and (found := parse_targeted(value)) is not None:
+            return found, True
+    control = joined(fields, b"cache-control")
+    if control is not None:
+        return parse_cache_control(control), False
+    if b"no-cache" in (joined(fields, b"pragma") or b"").lower():
+        return {"no-cache": None}, False
+    return {}, False
+
+
+def _refusal(  # noqa: PLR0911 - a list of reasons
+    request: Request, settings: Settings, status: int, fields: Fields, directives: Directives
+) -> Refusal | None:
+    if settings.no_store:
+        return Refusal("rule")
+    if status < 200 or status in {206, 304}:  # noqa: PLR2004 - interim responses
+        return Refusal("status")
+    understands = "must-understand" in directives
+    if understands and status not in _UNDERSTOOD:
+        return Refusal("must-understand")
+    if "no-store" in directives and not understands:
+        return Refusal("no-store")
+    if "no-store" in request.directives and not settings.ignore_request_directives:
+        return Refusal("request-no-store")
+    if "private" in directives:
+        return Refusal("private")
+    if b"authorization" in request.named and not (
+        directives.keys() & {"public", "s-maxage", "must-revalidate"}
+    ):
+        return Refusal("authorization")
+    for name, value in fields:
+        if b"\r" in value or b"\n" in value or b"\0" in value or b"\0" in name or b"\n" in name:
+            return Refusal("malformed-field")
+    return None
+
+
+def _explicit(directives: Directives, is_targeted: bool, fields: Fields, date: int) -> int | None:
+    """Return the lifetime that the response states, in seconds; None if it states none."""
+    for name in ("s-maxage", "max-age"):
+        if name in directives:
+            return parse_seconds(directives[name]) or 0
+    if is_targeted:
+        return None
+    expires = joined(fields, b"expires")
+    if expires is None:
+        return None
+    moment = parse_date(expires)
+    return 0 if moment is None else max(0, moment - date)
+
+
+def _heuristic(
+    request: Request, directives: Directives, status: int, fields: Fields, date: int
+) -> int | None:
+    """Return a lifetime of a tenth of the time since the last change; None if the response is not stored."""
+    is_public = "public" in directives
+    if status not in _HEURISTIC and not is_public:
+        return None
+    names = {name for name, _ in fields}
+    if (b"set-cookie" in names or b"cookie" in request.named) and not is_public:
+        return None
+    changed = parse_date(joined(fields, b"last-modified") or b"")
+    if changed is None or changed > date:
+        # Without a lifetime it can only be validated, which needs something to validate by.
+        return 0 if b"etag" in names or changed is not None or "no-cache" in directives else None
+    return min((date - changed) // _HEURISTIC_PART, _HEURISTIC_MAX_S)
+
+
+def _initial_age(fields: Fields, date: int | None, sent: float, received: float) -> float:
+    """Return the corrected initial age (RFC 9111, section 4.2.3).
+
+    Of several ages the first counts, and one that is not a number is ignored (section 5.1).
+    """
+    apparent = 0.0 if date is None else max(0.0, int(received) - date)
+    stated = joined(fields, b"age")
+    if stated is None:
+        return max(apparent, received - sent if apparent else 0.0)
+    first = stated.split(b",")[0].split(b";")[0].strip()
+    age = parse_seconds(first.decode("latin-1"))
+    return apparent if age is None else max(apparent, age + received - sent)
+
+
+def decide_reuse(  # noqa: C901, PLR0911 - the order of the conditions is the rule
+    entry: Entry, request: Request, settings: Settings, now: float, is_purged_soft: bool
+) -> Use:
+    """Return what may be done with a stored response for a request at a time."""
+    age = entry.age(now)
+    left = entry.fresh - age
+    if is_purged_soft:
+        left = min(left, 0.0)
+    wanted = {} if settings.ignore_request_directives else request.directives
+    if entry.flags & NO_CACHE:
+        return Use("validate", "no-cache")
+    if wanted:
+        if "no-cache" in wanted:
+            return Use("validate", "request-no-cache")
+        most = parse_seconds(wanted.get("max-age"))
+        if most is not None and age > most:
+            return Use("validate", "request-max-age")
+        spare = parse_seconds(wanted.get("min-fresh"))
+        if spare is not None and left < spare:
+            return Use("validate", "request-min-fresh")
+    if left > 0:
+        return Use("fresh", "")
+    if entry.flags & MUST_REVALIDATE:
+        return Use("validate", "must-revalidate")
+    # What was purged softly is as stale as if its lifetime had just ended, however long ago the purge was.
+    if (is_purged_soft and not entry.fresh - age < 0) or -left < entry.swr:
+        return Use("stale", "grace")
+    if "max-stale" in wanted:
+        most = parse_seconds(wanted["max-stale"])
+        if wanted["max-stale"] is None or (most is not None and -left <= most):
+            return Use("fresh", "max-stale")
+    return Use("validate", "stale")
+
+
+def may_replace_error(entry: Entry, now: float, *, is_exception: bool) -> bool:
+    """Whether a stale response may be sent instead of an application's error (RFC 5861, RFC 9111, 4.2.4)."""
+    if entry.flags & (MUST_REVALIDATE | NO_CACHE):
+        return False
+    late = entry.age(now) - entry.fresh
+    return late < max(entry.sie, entry.swr) or is_exception
+
+
+def kept_fields(fields: Fields) -> Fields:
+    """Return the fields of a response that may be stored and sent again (RFC 9111, section 3.1)."""
+    listed = joined(fields, b"connection")
+    dropped = HOP_BY_HOP | {name.lower() for name in comma_list(listed)} if listed else HOP_BY_HOP
+    return [pair for pair in fields if pair[0] not in dropped]
+
+
+def merged_fields(stored: Fields, fresh: Fields) -> Fields:
+    """Return the stored fields with those of a 304 or a HEAD in place of theirs (RFC 9111, section 3.2)."""
+    updates = [pair for pair in kept_fields(fresh) if pair[0] not in _NOT_UPDATED]
+    names = {name for name, _ in updates}
+    return [pair for pair in stored if pair[0] not in names and pair[0] != b"age"] + updates

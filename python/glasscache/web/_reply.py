@@ -1,0 +1,151 @@
+"""A reply made of a stored response: conditions, ranges, HEAD, Age and Cache-Status.
+
+Follows RFC 9110, sections 13 (conditions) and 14 (one range; several get the whole), and RFC 9211. A
+condition that does not hold for certain gets the whole response.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from glasscache.web._fields import comma_list, etag_opaque, parse_date
+
+if TYPE_CHECKING:
+    from glasscache.web._entry import Entry
+    from glasscache.web._fields import Fields
+    from glasscache.web._message import Request
+
+__all__ = ["Reply", "gateway_timeout", "reply_of"]
+
+CACHE_NAME: Final = b"glasscache"
+CONDITIONAL: Final = frozenset({b"if-none-match", b"if-modified-since"})
+_KEPT_BY_304: Final = frozenset({
+    b"cache-control", b"content-location", b"date", b"etag", b"expires", b"vary", b"last-modified",
+    b"cdn-cache-control", b"set-cookie",
+})  # fmt: skip
+_RANGE: Final = re.compile(rb"bytes[ \t]*=[ \t]*([0-9]*)-([0-9]*)[ \t]*", re.IGNORECASE)
+
+
+@dataclass(slots=True)
+class Reply:
+    """A response from the store.
+
+    Attributes:
+        status: the status code.
+        fields: the fields to send.
+        start: the first byte of the stored body to send.
+        stop: the byte behind the last.
+        entry: where the body is; None if there is none.
+
+    """
+
+    status: int
+    fields: Fields
+    start: int = 0
+    stop: int = 0
+    entry: Entry | None = None
+
+    @property
+    def has_body(self) -> bool:
+        """Whether any byte of a body is to be sent."""
+        return self.stop > self.start
+
+
+def gateway_timeout(detail: bytes = b"only-if-cached") -> Reply:
+    """Return the reply to a request that takes stored responses only, when there is none."""
+    status = CACHE_NAME + b"; fwd=request; detail=" + detail
+    return Reply(504, [(b"content-length", b"0"), (b"cache-status", status)])
+
+
+def reply_of(entry: Entry, request: Request, now: float, detail: bytes = b"hit") -> Reply:
+    """Return the reply that a stored response gives to a request.
+
+    Args:
+        entry: selected for the request.
+        request: a GET or HEAD.
+        now: Unix time.
+        detail: parameters of the Cache-Status field.
+
+    """
+    age = int(entry.age(now))
+    status = b"%s; %s; ttl=%d" % (CACHE_NAME, detail, int(entry.fresh - entry.age(now)))
+    fields: Fields = [pair for pair in entry.fields if pair[0] != b"age"]
+    named = request.named
+    if entry.status == 200:  # noqa: PLR2004
+        if not CONDITIONAL.isdisjoint(named) and is_not_modified(entry, request):
+            fields = [pair for pair in fields if pair[0] in _KEPT_BY_304]
+            fields += ((b"age", b"%d" % age), (b"cache-status", status))
+            return Reply(304, fields)
+        if b"range" in named and request.method == "GET" and _range_applies(entry, request):
+            ranged = _range(named[b"range"], entry.length)
+            if ranged is not None:
+                return _partial(entry, fields, ranged, age, status)
+    fields += ((b"age", b"%d" % age), (b"cache-status", status))
+    has_length = any(name == b"content-length" for name, _ in fields)
+    is_bodiless = entry.status in {204, 304}
+    if not has_length and not is_bodiless:
+        fields.append((b"content-length", b"%d" % entry.length))
+    if request.method == "HEAD" or is_bodiless:
+        return Reply(entry.status, fields)
+    return Reply(entry.status, fields, 0, entry.length, entry)
+
+
+def is_not_modified(entry: Entry, request: Request) -> bool:
+    """Whether the client holds what is stored (RFC 9110, section 13.1)."""
+    own = entry.field(b"etag")
+    wanted = request.named.get(b"if-none-match")
+    if wanted is not None:
+        if wanted.strip() == b"*":
+            return True
+        if own is None:
+            return False
+        opaque = etag_opaque(own)
+        return any(etag_opaque(tag) == opaque for tag in comma_list(wanted))
+    since = parse_date(request.named.get(b"if-modified-since", b""))
+    if since is None:
+        return False
+    changed = entry.field(b"last-modified") or entry.field(b"date")
+    moment = parse_date(changed) if changed is not None else None
+    return moment is not None and moment <= since
+
+
+def _range_applies(entry: Entry, request: Request) -> bool:
+    condition = request.named.get(b"if-range")
+    if condition is None:
+        return True
+    condition = condition.strip()
+    if condition.startswith(b'"'):
+        return condition == entry.field(b"etag")
+    moment, changed = parse_date(condition), entry.field(b"last-modified")
+    return moment is not None and changed is not None and parse_date(changed) == moment
+
+
+def _range(value: bytes, length: int) -> tuple[int, int] | None:
+    """Return the bytes of a single range, (0, 0) if there are none; None if it is to be ignored."""
+    match = _RANGE.fullmatch(value.strip())
+    if match is None or (not match[1] and not match[2]):
+        return None
+    if not match[1]:
+        count = int(match[2])
+        return (max(0, length - count), length) if count and length else (0, 0)
+    first = int(match[1])
+    last = min(int(match[2]), length - 1) if match[2] else length - 1
+    if match[2] and int(match[2]) < first:
+        return None
+    return (first, last + 1) if first < length else (0, 0)
+
+
+def _partial(
+    entry: Entry, fields: Fields, ranged: tuple[int, int], age: int, status: bytes
+) -> Reply:
+    start, stop = ranged
+    rest = [pair for pair in fields if pair[0] not in {b"content-length", b"content-range"}]
+    rest += ((b"age", b"%d" % age), (b"cache-status", status))
+    if start == stop:
+        bounds = b"bytes */%d" % entry.length
+        return Reply(416, [*rest, (b"content-range", bounds), (b"content-length", b"0")])
+    bounds = b"bytes %d-%d/%d" % (start, stop - 1, entry.length)
+    rest += ((b"content-range", bounds), (b"content-length", b"%d" % (stop - start)))
+    return Reply(206, rest, start, stop, entry)

@@ -1,0 +1,233 @@
+"""Purges: responses removed, or made stale, by URL, prefix or tag; and what a tag holds.
+
+A soft purge makes responses stale: the next request is served the old one while one request refreshes it. No
+purge by tag or prefix touches an entry, so its cost does not grow with their number (`_purged` says how).
+"""
+
+from __future__ import annotations
+
+import hmac
+import json
+from typing import TYPE_CHECKING, Any, Final
+
+from glasscache._plans import call
+from glasscache.web._core import Core
+from glasscache.web._drive import drive, drive_async
+from glasscache.web._entry import Entry, Unreadable, VaryMark, decode, encode_mark
+from glasscache.web._purged import Site, Tag, new_site
+from glasscache.web._urls import request_of_url
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+    from glasscache.web._core import RuleSet
+    from glasscache.web._message import Request
+
+__all__ = ["AsyncPurger", "Purger"]
+
+_TRIES: Final = 50
+"""Purges of one namespace at the same moment that one waits out."""
+
+
+class _Plans:
+    """What both purgers do, as plans."""
+
+    def __init__(self, client: Any, rules: RuleSet | None, namespace: str, version: str) -> None:
+        self._client = client
+        self._core = Core(rules, namespace=namespace, version=version)
+
+    def _url(self, url: str, *, soft: bool) -> Generator[Any, Any, bool]:
+        return purge_url(self._core, self._client, url, is_soft=soft)
+
+    def _prefix(self, prefix: str, *, soft: bool) -> Generator[Any, Any, None]:
+        return purge_prefix(self._core, self._client, prefix, is_soft=soft)
+
+    def _tag(self, tag: str, *, soft: bool) -> Generator[Any, Any, None]:
+        return purge_tag(self._core, self._client, tag, is_soft=soft)
+
+
+class Purger(_Plans):
+    """Purges what a middleware with the same rules, namespace and version stores.
+
+    Args:
+        client: a `Client` of the same servers.
+        rules: those of the middleware, which decide the keys of URLs.
+        namespace: that of the middleware.
+        version: that of the middleware.
+
+    """
+
+    def __init__(
+        self,
+        client: Any,
+        rules: RuleSet | None = None,
+        *,
+        namespace: str = "web",
+        version: str = "",
+    ) -> None:
+        """Bind to a client; the class says what the arguments mean."""
+        super().__init__(client, rules, namespace, version)
+
+    def url(self, url: str, *, soft: bool = False) -> bool:
+        """Purge the responses of one absolute URL, all variants; whether there were any.
+
+        Raises:
+            ValueError: the URL is not absolute.
+
+        """
+        return drive(self._url(url, soft=soft))
+
+    def prefix(self, prefix: str, *, soft: bool = False) -> None:
+        """Purge each URL that begins with `prefix`, such as "shop.example/products/" (no scheme)."""
+        drive(self._prefix(prefix, soft=soft))
+
+    def tag(self, tag: str, *, soft: bool = False) -> None:
+        """Purge each response with a tag."""
+        drive(self._tag(tag, soft=soft))
+
+
+class AsyncPurger(_Plans):
+    """`Purger` for an `AsyncClient`."""
+
+    def __init__(
+        self,
+        client: Any,
+        rules: RuleSet | None = None,
+        *,
+        namespace: str = "web",
+        version: str = "",
+    ) -> None:
+        """Bind to a client, as `Purger`."""
+        super().__init__(client, rules, namespace, version)
+
+    async def url(self, url: str, *, soft: bool = False) -> bool:
+        """Purge the responses of one absolute URL, as `Purger.url`."""
+        return await drive_async(self._url(url, soft=soft))
+
+    async def prefix(self, prefix: str, *, soft: bool = False) -> None:
+        """Purge each URL that begins with `prefix`, as `Purger.prefix`."""
+        await drive_async(self._prefix(prefix, soft=soft))
+
+    async def tag(self, tag: str, *, soft: bool = False) -> None:
+        """Purge each response with a tag, as `Purger.tag`."""
+        await drive_async(self._tag(tag, soft=soft))
+
+
+def _change_site(
+    core: Core, client: Any, prefix: bytes | None, *, is_soft: bool
+) -> Generator[Any, Any, Site]:
+    """Move the clock on, with a purge of a prefix if one is given; return the record that was stored."""
+    for _ in range(_TRIES):
+        held = yield call(client, "gets", core.site_key)
+        site = None if held is None else Site.decode(held[0])
+        if held is None:
+            if (yield call(client, "add", core.site_key, (fresh := new_site()).encode())):
+                return fresh  # what was stored before is gone with the lost record
+            continue
+        following = new_site() if site is None else (
+            site.moved_on() if prefix is None else site.with_purge(prefix, is_soft=is_soft)
+        )  # fmt: skip
+        if (yield call(client, "cas", core.site_key, following.encode(), held[1])):
+            return following
+    raise TimeoutError(f"the purge failed: {_TRIES} others came first; try again")
+
+
+def purge_url(core: Core, client: Any, url: str, *, is_soft: bool) -> Generator[Any, Any, bool]:
+    """Purge one URL: a plan."""
+    request = request_of_url(url)
+    digest = request.digest(core.version, core.settings_of(request))
+    key = core.key_of(digest)
+    if not is_soft:
+        return bool((yield call(client, "delete", key)))
+    site = yield from _change_site(core, client, None, is_soft=True)
+    for _ in range(_TRIES):
+        held = yield call(client, "gets", key)
+        if held is None:
+            return False
+        try:
+            record = decode(held[0], digest)
+        except Unreadable:
+            return bool((yield call(client, "delete", key)))
+        match record:
+            case VaryMark():
+                record.soft = site.seq
+                data = encode_mark(record)
+            case Entry():
+                # Its lifetime ends now.
+                record.fresh = max(0, min(record.fresh, int(record.age(core.clock()))))
+                data = record.encode()
+            case _:
+                return bool((yield call(client, "delete", key)))
+        ttl = yield from _life(client, key)
+        if (yield call(client, "cas", key, data, held[1], ttl=ttl)):
+            return True
+    raise TimeoutError(f"the purge of {url!r} failed: {_TRIES} others came first; try again")
+
+
+def _life(client: Any, key: str) -> Generator[Any, Any, int]:
+    """Return the seconds that the store still keeps a key."""
+    item = yield call(client, "get_with_meta", key)
+    return 1 if item is None or item.ttl is None else max(1, item.ttl)
+
+
+def purge_prefix(
+    core: Core, client: Any, prefix: str, *, is_soft: bool
+) -> Generator[Any, Any, None]:
+    """Purge a prefix of host and path: a plan."""
+    for scheme in ("http://", "https://"):
+        prefix = prefix.removeprefix(scheme)
+    host, slash, path = prefix.partition("/")
+    yield from _change_site(core, client, (host.lower() + slash + path).encode(), is_soft=is_soft)
+
+
+def purge_tag(core: Core, client: Any, tag: str, *, is_soft: bool) -> Generator[Any, Any, None]:
+    """Purge a tag: a plan of one write for the clock and one for the tag."""
+    site = yield from _change_site(core, client, None, is_soft=is_soft)
+    key = core.tag_key(tag.encode())
+    for _ in range(_TRIES):
+        held = yield call(client, "gets", key)
+        known = None if held is None else Tag.decode(held[0])
+        # Without a record of it, what was stored under the tag before is not trusted anyway.
+        known = known or Tag(site.seq, 0)
+        made = Tag(known.hard, site.seq) if is_soft else Tag(site.seq, known.soft)
+        done = (
+            (yield call(client, "add", key, made.encode()))
+            if held is None
+            else (yield call(client, "cas", key, made.encode(), held[1]))
+        )
+        if done:
+            return
+    raise TimeoutError(
+        f"the purge of the tag {tag!r} failed: {_TRIES} others came first; try again"
+    )
+
+
+def purge_by_request(
+    core: Core, client: Any, request: Request, token: str
+) -> Generator[Any, Any, tuple[int, bytes]]:
+    """Carry out an HTTP PURGE: a plan that returns a status and a JSON body.
+
+    The URL is purged, or with the field `Purge-Tag` a tag, with `Purge-Prefix` a prefix of host and path;
+    `Purge-Soft: 1` makes it soft. The bearer token must be the middleware's.
+    """
+    given = request.named.get(b"authorization", b"")
+    if not token or not hmac.compare_digest(given, b"Bearer " + token.encode()):
+        return 403, b'{"error": "PURGE needs the bearer token of the cache"}\n'
+    is_soft = request.named.get(b"purge-soft", b"") in {b"1", b"?1", b"true"}
+    tag, prefix = request.named.get(b"purge-tag"), request.named.get(b"purge-prefix")
+    if tag is not None:
+        yield from purge_tag(core, client, tag.decode("latin-1"), is_soft=is_soft)
+        done: dict[str, Any] = {"tag": tag.decode("latin-1")}
+    elif prefix is not None:
+        yield from purge_prefix(core, client, prefix.decode("latin-1"), is_soft=is_soft)
+        done = {"prefix": prefix.decode("latin-1")}
+    else:
+        query = b"?" + request.query if request.query else b""
+        url = (request.scheme.encode() + b"://" + request.host + request.path + query).decode(
+            "latin-1"
+        )
+        done = {
+            "url": url,
+            "was_stored": (yield from purge_url(core, client, url, is_soft=is_soft)),
+        }
+    return 200, json.dumps({**done, "soft": is_soft}).encode() + b"\n"

@@ -1,0 +1,107 @@
+"""Applications and clients of the web tests: ASGI without a server, and a clock that tests move."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+class Reply:
+    """A response as an ASGI or WSGI server would send it."""
+
+    def __init__(self) -> None:
+        self.status = 0
+        self.fields: list[tuple[bytes, bytes]] = []
+        self.parts: list[bytes] = []
+        self.is_whole = False
+
+    @property
+    def body(self) -> bytes:
+        return b"".join(self.parts)
+
+    def __getitem__(self, name: str) -> str | None:
+        for field, value in self.fields:
+            if field.lower() == name.lower().encode():
+                return value.decode()
+        return None
+
+    @property
+    def cache(self) -> str:
+        return self["cache-status"] or ""
+
+
+class Origin:
+    """An ASGI application: answers from a function of the request, and counts its calls."""
+
+    def __init__(self, answer: Callable[..., Any] | None = None) -> None:
+        self.answer = answer or (lambda request: {"cache-control": "max-age=60"})
+        self.calls: list[dict[str, Any]] = []
+        self.delay = 0.0
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        fields = {k.decode(): v.decode("latin-1") for k, v in scope["headers"]}
+        call = {
+            "method": scope["method"],
+            "path": scope["path"],
+            "fields": fields,
+            "query": scope["query_string"],
+        }
+        self.calls.append(call)
+        if self.delay:
+            await asyncio.sleep(self.delay)
+        made = self.answer(call)
+        if isinstance(made, Exception):
+            raise made
+        status, headers, body = 200, made, f"body {len(self.calls)}".encode()
+        if isinstance(made, tuple):
+            status, headers, *rest = made
+            body = rest[0] if rest else body
+        parts = body if isinstance(body, list) else [body]
+        listed = [(k.encode(), v.encode("latin-1")) for k, v in headers.items()]
+        await send({"type": "http.response.start", "status": status, "headers": listed})
+        for part in parts[:-1]:
+            await send({"type": "http.response.body", "body": part, "more_body": True})
+        await send({"type": "http.response.body", "body": parts[-1]})
+
+
+async def send_request(
+    app: Any, url: str = "/", method: str = "GET", fields: dict[str, str] | None = None, **more: Any
+) -> Reply:
+    """Send a request to an ASGI application."""
+    path, _, query = url.partition("?")
+    given = {"host": "shop.example", **(fields or {})}
+    scope = {
+        "type": "http", "method": method, "path": path, "raw_path": path.encode(), "scheme": "http",
+        "query_string": query.encode(), "http_version": "1.1", "extensions": {},
+        "headers": [(k.lower().encode(), v.encode("latin-1")) for k, v in given.items()], **more,
+    }  # fmt: skip
+    reply, body = Reply(), [{"type": "http.request", "body": b"", "more_body": False}]
+
+    async def receive() -> Any:
+        if body:
+            return body.pop()
+        await asyncio.sleep(3600)
+        return None
+
+    async def send(message: Any) -> None:
+        if message["type"] == "http.response.start":
+            reply.status, reply.fields = message["status"], list(message["headers"])
+        else:
+            reply.parts.append(message.get("body", b""))
+            reply.is_whole = not message.get("more_body", False)
+
+    await app(scope, receive, send)
+    return reply
+
+
+class Clock:
+    """Wall time of a cache, which a test may move on."""
+
+    def __init__(self, now: float) -> None:
+        self.now = now
+
+    def __call__(self) -> float:
+        return self.now

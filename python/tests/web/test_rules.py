@@ -1,0 +1,195 @@
+"""Rules: what they decide, and what is refused when they are made."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from glasscache import BadSetting
+from glasscache.web import Rules
+from glasscache.web._message import NO_SETTINGS, Request, Settings
+
+
+def request(url: str = "/", method: str = "GET", **fields: str) -> Request:
+    path, _, query = url.partition("?")
+    given = [(name.replace("_", "-").encode(), value.encode()) for name, value in fields.items()]
+    return Request(
+        method, "http", path.encode(), query.encode(), [(b"host", b"shop.example"), *given]
+    )
+
+
+def decided(text: str, asked: Request, status: int = 200, kind: str = "text/html") -> Settings:
+    rules = Rules.from_text(text)
+    return rules.decide_response(
+        rules.decide(asked), asked, status, [(b"content-type", kind.encode())]
+    )
+
+
+def test_the_first_rule_that_has_a_setting_decides_it() -> None:
+    text = """
+        [[rule]]
+        name = "news"
+        when = { path = "/news/**" }
+        then = { ttl = 10, tags = ["news"] }
+        [[rule]]
+        name = "all"
+        then = { ttl = 60, grace = 5, tags = ["all"] }
+    """
+    news, other = decided(text, request("/news/a/b")), decided(text, request("/x"))
+    assert (news.ttl, news.grace, news.tags) == (10, 5, ("news", "all"))
+    assert news.because == {"ttl": "news", "tags": "news", "grace": "all"}
+    assert (other.ttl, other.grace, other.tags) == (60, 5, ("all",))
+
+
+@pytest.mark.parametrize(
+    ("when", "asked", "matches"),
+    [
+        ('path = "/a/*"', request("/a/b"), True),
+        ('path = "/a/*"', request("/a/b/c"), False),
+        ('path = "/a/**"', request("/a/b/c"), True),
+        ('path = "/a?c"', request("/abc"), True),
+        ('path = "/exact"', request("/exact"), True),
+        ('path = "/exact"', request("/exactly"), False),
+        ('path_regex = "/item/([0-9]+)"', request("/item/17"), True),
+        ('method = ["POST", "PUT"]', request(method="PUT"), True),
+        ('method = "POST"', request(), False),
+        ('host = "*.example"', request(), True),
+        ('host = "shop.test"', request(), False),
+        ("header = { x-debug = true }", request(x_debug=""), True),
+        ("header = { x-debug = true }", request(), False),
+        ("header = { x-debug = false }", request(), True),
+        ('header = { accept = "json$" }', request(accept="application/json"), True),
+        ("cookie = { session = true }", request(cookie="a=1; session=x"), True),
+        ("cookie = { session = true }", request(cookie="a=1"), False),
+        ("cookie = { session = false }", request(), True),
+    ],
+)
+def test_conditions_on_the_request(when: str, asked: Request, matches: bool) -> None:
+    settings = decided(f"[[rule]]\nwhen = {{ {when} }}\nthen = {{ bypass = true }}", asked)
+    assert settings.bypass is matches
+
+
+def test_conditions_on_the_response() -> None:
+    text = """
+        [[rule]]
+        name = "errors"
+        when = { status = ["4xx", 500] }
+        then = { no_store = true }
+        [[rule]]
+        name = "pictures"
+        when = { content_type = "image/*" }
+        then = { ttl = 3600 }
+        [[rule]]
+        name = "rest"
+        then = { ttl = { 200 = 60, 3xx = 5, default = 1 } }
+    """
+    assert decided(text, request(), 404).no_store
+    assert decided(text, request(), 500).no_store
+    assert not decided(text, request(), 503).no_store
+    assert decided(text, request(), 200, "image/png; x=y").ttl == 3600
+    assert [decided(text, request(), status).ttl for status in (200, 301, 503)] == [60, 5, 1]
+
+
+def test_canonical_urls_share_a_key() -> None:
+    text = """
+        [[rule]]
+        when = { path = "/**" }
+        [rule.then.canonicalise]
+        query_sort = true
+        query_drop = ["utm_*", "fbclid"]
+        trailing_slash = "strip"
+    """
+    rules = Rules.from_text(text)
+
+    def key(url: str) -> bytes:
+        asked = request(url)
+        return asked.digest(b"", rules.decide(asked))
+
+    assert key("/a/?b=2&a=1&utm_source=x") == key("/a?a=1&b=2") == key("/a/?fbclid=9&b=2&a=1")
+    assert key("/a?a=1") != key("/a?a=2") != key("/a")
+    assert key("/a?x=1&x=2") != key("/a?x=2&x=1")
+
+
+def test_keys_vary_on_what_a_rule_says() -> None:
+    text = '[[rule]]\nthen = { vary_on = ["cookie:lang", "device", "language", "header:x-plan"] }'
+    rules = Rules.from_text(text)
+
+    def key(**fields: str) -> bytes:
+        asked = request(**fields)
+        return asked.digest(b"", rules.decide(asked))
+
+    assert key(cookie="lang=de; s=1") == key(cookie="s=2; lang=de") != key(cookie="lang=en")
+    assert key(user_agent="Mozilla (iPhone; Mobile)") == key(user_agent="Android Mobile") != key()
+    assert (
+        key(accept_language="de-AT, en;q=0.5")
+        == key(accept_language="de")
+        != key(accept_language="fr")
+    )
+    assert key(x_plan="a") != key(x_plan="b")
+
+
+def test_tags_take_groups_of_the_path() -> None:
+    text = '[[rule]]\nwhen = { path_regex = "/item/([0-9]+)/.*" }\nthen = { tags = ["item-{1}"] }'
+    assert decided(text, request("/item/17/x")).tags == ("item-17",)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("rule = 3", "tables"),
+        ("[[rule]]\nthen = {}", "nothing under then"),
+        ("x = 1", "unknown 'x'"),
+        (
+            "[[rule]]\nwhen = { pth = '/' }\nthen = { ttl = 1 }",
+            r"line 1\): unknown condition 'pth'",
+        ),
+        ("\n\n[[rule]]\nthen = { tll = 1 }", r"line 3\): unknown setting 'tll'"),
+        ("[[rule]]\nthen = { ttl = -1 }", "not negative"),
+        ("[[rule]]\nthen = { ttl = 'long' }", "wrong type"),
+        ("[[rule]]\nthen = { ttl = true }", "wrong type"),
+        ("[[rule]]\nthen = { bypass = true, ttl = 5 }", "contradict"),
+        ("[[rule]]\nthen = { no_store = true, tags = ['a'] }", "contradict"),
+        ("[[rule]]\nwhen = { path = 'a' }\nthen = { ttl = 5 }", "cannot match"),
+        (
+            "[[rule]]\nwhen = { path = '/a', path_regex = '/a' }\nthen = { ttl = 5 }",
+            "two conditions",
+        ),
+        ("[[rule]]\nwhen = { path_regex = '(' }\nthen = { ttl = 5 }", "path"),
+        ("[[rule]]\nwhen = { status = 700 }\nthen = { ttl = 5 }", "cannot match"),
+        ("[[rule]]\nwhen = { method = 'get' }\nthen = { ttl = 5 }", "upper case"),
+        ("[[rule]]\nwhen = { method = 'POST' }\nthen = { ttl = 5 }", "no effect"),
+        ("[[rule]]\nwhen = { status = 404 }\nthen = { bypass = true }", "before the response"),
+        ("[[rule]]\nthen = { vary_on = ['color'] }", "vary_on"),
+        (
+            "[[rule]]\nthen = { canonicalise = { query_keep = ['a'], query_drop = ['b'] } }",
+            "contradict",
+        ),
+        ("[[rule]]\nname='a'\nthen={ttl=1}\n[[rule]]\nname='a'\nthen={grace=1}", "same name"),
+        ("[[rule]]\nthen={ttl=1}\n[[rule]]\nwhen={path='/a'}\nthen={ttl=2}", "never decides"),
+        (
+            "[[rule]]\nwhen={path='/a/**'}\nthen={bypass=true}\n[[rule]]\nwhen={path='/a/b'}\nthen={ttl=2}",
+            "never",
+        ),
+    ],
+)
+def test_wrong_rules_are_refused_with_their_line(text: str, message: str) -> None:
+    with pytest.raises(BadSetting, match=message):
+        Rules.from_text(text)
+
+
+def test_a_thousand_rules_cost_a_request_little(capsys: pytest.CaptureFixture[str]) -> None:
+    text = "".join(
+        f'[[rule]]\nwhen = {{ path = "/shop/{n}/**" }}\nthen = {{ ttl = {n} }}\n'
+        for n in range(999)
+    )
+    rules = Rules.from_text(text + "[[rule]]\nname = 'last'\nthen = { grace = 9 }")
+    asked = request("/shop/500/x/y")
+    begin = time.perf_counter()
+    for _ in range(1000):
+        settings = rules.decide(asked)
+    spent_us = (time.perf_counter() - begin) * 1000
+    assert [rule.name for rule in settings.matched] == ["501", "last"]
+    assert rules.decide(request("/x")).matched[0].name == "last"
+    assert Rules([]).decide(asked) is NO_SETTINGS
+    with capsys.disabled():
+        print(f" [{spent_us:.1f} us a request of 1,000 rules]", end="")  # noqa: T201

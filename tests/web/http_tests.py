@@ -1,0 +1,128 @@
+"""Runs the suite http-tests/cache-tests through the middlewares, and counts what passes by kind.
+
+Usage: http_tests.py SUITE [--wsgi] [--no-cache] [--failed]; SUITE is the folder of the npm package
+`http-cache-tests` or of a checkout. The command is that of GLASSCACHE. Needs Node 20, uvicorn, httpx and,
+for --wsgi, gunicorn.
+"""
+
+from __future__ import annotations
+
+import argparse
+import collections
+import contextlib
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from pathlib import Path
+
+from glasscache import Server
+
+HERE = Path(__file__).parent
+KINDS = """
+import(process.argv[1]).then(async suites => {
+  const kinds = {}
+  for (const suite of suites.default) for (const test of suite.tests)
+    if (!test.browser_only) kinds[test.id] = test.kind || 'required'
+  console.log(JSON.stringify(kinds))
+})
+"""
+NOT_IN_GATEWAYS = {
+    "interim-102": "neither ASGI nor WSGI has interim responses",
+    "interim-103": "the same",
+    "interim-no-header-reuse": "the same",
+}
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def wait_for(port: int) -> None:
+    for _ in range(200):
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
+            return
+        time.sleep(0.05)
+    raise SystemExit(f"nothing listens at port {port}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("suite", type=Path)
+    parser.add_argument("--wsgi", action="store_true", help="CacheWSGI under gunicorn")
+    parser.add_argument("--no-cache", action="store_true", help="the proxy alone")
+    parser.add_argument("--failed", action="store_true", help="list what failed")
+    parser.add_argument("--id", default="", help="one test, with its messages")
+    parser.add_argument(
+        "--least", default="", help="REQUIRED/OPTIMAL that must pass, such as 142/74"
+    )
+    options = parser.parse_args()
+    suite = options.suite.resolve()
+    engine = suite / "test-engine" if (suite / "test-engine").is_dir() else suite
+    origin, front = free_port(), free_port()
+    environment = {
+        **os.environ, "ORIGIN": f"127.0.0.1:{origin}",
+        "npm_config_protocol": "http", "npm_config_port": str(origin), "npm_package_config_id": options.id,
+        "npm_config_pidfile": os.devnull, "npm_config_base": f"http://127.0.0.1:{front}",
+        "PYTHONPATH": str(HERE), "CACHE": "off" if options.no_cache else "on",
+    }  # fmt: skip
+    python = sys.executable
+    if options.wsgi:
+        command = [python, "-m", "gunicorn", "--bind", f"127.0.0.1:{front}", "--threads", "64",
+                   "--worker-class", "gthread", "--log-level", "critical", "origin_proxy:wsgi()"]  # fmt: skip
+    else:
+        command = [python, "-m", "uvicorn", "--port", str(front), "--log-level", "critical",
+                   "--no-server-header", "--no-date-header", "origin_proxy:asgi"]  # fmt: skip
+    quiet = {"env": environment, "stdout": subprocess.DEVNULL}
+    processes = []
+    cache = Server()
+    environment["STORE"] = cache.address
+    try:
+        processes.append(
+            subprocess.Popen(["node", str(engine / "server/server.mjs")], **quiet, cwd=suite)
+        )
+        processes.append(subprocess.Popen(command, **quiet))
+        wait_for(origin)
+        wait_for(front)
+        run = subprocess.run(
+            ["node", "--no-warnings", str(engine / "cli.mjs")], env=environment, cwd=suite,
+            stdout=None if options.id else subprocess.PIPE, text=True, check=True,
+        )  # fmt: skip
+        with contextlib.suppress(OSError):
+            urllib.request.urlopen(f"http://127.0.0.1:{front}/counters", timeout=2)
+    finally:
+        for process in processes:
+            process.terminate()
+            process.wait(10)
+        cache.stop()
+    if not options.id:
+        report(suite, json.loads(run.stdout), options)
+
+
+def report(suite: Path, results: dict[str, object], options: argparse.Namespace) -> None:
+    listed = subprocess.run(
+        ["node", "--no-warnings", "-e", KINDS, str(suite / "tests/index.mjs")],
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    kinds = json.loads(listed.stdout)
+    passed, total = collections.Counter(), collections.Counter()
+    for test, kind in kinds.items():
+        total[kind] += 1
+        passed[kind] += results.get(test) is True
+        if options.failed and results.get(test) is not True:
+            why = NOT_IN_GATEWAYS.get(test) or results.get(test)
+            print(f"{kind:<9} {test:<55} {why}")
+    for kind in ("required", "optimal", "check"):
+        print(f"{kind}: {passed[kind]} of {total[kind]}")
+    if options.least:
+        required, optimal = map(int, options.least.split("/"))
+        sys.exit(passed["required"] < required or passed["optimal"] < optimal)
+
+
+if __name__ == "__main__":
+    main()

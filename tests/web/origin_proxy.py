@@ -1,0 +1,109 @@
+"""The cached applications of the HTTP cache tests: reverse proxies of the suite's own server, as ASGI and
+WSGI.
+
+They add nothing and hide nothing: what the suite's server sends is what the application under the cache
+sends. Environment: ORIGIN (host:port of the suite's server), STORE (address of the cache server), CACHE=off
+for neither cache nor store. Run by uvicorn as `origin_proxy:asgi`, by gunicorn as `origin_proxy:wsgi()`.
+"""
+
+from __future__ import annotations
+
+import http.client
+import os
+
+HOP_BY_HOP = {b"connection", b"keep-alive", b"transfer-encoding", b"te", b"upgrade", b"trailer"}
+ORIGIN = os.environ.get("ORIGIN", "127.0.0.1:8000")
+STORE = os.environ.get("STORE", "127.0.0.1:11211")
+
+
+class ProxyASGI:
+    """Sends each request to the origin, and its response back as it comes."""
+
+    def __init__(self) -> None:
+        self._client = None
+
+    async def __call__(self, scope, receive, send):
+        import httpx
+
+        if scope["type"] != "http":
+            return
+        if self._client is None:
+            limits = httpx.Limits(max_connections=400, max_keepalive_connections=0)
+            self._client = httpx.AsyncClient(timeout=30, limits=limits, trust_env=False)
+        body, more = b"", True
+        while more:
+            message = await receive()
+            body += message.get("body", b"")
+            more = message.get("more_body", False)
+        query = b"?" + scope["query_string"] if scope["query_string"] else b""
+        url = f"http://{ORIGIN}{(scope['raw_path'] + query).decode()}"
+        headers = [pair for pair in scope["headers"] if pair[0] not in HOP_BY_HOP]
+        request = httpx.Request(scope["method"], url, headers=headers, content=body or None)
+        response = await self._client.send(request, stream=True)
+        try:
+            fields = [
+                (name.lower(), value)
+                for name, value in response.headers.raw
+                if name.lower() not in {b"transfer-encoding", b"keep-alive"}
+                or (name.lower() == b"keep-alive" and b"timeout" not in value)
+            ]
+            fields = [f for f in fields if f != (b"connection", b"keep-alive")]
+            start = {"type": "http.response.start", "status": response.status_code}
+            await send({**start, "headers": fields})
+            async for chunk in response.aiter_raw():
+                await send({"type": "http.response.body", "body": chunk, "more_body": True})
+            await send({"type": "http.response.body", "body": b""})
+        finally:
+            await response.aclose()
+
+
+def cached_asgi():
+    from glasscache import AsyncClient
+    from glasscache.web import CacheASGI
+
+    return CacheASGI(ProxyASGI(), AsyncClient(STORE, timeout=2))
+
+
+def proxy_wsgi(environ, start_response):
+    """The same for WSGI, one connection a request."""
+    host, _, port = ORIGIN.partition(":")
+    connection = http.client.HTTPConnection(host, int(port), timeout=30)
+    path = environ.get("RAW_URI") or environ["PATH_INFO"]
+    connection.putrequest(
+        environ["REQUEST_METHOD"], path, skip_host=True, skip_accept_encoding=True
+    )
+    for name, value in environ.items():
+        if name.startswith("HTTP_"):
+            field = name[5:].replace("_", "-")
+            if field.lower().encode() not in HOP_BY_HOP:
+                connection.putheader(field, value)
+    body = environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
+    if body:
+        connection.putheader("Content-Length", str(len(body)))
+        if environ.get("CONTENT_TYPE"):
+            connection.putheader("Content-Type", environ["CONTENT_TYPE"])
+    connection.endheaders(body or None)
+    response = connection.getresponse()
+    fields = [(k, v) for k, v in response.getheaders() if k.lower().encode() not in HOP_BY_HOP]
+    start_response(f"{response.status} {response.reason or 'Unknown'}", fields)
+
+    def chunks():
+        try:
+            while chunk := response.read1(65536):
+                yield chunk
+        finally:
+            connection.close()
+
+    return chunks()
+
+
+def wsgi():
+    from glasscache import Client
+    from glasscache.web import CacheWSGI
+
+    if os.environ.get("CACHE") == "off":
+        return proxy_wsgi
+    return CacheWSGI(proxy_wsgi, Client(STORE, timeout=2))
+
+
+asgi = ProxyASGI() if os.environ.get("CACHE") == "off" else cached_asgi() if STORE else None
