@@ -25,6 +25,8 @@ from dataclasses import dataclass, field
 
 FILES = [
     "00-startup",
+    "binary",
+    "binary-get",
     "bogus-commands",
     "cas",
     "chunked-items",
@@ -43,6 +45,7 @@ FILES = [
     "issue_14",
     "issue_152",
     "issue_183",
+    "issue_192",
     "issue_29",
     "issue_3",
     "issue_41",
@@ -170,7 +173,7 @@ def main() -> int:
     """Prints one line a file and the sum; returns 0 when all passed."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("tree", type=pathlib.Path, help="a memcached source tree (1.6.45)")
-    parser.add_argument("names", nargs="*", default=FILES, help="files without .t; default: all 44")
+    parser.add_argument("names", nargs="*", default=FILES, help="files without .t; default: all 47")
     parser.add_argument("--server", default="target/release/glasscache serve", help="the command")
     parser.add_argument("--jobs", type=int, default=4)
     parser.add_argument("--verbose", action="store_true", help="print what failing files said")

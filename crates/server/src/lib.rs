@@ -29,7 +29,7 @@ mod watchdog;
 pub use replay::{Replay, ReplayConnection, ReplayWorker};
 pub use running::{Control, Prepared, Running, prepare, start};
 pub use shared::address::Address;
-pub use shared::config::{Config, Displayed, Listen};
+pub use shared::config::{Config, Displayed, Listen, Protocols};
 pub use shared::error::Error;
 pub use systemd::notify;
 

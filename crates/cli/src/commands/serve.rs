@@ -54,12 +54,6 @@ impl Args {
             settings.port = settings.udp_port;
         }
         let addresses = listen_addresses(&settings).map_err(Failure::usage)?;
-        if settings.binding_protocol == "binary" && !is_debug {
-            return Err(Failure::usage(
-                "protocol (-B): the binary protocol is not supported yet (docs/decisions/0021-dialects.md)",
-            )
-            .hint("leave -B out and set the clients to the text protocol"));
-        }
         check_reachable(&settings, &addresses)?;
         daemon::check_user(settings.user.as_deref())?;
         if settings.daemon && !daemon::is_child() {
@@ -156,7 +150,11 @@ fn config(settings: &Settings, addresses: &[SocketAddr], is_debug: bool) -> serv
         connections_max: settings.connections_max,
         workers: settings.threads,
         requests_per_event: settings.requests_per_event,
-        text_enabled: settings.binding_protocol != "binary",
+        protocol: match settings.binding_protocol {
+            "ascii" => server::Protocols::Text,
+            "binary" => server::Protocols::Binary,
+            _ => server::Protocols::Any,
+        },
         cas_enabled: settings.cas_enabled,
         flush_enabled: settings.flush_enabled,
         evict: settings.evict,

@@ -139,7 +139,7 @@ pub(crate) static FLAGS: &[Setting] = &[
         name: "protocol",
         letter: Some('B'),
         takes: Takes::Value("NAME"),
-        help: "ascii or auto: text and meta; the binary protocol is not supported yet, and closes the connection",
+        help: "protocols served: ascii (text and meta), binary, or auto, where the first byte of a connection decides",
         no_effect: None,
         set: |s, raw| {
             choice(raw, &["ascii", "binary", "auto", "auto-negotiate"]).map(|name| {

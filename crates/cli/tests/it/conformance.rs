@@ -12,7 +12,7 @@ use serde::Deserialize;
 use crate::server::{Server, Wire};
 
 /// Environment variable with a memcached to test instead of ours.
-const ORACLE_VARIABLE: &str = "GLASSCACHE_TEST_ORACLE";
+pub(crate) const ORACLE_VARIABLE: &str = "GLASSCACHE_TEST_ORACLE";
 /// The request after each step; its reply is determined once.
 const FENCE: &str = "version\r\n";
 
@@ -45,7 +45,7 @@ fn every_case_gets_the_expected_replies() {
     let fence = server.connect().request(FENCE);
     let version = version(&fence);
     let (mut passed, mut skipped, mut failures) = (0, 0, Vec::new());
-    for path in files() {
+    for path in files_in(Path::new(""), 10) {
         let text = std::fs::read_to_string(&path).unwrap();
         let file: File =
             toml::from_str(&text).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
@@ -75,8 +75,10 @@ fn every_case_gets_the_expected_replies() {
     assert!(failures.is_empty(), "\n{}", failures.join("\n"));
 }
 
-fn files() -> Vec<PathBuf> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../conformance");
+/// The files of cases in a folder of `conformance/`, of which there are `least` or more.
+pub(crate) fn files_in(folder: &Path, least: usize) -> Vec<PathBuf> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../conformance");
+    let folder = root.join(folder);
     let entries = std::fs::read_dir(folder)
         .unwrap()
         .map(|entry| entry.unwrap().path());
@@ -84,16 +86,16 @@ fn files() -> Vec<PathBuf> {
         .filter(|path| path.extension().is_some_and(|ext| ext == "toml"))
         .collect();
     files.sort();
-    assert!(files.len() >= 10, "the cases are missing");
+    assert!(files.len() >= least, "the cases are missing");
     files
 }
 
-fn stem(path: &Path) -> String {
+pub(crate) fn stem(path: &Path) -> String {
     path.file_stem().unwrap().to_string_lossy().into_owned()
 }
 
 /// The numbers of a version text such as `VERSION 1.6.45-x`.
-fn version(text: &str) -> Vec<u32> {
+pub(crate) fn version(text: &str) -> Vec<u32> {
     let text = text.trim_start_matches("VERSION ");
     text.split(|c: char| !c.is_ascii_digit())
         .take(3)
@@ -149,7 +151,7 @@ fn short(text: &str) -> String {
 }
 
 /// Replaces `{k*251}` by 251 letters.
-fn repeat(text: &str) -> String {
+pub(crate) fn repeat(text: &str) -> String {
     let mut filled = String::new();
     let mut rest = text;
     while let Some((before, tail)) = rest.split_once('{') {

@@ -148,8 +148,8 @@ fn commands_and_replies_are_logged_as_memcached_does_with_vv() {
 }
 
 #[test]
-fn binary_protocol_clients_are_closed_counted_and_logged() {
-    let mut logged = Logged::start(&[]);
+fn binary_protocol_clients_of_a_text_server_are_closed_counted_and_logged() {
+    let mut logged = Logged::start(&["-B", "ascii"]);
     let mut wire = logged.server.connect();
     // A binary get of "k": 24 bytes of header and the key, without any line end.
     let mut request = vec![0x80, 0, 0, 1];
@@ -158,7 +158,7 @@ fn binary_protocol_clients_are_closed_counted_and_logged() {
     request.push(b'k');
     wire.send(&request);
     assert!(wire.is_closed());
-    logged.line_with("it speaks the binary protocol, which is not supported");
+    logged.line_with("it speaks the binary protocol, which protocol (-B) excludes");
     let mut wire = logged.server.connect();
     wire.send(b"stats glasscache\r\n");
     let rows = String::from_utf8(wire.until(b"END\r\n")).unwrap();
@@ -166,6 +166,21 @@ fn binary_protocol_clients_are_closed_counted_and_logged() {
         rows.contains("STAT binary_connections_closed 1\r\n"),
         "{rows}"
     );
+}
+
+#[test]
+fn the_highest_level_shows_requests_and_responses_of_the_binary_protocol_without_values() {
+    let mut logged = Logged::start(&["-vv"]);
+    let mut wire = logged.server.connect();
+    let mut request = vec![0x80, 1, 0, 1, 8];
+    request.resize(24, 0);
+    request[11] = 8 + 1 + 6;
+    request.resize(32, 0);
+    request.extend_from_slice(b"kvalue\n");
+    wire.send(&request);
+    wire.exactly(24);
+    logged.line_with("binary opcode 0x01 opaque 0x0 key k");
+    logged.line_with("binary opcode 0x01 status 0x00 opaque 0x0");
 }
 
 #[test]

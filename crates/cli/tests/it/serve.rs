@@ -398,7 +398,7 @@ fn a_server_keeps_the_pid_file_of_its_successor() {
 
 #[test]
 fn unsupported_memcached_flags_are_named() {
-    let cases: [(&[&str], &str); 9] = [
+    let cases: [(&[&str], &str); 8] = [
         (
             &["-S"],
             "memcached's -S (--enable-sasl): there is no authentication yet",
@@ -419,10 +419,6 @@ fn unsupported_memcached_flags_are_named() {
         (&["-i"], "memcached's -i (--license)"),
         (&["--enable-ssl"], "TLS is not supported yet"),
         (&["-o", "ssl_key=/a"], "TLS is not supported yet"),
-        (
-            &["-B", "binary"],
-            "protocol (-B): the binary protocol is not supported yet",
-        ),
     ];
     for (flags, sentence) in cases {
         let (code, text) = refusal(&[&["serve"], flags].concat());

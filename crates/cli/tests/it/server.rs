@@ -196,6 +196,13 @@ impl Wire {
         bytes
     }
 
+    /// Reads so many bytes.
+    pub(crate) fn exactly(&mut self, count: usize) -> Vec<u8> {
+        let mut bytes = vec![0; count];
+        self.reader.read_exact(&mut bytes).unwrap();
+        bytes
+    }
+
     /// Whether the server has closed and sent nothing more.
     pub(crate) fn is_closed(&mut self) -> bool {
         let read = self.reader.read_exact(&mut [0]);

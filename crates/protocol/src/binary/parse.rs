@@ -45,6 +45,12 @@ impl RequestId {
         opcode::is_quiet(self.opcode)
     }
 
+    /// Whether a read reports the client flags alone.
+    #[inline]
+    pub fn is_touch(self) -> bool {
+        self.opcode == opcode::TOUCH
+    }
+
     /// Whether a response repeats the key.
     #[inline]
     pub fn returns_key(self) -> bool {

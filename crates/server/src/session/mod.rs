@@ -5,6 +5,7 @@
 //! 16 keys is prefetched at once (`execute/get`). A run ends when the input is consumed, when much output is
 //! pending, or when the connection has used its quota.
 
+mod binary;
 pub(crate) mod context;
 pub(crate) mod dump;
 pub(crate) mod events;
@@ -29,23 +30,13 @@ use glasscache_store::Reservation;
 
 use self::execute::{Batch, Lookup, store::Write};
 use self::run::Run;
-use self::state::{Keys, State};
+use self::state::{Keys, Protocol, State};
 pub(crate) use self::state::{Next, Progress, Session};
 use crate::session::context::Context;
 use crate::session::output::Output;
 use crate::shared::info::Reason;
 
-/// The first byte of every request of the binary protocol; no text begins with it.
-const BINARY_REQUEST: u8 = 0x80;
-
 impl Session {
-    /// A session that closes at the first bytes that it receives.
-    pub(crate) fn closed() -> Session {
-        Session {
-            state: State::Closed,
-        }
-    }
-
     /// Serves the commands in `input`, as far as one run goes. Bytes beyond `used` must be passed again.
     pub(crate) fn run<'w>(
         &mut self,
@@ -62,9 +53,23 @@ impl Session {
             out,
             cut: None,
         };
+        if self.protocol == Protocol::Unknown
+            && let Some(first) = input.first()
+        {
+            self.protocol = Protocol::of(*first);
+            if let Some(reason) = self.protocol.refused_by(context.shared.config.protocol) {
+                self.state = State::Closed;
+                return Progress {
+                    used: 0,
+                    next: Next::Close(reason),
+                };
+            }
+        }
+        let is_binary = self.protocol == Protocol::Binary;
+        let is_special = context.is_traced || is_binary;
         let mut next = loop {
             let next = match self.state {
-                State::Command if context.is_traced => self.traced_command(&mut run),
+                State::Command if is_special => self.special_command(is_binary, &mut run),
                 State::Command => self.command(&mut run),
                 State::Keys(keys) => self.keys(keys, &mut run),
                 State::Swallow(left) => self.swallow(left, &mut run),
@@ -108,34 +113,39 @@ impl Session {
         matches!(self.state, State::Upload(_) | State::Swallow(_))
     }
 
+    /// Whether the client speaks the binary protocol.
+    pub(crate) fn is_binary(&self) -> bool {
+        self.protocol == Protocol::Binary
+    }
+
     /// Whether the stream is between two commands.
     pub(crate) fn is_idle(&self) -> bool {
         matches!(self.state, State::Command)
     }
 
-    /// Like [`Session::command`], and logs the line if it was consumed.
-    fn traced_command(&mut self, run: &mut Run<'_, '_, '_>) -> Option<Next> {
+    /// Parses and executes one request of the binary protocol, or one line; logs it if commands are traced.
+    fn special_command(&mut self, is_binary: bool, run: &mut Run<'_, '_, '_>) -> Option<Next> {
         let before = run.rest();
         let used = run.used;
-        let next = self.command(run);
-        if run.used > used {
-            trace::command(run.context, before);
+        let next = if is_binary {
+            self.request(run)
+        } else {
+            self.command(run)
+        };
+        if run.context.is_traced && run.used > used {
+            if is_binary {
+                trace::request(run.context, before);
+            } else {
+                trace::command(run.context, before);
+            }
         }
         next
     }
 
     /// Parses and executes one line. `None` continues.
     fn command(&mut self, run: &mut Run<'_, '_, '_>) -> Option<Next> {
-        run.flush_full();
-        if run.is_cut() || run.out.len() >= run.context.slice_bytes() {
-            return Some(Next::Flush);
-        }
-        if run.commands >= run.context.shared.config.requests_per_event.max(1) {
-            return Some(if run.rest().is_empty() {
-                Next::Input
-            } else {
-                Next::Yield
-            });
+        if let Some(next) = run.pause() {
+            return Some(next);
         }
         if let Some((key, used)) = text::single_get(run.rest()) {
             run.used += used;
@@ -150,7 +160,6 @@ impl Session {
             return None;
         }
         match text::parse(run.rest()) {
-            _ if run.rest().first() == Some(&BINARY_REQUEST) => Some(Next::Close(Reason::Binary)),
             Parsed::Incomplete => Some(Next::Input),
             Parsed::Refused(refusal, used) => {
                 run.flush();

@@ -2,9 +2,9 @@
 
 use glasscache_protocol::meta::MetaLine;
 
-use super::state::{Keys, State};
+use super::state::{Keys, Next, State};
 use crate::session::context::Context;
-use crate::session::execute::{Batch, Cut, Lookup};
+use crate::session::execute::{Batch, Cut, CutForm, Lookup};
 use crate::session::output::{Mark, Output};
 
 /// One run of a session: the input, how much of it is consumed, and the pending lookups.
@@ -46,6 +46,23 @@ impl<'b, 'w> Run<'b, '_, 'w> {
         mark
     }
 
+    /// Flushes a full batch; returns how the run ends, if it has to before the next command.
+    #[inline]
+    pub(super) fn pause(&mut self) -> Option<Next> {
+        self.flush_full();
+        if self.is_cut() || self.out.len() >= self.context.slice_bytes() {
+            return Some(Next::Flush);
+        }
+        if self.commands >= self.context.shared.config.requests_per_event.max(1) {
+            return Some(if self.rest().is_empty() {
+                Next::Input
+            } else {
+                Next::Yield
+            });
+        }
+        None
+    }
+
     /// Flushes the batch if it is full.
     #[inline]
     pub(super) fn flush_full(&mut self) -> Option<Mark> {
@@ -70,10 +87,16 @@ impl<'b, 'w> Run<'b, '_, 'w> {
             .as_ptr()
             .addr()
             .saturating_sub(self.input.as_ptr().addr());
-        let Some((head, is_first)) = cut.text else {
-            let before = self.input.get(..key_at).unwrap_or_default();
-            let line = before.trim_ascii_end().strip_suffix(b"mg");
-            return (line.map_or(key_at, <[u8]>::len), State::Command);
+        let (head, is_first) = match cut.form {
+            CutForm::Text(head, is_first) => (head, is_first),
+            CutForm::Meta => {
+                let before = self.input.get(..key_at).unwrap_or_default();
+                let line = before.trim_ascii_end().strip_suffix(b"mg");
+                return (line.map_or(key_at, <[u8]>::len), State::Command);
+            }
+            CutForm::Binary { bytes_before_key } => {
+                return (key_at.saturating_sub(bytes_before_key), State::Command);
+            }
         };
         let keys = Keys {
             head,

@@ -1,5 +1,6 @@
 //! The position of a session in its stream, and how a run of it can end.
 
+use glasscache_protocol::binary::MAGIC_REQUEST;
 use glasscache_protocol::command::GetHead;
 use glasscache_store::Reservation;
 
@@ -8,6 +9,7 @@ use crate::session::execute::store::PendingWrite;
 use crate::session::execute::{Cut, Lack};
 use crate::session::outcome::Outcome;
 use crate::session::output::Mark;
+use crate::shared::config::Protocols;
 use crate::shared::info::Reason;
 use crate::shared::peer_memory::Charge;
 use crate::shared::watchers::WatchedKinds;
@@ -20,11 +22,44 @@ pub(super) const UPLOAD_BYTES_KEPT: usize = 512;
 #[derive(Default)]
 pub(crate) struct Session {
     pub(super) state: State,
+    pub(super) protocol: Protocol,
+}
+
+/// What the client speaks: its first byte decides for the whole connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum Protocol {
+    /// Nothing has come yet.
+    #[default]
+    Unknown,
+    /// Classic text and meta.
+    Text,
+    /// The binary protocol.
+    Binary,
+}
+
+impl Protocol {
+    /// The protocol of a stream with this first byte.
+    pub(super) fn of(first: u8) -> Protocol {
+        if first == MAGIC_REQUEST {
+            Protocol::Binary
+        } else {
+            Protocol::Text
+        }
+    }
+
+    /// Why the connection is closed, if the settings do not allow the protocol.
+    pub(super) fn refused_by(self, allowed: Protocols) -> Option<Reason> {
+        match (self, allowed) {
+            (Protocol::Binary, Protocols::Text) => Some(Reason::Binary),
+            (Protocol::Text, Protocols::Binary) => Some(Reason::Protocol),
+            _ => None,
+        }
+    }
 }
 
 #[derive(Default)]
 pub(super) enum State {
-    /// At the start of a line.
+    /// At the start of a line or packet.
     #[default]
     Command,
     /// After the head of a get.

@@ -4,6 +4,8 @@
 
 use glasscache_protocol::ascii;
 
+use glasscache_protocol::binary::{self, Header};
+
 use crate::session::context::Context;
 use crate::session::output::{Output, Part};
 use crate::shared::info::Info;
@@ -24,8 +26,56 @@ pub(crate) fn command(context: &Context<'_>, input: &[u8]) {
         .line(format!("<{descriptor} {}", loggable(line)));
 }
 
-/// Logs the lines of a reply, without the values in it.
-pub(crate) fn replies(context: &Context<'_>, out: &Output<'_>) {
+/// Logs a request of the binary protocol; `input` begins with it.
+pub(crate) fn request(context: &Context<'_>, input: &[u8]) {
+    let Some(header) = Header::read(input) else {
+        return;
+    };
+    let key = loggable(binary::likely_key(input).unwrap_or_default());
+    let (descriptor, opcode, opaque) = (
+        context.connection.id.descriptor,
+        header.opcode,
+        header.opaque,
+    );
+    context.shared.log.line(format!(
+        "<{descriptor} binary opcode {opcode:#04x} opaque {opaque:#x} key {key}"
+    ));
+}
+
+/// Logs the headers of responses of the binary protocol.
+fn responses(context: &Context<'_>, out: &Output<'_>) {
+    let descriptor = context.connection.id.descriptor;
+    // Bytes of a body that are still to come.
+    let mut skip = 0;
+    for part in out.parts() {
+        let mut bytes = match part {
+            Part::Bytes(bytes) => bytes,
+            Part::Value(item) => {
+                skip -= (item.value_bytes() as usize).min(skip);
+                continue;
+            }
+        };
+        loop {
+            let skipped = skip.min(bytes.len());
+            skip -= skipped;
+            bytes = bytes.get(skipped..).unwrap_or_default();
+            let Some(header) = Header::read(bytes) else {
+                break;
+            };
+            skip = binary::HEADER_BYTES + header.body_bytes as usize;
+            let (opcode, status, opaque) = (header.opcode, header.status, header.opaque);
+            context.shared.log.line(format!(
+                ">{descriptor} binary opcode {opcode:#04x} status {status:#04x} opaque {opaque:#x}"
+            ));
+        }
+    }
+}
+
+/// Logs the lines of a reply, or the headers of packets, without the values in it.
+pub(crate) fn replies(context: &Context<'_>, out: &Output<'_>, is_binary: bool) {
+    if is_binary {
+        return responses(context, out);
+    }
     let descriptor = context.connection.id.descriptor;
     // Bytes of a value and its line ending that are still to be skipped.
     let mut skip = 0;

@@ -1,8 +1,6 @@
 //! Storage commands of a session: values that are in the input, and large ones received into the store piece by
 //! piece.
 
-use glasscache_protocol::replies;
-
 use super::run::Run;
 use super::state::{Next, Session, State, UPLOAD_BYTES_KEPT, Upload};
 use crate::session::execute::store::Write;
@@ -22,38 +20,39 @@ impl Session {
         let behind = run.rest().get(head..).unwrap_or_default();
         if write.value_bytes < UPLOAD_BYTES_MIN
             && let Some((value, rest)) = behind.split_at_checked(value_bytes)
-            && let Some((ending, _)) = rest.split_at_checked(2)
+            && let Some((ending, _)) = rest.split_at_checked(write.ending().len())
         {
-            if ending != b"\r\n" {
-                run.used += head + value_bytes + 2;
+            let used = head + value_bytes + ending.len();
+            if ending != write.ending() {
+                run.used += used;
                 return Next::after(write.refuse_chunk(run.out));
             }
             if write.execute(value, run.context, run.out).is_err() {
                 return Some(Next::WaitForSegment);
             }
-            run.used += head + value_bytes + 2;
+            run.used += used;
             return None;
         }
         if write.value_bytes < UPLOAD_BYTES_MIN {
-            return Some(Next::Whole(head + value_bytes + 2));
+            return Some(Next::Whole(head + value_bytes + write.ending().len()));
         }
         if stalled::waits_to_upload(run.context.shared, run.context.now) {
             return Some(Next::WaitForUpload);
         }
         run.used += head;
-        match write.reserve(run.context, run.out) {
-            Some(reservation) => {
-                run.context
-                    .connection
-                    .held_memory
-                    .note_upload(reservation.id());
-                self.state = State::Upload(Box::new(Upload {
-                    write: write.keep(),
-                    reservation,
-                    _charge: run.context.shared.memory.charge(UPLOAD_BYTES_KEPT + head),
-                }));
-            }
-            None => self.state = State::Swallow(u64::from(write.value_bytes) + 2),
+        if let Some(reservation) = write.reserve(run.context, run.out) {
+            run.context
+                .connection
+                .held_memory
+                .note_upload(reservation.id());
+            self.state = State::Upload(Box::new(Upload {
+                write: write.keep(),
+                reservation,
+                _charge: run.context.shared.memory.charge(UPLOAD_BYTES_KEPT + head),
+            }));
+        } else {
+            let ending_bytes = write.ending().len() as u64;
+            self.state = State::Swallow(u64::from(write.value_bytes) + ending_bytes);
         }
         None
     }
@@ -88,7 +87,8 @@ impl Session {
             upload.reservation.advance(bytes);
             run.used += bytes;
         }
-        let Some(ending) = run.rest().get(..2) else {
+        let ending_bytes = upload.write.write().ending().len();
+        let Some(ending) = run.rest().get(..ending_bytes) else {
             // The value is complete and its line ending is not: without reading more here the loop would spin
             // forever.
             return Some(Next::Input);
@@ -101,8 +101,9 @@ impl Session {
             return None;
         };
         let write = upload.write.write();
-        if ending != b"\r\n" {
-            run.used += 2;
+        let ending_bytes = ending.len();
+        if ending != write.ending() {
+            run.used += ending_bytes;
             return Next::after(write.refuse_chunk(run.out));
         }
         let reservation = &mut upload.reservation;
@@ -110,7 +111,7 @@ impl Session {
             self.state = State::Upload(upload);
             return Some(Next::WaitForSegment);
         }
-        run.used += 2;
+        run.used += ending_bytes;
         drop(upload);
         stalled::memory_was_released(run.context.shared);
         None
@@ -126,10 +127,9 @@ impl Session {
             .give_up(&upload.reservation, run.context.now);
         let write = upload.write.write();
         write.count_refused(run.context);
-        if !write.is_quiet() {
-            run.out.bytes.extend_from_slice(replies::NO_MEMORY);
-        }
-        self.state = State::Swallow(u64::from(upload.reservation.missing_bytes()) + 2);
+        write.report_no_memory(run.out);
+        let left = u64::from(upload.reservation.missing_bytes()) + write.ending().len() as u64;
+        self.state = State::Swallow(left);
         drop(upload);
         stalled::memory_was_released(run.context.shared);
         None

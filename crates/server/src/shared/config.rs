@@ -21,9 +21,8 @@ pub struct Config {
     pub workers: usize,
     /// `-R`: commands that one connection may run before others are served.
     pub requests_per_event: u32,
-    /// False under `-B binary`, which only memcached's own tests may use: every connection is closed at its first
-    /// bytes instead of being served in the text protocol.
-    pub text_enabled: bool,
+    /// `-B`: the protocols that are served; a connection that speaks another is closed at its first byte.
+    pub protocol: Protocols,
     /// False under `-C`: no CAS uniques in replies.
     pub cas_enabled: bool,
     /// False under `-F`: `flush_all` is refused.
@@ -82,6 +81,18 @@ pub struct Config {
     pub display: Displayed,
 }
 
+/// Which protocols a server speaks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Protocols {
+    /// Each, told apart by the first byte of a connection.
+    #[default]
+    Any,
+    /// Classic text and meta alone.
+    Text,
+    /// The binary protocol alone.
+    Binary,
+}
+
 /// Values that `stats settings` displays although the server does not need them.
 #[derive(Debug, Clone, Default)]
 pub struct Displayed {
@@ -119,7 +130,7 @@ impl Default for Config {
             connections_max: 1024,
             workers: 4,
             requests_per_event: 64,
-            text_enabled: true,
+            protocol: Protocols::Any,
             cas_enabled: true,
             flush_enabled: true,
             evict: true,

@@ -168,7 +168,7 @@ counters! {
     stalled_closed,
     /// Times a connection had to wait for memory that peers may hold.
     memory_waits,
-    /// Connections closed because they speak the binary protocol.
+    /// Connections closed because they speak the binary protocol, which `-B ascii` excludes.
     binary_refused,
     /// Times a connection that waits for room for an upload tried again.
     upload_tries,

@@ -74,7 +74,7 @@ pub(crate) enum Reason {
     Error,
     /// The input cannot be parsed any more.
     Protocol,
-    /// The input is the binary protocol.
+    /// The input is the binary protocol, which `-B ascii` excludes.
     Binary,
     /// It held memory that others needed and made no progress.
     Stalled,
@@ -109,7 +109,7 @@ impl Reason {
             Reason::Error => "the socket failed",
             Reason::Protocol => "a request cannot be followed (too long, or not the protocol)",
             Reason::Binary => {
-                "it speaks the binary protocol, which is not supported; set the client to the text protocol"
+                "it speaks the binary protocol, which protocol (-B) excludes; use -B auto, or set the client to text"
             }
             Reason::Stalled => "it made no progress and kept memory that others needed",
             Reason::IdleTimeout => "it was silent for longer than -o idle_timeout",

@@ -286,7 +286,7 @@ impl Connection {
             let progress = self.session.run(input, context, &mut out);
             used += progress.used;
             if context.is_traced {
-                trace::replies(context, &out);
+                trace::replies(context, &out, self.session.is_binary());
             }
             budget = budget.saturating_sub(out.len());
             let sent = self.send(&mut out, context);

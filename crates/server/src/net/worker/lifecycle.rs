@@ -67,14 +67,9 @@ impl Worker {
         let arrived = std::mem::take(&mut *lock(&self.accept_queue));
         for (socket, info) in arrived {
             let serial = info.id.serial;
-            let session = if self.shared.config.text_enabled {
-                Session::default()
-            } else {
-                Session::closed()
-            };
             let key = self
                 .connections
-                .insert(Connection::new(socket, info, session));
+                .insert(Connection::new(socket, info, Session::default()));
             let data = EventData::new_u64(key);
             let is_added = self.connections.get_mut(key).is_some_and(|connection| {
                 epoll::add(&self.poll, &connection.socket, data, EventFlags::IN).is_ok()

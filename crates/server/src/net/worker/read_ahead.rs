@@ -6,6 +6,7 @@
 //! hint: serving looks everything up again.
 
 use arrayvec::ArrayVec;
+use glasscache_protocol::binary::{self, MAGIC_REQUEST};
 use glasscache_protocol::text;
 use rustix::event::epoll::{self, EventFlags};
 
@@ -54,6 +55,15 @@ impl ReadAhead {
     }
 }
 
+/// The first key of what a connection sent, in whichever protocol.
+fn likely_key(input: &[u8]) -> Option<&[u8]> {
+    if input.first() == Some(&MAGIC_REQUEST) {
+        binary::likely_key(input)
+    } else {
+        text::likely_key(input)
+    }
+}
+
 impl Worker {
     /// Receives the input of the connections of `events` (at most [`CONNECTIONS_MAX`]) and prefetches the memory of
     /// their first keys. A single connection gains nothing.
@@ -82,7 +92,7 @@ impl Worker {
                 .filter(|connection| connection.may_read_ahead());
             let received = connection.map(|connection| receive(&connection.socket, room, counters));
             if let Some(Ok(Some(bytes))) = received
-                && let Some(key) = text::likely_key(room.get(..bytes).unwrap_or_default())
+                && let Some(key) = likely_key(room.get(..bytes).unwrap_or_default())
             {
                 let hash = store.store().hash(key);
                 let _ = prefetches.try_push((hash, store.prefetch_bucket(hash)));

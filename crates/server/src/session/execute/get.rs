@@ -1,5 +1,6 @@
 //! The reply for one key that was checked up: `get`, `gets`, `gat`, `gats` and `mg`.
 
+use glasscache_protocol::binary::{self, RequestId, Status, StoredItem};
 use glasscache_protocol::command::GetHead;
 use glasscache_protocol::meta::{self, MetaItem, MetaLine, letters};
 use glasscache_protocol::text;
@@ -25,27 +26,9 @@ pub(super) fn text_get<'w>(
     if head.touch.is_none() && !head.with_unique && text_get_bare((key, hint), context, out) {
         return Ok(true);
     }
-    let item = match head.touch {
-        None => context.store.get_hinted(key, hash, hint, context.now),
-        Some(exptime) => {
-            let touch = Some(context.expiry(exptime));
-            let options = GetOptions {
-                touch,
-                ..GetOptions::default()
-            };
-            get_with(key, hash, &options, context)?.map(|(item, _)| item)
-        }
-    };
-    if head.touch.is_some() {
-        count_touch(context, item.is_some());
-    }
-    report_get(context, key, item.as_ref());
+    let item = read(head.touch, (key, hash, hint), context)?;
     let is_hit = item.is_some();
     if let Some(item) = item {
-        context
-            .shared
-            .classes
-            .hit(context.counters, key.len(), &item, head.touch.is_some());
         if item.flags() == 0
             && !head.with_unique
             && let Some(value) = item.value()
@@ -66,6 +49,75 @@ pub(super) fn text_get<'w>(
         out.value(item);
     }
     Ok(is_hit)
+}
+
+/// Reads or touches a key for one line or packet, and counts and reports all but a plain get.
+#[inline]
+fn read<'w>(
+    touch: Option<i64>,
+    (key, hash, hint): LocatedKey<'_, 'w>,
+    context: &Context<'w>,
+) -> Result<Option<Item<'w>>, NoRoomYet> {
+    let item = match touch {
+        None => context.store.get_hinted(key, hash, hint, context.now),
+        Some(exptime) => {
+            let touch = Some(context.expiry(exptime));
+            let options = GetOptions {
+                touch,
+                ..GetOptions::default()
+            };
+            get_with(key, hash, &options, context)?.map(|(item, _)| item)
+        }
+    };
+    if touch.is_some() {
+        count_touch(context, item.is_some());
+    }
+    report_get(context, key, item.as_ref());
+    if let Some(item) = &item {
+        context
+            .shared
+            .classes
+            .hit(context.counters, key.len(), item, touch.is_some());
+    }
+    Ok(item)
+}
+
+/// Responds to one read of the binary protocol; whether the item was there. As [`text_get`] otherwise.
+#[inline]
+pub(super) fn binary_get<'w>(
+    id: RequestId,
+    touch: Option<u32>,
+    located_key: LocatedKey<'_, 'w>,
+    context: &Context<'w>,
+    out: &mut Output<'w>,
+) -> Result<bool, NoRoomYet> {
+    let key = located_key.0;
+    let Some(item) = read(touch.map(i64::from), located_key, context)? else {
+        match (id.is_quiet(), id.returns_key()) {
+            (true, _) => {}
+            (false, true) => binary::miss_with_key(&mut out.bytes, id, key),
+            (false, false) => binary::error(&mut out.bytes, id, Status::NotFound),
+        }
+        return Ok(false);
+    };
+    let cas = if context.shared.config.cas_enabled {
+        item.unique().0
+    } else {
+        0
+    };
+    if id.is_touch() {
+        binary::touched(&mut out.bytes, id, item.flags(), cas);
+        return Ok(true);
+    }
+    let head = StoredItem {
+        key,
+        flags: item.flags(),
+        value_bytes: item.value_bytes(),
+        cas,
+    };
+    binary::value_head(&mut out.bytes, id, &head);
+    out.bare_value(item);
+    Ok(true)
 }
 
 /// A read that touches or creates, and so may have to wait for a segment.

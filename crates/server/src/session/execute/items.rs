@@ -30,7 +30,7 @@ pub(super) fn delete(key: &[u8], context: &Context<'_>) -> Result<&'static [u8],
     )
 }
 
-fn remove(
+pub(super) fn remove(
     key: &[u8],
     options: &DeleteOptions,
     is_meta: bool,
@@ -110,7 +110,7 @@ pub(super) fn arith(
     Ok(())
 }
 
-fn change(
+pub(super) fn change(
     key: &[u8],
     options: &ArithOptions,
     context: &Context<'_>,

@@ -4,6 +4,7 @@
 
 mod admin;
 mod batch;
+pub(crate) mod binary;
 mod get;
 mod items;
 mod reply_memory;
@@ -14,7 +15,7 @@ use glasscache_protocol::command::Command;
 use glasscache_protocol::replies;
 use glasscache_store::NoRoomYet;
 
-pub(crate) use batch::{Batch, Cut, Lack, Lookup};
+pub(crate) use batch::{Batch, Cut, CutForm, Lack, Lookup};
 pub(crate) use reply_memory::missing_bytes_of_command;
 
 use crate::session::context::Context;

@@ -5,6 +5,7 @@
 //! kept, so that the line is parsed once and the key hashed once.
 
 use glasscache_protocol::ascii::write_number;
+use glasscache_protocol::binary::{self, RequestId, Status};
 use glasscache_protocol::command::{StoreHead, StoreVerb};
 use glasscache_protocol::meta::{self, MetaFlags, MetaLine};
 use glasscache_protocol::replies;
@@ -33,6 +34,7 @@ pub(crate) struct Write<'b> {
 enum Dialect<'b> {
     Text { noreply: bool },
     Meta(MetaLine<'b>),
+    Binary(RequestId),
 }
 
 /// A write whose value is being received: its parsed line.
@@ -47,6 +49,7 @@ pub(crate) struct PendingWrite {
 enum PendingDialect {
     Text { noreply: bool },
     Meta(Box<PendingLine>),
+    Binary(RequestId),
 }
 
 /// A meta line that owns its text.
@@ -66,6 +69,7 @@ impl PendingWrite {
             options: self.options,
             dialect: match &self.dialect {
                 PendingDialect::Text { noreply } => Dialect::Text { noreply: *noreply },
+                PendingDialect::Binary(id) => Dialect::Binary(*id),
                 PendingDialect::Meta(line) => Dialect::Meta(MetaLine {
                     key: &line.key,
                     flags: line.flags.with_text(&line.flags_text),
@@ -79,6 +83,26 @@ impl<'b> Write<'b> {
     /// A write of the classic dialect.
     #[inline]
     pub(crate) fn text(head: &StoreHead<'b>, context: &Context<'_>) -> Write<'b> {
+        let dialect = Dialect::Text {
+            noreply: head.noreply,
+        };
+        // A reply to a classic write carries no unique.
+        Self::of_head(head, dialect, true, context)
+    }
+
+    /// A write of the binary protocol, whose responses carry the unique of what was stored.
+    #[inline]
+    pub(crate) fn binary(id: RequestId, head: &StoreHead<'b>, context: &Context<'_>) -> Write<'b> {
+        Self::of_head(head, Dialect::Binary(id), head.noreply, context)
+    }
+
+    #[inline]
+    fn of_head(
+        head: &StoreHead<'b>,
+        dialect: Dialect<'b>,
+        hides_unique: bool,
+        context: &Context<'_>,
+    ) -> Write<'b> {
         let options = SetOptions {
             mode: match head.verb {
                 StoreVerb::Set | StoreVerb::Cas => SetMode::Set,
@@ -90,11 +114,8 @@ impl<'b> Write<'b> {
             flags: head.flags,
             expiry: context.expiry(head.exptime),
             compare: head.compare.map(CasUnique),
-            hides_unique: true,
+            hides_unique,
             ..SetOptions::default()
-        };
-        let dialect = Dialect::Text {
-            noreply: head.noreply,
         };
         Write {
             value_bytes: head.value_bytes,
@@ -161,6 +182,7 @@ impl<'b> Write<'b> {
             options: self.options,
             dialect: match &self.dialect {
                 Dialect::Text { noreply } => PendingDialect::Text { noreply: *noreply },
+                Dialect::Binary(id) => PendingDialect::Binary(*id),
                 Dialect::Meta(line) => PendingDialect::Meta(Box::new(PendingLine {
                     key: line.key.into(),
                     flags: line.flags.with_text(b""),
@@ -270,6 +292,53 @@ impl<'b> Write<'b> {
             Dialect::Text { noreply: true } => {}
             Dialect::Text { .. } => out.bytes.extend_from_slice(text_word(outcome)),
             Dialect::Meta(line) => self.reply_meta(line, outcome, context, out),
+            Dialect::Binary(id) => self.reply_binary(*id, outcome, context, out),
+        }
+    }
+
+    fn reply_binary(
+        &self,
+        id: RequestId,
+        outcome: SetOutcome,
+        context: &Context<'_>,
+        out: &mut Output<'_>,
+    ) {
+        let status = match (outcome, self.options.mode) {
+            (SetOutcome::Stored(_), _) if id.is_quiet() => return,
+            (SetOutcome::Stored(unique), _) => {
+                return binary::done(&mut out.bytes, id, context.visible_unique(unique));
+            }
+            (SetOutcome::NotStored, SetMode::Add) | (SetOutcome::Exists, _) => Status::Exists,
+            (SetOutcome::NotStored, SetMode::Replace) | (SetOutcome::NotFound, _) => {
+                Status::NotFound
+            }
+            (SetOutcome::NotStored, _) => Status::NotStored,
+            (SetOutcome::TooLarge, _) => Status::TooLarge,
+            (SetOutcome::NoMemory, _) => return self.report_no_memory(out),
+        };
+        binary::error(&mut out.bytes, id, status);
+    }
+
+    /// Reports that there is no memory for the value, as far as the request wants to know.
+    pub(crate) fn report_no_memory(&self, out: &mut Output<'_>) {
+        match self.dialect {
+            Dialect::Text { noreply: true } => {}
+            Dialect::Text { .. } | Dialect::Meta(_) => {
+                out.bytes.extend_from_slice(replies::NO_MEMORY);
+            }
+            Dialect::Binary(id) => {
+                let text = b"Out of memory allocating item";
+                binary::error_with_text(&mut out.bytes, id, Status::OutOfMemory, text);
+            }
+        }
+    }
+
+    /// What follows the value in the stream.
+    #[inline]
+    pub(crate) fn ending(&self) -> &'static [u8] {
+        match self.dialect {
+            Dialect::Binary(_) => b"",
+            Dialect::Text { .. } | Dialect::Meta(_) => b"\r\n",
         }
     }
 

@@ -65,12 +65,23 @@ fn flush_all(line: &[&[u8]], context: &Context<'_>) -> &'static [u8] {
             None => return replies::BAD_EXPTIME,
         },
     };
+    remove_all(delay, context);
+    replies::OK
+}
+
+/// Removes all items after `delay`, an exptime; up to 0 is at once.
+fn remove_all(delay: i64, context: &Context<'_>) {
     let at = match context.expiry(delay) {
         glasscache_store::Expiry::At(at) if delay > 0 => at,
         _ => context.now,
     };
     context.store.store().flush(at, context.now);
-    replies::OK
+}
+
+/// The flush of the binary protocol, counted as `flush_all` is.
+pub(super) fn flush(delay: i64, context: &Context<'_>) {
+    context.counters.flush_cmds.bump();
+    remove_all(delay, context);
 }
 
 fn verbosity(line: &[&[u8]], context: &Context<'_>) -> &'static [u8] {

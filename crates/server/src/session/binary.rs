@@ -1,0 +1,77 @@
+//! Requests of the binary protocol: packets instead of lines, and the same batches and uploads.
+
+use glasscache_protocol::binary::{self, Command, Get, Parsed, Refusal, RequestId};
+
+use super::Session;
+use super::run::Run;
+use super::state::{Next, State};
+use crate::session::execute::store::Write;
+use crate::session::execute::{self, Lookup};
+use crate::shared::info::Reason;
+
+impl Session {
+    /// Parses and executes one request. `None` continues.
+    pub(super) fn request(&mut self, run: &mut Run<'_, '_, '_>) -> Option<Next> {
+        if let Some(next) = run.pause() {
+            return Some(next);
+        }
+        match binary::parse(run.rest()) {
+            Parsed::Incomplete => Some(Next::Input),
+            Parsed::Request(id, command, used) => {
+                run.commands += 1;
+                self.begin_request(id, &command, used, run)
+            }
+            Parsed::Refused(refusal, used) => {
+                run.flush();
+                if run.is_cut() {
+                    return Some(Next::Flush);
+                }
+                run.used += used;
+                self.refuse_request(refusal, run)
+            }
+            Parsed::BadMagic => Some(Next::Close(Reason::Protocol)),
+        }
+    }
+
+    fn begin_request<'b>(
+        &mut self,
+        id: RequestId,
+        command: &Command<'b>,
+        used: usize,
+        run: &mut Run<'b, '_, '_>,
+    ) -> Option<Next> {
+        let get = match *command {
+            Command::Get(get) => Some(get),
+            Command::Touch { key, exptime } => Some(Get {
+                key,
+                touch: Some(exptime),
+            }),
+            _ => None,
+        };
+        if let Some(get) = get {
+            run.used += used;
+            run.push(Lookup::binary(id, &get, run.context));
+            return None;
+        }
+        run.flush();
+        if run.is_cut() {
+            return Some(Next::Flush);
+        }
+        if let Command::Store(head) = command {
+            return self.write(&Write::binary(id, head, run.context), used, run);
+        }
+        let Ok(outcome) = execute::binary::command(id, command, run.context, run.out) else {
+            return Some(Next::WaitForSegment);
+        };
+        run.used += used;
+        Next::after(outcome)
+    }
+
+    fn refuse_request(&mut self, refusal: Refusal, run: &mut Run<'_, '_, '_>) -> Option<Next> {
+        binary::error(&mut run.out.bytes, refusal.id, refusal.status);
+        if refusal.swallow_bytes > 0 {
+            self.state = State::Swallow(u64::from(refusal.swallow_bytes));
+        }
+        refusal.close.then_some(Next::Close(Reason::Protocol))
+    }
+}

@@ -1,0 +1,46 @@
+//! A listing for a client of the binary protocol: each slice of its text is the value of one packet.
+
+use glasscache_protocol::binary::{self, RequestId};
+
+use super::Dump;
+use crate::session::context::Context;
+use crate::session::output::Output;
+
+/// The name that memcached gives the listing of prefixes. A listing of several slices has several rows of this
+/// name, whose values are its text when joined.
+const NAME: &[u8] = b"detailed";
+
+/// A listing and the request that it answers.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Framed {
+    id: RequestId,
+    dump: Box<Dump>,
+}
+
+impl Framed {
+    pub(crate) fn new(id: RequestId, dump: Dump) -> Framed {
+        Framed {
+            id,
+            dump: Box::new(dump),
+        }
+    }
+
+    /// Appends a slice as a packet; true when the reply is complete.
+    pub(super) fn run(&mut self, context: &Context<'_>, out: &mut Output<'_>) -> bool {
+        let mut slice = Output::rendered(Vec::new());
+        let is_done = self.dump.run(context, &mut slice);
+        let has_rows = matches!(*self.dump, Dump::Prefixes { .. }) && !slice.bytes.is_empty();
+        if has_rows {
+            binary::stat(&mut out.bytes, self.id, NAME, &slice.bytes);
+        }
+        if is_done {
+            binary::stat(&mut out.bytes, self.id, b"", b"");
+        }
+        is_done
+    }
+
+    /// Bytes of memory that the next slice may take: its text and the packet made of it.
+    pub(super) fn missing_bytes(&self, context: &Context<'_>) -> usize {
+        2 * self.dump.missing_bytes(context)
+    }
+}

@@ -1,0 +1,165 @@
+//! Commands of the binary protocol that are neither a store nor a read of a key.
+
+use glasscache_protocol::ascii;
+use glasscache_protocol::binary::{self, Command, RequestId, Status};
+use glasscache_store::{
+    ArithOptions, ArithOutcome, CasUnique, DeleteOptions, DeleteOutcome, NoRoomYet,
+};
+
+use super::{admin, items};
+use crate::session::context::Context;
+use crate::session::dump::{Dump, Framed};
+use crate::session::outcome::Outcome;
+use crate::session::output::Output;
+use crate::session::stats;
+use crate::shared::info::Reason;
+use crate::shared::version::VERSION;
+
+/// Tokens of a statistics request, at most; more are ignored.
+const TOKENS_MAX: usize = 4;
+
+/// Executes one command; nothing is executed and no reply is written if it has to wait for a segment.
+pub(crate) fn command<'w>(
+    id: RequestId,
+    command: &Command<'_>,
+    context: &Context<'w>,
+    out: &mut Output<'w>,
+) -> Result<Outcome, NoRoomYet> {
+    let bytes = &mut out.bytes;
+    match *command {
+        Command::Delete { key, compare } => delete(id, key, compare, context, bytes)?,
+        Command::Arith { .. } => arith(id, command, context, bytes)?,
+        Command::Flush { delay } => {
+            if context.shared.config.flush_enabled {
+                admin::flush(i64::from(delay), context);
+                report_done(id, 0, bytes);
+            } else {
+                binary::error(bytes, id, Status::AuthFailure);
+            }
+        }
+        Command::Noop => binary::done(bytes, id, 0),
+        Command::Version => binary::text(bytes, id, VERSION.as_bytes()),
+        Command::Stat(argument) => return Ok(statistics(id, argument, context, bytes)),
+        Command::Quit => {
+            report_done(id, 0, bytes);
+            return Ok(Outcome::Close(Reason::Normal));
+        }
+        // The session executes reads and stores itself.
+        Command::Get(_) | Command::Touch { .. } | Command::Store(_) => {
+            context.counters.invariant_broken.bump();
+            binary::error(bytes, id, Status::UnknownCommand);
+            return Ok(Outcome::Close(Reason::Error));
+        }
+    }
+    Ok(Outcome::Done)
+}
+
+/// Reports the usual outcome, unless the request is quiet.
+fn report_done(id: RequestId, cas: u64, out: &mut Vec<u8>) {
+    if !id.is_quiet() {
+        binary::done(out, id, cas);
+    }
+}
+
+fn delete(
+    id: RequestId,
+    key: &[u8],
+    compare: Option<u64>,
+    context: &Context<'_>,
+    out: &mut Vec<u8>,
+) -> Result<(), NoRoomYet> {
+    let options = DeleteOptions {
+        compare: compare.map(CasUnique),
+        ..DeleteOptions::default()
+    };
+    match items::remove(key, &options, false, context)? {
+        DeleteOutcome::Deleted => report_done(id, 0, out),
+        DeleteOutcome::NotFound => binary::error(out, id, Status::NotFound),
+        DeleteOutcome::Exists => binary::error(out, id, Status::Exists),
+    }
+    Ok(())
+}
+
+fn arith(
+    id: RequestId,
+    command: &Command<'_>,
+    context: &Context<'_>,
+    out: &mut Vec<u8>,
+) -> Result<(), NoRoomYet> {
+    let &Command::Arith {
+        key,
+        delta,
+        decrement,
+        initial,
+        compare,
+    } = command
+    else {
+        return Ok(());
+    };
+    let options = ArithOptions {
+        decrement,
+        delta,
+        compare: compare.map(CasUnique),
+        initial: initial.map(|(number, exptime)| (number, context.expiry(i64::from(exptime)))),
+        hides_unique: id.is_quiet(),
+        ..ArithOptions::default()
+    };
+    match items::change(key, &options, context)? {
+        ArithOutcome::Number { .. } if id.is_quiet() => {}
+        ArithOutcome::Number { value, unique, .. } => {
+            binary::number(out, id, value, context.visible_unique(unique));
+        }
+        ArithOutcome::NotFound => binary::error(out, id, Status::NotFound),
+        ArithOutcome::Exists => binary::error(out, id, Status::Exists),
+        ArithOutcome::NotANumber => binary::error(out, id, Status::NotANumber),
+        ArithOutcome::NoMemory => {
+            let text = b"Out of memory incrementing value";
+            binary::error_with_text(out, id, Status::OutOfMemory, text);
+        }
+    }
+    Ok(())
+}
+
+/// Statistics: the families that memcached reports over this protocol, and our own.
+fn statistics(id: RequestId, argument: &[u8], context: &Context<'_>, out: &mut Vec<u8>) -> Outcome {
+    let mut tokens: [&[u8]; TOKENS_MAX] = [b""; TOKENS_MAX];
+    let mut count = 0;
+    for (to, token) in tokens.iter_mut().zip(ascii::tokens(argument)) {
+        *to = token;
+        count += 1;
+    }
+    let tokens = tokens.get(..count).unwrap_or_default();
+    let is_served = matches!(
+        tokens.first(),
+        None | Some(
+            &(b"settings" | b"items" | b"slabs" | b"sizes" | b"detail" | b"reset" | b"glasscache")
+        )
+    );
+    if !is_served {
+        binary::error(out, id, Status::NotFound);
+        return Outcome::Done;
+    }
+    let mut text = Output::rendered(Vec::new());
+    match stats::command(tokens, context, &mut text) {
+        Outcome::Dump(dump) => Outcome::Dump(Dump::Framed(Framed::new(id, dump))),
+        outcome => {
+            write_rows(id, &text.bytes, out);
+            outcome
+        }
+    }
+}
+
+/// Turns a table of `STAT` lines into packets; a table without rows is a switch that was set or an error.
+fn write_rows(id: RequestId, text: &[u8], out: &mut Vec<u8>) {
+    for line in text.split(|byte| *byte == b'\n') {
+        let line = line.strip_suffix(b"\r").unwrap_or(line);
+        if let Some(row) = line.strip_prefix(b"STAT ") {
+            let name_bytes = memchr::memchr(b' ', row).unwrap_or(row.len());
+            let (name, value) = row.split_at_checked(name_bytes).unwrap_or((row, b""));
+            binary::stat(out, id, name, value.strip_prefix(b" ").unwrap_or_default());
+        } else if line.starts_with(b"CLIENT_ERROR") || line == b"ERROR" {
+            return binary::error(out, id, Status::NotFound);
+        }
+    }
+    binary::stat(out, id, b"", b"");
+}

@@ -1,0 +1,250 @@
+//! Streams of the binary protocol: however they are cut the responses are the same, in order and complete.
+
+use glasscache_protocol::binary::request::{self, Arith, Store};
+use glasscache_protocol::binary::{RequestId, Status, opcode, reply};
+use glasscache_server::{Config, Protocols, Replay};
+use proptest::collection::vec;
+use proptest::prelude::*;
+
+fn server() -> Replay {
+    Replay::new(Config {
+        hash_seed: Some(7),
+        memory_bytes: 64 << 20,
+        ..Config::default()
+    })
+    .unwrap()
+}
+
+fn id(opcode: u8, opaque: u32) -> RequestId {
+    RequestId { opcode, opaque }
+}
+
+fn set(opcode: u8, opaque: u32, key: &[u8], value: &[u8]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    let head = Store {
+        flags: 5,
+        exptime: 0,
+        value_bytes: value.len() as u32,
+        compare: 0,
+    };
+    request::store(&mut bytes, id(opcode, opaque), key, &head);
+    bytes.extend_from_slice(value);
+    bytes
+}
+
+fn get(opcode: u8, opaque: u32, key: &[u8]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    if matches!(
+        opcode,
+        opcode::GAT..=opcode::GATQ | opcode::GATK | opcode::GATKQ | opcode::TOUCH
+    ) {
+        request::touch(&mut bytes, id(opcode, opaque), key, 100);
+    } else {
+        request::get(&mut bytes, id(opcode, opaque), key);
+    }
+    bytes
+}
+
+fn bare(opcode: u8, opaque: u32) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    request::bare(&mut bytes, id(opcode, opaque));
+    bytes
+}
+
+/// Opcode, opaque, status and length of the value of each response.
+fn responses(mut bytes: &[u8]) -> Vec<(u8, u32, Status, usize)> {
+    let mut found = Vec::new();
+    while !bytes.is_empty() {
+        let (head, used) = reply::head(bytes).unwrap().expect("a whole head");
+        let end = used + head.value_bytes as usize;
+        assert!(bytes.len() >= end, "a value is cut");
+        found.push((head.id.opcode, head.id.opaque, head.status, end - used));
+        bytes = &bytes[end..];
+    }
+    found
+}
+
+/// One request, well formed more often than not.
+fn request() -> impl Strategy<Value = Vec<u8>> {
+    let key = "[a-d]{1,2}";
+    let reads = vec![0x00u8, 0x09, 0x0c, 0x0d, 0x1c, 0x1d, 0x1e, 0x23, 0x24];
+    let writes = vec![0x01u8, 0x02, 0x03, 0x11, 0x12, 0x13];
+    prop_oneof![
+        10 => (prop::sample::select(reads), any::<u32>(), key)
+            .prop_map(|(opcode, opaque, key)| get(opcode, opaque, key.as_bytes())),
+        6 => (prop::sample::select(writes.clone()), any::<u32>(), key, 0usize..200)
+            .prop_map(|(opcode, opaque, key, bytes)| set(opcode, opaque, key.as_bytes(), &vec![b'v'; bytes])),
+        1 => (prop::sample::select(writes), any::<u32>(), key, 60_000usize..140_000)
+            .prop_map(|(opcode, opaque, key, bytes)| set(opcode, opaque, key.as_bytes(), &vec![b'w'; bytes])),
+        2 => (prop::sample::select(vec![0x0eu8, 0x0f, 0x19, 0x1a]), key).prop_map(|(opcode, key)| {
+            let mut bytes = Vec::new();
+            request::join(&mut bytes, id(opcode, 1), key.as_bytes(), 2, 0);
+            bytes.extend_from_slice(b"11");
+            bytes
+        }),
+        2 => (prop::sample::select(vec![0x05u8, 0x06, 0x15, 0x16]), key).prop_map(|(opcode, key)| {
+            let mut bytes = Vec::new();
+            let arith = Arith { delta: 3, initial: Some((7, 0)), compare: 0 };
+            request::arith(&mut bytes, id(opcode, 2), key.as_bytes(), &arith);
+            bytes
+        }),
+        2 => (prop::sample::select(vec![0x04u8, 0x14]), key).prop_map(|(opcode, key)| {
+            let mut bytes = Vec::new();
+            request::delete(&mut bytes, id(opcode, 3), key.as_bytes(), 0);
+            bytes
+        }),
+        1 => any::<u32>().prop_map(|opaque| bare(opcode::NOOP, opaque)),
+        1 => (0x30u8..=0xff, 0usize..50).prop_map(|(opcode, bytes)| {
+            let mut packet = Vec::new();
+            request::join(&mut packet, id(opcode, 4), b"key", bytes as u32, 0);
+            packet.resize(packet.len() + bytes, b'\n');
+            packet
+        }),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 96, ..ProptestConfig::default() })]
+
+    #[test]
+    fn any_cut_gives_the_same_responses(
+        requests in vec(request(), 1..40),
+        cuts in vec(1usize..3000, 1..60),
+    ) {
+        let stream = requests.concat();
+        let mut whole = server();
+        let expected = whole.feed(&stream, 10);
+        let mut pieces = server();
+        let (mut received, mut rest) = (Vec::new(), stream.as_slice());
+        for cut in cuts.iter().cycle() {
+            if rest.is_empty() {
+                break;
+            }
+            let (piece, tail) = rest.split_at((*cut).min(rest.len()));
+            received.extend(pieces.feed(piece, 10));
+            rest = tail;
+        }
+        prop_assert_eq!(responses(&received), responses(&expected));
+        prop_assert!(received == expected);
+        prop_assert!(!whole.is_closed() && !pieces.is_closed());
+    }
+
+    #[test]
+    fn random_bytes_behind_the_first_are_refused_or_wait_within_a_bound(
+        mut stream in vec(any::<u8>(), 1..600),
+    ) {
+        stream[0] = 0x80;
+        let mut server = server();
+        let bytes = server.feed(&stream, 10);
+        if !server.is_closed() {
+            // A value below the size of an upload and its head.
+            prop_assert!(server.pending_bytes() <= (64 << 10) + 1024);
+        }
+        responses(&bytes);
+    }
+}
+
+#[test]
+fn values_larger_than_a_slice_keep_their_order_among_gets_of_every_form() {
+    let mut server = server();
+    for key in [b"a", b"b", b"c"] {
+        server.feed(&set(opcode::SETQ, 0, key, &vec![key[0]; 90_000]), 10);
+    }
+    let forms = [
+        opcode::GET,
+        opcode::GETKQ,
+        opcode::GAT,
+        opcode::GATKQ,
+        opcode::TOUCH,
+        opcode::GETK,
+    ];
+    let mut stream = Vec::new();
+    let mut expected = Vec::new();
+    for number in 0..60u32 {
+        let opcode = forms[number as usize % forms.len()];
+        let key = [b"a", b"b", b"c", b"x"][number as usize % 4];
+        stream.extend(get(opcode, number, key));
+        let bytes = if opcode == opcode::TOUCH { 0 } else { 90_000 };
+        match key {
+            b"x" if opcode::is_quiet(opcode) => {}
+            b"x" => {
+                let text = if opcode::returns_key(opcode) { 0 } else { 9 };
+                expected.push((opcode, number, Status::NotFound, text));
+            }
+            _ => expected.push((opcode, number, Status::Success, bytes)),
+        }
+    }
+    assert_eq!(responses(&server.feed(&stream, 10)), expected);
+}
+
+#[test]
+fn a_malformed_header_gets_its_status_and_the_connection_closes_without_more_input() {
+    for (key_bytes, extras_bytes, body_bytes, status) in [
+        (9u16, 0u8, 8u32, Status::UnknownCommand),
+        (0, 8, 7, Status::UnknownCommand),
+        (0, 0, 0, Status::InvalidArguments),
+        (60_000, 0, 60_000, Status::InvalidArguments),
+        (1, 0, u32::MAX, Status::InvalidArguments),
+    ] {
+        let mut server = server();
+        let mut header = bare(opcode::GETQ, 6);
+        header[2..4].copy_from_slice(&key_bytes.to_be_bytes());
+        header[4] = extras_bytes;
+        header[8..12].copy_from_slice(&body_bytes.to_be_bytes());
+        let received = responses(&server.feed(&header, 10));
+        let text_bytes = status.text().len();
+        assert_eq!(received, [(opcode::GETQ, 6, status, text_bytes)]);
+        assert!(server.is_closed());
+    }
+}
+
+#[test]
+fn the_first_byte_decides_for_the_whole_connection() {
+    let mut binary = server();
+    binary.feed(&bare(opcode::NOOP, 0), 10);
+    assert_eq!(binary.feed(b"get a\r\n", 10), b"");
+    assert!(binary.is_closed());
+    let mut text = server();
+    assert_eq!(text.feed(b"get a\r\n", 10), b"END\r\n");
+    // A noop's opcode is a line feed.
+    let mut packet = bare(opcode::VERSION, 0);
+    packet.extend_from_slice(b"\r\n");
+    assert_eq!(text.feed(&packet, 10), b"ERROR\r\n");
+    assert!(!text.is_closed());
+}
+
+#[test]
+fn a_protocol_that_the_settings_exclude_is_closed_at_its_first_byte() {
+    let server = |protocol| {
+        Replay::new(Config {
+            protocol,
+            memory_bytes: 8 << 20,
+            ..Config::default()
+        })
+        .unwrap()
+    };
+    for (protocol, first, is_closed) in [
+        (Protocols::Text, &b"\x80"[..], true),
+        (Protocols::Text, b"g", false),
+        (Protocols::Binary, b"g", true),
+        (Protocols::Binary, b"\x80", false),
+    ] {
+        let mut server = server(protocol);
+        assert_eq!(server.feed(first, 10), b"");
+        assert_eq!(server.is_closed(), is_closed, "{protocol:?} {first:?}");
+    }
+}
+
+#[test]
+fn a_value_that_is_too_large_passes_by_and_the_next_request_is_served() {
+    let mut server = server();
+    for opcode in [opcode::SET, opcode::ADDQ] {
+        let mut stream = set(opcode, 1, b"large", &vec![b'\x80'; (1 << 20) + 1]);
+        stream.extend(bare(opcode::NOOP, 2));
+        let expected = [
+            (opcode, 1, Status::TooLarge, 10),
+            (opcode::NOOP, 2, Status::Success, 0),
+        ];
+        assert_eq!(responses(&server.feed(&stream, 10)), expected);
+    }
+}
