@@ -7,6 +7,7 @@
 mod args;
 mod commands;
 mod daemon;
+mod files;
 mod output;
 mod parallel;
 mod settings;

@@ -1,18 +1,177 @@
-//! Opens traces by file name and maps their errors to exit codes.
+//! Opens traces and maps their errors to exit codes; the flags that say what form a trace has.
 
 use std::fs::File;
 use std::path::Path;
 
+use clap::ValueEnum;
 use glasscache_record::{ReadError, read_folder};
 use glasscache_sim::TraceError;
 use glasscache_sim::trace::log::RequestLog;
-use glasscache_sim::trace::{self, Columns, KeyStream};
+use glasscache_sim::trace::{
+    self, ColumnNames, Columns, Format, KeyStream, Layout, Pattern, StreamFacts, TimeUnit,
+};
 
 use crate::output::{Exit, Failure};
+use crate::table::count;
 
 impl From<TraceError> for Failure {
     fn from(error: TraceError) -> Failure {
         Failure::new(Exit::BadData, error.to_string())
+    }
+}
+
+/// The form of a key stream that another program wrote.
+#[derive(clap::Args, Debug, Default)]
+#[command(next_help_heading = "Form of the trace")]
+pub(crate) struct InputArgs {
+    /// File format; without it, the file name extension decides
+    #[arg(long, value_enum, value_name = "FORMAT")]
+    format: Option<FormatFlag>,
+    /// Column of the keys; text is hashed to 64 bits
+    #[arg(long, value_name = "NAME")]
+    key_column: Option<String>,
+    /// Column of the value sizes in bytes
+    #[arg(long, value_name = "NAME")]
+    size_column: Option<String>,
+    /// Column of the times: numbers, ISO 8601, or as in access logs
+    #[arg(long, value_name = "NAME")]
+    time_column: Option<String>,
+    /// Column of the operations: get, set, delete ...
+    #[arg(long, value_name = "NAME")]
+    op_column: Option<String>,
+    /// Column of the TTLs in seconds, 0 for none
+    #[arg(long, value_name = "NAME")]
+    ttl_column: Option<String>,
+    /// Read the lines of a log: a regular expression with the groups key, time, size, op, ttl
+    #[arg(long, value_name = "REGEX")]
+    regex: Option<String>,
+    /// Unit of times that are numbers
+    #[arg(long, value_enum, value_name = "UNIT", default_value = "s")]
+    time_unit: UnitFlag,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum FormatFlag {
+    /// Apache Parquet
+    Parquet,
+    /// Comma-separated values with a header line
+    Csv,
+    /// One JSON object a line
+    Jsonl,
+    /// Lines of memcached's `watch fetchers mutations`
+    Watch,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+enum UnitFlag {
+    /// Seconds
+    #[default]
+    S,
+    /// Milliseconds
+    Ms,
+    /// Microseconds
+    Us,
+}
+
+impl InputArgs {
+    /// The layout; refuses flags that have no effect together.
+    fn layout(&self) -> Result<Layout, Failure> {
+        let names = ColumnNames {
+            key: self.key_column.clone(),
+            time: self.time_column.clone(),
+            size: self.size_column.clone(),
+            op: self.op_column.clone(),
+            ttl: self.ttl_column.clone(),
+        };
+        let has_names = names != ColumnNames::default();
+        let is_watch = self.format == Some(FormatFlag::Watch);
+        if has_names && (is_watch || self.regex.is_some()) {
+            return Err(Failure::usage(
+                "lines of a log or of watch have no columns: leave out --key-column and the like",
+            ));
+        }
+        if self.regex.is_some() && self.format.is_some() {
+            return Err(Failure::usage(
+                "--regex reads the lines of a log: leave out --format",
+            ));
+        }
+        if is_watch && self.time_unit != UnitFlag::S {
+            return Err(Failure::usage(
+                "the times of watch have their own unit: leave out --time-unit",
+            ));
+        }
+        let pattern = self.regex.as_deref().map(Pattern::new).transpose();
+        Ok(Layout {
+            format: self.format.map(|format| match format {
+                FormatFlag::Parquet => Format::Parquet,
+                FormatFlag::Csv => Format::Csv,
+                FormatFlag::Jsonl => Format::JsonLines,
+                FormatFlag::Watch => Format::Watch,
+            }),
+            names,
+            pattern: pattern.map_err(|fault| Failure::usage(format!("{fault} (--regex)")))?,
+            time_unit: Some(match self.time_unit {
+                UnitFlag::S => TimeUnit::Seconds,
+                UnitFlag::Ms => TimeUnit::Milliseconds,
+                UnitFlag::Us => TimeUnit::Microseconds,
+            }),
+        })
+    }
+
+    /// Opens a key stream, its times in microseconds.
+    pub(crate) fn open(
+        &self,
+        path: &Path,
+        columns: Columns,
+    ) -> Result<Box<dyn KeyStream>, Failure> {
+        let layout = self.layout()?;
+        let file = open_file(path)?;
+        Ok(trace::open_with(
+            &path.to_string_lossy(),
+            file,
+            columns,
+            &layout,
+        )?)
+    }
+
+    /// Opens a key stream whose times stay in the file's own unit.
+    pub(crate) fn open_raw(
+        &self,
+        path: &Path,
+        columns: Columns,
+    ) -> Result<Box<dyn KeyStream>, Failure> {
+        let layout = Layout {
+            time_unit: None,
+            ..self.layout()?
+        };
+        let file = open_file(path)?;
+        Ok(trace::open_with(
+            &path.to_string_lossy(),
+            file,
+            columns,
+            &layout,
+        )?)
+    }
+}
+
+/// Notes on stderr about what a stream left out.
+pub(crate) fn note_left_out(name: &str, rows: u64, stream: &dyn KeyStream) {
+    let StreamFacts {
+        key_collisions,
+        skipped_rows,
+        ..
+    } = stream.facts();
+    if stream.is_truncated() {
+        let rows = count(rows);
+        eprintln!("note: {name} ends within a row; its {rows} complete rows are used");
+    }
+    if skipped_rows > 0 {
+        let skipped = count(skipped_rows);
+        eprintln!("note: {skipped} lines of {name} hold no request and are left out");
+    }
+    if key_collisions > 0 {
+        let collisions = count(key_collisions);
+        eprintln!("note: {collisions} rows have a key whose 64-bit hash is that of another key");
     }
 }
 
@@ -37,10 +196,4 @@ pub(crate) fn read_log(folder: &Path) -> Result<RequestLog, Failure> {
         ReadError::Missing(_) => Failure::new(Exit::BadData, error.to_string())
             .hint("docs/reference/formats.md describes the files of a request log"),
     })
-}
-
-/// Opens a key stream; the file name extension determines its format.
-pub(crate) fn open_keys(path: &Path, columns: Columns) -> Result<Box<dyn KeyStream>, Failure> {
-    let file = open_file(path)?;
-    Ok(trace::open(&path.to_string_lossy(), file, columns)?)
 }

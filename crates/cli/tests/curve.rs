@@ -133,3 +133,71 @@ fn an_invalid_trace_exits_with_code_4_and_one_error_line() {
     let unknown = glasscache(folder.path(), &["curve", "t.csv", "--policies", "mru"]);
     assert_eq!(unknown.status.code(), Some(2));
 }
+
+/// The miss ratios that `curve` prints for LRU at sizes of 1 and 2 objects.
+fn lru_ratios(folder: &Path, arguments: &[&str]) -> Vec<String> {
+    let mut all = vec![
+        "curve",
+        "--policies",
+        "lru",
+        "--capacities",
+        "1,2",
+        "--json",
+    ];
+    all.extend(arguments);
+    let document: serde_json::Value = serde_json::from_str(&stdout(folder, &all)).unwrap();
+    let text = document.to_string();
+    let ratios = text.split("\"miss_ratio\":").skip(1);
+    ratios
+        .map(|rest| rest.split([',', '}']).next().unwrap_or_default().to_owned())
+        .collect()
+}
+
+#[test]
+fn data_of_other_programs_gives_the_curve_of_its_keys() {
+    let folder = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
+    write("own.csv", "key\n1\n2\n1\n1\n");
+    write("urls.csv", "when,url\n1,/a\n2,\"/b,c\"\n3,/a\n4,/a\n");
+    write(
+        "access.log",
+        "GET /a 200\nstarted\nGET /b 200\nGET /a 200\nHEAD /a 200\n",
+    );
+    let own = lru_ratios(folder.path(), &["own.csv"]);
+    assert_eq!(own, ["0.75", "0.5"]);
+    let named = ["urls.csv", "--key-column", "url"];
+    assert_eq!(lru_ratios(folder.path(), &named), own);
+    let by_pattern = ["access.log", "--regex", r"^(?P<op>\w+) (?P<key>/\S+)"];
+    assert_eq!(lru_ratios(folder.path(), &by_pattern), own);
+}
+
+#[test]
+fn flags_that_do_not_fit_together_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("t.csv"), "key\n1\n").unwrap();
+    for (arguments, fault) in [
+        (
+            &["--format", "watch", "--key-column", "url"][..],
+            "have no columns",
+        ),
+        (
+            &["--regex", "(?P<key>x)", "--format", "csv"],
+            "leave out --format",
+        ),
+        (&["--regex", "(?P<url>x)"], "group \"url\""),
+        (
+            &["--format", "watch", "--time-unit", "ms"],
+            "leave out --time-unit",
+        ),
+    ] {
+        let all: Vec<&str> = ["curve", "t.csv"]
+            .iter()
+            .chain(arguments)
+            .copied()
+            .collect();
+        let output = glasscache(folder.path(), &all);
+        let message = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{message}");
+        assert!(message.contains(fault), "{message}");
+    }
+}

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use glasscache_sim::trace::log::RequestLog;
-use glasscache_sim::trace::{Batch, Columns, Memory, open};
+use glasscache_sim::trace::{Batch, ColumnNames, Columns, Layout, Memory, open, open_with};
 use parquet::data_type::{ByteArray, ByteArrayType, Int32Type, Int64Type};
 use parquet::file::writer::SerializedFileWriter;
 use parquet::schema::parser::parse_message_type;
@@ -103,4 +103,30 @@ fn rejects_a_list_instead_of_a_number() {
         error.to_string(),
         "t.parquet, column key: expected single values, found lists"
     );
+}
+
+#[test]
+fn keys_of_strings_are_hashed_like_those_of_csv() {
+    let schema = "required binary url (STRING); optional int32 size;";
+    let columns = [
+        Column::Strings(&["user:17", "17"]),
+        Column::Ints(&[3, 4], (Some(&[1, 1]), None)),
+    ];
+    let layout = Layout {
+        names: ColumnNames {
+            key: Some("url".into()),
+            ..ColumnNames::default()
+        },
+        ..Layout::default()
+    };
+    let read = |name: &str, bytes: Vec<u8>| {
+        let source = Memory::new(bytes);
+        let mut stream = open_with(name, source, Columns::KEY, &layout).unwrap();
+        let mut batch = Batch::default();
+        stream.read(&mut batch).unwrap();
+        (batch.key, stream.facts().hashed_keys)
+    };
+    let parquet = read("t.parquet", file(schema, &columns));
+    assert_eq!(parquet, read("t.csv", b"url\nuser:17\n17\n".to_vec()));
+    assert_eq!((parquet.0[1], parquet.1), (17, 1));
 }

@@ -2,7 +2,9 @@
 
 use glasscache_sim::TraceError;
 use glasscache_sim::trace::writer::Writer;
-use glasscache_sim::trace::{self, Batch, Columns, Format, Memory, Op};
+use glasscache_sim::trace::{
+    self, Batch, ColumnNames, Columns, Format, Layout, Memory, Op, Pattern, StreamFacts, TimeUnit,
+};
 use proptest::prelude::*;
 
 /// Reads all rows of a trace in memory, and whether it was truncated.
@@ -106,8 +108,8 @@ fn errors_name_file_row_and_column() {
     );
     assert_eq!(fault("t.csv", ""), "t.csv: is empty");
     assert_eq!(
-        fault("t.jsonl", "{\"key\":\"a\"}\n"),
-        "t.jsonl, row 1, column key: expected a whole number from 0 to 18446744073709551615, found \"a\""
+        fault("t.jsonl", "{\"key\":[\"a\"]}\n"),
+        "t.jsonl, row 1, column key: expected a string or a whole number, found [\"a\"]"
     );
     assert_eq!(
         fault("t.jsonl", "{\"size\":1}\n"),
@@ -117,6 +119,103 @@ fn errors_name_file_row_and_column() {
         fault("t.txt", "1\n"),
         "t.txt: the name must end in .parquet, .csv, .jsonl or .ndjson"
     );
+}
+
+/// Reads a file of another form, in the columns of `key`, `time`, `size`, `op` and `ttl`.
+fn read_with(name: &str, text: &str, layout: &Layout) -> Result<(Batch, StreamFacts), TraceError> {
+    let source = Memory::new(text.as_bytes());
+    let mut stream = trace::open_with(name, source, Columns::ALL, layout)?;
+    let mut batch = Batch::default();
+    stream.read(&mut batch)?;
+    Ok((batch, stream.facts()))
+}
+
+fn renamed() -> Layout {
+    Layout {
+        names: ColumnNames {
+            key: Some("url".into()),
+            time: Some("when".into()),
+            size: Some("bytes".into()),
+            ..ColumnNames::default()
+        },
+        time_unit: Some(TimeUnit::Milliseconds),
+        ..Layout::default()
+    }
+}
+
+#[test]
+fn columns_are_found_by_their_names_in_the_file() {
+    let csv = "when\turl\tbytes\n1.5\t\"/a\tb\"\t10\n2\t/c\t\n";
+    let json = "{\"when\":1.5,\"url\":\"/a\\tb\",\"bytes\":10}\n{\"when\":\"2\",\"url\":\"/c\"}\n";
+    let (batch, facts) = read_with("t.csv", csv, &renamed()).unwrap();
+    assert_eq!(batch.time, [1500, 2000]);
+    assert_eq!(batch.size, [Some(10), None]);
+    assert_ne!(batch.key[0], batch.key[1]);
+    assert_eq!(
+        (facts.hashed_keys, facts.key_collisions, facts.has_time),
+        (2, 0, true)
+    );
+    assert_eq!(
+        read_with("t.jsonl", json, &renamed()).unwrap(),
+        (batch, facts)
+    );
+}
+
+#[test]
+fn errors_name_the_column_of_the_file() {
+    let fault = |name: &str, text: &str| read_with(name, text, &renamed()).unwrap_err().to_string();
+    assert_eq!(
+        fault("t.csv", "when,url,bytes\n1,a,b\n"),
+        "t.csv, row 1, column bytes: expected a whole number from 0 to 4294967295, found \"b\""
+    );
+    assert_eq!(
+        fault("t.csv", "url,bytes\n"),
+        "t.csv: the header line names no column \"when\": \"url,bytes\""
+    );
+    assert_eq!(
+        fault("t.jsonl", "{\"url\":1,\"when\":\"noon\"}\n"),
+        "t.jsonl, row 1, column when: expected a number, an ISO 8601 time, or a time as in access logs, found \"noon\""
+    );
+}
+
+#[test]
+fn an_access_log_is_read_by_a_pattern() {
+    let pattern = Pattern::new(
+        r#"^\S+ \S+ \S+ \[(?P<time>[^\]]+)\] "(?P<op>\S+) (?P<key>\S+) [^"]*" 200 (?P<size>\S+)"#,
+    );
+    let layout = Layout {
+        pattern: Some(pattern.unwrap()),
+        time_unit: Some(TimeUnit::Seconds),
+        ..Layout::default()
+    };
+    let log = "1.2.3.4 - - [10/Oct/2000:13:55:36 -0700] \"GET /a HTTP/1.1\" 200 2326\n\
+               1.2.3.4 - - [10/Oct/2000:13:55:37 -0700] \"GET /x HTTP/1.1\" 404 -\n\
+               1.2.3.4 - - [10/Oct/2000:13:55:38 -0700] \"HEAD /a HTTP/1.1\" 200 -\n";
+    let (batch, facts) = read_with("access.log", log, &layout).unwrap();
+    assert_eq!(batch.time, [971_211_336_000_000, 971_211_338_000_000]);
+    assert_eq!(batch.key[0], batch.key[1]);
+    assert_eq!(batch.size, [Some(2326), None]);
+    assert_eq!(batch.op, [Some(Op::Get), Some(Op::Get)]);
+    assert_eq!(facts.skipped_rows, 1);
+}
+
+#[test]
+fn lines_of_watch_are_read_as_gets_and_writes() {
+    let layout = Layout {
+        format: Some(Format::Watch),
+        ..Layout::default()
+    };
+    let text = "OK\n\
+        ts=5.10 gid=1 type=item_get key=a status=not_found clsid=0 cfd=25 size=0\n\
+        ts=5.20 gid=2 type=item_get key=a status=not_found clsid=0 cfd=25 size=0\n\
+        ts=5.21 gid=3 type=item_store key=a status=stored cmd=set ttl=7 clsid=1 cfd=25 size=5\n\
+        ts=5.30 gid=4 type=item_get key=a status=found clsid=1 cfd=25 size=5\n";
+    let (batch, facts) = read_with("lines.txt", text, &layout).unwrap();
+    assert_eq!(batch.time, [5_000_010, 5_000_021, 5_000_030]);
+    assert_eq!(batch.op, [Some(Op::Get), Some(Op::Set), Some(Op::Get)]);
+    assert_eq!(batch.size, [None, Some(5), Some(5)]);
+    assert_eq!(batch.ttl, [None, Some(7), None]);
+    assert_eq!((facts.hashed_keys, facts.skipped_rows), (1, 1));
 }
 
 #[test]

@@ -3,8 +3,7 @@
 //! A key stream is written to one file whose name determines the format, a request log to a folder.
 //! docs/reference/formats.md describes both; `glasscache_sim` generates them.
 
-use std::fs::File;
-use std::io::{BufWriter, Write};
+use std::io::BufWriter;
 use std::path::{Path, PathBuf};
 
 use clap::{Subcommand, ValueEnum};
@@ -15,6 +14,7 @@ use glasscache_sim::trace::writer::Writer;
 use glasscache_sim::trace::{Batch, Format};
 use serde_json::json;
 
+use crate::files::{WholeFile, cannot_write, write_whole};
 use crate::output::{Exit, Failure, Output};
 use crate::table::count;
 
@@ -182,16 +182,22 @@ impl TreeArgs {
         let fault = |error| cannot_write(&self.folder, &error);
         let is_replaced = self.folder.join("latency.json").exists();
         std::fs::create_dir_all(&self.folder).map_err(fault)?;
-        let create = |name: &str| create(&self.folder.join(name));
-        match self.format {
-            LogFormat::Parquet => log
-                .write_parquet(create("items.parquet")?, create("requests.parquet")?)
-                .map_err(fault)?,
-            LogFormat::Jsonl => log
-                .write_jsonl(&mut create("items.jsonl")?, &mut create("requests.jsonl")?)
-                .map_err(fault)?,
-        }
-        std::fs::write(self.folder.join("latency.json"), LATENCY_JSON).map_err(fault)?;
+        let (mut items, mut log_rows) = (Vec::new(), Vec::new());
+        let ending = match self.format {
+            LogFormat::Parquet => {
+                log.write_parquet(&mut items, &mut log_rows)
+                    .map_err(fault)?;
+                "parquet"
+            }
+            LogFormat::Jsonl => {
+                log.write_jsonl(&mut items, &mut log_rows).map_err(fault)?;
+                "jsonl"
+            }
+        };
+        let write = |name: String, bytes: &[u8]| write_whole(&self.folder.join(name), bytes);
+        write(format!("items.{ending}"), &items)?;
+        write(format!("requests.{ending}"), &log_rows)?;
+        write("latency.json".to_owned(), LATENCY_JSON.as_bytes())?;
         let next = format!("glasscache inspect {}", self.folder.display());
         report_written(
             out,
@@ -209,31 +215,20 @@ fn write_keys(out: &Output, load: KeyWorkload, path: &Path) -> Result<Exit, Fail
         Format::of(&path.to_string_lossy()).map_err(|error| Failure::usage(error.to_string()))?;
     let fault = |error| cannot_write(path, &error);
     let is_replaced = path.exists();
-    let mut writer = Writer::new(format, create(path)?).map_err(fault)?;
+    let file = WholeFile::create(path).map_err(fault)?;
+    let mut writer = Writer::new(format, BufWriter::new(file)).map_err(fault)?;
     let (mut keys, mut batch, mut rows) = (load.start(), Batch::default(), 0);
     while keys.read(&mut batch) > 0 {
         rows += batch.len() as u64;
         writer.write(&batch).map_err(fault)?;
     }
-    writer
-        .finish()
-        .and_then(|mut file| file.flush())
-        .map_err(fault)?;
+    let file = writer.finish().map_err(fault)?;
+    let file = file
+        .into_inner()
+        .map_err(|error| fault(error.into_error()))?;
+    file.finish().map_err(fault)?;
     let next = format!("glasscache curve {}", path.display());
     report_written(out, path, rows, is_replaced, &next)
-}
-
-fn create(path: &Path) -> Result<BufWriter<File>, Failure> {
-    File::create(path)
-        .map(BufWriter::new)
-        .map_err(|error| cannot_write(path, &error))
-}
-
-fn cannot_write(path: &Path, error: &std::io::Error) -> Failure {
-    Failure::new(
-        Exit::Unreachable,
-        format!("cannot write {}: {error}", path.display()),
-    )
 }
 
 /// Prints what was written, whether it replaced something, and the command to try next.

@@ -11,19 +11,22 @@ use serde_json::{Value, json};
 
 use crate::output::{Exit, Failure, Output};
 use crate::table::count;
-use crate::traces::{open_keys, read_log};
+use crate::traces::{InputArgs, read_log};
 
 const EXAMPLES: &str = "\
 Examples:
   glasscache inspect requests.parquet
-  glasscache inspect recorded/ --json";
+  glasscache inspect recorded/ --json
+  glasscache inspect export.csv --key-column url --size-column bytes";
 
 /// What is in this trace?
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// Key stream (.parquet, .csv, .jsonl) or folder of a request log
+    /// Key stream (.parquet, .csv, .jsonl, or a log) or folder of a request log
     trace: PathBuf,
+    #[command(flatten)]
+    input: InputArgs,
 }
 
 impl Args {
@@ -32,7 +35,7 @@ impl Args {
         let facts = if self.trace.is_dir() {
             log_facts(&self.trace)?
         } else {
-            key_facts(&self.trace)?
+            key_facts(&self.trace, &self.input)?
         };
         if out.is_json() {
             let mut document = json!({});
@@ -136,8 +139,8 @@ impl Counts {
     }
 }
 
-fn key_facts(path: &Path) -> Result<Vec<Fact>, Failure> {
-    let mut stream = open_keys(path, Columns::ALL)?;
+fn key_facts(path: &Path, input: &InputArgs) -> Result<Vec<Fact>, Failure> {
+    let mut stream = input.open_raw(path, Columns::ALL)?;
     let (mut counts, mut interner, mut batch) =
         (Counts::default(), Interner::new(), Batch::default());
     while stream.read(&mut batch)? > 0 {
@@ -156,6 +159,8 @@ fn key_facts(path: &Path) -> Result<Vec<Fact>, Failure> {
         Fact::new("kind", "key stream"),
         Fact::new("requests", counts.requests),
         Fact::new("distinct_keys", distinct),
+        Fact::new("hashed_text_keys", stream.facts().hashed_keys),
+        Fact::new("key_collisions", stream.facts().key_collisions),
         Fact::new("seen_once", once),
         Fact::new(
             "most_used_key_requests",
@@ -177,6 +182,7 @@ fn key_facts(path: &Path) -> Result<Vec<Fact>, Failure> {
         Fact::new("operations", counts.ops()),
         Fact::new("first_time", counts.first_time),
         Fact::new("last_time", counts.last_time),
+        Fact::new("skipped_rows", stream.facts().skipped_rows),
         Fact::new("cut_within_a_row", stream.is_truncated()),
     ])
 }

@@ -82,7 +82,7 @@ impl Args {
 
     fn print(&self, fields: &str, out: &Output) -> Result<(), Failure> {
         let mut words = fields.split(' ');
-        let key = unescape_key(words.next().unwrap_or_default());
+        let key = unescape_key(words.next().unwrap_or_default().as_bytes());
         let key = String::from_utf8_lossy(&key).into_owned();
         if !out.is_json() {
             let rest: Vec<&str> = words.collect();

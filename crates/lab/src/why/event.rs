@@ -1,6 +1,9 @@
 //! One line of `watch`, as memcached and glasscache print it: `ts=… gid=… type=item_get key=… status=… cfd=…`.
 //!
-//! The form is that of memcached's `doc/protocol.txt`, section "Watchers". Unknown fields and types are ignored.
+//! The form is that of memcached's `doc/protocol.txt`, section "Watchers". Unknown fields and types are ignored. The
+//! fields themselves are read by the simulator's crate, which also reads recorded lines.
+
+use glasscache_sim::trace::watch::{Line, unescape_key};
 
 /// An event that a line reports.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -57,92 +60,40 @@ pub enum FetchStatus {
 impl Event {
     /// Reads a line without its end, and its time in seconds; `None` for lines that report nothing of interest.
     pub fn parse(line: &str) -> Option<(f64, Event)> {
-        let mut fields = Fields::default();
-        for word in line.split_ascii_whitespace() {
-            let Some((name, value)) = word.split_once('=') else {
-                continue;
-            };
-            match name {
-                "ts" => fields.time_s = value.parse().unwrap_or_default(),
-                "type" => fields.kind = value,
-                "key" => fields.key = unescape_key(value),
-                "status" => fields.status = value,
-                "ttl" => fields.ttl_s = value.parse().ok().filter(|&ttl| ttl > 0),
-                "cfd" => fields.connection = value.parse().unwrap_or_default(),
-                "fetch" => fields.was_read = value == "yes",
-                "skipped" => return Some((0.0, Event::Skipped(value.parse().unwrap_or(1)))),
-                _ => {}
-            }
+        let line = Line::parse(line.as_bytes());
+        if line.skipped > 0 {
+            return Some((0.0, Event::Skipped(line.skipped)));
         }
-        let time_s = fields.time_s;
-        fields.event().map(|event| (time_s, event))
-    }
-}
-
-#[derive(Default)]
-struct Fields<'l> {
-    time_s: f64,
-    kind: &'l str,
-    key: Vec<u8>,
-    status: &'l str,
-    ttl_s: Option<u64>,
-    connection: u32,
-    was_read: bool,
-}
-
-impl Fields<'_> {
-    fn event(self) -> Option<Event> {
-        let Fields {
-            key, connection, ..
-        } = self;
-        if key.is_empty() {
+        if line.key.is_empty() {
             return None;
         }
-        match self.kind {
-            "item_get" => Some(Event::Fetch {
+        let (key, connection) = (unescape_key(line.key), line.connection);
+        let event = match line.kind {
+            b"item_get" => Event::Fetch {
                 key,
-                status: match self.status {
-                    "found" => FetchStatus::Found,
-                    "expired" => FetchStatus::Expired,
-                    "flushed" => FetchStatus::Flushed,
+                status: match line.status {
+                    b"found" => FetchStatus::Found,
+                    b"expired" => FetchStatus::Expired,
+                    b"flushed" => FetchStatus::Flushed,
                     _ => FetchStatus::NotFound,
                 },
                 connection,
-            }),
-            "item_store" => Some(Event::Store {
+            },
+            b"item_store" => Event::Store {
                 key,
-                is_stored: self.status == "stored",
-                ttl_s: self.ttl_s,
+                is_stored: line.status == b"stored",
+                ttl_s: line.ttl_s.filter(|&ttl| ttl > 0),
                 connection,
-            }),
-            "eviction" => Some(Event::Evict {
+            },
+            b"eviction" => Event::Evict {
                 key,
-                was_read: self.was_read,
-            }),
-            "deleted" => Some(Event::Delete { key }),
-            _ => None,
-        }
+                was_read: line.was_read,
+            },
+            b"deleted" => Event::Delete { key },
+            _ => return None,
+        };
+        Some((line.time_us as f64 / 1e6, event))
     }
-}
-
-/// The key behind the percent-encoding of `watch` and `lru_crawler metadump`: `a%20b` is `a b`.
-///
-/// A percent sign without two hex digits after it is kept as it is.
-pub fn unescape_key(text: &str) -> Vec<u8> {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.as_bytes();
-    while let Some((first, tail)) = rest.split_first() {
-        let hex = tail.get(..2).and_then(|hex| std::str::from_utf8(hex).ok());
-        let escaped = hex.and_then(|hex| u8::from_str_radix(hex, 16).ok());
-        if let (b'%', Some(byte)) = (first, escaped) {
-            bytes.push(byte);
-            rest = &tail[2..];
-        } else {
-            bytes.push(*first);
-            rest = tail;
-        }
-    }
-    bytes
 }
 
 #[cfg(test)]
@@ -153,7 +104,9 @@ mod tests {
     fn parses_watch_lines_of_memcached() {
         let parse = |line| Event::parse(line);
         assert_eq!(
-            parse("ts=1.5 gid=2 type=item_get key=a%3A1 status=not_found clsid=0 cfd=25 size=0"),
+            parse(
+                "ts=1.500000 gid=2 type=item_get key=a%3A1 status=not_found clsid=0 cfd=25 size=0"
+            ),
             Some((
                 1.5,
                 Event::Fetch {
@@ -193,12 +146,5 @@ mod tests {
             parse("ts=2.0 gid=5 type=conn_new rip=127.0.0.1 cfd=9"),
             None
         );
-    }
-
-    #[test]
-    fn keeps_percent_signs_without_hex_digits() {
-        assert_eq!(unescape_key("a%20b%25"), b"a b%");
-        assert_eq!(unescape_key("100%"), b"100%");
-        assert_eq!(unescape_key("%zz%4"), b"%zz%4");
     }
 }

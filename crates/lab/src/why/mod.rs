@@ -12,7 +12,8 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
-pub use event::{Event, FetchStatus, unescape_key};
+pub use event::{Event, FetchStatus};
+pub use glasscache_sim::trace::watch::unescape_key;
 pub use tally::{Causes, NO_PREFIX, OTHER_PREFIXES, WatchTally};
 
 use crate::counters::Counters;

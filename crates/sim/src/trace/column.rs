@@ -99,12 +99,7 @@ impl ColumnDecoder {
     pub(super) fn keys(&mut self, rows: usize, into: &mut Vec<u64>) -> Result<(), TraceError> {
         self.fill(rows)?;
         if self.numbers.len() != rows {
-            let null = self
-                .definitions
-                .iter()
-                .position(|&level| level != self.max_definition);
-            let row = self.row + null.unwrap_or(0) as u64;
-            return Err(self.fault(row, "a key may not be null"));
+            return Err(self.null_key());
         }
         if self.is_signed {
             for (at, &number) in self.numbers.iter().enumerate() {
@@ -112,6 +107,31 @@ impl ColumnDecoder {
             }
         }
         into.extend(self.numbers.iter().map(|&number| number as u64));
+        self.row += rows as u64;
+        Ok(())
+    }
+
+    /// The error that one of the rows just read has no key.
+    fn null_key(&self) -> TraceError {
+        let null = self
+            .definitions
+            .iter()
+            .position(|&level| level != self.max_definition);
+        let row = self.row + null.unwrap_or(0) as u64;
+        self.fault(row, "a key may not be null")
+    }
+
+    /// Reads up to `rows` strings, which must not be null, and hands each to `take`; used for the key column.
+    pub(super) fn required_strings(
+        &mut self,
+        rows: usize,
+        mut take: impl FnMut(&[u8]),
+    ) -> Result<(), TraceError> {
+        self.fill(rows)?;
+        if self.strings.len() != rows {
+            return Err(self.null_key());
+        }
+        self.strings.iter().for_each(|text| take(text.data()));
         self.row += rows as u64;
         Ok(())
     }

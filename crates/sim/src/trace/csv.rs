@@ -1,34 +1,39 @@
 //! Key streams as CSV: a header line with the columns' names, an empty field for null.
+//!
+//! The separator is a comma, or the tab of a header without a comma. A field in double quotes may hold
+//! separators and doubled quotes; a line end within quotes is not supported.
 
+use super::layout::Layout;
 use super::lines::Lines;
-use super::rows::{LineForm, LineRows, RowFields};
-use super::{Batch, Columns};
+use super::rows::{KeyCell, LineForm, LineRows, RowFields, Sink};
+use super::text::{TIME_FORMS, time, whole_number};
+use super::{Columns, Op};
 use crate::TraceError;
+use std::borrow::Cow;
 use std::io::BufRead;
 
 /// Characters of a header that an error shows.
 const HEADER_CHARS_MAX: usize = 60;
 
 /// A CSV key stream.
-pub(super) type Reader<R> = LineRows<R, FieldIndexes>;
-
-impl<R: BufRead> Reader<R> {
-    pub(super) fn new(name: &str, source: R, wanted: Columns) -> Result<Self, TraceError> {
-        let mut lines = Lines::new(name, source);
-        let header = lines
-            .header()?
-            .ok_or_else(|| TraceError::file(name, "is empty"))?;
-        Ok(Self {
-            form: find_fields(name, &header)?,
-            lines,
-            wanted,
-        })
-    }
+pub(super) fn open<R: BufRead + Send>(
+    name: &str,
+    source: R,
+    wanted: Columns,
+    layout: &Layout,
+) -> Result<LineRows<R, Fields>, TraceError> {
+    let mut lines = Lines::new(name, source);
+    let header = lines
+        .header()?
+        .ok_or_else(|| TraceError::file(name, "is empty"))?;
+    let form = find_fields(name, &header, layout)?;
+    let names = layout.names.clone();
+    Ok(LineRows::new(lines, form, wanted, names, layout.time_unit))
 }
 
 /// The field index of each known column.
-#[derive(Default)]
-pub(super) struct FieldIndexes {
+pub(super) struct Fields {
+    separator: u8,
     key: usize,
     time: Option<usize>,
     size: Option<usize>,
@@ -37,114 +42,176 @@ pub(super) struct FieldIndexes {
     count: usize,
 }
 
-impl LineForm for FieldIndexes {
+impl LineForm for Fields {
     fn append(
-        &self,
+        &mut self,
         file: &str,
         line: &[u8],
         row: u64,
-        wanted: Columns,
-        batch: &mut Batch,
+        sink: &mut Sink<'_>,
     ) -> Result<(), TraceError> {
-        Row::split(file, line, row, self.count)?
-            .fields(self)?
-            .push(wanted, batch);
+        let cells = split(line, self.separator);
+        if cells.len() != self.count {
+            let fault = format!("expected {} fields, found {}", self.count, cells.len());
+            return Err(TraceError::row(file, row, fault));
+        }
+        let cells = Row {
+            file,
+            number: row,
+            cells,
+        };
+        cells.fields(self, sink)?.push(sink);
         Ok(())
+    }
+
+    fn has_time(&self) -> bool {
+        self.time.is_some()
     }
 }
 
 /// Finds the known columns in the header; others are ignored.
-fn find_fields(file: &str, header: &str) -> Result<FieldIndexes, TraceError> {
-    let names: Vec<&str> = header
-        .split(',')
-        .map(|name| name.trim().trim_matches('"'))
+fn find_fields(file: &str, header: &str, layout: &Layout) -> Result<Fields, TraceError> {
+    let is_in = |separator: &&u8| header.as_bytes().contains(separator);
+    let separator = *b",\t".iter().find(is_in).unwrap_or(&b',');
+    let cells = split(header.as_bytes(), separator);
+    let names: Vec<String> = cells
+        .iter()
+        .map(|cell| String::from_utf8_lossy(cell).into_owned())
         .collect();
-    let index = |name: &str| names.iter().position(|&other| other == name);
-    let missing = || {
+    let missing = |name: &str| {
         let found: String = header.chars().take(HEADER_CHARS_MAX).collect();
-        let fault = format!("the header line names no column \"key\": {found:?}");
+        let fault = format!("the header line names no column \"{name}\": {found:?}");
         TraceError::file(file, fault)
     };
-    Ok(FieldIndexes {
-        key: index("key").ok_or_else(missing)?,
-        time: index("time"),
-        size: index("size"),
-        op: index("op"),
-        ttl: index("ttl"),
+    let index = |column: &str| {
+        let name = layout.names.name(column);
+        let found = names.iter().position(|other| other == name);
+        if found.is_none() && (column == "key" || layout.names.is_given(column)) {
+            return Err(missing(name));
+        }
+        Ok(found)
+    };
+    Ok(Fields {
+        separator,
+        key: index("key")?.unwrap_or_default(),
+        time: index("time")?,
+        size: index("size")?,
+        op: index("op")?,
+        ttl: index("ttl")?,
         count: names.len(),
     })
+}
+
+/// The fields of a line, without the quotes around them.
+fn split(line: &[u8], separator: u8) -> Vec<Cow<'_, [u8]>> {
+    if !line.contains(&b'"') {
+        return line
+            .split(|&byte| byte == separator)
+            .map(|field| Cow::Borrowed(field.trim_ascii()))
+            .collect();
+    }
+    let mut fields = Vec::new();
+    let (mut start, mut is_quoted) = (0, false);
+    for (at, &byte) in line.iter().enumerate() {
+        if byte == b'"' {
+            is_quoted = !is_quoted;
+        } else if byte == separator && !is_quoted {
+            fields.push(unquoted(&line[start..at]));
+            start = at + 1;
+        }
+    }
+    fields.push(unquoted(&line[start..]));
+    fields
+}
+
+/// A field without the quotes around it, doubled quotes within made single.
+fn unquoted(field: &[u8]) -> Cow<'_, [u8]> {
+    let field = field.trim_ascii();
+    let [b'"', inner @ .., b'"'] = field else {
+        return Cow::Borrowed(field);
+    };
+    if !inner.contains(&b'"') {
+        return Cow::Borrowed(inner);
+    }
+    let mut text = Vec::with_capacity(inner.len());
+    let mut was_quote = false;
+    for &byte in inner {
+        was_quote = byte == b'"' && !was_quote;
+        if !was_quote {
+            text.push(byte);
+        }
+    }
+    Cow::Owned(text)
 }
 
 /// One row, its fields not yet numbers.
 struct Row<'a> {
     file: &'a str,
     number: u64,
-    fields: Vec<&'a [u8]>,
+    cells: Vec<Cow<'a, [u8]>>,
 }
 
-impl<'a> Row<'a> {
-    fn split(file: &'a str, line: &'a [u8], row: u64, count: usize) -> Result<Self, TraceError> {
-        let fields: Vec<&[u8]> = line.split(|&byte| byte == b',').map(unquoted).collect();
-        if fields.len() != count {
-            let fault = format!("expected {count} fields, found {}", fields.len());
-            return Err(TraceError::row(file, row, fault));
-        }
-        Ok(Self {
-            file,
-            number: row,
-            fields,
-        })
+impl Row<'_> {
+    fn text(&self, index: Option<usize>) -> Option<&[u8]> {
+        index
+            .map(|index| self.cells[index].as_ref())
+            .filter(|field| !field.is_empty())
     }
 
-    fn text(&self, index: Option<usize>) -> Option<&'a [u8]> {
-        index
-            .map(|index| self.fields[index])
-            .filter(|field| !field.is_empty())
+    fn fault(&self, column: &'static str, wanted: &str, found: &[u8]) -> TraceError {
+        let found = String::from_utf8_lossy(found);
+        let fault = format!("expected {wanted}, found \"{found}\"");
+        TraceError::row(self.file, self.number, fault).in_column(column)
     }
 
     fn number(
         &self,
         column: &'static str,
         index: Option<usize>,
-        max: u64,
     ) -> Result<Option<u64>, TraceError> {
         let Some(field) = self.text(index) else {
             return Ok(None);
         };
-        let parsed = std::str::from_utf8(field)
-            .ok()
-            .and_then(|text| text.parse::<u64>().ok());
-        let fault = || {
-            let found = String::from_utf8_lossy(field);
-            let fault = format!("expected a whole number from 0 to {max}, found \"{found}\"");
-            TraceError::row(self.file, self.number, fault).in_column(column)
-        };
-        parsed
+        let max = u64::from(u32::MAX);
+        let wanted = || format!("a whole number from 0 to {max}");
+        whole_number(field)
             .filter(|&number| number <= max)
             .map(Some)
-            .ok_or_else(fault)
+            .ok_or_else(|| self.fault(column, &wanted(), field))
     }
 
-    fn fields(&self, indexes: &FieldIndexes) -> Result<RowFields<'a>, TraceError> {
+    fn fields<'r>(&'r self, form: &Fields, sink: &Sink<'_>) -> Result<RowFields<'r>, TraceError> {
         let null =
             || TraceError::row(self.file, self.number, "a key may not be null").in_column("key");
+        let at = self.text(form.time).map(|field| {
+            time(field, sink.time_unit).ok_or_else(|| self.fault("time", TIME_FORMS, field))
+        });
         Ok(RowFields {
             row: self.number,
-            key: self
-                .number("key", Some(indexes.key), u64::MAX)?
-                .ok_or_else(null)?,
-            time: self.number("time", indexes.time, u64::MAX)?,
-            size: self.number("size", indexes.size, u64::from(u32::MAX))?,
-            ttl: self.number("ttl", indexes.ttl, u64::from(u32::MAX))?,
-            op: self.text(indexes.op),
+            key: KeyCell::Text(self.text(Some(form.key)).ok_or_else(null)?),
+            time: at.transpose()?,
+            size: self.number("size", form.size)?,
+            ttl: self.number("ttl", form.ttl)?,
+            op: self.text(form.op).map(Op::parse),
         })
     }
 }
 
-fn unquoted(field: &[u8]) -> &[u8] {
-    let field = field.trim_ascii();
-    match field {
-        [b'"', inner @ .., b'"'] => inner,
-        _ => field,
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fields_are_split_outside_quotes() {
+        let fields = |line: &str| -> Vec<String> {
+            let fields = split(line.as_bytes(), b',');
+            fields
+                .iter()
+                .map(|field| String::from_utf8_lossy(field).into_owned())
+                .collect()
+        };
+        assert_eq!(fields("a, b ,"), ["a", "b", ""]);
+        assert_eq!(fields(r#""a,b", "c ""d""" ,e"#), ["a,b", r#"c "d""#, "e"]);
+        assert_eq!(fields(r#"a"b,c"#), [r#"a"b,c"#]);
     }
 }

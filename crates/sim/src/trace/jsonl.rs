@@ -1,39 +1,53 @@
 //! Key streams as JSON lines: one object a row, with the columns' names as members.
 
+use super::layout::{ColumnNames, Layout};
 use super::lines::Lines;
-use super::rows::{LineForm, LineRows, RowFields};
-use super::{Batch, Columns};
+use super::rows::{KeyCell, LineForm, LineRows, RowFields, Sink};
+use super::text::{TIME_FORMS, time};
+use super::{Columns, Op};
 use crate::TraceError;
 use serde_json::Value;
 use std::io::BufRead;
 
 /// A key stream of one JSON object a line.
-pub(super) type Reader<R> = LineRows<R, Objects>;
-
-impl<R: BufRead> Reader<R> {
-    pub(super) fn new(name: &str, source: R, wanted: Columns) -> Self {
-        Self {
-            lines: Lines::new(name, source),
-            form: Objects,
-            wanted,
-        }
-    }
+pub(super) fn open<R: BufRead + Send>(
+    name: &str,
+    source: R,
+    wanted: Columns,
+    layout: &Layout,
+) -> LineRows<R, Objects> {
+    let form = Objects {
+        names: layout.names.clone(),
+        has_time: false,
+    };
+    let (lines, names) = (Lines::new(name, source), layout.names.clone());
+    LineRows::new(lines, form, wanted, names, layout.time_unit)
 }
 
 /// Lines that are objects.
-pub(super) struct Objects;
+pub(super) struct Objects {
+    names: ColumnNames,
+    /// Whether a row had a time.
+    has_time: bool,
+}
 
 impl LineForm for Objects {
     fn append(
-        &self,
+        &mut self,
         file: &str,
         line: &[u8],
         row: u64,
-        wanted: Columns,
-        batch: &mut Batch,
+        sink: &mut Sink<'_>,
     ) -> Result<(), TraceError> {
-        Row::parse(file, line, row)?.fields()?.push(wanted, batch);
+        let parsed = Row::parse(file, line, row)?;
+        let fields = parsed.fields(&self.names, sink)?;
+        self.has_time |= fields.time.is_some();
+        fields.push(sink);
         Ok(())
+    }
+
+    fn has_time(&self) -> bool {
+        self.has_time
     }
 }
 
@@ -67,14 +81,17 @@ impl<'a> Row<'a> {
     }
 
     pub(super) fn number(&self, column: &'static str, max: u64) -> Result<Option<u64>, TraceError> {
-        let Some(value) = self.member(column) else {
-            return Ok(None);
-        };
+        let member = self.member(column);
+        member
+            .map(|value| self.whole(column, value, max))
+            .transpose()
+    }
+
+    fn whole(&self, column: &'static str, value: &Value, max: u64) -> Result<u64, TraceError> {
         let fault = || self.fault(column, &format!("a whole number from 0 to {max}"), value);
         value
             .as_u64()
             .filter(|&number| number <= max)
-            .map(Some)
             .ok_or_else(fault)
     }
 
@@ -113,14 +130,42 @@ impl<'a> Row<'a> {
         .in_column(column)
     }
 
-    fn fields(&self) -> Result<RowFields<'_>, TraceError> {
+    fn fields(&self, names: &ColumnNames, sink: &Sink<'_>) -> Result<RowFields<'_>, TraceError> {
+        let number = |column: &'static str| {
+            let max = u64::from(u32::MAX);
+            match self.member(names.name(column)) {
+                None => Ok(None),
+                Some(value) => self.whole(column, value, max).map(Some),
+            }
+        };
+        let key = self.required("key", self.member(names.name("key")))?;
+        let key = match key {
+            Value::String(text) => KeyCell::Text(text.as_bytes()),
+            value => KeyCell::Number(
+                value
+                    .as_u64()
+                    .ok_or_else(|| self.fault("key", "a string or a whole number", value))?,
+            ),
+        };
+        let at = self.member(names.name("time")).map(|value| {
+            let text = match value {
+                Value::String(text) => text.clone(),
+                other => other.to_string(),
+            };
+            time(text.as_bytes(), sink.time_unit)
+                .ok_or_else(|| self.fault("time", TIME_FORMS, value))
+        });
+        let op = self.member(names.name("op")).map(|value| {
+            let text = value.as_str();
+            text.ok_or_else(|| self.fault("op", "a string", value))
+        });
         Ok(RowFields {
             row: self.at,
-            key: self.required("key", self.number("key", u64::MAX)?)?,
-            time: self.number("time", u64::MAX)?,
-            size: self.number("size", u64::from(u32::MAX))?,
-            op: self.text("op")?.map(str::as_bytes),
-            ttl: self.number("ttl", u64::from(u32::MAX))?,
+            key,
+            time: at.transpose()?,
+            size: number("size")?,
+            op: op.transpose()?.map(|name| Op::parse(name.as_bytes())),
+            ttl: number("ttl")?,
         })
     }
 }

@@ -12,6 +12,12 @@ pub(super) const LINE_BYTES_MAX: u64 = 64 << 20;
 /// Some programs write this before the first line of a UTF-8 text; it is skipped.
 const BYTE_ORDER_MARK: &[u8] = b"\xEF\xBB\xBF";
 
+/// A line without its line end; a separator before it stays, for it ends an empty field.
+fn without_end(line: &[u8]) -> &[u8] {
+    let line = line.strip_suffix(b"\n").unwrap_or(line);
+    line.strip_suffix(b"\r").unwrap_or(line)
+}
+
 /// Reads one line after another into a buffer of its own.
 pub(super) struct Lines<R> {
     file: String,
@@ -59,7 +65,7 @@ impl<R: BufRead> Lines<R> {
                     return Err(TraceError::row(&self.file, self.row, fault));
                 }
                 Ok(_) if self.line.trim_ascii().is_empty() => self.row -= 1,
-                Ok(_) => return Ok(Some(self.line.trim_ascii())),
+                Ok(_) => return Ok(Some(without_end(&self.line))),
             }
         }
     }
@@ -71,7 +77,7 @@ impl<R: BufRead> Lines<R> {
 
     /// The line last read and its number, counted from 1.
     pub(super) fn last(&self) -> (&[u8], u64) {
-        (self.line.trim_ascii(), self.row)
+        (without_end(&self.line), self.row)
     }
 
     /// Treats an error in the last line as the end of the stream if the line has no line end.

@@ -10,24 +10,29 @@ mod csv;
 pub mod generate;
 pub mod intern;
 mod jsonl;
+mod layout;
 mod lines;
 pub mod log;
 mod memory;
 mod op;
 #[cfg(feature = "parquet")]
 mod parquet;
+mod pattern;
 mod rows;
 #[cfg(feature = "parquet")]
 mod table;
 #[cfg(feature = "parquet")]
 mod table_write;
+mod text;
+pub mod watch;
 pub mod writer;
 
 use crate::TraceError;
 use std::io::{BufReader, Read};
 
+pub use layout::{ColumnNames, Layout, Pattern, TimeUnit};
 pub use memory::Memory;
-pub use op::Op;
+pub use op::{Effect, Op};
 
 /// Maximum number of rows in a batch: small enough for the second-level cache, large enough to hide the cost of a
 /// call.
@@ -121,6 +126,22 @@ pub trait KeyStream: Send {
 
     /// Whether the file ended in the middle of a row, which is then left out. Known at the end of the stream.
     fn is_truncated(&self) -> bool;
+
+    /// What the rows read so far say about the file. Complete at the end of the stream.
+    fn facts(&self) -> StreamFacts;
+}
+
+/// What is known of a stream besides its rows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct StreamFacts {
+    /// Whether the rows have times of the source's clock; if not, `time` is the row number.
+    pub has_time: bool,
+    /// Distinct 64-bit hashes of the keys that are text.
+    pub hashed_keys: u64,
+    /// Rows whose key has the hash of another text.
+    pub key_collisions: u64,
+    /// Lines without a row: those that a pattern does not match, and those of `watch` that report no get or write.
+    pub skipped_rows: u64,
 }
 
 /// The file formats, chosen by the file name extension.
@@ -128,10 +149,12 @@ pub trait KeyStream: Send {
 pub enum Format {
     /// Apache Parquet: `.parquet`.
     Parquet,
-    /// Comma-separated values with a header line: `.csv`.
+    /// Comma-separated values with a header line: `.csv`, `.tsv`.
     Csv,
     /// One JSON object a line: `.jsonl`, `.ndjson`.
     JsonLines,
+    /// The lines that memcached's `watch fetchers mutations` prints. Never chosen by the file name.
+    Watch,
 }
 
 impl Format {
@@ -142,7 +165,7 @@ impl Format {
             .map(|(_, ending)| ending.to_ascii_lowercase());
         match ending.as_deref() {
             Some("parquet") => Ok(Self::Parquet),
-            Some("csv") => Ok(Self::Csv),
+            Some("csv" | "tsv") => Ok(Self::Csv),
             Some("jsonl" | "ndjson") => Ok(Self::JsonLines),
             _ => Err(TraceError::file(
                 name,
@@ -152,7 +175,7 @@ impl Format {
     }
 }
 
-/// Opens the key stream in `source`; `name` determines the format and appears in errors.
+/// Opens the key stream in `source`, in the project's own form; `name` determines the format and appears in errors.
 ///
 /// # Errors
 /// An unknown file name extension, an unsupported file, a missing `key` column, a column of the wrong type.
@@ -161,19 +184,44 @@ pub fn open<S: Source + Send>(
     source: S,
     columns: Columns,
 ) -> Result<Box<dyn KeyStream>, TraceError> {
-    match Format::of(name)? {
-        Format::Csv => Ok(Box::new(csv::Reader::new(
+    open_with(name, source, columns, &Layout::default())
+}
+
+/// Opens the key stream in a file of another form; `name` appears in errors.
+///
+/// # Errors
+/// As those of [`open`], and a column that the layout names and the file does not have.
+pub fn open_with<S: Source + Send>(
+    name: &str,
+    source: S,
+    columns: Columns,
+    layout: &Layout,
+) -> Result<Box<dyn KeyStream>, TraceError> {
+    if let Some(pattern) = &layout.pattern {
+        let source = BufReader::new(source);
+        return Ok(Box::new(pattern::open(
+            name, source, columns, layout, pattern,
+        )));
+    }
+    let format = layout.format.map_or_else(|| Format::of(name), Ok)?;
+    match format {
+        Format::Csv => Ok(Box::new(csv::open(
             name,
             BufReader::new(source),
             columns,
+            layout,
         )?)),
-        Format::JsonLines => Ok(Box::new(jsonl::Reader::new(
+        Format::JsonLines => Ok(Box::new(jsonl::open(
             name,
             BufReader::new(source),
             columns,
+            layout,
         ))),
+        Format::Watch => Ok(Box::new(watch::open(name, BufReader::new(source), columns))),
         #[cfg(feature = "parquet")]
-        Format::Parquet => Ok(Box::new(parquet::Reader::new(name, source, columns)?)),
+        Format::Parquet => Ok(Box::new(parquet::Reader::new(
+            name, source, columns, layout,
+        )?)),
         #[cfg(not(feature = "parquet"))]
         Format::Parquet => Err(TraceError::file(name, "this build reads no Parquet")),
     }

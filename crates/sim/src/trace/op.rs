@@ -26,6 +26,20 @@ pub enum Op {
     Other,
 }
 
+/// What a row does to the cache that is replayed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Effect {
+    /// A lookup that hits or misses; a miss stores the object. Also the reads and writes of storage traces, and rows
+    /// without an operation.
+    Request,
+    /// A client stores the object: neither a hit nor a miss.
+    Set,
+    /// A client deletes the object.
+    Delete,
+    /// Changes that leave the object where it is, and operations of unknown meaning: left out.
+    None,
+}
+
 /// Every operation with its name; `Other` has no name of its own.
 const NAMES: [(Op, &str); 16] = [
     (Op::Get, "get"),
@@ -47,11 +61,11 @@ const NAMES: [(Op, &str); 16] = [
 ];
 
 impl Op {
-    /// The operation with this name; unknown names are `Other`.
+    /// The operation with this name, in any case; unknown names are `Other`.
     pub fn parse(name: &[u8]) -> Self {
         NAMES
             .iter()
-            .find(|(_, text)| text.as_bytes() == name)
+            .find(|(_, text)| text.as_bytes().eq_ignore_ascii_case(name))
             .map_or(Self::Other, |(op, _)| *op)
     }
 
@@ -61,6 +75,20 @@ impl Op {
             .iter()
             .find(|(op, _)| *op == self)
             .map_or("other", |(_, text)| text)
+    }
+
+    /// What the request does to a cache.
+    pub fn effect(self) -> Effect {
+        match self {
+            Self::Get | Self::Gets | Self::Read | Self::Load | Self::Write | Self::Store => {
+                Effect::Request
+            }
+            Self::Set | Self::Add | Self::Replace | Self::Cas => Effect::Set,
+            Self::Delete => Effect::Delete,
+            Self::Append | Self::Prepend | Self::Incr | Self::Decr | Self::Touch | Self::Other => {
+                Effect::None
+            }
+        }
     }
 
     /// Whether the request reads a value.

@@ -1,8 +1,10 @@
 //! Key streams as Parquet files: the requested columns, batch by batch.
 
 use super::column::ColumnDecoder;
+use super::layout::{ColumnNames, Layout, TimeUnit};
 use super::table::{ColumnRef, RowRanges, Table};
-use super::{BATCH_ROWS, Batch, Columns, KeyStream, Op};
+use super::text::TextKeys;
+use super::{BATCH_ROWS, Batch, Columns, KeyStream, Op, StreamFacts};
 use crate::TraceError;
 use parquet::file::reader::ChunkReader;
 
@@ -14,6 +16,11 @@ pub(super) struct Reader<S: ChunkReader + 'static> {
     decoders: Option<PerColumn<ColumnDecoder>>,
     row_ranges: RowRanges,
     scratch: Vec<Option<u64>>,
+    names: ColumnNames,
+    /// Microseconds of one unit of time; 1 if times stay as they are.
+    time_us: u64,
+    has_text_keys: bool,
+    keys: TextKeys,
 }
 
 /// One value for each column of the format.
@@ -26,15 +33,34 @@ struct PerColumn<T> {
 }
 
 impl<S: ChunkReader + 'static> Reader<S> {
-    pub(super) fn new(file: &str, source: S, columns: Columns) -> Result<Self, TraceError> {
+    pub(super) fn new(
+        file: &str,
+        source: S,
+        columns: Columns,
+        layout: &Layout,
+    ) -> Result<Self, TraceError> {
         let table = Table::open(file, source)?;
+        let names = &layout.names;
+        let (key, has_text_keys) = table
+            .find_keys(names.name("key"))
+            .and_then(|found| found.ok_or_else(|| table.missing(names.name("key"))))
+            .map_err(|error| names.in_file(error))?;
+        let numbers = |column: &'static str| {
+            let found = table.find_numbers_as(column, names.name(column));
+            given(&table, names, column, found)
+        };
         // All known columns are looked up, even those that are not wanted, so that a wrong type is found early.
         let column_refs = PerColumn {
-            key: table.require("key", table.find_numbers("key")?)?,
-            time: table.find_numbers("time")?,
-            size: table.find_numbers("size")?,
-            op: table.find_strings("op")?,
-            ttl: table.find_numbers("ttl")?,
+            key,
+            time: numbers("time")?,
+            size: numbers("size")?,
+            op: given(
+                &table,
+                names,
+                "op",
+                table.find_strings_as("op", names.name("op")),
+            )?,
+            ttl: numbers("ttl")?,
         };
         let row_ranges = RowRanges::of(&table);
         Ok(Self {
@@ -44,6 +70,10 @@ impl<S: ChunkReader + 'static> Reader<S> {
             decoders: None,
             row_ranges,
             scratch: Vec::new(),
+            names: names.clone(),
+            time_us: layout.time_unit.map_or(1, TimeUnit::us),
+            has_text_keys,
+            keys: TextKeys::default(),
         })
     }
 
@@ -71,16 +101,26 @@ impl<S: ChunkReader + 'static> Reader<S> {
         let Some(decoders) = &mut self.decoders else {
             return Ok(());
         };
-        decoders.key.keys(rows, &mut batch.key)?;
+        if self.has_text_keys {
+            let keys = &mut self.keys;
+            decoders
+                .key
+                .required_strings(rows, |text| batch.key.push(keys.key(text)))?;
+        } else {
+            decoders.key.keys(rows, &mut batch.key)?;
+        }
         if self.columns.time {
             match &mut decoders.time {
                 Some(time) => numbers(time, rows, u64::MAX, &mut self.scratch)?,
                 None => self.scratch.clear(),
             }
             let time_at = |at: usize| self.scratch.get(at).copied().flatten();
-            batch
-                .time
-                .extend((0..rows).map(|at| time_at(at).unwrap_or(first + at as u64)));
+            let unit = self.time_us;
+            let converted = |at: usize| match time_at(at) {
+                Some(time) => time.saturating_mul(unit),
+                None => first + at as u64,
+            };
+            batch.time.extend((0..rows).map(converted));
         }
         if self.columns.size {
             narrow(
@@ -106,6 +146,20 @@ impl<S: ChunkReader + 'static> Reader<S> {
         }
         Ok(())
     }
+}
+
+/// A column that was found, or an error if the caller named one that the file does not have.
+fn given<S: ChunkReader + 'static>(
+    table: &Table<S>,
+    names: &ColumnNames,
+    column: &'static str,
+    found: Result<Option<ColumnRef>, TraceError>,
+) -> Result<Option<ColumnRef>, TraceError> {
+    let found = found.map_err(|error| names.in_file(error))?;
+    if found.is_none() && names.is_given(column) {
+        return Err(table.missing(names.name(column)));
+    }
+    Ok(found)
 }
 
 fn numbers(
@@ -143,10 +197,13 @@ impl<S: ChunkReader + Send + 'static> KeyStream for Reader<S> {
     fn read(&mut self, batch: &mut Batch) -> Result<usize, TraceError> {
         batch.clear();
         if let Some((group, rows, is_first)) = self.row_ranges.next(BATCH_ROWS) {
-            if is_first {
-                self.decoders = Some(self.open_columns(group, rows.start)?);
-            }
-            self.append(rows.start, (rows.end - rows.start) as usize, batch)?;
+            let mut append = || {
+                if is_first {
+                    self.decoders = Some(self.open_columns(group, rows.start)?);
+                }
+                self.append(rows.start, (rows.end - rows.start) as usize, batch)
+            };
+            append().map_err(|error| self.names.in_file(error))?;
         }
         Ok(batch.len())
     }
@@ -157,5 +214,14 @@ impl<S: ChunkReader + Send + 'static> KeyStream for Reader<S> {
 
     fn is_truncated(&self) -> bool {
         false
+    }
+
+    fn facts(&self) -> StreamFacts {
+        StreamFacts {
+            has_time: self.column_refs.time.is_some(),
+            hashed_keys: self.keys.hashed(),
+            key_collisions: self.keys.collisions(),
+            skipped_rows: 0,
+        }
     }
 }

@@ -1,41 +1,96 @@
-//! Key streams that have one row a line, whatever the form of the line: CSV and JSON lines read by the same loop.
+//! Key streams that have one row a line, whatever the form of the line, read by the same loop.
 
+use super::layout::{ColumnNames, TimeUnit};
 use super::lines::Lines;
-use super::{BATCH_ROWS, Batch, Columns, KeyStream, Op};
+use super::text::TextKeys;
+use super::{BATCH_ROWS, Batch, Columns, KeyStream, Op, StreamFacts};
 use crate::TraceError;
 use std::io::BufRead;
 
-/// How a line becomes a row.
+/// How a line becomes rows.
 pub(super) trait LineForm: Send {
-    /// Appends the row of a line to the columns of the batch, all or none; `file` and `row` are for errors.
+    /// Appends the rows of a line to the sink, all or none; `file` and `row` are for errors.
     fn append(
-        &self,
+        &mut self,
         file: &str,
         line: &[u8],
         row: u64,
-        wanted: Columns,
-        batch: &mut Batch,
+        sink: &mut Sink<'_>,
     ) -> Result<(), TraceError>;
+
+    /// Appends what the lines so far held back, at the end of the stream.
+    fn finish(&mut self, sink: &mut Sink<'_>) {
+        let _ = sink;
+    }
+
+    /// Whether the file has a column of times.
+    fn has_time(&self) -> bool;
+}
+
+/// Where the rows of lines go, and what is counted of them.
+pub(super) struct Sink<'a> {
+    pub(super) batch: &'a mut Batch,
+    pub(super) keys: &'a mut TextKeys,
+    pub(super) wanted: Columns,
+    pub(super) time_unit: Option<TimeUnit>,
+    /// Lines that hold no row.
+    pub(super) skipped: &'a mut u64,
 }
 
 /// A key stream of one row a line.
 pub(super) struct LineRows<R, F> {
-    pub(super) lines: Lines<R>,
-    pub(super) form: F,
-    pub(super) wanted: Columns,
+    lines: Lines<R>,
+    form: F,
+    wanted: Columns,
+    names: ColumnNames,
+    time_unit: Option<TimeUnit>,
+    keys: TextKeys,
+    skipped: u64,
+    is_finished: bool,
+}
+
+impl<R: BufRead + Send, F: LineForm> LineRows<R, F> {
+    pub(super) fn new(
+        lines: Lines<R>,
+        form: F,
+        wanted: Columns,
+        names: ColumnNames,
+        time_unit: Option<TimeUnit>,
+    ) -> Self {
+        Self {
+            lines,
+            form,
+            wanted,
+            names,
+            time_unit,
+            keys: TextKeys::default(),
+            skipped: 0,
+            is_finished: false,
+        }
+    }
 }
 
 impl<R: BufRead + Send, F: LineForm> KeyStream for LineRows<R, F> {
     fn read(&mut self, batch: &mut Batch) -> Result<usize, TraceError> {
         batch.clear();
-        while batch.len() < BATCH_ROWS && !self.lines.is_truncated() {
-            if self.lines.next()?.is_none() {
+        let mut sink = Sink {
+            batch,
+            keys: &mut self.keys,
+            wanted: self.wanted,
+            time_unit: self.time_unit,
+            skipped: &mut self.skipped,
+        };
+        while sink.batch.len() < BATCH_ROWS && !self.is_finished {
+            if self.lines.is_truncated() || self.lines.next()?.is_none() {
+                self.is_finished = true;
+                self.form.finish(&mut sink);
                 break;
             }
             let (line, row) = self.lines.last();
             let file = self.lines.file();
-            if let Err(error) = self.form.append(file, line, row, self.wanted, batch) {
-                self.lines.tolerate_truncated_tail(error)?;
+            if let Err(error) = self.form.append(file, line, row, &mut sink) {
+                self.lines
+                    .tolerate_truncated_tail(self.names.in_file(error))?;
             }
         }
         Ok(batch.len())
@@ -48,33 +103,53 @@ impl<R: BufRead + Send, F: LineForm> KeyStream for LineRows<R, F> {
     fn is_truncated(&self) -> bool {
         self.lines.is_truncated()
     }
+
+    fn facts(&self) -> StreamFacts {
+        StreamFacts {
+            has_time: self.form.has_time(),
+            hashed_keys: self.keys.hashed(),
+            key_collisions: self.keys.collisions(),
+            skipped_rows: self.skipped,
+        }
+    }
+}
+
+/// A key in a file.
+#[derive(Clone, Copy)]
+pub(super) enum KeyCell<'a> {
+    Number(u64),
+    Text(&'a [u8]),
 }
 
 /// The cells of one row, each within its column's range; `None` where a line has none.
 pub(super) struct RowFields<'a> {
     /// The row's number, counted from 1: its time where the line has none.
     pub(super) row: u64,
-    pub(super) key: u64,
+    pub(super) key: KeyCell<'a>,
     pub(super) time: Option<u64>,
     pub(super) size: Option<u64>,
-    pub(super) op: Option<&'a [u8]>,
+    pub(super) op: Option<Op>,
     pub(super) ttl: Option<u64>,
 }
 
 impl RowFields<'_> {
     /// Appends the cells of the key and of the columns that are wanted.
-    pub(super) fn push(&self, wanted: Columns, batch: &mut Batch) {
-        batch.key.push(self.key);
-        if wanted.time {
+    pub(super) fn push(&self, sink: &mut Sink<'_>) {
+        let batch = &mut *sink.batch;
+        batch.key.push(match self.key {
+            KeyCell::Number(number) => number,
+            KeyCell::Text(text) => sink.keys.key(text),
+        });
+        if sink.wanted.time {
             batch.time.push(self.time.unwrap_or(self.row - 1));
         }
-        if wanted.size {
+        if sink.wanted.size {
             batch.size.push(self.size.map(|size| size as u32));
         }
-        if wanted.op {
-            batch.op.push(self.op.map(Op::parse));
+        if sink.wanted.op {
+            batch.op.push(self.op);
         }
-        if wanted.ttl {
+        if sink.wanted.ttl {
             batch.ttl.push(self.ttl.map(|ttl| ttl as u32));
         }
     }

@@ -45,10 +45,12 @@ impl<S: ChunkReader + 'static> Table<S> {
         self.reader.metadata().row_group(group).num_rows().max(0) as u64
     }
 
-    /// The column under a name, with the physical types it may have, alone or in lists.
+    /// The column that the file calls `in_file` and the format `name`, with the physical types it may have, alone or
+    /// in lists.
     fn find(
         &self,
         name: &'static str,
+        in_file: &str,
         types: &[Type],
         is_list: bool,
     ) -> Result<Option<ColumnRef>, TraceError> {
@@ -58,7 +60,7 @@ impl<S: ChunkReader + 'static> Table<S> {
                 .path()
                 .parts()
                 .first()
-                .is_some_and(|part| part == name)
+                .is_some_and(|part| part == in_file)
         });
         let Some((index, column)) = found else {
             return Ok(None);
@@ -75,10 +77,10 @@ impl<S: ChunkReader + 'static> Table<S> {
         if types.contains(&column.physical_type()) {
             return Ok(Some(ColumnRef { index, name }));
         }
-        let wanted = if types.contains(&Type::BYTE_ARRAY) {
-            "strings"
-        } else {
-            "whole numbers"
+        let wanted = match types {
+            [Type::BYTE_ARRAY] => "strings",
+            [.., Type::BYTE_ARRAY] => "strings or whole numbers",
+            _ => "whole numbers",
         };
         let fault = format!(
             "expected {wanted}, found the type {}",
@@ -89,17 +91,49 @@ impl<S: ChunkReader + 'static> Table<S> {
 
     /// A column of whole numbers.
     pub(super) fn find_numbers(&self, name: &'static str) -> Result<Option<ColumnRef>, TraceError> {
-        self.find(name, &[Type::INT32, Type::INT64], false)
+        self.find_numbers_as(name, name)
+    }
+
+    /// A column of whole numbers that has another name in the file.
+    pub(super) fn find_numbers_as(
+        &self,
+        name: &'static str,
+        in_file: &str,
+    ) -> Result<Option<ColumnRef>, TraceError> {
+        self.find(name, in_file, &[Type::INT32, Type::INT64], false)
+    }
+
+    /// The column of keys, and whether they are strings.
+    pub(super) fn find_keys(&self, in_file: &str) -> Result<Option<(ColumnRef, bool)>, TraceError> {
+        let types = [Type::INT32, Type::INT64, Type::BYTE_ARRAY];
+        let found = self.find("key", in_file, &types, false)?;
+        let schema = self.reader.metadata().file_metadata().schema_descr();
+        let is_text = |key: ColumnRef| schema.column(key.index).physical_type() == Type::BYTE_ARRAY;
+        Ok(found.map(|key| (key, is_text(key))))
     }
 
     /// A column of lists of whole numbers.
     pub(super) fn find_lists(&self, name: &'static str) -> Result<Option<ColumnRef>, TraceError> {
-        self.find(name, &[Type::INT32, Type::INT64], true)
+        self.find(name, name, &[Type::INT32, Type::INT64], true)
     }
 
     /// A column of strings.
     pub(super) fn find_strings(&self, name: &'static str) -> Result<Option<ColumnRef>, TraceError> {
-        self.find(name, &[Type::BYTE_ARRAY], false)
+        self.find_strings_as(name, name)
+    }
+
+    /// A column of strings that has another name in the file.
+    pub(super) fn find_strings_as(
+        &self,
+        name: &'static str,
+        in_file: &str,
+    ) -> Result<Option<ColumnRef>, TraceError> {
+        self.find(name, in_file, &[Type::BYTE_ARRAY], false)
+    }
+
+    /// The error that a file lacks a column.
+    pub(super) fn missing(&self, name: &str) -> TraceError {
+        TraceError::file(&self.file, format!("has no column \"{name}\""))
     }
 
     /// A column that the format requires.
@@ -108,7 +142,7 @@ impl<S: ChunkReader + 'static> Table<S> {
         name: &str,
         column_ref: Option<ColumnRef>,
     ) -> Result<ColumnRef, TraceError> {
-        column_ref.ok_or_else(|| TraceError::file(&self.file, format!("has no column \"{name}\"")))
+        column_ref.ok_or_else(|| self.missing(name))
     }
 
     /// Opens a column of a row group; `first_row` is the number of rows before that group.

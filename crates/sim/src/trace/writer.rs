@@ -66,6 +66,9 @@ impl<W: Write + Send> Writer<W> {
             Format::Parquet => {
                 Form::Parquet(Box::new(TableWriter::new(out, SCHEMA)?), Batch::default())
             }
+            Format::Watch => {
+                return Err(std::io::Error::other("lines of watch are only read"));
+            }
             #[cfg(not(feature = "parquet"))]
             Format::Parquet => {
                 return Err(std::io::Error::other("this build writes no Parquet"));

@@ -18,26 +18,29 @@ use glasscache_sim::trace::Columns;
 use glasscache_sim::trace::intern::{Interned, Mode};
 use serde_json::{Value, json};
 
+use crate::files::write_whole;
 use crate::output::{Exit, Failure, Output};
-use crate::traces::open_keys;
+use crate::traces::{InputArgs, note_left_out};
 use jobs::{Results, Row};
 use summary::Summary;
 
 /// Minimum memory for a replay of the server's own store: its lower limit, plus the segments that one worker opens.
 const SERVER_STORE_BYTES_MIN: u64 = 2 << 20;
 
-const EXAMPLES: &str = "\
-Examples:
+const EXAMPLES: &str = r#"Examples:
   glasscache curve requests.parquet
   glasscache curve requests.parquet --mode bytes --misses 5 --html curve.html
   glasscache curve requests.csv --policies lru,s3fifo,belady --capacities 1000,10000 --json
-  glasscache curve huge.parquet --policies none --sample 8192";
+  glasscache curve huge.parquet --policies none --sample 8192
+  glasscache curve export.csv --key-column url --size-column bytes
+  glasscache curve watched.txt --format watch
+  glasscache curve access.log --regex '"GET (?P<key>\S+) [^"]*" 200 (?P<size>\d+)'"#;
 
 /// How much memory do I need?
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// Key stream: .parquet, .csv or .jsonl
+    /// Key stream: .parquet, .csv, .jsonl, or a log (see "Form of the trace")
     trace: PathBuf,
     /// How objects are counted
     #[arg(long, value_enum, default_value = "objects")]
@@ -69,6 +72,8 @@ pub(crate) struct Args {
     /// Threads, 0 for one a core
     #[arg(long, value_name = "N", default_value_t = 0)]
     threads: usize,
+    #[command(flatten)]
+    input: InputArgs,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -128,10 +133,7 @@ impl Args {
         let summary = Summary::new(&results, &trace, self.misses / 100.0, at);
         if let Some(path) = &self.html {
             let page = page::page(&self, &trace, &results, &summary);
-            std::fs::write(path, page).map_err(|error| {
-                let fault = format!("cannot write {}: {error}", path.display());
-                Failure::new(Exit::Unreachable, fault)
-            })?;
+            write_whole(path, page.as_bytes())?;
         }
         if out.is_json() {
             out.document(&self.document(&results, &summary));
@@ -157,12 +159,10 @@ impl Args {
             size: mode == Mode::Bytes,
             ..Columns::KEY
         };
-        let mut stream = open_keys(&self.trace, columns)?;
+        let mut stream = self.input.open(&self.trace, columns)?;
         let requests = Interned::read(&name, &mut *stream, mode)?;
-        if stream.is_truncated() {
-            let rows = requests.ids.len() as u64 + requests.without_size;
-            eprintln!("note: {name} ends within a row; its {rows} complete rows are used");
-        }
+        let rows = requests.ids.len() as u64 + requests.without_size;
+        note_left_out(&name, rows, &*stream);
         if requests.without_size > 0 {
             eprintln!(
                 "note: {} requests of unknown size are left out",

@@ -1,7 +1,7 @@
 //! Opens the input of `simulate`: the log's two files and the latency table, with one sentence for each error.
 
 use std::collections::HashSet;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use glasscache_sim::strategy::cost::CostModel;
 use glasscache_sim::strategy::prepare::Prepared;

@@ -10,13 +10,14 @@ mod search;
 mod table;
 mod web;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use glasscache_sim::page::Page;
 use glasscache_sim::strategy::Strategy;
 use glasscache_sim::strategy::prepare::Prepared;
 use glasscache_sim::strategy::report::{Report, ReportOptions, report};
 
+use crate::files::write_whole;
 use crate::output::{Exit, Failure, Output};
 use crate::parallel;
 use crate::text_table::text;
@@ -122,11 +123,11 @@ impl Args {
         }
         if let Some(file) = &self.html {
             let page = web::page(&loaded, &prepared, &replays, &routes.names, self.seed);
-            write_file(file, page.to_html().as_bytes())?;
+            write_whole(file, page.to_html().as_bytes())?;
         }
         if let Some(file) = &self.save {
             let best = choice::best(&replays);
-            write_file(
+            write_whole(
                 file,
                 choice::strategy_file(best, &loaded, &prepared).as_bytes(),
             )?;
@@ -183,13 +184,4 @@ fn print(out: &Output, page: &Page) -> Result<(), Failure> {
     }
     out.line(&page.sentence)?;
     page.notes.iter().try_for_each(|note| out.line(note))
-}
-
-fn write_file(file: &Path, bytes: &[u8]) -> Result<(), Failure> {
-    std::fs::write(file, bytes).map_err(|e| {
-        Failure::new(
-            Exit::Unreachable,
-            format!("cannot write {}: {e}", file.display()),
-        )
-    })
 }

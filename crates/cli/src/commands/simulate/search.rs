@@ -14,7 +14,8 @@ use serde_json::json;
 
 use super::load::LoadedLog;
 use super::table::{percent, percent_with_interval};
-use super::{Args, NamedStrategy, choice, document, print, write_file};
+use super::{Args, NamedStrategy, choice, document, print};
+use crate::files::write_whole;
 use crate::output::{Exit, Failure, Output};
 use crate::parallel;
 
@@ -84,11 +85,11 @@ pub(super) fn run(
         )?;
     }
     if let Some(file) = &args.html {
-        write_file(file, page.to_html().as_bytes())?;
+        write_whole(file, page.to_html().as_bytes())?;
     }
     if let (Some(file), Some(best)) = (&args.save, points.into_iter().next_back()) {
         let text = choice::strategy_file(&(best.named, best.report), loaded, prepared);
-        write_file(file, text.as_bytes())?;
+        write_whole(file, text.as_bytes())?;
     }
     Ok(if is_stopped {
         Exit::Finding

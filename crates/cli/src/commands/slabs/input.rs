@@ -13,10 +13,15 @@ use glasscache_sim::trace;
 use super::server;
 use super::source::Source;
 use crate::output::{Exit, Failure};
-use crate::traces::open_file;
+use crate::traces::{InputArgs, note_left_out, open_file};
 
 /// Reads a source; a name that is not a file is treated as a server.
-pub(super) fn read(source: &str, config: SlabConfig, key_bytes: u32) -> Result<Source, Failure> {
+pub(super) fn read(
+    source: &str,
+    config: SlabConfig,
+    key_bytes: u32,
+    input: &InputArgs,
+) -> Result<Source, Failure> {
     let path = Path::new(source);
     if !path.exists() && source.contains(':') {
         return server::read(source);
@@ -29,7 +34,7 @@ pub(super) fn read(source: &str, config: SlabConfig, key_bytes: u32) -> Result<S
         let demand = histogram(source, &text, &config, key_bytes).map_err(bad)?;
         return finish(source, config, demand, Vec::new());
     }
-    let demand = of_trace(source, file, &config, key_bytes).map_err(bad)?;
+    let demand = of_trace(path, &config, key_bytes, input)?;
     let note = format!(
         "One item for each key of the trace, with the last size seen; keys counted as {key_bytes} bytes."
     );
@@ -124,27 +129,32 @@ fn number<T: std::str::FromStr>(
 }
 
 fn of_trace(
-    name: &str,
-    file: File,
+    path: &Path,
     config: &SlabConfig,
     key_bytes: u32,
-) -> Result<Demand, TraceError> {
+    input: &InputArgs,
+) -> Result<Demand, Failure> {
     let columns = trace::Columns {
         size: true,
         ..trace::Columns::KEY
     };
-    let mut stream = trace::open(name, file, columns)?;
-    let mut batch = trace::Batch::default();
+    let mut stream = input.open(path, columns)?;
+    let (mut batch, mut rows) = (trace::Batch::default(), 0);
     let mut sizes: HashMap<u64, u32> = HashMap::new();
     while stream.read(&mut batch)? > 0 {
+        rows += batch.len() as u64;
         for (key, size) in batch.key.iter().zip(&batch.size) {
             if let Some(size) = size {
                 sizes.insert(*key, *size);
             }
         }
     }
+    let name = path.to_string_lossy();
+    note_left_out(&name, rows, &*stream);
     if sizes.is_empty() {
-        return Err(TraceError::file(name, "has no value sizes").in_column("size"));
+        return Err(TraceError::file(&name, "has no value sizes")
+            .in_column("size")
+            .into());
     }
     let mut demand = Demand::default();
     for size in sizes.into_values() {

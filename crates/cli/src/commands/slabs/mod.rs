@@ -15,8 +15,10 @@ use glasscache_sim::slabs::optimum::SIZES_MAX;
 use glasscache_sim::strategy::parse_bytes;
 use serde_json::json;
 
+use crate::files::write_whole;
 use crate::output::{Exit, Failure, Output};
 use crate::text_table::text;
+use crate::traces::InputArgs;
 
 const EXAMPLES: &str = "\
 A source is HOST:PORT of a running server, a trace (.parquet, .csv, .jsonl with a column size), or a
@@ -61,6 +63,8 @@ pub(crate) struct Args {
     /// Also write a web page
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
+    #[command(flatten)]
+    input: InputArgs,
 }
 
 impl Args {
@@ -72,7 +76,7 @@ impl Args {
             return list(out, &config);
         };
         let memory_bytes = amount(&self.memory, "--memory")?;
-        let source = input::read(source, config, self.key_bytes)?;
+        let source = input::read(source, config, self.key_bytes, &self.input)?;
         let comparison = tables::Comparison::new(&source, memory_bytes, self.classes as usize);
         let page = comparison.page();
         if out.is_json() {
@@ -85,13 +89,7 @@ impl Args {
             page.notes.iter().try_for_each(|note| out.line(note))?;
         }
         if let Some(file) = &self.html {
-            let cannot = |e| {
-                Failure::new(
-                    Exit::Unreachable,
-                    format!("cannot write {}: {e}", file.display()),
-                )
-            };
-            std::fs::write(file, page.to_html()).map_err(cannot)?;
+            write_whole(file, page.to_html().as_bytes())?;
         }
         Ok(Exit::Success)
     }

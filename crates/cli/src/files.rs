@@ -1,0 +1,107 @@
+//! Files that a command writes: whole or not at all.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use crate::output::{Exit, Failure};
+
+/// A file that is being written beside its final name, which it gets by [`WholeFile::finish`].
+///
+/// Dropped before that, it is removed, and a file that already had the name stays as it was. What is not a regular
+/// file, such as /dev/stdout, is written directly.
+#[derive(Debug)]
+pub(crate) struct WholeFile {
+    path: PathBuf,
+    /// Where the file is until it is finished.
+    temporary: Option<PathBuf>,
+    file: File,
+}
+
+impl WholeFile {
+    /// Creates the file beside `path`.
+    pub(crate) fn create(path: &Path) -> io::Result<Self> {
+        let is_special = path.exists() && !path.is_file();
+        let temporary = (!is_special).then(|| {
+            let mut name = OsString::from(".");
+            name.push(path.file_name().unwrap_or_default());
+            name.push(format!(".{}.part", std::process::id()));
+            path.with_file_name(name)
+        });
+        Ok(Self {
+            path: path.to_owned(),
+            file: File::create(temporary.as_deref().unwrap_or(path))?,
+            temporary,
+        })
+    }
+
+    /// Makes what was written durable and gives it its name.
+    pub(crate) fn finish(mut self) -> io::Result<()> {
+        if let Some(temporary) = &self.temporary {
+            self.file.sync_all()?;
+            std::fs::rename(temporary, &self.path)?;
+            self.temporary = None;
+        }
+        Ok(())
+    }
+}
+
+impl Write for WholeFile {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.file.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.flush()
+    }
+}
+
+impl Drop for WholeFile {
+    fn drop(&mut self) {
+        if let Some(temporary) = &self.temporary {
+            // A leftover part is harmless; the failure that led here is reported by the caller.
+            let _ = std::fs::remove_file(temporary);
+        }
+    }
+}
+
+/// Writes a whole file, or leaves an old one as it was.
+pub(crate) fn write_whole(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
+    let written = WholeFile::create(path).and_then(|mut file| {
+        file.write_all(bytes)?;
+        file.finish()
+    });
+    written.map_err(|error| cannot_write(path, &error))
+}
+
+/// The failure to write a file.
+pub(crate) fn cannot_write(path: &Path, error: &io::Error) -> Failure {
+    let fault = format!("cannot write {}: {error}", path.display());
+    Failure::new(Exit::Unreachable, fault)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failed_write_leaves_the_old_file_whole() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("page.html");
+        write_whole(&path, b"old").unwrap();
+        let mut file = WholeFile::create(&path).unwrap();
+        file.write_all(b"half of the n").unwrap();
+        drop(file);
+        assert_eq!(std::fs::read(&path).unwrap(), b"old");
+        write_whole(&path, b"new").unwrap();
+        assert_eq!(std::fs::read(&path).unwrap(), b"new");
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn a_folder_that_does_not_exist_is_reported() {
+        let failure = write_whole(Path::new("/no/such/folder/page.html"), b"x").unwrap_err();
+        assert!(format!("{failure:?}").contains("cannot write /no/such/folder/page.html"));
+    }
+}

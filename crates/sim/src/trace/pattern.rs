@@ -1,0 +1,103 @@
+//! Key streams from the lines of a log, by a regular expression with named groups.
+//!
+//! The groups are `key`, `time`, `size`, `op` and `ttl`; only `key` is required. Logs have lines of other kinds, so a
+//! line that does not match is left out and counted; "-" and an empty group are null, as access logs write them.
+
+use super::layout::{Layout, Pattern};
+use super::lines::Lines;
+use super::rows::{KeyCell, LineForm, LineRows, RowFields, Sink};
+use super::text::{TIME_FORMS, time, whole_number};
+use super::{Columns, Op};
+use crate::TraceError;
+use regex::bytes::{Captures, Regex};
+use std::io::BufRead;
+
+/// A key stream of one matching line a row.
+pub(super) fn open<R: BufRead + Send>(
+    name: &str,
+    source: R,
+    wanted: Columns,
+    layout: &Layout,
+    pattern: &Pattern,
+) -> LineRows<R, Matches> {
+    let has_time = pattern
+        .regex
+        .capture_names()
+        .flatten()
+        .any(|name| name == "time");
+    let form = Matches {
+        regex: pattern.regex.clone(),
+        has_time,
+    };
+    let (lines, names) = (Lines::new(name, source), layout.names.clone());
+    LineRows::new(lines, form, wanted, names, layout.time_unit)
+}
+
+/// Lines that match the pattern.
+pub(super) struct Matches {
+    regex: Regex,
+    has_time: bool,
+}
+
+/// A group's text, unless it is empty or a dash.
+fn group<'l>(found: &Captures<'l>, name: &str) -> Option<&'l [u8]> {
+    let text = found.name(name)?.as_bytes();
+    (!text.is_empty() && text != b"-").then_some(text)
+}
+
+/// The operation of a method of HTTP or a command of memcached.
+fn op(name: &[u8]) -> Op {
+    match Op::parse(name) {
+        Op::Other if name.eq_ignore_ascii_case(b"head") => Op::Get,
+        op => op,
+    }
+}
+
+impl LineForm for Matches {
+    fn append(
+        &mut self,
+        file: &str,
+        line: &[u8],
+        row: u64,
+        sink: &mut Sink<'_>,
+    ) -> Result<(), TraceError> {
+        let Some(found) = self.regex.captures(line) else {
+            *sink.skipped += 1;
+            return Ok(());
+        };
+        let Some(key) = found.name("key") else {
+            *sink.skipped += 1;
+            return Ok(());
+        };
+        let fault = |column: &'static str, wanted: &str, text: &[u8]| {
+            let found = String::from_utf8_lossy(text);
+            let fault = format!("expected {wanted}, found \"{found}\"");
+            TraceError::row(file, row, fault).in_column(column)
+        };
+        let number = |column: &'static str| {
+            let max = u64::from(u32::MAX);
+            let parse = |text: &[u8]| {
+                let wanted = format!("a whole number from 0 to {max}");
+                let parsed = whole_number(text).filter(|&number| number <= max);
+                parsed.ok_or_else(|| fault(column, &wanted, text))
+            };
+            group(&found, column).map(parse).transpose()
+        };
+        let at = group(&found, "time")
+            .map(|text| time(text, sink.time_unit).ok_or_else(|| fault("time", TIME_FORMS, text)));
+        let fields = RowFields {
+            row,
+            key: KeyCell::Text(key.as_bytes()),
+            time: at.transpose()?,
+            size: number("size")?,
+            op: group(&found, "op").map(op),
+            ttl: number("ttl")?,
+        };
+        fields.push(sink);
+        Ok(())
+    }
+
+    fn has_time(&self) -> bool {
+        self.has_time
+    }
+}

@@ -1,0 +1,179 @@
+//! Cells of text files: keys, whole numbers, times.
+
+use super::layout::TimeUnit;
+use chrono::{DateTime, NaiveDateTime};
+use std::collections::HashMap;
+use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
+
+/// Seed of the second hash, which detects two texts with the same first one.
+const CHECK_SEED: u64 = 1;
+
+/// Keys that are text, as 64-bit hashes, and how many of them share a hash with another text.
+#[derive(Debug, Default)]
+pub(super) struct TextKeys {
+    /// Hash to second hash.
+    seen: HashMap<u64, u64>,
+    collisions: u64,
+}
+
+impl TextKeys {
+    /// The key of a text: its value if it is a whole number of 64 bits as it would be printed, else its hash (XXH3).
+    pub(super) fn key(&mut self, text: &[u8]) -> u64 {
+        if let Some(number) = printed_number(text) {
+            return number;
+        }
+        let (key, check) = (xxh3_64(text), xxh3_64_with_seed(text, CHECK_SEED));
+        if *self.seen.entry(key).or_insert(check) != check {
+            self.collisions += 1;
+        }
+        key
+    }
+
+    /// Rows whose key was hashed to the number of another key.
+    pub(super) fn collisions(&self) -> u64 {
+        self.collisions
+    }
+
+    /// Number of distinct hashes of texts.
+    pub(super) fn hashed(&self) -> u64 {
+        self.seen.len() as u64
+    }
+}
+
+/// The number that is printed as this text: "007" and "+7" are texts of their own.
+fn printed_number(text: &[u8]) -> Option<u64> {
+    let is_printed = matches!(text, [b'1'..=b'9', ..] | [b'0']);
+    if is_printed { whole_number(text) } else { None }
+}
+
+/// A whole number of decimal digits.
+pub(super) fn whole_number(text: &[u8]) -> Option<u64> {
+    if !text.first()?.is_ascii_digit() {
+        return None;
+    }
+    std::str::from_utf8(text).ok()?.parse().ok()
+}
+
+/// Forms of date and time that are read besides numbers: access logs, ISO 8601.
+const DATED_FORMS: [&str; 3] = [
+    "%d/%b/%Y:%H:%M:%S %z",
+    "%Y-%m-%dT%H:%M:%S%.f%z",
+    "%Y-%m-%d %H:%M:%S%.f%z",
+];
+
+/// Forms without a time zone, which count as UTC.
+const LOCAL_FORMS: [&str; 2] = ["%Y-%m-%d %H:%M:%S%.f", "%Y-%m-%dT%H:%M:%S%.f"];
+
+/// What a time looks like, for errors.
+pub(super) const TIME_FORMS: &str = "a number, an ISO 8601 time, or a time as in access logs";
+
+/// A time in microseconds if there is a unit, else in the file's own unit.
+///
+/// A number may have decimals. A date is a number of microseconds since 1970 with a unit, and of seconds without.
+pub(super) fn time(text: &[u8], unit: Option<TimeUnit>) -> Option<u64> {
+    let us = unit.map_or(1, TimeUnit::us);
+    if let Some(number) = whole_number(text) {
+        return Some(number.saturating_mul(us));
+    }
+    if let Some(dot) = text.iter().position(|&byte| byte == b'.')
+        && let Some(whole) = whole_number(&text[..dot])
+    {
+        return Some(
+            whole
+                .saturating_mul(us)
+                .saturating_add(decimals(&text[dot + 1..], us)?),
+        );
+    }
+    let text = std::str::from_utf8(text).ok()?;
+    let micros = DateTime::parse_from_rfc3339(text)
+        .ok()
+        .or_else(|| {
+            DATED_FORMS
+                .iter()
+                .find_map(|form| DateTime::parse_from_str(text, form).ok())
+        })
+        .map(|time| time.timestamp_micros())
+        .or_else(|| {
+            let parsed = LOCAL_FORMS
+                .iter()
+                .find_map(|form| NaiveDateTime::parse_from_str(text, form).ok());
+            parsed.map(|time| time.and_utc().timestamp_micros())
+        })?;
+    let micros = u64::try_from(micros).ok()?;
+    Some(if unit.is_some() {
+        micros
+    } else {
+        micros / 1_000_000
+    })
+}
+
+/// The decimals of a number, times `scale`, rounded down.
+fn decimals(digits: &[u8], scale: u64) -> Option<u64> {
+    let mut sum = 0;
+    let mut value = scale;
+    for digit in digits {
+        if !digit.is_ascii_digit() {
+            return None;
+        }
+        value /= 10;
+        sum += u64::from(digit - b'0') * value;
+    }
+    Some(sum)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_stay_and_other_texts_are_hashed() {
+        let mut keys = TextKeys::default();
+        assert_eq!(keys.key(b"17"), 17);
+        assert_eq!(keys.key(b"18446744073709551615"), u64::MAX);
+        let texts: [&[u8]; 6] = [
+            b"007",
+            b"+7",
+            b"user:17",
+            b"18446744073709551616",
+            b"",
+            b" 7",
+        ];
+        for text in texts {
+            assert_eq!(keys.key(text), xxh3_64(text));
+        }
+        assert_eq!((keys.hashed(), keys.collisions()), (6, 0));
+    }
+
+    #[test]
+    fn two_texts_with_one_hash_are_counted() {
+        let mut keys = TextKeys::default();
+        keys.seen.insert(xxh3_64(b"a"), 0);
+        keys.key(b"a");
+        keys.key(b"b");
+        keys.key(b"a");
+        assert_eq!(keys.collisions(), 2);
+    }
+
+    #[test]
+    fn times_are_read_in_every_form() {
+        let us = Some(TimeUnit::Seconds);
+        assert_eq!(time(b"12", us), Some(12_000_000));
+        assert_eq!(time(b"12.5", us), Some(12_500_000));
+        assert_eq!(time(b"12.0000019", us), Some(12_000_001));
+        assert_eq!(time(b"12.5", Some(TimeUnit::Milliseconds)), Some(12_500));
+        assert_eq!(time(b"12.5", None), Some(12));
+        assert_eq!(
+            time(b"10/Oct/2000:13:55:36 -0700", us),
+            Some(971_211_336_000_000)
+        );
+        assert_eq!(time(b"10/Oct/2000:13:55:36 -0700", None), Some(971_211_336));
+        assert_eq!(time(b"2000-10-10T20:55:36Z", us), Some(971_211_336_000_000));
+        assert_eq!(
+            time(b"2000-10-10 20:55:36.25", us),
+            Some(971_211_336_250_000)
+        );
+        for wrong in [&b"-1"[..], b"yesterday", b"1.x", b"", b"1e5"] {
+            assert_eq!(time(wrong, us), None);
+        }
+    }
+}
