@@ -140,12 +140,12 @@ clients: release ## Run unchanged clients of other projects against us (pip, apt
 
 .PHONY: placement
 placement: ## Compare placement key by key with the real clients (libmemcached-dev, php, ruby, go, Maven).
-	$(CARGO) build --release -p glasscache-client --example place
+	$(CARGO) build --release -p glasscache-client --example server_of
 	"$$(scripts/peers-python)" tests/placement/compare.py --memcached "$(MEMCACHED)"
 
 .PHONY: dialects
 dialects: ## Write values with the real clients and read them with ours, and the other way round.
-	$(CARGO) build --release -p glasscache-client --example speak
+	$(CARGO) build --release -p glasscache-client --example convert
 	"$$(scripts/peers-python)" tests/dialects/compare.py --memcached "$(MEMCACHED)"
 
 .PHONY: django-tests

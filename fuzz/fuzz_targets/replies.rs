@@ -2,7 +2,7 @@
 
 #![no_main]
 
-use glasscache_client::pipeline::{Answer, Expect, Found, KeyMark, Pipeline, Progress};
+use glasscache_client::pipeline::{Reply, Expect, Found, KeyMark, Pipeline, Progress};
 use libfuzzer_sys::fuzz_target;
 
 /// Bound of a value in this run: small, so that lengths beyond it are met.
@@ -32,21 +32,21 @@ fn waiting_for(kinds: &[u8]) -> Pipeline {
 }
 
 /// What came of the replies: each answer with its values, and whether it ended in a fault.
-type Seen = (Vec<(Answer, Vec<(Found, Vec<u8>)>)>, bool);
+type Seen = (Vec<(Reply, Vec<(Found, Vec<u8>)>)>, bool);
 
 /// Feeds `bytes` in pieces of 1 to `longest` bytes and reads all there is after each.
 fn read(kinds: &[u8], bytes: &[u8], longest: usize) -> Seen {
     let mut pipeline = waiting_for(kinds);
-    let mut answers = Vec::new();
-    for (turn, piece) in bytes.chunks(longest).enumerate() {
-        let (head, rest) = piece.split_at((turn * 7 + 1) % (piece.len() + 1));
+    let mut replies = Vec::new();
+    for (index, piece) in bytes.chunks(longest).enumerate() {
+        let (head, rest) = piece.split_at((index * 7 + 1) % (piece.len() + 1));
         for part in [head, rest] {
             pipeline.feed(part);
             loop {
                 match pipeline.poll() {
-                    Ok(Progress::Whole(answer)) => {
+                    Ok(Progress::Whole(reply)) => {
                         let values = pipeline.found().iter().map(|found| (*found, pipeline.body(found).to_vec()));
-                        answers.push((answer, values.collect()));
+                        replies.push((reply, values.collect()));
                         pipeline.release();
                     }
                     Ok(Progress::Incomplete(missing)) => {
@@ -56,13 +56,13 @@ fn read(kinds: &[u8], bytes: &[u8], longest: usize) -> Seen {
                     Ok(Progress::Idle) => break,
                     Err(fault) => {
                         assert!(pipeline.poll() == Err(fault) && !pipeline.is_clean());
-                        return (answers, true);
+                        return (replies, true);
                     }
                 }
             }
         }
     }
-    (answers, false)
+    (replies, false)
 }
 
 fuzz_target!(|input: (Vec<u8>, u8, &[u8])| {
@@ -76,9 +76,9 @@ fuzz_target!(|input: (Vec<u8>, u8, &[u8])| {
         }
     }
     // Where the bytes lie in the buffer depends on the cut; what they are must not.
-    let meaning = |seen: &Seen| -> Vec<(Answer, Vec<(usize, u32, u64, Vec<u8>)>)> {
+    let meaning = |seen: &Seen| -> Vec<(Reply, Vec<(usize, u32, u64, Vec<u8>)>)> {
         let plain = |(found, value): &(Found, Vec<u8>)| (found.key_index, found.flags, found.cas, value.clone());
-        seen.0.iter().map(|(answer, values)| (answer.clone(), values.iter().map(plain).collect())).collect()
+        seen.0.iter().map(|(reply, values)| (reply.clone(), values.iter().map(plain).collect())).collect()
     };
     assert_eq!((meaning(&whole), whole.1), (meaning(&pieces), pieces.1));
 });

@@ -1,7 +1,7 @@
 """The build backend: maturin, with the command `glasscache` built first and laid into the wheel.
 
 A wheel then gives the module and the command in one `pip install`. An editable install gets the
-module alone, since whoever works on the code has the command in `target/`.
+module alone, since developers have the command in `target/`.
 """
 
 from __future__ import annotations

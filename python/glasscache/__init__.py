@@ -68,12 +68,12 @@ _LATE = {"AsyncClient": "glasscache.aio", "Server": "glasscache.server"}
 
 
 def __dir__() -> list[str]:
-    """Return every public name, those that are imported late too."""
+    """Return every public name, those that are imported lazily too."""
     return sorted({*globals(), *__all__})
 
 
 def __getattr__(name: str) -> Any:
-    """Import asyncio and subprocess only for those who use them: importing stays below 40 ms."""
+    """Import asyncio and subprocess only when they are used: importing stays below 40 ms."""
     if name in _LATE:
         import importlib  # noqa: PLC0415
 

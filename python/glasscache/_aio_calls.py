@@ -35,13 +35,13 @@ _blocks: contextvars.ContextVar[tuple[tuple[int, float], ...]] = contextvars.Con
 
 
 class Calls(Connections):
-    """What the words of the asyncio client are made of."""
+    """The base of the methods of the asyncio client."""
 
     _has_blocks: int
 
     @contextlib.contextmanager
     def deadline(self, seconds: float) -> Generator[None]:
-        """Give all calls of this task inside the block so many seconds together."""
+        """Give all calls of this task inside the block this bulk seconds together."""
         if not seconds > 0:
             raise BadSetting(f"a time-out of {seconds} s: it must be above 0")
         ends = time.monotonic() + seconds
@@ -54,64 +54,64 @@ class Calls(Connections):
             _blocks.reset(token)
 
     async def _call(
-        self, start: _Start, deadline: float | None, miss: Any, key: Key, *words: Any
+        self, start: _Start, deadline: float | None, miss: Any, key: Key, *arguments: Any
     ) -> Any:
         """Start a call; connect first where that is needed."""
         if self._has_blocks:
             deadline = self._within(deadline)
-        future = start(key, *words, deadline)
+        future = start(key, *arguments, deadline)
         if future is not None:
             try:
                 return await future
             except StaleConnection:
                 pass
-        return await self._late(start, deadline, miss, future, key, *words)
+        return await self._connect_and_start(start, deadline, miss, future, key, *arguments)
 
-    async def _late(
+    async def _connect_and_start(
         self,
         start: _Start,
         deadline: float | None,
         miss: Any,
         stale: asyncio.Future[Any] | None,
         key: Key,
-        *words: Any,
+        *arguments: Any,
     ) -> Any:
         """Connect and start a call again, which was `stale` or had no connection; one deadline over both."""
         seconds = self._timeout if deadline is None else deadline
-        late = _native.DelayedCall(seconds, is_retry=stale is not None)
+        delayed = _native.DelayedCall(seconds, is_retry=stale is not None)
         try:
             while True:
-                await self._connect(self._next_place(late, key), time.monotonic() + late.left)
-                future = start(key, *words, late)
+                await self._connect(self._next_slot(delayed, key), time.monotonic() + delayed.left)
+                future = start(key, *arguments, delayed)
                 if future is not None:
                     try:
                         return await future
                     except StaleConnection:
-                        late.note_stale()
+                        delayed.note_stale()
         except GlasscacheError as error:
             return self._miss_or_raise(error, miss)
 
-    async def _many(self, many: _native.BulkCall) -> dict[Any, Any]:
-        """Return the outcome of a call about many keys; make the connections that it needs."""
-        while (outcome := await many.wait()) is None:
-            joins = [self._join(many, place) for place in many.places()]
+    async def _run_bulk(self, bulk: _native.BulkCall) -> dict[Any, Any]:
+        """Return the outcome of a call about bulk keys; make the connections that it needs."""
+        while (outcome := await bulk.wait()) is None:
+            joins = [self._connect_for(bulk, slot) for slot in bulk.slots()]
             # One is awaited here, so that calls that wait for the same connection are sent in their order.
             await (joins[0] if len(joins) == 1 else asyncio.gather(*joins))
-            self._send(many)
+            self._send(bulk)
         return outcome
 
-    async def _join(self, many: _native.BulkCall, place: int) -> None:
-        if self._is_connected(place):
+    async def _connect_for(self, bulk: _native.BulkCall, slot: int) -> None:
+        if self._is_connected(slot):
             return
         try:
-            await self._connect(place, time.monotonic() + many.left)
+            await self._connect(slot, time.monotonic() + bulk.left)
         except ClientClosed:
             raise
         except GlasscacheError as error:
-            self._fail(many, place, error)
+            self._fail(bulk, slot, error)
 
-    def _is_connected(self, place: int) -> bool:
-        connection = self._connection_of(place)
+    def _is_connected(self, slot: int) -> bool:
+        connection = self._connection_of(slot)
         return connection is not None and connection.is_usable
 
     def _within(self, deadline: float | None) -> float | None:

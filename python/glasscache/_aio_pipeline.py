@@ -23,7 +23,7 @@ class AsyncPipeline:
         self.results: list[Any] = []
 
     def __getattr__(self, name: str) -> Callable[..., None]:
-        """Return a method of the client whose call is written down and not yet made."""
+        """Return a method of the client whose call is recorded and not yet made."""
         method = getattr(self._client, name)
 
         def write_down(*args: Any, **kwargs: Any) -> None:

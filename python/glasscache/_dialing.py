@@ -16,10 +16,10 @@ __all__ = ["connect"]
 async def connect(
     protocol: Callable[[], Any], host: str, port: int, limit: float, first: str | None
 ) -> tuple[asyncio.BaseTransport, str]:
-    """Connect to the first address of a name that answers; return the transport and the address.
+    """Connect to the first address of a name that accepts; return the transport and the address.
 
     An address that fails is followed by the next at once, one that is silent after its share of `limit`,
-    in seconds. `first`, the address that answered last, is tried first. The caller says how long the
+    in seconds. `first`, the address that accepted last, is tried first. The caller bounds how long the
     last one may be silent; where it fails its OSError is raised.
     """
     loop = asyncio.get_running_loop()
@@ -41,7 +41,7 @@ async def connect(
 
 
 async def _addresses(loop: asyncio.AbstractEventLoop, host: str, port: int) -> list[str]:
-    """Return the addresses of a host as text, without asking a resolver where it is one itself."""
+    """Return the addresses of a host as text, without a resolver if it is an address itself."""
     for family in (socket.AF_INET, socket.AF_INET6):
         try:
             socket.inet_pton(family, host)

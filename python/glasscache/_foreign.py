@@ -1,6 +1,6 @@
-"""The names that other clients have for what this one does: an unknown name's error says what to write.
+"""Names of other clients for methods of this one: an unknown name's error suggests ours.
 
-Also what turns one key away where an iterable of keys is expected.
+Also the error for one key where an iterable of keys is expected.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 _TTL: Final = "ttl=, in seconds or as a timedelta"
 
-WORDS: Final = {
+KEYWORDS: Final = {
     **dict.fromkeys(
         ("expire", "expires", "expires_in", "expire_after", "expiration", "exptime", "ex", "exp", "time"),
         _TTL,
@@ -45,12 +45,12 @@ METHODS: Final = {
 """Methods of other clients, and ours."""
 
 
-def unknown_words(method: str, words: Iterable[str]) -> TypeError:
+def unknown_keywords(method: str, keywords: Iterable[str]) -> TypeError:
     """Return the error for keywords that a method does not have."""
-    word = next(iter(words))
-    ours = WORDS.get(word)
+    keyword = next(iter(keywords))
+    ours = KEYWORDS.get(keyword)
     hint = f": write {ours}" if ours else ""
-    return TypeError(f"{method}() got an unexpected keyword argument {word!r}{hint}")
+    return TypeError(f"{method}() got an unexpected keyword argument {keyword!r}{hint}")
 
 
 def unknown_name(owner: object, name: str) -> AttributeError:

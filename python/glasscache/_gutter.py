@@ -1,8 +1,8 @@
-"""The gutter: servers that stand in for a failed one, its keys living there for a few seconds only.
+"""The gutter: servers that replace a failed one, with its keys kept there for a few seconds only.
 
-A call whose server cannot be reached is made again on the gutter's servers, within the same deadline.
-What is stored there expires soon, so that an outage is no storm on the database and its end no return
-of old values: nothing is copied back, and the gutter is not asked while the server answers. A server
+A call whose server cannot be reached is repeated on the gutter's servers, within the same deadline.
+What is stored there expires soon, so that an outage does not overload the database and its end does not
+return old values: nothing is copied back, and the gutter is not used while the server replies. A server
 that was out of reach but alive comes back with what it had; only its own TTLs bound that.
 `Client(..., gutter=[...])` puts one of the two mixins before the class of the client.
 """
@@ -25,10 +25,10 @@ if TYPE_CHECKING:
     from glasscache._plans import Plan, Step
     from glasscache._types import Ttl
 
-_TTL_PLACE: Final = {
+_TTL_INDEX: Final = {
     "_reserve": 2, "set": 2, "add": 2, "replace": 2, "cas": 3, "gat": 1, "touch": 1,
 }  # fmt: skip
-"""Where the ttl stands among the arguments of the calls that always have one."""
+"""The index of the ttl among the arguments of the calls that always have one."""
 
 _ONCE: Final = frozenset({"incr", "decr", "append", "prepend", "cas"})
 """Calls that are not made again when the first may have been done."""
@@ -95,15 +95,15 @@ class _Gutter:
             return None
         self._moved += 1
         kwargs = {**kwargs, "deadline": left}
-        place = _TTL_PLACE.get(name)
-        if place is not None and len(args) > place:
-            args = (*args[:place], self._short(args[place]), *args[place + 1 :])
-        elif place is not None or kwargs.get("initial") is not None:
+        index = _TTL_INDEX.get(name)
+        if index is not None and len(args) > index:
+            args = (*args[:index], self._short(args[index]), *args[index + 1 :])
+        elif index is not None or kwargs.get("initial") is not None:
             kwargs["ttl"] = self._short(kwargs.get("ttl"))
         return _Again(args, kwargs)
 
     def _failed(self, error: GlasscacheError, miss: Any) -> Any:
-        """Raise, or return a counted miss where that was asked for."""
+        """Raise, or return a counted miss where that is configured."""
         if self._missable is not None and self._missable(error):
             self._missed += 1
             return miss
@@ -121,8 +121,10 @@ class _Gutter:
             if not isinstance(error, ServerUnavailable) or left <= 0:
                 return dict(self._failed(error, error.arrived))
             self._moved += 1
-            late: dict[Any, Any] = yield call(self.gutter, name, error.unanswered, deadline=left)
-            return error.arrived | late
+            from_gutter: dict[Any, Any] = yield call(
+                self.gutter, name, error.unanswered, deadline=left
+            )
+            return error.arrived | from_gutter
         return found
 
     def _bulk_write(
@@ -139,8 +141,8 @@ class _Gutter:
         if not lost or left <= 0:
             return failures
         self._moved += 1
-        late: dict[Any, GlasscacheError] = yield again(lost, left)
-        return {key: error for key, error in failures.items() if key not in lost} | late
+        from_gutter: dict[Any, GlasscacheError] = yield again(lost, left)
+        return {key: error for key, error in failures.items() if key not in lost} | from_gutter
 
     def _set_many(
         self,
@@ -169,22 +171,22 @@ class _Gutter:
 
     @contextlib.contextmanager
     def deadline(self, seconds: float) -> Generator[None]:
-        """Give all calls inside the block so many seconds together, wherever they are made."""
+        """Give all calls inside the block this many seconds together, wherever they are made."""
         with self._own("deadline", seconds)(), self.gutter.deadline(seconds):
             yield
 
     def stats(self) -> dict[str, Any]:
-        """Return the client's counters, with those of the gutter beside them."""
+        """Return the client's counters, together with those of the gutter."""
         counted: dict[str, Any] = self._own("stats")()
         counted["misses_by_error"] += self._missed
         return {**counted, "gutter": {**self.gutter.stats(), "calls": self._moved}}
 
 
 def _miss_of(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    place = {"get": 1, "gat": 2}.get(name)
-    if place is None:
+    index = {"get": 1, "gat": 2}.get(name)
+    if index is None:
         return _SINGLE[name]
-    return args[place] if len(args) > place else kwargs.get("default")
+    return args[index] if len(args) > index else kwargs.get("default")
 
 
 class SyncGutter(_Gutter):
@@ -294,7 +296,7 @@ _kinds: dict[tuple[type[Any], type[Any]], type[Any]] = {}
 
 
 def with_gutter(kind: type[Any], half: type[Any]) -> Any:
-    """Return a client's class with the gutter before it."""
+    """Return a client's class with the gutter added."""
     if (kind, half) not in _kinds:
         named = {"__module__": kind.__module__, "__doc__": kind.__doc__}
         _kinds[kind, half] = type(kind.__name__, (half, kind), named)

@@ -1,4 +1,4 @@
-"""The end of a process: what its clients have gathered without waiting is sent before it.
+"""The end of a process: the quiet writes that its clients have gathered are sent before it.
 
 `atexit` covers a program and the children that `multiprocessing` spawns. A child that it forks ends by
 `os._exit`, and calls its own finalizers before.

@@ -1,4 +1,4 @@
-"""Calls of one client object seen from outside: its methods replaced by ones that tell what happened."""
+"""Observed calls of one client object: its methods are replaced by ones that report each call."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ METHODS: Final = (
     "prepend", "cas", "set_many", "delete", "delete_many", "touch", "incr", "decr", "get_or_set_by",
 )  # fmt: skip
 
-_DEFAULT_PLACE: Final = {"get": 1, "gat": 2}
-"""Where a read's default stands among its arguments: getting it back is a miss."""
+_DEFAULT_INDEX: Final = {"get": 1, "gat": 2}
+"""The index of a read's default among its arguments: getting it back is a miss."""
 
 
 class Done(NamedTuple):
@@ -40,13 +40,13 @@ class Done(NamedTuple):
     @property
     def is_hit(self) -> bool:
         """Whether a read found something: its default coming back is a miss."""
-        place = _DEFAULT_PLACE.get(self.name, len(self.args))
-        default = self.args[place] if place < len(self.args) else self.kwargs.get("default")
+        index = _DEFAULT_INDEX.get(self.name, len(self.args))
+        default = self.args[index] if index < len(self.args) else self.kwargs.get("default")
         return self.result is not default
 
     @property
     def width(self) -> int | None:
-        """How many keys a bulk call has, where that can be told without reading an iterator."""
+        """How many keys a bulk call has, where that is known without reading an iterator."""
         is_counted = self.name in BATCHES and self.args and isinstance(self.args[0], Sized)
         return len(self.args[0]) if is_counted else None
 
@@ -56,24 +56,24 @@ class Done(NamedTuple):
         return repr(self.args[0])[:200] if self.args else ""
 
 
-Tell = Callable[[Done], None]
+Report = Callable[[Done], None]
 
 
 class Wish(NamedTuple):
-    """Of which calls to hear."""
+    """Which calls are reported."""
 
-    tell: Callable[[str], Tell]
-    """Gives what hears of the calls of one method."""
+    report: Callable[[str], Report]
+    """Returns the function that reports the calls of one method."""
     is_idle: Callable[[], bool]
-    """Whether nobody would hear anything just now."""
+    """Whether reports would be dropped just now."""
     slow_ns: int = 0
-    """Calls that take less and do not fail are not told of ..."""
+    """Calls that take less and do not fail are not reported ..."""
     sample: float = 0.0
     """... but for this share of them."""
 
 
 def watch(client: Any, wish: Wish) -> None:
-    """Replace the client's methods, on this one object, by ones that tell of their calls."""
+    """Replace the client's methods, on this one object, by ones that report their calls."""
     for name in METHODS:
         call = getattr(client, name, None)
         if call is None:
@@ -88,7 +88,7 @@ def watch(client: Any, wish: Wish) -> None:
 
 def _get(name: str, call: Callable[..., Any], wish: Wish) -> Callable[..., Any]:
     """As `_called`; with its parameters named it costs half, and a get is what a cache is for."""
-    tell, is_idle, slow_ns, sample = wish.tell(name), *wish[1:]
+    report, is_idle, slow_ns, sample = wish.report(name), *wish[1:]
 
     def get(key: Any, default: Any = None, *, deadline: float | None = None) -> Any:
         if is_idle():
@@ -99,18 +99,18 @@ def _get(name: str, call: Callable[..., Any], wish: Wish) -> Callable[..., Any]:
                 call(key, default) if deadline is None else call(key, default, deadline=deadline)
             )
         except BaseException as error:
-            tell(Done(name, (key, default), {}, began, time_ns(), None, error))
+            report(Done(name, (key, default), {}, began, time_ns(), None, error))
             raise
         ended = time_ns()
         if ended - began >= slow_ns or (sample and random() < sample):  # noqa: S311 - a share
-            tell(Done(name, (key, default), {}, began, ended, result, None))
+            report(Done(name, (key, default), {}, began, ended, result, None))
         return result
 
     return get
 
 
 def _called(name: str, call: Callable[..., Any], wish: Wish) -> Callable[..., Any]:
-    tell, is_idle, slow_ns, sample = wish.tell(name), *wish[1:]
+    report, is_idle, slow_ns, sample = wish.report(name), *wish[1:]
 
     def called(*args: Any, **kwargs: Any) -> Any:
         if is_idle():
@@ -119,18 +119,18 @@ def _called(name: str, call: Callable[..., Any], wish: Wish) -> Callable[..., An
         try:
             result = call(*args, **kwargs)
         except BaseException as error:
-            tell(Done(name, args, kwargs, began, time_ns(), None, error))
+            report(Done(name, args, kwargs, began, time_ns(), None, error))
             raise
         ended = time_ns()
         if ended - began >= slow_ns or (sample and random() < sample):  # noqa: S311 - a share
-            tell(Done(name, args, kwargs, began, ended, result, None))
+            report(Done(name, args, kwargs, began, ended, result, None))
         return result
 
     return called
 
 
 def _awaited(name: str, call: Callable[..., Any], wish: Wish) -> Callable[..., Any]:
-    tell, is_idle, slow_ns, sample = wish.tell(name), *wish[1:]
+    report, is_idle, slow_ns, sample = wish.report(name), *wish[1:]
 
     async def awaited(*args: Any, **kwargs: Any) -> Any:
         if is_idle():
@@ -139,11 +139,11 @@ def _awaited(name: str, call: Callable[..., Any], wish: Wish) -> Callable[..., A
         try:
             result = await call(*args, **kwargs)
         except BaseException as error:
-            tell(Done(name, args, kwargs, began, time_ns(), None, error))
+            report(Done(name, args, kwargs, began, time_ns(), None, error))
             raise
         ended = time_ns()
         if ended - began >= slow_ns or (sample and random() < sample):  # noqa: S311 - a share
-            tell(Done(name, args, kwargs, began, ended, result, None))
+            report(Done(name, args, kwargs, began, ended, result, None))
         return result
 
     return awaited

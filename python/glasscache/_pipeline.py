@@ -1,4 +1,4 @@
-"""Calls that are written down first and sent together."""
+"""Calls that are recorded first and sent together."""
 
 from __future__ import annotations
 
@@ -55,11 +55,11 @@ class Pipeline:
         self._calls.append(("replace", key, value, ttl, 0))
 
     def append(self, key: Key, value: Key) -> None:
-        """Put str or bytes behind those under key."""
+        """Append str or bytes to the value under key."""
         self._calls.append(("append", key, value, None, 0))
 
     def prepend(self, key: Key, value: Key) -> None:
-        """Put str or bytes before those under key."""
+        """Prepend str or bytes to the value under key."""
         self._calls.append(("prepend", key, value, None, 0))
 
     def cas(self, key: Key, value: Any, cas: int, ttl: Ttl | None = None) -> None:
@@ -101,13 +101,13 @@ class Pipeline:
         ttl: Ttl | None,
         join: Callable[[list[Key], list[Any]], Any],
     ) -> None:
-        """Write down a call of each key, whose outcomes will be joined into one."""
+        """Record a call for each key; their outcomes will be joined into one."""
         keys = list(values)
         self._bulks.append((len(self._calls), keys, join))
         self._calls += [(name, key, values[key], ttl, 0) for key in keys]
 
     def run(self, *, deadline: float | None = None) -> list[Any]:
-        """Send what was written down and return the outcomes in order."""
+        """Send the recorded calls and return the outcomes in order."""
         calls, self._calls = self._calls, []
         bulks, self._bulks = self._bulks, []
         self.results = self._client._run_pipeline(calls, deadline=deadline) if calls else []

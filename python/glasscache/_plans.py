@@ -61,14 +61,14 @@ def carry_out(plan: Plan[T]) -> T:
             case Make(make):
                 return make()
 
-    turn = _Turn(plan)
-    while not turn.is_over:
+    run = _Run(plan)
+    while not run.is_over:
         try:
-            turn.outcome = do(turn.step)
+            run.outcome = do(run.step)
         except BaseException as error:  # noqa: BLE001 - thrown into the plan
-            turn.error = error
-        turn.go_on()
-    return cast("T", turn.outcome)
+            run.error = error
+        run.advance()
+    return cast("T", run.outcome)
 
 
 async def carry_out_async(plan: Plan[T]) -> T:
@@ -85,27 +85,27 @@ async def carry_out_async(plan: Plan[T]) -> T:
                 made = make()
                 return await cast("Awaitable[Any]", made) if hasattr(made, "__await__") else made
 
-    turn = _Turn(plan)
-    while not turn.is_over:
+    run = _Run(plan)
+    while not run.is_over:
         try:
-            turn.outcome = await do(turn.step)
+            run.outcome = await do(run.step)
         except (
             GeneratorExit
-        ):  # the task is thrown away where it waits: there is no awaiting any more
-            turn.give_up()
+        ):  # the task is discarded while it waits: nothing can be awaited any more
+            run.give_up()
             raise
         except BaseException as error:  # noqa: BLE001 - thrown into the plan
-            turn.error = error
-        turn.go_on()
-    return cast("T", turn.outcome)
+            run.error = error
+        run.advance()
+    return cast("T", run.outcome)
 
 
 class _Exit(BaseException):
     """Stands in a plan for a `GeneratorExit`, which would close its inner plans without their last steps."""
 
 
-class _Turn:
-    """Where a plan stands: the step to do, and its outcome once it is done."""
+class _Run:
+    """The state of a plan: the step to do, and its outcome once it is done."""
 
     def __init__(self, plan: Plan[Any]) -> None:
         self._plan = plan
@@ -116,7 +116,7 @@ class _Turn:
         self.step: Step = Sleep(0)
         self._advance(lambda: next(plan))
 
-    def go_on(self) -> None:
+    def advance(self) -> None:
         """Hand the outcome to the plan and take the next step; `outcome` is the plan's at the end."""
         outcome, error = self.outcome, self.error
         self.outcome, self.error = None, None

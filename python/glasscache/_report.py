@@ -19,9 +19,9 @@ class Explanation:
     """What reading a key or storing a value costs, step by step; print it, or read `seconds`."""
 
     def __init__(self, title: str, seconds: Mapping[str, float]) -> None:
-        """Make one of what was measured."""
+        """Make a report of measurements."""
         self.title = title
-        """What was looked at."""
+        """The subject of the report."""
         self.seconds = dict(seconds)
         """Seconds by step."""
 
@@ -48,7 +48,7 @@ class Report:
         self._rows = _rows(self.stats)
 
     def __repr__(self) -> str:
-        """Return a table of at most 80 columns: a row for each kind and size of call."""
+        """Return a table of at most 80 columns: a line for each kind and size of call."""
         if not self._rows:
             return "\n".join([self._title(), "No call has been counted.", *self._servers()])
         head = f"{'':15}" + "".join(f"{name:>{width}}" for name, width in _COLUMNS)
@@ -125,7 +125,7 @@ def _count(number: int) -> str:
 
 
 def _size(bytes_from: int) -> str:
-    """Return a size decade in words."""
+    """Return a size decade as text."""
     if not bytes_from:
         return "< 10 B"
     for unit in ("B", "kB", "MB"):

@@ -155,7 +155,7 @@ _BASES: Final = (str, bytes, bytearray, bool, int, float, dict, list, tuple, set
 
 
 def _refusal(value: Any, is_nested: bool) -> UnwritableValue:  # noqa: PLR0911 - a sentence a case
-    """Return the sentence that says why a value has no form, and what to write instead."""
+    """Return the error text for a value without a form, with what to write instead."""
     kind = cast("Any", type(value))
     name = kind.__qualname__
     if kind.__module__ == "numpy" and name == "ndarray":
@@ -197,12 +197,12 @@ def lift(types: Types, kind: str, fields: Any) -> Any:
         case "record":
             return _lift_record(types, *fields)
         case "decimal":
-            import decimal  # noqa: PLC0415 - only who has such values pays for the module
+            import decimal  # noqa: PLC0415 - only users of such values pay for the module
 
             try:
                 return decimal.Decimal(fields)
             except decimal.InvalidOperation as error:
-                raise ValueError("a decimal number that is none") from error
+                raise ValueError("an invalid decimal number") from error
         case "uuid":
             import uuid  # noqa: PLC0415 - likewise
 

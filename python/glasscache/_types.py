@@ -1,4 +1,4 @@
-"""The types that the words of both clients take and give."""
+"""The types of arguments and results of both clients."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The asyncio client: the words of the synchronous one, awaited.
+"""The asyncio client: the methods of the synchronous one, awaited.
 
-There is no thread and no runtime behind it: a connection is an `asyncio.Protocol` over the client's
-pipeline. All requests of one turn of the event loop leave in one write, so a hundred tasks that each
+It has no thread and no runtime: a connection is an `asyncio.Protocol` over the client's
+pipeline. All requests of one event-loop iteration leave in one write, so a hundred tasks that each
 read one key cost little more than one bulk read. Works with uvloop.
 """
 
@@ -16,7 +16,7 @@ from glasscache._aio_calls import Calls
 from glasscache._aio_connections import close_when_idle
 from glasscache._aio_pipeline import AsyncPipeline
 from glasscache._caching import AsyncCaching
-from glasscache._foreign import keys_of, unknown_name, unknown_words
+from glasscache._foreign import keys_of, unknown_keywords, unknown_name
 from glasscache._types import Item
 from glasscache.client import (
     check_settings,
@@ -51,10 +51,10 @@ class AsyncClient(AsyncCaching, Calls):
     """A client of one or more servers for asyncio; the arguments are those of `Client`.
 
     One connection a server carries the calls of all tasks of a loop; each loop has its own. A task
-    that is cancelled leaves the others alone: its reply is read and given to nobody.
+    that is cancelled leaves the others alone: its reply is read and dropped.
     """
 
-    def __new__(  # noqa: D102 - the class says what the words mean
+    def __new__(  # noqa: D102 - the class documents the arguments
         cls,
         servers: Servers = "127.0.0.1:11211",
         *,
@@ -88,7 +88,7 @@ class AsyncClient(AsyncCaching, Calls):
         )
         client._connecting = {}
         client._probes = {}
-        client._answered_last = {}
+        client._last_connected = {}
         client._leaving = set()
         client._has_blocks = 0
         client._timeout = timeout
@@ -120,7 +120,9 @@ class AsyncClient(AsyncCaching, Calls):
                 return await future
             except StaleConnection:
                 pass
-        return await self._late(self._start_get, deadline, default, future, key, default)
+        return await self._connect_and_start(
+            self._start_get, deadline, default, future, key, default
+        )
 
     async def gets(self, key: Key, *, deadline: float | None = None) -> tuple[Any, int] | None:
         """Return (value, CAS unique) under key, or None on a miss; `cas` takes the unique."""
@@ -161,11 +163,11 @@ class AsyncClient(AsyncCaching, Calls):
         default: Any = None,
         *,
         deadline: float | None = None,
-        **words: Never,
+        **keywords: Never,
     ) -> Any:
         """Return the value under key and give it a new ttl in seconds."""
-        if words:
-            raise unknown_words("gat", words)
+        if keywords:
+            raise unknown_keywords("gat", keywords)
         return await self._call(self._start_gat, deadline, default, key, ttl, default)
 
     async def get_with_meta(self, key: Key, *, deadline: float | None = None) -> Item | None:
@@ -180,9 +182,9 @@ class AsyncClient(AsyncCaching, Calls):
     async def get_many(self, keys: KeysOf[K], *, deadline: float | None = None) -> dict[K, Any]:
         """Return the values under keys, as a dict without those that missed.
 
-        All servers are asked at once. If one fails, the error has `unanswered` and `arrived`.
+        All servers are queried at once. If one fails, the error has `unanswered` and `arrived`.
         """
-        return await self._many(self._start_get_many(keys, False, self._within(deadline)))
+        return await self._run_bulk(self._start_get_many(keys, False, self._within(deadline)))
 
     async def gets_many(
         self, keys: KeysOf[K], *, deadline: float | None = None
@@ -191,7 +193,7 @@ class AsyncClient(AsyncCaching, Calls):
 
         All leave in one write a server. If one fails, the error has `unanswered` and `arrived`.
         """
-        return await self._many(self._start_get_many(keys, True, self._within(deadline)))
+        return await self._run_bulk(self._start_get_many(keys, True, self._within(deadline)))
 
     async def set(
         self,
@@ -201,11 +203,11 @@ class AsyncClient(AsyncCaching, Calls):
         *,
         noreply: bool = False,
         deadline: float | None = None,
-        **words: Never,
+        **keywords: Never,
     ) -> bool:
         """Store value under key for ttl seconds (0: no expiry); True when the server has it."""
-        if words:
-            raise unknown_words("set", words)
+        if keywords:
+            raise unknown_keywords("set", keywords)
         if self._has_blocks:
             deadline = self._within(deadline)
         future = self._start_store(key, "set", value, ttl, noreply, None, deadline)
@@ -214,8 +216,8 @@ class AsyncClient(AsyncCaching, Calls):
                 return bool(await future)
             except StaleConnection:
                 pass
-        arguments = ("set", value, ttl, noreply, None)
-        return bool(await self._late(self._start_store, deadline, False, future, key, *arguments))
+        start, arguments = self._start_store, ("set", value, ttl, noreply, None)
+        return bool(await self._connect_and_start(start, deadline, False, future, key, *arguments))
 
     async def add(
         self,
@@ -225,11 +227,11 @@ class AsyncClient(AsyncCaching, Calls):
         *,
         noreply: bool = False,
         deadline: float | None = None,
-        **words: Never,
+        **keywords: Never,
     ) -> bool:
         """Store value only if there is none under key; whether it was stored."""
-        if words:
-            raise unknown_words("add", words)
+        if keywords:
+            raise unknown_keywords("add", keywords)
         arguments = ("add", value, ttl, noreply, None)
         return bool(await self._call(self._start_store, deadline, False, key, *arguments))
 
@@ -241,25 +243,25 @@ class AsyncClient(AsyncCaching, Calls):
         *,
         noreply: bool = False,
         deadline: float | None = None,
-        **words: Never,
+        **keywords: Never,
     ) -> bool:
         """Store value only if there is one under key; whether it was stored."""
-        if words:
-            raise unknown_words("replace", words)
+        if keywords:
+            raise unknown_keywords("replace", keywords)
         arguments = ("replace", value, ttl, noreply, None)
         return bool(await self._call(self._start_store, deadline, False, key, *arguments))
 
     async def append(
         self, key: Key, value: Key, *, noreply: bool = False, deadline: float | None = None
     ) -> bool:
-        """Put str or bytes behind those under key; False if there are none."""
+        """Append str or bytes to the value under key; False if there is none."""
         arguments = ("append", value, None, noreply, None)
         return bool(await self._call(self._start_store, deadline, False, key, *arguments))
 
     async def prepend(
         self, key: Key, value: Key, *, noreply: bool = False, deadline: float | None = None
     ) -> bool:
-        """Put str or bytes before those under key; False if there are none."""
+        """Prepend str or bytes to the value under key; False if there is none."""
         arguments = ("prepend", value, None, noreply, None)
         return bool(await self._call(self._start_store, deadline, False, key, *arguments))
 
@@ -272,11 +274,11 @@ class AsyncClient(AsyncCaching, Calls):
         *,
         noreply: bool = False,
         deadline: float | None = None,
-        **words: Never,
+        **keywords: Never,
     ) -> bool | None:
         """Store value if the CAS unique still holds: True; False: it changed; None: gone."""
-        if words:
-            raise unknown_words("cas", words)
+        if keywords:
+            raise unknown_keywords("cas", keywords)
         arguments = ("cas", value, ttl, noreply, cas)
         done: bool | None = await self._call(self._start_store, deadline, False, key, *arguments)
         return done
@@ -294,11 +296,11 @@ class AsyncClient(AsyncCaching, Calls):
         *,
         noreply: bool = False,
         deadline: float | None = None,
-        **words: Never,
+        **keywords: Never,
     ) -> bool:
         """Give key a new ttl in seconds; whether it was there."""
-        if words:
-            raise unknown_words("touch", words)
+        if keywords:
+            raise unknown_keywords("touch", keywords)
         return bool(await self._call(self._start_touch, deadline, False, key, ttl, noreply))
 
     async def incr(
@@ -310,11 +312,11 @@ class AsyncClient(AsyncCaching, Calls):
         ttl: Ttl | None = None,
         noreply: bool = False,
         deadline: float | None = None,
-        **words: Never,
+        **keywords: Never,
     ) -> int | None:
         """Add delta to the number under key and return the sum, or None if there is none."""
-        if words:
-            raise unknown_words("incr", words)
+        if keywords:
+            raise unknown_keywords("incr", keywords)
         arguments = (delta, False, initial, ttl, noreply)
         number: int | None = await self._call(
             self._start_arithmetic, deadline, None, key, *arguments
@@ -330,11 +332,11 @@ class AsyncClient(AsyncCaching, Calls):
         ttl: Ttl | None = None,
         noreply: bool = False,
         deadline: float | None = None,
-        **words: Never,
+        **keywords: Never,
     ) -> int | None:
         """Subtract delta from the number under key, not below 0, and return what is left."""
-        if words:
-            raise unknown_words("decr", words)
+        if keywords:
+            raise unknown_keywords("decr", keywords)
         arguments = (delta, True, initial, ttl, noreply)
         number: int | None = await self._call(
             self._start_arithmetic, deadline, None, key, *arguments
@@ -348,11 +350,11 @@ class AsyncClient(AsyncCaching, Calls):
         *,
         noreply: bool = False,
         deadline: float | None = None,
-        **words: Never,
+        **keywords: Never,
     ) -> dict[Key, GlasscacheError]:
         """Store a mapping's values; return the exception of each key that failed."""
-        if words:
-            raise unknown_words("set_many", words)
+        if keywords:
+            raise unknown_keywords("set_many", keywords)
         if not hasattr(items, "keys"):
             kind = type(items).__name__
             raise TypeError(f"set_many takes a mapping of keys to values, not {kind}")
@@ -361,7 +363,7 @@ class AsyncClient(AsyncCaching, Calls):
                 await self.set(key, items[key], ttl, noreply=True, deadline=deadline)
             return {}
         values = {key: items[key] for key in items}
-        return await self._many(self._start_set_many(values, ttl, self._within(deadline)))
+        return await self._run_bulk(self._start_set_many(values, ttl, self._within(deadline)))
 
     async def delete_many(
         self, keys: Keys, *, noreply: bool = False, deadline: float | None = None
@@ -371,29 +373,31 @@ class AsyncClient(AsyncCaching, Calls):
             for key in keys_of(keys):
                 await self.delete(key, noreply=True, deadline=deadline)
             return {}
-        return await self._many(self._start_delete_many(keys, self._within(deadline)))
+        return await self._run_bulk(self._start_delete_many(keys, self._within(deadline)))
 
     # ---- all servers --------------------------------------------------------------------------
 
     async def version(self, *, deadline: float | None = None) -> dict[str, Any]:
-        """Return every server's version by its name; an exception in place of a failed one's."""
-        return await self._many(self._start_of_all("version", "", 0, self._within(deadline)))
+        """Return every server's version by its name; the exception of one that failed."""
+        return await self._run_bulk(self._start_of_all("version", "", 0, self._within(deadline)))
 
     async def server_stats(
         self, argument: str = "", *, deadline: float | None = None
     ) -> dict[str, Any]:
         """Return every server's own counters by its name."""
-        return await self._many(self._start_of_all("stats", argument, 0, self._within(deadline)))
+        return await self._run_bulk(
+            self._start_of_all("stats", argument, 0, self._within(deadline))
+        )
 
     async def flush(self, delay: int = 0, *, deadline: float | None = None) -> dict[str, Any]:
         """Drop every item of every server, after delay seconds."""
-        return await self._many(self._start_of_all("flush", "", delay, self._within(deadline)))
+        return await self._run_bulk(self._start_of_all("flush", "", delay, self._within(deadline)))
 
     def stats(self) -> dict[str, Any]:
         """Return this client's counters: what its calls cost and how each server is. No network.
 
         The rows are those of `Client.stats`. Of a call that shares its write with others, the part
-        "network+server" is all the time from the call to its reply, turns of the loop included.
+        "network+server" is all the time from the call to its reply, iterations of the loop included.
         """
         return self._counters()
 
@@ -421,7 +425,7 @@ class AsyncClient(AsyncCaching, Calls):
 
     def server_of(self, key: Key) -> str:
         """Return the name of the server that a key belongs to."""
-        return self._names[self._place_of(key)]
+        return self._names[self._slot_of(key)]
 
     def pipeline(self) -> AsyncPipeline:
         """Return a block whose calls are sent together when it ends."""
@@ -431,14 +435,14 @@ class AsyncClient(AsyncCaching, Calls):
         """Change the servers for all calls to come; a call in flight ends where it began.
 
         Connections to servers that stay are kept; those to others are closed once they have been
-        answered. To be called in the event loop. See `glasscache.discovery.keep_up` for who does.
+        replied to. To be called in the event loop, as `glasscache.discovery.keep_up` does.
         """
-        for place, connection in self._change_servers(normal_servers(servers)).items():
-            self._connecting.pop((place, asyncio.get_running_loop()), None)
-            probe = self._probes.pop(place, None)
+        for slot, connection in self._change_servers(normal_servers(servers)).items():
+            self._connecting.pop((slot, asyncio.get_running_loop()), None)
+            probe = self._probes.pop(slot, None)
             if probe is not None:
                 probe.cancel()
-            self._note_up(place)  # should it come back, its calls find out how it is
+            self._note_up(slot)  # should it return, its calls find out its health
             if connection is not None:
                 ends = time.monotonic() + self._timeout
                 task = asyncio.get_running_loop().create_task(close_when_idle(connection, ends))
@@ -446,21 +450,21 @@ class AsyncClient(AsyncCaching, Calls):
                 task.add_done_callback(self._leaving.discard)
 
     async def send_gathered(self, *, deadline: float | None = None) -> None:  # noqa: ARG002 - as `Client`
-        """Send at once what was written without waiting, which the end of the loop's turn does otherwise."""
-        for place in self._names:
-            connection = self._connection_of(place)
+        """Send quiet writes at once, instead of at the end of the loop iteration."""
+        for slot in self._names:
+            connection = self._connection_of(slot)
             if connection is not None:
                 connection.flush()
 
     async def close(self) -> None:
-        """Close the connections, after what was sent has been answered or was given its time."""
+        """Close the connections, after the replies to what was sent, or after the timeout."""
         loop = asyncio.get_running_loop()
         for task in [*self._probes.values(), *self._connecting.values()]:
             if task.get_loop() is loop:
                 task.cancel()
         ends = time.monotonic() + self._timeout
-        for place in range(self._places_count):
-            connection = self._use_connection(place, None)
+        for slot in range(self._slots_count):
+            connection = self._use_connection(slot, None)
             if connection is not None:
                 await close_when_idle(connection, ends)
         await asyncio.gather(*self._leaving, return_exceptions=True)

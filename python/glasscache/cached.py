@@ -1,6 +1,6 @@
 """`@cached(client, ttl=...)`: the result of a function, kept under a key made of its name and its arguments.
 
-A key tells types apart (`f(1)` and `f(True)` are two), and is the same in every process: no
+A key distinguishes types (`f(1)` and `f(True)` are two), and is the same in every process: no
 `hash()`, no `repr` of an object that shows its address. Arguments that cannot be named so are
 refused with a sentence unless `key=` is given.
 """
@@ -51,7 +51,7 @@ class CacheInfo(NamedTuple):
 
     @property
     def hits(self) -> int:
-        """Calls answered from the cache, stale values and waited-for ones included."""
+        """Calls with a result from the cache, stale values and waited-for ones included."""
         return self.calls - self.fills
 
 
@@ -71,7 +71,7 @@ class _Named(Protocol[P]):
 
 
 class Cached(_Named[P], Protocol[P, R_co]):
-    """A function whose results are kept in the cache."""
+    """A function whose results are stored in the cache."""
 
     @property
     def __wrapped__(self) -> Callable[P, R_co]:
@@ -83,7 +83,7 @@ class Cached(_Named[P], Protocol[P, R_co]):
         ...
 
     def refresh(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
-        """Make the result anew, keep it and return it."""
+        """Compute the result again, store it and return it."""
         ...
 
     def invalidate(self, *args: P.args, **kwargs: P.kwargs) -> bool:
@@ -99,7 +99,7 @@ class Cached(_Named[P], Protocol[P, R_co]):
 
 
 class AsyncCached(_Named[P], Protocol[P, R_co]):
-    """A coroutine function whose results are kept in the cache."""
+    """A coroutine function whose results are stored in the cache."""
 
     @property
     def __wrapped__(self) -> Callable[P, Awaitable[R_co]]:
@@ -111,7 +111,7 @@ class AsyncCached(_Named[P], Protocol[P, R_co]):
         ...
 
     def refresh(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, R_co]:
-        """Make the result anew, keep it and return it."""
+        """Compute the result again, store it and return it."""
         ...
 
     def invalidate(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, bool]:
@@ -246,7 +246,7 @@ class _Function(NamedTuple):
         return (yield call(self.client, "get_or_set_by", key, make, self.lease))
 
     def refresh(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Plan[Any]:
-        """Make the result anew and keep it."""
+        """Compute the result again and store it."""
         value = yield Make(lambda: self.function(*args, **kwargs))
         key = yield from self.key(args, kwargs)
         yield call(self.client, "set", key, value, ttl=self.lease.ttl_of(value))

@@ -59,7 +59,7 @@ def _address(server: Any) -> str:
 
 
 def normal_namespace(namespace: Any) -> bytes:
-    """Return the bytes that stand before each key."""
+    """Return the prefix of each key."""
     match namespace:
         case str():
             return namespace.encode()
@@ -70,7 +70,7 @@ def normal_namespace(namespace: Any) -> bytes:
 
 
 def missable_of(on_error: Any) -> Callable[[GlasscacheError], bool] | None:
-    """Return the function that tells which errors are counted misses; None if none is."""
+    """Return the function that decides which errors are counted misses; None if there are none."""
     if on_error == "raise":
         return None
     if on_error == "miss":
@@ -81,7 +81,7 @@ def missable_of(on_error: Any) -> Callable[[GlasscacheError], bool] | None:
 
 
 def check_settings(keys: str, timeout: Any) -> None:
-    """Refuse words that would silently mean the default, and warn of milliseconds."""
+    """Refuse arguments that would silently mean the default, and warn of milliseconds."""
     if keys not in {"refuse", "base64"}:
         raise BadSetting(f'keys={keys!r}: "refuse" or "base64"')
     if isinstance(timeout, int | float) and _TIMEOUT_MAX_S < timeout < float("inf"):
@@ -109,9 +109,9 @@ class Client(SyncCaching, _native.Client):
         timeout: seconds that a call may take, connecting and a retry included; 250 ms is 0.25.
         placement: which server a key belongs to: "ketama" (as libmemcached), "modula", "rendezvous"
             (as pymemcache), "crc", "jump" and more.
-        namespace: stands before each key on the wire.
-        codec: a `Codec`, or "json", "msgpack", "pickle" for what is done with dicts and lists.
-        dialect: whose values are read and written, such as "pymemcache"; see `Codec`.
+        namespace: the prefix of each key on the wire.
+        codec: a `Codec`, or "json", "msgpack", "pickle" for the form of dicts and lists.
+        dialect: the client whose form of values is used, such as "pymemcache"; see `Codec`.
         on_error: "raise", or "miss" to make a failed read a miss and a failed write False; each such
             miss is counted in `stats()`. A function is called with each error and returns whether it
             is such a miss.
@@ -129,7 +129,7 @@ class Client(SyncCaching, _native.Client):
 
     """
 
-    def __new__(  # noqa: D102 - the class says what the words mean
+    def __new__(  # noqa: D102 - the class documents the arguments
         cls,
         servers: Servers = "127.0.0.1:11211",
         *,
@@ -175,7 +175,7 @@ class Client(SyncCaching, _native.Client):
 
     @contextlib.contextmanager
     def deadline(self, seconds: float) -> Generator[None]:
-        """Give all calls of this thread inside the block so many seconds together.
+        """Give all calls of this thread inside the block this many seconds together.
 
         >>> with client.deadline(0.05):
         ...     _ = client.get("a"), client.get("b")
@@ -219,7 +219,7 @@ class Client(SyncCaching, _native.Client):
         """Change the servers for all calls to come; a call in flight ends where it began.
 
         Connections to servers that stay are kept, those to others are closed. Safe while other
-        threads call. See `glasscache.discovery` for who does this by DNS or a cluster's endpoint.
+        threads call. `glasscache.discovery` does this by DNS or a cluster's endpoint.
         """
         self._change_servers(normal_servers(servers))
 

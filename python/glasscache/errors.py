@@ -26,7 +26,7 @@ class GlasscacheError(Exception):
     """The base of all errors of this package."""
 
     unanswered: tuple[Any, ...] | list[Any] = ()
-    """Keys of a bulk read that got no answer."""
+    """Keys of a bulk read without a reply."""
 
     arrived: dict[Any, Any]
     """Values of a bulk read that did arrive."""
@@ -57,7 +57,7 @@ class ServerUnavailable(_AtServer):
 
 
 class DeadlineExceeded(_AtServer, TimeoutError):
-    """The call's time was over; its connection is closed, so that a late answer meets nobody."""
+    """The call's deadline passed; its connection is closed: a late reply cannot reach another call."""
 
 
 class ProtocolBroken(_AtServer):
@@ -65,7 +65,7 @@ class ProtocolBroken(_AtServer):
 
 
 class RequestRefused(_AtServer):
-    """The server refused, in words that the message gives."""
+    """The server refused; the message quotes it."""
 
     def __init__(
         self,
@@ -76,7 +76,7 @@ class RequestRefused(_AtServer):
         retry_is_safe: bool = False,
         blame: str = "",
     ) -> None:
-        """Keep whom the server blames."""
+        """Store which side the server blames."""
         super().__init__(message, server=server, phase=phase, retry_is_safe=retry_is_safe)
         self.blame = blame
         """"client" (CLIENT_ERROR), "server" (SERVER_ERROR) or "command" (ERROR, an unknown one)."""
@@ -116,7 +116,7 @@ class UnreadableValue(GlasscacheError, ValueError):
     """The item's flags or bytes are not of this client's dialect."""
 
     def __init__(self, message: str = "", *, flags: int = 0) -> None:
-        """Keep the flags, which say whose value it may be."""
+        """Store the flags, which show what client may have written the value."""
         super().__init__(message)
         self.flags = flags
 
@@ -157,7 +157,7 @@ class StaleConnection(GlasscacheError):
 
 
 MISSABLE = (ServerUnavailable, DeadlineExceeded, ProtocolBroken, RequestRefused, UnreadableValue)
-"""What `on_error="miss"` turns into a counted miss."""
+"""The errors that `on_error="miss"` turns into counted misses."""
 
 
 def is_missable(error: BaseException) -> bool:

@@ -36,7 +36,7 @@ _TOKEN_BYTES: Final = 16
 """Of a reservation: random bytes, and its life in seconds, by which others see how old it is."""
 _LIFE_MIN_S: Final = 60
 _LIFE_LEASES: Final = 10
-"""A reservation lives for ten leases, a minute at least: so long may a filler take whom nobody relieves."""
+"""A reservation lives for ten leases, a minute at least: the longest that a single filler may take."""
 _POLL_FIRST_S: Final = 0.002
 _POLL_LAST_S: Final = 0.05
 
@@ -47,7 +47,7 @@ class Lease(NamedTuple):
     Attributes:
         ttl: seconds for which a value is fresh; None for ever.
         stale: seconds beyond, in which one caller refills and the others take the old value.
-        lease: seconds that the filler has before another may take over, whose value then counts.
+        lease: seconds that the filler has before another may take over; then the value of that one is stored.
         wait: seconds to wait for another's value before making it oneself; None takes `lease`.
         early: seconds that making usually takes; with it a fresh value is now and then refilled
             shortly before its time, the likelier the closer (Vattani et al., "Optimal Probabilistic
@@ -118,7 +118,7 @@ def _plan(client: Any, key: Key, lease: Lease, make: Callable[[], Any]) -> Plan[
 
 
 def _look(client: Any, key: Key, lease: Lease) -> Plan[tuple[Any, float | None, int | None]]:
-    """Return the value, its seconds left and its unique; those are asked for only where they matter."""
+    """Return the value, its seconds left and its unique; those are requested only where they matter."""
     if not lease.stale and not lease.early:
         return (yield call(client, "get", key, default=_MISSING)), None, None
     found = yield call(client, "get_with_meta", key)
@@ -149,7 +149,7 @@ def _plan_worn(
 
 
 def _plan_cold(client: Any, key: Key, lease: Lease, make: Callable[[], Any]) -> Plan[Any]:
-    """Make the value of a key that has none, or wait for another who makes it."""
+    """Compute the value of a key without one, or wait for another filler."""
     import random  # noqa: PLC0415 - likewise
 
     begin = time.monotonic()
@@ -228,7 +228,7 @@ def _take_over(client: Any, key: Key, lease: Lease, waited: float) -> Plan[int |
     if held is None:
         return None
     token, unique, left = held
-    # Classic text does not tell what is left: there it is this caller's own wait that counts.
+    # Classic text does not report what is left: there this caller's own wait counts.
     age = waited if left is None else int.from_bytes(token[-4:], "big") - left
     if age < lease.lease:
         return None

@@ -5,13 +5,13 @@
         old={"placement": "ketama-oneatatime", "dialect": "pylibmc", "codec": "pickle"},
     )
 
-A read asks where this client puts the key and, on a miss, where the old one did; what it finds there
-is copied with the life it has left. A write goes to the new place, after the old one has been emptied,
-so that an old value never comes back when the new one is evicted. If the old place cannot be emptied
-the write fails. Programs that still use the old client see misses for what was written here, and
-what they write is seen here only until this client writes the key: move the readers last.
-Values are written in the own dialect, whose mark tells them from the old ones where both rings put
-a key on the same server. When the old ring has nothing left to give, use `Client`.
+A read queries the server where this client puts the key and, on a miss, where the old one did; what it
+finds there is copied with its remaining TTL. A write goes to the new server, after the key was removed
+from the old one, so that an old value never returns when the new one is evicted. If that removal fails
+the write fails. Programs that still use the old client see misses for what was written here, and what
+they write is seen here only until this client writes the key: move the readers last. Values are written
+in the own dialect, whose mark separates them from the old ones where both rings put a key on the same
+server. When the old ring has nothing left to give, use `Client`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from glasscache.values import Codec
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping
 
-    # To a type checker they have the words of the clients.
+    # To a type checker they have the methods of the clients.
     from glasscache._plans import Plan
     from glasscache.aio import AsyncClient as _AsyncFace
     from glasscache.client import Client as _SyncFace
@@ -74,13 +74,13 @@ class _Rings:
 
         Args:
             servers: those of the new ring.
-            old: the words of `Client` for the old ring: placement, dialect, codec, namespace, servers.
+            old: the arguments of `Client` for the old ring: placement, dialect, codec, namespace, servers.
             codec: as `Client` takes it.
             dialect: "own", or that of the old ring.
             options: as `Client` takes them, for both rings.
 
         Raises:
-            BadSetting: values of the two rings could not be told apart.
+            BadSetting: values of the two rings could not be distinguished.
 
         """
         before = str(old.get("dialect", "own"))
@@ -111,14 +111,14 @@ class _Rings:
 def _plan_reading(
     rings: _Rings, name: str, key: Any, *args: Any, deadline: float | None = None, **options: Any
 ) -> Plan[Any]:
-    """Make a call that says None or False when there is no item; bring the old one if so."""
+    """Make a call that returns None or False when there is no item; copy the old one if so."""
     left = _remainder(deadline)
-    answer = yield _plans.call(rings.new, name, key, *args, **options, **left())
-    if answer is None or (answer is False and name != "cas"):
+    result = yield _plans.call(rings.new, name, key, *args, **options, **left())
+    if result is None or (result is False and name != "cas"):
         if (yield from _bringing(rings, key, left)) is _MISSING:
-            return answer
-        answer = yield _plans.call(rings.new, name, key, *args, **options, **left())
-    return answer
+            return result
+        result = yield _plans.call(rings.new, name, key, *args, **options, **left())
+    return result
 
 
 def _plan_get(
@@ -128,19 +128,21 @@ def _plan_get(
     # `get(key, default)` and `gat(key, ttl, default)`.
     settled = args if name == "get" else args[1:]
     default = settled[0] if settled else options.pop("default", None)
-    asked = args[: len(args) - len(settled)]
-    found = yield _plans.call(rings.new, name, key, *asked, default=_MISSING, **options, **left())
+    read_args = args[: len(args) - len(settled)]
+    found = yield _plans.call(
+        rings.new, name, key, *read_args, default=_MISSING, **options, **left()
+    )
     if found is _MISSING:
         found = yield from _bringing(rings, key, left)
         if found is not _MISSING and name == "gat":
-            yield _plans.call(rings.new, "touch", key, *asked, **options, **left())
+            yield _plans.call(rings.new, "touch", key, *read_args, **options, **left())
     return default if found is _MISSING else found
 
 
 def _plan_get_many(
     rings: _Rings, _name: str, keys: Iterable[Any], *, deadline: float | None = None
 ) -> Plan[dict[Any, Any]]:
-    """Read from both rings; nothing is copied, since a bulk read does not tell lives."""
+    """Read from both rings; nothing is copied, since a bulk read does not return TTLs."""
     left = _remainder(deadline)
     names = keys_of(keys)
     found = yield _plans.call(rings.new, "get_many", names, **left())
@@ -199,8 +201,8 @@ def _plan_set_many(
     left = _remainder(deadline)
     failures = yield _plans.call(rings.old, "delete_many", list(values), **left())
     emptied = {key: value for key, value in values.items() if key not in failures}
-    late = yield _plans.call(rings.new, name, emptied, ttl, **left())
-    return dict(failures | late)
+    expired = yield _plans.call(rings.new, name, emptied, ttl, **left())
+    return dict(failures | expired)
 
 
 def _plan_delete_many(
@@ -209,8 +211,8 @@ def _plan_delete_many(
     left = _remainder(deadline)
     names = keys_of(keys)
     failures = yield _plans.call(rings.old, name, names, **left())
-    late = yield _plans.call(rings.new, name, names, **left())
-    return dict(failures | late)
+    expired = yield _plans.call(rings.new, name, names, **left())
+    return dict(failures | expired)
 
 
 def _is_ours(error: UnreadableValue) -> bool:

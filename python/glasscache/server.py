@@ -22,13 +22,17 @@ _START_SECONDS = 10.0
 
 
 def find_command() -> str:
-    """Return the path of the command `glasscache`: beside this Python, on PATH, or $GLASSCACHE."""
+    """Return the path of the command `glasscache`: next to this Python, on PATH, or $GLASSCACHE."""
     own = os.environ.get("GLASSCACHE")
-    beside = [Path(sysconfig.get_path("scripts")), Path(sys.executable).parent]
-    places = [own, *(str(folder / "glasscache") for folder in beside), shutil.which("glasscache")]
-    for place in places:
-        if place and os.access(place, os.X_OK):
-            return place
+    folders = [Path(sysconfig.get_path("scripts")), Path(sys.executable).parent]
+    candidates = [
+        own,
+        *(str(folder / "glasscache") for folder in folders),
+        shutil.which("glasscache"),
+    ]
+    for candidate in candidates:
+        if candidate and os.access(candidate, os.X_OK):
+            return candidate
     raise FileNotFoundError("no command glasscache: pip install gives it, or set GLASSCACHE")
 
 
@@ -52,7 +56,7 @@ class Server:
     def __init__(
         self, memory: str = "64M", *, port: int = 0, arguments: tuple[str, ...] = ()
     ) -> None:
-        """Start the server and return when it answers."""
+        """Start the server and return when it replies."""
         self._process: subprocess.Popen[bytes] | None = None
         port = port or _free_port()
         self.address = f"127.0.0.1:{port}"
@@ -68,20 +72,20 @@ class Server:
             *arguments,
         ]
         if os.geteuid() == 0 and not any(flag.startswith(("-u", "--user")) for flag in arguments):
-            # The command refuses root unless it is told; this server is for this machine alone.
+            # The command refuses root unless output otherwise; this server is for this machine alone.
             command += ["-u", "root"]
         self._process = subprocess.Popen(  # noqa: S603 - the command is our own
             command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
         )
-        self._wait_until_it_answers(port)
+        self._wait_until_it_replies(port)
 
-    def _wait_until_it_answers(self, port: int) -> None:
+    def _wait_until_it_replies(self, port: int) -> None:
         process = self._process
         ends = time.monotonic() + _START_SECONDS
         while process is not None and time.monotonic() < ends:
             if process.poll() is not None:
-                told = process.stderr.read().decode() if process.stderr else ""
-                raise RuntimeError(f"the server ended at once: {told.strip()}")
+                output = process.stderr.read().decode() if process.stderr else ""
+                raise RuntimeError(f"the server ended at once: {output.strip()}")
             try:
                 socket.create_connection(("127.0.0.1", port), timeout=1).close()
             except OSError:
@@ -89,7 +93,7 @@ class Server:
             else:
                 return
         self.stop()
-        raise TimeoutError(f"the server does not answer at {self.address}")
+        raise TimeoutError(f"the server does not reply at {self.address}")
 
     def stop(self) -> None:
         """End the server; what it held is gone."""

@@ -2,7 +2,7 @@
 
 A tag is a number in the cache, its generation; a tagged value lives under a key that holds the
 generations of its tags. Invalidating a tag gives it a new random number, so that no old key is
-asked for again and the old values fall out by age. A generation that was evicted gets a new number
+read again and the old values fall out by age. A generation that was evicted gets a new number
 as well: a lost tag means misses, never an old value. A tagged read costs one round trip for all its
 tags and one for the value.
 """

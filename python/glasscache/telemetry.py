@@ -2,10 +2,10 @@
 
 `instrument(client)` replaces the client's public methods, on this one object, by traced ones; with
 no provider set up it leaves the object alone. A span is made when its call has ended, with all its
-attributes at once, and only if somebody can see it: the SDK takes longer to make one than the cache
-to answer (docs/decisions/0061-what-a-span-costs.md). Names follow the semantic conventions for
+attributes at once, and only if it can be exported: the SDK takes longer to make one than the cache
+to reply (docs/decisions/0061-what-a-span-costs.md). Names follow the semantic conventions for
 databases (`db.system.name` = memcached); a hit is `glasscache.hit`, sizes and names as Sentry reads
-them (`cache.*`). Keys are personal data and stay out unless asked for. Only the API package is
+them (`cache.*`). Keys are personal data and are left out by default. Only the API package is
 imported, and only here.
 """
 
@@ -17,7 +17,7 @@ import weakref
 from collections.abc import Callable, Iterator, Sized
 from typing import TYPE_CHECKING, Any
 
-from glasscache._observed import BATCHES, READS, Done, Tell, Wish, watch
+from glasscache._observed import BATCHES, READS, Done, Report, Wish, watch
 
 if TYPE_CHECKING:
     from typing import Final
@@ -52,7 +52,7 @@ def instrument(
         sample: the share, 0 to 1, of faster calls that get a span all the same.
 
     """
-    from opentelemetry import metrics, trace  # noqa: PLC0415 - not everybody has it
+    from opentelemetry import metrics, trace  # noqa: PLC0415 - it is optional
 
     tracers = _set_up(tracer_provider or trace.get_tracer_provider())
     meters = _set_up(meter_provider or metrics.get_meter_provider())
@@ -72,7 +72,7 @@ def instrument(
 
 
 def _set_up(provider: Any) -> Any:
-    """Return the provider, or None when it is the API's stand-in for none."""
+    """Return the provider, or None when it is the API's default."""
     return None if type(provider).__name__ in _STAND_INS else provider
 
 
@@ -81,11 +81,11 @@ def _never() -> bool:
 
 
 def _idleness(tracers: Any) -> Callable[[], bool]:
-    """Return a question: can nobody see a span? Only the SDK's provider says; another one might."""
+    """Return a function: would every span be dropped? Only the SDK's provider knows; for another, no."""
     processor: Any = getattr(tracers, "_active_span_processor", None)
     if not hasattr(processor, "_span_processors"):
         return _never
-    return lambda: not processor._span_processors  # noqa: SLF001 - the SDK has no other way to ask
+    return lambda: not processor._span_processors  # noqa: SLF001 - the SDK has no other way to query it
 
 
 def _attributes(name: str) -> dict[str, Any]:
@@ -95,23 +95,23 @@ def _attributes(name: str) -> dict[str, Any]:
     return {"db.system.name": "memcached", "db.operation.name": operation}
 
 
-def _durations(durations: Any, name: str) -> Tell:
+def _durations(durations: Any, name: str) -> Report:
     common = _attributes(name)
 
-    def tell(done: Done) -> None:
+    def report(done: Done) -> None:
         attributes = common
         if done.error is not None:
             attributes = {**common, "error.type": type(done.error).__qualname__}
         durations.record(done.seconds, attributes)
 
-    return tell
+    return report
 
 
 def _count_connections(client: Any, meter: Any) -> None:
     """Show the pools of a blocking client; an asyncio one has a connection a server, and no pool."""
     from opentelemetry.metrics import Observation  # noqa: PLC0415 - likewise
 
-    from glasscache.client import Client  # noqa: PLC0415 - it has been imported by whoever calls
+    from glasscache.client import Client  # noqa: PLC0415 - the caller has imported it
 
     if not isinstance(client, Client):
         return
@@ -147,21 +147,21 @@ class _Spans:
             StatusCode.ERROR,
             get_current_span,
         )
-        # A sampler that asks the parent first drops what lies in a trace that is not sampled.
+        # A parent-based sampler drops what belongs to a trace that is not sampled.
         self._follows = type(getattr(tracer, "sampler", None)).__name__.startswith("Parent")
 
-    def of(self, name: str) -> Tell:
+    def of(self, name: str) -> Report:
         """Return what makes spans of one method's calls."""
         common = _attributes(name)
 
-        def tell(done: Done) -> None:
+        def report(done: Done) -> None:
             if self._follows:
                 around = self._current().get_span_context()
                 if around.is_valid and not around.trace_flags.sampled:
                     return
             self._make(common, done)
 
-        return tell
+        return report
 
     def _make(self, common: dict[str, Any], done: Done) -> None:
         attributes = {**common, **self._described(done)}
@@ -176,23 +176,23 @@ class _Spans:
         span.end(done.ended_ns)
 
     def _described(self, done: Done) -> dict[str, Any]:
-        told: dict[str, Any] = self._server(done)
+        attributes: dict[str, Any] = self._server(done)
         width = done.width
         if width is not None:
-            told["db.operation.batch.size"] = width
+            attributes["db.operation.batch.size"] = width
         if self._keys:
-            told["db.query.text"] = f"{done.name} {done.shown_key}"
-            told["cache.key"] = done.shown_key
+            attributes["db.query.text"] = f"{done.name} {done.shown_key}"
+            attributes["cache.key"] = done.shown_key
         if done.error is not None:
-            told["error.type"] = type(done.error).__qualname__
-            return told
+            attributes["error.type"] = type(done.error).__qualname__
+            return attributes
         if done.name in READS:
-            told["glasscache.hit"] = told["cache.hit"] = done.is_hit
+            attributes["glasscache.hit"] = attributes["cache.hit"] = done.is_hit
         if isinstance(done.result, str | bytes) and done.is_hit:
-            told["cache.item_size"] = len(done.result)
+            attributes["cache.item_size"] = len(done.result)
         if done.name == "get_many" and isinstance(done.result, Sized):
-            told["glasscache.hit.count"] = len(done.result)
-        return told
+            attributes["glasscache.hit.count"] = len(done.result)
+        return attributes
 
     def _server(self, done: Done) -> dict[str, Any]:
         """Where the call went; a bulk call may go to many."""
@@ -218,7 +218,7 @@ def log_slow_calls(
 ) -> None:
     """Log each call that takes longer than `threshold` seconds: a warning with what and how long."""
 
-    def tell(done: Done) -> None:
+    def report(done: Done) -> None:
         took = done.seconds
         if took >= threshold:  # a call that failed comes here however fast it was
             width = "" if done.width is None else f" of {done.width} keys"
@@ -226,7 +226,7 @@ def log_slow_calls(
             end = f", {type(done.error).__name__}" if done.error else ""
             logger.warning("slow call: %s%s took %.1f ms%s", done.name, what, took * 1e3, end)
 
-    def tell_of(_name: str) -> Tell:
-        return tell
+    def tell_of(_name: str) -> Report:
+        return report
 
     watch(client, Wish(tell_of, _never, int(threshold * 1e9)))

@@ -25,10 +25,10 @@ FILES_MAX = 5000
 """Files that are taken: enough for each size decade, and a matter of seconds."""
 
 FILE_BYTES_MAX = 900_000
-"""Longer files are left out, for they are no items of a server in its usual settings."""
+"""Longer files are left out: a server with default settings refuses them."""
 
 NOT_IN = frozenset({"site-packages", "dist-packages", "__pycache__"})
-"""What lies under the standard library and is none of it."""
+"""What is inside the folder of the standard library and not part of it."""
 
 KEYS_PER_GET = 100
 KEY_BYTES_MAX = 250

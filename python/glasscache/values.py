@@ -1,11 +1,11 @@
-"""Values on the wire: which dialect is spoken, how objects are serialised, what is compressed.
+"""Values on the wire: the dialect, how objects are serialised, what is compressed.
 
 Whatever is stored comes back equal and of the same type, nested too, or is refused with what to write
 instead. `str`, `bytes`, `int`, `float`, `bool`, `None`, lists of whole numbers and arrays have forms of
 their own; lists and dicts that JSON carries faithfully go as JSON or MessagePack. Everything else that
 is supported (docs/reference/values.md) goes as typed bytes: tuples, sets, dates, decimals, UUIDs, keys
 that are not `str`, and the enumerations and dataclasses that were registered. Pickle is used only where
-it was asked for by name, since reading one can run code.
+it is enabled explicitly, since reading one can run code.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Codec(_native.Codec):
     """How values become bytes and bytes values.
 
     Args:
-        dialect: whose flags are spoken: "own", "pymemcache", "pylibmc", "python-memcached",
+        dialect: the client whose flags are used: "own", "pymemcache", "pylibmc", "python-memcached",
             "bmemcached", "php-memcached", "pecl-memcache", "dalli", "spymemcached" or "raw".
         objects: how dicts and lists are serialised: "json", "msgpack" (needs msgspec) or "pickle".
         compress: "zstd", "zlib", "lz4", "quicklz" or None; by default the dialect's own.
@@ -91,7 +91,7 @@ class Codec(_native.Codec):
         migrate_from: str | None = None,
         types: Iterable[type[Any]] | Mapping[str, type[Any]] = (),
     ) -> Self:
-        """Make a codec; the class says what the arguments mean."""
+        """Make a codec; the class documents the arguments."""
         if objects not in _DUMPERS:
             raise BadSetting(f"objects={objects!r}: one of {', '.join(_DUMPERS)}")
         _check_bound("threshold", threshold)
@@ -126,14 +126,16 @@ def _check_bound(name: str, number: int, most: int = sys.maxsize) -> None:
 
 
 def named(codec: Codec | str | None, dialect: str | None) -> Codec:
-    """Return the codec that a client's `codec=` and `dialect=` ask for."""
+    """Return the codec for a client's `codec=` and `dialect=`."""
     match codec:
         case None:
             return Codec(dialect or "own")
         case "json" | "msgpack" | "pickle":
             return Codec(dialect or "own", objects=codec)
         case _ if dialect is not None:
-            raise BadSetting(f"dialect={dialect!r} beside a codec that has its own: Codec(dialect)")
+            raise BadSetting(
+                f"dialect={dialect!r} together with a codec that has its own: Codec(dialect)"
+            )
         case Codec():
             return codec
         case str():
@@ -247,7 +249,7 @@ def _dump_json(value: Any, *, is_own: bool) -> tuple[str, Any]:
 
 
 def _written(write: Callable[[Any], bytes], value: Any) -> bytes:
-    """Return what a writer makes of a value; what it cannot take is told as such."""
+    """Return a writer's form of a value; what it cannot write raises UnwritableValue."""
     try:
         return write(value)
     except UnicodeEncodeError as error:
@@ -287,7 +289,7 @@ def _dump_msgpack(value: Any, *, is_own: bool) -> tuple[str, Any]:
 
 
 def _dump_pickle(value: Any, *, is_own: bool) -> tuple[str, Any]:
-    import pickle  # noqa: PLC0415 - asked for by name
+    import pickle  # noqa: PLC0415 - enabled explicitly
 
     if is_own and (parts := _parts(value)):
         return parts

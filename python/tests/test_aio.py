@@ -149,7 +149,7 @@ def test_a_pipeline_tells_the_limit_of_each_server(server: Server) -> None:
                 pipeline.cas(keys[0], big, 1)
                 pipeline.set("small", "fits")
             *refused, stored = pipeline.results
-            asked = [limits[client._names[client._place_of(key)]] for key in [*keys, keys[0]]]
+            asked = [limits[client._names[client._slot_of(key)]] for key in [*keys, keys[0]]]
             assert [error.limit for error in refused] == asked
             assert {error.limit for error in refused} == set(limits.values())
             assert all(f"limit {error.limit}" in str(error) for error in refused)

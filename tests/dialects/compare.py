@@ -28,7 +28,7 @@ class Ours:
     """Our codec, run as a child process."""
 
     def __init__(self) -> None:
-        binary = ROOT / "target" / "release" / "examples" / "speak"
+        binary = ROOT / "target" / "release" / "examples" / "convert"
         self.child = subprocess.Popen(
             [str(binary)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )

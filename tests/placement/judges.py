@@ -32,7 +32,7 @@ def run(command: Sequence[str], keys: list[str], **options: object) -> list[int]
 
 
 def ours(placement: str) -> Judge:
-    binary = ROOT / "target" / "release" / "examples" / "place"
+    binary = ROOT / "target" / "release" / "examples" / "server_of"
     return lambda servers, keys: run([str(binary), placement, *servers], keys)
 
 

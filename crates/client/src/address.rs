@@ -22,14 +22,14 @@ const WEIGHT_MAX: u32 = 1000;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Address {
     /// Where it listens.
-    pub place: Place,
+    pub endpoint: Endpoint,
     /// Its share of the keys in relation to the others'.
     pub weight: u32,
 }
 
 /// Where a server listens.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Place {
+pub enum Endpoint {
     /// A host name or address, and a port.
     Tcp(String, u16),
     /// A unix socket.
@@ -51,7 +51,7 @@ impl Address {
     }
 }
 
-/// What is written in place of what was refused.
+/// The forms to use instead of one that was refused.
 const FORMS: &str =
     "write \"host:port\", \"host:port*weight\", \"[::1]:port\" or \"/path/of.sock\"";
 
@@ -65,7 +65,7 @@ fn parse(text: &str) -> Result<Address, String> {
             return Err("no path of a socket; write \"unix:/path/of.sock\"".into());
         }
         return Ok(Address {
-            place: Place::Unix(path.into()),
+            endpoint: Endpoint::Unix(path.into()),
             weight: weight.unwrap_or(1),
         });
     }
@@ -78,22 +78,22 @@ fn parse(text: &str) -> Result<Address, String> {
         }
         None => text,
     };
-    let (place, star) = split_star(text)?;
-    let (host, numbers) = split_host(place)?;
+    let (text, star) = split_star(text)?;
+    let (host, numbers) = split_host(text)?;
     let (port, colon) = split_numbers(numbers)?;
     if star.is_some() && colon.is_some() {
         return Err("two weights; write one, as \"host:port*weight\"".into());
     }
     Ok(Address {
-        place: Place::Tcp(host.to_owned(), port),
+        endpoint: Endpoint::Tcp(host.to_owned(), port),
         weight: star.or(colon).unwrap_or(1),
     })
 }
 
-/// The text before `*`, and the weight behind it if there is one.
+/// The text before `*`, and the weight after it if there is one.
 fn split_star(text: &str) -> Result<(&str, Option<u32>), String> {
     match text.rsplit_once('*') {
-        Some((place, weight)) => Ok((place, Some(weight_of(weight)?))),
+        Some((text, weight)) => Ok((text, Some(weight_of(weight)?))),
         None => Ok((text, None)),
     }
 }
@@ -110,9 +110,9 @@ fn number(text: &str) -> Option<u32> {
     text.parse().ok().filter(|_| is_digits)
 }
 
-/// The host without brackets, and `:port` or `:port:weight` behind it.
-fn split_host(place: &str) -> Result<(&str, &str), String> {
-    if let Some(rest) = place.strip_prefix('[') {
+/// The host without brackets, and `:port` or `:port:weight` after it.
+fn split_host(text: &str) -> Result<(&str, &str), String> {
+    if let Some(rest) = text.strip_prefix('[') {
         let (host, numbers) = rest.split_once(']').ok_or("a \"[\" without its \"]\"")?;
         let (address, scope) = host.split_once('%').unwrap_or((host, "0"));
         if address.parse::<Ipv6Addr>().is_err() || !is_name(scope) {
@@ -120,12 +120,12 @@ fn split_host(place: &str) -> Result<(&str, &str), String> {
         }
         return Ok((host, numbers));
     }
-    if place.parse::<Ipv6Addr>().is_ok() {
+    if text.parse::<Ipv6Addr>().is_ok() {
         return Err(format!(
-            "IPv6 goes in brackets; write \"[{place}]\" or \"[{place}]:{PORT}\""
+            "IPv6 goes in brackets; write \"[{text}]\" or \"[{text}]:{PORT}\""
         ));
     }
-    let (host, numbers) = place.split_at(place.find(':').unwrap_or(place.len()));
+    let (host, numbers) = text.split_at(text.find(':').unwrap_or(text.len()));
     if host.is_empty() {
         return Err(format!("no host; {FORMS}"));
     }
@@ -153,7 +153,7 @@ fn split_numbers(numbers: &str) -> Result<(u16, Option<u32>), String> {
     let Some(numbers) = numbers.strip_prefix(':') else {
         return match numbers {
             "" => Ok((PORT, None)),
-            rest => Err(format!("{rest:?} behind the host; {FORMS}")),
+            rest => Err(format!("{rest:?} after the host; {FORMS}")),
         };
     };
     let (port, weight) = match numbers.split_once(':') {
@@ -167,7 +167,7 @@ fn split_numbers(numbers: &str) -> Result<(u16, Option<u32>), String> {
     }
 }
 
-impl Place {
+impl Endpoint {
     /// Host and port where the host is a name that must be looked up.
     #[cfg(feature = "tokio")]
     pub(crate) fn name(&self) -> Option<(&str, u16)> {
@@ -178,7 +178,7 @@ impl Place {
     }
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for Endpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Tcp(host, port) if host.contains(':') => write!(f, "[{host}]:{port}"),
@@ -194,7 +194,7 @@ mod tests {
 
     fn read(text: &str) -> (String, u32) {
         let address = Address::parse(text).unwrap();
-        (address.place.to_string(), address.weight)
+        (address.endpoint.to_string(), address.weight)
     }
 
     #[test]
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn ipv6_without_brackets_is_refused_and_the_error_says_what_to_write() {
+    fn ipv6_without_brackets_is_refused_and_the_error_shows_the_right_form() {
         let error = Address::parse("::1").unwrap_err().to_string();
         assert!(error.contains("write \"[::1]\""), "{error}");
     }

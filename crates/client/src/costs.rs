@@ -25,7 +25,7 @@ pub enum Part {
     Deserialise,
 }
 
-/// Every part, with its word.
+/// Every part, with its name.
 pub const PARTS: [(Part, &str); 6] = [
     (Part::Serialise, "serialise"),
     (Part::Compress, "compress"),
@@ -60,13 +60,13 @@ pub enum Operation {
 pub enum Class {
     /// About one value.
     Single(Operation, usize),
-    /// About so many keys.
+    /// About this many keys.
     Bulk(usize, usize),
-    /// About a server, or a question of the client's own.
+    /// About a server, or an internal request of the client.
     Uncounted,
 }
 
-/// Every operation, with its word.
+/// Every operation, with its name.
 pub const OPERATIONS: [(Operation, &str); 3] = [
     (Operation::Read, "read"),
     (Operation::Write, "write"),
@@ -121,7 +121,7 @@ pub struct CellSnapshot {
     pub bytes: u64,
     /// Nanoseconds for each of [`PARTS`].
     pub parts_ns: [u64; PARTS.len()],
-    /// Calls whose network+server time lay below 2^i microseconds and not below half of it.
+    /// Calls whose network+server time was below 2^i microseconds and not below half of it.
     pub latency: [u64; BUCKETS],
 }
 
@@ -134,7 +134,7 @@ pub struct Costs {
 
 impl Cell {
     fn add(&self, spent: &Spent, bytes: u64) {
-        // Relaxed: each sum stands for itself.
+        // Relaxed: the sums are independent.
         self.calls.fetch_add(1, Ordering::Relaxed);
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
         for (sum, &ns) in self.parts_ns.iter().zip(&spent.parts_ns) {

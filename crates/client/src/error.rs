@@ -18,7 +18,7 @@ pub enum Phase {
 }
 
 impl Phase {
-    /// The phase as one word.
+    /// The name of the phase.
     pub fn word(self) -> &'static str {
         match self {
             Self::Wait => "wait",
@@ -42,7 +42,7 @@ pub struct Context {
     pub server: String,
     /// How far the call had come.
     pub phase: Phase,
-    /// Whether the call may be made again: it was not sent, or doing it twice is doing it once.
+    /// Whether the call may be made again: it was not sent, or it is idempotent.
     pub retry_is_safe: bool,
 }
 
@@ -57,7 +57,7 @@ impl fmt::Display for Context {
     }
 }
 
-/// A refusal in the server's words; of an unknown command it says no more than `ERROR`.
+/// A refusal as the server wrote it; for an unknown command that is only `ERROR`.
 fn words(refusal: &Refusal) -> &str {
     match refusal.message.as_str() {
         "" => "ERROR (it does not know the command)",
@@ -87,11 +87,11 @@ pub enum Error {
     Refused {
         /// The server, as it was named.
         server: String,
-        /// In its own words.
+        /// Its message.
         refusal: Refusal,
     },
     /// The value is larger than the server takes.
-    #[error("value too large: {bytes} bytes under {key:?}, {}", limit_shown(*.limit))]
+    #[error("value too large: {bytes} bytes under {key:?}, {}", limit_text(*.limit))]
     TooLarge {
         /// The key.
         key: String,
@@ -124,10 +124,10 @@ pub enum Error {
         /// The operation.
         what: &'static str,
     },
-    /// A setting of the client makes no sense.
+    /// A setting of the client is invalid.
     #[error("{0}")]
     BadSetting(String),
-    /// A signal came and its handler said stop.
+    /// A signal came and its handler ended the call.
     #[error("interrupted")]
     Interrupted,
     /// The client was closed.
@@ -135,7 +135,7 @@ pub enum Error {
     Closed,
 }
 
-fn limit_shown(limit: u64) -> String {
+fn limit_text(limit: u64) -> String {
     match limit {
         0 => "more than the server takes (its -I)".to_owned(),
         limit => format!("limit {limit}"),

@@ -1,7 +1,7 @@
 //! Recognising the process that something was made in, so that no child uses its parent's sockets.
 //!
 //! The mark is compared with a counter that a `pthread_atfork` handler raises in each child. Every `fork` of
-//! the C library runs that handler, whichever language calls it, so nobody has to announce forks, and the
+//! the C library runs that handler, whichever language calls it, so forks need no announcement, and the
 //! comparison is one relaxed load (docs/decisions/0057-forks-are-detected-below-python.md).
 
 use forkguard::atfork::Guard;

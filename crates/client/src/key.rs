@@ -1,11 +1,10 @@
-//! Keys: looked at once, where they enter, and made into what goes on the wire.
+//! Keys: checked once, where they enter, and converted to their wire form.
 
+pub use glasscache_protocol::KEY_BYTES_MAX;
+use glasscache_protocol::base64;
 use glasscache_protocol::meta::request::WireKey;
 
 use crate::error::Error;
-
-/// Longest key on the wire, namespace and base64 included: memcached's bound.
-pub const KEY_BYTES_MAX: usize = 250;
 
 /// What is done with a key that the text protocol cannot carry (spaces, control characters).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -20,13 +19,13 @@ pub enum KeyRule {
 /// How a namespace and a rule make keys into wire keys.
 #[derive(Debug, Clone, Copy)]
 pub struct KeyMaker<'n> {
-    /// What stands before each key.
+    /// The prefix of each key.
     pub namespace: &'n [u8],
     /// What is done with keys that are not plain.
     pub rule: KeyRule,
 }
 
-/// Whether each byte can stand in a text command: no space and no control byte.
+/// Whether each byte is allowed in a text command: no space and no control byte.
 pub fn is_plain(key: &[u8]) -> bool {
     if let Some(last) = key.last_chunk() {
         let (eights, _) = key.as_chunks();
@@ -83,7 +82,7 @@ impl KeyMaker<'_> {
             ));
         }
         scratch.clear();
-        base64(self.namespace.iter().chain(key).copied(), scratch);
+        base64::encode(&[self.namespace, key].concat(), scratch);
         if scratch.len() > KEY_BYTES_MAX {
             return Err(bad(key, "its base64 form is longer than 250 bytes"));
         }
@@ -95,27 +94,9 @@ impl KeyMaker<'_> {
 }
 
 fn bad(key: &[u8], why: &'static str) -> Error {
-    const SHOWN: usize = 60;
-    let shown = String::from_utf8_lossy(key.get(..SHOWN).unwrap_or(key)).into_owned();
-    Error::BadKey { key: shown, why }
-}
-
-/// Appends the base64 form (RFC 4648, padded) of `bytes`.
-fn base64(bytes: impl Iterator<Item = u8>, out: &mut Vec<u8>) {
-    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    let mut bytes = bytes.peekable();
-    while bytes.peek().is_some() {
-        let group = [bytes.next(), bytes.next(), bytes.next()];
-        let joined = group
-            .iter()
-            .fold(0u32, |n, b| n << 8 | u32::from(b.unwrap_or_default()));
-        let present = group.iter().flatten().count();
-        for place in 0..4 {
-            let digit = (joined >> (18 - 6 * place)) & 63;
-            let digit = DIGITS.get(digit as usize).copied().unwrap_or_default();
-            out.push(if place <= present { digit } else { b'=' });
-        }
-    }
+    const DISPLAYED_BYTES: usize = 60;
+    let start = String::from_utf8_lossy(key.get(..DISPLAYED_BYTES).unwrap_or(key)).into_owned();
+    Error::BadKey { key: start, why }
 }
 
 #[cfg(test)]
@@ -129,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn a_plain_key_is_itself_behind_its_namespace() {
+    fn a_plain_key_is_sent_unchanged_after_its_namespace() {
         assert_eq!(wire(b"", KeyRule::Refuse, b"k"), Ok((b"k".to_vec(), false)));
         assert_eq!(
             wire(b"n:", KeyRule::Refuse, "ü".as_bytes()),
@@ -185,13 +166,13 @@ mod tests {
     }
 
     #[test]
-    fn every_byte_at_every_place_is_judged_alone() {
+    fn every_byte_is_checked_at_every_position() {
         for length in 1..20 {
-            for place in 0..length {
+            for position in 0..length {
                 for byte in 0..=255u8 {
                     for rest in [b'!', b'~', 0x80, 0xff] {
                         let mut key = vec![rest; length];
-                        key[place] = byte;
+                        key[position] = byte;
                         assert_eq!(is_plain(&key), byte > b' ' && byte != 0x7f, "{key:?}");
                     }
                 }

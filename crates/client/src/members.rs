@@ -1,12 +1,12 @@
-//! Which servers a client has at present: the ring, and a place for each server there has been.
+//! Which servers a client has at present: the ring, and a slot for each server there has been.
 //!
-//! A server keeps its place for the client's life, so a call that found its place on the old ring
-//! finishes there while another thread changes the servers. A server that left keeps its place,
+//! A server keeps its slot for the client's life, so a call that found its slot on the old ring
+//! finishes there while another thread changes the servers. A server that left keeps its slot,
 //! but no connection and no probe; should it come back, it is found again by its address.
 
 use std::sync::Arc;
 
-use crate::address::{Address, Place};
+use crate::address::{Address, Endpoint};
 use crate::error::Error;
 use crate::fork::Process;
 use crate::options::Options;
@@ -18,9 +18,9 @@ use crate::ring::{self, Placement, Ring};
 pub(crate) struct Members {
     /// The process that they belong to.
     pub(crate) process: Process,
-    /// Every server there has been, at its place.
+    /// Every server there has been, in its slot.
     pub(crate) servers: Vec<Arc<Server>>,
-    /// The places of the present ones, in the order given.
+    /// The slots of the present ones, in the order given.
     present: Vec<usize>,
     ring: Arc<Ring>,
 }
@@ -33,7 +33,7 @@ impl Members {
     ) -> Result<Self, Error> {
         let servers = addresses
             .iter()
-            .map(|address| Arc::new(Server::new(address.place.clone(), options.clone())));
+            .map(|address| Arc::new(Server::new(address.endpoint.clone(), options.clone())));
         Ok(Self {
             process: Process::current(),
             servers: servers.collect(),
@@ -42,7 +42,7 @@ impl Members {
         })
     }
 
-    /// The same servers with these present; those that are new get the next places.
+    /// The same servers with these present; those that are new get the next slots.
     pub(crate) fn changed(
         &self,
         addresses: &[Address],
@@ -50,13 +50,13 @@ impl Members {
         options: &Arc<Options>,
     ) -> Self {
         let mut servers = self.servers.clone();
-        let mut place_of = |address: &Address| {
+        let mut slot_of = |address: &Address| {
             let known = servers
                 .iter()
-                .position(|server| server.place == address.place);
+                .position(|server| server.endpoint == address.endpoint);
             known.unwrap_or_else(|| {
                 servers.push(Arc::new(Server::new(
-                    address.place.clone(),
+                    address.endpoint.clone(),
                     options.clone(),
                 )));
                 servers.len() - 1
@@ -64,16 +64,16 @@ impl Members {
         };
         Self {
             process: self.process.clone(),
-            present: addresses.iter().map(&mut place_of).collect(),
+            present: addresses.iter().map(&mut slot_of).collect(),
             servers,
             ring: ring.clone(),
         }
     }
 
-    /// The same servers for a child after a fork: none of them has a connection.
+    /// The same servers for a child after a fork, without connections.
     pub(crate) fn of_child(&self, options: &Arc<Options>) -> Self {
         let fresh =
-            |server: &Arc<Server>| Arc::new(Server::new(server.place.clone(), options.clone()));
+            |server: &Arc<Server>| Arc::new(Server::new(server.endpoint.clone(), options.clone()));
         Self {
             process: Process::current(),
             servers: self.servers.iter().map(fresh).collect(),
@@ -82,34 +82,34 @@ impl Members {
         }
     }
 
-    /// The place of a key's server; the key with its namespace, before base64.
-    pub(crate) fn place_of(&self, key: &[u8]) -> usize {
-        self.only_place().unwrap_or_else(|| {
+    /// The slot of a key's server; the key with its namespace, before base64.
+    pub(crate) fn slot_of(&self, key: &[u8]) -> usize {
+        self.only_slot().unwrap_or_else(|| {
             let nth = self.ring.server_of(key);
             self.present.get(nth).copied().unwrap_or_default()
         })
     }
 
-    /// The one place there is, if there is one server.
-    pub(crate) fn only_place(&self) -> Option<usize> {
+    /// The slot of the only server, if there is just one.
+    pub(crate) fn only_slot(&self) -> Option<usize> {
         match self.present.as_slice() {
-            &[place] => Some(place),
+            &[slot] => Some(slot),
             _ => None,
         }
     }
 
-    /// The present servers and their places, in the order given.
+    /// The present servers and their slots, in the order given.
     pub(crate) fn present(&self) -> impl Iterator<Item = (usize, &Arc<Server>)> {
         self.present
             .iter()
-            .filter_map(|&place| Some((place, self.servers.get(place)?)))
+            .filter_map(|&slot| Some((slot, self.servers.get(slot)?)))
     }
 
-    /// Tells each server whether it is still one of them; those that left close what is idle, and
-    /// of one that returns no ill is held: its calls find out how it is.
-    pub(crate) fn tell_servers(&self) {
-        for (place, server) in self.servers.iter().enumerate() {
-            let is_present = self.present.contains(&place);
+    /// Updates each server's presence; those that left close their idle connections, and
+    /// one that returns counts as up: its calls find out how it is.
+    pub(crate) fn update_presence(&self) {
+        for (slot, server) in self.servers.iter().enumerate() {
+            let is_present = self.present.contains(&slot);
             if is_present && server.has_left() {
                 server.health.up();
             }
@@ -125,9 +125,9 @@ pub(crate) fn ring_of(addresses: &[Address], placement: Placement) -> Result<Arc
 }
 
 fn ring_server(address: &Address) -> ring::Server {
-    let (host, port) = match &address.place {
-        Place::Tcp(host, port) => (host.clone(), Some(*port)),
-        Place::Unix(path) => (path.display().to_string(), None),
+    let (host, port) = match &address.endpoint {
+        Endpoint::Tcp(host, port) => (host.clone(), Some(*port)),
+        Endpoint::Unix(path) => (path.display().to_string(), None),
     };
     ring::Server {
         host,
@@ -146,12 +146,12 @@ mod tests {
     }
 
     fn names(members: &Members) -> Vec<(usize, String)> {
-        let name = |(place, server): (usize, &Arc<Server>)| (place, server.name.clone());
+        let name = |(slot, server): (usize, &Arc<Server>)| (slot, server.name.clone());
         members.present().map(name).collect()
     }
 
     #[test]
-    fn a_server_keeps_its_place_and_its_connections_while_others_come_and_go() {
+    fn a_server_keeps_its_slot_and_its_connections_while_others_join_and_leave() {
         let options = Arc::new(Options::default());
         let first = addresses("a:1,b:2");
         let before = Members::new(&first, Placement::Ketama, &options).unwrap();
@@ -164,20 +164,20 @@ mod tests {
         let after = change(&before, "c:3,b:2");
         assert_eq!(names(&after), [(2, "c:3".into()), (1, "b:2".into())]);
         assert!(Arc::ptr_eq(&before.servers[1], &after.servers[1]));
-        after.tell_servers();
+        after.update_presence();
         assert!(after.servers[0].has_left() && !after.servers[1].has_left());
         after.servers[0].health.note(Mark::Down);
 
         let back = change(&after, "a:1");
-        back.tell_servers();
-        assert_eq!(back.only_place(), Some(0));
-        assert_eq!(back.place_of(b"any"), 0);
+        back.update_presence();
+        assert_eq!(back.only_slot(), Some(0));
+        assert_eq!(back.slot_of(b"any"), 0);
         assert!(Arc::ptr_eq(&before.servers[0], &back.servers[0]) && !back.servers[0].has_left());
         assert!(!back.servers[0].health.is_down());
     }
 
     #[test]
-    fn a_key_goes_to_the_server_that_the_ring_of_the_present_ones_names() {
+    fn a_key_maps_to_the_server_that_the_ring_of_the_present_ones_names() {
         let options = Arc::new(Options::default());
         let start = Members::new(&addresses("a:1"), Placement::Ketama, &options).unwrap();
         let next = addresses("b:2,c:3");
@@ -186,7 +186,7 @@ mod tests {
         for number in 0..100 {
             let key = format!("key{number}");
             assert_eq!(
-                members.place_of(key.as_bytes()),
+                members.slot_of(key.as_bytes()),
                 ring.server_of(key.as_bytes()) + 1
             );
         }

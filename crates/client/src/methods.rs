@@ -9,11 +9,11 @@ use glasscache_protocol::text::request::StoreWord;
 use crate::asynchronous::AsyncClient;
 use crate::bulk::{Failures, Indexed, Partitioned, Reads, Removals, Stored, Stores};
 use crate::client::{Budget, Client, Value};
-use crate::engine::operation::{Calculate, Delete, Get, GetAndTouch, Inspect, Store, Touch};
+use crate::engine::operation::{self, Store};
 use crate::engine::{Steps, TooLarge};
 use crate::error::Error;
 use crate::outcome::Outcome;
-use crate::pipeline::MetaAnswer;
+use crate::pipeline::MetaReply;
 use crate::request::Item;
 
 macro_rules! methods {
@@ -36,7 +36,7 @@ macro_rules! methods {
                 cas: bool,
                 budget: &Budget<'_>,
             ) -> Result<Option<Value>, Error> {
-                self.run(&Get { key, cas }, budget)$($await)*
+                self.run(&operation::get(key, cas), budget)$($await)*
             }
 
             /// The value under a key, which then expires at `exptime`.
@@ -46,7 +46,7 @@ macro_rules! methods {
                 exptime: i64,
                 budget: &Budget<'_>,
             ) -> Result<Option<Value>, Error> {
-                self.run(&GetAndTouch { key, exptime }, budget)$($await)*
+                self.run(&operation::get_and_touch(key, exptime), budget)$($await)*
             }
 
             /// The value under a key and what the server knows of it.
@@ -54,8 +54,8 @@ macro_rules! methods {
                 &self,
                 key: WireKey<'_>,
                 budget: &Budget<'_>,
-            ) -> Result<Option<(Value, MetaAnswer)>, Error> {
-                self.run(&Inspect { key }, budget)$($await)*
+            ) -> Result<Option<(Value, MetaReply)>, Error> {
+                self.run(&operation::inspect(key), budget)$($await)*
             }
 
             /// Stores a value; without waiting for the outcome if `noreply` and it has less than [`QUIET_BYTES_MAX`](crate::QUIET_BYTES_MAX).
@@ -87,7 +87,7 @@ macro_rules! methods {
                 noreply: bool,
                 budget: &Budget<'_>,
             ) -> Result<bool, Error> {
-                self.run(&Delete { key, noreply }, budget)$($await)*
+                self.run(&operation::delete(key, noreply), budget)$($await)*
             }
 
             /// Gives a key a new expiry; whether it was there.
@@ -98,11 +98,10 @@ macro_rules! methods {
                 noreply: bool,
                 budget: &Budget<'_>,
             ) -> Result<bool, Error> {
-                let touch = Touch { key, exptime, noreply };
-                self.run(&touch, budget)$($await)*
+                self.run(&operation::touch(key, exptime, noreply), budget)$($await)*
             }
 
-            /// Adds to or subtracts from a number; `None` if there is none, or if nobody waits.
+            /// Adds to or subtracts from a number; `None` if there is none, or if it is quiet.
             ///
             /// A [`Counter`](crate::engine::Counter) given to [`Self::run_steps`] makes a number where there is none.
             pub $($async)? fn arithmetic(
@@ -112,7 +111,7 @@ macro_rules! methods {
                 noreply: bool,
                 budget: &Budget<'_>,
             ) -> Result<Option<u64>, Error> {
-                self.run(&Calculate { key, by, noreply }, budget)$($await)*
+                self.run(&operation::calculate(key, by, noreply), budget)$($await)*
             }
 
             /// Reads many plain keys, without their namespace: index of the key, client flags, bytes.
@@ -123,10 +122,10 @@ macro_rules! methods {
             ) -> Result<(Vec<Indexed>, Failures), Error> {
                 let core = self.core();
                 let reads = Reads::new(core, keys, false)?;
-                let things = reads.all_things(keys);
-                let asks = reads.asks(&things);
+                let entries = reads.entries_by_partition(keys);
+                let requests = reads.requests(&entries);
                 let (mut values, mut bytes, mut reading) = (Vec::new(), 0, Duration::ZERO);
-                let ended = self.ask_many(&asks, budget, &mut |reply| {
+                let ended = self.request_many(&requests, budget, &mut |reply| {
                     let begin = Instant::now();
                     bytes += reads.values(reply, |index, found, body| {
                         values.push((index, found.flags, body.to_vec()));
@@ -138,7 +137,7 @@ macro_rules! methods {
                 Ok((values, reads.unanswered(&ended)))
             }
 
-            /// Stores many values at all their servers at once, each answered for itself only if it fails.
+            /// Stores many values at all their servers at once, with a failure for each that was not stored.
             pub $($async)? fn store_many(
                 &self,
                 word: StoreWord,
@@ -147,9 +146,9 @@ macro_rules! methods {
                 budget: &Budget<'_>,
             ) -> Result<Failures, Error> {
                 let stores = Stores::new(self.core(), word, items, exptime);
-                let things = stores.all_things(items);
+                let entries = stores.entries_by_partition(items);
                 let mut stored = Stored::default();
-                let ended = self.ask_many(&stores.asks(&things), budget, &mut |reply| {
+                let ended = self.request_many(&stores.requests(&entries), budget, &mut |reply| {
                     stores.take(reply, &items, &mut stored);
                     Ok(())
                 })$($await)*?;
@@ -166,8 +165,8 @@ macro_rules! methods {
                 budget: &Budget<'_>,
             ) -> Result<Failures, Error> {
                 let removals = Removals::new(self.core(), keys);
-                let (things, mut failures) = (removals.all_things(keys), Vec::new());
-                let ended = self.ask_many(&removals.asks(&things), budget, &mut |reply| {
+                let (entries, mut failures) = (removals.entries_by_partition(keys), Vec::new());
+                let ended = self.request_many(&removals.requests(&entries), budget, &mut |reply| {
                     failures.extend(removals.failure(reply));
                     Ok(())
                 })$($await)*?;

@@ -7,8 +7,8 @@ pub use crate::key::KeyRule;
 use crate::key::{KEY_BYTES_MAX, is_plain};
 use crate::pipeline::VALUE_BYTES_MAX;
 
-/// A store of so many bytes waits for its outcome even where nobody asked for it: its time is that of the wire, and
-/// a value that is too large for the server must not be refused unheard.
+/// A store of this many bytes waits for its outcome even with `noreply`: its time is that of the wire, and
+/// a value that is too large for the server must not be dropped silently.
 pub const QUIET_BYTES_MAX: usize = 64 << 10;
 
 /// Settings of a client.
@@ -20,7 +20,7 @@ pub struct Options {
     pub value_bytes_max: u64,
     /// Most connections to one server; a call beyond waits for one until its deadline.
     pub connections_max: usize,
-    /// What stands before each key on the wire.
+    /// The prefix of each key on the wire.
     pub namespace: Vec<u8>,
     /// What is done with keys that need base64.
     pub keys: KeyRule,
@@ -29,7 +29,7 @@ pub struct Options {
 }
 
 impl Options {
-    /// Refuses settings with which no call could succeed, or some would say something else on the wire.
+    /// Refuses settings with which no call could succeed, or that would change the meaning of requests.
     pub(crate) fn check(&self) -> Result<(), Error> {
         let bad = |sentence: &str| Err(Error::BadSetting(sentence.to_owned()));
         if self.connections_max == 0 {
@@ -48,7 +48,7 @@ impl Options {
 impl Default for Options {
     fn default() -> Self {
         Self {
-            // A cache that takes a quarter of a second is no cache: fail, and let the caller compute.
+            // A cache that takes longer than a quarter of a second is useless: fail, and let the caller compute.
             timeout: Duration::from_millis(250),
             value_bytes_max: VALUE_BYTES_MAX,
             // A thread needs one connection at a time, and 32 threads at once in a call are rare.

@@ -15,7 +15,7 @@ pub enum Outcome {
     NotFound,
 }
 
-/// The outcome that a meta code stands for, if it is one of a write.
+/// The outcome of a meta code, if it is one of a write.
 pub fn of_code(code: Code) -> Option<Outcome> {
     match code {
         Code::Done => Some(Outcome::Done),

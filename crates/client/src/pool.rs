@@ -7,21 +7,21 @@ use std::ops::Deref;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::address::Place;
+use crate::address::Endpoint;
 use crate::engine::server::ServerState;
 use crate::options::Options;
 use crate::quiet::Quiet;
 use crate::transport::blocking::Link;
 use crate::transport::resolver::Resolver;
 
-/// A connection idle for longer is looked at before it is used: the server may have closed it.
+/// A connection idle for longer is checked before it is used: the server may have closed it.
 const TRUSTED_IDLE: Duration = Duration::from_millis(20);
 
-/// One server: where it is, how it is, and the connections to it.
+/// One server: its endpoint, its state, and the connections to it.
 #[derive(Debug)]
 pub struct Server {
     /// Where it listens.
-    pub place: Place,
+    pub endpoint: Endpoint,
     /// What is known of it.
     pub state: Arc<ServerState>,
     pub(crate) options: Arc<Options>,
@@ -46,7 +46,7 @@ struct Pool {
 }
 
 impl Pool {
-    /// The idle connection that this thread had last, else the one that anybody had last.
+    /// The idle connection that this thread had last, else the one that was used last.
     ///
     /// So a thread's calls follow each other on one connection while others use theirs.
     fn take(&mut self, thread: usize) -> Option<Box<Link>> {
@@ -60,11 +60,11 @@ impl Pool {
 
 /// A number that threads do not share while they live.
 fn this_thread() -> usize {
-    thread_local!(static PLACE: u8 = const { 0 });
-    PLACE.with(|place| std::ptr::from_ref(place).addr())
+    thread_local!(static MARKER: u8 = const { 0 });
+    MARKER.with(|marker| std::ptr::from_ref(marker).addr())
 }
 
-/// What a call gets when it asks for a connection.
+/// What a call gets when it requests a connection.
 pub(crate) enum Checkout {
     /// A connection, used before.
     Used(Box<Link>),
@@ -83,10 +83,10 @@ impl Deref for Server {
 }
 
 impl Server {
-    pub(crate) fn new(place: Place, options: Arc<Options>) -> Self {
+    pub(crate) fn new(endpoint: Endpoint, options: Arc<Options>) -> Self {
         Self {
-            state: Arc::new(ServerState::new(place.to_string())),
-            place,
+            state: Arc::new(ServerState::new(endpoint.to_string())),
+            endpoint,
             options,
             resolver: Resolver::default(),
             quiet: Arc::default(),
@@ -165,7 +165,7 @@ impl Server {
         }
     }
 
-    /// Whether quiet writes were not sent, or not answered for.
+    /// Whether quiet writes were not sent, or not acknowledged.
     pub(crate) fn has_pending(&self) -> bool {
         self.quiet.is_any()
             || self
@@ -186,7 +186,7 @@ impl Server {
         }
     }
 
-    /// Whether the server is none of the client's any more.
+    /// Whether the server left the client.
     pub(crate) fn has_left(&self) -> bool {
         self.pool().has_left
     }
@@ -201,21 +201,21 @@ impl Server {
     }
 }
 
-/// A connection in the hands of one call; closed when dropped unless it was given back.
+/// A connection in use by one call; closed when dropped unless it was given back.
 #[derive(Debug)]
 pub(crate) struct Lease {
     link: Option<Box<Link>>,
     server: Arc<Server>,
-    holds_place: bool,
+    is_counted: bool,
 }
 
 impl Lease {
-    /// Holds a place in the pool, with a connection or before there is one.
+    /// Counts in the pool, with a connection or before there is one.
     pub(crate) fn new(server: Arc<Server>, link: Option<Box<Link>>) -> Self {
         Self {
             link,
             server,
-            holds_place: true,
+            is_counted: true,
         }
     }
 
@@ -227,7 +227,7 @@ impl Lease {
         self.link.as_deref()
     }
 
-    /// Closes the connection, if any, and keeps the place for another.
+    /// Replaces the connection, if any; the old one is closed.
     pub(crate) fn replace(&mut self, link: Option<Box<Link>>) {
         self.link = link;
     }
@@ -243,7 +243,7 @@ impl Lease {
         link.engine.reuse();
         link.idle_since = now;
         link.thread = this_thread();
-        self.holds_place = false;
+        self.is_counted = false;
         self.server.give_back(link);
         true
     }
@@ -261,7 +261,7 @@ impl Drop for Lease {
                 .take()
                 .into_iter()
                 .for_each(super::transport::blocking::Link::abandon);
-        } else if self.holds_place {
+        } else if self.is_counted {
             self.link = None;
             self.server.lost_one();
         }

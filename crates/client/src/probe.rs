@@ -1,7 +1,7 @@
-//! The probe: asks a server that is down whether it is back, so that no call has to.
+//! The probe: checks whether a server that is down is back, so that no call has to.
 //!
-//! One thread while a server is down, and none otherwise. It ends when the server answers, when it
-//! is none of the client's any more, or when the client is gone.
+//! One thread while a server is down, and none otherwise. It ends when the server replies, when it
+//! left the client, or when the client is gone.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Weak};
@@ -21,7 +21,7 @@ pub(crate) fn start(server: &Arc<Server>) {
     let watched = Arc::downgrade(server);
     let thread = std::thread::Builder::new().name("glasscache-probe".into());
     if thread.spawn(move || watch(&watched)).is_err() {
-        // Without a probe nobody would ever ask again: let calls find out.
+        // Without a probe it would stay down for ever: let calls find out.
         server.health.up();
     }
 }
@@ -33,29 +33,28 @@ fn watch(server: &Weak<Server>) {
             return;
         };
         // Should a server that left come back, its calls find out.
-        if server.has_left() || answers(&server) {
+        if server.has_left() || responds(&server) {
             server.health.up();
             return;
         }
     }
 }
 
-/// Whether the server answers a harmless question in time.
-fn answers(server: &Server) -> bool {
+/// Whether the server replies to a harmless request in time.
+fn responds(server: &Server) -> bool {
     let deadline = Instant::now() + PROBE_TIMEOUT;
     let Some(fd) = connected(server, deadline) else {
         return false;
     };
-    let (question, answer) = probe_of(server.dialect());
+    let (request, expected) = probe_of(server.command_set());
     let mut reply = [0; 64];
-    if send(&fd, question, SendFlags::NOSIGNAL).is_err() || !is_ready(&fd, PollFlags::IN, deadline)
-    {
+    if send(&fd, request, SendFlags::NOSIGNAL).is_err() || !is_ready(&fd, PollFlags::IN, deadline) {
         return false;
     }
     match recv(&fd, &mut reply, RecvFlags::DONTWAIT) {
         Ok((_, bytes)) => reply
             .get(..bytes)
-            .is_some_and(|reply| reply.starts_with(answer)),
+            .is_some_and(|reply| reply.starts_with(expected)),
         Err(_) => false,
     }
 }
@@ -63,7 +62,7 @@ fn answers(server: &Server) -> bool {
 /// A connection to the first of the server's addresses that takes one.
 fn connected(server: &Server, deadline: Instant) -> Option<OwnedFd> {
     let (mut fd, mut candidates) =
-        connect::begin(&server.place, &server.resolver, deadline).ok()?;
+        connect::begin(&server.endpoint, &server.resolver, deadline).ok()?;
     loop {
         let is_ready = is_ready(&fd, PollFlags::OUT, candidates.wait_ends(deadline));
         if is_ready && connect::finish(fd.as_fd()).is_ok() {

@@ -1,9 +1,9 @@
-//! Writes that nobody waits for, gathered for one server so that many leave in one send.
+//! Quiet writes, gathered for one server so that many leave in one send.
 //!
-//! A write that stands alone is sent at once, as ever. Of a row of them the second and all later ones
-//! are put down here, and leave with the next call that goes to the server, before it and on its own
-//! connection, whoever makes it; or when there are [`BATCH_BYTES_MAX`] of them; or after [`DELAY_MAX`] by a
-//! thread that exists only while there are such rows; or when the client is closed or dropped
+//! A single write is sent at once. Of a burst, the second and all later ones
+//! are enqueued here, and leave with the next call to the server, before it and on its own
+//! connection, on any thread; or when there are [`BATCH_BYTES_MAX`] of them; or after [`DELAY_MAX`] by a
+//! thread that exists only while there are such bursts; or when the client is closed or dropped
 //! (docs/decisions/0054-writes-that-nobody-waits-for.md). What is gathered here belongs to the process that
 //! gathered it: a child after a fork has servers of its own.
 
@@ -16,23 +16,23 @@ use crate::engine::pending::PendingWrites;
 use crate::engine::server::ServerState;
 use crate::fork::random_opaque;
 use crate::pipeline::Pipeline;
-use crate::request::{Desk, Dialect, Request};
+use crate::request::{CommandSet, Request, RequestWriter};
 
-/// Bytes gathered for one server from which on whoever adds to them sends them: a send of this length costs
+/// Bytes gathered for one server from which on the writer sends them: a send of this length costs
 /// a twentieth of what its writes cost one by one, and a longer one gains nothing more.
 const BATCH_BYTES_MAX: usize = 32 << 10;
 
 /// How long a gathered write waits at most before it is sent.
 const DELAY_MAX: Duration = Duration::from_millis(1);
 
-/// Writes that follow each other within this time make a row.
+/// Writes that follow each other within this time are a burst.
 const SUCCESSION_MAX: Duration = Duration::from_micros(100);
 
 /// What is gathered for one server.
 #[derive(Debug, Default)]
 pub(crate) struct Quiet {
-    /// Whether anything is gathered, or taken and not sent yet. Relaxed: who may rely on an earlier write has
-    /// been told of it by its own thread or by a lock, and whoever has not may begin before it.
+    /// Whether anything is gathered, or taken and not sent yet. Relaxed: a thread that may rely on an earlier write has
+    /// synchronised with it, and any other call may begin before it.
     is_any: AtomicBool,
     state: Mutex<Gathering>,
     /// What was taken is sent.
@@ -43,42 +43,42 @@ pub(crate) struct Quiet {
 struct Gathering {
     out: Vec<u8>,
     pending: PendingWrites,
-    /// When the first of them was put down.
+    /// When the first of them was enqueued.
     since: Option<Instant>,
-    /// When anybody wrote last without waiting.
+    /// When the last quiet write was made.
     last: Option<Instant>,
     next_opaque: u32,
     /// A call has taken writes and has not sent all of them yet.
     is_carried: bool,
     /// Calls that wait for that.
     waiting: usize,
-    /// Quiet writes expect nothing, so nobody asks this pipeline.
-    unasked: Option<Box<Pipeline>>,
+    /// Quiet writes expect no reply, so this pipeline is never polled.
+    unread_pipeline: Option<Box<Pipeline>>,
     sender: Sender,
 }
 
-/// What the thread does that sends what nobody else does.
+/// The state of the thread that sends what no call takes along.
 #[derive(Debug, Default)]
 enum Sender {
     /// There is none.
     #[default]
     None,
-    /// It looks after what there is.
+    /// It watches the queue.
     Awake,
-    /// It waits to be told of something.
+    /// It waits to be woken.
     Asleep(Thread),
 }
 
-/// What became of a write that nobody waits for.
+/// What became of a quiet write.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Gathered {
-    /// It is none of a row, or not of a kind to be gathered: send it.
+    /// It is not part of a burst, or not of a kind to be gathered: send it.
     No,
-    /// It was put down.
+    /// It was enqueued.
     Kept,
-    /// It was put down, and a thread must be started that sends it if nobody else does.
+    /// It was enqueued, and a thread must be started that sends it if no call does.
     KeptWithoutSender,
-    /// It was put down, and there are enough now: send them all.
+    /// It was enqueued, and there are enough now: send them all.
     Full,
 }
 
@@ -93,7 +93,7 @@ impl Quiet {
         self.is_any.load(Ordering::Relaxed)
     }
 
-    /// Gives up what is gathered: it counts as lost.
+    /// Drops what is gathered: it counts as lost.
     pub(crate) fn give_up(&self) {
         let mut state = self.state();
         state.out.clear();
@@ -106,14 +106,14 @@ impl Quiet {
 }
 
 impl Quiet {
-    /// Puts a write down that nobody waits for, if it follows another closely and `server` is fit for it.
+    /// Enqueues a quiet write, if it follows another closely and `server` can take it.
     pub(crate) fn gather(
         &self,
         server: &Arc<ServerState>,
         request: &Request<'_>,
         now: Instant,
     ) -> Gathered {
-        let is_fit = server.dialect() == Some(Dialect::Meta)
+        let is_fit = server.command_set() == Some(CommandSet::Meta)
             && request.loose_body().is_none()
             && !server.health.is_down();
         if !is_fit {
@@ -127,7 +127,7 @@ impl Quiet {
         if is_first && is_alone {
             return Gathered::No;
         }
-        state.put_down(server, request, now);
+        state.enqueue(server, request, now);
         self.is_any.store(true, Ordering::Relaxed);
         if state.out.len() >= BATCH_BYTES_MAX {
             return Gathered::Full;
@@ -146,13 +146,13 @@ impl Quiet {
         }
     }
 
-    /// Notes that there can be no thread that sends what nobody else does.
+    /// Notes that the sending thread could not be started.
     pub(crate) fn has_no_sender(&self) {
         self.state().sender = Sender::None;
     }
 
     /// Takes what is gathered, to be sent before anything else; waits while another call is about to send
-    /// what was gathered before. `None`: there is nothing. An error: that took until the deadline.
+    /// what was gathered before. `None`: there is nothing. An error: the deadline passed first.
     pub(crate) fn take(self: &Arc<Self>, deadline: Instant) -> Result<Option<Load>, TookTooLong> {
         if !self.is_any() {
             return Ok(None);
@@ -181,7 +181,7 @@ impl Quiet {
         }))
     }
 
-    /// What the thread should do `now` that sends what nobody else does; `None`: end, for it has been idle.
+    /// What the sending thread should do `now`; `None`: end, because it has been idle.
     pub(crate) fn due(&self, now: Instant, was_idle: bool) -> Option<Due> {
         let mut state = self.state();
         if let Some(since) = state.since {
@@ -202,7 +202,7 @@ impl Quiet {
     }
 }
 
-/// What there is to do for the thread that sends what nobody else does.
+/// What the sending thread has to do.
 pub(crate) enum Due {
     Send,
     Later(Duration),
@@ -210,7 +210,7 @@ pub(crate) enum Due {
 }
 
 impl Gathering {
-    fn put_down(&mut self, server: &Arc<ServerState>, request: &Request<'_>, now: Instant) {
+    fn enqueue(&mut self, server: &Arc<ServerState>, request: &Request<'_>, now: Instant) {
         if self.pending.is_empty() {
             if self.next_opaque == 0 {
                 self.next_opaque = random_opaque();
@@ -219,26 +219,26 @@ impl Gathering {
             self.out.reserve(BATCH_BYTES_MAX + BATCH_BYTES_MAX / 8);
             self.since = Some(now);
         }
-        let mut desk = Desk {
-            dialect: Dialect::Meta,
+        let mut writer = RequestWriter {
+            command_set: CommandSet::Meta,
             pipeline: self
-                .unasked
+                .unread_pipeline
                 .get_or_insert_with(|| Box::new(Pipeline::new(0))),
             out: &mut self.out,
             opaque: &mut self.next_opaque,
         };
-        // In meta everything can be said that is asked without waiting.
-        if request.write(&mut desk).is_ok() {
+        // Meta has a form for every quiet request.
+        if request.write(&mut writer).is_ok() {
             self.pending.note(request);
         }
     }
 }
 
-/// Somebody was about to send earlier writes until the deadline.
+/// Another call held earlier writes until the deadline.
 #[derive(Debug)]
 pub(crate) struct TookTooLong;
 
-/// Gathered writes in the hands of a call, which others wait for until it has sent them.
+/// Gathered writes taken by a call; others wait until it has sent them.
 #[derive(Debug)]
 pub(crate) struct Load {
     pub(crate) out: Vec<u8>,

@@ -1,9 +1,9 @@
 //! Reservations: an item that holds a key while its value is made, and that this client reads as a miss.
 //!
 //! Whoever makes a value stores the reservation by `add` and replaces it by `cas`. A delete, a write or a flush
-//! by any client takes the reservation away, and the late value with it
+//! by any client removes the reservation, and with it the value that comes later
 //! (docs/decisions/0058-a-lease-is-an-item-under-its-key.md). To clients of other makers the body is a None of
-//! their dialect: what their decoders read first, and a mark and a token behind it.
+//! their dialect: what their decoders read first, and a mark and a token after it.
 
 use glasscache_protocol::meta::request::WireKey;
 
@@ -13,11 +13,11 @@ use crate::engine::operation::Operation;
 use crate::error::Error;
 pub use crate::pipeline::reserved::TOKEN_BYTES;
 use crate::pipeline::reserved::{MARK, NONE_BYTES_MAX, token_of};
-use crate::pipeline::{Answer, Pipeline};
-use crate::request::{Dialect as Words, Request};
+use crate::pipeline::{Pipeline, Reply};
+use crate::request::{CommandSet, Request};
 use crate::value::{Codec, Dialect, ValueRef};
 
-/// Flags of Dalli's and spymemcached's own serialisers, whose forms of nothing the codec does not write.
+/// Flags of Dalli's and spymemcached's own serialisers, whose forms of null the codec does not write.
 const SERIALIZED: u32 = 1;
 
 /// Flags and body of a reservation, or `None` in a dialect whose readers would take it for a value.
@@ -41,16 +41,16 @@ pub struct Reservation {
     pub token: Vec<u8>,
     /// By which it is replaced.
     pub cas: u64,
-    /// Seconds left; `None` where the server does not tell.
+    /// Seconds left; `None` where the server does not report it.
     pub ttl_s: Option<i64>,
 }
 
 impl Reservation {
     /// The reservation in a reply, if that is what is under the key.
-    pub fn in_reply(answer: &Answer, pipeline: &Pipeline) -> Option<Self> {
+    pub fn in_reply(reply: &Reply, pipeline: &Pipeline) -> Option<Self> {
         let found = pipeline.reservation()?;
-        let ttl_s = match answer {
-            Answer::Meta(meta) => meta.ttl_s,
+        let ttl_s = match reply {
+            Reply::Meta(meta) => meta.ttl_s,
             _ => None,
         };
         Some(Self {
@@ -61,9 +61,9 @@ impl Reservation {
     }
 
     /// The request that reads one, as the server understands it.
-    pub fn request(key: WireKey<'_>, words: Option<Words>) -> Request<'_> {
-        match words {
-            Some(Words::Classic) => Request::Get { key, cas: true },
+    pub fn request(key: WireKey<'_>, command_set: Option<CommandSet>) -> Request<'_> {
+        match command_set {
+            Some(CommandSet::Classic) => Request::Get { key, cas: true },
             _ => Request::Inspect { key },
         }
     }
@@ -75,7 +75,7 @@ pub struct FindReservation<'a> {
     /// Under this key.
     pub key: WireKey<'a>,
     /// What its server understands.
-    pub words: Option<Words>,
+    pub command_set: Option<CommandSet>,
 }
 
 impl Operation for FindReservation<'_> {
@@ -86,24 +86,19 @@ impl Operation for FindReservation<'_> {
     }
 
     fn request(&self) -> Request<'_> {
-        Reservation::request(self.key, self.words)
+        Reservation::request(self.key, self.command_set)
     }
 
     fn class(&self) -> Class {
         Class::Single(costs::Operation::Other, 0)
     }
 
-    fn read(
-        &self,
-        answer: Answer,
-        pipeline: &Pipeline,
-        server: &str,
-    ) -> Result<Self::Output, Error> {
-        let answer = refused(answer, server)?;
-        Ok(Reservation::in_reply(&answer, pipeline))
+    fn read(&self, reply: Reply, pipeline: &Pipeline, server: &str) -> Result<Self::Output, Error> {
+        let reply = refused(reply, server)?;
+        Ok(Reservation::in_reply(&reply, pipeline))
     }
 
-    fn unasked(&self) -> Self::Output {
+    fn without_reply(&self) -> Self::Output {
         None
     }
 }
@@ -136,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn a_classic_read_finds_nothing_and_tells_of_the_reservation() {
+    fn a_classic_read_misses_and_returns_the_reservation() {
         let body = body(Dialect::Pymemcache);
         for cas in [false, true] {
             let mut pipeline = Pipeline::new(1000);
@@ -150,14 +145,14 @@ mod tests {
             pipeline.feed(format!("VALUE a 1 {}{unique}\r\n", body.len()).as_bytes());
             pipeline.feed(&body);
             pipeline.feed(b"\r\nVALUE b 0 1\r\nx\r\nEND\r\n");
-            assert_eq!(pipeline.poll(), Ok(Progress::Whole(Answer::Values)));
+            assert_eq!(pipeline.poll(), Ok(Progress::Whole(Reply::Values)));
             let found: Vec<usize> = pipeline
                 .found()
                 .iter()
                 .map(|found| found.key_index)
                 .collect();
             assert_eq!(found, [1]);
-            let held = Reservation::in_reply(&Answer::Values, &pipeline).unwrap();
+            let held = Reservation::in_reply(&Reply::Values, &pipeline).unwrap();
             assert_eq!(
                 (&held.token[..], held.cas),
                 (&TOKEN[..], if cas { 77 } else { 0 })
@@ -178,12 +173,12 @@ mod tests {
         pipeline.feed(format!("VA {} ka O7 c5 t58\r\n", body.len()).as_bytes());
         pipeline.feed(&body);
         pipeline.feed(b"\r\n");
-        let Ok(Progress::Whole(answer)) = pipeline.poll() else {
+        let Ok(Progress::Whole(reply)) = pipeline.poll() else {
             panic!("incomplete")
         };
-        assert!(matches!(answer, Answer::Meta(meta) if meta.code == Code::Miss));
+        assert!(matches!(reply, Reply::Meta(meta) if meta.code == Code::Miss));
         assert!(pipeline.found().is_empty());
-        let held = Reservation::in_reply(&answer, &pipeline).unwrap();
+        let held = Reservation::in_reply(&reply, &pipeline).unwrap();
         assert_eq!((held.cas, held.ttl_s), (5, Some(58)));
     }
 }

@@ -19,7 +19,7 @@ use pyo3::types::{PyByteArray, PyBytes, PyDict, PyList, PyMapping, PyMemoryView,
 use crate::client::{Client, Ttl, exptime, key_bytes};
 use crate::misses::Misses;
 use crate::settings::Codec;
-use crate::{error, turns, value as conversion};
+use crate::{error, interpreter_lock, value as conversion};
 
 /// Wire keys of many Python keys, one after the other in one buffer.
 #[derive(Debug, Default)]
@@ -129,7 +129,7 @@ impl FoundValues {
         }
     }
 
-    /// Takes the value of the key at an index. An error is nobody's outcome and ends the call.
+    /// Takes the value of the key at an index. An error is not the outcome of a key and ends the call.
     pub(crate) fn take(
         &mut self,
         codec: &Codec,
@@ -161,7 +161,7 @@ impl FoundValues {
         Ok(())
     }
 
-    /// What the call returns: the values, unless some keys got no answer or none that can be read.
+    /// What the call returns: the values, unless some keys have no reply or one that cannot be read.
     pub(crate) fn finish<'py>(
         self,
         py: Python<'py>,
@@ -208,7 +208,7 @@ impl Client {
         let budget = Budget {
             started: times.0,
             deadline: times.1,
-            go_on: &|| true,
+            should_continue: &|| true,
             spent: Spent::default(),
         };
         let done = self.core.read_many(
@@ -219,7 +219,7 @@ impl Client {
                 if raised.borrow().is_some() {
                     return Err(Error::Interrupted);
                 }
-                if turns::detached(py, || receive_all(calls)) {
+                if interpreter_lock::detached(py, || receive_all(calls)) {
                     return Ok(());
                 }
                 raised.replace(py.check_signals().err());
@@ -246,8 +246,8 @@ impl Client {
 impl Client {
     /// Return the values under keys, as a dict without those that missed.
     ///
-    /// All servers are asked at once. If one fails, the error has `unanswered`, the keys that got no
-    /// answer, and `arrived`, the values that did; with on_error="miss" the values are returned.
+    /// All servers are queried at once. If one fails, the error has `unanswered`, the keys without a
+    /// reply, and `arrived`, the values that came; with on_error="miss" the values are returned.
     ///
     /// >>> client.set_many({"a": 1, "b": "two"})
     /// {}
@@ -286,7 +286,7 @@ impl Client {
     ///
     /// >>> client.set_many({"a": 1, "b": 2}, ttl=60)
     /// {}
-    #[pyo3(signature = (values, ttl=None, *, noreply=false, deadline=None, **words), text_signature = "($self, values, ttl=None, *, noreply=False, deadline=None)")]
+    #[pyo3(signature = (values, ttl=None, *, noreply=false, deadline=None, **keywords), text_signature = "($self, values, ttl=None, *, noreply=False, deadline=None)")]
     fn set_many<'py>(
         &self,
         py: Python<'py>,
@@ -294,9 +294,9 @@ impl Client {
         ttl: Option<Ttl>,
         noreply: bool,
         deadline: Option<f64>,
-        words: Option<&Bound<'_, PyDict>>,
+        keywords: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<Bound<'py, PyDict>> {
-        error::refuse_words("set_many", words)?;
+        error::refuse_keywords("set_many", keywords)?;
         let times = self.times(deadline)?;
         let exptime = exptime(ttl)?;
         let pairs = pairs_of(values)?;
@@ -312,12 +312,12 @@ impl Client {
         let failures = self.detached(py, times, spent, |core, budget| {
             core.store_many(StoreWord::Set, &items, exptime, budget)
         });
-        told(py, failures?, |index| {
+        failures_by_key(py, failures?, |index| {
             pairs.get(index).map(|(key, _)| key.clone())
         })
     }
 
-    /// Remove keys; return the exception of each key that failed. A key that was not there is none.
+    /// Remove keys; return the exception of each key that failed. A missing key is not a failure.
     ///
     /// With noreply the call does not wait, as `set`.
     ///
@@ -344,7 +344,7 @@ impl Client {
         let failures = self.detached(py, times, Spent::default(), |core, budget| {
             core.delete_many(&all, budget)
         });
-        told(py, failures?, |index| objects.get(index).cloned())
+        failures_by_key(py, failures?, |index| objects.get(index).cloned())
     }
 }
 
@@ -383,7 +383,7 @@ pub(crate) fn pairs_of<'py>(values: &Bound<'py, PyAny>) -> PyResult<Vec<Pair<'py
 }
 
 /// The failures of a bulk write by key.
-pub(crate) fn told<'py>(
+pub(crate) fn failures_by_key<'py>(
     py: Python<'py>,
     failures: Failures,
     key: impl Fn(usize) -> Option<Bound<'py, PyAny>>,

@@ -15,7 +15,7 @@ thread_local! {
 /// Longest time-out that is taken as such; longer ones, and infinity, wait this long.
 const FOREVER: Duration = Duration::from_hours(365 * 24);
 
-/// Seconds as Python gives them, as a duration; refuses what is no length of time.
+/// Seconds as Python gives them, as a duration; refuses NaN and anything up to 0.
 pub(crate) fn seconds(seconds: f64) -> PyResult<Duration> {
     if seconds.is_nan() || seconds <= 0.0 {
         let sentence = format!("a time-out of {seconds} s: it must be above 0");
@@ -42,7 +42,7 @@ pub(crate) fn of_call(
     Ok(block.map_or(own, |block| own.min(block)))
 }
 
-/// Opens a block of so many seconds.
+/// Opens a block of this many seconds.
 pub(crate) fn open(client: u64, length: f64) -> PyResult<()> {
     let end = Instant::now() + seconds(length)?;
     BLOCKS.with_borrow_mut(|blocks| blocks.push((client, end)));

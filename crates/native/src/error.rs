@@ -54,7 +54,7 @@ pub(crate) fn of_client(py: Python<'_>, error: &Error) -> PyErr {
 
 /// The Python exception for an error of the client where it is the outcome of one call of several.
 ///
-/// An error here is what a signal's handler raised, which is nobody's outcome and ends them all.
+/// An error here is what a signal's handler raised, which is not the outcome of a call and ends them all.
 pub(crate) fn outcome_of<'py>(py: Python<'py>, error: &Error) -> PyResult<Bound<'py, PyAny>> {
     let message = error.to_string();
     match error {
@@ -85,7 +85,7 @@ pub(crate) fn outcome_of<'py>(py: Python<'py>, error: &Error) -> PyResult<Bound<
         }
         Error::BadSetting(_) => make(py, "BadSetting", message, |_| Ok(())),
         Error::Closed => make(py, "ClientClosed", message, |_| Ok(())),
-        // The handler's own exception is on its way; this stands in where there is none.
+        // The handler's own exception is already set; this one is used if there is none.
         Error::Interrupted => {
             Err(PyErr::take(py)
                 .unwrap_or_else(|| pyo3::exceptions::PyKeyboardInterrupt::new_err(())))
@@ -117,7 +117,7 @@ pub(crate) fn unreadable(py: Python<'_>, flags: u32, cause: &PyErr) -> PyErr {
     error
 }
 
-/// The internal exception that asks the Python half to connect anew and send again.
+/// The internal exception upon which the Python half connects and sends again.
 pub(crate) fn stale(py: Python<'_>) -> PyErr {
     raise(
         py,
@@ -132,7 +132,7 @@ pub(crate) fn is_stale(py: Python<'_>, error: &PyErr) -> bool {
     is_of(py, error, "StaleConnection")
 }
 
-/// Whether an exception is a miss by the function that `on_error` stands for; without one none is.
+/// Whether an exception is a miss by the function of `on_error`; without such a function none is.
 ///
 /// An error here is what the function or a signal's handler raised.
 pub(crate) fn is_missable(
@@ -172,13 +172,15 @@ pub(crate) fn bad_setting(py: Python<'_>, message: String) -> PyErr {
     raise(py, "BadSetting", message, |_| Ok(()))
 }
 
-/// Raises for keywords that a method does not have: the error names ours where another client's word was written.
-pub(crate) fn refuse_words(method: &str, words: Option<&Bound<'_, PyDict>>) -> PyResult<()> {
-    let Some(words) = words else { return Ok(()) };
-    let py = words.py();
+/// Raises for keywords that a method does not have: the error names ours for a keyword of another client.
+pub(crate) fn refuse_keywords(method: &str, keywords: Option<&Bound<'_, PyDict>>) -> PyResult<()> {
+    let Some(keywords) = keywords else {
+        return Ok(());
+    };
+    let py = keywords.py();
     let foreign = py.import("glasscache._foreign")?;
     Err(PyErr::from_value(
-        foreign.call_method1("unknown_words", (method, words))?,
+        foreign.call_method1("unknown_keywords", (method, keywords))?,
     ))
 }
 

@@ -2,7 +2,7 @@
 //!
 //! Decisions and defaults are Python's and the client's; users see `glasscache`, never this module.
 #![forbid(unsafe_code)]
-// PyO3 hands arguments over by value, and Python's exceptions carry text that is made late.
+// PyO3 hands arguments over by value, and Python's exceptions carry text that is made lazily.
 #![expect(
     clippy::needless_pass_by_value,
     reason = "the signatures are what PyO3 calls"
@@ -20,18 +20,18 @@ mod bulk;
 mod client;
 mod deadline;
 mod error;
+mod interpreter_lock;
 mod misses;
 mod pipeline;
 mod reply;
 mod settings;
 mod sim;
 mod tables;
-mod turns;
 mod typed;
 mod value;
 mod whole;
 
-/// Teaches glibc's allocator that large blocks come and go here: it raises the size from which it
+/// Trains glibc's allocator for large blocks: it raises the size from which it
 /// gives memory back at once to what it has seen freed. Without it each value of 100 KB grows and shrinks
 /// the heap by system calls and page faults, and its read takes twice as long.
 fn expect_large_blocks() {
@@ -48,7 +48,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<aio::DelayedCall>()?;
     module.add_class::<aio::BulkCall>()?;
     expect_large_blocks();
-    turns::begin();
+    interpreter_lock::begin();
     module.add_function(wrap_pyfunction!(settings::server_of, module)?)?;
     module.add("PARTS", tables::parts())?;
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;

@@ -10,7 +10,7 @@ use crate::error;
 /// Decides which errors are misses, and counts them.
 #[derive(Debug)]
 pub(crate) struct Misses {
-    /// Decides which errors are counted misses; `None` raises them all.
+    /// Decides which errors are counted misses; `None` raises all.
     missable: Option<Py<PyAny>>,
     by_error: AtomicU64,
     fills_not_stored: AtomicU64,
@@ -25,7 +25,7 @@ impl Misses {
         }
     }
 
-    /// What a call about `count` keys returns that failed: a counted miss where that was asked for, else the error.
+    /// What a call about `count` keys returns that failed: a counted miss where that is configured, else the error.
     pub(crate) fn miss<R>(&self, py: Python<'_>, error: PyErr, miss: R, count: u64) -> PyResult<R> {
         if !error::is_missable(py, self.missable.as_ref(), &error)? {
             return Err(error);

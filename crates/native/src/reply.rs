@@ -5,7 +5,7 @@ use std::convert::Infallible;
 use glasscache_client::costs::{Part, Spent};
 use glasscache_client::engine::interpret::{number, outcome, value};
 use glasscache_client::outcome::Outcome;
-use glasscache_client::pipeline::{Answer, Found, MetaAnswer, Pipeline};
+use glasscache_client::pipeline::{Found, MetaReply, Pipeline, Reply};
 use glasscache_client::request::Request;
 use glasscache_client::{Error, StoreWord};
 use pyo3::prelude::*;
@@ -14,10 +14,10 @@ use pyo3::types::PyBool;
 use crate::settings::Codec;
 use crate::{error, value as conversion};
 
-/// Why there is no value.
+/// Why a call has no value.
 pub(crate) enum Failed {
-    /// The server or the way to it failed.
-    Told(Error),
+    /// An error of the client.
+    Client(Error),
     /// A value could not be read.
     Unreadable(PyErr),
 }
@@ -26,7 +26,7 @@ impl Failed {
     /// The exception to be raised.
     pub(crate) fn raised(self, py: Python<'_>) -> PyErr {
         match self {
-            Self::Told(error) => error::of_client(py, &error),
+            Self::Client(error) => error::of_client(py, &error),
             Self::Unreadable(error) => error,
         }
     }
@@ -34,7 +34,7 @@ impl Failed {
 
 impl From<Error> for Failed {
     fn from(error: Error) -> Self {
-        Self::Told(error)
+        Self::Client(error)
     }
 }
 
@@ -65,7 +65,7 @@ pub(crate) enum Form {
     Truth,
     /// As [`Self::Truth`], but None where there is nothing under the key.
     Cas,
-    /// As [`Self::Truth`], but None in place of an error that is a miss.
+    /// As [`Self::Truth`], but None for an error that counts as a miss.
     Reserved,
 }
 
@@ -86,16 +86,16 @@ impl Form {
     }
 
     /// The Python value of a reply; `None`: a miss.
-    pub(crate) fn show<'py>(
+    pub(crate) fn to_python<'py>(
         self,
         py: Python<'py>,
         codec: &Codec,
-        (answer, pipeline, server): (Answer, &Pipeline, &str),
+        (reply, pipeline, server): (Reply, &Pipeline, &str),
         spent: &mut Spent,
     ) -> Result<Option<Bound<'py, PyAny>>, Failed> {
         match self {
             Self::Value | Self::WithCas | Self::Inspected => {
-                let Some(received) = value(answer, pipeline, server)? else {
+                let Some(received) = value(reply, pipeline, server)? else {
                     return Ok(None);
                 };
                 let (found, meta) = (&received.found, received.meta);
@@ -105,24 +105,24 @@ impl Form {
                 Ok(self.of_value(object, found, meta)?)
             }
             Self::Number => {
-                let number = number(answer, pipeline, server)?;
+                let number = number(reply, pipeline, server)?;
                 Ok(number
                     .map(|number| number.into_pyobject(py))
                     .transpose()?
                     .map(Bound::into_any))
             }
             Self::Truth | Self::Cas | Self::Reserved => {
-                Ok(self.of_outcome(py, outcome(answer, server)?))
+                Ok(self.of_outcome(py, outcome(reply, server)?))
             }
         }
     }
 
-    /// A value that was read, and what was told of it.
+    /// A value that was read, with its metadata.
     pub(crate) fn of_value<'py>(
         self,
         value: Bound<'py, PyAny>,
         found: &Found,
-        meta: Option<MetaAnswer>,
+        meta: Option<MetaReply>,
     ) -> PyResult<Option<Bound<'py, PyAny>>> {
         let py = value.py();
         Ok(match (self, meta) {

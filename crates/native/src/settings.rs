@@ -17,14 +17,14 @@ pub(crate) struct Codec {
     pub(crate) rust: value::Codec,
     /// Called for objects without a form of their own: `dump(value) -> (kind, bytes)`.
     pub(crate) dump: Py<PyAny>,
-    /// Called for what a typed value holds beside containers and plain scalars: `lower(value, is_nested) -> (kind,
-    /// fields)`. None where objects go another way.
+    /// Called for what a typed value holds other than containers and plain scalars: `lower(value, is_nested) -> (kind,
+    /// fields)`. None for codecs without typed values.
     pub(crate) lower: Option<Py<PyAny>>,
     /// Called to read them: `load(kind, bytes) -> value`.
     pub(crate) load: Py<PyAny>,
     /// The flags under which bytes travel as they are, if there is such a mark.
     pub(crate) plain_flags: Option<u32>,
-    /// What keeps the room of long lists.
+    /// Keeps the memory of long lists.
     pub(crate) held: Held,
 }
 
@@ -35,7 +35,7 @@ impl Codec {
                         decompressed_bytes_max, pickle, migrate_from, lower=None))]
     #[expect(
         clippy::too_many_arguments,
-        reason = "each is a keyword of the Python face"
+        reason = "each is a keyword of the Python constructor"
     )]
     fn new(
         py: Python<'_>,
@@ -90,7 +90,7 @@ impl Codec {
     }
 }
 
-/// Return the place of each key's server in the list, as a placement has it.
+/// Return the index of each key's server in the list under a placement.
 #[pyfunction]
 pub(crate) fn server_of(
     py: Python<'_>,
@@ -99,7 +99,7 @@ pub(crate) fn server_of(
     keys: Vec<Vec<u8>>,
 ) -> PyResult<Vec<usize>> {
     let client = core(py, &servers, placement, Options::default())?;
-    Ok(keys.iter().map(|key| client.place_of(key)).collect())
+    Ok(keys.iter().map(|key| client.slot_of(key)).collect())
 }
 
 /// The client proper of servers and a placement as Python names them.
@@ -114,7 +114,7 @@ pub(crate) fn core(
         .map_err(|error| error::of_client(py, &error))
 }
 
-/// What becomes of keys that the protocol does not take.
+/// The rule for keys that the protocol does not take.
 pub(crate) fn key_rule(base64_keys: bool) -> KeyRule {
     if base64_keys {
         KeyRule::Base64
@@ -135,7 +135,7 @@ pub(crate) fn addresses(servers: &[String]) -> Result<Vec<Address>, Error> {
     Ok(addresses)
 }
 
-/// The ways to compress that a codec can be asked for, and their words.
+/// The compression methods that can be configured, and their names.
 const COMPRESSIONS: [(Method, &str); 6] = [
     (Method::Zstd, "zstd"),
     (Method::Zlib, "zlib"),
@@ -145,7 +145,7 @@ const COMPRESSIONS: [(Method, &str); 6] = [
     (Method::FastLz, "fastlz"),
 ];
 
-/// The sentence for a setting of an unknown value: which values there are.
+/// The error for a setting with an unknown value, which lists the known ones.
 fn unknown<T>(setting: &str, value: &str, known: &[(T, &str)]) -> String {
     let words: Vec<String> = known.iter().map(|(_, word)| format!("{word:?}")).collect();
     format!("{setting}={value:?}: one of {}", words.join(", "))
@@ -157,18 +157,18 @@ fn named(placement: &str) -> Result<Placement, Error> {
         .map_err(|_| Error::BadSetting(unknown("placement", placement, &PLACEMENTS)))
 }
 
-/// Servers that a client's `repr` names; of more it says how many.
-const SHOWN_MAX: usize = 4;
+/// Servers that a client's `repr` names; for more it gives their number.
+const DISPLAYED_MAX: usize = 4;
 
-/// The `repr` of a client: its servers, and who gets which key. Addresses hold no secrets.
-pub(crate) fn shown(class: &Bound<'_, PyType>, core: &Client) -> PyResult<String> {
+/// The `repr` of a client: its servers and placement. Addresses hold no secrets.
+pub(crate) fn repr(class: &Bound<'_, PyType>, core: &Client) -> PyResult<String> {
     let servers = core.servers();
     let names: Vec<_> = servers
         .iter()
-        .take(SHOWN_MAX)
+        .take(DISPLAYED_MAX)
         .map(|(_, server)| server.name.as_str())
         .collect();
-    let more = match servers.len().saturating_sub(SHOWN_MAX) {
+    let more = match servers.len().saturating_sub(DISPLAYED_MAX) {
         0 => String::new(),
         more => format!(" and {more} more"),
     };

@@ -4,12 +4,12 @@ use std::sync::atomic::Ordering;
 
 use glasscache_client::Client as Core;
 use glasscache_client::costs::{CellSnapshot, Costs, OPERATIONS, PARTS};
-use glasscache_client::pipeline::Answer;
-use glasscache_client::request::{Dialect, Request};
+use glasscache_client::pipeline::Reply;
+use glasscache_client::request::{CommandSet, Request};
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyDict, PyList, PyString};
 
-/// The words of the parts of a call.
+/// The names of the parts of a call.
 pub(crate) fn parts() -> Vec<&'static str> {
     PARTS.iter().map(|(_, word)| *word).collect()
 }
@@ -27,7 +27,7 @@ fn cell<'py>(py: Python<'py>, cell: &CellSnapshot) -> PyResult<Bound<'py, PyDict
     Ok(row)
 }
 
-/// Sets the rows of what calls cost, by size and by width, in the table of a client's counters.
+/// Adds the costs of calls, by size and by width, to the table of a client's counters.
 pub(crate) fn set_costs(all: &Bound<'_, PyDict>, costs: &Costs) -> PyResult<()> {
     let py = all.py();
     let by_size = PyList::empty(py);
@@ -56,7 +56,7 @@ pub(crate) fn set_costs(all: &Bound<'_, PyDict>, costs: &Costs) -> PyResult<()> 
     Ok(())
 }
 
-/// How each server of a client is, by its name.
+/// The state of each server of a client, by its name.
 pub(crate) fn servers<'py>(py: Python<'py>, core: &Core) -> PyResult<Bound<'py, PyDict>> {
     let servers = PyDict::new(py);
     for (_, server) in core.servers() {
@@ -71,27 +71,30 @@ pub(crate) fn servers<'py>(py: Python<'py>, core: &Core) -> PyResult<Bound<'py, 
             "noreply_failures",
             server.noreply_failures.load(Ordering::Relaxed),
         )?;
-        row.set_item("speaks_meta", server.dialect().map(|d| d == Dialect::Meta))?;
+        row.set_item(
+            "speaks_meta",
+            server.command_set().map(|d| d == CommandSet::Meta),
+        )?;
         servers.set_item(&server.name, row)?;
     }
     Ok(servers)
 }
 
-/// What a server answered that was asked about itself: its version, its statistics, or that it is done.
-pub(crate) fn answer<'py>(
+/// The reply to an administrative request: the version, the statistics, or True.
+pub(crate) fn admin_reply<'py>(
     py: Python<'py>,
     request: &Request<'_>,
-    answer: Answer,
+    reply: Reply,
 ) -> PyResult<Bound<'py, PyAny>> {
-    Ok(match (request, answer) {
+    Ok(match (request, reply) {
         (Request::Flush { .. }, _) => PyBool::new(py, true).to_owned().into_any(),
-        (_, Answer::Version(version)) => PyString::new(py, &version).into_any(),
-        (_, Answer::Rows(rows)) => server_rows(py, &rows)?.into_any(),
+        (_, Reply::Version(version)) => PyString::new(py, &version).into_any(),
+        (_, Reply::Rows(rows)) => server_rows(py, &rows)?.into_any(),
         _ => py.None().into_bound(py),
     })
 }
 
-/// Rows of a server's statistics whose value is text even where it looks like a number.
+/// Statistics whose value is text even where it looks like a number.
 const TEXT_ROWS: [&str; 3] = ["version", "libevent", "umask"];
 
 /// A server's statistics: whole numbers as `int`, numbers with a point as `float`, anything else as text.

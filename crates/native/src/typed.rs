@@ -18,7 +18,7 @@ use pyo3::types::{
 use crate::error;
 use crate::settings::Codec;
 
-/// Whether JSON and `MessagePack` bring a value back as it was; `None` where it is nested too deep to tell.
+/// Whether JSON and `MessagePack` return a value unchanged; `None` where it is nested too deep to check.
 pub(crate) fn is_plain(value: &Bound<'_, PyAny>, depth: usize) -> Option<bool> {
     if value.is_exact_instance_of::<PyString>()
         || value.is_exact_instance_of::<PyBool>()
@@ -143,7 +143,7 @@ fn container<'py>(value: &Bound<'py, PyAny>) -> PyResult<Option<(Token<'static>,
     Ok(Some((token_of(items.len()), items)))
 }
 
-/// What the Python half makes of a value: a kind, and the fields that stand for it.
+/// The Python half's form of a value: a kind and fields.
 pub(crate) fn lower<'py>(
     codec: &Codec,
     value: &Bound<'py, PyAny>,
@@ -316,7 +316,7 @@ pub(crate) fn read<'py>(
 fn next<'b>(tokens: &mut Tokens<'b>) -> PyResult<Token<'b>> {
     tokens
         .read()
-        .ok_or_else(|| PyValueError::new_err("a typed value that is cut"))
+        .ok_or_else(|| PyValueError::new_err("a truncated typed value"))
 }
 
 fn read_one<'py>(
@@ -377,7 +377,7 @@ fn read_one<'py>(
     })
 }
 
-/// Most items that room is made for before they are read.
+/// Most items that memory is reserved for before they are read.
 const ROOM_ITEMS_MAX: usize = 64;
 
 fn items<'py>(
@@ -417,7 +417,7 @@ fn hashed(items: Items<'_>) -> PyResult<Items<'_>> {
 
 /// How many keys of one container share a hash.
 ///
-/// Each of them is compared with all before it, and hashes of numbers are not secret: bytes that someone made up could
+/// Each of them is compared with all before it, and hashes of numbers are not secret: hostile bytes could
 /// keep a reader busy for hours.
 struct Hashes(Option<HashMap<isize, u32>>);
 

@@ -24,30 +24,13 @@ pub(crate) fn with_bytes<R>(
     value: &Bound<'_, PyAny>,
     then: impl FnOnce(u32, &[u8], &Costs) -> PyResult<R>,
 ) -> PyResult<R> {
-    if let Ok(text) = value.cast_exact::<PyString>()
-        && let Ok(text) = text.to_str()
+    if let Some(borrowed) = borrowed(value) {
+        return encode(codec, value, &borrowed, then);
+    }
+    if value.is_exact_instance_of::<PyInt>()
+        && let Ok(digits) = value.str()
     {
-        return encode(codec, value, &ValueRef::Str(text), then);
-    }
-    if let Ok(bytes) = value.cast_exact::<PyBytes>() {
-        return encode(codec, value, &ValueRef::Bytes(bytes.as_bytes()), then);
-    }
-    if value.is_exact_instance_of::<PyInt>() {
-        if let Ok(number) = value.extract::<i64>() {
-            return encode(codec, value, &ValueRef::Int(number), then);
-        }
-        if let Ok(digits) = value.str() {
-            return encode(codec, value, &ValueRef::BigInt(digits.to_str()?), then);
-        }
-    }
-    if let Ok(number) = value.cast_exact::<PyFloat>() {
-        return encode(codec, value, &ValueRef::Float(number.value()), then);
-    }
-    if let Ok(truth) = value.cast_exact::<PyBool>() {
-        return encode(codec, value, &ValueRef::Bool(truth.is_true()), then);
-    }
-    if value.is_none() {
-        return encode(codec, value, &ValueRef::None, then);
+        return encode(codec, value, &ValueRef::BigInt(digits.to_str()?), then);
     }
     let is_own = codec.rust.options().dialect == Dialect::Own;
     if let Some(numbers) = whole::numbers_of(value).filter(|_| is_own) {
@@ -86,6 +69,26 @@ pub(crate) fn with_bytes<R>(
     with_dumped(codec, value, &kind, &fields, |flags, bytes, costs| {
         then(flags, bytes, &plus(costs, dumping))
     })
+}
+
+/// A value of a hot type, borrowed from its object.
+fn borrowed<'a>(value: &'a Bound<'_, PyAny>) -> Option<ValueRef<'a>> {
+    if let Ok(text) = value.cast_exact::<PyString>() {
+        return text.to_str().ok().map(ValueRef::Str);
+    }
+    if let Ok(bytes) = value.cast_exact::<PyBytes>() {
+        return Some(ValueRef::Bytes(bytes.as_bytes()));
+    }
+    if value.is_exact_instance_of::<PyInt>() {
+        return value.extract().ok().map(ValueRef::Int);
+    }
+    if let Ok(number) = value.cast_exact::<PyFloat>() {
+        return Some(ValueRef::Float(number.value()));
+    }
+    if let Ok(truth) = value.cast_exact::<PyBool>() {
+        return Some(ValueRef::Bool(truth.is_true()));
+    }
+    value.is_none().then_some(ValueRef::None)
 }
 
 /// Encodes a value that JSON would bring back as something else: typed, or as the array or the JSON that it is.
@@ -213,7 +216,7 @@ pub(crate) fn arrives_as_bytes(codec: &Codec, flags: u32) -> bool {
     codec.plain_flags == Some(flags) || codec.rust.is_as_it_came(flags)
 }
 
-/// The value that flags and bytes stand for, and what reading it cost.
+/// The value of flags and bytes, and the cost of reading it.
 pub(crate) fn from_bytes<'py>(
     py: Python<'py>,
     codec: &Codec,
@@ -306,7 +309,7 @@ fn load_array<'py>(
     codec.load.bind(py).call1(("array", parts))
 }
 
-/// A reader's own exception, told as a value that cannot be read. Interrupts stay what they are.
+/// A reader's own exception, as that of a value that cannot be read. Interrupts stay unchanged.
 fn unreadable(py: Python<'_>, flags: u32, cause: &PyErr) -> PyErr {
     if !cause.is_instance_of::<pyo3::exceptions::PyException>(py) {
         return cause.clone_ref(py);
@@ -316,7 +319,7 @@ fn unreadable(py: Python<'_>, flags: u32, cause: &PyErr) -> PyErr {
 
 #[pymethods]
 impl Codec {
-    /// Return the flags and bytes that stand for a value on the wire.
+    /// Return the flags and bytes of a value on the wire.
     fn encode<'py>(
         &self,
         py: Python<'py>,
@@ -327,7 +330,7 @@ impl Codec {
         })
     }
 
-    /// Return the value that flags and bytes stand for.
+    /// Return the value of flags and bytes.
     fn decode<'py>(&self, py: Python<'py>, flags: u32, body: &[u8]) -> PyResult<Bound<'py, PyAny>> {
         from_bytes(py, self, flags, body).map(|(value, _)| value)
     }

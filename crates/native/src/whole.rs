@@ -1,7 +1,7 @@
 //! Lists of whole numbers as Python has them, 140,000 at a time (docs/decisions/0056-lists-of-whole-numbers.md).
 //!
 //! Packing them is quick; what takes the time is CPython's part, an object for each number: reading them takes two
-//! thirds of a write, making and letting go nine tenths of a read. So the room of a long list is kept for the next.
+//! thirds of a write, making and releasing them nine tenths of a read. So the memory of a long list is kept for the next.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -16,7 +16,7 @@ const HELD_MAX: usize = 32;
 
 /// The numbers of a list that holds nothing but `int`s of 64 bits; a `bool` is not one.
 ///
-/// One look at each: `array.array` takes twice as long to convert them, and takes `bool`s too; parts that fit the
+/// One pass over them: `array.array` takes twice as long to convert them, and takes `bool`s too; parts that fit the
 /// processor's cache, as tuples that lend their items, take a sixth longer.
 pub(crate) fn numbers_of(value: &Bound<'_, PyAny>) -> Option<Vec<i64>> {
     let list = value.cast_exact::<PyList>().ok()?;
@@ -34,12 +34,12 @@ pub(crate) fn numbers_of(value: &Bound<'_, PyAny>) -> Option<Vec<i64>> {
 /// Some numbers of the long list that was read last.
 ///
 /// CPython gives a megabyte of small objects back to the system as soon as the last of them is gone, and takes it
-/// anew, a page fault every 4 KiB, for the next list. One number kept in each keeps the room.
+/// anew, a page fault every 4 KiB, for the next list. One number kept in each keeps the memory.
 #[derive(Default)]
 pub(crate) struct Held(Mutex<Vec<Py<PyAny>>>);
 
 impl Held {
-    /// The list of `numbers`; the room of a long one is kept until the next.
+    /// The list of `numbers`; the memory of a long one is kept until the next.
     pub(crate) fn list_of<'py>(
         &self,
         py: Python<'py>,
@@ -47,8 +47,8 @@ impl Held {
     ) -> PyResult<Bound<'py, PyList>> {
         let list = PyList::new(py, numbers)?;
         if numbers.len() > HELD_EVERY {
-            let places = (0..numbers.len()).step_by(HELD_EVERY).take(HELD_MAX);
-            let some = places.map(|place| list.get_item(place).map(Bound::unbind));
+            let indices = (0..numbers.len()).step_by(HELD_EVERY).take(HELD_MAX);
+            let some = indices.map(|index| list.get_item(index).map(Bound::unbind));
             let some = some.collect::<PyResult<_>>()?;
             let mut held = self.0.lock().unwrap_or_else(PoisonError::into_inner);
             let before = std::mem::replace(&mut *held, some);

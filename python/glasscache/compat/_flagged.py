@@ -42,9 +42,9 @@ def ttl_of(exptime: float) -> float:
     return max(-1.0, exptime - time.time()) if exptime > _RELATIVE_MAX_S else exptime
 
 
-def each_of(answers: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return what every server answered, or raise the first error among the answers."""
-    for answer in answers.values():
-        if isinstance(answer, Exception):
-            raise answer
-    return answers
+def each_of(replies: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return what every server replied, or raise the first error among the replies."""
+    for reply in replies.values():
+        if isinstance(reply, Exception):
+            raise reply
+    return replies

@@ -26,7 +26,7 @@ class Shared(NamedTuple):
     """What the backends of one cache share in a process: its settings and its clients."""
 
     options: dict[str, Any]
-    """As they were given: alive, so that the name of what is shared stays its own."""
+    """As they were given: kept alive, so that the identity of what is shared stays unique."""
     plan: Plan
     blocking: list[DjangoClient]
     """The client of all threads, once it was needed."""
@@ -54,7 +54,7 @@ class AsyncHalf(BaseMemcachedCache):
     @property
     def _async(self) -> AsyncClient:
         """The client of the running loop."""
-        from glasscache import AsyncClient  # noqa: PLC0415 - asyncio only for those who use it
+        from glasscache import AsyncClient  # noqa: PLC0415 - asyncio only when it is used
 
         loop = asyncio.get_running_loop()
         client = self._shared.by_loop.get(loop)
@@ -72,7 +72,7 @@ class AsyncHalf(BaseMemcachedCache):
         self,
         key: str,
         value: Any,
-        timeout: Any = DEFAULT_TIMEOUT,  # noqa: ASYNC109 - Django's word
+        timeout: Any = DEFAULT_TIMEOUT,  # noqa: ASYNC109 - Django's argument
         version: int | None = None,
     ) -> bool:
         """As `add`, awaited."""
@@ -88,7 +88,7 @@ class AsyncHalf(BaseMemcachedCache):
         self,
         key: str,
         value: Any,
-        timeout: Any = DEFAULT_TIMEOUT,  # noqa: ASYNC109 - Django's word
+        timeout: Any = DEFAULT_TIMEOUT,  # noqa: ASYNC109 - Django's argument
         version: int | None = None,
     ) -> None:
         """As `set`, awaited."""
@@ -99,7 +99,7 @@ class AsyncHalf(BaseMemcachedCache):
     async def atouch(
         self,
         key: str,
-        timeout: Any = DEFAULT_TIMEOUT,  # noqa: ASYNC109 - Django's word
+        timeout: Any = DEFAULT_TIMEOUT,  # noqa: ASYNC109 - Django's argument
         version: int | None = None,
     ) -> bool:
         """As `touch`, awaited."""
@@ -120,7 +120,7 @@ class AsyncHalf(BaseMemcachedCache):
     async def aset_many(
         self,
         data: Mapping[str, Any],
-        timeout: Any = DEFAULT_TIMEOUT,  # noqa: ASYNC109 - Django's word
+        timeout: Any = DEFAULT_TIMEOUT,  # noqa: ASYNC109 - Django's argument
         version: int | None = None,
     ) -> list[str]:
         """As `set_many`, awaited."""
@@ -157,7 +157,7 @@ class AsyncHalf(BaseMemcachedCache):
         self,
         key: str,
         default: Any,
-        timeout: Any = DEFAULT_TIMEOUT,  # noqa: ASYNC109 - Django's word
+        timeout: Any = DEFAULT_TIMEOUT,  # noqa: ASYNC109 - Django's argument
         version: int | None = None,
     ) -> Any:
         """As `get_or_set`, awaited; `default` may be a coroutine function as well."""

@@ -27,7 +27,7 @@ def _warn_once(what: str, sentence: str, *arguments: object) -> None:
 
 
 def misses(on_error: Any) -> Callable[[GlasscacheError], bool]:
-    """Return which errors are counted misses: those that `on_error` says, and entries that cannot be read."""
+    """Return which errors are counted misses: those of `on_error`, and entries that cannot be read."""
     others = missable_of(on_error)
 
     def is_miss(error: GlasscacheError) -> bool:
@@ -46,7 +46,7 @@ _UNREADABLE = (
 
 
 def settings_of(plan: Plan) -> dict[str, Any]:
-    """Return the keywords of the client that a plan stands for, or raise what is wrong with it."""
+    """Return the keywords of a plan's client, or raise its errors."""
     if plan.refusals:
         raise BadSetting("; ".join(plan.refusals))
     for sentence in plan.advice:
@@ -75,7 +75,7 @@ def _counted(count: Callable[[], int | None]) -> int | None:
 
 
 def not_a_number(error: RequestRefused) -> Exception:
-    """Django wants a TypeError for adding to what is no number."""
+    """Django expects a TypeError for adding to a value that is not a number."""
     return TypeError(str(error)) if "non-numeric" in str(error) else error
 
 
@@ -83,7 +83,7 @@ class DjangoClient:
     """`glasscache.Client` under the names that Django's memcached backends call."""
 
     def __init__(self, plan: Plan) -> None:
-        """Make the client that a plan stands for."""
+        """Make the client of a plan."""
         self.client = Client(plan.servers, **settings_of(plan))
 
     def get(self, key: str, default: Any = None) -> Any:
@@ -107,11 +107,11 @@ class DjangoClient:
         return self.client.delete(key)
 
     def incr(self, key: str, delta: int = 1) -> int | None:
-        """Add to a number; None when there is none, TypeError when it is no number."""
+        """Add to a number; None when there is none, TypeError when it is not a number."""
         return _counted(lambda: self.client.incr(key, delta))
 
     def decr(self, key: str, delta: int = 1) -> int | None:
-        """Subtract from a number, not below 0; None when there is none, TypeError when it is no number."""
+        """Subtract from a number, not below 0; None when there is none, TypeError when it is not a number."""
         return _counted(lambda: self.client.decr(key, delta))
 
     def get_multi(self, keys: Iterable[str]) -> dict[str, Any]:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Refused(Exception):
-    """An option that this client cannot honour: the sentence says what to write instead."""
+    """An option that this client cannot honour: the message names what to write instead."""
 
 
 @dataclass
@@ -25,7 +25,7 @@ class Draft:
     """Keywords of `Client`."""
     servers_count: int
     placement: str | None = None
-    """The placement that the old backend's options ask for, if they do."""
+    """The placement in the old backend's options, if there is one."""
     compression: dict[str, Any] | None = None
     """How the old backend's serde compresses, if it does."""
 
@@ -186,7 +186,7 @@ BEHAVIORS: Final[dict[str, Callable[[Any, Draft], None]]] = {
     "_socket_recv_size": _no_effect,
     "_socket_send_size": _no_effect,
     "_sort_hosts": _refused_unless(
-        0, "servers stand in the order of LOCATION; sort them there and leave it out"
+        0, "servers keep the order of LOCATION; sort them there and leave it out"
     ),
     "send_timeout": lambda value, draft: _timeout(value, draft, 1e-6),
     "tcp_keepalive": _no_effect,
@@ -252,4 +252,4 @@ PYLIBMC: Final[dict[str, Callable[[Any, Draft], None]]] = {
 }
 
 OLD_OPTIONS: Final = {"pymemcache": PYMEMCACHE, "pylibmc": PYLIBMC}
-"""Option by option what is done with it, by the client that has it."""
+"""How each option is handled, by the client that has it."""

@@ -44,9 +44,9 @@ class Plan(NamedTuple):
     has_own_prefix: bool
     """Whether entries are apart from those of the backend that the project comes from."""
     refusals: list[str]
-    """A sentence for each setting that cannot be honoured: what was given and what to write instead."""
+    """An error for each setting that cannot be honoured: what was given and what to write instead."""
     advice: list[str]
-    """A sentence for each setting that is honoured and may not do what was meant."""
+    """A warning for each setting that is honoured and may not do what was meant."""
 
 
 def plan_of(location: Any, options: Mapping[str, Any] | None) -> Plan:
@@ -61,7 +61,7 @@ def plan_of(location: Any, options: Mapping[str, Any] | None) -> Plan:
         like = None
     lease = {word: given.pop(word) for word in sorted(_LEASE_WORDS & given.keys())}
     servers: list[str] = _collected(refusals, lambda: _servers(location)) or []
-    if given.get("timeout", 0) is None:  # pymemcache's word for its default
+    if given.get("timeout", 0) is None:  # pymemcache's form of its default
         del given["timeout"]
     draft = Draft(
         {word: given.pop(word) for word in sorted(_CLIENT_WORDS & given.keys())}, len(servers)
@@ -110,7 +110,7 @@ def _translate(name: str, value: Any, like: str | None, draft: Draft) -> None:
 
 
 def _take_like(like: str | None, draft: Draft) -> None:
-    """Set what `like` stands for: placement and dialect of the old backend."""
+    """Set what `like` means: placement and dialect of the old backend."""
     client = draft.client
     if like is None:
         if draft.placement is not None:
@@ -121,13 +121,13 @@ def _take_like(like: str | None, draft: Draft) -> None:
     for word, value in (("placement", placement), ("dialect", like)):
         if client.get(word, value) != value:
             raise Refused(
-                f'OPTIONS["{word}"] beside "like": that is "{value}"; leave one of them out'
+                f'OPTIONS["{word}"] together with "like", which means "{value}": leave one of them out'
             )
     client["placement"] = placement
     codec = client.get("codec", "pickle")
     if codec != "pickle" and not (isinstance(codec, Codec) and codec.dialect == like):
         raise Refused(
-            f'OPTIONS["codec"] beside "like": write "pickle" or Codec("{like}", objects="pickle"), '
+            f'OPTIONS["codec"] together with "like": write "pickle" or Codec("{like}", objects="pickle"), '
             "for its values are pickled"
         )
     client.pop("dialect", None)
@@ -137,7 +137,7 @@ def _take_like(like: str | None, draft: Draft) -> None:
 def _take_codec(
     client: dict[str, Any], dialect: str | None, compression: dict[str, Any] | None
 ) -> None:
-    """Make the codec: pickles, as every backend of Django writes, unless another was asked for."""
+    """Make the codec: pickles, as every backend of Django writes, unless another is configured."""
     codec = client.get("codec", "pickle")
     if compression is not None and codec == "pickle" and dialect is not None:
         client["codec"] = Codec(dialect, objects="pickle", **compression)
@@ -156,7 +156,7 @@ def _joined(prefix: str, namespace: Any) -> Any:
 
 def _try_out(servers: list[str], client: dict[str, Any], lease: dict[str, Any]) -> None:
     """Make what the first request would make. Nothing connects."""
-    from glasscache import AsyncClient  # noqa: PLC0415 - asyncio only for those who use Django
+    from glasscache import AsyncClient  # noqa: PLC0415 - asyncio only when Django is used
 
     for word, value in {**lease, **client}.items():
         kind = int if word in _COUNTS else float

@@ -1,4 +1,4 @@
-"""A panel for django-debug-toolbar: what a request asked of the caches of this package, and how long it took.
+"""A panel for django-debug-toolbar: the calls of a request through this package, and how long they took.
 
 DEBUG_TOOLBAR_PANELS = [..., "glasscache.contrib.debug_toolbar.GlasscachePanel"]
 """
@@ -147,7 +147,7 @@ class GlasscachePanel(Panel):
         _calls.set(None)
 
     def generate_stats(self, request: Any, response: Any) -> None:
-        """Keep what was noted, in plain values."""
+        """Store the recorded calls as plain values."""
         del request, response
         noted = getattr(self, "_noted", [])
         shown = [

@@ -82,9 +82,9 @@ class GlassCache(AsyncHalf):
         made: str = super().make_and_validate_key(key, version=version)
         if len(made) <= _PLAIN_KEY_MAX or not self._shared.plan.has_own_prefix:
             return made
-        room = _KEY_BYTES_MAX - len(OWN_PREFIX)
+        space = _KEY_BYTES_MAX - len(OWN_PREFIX)
         raw = made.encode()
-        return made if len(raw) <= room else f"{made[:20]}~{hashlib.sha256(raw).hexdigest()}"
+        return made if len(raw) <= space else f"{made[:20]}~{hashlib.sha256(raw).hexdigest()}"
 
     def close(self, **kwargs: Any) -> None:
         """Keep the connections: they serve the next request."""

@@ -1,9 +1,9 @@
 """Servers found, not listed: DNS addresses, SRV records, ElastiCache's `config get cluster`.
 
-A source is a function that returns the present servers, sorted; a `Watch` asks it now and then and
+A source is a function that returns the present servers, sorted; a `Watch` calls it periodically and
 hands a changed list to `client.set_servers`, which makes a new ring and keeps the connections of
-the servers that stay. A source that fails or answers with nothing leaves the list as it is: a name
-server that is down is no reason to lose a cache.
+the servers that stay. A source that fails or returns nothing leaves the list unchanged: a name
+server that is down must not cost the cache.
 """
 
 from glasscache.discovery.names import DiscoveryError

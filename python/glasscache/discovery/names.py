@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 
 class DiscoveryError(Exception):
-    """The source gave no servers; the message says which and why."""
+    """The source returned no servers; the message names it and the reason."""
 
 
 _A: Final = 1
@@ -36,13 +36,13 @@ class Service(NamedTuple):
 
 def addresses(name: str, nameserver: str | None, timeout: float) -> list[str]:
     """Return the IPv4 and IPv6 addresses of a name."""
-    answers = {
+    replies = {
         _A: (socket.AF_INET, _records(name, _A, nameserver, timeout)),
         _AAAA: (socket.AF_INET6, _records(name, _AAAA, nameserver, timeout)),
     }
     return [
         socket.inet_ntop(family, reply[begin:end])
-        for family, (reply, records) in answers.values()
+        for family, (reply, records) in replies.values()
         for begin, end in records
     ]
 
@@ -68,7 +68,7 @@ def _first_nameserver() -> str:
 def _records(
     name: str, kind: int, nameserver: str | None, timeout: float
 ) -> tuple[bytes, list[tuple[int, int]]]:
-    """Ask for the records of one kind; return the answer, and where the data of each begin and end."""
+    """Query the records of one kind; return the reply, and where the data of each begin and end."""
     host, port = nameserver or _first_nameserver(), _PORT
     if host.count(":") == 1:
         host, _, text = host.partition(":")
@@ -101,14 +101,14 @@ def _ask_by_udp(query: bytes, address: tuple[str, int], timeout: float) -> bytes
             with contextlib.nullcontext() if is_last else contextlib.suppress(TimeoutError):
                 while True:
                     reply = peer.recv(65536)
-                    # The question comes back, else it is not the answer to ours.
+                    # The query is repeated in its reply, else the reply is to another.
                     if (
                         len(reply) >= len(query)
                         and reply[:2] == query[:2]
                         and reply[12 : len(query)] == query[12:]
                     ):
                         return reply
-    raise TimeoutError(f"no answer from name server {address[0]}")
+    raise TimeoutError(f"no reply from name server {address[0]}")
 
 
 def _ask_by_tcp(query: bytes, address: tuple[str, int], timeout: float) -> bytes:
@@ -117,19 +117,19 @@ def _ask_by_tcp(query: bytes, address: tuple[str, int], timeout: float) -> bytes
         (size,) = struct.unpack(">H", replies.read(2))
         reply: bytes = replies.read(size)
     if len(reply) != size or reply[:2] != query[:2]:
-        raise DiscoveryError("the name server's answer is cut or another's")
+        raise DiscoveryError("the name server's reply is truncated or to another query")
     return reply
 
 
 def _find_records(reply: bytes, wanted: int, name: str) -> list[tuple[int, int]]:
-    _, flags, questions, answers, _, _ = struct.unpack_from(">HHHHHH", reply)
+    _, flags, queries, replies, _, _ = struct.unpack_from(">HHHHHH", reply)
     if flags & 0xF:
         raise DiscoveryError(f"name server: {name} has no such record (code {flags & 0xF})")
     at = 12
-    for _ in range(questions):
+    for _ in range(queries):
         at = _read_name(reply, at)[1] + 4
     found: list[tuple[int, int]] = []
-    for _ in range(answers):
+    for _ in range(replies):
         at = _read_name(reply, at)[1]
         kind, _, _, size = struct.unpack_from(">HHIH", reply, at)
         at += 10
@@ -155,4 +155,4 @@ def _read_name(reply: bytes, at: int) -> tuple[str, int]:
             continue
         labels.append(reply[at + 1 : at + 1 + size].decode("ascii"))
         at += 1 + size
-    raise DiscoveryError("a name in the name server's answer does not end")
+    raise DiscoveryError("a name in the name server's reply does not end")

@@ -22,7 +22,7 @@ def dns(
     Args:
         host: the name.
         port: where a server listens at each address.
-        nameserver: `host` or `host:port`; None asks as the system does, /etc/hosts included.
+        nameserver: `host` or `host:port`; None uses the system's resolver, /etc/hosts included.
         timeout: seconds for each of two tries at `nameserver`.
 
     """

@@ -1,4 +1,4 @@
-"""Who asks a source now and then, and hands a changed list of servers to a client."""
+"""Polls a source, and passes a changed list of servers to a client."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ async def keep_up(client: Any, source: Source, *, interval: float = 60.0) -> Non
     known: list[str] = []
     loop = asyncio.get_running_loop()
     while True:
-        # Name servers are asked by blocking calls of the C library, hence the executor.
+        # Name servers are queried by blocking calls of the C library, hence the executor.
         servers = await loop.run_in_executor(None, _ask, source)
         if servers is not None and servers != known:
             client.set_servers(servers)
@@ -92,5 +92,5 @@ def _ask(source: Source) -> list[str] | None:
 
 
 def _jitter(interval: float) -> float:
-    """Within a tenth of the interval, so that a fleet does not ask in step."""
+    """Within a tenth of the interval, so that a fleet does not poll in step."""
     return interval * random.uniform(0.9, 1.1)  # noqa: S311 - spreads clients

@@ -1,8 +1,8 @@
 """The lab's computations: miss-ratio curves, memcached's slab classes, and what requests would have waited.
 
 All of it runs in native code without the interpreter lock, on all cores, and touches no server. What each
-policy and each strategy does, to the request, is told in the project's docs/reference/formats.md; the command
-`glasscache` prints the same results as tables and pages.
+policy and each strategy does, to the request, is documented in the project's docs/reference/formats.md; the
+command `glasscache` prints the same results as tables and pages.
 
 >>> from glasscache import sim
 >>> for point in sim.curve([1, 2, 3, 1, 2, 3, 1, 2], policies=["LRU", "Belady"], capacities=[2, 3]):

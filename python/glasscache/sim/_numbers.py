@@ -27,7 +27,7 @@ def whole_numbers(values: Numbers, what: str) -> Buffer:
 
 
 def is_of_whole_numbers(values: Any) -> bool:
-    """Whether a buffer holds whole numbers, as far as one can tell without a copy."""
+    """Whether a buffer holds whole numbers, as far as is known without a copy."""
     try:
         view = memoryview(values)
     except TypeError:

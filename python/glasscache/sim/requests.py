@@ -41,7 +41,7 @@ class Outcome(TypedDict):
     drawn: NotRequired[dict[str, Figures]]
     """With `draw_seed`: second_half with each call's latency drawn for itself."""
     drawn_comonotone: NotRequired[dict[str, Figures]]
-    """With `draw_seed`: the same with all calls of a request sharing their luck, which bounds the tail."""
+    """With `draw_seed`: the same with one random draw for all calls of a request, which bounds the tail."""
 
 
 def simulate(
@@ -57,26 +57,31 @@ def simulate(
 
     Args:
         log: the folder of a request log (items and requests as .parquet or .jsonl).
-        strategies: words such as "remote", "lru:206" or "fixed:206+children"; `glasscache simulate --help`
+        strategies: names such as "remote", "lru:206" or "fixed:206+children"; `glasscache simulate --help`
             lists them.
         latency: the latency table; None is latency.json in the folder.
         exclude: routes whose requests are left out, as if they had never been recorded.
-        draw_seed: also draw latencies from the table's measured distribution, with the same luck for all.
+        draw_seed: also draw latencies from the table's distribution, with common random numbers for all.
         threads: 0 is one a core.
 
     Returns:
-        An outcome for each strategy under its words, in the order given.
+        An outcome for each strategy under its name, in the order given.
 
     Raises:
         BadSetting: an unknown strategy or route, a draw without a distribution, fewer than 2 requests.
-        BadTrace: a file that cannot be read; says file, row and column.
+        BadTrace: a file that cannot be read; names file, row and column.
         OSError: a file that cannot be opened.
 
     """
-    folder, words = os.fspath(log), list(strategies)
+    folder, notations = os.fspath(log), list(strategies)
     table = os.path.join(folder, "latency.json") if latency is None else os.fspath(latency)  # noqa: PTH118
     documents = _native.simulate(
-        folder, words, latency=table, exclude=list(exclude), draw_seed=draw_seed, threads=threads
+        folder,
+        notations,
+        latency=table,
+        exclude=list(exclude),
+        draw_seed=draw_seed,
+        threads=threads,
     )
     outcomes = [cast("Outcome", json.loads(document)) for document in documents]
-    return dict(zip(words, outcomes, strict=True))
+    return dict(zip(notations, outcomes, strict=True))

@@ -20,7 +20,7 @@ class SlabConfig:
     factor: float = 1.25
     """-f: each chunk size is the one before times this; above 1."""
     chunk: int = 48
-    """-n: least room for key, value and flags, in bytes."""
+    """-n: least space for key, value and flags, in bytes."""
     item_max: int = 1 << 20
     """-I: the largest item, in bytes."""
     slab_chunk_max: int = 512 << 10
@@ -35,7 +35,7 @@ class SlabPlan(NamedTuple):
     chunk_sizes: list[int]
     """Bytes of a chunk of each class, ascending, class 1 first."""
     used_classes: int
-    """Classes that something asks for."""
+    """Classes with a demand."""
     waste: float
     """The share of the memory that holds no byte of an item, 0 to 1, the tails of pages included."""
     items_that_fit: int

@@ -74,14 +74,14 @@ class Trace:
                 bytes (0 counts 1). None is "bytes" where `sizes` is given and "objects" elsewhere.
 
         Raises:
-            BadTrace: the file cannot be read as a key stream; says file, row and column.
-            BadSetting: keys and sizes that are no numbers, out of range, or not equally many.
+            BadTrace: the file cannot be read as a key stream; names file, row and column.
+            BadSetting: keys and sizes that are not numbers, out of range, or not equally many.
             OSError: the file cannot be opened.
 
         """
         if isinstance(trace, (str, os.PathLike)):
             if sizes is not None:
-                raise BadSetting("sizes of a file stand in its own column: leave `sizes` out")
+                raise BadSetting("sizes of a file are in its own column: leave `sizes` out")
             self._native = _native.Trace.read(os.fspath(trace), mode or "objects")
             return
         if mode == "bytes" and sizes is None:
@@ -96,7 +96,7 @@ class Trace:
 
     @property
     def distinct(self) -> int:
-        """How many distinct objects they ask for."""
+        """How many distinct objects they request."""
         return self._native.distinct
 
     @property
@@ -116,7 +116,7 @@ class Trace:
 
     @property
     def is_cut(self) -> bool:
-        """Whether the file ended within a row, which is left out."""
+        """Whether the file ended within a line, which is left out."""
         return self._native.is_cut
 
     def curve(
@@ -162,7 +162,7 @@ class LruCurve:
         self._footprint = footprint
 
     def miss_ratio(self, size: int) -> float:
-        """Return the miss ratio, 0 to 1, of a cache of so many objects or bytes."""
+        """Return the miss ratio, 0 to 1, of a cache of this many objects or bytes."""
         return self.band(size).mean
 
     def band(self, size: int) -> Band:
@@ -212,7 +212,7 @@ def curve(
         The points, capacities within policies, both in the order given.
 
     Raises:
-        BadSetting: an unknown policy or a capacity that is none.
+        BadSetting: an unknown policy or an invalid capacity.
         BadTrace, OSError: as for `Trace`.
 
     """
@@ -235,7 +235,7 @@ def lru_curve(
         trace: a `Trace`, or what makes one.
         sizes: bytes of each request's value, as for `Trace`.
         mode: "objects" or "bytes", as for `Trace`.
-        sample: None is exact (Mattson); a number draws the curve from so many keys (SHARDS), over eight
+        sample: None is exact (Mattson); a number draws the curve from this many keys (SHARDS), over eight
             seeds; 8192 keys give a mean error of about 0.001.
         seed: the first of the eight.
         threads: 0 is one a core.

@@ -6,7 +6,7 @@
 use std::io::{BufRead, BufReader};
 
 use glasscache_client::Address;
-use glasscache_client::address::Place;
+use glasscache_client::address::Endpoint;
 use glasscache_lab::why::unescape_key;
 use serde_json::{Map, Value, json};
 
@@ -39,12 +39,12 @@ impl Args {
         out.list();
         let mut left = self.limit.unwrap_or(u64::MAX);
         for address in Address::parse_list(&self.target.server).map_err(|error| failure(&error))? {
-            self.dump(&address.place, &mut left, out)?;
+            self.dump(&address.endpoint, &mut left, out)?;
         }
         Ok(Exit::Success)
     }
 
-    fn dump(&self, address: &Place, left: &mut u64, out: &Output) -> Result<(), Failure> {
+    fn dump(&self, address: &Endpoint, left: &mut u64, out: &Output) -> Result<(), Failure> {
         let unreachable = |error: std::io::Error| {
             Failure::new(
                 Exit::Unreachable,

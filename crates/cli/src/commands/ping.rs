@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use glasscache_client::pipeline::Answer;
+use glasscache_client::pipeline::Reply;
 use glasscache_client::request::Request;
 use serde_json::json;
 
@@ -29,7 +29,7 @@ impl Args {
         let started = Instant::now();
         for (server, reply) in self.target.send_to_all(Request::Version)? {
             let took_ms = started.elapsed().as_secs_f64() * 1000.0;
-            let Answer::Version(version) = reply else {
+            let Reply::Version(version) = reply else {
                 return Err(Failure::new(
                     Exit::BadData,
                     format!("{server} sent no version"),

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use glasscache_client::pipeline::Answer;
+use glasscache_client::pipeline::Reply;
 use glasscache_client::request::Request;
 use glasscache_lab::counters::Counters;
 use serde_json::{Map, Value, json};
@@ -119,7 +119,7 @@ pub(super) fn stats_of_all(target: &Target, group: &str) -> Result<Vec<(String, 
             )),
         })?;
     let one = |(server, reply)| match reply {
-        Answer::Rows(rows) => Ok((server, rows)),
+        Reply::Rows(rows) => Ok((server, rows)),
         _ => Err(Failure::new(
             Exit::BadData,
             format!("{server} sent no stats rows"),

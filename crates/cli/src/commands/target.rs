@@ -7,8 +7,8 @@ use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-use glasscache_client::address::Place;
-use glasscache_client::pipeline::Answer;
+use glasscache_client::address::Endpoint;
+use glasscache_client::pipeline::Reply;
 use glasscache_client::request::Request;
 use glasscache_client::{Address, Budget, Client, Error, Options, Placement, WireKey};
 
@@ -87,10 +87,10 @@ impl Target {
     }
 
     /// A plain connection, for commands that the client does not support (dumps, watches).
-    pub(crate) fn connect(&self, address: &Place) -> io::Result<Box<dyn Stream>> {
+    pub(crate) fn connect(&self, address: &Endpoint) -> io::Result<Box<dyn Stream>> {
         let stream: Box<dyn Stream> = match address {
-            Place::Tcp(host, port) => Box::new(TcpStream::connect((host.as_str(), *port))?),
-            Place::Unix(path) => Box::new(UnixStream::connect(path)?),
+            Endpoint::Tcp(host, port) => Box::new(TcpStream::connect((host.as_str(), *port))?),
+            Endpoint::Unix(path) => Box::new(UnixStream::connect(path)?),
         };
         stream.set_read_timeout(self.timeout())?;
         Ok(stream)
@@ -104,10 +104,10 @@ impl Target {
     pub(crate) fn send_to_all(
         &self,
         request: Request<'_>,
-    ) -> Result<Vec<(String, Answer)>, Failure> {
-        let replies = self.client()?.ask_all(request, &self.budget());
+    ) -> Result<Vec<(String, Reply)>, Failure> {
+        let replies = self.client()?.request_all(request, &self.budget());
         let replies = replies.map_err(|error| failure(&error))?;
-        let one = |(name, reply): (String, Result<Answer, Error>)| match reply {
+        let one = |(name, reply): (String, Result<Reply, Error>)| match reply {
             Ok(reply) => Ok((name, reply)),
             Err(error) => Err(failure(&error)),
         };

@@ -110,7 +110,7 @@ fn counters(target: &Target) -> Result<Counters, Failure> {
 /// A connection with a running watch, and whether it reports deletions.
 fn start_watch(address: &Address, target: &Target) -> io::Result<(Box<dyn Stream>, bool)> {
     for command in WATCHES {
-        let mut stream = target.connect(&address.place)?;
+        let mut stream = target.connect(&address.endpoint)?;
         stream.write_all(command.as_bytes())?;
         let mut reply = [0; 2];
         stream.read_exact(&mut reply)?;

@@ -11,12 +11,14 @@ use super::tree::{assert_none, files, has_ending, read};
 /// Folders whose names are checked.
 const CHECKED: &[&str] = &[
     "crates/cli/",
+    "crates/client/",
     "crates/lab/",
+    "crates/native/",
     "crates/protocol/",
     "crates/server/",
     "crates/sim/",
     "crates/strategy/",
-    "crates/world/src/",
+    "crates/world/",
 ];
 
 /// Words that are not part of a name, and the terms to use instead.

@@ -14,19 +14,19 @@ use tokio::time::timeout_at;
 use crate::bulk::Pending;
 use crate::call::{Call, State, Wanted};
 use crate::error::Error;
-use crate::pipeline::{Answer, Pipeline};
+use crate::pipeline::{Pipeline, Reply};
 use crate::pool::Server;
 
 /// Drives a call to its end.
 pub(crate) async fn drive(
     call: &mut Call<'_>,
-    mut each: impl FnMut(Answer, &Pipeline, &Arc<Server>) -> Result<(), Error>,
+    mut each: impl FnMut(Reply, &Pipeline, &Arc<Server>) -> Result<(), Error>,
 ) -> Result<(), Error> {
     loop {
         match next(call).await? {
-            State::Reply(answer) => {
+            State::Reply(reply) => {
                 let pipeline = call.pipeline().ok_or(Error::Closed)?;
-                each(answer, pipeline, call.server())?;
+                each(reply, pipeline, call.server())?;
                 call.next();
             }
             State::Finished => return Ok(()),
@@ -70,7 +70,7 @@ async fn next(call: &mut Call<'_>) -> Result<State, Error> {
                 let server = call.server().clone();
                 match timeout_at(ends, server.resolver.found(&host, port)).await {
                     Ok(found) => call.found(found),
-                    Err(_) => call.late()?,
+                    Err(_) => call.time_out()?,
                 }
                 call.step()?
             }
@@ -89,7 +89,7 @@ async fn next(call: &mut Call<'_>) -> Result<State, Error> {
                     }
                     Err(_) if Instant::now() < call.deadline() => call.step()?, // its next address
                     Err(_) => {
-                        call.late()?;
+                        call.time_out()?;
                         call.step()?
                     }
                 }

@@ -1,12 +1,12 @@
-//! The client for tokio: the words and guarantees of [`Client`], awaited.
+//! The client for tokio: the methods and guarantees of [`Client`], awaited.
 //!
-//! A call is the blocking client's state machine (deadline, retry, doubts, breaker), with its waits
+//! A call is the blocking client's state machine (deadline, retry, uncertain writes, breaker), with its waits
 //! left to the runtime. A call that is cancelled, by dropping its future, closes its connection. The
 //! connections belong to the runtime in which they were made: a client serves one runtime, and its
-//! calls panic outside one. After a fork, as in any runtime, a child makes everything anew.
+//! calls panic outside one. After a fork, as in any runtime, a child starts with new connections.
 
+mod bulk;
 pub(crate) mod driving;
-mod many;
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -21,7 +21,7 @@ use crate::engine::operation::Operation;
 use crate::error::{Context, Error, Phase};
 use crate::fork::Process;
 use crate::options::Options;
-use crate::pipeline::Answer;
+use crate::pipeline::Reply;
 use crate::pool::Server;
 use crate::request::Request;
 use crate::ring::Placement;
@@ -31,22 +31,22 @@ use driving::drive;
 #[derive(Debug)]
 pub struct AsyncClient {
     core: Client,
-    /// For each place, the right to a connection there: who has one finds the pool not full.
+    /// A semaphore for each slot: with a permit, a call finds a free connection in the pool.
     gates: Mutex<Gates>,
 }
 
-/// The rights to connections in one process: those that its parent's calls had are not given back in a child.
+/// The semaphores of one process: permits of its parent's calls are never returned in a child.
 #[derive(Debug)]
 struct Gates {
     process: Process,
-    of_places: Vec<Arc<Semaphore>>,
+    by_slot: Vec<Arc<Semaphore>>,
 }
 
 impl Gates {
     fn new() -> Self {
         Self {
             process: Process::current(),
-            of_places: Vec::new(),
+            by_slot: Vec::new(),
         }
     }
 }
@@ -77,11 +77,11 @@ impl AsyncClient {
     /// Waits until fewer than `connections_max` calls to a server are under way.
     async fn gate(
         &self,
-        place: usize,
+        slot: usize,
         server: &Server,
         budget: &Budget<'_>,
     ) -> Result<OwnedSemaphorePermit, Error> {
-        let gate = self.gate_of(place);
+        let gate = self.gate_of(slot);
         let ends = tokio::time::Instant::from_std(budget.deadline);
         match timeout_at(ends, gate.acquire_owned()).await {
             Ok(permit) => permit.map_err(|_| Error::Closed),
@@ -93,83 +93,85 @@ impl AsyncClient {
         }
     }
 
-    fn gate_of(&self, place: usize) -> Arc<Semaphore> {
+    fn gate_of(&self, slot: usize) -> Arc<Semaphore> {
         let mut gates = self.gates.lock().unwrap_or_else(PoisonError::into_inner);
         if !gates.process.is_current() {
             *gates = Gates::new();
         }
         let most = self.core.options().connections_max;
-        while gates.of_places.len() <= place {
-            gates.of_places.push(Arc::new(Semaphore::new(most)));
+        while gates.by_slot.len() <= slot {
+            gates.by_slot.push(Arc::new(Semaphore::new(most)));
         }
         gates
-            .of_places
-            .get(place)
+            .by_slot
+            .get(slot)
             .map_or_else(|| Arc::new(Semaphore::new(most)), Arc::clone)
     }
 
-    /// Makes a call about one key and returns what its answer means; its cost is counted.
+    /// Makes a call about one key and returns what its reply means; its cost is counted.
     pub async fn run<O: Operation>(
         &self,
         operation: &O,
         budget: &Budget<'_>,
     ) -> Result<O::Output, Error> {
-        let place = self.core.place_of(operation.key().bytes);
-        let server = self.core.server(place)?;
-        let _permit = self.gate(place, &server, budget).await?;
+        let slot = self.core.slot_of(operation.key().bytes);
+        let server = self.core.server(slot)?;
+        let _permit = self.gate(slot, &server, budget).await?;
         let requests = [operation.request()];
         let mut call = Call::new(server, &requests, budget.started, budget.deadline);
         call.never_wait();
         let mut reading = Reading::new(operation);
-        drive(&mut call, |answer, pipeline, server| {
-            reading.take(answer, pipeline, &server.name);
+        drive(&mut call, |reply, pipeline, server| {
+            reading.take(reply, pipeline, &server.name);
             Ok(())
         })
         .await?;
         reading.conclude(&self.core, &call, budget.spent)
     }
 
-    /// Asks every server the same, one after the other; returns each one's name and answer.
-    pub async fn ask_all(
+    /// Sends the same request to every server, one after the other; returns each one's name and reply.
+    pub async fn request_all(
         &self,
         request: Request<'_>,
         budget: &Budget<'_>,
-    ) -> Vec<(String, Result<Answer, Error>)> {
-        let mut answers = Vec::new();
-        for (place, server) in self.core.servers() {
+    ) -> Vec<(String, Result<Reply, Error>)> {
+        let mut replies = Vec::new();
+        for (slot, server) in self.core.servers() {
             let name = server.name.clone();
-            answers.push((name, self.ask(place, server, request, budget).await));
+            replies.push((name, self.request_one(slot, server, request, budget).await));
         }
-        answers
+        replies
     }
 
-    async fn ask(
+    async fn request_one(
         &self,
-        place: usize,
+        slot: usize,
         server: Arc<Server>,
         request: Request<'_>,
         budget: &Budget<'_>,
-    ) -> Result<Answer, Error> {
-        let _permit = self.gate(place, &server, budget).await?;
+    ) -> Result<Reply, Error> {
+        let _permit = self.gate(slot, &server, budget).await?;
         let requests = [request];
         let mut call = Call::new(server, &requests, budget.started, budget.deadline);
         call.never_wait();
-        let mut answer = Err(Error::Closed);
+        let mut result = Err(Error::Closed);
         drive(&mut call, |reply, _, server| {
-            answer = refused(reply, &server.name);
+            result = refused(reply, &server.name);
             Ok(())
         })
         .await?;
-        answer
+        result
     }
 
-    /// Closes the idle connections, after their quiet writes were answered; later calls fail.
+    /// Closes the idle connections, after their quiet writes were acknowledged; later calls fail.
     pub async fn close(&self) {
         let budget = Budget::new(self.core.options().timeout);
-        for (place, server) in self.core.servers() {
-            // One round trip makes sure that what was sent without waiting has arrived.
+        for (slot, server) in self.core.servers() {
+            // One round trip makes sure that quiet writes have arrived.
             if server.has_pending() {
-                let _ = self.ask(place, server, Request::Version, &budget).await; // no one to tell
+                let _ = self
+                    .request_one(slot, server, Request::Version, &budget)
+                    .await; // no caller to report to
             }
         }
         self.core.abandon();

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use super::Failures;
-use super::asking::{Pending, Reply};
-use super::parts::{Part, Partitioned, add};
+use super::partition::{Partition, Partitioned, add};
+use super::requests::{BulkReply, Pending};
 use crate::client::{Budget, Client};
 use crate::engine::interpret::refused;
 use crate::engine::uncertain::OwnedKey;
@@ -19,7 +19,7 @@ const LINE_KEYS_MAX: usize = 10_000;
 /// A bulk read, partitioned by server.
 #[derive(Debug)]
 pub struct Reads {
-    parts: Vec<Part>,
+    partitions: Vec<Partition>,
     /// Keys that go as base64, by their part.
     encoded: BTreeMap<usize, OwnedKey>,
     namespace: Vec<u8>,
@@ -27,11 +27,11 @@ pub struct Reads {
 }
 
 impl Reads {
-    /// Partitions keys without their namespace; `cas` asks for their CAS uniques.
+    /// Partitions keys without their namespace; `cas` requests their CAS uniques.
     pub fn new(client: &Client, keys: &[&[u8]], cas: bool) -> Result<Self, Error> {
-        let (maker, only) = (client.keys(), client.only_place());
+        let (maker, only) = (client.keys(), client.only_slot());
         let mut reads = Self {
-            parts: Vec::new(),
+            partitions: Vec::new(),
             encoded: BTreeMap::new(),
             namespace: maker.namespace.to_vec(),
             cas,
@@ -39,12 +39,12 @@ impl Reads {
         let mut scratch = Vec::new();
         for (index, key) in keys.iter().enumerate() {
             let wire = maker.wire(key, &mut scratch)?;
-            let place = only.unwrap_or_else(|| client.place_of(wire.bytes));
+            let slot = only.unwrap_or_else(|| client.slot_of(wire.bytes));
             if wire.is_base64 {
-                reads.encoded.insert(reads.parts.len(), wire.into());
-                reads.parts.push(Part::full(place, index));
+                reads.encoded.insert(reads.partitions.len(), wire.into());
+                reads.partitions.push(Partition::full(slot, index));
             } else {
-                add(&mut reads.parts, index, place, 1, LINE_KEYS_MAX);
+                add(&mut reads.partitions, index, slot, 1, LINE_KEYS_MAX);
             }
         }
         Ok(reads)
@@ -53,16 +53,16 @@ impl Reads {
     /// Hands over the values of a reply with the indices of their keys; returns their bytes.
     pub fn values(
         &self,
-        reply: Reply<'_>,
+        reply: BulkReply<'_>,
         mut read: impl FnMut(usize, &Found, &[u8]),
     ) -> Result<u64, Error> {
         let pipeline = reply.pipeline;
-        refused(reply.answer, reply.server)?;
-        let part = self.parts.get(reply.ask).ok_or(Error::Closed)?;
+        refused(reply.parsed, reply.server)?;
+        let partition = self.partitions.get(reply.request).ok_or(Error::Closed)?;
         let mut bytes = 0;
         for found in pipeline.found() {
             bytes += found.value_bytes as u64;
-            if let Some(&index) = part.indices.get(found.key_index) {
+            if let Some(&index) = partition.indices.get(found.key_index) {
                 read(index, found, pipeline.body(found));
             }
         }
@@ -71,15 +71,15 @@ impl Reads {
 }
 
 impl Partitioned for Reads {
-    type Thing<'a> = &'a [u8];
+    type Entry<'a> = &'a [u8];
 
-    fn parts(&self) -> &[Part] {
-        &self.parts
+    fn partitions(&self) -> &[Partition] {
+        &self.partitions
     }
 
-    fn request<'a>(&'a self, part: usize, keys: &'a [&'a [u8]]) -> Request<'a> {
+    fn request<'a>(&'a self, partition: usize, keys: &'a [&'a [u8]]) -> Request<'a> {
         let (prefix, cas) = (&self.namespace, self.cas);
-        match self.encoded.get(&part) {
+        match self.encoded.get(&partition) {
             Some(key) => Request::Get {
                 key: key.wire(),
                 cas,
@@ -93,8 +93,8 @@ impl Client {
     /// Reads many keys, without their namespace, from all their servers at once.
     ///
     /// `receive` drives the calls with [`receive_all`](crate::call::receive_all), as it likes to
-    /// wait; `read` then gets each value with the place of its key, its CAS unique only if `cas`.
-    /// Returns the keys that got no answer, and why.
+    /// wait; `read` then gets each value with the index of its key, its CAS unique only if `cas`.
+    /// Returns the keys without a reply, and why.
     pub fn read_many(
         &self,
         keys: &[&[u8]],
@@ -104,10 +104,10 @@ impl Client {
         mut read: impl FnMut(usize, &Found, &[u8]),
     ) -> Result<Failures, Error> {
         let reads = Reads::new(self, keys, cas)?;
-        let things = reads.all_things(keys);
+        let entries = reads.entries_by_partition(keys);
         let (mut bytes, mut reading) = (0, Duration::ZERO);
-        let asks = reads.asks(&things);
-        let ended = self.ask_many_by(&asks, budget, &mut receive, &mut |reply| {
+        let requests = reads.requests(&entries);
+        let ended = self.request_many_with(&requests, budget, &mut receive, &mut |reply| {
             let begin = Instant::now();
             bytes += reads.values(reply, &mut read)?;
             reading += begin.elapsed();

@@ -2,8 +2,8 @@
 
 use glasscache_protocol::meta::request::WireKey;
 
-use super::asking::Reply;
-use super::parts::{Part, Partitioned, add};
+use super::partition::{Partition, Partitioned, add};
+use super::requests::BulkReply;
 use crate::client::Client;
 use crate::engine::interpret::outcome;
 use crate::error::Error;
@@ -15,32 +15,32 @@ const BATCH_KEYS_MAX: usize = 10_000;
 /// A bulk removal, partitioned by server.
 #[derive(Debug)]
 pub struct Removals {
-    parts: Vec<Part>,
+    partitions: Vec<Partition>,
 }
 
 impl Removals {
     /// Partitions wire keys, which have their namespace.
     pub fn new(client: &Client, keys: &[WireKey<'_>]) -> Self {
-        let mut parts = Vec::new();
+        let mut partitions = Vec::new();
         for (index, key) in keys.iter().enumerate() {
-            let place = client.place_of(key.bytes);
-            add(&mut parts, index, place, 1, BATCH_KEYS_MAX);
+            let slot = client.slot_of(key.bytes);
+            add(&mut partitions, index, slot, 1, BATCH_KEYS_MAX);
         }
-        Self { parts }
+        Self { partitions }
     }
 
-    /// The failure that a reply tells, if it tells one.
-    pub fn failure(&self, reply: Reply<'_>) -> Option<(usize, Error)> {
-        let index = *self.parts.get(reply.ask)?.indices.get(reply.nth)?;
-        Some((index, outcome(reply.answer, reply.server).err()?))
+    /// The failure in a reply, if it is one.
+    pub fn failure(&self, reply: BulkReply<'_>) -> Option<(usize, Error)> {
+        let index = *self.partitions.get(reply.request)?.indices.get(reply.nth)?;
+        Some((index, outcome(reply.parsed, reply.server).err()?))
     }
 }
 
 impl Partitioned for Removals {
-    type Thing<'a> = WireKey<'a>;
+    type Entry<'a> = WireKey<'a>;
 
-    fn parts(&self) -> &[Part] {
-        &self.parts
+    fn partitions(&self) -> &[Partition] {
+        &self.partitions
     }
 
     fn request<'a>(&'a self, _: usize, keys: &'a [WireKey<'a>]) -> Request<'a> {

@@ -6,23 +6,23 @@ use std::collections::VecDeque;
 use glasscache_protocol::text::request::StoreWord;
 
 use super::Failures;
-use super::asking::{Ended, Reply};
-use super::parts::{Part, Partitioned, add};
+use super::partition::{Partition, Partitioned, add};
+use super::requests::{BulkReply, Ended};
 use crate::client::Client;
 use crate::engine::operation::{Store, stored};
 use crate::engine::{Indices, Items, StoredMany};
 use crate::error::Error;
 use crate::outcome::{Outcome, of_code};
-use crate::pipeline::Answer;
+use crate::pipeline::Reply;
 use crate::request::{Item, Request};
 
-/// Bytes of values that go to one server in one batch; the rest follows when it was answered.
+/// Bytes of values that go to one server in one batch; the rest follows after the reply.
 const BATCH_BYTES_MAX: usize = 1 << 20;
 
 /// A bulk write, partitioned by server.
 #[derive(Debug)]
 pub struct Stores {
-    parts: Vec<Part>,
+    partitions: Vec<Partition>,
     word: StoreWord,
     exptime: i64,
     /// Values that are not sent at all, for they are longer than this client sends.
@@ -30,11 +30,11 @@ pub struct Stores {
     bytes: u64,
 }
 
-/// What replies have told so far.
+/// The failures in the replies so far.
 #[derive(Debug, Default)]
 pub struct Stored {
     failed: VecDeque<(Indices, Error)>,
-    /// Parts of which a value was refused without its name.
+    /// Partitions in which a value was refused without being named.
     unnamed: Vec<usize>,
 }
 
@@ -43,7 +43,7 @@ impl Stores {
     pub fn new(client: &Client, word: StoreWord, items: &[Item<'_>], exptime: i64) -> Self {
         let limit = client.options().value_bytes_max;
         let mut stores = Self {
-            parts: Vec::new(),
+            partitions: Vec::new(),
             word,
             exptime,
             refused: Vec::new(),
@@ -56,8 +56,8 @@ impl Stores {
                 stores.refused.push((index, error));
                 continue;
             }
-            let place = client.place_of(item.key.bytes);
-            add(&mut stores.parts, index, place, bytes, BATCH_BYTES_MAX);
+            let slot = client.slot_of(item.key.bytes);
+            add(&mut stores.partitions, index, slot, bytes, BATCH_BYTES_MAX);
         }
         stores
     }
@@ -67,36 +67,36 @@ impl Stores {
         self.bytes
     }
 
-    /// Notes what a reply tells: one for all from a server with quiet sets, else one a value.
-    pub fn take(&self, reply: Reply<'_>, items: &impl Items, so_far: &mut Stored) {
-        let Some(part) = self.parts.get(reply.ask) else {
+    /// Notes the failures in a reply: one for all from a server with quiet sets, else one a value.
+    pub fn take(&self, reply: BulkReply<'_>, items: &impl Items, so_far: &mut Stored) {
+        let Some(partition) = self.partitions.get(reply.request) else {
             return;
         };
         let Stored { failed, unnamed } = so_far;
         let mut fail = |nth: usize, error: Error| {
-            if let Some(&index) = part.indices.get(nth) {
-                failed.push_back(((index, part.place), error));
+            if let Some(&index) = partition.indices.get(nth) {
+                failed.push_back(((index, partition.slot), error));
             }
         };
         let not_stored = |outcome| Error::NotStored {
             server: reply.server.to_owned(),
             outcome,
         };
-        match reply.answer {
-            Answer::Quiet(troubles, refusals) => {
+        match reply.parsed {
+            Reply::Quiet(troubles, refusals) => {
                 for (nth, code) in troubles {
                     fail(nth, not_stored(of_code(code).unwrap_or(Outcome::NotStored)));
                 }
                 if !refusals.is_empty() {
-                    unnamed.push(reply.ask);
+                    unnamed.push(reply.request);
                 }
             }
-            answer => {
-                let index = part.indices.get(reply.nth);
+            parsed => {
+                let index = partition.indices.get(reply.nth);
                 let Some(item) = index.and_then(|&index| items.item(index)) else {
                     return;
                 };
-                match stored(answer, item.key, item.body.len(), reply.server) {
+                match stored(parsed, item.key, item.body.len(), reply.server) {
                     Ok(Outcome::Done) => {}
                     Ok(outcome) => fail(reply.nth, not_stored(outcome)),
                     Err(error) => fail(reply.nth, error),
@@ -105,22 +105,27 @@ impl Stores {
         }
     }
 
-    /// What is still to be done once every batch was answered.
+    /// The steps that remain after the reply to every batch.
     pub fn rest<I: Items>(&self, items: I, ended: &[Ended], stored: Stored) -> StoredMany<I> {
         let mut failed = stored.failed;
         let mut again = VecDeque::new();
-        for (at, (part, end)) in self.parts.iter().zip(ended).enumerate() {
-            // One that has no form in its server's dialect keeps those beside it from being sent.
-            let is_unsaid = matches!(end.error, Some(Error::Unsupported { .. }));
-            if is_unsaid || stored.unnamed.contains(&at) {
-                again.extend(part.indices.iter().map(|&index| (index, part.place)));
-                failed.retain(|((index, _), _)| !part.indices.contains(index));
+        for (at, (partition, end)) in self.partitions.iter().zip(ended).enumerate() {
+            // A value without a form in its server's command set keeps the others of its batch from being sent.
+            let is_unsupported = matches!(end.error, Some(Error::Unsupported { .. }));
+            if is_unsupported || stored.unnamed.contains(&at) {
+                again.extend(
+                    partition
+                        .indices
+                        .iter()
+                        .map(|&index| (index, partition.slot)),
+                );
+                failed.retain(|((index, _), _)| !partition.indices.contains(index));
             } else {
-                let unanswered = end.unanswered(&part.indices);
-                failed.extend(unanswered.map(|(index, error)| ((index, part.place), error)));
+                let unanswered = end.unanswered(&partition.indices);
+                failed.extend(unanswered.map(|(index, error)| ((index, partition.slot), error)));
             }
         }
-        // Their limit is this client's own: no server is asked for it.
+        // Their limit is this client's own: no server is queried for it.
         let refused = self.refused.iter().cloned();
         failed.extend(refused.map(|(index, error)| ((index, 0), error)));
         StoredMany::new(items, (self.word, self.exptime), again, failed)
@@ -128,10 +133,10 @@ impl Stores {
 }
 
 impl Partitioned for Stores {
-    type Thing<'a> = Item<'a>;
+    type Entry<'a> = Item<'a>;
 
-    fn parts(&self) -> &[Part] {
-        &self.parts
+    fn partitions(&self) -> &[Partition] {
+        &self.partitions
     }
 
     fn request<'a>(&'a self, _: usize, items: &'a [Item<'a>]) -> Request<'a> {

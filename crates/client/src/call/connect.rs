@@ -1,4 +1,4 @@
-//! How a call comes by its connection: from the pool, or made and asked once what it speaks.
+//! How a call gets its connection: from the pool, or a new one, probed once for the server's command set.
 
 use std::os::fd::OwnedFd;
 use std::time::Instant;
@@ -22,16 +22,16 @@ use crate::transport::socket::Watched;
 impl Call<'_> {
     pub(super) fn start(&mut self) -> Result<(), Trouble> {
         if self.server.health.is_down() {
-            self.look_at_health(); // it may have gone down by what nobody waited for
+            self.probe_if_down(); // it may have gone down by a quiet write
             return Err(self
-                .error(Phase::Connect, "it is down, a probe asks it".into())
+                .error(Phase::Connect, "it is down and being probed".into())
                 .into());
         }
         if self.was_retried {
-            // Its place in the pool is still held: what failed is replaced.
+            // Its connection still counts in the pool: what failed is replaced.
             return self.connect();
         }
-        // Before a connection is chosen, so that nobody chooses another while this one is about to send them.
+        // Before a connection is chosen, so that no other call chooses one while this one is about to send them.
         self.load = match self.server.quiet.take(self.deadline) {
             Ok(load) => load,
             Err(TookTooLong) => {
@@ -78,7 +78,7 @@ impl Call<'_> {
         let server = &self.server;
         #[cfg(feature = "tokio")]
         if let super::Driver::Runtime(found) = &mut self.driver
-            && server.place.name().is_some()
+            && server.endpoint.name().is_some()
         {
             let Some(found) = found.take() else {
                 return Ok(None);
@@ -87,7 +87,7 @@ impl Call<'_> {
             self.candidates = Candidates::new(server.resolver.in_order(addresses));
             return self.candidates.begin_first(self.deadline).map(Some);
         }
-        let (fd, candidates) = connect::begin(&server.place, &server.resolver, self.deadline)?;
+        let (fd, candidates) = connect::begin(&server.endpoint, &server.resolver, self.deadline)?;
         self.candidates = candidates;
         Ok(Some(fd))
     }
@@ -113,7 +113,7 @@ impl Call<'_> {
         if matches!(self.driver, super::Driver::Thread) {
             return Ok(fd.into());
         }
-        let is_unix = matches!(self.server.place, crate::address::Place::Unix(_));
+        let is_unix = matches!(self.server.endpoint, crate::address::Endpoint::Unix(_));
         Watched::new(fd, is_unix).map(Socket::Watched)
     }
 
@@ -149,7 +149,7 @@ impl Call<'_> {
         };
         match rustix::event::poll(&mut fds, Some(&at_once)) {
             Ok(0) if self.candidates.is_next_due(Instant::now()) => {
-                return self.connect_to_next("no answer".into());
+                return self.connect_to_next("no reply".into());
             }
             Ok(0) => return Err(Stop::WouldWait.into()),
             Ok(_) => {}
@@ -169,7 +169,7 @@ impl Call<'_> {
         Ok(())
     }
 
-    /// Waits until the connection takes requests: once per server it is asked what it speaks, in one round trip.
+    /// Waits until the connection takes requests: once per server it is probed for its command set, in one round trip.
     pub(super) fn probe(&mut self) -> Result<(), Trouble> {
         let link = self
             .lease

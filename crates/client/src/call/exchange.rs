@@ -81,7 +81,7 @@ impl Call<'_> {
             link.receive(1, self.deadline, patience, self.connected)?;
         }
         match link.engine.poll() {
-            Progress::Reply(_, answer) => Ok(Some(State::Reply(answer))),
+            Progress::Reply(_, reply) => Ok(Some(State::Reply(reply))),
             Progress::Idle => {
                 self.finish();
                 Ok(Some(State::Finished))
@@ -112,7 +112,7 @@ impl Call<'_> {
 
     /// Receives the large value of [`State::Body`] into `target`, which is as long as the value.
     ///
-    /// False: a signal came; look at it and call again.
+    /// False: a signal came; handle it and call again.
     pub fn receive_body(&mut self, target: &mut [u8]) -> Result<bool, Error> {
         if !self.process.is_current() {
             return Err(self.error(Phase::Read, FORKED.into()));

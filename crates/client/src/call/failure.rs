@@ -1,5 +1,5 @@
-//! How a call ends that was not answered: another try on a fresh connection, or an error that says
-//! how far it had come. What follows is the engine's decision.
+//! How a call without a reply ends: another try on a fresh connection, or an error with
+//! its phase. What follows is the engine's decision.
 
 use rustix::io::Errno;
 
@@ -75,7 +75,7 @@ impl Call<'_> {
         })
     }
 
-    /// Goes on after a failure as the engine says.
+    /// Continues after a failure as the engine decided.
     pub(super) fn failed(&mut self, failure: Failure) -> Result<(), Error> {
         match failure.next {
             Next::Retry => {
@@ -84,12 +84,12 @@ impl Call<'_> {
                 Ok(())
             }
             Next::RetryClassic => {
-                self.presumes_classic = true; // from now on, if it then answers
+                self.presumes_classic = true; // from now on, if it then replies
                 self.retry();
                 Ok(())
             }
             Next::End(_) => {
-                self.look_at_health();
+                self.probe_if_down();
                 self.lease = None;
                 Err(failure.error)
             }
@@ -115,14 +115,14 @@ impl Call<'_> {
         self.stage = Stage::Start;
     }
 
-    /// Notes what a failure to connect says of the server.
+    /// Notes what a failure to connect means for the server's health.
     pub(super) fn note(&self, mark: Mark) {
         self.server.health.note(mark);
-        self.look_at_health();
+        self.probe_if_down();
     }
 
     /// Begins to probe a server that has just gone down.
-    pub(super) fn look_at_health(&self) {
+    pub(super) fn probe_if_down(&self) {
         if self.server.health.take_needs_probe() {
             crate::probe::start(&self.server);
         }
@@ -151,7 +151,7 @@ impl Drop for Call<'_> {
     fn drop(&mut self) {
         let holds_any = self.lease.is_some() || self.load.is_some();
         if holds_any && !self.process.is_current() {
-            // The parent goes on with it; locks of its server may be held by threads that this child has not.
+            // The parent continues it; locks of its server may be held by threads that this child does not have.
             self.load.take().into_iter().for_each(Load::abandon);
             self.lease = None;
         }

@@ -1,4 +1,4 @@
-//! The writes of a server that nobody waits for: gathered, and sent by a call without requests of its own.
+//! The quiet writes of a server: gathered, and sent by a call without requests of its own.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -10,7 +10,7 @@ use crate::quiet::Gathered;
 use crate::request::Request;
 
 impl Server {
-    /// Puts a write down that nobody waits for, if it follows another closely.
+    /// Enqueues a quiet write, if it follows another closely.
     pub(crate) fn gather(self: &Arc<Self>, request: &Request<'_>, now: Instant) -> Gathered {
         let gathered = self.quiet.gather(&self.state, request, now);
         if gathered != Gathered::KeptWithoutSender {
@@ -28,13 +28,13 @@ impl Server {
         self: &Arc<Self>,
         started: Instant,
         deadline: Instant,
-        go_on: &dyn Fn() -> bool,
+        should_continue: &dyn Fn() -> bool,
     ) -> Result<(), Error> {
         let mut call = Call::new(self.clone(), &[], started, deadline);
         let done = loop {
             match call.run() {
                 Ok(State::Finished) => return Ok(()),
-                Ok(State::Interrupted) if !go_on() => break Err(Error::Interrupted),
+                Ok(State::Interrupted) if !should_continue() => break Err(Error::Interrupted),
                 Ok(_) => {}
                 Err(error) => break Err(error),
             }

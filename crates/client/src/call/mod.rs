@@ -1,6 +1,6 @@
 //! One call to one server: a state machine from checkout to the last reply, under one deadline.
 //!
-//! It can be driven alone, where its waits are plain receives, or beside others, where one `poll`
+//! It can be driven alone, where its waits are plain receives, or together with others, where one `poll`
 //! waits for all. Whoever drops a call before its end closes the connection, for `Lease` does.
 
 mod connect;
@@ -25,7 +25,7 @@ use crate::engine::connection::Attempt;
 use crate::engine::loss::FORKED;
 use crate::error::{Error, Phase};
 use crate::fork::Process;
-use crate::pipeline::{self, Answer, Pipeline};
+use crate::pipeline::{self, Pipeline, Reply};
 use crate::pool::{Lease, Server};
 use crate::quiet::Load;
 use crate::request::Request;
@@ -37,10 +37,10 @@ use crate::transport::resolver::Found;
 pub(crate) use nonblocking::Wanted;
 pub use poll_many::receive_all;
 
-/// A value at least this long is handed out while it is still arriving, to be received in place.
+/// A value at least this long is handed out while it is still arriving, to be received into its target.
 const DIRECT_BYTES_MIN: usize = 16 << 10;
 
-/// Questions about quiet writes that may be open while more is written: two, so that who writes without waiting
+/// Requests for acknowledgement that may be in flight while more is written: two, so that a quiet writer
 /// does not wait for a server that keeps up, and is never more than 3000 writes, or three batches of
 /// gathered ones, ahead of one that does not.
 const AWAITED_MAX: usize = 2;
@@ -61,18 +61,18 @@ enum Stage {
 #[derive(Debug, PartialEq, Eq)]
 pub enum State {
     /// The next reply is complete; read it, then [`Call::next`].
-    Reply(Answer),
+    Reply(Reply),
     /// A large value is arriving: receive it with [`Call::receive_body`].
     Body(pipeline::Found),
     /// All replies were read.
     Finished,
-    /// A signal came: look at it and go on.
+    /// A signal came: handle it and continue.
     Interrupted,
-    /// Others should be waited for too.
+    /// It waits; others can be waited for at the same time.
     Waiting,
 }
 
-/// Who drives a call.
+/// What drives a call.
 #[cfg(feature = "tokio")]
 #[derive(Debug)]
 enum Driver {
@@ -103,15 +103,15 @@ pub struct Call<'a> {
     driver: Driver,
     finished: Instant,
     arrived: Option<Instant>,
-    /// Nobody waits for what the requests bring.
+    /// All its requests are quiet.
     is_noreply: bool,
     body_left: Option<(pipeline::Found, usize)>,
     /// A large value was received past the pipeline.
     took_body: bool,
-    /// The server closed on `mn`: classic text is tried, and believed once it is answered.
+    /// The server closed on `mn`: classic text is tried, and learned from the first reply.
     presumes_classic: bool,
     /// A reply that [`receive_all`] leaves for the caller to read.
-    held: Option<Answer>,
+    held: Option<Reply>,
     /// The byte of the connection's output at which the requests begin.
     begin: u64,
     /// Gathered writes that go before the requests and are not all sent yet.
@@ -156,7 +156,7 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// The server that is asked.
+    /// The server of the call.
     pub fn server(&self) -> &Arc<Server> {
         &self.server
     }
@@ -204,7 +204,7 @@ impl<'a> Call<'a> {
         self.stage == Stage::Done
     }
 
-    /// Goes on alone until there is something for the caller.
+    /// Drives the call alone until there is something for the caller.
     pub fn run(&mut self) -> Result<State, Error> {
         loop {
             match self.advance(Patience::UntilDeadline)? {
@@ -246,7 +246,7 @@ impl<'a> Call<'a> {
         Some((link.fd(), flags))
     }
 
-    /// Goes on as far as it can.
+    /// Advances as far as it can.
     fn advance(&mut self, patience: Patience) -> Result<State, Error> {
         if self.stage == Stage::Done {
             return Ok(State::Finished);

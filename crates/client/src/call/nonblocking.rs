@@ -1,4 +1,4 @@
-//! A call driven by a runtime: it goes on as far as it can, and says what it waits for.
+//! A call driven by a runtime: it advances as far as it can, and returns what it waits for.
 
 use std::time::Instant;
 
@@ -20,7 +20,7 @@ pub(crate) enum Wanted {
 }
 
 impl Call<'_> {
-    /// Leaves all waiting to a runtime: to be said before the call begins.
+    /// Leaves all waiting to a runtime: to be called before the call begins.
     pub(crate) fn never_wait(&mut self) {
         self.driver = Driver::Runtime(None);
     }
@@ -35,11 +35,11 @@ impl Call<'_> {
         self.wait_ends()
     }
 
-    /// Goes on as far as it can without waiting.
+    /// Advances as far as it can without waiting.
     pub(crate) fn step(&mut self) -> Result<State, Error> {
         loop {
             match self.advance(Patience::None)? {
-                State::Interrupted => {} // of calls that do not wait, the next try is the answer
+                State::Interrupted => {} // a call that does not wait simply tries again
                 state => return Ok(state),
             }
         }
@@ -48,7 +48,7 @@ impl Call<'_> {
     /// What a waiting call waits for.
     pub(crate) fn wanted(&self) -> Option<Wanted> {
         if self.stage == Stage::Resolving {
-            let (host, port) = self.server.place.name()?;
+            let (host, port) = self.server.endpoint.name()?;
             return Some(Wanted::Name(host.to_owned(), port));
         }
         let link = self.lease.as_ref()?.link_ref()?;
@@ -68,20 +68,20 @@ impl Call<'_> {
     }
 
     /// Ends the call, whose time is over.
-    pub(crate) fn late(&mut self) -> Result<(), Error> {
+    pub(crate) fn time_out(&mut self) -> Result<(), Error> {
         self.stopped(Stop::Deadline)
     }
 
-    /// Notes that its connection is good for nothing any more: another try, or the end.
+    /// Notes that its connection is lost: another try, or the end.
     pub(crate) fn lost(&mut self) -> Result<(), Error> {
         self.stopped(Stop::Closed(Some(Errno::NOTCONN)))
     }
 
-    /// Goes on, but leaves the first reply unread, as [`receive_all`](super::receive_all) does.
+    /// Continues, but leaves the first reply unread, as [`receive_all`](super::receive_all) does.
     pub(crate) fn hold(&mut self, state: State) -> bool {
         match state {
-            State::Reply(answer) => {
-                self.held = Some(answer);
+            State::Reply(reply) => {
+                self.held = Some(reply);
                 true
             }
             State::Finished => true,

@@ -6,13 +6,13 @@ use rustix::event::PollFd;
 
 use super::{Call, Stage, State};
 use crate::error::Error;
-use crate::pipeline::Answer;
+use crate::pipeline::Reply;
 use crate::transport::blocking::{Patience, Stop, wait};
 
 /// Drives calls to several servers until each has all its replies received or has failed; the
-/// replies are not read yet. A call's failure is its own: the others go on.
+/// replies are not read yet. A call's failure is its own: the others continue.
 ///
-/// False: a signal came; look at it and call again.
+/// False: a signal came; handle it and call again.
 pub fn receive_all(calls: &mut [(Call<'_>, Option<Error>)]) -> bool {
     loop {
         let mut deadline = None;
@@ -60,14 +60,14 @@ pub fn receive_all(calls: &mut [(Call<'_>, Option<Error>)]) -> bool {
 }
 
 impl Call<'_> {
-    /// Goes on without waiting, until a reply is there that the caller must read.
+    /// Advances without waiting, until there is a reply that the caller must read.
     fn gather(&mut self) -> Result<State, Error> {
         if self.has_all() {
             return Ok(State::Finished);
         }
         let state = self.advance(Patience::None)?;
-        if let State::Reply(answer) = state {
-            self.held = Some(answer);
+        if let State::Reply(reply) = state {
+            self.held = Some(reply);
             return Ok(State::Finished);
         }
         Ok(state)
@@ -79,7 +79,7 @@ impl Call<'_> {
     }
 
     /// The reply that [`receive_all`] waited for; its values are in [`Call::pipeline`].
-    pub fn take_held(&mut self) -> Option<Answer> {
+    pub fn take_held(&mut self) -> Option<Reply> {
         self.held.take()
     }
 }

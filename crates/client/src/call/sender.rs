@@ -1,8 +1,8 @@
 //! The thread that sends gathered writes which no other call has taken along.
 //!
-//! One a server while there are rows of writes that nobody waits for, and none otherwise: it ends after a
-//! while without any, or when the client is gone. It wakes once a millisecond at most, and holds the server
-//! only while it looks.
+//! One a server while there are bursts of quiet writes, and none otherwise: it ends after a
+//! while without any, or when the client is gone. It wakes once a millisecond at most, and keeps the server
+//! alive only while it is awake.
 
 use std::sync::{Arc, Weak};
 use std::thread;
@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use crate::pool::Server;
 use crate::quiet::Due;
 
-/// How long it waits for the next row before it ends.
+/// How long it waits for the next burst before it ends.
 const IDLE_MAX: Duration = Duration::from_secs(5);
 
 /// Starts the thread; false: there can be none.
@@ -32,7 +32,7 @@ fn watch(server: &Weak<Server>) {
             Some(Due::Send) => {
                 is_idle = false;
                 let now = Instant::now();
-                // Who wrote is not told: what is lost is counted.
+                // There is no caller to report to: lost writes are counted.
                 let _ = server.send_gathered(now, now + server.options.timeout, &|| true);
             }
             Some(Due::Later(time)) => {

@@ -1,4 +1,4 @@
-//! Calls to a server whose name has several addresses, or cannot be looked up.
+//! Calls to a server whose name resolves to several addresses, or to none.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -11,7 +11,7 @@ use glasscache_protocol::meta::request::WireKey;
 use rustix::net::{AddressFamily, SocketType, bind, listen, socket};
 
 use super::{Call, State, receive_all};
-use crate::address::Place;
+use crate::address::Endpoint;
 use crate::error::Error;
 use crate::options::Options;
 use crate::pool::Server;
@@ -21,17 +21,17 @@ use crate::transport::resolver::Resolver;
 const MINUTE: Duration = Duration::from_mins(1);
 
 /// Makes one call to a server.
-type Ask = fn(&Arc<Server>, Duration) -> Result<(), Error>;
+type Drive = fn(&Arc<Server>, Duration) -> Result<(), Error>;
 
 /// Every way in which a call is driven.
-const DRIVERS: &[(&str, Ask)] = &[
-    ("alone", ask_alone),
-    ("together", ask_together),
+const DRIVERS: &[(&str, Drive)] = &[
+    ("alone", drive_alone),
+    ("together", drive_together),
     #[cfg(feature = "tokio")]
-    ("runtime", ask_in_runtime),
+    ("runtime", drive_in_runtime),
 ];
 
-fn ask_alone(server: &Arc<Server>, timeout: Duration) -> Result<(), Error> {
+fn drive_alone(server: &Arc<Server>, timeout: Duration) -> Result<(), Error> {
     let (requests, now) = ([Request::Version], Instant::now());
     let mut call = Call::new(server.clone(), &requests, now, now + timeout);
     loop {
@@ -43,7 +43,7 @@ fn ask_alone(server: &Arc<Server>, timeout: Duration) -> Result<(), Error> {
     }
 }
 
-fn ask_together(server: &Arc<Server>, timeout: Duration) -> Result<(), Error> {
+fn drive_together(server: &Arc<Server>, timeout: Duration) -> Result<(), Error> {
     let (requests, now) = ([Request::Version], Instant::now());
     let call = Call::new(server.clone(), &requests, now, now + timeout);
     let mut calls = [(call, None)];
@@ -58,16 +58,16 @@ fn ask_together(server: &Arc<Server>, timeout: Duration) -> Result<(), Error> {
 }
 
 #[cfg(feature = "tokio")]
-fn ask_in_runtime(server: &Arc<Server>, timeout: Duration) -> Result<(), Error> {
+fn drive_in_runtime(server: &Arc<Server>, timeout: Duration) -> Result<(), Error> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .unwrap();
-    runtime.block_on(ask_from_task(server.clone(), timeout))
+    runtime.block_on(drive_from_task(server.clone(), timeout))
 }
 
 #[cfg(feature = "tokio")]
-async fn ask_from_task(server: Arc<Server>, timeout: Duration) -> Result<(), Error> {
+async fn drive_from_task(server: Arc<Server>, timeout: Duration) -> Result<(), Error> {
     let (requests, now) = ([Request::Version], Instant::now());
     let mut call = Call::new(server, &requests, now, now + timeout);
     call.never_wait();
@@ -78,14 +78,14 @@ async fn ask_from_task(server: Arc<Server>, timeout: Duration) -> Result<(), Err
 fn named(
     lookup: impl Fn(&str, u16) -> std::io::Result<Vec<SocketAddr>> + Send + Sync + 'static,
 ) -> Arc<Server> {
-    let place = Place::Tcp("a.name".into(), 7);
-    let mut server = Server::new(place, Arc::new(Options::default()));
+    let endpoint = Endpoint::Tcp("a.name".into(), 7);
+    let mut server = Server::new(endpoint, Arc::new(Options::default()));
     server.resolver = Resolver::new(lookup);
     Arc::new(server)
 }
 
-/// A listener that answers every request, and how many connections it took.
-fn answering() -> (SocketAddr, Arc<AtomicUsize>) {
+/// A listener that replies to every request, and how many connections it accepted.
+fn responding() -> (SocketAddr, Arc<AtomicUsize>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     let taken = Arc::new(AtomicUsize::new(0));
@@ -93,13 +93,13 @@ fn answering() -> (SocketAddr, Arc<AtomicUsize>) {
     thread::spawn(move || {
         for stream in listener.incoming() {
             count.fetch_add(1, Ordering::SeqCst);
-            thread::spawn(move || answer(&stream.unwrap()));
+            thread::spawn(move || respond(&stream.unwrap()));
         }
     });
     (address, taken)
 }
 
-fn answer(mut stream: &TcpStream) {
+fn respond(mut stream: &TcpStream) {
     for line in BufReader::new(stream).lines() {
         let Ok(line) = line else { return };
         let reply: &[u8] = if line == "mn" {
@@ -187,7 +187,7 @@ impl Silent {
     }
 }
 
-/// An address at which nobody listens, nor can while the tests run.
+/// An address without a listener, which no other process can take while the tests run.
 fn refusing() -> SocketAddr {
     let fd = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
     bind(&fd, &SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
@@ -198,21 +198,22 @@ fn refusing() -> SocketAddr {
 }
 
 #[test]
-fn a_call_goes_on_from_a_silent_address_and_the_next_one_begins_with_the_one_that_answered() {
+fn a_call_tries_the_next_address_after_a_silent_one_and_the_next_call_begins_with_the_one_that_replied()
+ {
     thread::scope(|scope| {
-        for &(driver, ask) in DRIVERS {
+        for &(driver, drive) in DRIVERS {
             scope.spawn(move || {
                 let silent = Silent::new();
-                let (good, taken) = answering();
+                let (good, taken) = responding();
                 let addresses = vec![silent.address(), good];
                 let server = named(move |_, _| Ok(addresses.clone()));
-                assert_eq!(ask(&server, Duration::from_secs(4)), Ok(()), "{driver}");
+                assert_eq!(drive(&server, Duration::from_secs(4)), Ok(()), "{driver}");
                 assert!(!server.health.is_down(), "{driver}");
                 assert_eq!(taken.load(Ordering::SeqCst), 1, "{driver}");
 
                 silent.take_connections();
                 drop(server.take_idle());
-                assert_eq!(ask(&server, MINUTE), Ok(()), "{driver}");
+                assert_eq!(drive(&server, MINUTE), Ok(()), "{driver}");
                 assert_eq!(taken.load(Ordering::SeqCst), 2, "{driver}");
                 assert!(!silent.has_new_connection(), "{driver}");
             });
@@ -221,21 +222,21 @@ fn a_call_goes_on_from_a_silent_address_and_the_next_one_begins_with_the_one_tha
 }
 
 #[test]
-fn a_call_goes_on_from_a_refusal_that_arrives_later() {
-    for &(driver, ask) in DRIVERS {
-        let (good, _) = answering();
+fn a_call_tries_the_next_address_after_a_delayed_refusal() {
+    for &(driver, drive) in DRIVERS {
+        let (good, _) = responding();
         let addresses = vec![refusing(), refusing(), good];
         let server = named(move |_, _| Ok(addresses.clone()));
-        assert_eq!(ask(&server, MINUTE), Ok(()), "{driver}");
+        assert_eq!(drive(&server, MINUTE), Ok(()), "{driver}");
         assert!(!server.health.is_down(), "{driver}");
     }
 }
 
 #[test]
 fn a_server_all_of_whose_addresses_refuse_is_down() {
-    for &(driver, ask) in DRIVERS {
+    for &(driver, drive) in DRIVERS {
         let server = named(|_, _| Ok(vec![refusing(), refusing()]));
-        let result = ask(&server, MINUTE);
+        let result = drive(&server, MINUTE);
         assert!(matches!(result, Err(Error::Unavailable(..))), "{driver}");
         assert!(server.health.is_down(), "{driver}");
     }
@@ -243,11 +244,11 @@ fn a_server_all_of_whose_addresses_refuse_is_down() {
 
 #[test]
 fn the_probe_finds_a_server_at_its_second_address() {
-    let (good, _) = answering();
+    let (good, _) = responding();
     let addresses = Arc::new(Mutex::new(vec![refusing()]));
     let found = addresses.clone();
     let server = named(move |_, _| Ok(found.lock().unwrap().clone()));
-    assert!(ask_alone(&server, MINUTE).is_err() && server.health.is_down());
+    assert!(drive_alone(&server, MINUTE).is_err() && server.health.is_down());
     addresses.lock().unwrap().push(good); // seen when the last lookup is out of date
     let end = Instant::now() + MINUTE;
     while server.health.is_down() {
@@ -270,13 +271,16 @@ fn hanging(gate: &Arc<Mutex<()>>) -> (Arc<Server>, Arc<AtomicUsize>) {
 
 #[test]
 fn one_call_that_waits_for_a_hanging_lookup_opens_the_breaker_unless_it_was_allowed_too_little() {
-    for &(driver, ask) in DRIVERS {
+    for &(driver, drive) in DRIVERS {
         let gate = Arc::default();
         let (server, _) = hanging(&gate);
         let closed = gate.lock();
-        assert!(ask(&server, Duration::from_millis(10)).is_err(), "{driver}");
+        assert!(
+            drive(&server, Duration::from_millis(10)).is_err(),
+            "{driver}"
+        );
         assert!(!server.health.is_down(), "{driver}");
-        let late = ask(&server, Duration::from_millis(60));
+        let late = drive(&server, Duration::from_millis(60));
         assert!(matches!(late, Err(Error::Deadline(_))), "{driver}");
         assert!(server.health.is_down(), "{driver}");
         drop(closed);
@@ -293,12 +297,15 @@ fn threads_that_wait_for_a_hanging_lookup_start_one_and_open_the_breaker() {
         for _ in 0..20 {
             scope.spawn(|| {
                 all_begin.wait();
-                assert!(ask_alone(&server, Duration::from_millis(60)).is_err());
+                assert!(drive_alone(&server, Duration::from_millis(60)).is_err());
             });
         }
     });
     assert!(server.health.is_down());
-    assert!(ask_alone(&server, MINUTE).is_err(), "it must fail at once");
+    assert!(
+        drive_alone(&server, MINUTE).is_err(),
+        "it must fail at once"
+    );
     assert!(started.load(Ordering::SeqCst) <= 1);
     drop(closed);
 }
@@ -314,14 +321,14 @@ fn tasks_that_wait_for_a_hanging_lookup_start_one_and_open_the_breaker() {
         .build()
         .unwrap();
     runtime.block_on(async {
-        let ask = |_| tokio::spawn(ask_from_task(server.clone(), Duration::from_millis(60)));
-        let calls: Vec<_> = (0..20).map(ask).collect();
+        let drive = |_| tokio::spawn(drive_from_task(server.clone(), Duration::from_millis(60)));
+        let calls: Vec<_> = (0..20).map(drive).collect();
         for call in calls {
             assert!(call.await.unwrap().is_err());
         }
     });
     assert!(server.health.is_down());
-    assert!(ask_in_runtime(&server, MINUTE).is_err());
+    assert!(drive_in_runtime(&server, MINUTE).is_err());
     assert!(started.load(Ordering::SeqCst) <= 1);
     drop(closed);
 }

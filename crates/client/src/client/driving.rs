@@ -9,16 +9,16 @@ use crate::costs::{Class, Part, Spent};
 use crate::engine::interpret::refused;
 use crate::engine::operation::Operation;
 use crate::error::Error;
-use crate::pipeline::{Answer, Pipeline};
+use crate::pipeline::{Pipeline, Reply};
 use crate::pool::Server;
 use crate::quiet::Gathered;
 use crate::request::Request;
 
-/// What each server answered, by its name.
-pub type Answers = Vec<(String, Result<Answer, Error>)>;
+/// What each server replied, by its name.
+pub type Replies = Vec<(String, Result<Reply, Error>)>;
 
 impl Client {
-    /// Makes a call about one key and returns what its answer means; its cost is counted.
+    /// Makes a call about one key and returns what its reply means; its cost is counted.
     pub fn run<O: Operation>(
         &self,
         operation: &O,
@@ -30,18 +30,18 @@ impl Client {
             && request.is_noreply()
             && self.gather(operation, request, &server, budget)?
         {
-            return Ok(operation.unasked());
+            return Ok(operation.without_reply());
         }
         let mut call = Call::new(server, &requests, budget.started, budget.deadline);
         let mut reading = Reading::new(operation);
-        drive(&mut call, budget, &mut |answer, pipeline, server| {
-            reading.take(answer, pipeline, &server.name);
+        drive(&mut call, budget, &mut |reply, pipeline, server| {
+            reading.take(reply, pipeline, &server.name);
             Ok(())
         })?;
         reading.conclude(self, &call, budget.spent)
     }
 
-    /// Puts down a write that nobody waits for, if it is one of a row; its cost is counted.
+    /// Enqueues a quiet write, if it is part of a burst; its cost is counted.
     fn gather<O: Operation>(
         &self,
         operation: &O,
@@ -54,7 +54,7 @@ impl Client {
             Gathered::No => return Ok(false),
             Gathered::Kept | Gathered::KeptWithoutSender => {}
             Gathered::Full => {
-                server.send_gathered(budget.started, budget.deadline, budget.go_on)?;
+                server.send_gathered(budget.started, budget.deadline, budget.should_continue)?;
                 spent.add_time(Part::Wire, budget.started.elapsed());
             }
         }
@@ -64,25 +64,25 @@ impl Client {
         Ok(true)
     }
 
-    /// Asks every server the same, and returns each one's name and answer.
+    /// Sends the same request to every server, and returns each one's name and reply.
     ///
-    /// An error is [`Error::Interrupted`], or tells of the client or the request: another is its server's answer.
-    pub fn ask_all(&self, request: Request<'_>, budget: &Budget<'_>) -> Result<Answers, Error> {
+    /// An error is [`Error::Interrupted`], or one of the client or the request: any other is the result of its server.
+    pub fn request_all(&self, request: Request<'_>, budget: &Budget<'_>) -> Result<Replies, Error> {
         self.check_open()?;
         request.check()?;
         let requests = [request];
-        let ask = |(_, server): (usize, Arc<Server>)| {
-            let mut answer = Err(Error::Closed);
-            let asked = ask_server(server.clone(), &requests, budget, &mut |reply, _| {
-                answer = refused(reply, &server.name);
+        let request_from = |(_, server): (usize, Arc<Server>)| {
+            let mut result = Err(Error::Closed);
+            let done = request_server(server.clone(), &requests, budget, &mut |reply, _| {
+                result = refused(reply, &server.name);
                 Ok(())
             });
-            match asked {
+            match done {
                 Err(Error::Interrupted) => Err(Error::Interrupted),
-                asked => Ok((server.name.clone(), asked.and(answer))),
+                done => Ok((server.name.clone(), done.and(result))),
             }
         };
-        self.servers().into_iter().map(ask).collect()
+        self.servers().into_iter().map(request_from).collect()
     }
 
     /// Counts a finished call that brought so many bytes of values, with what else was `spent` on it.
@@ -100,19 +100,19 @@ impl Client {
 }
 
 /// Makes requests to one server and hands over each reply in order.
-pub(super) fn ask_server(
+pub(super) fn request_server(
     server: Arc<Server>,
     requests: &[Request<'_>],
     budget: &Budget<'_>,
-    each: &mut dyn FnMut(Answer, &Pipeline) -> Result<(), Error>,
+    each: &mut dyn FnMut(Reply, &Pipeline) -> Result<(), Error>,
 ) -> Result<(), Error> {
     let mut call = Call::new(server, requests, budget.started, budget.deadline);
-    drive(&mut call, budget, &mut |answer, pipeline, _| {
-        each(answer, pipeline)
+    drive(&mut call, budget, &mut |reply, pipeline, _| {
+        each(reply, pipeline)
     })
 }
 
-/// The answer to an operation while its call is driven.
+/// The reply to an operation while its call is driven.
 pub(crate) struct Reading<'o, O: Operation> {
     operation: &'o O,
     result: Option<Result<O::Output, Error>>,
@@ -129,10 +129,10 @@ impl<'o, O: Operation> Reading<'o, O> {
     }
 
     /// Takes the reply.
-    pub(crate) fn take(&mut self, answer: Answer, pipeline: &Pipeline, server: &str) {
+    pub(crate) fn take(&mut self, reply: Reply, pipeline: &Pipeline, server: &str) {
         let found = pipeline.found().iter().map(|found| found.value_bytes);
         self.found_bytes += found.sum::<usize>();
-        self.result = Some(self.operation.read(answer, pipeline, server));
+        self.result = Some(self.operation.read(reply, pipeline, server));
     }
 
     /// Counts the call, which is finished, and returns what it brought.
@@ -143,7 +143,8 @@ impl<'o, O: Operation> Reading<'o, O> {
         spent: Spent,
     ) -> Result<O::Output, Error> {
         client.count(self.operation.class(), self.found_bytes, call, spent);
-        self.result.unwrap_or_else(|| Ok(self.operation.unasked()))
+        self.result
+            .unwrap_or_else(|| Ok(self.operation.without_reply()))
     }
 }
 
@@ -151,17 +152,17 @@ impl<'o, O: Operation> Reading<'o, O> {
 pub(crate) fn drive(
     call: &mut Call<'_>,
     budget: &Budget<'_>,
-    each: &mut impl FnMut(Answer, &Pipeline, &Arc<Server>) -> Result<(), Error>,
+    each: &mut impl FnMut(Reply, &Pipeline, &Arc<Server>) -> Result<(), Error>,
 ) -> Result<(), Error> {
     loop {
         match call.run()? {
-            State::Reply(answer) => {
+            State::Reply(reply) => {
                 let pipeline = call.pipeline().ok_or(Error::Closed)?;
-                each(answer, pipeline, call.server())?;
+                each(reply, pipeline, call.server())?;
                 call.next();
             }
             State::Finished => return Ok(()),
-            State::Interrupted if (budget.go_on)() => {}
+            State::Interrupted if (budget.should_continue)() => {}
             State::Interrupted => return Err(Error::Interrupted),
             State::Body(_) | State::Waiting => {} // neither is given to a call driven alone like this
         }

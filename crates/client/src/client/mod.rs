@@ -1,7 +1,7 @@
 //! The client: its servers on a ring, and calls that block until they are driven to their end.
 //!
-//! After a fork the child must not share a socket with its parent: each call looks whether this is
-//! still the process that made the connections, and a child begins anew with none.
+//! After a fork the child must not share a socket with its parent: each call checks whether this is
+//! still the process that made the connections, and a child starts with none.
 
 mod driving;
 
@@ -20,23 +20,23 @@ use crate::pool::Server;
 use crate::request::Request;
 use crate::ring::Placement;
 use arc_swap::ArcSwap;
-pub use driving::Answers;
 #[cfg(feature = "tokio")]
 pub(crate) use driving::Reading;
+pub use driving::Replies;
 pub(crate) use driving::drive;
 
 /// How long gathered writes may keep a client that is dropped.
 const LEAVING_MAX: Duration = Duration::from_millis(250);
 
-/// How long a call may take, and whom to ask when a signal comes.
+/// How long a call may take, and what to do when a signal comes.
 #[derive(Clone, Copy)]
 pub struct Budget<'g> {
     /// When its time began to run.
     pub started: Instant,
     /// When it is over.
     pub deadline: Instant,
-    /// Whether to go on after a signal.
-    pub go_on: &'g (dyn Fn() -> bool + Sync),
+    /// Whether to continue after a signal.
+    pub should_continue: &'g (dyn Fn() -> bool + Sync),
     /// What was spent on the value before, to be counted with the call.
     pub spent: Spent,
 }
@@ -48,7 +48,7 @@ impl Budget<'_> {
         Self {
             started,
             deadline: started + timeout,
-            go_on: &|| true,
+            should_continue: &|| true,
             spent: Spent::default(),
         }
     }
@@ -67,7 +67,7 @@ impl Budget<'_> {
 pub struct Client {
     placement: Placement,
     options: Arc<Options>,
-    here: ArcSwap<Members>,
+    members: ArcSwap<Members>,
     costs: Costs,
     is_closed: AtomicBool,
 }
@@ -85,13 +85,13 @@ impl Client {
         Ok(Self {
             placement,
             options,
-            here: ArcSwap::from_pointee(members),
+            members: ArcSwap::from_pointee(members),
             costs: Costs::default(),
             is_closed: AtomicBool::new(false),
         })
     }
 
-    /// Itself: what a client has that needs no waiting.
+    /// The client itself, for code that is shared with the tokio client.
     pub(crate) fn core(&self) -> &Self {
         self
     }
@@ -124,55 +124,55 @@ impl Client {
     /// Connections to servers that stay are kept, idle ones to those that leave are closed.
     pub fn set_servers(&self, addresses: &[Address]) -> Result<(), Error> {
         let ring = members::ring_of(addresses, self.placement)?;
-        drop(self.here()); // a child's own, so that the one to be changed is no parent's
-        self.here
+        drop(self.current_members()); // in a child this creates its own members, so that the parent's are not changed
+        self.members
             .rcu(|members| members.changed(addresses, &ring, &self.options));
-        // Whoever changes them last tells them last: else a present server may think that it left.
+        // The last thread to change the members also updates the servers last: else a present server might be marked as gone.
         loop {
-            let members = self.here.load_full();
-            members.tell_servers();
-            if Arc::ptr_eq(&members, &self.here.load()) {
+            let members = self.members.load_full();
+            members.update_presence();
+            if Arc::ptr_eq(&members, &self.members.load()) {
                 return Ok(());
             }
         }
     }
 
-    /// The place of a key's server; the key with its namespace, before base64.
-    pub fn place_of(&self, key: &[u8]) -> usize {
-        self.here().place_of(key)
+    /// The slot of a key's server; the key with its namespace, before base64.
+    pub fn slot_of(&self, key: &[u8]) -> usize {
+        self.current_members().slot_of(key)
     }
 
-    /// The one place there is, if there is one server.
-    pub fn only_place(&self) -> Option<usize> {
-        self.here().only_place()
+    /// The slot of the only server, if there is just one.
+    pub fn only_slot(&self) -> Option<usize> {
+        self.current_members().only_slot()
     }
 
-    /// The present servers and their places, in the order given.
+    /// The present servers and their slots, in the order given.
     pub fn servers(&self) -> Vec<(usize, Arc<Server>)> {
-        let members = self.here();
+        let members = self.current_members();
         members
             .present()
-            .map(|(place, server)| (place, server.clone()))
+            .map(|(slot, server)| (slot, server.clone()))
             .collect()
     }
 
-    /// How many places there are: one for each server that there has been.
-    pub fn places_count(&self) -> usize {
-        self.here().servers.len()
+    /// How many slots there are: one for each server that there has been.
+    pub fn slots_count(&self) -> usize {
+        self.current_members().servers.len()
     }
 
-    /// The server at a place.
-    pub fn server(&self, place: usize) -> Result<Arc<Server>, Error> {
+    /// The server in a slot.
+    pub fn server(&self, slot: usize) -> Result<Arc<Server>, Error> {
         self.check_open()?;
-        let state = self.here();
-        state.servers.get(place).cloned().ok_or(Error::Closed)
+        let state = self.current_members();
+        state.servers.get(slot).cloned().ok_or(Error::Closed)
     }
 
     /// The server that a key belongs to; the key with its namespace, before base64.
     pub fn server_of(&self, key: &[u8]) -> Result<Arc<Server>, Error> {
         self.check_open()?;
-        let members = self.here();
-        let server = members.servers.get(members.place_of(key));
+        let members = self.current_members();
+        let server = members.servers.get(members.slot_of(key));
         server.cloned().ok_or(Error::Closed)
     }
 
@@ -185,16 +185,16 @@ impl Client {
     }
 
     /// The state of this process: a child's own if it was made by a fork.
-    fn here(&self) -> arc_swap::Guard<Arc<Members>> {
-        let state = self.here.load();
+    fn current_members(&self) -> arc_swap::Guard<Arc<Members>> {
+        let state = self.members.load();
         if state.process.is_current() {
             return state;
         }
         self.leave_parent(&state);
-        self.here.load()
+        self.members.load()
     }
 
-    /// Begins anew in a child after a fork: its copies of the parent's idle connections are closed.
+    /// Creates the members of a child after a fork: its copies of the parent's idle connections are closed.
     #[cold]
     fn leave_parent(&self, state: &Arc<Members>) {
         for server in &state.servers {
@@ -202,8 +202,8 @@ impl Client {
         }
         // A lock in it may be held by a thread that does not exist here: it is never dropped.
         std::mem::forget(Arc::clone(state));
-        // Of several threads that come here at once the first one's servers are everybody's.
-        self.here.rcu(|state| {
+        // Of several threads that arrive here at once, the first one's servers are used by all.
+        self.members.rcu(|state| {
             if state.process.is_current() {
                 Arc::clone(state)
             } else {
@@ -212,40 +212,40 @@ impl Client {
         });
     }
 
-    /// Closes the idle connections, after quiet writes were sent and answered; later calls fail.
+    /// Closes the idle connections, after quiet writes were sent and acknowledged; later calls fail.
     pub fn close(&self) {
         let budget = Budget::new(self.options.timeout);
-        for server in &self.here().servers {
-            // One round trip makes sure that what was sent without waiting has arrived.
+        for server in &self.current_members().servers {
+            // One round trip makes sure that quiet writes have arrived.
             if server.has_pending() {
-                let done = driving::ask_server(
+                let done = driving::request_server(
                     server.clone(),
                     &[Request::Version],
                     &budget,
                     &mut |_, _| Ok(()),
                 );
-                let _ = done; // closing has no one to tell
+                let _ = done; // closing has no caller to report to
             }
         }
         self.abandon();
     }
 
-    /// Sends the writes that were gathered and wait for company, within `patience`.
+    /// Sends the gathered writes, within `patience`.
     ///
     /// What cannot be sent is counted. Calls do this by themselves, and so does dropping the client: this is
-    /// for who leaves the process without either.
+    /// for code that leaves the process without either.
     pub fn send_gathered(&self, patience: Duration) {
-        let state = self.here();
+        let state = self.current_members();
         for server in state.servers.iter().filter(|server| server.quiet.is_any()) {
             let now = Instant::now();
-            let _ = server.send_gathered(now, now + patience, &|| true); // leaving has no one to tell
+            let _ = server.send_gathered(now, now + patience, &|| true); // leaving has no caller to report to
         }
     }
 
     /// Closes the idle connections as they are; later calls fail.
     pub(crate) fn abandon(&self) {
         self.is_closed.store(true, Ordering::Relaxed);
-        for server in &self.here().servers {
+        for server in &self.current_members().servers {
             drop(server.take_idle());
         }
     }
@@ -254,8 +254,8 @@ impl Client {
 impl Client {
     /// Whether this process has gathered writes that are not sent yet.
     pub fn has_gathered(&self) -> bool {
-        // Another process's servers are not even looked at: a lock of theirs may never be free.
-        let state = self.here.load();
+        // Servers of another process are not touched: a lock of theirs may never be free.
+        let state = self.members.load();
         state.process.is_current() && state.servers.iter().any(|server| server.quiet.is_any())
     }
 

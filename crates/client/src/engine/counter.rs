@@ -1,4 +1,4 @@
-//! A number that is added to, or made where there is none.
+//! A number that is added to, or created where there is none.
 //!
 //! The server could do both in one command, but what it makes then has no flags: it would be read as bytes.
 
@@ -125,7 +125,7 @@ mod tests {
         Counter::new(key, 2, true, initial)
     }
 
-    /// What comes of a counter whose steps end so, and how many there were.
+    /// The result of a counter whose steps end like this, and how many there were.
     fn run(results: &[Result<Done, Error>]) -> (usize, Result<Option<u64>, Error>) {
         let mut counter = counter();
         let mut results = results.iter();

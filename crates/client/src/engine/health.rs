@@ -1,27 +1,27 @@
 //! The circuit breaker of one server: calls to a server that is down fail at once.
 //!
-//! A server that cannot be connected to, or whose name cannot be looked up, is down; one that
-//! answers badly or not at all is down after three calls in a row. While it is down a probe asks it every 100 ms, give or take, so that no
-//! call pays for finding out that it is back. The first good answer closes the breaker.
+//! A server that cannot be connected to, or whose name cannot be looked up, is down; one that replies badly or not at
+//! all is down after three consecutive calls. While it is down it is probed about every 100 ms, so that no call is
+//! delayed to find out that it is back. The first good reply closes the breaker.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
-use crate::request::Dialect;
+use crate::request::CommandSet;
 
-/// Bad calls in a row until a server that can be connected to counts as down.
+/// Consecutive bad calls until a server that accepts connections counts as down.
 const BAD_CALLS_MAX: u32 = 3;
 
-/// A call that was allowed less than this says nothing about the server when it gives up.
+/// A call that was allowed less than this does not count against the server when it gives up.
 pub const PATIENCE: Duration = Duration::from_millis(50);
 
 /// Mean pause between two probes; the real one lies 30 % below to 30 % above.
 const PROBE_PAUSE_MS: u64 = 100;
 
-/// Longest a probe waits for an answer. Together with the pause: back in use within 230 ms.
+/// Longest a probe waits for a reply. Together with the pause: back in use within 230 ms.
 pub const PROBE_TIMEOUT: Duration = Duration::from_millis(100);
 
-/// What a failure says of the health of a server.
+/// What a failure means for the health of a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Mark {
     /// Nothing.
@@ -32,11 +32,11 @@ pub enum Mark {
     Down,
 }
 
-/// Whether a server is worth asking.
+/// Whether calls to a server should be tried.
 #[derive(Debug, Default)]
 pub struct Health {
     is_down: AtomicBool,
-    /// It went down, and nobody has begun to probe it yet.
+    /// It went down, and no probe was started yet.
     needs_probe: AtomicBool,
     bad_calls: AtomicU32,
     times_down: AtomicU64,
@@ -54,7 +54,7 @@ impl Health {
         self.times_down.load(Ordering::Relaxed)
     }
 
-    /// Notes a good answer.
+    /// Notes a good reply.
     pub fn good(&self) {
         if self.bad_calls.load(Ordering::Relaxed) != 0 {
             self.bad_calls.store(0, Ordering::Relaxed);
@@ -84,12 +84,12 @@ impl Health {
         }
     }
 
-    /// Whether somebody has to begin to probe the server: true once for each time it goes down.
+    /// Whether a probe of the server must be started: true once for each time it goes down.
     pub fn take_needs_probe(&self) -> bool {
         self.is_down() && self.needs_probe.swap(false, Ordering::Relaxed)
     }
 
-    /// Notes that a probe was answered.
+    /// Notes that a probe got its reply.
     pub fn up(&self) {
         self.bad_calls.store(0, Ordering::Relaxed);
         self.is_down.store(false, Ordering::Relaxed);
@@ -97,19 +97,19 @@ impl Health {
 }
 
 /// The next pause between probes. `noise` is any number that differs between clients, so that a
-/// thousand of them do not knock together.
+/// thousand of them do not probe at the same moment.
 pub fn probe_pause(noise: u64) -> Duration {
     let spread = noise.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
     let percent = 70 + spread % 61;
     Duration::from_millis(PROBE_PAUSE_MS * percent / 100)
 }
 
-/// What a probe sends to a server of which so much is known, and what a good answer begins with.
-pub fn probe_of(dialect: Option<Dialect>) -> (&'static [u8], &'static [u8]) {
-    match dialect {
-        Some(Dialect::Meta) => (b"mn\r\n", b"MN\r\n"),
-        // A proxy may know no `version` and close: that it read the line is answer enough.
-        Some(Dialect::Classic) => (b"version\r\n", b""),
+/// What a probe sends to a server with this command set, and what a good reply begins with.
+pub fn probe_of(command_set: Option<CommandSet>) -> (&'static [u8], &'static [u8]) {
+    match command_set {
+        Some(CommandSet::Meta) => (b"mn\r\n", b"MN\r\n"),
+        // A proxy may not know `version` and close: that it read the line is enough.
+        Some(CommandSet::Classic) => (b"version\r\n", b""),
         None => (b"version\r\n", b"VERSION"),
     }
 }
@@ -119,7 +119,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn three_bad_calls_in_a_row_open_the_breaker_and_a_good_one_between_does_not() {
+    fn three_consecutive_bad_calls_open_the_breaker_and_a_good_one_between_prevents_it() {
         let health = Health::default();
         health.note(Mark::Bad);
         health.note(Mark::Bad);

@@ -1,20 +1,20 @@
-//! What an answer means for the caller.
+//! What a reply means for the caller.
 
 use glasscache_protocol::meta::reply::Code;
 use glasscache_protocol::text::reply::{ReplyFault, Status, number as digits};
 
 use crate::error::Error;
 use crate::outcome::{Outcome, of_code};
-use crate::pipeline::{Answer, Found, MetaAnswer, Pipeline};
+use crate::pipeline::{Found, MetaReply, Pipeline, Reply};
 
-/// The answer, unless it is a refusal.
-pub fn refused(answer: Answer, server: &str) -> Result<Answer, Error> {
-    match answer {
-        Answer::Refused(refusal) => Err(Error::Refused {
+/// The reply, unless it is a refusal.
+pub fn refused(reply: Reply, server: &str) -> Result<Reply, Error> {
+    match reply {
+        Reply::Refused(refusal) => Err(Error::Refused {
             server: server.to_owned(),
             refusal,
         }),
-        answer => Ok(answer),
+        reply => Ok(reply),
     }
 }
 
@@ -25,25 +25,25 @@ fn unexpected(server: &str) -> Error {
     }
 }
 
-/// A value where it was received: who wants it longer than its reply makes of it what it likes, with one copy.
+/// A value in the receive buffer: to keep it longer than its reply, one copy is needed.
 #[derive(Debug, Clone, Copy)]
 pub struct Received<'p> {
     /// Its flags and its CAS unique.
     pub found: Found,
     /// Its bytes.
     pub bytes: &'p [u8],
-    /// What the server told of it beside, in meta.
-    pub meta: Option<MetaAnswer>,
+    /// Its metadata, from a meta reply.
+    pub meta: Option<MetaReply>,
 }
 
-/// Reads the answer to a read of one key; `None`: there is no value.
+/// Interprets the reply to a read of one key; `None`: there is no value.
 pub fn value<'p>(
-    answer: Answer,
+    reply: Reply,
     pipeline: &'p Pipeline,
     server: &str,
 ) -> Result<Option<Received<'p>>, Error> {
-    let meta = match refused(answer, server)? {
-        Answer::Meta(meta) => Some(meta),
+    let meta = match refused(reply, server)? {
+        Reply::Meta(meta) => Some(meta),
         _ => None,
     };
     Ok(pipeline.found().first().map(|&found| Received {
@@ -53,26 +53,26 @@ pub fn value<'p>(
     }))
 }
 
-/// Reads the answer to a write.
-pub fn outcome(answer: Answer, server: &str) -> Result<Outcome, Error> {
-    match refused(answer, server)? {
-        Answer::Status(status) => Ok(match status {
+/// Interprets the reply to a write.
+pub fn outcome(reply: Reply, server: &str) -> Result<Outcome, Error> {
+    match refused(reply, server)? {
+        Reply::Status(status) => Ok(match status {
             Status::Done => Outcome::Done,
             Status::NotStored => Outcome::NotStored,
             Status::Exists => Outcome::Exists,
             Status::NotFound => Outcome::NotFound,
         }),
-        Answer::Meta(meta) => of_code(meta.code).ok_or_else(|| unexpected(server)),
+        Reply::Meta(meta) => of_code(meta.code).ok_or_else(|| unexpected(server)),
         _ => Err(unexpected(server)),
     }
 }
 
-/// Reads the answer to an addition; `None`: there is no such item.
-pub fn number(answer: Answer, pipeline: &Pipeline, server: &str) -> Result<Option<u64>, Error> {
-    match refused(answer, server)? {
-        Answer::Number(number) => Ok(Some(number)),
-        Answer::Status(Status::NotFound) => Ok(None),
-        Answer::Meta(meta) => match (meta.code, pipeline.found().first()) {
+/// Interprets the reply to an addition; `None`: there is no such item.
+pub fn number(reply: Reply, pipeline: &Pipeline, server: &str) -> Result<Option<u64>, Error> {
+    match refused(reply, server)? {
+        Reply::Number(number) => Ok(Some(number)),
+        Reply::Status(Status::NotFound) => Ok(None),
+        Reply::Meta(meta) => match (meta.code, pipeline.found().first()) {
             (Code::NotFound, _) => Ok(None),
             (Code::Value, Some(found)) => digits(pipeline.body(found))
                 .map(Some)

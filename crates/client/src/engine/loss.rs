@@ -1,4 +1,4 @@
-//! What follows where a request gets no reply: another try, or the end and what it says of the server.
+//! What follows a request without a reply: another try, or the end and what it means for the server's health.
 
 use std::time::Duration;
 
@@ -7,12 +7,12 @@ use super::health::{Mark, PATIENCE};
 /// Why a call in a child of a fork ends that began in its parent.
 pub const FORKED: &str = "the process was forked during the call";
 
-/// How far a request was.
+/// How far a request had come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stage {
     /// Its connection was being made.
     Connecting,
-    /// The server was asked whether it speaks meta.
+    /// The server was probed for its command set.
     Probing,
     /// It was sent, or was about to be.
     Exchange,
@@ -21,7 +21,7 @@ pub enum Stage {
 /// A request that got no reply.
 #[derive(Debug, Clone, Copy)]
 pub struct Unanswered {
-    /// How far it was.
+    /// How far it had come.
     pub stage: Stage,
     /// Its connection had replied to others before.
     pub was_used: bool,
@@ -29,9 +29,9 @@ pub struct Unanswered {
     pub is_untouched: bool,
     /// It has left, at least in part.
     pub was_sent: bool,
-    /// Doing it twice is doing it once.
+    /// It is idempotent.
     pub is_repeatable: bool,
-    /// It is a second try already.
+    /// It already is the second try.
     pub was_retried: bool,
 }
 
@@ -43,7 +43,7 @@ pub enum Cause {
         /// By its peer, without an error.
         in_order: bool,
     },
-    /// The time of the call was over, of which so much was allowed.
+    /// The call's deadline passed; it was allowed this much time.
     Deadline(Duration),
 }
 
@@ -54,7 +54,7 @@ pub enum Next {
     Retry,
     /// Another try in classic text: a proxy that closes on meta.
     RetryClassic,
-    /// The end, and what it says of the server.
+    /// The end, and what it means for the server's health.
     End(Mark),
 }
 
@@ -90,7 +90,7 @@ impl Unanswered {
                     Next::End(mark)
                 }
             }
-            // A call that was allowed little says nothing about the server when it gives up.
+            // A call that was allowed little time does not count against the server when it gives up.
             Cause::Deadline(allowed) if allowed < PATIENCE => Next::End(Mark::None),
             Cause::Closed { .. } | Cause::Deadline(_) => Next::End(mark),
         }
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn a_short_deadline_says_nothing_of_the_server() {
+    fn a_short_deadline_does_not_count_against_the_server() {
         let connecting = Unanswered::CONNECTING;
         assert_eq!(connecting.next(RESET), Next::End(Mark::Down));
         for (allowed, connects, reads) in [

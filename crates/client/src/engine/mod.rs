@@ -1,7 +1,7 @@
 //! Calls that take several requests, described once for every client. No socket, no clock, no thread.
 //!
-//! Whoever drives [`Steps`] makes the request of each [`Step`] in its own way of waiting and hands over what came
-//! of it, until there is no further step. So the blocking client, the tokio client and the asyncio client decide
+//! A driver of [`Steps`] makes the request of each [`Step`] in its own way of waiting and passes in the
+//! result, until there is no further step. So the blocking client, the tokio client and the asyncio client decide
 //! alike (docs/decisions/0067-decisions-of-several-requests.md).
 
 pub mod connection;
@@ -33,12 +33,12 @@ pub trait Steps {
     /// What the caller gets.
     type Output;
 
-    /// What is to be done next; `None`: nothing more.
+    /// The next request; `None`: there is none.
     fn step(&self) -> Option<Step<'_>>;
 
-    /// Takes what came of that step.
+    /// Takes the result of that step.
     fn take(&mut self, done: Result<Done, Error>);
 
-    /// What came of the call, once there is no further step.
+    /// The result of the call, once there is no further step.
     fn finish(self) -> Self::Output;
 }

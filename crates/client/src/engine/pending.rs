@@ -1,8 +1,8 @@
-//! Quiet writes that a server has not acknowledged: nobody waits for them, and none is lost unnoticed.
+//! Quiet writes that a server has not acknowledged: no call waits for them, and none is lost silently.
 //!
-//! The reply to the `mn` that was sent behind them acknowledges them. Those that are dropped without it, because
-//! the connection was lost or they could not be sent, are counted as so many failures, and their keys are noted as
-//! uncertain: the next call removes them, so that nobody reads what was to be replaced.
+//! The reply to the `mn` that was sent after them acknowledges them. Those that are dropped without it, because
+//! the connection was lost or they could not be sent, are counted as failures, and their keys are noted as
+//! uncertain: the next call removes them, so that an older value is never read.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
@@ -23,9 +23,9 @@ pub struct PendingWrites {
     pub count: u32,
     /// How many of them, the last ones, are removals of uncertain keys.
     removals: u32,
-    /// How many of them somebody wrote.
+    /// How many of them are writes of callers.
     writes: u32,
-    /// The keys of those that would leave an older value behind.
+    /// The keys of those that may leave an older value.
     keys: WrittenKeys,
 }
 
@@ -50,13 +50,13 @@ impl PendingWrites {
         keys_of(request).for_each(|key| self.keys.add(key));
     }
 
-    /// Notes removals of uncertain keys, behind which no more writes come.
+    /// Notes removals of uncertain keys, after which no more writes come.
     pub fn note_removals(&mut self, count: u32) {
         self.count += count;
         self.removals += count;
     }
 
-    /// Notes that the caller of the last writes is told of their failure; their keys are uncertain only if any of
+    /// Notes that the caller of the last writes gets their error; their keys are uncertain only if any of
     /// them was sent.
     pub fn withdraw(&mut self, requests: &[Request<'_>], was_sent: bool) {
         self.writes = self.writes.saturating_sub(requests.len() as u32);
@@ -67,7 +67,7 @@ impl PendingWrites {
     }
 
     /// Notes that the server has acknowledged them, and what it did not do: some by their index, others without. A key
-    /// that was gone when it was to be removed is nobody's failure.
+    /// that was gone when it was to be removed is not a failure.
     pub fn acknowledge(mut self, not_done: &[(usize, Code)], unnamed: usize) {
         let writes = (self.count - self.removals) as usize;
         let refused = not_done.iter().filter(|(index, _)| *index < writes).count() + unnamed;

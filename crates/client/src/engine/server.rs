@@ -1,25 +1,25 @@
-//! What is known of one server, by whatever connection it was learnt.
+//! What is known of one server, shared by all its connections.
 
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
 use super::health::Health;
 use super::uncertain::UncertainKeys;
-use crate::request::Dialect;
+use crate::request::CommandSet;
 
 /// The state of one server, which its connections share.
 #[derive(Debug, Default)]
 pub struct ServerState {
     /// Its name in errors and counters.
     pub name: String,
-    /// Whether it is worth asking.
+    /// Whether calls should be tried.
     pub health: Health,
     /// Protocol faults seen.
     pub faults: AtomicU64,
     /// Refusals and lost quiet writes, found out when the next call had the connection.
     pub noreply_failures: AtomicU64,
-    /// Keys to be removed before anything else is asked.
+    /// Keys to be removed before any other request.
     pub uncertain: UncertainKeys,
-    dialect: AtomicU8,
+    command_set: AtomicU8,
 }
 
 impl ServerState {
@@ -31,19 +31,23 @@ impl ServerState {
         }
     }
 
-    /// Which commands the server understands; `None` until the first connection has found out.
-    pub fn dialect(&self) -> Option<Dialect> {
+    /// Which commands the server understands; `None` until the first connection was probed.
+    pub fn command_set(&self) -> Option<CommandSet> {
         // Relaxed: the number is all there is.
-        match self.dialect.load(Ordering::Relaxed) {
-            1 => Some(Dialect::Meta),
-            2 => Some(Dialect::Classic),
+        match self.command_set.load(Ordering::Relaxed) {
+            1 => Some(CommandSet::Meta),
+            2 => Some(CommandSet::Classic),
             _ => None,
         }
     }
 
     /// Notes which commands the server understands.
-    pub fn learn_dialect(&self, dialect: Dialect) {
-        let number = if dialect == Dialect::Meta { 1 } else { 2 };
-        self.dialect.store(number, Ordering::Relaxed);
+    pub fn learn_command_set(&self, command_set: CommandSet) {
+        let number = if command_set == CommandSet::Meta {
+            1
+        } else {
+            2
+        };
+        self.command_set.store(number, Ordering::Relaxed);
     }
 }

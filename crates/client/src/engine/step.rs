@@ -6,30 +6,30 @@ use super::interpret::{number, outcome, refused};
 use super::operation::{Operation, stored};
 use crate::error::Error;
 use crate::outcome::Outcome;
-use crate::pipeline::{Answer, Pipeline};
+use crate::pipeline::{Pipeline, Reply};
 use crate::request::Request;
 
-/// A step of a call: a write of a value, a removal, an addition, or the question how long an item may be.
+/// A step of a call: a write of a value, a removal, an addition, or a query of the largest item size.
 #[derive(Debug, Clone, Copy)]
 pub struct Step<'a> {
-    /// The key whose server is asked.
+    /// The key whose server gets the request.
     pub key: WireKey<'a>,
-    /// What is asked.
+    /// The request.
     pub request: Request<'a>,
 }
 
-/// What came of a [`Step`].
+/// The result of a [`Step`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Done {
     /// Of a write or a removal.
     Outcome(Outcome),
     /// Of an addition or a subtraction.
     Number(Option<u64>),
-    /// The bytes that an item may have, 0 if the server does not say so.
+    /// The largest item size in bytes, 0 if the server does not report it.
     ItemBytesMax(u64),
 }
 
-/// What asks for [`Done::ItemBytesMax`].
+/// The request for [`Done::ItemBytesMax`].
 pub(super) const SETTINGS: Request<'static> = Request::Stats {
     argument: b"settings",
 };
@@ -45,27 +45,27 @@ impl Operation for Step<'_> {
         self.request
     }
 
-    fn read(&self, answer: Answer, pipeline: &Pipeline, server: &str) -> Result<Done, Error> {
+    fn read(&self, reply: Reply, pipeline: &Pipeline, server: &str) -> Result<Done, Error> {
         match self.request {
             Request::Store { item, .. } => {
-                stored(answer, item.key, item.body.len(), server).map(Done::Outcome)
+                stored(reply, item.key, item.body.len(), server).map(Done::Outcome)
             }
-            Request::Arithmetic { .. } => number(answer, pipeline, server).map(Done::Number),
-            Request::Stats { .. } => refused(answer, server).map(|answer| {
-                let bytes = item_bytes_max(&answer).unwrap_or(0);
+            Request::Arithmetic { .. } => number(reply, pipeline, server).map(Done::Number),
+            Request::Stats { .. } => refused(reply, server).map(|reply| {
+                let bytes = item_bytes_max(&reply).unwrap_or(0);
                 Done::ItemBytesMax(bytes)
             }),
-            _ => outcome(answer, server).map(Done::Outcome),
+            _ => outcome(reply, server).map(Done::Outcome),
         }
     }
 
-    fn unasked(&self) -> Done {
+    fn without_reply(&self) -> Done {
         Done::Outcome(Outcome::Done)
     }
 }
 
-fn item_bytes_max(answer: &Answer) -> Option<u64> {
-    let Answer::Rows(rows) = answer else {
+fn item_bytes_max(reply: &Reply) -> Option<u64> {
+    let Reply::Rows(rows) = reply else {
         return None;
     };
     let row = rows.iter().find(|(name, _)| name == "item_size_max")?;

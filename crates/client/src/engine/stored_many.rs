@@ -1,5 +1,5 @@
-//! What follows a bulk store once every batch was answered: values beside one that was refused without its name are
-//! stored again, each with an answer of its own, and those that were too large leave no older value behind.
+//! What follows a bulk store after the reply to every batch: values next to one that was refused without being named are
+//! stored again, each with a reply of its own, and those that were too large leave no older value.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -12,7 +12,7 @@ use crate::request::{Item, Request};
 /// A value of a bulk store: its index in the call, and the index of its server.
 pub(crate) type Indices = (usize, usize);
 
-/// The items of a bulk store, whoever keeps them.
+/// The items of a bulk store, wherever they are kept.
 pub trait Items {
     /// The item at an index.
     fn item(&self, index: usize) -> Option<Item<'_>>;
@@ -24,7 +24,7 @@ impl Items for &[Item<'_>] {
     }
 }
 
-/// The steps behind a bulk store; they end with the failures in the order of the call, or are interrupted.
+/// The steps after a bulk store; they end with the failures in the order of the call, or are interrupted.
 #[derive(Debug)]
 pub struct StoredMany<I> {
     items: I,
@@ -33,13 +33,13 @@ pub struct StoredMany<I> {
     again: VecDeque<Indices>,
     failed: VecDeque<(Indices, Error)>,
     refused: Option<(Indices, TooLarge)>,
-    /// The limits that servers have told.
+    /// The limits that servers have reported, by slot.
     limits: BTreeMap<usize, u64>,
     ends: Result<Failures, Error>,
 }
 
 impl<I: Items> StoredMany<I> {
-    /// Behind a store of `items`, of which some are to be stored `again` and some have `failed`.
+    /// Follows a store of `items`, of which some are to be stored `again` and some have `failed`.
     pub(crate) fn new(
         items: I,
         how: (StoreWord, i64),
@@ -55,12 +55,12 @@ impl<I: Items> StoredMany<I> {
             limits: BTreeMap::new(),
             ends: Ok(Vec::new()),
         };
-        steps.look_at_failures();
+        steps.take_next_refusal();
         steps
     }
 
-    /// Goes on with the next failure that needs steps, once nothing is to be stored again.
-    fn look_at_failures(&mut self) {
+    /// Continues with the next failure that needs steps, once nothing is to be stored again.
+    fn take_next_refusal(&mut self) {
         while self.again.is_empty() && self.refused.is_none() {
             let Some((indices, mut error)) = self.failed.pop_front() else {
                 return;
@@ -126,7 +126,7 @@ impl<I: Items> Steps for StoredMany<I> {
         } else if let (Some(indices), Err(error)) = (self.again.pop_front(), done) {
             self.failed.push_back((indices, error));
         }
-        self.look_at_failures();
+        self.take_next_refusal();
     }
 
     fn finish(self) -> Self::Output {
@@ -167,7 +167,7 @@ mod tests {
     /// The requests of all steps as `what key`, and what came of them.
     fn run(
         mut steps: StoredMany<&[Item<'_>]>,
-        mut answer: impl FnMut(&str) -> Result<Done, Error>,
+        mut respond: impl FnMut(&str) -> Result<Done, Error>,
     ) -> (Vec<String>, Result<Failures, Error>) {
         let mut requests = Vec::new();
         while let Some(step) = steps.step() {
@@ -178,7 +178,7 @@ mod tests {
                 request => panic!("{request:?}"),
             };
             let request = format!("{what} {}", String::from_utf8_lossy(step.key.bytes));
-            let done = answer(&request);
+            let done = respond(&request);
             requests.push(request);
             steps.take(done);
         }
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refused_value_is_found_removed_and_its_server_asked_once_for_its_limit() {
+    fn a_refused_value_is_removed_and_the_limit_of_its_server_queried_once() {
         let items = [item(b"a"), item(b"b"), item(b"c"), item(b"d")];
         let again = VecDeque::from([(0, 5), (1, 5), (2, 5)]);
         let failed = VecDeque::from([((3, 0), too_large(9))]);

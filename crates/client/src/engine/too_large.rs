@@ -1,5 +1,5 @@
 //! What follows where a value was too large, for the server or for this client: the older value is removed, so
-//! that nobody reads it in place of the refused one, and the server's limit is asked for where it is not known.
+//! that it is never read instead of the refused one, and the server's limit is queried where it is not known.
 
 use super::step::SETTINGS;
 use super::uncertain::OwnedKey;
@@ -7,7 +7,7 @@ use super::{Done, Step, Steps};
 use crate::error::Error;
 use crate::request::Request;
 
-/// The steps behind a refused value; they end with the error that its caller gets.
+/// The steps after a refused value; they end with the error that its caller gets.
 #[derive(Debug)]
 pub struct TooLarge {
     key: OwnedKey,
@@ -18,12 +18,12 @@ pub struct TooLarge {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {
     Removing,
-    Asking,
+    Querying,
     Over,
 }
 
 impl TooLarge {
-    /// Behind `error`, the refusal of a value under `key`.
+    /// Follows `error`, the refusal of a value under `key`.
     pub fn new(key: impl Into<OwnedKey>, error: Error) -> Self {
         Self {
             key: key.into(),
@@ -35,7 +35,7 @@ impl TooLarge {
     /// The same where an older value is left to the server, for the key may have been written again meanwhile.
     pub fn without_removal(key: impl Into<OwnedKey>, error: Error) -> Self {
         Self {
-            stage: Stage::Asking,
+            stage: Stage::Querying,
             ..Self::new(key, error)
         }
     }
@@ -51,7 +51,7 @@ impl Steps for TooLarge {
                 key,
                 noreply: false,
             },
-            Stage::Asking => SETTINGS,
+            Stage::Querying => SETTINGS,
             Stage::Over => return None,
         };
         Some(Step { key, request })
@@ -64,7 +64,9 @@ impl Steps for TooLarge {
             // That an older value may be there still is worse than that this one was refused.
             (Err(error), _) if was_removing => self.error = error,
             (Err(Error::Interrupted), _) => self.error = Error::Interrupted,
-            (Ok(_), Error::TooLarge { limit: 0, .. }) if was_removing => self.stage = Stage::Asking,
+            (Ok(_), Error::TooLarge { limit: 0, .. }) if was_removing => {
+                self.stage = Stage::Querying;
+            }
             (Ok(Done::ItemBytesMax(bytes)), Error::TooLarge { limit, .. }) => *limit = bytes,
             _ => {} // the limit stays unknown, or was known before
         }
@@ -111,25 +113,25 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_limit_is_asked_for_and_a_known_one_is_not() {
-        let answers = || {
+    fn an_unknown_limit_is_queried_and_a_known_one_is_not() {
+        let results = || {
             [
                 Ok(Done::Outcome(Outcome::NotFound)),
                 Ok(Done::ItemBytesMax(5)),
             ]
         };
-        let told = |limit| refused(limit).finish();
-        assert_eq!(requests_of(refused(0), answers()), (2, told(5)));
-        assert_eq!(requests_of(refused(7), answers()), (1, told(7)));
+        let error_with = |limit| refused(limit).finish();
+        assert_eq!(requests_of(refused(0), results()), (2, error_with(5)));
+        assert_eq!(requests_of(refused(7), results()), (1, error_with(7)));
     }
 
     #[test]
-    fn a_failed_removal_is_the_error_and_a_failed_question_is_not() {
-        let answers = [Err(Error::Closed), Ok(Done::ItemBytesMax(5))];
-        assert_eq!(requests_of(refused(0), answers), (1, Error::Closed));
-        let answers = [Ok(Done::Outcome(Outcome::Done)), Err(Error::Closed)];
-        assert_eq!(requests_of(refused(0), answers), (2, refused(0).finish()));
-        let answers = [Ok(Done::Outcome(Outcome::Done)), Err(Error::Interrupted)];
-        assert_eq!(requests_of(refused(0), answers), (2, Error::Interrupted));
+    fn a_failed_removal_is_the_error_and_a_failed_query_is_not() {
+        let results = [Err(Error::Closed), Ok(Done::ItemBytesMax(5))];
+        assert_eq!(requests_of(refused(0), results), (1, Error::Closed));
+        let results = [Ok(Done::Outcome(Outcome::Done)), Err(Error::Closed)];
+        assert_eq!(requests_of(refused(0), results), (2, refused(0).finish()));
+        let results = [Ok(Done::Outcome(Outcome::Done)), Err(Error::Interrupted)];
+        assert_eq!(requests_of(refused(0), results), (2, Error::Interrupted));
     }
 }

@@ -1,6 +1,6 @@
-//! Keys whose last write or removal ended without an answer: the server may hold the older value still.
+//! Keys whose last write or removal ended without a reply: the server may still hold the older value.
 //!
-//! The caller was told that the outcome is unknown, but whoever reads next should not meet what was
+//! The caller got an error with an unknown outcome, but the next reader should not get the value that was
 //! to be replaced. So the next call to that server first removes these keys; a cache may forget.
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,9 +8,9 @@ use std::sync::{Mutex, PoisonError};
 
 use glasscache_protocol::meta::request::WireKey;
 
-use crate::request::{Desk, Dialect, Request};
+use crate::request::{CommandSet, Request, RequestWriter};
 
-/// Most keys that wait for their removal at one server that does not answer.
+/// Most keys that wait for their removal at one server that does not reply.
 const UNCERTAIN_MAX: usize = 10_000;
 
 /// Memory that a connection keeps for the keys of its next write, in bytes: a bulk write of more gives it back.
@@ -99,10 +99,10 @@ impl WrittenKeys {
     }
 }
 
-/// The keys of one server that are to be removed before anything else is asked.
+/// The keys of one server that are to be removed before any other request.
 #[derive(Debug, Default)]
 pub struct UncertainKeys {
-    /// Relaxed: who misses a key of this instant removes it with the next call.
+    /// Relaxed: a call that misses a key of this instant leaves its removal to the next call.
     is_any: AtomicBool,
     keys: Mutex<Vec<OwnedKey>>,
 }
@@ -125,7 +125,7 @@ impl UncertainKeys {
         self.is_any.load(Ordering::Relaxed)
     }
 
-    /// Takes all keys; whoever fails to remove them adds them again.
+    /// Takes all keys; a caller that fails to remove them adds them again.
     pub fn take(&self) -> Vec<OwnedKey> {
         if !self.is_any() {
             return Vec::new();
@@ -136,20 +136,20 @@ impl UncertainKeys {
     }
 }
 
-/// Writes the removal of `keys`, which nobody waits for; returns how many a later `mn` answers for.
-pub fn write_removals(keys: &[OwnedKey], desk: &mut Desk<'_>) -> u32 {
-    let mut answered = 0;
+/// Writes quiet removals of `keys`; returns how many of them a later `mn` acknowledges.
+pub fn write_removals(keys: &[OwnedKey], writer: &mut RequestWriter<'_>) -> u32 {
+    let mut acknowledged = 0;
     for key in keys {
         let request = Request::Delete {
             key: key.wire(),
             noreply: true,
         };
-        // A key that cannot be said was never written either.
-        if request.write(desk).is_ok() && desk.dialect == Dialect::Meta {
-            answered += 1;
+        // A key without a form in the command set was never written either.
+        if request.write(writer).is_ok() && writer.command_set == CommandSet::Meta {
+            acknowledged += 1;
         }
     }
-    answered
+    acknowledged
 }
 
 /// The keys that a request may leave with an older value if its outcome stays unknown.

@@ -1,4 +1,4 @@
-//! The keys of one bulk read: the request line itself, and where in it each key stands.
+//! The keys of one bulk read: the request line itself, and the span of each key in it.
 //!
 //! Keeping the line means one copy of the keys serves as request and as the measure of its replies.
 
@@ -9,8 +9,8 @@ use std::collections::HashMap;
 pub struct KeyList {
     line: Vec<u8>,
     spans: Vec<(u32, u32)>,
-    /// Made only when values come in another order than asked, as from a proxy.
-    places: Option<HashMap<Box<[u8]>, usize>>,
+    /// Made only when values arrive in another order than requested, as from a proxy.
+    indices: Option<HashMap<Box<[u8]>, usize>>,
 }
 
 impl KeyList {
@@ -45,7 +45,7 @@ impl KeyList {
         self.spans.is_empty()
     }
 
-    /// The key at a place, as it goes on the wire.
+    /// The key at an index, as it goes on the wire.
     pub fn get(&self, index: usize) -> Option<&[u8]> {
         let &(from, to) = self.spans.get(index)?;
         self.line.get(from as usize..to as usize)
@@ -54,22 +54,22 @@ impl KeyList {
     pub(crate) fn clear(&mut self) {
         self.line.clear();
         self.spans.clear();
-        self.places = None;
+        self.indices = None;
     }
 
     /// Finds a key, looking first from `cursor` on, where a server that keeps the order has it.
     pub(crate) fn find(&mut self, key: &[u8], cursor: usize) -> Option<usize> {
-        // Misses are skipped by walking; few are expected in a row.
+        // Misses are skipped by walking; few consecutive ones are expected.
         const WALK_MAX: usize = 16;
         let near =
             (cursor..self.len().min(cursor + WALK_MAX)).find(|&at| self.get(at) == Some(key));
         if near.is_some() {
             return near;
         }
-        if self.places.is_none() {
+        if self.indices.is_none() {
             let all = (0..self.len()).filter_map(|at| Some((self.get(at)?.into(), at)));
-            self.places = Some(all.collect());
+            self.indices = Some(all.collect());
         }
-        self.places.as_ref()?.get(key).copied()
+        self.indices.as_ref()?.get(key).copied()
     }
 }

@@ -1,10 +1,10 @@
-//! The pipeline of one connection: requests in flight, bytes received, replies told apart. No socket.
+//! The pipeline of one connection: requests in flight, bytes received, replies matched. No socket.
 //!
-//! Whatever moves the bytes (a blocking socket, an event loop, a fuzzer) hands them in; the pipeline
-//! says when the oldest request has its whole reply. Each reply is matched to its request by key
-//! or by opaque and, where the server gives it back, by key, and each length is checked against a bound before anything is allocated for it. The
-//! first thing that does not fit poisons the pipeline for good: the connection is closed then, for
-//! where one reply was misread the next belongs to somebody else.
+//! A driver (a blocking socket, an event loop, a fuzzer) passes in bytes; the pipeline reports when the oldest request
+//! has its whole reply. Each reply is matched to its request by key or by opaque and, where the server returns it, by
+//! key, and each length is checked against a bound before memory is allocated for it. The first mismatch poisons the
+//! pipeline for good: the connection is closed then, because after one misread reply the next would be delivered to the
+//! wrong request.
 
 mod inbox;
 mod keys;
@@ -19,7 +19,7 @@ use glasscache_protocol::text::reply::{Blame, ReplyFault, Status};
 use inbox::Inbox;
 pub use keys::KeyList;
 
-/// Values longer than this are refused unless the client was told otherwise: the largest item
+/// Values longer than this are refused unless configured otherwise: the largest item
 /// size in common use with room to spare, and far below what a hostile length would take.
 pub const VALUE_BYTES_MAX: u64 = 64 << 20;
 
@@ -61,26 +61,26 @@ impl KeyMark {
     }
 }
 
-/// A value in a reply: whose it is and where its bytes lie (see [`Pipeline::body`]).
+/// A value in a reply: its key and where its bytes lie (see [`Pipeline::body`]).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Found {
-    /// Place of its key in the request.
+    /// Index of its key in the request.
     pub key_index: usize,
     /// Client flags.
     pub flags: u32,
-    /// CAS unique; 0 if it was not asked for.
+    /// CAS unique; 0 if it was not requested.
     pub cas: u64,
     /// Length in bytes.
     pub value_bytes: usize,
     at: usize,
 }
 
-/// What a meta reply told beside its value.
+/// The metadata of a meta reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct MetaAnswer {
+pub struct MetaReply {
     /// The outcome.
     pub code: Code,
-    /// Seconds left; -1 never expires; `None` was not asked for.
+    /// Seconds left; -1 never expires; `None` was not requested.
     pub ttl_s: Option<i64>,
     /// Seconds since the last access.
     pub last_access_s: Option<u64>,
@@ -90,21 +90,21 @@ pub struct MetaAnswer {
     pub cas: Option<u64>,
     /// This client has won the right to refill.
     pub won: bool,
-    /// Kept past its worth.
+    /// The item is stale.
     pub stale: bool,
 }
 
-/// A server's refusal in its own words.
+/// A server's refusal.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refusal {
-    /// Whose fault it says it is.
+    /// Which side it blames.
     pub blame: Blame,
-    /// Its sentence.
+    /// Its message.
     pub message: String,
 }
 
 impl Refusal {
-    /// Whether a value was refused for its length: memcached's words, ours and those of every proxy.
+    /// Whether a value was refused for its length: the text of memcached, of our server and of every proxy.
     pub(crate) fn is_too_large(&self) -> bool {
         self.message.contains("too large")
     }
@@ -112,7 +112,7 @@ impl Refusal {
 
 /// The whole reply to one request.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Answer {
+pub enum Reply {
     /// Values, in [`Pipeline::found`].
     Values,
     /// The outcome of a write.
@@ -122,12 +122,12 @@ pub enum Answer {
     /// The server's version.
     Version(String),
     /// A meta reply; a value, if any, is in [`Pipeline::found`].
-    Meta(MetaAnswer),
-    /// The troubles of a quiet batch: (index of the request, outcome), and refusals that name none.
+    Meta(MetaReply),
+    /// The failures of a quiet batch: (index of the request, outcome), and refusals that name none.
     Quiet(Vec<(usize, Code)>, Vec<Refusal>),
     /// Rows of `stats`.
     Rows(Vec<(String, String)>),
-    /// The probe was answered: whether the server speaks meta.
+    /// The reply to the probe: whether the server knows meta commands.
     Probe(bool),
     /// The server refused the request.
     Refused(Refusal),
@@ -140,16 +140,16 @@ pub enum Fault {
     #[error(transparent)]
     Line(#[from] ReplyFault),
     /// A reply that names another key than its request, or a value that came twice.
-    #[error("a value of a key that this request did not ask for")]
+    #[error("a value of a key that was not requested")]
     WrongKey,
     /// A reply to another request.
     #[error("a reply with another request's opaque")]
     WrongOpaque,
-    /// Bytes while nothing was asked.
-    #[error("bytes that nobody asked for")]
-    Unasked,
+    /// Bytes while no request was in flight.
+    #[error("unsolicited bytes")]
+    Unsolicited,
     /// A value is not followed by a line end: its length is wrong.
-    #[error("a value that does not end where its length says")]
+    #[error("a value that does not end at its announced length")]
     WrongLength,
     /// A length beyond the bound.
     #[error("a value of {bytes} bytes, limit {limit} (value_bytes_max)")]
@@ -159,12 +159,12 @@ pub enum Fault {
         /// The bound.
         limit: u64,
     },
-    /// More rows than any reply has.
-    #[error("a reply of more rows than any server sends")]
+    /// More lines than any reply has.
+    #[error("a reply of more lines than any server sends")]
     TooManyRows,
 }
 
-/// How far the oldest request is.
+/// The state of the oldest request.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Progress {
     /// Nothing is in flight.
@@ -172,7 +172,7 @@ pub enum Progress {
     /// At least this many bytes are missing.
     Incomplete(usize),
     /// Its reply is complete; [`Pipeline::body`] gives values until [`Pipeline::release`].
-    Whole(Answer),
+    Whole(Reply),
 }
 
 /// Requests in flight and the bytes of their replies.
@@ -197,12 +197,12 @@ struct Scan {
     body_taken: bool,
     /// Values so far.
     found: Vec<Found>,
-    /// A value that only holds its key while the real one is made: to the caller there is none.
+    /// A value that only reserves its key while the real one is computed: a miss to the caller.
     reservation: Option<Found>,
-    /// Where the next value's key is looked for first.
+    /// Where the search for the next value's key begins.
     key_cursor: usize,
     /// Meta head of the value being read.
-    meta: Option<MetaAnswer>,
+    meta: Option<MetaReply>,
     troubles: Vec<(usize, Code)>,
     refusals: Vec<Refusal>,
     rows: Vec<(String, String)>,
@@ -241,12 +241,12 @@ impl Pipeline {
         self.fault.is_none()
     }
 
-    /// A key list to fill, with the room of an earlier one.
+    /// A key list to fill, which reuses the memory of an earlier one.
     pub fn key_list(&mut self) -> KeyList {
         self.spare.take().unwrap_or_default()
     }
 
-    /// Room for at least `bytes` more received bytes; [`Self::received`] says how many came.
+    /// Room for at least `bytes` more received bytes; [`Self::received`] notes how many came.
     pub fn space(&mut self, bytes: usize) -> &mut [u8] {
         self.inbox.space(bytes)
     }
@@ -271,7 +271,7 @@ impl Pipeline {
         }
     }
 
-    /// Reads on, and says how far the oldest request is. A fault stays: each later call returns it.
+    /// Parses what was received, and returns the state of the oldest request. A fault stays: each later call returns it.
     pub fn poll(&mut self) -> Result<Progress, Fault> {
         if let Some(fault) = self.fault {
             return Err(fault);
@@ -306,7 +306,7 @@ impl Pipeline {
     }
 
     /// Moves what has come of the [`Self::partial`] value into `target`, which is as long as the value, and
-    /// returns how much that was. The caller receives the rest itself and goes on with [`Self::poll`].
+    /// returns how much that was. The caller receives the rest itself and continues with [`Self::poll`].
     pub fn take_partial(&mut self, target: &mut [u8]) -> usize {
         let Some(found) = self.partial() else {
             return 0;

@@ -5,7 +5,7 @@ use glasscache_protocol::text::reply::{self as text, Blame, Line, Refused, Reply
 
 use super::reserved;
 use super::{
-    Answer, Expect, Fault, Found, KeyList, KeyMark, MetaAnswer, Pipeline, Progress, Refusal, Scan,
+    Expect, Fault, Found, KeyList, KeyMark, MetaReply, Pipeline, Progress, Refusal, Reply, Scan,
 };
 
 /// Most rows of a `stats` reply and most refusals of one batch that are kept.
@@ -14,14 +14,14 @@ const ROWS_MAX: usize = 100_000;
 /// What every reply of values ends with.
 const END: &[u8] = b"END\r\n";
 
-/// Where a step left off.
+/// The result of one parsing step.
 enum Step {
     /// More of this reply follows.
     Again,
-    /// So many bytes are missing.
+    /// This many bytes are missing.
     Missing(usize),
     /// The reply is complete.
-    Whole(Answer),
+    Whole(Reply),
 }
 
 impl Pipeline {
@@ -30,7 +30,7 @@ impl Pipeline {
             return if self.inbox.is_empty() {
                 Ok(Progress::Idle)
             } else {
-                Err(Fault::Unasked)
+                Err(Fault::Unsolicited)
             };
         }
         let is_within = self.scan.body.is_some() || self.scan.body_taken;
@@ -42,13 +42,13 @@ impl Pipeline {
             match self.step()? {
                 Step::Again => {}
                 Step::Missing(bytes) => return Ok(Progress::Incomplete(bytes)),
-                Step::Whole(answer) => return Ok(Progress::Whole(answer)),
+                Step::Whole(reply) => return Ok(Progress::Whole(reply)),
             }
         }
     }
 
-    /// Reads the values that are here whole and in the order asked, as nearly all are; whatever is
-    /// odd about one is left to [`Self::step`], which says what.
+    /// Parses the values that were received whole and in the order requested, as nearly all are; anything
+    /// else is left to [`Self::step`], which reports what is wrong.
     fn take_whole_values(&mut self) {
         let Some(Expect::Values(keys)) = self.in_flight.front() else {
             return;
@@ -82,7 +82,7 @@ impl Pipeline {
         }
     }
 
-    /// Whether the value so far behind what is understood is a reservation.
+    /// Whether the value at this offset after what was parsed is a reservation.
     fn is_reserved(&self, head_bytes: usize, value_bytes: usize) -> bool {
         let body = self.inbox.slice(self.scan.at + head_bytes, value_bytes);
         body.is_some_and(|body| reserved::token_of(body).is_some())
@@ -98,7 +98,7 @@ impl Pipeline {
         let rest = self.inbox.rest(self.scan.at);
         if rest.starts_with(END) && matches!(self.in_flight.front(), Some(Expect::Values(_))) {
             self.scan.at += END.len();
-            return Ok(Step::Whole(Answer::Values));
+            return Ok(Step::Whole(Reply::Values));
         }
         let Some((line, taken)) = text::line(rest)? else {
             return Ok(Step::Missing(1));
@@ -114,32 +114,32 @@ impl Pipeline {
             Some(Expect::Probe) => match meta::parse(line)? {
                 meta::Line::Reply {
                     code: Code::Noop, ..
-                } => Step::Whole(Answer::Probe(true)),
-                meta::Line::Refused(_) => Step::Whole(Answer::Probe(false)),
+                } => Step::Whole(Reply::Probe(true)),
+                meta::Line::Refused(_) => Step::Whole(Reply::Probe(false)),
                 meta::Line::Reply { .. } => return Err(ReplyFault::Unexpected.into()),
             },
             Some(&mut Expect::Meta { opaque, key }) => {
                 let limit = self.value_bytes_max;
-                let (answer, found) = meta_line(line, (opaque, key), after, limit)?;
-                match (answer, found) {
-                    (Answer::Meta(meta), Some(found)) => {
+                let (reply, found) = meta_line(line, (opaque, key), after, limit)?;
+                match (reply, found) {
+                    (Reply::Meta(meta), Some(found)) => {
                         self.scan.meta = Some(meta);
                         self.scan.body = Some(found);
                         Step::Again
                     }
-                    (answer, _) => Step::Whole(answer),
+                    (reply, _) => Step::Whole(reply),
                 }
             }
             Some(&mut Expect::Quiet { first, count }) => {
                 self.scan.trouble(&meta::parse(line)?, first, count)?
             }
-            None => return Err(Fault::Unasked),
+            None => return Err(Fault::Unsolicited),
         };
         self.scan.at = after;
         Ok(step)
     }
 
-    /// The body of a value is awaited: is it here, and does it end where its length says?
+    /// Checks whether the body of a value is complete, and ends at its announced length.
     fn body_step(&mut self, found: Found) -> Result<Step, Fault> {
         let end = found.at.saturating_add(found.value_bytes);
         let Some(line_end) = self.inbox.slice(end, 2) else {
@@ -165,10 +165,10 @@ impl Pipeline {
         Ok(self
             .scan
             .meta
-            .map_or(Step::Again, |meta| Step::Whole(Answer::Meta(meta))))
+            .map_or(Step::Again, |meta| Step::Whole(Reply::Meta(meta))))
     }
 
-    /// The body went straight to the caller: only its line end is still looked at.
+    /// The body went straight to the caller: only its line end is still checked.
     fn end_of_taken_body(&mut self) -> Result<Step, Fault> {
         let Some(line_end) = self.inbox.slice(0, 2) else {
             return Ok(Step::Missing(2 - self.inbox.len()));
@@ -181,7 +181,7 @@ impl Pipeline {
         Ok(self
             .scan
             .meta
-            .map_or(Step::Again, |meta| Step::Whole(Answer::Meta(meta))))
+            .map_or(Step::Again, |meta| Step::Whole(Reply::Meta(meta))))
     }
 }
 
@@ -227,17 +227,17 @@ impl Scan {
                 Step::Again
             }
             Line::Stat(..) => return Err(Fault::TooManyRows),
-            Line::End => Step::Whole(Answer::Rows(std::mem::take(&mut self.rows))),
+            Line::End => Step::Whole(Reply::Rows(std::mem::take(&mut self.rows))),
             // `stats reset` and `stats detail on` respond with one word and no rows.
             Line::Status(Status::Done) if self.rows.is_empty() => {
-                Step::Whole(Answer::Rows(Vec::new()))
+                Step::Whole(Reply::Rows(Vec::new()))
             }
-            Line::Refused(refused) => Step::Whole(Answer::Refused(owned(refused))),
+            Line::Refused(refused) => Step::Whole(Reply::Refused(owned(refused))),
             _ => return Err(ReplyFault::Unexpected.into()),
         })
     }
 
-    /// Takes what went wrong with one of `count` quiet requests, or the `MN` behind them.
+    /// Takes the failure of one of `count` quiet requests, or the `MN` after them.
     fn trouble(&mut self, line: &meta::Line<'_>, first: u32, count: u32) -> Result<Step, Fault> {
         match line {
             meta::Line::Reply {
@@ -245,7 +245,7 @@ impl Scan {
             } => {
                 let troubles = std::mem::take(&mut self.troubles);
                 let refusals = std::mem::take(&mut self.refusals);
-                return Ok(Step::Whole(Answer::Quiet(troubles, refusals)));
+                return Ok(Step::Whole(Reply::Quiet(troubles, refusals)));
             }
             meta::Line::Reply {
                 code: Code::Value, ..
@@ -278,7 +278,7 @@ fn plain_head(rest: &[u8], key: &[u8]) -> Option<(u32, usize, usize)> {
     Some((flags, value_bytes as usize, rest.len() - after.len()))
 }
 
-/// The number at the front and what follows it, if it is one of 32 bits and not the end of what is here.
+/// The number at the front and what follows it, if it has 32 bits and more bytes follow it.
 fn digits(bytes: &[u8]) -> Option<(u32, &[u8])> {
     let digit_of = |byte: &u8| Some(byte.wrapping_sub(b'0')).filter(|digit| *digit <= 9);
     let (first, mut rest) = bytes.split_first()?;
@@ -298,18 +298,18 @@ fn digits(bytes: &[u8]) -> Option<(u32, &[u8])> {
 
 fn end_of_values(line: &Line<'_>) -> Result<Step, Fault> {
     match line {
-        Line::End => Ok(Step::Whole(Answer::Values)),
-        Line::Refused(refused) => Ok(Step::Whole(Answer::Refused(owned(refused)))),
+        Line::End => Ok(Step::Whole(Reply::Values)),
+        Line::Refused(refused) => Ok(Step::Whole(Reply::Refused(owned(refused)))),
         _ => Err(ReplyFault::Unexpected.into()),
     }
 }
 
-fn one_line(line: &Line<'_>) -> Result<Answer, Fault> {
+fn one_line(line: &Line<'_>) -> Result<Reply, Fault> {
     Ok(match line {
-        Line::Status(status) => Answer::Status(*status),
-        Line::Number(number) => Answer::Number(*number),
-        Line::Version(version) => Answer::Version(lossy(version)),
-        Line::Refused(refused) => Answer::Refused(owned(refused)),
+        Line::Status(status) => Reply::Status(*status),
+        Line::Number(number) => Reply::Number(*number),
+        Line::Version(version) => Reply::Version(lossy(version)),
+        Line::Refused(refused) => Reply::Refused(owned(refused)),
         Line::Value { .. } | Line::End | Line::Stat(..) => {
             return Err(ReplyFault::Unexpected.into());
         }
@@ -321,9 +321,9 @@ fn meta_line(
     (opaque, key): (u32, KeyMark),
     after: usize,
     limit: u64,
-) -> Result<(Answer, Option<Found>), Fault> {
+) -> Result<(Reply, Option<Found>), Fault> {
     let (code, value_bytes, flags) = match meta::parse(line)? {
-        meta::Line::Refused(refused) => return Ok((Answer::Refused(owned(&refused)), None)),
+        meta::Line::Refused(refused) => return Ok((Reply::Refused(owned(&refused)), None)),
         meta::Line::Reply {
             code: Code::Noop, ..
         } => return Err(ReplyFault::Unexpected.into()),
@@ -333,7 +333,7 @@ fn meta_line(
             flags,
         } => (code, value_bytes, flags),
     };
-    // Older servers answer a missed `mg` by a bare `EN`; everything else gives the opaque back.
+    // Older servers reply to a missed `mg` with a bare `EN`; everything else returns the opaque.
     let is_bare_miss = code == Code::Miss && flags.opaque.is_none();
     if !is_bare_miss && flags.opaque != Some(opaque) {
         return Err(Fault::WrongOpaque);
@@ -341,7 +341,7 @@ fn meta_line(
     if flags.key.is_some_and(|named| KeyMark::of(named) != key) {
         return Err(Fault::WrongKey);
     }
-    let answer = MetaAnswer {
+    let reply = MetaReply {
         code,
         ttl_s: flags.ttl_s,
         last_access_s: flags.last_access_s,
@@ -360,7 +360,7 @@ fn meta_line(
         }),
         _ => None,
     };
-    Ok((Answer::Meta(answer), found))
+    Ok((Reply::Meta(reply), found))
 }
 
 fn bounded(bytes: u64, limit: u64) -> Result<usize, Fault> {

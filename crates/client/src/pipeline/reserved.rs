@@ -1,6 +1,6 @@
 //! How the body of a reservation is known: what this client's pipeline reads as a miss.
 
-/// What stands before the token: no value that is not a reservation has it there by chance.
+/// The mark before the token: no other value has it there by chance.
 pub(crate) const MARK: &[u8; 16] = b"\0reserved\x9c\xe1\x5b\x07\xd4\x3a\x86";
 
 /// Length of a token.

@@ -14,7 +14,7 @@ fn get(keys: &[&[u8]]) -> Pipeline {
     pipeline
 }
 
-/// Feeds `reply` in pieces of `piece` bytes and returns where the pipeline stands then.
+/// Feeds `reply` in pieces of `piece` bytes and returns the state of the pipeline.
 fn fed(mut pipeline: Pipeline, reply: &[u8], piece: usize) -> (Pipeline, Result<Progress, Fault>) {
     let mut progress = pipeline.poll();
     for bytes in reply.chunks(piece) {
@@ -32,7 +32,7 @@ fn values_are_matched_by_key_however_the_bytes_are_cut() {
     let reply = b"VALUE a 16 3\r\nx\r\n\r\nVALUE c 0 0\r\n\r\nEND\r\n";
     for piece in 1..reply.len() {
         let (mut pipeline, progress) = fed(get(&[b"a", b"b", b"c"]), reply, piece);
-        assert_eq!(progress, Ok(Progress::Whole(Answer::Values)));
+        assert_eq!(progress, Ok(Progress::Whole(Reply::Values)));
         let found = pipeline.found().to_vec();
         assert_eq!(
             found.iter().map(|f| f.key_index).collect::<Vec<_>>(),
@@ -50,14 +50,14 @@ fn values_are_matched_by_key_however_the_bytes_are_cut() {
 fn values_may_come_in_another_order_but_not_twice() {
     let reply = b"VALUE b 0 1\r\n2\r\nVALUE a 0 1\r\n1\r\nEND\r\n";
     let (pipeline, progress) = fed(get(&[b"a", b"b"]), reply, 7);
-    assert_eq!(progress, Ok(Progress::Whole(Answer::Values)));
+    assert_eq!(progress, Ok(Progress::Whole(Reply::Values)));
     assert_eq!(pipeline.body(&pipeline.found()[1]), b"1");
     let reply = b"VALUE a 0 1\r\n1\r\nVALUE a 0 1\r\n1\r\nEND\r\n";
     assert_eq!(fed(get(&[b"a", b"b"]), reply, 7).1, Err(Fault::WrongKey));
 }
 
 #[test]
-fn what_does_not_fit_poisons_for_good() {
+fn a_reply_that_does_not_match_poisons_the_pipeline_for_good() {
     let cases: [(&[u8], Fault); 6] = [
         (b"VALUE other 0 1\r\nx\r\nEND\r\n", Fault::WrongKey),
         (b"VALUE a 0 5\r\nx\r\nEND\r\n", Fault::WrongLength),
@@ -87,10 +87,10 @@ fn what_does_not_fit_poisons_for_good() {
 #[test]
 fn bytes_beyond_the_last_reply_are_a_fault() {
     let (mut pipeline, progress) = fed(get(&[b"a"]), b"END\r\nEND\r\n", 100);
-    assert_eq!(progress, Ok(Progress::Whole(Answer::Values)));
+    assert_eq!(progress, Ok(Progress::Whole(Reply::Values)));
     pipeline.release();
     assert!(!pipeline.is_clean());
-    assert_eq!(pipeline.poll(), Err(Fault::Unasked));
+    assert_eq!(pipeline.poll(), Err(Fault::Unsolicited));
 }
 
 #[test]
@@ -140,7 +140,7 @@ fn a_quiet_batch_names_the_requests_that_failed() {
         b"NS O11\r\nSERVER_ERROR object too large\r\nMN\r\n",
         3,
     );
-    let Ok(Progress::Whole(Answer::Quiet(troubles, refusals))) = progress else {
+    let Ok(Progress::Whole(Reply::Quiet(troubles, refusals))) = progress else {
         panic!("{progress:?}")
     };
     assert_eq!(troubles, [(1, Code::NotStored)]);
@@ -148,7 +148,7 @@ fn a_quiet_batch_names_the_requests_that_failed() {
 }
 
 #[test]
-fn a_large_body_can_go_straight_to_its_place() {
+fn a_large_body_can_be_received_into_its_target() {
     let mut pipeline = get(&[b"a"]);
     pipeline.feed(b"VALUE a 3 10\r\n0123");
     assert_eq!(pipeline.poll(), Ok(Progress::Incomplete(8)));
@@ -157,7 +157,7 @@ fn a_large_body_can_go_straight_to_its_place() {
     assert_eq!(pipeline.take_partial(&mut target), 4);
     assert_eq!(&target[..4], b"0123");
     pipeline.feed(b"\r\nEND\r\n");
-    assert_eq!(pipeline.poll(), Ok(Progress::Whole(Answer::Values)));
+    assert_eq!(pipeline.poll(), Ok(Progress::Whole(Reply::Values)));
     pipeline.release();
     assert!(pipeline.is_clean());
 }

@@ -1,15 +1,16 @@
-//! Requests in classic text, for what stands before the server and knows no meta.
+//! Requests in classic text, for a proxy without meta commands.
 
+use glasscache_protocol::meta::request::WireKey;
 use glasscache_protocol::text::request::{self as text, StoreHead, StoreWord};
 
-use super::{Desk, Item, Request, Unsaid, push_body};
+use super::{Item, Request, RequestWriter, Unsupported, push_body};
 use crate::pipeline::Expect;
 
 impl Request<'_> {
-    pub(super) fn write_classic(&self, desk: &mut Desk<'_>) -> Result<(), Unsaid> {
-        // Before anything is written: replies to a part of it would meet nobody.
-        if self.has_encoded_key() {
-            return Err(Unsaid("a key with spaces or control characters"));
+    pub(super) fn write_classic(&self, writer: &mut RequestWriter<'_>) -> Result<(), Unsupported> {
+        // Before anything is written: replies to a part of it could not be delivered.
+        if let Some(what) = self.without_classic_form() {
+            return Err(Unsupported(what));
         }
         match *self {
             Self::Store {
@@ -18,9 +19,9 @@ impl Request<'_> {
                 exptime,
                 noreply,
             } => {
-                classic_store(desk, word, item, exptime, noreply);
+                classic_store(writer, word, item, exptime, noreply);
                 if self.loose_body().is_none() {
-                    push_body(desk.out, item.body);
+                    push_body(writer.out, item.body);
                 }
             }
             Self::StoreMany {
@@ -30,18 +31,14 @@ impl Request<'_> {
                 ..
             } => {
                 for item in items {
-                    classic_store(desk, word, item, exptime, false);
-                    push_body(desk.out, item.body);
+                    classic_store(writer, word, item, exptime, false);
+                    push_body(writer.out, item.body);
                 }
             }
-            Self::Delete { key, noreply } => {
-                text::delete(desk.out, key.bytes, noreply);
-                expect_line(desk, noreply);
-            }
+            Self::Delete { key, noreply } => classic_delete(writer, key, noreply),
             Self::DeleteMany { keys } => {
-                for key in keys {
-                    text::delete(desk.out, key.bytes, false);
-                    expect_line(desk, false);
+                for &key in keys {
+                    classic_delete(writer, key, false);
                 }
             }
             Self::Touch {
@@ -49,34 +46,43 @@ impl Request<'_> {
                 exptime,
                 noreply,
             } => {
-                text::touch(desk.out, key.bytes, exptime, noreply);
-                expect_line(desk, noreply);
+                text::touch(writer.out, key.bytes, exptime, noreply);
+                expect_line(writer, noreply);
             }
             Self::GetAndTouch { key, exptime } => {
-                let mut list = desk.pipeline.key_list();
-                text::get_and_touch(desk.out, key.bytes, exptime);
+                let mut list = writer.pipeline.key_list();
+                text::get_and_touch(writer.out, key.bytes, exptime);
                 list.push(b"", key.bytes);
-                desk.pipeline.expect(Expect::Values(list));
+                writer.pipeline.expect(Expect::Values(list));
             }
             Self::Arithmetic {
                 key,
                 ref by,
                 noreply,
             } => {
-                if by.initial.is_some() {
-                    return Err(Unsaid("incr or decr with initial="));
-                }
-                text::arithmetic(desk.out, key.bytes, by.delta, by.down, noreply);
-                expect_line(desk, noreply);
+                text::arithmetic(writer.out, key.bytes, by.delta, by.down, noreply);
+                expect_line(writer, noreply);
             }
-            Self::Inspect { .. } => return Err(Unsaid("get_with_meta")),
             Self::Get { .. }
+            | Self::Inspect { .. }
             | Self::GetMany { .. }
             | Self::Flush { .. }
             | Self::Stats { .. }
-            | Self::Version => self.write_shared(desk),
+            | Self::Version => self.write_shared(writer),
         }
         Ok(())
+    }
+
+    /// What classic text has no form for, if the request needs it.
+    fn without_classic_form(&self) -> Option<&'static str> {
+        match self {
+            _ if self.has_encoded_key() => Some("a key with spaces or control characters"),
+            Self::Arithmetic { by, .. } if by.initial.is_some() => {
+                Some("incr or decr with initial=")
+            }
+            Self::Inspect { .. } => Some("get_with_meta"),
+            _ => None,
+        }
     }
 
     /// Whether a key is one that goes as base64, which classic text has no form for.
@@ -96,7 +102,7 @@ impl Request<'_> {
 }
 
 fn classic_store(
-    desk: &mut Desk<'_>,
+    writer: &mut RequestWriter<'_>,
     word: StoreWord,
     item: &Item<'_>,
     exptime: i64,
@@ -108,12 +114,17 @@ fn classic_store(
         value_bytes: item.body.len(),
         noreply,
     };
-    text::store(desk.out, word, item.key.bytes, &head);
-    expect_line(desk, noreply);
+    text::store(writer.out, word, item.key.bytes, &head);
+    expect_line(writer, noreply);
 }
 
-fn expect_line(desk: &mut Desk<'_>, noreply: bool) {
+fn classic_delete(writer: &mut RequestWriter<'_>, key: WireKey<'_>, noreply: bool) {
+    text::delete(writer.out, key.bytes, noreply);
+    expect_line(writer, noreply);
+}
+
+fn expect_line(writer: &mut RequestWriter<'_>, noreply: bool) {
     if !noreply {
-        desk.pipeline.expect(Expect::Line);
+        writer.pipeline.expect(Expect::Line);
     }
 }

@@ -3,14 +3,14 @@
 use glasscache_protocol::meta::request::{self as meta, Common, GetFields, WireKey};
 use glasscache_protocol::text::request::StoreHead;
 
-use super::{BODY_COPIED_MAX, Desk, Item, Request, push_body};
+use super::{BODY_COPIED_MAX, Item, Request, RequestWriter, push_body};
 use crate::pipeline::Expect;
 
 impl Request<'_> {
-    pub(super) fn write_meta(&self, desk: &mut Desk<'_>) {
+    pub(super) fn write_meta(&self, writer: &mut RequestWriter<'_>) {
         if let Some((key, wanted, noreply)) = self.wanted() {
-            let common = common_of(desk, key, noreply);
-            return meta::get(desk.out, key, wanted, common);
+            let common = common_of(writer, key, noreply);
+            return meta::get(writer.out, key, wanted, common);
         }
         match *self {
             Self::Store {
@@ -19,10 +19,10 @@ impl Request<'_> {
                 exptime,
                 noreply,
             } => {
-                let common = common_of(desk, item.key, noreply);
-                meta::set(desk.out, word, item.key, &head_of(item, exptime), common);
+                let common = common_of(writer, item.key, noreply);
+                meta::set(writer.out, word, item.key, &head_of(item, exptime), common);
                 if item.body.len() <= BODY_COPIED_MAX {
-                    push_body(desk.out, item.body);
+                    push_body(writer.out, item.body);
                 }
             }
             Self::StoreMany {
@@ -31,29 +31,29 @@ impl Request<'_> {
                 exptime,
                 quiet,
             } => {
-                let first = desk.next_opaque(items.len());
+                let first = writer.next_opaque(items.len());
                 for (opaque, item) in (0..).map(|i| first.wrapping_add(i)).zip(items) {
                     if !quiet {
-                        desk.expect_meta(opaque, item.key);
+                        writer.expect_meta(opaque, item.key);
                     }
                     let common = Common { opaque, quiet };
-                    meta::set(desk.out, word, item.key, &head_of(item, exptime), common);
-                    push_body(desk.out, item.body);
+                    meta::set(writer.out, word, item.key, &head_of(item, exptime), common);
+                    push_body(writer.out, item.body);
                 }
                 if quiet {
-                    meta::noop(desk.out);
+                    meta::noop(writer.out);
                     let count = items.len() as u32;
-                    desk.pipeline.expect(Expect::Quiet { first, count });
+                    writer.pipeline.expect(Expect::Quiet { first, count });
                 }
             }
             Self::Delete { key, noreply } => {
-                let common = common_of(desk, key, noreply);
-                meta::delete(desk.out, key, common);
+                let common = common_of(writer, key, noreply);
+                meta::delete(writer.out, key, common);
             }
             Self::DeleteMany { keys } => {
                 for &key in keys {
-                    let common = desk.answered(key);
-                    meta::delete(desk.out, key, common);
+                    let common = writer.with_reply(key);
+                    meta::delete(writer.out, key, common);
                 }
             }
             Self::Arithmetic {
@@ -61,14 +61,14 @@ impl Request<'_> {
                 ref by,
                 noreply,
             } => {
-                let common = common_of(desk, key, noreply);
-                meta::arithmetic(desk.out, key, by, common);
+                let common = common_of(writer, key, noreply);
+                meta::arithmetic(writer.out, key, by, common);
             }
-            _ => self.write_shared(desk),
+            _ => self.write_shared(writer),
         }
     }
 
-    /// What is asked of a key by `mg`, if this is asked so, and whether nobody waits for it.
+    /// The key, flags and quietness of an `mg` command, if the request is sent as one.
     fn wanted(&self) -> Option<(WireKey<'_>, GetFields, bool)> {
         let (value, none) = (true, GetFields::default());
         Some(match *self {
@@ -106,7 +106,7 @@ impl Request<'_> {
     }
 }
 
-/// A line in meta says in another way whether it is quiet.
+/// A meta line marks in another way whether it is quiet.
 fn head_of(item: &Item<'_>, exptime: i64) -> StoreHead {
     StoreHead {
         flags: item.flags,
@@ -116,14 +116,14 @@ fn head_of(item: &Item<'_>, exptime: i64) -> StoreHead {
     }
 }
 
-/// Quiet for a noreply write, which the next `mn` on the connection answers for; else with a reply.
-fn common_of(desk: &mut Desk<'_>, key: WireKey<'_>, noreply: bool) -> Common {
+/// Quiet for a noreply write, which the next `mn` on the connection acknowledges; else with a reply.
+fn common_of(writer: &mut RequestWriter<'_>, key: WireKey<'_>, noreply: bool) -> Common {
     if noreply {
         Common {
-            opaque: desk.next_opaque(1),
+            opaque: writer.next_opaque(1),
             quiet: true,
         }
     } else {
-        desk.answered(key)
+        writer.with_reply(key)
     }
 }

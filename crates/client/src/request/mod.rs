@@ -1,6 +1,6 @@
-//! What a caller asks of one server, and how it is said in the dialect that the server speaks.
+//! Requests to one server, and their form in the command set of the server.
 //!
-//! The form is chosen per operation: one text `get` for plain reads (a server answers a hundred keys
+//! The form is chosen per operation: one text `get` for plain reads (a server serves a hundred keys
 //! 1.7 times faster than a hundred `mg`), quiet meta sets closed by `mn` for bulk writes, meta with
 //! an opaque for the rest, classic text where a proxy knows no meta.
 
@@ -19,7 +19,7 @@ pub(crate) const BODY_COPIED_MAX: usize = 4 << 10;
 
 /// Which commands a server understands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Dialect {
+pub enum CommandSet {
     /// Text and meta.
     Meta,
     /// Text alone, as some proxies.
@@ -39,11 +39,11 @@ pub struct Item<'a> {
 
 /// One request to one server. `exptime` is as on the wire.
 #[derive(Debug, Clone, Copy)]
-#[expect(missing_docs, reason = "the fields are the words of the protocol")]
+#[expect(missing_docs, reason = "the fields are named as in the protocol")]
 pub enum Request<'a> {
-    /// One value, with its CAS unique if asked.
+    /// One value, with its CAS unique if requested.
     Get { key: WireKey<'a>, cas: bool },
-    /// Values of many plain keys, each with `prefix` before it; with their CAS uniques if asked.
+    /// Values of many plain keys, each with `prefix` before it; with their CAS uniques if requested.
     GetMany {
         prefix: &'a [u8],
         keys: &'a [&'a [u8]],
@@ -56,7 +56,7 @@ pub enum Request<'a> {
         exptime: i64,
         noreply: bool,
     },
-    /// Many writes, each answered for itself if it fails.
+    /// Many writes, with an error for each that fails.
     StoreMany {
         word: StoreWord,
         items: &'a [Item<'a>],
@@ -81,9 +81,9 @@ pub enum Request<'a> {
         by: Arithmetic,
         noreply: bool,
     },
-    /// A read with what the server knows of the item.
+    /// A read with the item's metadata.
     Inspect { key: WireKey<'a> },
-    /// Everything goes.
+    /// Remove every item.
     Flush { delay_s: u32 },
     /// The server's counters.
     Stats { argument: &'a [u8] },
@@ -91,24 +91,24 @@ pub enum Request<'a> {
     Version,
 }
 
-/// The operation cannot be said in the server's dialect.
+/// The operation has no form in the server's command set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Unsaid(pub &'static str);
+pub struct Unsupported(pub &'static str);
 
-/// Where requests are written: the output, the pipeline that learns of them, the next opaque.
+/// What a request is written to: the output, the pipeline that expects its reply, the next opaque.
 #[derive(Debug)]
-pub struct Desk<'d> {
+pub struct RequestWriter<'d> {
     /// What the server understands.
-    pub dialect: Dialect,
-    /// Learns what is awaited.
+    pub command_set: CommandSet,
+    /// Notes the expected replies.
     pub pipeline: &'d mut Pipeline,
-    /// Takes the bytes.
+    /// The bytes to send.
     pub out: &'d mut Vec<u8>,
     /// The next opaque.
     pub opaque: &'d mut u32,
 }
 
-impl Desk<'_> {
+impl RequestWriter<'_> {
     fn next_opaque(&mut self, count: usize) -> u32 {
         let first = *self.opaque;
         *self.opaque = first.wrapping_add(count as u32);
@@ -122,7 +122,7 @@ impl Desk<'_> {
     }
 
     /// A meta request with a reply of its own.
-    fn answered(&mut self, key: WireKey<'_>) -> Common {
+    fn with_reply(&mut self, key: WireKey<'_>) -> Common {
         let opaque = self.next_opaque(1);
         self.expect_meta(opaque, key);
         Common {
@@ -133,7 +133,7 @@ impl Desk<'_> {
 }
 
 impl<'a> Request<'a> {
-    /// Whether doing it twice is doing it once, so that it may be sent again after a stale socket.
+    /// Whether it is idempotent, so that it may be sent again after a stale socket.
     pub fn is_repeatable(&self) -> bool {
         match self {
             Self::Get { .. }
@@ -162,7 +162,7 @@ impl<'a> Request<'a> {
         }
     }
 
-    /// As what the request is counted.
+    /// The class in which the request is counted.
     pub fn class(&self) -> Class {
         match self {
             Self::Get { .. } | Self::GetAndTouch { .. } | Self::Inspect { .. } => {
@@ -192,7 +192,7 @@ impl<'a> Request<'a> {
         )
     }
 
-    /// Whether nobody waits for the reply.
+    /// Whether it is quiet: no reply is requested.
     pub fn is_noreply(&self) -> bool {
         matches!(
             self,
@@ -203,7 +203,7 @@ impl<'a> Request<'a> {
         )
     }
 
-    /// The body that is sent from where it lies, behind what [`Self::write`] wrote.
+    /// The body that is sent without a copy, after what [`Self::write`] wrote.
     pub fn loose_body(&self) -> Option<&'a [u8]> {
         match self {
             Self::Store { item, .. } if item.body.len() > BODY_COPIED_MAX => Some(item.body),
@@ -212,46 +212,46 @@ impl<'a> Request<'a> {
     }
 
     /// Writes the request, less its loose body, and notes what reply it has.
-    pub fn write(&self, desk: &mut Desk<'_>) -> Result<(), Unsaid> {
-        match desk.dialect {
-            Dialect::Meta => {
-                self.write_meta(desk);
+    pub fn write(&self, writer: &mut RequestWriter<'_>) -> Result<(), Unsupported> {
+        match writer.command_set {
+            CommandSet::Meta => {
+                self.write_meta(writer);
                 Ok(())
             }
-            Dialect::Classic => self.write_classic(desk),
+            CommandSet::Classic => self.write_classic(writer),
         }
     }
 
     /// Requests that are the same in both dialects: plain reads and administration.
-    fn write_shared(&self, desk: &mut Desk<'_>) {
+    fn write_shared(&self, writer: &mut RequestWriter<'_>) {
         match *self {
             Self::Get { key, cas } => {
-                let mut list = desk.pipeline.key_list();
+                let mut list = writer.pipeline.key_list();
                 list.begin(if cas { b"gets" } else { b"get" });
                 list.push(b"", key.bytes);
-                desk.out.extend_from_slice(list.finish());
-                desk.pipeline.expect(Expect::Values(list));
+                writer.out.extend_from_slice(list.finish());
+                writer.pipeline.expect(Expect::Values(list));
             }
             Self::GetMany { prefix, keys, cas } => {
-                let mut list = desk.pipeline.key_list();
+                let mut list = writer.pipeline.key_list();
                 list.begin(if cas { b"gets" } else { b"get" });
                 for key in keys {
                     list.push(prefix, key);
                 }
-                desk.out.extend_from_slice(list.finish());
-                desk.pipeline.expect(Expect::Values(list));
+                writer.out.extend_from_slice(list.finish());
+                writer.pipeline.expect(Expect::Values(list));
             }
             Self::Flush { delay_s } => {
-                text::flush_all(desk.out, delay_s);
-                desk.pipeline.expect(Expect::Line);
+                text::flush_all(writer.out, delay_s);
+                writer.pipeline.expect(Expect::Line);
             }
             Self::Stats { argument } => {
-                text::stats(desk.out, argument);
-                desk.pipeline.expect(Expect::Rows);
+                text::stats(writer.out, argument);
+                writer.pipeline.expect(Expect::Rows);
             }
             _ => {
-                text::version(desk.out);
-                desk.pipeline.expect(Expect::Line);
+                text::version(writer.out);
+                writer.pipeline.expect(Expect::Line);
             }
         }
     }

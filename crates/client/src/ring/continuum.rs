@@ -1,6 +1,6 @@
 //! Points on a circle of 32 bits, each owned by a server: libmemcached's two ketamas and Dalli's ring.
 //!
-//! Points are sorted by value and, where two are equal, by the server's place in the list, which is what a stable
+//! Points are sorted by value and, where two are equal, by the server's index in the list, which is what a stable
 //! sort leaves in libmemcached. ketama takes the first point at or after the key's hash, Dalli the last at or before.
 
 use sha1::{Digest, Sha1};

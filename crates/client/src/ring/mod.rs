@@ -79,7 +79,7 @@ pub enum Placement {
     Jump,
 }
 
-/// Each placement with the word that configuration uses for it.
+/// Each placement with its name in the configuration.
 pub const PLACEMENTS: [(Placement, &str); 10] = [
     (Placement::Ketama, "ketama"),
     (Placement::KetamaOneAtATime, "ketama-oneatatime"),
@@ -122,7 +122,7 @@ pub enum RingError {
     /// The server list is empty.
     #[error("no servers: a ring needs at least one")]
     NoServers,
-    /// A weight of nought, or so many buckets that the table would be absurd.
+    /// A weight of zero, or so many buckets that the table would be absurd.
     #[error("bad weight {weight} of server {server:?}: 1 to {WEIGHT_MAX}")]
     BadWeight {
         /// The server as configured.
@@ -133,14 +133,14 @@ pub enum RingError {
     /// The library that this placement follows has no weights, so a weighted list could not agree with it.
     #[error("placement {placement} has no weights, server {server:?} has weight {weight}")]
     Unweighted {
-        /// The placement asked for.
+        /// The requested placement.
         placement: Placement,
         /// The server as configured.
         server: String,
         /// The weight as configured.
         weight: u32,
     },
-    /// A word that names no placement.
+    /// The name of an unknown placement.
     #[error(
         "unknown placement {0:?}: one of ketama, ketama-oneatatime, modula, rendezvous, crc, pecl, crc32, dalli, \
          spymemcached, jump"

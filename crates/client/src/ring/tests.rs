@@ -20,7 +20,7 @@ fn moved(before: &Ring, after: &Ring) -> f64 {
 }
 
 #[test]
-fn each_placement_is_named_by_one_word() {
+fn each_placement_has_one_name() {
     for (placement, word) in PLACEMENTS {
         assert_eq!(word.parse(), Ok(placement));
         assert_eq!(placement.to_string(), word);
@@ -102,7 +102,7 @@ fn weights_are_refused_where_the_library_has_none() {
 }
 
 #[test]
-fn a_routing_part_is_what_stands_between_the_delimiters() {
+fn a_routing_part_is_the_text_between_the_delimiters() {
     let braces = Some((b'{', b'}'));
     assert_eq!(routing_part(b"{user:7}:name", braces), b"user:7");
     assert_eq!(routing_part(b"a{b}c{d}", braces), b"b");

@@ -9,7 +9,7 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use rustix::net::{connect, socket_with, sockopt};
 
 use super::resolver::Resolver;
-use crate::address::Place;
+use crate::address::Endpoint;
 
 /// Why no connection was begun.
 pub(crate) enum ConnectError {
@@ -20,14 +20,14 @@ pub(crate) enum ConnectError {
 }
 
 /// Begins to connect. The socket does not block; it is connected when it can be written to and
-/// [`finish`] says so. If that fails, or takes too long, the candidates are tried next.
+/// [`finish`] confirms it. If that fails, or takes too long, the candidates are tried next.
 pub(crate) fn begin(
-    place: &Place,
+    endpoint: &Endpoint,
     resolver: &Resolver,
     deadline: Instant,
 ) -> Result<(OwnedFd, Candidates), ConnectError> {
-    match place {
-        Place::Tcp(host, port) => {
+    match endpoint {
+        Endpoint::Tcp(host, port) => {
             let found = resolver
                 .find(host, *port, deadline)
                 .ok_or(ConnectError::Deadline)?;
@@ -36,7 +36,7 @@ pub(crate) fn begin(
             let fd = candidates.begin_first(deadline)?;
             Ok((fd, candidates))
         }
-        Place::Unix(path) => {
+        Endpoint::Unix(path) => {
             let failed = |error: Errno| ConnectError::Failed(error.to_string());
             let address = SocketAddrUnix::new(path.as_path()).map_err(failed)?;
             let fd = new_socket(AddressFamily::UNIX).map_err(failed)?;

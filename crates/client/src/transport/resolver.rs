@@ -8,7 +8,7 @@ use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How long found addresses serve: a lookup that takes longer than any call may wait is of use to the next one.
+/// How long found addresses serve: a lookup that takes longer than any call may wait serves the next one.
 const FRESH: Duration = Duration::from_secs(1);
 
 /// Looks up a host's addresses.
@@ -75,11 +75,11 @@ impl Shared {
     }
 }
 
-/// How a caller comes by the addresses.
+/// How a caller gets the addresses.
 enum Begun {
     /// They are known, or no lookup can be started.
     Found(Found),
-    /// A lookup runs; so many had ended before it.
+    /// A lookup is running; this many had ended before it.
     Running(u64),
 }
 
@@ -234,8 +234,8 @@ mod tests {
     }
 
     #[test]
-    fn addresses_that_came_too_late_for_one_caller_serve_the_next() {
-        // A try in which this thread stands still for a second says nothing: there may be several.
+    fn addresses_that_arrive_after_the_deadline_of_one_caller_serve_the_next() {
+        // A try during which this thread is stalled for a second proves nothing: there may be several.
         let is_served = || {
             let gate = Arc::default();
             let (resolver, _) = gated(&gate);
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn the_address_that_took_a_connection_goes_first_and_the_others_keep_their_order() {
+    fn the_address_that_accepted_a_connection_moves_to_the_front_and_the_others_keep_their_order() {
         let resolver = Resolver::default();
         let found = vec![address(1), address(2), address(3)];
         assert_eq!(resolver.in_order(found.clone()), found);

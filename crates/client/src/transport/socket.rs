@@ -13,7 +13,7 @@ pub(crate) enum Socket {
 }
 
 impl Socket {
-    /// Gives the socket up in a child after a fork, without a word to the peer.
+    /// Gives the socket up in a child after a fork, without sending anything to the peer.
     pub(crate) fn abandon(self) {
         match self {
             Self::Plain(fd) => drop(fd),
@@ -72,7 +72,7 @@ mod watched {
             })
         }
 
-        /// Waits until the socket may be ready, then makes one try, which says whether it found something.
+        /// Waits until the socket may be ready, then makes one try, which returns whether it found something.
         ///
         /// Readiness seen before a try that found nothing is stale and forgotten; what comes after the
         /// try is new.

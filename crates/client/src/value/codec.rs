@@ -17,7 +17,7 @@ pub struct CodecOptions {
     pub compression: Option<Compression>,
     /// Bound of a value after decompression or unpacking.
     pub decompressed_bytes_max: usize,
-    /// Hands pickles on, which can run code: only for a cache that nobody else writes.
+    /// Hands pickles on, which can run code: only for a cache without other writers.
     pub pickle: bool,
     /// Also reads this dialect, for a cache filled by another client; `dialect` must be [`Dialect::Own`].
     pub migrate_from: Option<Dialect>,
@@ -33,7 +33,7 @@ impl Default for CodecOptions {
 }
 
 impl CodecOptions {
-    /// The options of a dialect: the own one compresses by zstd, another only when asked, for its reader may not.
+    /// The options of a dialect: the own one compresses by zstd, another only on request, because its readers may not.
     pub fn of(dialect: Dialect) -> Self {
         Self {
             dialect,
@@ -83,7 +83,7 @@ pub struct Encoded<'v> {
 }
 
 impl Codec {
-    /// A codec of these options, or the sentence that says which of them contradict each other.
+    /// A codec of these options, or the error that names which of them contradict each other.
     pub fn new(options: CodecOptions) -> Result<Self, ValueError> {
         let complain = |sentence: String| Err(ValueError::Options(sentence));
         let writer = match options.migrate_from {
@@ -180,7 +180,7 @@ impl Codec {
     /// The flags and bytes of `value`, borrowed from it where nothing had to be done.
     pub fn encode<'v>(&self, value: &ValueRef<'v>) -> Result<Encoded<'v>, ValueError> {
         if matches!(value, ValueRef::Pickle(_)) && !self.options.pickle {
-            return Err(self.unwritable(&Refusal::of("a pickle (allow it by name: pickle=True)")));
+            return Err(self.unwritable(&Refusal::of("a pickle (allow it with pickle=True)")));
         }
         if let ValueRef::Ints(numbers) = value {
             self.check_readable(numbers)?;
@@ -331,7 +331,7 @@ impl Codec {
         Ok((decoded.map_err(|refusal| unreadable(&refusal.0))?, costs))
     }
 
-    /// Whose flags these are: while migrating, our mark tells our values from the other client's.
+    /// The owner of these flags: while migrating, our mark separates our values from the other client's.
     fn dialect_of(&self, flags: u32) -> Dialect {
         self.options
             .migrate_from

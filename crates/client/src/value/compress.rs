@@ -1,7 +1,7 @@
 //! Compression methods, each bounded on the way back: a value may not grow past the caller's limit.
 //!
 //! Contexts of zlib and zstd are kept per thread, for making one costs more than compressing a small value. Output is
-//! limited on the way in as well: a value that does not save what was asked stops the compressor early.
+//! limited on the way in as well: a value that does not save enough stops the compressor early.
 
 use std::cell::RefCell;
 use std::io::Read;
@@ -28,7 +28,7 @@ pub enum Method {
     FastLz,
 }
 
-/// Each method with its word and its least, usual and greatest level.
+/// Each method with its name and its least, usual and greatest level.
 pub(super) const METHODS: [(Method, &str, [i32; 3]); 6] = [
     (Method::Zlib, "zlib", [0, 1, 9]),
     (Method::Gzip, "gzip", [0, 1, 9]),
@@ -39,7 +39,7 @@ pub(super) const METHODS: [(Method, &str, [i32; 3]); 6] = [
 ];
 
 impl Method {
-    /// The method's word.
+    /// The method's name.
     pub fn word(self) -> &'static str {
         METHODS
             .iter()
@@ -47,7 +47,7 @@ impl Method {
             .map_or("", |(_, word, _)| word)
     }
 
-    /// The method of that word.
+    /// The method of that name.
     pub fn named(word: &str) -> Option<Self> {
         METHODS
             .iter()
@@ -105,7 +105,7 @@ impl Compression {
         compress(self.method, self.level, sample, share as usize).is_some()
     }
 
-    /// How long the compressed form of so many bytes may be; `None`: they are left alone.
+    /// How long the compressed form of this many bytes may be; `None`: they are left alone.
     pub(super) fn bytes_max(&self, plain_bytes: usize) -> Option<usize> {
         if plain_bytes < self.threshold_bytes.max(1) {
             return None;
@@ -203,7 +203,7 @@ pub(super) fn decompress(
     }
 }
 
-/// The plain form of a stream whose plain length `plain_bytes` stood before it.
+/// The plain form of a stream that followed its plain length, `plain_bytes`.
 pub(super) fn decompress_sized(
     method: Method,
     packed: &[u8],
@@ -221,7 +221,7 @@ pub(super) fn decompress_sized(
     }
 }
 
-/// First room given to an inflated value, as a multiple of its packed length: what text usually needs.
+/// First buffer for an inflated value, as a multiple of its packed length: what text usually needs.
 const INFLATE_RATIO: usize = 4;
 
 fn inflate(mut inflater: Decompress, packed: &[u8], bytes_max: usize) -> Result<Vec<u8>, Fault> {
@@ -232,7 +232,7 @@ fn inflate(mut inflater: Decompress, packed: &[u8], bytes_max: usize) -> Result<
         .clamp(256, 1 << 24)
         .min(bytes_max);
     loop {
-        // One byte more than the bound, so that a stream that fills it can say that it ends there.
+        // One byte more than the bound, so that a stream that fills it can end there.
         plain.reserve_exact(room + 1);
         let rest = packed
             .get(inflater.total_in() as usize..)
@@ -280,11 +280,11 @@ fn unzstd(packed: &[u8], bytes_max: usize) -> Result<Vec<u8>, Fault> {
     })
 }
 
-/// A frame that does not say its length, as streaming writers make.
+/// A frame without its length, as streaming writers make.
 fn unzstd_unsized(packed: &[u8], bytes_max: usize) -> Result<Vec<u8>, Fault> {
     let mut decoder =
         zstd::stream::read::Decoder::with_buffer(packed).map_err(|_| Fault::Corrupt)?;
-    // A window the size of level 19's, or the bound if that is more: a frame cannot ask for gigabytes.
+    // A window the size of level 19's, or the bound if that is more: a frame cannot allocate gigabytes.
     let window_log = bytes_max.max(1).ilog2().clamp(23, 27);
     decoder
         .window_log_max(window_log)

@@ -1,10 +1,10 @@
-//! Why bytes did not decompress: what every compressor answers and the codec tells.
+//! Why bytes did not decompress: returned by every compressor and reported by the codec.
 
 /// Why bytes did not decompress.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Fault {
     /// They would pass the bound.
     TooLarge,
-    /// They are not what the flags say.
+    /// They do not match their flags.
     Corrupt,
 }

@@ -11,7 +11,7 @@
 const BLOCK: usize = 128;
 /// The numbers as they are.
 const MODE_PLAIN: u8 = 0;
-/// The difference of each number from the one before it, the first from nought.
+/// The difference of each number from the one before it, the first from zero.
 const MODE_DELTA: u8 = 1;
 
 /// How the numbers of one block are kept: their least one, and the bits of the widest offset from it.
@@ -169,7 +169,7 @@ pub(super) fn unpack_blocks(
     rest.is_empty().then_some(())
 }
 
-/// Offsets of so many bits and up to seven before them lie in one 8-byte word.
+/// Offsets of this many bits and up to seven before them lie in one 8-byte word.
 const NARROW_BITS_MAX: u32 = 56;
 
 /// Writes offsets without a branch for each: every step stores a word and keeps the bits of its last byte.
@@ -222,7 +222,7 @@ fn read_block(rest: &mut &[u8], numbers: &mut [i64]) -> Option<()> {
     } else {
         (1 << width) - 1
     };
-    // Nine bytes behind the block, so that the last number is read like the first.
+    // Nine bytes after the block, so that the last number is read like the first.
     let mut padded = [0; BLOCK * 8 + 9];
     padded.get_mut(..block.len())?.copy_from_slice(block);
     let word = |byte: usize| padded.get(byte..byte + 8).map_or(0, eight_bytes);

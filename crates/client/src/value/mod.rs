@@ -1,7 +1,7 @@
 //! Values: what an application stores, as bytes and client flags on the wire.
 //!
 //! The server never looks into a value; what the 32 client flags mean is an agreement among clients, and the
-//! ecosystems disagree (16 is text for one family and bytes for another). So a [`Codec`] is told its [`Dialect`] and
+//! ecosystems disagree (16 is text for one family and bytes for another). So a [`Codec`] is given its [`Dialect`] and
 //! never guesses: what it cannot read safely is a typed [`ValueError`], not a silent miss. Serialising and compressing
 //! are measured apart ([`Costs`]), for that is where most of the time "in the cache" goes.
 
@@ -52,9 +52,9 @@ pub enum ValueRef<'v> {
     RawJson(&'v [u8]),
     /// A container serialised to `MessagePack`.
     Msgpack(&'v [u8]),
-    /// A value of types that JSON does not tell apart, as [`typed::Typed::to_bytes`] makes it.
+    /// A value of types that JSON does not distinguish, as [`typed::Typed::to_bytes`] makes it.
     Typed(&'v [u8]),
-    /// A pickle, made because the application allowed pickles by name.
+    /// A pickle, made because the application allowed pickles.
     Pickle(&'v [u8]),
     /// Bytes under flags that the caller chose: only for [`Dialect::Flagged`].
     Flagged(u32, &'v [u8]),
@@ -104,9 +104,9 @@ pub enum Decoded<'b> {
     RawJson(Cow<'b, [u8]>),
     /// A container in `MessagePack`, to be parsed.
     Msgpack(Cow<'b, [u8]>),
-    /// A value of types that JSON does not tell apart, whole and within bounds; [`typed::Typed::parse`] reads it.
+    /// A value of types that JSON does not distinguish, whole and within bounds; [`typed::Typed::parse`] reads it.
     Typed(Cow<'b, [u8]>),
-    /// A pickle; only a codec that allows pickles by name gives it.
+    /// A pickle; only a codec that allows pickles returns it.
     Pickle(Cow<'b, [u8]>),
     /// Milliseconds since 1970, which spymemcached writes for a Java `Date`.
     DateMs(i64),

@@ -1,8 +1,8 @@
 //! Pickles of single scalars, read and written without a pickle machine.
 //!
-//! Python clients pickle whatever their flags cannot say, among it None, booleans and floats. Those are a few
+//! Python clients pickle whatever their flags cannot mark, among it None, booleans and floats. Those are a few
 //! bytes without any code in them, so they are read and written here even where pickles are not allowed. Everything
-//! else stays a pickle, for its owner to allow by name. The opcodes are those of Python's `pickletools`.
+//! else stays a pickle, for the application to allow. The opcodes are those of Python's `pickletools`.
 
 use super::Decoded;
 
@@ -48,7 +48,7 @@ fn line(rest: &[u8]) -> Option<&str> {
     std::str::from_utf8(rest.strip_suffix(b"\n")?).ok()
 }
 
-/// Appends `None` as a pickle that Python 2.3 and later read.
+/// Appends `None` as a pickle that Python 2.3 and newer read.
 pub(super) fn write_none(out: &mut Vec<u8>) {
     out.extend_from_slice(b"\x80\x02N.");
 }
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read() {
+    fn written_values_are_read_back() {
         let mut out = Vec::new();
         write_float(-0.1, &mut out);
         assert_eq!(scalar(&out), Some(Decoded::Float(-0.1)));

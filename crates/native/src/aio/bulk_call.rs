@@ -1,19 +1,21 @@
 //! One call about many keys, or to every server: requests on several connections, one outcome.
 //!
-//! What belongs to whom, what a reply means and what follows is the client's (`glasscache_client::bulk`); here it is
-//! kept until all connections have replied. Where a server has none, Python makes it and has the request sent then.
+//! The partitions, the meaning of a reply and what follows are decided by `glasscache_client::bulk`; here the state is
+//! kept until all connections have replied. Where a server has no connection, Python makes one and then sends the request.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use glasscache_client::bulk::{Ended, Failures, Part, Partitioned, Reads, Removals, Reply};
+use glasscache_client::bulk::{
+    BulkReply, Ended, Failures, Partition, Partitioned, Reads, Removals,
+};
 use glasscache_client::bulk::{Stored, Stores};
 use glasscache_client::engine::connection::Failure;
 use glasscache_client::engine::loss::Next;
 use glasscache_client::engine::operation::Operation;
 use glasscache_client::engine::{Done, Items, Steps, StoredMany, interpret};
-use glasscache_client::pipeline::{Answer, Pipeline};
+use glasscache_client::pipeline::{Pipeline, Reply};
 use glasscache_client::request::{Item, Request};
 use glasscache_client::{Budget, Client as Core, Error, WireKey};
 use pyo3::intern;
@@ -23,13 +25,13 @@ use pyo3::types::PyDict;
 use super::delayed_call::{TRIES_MAX, left};
 use super::op::Times;
 use super::{running_loop, set_exception, set_result};
-use crate::bulk::{FoundValues, MadeItems, WireKeys, told};
+use crate::bulk::{FoundValues, MadeItems, WireKeys, failures_by_key};
 use crate::client::key_bytes;
 use crate::misses::Misses;
 use crate::settings::Codec;
 use crate::{error, tables};
 
-/// What is asked of every server.
+/// A request to every server.
 pub(super) enum AdminRequest {
     Version,
     Stats(String),
@@ -48,11 +50,11 @@ impl AdminRequest {
     }
 }
 
-/// What is asked, and what came of it so far.
+/// The kind of a call, and its results so far.
 pub(super) enum BulkKind {
     Read(Reads, FoundValues),
     Store(Stores, MadeItems, Stored),
-    /// What follows a store, step by step, and what came of the present one.
+    /// What follows a store, step by step, and the result of the current one.
     Rest(Box<StoredMany<MadeItems>>, Option<Result<Done, Error>>),
     Remove(Removals, Failures),
     Servers(AdminRequest, Vec<String>, Py<PyDict>),
@@ -61,7 +63,7 @@ pub(super) enum BulkKind {
 
 /// One request, and its server.
 struct ServerRequest {
-    place: usize,
+    slot: usize,
     state: State,
     /// How often its server had no connection.
     tries: u8,
@@ -81,32 +83,32 @@ pub(crate) struct BulkCall {
     core: Arc<Core>,
     misses: Arc<Misses>,
     keys: Vec<Py<PyAny>>,
-    what: BulkKind,
-    asks: Vec<ServerRequest>,
+    kind: BulkKind,
+    requests: Vec<ServerRequest>,
     ended: Vec<Ended>,
     times: Times,
     bytes: u64,
     reading: Duration,
     future: Option<Py<PyAny>>,
-    /// What came of the whole call.
+    /// The result of the whole call.
     outcome: Option<PyResult<Py<PyAny>>>,
 }
 
 impl BulkCall {
-    /// A call to the servers at these places, one request each.
+    /// A call to the servers in these slots, one request each.
     pub(super) fn new(
         (core, misses): (Arc<Core>, Arc<Misses>),
         keys: Vec<Py<PyAny>>,
-        what: BulkKind,
-        places: impl Iterator<Item = usize>,
+        kind: BulkKind,
+        slots: impl Iterator<Item = usize>,
         times: Times,
     ) -> Self {
         let mut many = Self {
             core,
             misses,
             keys,
-            what,
-            asks: Vec::new(),
+            kind,
+            requests: Vec::new(),
             ended: Vec::new(),
             times,
             bytes: 0,
@@ -114,83 +116,90 @@ impl BulkCall {
             future: None,
             outcome: None,
         };
-        many.ask(places);
+        many.set_requests(slots);
         many
     }
 
-    fn ask(&mut self, places: impl Iterator<Item = usize>) {
-        let ask = |place| ServerRequest {
-            place,
+    fn set_requests(&mut self, slots: impl Iterator<Item = usize>) {
+        let request = |slot| ServerRequest {
+            slot,
             state: State::Unsent,
             tries: 0,
             is_retry: false,
         };
-        self.asks = places.map(ask).collect();
-        self.ended = self.asks.iter().map(|_| Ended::default()).collect();
+        self.requests = slots.map(request).collect();
+        self.ended = self.requests.iter().map(|_| Ended::default()).collect();
     }
 
-    /// The requests that are not sent, each with the place of its server.
+    /// The requests that are not sent, each with the slot of its server.
     pub(super) fn unsent(&self) -> Vec<(usize, usize)> {
-        let asks = self.asks.iter().enumerate();
-        let unsent = asks.filter(|(_, ask)| ask.state == State::Unsent);
-        unsent.map(|(index, ask)| (index, ask.place)).collect()
+        let requests = self.requests.iter().enumerate();
+        let unsent = requests.filter(|(_, request)| request.state == State::Unsent);
+        unsent
+            .map(|(index, request)| (index, request.slot))
+            .collect()
     }
 
-    /// The attempt to be made at a request, unless its server has no connection or time is over: then it may have ended.
+    /// The attempt at a request, unless its server has no connection or the deadline passed: then it may have ended.
     pub(super) fn attempt(
         &mut self,
         index: usize,
         has_connection: bool,
-        late: impl FnOnce() -> Error,
+        timed_out: impl FnOnce() -> Error,
     ) -> Option<Times> {
         let mut times = self.times;
-        let ask = self.asks.get_mut(index)?;
+        let request = self.requests.get_mut(index)?;
         let is_over = Instant::now() >= times.deadline;
         if has_connection && !is_over {
-            times.is_retry = ask.is_retry;
-            ask.state = State::InFlight;
+            times.is_retry = request.is_retry;
+            request.state = State::InFlight;
             return Some(times);
         }
-        ask.tries += 1;
-        if ask.tries > TRIES_MAX || is_over {
-            self.fail_ask(index, late());
+        request.tries += 1;
+        if request.tries > TRIES_MAX || is_over {
+            self.fail_request(index, timed_out());
         }
         None
     }
 
-    /// Makes a request, for `then` to write it.
+    /// Builds a request and passes it to `then`, which writes it.
     pub(super) fn with_request(
         &self,
         py: Python<'_>,
         index: usize,
         then: impl FnOnce(&Request<'_>) -> PyResult<Result<(), Error>>,
     ) -> PyResult<Result<(), Error>> {
-        let keys = |parts: &[Part]| {
-            let indices = parts.get(index).map_or(&[][..], |part| &part.indices);
+        let keys = |partitions: &[Partition]| {
+            let indices = partitions
+                .get(index)
+                .map_or(&[][..], |partition| &partition.indices);
             let keys = indices.iter().filter_map(|&index| self.keys.get(index));
             keys.map(|key| key.bind(py)).collect::<Vec<_>>()
         };
-        match &self.what {
+        match &self.kind {
             BulkKind::Read(reads, _) => {
-                let keys = keys(reads.parts());
-                let things = keys.iter().map(|key| key_bytes(key));
-                let things: Vec<&[u8]> = things.collect::<PyResult<_>>()?;
-                then(&reads.request(index, &things))
+                let keys = keys(reads.partitions());
+                let entries = keys.iter().map(|key| key_bytes(key));
+                let entries: Vec<&[u8]> = entries.collect::<PyResult<_>>()?;
+                then(&reads.request(index, &entries))
             }
             BulkKind::Store(stores, items, _) => {
-                let indices = stores.parts().get(index).map(|part| &part.indices);
+                let indices = stores
+                    .partitions()
+                    .get(index)
+                    .map(|partition| &partition.indices);
                 let indices = indices.into_iter().flatten();
-                let things: Vec<Item<'_>> = indices.filter_map(|&at| items.item(at)).collect();
-                then(&stores.request(index, &things))
+                let entries: Vec<Item<'_>> = indices.filter_map(|&at| items.item(at)).collect();
+                then(&stores.request(index, &entries))
             }
             BulkKind::Remove(removals, _) => {
-                let keys = keys(removals.parts());
+                let keys = keys(removals.partitions());
                 let maker = self.core.keys();
                 let wire = WireKeys::new(py, maker, keys.into_iter())?;
-                let things: Vec<WireKey<'_>> = wire.all();
-                then(&removals.request(index, &things))
+                let entries: Vec<WireKey<'_>> = wire.all();
+                then(&removals.request(index, &entries))
             }
-            BulkKind::Servers(question, ..) => then(&question.request()),
+            BulkKind::Servers(admin, ..) => then(&admin.request()),
             BulkKind::Rest(steps, _) => match steps.step() {
                 Some(step) => then(&step.request()),
                 None => Ok(Err(Error::Closed)),
@@ -205,42 +214,42 @@ impl BulkCall {
         py: Python<'_>,
         codec: &Codec,
         index: usize,
-        (answer, pipeline, server): (Answer, &Pipeline, &str),
+        (parsed, pipeline, server): (Reply, &Pipeline, &str),
         is_last: bool,
     ) -> PyResult<()> {
-        let begin = matches!(self.what, BulkKind::Read(..)).then(Instant::now);
+        let begin = matches!(self.kind, BulkKind::Read(..)).then(Instant::now);
         let nth = self.ended.get(index).map_or(0, |ended| ended.replies);
-        let reply = Reply {
-            ask: index,
+        let reply = BulkReply {
+            request: index,
             nth,
-            answer,
+            parsed,
             pipeline,
             server,
         };
         let taken = self.interpret(py, codec, reply);
         self.reading += begin.map_or(Duration::ZERO, |begin| begin.elapsed());
-        let goes_on = !is_last && matches!(taken, Ok(Ok(())));
+        let has_more = !is_last && matches!(taken, Ok(Ok(())));
         match (taken, self.ended.get_mut(index)) {
             (Err(raised), _) => self.outcome = self.outcome.take().or(Some(Err(raised))),
-            (Ok(Err(error)), _) => self.fail_ask(index, error),
+            (Ok(Err(error)), _) => self.fail_request(index, error),
             (Ok(Ok(())), Some(ended)) => ended.replies += 1,
             (Ok(Ok(())), None) => {}
         }
-        if let Some(ask) = self.asks.get_mut(index).filter(|_| is_last) {
-            ask.state = State::Ended;
+        if let Some(request) = self.requests.get_mut(index).filter(|_| is_last) {
+            request.state = State::Ended;
         }
-        // Nothing ends by one of many replies, as to a bulk removal.
-        if goes_on { Ok(()) } else { self.look(py) }
+        // One of many replies, as to a bulk removal, ends nothing.
+        if has_more { Ok(()) } else { self.advance(py) }
     }
 
-    /// What a reply means. An exception is nobody's outcome and ends the whole call.
+    /// Interprets a reply. An exception is not the outcome of a key and ends the whole call.
     fn interpret(
         &mut self,
         py: Python<'_>,
         codec: &Codec,
-        reply: Reply<'_>,
+        reply: BulkReply<'_>,
     ) -> PyResult<Result<(), Error>> {
-        match &mut self.what {
+        match &mut self.kind {
             BulkKind::Read(reads, found_values) => {
                 let mut raised = Ok(());
                 let read = reads.values(reply, |index, found, body| {
@@ -254,59 +263,69 @@ impl BulkCall {
             }
             BulkKind::Store(stores, items, stored) => stores.take(reply, items, stored),
             BulkKind::Remove(removals, failures) => failures.extend(removals.failure(reply)),
-            BulkKind::Servers(question, names, answers) => {
-                let answer = match interpret::refused(reply.answer, reply.server) {
-                    Ok(answer) => answer,
+            BulkKind::Servers(admin, names, replies) => {
+                let parsed = match interpret::refused(reply.parsed, reply.server) {
+                    Ok(parsed) => parsed,
                     Err(error) => return Ok(Err(error)),
                 };
-                if let Some(name) = names.get(reply.ask) {
-                    let answer = tables::answer(py, &question.request(), answer)?;
-                    answers.bind(py).set_item(name, answer)?;
+                if let Some(name) = names.get(reply.request) {
+                    let parsed = tables::admin_reply(py, &admin.request(), parsed)?;
+                    replies.bind(py).set_item(name, parsed)?;
                 }
             }
             BulkKind::Rest(steps, done) => {
                 *done = steps
                     .step()
-                    .map(|step| step.read(reply.answer, reply.pipeline, reply.server));
+                    .map(|step| step.read(reply.parsed, reply.pipeline, reply.server));
             }
             BulkKind::Over => {}
         }
         Ok(Ok(()))
     }
 
-    /// Takes the end of a request that got no reply; one that may be made again is, on another connection.
+    /// Ends a request without a reply, or repeats it on another connection if it may be repeated.
     pub(super) fn failed(
         &mut self,
         py: Python<'_>,
         index: usize,
         failure: Failure,
     ) -> PyResult<()> {
-        match (failure.next, self.asks.get_mut(index)) {
-            (Next::Retry | Next::RetryClassic, Some(ask)) => {
-                ask.state = State::Unsent;
-                ask.is_retry = true;
+        match (failure.next, self.requests.get_mut(index)) {
+            (Next::Retry | Next::RetryClassic, Some(request)) => {
+                request.state = State::Unsent;
+                request.is_retry = true;
             }
-            _ => self.fail_ask(index, failure.error),
+            _ => self.fail_request(index, failure.error),
         }
-        self.look(py)
+        self.advance(py)
     }
 
-    pub(super) fn fail_ask(&mut self, index: usize, error: Error) {
-        if let (Some(ask), Some(ended)) = (self.asks.get_mut(index), self.ended.get_mut(index)) {
-            ask.state = State::Ended;
-            if let BulkKind::Rest(_, done) = &mut self.what {
+    pub(super) fn fail_request(&mut self, index: usize, error: Error) {
+        if let (Some(request), Some(ended)) =
+            (self.requests.get_mut(index), self.ended.get_mut(index))
+        {
+            request.state = State::Ended;
+            if let BulkKind::Rest(_, done) = &mut self.kind {
                 *done = Some(Err(error.clone()));
             }
             ended.error = Some(error);
         }
     }
 
-    /// Goes on where all requests have ended, and resolves the future if there is something to do.
-    pub(super) fn look(&mut self, py: Python<'_>) -> PyResult<()> {
-        if self.outcome.is_none() && self.asks.iter().all(|ask| ask.state == State::Ended) {
-            self.go_on(py);
+    /// Continues when all requests have ended, and resolves the future if there is something to do.
+    pub(super) fn advance(&mut self, py: Python<'_>) -> PyResult<()> {
+        if self.outcome.is_none()
+            && self
+                .requests
+                .iter()
+                .all(|request| request.state == State::Ended)
+        {
+            self.finish_step(py);
         }
-        let has_unsent = self.asks.iter().any(|ask| ask.state == State::Unsent);
+        let has_unsent = self
+            .requests
+            .iter()
+            .any(|request| request.state == State::Unsent);
         if self.outcome.is_none() && !has_unsent {
             return Ok(());
         }
@@ -321,8 +340,8 @@ impl BulkCall {
     }
 
     /// Begins the next step of a call, or ends it.
-    fn go_on(&mut self, py: Python<'_>) {
-        self.what = match std::mem::replace(&mut self.what, BulkKind::Over) {
+    fn finish_step(&mut self, py: Python<'_>) {
+        self.kind = match std::mem::replace(&mut self.kind, BulkKind::Over) {
             BulkKind::Store(stores, items, stored) => {
                 self.bytes = stores.bytes();
                 BulkKind::Rest(Box::new(stores.rest(items, &self.ended, stored)), None)
@@ -331,32 +350,32 @@ impl BulkCall {
                 steps.take(done.unwrap_or(Err(Error::Closed)));
                 BulkKind::Rest(steps, None)
             }
-            what => what,
+            kind => kind,
         };
-        if let BulkKind::Rest(steps, _) = &self.what
+        if let BulkKind::Rest(steps, _) = &self.kind
             && let Some(step) = steps.step()
         {
-            let place = self.core.place_of(step.key.bytes);
-            return self.ask(std::iter::once(place));
+            let slot = self.core.slot_of(step.key.bytes);
+            return self.set_requests(std::iter::once(slot));
         }
-        let what = std::mem::replace(&mut self.what, BulkKind::Over);
-        if !matches!(what, BulkKind::Servers(..)) {
+        let kind = std::mem::replace(&mut self.kind, BulkKind::Over);
+        if !matches!(kind, BulkKind::Servers(..)) {
             let budget = Budget {
                 started: self.times.started,
                 deadline: self.times.deadline,
-                go_on: &|| true,
+                should_continue: &|| true,
                 spent: self.times.spent,
             };
             self.core
                 .count_bulk(self.keys.len(), self.bytes, &budget, self.reading);
         }
-        self.outcome = Some(self.conclude(py, what).map(|dict| dict.into_any().unbind()));
+        self.outcome = Some(self.conclude(py, kind).map(|dict| dict.into_any().unbind()));
     }
 
-    /// What came of a call whose requests have all ended.
-    fn conclude<'py>(&self, py: Python<'py>, what: BulkKind) -> PyResult<Bound<'py, PyDict>> {
+    /// The result of a call whose requests have all ended.
+    fn conclude<'py>(&self, py: Python<'py>, kind: BulkKind) -> PyResult<Bound<'py, PyDict>> {
         let key = |index: usize| self.keys.get(index).map(|key| key.bind(py).clone());
-        match what {
+        match kind {
             BulkKind::Read(reads, found) => {
                 let failures = reads.unanswered(&self.ended);
                 found.finish(py, failures, &self.misses, key)
@@ -364,20 +383,20 @@ impl BulkCall {
             BulkKind::Rest(steps, _) => {
                 let failures = steps.finish();
                 let failures = failures.map_err(|error| error::of_client(py, &error))?;
-                told(py, failures, key)
+                failures_by_key(py, failures, key)
             }
             BulkKind::Remove(removals, mut failures) => {
                 failures.extend(removals.unanswered(&self.ended));
-                told(py, failures, key)
+                failures_by_key(py, failures, key)
             }
-            BulkKind::Servers(_, names, answers) => {
-                let answers = answers.into_bound(py);
+            BulkKind::Servers(_, names, replies) => {
+                let replies = replies.into_bound(py);
                 for (name, ended) in names.iter().zip(&self.ended) {
                     if let Some(error) = &ended.error {
-                        answers.set_item(name, error::outcome_of(py, error)?)?;
+                        replies.set_item(name, error::outcome_of(py, error)?)?;
                     }
                 }
-                Ok(answers)
+                Ok(replies)
             }
             BulkKind::Store(..) | BulkKind::Over => Ok(PyDict::new(py)),
         }
@@ -392,13 +411,13 @@ impl BulkCall {
         let future = running_loop(py)?.call_method0(intern!(py, "create_future"))?;
         let mut this = slf.borrow_mut();
         this.future = Some(future.clone().unbind());
-        this.look(py)?;
+        this.advance(py)?;
         Ok(future.unbind())
     }
 
-    /// Return the places of the servers that something is to be sent to.
-    fn places(&self) -> BTreeSet<usize> {
-        self.unsent().into_iter().map(|(_, place)| place).collect()
+    /// Return the slots of the servers that requests are to be sent to.
+    fn slots(&self) -> BTreeSet<usize> {
+        self.unsent().into_iter().map(|(_, slot)| slot).collect()
     }
 
     /// The seconds that are left.

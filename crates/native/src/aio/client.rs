@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use glasscache_client::WireKey;
-use glasscache_client::address::Place;
+use glasscache_client::address::Endpoint;
 use glasscache_client::costs::Spent;
 use glasscache_client::fork::Process;
 use glasscache_client::pool::Server;
@@ -23,8 +23,8 @@ use crate::misses::Misses;
 use crate::settings::{self, Codec};
 use crate::{deadline as deadlines, error};
 
-/// A connection, and the loop that alone may look into it: another loop's thread would find it borrowed.
-pub(super) struct Slot {
+/// A connection, and the only loop that may use it: another loop's thread would find it borrowed.
+pub(super) struct LoopConnection {
     pub(super) event_loop: Py<PyAny>,
     pub(super) connection: Py<Connection>,
     /// The process that made it.
@@ -38,8 +38,8 @@ pub(crate) struct AsyncClient {
     pub(super) codec: Py<Codec>,
     pub(super) timeout: Duration,
     pub(super) misses: Arc<Misses>,
-    /// Of each place, a connection for each event loop that uses the client.
-    pub(super) connections: Mutex<Vec<Vec<Slot>>>,
+    /// For each slot, a connection for each event loop that uses the client.
+    pub(super) connections: Mutex<Vec<Vec<LoopConnection>>>,
 }
 
 impl AsyncClient {
@@ -47,33 +47,33 @@ impl AsyncClient {
     pub(super) fn connection<'py>(
         &self,
         py: Python<'py>,
-        place: usize,
+        slot: usize,
     ) -> PyResult<Option<Bound<'py, Connection>>> {
-        let connection = self.connection_here(py, place)?;
+        let connection = self.connection_on_loop(py, slot)?;
         Ok(connection.filter(|connection| connection.borrow().can_take()))
     }
 
     /// The connection to a server on the running loop, whatever its state.
-    pub(super) fn connection_here<'py>(
+    pub(super) fn connection_on_loop<'py>(
         &self,
         py: Python<'py>,
-        place: usize,
+        slot: usize,
     ) -> PyResult<Option<Bound<'py, Connection>>> {
-        let here = running_loop(py)?;
+        let running = running_loop(py)?;
         let mut connections = self
             .connections
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
-        let Some(slots) = connections.get_mut(place) else {
+        let Some(entries) = connections.get_mut(slot) else {
             return Ok(None);
         };
-        let inherited = slots.extract_if(.., |slot| !slot.process.is_current());
-        let inherited: Vec<Slot> = inherited.collect();
-        let slot = slots.iter().find(|slot| slot.event_loop.is(&here));
-        let own = slot.map(|slot| slot.connection.bind(py).clone());
+        let inherited = entries.extract_if(.., |entry| !entry.process.is_current());
+        let inherited: Vec<LoopConnection> = inherited.collect();
+        let entry = entries.iter().find(|entry| entry.event_loop.is(&running));
+        let own = entry.map(|entry| entry.connection.bind(py).clone());
         drop(connections);
-        for slot in inherited {
-            Connection::leave_to_parent(slot.connection.bind(py))?;
+        for entry in inherited {
+            Connection::leave_to_parent(entry.connection.bind(py))?;
         }
         Ok(own)
     }
@@ -87,7 +87,7 @@ impl AsyncClient {
         wire.map_err(|error| error::of_client(key.py(), &error))
     }
 
-    /// How many connections each place has, on all loops.
+    /// How many connections each slot has, on all loops.
     fn open_connections(&self) -> Vec<usize> {
         let connections = self
             .connections
@@ -96,7 +96,7 @@ impl AsyncClient {
         connections.iter().map(Vec::len).collect()
     }
 
-    /// Sends a request to the server of its key; `None`: connect first, then ask again.
+    /// Sends a request to the server of its key; `None`: connect first, then try again.
     pub(super) fn submit<'py>(
         &self,
         py: Python<'py>,
@@ -105,29 +105,29 @@ impl AsyncClient {
         kind: Kind,
         limit: Option<Limit>,
     ) -> Started<'py> {
-        let place = self.core.place_of(key.bytes);
-        self.submit_to(py, place, Some(request), kind, (limit, Spent::default()))
+        let slot = self.core.slot_of(key.bytes);
+        self.submit_to(py, slot, Some(request), kind, (limit, Spent::default()))
     }
 
     /// As [`Self::submit`], to a server; without a request it is the first step of `kind`.
     pub(super) fn submit_to<'py>(
         &self,
         py: Python<'py>,
-        place: usize,
+        slot: usize,
         request: Option<&Request<'_>>,
         kind: Kind,
         (limit, spent): (Option<Limit>, Spent),
     ) -> Started<'py> {
-        let Some(connection) = self.connection(py, place)? else {
+        let Some(connection) = self.connection(py, slot)? else {
             return Ok(None);
         };
         let times = Limit::times(limit, self.timeout, spent)?;
         Connection::submit(&connection, request, kind, times).map(Some)
     }
 
-    pub(super) fn server(&self, py: Python<'_>, place: usize) -> PyResult<Arc<Server>> {
+    pub(super) fn server(&self, py: Python<'_>, slot: usize) -> PyResult<Arc<Server>> {
         self.core
-            .server(place)
+            .server(slot)
             .map_err(|error| error::of_client(py, &error))
     }
 }
@@ -139,7 +139,7 @@ impl AsyncClient {
                         value_bytes_max, base64_keys, costs))]
     #[expect(
         clippy::too_many_arguments,
-        reason = "each is a keyword of the Python face"
+        reason = "each is a keyword of the Python constructor"
     )]
     fn new(
         py: Python<'_>,
@@ -163,7 +163,7 @@ impl AsyncClient {
             ..Options::default()
         };
         let core = Arc::new(settings::core(py, &servers, placement, options)?);
-        let connections = (0..core.places_count()).map(|_| Vec::new()).collect();
+        let connections = (0..core.slots_count()).map(|_| Vec::new()).collect();
         Ok(Self {
             core,
             codec,
@@ -174,37 +174,37 @@ impl AsyncClient {
     }
 
     fn __repr__(slf: &Bound<'_, Self>) -> PyResult<String> {
-        settings::shown(&slf.get_type(), &slf.get().core)
+        settings::repr(&slf.get_type(), &slf.get().core)
     }
 
-    /// Return the place of a key's server in `addresses`.
-    #[pyo3(name = "_place_of")]
-    fn place_of(&self, key: &Bound<'_, PyAny>) -> PyResult<usize> {
+    /// Return the slot of a key's server.
+    #[pyo3(name = "_slot_of")]
+    fn slot_of(&self, key: &Bound<'_, PyAny>) -> PyResult<usize> {
         let mut scratch = Vec::new();
         let key = self.wire(key, &mut scratch)?;
-        Ok(self.core.place_of(key.bytes))
+        Ok(self.core.slot_of(key.bytes))
     }
 
-    /// Return (host, port) or (path, None) of the server at a place.
+    /// Return (host, port) or (path, None) of the server in a slot.
     #[pyo3(name = "_address_of")]
-    fn address_of(&self, py: Python<'_>, place: usize) -> PyResult<(String, Option<u16>)> {
-        Ok(match &self.server(py, place)?.place {
-            Place::Tcp(host, port) => (host.clone(), Some(*port)),
-            Place::Unix(path) => (path.display().to_string(), None),
+    fn address_of(&self, py: Python<'_>, slot: usize) -> PyResult<(String, Option<u16>)> {
+        Ok(match &self.server(py, slot)?.endpoint {
+            Endpoint::Tcp(host, port) => (host.clone(), Some(*port)),
+            Endpoint::Unix(path) => (path.display().to_string(), None),
         })
     }
 
-    /// Return the name of each present server by its place; one that left keeps its place unused.
+    /// Return the name of each present server by its slot; one that left keeps its slot unused.
     #[getter(_names)]
     pub(super) fn names(&self) -> BTreeMap<usize, String> {
-        let name = |(place, server): (usize, Arc<Server>)| (place, server.name.clone());
+        let name = |(slot, server): (usize, Arc<Server>)| (slot, server.name.clone());
         self.core.servers().into_iter().map(name).collect()
     }
 
-    /// Return how many places there are: one for each server that there has been.
-    #[getter(_places_count)]
-    fn places_count(&self) -> usize {
-        self.core.places_count()
+    /// Return how many slots there are: one for each server that there has been.
+    #[getter(_slots_count)]
+    fn slots_count(&self) -> usize {
+        self.core.slots_count()
     }
 
     /// Note that the client is closed: later calls raise.
@@ -213,7 +213,7 @@ impl AsyncClient {
         py.detach(|| self.core.close());
     }
 
-    /// Return `miss` in place of a call's error where errors are misses, or raise the error.
+    /// Return `miss` instead of a call's error where errors are misses, or raise the error.
     #[pyo3(name = "_miss_or_raise")]
     fn miss_or_raise(&self, error: &Bound<'_, PyAny>, miss: Py<PyAny>) -> PyResult<Py<PyAny>> {
         let raised = PyErr::from_value(error.clone());
@@ -233,9 +233,9 @@ impl AsyncClient {
         crate::tables::set_costs(&all, self.core.costs())?;
         let servers = crate::tables::servers(py, &self.core)?;
         let counts = self.open_connections();
-        for (place, name) in self.names() {
+        for (slot, name) in self.names() {
             if let Some(row) = servers.get_item(name)? {
-                row.set_item("connections", counts.get(place).copied().unwrap_or(0))?;
+                row.set_item("connections", counts.get(slot).copied().unwrap_or(0))?;
             }
         }
         all.set_item("servers", servers)?;

@@ -1,4 +1,4 @@
-//! What the Python half needs to make, replace and give up connections, and how servers are.
+//! What the Python half needs to make, replace and close connections, and the health of servers.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::PoisonError;
@@ -14,7 +14,7 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
-use super::client::{AsyncClient, Slot};
+use super::client::{AsyncClient, LoopConnection};
 use super::connection::Connection;
 use super::delayed_call::DelayedCall;
 use super::running_loop;
@@ -28,11 +28,11 @@ impl AsyncClient {
     fn new_connection(
         &self,
         py: Python<'_>,
-        place: usize,
+        slot: usize,
         ready: Py<PyAny>,
         presumes_classic: bool,
     ) -> PyResult<Py<Connection>> {
-        let server = self.server(py, place)?;
+        let server = self.server(py, slot)?;
         let bytes_max = self.core.options().value_bytes_max;
         let connection = Connection {
             engine: Engine::new(server.state.clone(), bytes_max, random_opaque()),
@@ -59,26 +59,28 @@ impl AsyncClient {
     fn use_connection(
         &self,
         py: Python<'_>,
-        place: usize,
+        slot: usize,
         connection: Option<Py<Connection>>,
     ) -> PyResult<Option<Py<Connection>>> {
-        let here = running_loop(py)?;
-        let closed = self.closed_loops(py, place)?;
+        let running = running_loop(py)?;
+        let closed = self.closed_loops(py, slot)?;
         let mut connections = self
             .connections
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
-        let Some(slots) = connections.get_mut(place) else {
+        let Some(entries) = connections.get_mut(slot) else {
             return Ok(None);
         };
-        let (gone, kept): (Vec<Slot>, Vec<Slot>) = std::mem::take(slots)
+        let (gone, kept): (Vec<LoopConnection>, Vec<LoopConnection>) = std::mem::take(entries)
             .into_iter()
-            .partition(|slot| closed.iter().any(|other| slot.event_loop.is(other)));
-        *slots = kept;
-        let before = slots.iter().position(|slot| slot.event_loop.is(&here));
-        let before = before.map(|at| slots.swap_remove(at).connection);
-        slots.extend(connection.map(|connection| Slot {
-            event_loop: here.unbind(),
+            .partition(|entry| closed.iter().any(|other| entry.event_loop.is(other)));
+        *entries = kept;
+        let before = entries
+            .iter()
+            .position(|entry| entry.event_loop.is(&running));
+        let before = before.map(|at| entries.swap_remove(at).connection);
+        entries.extend(connection.map(|connection| LoopConnection {
+            event_loop: running.unbind(),
             connection,
             process: Process::current(),
         }));
@@ -92,12 +94,12 @@ impl AsyncClient {
     fn connection_of<'py>(
         &self,
         py: Python<'py>,
-        place: usize,
+        slot: usize,
     ) -> PyResult<Option<Bound<'py, Connection>>> {
-        self.connection_here(py, place)
+        self.connection_on_loop(py, slot)
     }
 
-    /// Change the servers for all calls to come; return this loop's connections to those that left, by place.
+    /// Change the servers for all calls to come; return this loop's connections to those that left, by slot.
     #[pyo3(name = "_change_servers")]
     fn change_servers(
         &self,
@@ -108,103 +110,111 @@ impl AsyncClient {
             .and_then(|addresses| self.core.set_servers(&addresses))
             .map_err(|error| error::of_client(py, &error))?;
         let present = self.names();
-        let here = running_loop(py)?;
+        let running = running_loop(py)?;
         let mut connections = self
             .connections
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
-        connections.resize_with(self.core.places_count(), Vec::new);
-        let take = |slots: &mut Vec<Slot>| {
-            let at = slots.iter().position(|slot| slot.event_loop.is(&here))?;
-            Some(slots.swap_remove(at).connection)
+        connections.resize_with(self.core.slots_count(), Vec::new);
+        let take = |entries: &mut Vec<LoopConnection>| {
+            let at = entries
+                .iter()
+                .position(|entry| entry.event_loop.is(&running))?;
+            Some(entries.swap_remove(at).connection)
         };
         let left = connections
             .iter_mut()
             .enumerate()
-            .filter(|(place, _)| !present.contains_key(place));
-        Ok(left.map(|(place, slots)| (place, take(slots))).collect())
+            .filter(|(slot, _)| !present.contains_key(slot));
+        Ok(left.map(|(slot, entries)| (slot, take(entries))).collect())
     }
 
     /// Whether a server is down, so that calls fail at once.
     #[pyo3(name = "_is_down")]
-    fn is_down(&self, py: Python<'_>, place: usize) -> PyResult<bool> {
-        Ok(self.server(py, place)?.health.is_down())
+    fn is_down(&self, py: Python<'_>, slot: usize) -> PyResult<bool> {
+        Ok(self.server(py, slot)?.health.is_down())
     }
 
     /// Return the exception for a server that cannot be reached.
     #[pyo3(name = "_unreachable")]
-    fn unreachable(&self, py: Python<'_>, place: usize, why: &str) -> PyResult<Py<PyAny>> {
-        let error = Error::Unavailable(self.connecting(place), why.to_owned());
+    fn unreachable(&self, py: Python<'_>, slot: usize, why: &str) -> PyResult<Py<PyAny>> {
+        let error = Error::Unavailable(self.connecting(slot), why.to_owned());
         let error = error::of_client(py, &error);
         error.value(py).setattr(intern!(py, "_why"), why)?;
         Ok(error.into_value(py).into_any())
     }
 
-    /// Return the place of the server that a late call is to be connected to next, if it may try once more.
-    #[pyo3(name = "_next_place")]
-    fn next_place(&self, late: &Bound<'_, DelayedCall>, key: &Bound<'_, PyAny>) -> PyResult<usize> {
-        let place = self.core.place_of(self.wire(key, &mut Vec::new())?.bytes);
-        if late.borrow_mut().try_again() {
-            return Ok(place);
+    /// Return the slot of the server that a delayed call connects to next, if it may try once more.
+    #[pyo3(name = "_next_slot")]
+    fn next_slot(
+        &self,
+        delayed: &Bound<'_, DelayedCall>,
+        key: &Bound<'_, PyAny>,
+    ) -> PyResult<usize> {
+        let slot = self.core.slot_of(self.wire(key, &mut Vec::new())?.bytes);
+        if delayed.borrow_mut().try_again() {
+            return Ok(slot);
         }
-        let error = self.connected_too_late(place);
+        let error = self.connect_timed_out(slot);
         Err(error::of_client(key.py(), &error))
     }
 
     /// Return the exception for a connection that was not made in time.
-    #[pyo3(name = "_too_late")]
-    fn too_late(&self, py: Python<'_>, place: usize) -> Py<PyAny> {
-        let error = error::of_client(py, &self.connected_too_late(place));
+    #[pyo3(name = "_connect_timeout")]
+    fn connect_timeout(&self, py: Python<'_>, slot: usize) -> Py<PyAny> {
+        let error = error::of_client(py, &self.connect_timed_out(slot));
         error.into_value(py).into_any()
     }
 
-    /// Note that a server could not be connected to, within so many seconds if it was not refused.
+    /// Note that connecting to a server failed, within this many seconds unless it was refused.
     #[pyo3(name = "_note_unreachable")]
-    fn note_unreachable(&self, py: Python<'_>, place: usize, within: Option<f64>) -> PyResult<()> {
+    fn note_unreachable(&self, py: Python<'_>, slot: usize, within: Option<f64>) -> PyResult<()> {
         let allowed = within.map(Duration::try_from_secs_f64).transpose();
         let cause = match allowed.unwrap_or_default() {
             Some(allowed) => Cause::Deadline(allowed),
             None => Cause::Closed { in_order: false },
         };
         if let Next::End(mark) = Unanswered::CONNECTING.next(cause) {
-            self.server(py, place)?.health.note(mark);
+            self.server(py, slot)?.health.note(mark);
         }
         Ok(())
     }
 
-    /// Return how a server that is down is probed: seconds to pause and to wait, what is sent, and what a good
-    /// answer begins with.
+    /// Return how a server that is down is probed: seconds to pause and to wait, the request, and what a good
+    /// reply begins with.
     #[pyo3(name = "_probe_of")]
     fn probe_of<'py>(
         &self,
         py: Python<'py>,
-        place: usize,
+        slot: usize,
     ) -> PyResult<(f64, f64, Bound<'py, PyBytes>, Bound<'py, PyBytes>)> {
         let pause = health::probe_pause(u64::from(random_opaque())).as_secs_f64();
         let limit = health::PROBE_TIMEOUT.as_secs_f64();
-        let (question, answer) = health::probe_of(self.server(py, place)?.dialect());
+        let (request, expected) = health::probe_of(self.server(py, slot)?.command_set());
         let bytes = |bytes: &[u8]| PyBytes::new(py, bytes);
-        Ok((pause, limit, bytes(question), bytes(answer)))
+        Ok((pause, limit, bytes(request), bytes(expected)))
     }
 
-    /// Note that a server answers again.
+    /// Note that a server replies again.
     #[pyo3(name = "_note_up")]
-    fn note_up(&self, py: Python<'_>, place: usize) -> PyResult<()> {
-        self.server(py, place)?.health.up();
+    fn note_up(&self, py: Python<'_>, slot: usize) -> PyResult<()> {
+        self.server(py, slot)?.health.up();
         Ok(())
     }
 }
 
 impl AsyncClient {
-    /// Those of a place's loops that are closed. Asking them runs Python, which is no matter for under a lock.
-    fn closed_loops(&self, py: Python<'_>, place: usize) -> PyResult<Vec<Py<PyAny>>> {
+    /// The closed loops of a slot. Querying them runs Python, which must not happen under a lock.
+    fn closed_loops(&self, py: Python<'_>, slot: usize) -> PyResult<Vec<Py<PyAny>>> {
         let loops: Vec<Py<PyAny>> = {
             let connections = self
                 .connections
                 .lock()
                 .unwrap_or_else(PoisonError::into_inner);
-            let slots = connections.get(place).into_iter().flatten();
-            slots.map(|slot| slot.event_loop.clone_ref(py)).collect()
+            let entries = connections.get(slot).into_iter().flatten();
+            entries
+                .map(|entry| entry.event_loop.clone_ref(py))
+                .collect()
         };
         let mut closed = Vec::new();
         for event_loop in loops {
@@ -219,8 +229,8 @@ impl AsyncClient {
     }
 
     /// Where a call ended that had no connection.
-    fn connecting(&self, place: usize) -> Context {
-        let server = self.core.server(place);
+    fn connecting(&self, slot: usize) -> Context {
+        let server = self.core.server(slot);
         Context {
             server: server.map(|server| server.name.clone()).unwrap_or_default(),
             phase: Phase::Connect,
@@ -228,14 +238,14 @@ impl AsyncClient {
         }
     }
 
-    pub(super) fn connected_too_late(&self, place: usize) -> Error {
-        Error::Deadline(self.connecting(place))
+    pub(super) fn connect_timed_out(&self, slot: usize) -> Error {
+        Error::Deadline(self.connecting(slot))
     }
 
-    /// The error of [`Self::unreachable`] or [`Self::too_late`], by its exception.
-    pub(super) fn not_connected(&self, place: usize, raised: &Bound<'_, PyAny>) -> Error {
+    /// The error of [`Self::unreachable`] or [`Self::connect_timeout`], by its exception.
+    pub(super) fn not_connected(&self, slot: usize, raised: &Bound<'_, PyAny>) -> Error {
         let why = raised.getattr(intern!(raised.py(), "_why"));
-        let context = self.connecting(place);
+        let context = self.connecting(slot);
         match why.and_then(|why| why.extract()) {
             Ok(why) => Error::Unavailable(context, why),
             Err(_) => Error::Deadline(context),

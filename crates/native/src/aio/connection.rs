@@ -12,7 +12,7 @@ use glasscache_client::engine::connection::{Connection as Engine, Failure, Progr
 use glasscache_client::engine::loss::Next;
 use glasscache_client::engine::operation::Operation;
 use glasscache_client::fork::Process;
-use glasscache_client::pipeline::Answer;
+use glasscache_client::pipeline::Reply;
 use glasscache_client::pool::Server;
 use glasscache_client::request::Request;
 use glasscache_client::{Client as Core, Error};
@@ -21,7 +21,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyBool;
 
 use super::bulk_call::BulkCall;
-use super::op::{Kind, Op, Shown, Times};
+use super::op::{Kind, Op, Resolution, Times};
 use super::{set_exception, set_result};
 use crate::client::TIMED_BYTES_MIN;
 use crate::error;
@@ -43,7 +43,7 @@ pub(crate) struct Connection {
     pub(super) ops: VecDeque<Op>,
     /// The process that made it; a child of a fork does not use it.
     pub(super) process: Process,
-    /// The connection before was closed when it was asked for its dialect.
+    /// The connection before was closed on the probe for its command set.
     pub(super) presumes_classic: bool,
     pub(super) will_flush: bool,
     pub(super) is_paused: bool,
@@ -63,7 +63,7 @@ impl Connection {
             && self.ready.is_none()
     }
 
-    /// Writes a request behind those of this turn, and returns its future; `None`: the first step of `kind`.
+    /// Writes a request after those of this loop iteration, and returns its future; `None`: the first step of `kind`.
     pub(super) fn submit<'py>(
         slf: &Bound<'py, Self>,
         request: Option<&Request<'_>>,
@@ -83,7 +83,7 @@ impl Connection {
         };
         let (class, ticket) = (request.class(), this.write(slf, request, &times)?);
         match ticket.map_err(|error| error::of_client(py, &error))? {
-            // A number that nobody waits for is not known.
+            // The number of a quiet request is not known.
             None => {
                 let done = !matches!(kind, Kind::Single(Form::Number, _));
                 let done = done.then_some(true);
@@ -101,10 +101,10 @@ impl Connection {
     }
 
     /// Writes a request of a call about many keys.
-    pub(super) fn submit_of_many(
+    pub(super) fn submit_bulk(
         slf: &Bound<'_, Self>,
         request: &Request<'_>,
-        (many, index): (&Bound<'_, BulkCall>, usize),
+        (call, index): (&Bound<'_, BulkCall>, usize),
         times: Times,
     ) -> PyResult<Result<(), Error>> {
         let mut this = slf.borrow_mut();
@@ -112,15 +112,15 @@ impl Connection {
         Ok(written.map(|ticket| {
             this.ops.extend(ticket.map(|ticket| Op {
                 ticket,
-                kind: Kind::OfMany(index),
-                future: many.clone().into_any().unbind(),
+                kind: Kind::OfBulk(index),
+                future: call.clone().into_any().unbind(),
                 times,
                 class: Class::Uncounted,
             }));
         }))
     }
 
-    /// Writes a request, and has it sent at the end of this turn.
+    /// Writes a request, to be sent at the end of this loop iteration.
     fn write(
         &mut self,
         slf: &Bound<'_, Self>,
@@ -145,14 +145,14 @@ impl Connection {
         Ok(ticket)
     }
 
-    /// Makes the next step of a call, whose request before was answered, for the same future.
-    fn go_on(&mut self, py: Python<'_>, mut op: Op, now: Instant) -> PyResult<()> {
+    /// Makes the next step of a call, after the reply to the previous one, for the same future.
+    fn continue_call(&mut self, py: Python<'_>, mut op: Op, now: Instant) -> PyResult<()> {
         let step = op.kind.step();
         let Some(request) = step.as_ref().map(Operation::request) else {
             return Ok(());
         };
         if self.transport.is_none() || !self.engine.takes_requests() {
-            // It takes no more requests: the call begins anew on another connection.
+            // It takes no more requests: the call starts again on another connection.
             return self.fail(py, &op, error::stale(py));
         }
         let requests = slice::from_ref(&request);
@@ -171,8 +171,8 @@ impl Connection {
         Ok(())
     }
 
-    /// Resolves the futures of all calls of which the engine knows the end.
-    pub(super) fn look(&mut self, py: Python<'_>) -> PyResult<()> {
+    /// Handles all events of the engine: resolves the futures of calls that have ended.
+    pub(super) fn process_events(&mut self, py: Python<'_>) -> PyResult<()> {
         let arrived = Instant::now();
         loop {
             match self.engine.poll() {
@@ -181,7 +181,7 @@ impl Connection {
                         set_result(py, &ready, py.None().into_bound(py))?;
                     }
                 }
-                Progress::Reply(ticket, answer) => self.resolve(py, ticket, answer, arrived)?,
+                Progress::Reply(ticket, reply) => self.resolve(py, ticket, reply, arrived)?,
                 Progress::Failed(ticket, failure) => self.failed(py, ticket, *failure)?,
                 Progress::Needs(_) | Progress::Idle => break,
             }
@@ -197,10 +197,10 @@ impl Connection {
         self.ops.remove(at)
     }
 
-    /// Ends a call that got no reply. One that is to be made again begins anew on another connection.
+    /// Ends a call without a reply. One that is to be repeated starts again on another connection.
     fn failed(&mut self, py: Python<'_>, ticket: Ticket, failure: Failure) -> PyResult<()> {
         let is_stale = matches!(failure.next, Next::Retry | Next::RetryClassic);
-        let told = |error: Error| {
+        let exception = |error: Error| {
             if is_stale {
                 error::stale(py)
             } else {
@@ -210,36 +210,36 @@ impl Connection {
         if ticket == Ticket::OPENING {
             let ready = self.ready.take();
             return ready.map_or(Ok(()), |ready| {
-                set_exception(py, &ready, told(failure.error))
+                set_exception(py, &ready, exception(failure.error))
             });
         }
         let Some(mut op) = self.take_op(ticket) else {
             return Ok(());
         };
-        if let Kind::OfMany(index) = op.kind {
-            let many = op.future.bind(py).cast::<BulkCall>()?;
-            return many.borrow_mut().failed(py, index, failure);
+        if let Kind::OfBulk(index) = op.kind {
+            let call = op.future.bind(py).cast::<BulkCall>()?;
+            return call.borrow_mut().failed(py, index, failure);
         }
         let error = if is_stale {
-            told(failure.error)
+            exception(failure.error)
         } else {
-            told(op.kind.failed(failure.error))
+            exception(op.kind.failed(failure.error))
         };
         self.fail(py, &op, error)
     }
 
-    /// Sets the timer to a deadline, in place of a later one.
+    /// Sets the timer to a deadline, which replaces a later one.
     pub(super) fn start_timer(&mut self, slf: &Bound<'_, Self>, deadline: Instant) -> PyResult<()> {
         let py = slf.py();
         self.cancel_timer(py)?;
         let left = deadline
             .saturating_duration_since(Instant::now())
             .as_secs_f64();
-        let look = slf.getattr(intern!(py, "look_at_deadlines"))?;
+        let process_events = slf.getattr(intern!(py, "check_deadlines"))?;
         let timer = self
             .event_loop
             .bind(py)
-            .call_method1(intern!(py, "call_later"), (left, look))?;
+            .call_method1(intern!(py, "call_later"), (left, process_events))?;
         self.timer = Some((deadline, timer.unbind()));
         Ok(())
     }
@@ -251,7 +251,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Ends an op by an error: raised, or a counted miss where that was asked for.
+    /// Ends an op by an error: raised, or a counted miss where that is configured.
     fn fail(&self, py: Python<'_>, op: &Op, error: PyErr) -> PyResult<()> {
         let miss = match &op.kind {
             Kind::Single(_, Some(default)) => default.bind(py).clone(),
@@ -279,14 +279,14 @@ impl Connection {
         &mut self,
         py: Python<'_>,
         ticket: Ticket,
-        answer: Answer,
+        reply: Reply,
         arrived: Instant,
     ) -> PyResult<()> {
         let Some(mut op) = self.take_op(ticket) else {
             return Ok(());
         };
-        if let Kind::OfMany(index) = op.kind {
-            return self.take_of_many(py, op, index, answer);
+        if let Kind::OfBulk(index) = op.kind {
+            return self.take_bulk_reply(py, op, index, reply);
         }
         let found = self.engine.pipeline().found();
         let found_bytes: usize = found.iter().map(|found| found.value_bytes).sum();
@@ -298,7 +298,7 @@ impl Connection {
         let is_counting = self.core.options().costs;
         let is_timed = is_counting && is_long;
         let begin = is_timed.then(Instant::now);
-        let shown = self.show(py, &mut op, answer);
+        let resolution = self.interpret(py, &mut op, reply);
         if let Some(begin) = begin {
             let took = begin.elapsed().as_nanos() as u64;
             let unpacking = op.times.spent.of(Part::Decompress);
@@ -308,34 +308,34 @@ impl Connection {
         if is_counting {
             op.count(self.core.costs(), found_bytes, arrived);
         }
-        match shown {
-            Ok(Shown::Step) => self.go_on(py, op, arrived),
-            Ok(Shown::Value(value)) => set_result(py, &op.future, value),
+        match resolution {
+            Ok(Resolution::Step) => self.continue_call(py, op, arrived),
+            Ok(Resolution::Value(value)) => set_result(py, &op.future, value),
             Err(error) => self.fail(py, &op, error),
         }
     }
 
     /// Hands a reply to the call about many keys that waits for it.
-    fn take_of_many(
+    fn take_bulk_reply(
         &mut self,
         py: Python<'_>,
         op: Op,
         index: usize,
-        answer: Answer,
+        reply: Reply,
     ) -> PyResult<()> {
         let is_last = self.engine.is_last_reply();
         let (pipeline, server) = (self.engine.pipeline(), &self.server.name);
-        let many = op.future.bind(py).cast::<BulkCall>()?;
+        let call = op.future.bind(py).cast::<BulkCall>()?;
         let codec = self.codec.get();
-        many.borrow_mut()
-            .take(py, codec, index, (answer, pipeline, server), is_last)?;
+        call.borrow_mut()
+            .take(py, codec, index, (reply, pipeline, server), is_last)?;
         if !is_last {
             self.ops.push_front(op);
         }
         Ok(())
     }
 
-    /// In a child after a fork: ends its calls, and puts a dead socket in the place of the child's copy.
+    /// In a child after a fork: ends its calls, and replaces the child's copy of the socket by a dead one.
     ///
     /// To close the transport would take the socket out of the epoll instance that the child may share with its
     /// parent; a dead socket under the same number is an end of file to the child's loop and nothing to the parent.
@@ -347,7 +347,7 @@ impl Connection {
         this.engine.abandon();
         this.cancel_timer(py)?;
         let transport = this.transport.take();
-        this.look(py)?;
+        this.process_events(py)?;
         drop(this);
         let Some(transport) = transport else {
             return Ok(());

@@ -62,7 +62,7 @@ impl DelayedCall {
     }
 }
 
-/// How long a call may take: so many seconds, or what is left of one that has waited.
+/// How long a call may take: a number of seconds, or what is left of one that has waited.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Limit {
     Seconds(f64),
@@ -74,7 +74,7 @@ impl<'py> FromPyObject<'_, 'py> for Limit {
 
     fn extract(given: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
         match given.cast::<DelayedCall>() {
-            Ok(late) => Ok(Self::Delayed(*late.borrow())),
+            Ok(delayed) => Ok(Self::Delayed(*delayed.borrow())),
             Err(_) => given.extract().map(Self::Seconds),
         }
     }
@@ -92,10 +92,10 @@ impl Limit {
         let deadline = match limit {
             None => started + timeout,
             Some(Self::Seconds(seconds)) => started + deadlines::seconds(seconds)?,
-            Some(Self::Delayed(late)) => {
-                spent.add_time(Part::Wait, started.saturating_duration_since(late.begin));
-                is_retry = late.is_retry;
-                late.deadline
+            Some(Self::Delayed(delayed)) => {
+                spent.add_time(Part::Wait, started.saturating_duration_since(delayed.begin));
+                is_retry = delayed.is_retry;
+                delayed.deadline
             }
         };
         Ok(Times {

@@ -1,20 +1,20 @@
 //! The asyncio client's native half: an `asyncio.Protocol` over the client's pipeline.
 //!
-//! No thread and no runtime: the loop brings bytes, the pipeline says whose they are, futures are
-//! resolved. Requests of one turn of the loop gather in a buffer that leaves in one write. A future
-//! that was cancelled keeps its place in the pipeline, so its reply is read and meets nobody; a
+//! No thread and no runtime: the loop passes in bytes, the engine matches them with calls, futures are
+//! resolved. Requests of one loop iteration gather in a buffer that leaves in one write. A future
+//! that was cancelled stays in the pipeline, so its reply is read and dropped; a
 //! connection on which a call passed its deadline takes no new requests.
 
 mod bulk_call;
+mod bulk_calls;
+mod calls;
 mod client;
 mod connecting;
 mod connection;
 mod delayed_call;
 mod op;
 mod protocol;
-mod showing;
-mod starting;
-mod starting_many;
+mod reply_values;
 
 use pyo3::intern;
 use pyo3::prelude::*;

@@ -1,4 +1,4 @@
-//! A request in flight on an event loop: what its future waits for, and who is told in the end.
+//! A request in flight on an event loop: what its future waits for, and how it ends.
 
 use std::time::Instant;
 
@@ -12,9 +12,9 @@ use crate::reply::Form;
 /// A future, or `None` where a connection must be made first.
 pub(super) type Started<'py> = PyResult<Option<Bound<'py, PyAny>>>;
 
-/// What a future waits for, and how its reply becomes a Python value. What is rare and long lies elsewhere.
+/// What a future waits for, and how its reply becomes a Python value. What is rare and large is boxed.
 pub(super) enum Kind {
-    /// One reply in this form, or in place of a miss what is here.
+    /// One reply in this form, or this value on a miss.
     Single(Form, Option<Py<PyAny>>),
     /// A reservation is read.
     Reservation,
@@ -22,10 +22,10 @@ pub(super) enum Kind {
     Written(Written),
     /// What follows where a value was too large.
     TooLarge(Box<TooLarge>, Written),
-    /// A number that is made where there is none.
+    /// A number that is created where there is none.
     Counter(Box<Counter>),
-    /// One request of a call about many keys, which takes the place of the future.
-    OfMany(usize),
+    /// One request of a call about many keys; the call is stored instead of a future.
+    OfBulk(usize),
 }
 
 /// How the outcome of a write becomes a Python value.
@@ -47,7 +47,7 @@ impl Kind {
 }
 
 /// What a reply means for the future of its op.
-pub(super) enum Shown<'py> {
+pub(super) enum Resolution<'py> {
     /// It is resolved.
     Value(Bound<'py, PyAny>),
     /// Another request follows.
@@ -86,9 +86,9 @@ impl Times {
 }
 
 impl Op {
-    /// Counts the call, whose reply with so many bytes of values arrived at a moment.
+    /// Counts the call, whose reply with this many bytes of values arrived at `arrived`.
     ///
-    /// Network and server are what passed since the call: the turn of the loop in which its request
+    /// Network and server are the time since the call: the loop iteration in which its request
     /// left, and the one in which its reply was found, are part of it.
     pub(super) fn count(&self, costs: &Costs, found_bytes: usize, arrived: Instant) {
         let mut spent = self.times.spent;

@@ -1,4 +1,4 @@
-//! What the event loop calls: the methods of an `asyncio.Protocol`, and the look at deadlines.
+//! What the event loop calls: the methods of an `asyncio.Protocol`, and the check of deadlines.
 
 use std::time::{Duration, Instant};
 
@@ -12,12 +12,12 @@ use super::set_result;
 
 #[pymethods]
 impl Connection {
-    /// Called by the loop: the connection is made. It is probed first if nobody has yet.
+    /// Called by the loop: the connection is made. It is probed first if its command set is unknown.
     fn connection_made(slf: &Bound<'_, Self>, transport: Py<PyAny>) -> PyResult<()> {
         let py = slf.py();
         let mut this = slf.borrow_mut();
         if this.engine.must_close() {
-            // Whoever wanted it gave up while the loop still connected.
+            // The call that needed it ended while the loop still connected.
             drop(this);
             return transport.call_method0(py, intern!(py, "close")).map(drop);
         }
@@ -28,11 +28,11 @@ impl Connection {
             presumes_classic,
             Attempt {
                 started,
-                deadline: started + Duration::from_hours(1), // who connects has a deadline of its own
+                deadline: started + Duration::from_hours(1), // connecting has a deadline of its own
                 is_retry: false,
             },
         );
-        this.look(py)?;
+        this.process_events(py)?;
         drop(this);
         Self::flush(slf)
     }
@@ -44,7 +44,7 @@ impl Connection {
             return Ok(()); // the parent's: its loop must not be run by a child (docs/decisions/0057)
         }
         this.engine.feed(data);
-        this.look(slf.py())?;
+        this.process_events(slf.py())?;
         let has_next_steps = !this.engine.output().is_empty() && !this.will_flush;
         drop(this);
         if has_next_steps {
@@ -62,12 +62,12 @@ impl Connection {
     /// Called by the loop: the connection is gone.
     fn connection_lost(&mut self, py: Python<'_>, error: Option<Bound<'_, PyAny>>) -> PyResult<()> {
         self.transport = None;
-        self.tell_resumed(py)?;
+        self.resolve_resumed(py)?;
         self.cancel_timer(py)?;
         let in_order = error.is_none();
         let why = error.map_or_else(|| "the connection was closed".to_owned(), |e| e.to_string());
         self.engine.lost(in_order, &why);
-        self.look(py)
+        self.process_events(py)
     }
 
     /// Called by the loop: the peer takes no more for now.
@@ -78,10 +78,10 @@ impl Connection {
     /// Called by the loop: the peer takes more again.
     fn resume_writing(&mut self, py: Python<'_>) -> PyResult<()> {
         self.is_paused = false;
-        self.tell_resumed(py)
+        self.resolve_resumed(py)
     }
 
-    /// A future, the same for all who ask, that is done when the peer takes more again or the connection is gone.
+    /// A future, shared by all callers, that is done when the peer takes more again or the connection is gone.
     fn resumed(&mut self, py: Python<'_>) -> PyResult<Py<PyAny>> {
         if let Some(future) = &self.resumed {
             return Ok(future.clone_ref(py));
@@ -91,11 +91,11 @@ impl Connection {
         Ok(self.resumed.insert(future).clone_ref(py))
     }
 
-    /// Send what was written in this turn of the loop.
+    /// Send what was written in this loop iteration.
     fn flush(slf: &Bound<'_, Self>) -> PyResult<()> {
         let py = slf.py();
         let written = slf.borrow_mut().take_output(py);
-        // Not borrowed here: the transport may say at once that the peer takes no more.
+        // Not borrowed here: the transport may call `pause_writing` at once.
         written.map_or(Ok(()), |(transport, bytes)| {
             transport
                 .call_method1(py, intern!(py, "write"), (bytes,))
@@ -103,20 +103,20 @@ impl Connection {
         })
     }
 
-    /// Ends the calls whose time is over; then looks again when the next one's may be.
-    fn look_at_deadlines(slf: &Bound<'_, Self>) -> PyResult<()> {
+    /// Ends the calls whose deadline passed, and sets the timer for the next one.
+    fn check_deadlines(slf: &Bound<'_, Self>) -> PyResult<()> {
         let py = slf.py();
         let mut this = slf.borrow_mut();
         this.timer = None;
         this.engine.tick(Instant::now());
         if !this.engine.takes_requests() {
-            // Who waits to send on it goes to another.
-            this.tell_resumed(py)?;
+            // Callers that wait to send on it use another.
+            this.resolve_resumed(py)?;
         }
-        this.look(py)?;
+        this.process_events(py)?;
         match this.engine.next_deadline() {
             Some(next) => this.start_timer(slf, next),
-            // Nobody waits for what is in flight on one that takes no more requests.
+            // No call waits for what is in flight on a connection that takes no more requests.
             None if !this.engine.takes_requests() => this.abort(py),
             None => Ok(()),
         }
@@ -144,7 +144,7 @@ impl Connection {
     fn close(slf: &Bound<'_, Self>) -> PyResult<()> {
         let py = slf.py();
         slf.borrow_mut().engine.close();
-        slf.borrow_mut().tell_resumed(py)?;
+        slf.borrow_mut().resolve_resumed(py)?;
         Self::flush(slf)?;
         let transport = slf.borrow_mut().transport.take();
         transport.map_or(Ok(()), |transport| {
@@ -154,19 +154,19 @@ impl Connection {
 }
 
 impl Connection {
-    fn tell_resumed(&mut self, py: Python<'_>) -> PyResult<()> {
+    fn resolve_resumed(&mut self, py: Python<'_>) -> PyResult<()> {
         self.resumed.take().map_or(Ok(()), |future| {
             set_result(py, &future, py.None().into_bound(py))
         })
     }
 
-    /// The transport, and what was written for it in this turn of the loop.
+    /// The transport, and what was written for it in this loop iteration.
     fn take_output<'py>(&mut self, py: Python<'py>) -> Option<(Py<PyAny>, Bound<'py, PyBytes>)> {
         self.will_flush = false;
         if !self.process.is_current() {
             return None;
         }
-        self.engine.ask_for_acknowledgement();
+        self.engine.request_acknowledgement();
         let transport = self.transport.as_ref()?;
         let output = self.engine.output();
         if output.is_empty() {

@@ -19,7 +19,7 @@ use pyo3::types::{PyBytes, PyDelta, PyString};
 
 use crate::misses::Misses;
 use crate::settings::{self, Codec};
-use crate::{deadline as deadlines, error, turns, value as conversion};
+use crate::{deadline as deadlines, error, interpreter_lock, value as conversion};
 
 /// TTLs up to 30 days are relative on the wire; longer ones must be a date.
 const RELATIVE_MAX_S: i64 = 30 * 24 * 3600;
@@ -27,7 +27,7 @@ const RELATIVE_MAX_S: i64 = 30 * 24 * 3600;
 /// Values of fewer bytes become objects faster than the clock is read.
 pub(crate) const TIMED_BYTES_MIN: usize = 512;
 
-/// Numbers clients, so that the deadline blocks of one do not bind another.
+/// Numbers clients, so that the deadline blocks of one do not apply to another.
 static NUMBERS: AtomicU64 = AtomicU64::new(0);
 
 /// The native half of `glasscache.Client`.
@@ -64,7 +64,7 @@ fn without_utf8(key: &Bound<'_, PyString>) -> PyErr {
     let why = "it has no UTF-8 form";
     let key = key
         .repr()
-        .map_or_else(|_| String::new(), |shown| shown.to_string());
+        .map_or_else(|_| String::new(), |repr| repr.to_string());
     Python::attach(|py| error::of_client(py, &Error::BadKey { key, why }))
 }
 
@@ -170,8 +170,8 @@ impl Client {
         work: impl FnOnce(&Core, &Budget<'_>) -> Result<R, Error> + Send,
     ) -> PyResult<R> {
         let raised = Mutex::new(None);
-        let result = turns::detached(py, || {
-            let go_on = || {
+        let result = interpreter_lock::detached(py, || {
+            let should_continue = || {
                 Python::attach(|py| match py.check_signals() {
                     Ok(()) => true,
                     Err(error) => {
@@ -185,19 +185,19 @@ impl Client {
             let budget = Budget {
                 started: times.0,
                 deadline: times.1,
-                go_on: &go_on,
+                should_continue: &should_continue,
                 spent,
             };
             work(&self.core, &budget)
         });
-        // First of all: whatever the call has come to, its caller was told to stop.
+        // First of all: whatever the result of the call, its caller is to stop.
         if let Some(raised) = raised.into_inner().ok().flatten() {
             return Err(raised);
         }
         result.map_err(|error| error::of_client(py, &error))
     }
 
-    /// What a failed call returns: its error, or a counted miss where that was asked for.
+    /// What a failed call returns: its error, or a counted miss where that is configured.
     pub(crate) fn missed<R>(&self, py: Python<'_>, result: PyResult<R>, miss: R) -> PyResult<R> {
         result.or_else(|error| self.misses.miss(py, error, miss, 1))
     }
@@ -240,7 +240,7 @@ impl Client {
                         value_bytes_max, connections_max, base64_keys, costs))]
     #[expect(
         clippy::too_many_arguments,
-        reason = "each is a keyword of the Python face"
+        reason = "each is a keyword of the Python constructor"
     )]
     fn new(
         py: Python<'_>,
@@ -275,18 +275,18 @@ impl Client {
     }
 
     fn __repr__(slf: &Bound<'_, Self>) -> PyResult<String> {
-        settings::shown(&slf.get_type(), &slf.get().core)
+        settings::repr(&slf.get_type(), &slf.get().core)
     }
 
-    /// Close the idle connections, after what was written without waiting has arrived.
+    /// Close the idle connections, after quiet writes have arrived.
     fn close(&self, py: Python<'_>) {
         py.detach(|| self.core.close());
     }
 
-    /// Send what noreply writes of the last millisecond are still gathered; what cannot be sent is counted.
+    /// Send the noreply writes that are still gathered, from the last millisecond; what cannot be sent is counted.
     ///
-    /// The next call does this too, and so do `close()`, the end of a `with` block and of the program. It is
-    /// for who leaves in another way, as by `os._exit`, or has another client read what was written.
+    /// The next call does this too, and so do `close()`, the end of a `with` block and of the program. Use it
+    /// before another way to leave, such as `os._exit`, or before another client reads what was written.
     #[pyo3(signature = (*, deadline=None))]
     fn send_gathered(&self, py: Python<'_>, deadline: Option<f64>) -> PyResult<()> {
         let patience = deadline.map_or(Ok(self.timeout), deadlines::seconds)?;
@@ -300,7 +300,7 @@ impl Client {
         self.codec.clone_ref(py)
     }
 
-    /// Open a block in which all calls of this thread share so many seconds.
+    /// Open a block in which all calls of this thread share this many seconds.
     #[pyo3(name = "_open_deadline")]
     fn open_deadline(&self, length: f64) -> PyResult<()> {
         deadlines::open(self.number, length)
@@ -335,7 +335,7 @@ impl Client {
 
     /// Change the servers for all calls to come; a call in flight ends where it began.
     ///
-    /// Connections to servers that stay are kept. See `glasscache.discovery` for who calls this.
+    /// Connections to servers that stay are kept. `glasscache.discovery` calls this.
     #[pyo3(name = "_change_servers")]
     fn change_servers(&self, py: Python<'_>, servers: Vec<String>) -> PyResult<()> {
         settings::addresses(&servers)

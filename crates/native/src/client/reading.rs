@@ -11,7 +11,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 
 use crate::reply::Form;
-use crate::{error, turns, value as conversion};
+use crate::{error, interpreter_lock, value as conversion};
 
 use super::{Client, TIMED_BYTES_MIN, Ttl, exptime};
 
@@ -27,7 +27,7 @@ impl Client {
     ///
     /// Raises:
     ///     ServerUnavailable: the key's server is down. An error is never returned as a miss unless
-    ///         on_error="miss" was asked for.
+    ///         on_error="miss" is set.
     ///     DeadlineExceeded: the time was over.
     ///     UnreadableValue: the value was not written in this client's dialect.
     ///
@@ -65,7 +65,7 @@ impl Client {
     }
 
     /// Return the value under key and give it a new ttl in seconds.
-    #[pyo3(signature = (key, ttl, default=None, *, deadline=None, **words), text_signature = "($self, key, ttl, default=None, *, deadline=None)")]
+    #[pyo3(signature = (key, ttl, default=None, *, deadline=None, **keywords), text_signature = "($self, key, ttl, default=None, *, deadline=None)")]
     fn gat<'py>(
         &self,
         py: Python<'py>,
@@ -73,9 +73,9 @@ impl Client {
         ttl: Ttl,
         default: Option<Bound<'py, PyAny>>,
         deadline: Option<f64>,
-        words: Option<&Bound<'_, PyDict>>,
+        keywords: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        error::refuse_words("gat", words)?;
+        error::refuse_keywords("gat", keywords)?;
         let exptime = exptime(Some(ttl))?;
         let value = self.read(py, key, deadline, |key| Request::GetAndTouch {
             key,
@@ -133,10 +133,10 @@ impl Client {
         let (mut result, mut value_bytes) = (None, 0);
         let mut spent = Spent::default();
         loop {
-            match turns::detached(py, || call.run())
+            match interpreter_lock::detached(py, || call.run())
                 .map_err(|error| error::of_client(py, &error))?
             {
-                State::Reply(answer) => {
+                State::Reply(reply) => {
                     let found = call.pipeline().and_then(|p| p.found().first().copied());
                     value_bytes = found.map_or(value_bytes, |found| found.value_bytes);
                     let is_timed = |found: Found| self.is_timed(found.flags, value_bytes);
@@ -144,12 +144,12 @@ impl Client {
                         call.note_arrival();
                     }
                     let pipeline = call.pipeline().map(|pipeline| {
-                        let reply = (answer, pipeline, call.server().name.as_str());
-                        form.show(py, self.codec(), reply, &mut spent)
+                        let reply = (reply, pipeline, call.server().name.as_str());
+                        form.to_python(py, self.codec(), reply, &mut spent)
                     });
                     call.next(); // the reply is whole: whatever it is, the connection stays good
-                    let shown = pipeline.unwrap_or(Ok(None));
-                    result = result.or(shown.map_err(|failed| failed.raised(py))?);
+                    let value = pipeline.unwrap_or(Ok(None));
+                    result = result.or(value.map_err(|failed| failed.raised(py))?);
                     break;
                 }
                 State::Body(found) => {
@@ -181,7 +181,7 @@ impl Client {
         spent: &mut Spent,
     ) -> PyResult<Bound<'py, PyAny>> {
         let mut fill = |target: &mut [u8]| -> PyResult<()> {
-            while !turns::detached(py, || call.receive_body(target))
+            while !interpreter_lock::detached(py, || call.receive_body(target))
                 .map_err(|error| error::of_client(py, &error))?
             {
                 py.check_signals()?;
@@ -201,7 +201,7 @@ impl Client {
 
     /// Whether making a value takes long enough to be timed.
     ///
-    /// Plain bytes have only to be moved, as those that are received in place; so has what is short and plain.
+    /// Plain bytes only have to be copied, like those that are received into their object; so do short plain values.
     fn is_timed(&self, flags: u32, value_bytes: usize) -> bool {
         let codec = self.codec();
         codec.plain_flags != Some(flags)

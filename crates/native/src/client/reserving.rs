@@ -1,4 +1,4 @@
-//! What `get_or_set` needs beside the calls of every client: reservations.
+//! Reservations, which `get_or_set` needs.
 
 use glasscache_client::StoreWord;
 use glasscache_client::outcome::Outcome;
@@ -23,7 +23,7 @@ pub(crate) fn form(codec: &Codec, token: [u8; TOKEN_BYTES]) -> Option<(u32, Vec<
     reservation::form(&codec.rust, &token)
 }
 
-/// As `add`, or as a `cas` on the unique of the reservation that it takes the place of.
+/// As `add`, or as a `cas` on the unique of the reservation that it replaces.
 pub(crate) fn word(instead_of: Option<u64>) -> StoreWord {
     instead_of.map_or(StoreWord::Add, StoreWord::Cas)
 }
@@ -65,8 +65,8 @@ impl Client {
         deadline: Option<f64>,
     ) -> PyResult<Option<Held<'py>>> {
         let found = self.with_key(key, deadline, None, |core, key, budget| {
-            let words = core.server_of(key.bytes)?.dialect();
-            core.run(&FindReservation { key, words }, budget)
+            let command_set = core.server_of(key.bytes)?.command_set();
+            core.run(&FindReservation { key, command_set }, budget)
         })?;
         Ok(found.map(|found| held(py, found)))
     }

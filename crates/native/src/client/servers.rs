@@ -1,4 +1,4 @@
-//! What is asked of every server: statistics, version, flush; and what the client itself has counted.
+//! Requests to every server: statistics, version, flush; and the client's own counters.
 
 use glasscache_client::costs::Spent;
 use glasscache_client::request::Request;
@@ -20,7 +20,7 @@ impl Client {
         Ok(all)
     }
 
-    /// Return every server's own counters by its name; an exception in place of a failed one's.
+    /// Return every server's own counters by its name; the exception of one that failed.
     #[pyo3(signature = (argument="", *, deadline=None))]
     fn server_stats<'py>(
         &self,
@@ -32,13 +32,13 @@ impl Client {
         self.of_all(py, Request::Stats { argument }, deadline)
     }
 
-    /// Return every server's version by its name; an exception in place of a failed one's.
+    /// Return every server's version by its name; the exception of one that failed.
     #[pyo3(signature = (*, deadline=None))]
     fn version<'py>(&self, py: Python<'py>, deadline: Option<f64>) -> PyResult<Bound<'py, PyDict>> {
         self.of_all(py, Request::Version, deadline)
     }
 
-    /// Drop every item of every server, after delay seconds; name by name True or an exception.
+    /// Drop every item of every server, after delay seconds; return True or an exception for each name.
     #[pyo3(signature = (delay=0, *, deadline=None))]
     fn flush<'py>(
         &self,
@@ -58,13 +58,13 @@ impl Client {
         deadline: Option<f64>,
     ) -> PyResult<Bound<'py, PyDict>> {
         let times = self.times(deadline)?;
-        let answers = self.detached(py, times, Spent::default(), |core, budget| {
-            core.ask_all(request, budget)
+        let replies = self.detached(py, times, Spent::default(), |core, budget| {
+            core.request_all(request, budget)
         })?;
         let dict = PyDict::new(py);
-        for (server, answer) in answers {
-            match answer {
-                Ok(answer) => dict.set_item(server, tables::answer(py, &request, answer)?)?,
+        for (server, reply) in replies {
+            match reply {
+                Ok(reply) => dict.set_item(server, tables::admin_reply(py, &request, reply)?)?,
                 Err(error) => dict.set_item(server, error::outcome_of(py, &error)?)?,
             }
         }

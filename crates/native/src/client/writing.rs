@@ -17,22 +17,22 @@ use super::{Client, Ttl, amount, amount_if_any, exptime, joined_bytes};
 impl Client {
     /// Store value under key for ttl seconds (0: no expiry); True when the server has it.
     ///
-    /// With noreply the call does not wait. A write that stands alone is sent at once; those that follow
+    /// With noreply the call does not wait. A single write is sent at once; those that follow
     /// it closely (0.1 ms) are gathered, and leave together with the next call to that server, whichever
     /// thread makes it, or when there are 32 KiB of them, or after a millisecond, or when the client is
     /// closed or the program ends. So any later call of this client finds them sent before it. A failure
     /// is counted by `stats()` and not raised, unless the server is known to be down; a write that was
-    /// lost with its connection leaves no older value behind: the next call removes the key. Values of
-    /// 64 KiB and more wait all the same, so that none is too large unheard.
+    /// lost with its connection leaves no older value: the next call removes the key. Values of
+    /// 64 KiB and more are always acknowledged, so that one that is too large is never dropped silently.
     ///
     /// Raises:
-    ///     ValueTooLarge: the server does not take so many bytes; an older value is gone too.
+    ///     ValueTooLarge: the server does not take a value of this size; an older value is removed.
     ///     UnwritableValue: the codec has no form for this type.
     ///
     /// >>> client.set("greeting", "hello", ttl=60)
     /// True
-    #[pyo3(signature = (key, value, ttl=None, *, noreply=false, deadline=None, **words), text_signature = "($self, key, value, ttl=None, *, noreply=False, deadline=None)")]
-    #[expect(clippy::too_many_arguments, reason = "the words of one call")]
+    #[pyo3(signature = (key, value, ttl=None, *, noreply=false, deadline=None, **keywords), text_signature = "($self, key, value, ttl=None, *, noreply=False, deadline=None)")]
+    #[expect(clippy::too_many_arguments, reason = "the arguments of one call")]
     fn set(
         &self,
         py: Python<'_>,
@@ -41,15 +41,15 @@ impl Client {
         ttl: Option<Ttl>,
         noreply: bool,
         deadline: Option<f64>,
-        words: Option<&Bound<'_, PyDict>>,
+        keywords: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<bool> {
-        error::refuse_words("set", words)?;
+        error::refuse_keywords("set", keywords)?;
         Ok(self.write(py, StoreWord::Set, key, value, ttl, noreply, deadline)? == Outcome::Done)
     }
 
     /// Store value only if there is none under key; whether it was stored.
-    #[pyo3(signature = (key, value, ttl=None, *, noreply=false, deadline=None, **words), text_signature = "($self, key, value, ttl=None, *, noreply=False, deadline=None)")]
-    #[expect(clippy::too_many_arguments, reason = "the words of one call")]
+    #[pyo3(signature = (key, value, ttl=None, *, noreply=false, deadline=None, **keywords), text_signature = "($self, key, value, ttl=None, *, noreply=False, deadline=None)")]
+    #[expect(clippy::too_many_arguments, reason = "the arguments of one call")]
     fn add(
         &self,
         py: Python<'_>,
@@ -58,15 +58,15 @@ impl Client {
         ttl: Option<Ttl>,
         noreply: bool,
         deadline: Option<f64>,
-        words: Option<&Bound<'_, PyDict>>,
+        keywords: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<bool> {
-        error::refuse_words("add", words)?;
+        error::refuse_keywords("add", keywords)?;
         Ok(self.write(py, StoreWord::Add, key, value, ttl, noreply, deadline)? == Outcome::Done)
     }
 
     /// Store value only if there is one under key; whether it was stored.
-    #[pyo3(signature = (key, value, ttl=None, *, noreply=false, deadline=None, **words), text_signature = "($self, key, value, ttl=None, *, noreply=False, deadline=None)")]
-    #[expect(clippy::too_many_arguments, reason = "the words of one call")]
+    #[pyo3(signature = (key, value, ttl=None, *, noreply=false, deadline=None, **keywords), text_signature = "($self, key, value, ttl=None, *, noreply=False, deadline=None)")]
+    #[expect(clippy::too_many_arguments, reason = "the arguments of one call")]
     fn replace(
         &self,
         py: Python<'_>,
@@ -75,16 +75,16 @@ impl Client {
         ttl: Option<Ttl>,
         noreply: bool,
         deadline: Option<f64>,
-        words: Option<&Bound<'_, PyDict>>,
+        keywords: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<bool> {
-        error::refuse_words("replace", words)?;
+        error::refuse_keywords("replace", keywords)?;
         Ok(
             self.write(py, StoreWord::Replace, key, value, ttl, noreply, deadline)?
                 == Outcome::Done,
         )
     }
 
-    /// Put str or bytes behind those under key; False if there are none.
+    /// Append str or bytes to the value under key; False if there is none.
     #[pyo3(signature = (key, value, *, noreply=false, deadline=None))]
     fn append(
         &self,
@@ -96,7 +96,7 @@ impl Client {
         self.extend(StoreWord::Append, key, value, noreply, deadline)
     }
 
-    /// Put str or bytes before those under key; False if there are none.
+    /// Prepend str or bytes to the value under key; False if there is none.
     #[pyo3(signature = (key, value, *, noreply=false, deadline=None))]
     fn prepend(
         &self,
@@ -109,8 +109,8 @@ impl Client {
     }
 
     /// Store value if the CAS unique of `gets` still holds: True; False: it changed; None: gone.
-    #[pyo3(signature = (key, value, cas, ttl=None, *, noreply=false, deadline=None, **words), text_signature = "($self, key, value, cas, ttl=None, *, noreply=False, deadline=None)")]
-    #[expect(clippy::too_many_arguments, reason = "the words of a cas")]
+    #[pyo3(signature = (key, value, cas, ttl=None, *, noreply=false, deadline=None, **keywords), text_signature = "($self, key, value, cas, ttl=None, *, noreply=False, deadline=None)")]
+    #[expect(clippy::too_many_arguments, reason = "the arguments of a cas")]
     fn cas(
         &self,
         py: Python<'_>,
@@ -120,9 +120,9 @@ impl Client {
         ttl: Option<Ttl>,
         noreply: bool,
         deadline: Option<f64>,
-        words: Option<&Bound<'_, PyDict>>,
+        keywords: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<Option<bool>> {
-        error::refuse_words("cas", words)?;
+        error::refuse_keywords("cas", keywords)?;
         let word = StoreWord::Cas(cas);
         Ok(
             match self.write(py, word, key, value, ttl, noreply, deadline)? {
@@ -145,16 +145,16 @@ impl Client {
     }
 
     /// Give key a new ttl in seconds; whether it was there.
-    #[pyo3(signature = (key, ttl, *, noreply=false, deadline=None, **words), text_signature = "($self, key, ttl, *, noreply=False, deadline=None)")]
+    #[pyo3(signature = (key, ttl, *, noreply=false, deadline=None, **keywords), text_signature = "($self, key, ttl, *, noreply=False, deadline=None)")]
     fn touch(
         &self,
         key: &Bound<'_, PyAny>,
         ttl: Ttl,
         noreply: bool,
         deadline: Option<f64>,
-        words: Option<&Bound<'_, PyDict>>,
+        keywords: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<bool> {
-        error::refuse_words("touch", words)?;
+        error::refuse_keywords("touch", keywords)?;
         let exptime = exptime(Some(ttl))?;
         self.with_key(key, deadline, false, |core, key, budget| {
             core.touch(key, exptime, noreply, budget)
@@ -174,8 +174,8 @@ impl Client {
     /// 1
     /// >>> client.incr("visits", 10)
     /// 11
-    #[pyo3(signature = (key, delta=1, *, initial=None, ttl=None, noreply=false, deadline=None, **words), text_signature = "($self, key, delta=1, *, initial=None, ttl=None, noreply=False, deadline=None)")]
-    #[expect(clippy::too_many_arguments, reason = "the words of an addition")]
+    #[pyo3(signature = (key, delta=1, *, initial=None, ttl=None, noreply=false, deadline=None, **keywords), text_signature = "($self, key, delta=1, *, initial=None, ttl=None, noreply=False, deadline=None)")]
+    #[expect(clippy::too_many_arguments, reason = "the arguments of an addition")]
     fn incr(
         &self,
         key: &Bound<'_, PyAny>,
@@ -184,15 +184,15 @@ impl Client {
         ttl: Option<Ttl>,
         noreply: bool,
         deadline: Option<f64>,
-        words: Option<&Bound<'_, PyDict>>,
+        keywords: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<Option<u64>> {
-        error::refuse_words("incr", words)?;
+        error::refuse_keywords("incr", keywords)?;
         self.arithmetic(key, (delta, false), initial, ttl, noreply, deadline)
     }
 
     /// Subtract delta from the number under key, not below 0, and return what is left.
-    #[pyo3(signature = (key, delta=1, *, initial=None, ttl=None, noreply=false, deadline=None, **words), text_signature = "($self, key, delta=1, *, initial=None, ttl=None, noreply=False, deadline=None)")]
-    #[expect(clippy::too_many_arguments, reason = "the words of a subtraction")]
+    #[pyo3(signature = (key, delta=1, *, initial=None, ttl=None, noreply=false, deadline=None, **keywords), text_signature = "($self, key, delta=1, *, initial=None, ttl=None, noreply=False, deadline=None)")]
+    #[expect(clippy::too_many_arguments, reason = "the arguments of a subtraction")]
     fn decr(
         &self,
         key: &Bound<'_, PyAny>,
@@ -201,9 +201,9 @@ impl Client {
         ttl: Option<Ttl>,
         noreply: bool,
         deadline: Option<f64>,
-        words: Option<&Bound<'_, PyDict>>,
+        keywords: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<Option<u64>> {
-        error::refuse_words("decr", words)?;
+        error::refuse_keywords("decr", keywords)?;
         self.arithmetic(key, (delta, true), initial, ttl, noreply, deadline)
     }
 }
@@ -220,7 +220,7 @@ impl Client {
         })
     }
 
-    #[expect(clippy::too_many_arguments, reason = "the words of one write")]
+    #[expect(clippy::too_many_arguments, reason = "the arguments of one write")]
     pub(crate) fn write(
         &self,
         py: Python<'_>,

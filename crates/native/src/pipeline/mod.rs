@@ -8,7 +8,7 @@ use glasscache_client::call::{Call, State};
 use glasscache_client::costs::{Part, Spent};
 use glasscache_client::engine::TooLarge;
 use glasscache_client::engine::operation::stored;
-use glasscache_client::pipeline::{Answer, Pipeline};
+use glasscache_client::pipeline::{Pipeline, Reply};
 use glasscache_client::request::Request;
 use glasscache_client::{Budget, Error};
 use pyo3::prelude::*;
@@ -16,11 +16,11 @@ use pyo3::types::PyList;
 
 use crate::client::Client;
 use crate::reply::{Failed, Form};
-use crate::{error, turns};
+use crate::{error, interpreter_lock};
 
 use written::{Prepared, Written};
 
-/// What came of a pipeline's reads, and how long it took to make values of it.
+/// Bytes of a pipeline's reads, and how long it took to make values of them.
 #[derive(Default)]
 struct Read {
     bytes: usize,
@@ -53,9 +53,9 @@ impl Client {
             .collect::<PyResult<_>>()?;
         let mut outcomes: Vec<Option<Outcome<'py>>> = (0..prepared.len()).map(|_| None).collect();
         let mut read = Read::default();
-        for place in 0..self.core.places_count() {
+        for slot in 0..self.core.slots_count() {
             let mine: Vec<usize> = (0..prepared.len())
-                .filter(|&index| prepared.get(index).is_some_and(|call| call.place == place))
+                .filter(|&index| prepared.get(index).is_some_and(|call| call.slot == slot))
                 .collect();
             if mine.is_empty() {
                 continue;
@@ -65,17 +65,17 @@ impl Client {
                 .filter_map(|&index| prepared.get(index))
                 .map(Prepared::request)
                 .collect();
-            let shown = self.ask_one(py, place, &requests, times, &mut read)?;
-            for (&index, outcome) in mine.iter().zip(shown) {
-                if let Some(slot) = outcomes.get_mut(index) {
-                    *slot = Some(outcome);
+            let outcome = self.request_server(py, slot, &requests, times, &mut read)?;
+            for (&index, outcome) in mine.iter().zip(outcome) {
+                if let Some(entry) = outcomes.get_mut(index) {
+                    *entry = Some(outcome);
                 }
             }
         }
         self.count_pipeline(&prepared, &read, times);
         let results = outcomes.into_iter().map(|outcome| match outcome {
             Some(Ok(value)) => Ok(value),
-            Some(Err(Failed::Told(error))) => error::outcome_of(py, &error),
+            Some(Err(Failed::Client(error))) => error::outcome_of(py, &error),
             Some(Err(Failed::Unreadable(error))) => {
                 Ok(error.into_value(py).into_bound(py).into_any())
             }
@@ -87,21 +87,21 @@ impl Client {
 
 impl Client {
     /// The outcomes of a pipeline's calls to one server; an error is one that ends them all.
-    fn ask_one<'py>(
+    fn request_server<'py>(
         &self,
         py: Python<'py>,
-        place: usize,
+        slot: usize,
         requests: &[Request<'_>],
         times: (Instant, Instant),
         read: &mut Read,
     ) -> PyResult<Vec<Outcome<'py>>> {
         let mut outcomes = Vec::with_capacity(requests.len());
-        let server = self.core.server(place);
+        let server = self.core.server(slot);
         let server = server.map_err(|error| error::of_client(py, &error))?;
         let mut call = Call::new(server, requests, times.0, times.1);
         let failure = loop {
-            match turns::detached(py, || call.run()) {
-                Ok(State::Reply(answer)) => {
+            match interpreter_lock::detached(py, || call.run()) {
+                Ok(State::Reply(reply)) => {
                     let request = requests.get(outcomes.len());
                     let (Some(request), Some(pipeline)) = (request, call.pipeline()) else {
                         break Error::Closed;
@@ -109,9 +109,9 @@ impl Client {
                     let name = &call.server().name;
                     read.bytes += found_bytes(pipeline);
                     let begin = Instant::now();
-                    let shown = self.show(py, request, answer, (pipeline, name));
+                    let outcome = self.outcome_of(py, request, reply, (pipeline, name));
                     read.took += begin.elapsed();
-                    match shown {
+                    match outcome {
                         Err(Failed::Unreadable(error)) if !error::is_own(py, &error) => {
                             return Err(error);
                         }
@@ -125,12 +125,12 @@ impl Client {
                 Err(error) => break error,
             }
         };
-        outcomes.resize_with(requests.len(), || Err(Failed::Told(failure.clone())));
+        outcomes.resize_with(requests.len(), || Err(Failed::Client(failure.clone())));
         self.add_limit(py, requests, &mut outcomes, times)?;
         Ok(outcomes)
     }
 
-    /// Counts a pipeline as a bulk call of so many keys.
+    /// Counts a pipeline as a bulk call of this many keys.
     fn count_pipeline(&self, calls: &[Prepared], read: &Read, times: (Instant, Instant)) {
         let mut spent = Spent::default();
         for part in [Part::Serialise, Part::Compress] {
@@ -139,7 +139,7 @@ impl Client {
         let budget = Budget {
             started: times.0,
             deadline: times.1,
-            go_on: &|| true,
+            should_continue: &|| true,
             spent,
         };
         let written: usize = calls.iter().map(|call| call.body.len()).sum();
@@ -147,7 +147,7 @@ impl Client {
         self.core.count_bulk(calls.len(), bytes, &budget, read.took);
     }
 
-    /// Adds the server's limit to refusals for length, which do not say it.
+    /// Adds the server's limit to refusals for length, which do not name it.
     fn add_limit(
         &self,
         py: Python<'_>,
@@ -159,7 +159,7 @@ impl Client {
         let mut steps = refused.filter_map(|(request, outcome)| match (request, outcome) {
             (
                 Request::Store { item, .. },
-                Err(Failed::Told(error @ Error::TooLarge { limit: 0, .. })),
+                Err(Failed::Client(error @ Error::TooLarge { limit: 0, .. })),
             ) => Some(TooLarge::without_removal(item.key, error.clone())),
             _ => None,
         });
@@ -173,7 +173,7 @@ impl Client {
             }
         })?;
         for outcome in outcomes {
-            if let Err(Failed::Told(Error::TooLarge { limit, .. })) = outcome
+            if let Err(Failed::Client(Error::TooLarge { limit, .. })) = outcome
                 && *limit == 0
             {
                 *limit = bytes_max;
@@ -183,19 +183,19 @@ impl Client {
     }
 
     /// One outcome as Python has it.
-    fn show<'py>(
+    fn outcome_of<'py>(
         &self,
         py: Python<'py>,
         request: &Request<'_>,
-        answer: Answer,
+        reply: Reply,
         (pipeline, server): (&Pipeline, &str),
     ) -> Outcome<'py> {
         let form = Form::of(request);
         let value = if let Request::Store { item, .. } = request {
-            form.of_outcome(py, stored(answer, item.key, item.body.len(), server)?)
+            form.of_outcome(py, stored(reply, item.key, item.body.len(), server)?)
         } else {
-            let reply = (answer, pipeline, server);
-            form.show(py, self.codec(), reply, &mut Spent::default())?
+            let reply = (reply, pipeline, server);
+            form.to_python(py, self.codec(), reply, &mut Spent::default())?
         };
         Ok(value.unwrap_or_else(|| py.None().into_bound(py)))
     }

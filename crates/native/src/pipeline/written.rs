@@ -1,4 +1,4 @@
-//! The calls of a pipeline as Python wrote them down, and the requests that they become.
+//! The calls of a pipeline as Python recorded them, and the requests that they become.
 
 use glasscache_client::StoreWord;
 use glasscache_client::costs::Spent;
@@ -10,7 +10,7 @@ use pyo3::prelude::*;
 use crate::client::{Client, Ttl, amount, exptime, joined_bytes, key_bytes};
 use crate::{error, value as conversion};
 
-/// A call as Python wrote it down: what, key, value, ttl, and an amount or a CAS unique.
+/// A call as Python recorded it: method, key, value, ttl, and an amount or a CAS unique.
 pub(super) type Written<'py> = (
     String,
     Bound<'py, PyAny>,
@@ -21,19 +21,19 @@ pub(super) type Written<'py> = (
 
 /// A call with its key and body made.
 pub(super) struct Prepared {
-    what: What,
+    kind: CallKind,
     key: Vec<u8>,
     is_base64: bool,
     flags: u32,
     pub(super) body: Vec<u8>,
     exptime: i64,
     delta: u64,
-    pub(super) place: usize,
+    pub(super) slot: usize,
     pub(super) spent: Spent,
 }
 
 #[derive(Clone, Copy)]
-enum What {
+enum CallKind {
     Get { cas: bool },
     GetAndTouch,
     Store(StoreWord),
@@ -43,7 +43,7 @@ enum What {
     Arithmetic { down: bool },
 }
 
-impl What {
+impl CallKind {
     fn named(word: &str) -> Option<Self> {
         Some(match word {
             "get" => Self::Get { cas: false },
@@ -68,17 +68,17 @@ impl Prepared {
     pub(super) fn new(client: &Client, call: &Written<'_>) -> PyResult<Self> {
         let (word, key, value, ttl, delta) = call;
         let py = key.py();
-        let what = What::named(word)
-            .ok_or_else(|| PyValueError::new_err(format!("no call {word:?} in a pipeline")))?;
+        let kind = CallKind::named(word)
+            .ok_or_else(|| PyValueError::new_err(format!("a pipeline has no method {word:?}")))?;
         let mut scratch = Vec::new();
         let wire = client.keys().wire(key_bytes(key)?, &mut scratch);
         let wire = wire.map_err(|error| error::of_client(py, &error))?;
         let mut spent = Spent::default();
-        let (flags, body) = match what {
-            What::Store(StoreWord::Append | StoreWord::Prepend) => {
+        let (flags, body) = match kind {
+            CallKind::Store(StoreWord::Append | StoreWord::Prepend) => {
                 (0, joined_bytes(value)?.to_vec())
             }
-            What::Store(_) | What::Cas => {
+            CallKind::Store(_) | CallKind::Cas => {
                 conversion::with_bytes(client.codec(), value, |flags, bytes, costs| {
                     conversion::add_costs(&mut spent, costs);
                     Ok((flags, bytes.to_vec()))
@@ -86,16 +86,16 @@ impl Prepared {
             }
             _ => (0, Vec::new()),
         };
-        let place = client.core.place_of(wire.bytes);
+        let slot = client.core.slot_of(wire.bytes);
         Ok(Self {
-            what,
+            kind,
             key: wire.bytes.to_vec(),
             is_base64: wire.is_base64,
             flags,
             body,
             exptime: exptime(*ttl)?,
             delta: amount(delta)?,
-            place,
+            slot,
             spent,
         })
     }
@@ -106,21 +106,21 @@ impl Prepared {
             is_base64: self.is_base64,
         };
         let exptime = self.exptime;
-        match self.what {
-            What::Get { cas } => Request::Get { key, cas },
-            What::GetAndTouch => Request::GetAndTouch { key, exptime },
-            What::Store(word) => self.store(word, key),
-            What::Cas => self.store(StoreWord::Cas(self.delta), key),
-            What::Delete => Request::Delete {
+        match self.kind {
+            CallKind::Get { cas } => Request::Get { key, cas },
+            CallKind::GetAndTouch => Request::GetAndTouch { key, exptime },
+            CallKind::Store(word) => self.store(word, key),
+            CallKind::Cas => self.store(StoreWord::Cas(self.delta), key),
+            CallKind::Delete => Request::Delete {
                 key,
                 noreply: false,
             },
-            What::Touch => Request::Touch {
+            CallKind::Touch => Request::Touch {
                 key,
                 exptime,
                 noreply: false,
             },
-            What::Arithmetic { down } => {
+            CallKind::Arithmetic { down } => {
                 let by = Arithmetic {
                     delta: self.delta,
                     down,

@@ -5,13 +5,13 @@ use pyo3::prelude::*;
 
 use crate::error;
 
-/// The whole numbers of a one-dimensional buffer, each converted; a fault says which one.
+/// The whole numbers of a one-dimensional buffer, each converted; an error names the first that is not one.
 pub(super) fn numbers<T>(
     values: &Bound<'_, PyAny>,
     what: &str,
     convert: impl Fn(i128) -> Option<T> + Copy,
 ) -> PyResult<Vec<T>> {
-    // An empty array may have no memory at all, which is no buffer.
+    // An empty array may have no memory at all, and so no buffer.
     if values.len().is_ok_and(|count| count == 0) {
         return Ok(Vec::new());
     }

@@ -22,7 +22,7 @@ pub(crate) fn slab_classes(py: Python<'_>, settings: Settings) -> PyResult<Vec<u
     Ok(SlabClasses::new(&config).chunks().to_vec())
 }
 
-/// Return the best sizes by hand, at most so many, for values of these sizes.
+/// Return the best chunk sizes, at most this many, for values of these sizes.
 #[pyfunction]
 #[pyo3(signature = (sizes, counts, *, settings, key_bytes, classes))]
 pub(crate) fn slab_optimum(

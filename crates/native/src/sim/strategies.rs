@@ -1,4 +1,4 @@
-//! Request simulation for Python: a folder of a log, strategies in words, and the results document as JSON.
+//! Request simulation for Python: a folder of a log, strategies in their notation, and the results document as JSON.
 
 use std::path::{Path, PathBuf};
 

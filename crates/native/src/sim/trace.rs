@@ -23,7 +23,7 @@ pub(crate) struct Trace {
     /// Requests left out since their size is unknown.
     #[pyo3(get)]
     without_size: u64,
-    /// Whether the file ended within a row, which is left out.
+    /// Whether the file ended within a line, which is left out.
     #[pyo3(get)]
     is_cut: bool,
 }
@@ -127,11 +127,11 @@ impl Trace {
                 seed,
             }));
         }
-        in_parallel(py, tasks.len(), threads, |at, goes_on| {
+        in_parallel(py, tasks.len(), threads, |at, should_continue| {
             let Task {
                 policy, capacity, ..
             } = tasks[at];
-            let outcome = tasks[at].run(&self.prepared, goes_on)?;
+            let outcome = tasks[at].run(&self.prepared, should_continue)?;
             let ratios = (outcome.miss_ratio(), outcome.byte_miss_ratio());
             let (requests, misses) = (outcome.requests, outcome.misses);
             Some((
@@ -145,7 +145,7 @@ impl Trace {
         })
     }
 
-    /// Compute LRU's curve exactly, or from samples of so many keys, one for each seed.
+    /// Compute LRU's curve exactly, or from samples of this many keys, one for each seed.
     #[pyo3(signature = (*, sample, seeds, threads))]
     fn lru(
         &self,
@@ -155,8 +155,8 @@ impl Trace {
         threads: usize,
     ) -> PyResult<Curve> {
         let count = if sample.is_some() { seeds.len() } else { 1 };
-        let curves = in_parallel(py, count, threads, |at, goes_on| match sample {
-            None => mattson(&self.prepared, goes_on),
+        let curves = in_parallel(py, count, threads, |at, should_continue| match sample {
+            None => mattson(&self.prepared, should_continue),
             Some(keys) => Some(shards(
                 &self.prepared,
                 Shards {

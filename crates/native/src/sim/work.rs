@@ -6,12 +6,12 @@ use std::time::{Duration, Instant};
 
 use pyo3::prelude::*;
 
-/// How often the calling thread looks for a signal while others work, however often a result arrives.
-const LOOK_EVERY: Duration = Duration::from_millis(50);
+/// How often the calling thread checks for a signal while others work, however often a result arrives.
+const CHECK_EVERY: Duration = Duration::from_millis(50);
 
-/// Runs `job` for 0 to below `count` on so many threads (0: one a core) and returns the results in order.
+/// Runs `job` for 0 to below `count` on this many threads (0: one a core) and returns the results in order.
 ///
-/// A job is given a question to ask now and then, whether to go on, and may answer no with `None`. What a signal's
+/// A job calls `should_continue` now and then, and may return `None` once it is false. What a signal's
 /// handler raises ends the work and is returned.
 pub(super) fn in_parallel<T: Send>(
     py: Python<'_>,
@@ -27,31 +27,31 @@ pub(super) fn in_parallel<T: Send>(
             for _ in 0..threads_for(threads).min(count) {
                 let (done, stop, next, job) = (done.clone(), &stop, &next, &job);
                 scope.spawn(move || {
-                    let goes_on = || !stop.load(Ordering::Relaxed);
-                    while goes_on() {
+                    let should_continue = || !stop.load(Ordering::Relaxed);
+                    while should_continue() {
                         let at = next.fetch_add(1, Ordering::Relaxed);
-                        if at >= count || done.send((at, job(at, &goes_on))).is_err() {
+                        if at >= count || done.send((at, job(at, &should_continue))).is_err() {
                             return;
                         }
                     }
                 });
             }
             drop(done);
-            let mut look_at = Instant::now() + LOOK_EVERY;
+            let mut next_check = Instant::now() + CHECK_EVERY;
             loop {
-                let left = look_at.saturating_duration_since(Instant::now());
+                let left = next_check.saturating_duration_since(Instant::now());
                 match arrived.recv_timeout(left) {
                     Ok((at, result)) => results[at] = result,
                     Err(RecvTimeoutError::Disconnected) => return PyResult::Ok(()),
                     Err(RecvTimeoutError::Timeout) => {}
                 }
-                if Instant::now() >= look_at {
+                if Instant::now() >= next_check {
                     Python::attach(|py| {
                         let raised = py.check_signals();
                         stop.fetch_or(raised.is_err(), Ordering::Relaxed);
                         raised
                     })?;
-                    look_at = Instant::now() + LOOK_EVERY;
+                    next_check = Instant::now() + CHECK_EVERY;
                 }
             }
         })
@@ -59,9 +59,9 @@ pub(super) fn in_parallel<T: Send>(
     Ok(results.into_iter().flatten().collect())
 }
 
-fn threads_for(asked: usize) -> usize {
-    if asked > 0 {
-        asked
+fn threads_for(requested: usize) -> usize {
+    if requested > 0 {
+        requested
     } else {
         std::thread::available_parallelism().map_or(1, usize::from)
     }

@@ -6,8 +6,8 @@ use glasscache_client::Error;
 use glasscache_client::engine::connection::{self, Connection, Failure};
 use glasscache_client::engine::loss::{Cause, Next, Unanswered};
 use glasscache_client::error::{Context, Phase};
-use glasscache_client::pipeline::{Answer, Fault};
-use glasscache_client::request::{Dialect, Request as ClientRequest};
+use glasscache_client::pipeline::{Fault, Reply};
+use glasscache_client::request::{CommandSet, Request as ClientRequest};
 use std::time::Duration;
 
 use super::job::Job;
@@ -65,7 +65,7 @@ impl World {
         if self.sabotage == Some(Sabotage::ForgetsUncertain) {
             engine.server().uncertain.take();
         }
-        let is_meta = engine.server().dialect() == Some(Dialect::Meta);
+        let is_meta = engine.server().command_set() == Some(CommandSet::Meta);
         let begin = engine.written();
         let is_owned = state.owner.is_some();
         let (ticket, is_repeatable) = job.with_requests(is_meta, |requests| {
@@ -122,7 +122,7 @@ impl World {
     }
 
     /// A reply to a part came, whose values are in the connection.
-    pub(super) fn take_reply(&mut self, socket: ConnectionId, part: PartId, reply: Answer) {
+    pub(super) fn take_reply(&mut self, socket: ConnectionId, part: PartId, reply: Reply) {
         let state = &self.sockets[socket];
         let (Some(engine), Some(mut job)) = (&state.engine, self.parts[part].job.take()) else {
             return;
@@ -133,7 +133,7 @@ impl World {
         };
         let task = self.calls[self.parts[part].call].task;
         // A refusal comes as soon as the line is read, before the value.
-        if !self.network.has_lied(server) && !matches!(reply, Answer::Refused(_)) {
+        if !self.network.has_lied(server) && !matches!(reply, Reply::Refused(_)) {
             self.checker.replied(request, &self.network);
         }
         let reading = Reading {

@@ -3,7 +3,7 @@
 use glasscache_client::engine::connection::{Connection, Progress};
 use glasscache_client::engine::loss::{Cause, Next, Unanswered};
 use glasscache_client::error::Phase;
-use glasscache_client::request::Dialect;
+use glasscache_client::request::CommandSet;
 
 use super::{ConnectionId, PartId, Socket, Watcher, World};
 use crate::checker::Promise;
@@ -190,7 +190,7 @@ impl World {
     pub(super) fn check_in_sync(&mut self, socket: ConnectionId) {
         let state = &self.sockets[socket];
         let Some(engine) = &state.engine else { return };
-        let is_meta = engine.server().dialect() == Some(Dialect::Meta);
+        let is_meta = engine.server().command_set() == Some(CommandSet::Meta);
         let is_settled = is_meta && engine.takes_requests() && !engine.has_pending();
         if is_settled
             && !state.was_refused

@@ -1,7 +1,7 @@
 //! What a driver does with a connection: moves bytes, hands out replies, tells the time.
 
 use glasscache_client::engine::connection::{self, Connection, Progress, Ticket};
-use glasscache_client::pipeline::Answer;
+use glasscache_client::pipeline::Reply;
 use glasscache_client::request::Request;
 
 use super::job::Job;
@@ -35,7 +35,7 @@ impl World {
             match engine.poll() {
                 Progress::Ready => self.ready(socket),
                 Progress::Reply(ticket, reply) => {
-                    state.was_refused |= matches!(reply, Answer::Refused(_));
+                    state.was_refused |= matches!(reply, Reply::Refused(_));
                     let calls = self.sockets[socket].calls.iter();
                     let part = if self.has(Sabotage::MixesReplies) {
                         calls.clone().next_back().map(|call| call.1)
@@ -266,7 +266,7 @@ impl World {
         let state = &mut self.sockets[socket];
         state.will_flush = false;
         if let Some(engine) = &mut state.engine {
-            engine.ask_for_acknowledgement();
+            engine.request_acknowledgement();
             self.pump(socket);
         }
     }

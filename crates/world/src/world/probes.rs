@@ -51,7 +51,7 @@ impl World {
     pub(super) fn probe_is_ready(&mut self, process: usize, server: usize) {
         let peer = &mut self.processes[process].servers[server];
         let Some(probe) = &mut peer.probe else { return };
-        let (question, reply) = probe_of(peer.state.dialect());
+        let (question, reply) = probe_of(peer.state.command_set());
         if self.network.is_connected(probe.link) != Some(true) {
             return;
         }

@@ -4,12 +4,10 @@
 
 use std::collections::HashMap;
 
-use glasscache_client::engine::operation::{
-    Calculate, Delete, Get, GetAndTouch, Operation, Touch, Value, stored,
-};
+use glasscache_client::engine::operation::{self, Operation, Value, stored};
 use glasscache_client::engine::{Counter, Done, Steps, interpret};
 use glasscache_client::outcome::{Outcome, of_code};
-use glasscache_client::pipeline::{Answer, Pipeline};
+use glasscache_client::pipeline::{Pipeline, Reply};
 use glasscache_client::{Error, StoreWord, WireKey};
 
 use super::job::{Action, Entry, Job, Stored, Unique, adding, wire};
@@ -44,7 +42,7 @@ pub(super) struct Reading<'r> {
 
 impl Job {
     /// Takes the next reply of the exchange.
-    pub(super) fn take(&mut self, reply: Answer, mut reading: Reading<'_>) -> Taken {
+    pub(super) fn take(&mut self, reply: Reply, mut reading: Reading<'_>) -> Taken {
         let taken = match self {
             Self::One(key, bytes, action) => one(*key, bytes, action, reply, &mut reading),
             Self::GetMany(keys, _) => get_many(keys, reply, &mut reading),
@@ -101,50 +99,37 @@ fn one(
     key: Key,
     bytes: &[u8],
     action: &Action,
-    reply: Answer,
+    reply: Reply,
     reading: &mut Reading<'_>,
 ) -> Result<Taken, Error> {
     let name = wire(key, bytes);
     let (pipeline, server) = (reading.pipeline, reading.server);
     Ok(Taken::Ended(match action {
         Action::Get(cas) => {
-            let value = Get {
-                key: name,
-                cas: *cas,
-            }
-            .read(reply, pipeline, server)?;
+            let value = operation::get(name, *cas).read(reply, pipeline, server)?;
             took_value(key, value, *cas, reading)
         }
         Action::GetAndTouch(exptime) => {
-            let exptime = *exptime;
-            let value = GetAndTouch { key: name, exptime }.read(reply, pipeline, server)?;
+            let read = operation::get_and_touch(name, *exptime);
+            let value = read.read(reply, pipeline, server)?;
             took_value(key, value, false, reading)
         }
         Action::Store(store) => return store_ended(key, name, store, reply, reading),
         Action::Delete(noreply) => {
-            let noreply = *noreply;
-            if (Delete { key: name, noreply }).read(reply, pipeline, server)? {
+            if operation::delete(name, *noreply).read(reply, pipeline, server)? {
                 reading.existed(key);
             }
             "delete"
         }
         Action::Touch(exptime, noreply) => {
-            let touch = Touch {
-                key: name,
-                exptime: *exptime,
-                noreply: *noreply,
-            };
+            let touch = operation::touch(name, *exptime, *noreply);
             if touch.read(reply, pipeline, server)? {
                 reading.existed(key);
             }
             "touch"
         }
         Action::Add(bit, noreply) => {
-            let calculate = Calculate {
-                key: name,
-                by: adding(*bit),
-                noreply: *noreply,
-            };
+            let calculate = operation::calculate(name, adding(*bit), *noreply);
             let number = calculate.read(reply, pipeline, server)?;
             took_number(key, *bit, number, reading);
             "add to a number"
@@ -184,7 +169,7 @@ fn store_ended(
     key: Key,
     name: WireKey<'_>,
     store: &Stored,
-    reply: Answer,
+    reply: Reply,
     reading: &mut Reading<'_>,
 ) -> Result<Taken, Error> {
     let read = store
@@ -216,7 +201,7 @@ fn store_ended(
     }))
 }
 
-fn get_many(keys: &[Key], reply: Answer, reading: &mut Reading<'_>) -> Result<Taken, Error> {
+fn get_many(keys: &[Key], reply: Reply, reading: &mut Reading<'_>) -> Result<Taken, Error> {
     interpret::refused(reply, reading.server)?;
     let pipeline = reading.pipeline;
     for found in pipeline.found() {
@@ -230,10 +215,10 @@ fn get_many(keys: &[Key], reply: Answer, reading: &mut Reading<'_>) -> Result<Ta
 fn set_many(
     entries: &[Entry],
     nth: &mut usize,
-    reply: Answer,
+    reply: Reply,
     reading: &mut Reading<'_>,
 ) -> Result<Taken, Error> {
-    if let Answer::Quiet(troubles, refusals) = reply {
+    if let Reply::Quiet(troubles, refusals) = reply {
         // A refusal does not say which value it was.
         let known = if refusals.is_empty() {
             Known::Done(None)
@@ -269,7 +254,7 @@ fn set_many(
 fn delete_many(
     keys: &[Key],
     nth: &mut usize,
-    reply: Answer,
+    reply: Reply,
     reading: &mut Reading<'_>,
 ) -> Result<Taken, Error> {
     match (interpret::outcome(reply, reading.server), keys.get(*nth)) {
@@ -291,7 +276,7 @@ fn counter_step(
     key: Key,
     bit: u8,
     counter: &mut Counter,
-    reply: Answer,
+    reply: Reply,
     reading: &mut Reading<'_>,
 ) -> Result<Taken, Error> {
     let Some(step) = counter.step() else {

@@ -7,7 +7,7 @@ use glasscache_client::bulk::{Failures, Indexed};
 use glasscache_client::client::Value;
 use glasscache_client::engine::{Counter, Initial};
 use glasscache_client::outcome::Outcome;
-use glasscache_client::pipeline::MetaAnswer;
+use glasscache_client::pipeline::MetaReply;
 use glasscache_client::request::Item;
 use glasscache_client::{
     Address, Arithmetic, AsyncClient, Budget, Client, Error, Options, Placement, StoreWord, WireKey,
@@ -125,7 +125,7 @@ impl Face {
         both!(self, get_and_touch(plain(key), exptime, &self.budget()))
     }
 
-    pub(crate) fn inspect(&self, key: &str) -> Result<Option<(Value, MetaAnswer)>, Error> {
+    pub(crate) fn inspect(&self, key: &str) -> Result<Option<(Value, MetaReply)>, Error> {
         both!(self, inspect(plain(key), &self.budget()))
     }
 

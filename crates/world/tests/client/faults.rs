@@ -96,7 +96,7 @@ fn no_fault_gives_a_wrong_value_or_a_late_return() {
 }
 
 #[test]
-fn a_write_without_an_answer_leaves_no_older_value() {
+fn a_write_without_a_reply_leaves_no_older_value() {
     for mode in [Mode::Hang, Mode::HalfThenClose, Mode::Garbage] {
         let keys = keys();
         let server = Faulty::with_keys(&keys);
@@ -149,7 +149,7 @@ fn a_connection_that_was_late_is_closed_and_never_used_again() {
 }
 
 #[test]
-fn a_server_that_is_down_is_named_at_once_and_used_again_when_it_answers() {
+fn a_server_that_is_down_is_named_at_once_and_used_again_when_it_replies() {
     let gone = Faulty::start().address.clone();
     with_both(&gone, &hasty(), |face| {
         let error = face.get("k").unwrap_err();
@@ -172,10 +172,10 @@ fn tasks_and_threads_share_a_client_through_every_fault() {
             for number in 0..8 {
                 let keys = &keys;
                 scope.spawn(move || {
-                    let mut turn = number;
+                    let mut round = number;
                     while Instant::now() < end {
-                        let key = &keys[turn % keys.len()];
-                        turn += 7;
+                        let key = &keys[round % keys.len()];
+                        round += 7;
                         if let Ok(value) = face.get(key) {
                             assert_right(key, value.as_ref());
                         }

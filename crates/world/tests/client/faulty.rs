@@ -22,7 +22,7 @@ pub(crate) enum Mode {
     WrongKey,
     Shifted,
     Doubled,
-    Unasked,
+    Unsolicited,
     TooLong,
     TooShort,
     MissingEnd,
@@ -45,7 +45,7 @@ pub(crate) const MODES: [Mode; 20] = [
     Mode::WrongKey,
     Mode::Shifted,
     Mode::Doubled,
-    Mode::Unasked,
+    Mode::Unsolicited,
     Mode::TooLong,
     Mode::TooShort,
     Mode::MissingEnd,
@@ -242,7 +242,7 @@ impl Shared {
             Mode::WrongKey => stream.write_all(text.replace("VALUE k", "VALUE x").as_bytes())?,
             Mode::Shifted => stream.write_all(&previous)?,
             Mode::Doubled => stream.write_all(&[reply, reply].concat())?,
-            Mode::Unasked => {
+            Mode::Unsolicited => {
                 stream.write_all(b"VALUE other 0 5\r\nother\r\nEND\r\n")?;
                 stream.write_all(reply)?;
             }
@@ -290,7 +290,7 @@ fn length_changed(text: &str, change: i64) -> String {
 }
 
 /// Answers the probe, and every other line by a miss, until the peer closes.
-pub(crate) fn answer_misses(stream: impl Read + Write + Copy) {
+pub(crate) fn reply_with_misses(stream: impl Read + Write + Copy) {
     let mut reader = BufReader::new(stream);
     let mut line = String::new();
     while reader.read_line(&mut line).is_ok_and(|bytes| bytes > 0) {

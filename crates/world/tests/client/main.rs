@@ -2,9 +2,9 @@
 //!
 //! Each story is told once, to both faces: a [`Face`] has the words of the client and waits as it can.
 
+mod bursts;
 mod face;
 mod faults;
 mod faulty;
 mod real;
-mod rows;
 mod together;

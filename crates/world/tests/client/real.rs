@@ -45,7 +45,7 @@ impl Drop for Server {
 }
 
 #[test]
-fn every_word_does_what_it_says() {
+fn every_method_does_what_it_documents() {
     let server = Server::start();
     with_both(&server.address, &patient(), |face| {
         assert_eq!(face.delete("k").map(|_| ()), Ok(()));
@@ -115,7 +115,7 @@ fn values_of_every_length_come_back_as_they_were() {
 }
 
 #[test]
-fn a_value_that_is_too_long_is_told_and_leaves_no_older_one() {
+fn a_value_that_is_too_long_is_reported_and_leaves_no_older_one() {
     let server = Server::start();
     let small = Options {
         value_bytes_max: 1000,
@@ -148,12 +148,15 @@ fn a_value_that_is_too_long_is_told_and_leaves_no_older_one() {
             Error::TooLarge { bytes, limit, .. } => Some((*bytes, *limit)),
             _ => None,
         };
-        let told = Some((3 << 20, 1 << 20));
-        assert_eq!(face.set("k", &body).as_ref().err().and_then(limit_of), told);
+        let reported = Some((3 << 20, 1 << 20));
+        assert_eq!(
+            face.set("k", &body).as_ref().err().and_then(limit_of),
+            reported
+        );
         let failures = face.store_many(&[item("a", b"new"), item("k", &body)]);
         let failures = failures.unwrap();
         assert_eq!(failures.len(), 1);
-        assert_eq!((failures[0].0, limit_of(&failures[0].1)), (1, told));
+        assert_eq!((failures[0].0, limit_of(&failures[0].1)), (1, reported));
         assert_eq!(face.bytes("a").unwrap(), b"new");
     });
 }
@@ -223,7 +226,7 @@ fn names_and_unix_sockets_are_addresses_too() {
     let accept = std::thread::spawn(move || {
         for _ in 0..2 {
             let (stream, _) = listener.accept().unwrap();
-            crate::faulty::answer_misses(&stream);
+            crate::faulty::reply_with_misses(&stream);
         }
     });
     with_both(path.to_str().unwrap(), &patient(), |face| {

@@ -55,7 +55,7 @@ fn a_cancelled_call_closes_its_connection_and_the_next_gets_its_own_value() {
 }
 
 #[test]
-fn a_cancelled_write_is_in_doubt_and_leaves_no_older_value() {
+fn a_cancelled_write_is_uncertain_and_leaves_no_older_value() {
     let server = Faulty::with_keys(&keys());
     let face = Face::tokio(&server.address, patient());
     let Face::Tokio(client, _) = &face else {
@@ -104,7 +104,7 @@ fn a_hundred_tasks_share_two_connections() {
 }
 
 #[test]
-fn a_call_that_finds_no_connection_free_says_so_at_its_deadline() {
+fn a_call_without_a_free_connection_reports_it_at_its_deadline() {
     let server = Faulty::with_keys(&keys());
     let options = Options {
         connections_max: 1,
@@ -153,7 +153,7 @@ fn slow_servers_are_waited_for_together() {
 }
 
 #[test]
-fn the_keys_of_a_server_that_does_not_answer_are_named() {
+fn the_keys_of_a_server_that_does_not_reply_are_named() {
     let keys = keys();
     let (good, bad) = (Faulty::with_keys(&keys), Faulty::with_keys(&keys));
     let options = Options {
@@ -172,8 +172,8 @@ fn the_keys_of_a_server_that_does_not_answer_are_named() {
         assert_eq!(values.len() + failures.len(), 20);
         for (index, error) in failures {
             assert!(matches!(error, Error::Deadline(context) if context.server == bad.address));
-            let place = face.core().place_of(keys[index].as_bytes());
-            assert_eq!(face.core().server(place).unwrap().name, bad.address);
+            let slot = face.core().slot_of(keys[index].as_bytes());
+            assert_eq!(face.core().server(slot).unwrap().name, bad.address);
         }
         bad.set_mode(Mode::Fine);
     });

@@ -93,7 +93,7 @@ __all__ = [
 __version__: Final = "1.6.3"
 """The version whose interface this is."""
 
-# What pylibmc's C module exports and programs look at.
+# What pylibmc's C module exports and programs read.
 libmemcached_version_hex: Final = 0x01001004
 support_compression: Final = True
 support_sasl: Final = False

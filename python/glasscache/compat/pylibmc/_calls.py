@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class client(Core):  # noqa: N801 - the name of pylibmc's C class
-    """Reading, writing, counting, and questions to the servers."""
+    """Reads, writes, counters, and requests to the servers."""
 
     # Reading.
 

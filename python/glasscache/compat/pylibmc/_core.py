@@ -30,7 +30,7 @@ class Core:
     def __init__(
         self,
         servers: Iterable[str | tuple[Any, ...]],
-        binary: bool = False,  # noqa: ARG002 - pylibmc's word; there is one protocol here
+        binary: bool = False,  # noqa: ARG002 - pylibmc's argument; there is one protocol here
         username: str | None = None,
         password: str | None = None,
         behaviors: Mapping[str, Any] | None = None,
@@ -40,7 +40,7 @@ class Core:
         if not self._servers:
             raise Error("empty server list")
         if username is not None or password is not None:
-            raise Error("SASL needs the binary protocol, which this client does not speak")
+            raise Error("SASL needs the binary protocol, which this client does not support")
         self._addresses = [address_of(server) for server in self._servers]
         self._behaviors = dict(BEHAVIORS)
         self._lock = threading.Lock()
@@ -112,7 +112,7 @@ class Core:
             case 2 | 4:
                 return int(bytes_)
             case 1:
-                # pylibmc's own form; whoever imports this module asks for pickles by name.
+                # pylibmc's own form; importing this module enables pickles.
                 return pickle.loads(bytes_)  # noqa: S301
             case _:
                 raise Error(f"unknown flags {flags:#x}: another client's value")

@@ -44,7 +44,7 @@ class ServerError(Error):
 
 
 class ServerDown(Error):
-    """The server cannot be reached, or did not answer in time."""
+    """The server cannot be reached, or did not reply in time."""
 
 
 class ServerDead(ServerDown):

@@ -89,14 +89,14 @@ def address_of(server: str | tuple[Any, ...]) -> str:
     weight = rest[0] if rest else 1
     if kind == server_type_udp:
         raise Error(f"{host}: there is no UDP in this client")
-    place = (
+    address = (
         host
         if kind == server_type_unix
         else f"[{host}]:{port}"
         if ":" in host
         else f"{host}:{port}"
     )
-    return place if weight == 1 else f"{place}*{weight}"
+    return address if weight == 1 else f"{address}*{weight}"
 
 
 def placement_of(behaviors: Mapping[str, Any]) -> str:

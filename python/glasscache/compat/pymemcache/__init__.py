@@ -1,6 +1,6 @@
 """pymemcache's modules over this package's client: `from glasscache.compat import pymemcache`.
 
-`Client`, `PooledClient`, `HashClient` and `RetryingClient` take pymemcache's words, place keys by
+`Client`, `PooledClient`, `HashClient` and `RetryingClient` take pymemcache's arguments, place keys by
 its rendezvous hash and run its serdes. What differs on purpose: a call waits for its reply unless
 that call says `noreply=True`; a value over the server's limit always raises; every call has a
 finite timeout; all of them may be shared by threads.

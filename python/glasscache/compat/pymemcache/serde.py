@@ -69,7 +69,7 @@ def python_memcache_deserializer(key: Any, value: bytes, flags: int) -> Any:
         return int(value)
     if flags & FLAG_PICKLE:
         try:
-            # Whoever names this serde asks for pickles.
+            # Naming this serde enables pickles.
             return pickle.Unpickler(io.BytesIO(value)).load()  # noqa: S301
         except Exception:  # noqa: BLE001 - unpickling raises anything; pymemcache makes it a miss
             _log.warning("unreadable pickle under %r is taken as a miss", key, exc_info=True)

@@ -1,35 +1,35 @@
-//! What is in flight on a connection: whose it is, and what is known of it should no reply come.
+//! The requests in flight on a connection: their owners, and what is uncertain should no reply come.
 
 use super::{Attempt, Ticket};
 use crate::engine::pending::PendingWrites;
 use crate::engine::uncertain::{OwnedKey, WrittenKeys};
 
-/// Who is told of a reply.
+/// The receiver of a reply.
 #[derive(Debug)]
 pub(super) enum Owner {
     /// A call.
     Call(Ticket, Attempt),
-    /// Nobody: the call was late. Its replies are read all the same.
-    Nobody,
+    /// None: the call is past its deadline. Its replies are still read.
+    Abandoned,
     /// Quiet writes, which it acknowledges.
     Acknowledgement(Box<PendingWrites>),
 }
 
-/// Requests of one call, or a question of the connection's own.
+/// Requests of one call, or an internal request of the connection.
 #[derive(Debug)]
 pub(super) struct InFlight {
     pub(super) owner: Owner,
-    /// The byte of all output at which it begins, and the one behind it.
+    /// The range of bytes of all output that it takes.
     pub(super) begin: u64,
     pub(super) end: u64,
     /// Replies that have not come.
     pub(super) replies_left: u32,
-    /// No reply of it was handed out.
+    /// No reply of it was returned to the driver yet.
     pub(super) is_unanswered: bool,
     pub(super) is_repeatable: bool,
     /// Quiet writes that were gathered elsewhere.
     pub(super) is_gathered: bool,
-    /// What is uncertain until it is answered; reads have none.
+    /// What is uncertain until its reply; reads have none.
     pub(super) uncertain: Option<Box<Uncertain>>,
 }
 
@@ -61,11 +61,11 @@ impl InFlight {
         self
     }
 
-    /// The call and its attempt, unless nobody waits for it.
+    /// The call and its attempt, unless it is abandoned or internal.
     pub(super) fn call(&self) -> Option<(Ticket, Attempt)> {
         match self.owner {
             Owner::Call(ticket, times) => Some((ticket, times)),
-            Owner::Nobody | Owner::Acknowledgement(_) => None,
+            Owner::Abandoned | Owner::Acknowledgement(_) => None,
         }
     }
 }

@@ -1,8 +1,9 @@
 //! One connection to a server: requests in flight, bytes to send, replies, deadlines. No socket, no clock.
 //!
-//! A driver moves bytes and tells the time; everything else is decided here: in which dialect a request is written,
-//! what has to be asked before it, whose reply came, who is late, and what follows where no reply comes. The same
-//! connection serves a driver that keeps one call in flight (a pool) and one that keeps many (an event loop).
+//! A driver moves bytes and passes in the time; everything else is decided here: in which command set a request is
+//! written, what precedes it, which call a reply belongs to, which calls are past their deadline, and what follows
+//! without a reply. The same connection serves a driver that keeps one call in flight (a pool) and one that keeps
+//! many (an event loop).
 
 mod in_flight;
 mod output;
@@ -23,9 +24,9 @@ use super::server::ServerState;
 use super::uncertain::{OwnedKey, keys_of, write_removals};
 use crate::error::Error;
 use crate::pipeline::{Expect, Pipeline};
-use crate::request::{Desk, Dialect, Request};
+use crate::request::{CommandSet, Request, RequestWriter};
 
-/// Quiet writes after which a connection is asked whether all went well.
+/// Quiet writes after which a connection requests an acknowledgement.
 ///
 /// Their error lines, should each have one, fit the socket's receive buffer.
 const PENDING_MAX: u32 = 1000;
@@ -34,13 +35,13 @@ const PENDING_MAX: u32 = 1000;
 enum Stage {
     /// The transport is being made.
     Connecting,
-    /// The server was asked what it speaks.
+    /// The server is probed for its command set.
     Probing,
     /// It takes requests.
     Open,
     /// It takes no more requests; what is in flight is still read.
     Closing,
-    /// It is of no use any more.
+    /// It cannot be used any more.
     Closed,
 }
 
@@ -52,17 +53,17 @@ pub struct Connection {
     stage: Stage,
     /// [`Progress::Ready`] was not returned yet.
     must_report_ready: bool,
-    /// The server closed on `mn`: classic text is tried, and believed once it is answered.
+    /// The server closed on `mn`: classic text is tried, and learned from the first reply.
     presumes_classic: bool,
     output: Output,
     opaque: u32,
-    /// Quiet writes that no `mn` was written behind yet.
+    /// Quiet writes without a request for acknowledgement after them.
     pending: PendingWrites,
     in_flight: VecDeque<InFlight>,
-    /// Questions about quiet writes in flight.
+    /// Requests for acknowledgement in flight.
     acknowledgements: usize,
     failed: VecDeque<(Ticket, Box<Failure>)>,
-    /// A reply was handed out that [`Self::release`] gives up.
+    /// A reply was returned that [`Self::release`] gives up.
     is_handed_out: bool,
     /// It has served an earlier call, so that its peer may have closed it meanwhile.
     was_used: bool,
@@ -101,13 +102,13 @@ impl Connection {
         &self.server
     }
 
-    /// Notes that the transport is connected. A server of which nobody knows the dialect is asked for it, unless the
-    /// connection before was closed on that question ([`Next::RetryClassic`]): then it `presumes_classic`.
+    /// Notes that the transport is connected. A server with an unknown command set is probed, unless the
+    /// connection before was closed on the probe ([`Next::RetryClassic`]): then it `presumes_classic`.
     ///
-    /// This is where whatever else comes before the first request belongs, such as authentication.
+    /// Whatever else precedes the first request, such as authentication, belongs here.
     pub fn opened(&mut self, presumes_classic: bool, attempt: Attempt) {
         self.presumes_classic = presumes_classic;
-        if self.server.dialect().is_some() || presumes_classic {
+        if self.server.command_set().is_some() || presumes_classic {
             self.ready();
             return;
         }
@@ -155,7 +156,7 @@ impl Connection {
         self.stage == Stage::Open && is_clean && self.in_flight.len() == self.acknowledgements
     }
 
-    /// Whether it is of no use any more and is to be closed now.
+    /// Whether it cannot be used any more and is to be closed now.
     pub fn must_close(&self) -> bool {
         match self.stage {
             Stage::Closed => true,
@@ -171,9 +172,9 @@ impl Connection {
         }
     }
 
-    /// Writes the requests of one call behind all others. `None`: nobody waits for a reply.
+    /// Writes the requests of one call after all others. `None`: all of them are quiet.
     ///
-    /// Where the server cannot be asked this, nothing of the call is written, or the connection is closed.
+    /// If the server has no command for one of them, nothing of the call is written, or the connection is closed.
     pub fn submit(
         &mut self,
         requests: &[Request<'_>],
@@ -188,8 +189,8 @@ impl Connection {
         Ok(ticket)
     }
 
-    /// As [`Self::submit`], but leaves the long body of a request that stands alone to the driver, which sends it
-    /// with its line end behind [`Self::output`] before it submits anything else.
+    /// As [`Self::submit`], but leaves the long body of a single request to the driver, which sends it
+    /// with its line end after [`Self::output`] before it submits anything else.
     pub fn submit_without_body(
         &mut self,
         requests: &[Request<'_>],
@@ -210,7 +211,7 @@ impl Connection {
         attempt: Attempt,
     ) -> Result<Option<Ticket>, Error> {
         self.output.begin();
-        let dialect = self.server.dialect().unwrap_or(Dialect::Classic);
+        let command_set = self.server.command_set().unwrap_or(CommandSet::Classic);
         let (mut is_noreply, mut is_repeatable) = (true, true);
         let (mut has_quiet, mut writes_keys) = (false, false);
         for request in requests {
@@ -223,16 +224,16 @@ impl Connection {
         let mut removals = Vec::new();
         if !is_noreply {
             if self.server.uncertain.is_any() || !self.pending.is_empty() {
-                removals = self.remove_uncertain(dialect);
+                removals = self.remove_uncertain(command_set);
             }
         } else if self.pending.count >= PENDING_MAX {
-            self.ask_for_acknowledgement();
+            self.request_acknowledgement();
         }
         let (begin, expected) = (self.written(), self.pipeline.in_flight());
-        if let Err(unsaid) = self.write_requests(requests, dialect, has_quiet) {
-            // No reply will tell that they were made, so another call makes them once more.
+        if let Err(unsupported) = self.write_requests(requests, command_set, has_quiet) {
+            // No reply will confirm these removals, so another call repeats them.
             self.server.uncertain.add(removals);
-            return Err(unsaid);
+            return Err(unsupported);
         }
         if is_noreply {
             return Ok(None);
@@ -260,41 +261,41 @@ impl Connection {
         Ok(Some(ticket))
     }
 
-    /// Writes the removal of uncertain keys, and asks how that and the quiet writes so far went. Returns the keys
-    /// where the dialect has no such question: the next call stands for it.
-    fn remove_uncertain(&mut self, dialect: Dialect) -> Vec<OwnedKey> {
+    /// Writes the removal of uncertain keys, and requests an acknowledgement for it and the quiet writes so far. Returns
+    /// the keys if the command set has no such request: then the reply to the next call confirms them.
+    fn remove_uncertain(&mut self, command_set: CommandSet) -> Vec<OwnedKey> {
         let mut removals = self.server.uncertain.take();
         if !removals.is_empty() {
             self.begin_pending();
-            let answered = write_removals(&removals, &mut self.desk(dialect));
-            self.pending.note_removals(answered);
+            let acknowledged = write_removals(&removals, &mut self.writer(command_set));
+            self.pending.note_removals(acknowledged);
         }
         if !self.pending.is_empty() {
             let pending = std::mem::take(&mut self.pending);
-            self.request_acknowledgement(pending, std::mem::take(&mut removals), self.written());
+            self.write_acknowledgement(pending, std::mem::take(&mut removals), self.written());
         }
         removals
     }
 
-    /// Writes requests, of which only one that stands alone leaves its long body out.
+    /// Writes requests; only a single one leaves its long body out.
     fn write_requests(
         &mut self,
         requests: &[Request<'_>],
-        dialect: Dialect,
+        command_set: CommandSet,
         has_quiet: bool,
     ) -> Result<(), Error> {
-        let is_counted = has_quiet && dialect == Dialect::Meta;
+        let is_counted = has_quiet && command_set == CommandSet::Meta;
         if is_counted {
             self.begin_pending();
         }
         for (index, request) in requests.iter().enumerate() {
-            if let Err(unsaid) = request.write(&mut self.desk(dialect)) {
+            if let Err(unsupported) = request.write(&mut self.writer(command_set)) {
                 if index > 0 {
-                    self.fail_all_and_close(); // replies to those before would meet nobody
+                    self.fail_all_and_close(); // replies to those before it could not be delivered
                 }
                 return Err(Error::Unsupported {
                     server: self.server.name.clone(),
-                    what: unsaid.0,
+                    what: unsupported.0,
                 });
             }
             if requests.len() > 1
@@ -309,25 +310,25 @@ impl Connection {
         Ok(())
     }
 
-    /// Writes quiet writes in meta that were gathered elsewhere, and asks how they went.
+    /// Writes quiet meta writes that were gathered elsewhere, and requests their acknowledgement.
     pub fn submit_gathered(&mut self, bytes: &[u8], pending: PendingWrites) {
         self.output.begin();
-        self.remove_uncertain(Dialect::Meta);
+        self.remove_uncertain(CommandSet::Meta);
         let begin = self.written();
         self.output.bytes.extend_from_slice(bytes);
-        self.request_acknowledgement(pending, Vec::new(), begin);
+        self.write_acknowledgement(pending, Vec::new(), begin);
         if let Some(entry) = self.in_flight.back_mut() {
             entry.is_gathered = true;
         }
     }
 
-    /// Asks how the quiet writes so far went: before a driver that submits many calls sends what it has, so that
-    /// what a server refuses is read as an answer and not as bytes that nobody asked for.
-    pub fn ask_for_acknowledgement(&mut self) {
+    /// Requests an acknowledgement of the quiet writes so far. A driver of many calls does so before it sends its
+    /// output, so that a refusal is read as a reply and not as unsolicited bytes.
+    pub fn request_acknowledgement(&mut self) {
         if !self.pending.is_empty() {
             let begin = self.written();
             let pending = std::mem::take(&mut self.pending);
-            self.request_acknowledgement(pending, Vec::new(), begin);
+            self.write_acknowledgement(pending, Vec::new(), begin);
         }
     }
 
@@ -341,7 +342,7 @@ impl Connection {
         self.unsent_gathered.take()
     }
 
-    /// Questions about quiet writes in flight.
+    /// Requests for acknowledgement in flight.
     pub fn acknowledgements(&self) -> usize {
         self.acknowledgements
     }
@@ -351,7 +352,7 @@ impl Connection {
         !self.pending.is_empty() || self.acknowledgements > 0
     }
 
-    fn request_acknowledgement(
+    fn write_acknowledgement(
         &mut self,
         pending: PendingWrites,
         removals: Vec<OwnedKey>,
@@ -383,9 +384,9 @@ impl Connection {
         }
     }
 
-    fn desk(&mut self, dialect: Dialect) -> Desk<'_> {
-        Desk {
-            dialect,
+    fn writer(&mut self, command_set: CommandSet) -> RequestWriter<'_> {
+        RequestWriter {
+            command_set,
             pipeline: &mut self.pipeline,
             out: &mut self.output.bytes,
             opaque: &mut self.opaque,
@@ -410,7 +411,7 @@ impl Connection {
         self.stage == Stage::Closed || self.output.is_all_sent()
     }
 
-    /// Notes that so many more bytes were sent, or given to somebody who sends them.
+    /// Notes that this many more bytes were sent, or given to the transport.
     pub fn sent(&mut self, bytes: usize) {
         self.output.sent += bytes;
     }
@@ -435,7 +436,7 @@ impl Connection {
         &mut self.pipeline
     }
 
-    /// Room for at least `bytes` more received bytes; [`Self::received`] says how many came.
+    /// Room for at least `bytes` more received bytes; [`Self::received`] notes how many came.
     pub fn space(&mut self, bytes: usize) -> &mut [u8] {
         self.pipeline.space(bytes)
     }

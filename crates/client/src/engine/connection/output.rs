@@ -16,7 +16,7 @@ pub(super) struct Output {
 }
 
 impl Output {
-    /// Gets ready for more requests: what is all sent is forgotten.
+    /// Prepares for more requests: output that is all sent is dropped.
     pub(super) fn begin(&mut self) {
         if self.sent == 0 || !self.is_all_sent() {
             return;
@@ -30,7 +30,7 @@ impl Output {
         self.bytes.clear();
     }
 
-    /// Adds the body of the last request.
+    /// Appends the body of the last request.
     pub(super) fn push_body(&mut self, body: &[u8]) {
         self.bytes.extend_from_slice(body);
         self.bytes.extend_from_slice(b"\r\n");

@@ -7,7 +7,7 @@ use super::Connection;
 use crate::engine::health::Mark;
 use crate::engine::loss::Next;
 use crate::error::Error;
-use crate::pipeline::Answer;
+use crate::pipeline::Reply;
 
 /// A call on one connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -39,7 +39,7 @@ pub enum End<'a> {
         /// The reason, for the caller's error.
         why: &'a str,
     },
-    /// The time of the call was over.
+    /// The call's deadline passed.
     Deadline,
 }
 
@@ -68,7 +68,7 @@ pub enum Progress {
     /// It takes requests.
     Ready,
     /// A reply; its values are in [`Connection::pipeline`] until [`Connection::release`].
-    Reply(Ticket, Answer),
+    Reply(Ticket, Reply),
     /// A call ended without a reply.
     Failed(Ticket, Box<Failure>),
     /// At least this many bytes are missing.

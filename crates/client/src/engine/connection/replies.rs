@@ -1,4 +1,4 @@
-//! What comes back on a connection: replies, or none in time, or the end of the connection.
+//! Input of a connection: replies, deadlines that pass, or the end of the connection.
 
 use std::sync::atomic::Ordering;
 use std::time::Instant;
@@ -9,11 +9,11 @@ use crate::engine::health::Mark;
 use crate::engine::loss::{self, Cause, Next, Unanswered};
 use crate::engine::uncertain::OwnedKey;
 use crate::error::{Context, Error, Phase};
-use crate::pipeline::{self, Answer};
-use crate::request::{Dialect, Request};
+use crate::pipeline::{self, Reply};
+use crate::request::{CommandSet, Request};
 
 impl Connection {
-    /// Reads on, and says what there is for the driver.
+    /// Parses what was received, and returns the next event for the driver.
     pub fn poll(&mut self) -> Progress {
         self.release();
         if self.must_report_ready {
@@ -26,12 +26,12 @@ impl Connection {
             return Progress::Failed(ticket, failure);
         }
         if self.stage == Stage::Closed {
-            return Progress::Idle; // what broke it was noted then, once
+            return Progress::Idle; // its fault was counted when it was closed
         }
         loop {
             match self.pipeline.poll() {
-                Ok(pipeline::Progress::Whole(answer)) => {
-                    if let Some(progress) = self.take_reply(answer) {
+                Ok(pipeline::Progress::Whole(reply)) => {
+                    if let Some(progress) = self.take_reply(reply) {
                         return progress;
                     }
                 }
@@ -48,20 +48,20 @@ impl Connection {
         }
     }
 
-    /// Gives a whole reply to the call that is the oldest in flight; `None`: it was the connection's own.
-    fn take_reply(&mut self, answer: Answer) -> Option<Progress> {
+    /// Delivers a whole reply to the oldest call in flight; `None`: it was the connection's own.
+    fn take_reply(&mut self, reply: Reply) -> Option<Progress> {
         let Some(entry) = self.in_flight.front_mut() else {
             self.pipeline.release();
             return None;
         };
-        match (&entry.owner, answer) {
-            (Owner::Call(Ticket::OPENING, _), Answer::Probe(speaks_meta)) => {
-                let dialect = if speaks_meta {
-                    Dialect::Meta
+        match (&entry.owner, reply) {
+            (Owner::Call(Ticket::OPENING, _), Reply::Probe(knows_meta)) => {
+                let command_set = if knows_meta {
+                    CommandSet::Meta
                 } else {
-                    Dialect::Classic
+                    CommandSet::Classic
                 };
-                self.server.learn_dialect(dialect);
+                self.server.learn_command_set(command_set);
                 self.end_reply();
                 self.was_used = false;
                 if self.stage == Stage::Probing {
@@ -70,47 +70,47 @@ impl Connection {
                 }
                 None
             }
-            (Owner::Call(ticket, _), answer) => {
+            (Owner::Call(ticket, _), reply) => {
                 let ticket = *ticket;
                 entry.is_unanswered = false;
                 self.is_handed_out = true;
-                Some(Progress::Reply(ticket, answer))
+                Some(Progress::Reply(ticket, reply))
             }
-            (Owner::Acknowledgement(_), Answer::Quiet(troubles, refusals)) => {
+            (Owner::Acknowledgement(_), Reply::Quiet(troubles, refusals)) => {
                 if let Owner::Acknowledgement(pending) = &mut entry.owner {
                     std::mem::take(&mut **pending).acknowledge(&troubles, refusals.len());
                 }
                 self.end_reply();
                 None
             }
-            (Owner::Nobody | Owner::Acknowledgement(_), _) => {
+            (Owner::Abandoned | Owner::Acknowledgement(_), _) => {
                 self.end_reply();
                 None
             }
         }
     }
 
-    /// The first key that the call writes whose reply was handed out.
+    /// The first key written by the call whose reply was returned.
     pub fn written_key(&self) -> Option<OwnedKey> {
         let entry = self.in_flight.front().filter(|_| self.is_handed_out)?;
         entry.uncertain.as_ref()?.keys.iter().next()
     }
 
-    /// Whether the reply that was handed out is the last of its call.
+    /// Whether the reply that was returned is the last of its call.
     pub fn is_last_reply(&self) -> bool {
         self.in_flight
             .front()
             .is_none_or(|entry| entry.replies_left <= 1)
     }
 
-    /// Gives up the reply that was handed out, with its values; [`Self::poll`] does so too.
+    /// Releases the reply that was returned, with its values; [`Self::poll`] does so too.
     pub fn release(&mut self) {
         if self.is_handed_out {
             self.is_handed_out = false;
             self.end_reply();
             self.server.health.good();
-            if self.presumes_classic && self.server.dialect().is_none() {
-                self.server.learn_dialect(Dialect::Classic);
+            if self.presumes_classic && self.server.command_set().is_none() {
+                self.server.learn_command_set(CommandSet::Classic);
             }
         }
     }
@@ -142,7 +142,7 @@ impl Connection {
         calls.map(|(_, attempt)| attempt.deadline).min()
     }
 
-    /// Ends the calls whose time is over. Their replies are still read, for nobody; the connection takes no more
+    /// Ends the calls whose deadline has passed. Their replies are still read and dropped; the connection takes no more
     /// requests, and is closed at once if one of theirs was not sent.
     pub fn tick(&mut self, now: Instant) {
         let mut mark = Mark::None;
@@ -157,7 +157,7 @@ impl Connection {
             };
             mark = mark.max(failure.mark());
             self.failed.push_back((ticket, Box::new(failure)));
-            entry.owner = Owner::Nobody;
+            entry.owner = Owner::Abandoned;
             if entry.begin < self.output.sent_so_far() {
                 if let Some(uncertain) = &mut entry.uncertain {
                     self.server.uncertain.add(uncertain.keys.iter());
@@ -171,8 +171,8 @@ impl Connection {
         self.server.health.note(mark);
     }
 
-    /// Ends a call whose quiet writes were submitted from the byte `begin` on and could not all be sent: its caller
-    /// is told, so they do not count as lost. To be called before [`Self::lost`].
+    /// Ends a call whose quiet writes were submitted from the byte `begin` on and could not all be sent: its caller gets
+    /// the error, so they do not count as lost. To be called before [`Self::lost`].
     pub fn fail_quiet(
         &mut self,
         requests: &[Request<'_>],
@@ -180,7 +180,7 @@ impl Connection {
         begin: u64,
         end: End<'_>,
     ) -> Failure {
-        let mut entry = InFlight::new(Owner::Nobody, begin);
+        let mut entry = InFlight::new(Owner::Abandoned, begin);
         entry.end = self.written();
         entry.is_repeatable = requests.iter().all(Request::is_repeatable);
         let failure = self.unanswered(&entry, attempt, end);
@@ -190,7 +190,8 @@ impl Connection {
         failure
     }
 
-    /// Notes that the transport is gone: closed by the peer in order, or else by an error. `why` is told to callers.
+    /// Notes that the transport is gone: closed by the peer in order, or else by an error. `why` goes into the errors of
+    /// callers.
     pub fn lost(&mut self, in_order: bool, why: &str) {
         let was_closing = matches!(self.stage, Stage::Closing | Stage::Closed);
         self.stage = Stage::Closed;
@@ -205,14 +206,14 @@ impl Connection {
             self.note_uncertain(&entry);
         }
         self.acknowledgements = 0;
-        // One that is being closed by us was taken note of when a call on it was late.
+        // If we are closing it, its health was noted when a call on it passed its deadline.
         if !was_closing {
             self.server.health.note(mark);
         }
         drop(std::mem::take(&mut self.pending));
     }
 
-    /// Notes that the server broke the protocol: nothing that comes on this connection can be trusted any more.
+    /// Notes that the server broke the protocol: nothing received on this connection can be trusted any more.
     fn broken(&mut self, fault: pipeline::Fault) {
         self.server.faults.fetch_add(1, Ordering::Relaxed);
         self.server.health.note(Mark::Bad);
@@ -222,7 +223,7 @@ impl Connection {
         });
     }
 
-    /// Ends all calls in flight, for their replies could not be told apart any more.
+    /// Ends all calls in flight, because their replies could not be matched any more.
     pub(super) fn fail_all_and_close(&mut self) {
         self.fail_all(&Error::Closed);
     }
@@ -243,7 +244,7 @@ impl Connection {
         drop(std::mem::take(&mut self.pending));
     }
 
-    /// What the caller of a request is told that gets no reply, and what follows.
+    /// The error for the caller of a request without a reply, and what follows.
     fn unanswered(&self, entry: &InFlight, attempt: Attempt, end: End<'_>) -> Failure {
         let is_opening = matches!(entry.owner, Owner::Call(Ticket::OPENING, _));
         let sent = self.sent_so_far();

@@ -12,8 +12,8 @@ use crate::engine::health::Mark;
 use crate::engine::loss::Next;
 use crate::engine::server::ServerState;
 use crate::error::{Error, Phase};
-use crate::pipeline::Answer;
-use crate::request::{Dialect, Item, Request};
+use crate::pipeline::Reply;
+use crate::request::{CommandSet, Item, Request};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -55,7 +55,7 @@ fn within(time: Duration) -> Attempt {
 
 fn server() -> Arc<ServerState> {
     let server = ServerState::new("s".to_owned());
-    server.learn_dialect(Dialect::Meta);
+    server.learn_command_set(CommandSet::Meta);
     Arc::new(server)
 }
 
@@ -86,7 +86,7 @@ fn failure(progress: Progress) -> (Ticket, Error, Next) {
 }
 
 #[test]
-fn a_server_is_asked_once_whether_it_speaks_meta() {
+fn a_server_is_probed_once_for_its_command_set() {
     let server = Arc::new(ServerState::new("s".to_owned()));
     let mut connection = Connection::new(server.clone(), 1000, 1);
     connection.opened(false, within(SECOND));
@@ -94,12 +94,12 @@ fn a_server_is_asked_once_whether_it_speaks_meta() {
     assert_eq!(sent(&mut connection), "mn\r\n");
     connection.feed(b"MN\r\n");
     assert_eq!(connection.poll(), Progress::Ready);
-    assert_eq!(server.dialect(), Some(Dialect::Meta));
+    assert_eq!(server.command_set(), Some(CommandSet::Meta));
     open(&server);
 }
 
 #[test]
-fn a_server_that_closes_on_that_question_is_taken_for_classic_once_it_answers() {
+fn a_server_that_closes_on_the_probe_counts_as_classic_once_it_replies() {
     let server = Arc::new(ServerState::new("s".to_owned()));
     let mut connection = Connection::new(server.clone(), 1000, 1);
     connection.opened(false, within(SECOND));
@@ -111,11 +111,11 @@ fn a_server_that_closes_on_that_question_is_taken_for_classic_once_it_answers() 
     connection.opened(true, within(SECOND));
     assert_eq!(connection.poll(), Progress::Ready);
     submit(&mut connection, Request::Version);
-    assert_eq!(server.dialect(), None);
+    assert_eq!(server.command_set(), None);
     connection.feed(b"VERSION 1\r\n");
     assert!(matches!(connection.poll(), Progress::Reply(..)));
     assert_eq!(connection.poll(), Progress::Idle);
-    assert_eq!(server.dialect(), Some(Dialect::Classic));
+    assert_eq!(server.command_set(), Some(CommandSet::Classic));
 }
 
 #[test]
@@ -125,10 +125,10 @@ fn replies_go_to_their_calls_in_order() {
     let second = submit(&mut connection, get(b"b")).unwrap();
     assert_eq!(sent(&mut connection), "get a\r\nget b\r\n");
     connection.feed(b"VALUE a 0 1\r\n1\r\nEND\r\nEND\r\n");
-    assert_eq!(connection.poll(), Progress::Reply(first, Answer::Values));
+    assert_eq!(connection.poll(), Progress::Reply(first, Reply::Values));
     let found = connection.pipeline().found()[0];
     assert_eq!(connection.pipeline().body(&found), b"1");
-    assert_eq!(connection.poll(), Progress::Reply(second, Answer::Values));
+    assert_eq!(connection.poll(), Progress::Reply(second, Reply::Values));
     assert!(connection.pipeline().found().is_empty());
     assert_eq!(connection.poll(), Progress::Idle);
     assert!(connection.is_idle() && connection.is_at_rest());
@@ -149,11 +149,15 @@ fn a_call_of_several_requests_gets_all_its_replies() {
     assert!(!connection.is_at_rest());
     connection.lost(true, "closed");
     let (_, _, next) = failure(connection.poll());
-    assert_eq!(next, Next::End(Mark::Bad), "it was answered in part");
+    assert_eq!(
+        next,
+        Next::End(Mark::Bad),
+        "a part of the reply was received"
+    );
 }
 
 #[test]
-fn a_late_call_ends_and_its_reply_meets_nobody() {
+fn a_call_past_its_deadline_ends_and_its_reply_is_discarded() {
     let server = server();
     let mut connection = open(&server);
     let late = connection
@@ -173,14 +177,14 @@ fn a_late_call_ends_and_its_reply_meets_nobody() {
     assert!(!connection.takes_requests() && !connection.must_close());
     assert!(connection.next_deadline().unwrap() > deadline);
     connection.feed(b"HD O1 ka\r\nEND\r\n");
-    assert_eq!(connection.poll(), Progress::Reply(other, Answer::Values));
+    assert_eq!(connection.poll(), Progress::Reply(other, Reply::Values));
     assert_eq!(connection.poll(), Progress::Idle);
     assert!(connection.must_close());
     assert_eq!(server.uncertain.take(), [key(b"a").into()]);
 }
 
 #[test]
-fn a_late_call_that_was_not_sent_is_never_sent() {
+fn a_call_past_its_deadline_that_was_not_sent_is_never_sent() {
     let server = server();
     let mut connection = open(&server);
     submit(&mut connection, set(b"a", false));
@@ -262,7 +266,7 @@ fn quiet_writes_are_acknowledged_or_counted() {
     let mut connection = open(&server);
     assert_eq!(submit(&mut connection, set(b"a", true)), None);
     assert_eq!(submit(&mut connection, set(b"b", true)), None);
-    connection.ask_for_acknowledgement();
+    connection.request_acknowledgement();
     assert!(sent(&mut connection).ends_with("mn\r\n"));
     assert!(connection.is_at_rest(), "another call may follow");
     connection.feed(b"NS O2 kb\r\nMN\r\n");
@@ -289,9 +293,9 @@ fn a_key_that_was_gone_when_it_was_to_be_removed_is_nobodys_failure() {
 }
 
 #[test]
-fn a_call_that_the_dialect_has_no_words_for_leaves_nothing_behind() {
+fn a_call_without_a_form_in_the_command_set_leaves_no_output() {
     let server = Arc::new(ServerState::new("s".to_owned()));
-    server.learn_dialect(Dialect::Classic);
+    server.learn_command_set(CommandSet::Classic);
     server.uncertain.add([key(b"a").into()]);
     let mut connection = open(&server);
     let item = |bytes, is_base64| Item {
@@ -310,7 +314,7 @@ fn a_call_that_the_dialect_has_no_words_for_leaves_nothing_behind() {
     for request in [store, Request::DeleteMany { keys: &keys }] {
         let failed = connection.submit(&[request], within(SECOND));
         assert!(matches!(failed, Err(Error::Unsupported { .. })));
-        // Removed once more by the next call, for no reply to this one will tell that it was.
+        // Removed once more by the next call, because no reply to this one will confirm it.
         let again = server.uncertain.take();
         assert_eq!(again, [key(b"a").into()]);
         server.uncertain.add(again);
@@ -325,12 +329,12 @@ fn a_call_that_the_dialect_has_no_words_for_leaves_nothing_behind() {
     connection.feed(b"END\r\n");
     assert!(matches!(
         connection.poll(),
-        Progress::Reply(_, Answer::Values)
+        Progress::Reply(_, Reply::Values)
     ));
 }
 
 #[test]
-fn what_breaks_the_protocol_is_noted_once() {
+fn a_protocol_fault_is_counted_once() {
     let server = server();
     let mut connection = open(&server);
     submit(&mut connection, get(b"a"));
@@ -345,7 +349,7 @@ fn what_breaks_the_protocol_is_noted_once() {
 }
 
 #[test]
-fn the_caller_of_a_quiet_write_is_told_or_it_is_counted_and_never_both() {
+fn a_failed_quiet_write_is_either_reported_or_counted() {
     let server = server();
     for is_sent in [false, true] {
         let mut connection = open(&server);
@@ -421,9 +425,9 @@ fn a_child_of_a_fork_leaves_what_is_in_flight_to_its_parent() {
 }
 
 #[test]
-fn what_cannot_be_said_in_classic_text_leaves_nothing_behind() {
+fn a_request_without_a_form_in_classic_text_leaves_no_output() {
     let server = server();
-    server.learn_dialect(Dialect::Classic);
+    server.learn_command_set(CommandSet::Classic);
     let mut connection = open(&server);
     let inspect = Request::Inspect { key: key(b"a") };
     let failed = connection.submit(&[inspect], within(SECOND));

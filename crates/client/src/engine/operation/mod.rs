@@ -1,27 +1,27 @@
-//! Calls about one key: what each asks and how its answer reads, described once for every face.
+//! Calls about one key: the request of each and the meaning of its reply, described once for every client.
 //!
-//! A face adds the waiting and nothing else: the blocking client, the tokio client and whoever
-//! drives a pipeline by an event loop of its own agree on words and outcomes by these descriptions.
+//! A client adds the waiting and nothing else: the blocking client, the tokio client and any other
+//! driver of a pipeline agree on requests and outcomes by these descriptions.
 
-mod reads;
-mod writes;
+mod single;
+mod store;
 
 use glasscache_protocol::meta::request::WireKey;
 
 use crate::costs::Class;
 use crate::error::Error;
-use crate::pipeline::{Answer, Pipeline};
+use crate::pipeline::{Pipeline, Reply};
 use crate::request::Request;
 
-pub use reads::{Get, GetAndTouch, Inspect};
-pub use writes::{Calculate, Delete, Store, Touch, stored};
+pub use single::{Single, calculate, delete, get, get_and_touch, inspect, touch};
+pub use store::{Store, stored};
 
 /// A value read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Value {
     /// Its client flags.
     pub flags: u32,
-    /// Its CAS unique; 0 if not asked for.
+    /// Its CAS unique; 0 if it was not requested.
     pub cas: u64,
     /// Its bytes.
     pub bytes: Vec<u8>,
@@ -35,22 +35,17 @@ pub trait Operation {
     /// The key, which decides on the server.
     fn key(&self) -> WireKey<'_>;
 
-    /// What is asked.
+    /// The request.
     fn request(&self) -> Request<'_>;
 
-    /// As what it is counted.
+    /// The class in which its cost is counted.
     fn class(&self) -> Class {
         self.request().class()
     }
 
-    /// What the answer means.
-    fn read(
-        &self,
-        answer: Answer,
-        pipeline: &Pipeline,
-        server: &str,
-    ) -> Result<Self::Output, Error>;
+    /// What the reply means.
+    fn read(&self, reply: Reply, pipeline: &Pipeline, server: &str) -> Result<Self::Output, Error>;
 
-    /// What the caller is told who does not wait for an answer.
-    fn unasked(&self) -> Self::Output;
+    /// The result of a quiet request, which has no reply.
+    fn without_reply(&self) -> Self::Output;
 }

@@ -38,7 +38,7 @@ pub(crate) enum Stop {
     Deadline,
     /// The peer closed the connection, in order or not.
     Closed(Option<Errno>),
-    /// A signal came: the caller may look at it and go on.
+    /// A signal came: the caller may handle it and continue.
     Interrupted,
     /// Waiting was not allowed.
     WouldWait,
@@ -195,7 +195,7 @@ impl Link {
     /// only `poll` can wait for it.
     ///
     /// It is changed only when it must be, and then to a power of two of microseconds, so that a
-    /// row of calls with falling deadlines changes it a few times and not each time.
+    /// series of calls with falling deadlines changes it a few times and not each time.
     fn limit_wait(&mut self, deadline: Instant, now: Instant) -> Result<bool, Stop> {
         let left = deadline.saturating_duration_since(now);
         if left.is_zero() {

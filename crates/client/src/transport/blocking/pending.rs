@@ -8,9 +8,9 @@ use super::Link;
 use crate::engine::connection::Progress;
 
 impl Link {
-    /// Whether an idle connection is still good: not closed by the peer, and nothing came unasked.
+    /// Whether an idle connection is still good: not closed by the peer, and without unsolicited bytes.
     ///
-    /// Acknowledgements that have come are taken. Error lines of quiet writes that no `mn` was sent behind are left
+    /// Acknowledgements that have come are taken. Error lines of quiet writes without an `mn` after them are left
     /// to the next call.
     pub(crate) fn is_quiet(&mut self) -> bool {
         if self.engine.acknowledgements() > 0 && !self.take_acknowledgements() {
@@ -27,7 +27,7 @@ impl Link {
         matches!(poll(&mut fds, Some(&at_once)), Ok(0))
     }
 
-    /// Takes the answers that have come for quiet writes, without waiting; false: the connection is lost.
+    /// Takes the acknowledgements of quiet writes that have come, without waiting; false: the connection is lost.
     fn take_acknowledgements(&mut self) -> bool {
         loop {
             match self.engine.poll() {

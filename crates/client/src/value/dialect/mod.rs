@@ -1,7 +1,7 @@
-//! Dialects: whose flags and forms a codec speaks.
+//! Dialects: the flags and forms of the client that a codec follows.
 //!
 //! Each dialect is a [`Form`] in a file of its own family: how it writes a type, how it marks compression, how it
-//! reads both back. Compressing itself is the codec's business. The facts stand in each client's own source and were
+//! reads both back. Compressing itself is the codec's business. The facts come from each client's own source and were
 //! checked against the running clients (`make dialects`).
 
 mod dalli;
@@ -19,10 +19,10 @@ use std::str::FromStr;
 use super::compress::Method;
 use super::{Array, Decoded, ValueError, ValueRef};
 
-/// Whose flags are spoken.
+/// The client whose flags are used.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Dialect {
-    /// This client's own: every type, high flag bits that collide with nobody's.
+    /// This client's own: every type, high flag bits that collide with no other client's.
     #[default]
     Own,
     /// pymemcache with its pickle or compressed serde.
@@ -41,13 +41,13 @@ pub enum Dialect {
     Dalli,
     /// spymemcached and xmemcached.
     Spymemcached,
-    /// Flags and bytes as the caller gives them, for one who brings a serialiser of another client.
+    /// Flags and bytes as the caller gives them, for a caller with a serialiser of another client.
     Flagged,
     /// Bytes as they are: emcache, aiomcache, gomemcache, pymemcache without serde.
     Raw,
 }
 
-/// Each dialect with its word.
+/// Each dialect with its name.
 pub const DIALECTS: [(Dialect, &str); 11] = [
     (Dialect::Own, "own"),
     (Dialect::Pymemcache, "pymemcache"),
@@ -225,7 +225,7 @@ impl Packing {
     }
 }
 
-/// What stands around a compressed stream.
+/// What surrounds a compressed stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Frame {
     /// Nothing.
@@ -249,7 +249,7 @@ fn refuse<T>(what: &'static str) -> Result<T, Refusal> {
     Err(Refusal::of(what))
 }
 
-/// The word for a value's type in a refusal to write it.
+/// The name of a value's type in a refusal to write it.
 fn kind(value: &ValueRef<'_>) -> Refusal {
     Refusal::of(match value {
         ValueRef::Str(_) => "text",
@@ -279,7 +279,7 @@ fn text(body: Cow<'_, [u8]>) -> Result<Decoded<'_>, Refusal> {
         .ok_or(Refusal::of("text that is not UTF-8"))
 }
 
-/// The body as a whole number in decimal. memcached's `decr` leaves blanks behind a number that got shorter.
+/// The body as a whole number in decimal. memcached's `decr` leaves blanks after a number that got shorter.
 fn decimal<'b>(body: &[u8]) -> Result<Decoded<'b>, Refusal> {
     let text = std::str::from_utf8(body)
         .unwrap_or_default()

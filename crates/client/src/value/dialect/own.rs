@@ -16,7 +16,7 @@ pub(super) const OWN: Own = Own {
     is_bytes_marked: false,
 };
 
-/// The same, for a cache that still holds another dialect's values: there flags 0 are the other's, so bytes are marked.
+/// The same, for a cache that still holds another dialect's values: there flags 0 belong to the other client, so bytes are marked.
 pub(super) const MIGRATING: Own = Own {
     is_bytes_marked: true,
 };
@@ -183,12 +183,12 @@ impl Form for Own {
             MSGPACK => Ok(Decoded::Msgpack(body)),
             TYPED if typed::is_whole(&body, limits.bytes_max) => Ok(Decoded::Typed(body)),
             TYPED => refuse("a typed value that is cut, malformed or too large"),
-            // A reader stops at the pickle's end and does not see what was appended behind it.
+            // A reader stops at the pickle's end and does not see what was appended to it.
             PICKLE if limits.pickle && !body.ends_with(b".") => {
-                refuse("a pickle that goes on after its end")
+                refuse("a pickle with bytes after its end")
             }
             PICKLE if limits.pickle => Ok(Decoded::Pickle(body)),
-            PICKLE => refuse("a pickle (allow it by name: pickle=True)"),
+            PICKLE => refuse("a pickle (allow it with pickle=True)"),
             _ => refuse("a type unknown to this version"),
         }
     }
@@ -205,7 +205,7 @@ fn parameter_of(array: &Array<'_>) -> u32 {
     u32::from(array.typecode & 0x7f) | if array.is_numpy { NUMPY } else { 0 }
 }
 
-/// Set beside the count of dimensions of an array whose owner keeps the other byte order.
+/// Set together with the count of dimensions of an array in the other byte order.
 const SWAPPED: u8 = 0x80;
 
 /// Element size, count of dimensions and each length; the elements follow.
@@ -218,7 +218,7 @@ fn write_header(array: &Array<'_>, out: &mut Vec<u8>) {
 /// Most dimensions of an array, as in `NumPy` 2.
 const DIMENSIONS_MAX: u8 = 64;
 
-/// What stands before the elements of an array.
+/// The header of an array.
 struct Header {
     itemsize: u8,
     is_swapped: bool,

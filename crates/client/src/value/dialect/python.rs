@@ -125,6 +125,6 @@ fn unpickle(body: Cow<'_, [u8]>, limits: Limits) -> Result<Decoded<'_>, Refusal>
     match pickle::scalar(&body) {
         Some(scalar) => Ok(scalar),
         None if limits.pickle => Ok(Decoded::Pickle(body)),
-        None => refuse("a pickle (allow it by name: pickle=True)"),
+        None => refuse("a pickle (allow it with pickle=True)"),
     }
 }

@@ -1,5 +1,5 @@
 //! spymemcached and xmemcached: 1 Java object, 2 gzip, the type in bits 8 to 15, numbers big-endian without leading
-//! noughts.
+//! zeros.
 
 use std::borrow::Cow;
 

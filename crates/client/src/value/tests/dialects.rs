@@ -1,4 +1,4 @@
-//! Values of other clients: whose flags are read, whose are refused, and by which words.
+//! Values of other clients: which flags are read, which are refused, and with which error.
 
 use super::*;
 
@@ -51,7 +51,7 @@ fn foreign_flags_are_refused_by_the_own_dialect() {
 }
 
 #[test]
-fn spymemcached_numbers_lose_their_leading_noughts() {
+fn spymemcached_numbers_have_no_leading_zeros() {
     let codec = codec(Dialect::Spymemcached);
     let wire = |number| {
         codec
@@ -151,7 +151,7 @@ fn contradicting_options_are_a_sentence() {
 }
 
 #[test]
-fn each_dialect_and_method_is_named_by_one_word() {
+fn each_dialect_and_method_has_one_name() {
     for (dialect, word) in DIALECTS {
         assert_eq!(word.parse(), Ok(dialect));
         assert_eq!(dialect.to_string(), word);

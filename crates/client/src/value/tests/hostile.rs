@@ -1,4 +1,4 @@
-//! Streams made to hurt: bombs, cut ones, ones that do not say their length.
+//! Hostile streams: bombs, truncated ones, ones without their length.
 
 use super::*;
 

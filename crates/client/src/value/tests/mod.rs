@@ -1,4 +1,4 @@
-//! Round trips of every dialect and method, what is refused, and bombs; `tests/dialects` asks the real clients.
+//! Round trips of every dialect and method, what is refused, and bombs; `tests/dialects` compares with the real clients.
 
 mod dialects;
 mod hostile;
@@ -35,7 +35,7 @@ fn text_of(len: usize) -> String {
     rows.collect()
 }
 
-/// Whether `decoded` is `value` as this dialect can tell it.
+/// Whether `decoded` is `value` as far as this dialect can represent it.
 fn is_same(dialect: Dialect, value: &ValueRef<'_>, decoded: &Decoded<'_>) -> bool {
     let has_one_string_type = matches!(dialect, Dialect::PhpMemcached | Dialect::PeclMemcache);
     match (value, decoded) {

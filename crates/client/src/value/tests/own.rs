@@ -84,7 +84,7 @@ fn plain_bytes_are_neither_copied_nor_flagged() {
 }
 
 #[test]
-fn what_saves_too_little_stays_plain() {
+fn a_value_that_compression_hardly_shortens_stays_plain() {
     let step = |word: &mut u64| {
         *word = word.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
         Some((*word >> 56) as u8)

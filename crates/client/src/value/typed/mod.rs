@@ -32,8 +32,8 @@ fn skip(tokens: &mut Tokens<'_>, depth: usize) -> Option<()> {
     if items > 0 && depth >= DEPTH_MAX {
         return None;
     }
-    for place in 0..items {
-        if token.is_name_at(place) {
+    for index in 0..items {
+        if token.is_name_at(index) {
             tokens.read_name()?;
         } else {
             skip(tokens, depth + 1)?;

@@ -1,4 +1,4 @@
-//! Typed values: what is written is read again, and bytes that someone made up are refused in bounded memory.
+//! Typed values: what is written is read again, and hostile bytes are refused in bounded memory.
 
 use super::*;
 use proptest::prelude::*;

@@ -1,4 +1,4 @@
-//! Dates and times of typed values, and how they stand in bytes.
+//! Dates and times of typed values, and their form in bytes.
 //!
 //! Ranges are those of Python's `datetime`. A zone is a fixed offset or a name of the IANA database; the name travels
 //! and not the offset it had, so that both sides follow their own copy of the rules.
@@ -36,7 +36,7 @@ pub struct Time<'b> {
 /// What a time is relative to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Zone<'b> {
-    /// Not said.
+    /// Not given.
     Naive,
     /// An offset from UTC, in microseconds to the east, with its name if it has one.
     Fixed(i64, Option<&'b str>),
@@ -59,7 +59,7 @@ const NAIVE: u8 = 0;
 const FIXED: u8 = 1;
 const FIXED_WITH_NAME: u8 = 2;
 const NAMED: u8 = 3;
-/// Set beside the kind of zone.
+/// Set together with the kind of zone.
 const SECOND_FOLD: u8 = 0x80;
 
 const DAY_S: u32 = 86_400;

@@ -23,13 +23,13 @@ pub enum Token<'b> {
     Bytes(&'b [u8]),
     /// Bytes that their owner may change: Python's `bytearray`.
     ByteArray(&'b [u8]),
-    /// A list of so many items.
+    /// A list of this many items.
     List(usize),
-    /// A tuple of so many items.
+    /// A tuple of this many items.
     Tuple(usize),
-    /// A set of so many items, in no order.
+    /// A set of this many items, in no order.
     Set(usize),
-    /// A set that cannot change, of so many items.
+    /// An immutable set of this many items.
     FrozenSet(usize),
     /// So many pairs of a key and a value, in the order of insertion.
     Dict(usize),
@@ -47,7 +47,7 @@ pub enum Token<'b> {
     Uuid([u8; 16]),
     /// A member of the enumeration of this name; its own name follows, or its number if it is a combination of flags.
     Enum(&'b str),
-    /// A record of the type of this name with so many fields, each a name and a value.
+    /// A record of the type of this name with this many fields, each a name and a value.
     Record(&'b str, usize),
 }
 
@@ -175,9 +175,9 @@ impl<'b> Token<'b> {
         }
     }
 
-    /// Whether the item at this place must be text: the name of a record's field.
-    pub(super) fn is_name_at(&self, place: usize) -> bool {
-        matches!(self, Self::Record(..)) && place.is_multiple_of(2)
+    /// Whether the item at this index must be text: the name of a record's field.
+    pub(super) fn is_name_at(&self, index: usize) -> bool {
+        matches!(self, Self::Record(..)) && index.is_multiple_of(2)
     }
 }
 

@@ -6,13 +6,13 @@ use super::token::{Token, Tokens};
 /// A typed value with its items; borrows text and bytes from what it was parsed from.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Typed<'b> {
-    /// Its type, and its value if it is no container.
+    /// Its type, and its value unless it is a container.
     pub token: Token<'b>,
-    /// As many as [`Token::items`] says: those of a dict are key, value, key, value; of a record name and value.
+    /// As many as [`Token::items`] returns: those of a dict are key, value, key, value; of a record name and value.
     pub items: Vec<Typed<'b>>,
 }
 
-/// Most items that room is made for before they are read: a count alone reserves no memory.
+/// Most items that memory is reserved for before they are read: a count alone reserves none.
 const ROOM_ITEMS_MAX: usize = 64;
 
 impl<'b> Typed<'b> {
@@ -33,7 +33,7 @@ impl<'b> Typed<'b> {
     }
 
     /// The bytes, as [`ValueRef::Typed`](crate::value::ValueRef::Typed) takes them. The items must be as many as the
-    /// token says, and no deeper than [`DEPTH_MAX`]: the codec refuses bytes that are not.
+    /// token requires, and no deeper than [`DEPTH_MAX`]: the codec refuses bytes that are not.
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut out = Vec::new();
         self.write(&mut out);
@@ -53,8 +53,8 @@ fn read<'b>(tokens: &mut Tokens<'b>, depth: usize) -> Option<Typed<'b>> {
         return None;
     }
     let mut items = Vec::with_capacity(count.min(ROOM_ITEMS_MAX));
-    for place in 0..count {
-        items.push(if token.is_name_at(place) {
+    for index in 0..count {
+        items.push(if token.is_name_at(index) {
             Typed::of(Token::Str(tokens.read_name()?))
         } else {
             read(tokens, depth + 1)?

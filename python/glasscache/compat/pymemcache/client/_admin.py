@@ -44,7 +44,7 @@ class Admin(Core):
 
     @translated
     def flush_all(self, delay: int = 0, noreply: bool | None = None) -> bool:
-        """Remove everything, after `delay` seconds; whether the server said OK. With noreply True."""
+        """Remove everything, after `delay` seconds; whether the server replied OK. With noreply True."""
         is_heard = not self._is_quiet(noreply)
         try:
             each_of(self._client.flush(delay))

@@ -36,21 +36,21 @@ class Core:
         deserializer: Callable[[Any, bytes, int], Any] | None = None,
         connect_timeout: float | None = None,
         timeout: float | None = None,
-        no_delay: bool = False,  # noqa: ARG002 - pymemcache's word
+        no_delay: bool = False,  # noqa: ARG002 - pymemcache's argument
         ignore_exc: bool = False,
-        socket_module: Any = socket,  # noqa: ARG002 - pymemcache's word
-        socket_keepalive: Any = None,  # noqa: ARG002 - pymemcache's word
+        socket_module: Any = socket,  # noqa: ARG002 - pymemcache's argument
+        socket_keepalive: Any = None,  # noqa: ARG002 - pymemcache's argument
         key_prefix: Any = b"",
         default_noreply: bool | None = None,
         allow_unicode_keys: bool = False,
         encoding: str = "ascii",
         tls_context: Any = None,
     ) -> None:
-        """Take pymemcache's words.
+        """Take pymemcache's arguments.
 
         `no_delay`, `socket_module` and `socket_keepalive` are taken and change nothing: the first
-        is always on. A call waits for its reply unless it says `noreply=True` or, by name,
-        `default_noreply=True` was said here. `tls_context` raises.
+        is always on. A call waits for its reply unless it has `noreply=True` or, explicitly,
+        `default_noreply=True` was given here. `tls_context` raises.
         """
         if tls_context is not None:
             raise ValueError("tls_context: this client has no TLS")
@@ -82,7 +82,7 @@ class Core:
         return check_key_helper(key, self.allow_unicode_keys, prefix)
 
     def _of(self, key: Key) -> tuple[glasscache.Client, bytes]:
-        """Return the client that asks for this key, and its name there."""
+        """Return the client of this key, and its name there."""
         return self._client, self.check_key(key)
 
     def _flagged(self, key: Key, value: Any, flags: int | None) -> tuple[int, bytes]:
@@ -108,7 +108,7 @@ class Core:
             return read()
         except glasscache.GlasscacheError as error:
             self._noticed(error)
-        except Exception:  # noqa: BLE001, S110 - whatever a serde raises: it was asked for
+        except Exception:  # noqa: BLE001, S110 - whatever a serde raises: ignoring it is configured
             pass
         return default
 
@@ -116,7 +116,7 @@ class Core:
         """Learn of a call that failed; a client of many servers counts them."""
 
     def _grouped(self, keys: Iterable[Key]) -> list[tuple[glasscache.Client, dict[bytes, Key]]]:
-        """Return the keys by the client that asks for them, each under its name there."""
+        """Return the keys by their client, each under its name there."""
         groups: dict[int, tuple[glasscache.Client, dict[bytes, Key]]] = {}
         for key in keys:
             client, name = self._of(key)

@@ -2,7 +2,7 @@
 
 pymemcache's rule: a server that could not be reached is tried again `retry_attempts` times, with
 `retry_timeout` seconds between; then it is dead, its keys belong to the others, and it comes back
-after `dead_timeout` seconds. A call in the meantime raises, where pymemcache answers a miss.
+after `dead_timeout` seconds. A call in the meantime raises, where pymemcache returns a miss.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Failover:
         """When each dead server died."""
 
     def failed(self, server: Hashable) -> bool:
-        """Count a failure; return whether the server is now dead, which is said once."""
+        """Count a failure; return whether the server is now dead, once."""
         now = time.monotonic()
         with self._lock:
             attempts, last = self._failing.get(server, (-1, -self._pause))
@@ -40,7 +40,7 @@ class Failover:
             self.dead[server] = now
             return True
 
-    def answered(self, server: Hashable) -> None:
+    def note_success(self, server: Hashable) -> None:
         """Forget the failures of a server."""
         self._failing.pop(server, None)
 

@@ -80,7 +80,7 @@ class Writes(Core):
         self,
         key: Key,
         value: Any,
-        expire: int = 0,  # noqa: ARG002 - pymemcache's word
+        expire: int = 0,  # noqa: ARG002 - pymemcache's argument
         noreply: bool | None = None,
         flags: int | None = None,
     ) -> bool:
@@ -92,7 +92,7 @@ class Writes(Core):
         self,
         key: Key,
         value: Any,
-        expire: int = 0,  # noqa: ARG002 - pymemcache's word
+        expire: int = 0,  # noqa: ARG002 - pymemcache's argument
         noreply: bool | None = None,
         flags: int | None = None,
     ) -> bool:
@@ -157,7 +157,7 @@ class Writes(Core):
         return bool(client.delete(name, noreply=self._is_quiet(noreply)))
 
     @translated
-    def delete_many(self, keys: Iterable[Key], noreply: bool | None = None) -> bool:  # noqa: ARG002 - pymemcache's word
+    def delete_many(self, keys: Iterable[Key], noreply: bool | None = None) -> bool:  # noqa: ARG002 - pymemcache's argument
         """Remove many keys."""
         for client, names in self._grouped(keys):
             client.delete_many(list(names))

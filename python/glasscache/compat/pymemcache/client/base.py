@@ -84,11 +84,11 @@ class PooledClient(Client):
         server: Any,
         *args: Any,
         max_pool_size: Any = None,
-        pool_idle_timeout: float = 0,  # noqa: ARG002 - pymemcache's word
-        lock_generator: Any = None,  # noqa: ARG002 - pymemcache's word
+        pool_idle_timeout: float = 0,  # noqa: ARG002 - pymemcache's argument
+        lock_generator: Any = None,  # noqa: ARG002 - pymemcache's argument
         **kwargs: Any,
     ) -> None:
-        """Take the pool's words; only `max_pool_size` means something, as most connections."""
+        """Take the pool's arguments; only `max_pool_size` means something, as most connections."""
         if max_pool_size is not None and (not isinstance(max_pool_size, int) or max_pool_size < 0):
             raise ValueError('"max_size" must be a positive integer')
         self._connections_max = max_pool_size or 32

@@ -59,7 +59,7 @@ class HashClient(PooledClient):
         ignore_exc: bool = False,
         **kwargs: Any,
     ) -> None:
-        """Take pymemcache's words."""
+        """Take pymemcache's arguments."""
         if hasher is not None:
             raise ValueError("hasher: the placement is pymemcache's rendezvous hash")
         self._options = {"serde": serde, **kwargs}
@@ -74,7 +74,7 @@ class HashClient(PooledClient):
     # Servers.
 
     def _take(self, servers: Iterable[Any]) -> None:
-        """Hold a client of its own for each server, which connects when it alone is asked."""
+        """Hold a client for each server, which connects when it is used alone."""
         given = {address(server): server for server in servers}
         gone = [client for name, client in self.clients.items() if name not in given]
         self.clients = {
@@ -122,8 +122,8 @@ class HashClient(PooledClient):
             if self.ignore_exc:
                 return None
             raise MemcacheError(_ALL_DOWN)
-        (place,) = _native.server_of("rendezvous", names, [self.check_key(key, b"")])
-        return self.clients[names[place]]
+        (index,) = _native.server_of("rendezvous", names, [self.check_key(key, b"")])
+        return self.clients[names[index]]
 
     # Failures.
 
@@ -182,21 +182,21 @@ class HashClient(PooledClient):
         shares: dict[Any, list[Any]] = {}
         for key in keys:
             shares.setdefault(self._get_client(key), []).append(key)
-        answers: list[Any] = []
+        results: list[Any] = []
         for client, share in shares.items():
             if client is not None:
                 part = {key: keys[key] for key in share} if word.startswith("set") else share
-                answers.append(getattr(client, word)(part, *args, **kwargs))
+                results.append(getattr(client, word)(part, *args, **kwargs))
         if word.startswith("set"):
-            return [key for failed in answers for key in failed]
+            return [key for failed in results for key in failed]
         if word.startswith("delete"):
-            return all(answers)
-        return {key: value for found in answers for key, value in found.items()}
+            return all(results)
+        return {key: value for found in results for key, value in found.items()}
 
     def _guarded(self, word: str, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """Make a call; with `ignore_exc` one that fails is a miss."""
         try:
-            answer = call(self, *args, **kwargs)
+            result = call(self, *args, **kwargs)
         except Exception:
             if not self.ignore_exc:
                 raise
@@ -204,8 +204,8 @@ class HashClient(PooledClient):
         if not self._failover.is_quiet:
             client = self._get_client(args[0])
             if client is not None:
-                self._failover.answered(client.server)
-        return answer
+                self._failover.note_success(client.server)
+        return result
 
     def set_many(
         self,
@@ -246,10 +246,10 @@ def _miss_of(word: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Return what a call gives when there is nothing: its default, or False."""
     if word in {"gets", "gats"}:
         return kwargs.get("default"), kwargs.get("cas_default")
-    place = {"get": 1, "gat": 2}.get(word)
-    if place is None:
+    index = {"get": 1, "gat": 2}.get(word)
+    if index is None:
         return False
-    return args[place] if len(args) > place else kwargs.get("default")
+    return args[index] if len(args) > index else kwargs.get("default")
 
 
 def _watched(word: str, call: Callable[..., Any]) -> Callable[..., Any]:

@@ -7,32 +7,32 @@ use crate::call::{Call, receive_all};
 use crate::client::{Budget, Client, drive};
 use crate::costs::Part as CostPart;
 use crate::error::Error;
-use crate::pipeline::{Answer, Pipeline};
+use crate::pipeline::{Pipeline, Reply};
 use crate::pool::Server;
 use crate::request::Request;
 
 /// A call of a bulk call, and why it failed if it did.
 pub type Pending<'a> = (Call<'a>, Option<Error>);
 
-/// One request of a bulk call and the place of its server.
-pub type Ask<'a> = (usize, [Request<'a>; 1]);
+/// One request of a bulk call and the slot of its server.
+pub type ServerRequest<'a> = (usize, [Request<'a>; 1]);
 
 /// A reply within a bulk call.
 #[derive(Debug)]
-pub struct Reply<'r> {
-    /// The place of its ask.
-    pub ask: usize,
-    /// How many replies the ask has had before.
+pub struct BulkReply<'r> {
+    /// The index of its request.
+    pub request: usize,
+    /// How many replies that request has had before.
     pub nth: usize,
-    /// What the server answered.
-    pub answer: Answer,
+    /// What the server replied.
+    pub parsed: Reply,
     /// Where the values are.
     pub pipeline: &'r Pipeline,
     /// The server's name.
     pub server: &'r str,
 }
 
-/// How an ask ended: the replies that were read, and why no more came.
+/// How a request ended: the replies that were read, and why no more came.
 #[derive(Debug, Default)]
 pub struct Ended {
     /// How many replies were read.
@@ -42,7 +42,7 @@ pub struct Ended {
 }
 
 impl Ended {
-    /// The places of the keys that got no reply, each with the error.
+    /// The indices of the keys without a reply, each with the error.
     pub(super) fn unanswered(&self, indices: &[usize]) -> impl Iterator<Item = (usize, Error)> {
         let rest = indices.iter().skip(self.replies);
         let error = self.error.clone();
@@ -50,57 +50,66 @@ impl Ended {
     }
 }
 
-/// The asks of each round: one a server, so that all servers work at once and no call waits for
-/// a connection that another call of its own bulk call holds. They begin in the order of their
-/// places, so that no two bulk calls wait for each other.
-pub(crate) fn rounds(asks: &[Ask<'_>]) -> Vec<Vec<usize>> {
+/// The requests of each round: one a server, so that all servers work at once and no call waits for
+/// a connection that another call of its own bulk call holds. They begin in the order of their slots,
+/// so that no two bulk calls wait for each other.
+pub(crate) fn rounds(requests: &[ServerRequest<'_>]) -> Vec<Vec<usize>> {
     let mut rounds: Vec<Vec<usize>> = Vec::new();
-    for (index, (place, _)) in asks.iter().enumerate() {
-        let before = asks.iter().take(index).filter(|(p, _)| p == place).count();
+    for (index, (slot, _)) in requests.iter().enumerate() {
+        let before = requests
+            .iter()
+            .take(index)
+            .filter(|(p, _)| p == slot)
+            .count();
         match rounds.get_mut(before) {
             Some(round) => round.push(index),
             None => rounds.push(vec![index]),
         }
     }
     for round in &mut rounds {
-        round.sort_by_key(|&index| asks.get(index).map(|(place, _)| *place));
+        round.sort_by_key(|&index| requests.get(index).map(|(slot, _)| *slot));
     }
     rounds
 }
 
 impl Client {
-    /// Makes all requests and hands over each reply; returns how each ask ended, or that all were interrupted.
-    pub(crate) fn ask_many(
+    /// Sends all requests and passes on each reply; returns how each request ended, or that all were interrupted.
+    pub(crate) fn request_many(
         &self,
-        asks: &[Ask<'_>],
+        requests: &[ServerRequest<'_>],
         budget: &Budget<'_>,
-        each: &mut impl FnMut(Reply<'_>) -> Result<(), Error>,
+        each: &mut impl FnMut(BulkReply<'_>) -> Result<(), Error>,
     ) -> Result<Vec<Ended>, Error> {
-        self.ask_many_by(asks, budget, &mut |calls| wait_for_all(calls, budget), each)
+        self.request_many_with(
+            requests,
+            budget,
+            &mut |calls| wait_for_all(calls, budget),
+            each,
+        )
     }
 
-    /// As [`Self::ask_many`]; `receive` drives the calls with [`receive_all`], as it likes to wait.
-    pub(super) fn ask_many_by(
+    /// As [`Self::request_many`]; `receive` drives the calls with [`receive_all`], as it likes to wait.
+    pub(super) fn request_many_with(
         &self,
-        asks: &[Ask<'_>],
+        requests: &[ServerRequest<'_>],
         budget: &Budget<'_>,
         receive: &mut dyn FnMut(&mut [Pending<'_>]) -> Result<(), Error>,
-        each: &mut impl FnMut(Reply<'_>) -> Result<(), Error>,
+        each: &mut impl FnMut(BulkReply<'_>) -> Result<(), Error>,
     ) -> Result<Vec<Ended>, Error> {
-        let mut ended: Vec<Ended> = asks.iter().map(|_| Ended::default()).collect();
-        for round in rounds(asks) {
-            let mut calls = self.calls(asks, &round, budget)?;
+        let mut ended: Vec<Ended> = requests.iter().map(|_| Ended::default()).collect();
+        for round in rounds(requests) {
+            let mut calls = self.calls(requests, &round, budget)?;
             receive(&mut calls)?;
-            for (ask, (mut call, error)) in round.into_iter().zip(calls) {
-                let Some(end) = ended.get_mut(ask) else {
+            for (request, (mut call, error)) in round.into_iter().zip(calls) {
+                let Some(end) = ended.get_mut(request) else {
                     continue;
                 };
                 end.error = error;
                 if end.error.is_none() {
-                    let mut read = counted(ask, &mut end.replies, each);
+                    let mut read = counted(request, &mut end.replies, each);
                     let held = read_held(&mut call, &mut read);
                     end.error = match held.and_then(|()| drive(&mut call, budget, &mut read)) {
-                        // No server's failure: nobody waits for the others either.
+                        // Not a failure of a server: the other calls are not waited for either.
                         Err(Error::Interrupted) => return Err(Error::Interrupted),
                         done => done.err(),
                     };
@@ -113,14 +122,14 @@ impl Client {
     /// The calls of one round, not yet begun.
     pub(crate) fn calls<'a>(
         &self,
-        asks: &'a [Ask<'a>],
+        requests: &'a [ServerRequest<'a>],
         round: &[usize],
         budget: &Budget<'_>,
     ) -> Result<Vec<Pending<'a>>, Error> {
-        let of_round = round.iter().filter_map(|&index| asks.get(index));
+        let of_round = round.iter().filter_map(|&index| requests.get(index));
         of_round
-            .map(|(place, requests)| {
-                let server = self.server(*place)?;
+            .map(|(slot, requests)| {
+                let server = self.server(*slot)?;
                 let call = Call::new(server, requests, budget.started, budget.deadline);
                 Ok((call, None))
             })
@@ -142,18 +151,18 @@ impl Client {
     }
 }
 
-/// Hands over replies as those of one ask, and counts them.
+/// Passes on replies as those of one request, and counts them.
 pub(crate) fn counted<'e>(
-    ask: usize,
+    request: usize,
     replies: &'e mut usize,
-    each: &'e mut impl FnMut(Reply<'_>) -> Result<(), Error>,
-) -> impl FnMut(Answer, &Pipeline, &Arc<Server>) -> Result<(), Error> + 'e {
-    move |answer, pipeline, server| {
+    each: &'e mut impl FnMut(BulkReply<'_>) -> Result<(), Error>,
+) -> impl FnMut(Reply, &Pipeline, &Arc<Server>) -> Result<(), Error> + 'e {
+    move |parsed, pipeline, server| {
         let nth = *replies;
-        each(Reply {
-            ask,
+        each(BulkReply {
+            request,
             nth,
-            answer,
+            parsed,
             pipeline,
             server: &server.name,
         })?;
@@ -165,19 +174,19 @@ pub(crate) fn counted<'e>(
 /// Reads the reply that [`receive_all`] waited for.
 pub(crate) fn read_held(
     call: &mut Call<'_>,
-    mut read: impl FnMut(Answer, &Pipeline, &Arc<Server>) -> Result<(), Error>,
+    mut read: impl FnMut(Reply, &Pipeline, &Arc<Server>) -> Result<(), Error>,
 ) -> Result<(), Error> {
-    if let Some(answer) = call.take_held() {
-        read(answer, call.pipeline().ok_or(Error::Closed)?, call.server())?;
+    if let Some(parsed) = call.take_held() {
+        read(parsed, call.pipeline().ok_or(Error::Closed)?, call.server())?;
         call.next();
     }
     Ok(())
 }
 
-/// Waits for all calls, asking at each signal whether to go on.
+/// Waits for all calls; at each signal the budget decides whether to continue.
 fn wait_for_all(calls: &mut [Pending<'_>], budget: &Budget<'_>) -> Result<(), Error> {
     while !receive_all(calls) {
-        if !(budget.go_on)() {
+        if !(budget.should_continue)() {
             return Err(Error::Interrupted);
         }
     }
@@ -189,10 +198,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_round_asks_each_server_once() {
-        let asks: Vec<Ask<'_>> = [7, 8, 7, 7, 8]
-            .map(|place| (place, [Request::Version]))
+    fn a_round_has_one_request_for_each_server() {
+        let requests: Vec<ServerRequest<'_>> = [7, 8, 7, 7, 8]
+            .map(|slot| (slot, [Request::Version]))
             .into();
-        assert_eq!(rounds(&asks), [vec![0, 1], vec![2, 4], vec![3]]);
+        assert_eq!(rounds(&requests), [vec![0, 1], vec![2, 4], vec![3]]);
     }
 }

@@ -114,8 +114,9 @@ fn bulk_calls_to_several_servers_take_rows_along_and_end() {
                         face.set_noreply(key, b"word").unwrap();
                     }
                     face.set_noreply(&mine, mine.as_bytes()).unwrap();
-                    let asked: Vec<&str> = keys.iter().chain([&mine]).map(String::as_str).collect();
-                    let (values, failures) = face.get_many(&asked).unwrap();
+                    let requested: Vec<&str> =
+                        keys.iter().chain([&mine]).map(String::as_str).collect();
+                    let (values, failures) = face.get_many(&requested).unwrap();
                     assert!(failures.is_empty() && values.iter().any(|value| value.0 == 20));
                 }
             });

@@ -1,6 +1,6 @@
 //! Prints the server index of each key on standard input: `place ketama 10.0.0.1:11211*2 10.0.0.2:11212 < keys`.
 //!
-//! `make placement` sets these lines beside what the other clients answer.
+//! `make placement` compares these lines with the output of the other clients.
 
 use std::io::{BufRead, BufWriter, Write};
 

@@ -1,12 +1,13 @@
-//! Taking the interpreter lock back in turns: who has just taken it is given a moment to leave again.
+//! Reacquiring the interpreter lock: a thread that has just taken it gets a moment to release it again.
 //!
 //! Threads that do little but call the client hold the lock for a few microseconds between two calls, and CPython's
 //! way to wait for it is a mutex and a condition: some four system calls each time it is found taken, half of them by
-//! the thread that is about to send its request. So who comes back from a call first looks whether another thread
-//! came back a moment ago and has not begun its next call. If so it spins until that one has, or the moment is over;
-//! then it waits as everybody does (docs/decisions/0055-turns-at-the-interpreter-lock.md).
+//! the thread that is about to send its request. So a thread that returns from a call first checks whether another
+//! returned a moment ago and has not begun its next call: that one is the holder. If so it spins until the holder has
+//! begun a call, or the moment is over; then it waits like any thread (docs/decisions/0055-turns-at-the-interpreter-lock.md).
 //!
-//! LOSSY: nothing depends on a turn. An old one is nobody's, be its thread gone, busy, or on the other side of a fork.
+//! LOSSY: nothing depends on the holder. An old one is ignored, whether its thread is gone, busy, or on the other side
+//! of a fork.
 
 use std::cell::Cell;
 use std::sync::OnceLock;
@@ -15,40 +16,40 @@ use std::time::Instant;
 
 use pyo3::Python;
 
-/// Nanoseconds for which a turn is respected: longer than a short loop holds the lock between two calls, shorter
+/// Nanoseconds for which a holder is respected: longer than a short loop holds the lock between two calls, shorter
 /// than what sleeping and being woken would take.
-const TURN_NS: u64 = 10_000;
+const HOLD_NS: u64 = 10_000;
 
-/// Nanoseconds after which a thread waits for no more turns: others may have taken one after the other.
-const WAIT_NS_MAX: u64 = 4 * TURN_NS;
+/// Nanoseconds after which a thread waits for no more holders: they may follow each other.
+const WAIT_NS_MAX: u64 = 4 * HOLD_NS;
 
-/// Nanoseconds for which nobody takes turns after one was found old: its thread does more than call the client, or
+/// Nanoseconds without holders after one was found old: its thread does more than call the client, or
 /// there are more threads than processors, and waiting for it is in vain.
 const REST_NS: u64 = 200_000;
 
-/// Pauses between two looks at the turn, so that its holder's write is not held up by those who look.
+/// Pauses between two reads of the holder, so that its own write is not slowed down by waiting threads.
 const PAUSES: usize = 8;
 
-/// When the present turn began, in nanoseconds since the first; 0: nobody has it.
+/// Since when the current holder is one, in nanoseconds since [`begin`]; 0: there is none.
 ///
 /// Relaxed here and below: no memory is guarded by it, the interpreter lock does that.
-static TURN: AtomicU64 = AtomicU64::new(0);
+static HOLDER_SINCE: AtomicU64 = AtomicU64::new(0);
 
-/// Until when nobody takes turns.
+/// Until when there are no holders.
 static REST_UNTIL: AtomicU64 = AtomicU64::new(0);
 
 /// The first thread that made a call.
 static FIRST_THREAD: AtomicUsize = AtomicUsize::new(0);
 
-/// Another thread has made one too; until then there is nobody to take turns with.
+/// Another thread has made one too; until then there is no contention.
 static ARE_SEVERAL: AtomicBool = AtomicBool::new(false);
 
 thread_local! {
-    /// The turn that this thread took last; 0: none since its last call.
+    /// When this thread became the holder last; 0: not since its last call.
     static OWN: Cell<u64> = const { Cell::new(0) };
 }
 
-/// Does `work` without the interpreter lock, and takes it back in turn.
+/// Does `work` without the interpreter lock, and takes it back after the current holder.
 pub(crate) fn detached<R: Send>(py: Python<'_>, work: impl FnOnce() -> R + Send) -> R {
     if !are_several() {
         return py.detach(work);
@@ -73,15 +74,15 @@ fn are_several() -> bool {
     false
 }
 
-/// Gives the turn up, if it is this thread's.
+/// Ends being the holder, if this thread is.
 fn leave() {
     let own = OWN.replace(0);
     if own != 0 {
-        change(own, 0); // a turn that another thread has taken over stays that thread's
+        change(own, 0); // another thread that has taken over stays the holder
     }
 }
 
-/// Takes the turn: after its holder has given it up, or when it is old.
+/// Becomes the holder: after the one before has left, or when it is old.
 fn take() {
     let mut now = now_ns();
     if now < REST_UNTIL.load(Ordering::Relaxed) {
@@ -89,8 +90,8 @@ fn take() {
     }
     let begin = now;
     loop {
-        let since = TURN.load(Ordering::Relaxed);
-        let is_old = since != 0 && now.saturating_sub(since) >= TURN_NS;
+        let since = HOLDER_SINCE.load(Ordering::Relaxed);
+        let is_old = since != 0 && now.saturating_sub(since) >= HOLD_NS;
         if is_old || now - begin >= WAIT_NS_MAX {
             REST_UNTIL.store(now + REST_NS, Ordering::Relaxed);
             change(since, 0);
@@ -104,13 +105,14 @@ fn take() {
     }
 }
 
-/// Makes the turn `to` if it still is `from`.
+/// Changes the holder's time to `to` if it still is `from`.
 fn change(from: u64, to: u64) -> bool {
-    TURN.compare_exchange(from, to, Ordering::Relaxed, Ordering::Relaxed)
+    HOLDER_SINCE
+        .compare_exchange(from, to, Ordering::Relaxed, Ordering::Relaxed)
         .is_ok()
 }
 
-/// When the first turn may begin. Set before there are threads, so that no fork can come amid it.
+/// The zero of all times. Set before there are threads, so that no fork can interrupt it.
 static FIRST: OnceLock<Instant> = OnceLock::new();
 
 /// Gets ready for calls.

@@ -1,7 +1,7 @@
 //! Encodes and decodes values on standard input, a line each, for `make dialects` to compare with other clients.
 //!
-//! `encode DIALECT METHOD TYPE PAYLOAD` answers `FLAGS HEX`; `decode DIALECT FLAGS HEX` answers `TYPE PAYLOAD`. METHOD is
-//! a compression method or `-`. A payload is hex for text and bytes, else decimal. What is refused answers `refused` and why.
+//! `encode DIALECT METHOD TYPE PAYLOAD` prints `FLAGS HEX`; `decode DIALECT FLAGS HEX` prints `TYPE PAYLOAD`. METHOD is
+//! a compression method or `-`. A payload is hex for text and bytes, else decimal. A refusal prints `refused` and the reason.
 
 use std::io::{BufRead, Write};
 
@@ -9,19 +9,19 @@ use glasscache_client::value::{
     Codec, CodecOptions, Compression, Decoded, Dialect, Method, ValueError, ValueRef,
 };
 
-type Answer = Result<String, Box<dyn std::error::Error>>;
+type Response = Result<String, Box<dyn std::error::Error>>;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut out = std::io::stdout().lock();
     for line in std::io::stdin().lock().lines() {
         let line = line?;
-        let answer = match line.split(' ').collect::<Vec<_>>()[..] {
+        let response = match line.split(' ').collect::<Vec<_>>()[..] {
             ["encode", dialect, method, kind, payload] => encode(dialect, method, kind, payload),
             ["decode", dialect, flags, hex] => decode(dialect, flags, hex),
-            _ => Err(format!("what is {line:?}?").into()),
+            _ => Err(format!("unknown command {line:?}").into()),
         };
-        match answer {
-            Ok(answer) => writeln!(out, "{answer}")?,
+        match response {
+            Ok(response) => writeln!(out, "{response}")?,
             Err(error) if error.is::<ValueError>() => writeln!(out, "refused {error}")?,
             Err(error) => return Err(error),
         }
@@ -30,7 +30,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-fn encode(dialect: &str, method: &str, kind: &str, payload: &str) -> Answer {
+fn encode(dialect: &str, method: &str, kind: &str, payload: &str) -> Response {
     let dialect: Dialect = dialect.parse()?;
     let compression = Method::named(method).map(Compression::new);
     let codec = Codec::new(CodecOptions {
@@ -48,7 +48,7 @@ fn encode(dialect: &str, method: &str, kind: &str, payload: &str) -> Answer {
         "float" => codec.encode(&ValueRef::Float(payload.parse()?)).map(owned),
         "bool" => codec.encode(&ValueRef::Bool(payload == "1")).map(owned),
         "none" => codec.encode(&ValueRef::None).map(owned),
-        _ => return Err(format!("what is a {kind}?").into()),
+        _ => return Err(format!("unknown type {kind:?}").into()),
     };
     let (flags, bytes) = encoded?;
     Ok(format!("{flags} {}", hex(&bytes)))
@@ -58,7 +58,7 @@ fn owned(encoded: glasscache_client::value::Encoded<'_>) -> (u32, Vec<u8>) {
     (encoded.flags, encoded.bytes.into_owned())
 }
 
-fn decode(dialect: &str, flags: &str, payload: &str) -> Answer {
+fn decode(dialect: &str, flags: &str, payload: &str) -> Response {
     let codec = Codec::new(CodecOptions::of(dialect.parse()?))?;
     let bytes = unhex(payload)?;
     let (decoded, _) = codec.decode(flags.parse()?, &bytes)?;

@@ -1,4 +1,4 @@
-//! The words of the asyncio client: each writes its request and returns the future of its reply.
+//! The methods of the asyncio client: each writes its request and returns the future of its reply.
 
 use glasscache_client::costs::Spent;
 use glasscache_client::engine::operation::{Operation, Store};
@@ -34,7 +34,7 @@ impl AsyncClient {
         self.submit(py, key, &request, kind, limit)
     }
 
-    /// Begins a store; of a value that is too long to be sent what follows that.
+    /// Begins a store; for a value that is too long to be sent, the steps that follow that.
     fn store<'py>(
         &self,
         py: Python<'py>,
@@ -53,8 +53,8 @@ impl AsyncClient {
             Some(error) => Kind::TooLarge(Box::new(TooLarge::new(key, error)), written),
         };
         let request = matches!(kind, Kind::Written(_)).then(|| store.request());
-        let place = self.core.place_of(key.bytes);
-        self.submit_to(py, place, request.as_ref(), kind, times)
+        let slot = self.core.slot_of(key.bytes);
+        self.submit_to(py, slot, request.as_ref(), kind, times)
     }
 }
 
@@ -98,7 +98,7 @@ impl AsyncClient {
         self.start(key, None, deadline, |key| Request::Inspect { key })
     }
 
-    #[expect(clippy::too_many_arguments, reason = "the words of one write")]
+    #[expect(clippy::too_many_arguments, reason = "the arguments of one write")]
     #[pyo3(name = "_start_store")]
     fn start_store<'py>(
         &self,
@@ -124,7 +124,11 @@ impl AsyncClient {
             ("cas", None) => {
                 return Err(PyTypeError::new_err("cas: an int, as `gets` returned it"));
             }
-            (word, _) => return Err(PyValueError::new_err(format!("no store {word:?}"))),
+            (word, _) => {
+                return Err(PyValueError::new_err(format!(
+                    "unknown store command {word:?}"
+                )));
+            }
         };
         let send = |flags: u32, body: &[u8], spent: Spent| {
             let (key, form) = (wire, cas.map_or(Form::Truth, |_| Form::Cas));
@@ -142,7 +146,7 @@ impl AsyncClient {
     }
 
     /// Reserve a key for a value that is being made; None: the dialect has no form for it.
-    #[expect(clippy::too_many_arguments, reason = "the words of a reservation")]
+    #[expect(clippy::too_many_arguments, reason = "the arguments of a reservation")]
     #[pyo3(name = "_start_reserve")]
     fn start_reserve<'py>(
         &self,
@@ -187,8 +191,8 @@ impl AsyncClient {
     ) -> Started<'py> {
         let mut scratch = Vec::new();
         let key = self.wire(key, &mut scratch)?;
-        let words = self.server(py, self.core.place_of(key.bytes))?.dialect();
-        let request = Reservation::request(key, words);
+        let command_set = self.server(py, self.core.slot_of(key.bytes))?.command_set();
+        let request = Reservation::request(key, command_set);
         self.submit(py, key, &request, Kind::Reservation, deadline)
     }
 
@@ -218,7 +222,7 @@ impl AsyncClient {
         })
     }
 
-    #[expect(clippy::too_many_arguments, reason = "the words of an addition")]
+    #[expect(clippy::too_many_arguments, reason = "the arguments of an addition")]
     #[pyo3(name = "_start_arithmetic")]
     fn start_arithmetic<'py>(
         &self,
@@ -246,7 +250,7 @@ impl AsyncClient {
         };
         let initial = conversion::initial(self.codec.get(), initial, exptime);
         let kind = Kind::Counter(Box::new(Counter::new(key, delta, down, initial)));
-        let place = self.core.place_of(key.bytes);
-        self.submit_to(py, place, None, kind, (deadline, Spent::default()))
+        let slot = self.core.slot_of(key.bytes);
+        self.submit_to(py, slot, None, kind, (deadline, Spent::default()))
     }
 }

@@ -17,61 +17,65 @@ use crate::error;
 
 type Started<'py> = PyResult<Bound<'py, BulkCall>>;
 
-fn places(parts: &impl Partitioned) -> std::vec::IntoIter<usize> {
-    let places: Vec<usize> = parts.parts().iter().map(|part| part.place).collect();
-    places.into_iter()
+fn slots(partitions: &impl Partitioned) -> std::vec::IntoIter<usize> {
+    let slots: Vec<usize> = partitions
+        .partitions()
+        .iter()
+        .map(|partition| partition.slot)
+        .collect();
+    slots.into_iter()
 }
 
 impl AsyncClient {
-    /// Begins a call to the servers at these places, one request each.
-    fn start_many<'py>(
+    /// Begins a call to the servers in these slots, one request each.
+    fn start_bulk<'py>(
         &self,
         py: Python<'py>,
         keys: Vec<Py<PyAny>>,
         what: BulkKind,
-        places: impl Iterator<Item = usize>,
+        slots: impl Iterator<Item = usize>,
         times: Times,
     ) -> Started<'py> {
         let client = (self.core.clone(), self.misses.clone());
-        let many = Bound::new(py, BulkCall::new(client, keys, what, places, times))?;
-        self.send(&many)?;
-        Ok(many)
+        let call = Bound::new(py, BulkCall::new(client, keys, what, slots, times))?;
+        self.send(&call)?;
+        Ok(call)
     }
 }
 
 #[pymethods]
 impl AsyncClient {
-    /// Send what of a call is not sent yet, where there is a connection.
+    /// Send the requests of a call that are not sent yet, where there is a connection.
     #[pyo3(name = "_send")]
-    fn send(&self, many: &Bound<'_, BulkCall>) -> PyResult<()> {
-        let py = many.py();
-        let unsent = many.borrow().unsent();
-        for (index, place) in unsent {
-            // Not borrowed here: a look at connections may end requests of a process that was forked.
-            let connection = self.connection(py, place)?;
-            let mut this = many.borrow_mut();
-            let late = || self.connected_too_late(place);
-            let times = this.attempt(index, connection.is_some(), late);
+    fn send(&self, call: &Bound<'_, BulkCall>) -> PyResult<()> {
+        let py = call.py();
+        let unsent = call.borrow().unsent();
+        for (index, slot) in unsent {
+            // Not borrowed here: finding a connection may end requests of a process that was forked.
+            let connection = self.connection(py, slot)?;
+            let mut this = call.borrow_mut();
+            let timed_out = || self.connect_timed_out(slot);
+            let times = this.attempt(index, connection.is_some(), timed_out);
             let (Some(connection), Some(times)) = (connection, times) else {
                 continue;
             };
             let sent = this.with_request(py, index, |request| {
-                Connection::submit_of_many(&connection, request, (many, index), times)
+                Connection::submit_bulk(&connection, request, (call, index), times)
             })?;
             if let Err(error) = sent {
-                this.fail_ask(index, error);
+                this.fail_request(index, error);
             }
         }
-        many.borrow_mut().look(py)
+        call.borrow_mut().advance(py)
     }
 
     /// Note that a server which a call is to be sent to could not be connected to.
     #[pyo3(name = "_fail")]
-    fn fail(&self, many: &Bound<'_, BulkCall>, place: usize, raised: &Bound<'_, PyAny>) {
-        let error = self.not_connected(place, raised);
-        let mut many = many.borrow_mut();
-        for (index, _) in many.unsent().into_iter().filter(|(_, of)| *of == place) {
-            many.fail_ask(index, error.clone());
+    fn fail(&self, call: &Bound<'_, BulkCall>, slot: usize, raised: &Bound<'_, PyAny>) {
+        let error = self.not_connected(slot, raised);
+        let mut call = call.borrow_mut();
+        for (index, _) in call.unsent().into_iter().filter(|(_, of)| *of == slot) {
+            call.fail_request(index, error.clone());
         }
     }
 
@@ -89,10 +93,10 @@ impl AsyncClient {
         let keys: Vec<_> = objects.iter().map(key_bytes).collect::<PyResult<_>>()?;
         let reads = Reads::new(&this.core, &keys, with_cas);
         let reads = reads.map_err(|error| error::of_client(py, &error))?;
-        let places = places(&reads);
+        let slots = slots(&reads);
         let what = BulkKind::Read(reads, FoundValues::new(py, with_cas));
         let keys = objects.into_iter().map(Bound::unbind).collect();
-        this.start_many(slf.py(), keys, what, places, times)
+        this.start_bulk(slf.py(), keys, what, slots, times)
     }
 
     /// Store a mapping's values; the outcome is a dict of failures.
@@ -110,10 +114,10 @@ impl AsyncClient {
         let (maker, codec) = (this.core.keys(), this.codec.get());
         let made = MadeItems::new(py, maker, codec, &pairs, &mut times.spent)?;
         let stores = Stores::new(&this.core, StoreWord::Set, &made.all(), exptime);
-        let places = places(&stores);
+        let slots = slots(&stores);
         let what = BulkKind::Store(stores, made, Stored::default());
         let keys = pairs.into_iter().map(|(key, _)| key.unbind()).collect();
-        this.start_many(slf.py(), keys, what, places, times)
+        this.start_bulk(slf.py(), keys, what, slots, times)
     }
 
     /// Remove keys; the outcome is a dict of failures.
@@ -128,13 +132,13 @@ impl AsyncClient {
         let objects = all_of(keys)?;
         let wire = WireKeys::new(slf.py(), this.core.keys(), objects.iter())?;
         let removals = Removals::new(&this.core, &wire.all());
-        let places = places(&removals);
+        let slots = slots(&removals);
         let what = BulkKind::Remove(removals, Vec::new());
         let keys = objects.into_iter().map(Bound::unbind).collect();
-        this.start_many(slf.py(), keys, what, places, times)
+        this.start_bulk(slf.py(), keys, what, slots, times)
     }
 
-    /// Ask every server: "version", "stats" with an argument, or "flush" with a delay; the outcome is by name.
+    /// Send "version", "stats" with an argument, or "flush" with a delay to every server; the outcome is a dict by name.
     #[pyo3(name = "_start_of_all")]
     fn start_of_all<'py>(
         slf: &Bound<'py, Self>,
@@ -145,15 +149,15 @@ impl AsyncClient {
     ) -> Started<'py> {
         let (py, this) = (slf.py(), slf.get());
         let times = Limit::times(deadline, this.timeout, Spent::default())?;
-        let question = match what {
+        let admin = match what {
             "version" => AdminRequest::Version,
             "stats" => AdminRequest::Stats(argument),
             _ => AdminRequest::Flush(delay),
         };
-        let checked = question.request().check();
+        let checked = admin.request().check();
         checked.map_err(|error| error::of_client(py, &error))?;
-        let (places, names): (Vec<_>, Vec<_>) = this.names().into_iter().unzip();
-        let what = BulkKind::Servers(question, names, PyDict::new(py).unbind());
-        this.start_many(slf.py(), Vec::new(), what, places.into_iter(), times)
+        let (slots, names): (Vec<_>, Vec<_>) = this.names().into_iter().unzip();
+        let what = BulkKind::Servers(admin, names, PyDict::new(py).unbind());
+        this.start_bulk(slf.py(), Vec::new(), what, slots.into_iter(), times)
     }
 }

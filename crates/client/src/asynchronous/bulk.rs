@@ -1,0 +1,45 @@
+//! The requests of a bulk call of the tokio client: to all servers at once.
+
+use super::AsyncClient;
+use super::driving::{drive, receive_all};
+use crate::bulk::{BulkReply, Ended, ServerRequest, counted, read_held, rounds};
+use crate::client::Budget;
+use crate::error::Error;
+
+impl AsyncClient {
+    /// Sends all requests and passes on each reply; returns how each request ended.
+    pub(crate) async fn request_many(
+        &self,
+        requests: &[ServerRequest<'_>],
+        budget: &Budget<'_>,
+        each: &mut impl FnMut(BulkReply<'_>) -> Result<(), Error>,
+    ) -> Result<Vec<Ended>, Error> {
+        let mut ended: Vec<Ended> = requests.iter().map(|_| Ended::default()).collect();
+        for round in rounds(requests) {
+            let mut permits = Vec::with_capacity(round.len());
+            for (slot, _) in round.iter().filter_map(|&request| requests.get(request)) {
+                let server = self.core.server(*slot)?;
+                permits.push(self.gate(*slot, &server, budget).await?);
+            }
+            let mut calls = self.core.calls(requests, &round, budget)?;
+            for (call, _) in &mut calls {
+                call.never_wait();
+            }
+            receive_all(&mut calls).await;
+            for (request, (mut call, error)) in round.into_iter().zip(calls) {
+                let Some(end) = ended.get_mut(request) else {
+                    continue;
+                };
+                end.error = error;
+                if end.error.is_none() {
+                    let mut read = counted(request, &mut end.replies, each);
+                    end.error = match read_held(&mut call, &mut read) {
+                        Ok(()) => drive(&mut call, read).await.err(),
+                        Err(error) => Some(error),
+                    };
+                }
+            }
+        }
+        Ok(ended)
+    }
+}

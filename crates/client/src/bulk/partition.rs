@@ -1,0 +1,113 @@
+//! The partitions of a bulk call: each goes to one server in one request.
+
+use super::Failures;
+use super::requests::{Ended, ServerRequest};
+use crate::request::Request;
+
+/// Keys or items of a bulk call that go to one server in one request.
+#[derive(Debug)]
+pub struct Partition {
+    /// The server's slot.
+    pub slot: usize,
+    /// Indices of its keys or items in the call.
+    pub indices: Vec<usize>,
+    weight: usize,
+}
+
+impl Partition {
+    /// A partition of one key that takes no more.
+    pub(super) fn full(slot: usize, index: usize) -> Self {
+        Self {
+            slot,
+            indices: vec![index],
+            weight: usize::MAX,
+        }
+    }
+}
+
+/// A call about many keys or items, partitioned by server.
+pub trait Partitioned {
+    /// What a request is made of: keys, or items.
+    type Entry<'a>: Copy;
+
+    /// The partitions, each of which is a request.
+    fn partitions(&self) -> &[Partition];
+
+    /// The request of a partition, by its entries.
+    fn request<'a>(&'a self, partition: usize, entries: &'a [Self::Entry<'a>]) -> Request<'a>;
+
+    /// The requests of all partitions, each with the slot of its server; `entries` are those of each partition.
+    fn requests<'a>(&'a self, entries: &'a [Vec<Self::Entry<'a>>]) -> Vec<ServerRequest<'a>> {
+        let partitions = self.partitions().iter().zip(entries).enumerate();
+        partitions
+            .map(|(at, (partition, entries))| (partition.slot, [self.request(at, entries)]))
+            .collect()
+    }
+
+    /// The entries of each partition.
+    fn entries_by_partition<'a>(&self, all: &[Self::Entry<'a>]) -> Vec<Vec<Self::Entry<'a>>> {
+        let entries = |partition: &Partition| {
+            if partition.indices.len() == all.len() {
+                return all.to_vec();
+            }
+            let mut entries = Vec::with_capacity(partition.indices.len());
+            entries.extend(partition.indices.iter().filter_map(|&index| all.get(index)));
+            entries
+        };
+        self.partitions().iter().map(entries).collect()
+    }
+
+    /// The entries without a reply.
+    fn unanswered(&self, ended: &[Ended]) -> Failures {
+        let failed = self.partitions().iter().zip(ended);
+        failed
+            .flat_map(|(partition, end)| end.unanswered(&partition.indices))
+            .collect()
+    }
+}
+
+/// Adds an entry to a partition of its slot, or to a new one if that would weigh more than `weight_max`.
+pub(super) fn add(
+    partitions: &mut Vec<Partition>,
+    index: usize,
+    slot: usize,
+    weight: usize,
+    weight_max: usize,
+) {
+    let mut of_slot = partitions
+        .iter_mut()
+        .rev()
+        .filter(|partition| partition.slot == slot);
+    match of_slot.find(|partition| partition.weight.saturating_add(weight) <= weight_max) {
+        Some(partition) => {
+            partition.indices.push(index);
+            partition.weight += weight;
+        }
+        None => partitions.push(Partition {
+            slot,
+            indices: vec![index],
+            weight,
+        }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_part_holds_one_servers_things_up_to_its_weight() {
+        let mut partitions = Vec::new();
+        for (index, weight) in [3, 3, 3, 9, 1].into_iter().enumerate() {
+            add(&mut partitions, index, usize::from(weight == 1), weight, 6);
+        }
+        let shape: Vec<_> = partitions
+            .iter()
+            .map(|p| (p.slot, p.indices.clone()))
+            .collect();
+        assert_eq!(
+            shape,
+            [(0, vec![0, 1]), (0, vec![2]), (0, vec![3]), (1, vec![4])]
+        );
+    }
+}

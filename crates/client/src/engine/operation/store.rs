@@ -1,0 +1,93 @@
+//! The store of one value, and what its reply means.
+
+use glasscache_protocol::meta::request::WireKey;
+use glasscache_protocol::text::request::StoreWord;
+
+use super::Operation;
+use crate::engine::interpret::outcome;
+use crate::error::Error;
+use crate::options::QUIET_BYTES_MAX;
+use crate::outcome::Outcome;
+use crate::pipeline::{Pipeline, Reply};
+use crate::request::{Item, Request};
+
+/// Stores a value.
+#[derive(Debug, Clone, Copy)]
+pub struct Store<'a> {
+    /// On which condition.
+    pub word: StoreWord,
+    /// Key, flags and bytes.
+    pub item: Item<'a>,
+    /// As on the wire.
+    pub exptime: i64,
+    /// Whether it is quiet: no reply is requested.
+    pub noreply: bool,
+}
+
+impl Operation for Store<'_> {
+    type Output = Outcome;
+
+    fn key(&self) -> WireKey<'_> {
+        self.item.key
+    }
+
+    fn request(&self) -> Request<'_> {
+        Request::Store {
+            word: self.word,
+            item: self.item,
+            exptime: self.exptime,
+            noreply: self.noreply,
+        }
+    }
+
+    fn read(&self, reply: Reply, _: &Pipeline, server: &str) -> Result<Outcome, Error> {
+        stored(reply, self.item.key, self.item.body.len(), server)
+    }
+
+    fn without_reply(&self) -> Outcome {
+        Outcome::Done
+    }
+}
+
+impl<'a> Store<'a> {
+    /// A write; from [`QUIET_BYTES_MAX`] on it is never quiet, so that a value that is too large is never dropped silently.
+    pub fn new(word: StoreWord, item: Item<'a>, exptime: i64, noreply: bool) -> Self {
+        Self {
+            word,
+            item,
+            exptime,
+            noreply: noreply && item.body.len() < QUIET_BYTES_MAX,
+        }
+    }
+
+    /// Why the value is not sent at all, if it is longer than this client sends.
+    pub fn refusal(&self, value_bytes_max: u64) -> Option<Error> {
+        let bytes = self.item.body.len();
+        (bytes as u64 > value_bytes_max).then(|| Error::TooLarge {
+            key: display_key(self.item.key),
+            bytes,
+            limit: value_bytes_max,
+        })
+    }
+}
+
+/// Interprets the reply to a store of this many bytes; a refusal for their length does not name the server's limit.
+pub fn stored(
+    reply: Reply,
+    key: WireKey<'_>,
+    bytes: usize,
+    server: &str,
+) -> Result<Outcome, Error> {
+    match reply {
+        Reply::Refused(refusal) if refusal.is_too_large() => Err(Error::TooLarge {
+            key: display_key(key),
+            bytes,
+            limit: 0,
+        }),
+        reply => outcome(reply, server),
+    }
+}
+
+fn display_key(key: WireKey<'_>) -> String {
+    String::from_utf8_lossy(key.bytes).into_owned()
+}
