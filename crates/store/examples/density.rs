@@ -1,9 +1,10 @@
-//! How many user bytes a store keeps per resident byte, and what a set and a get cost, by value size.
+//! User bytes that a store keeps per resident byte, and the cost of a set and a get, by value size.
 //!
 //! `cargo run --release -p glasscache-store --example density -- [MiB] [workers] [value bytes ...]`; size 0
 //! stands for the log-normal mix (median 230, sigma 1.5, at most 1 MB). Each line fills a fresh store with twice
 //! its memory in unique keys of 20 bytes, in one process, so the resident figure includes this program's 2 MiB.
-//! `density -- MiB workers chain` sends one store through fills of shifting sizes, and tells where its memory is.
+//! `density -- MiB workers chain` sends one store through fills of changing sizes, and prints the use of its
+//! memory.
 
 #![expect(
     clippy::disallowed_methods,
@@ -43,7 +44,7 @@ fn resident_bytes() -> u64 {
         * 1024
 }
 
-/// Nanoseconds that this thread has spent on a processor: a crowded machine does not count.
+/// Nanoseconds that this thread has run on a processor, so that other load on the machine is not counted.
 fn cpu_ns() -> f64 {
     let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
     text.split_whitespace()
@@ -136,12 +137,12 @@ fn read_all(worker: &mut Worker, count: usize) -> (f64, f64) {
                 .map(|key| worker.store().hash(key.as_bytes()))
                 .collect();
             if batch > 1 {
-                let asked: Vec<_> = hashes
+                let prefetches: Vec<_> = hashes
                     .iter()
                     .map(|hash| worker.prefetch_bucket(*hash))
                     .collect();
-                for (hash, asked) in hashes.iter().zip(asked) {
-                    worker.prefetch_item(*hash, asked);
+                for (hash, prefetches) in hashes.iter().zip(prefetches) {
+                    worker.prefetch_item(*hash, prefetches);
                 }
             }
             for (key, hash) in chunk.iter().zip(hashes) {
@@ -159,7 +160,8 @@ fn read_all(worker: &mut Worker, count: usize) -> (f64, f64) {
 /// Sizes of the fills of a chain; 0 is the mix.
 const CHAIN: [usize; 6] = [100, 1000, 10_000, 10, 100_000, 0];
 
-/// One store through fills of shifting sizes, each once its memory; after each, everything of it is read once.
+/// One store through fills of changing sizes, each as large as its memory; after each, everything in it is read
+/// once.
 fn chain(mib: u64, workers: usize) {
     let config = Config {
         memory_bytes: mib << 20,
@@ -175,8 +177,8 @@ fn chain(mib: u64, workers: usize) {
         while sent < mib << 20 {
             let bytes = if size == 0 { mixed(&mut state) } else { size };
             let value = filler.get(..bytes).unwrap_or(&filler);
-            let turn = count / 64 % workers.len();
-            if let Some(worker) = workers.get_mut(turn) {
+            let index = count / 64 % workers.len();
+            if let Some(worker) = workers.get_mut(index) {
                 store_one(worker, &key(first + count), value);
             }
             if count % 64 == 63 {
@@ -209,9 +211,9 @@ fn chain(mib: u64, workers: usize) {
 
 fn main() {
     if std::env::args().nth(3).is_some_and(|word| word == "chain") {
-        let number = |place| {
+        let number = |index| {
             std::env::args()
-                .nth(place)
+                .nth(index)
                 .and_then(|text| text.parse().ok())
         };
         return chain(number(1).unwrap_or(64), number(2).unwrap_or(4) as usize);

@@ -1,4 +1,4 @@
-//! What an overwrite costs, and how much memory is touched, while a fixed set of keys is set over and over.
+//! The cost of an overwrite, and the memory touched, while a fixed set of keys is set repeatedly.
 //!
 //! `cargo run --release -p glasscache-store --example overwrite -- [MiB of -m] [value bytes] [keys] [rounds]`; each
 //! round sets as many random keys as there are. Prints processor time per set and the resident memory, which

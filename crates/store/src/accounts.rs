@@ -1,7 +1,8 @@
-//! A worker's accounts: what it stored and removed, in its own counters, and what follows for index and ghost.
+//! A worker's accounts: what it stored and removed, in its own counters, and the resulting changes of index and
+//! ghost.
 //!
-//! Whoever publishes or unlinks an item says so here, so that live bytes of segments, counters and the number of items
-//! agree. The index follows the number of items in small steps, made by those who change it.
+//! Every publication and removal of an item is recorded here, so that live bytes of segments, counters and the
+//! number of items agree. The index follows the number of items in small steps, made by the workers that change it.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -17,11 +18,11 @@ use crate::request::{Expiry, KeyHash, Seconds};
 use crate::segments::MOVER_FLOOR;
 use crate::store::Store;
 
-/// A worker reports its new items to the others once in so many.
+/// A worker reports its new items to the others once per this many.
 const ITEMS_REPORTED: i64 = 16;
-/// Buckets split or merged at one such time: twice what that many items need.
+/// Buckets split or merged at one such time: twice what this many items need.
 const RESIZE_STEPS: usize = 5;
-/// The mean size of newcomers is taken over about so many.
+/// The mean size of new items is taken over about this many.
 const NEWCOMERS: usize = 1024;
 
 /// One worker's accounts.
@@ -29,9 +30,9 @@ pub(crate) struct Accounts {
     store: Arc<Store>,
     /// The number of its block of counters; `None` for a worker that was never registered.
     slot: Option<usize>,
-    /// Mean bytes of what came anew lately, in fractions of [`NEWCOMERS`].
+    /// Mean bytes of recent new items, in fractions of [`NEWCOMERS`].
     newcomer_bytes: Cell<usize>,
-    /// Items that came or went since the last report.
+    /// Items added or removed since the last report.
     unreported_items: Cell<i64>,
 }
 
@@ -61,12 +62,12 @@ impl Accounts {
         self.store.blocks.get(self.slot?)
     }
 
-    /// Mean key and value bytes of the newcomers of late.
+    /// Mean key and value bytes of recent new items.
     pub(crate) fn newcomer_bytes(&self) -> usize {
         self.newcomer_bytes.get() / NEWCOMERS
     }
 
-    /// A new copy was published in the place of `old`, or where nothing was; `shared` pieces live on in it.
+    /// A new copy was published in place of `old`, or as a new item; `shared` pieces are now part of it.
     #[inline]
     pub(crate) fn replaced(
         &self,
@@ -122,7 +123,7 @@ impl Accounts {
         self.note_items(sign);
     }
 
-    /// Lets go of an item that no slot names any more; `shared` pieces live on in its successor.
+    /// Releases an item that no slot names any more; `shared` pieces are part of its successor.
     pub(crate) fn forget(&self, item: &Located, shared: &[Addr]) {
         self.account(item, -1);
         let store = &*self.store;
@@ -140,13 +141,13 @@ impl Accounts {
         store.segments.unlive(item.at, store.record_bytes(item));
     }
 
-    /// Empties the slot that names the item at `at`; false if it names another by now.
+    /// Empties the slot that names the item at `at`; false if it names another item now.
     pub(crate) fn unlink(&self, hash: KeyHash, at: Addr) -> bool {
         let mut bucket = self.store.index.lock(hash);
-        let Some(place) = bucket.find(hash, |there| there == at) else {
+        let Some(slot) = bucket.find(hash, |there| there == at) else {
             return false;
         };
-        bucket.remove(place);
+        bucket.remove(slot);
         true
     }
 
@@ -164,18 +165,19 @@ impl Accounts {
         }
     }
 
-    /// Removes whatever is under the key, since what should replace it cannot be stored.
+    /// Removes the item under the key, because its replacement cannot be stored.
     pub(crate) fn drop_old(&self, key: &[u8], hash: KeyHash) {
         let mut bucket = self.store.index.lock(hash);
-        let Some(place) = bucket.find(hash, |at| self.store.has_key(at, key)) else {
+        let Some(slot) = bucket.find(hash, |at| self.store.has_key(at, key)) else {
             return;
         };
-        bucket.remove(place);
+        bucket.remove(slot);
         drop(bucket);
-        self.forget(&self.store.locate(place.entry.item()), &[]);
+        self.forget(&self.store.locate(slot.entry.item()), &[]);
     }
 
-    /// The chain was at its bound or the index had no room for a line: one of the chain's least used items went.
+    /// The chain was at its bound or the index had no memory for a line: one of the chain's least used items was
+    /// evicted.
     #[cold]
     pub(crate) fn displaced(&self, at: Addr, now: Seconds) {
         let item = self.store.locate(at);
@@ -184,7 +186,7 @@ impl Accounts {
         self.forget(&item, &[]);
     }
 
-    /// Counts an item whose time was over.
+    /// Counts an expired item.
     pub(crate) fn expired(&self, item: &Located) {
         self.count(Count::Reclaimed, 1);
         if self.store.mutable_of(item.at) & bits::FETCHED == 0 {
@@ -192,7 +194,7 @@ impl Accounts {
         }
     }
 
-    /// Counts an item that goes for room, and reports it to those who watch.
+    /// Counts an item that is evicted, and reports it to watchers.
     pub(crate) fn evicted(&self, item: &Located, now: Seconds) {
         let mutable = self.store.mutable_of(item.at);
         let was_fetched = mutable & bits::FETCHED != 0;
@@ -220,7 +222,7 @@ impl Accounts {
         }
     }
 
-    /// Notes that items came or went, and now and then lets the index follow.
+    /// Records that items were added or removed, and sometimes lets the index follow.
     #[inline]
     fn note_items(&self, amount: i64) {
         let unreported = self.unreported_items.get() + amount;
@@ -232,7 +234,7 @@ impl Accounts {
         }
     }
 
-    /// A few splits or merges, if the number of items asks for them; true if more would be due.
+    /// A few splits or merges, if the number of items requires them; true if more are due.
     pub(crate) fn resize(&self) -> bool {
         let store = &*self.store;
         let items = store.items.load(Ordering::Relaxed).max(0) as usize;
@@ -251,7 +253,7 @@ impl Accounts {
         store.index.wants_split(items) || store.index.wants_merge(items)
     }
 
-    /// Lets the ghost follow the number of items; once per victim, for only a store that evicts needs one.
+    /// Lets the ghost follow the number of items; once per victim, because only a store that evicts needs one.
     pub(crate) fn fit_ghost(&self) {
         let percent = self.store.policy.ghost_percent();
         if percent > 0 && self.store.config().evict {

@@ -1,8 +1,8 @@
-//! Appending: a worker's open segments, where its next records go, and how they get there.
+//! Appending: a worker's open segments, the choice of the segment for a record, and the writing of records.
 //!
-//! One segment is open per kind of record: newcomers by how long they will live (so that segments tend to
-//! expire whole), proven items, what compaction rewrites in its old place in the queue, and uploads. Only
-//! the worker appends, so there is no lock; nothing in them can be seen before a slot names it.
+//! One segment is open per kind of record: new items by their TTL (so that segments tend to expire whole), promoted
+//! items, compacted items that keep their position in the queue, and uploads. Only the worker appends, so there is
+//! no lock; nothing in the segments is visible before a slot names it.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -16,17 +16,17 @@ use crate::store::Store;
 /// The open segments of a worker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Log {
-    /// Newcomers that die within ten minutes.
+    /// New items that expire within ten minutes.
     Brief,
-    /// Newcomers that die within a day.
+    /// New items that expire within a day.
     Daily,
-    /// Newcomers that live longer, or for ever.
+    /// New items that live longer or never expire.
     Lasting,
-    /// Items that proved themselves.
+    /// Promoted items.
     Main,
-    /// Compacted newcomers, in their old place.
+    /// Compacted new items, which keep their position.
     AgedSmall,
-    /// Compacted proven items, in their old place.
+    /// Compacted promoted items, which keep their position.
     AgedMain,
     /// Pieces of uploads.
     Upload,
@@ -34,22 +34,22 @@ pub(crate) enum Log {
 
 const LOGS: usize = Log::Upload as usize + 1;
 
-/// TTLs up to this many seconds share segments: what lives that long mostly dies within one turn of a small queue.
+/// TTLs up to this many seconds share segments: such items mostly expire within one pass of a small queue.
 const BRIEF_S: u32 = 600;
 /// The bound of the middle class, in seconds.
 const DAILY_S: u32 = 86_400;
 
-/// An open segment older than this many seconds is sealed, so that what it holds can be evicted and expire whole.
+/// An open segment older than this many seconds is sealed, so that its items can be evicted and expire whole.
 const OPEN_MAX_S: u32 = 60;
 
 /// A piece shorter than this is not worth its header: the value starts in the next segment.
 const PIECE_MIN: usize = 64;
 
-/// Bytes asked for ahead of the next record, at most: a processor has about this many line fills in flight.
+/// Maximum number of bytes prefetched for the next record: a processor has about this many line fills in flight.
 const AHEAD_BYTES_MAX: usize = 1 << 10;
 
 impl Log {
-    /// Where a newcomer with this expiry goes.
+    /// The log for a new item with this expiry.
     pub(crate) fn of(expiry: Expiry, now: Seconds) -> Log {
         match expiry {
             Expiry::At(at) if at.0.saturating_sub(now.0) <= BRIEF_S => Log::Brief,
@@ -58,9 +58,9 @@ impl Log {
         }
     }
 
-    /// Where the head of a value goes whose pieces were uploaded: beside them, for a segment held open for heads alone
-    /// would stay nearly empty. Not if it dies within a day: pieces do not expire by themselves, but a segment of heads
-    /// does, and takes their pieces along.
+    /// The log for the head of a value whose pieces were uploaded: the upload log, because a segment kept open for
+    /// heads alone would stay nearly empty. Not if it expires within a day: pieces do not expire by themselves, but
+    /// a segment of heads does, and removes their pieces.
     pub(crate) fn of_head(self) -> Log {
         match self {
             Log::Lasting => Log::Upload,
@@ -83,20 +83,20 @@ struct Open {
     base: Seconds,
     opened: Seconds,
     generation: u64,
-    /// The latest expiry of what was appended.
+    /// The latest expiry of the appended records.
     expires: u32,
-    /// The place in the queue that it inherits.
+    /// The position in the queue that it inherits.
     order: Option<u64>,
 }
 
-/// Where a new item's unique comes from.
+/// The origin of a new item's CAS unique.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Unique {
-    /// What the address gives if that is larger than the old item's, else one that is counted.
+    /// The unique of the address if that is larger than the old item's, else a counted one.
     Above(u64),
     /// Exactly this.
     Exactly(u64),
-    /// What the address gives if that is larger than the old item's, which nobody was told; else the old item's.
+    /// The unique of the address if that is larger than the old item's, which was not exposed; else the old item's.
     Renewed(u64),
 }
 
@@ -115,7 +115,7 @@ pub(crate) struct Draft<'a> {
 /// The value of a draft.
 #[derive(Clone, Copy)]
 pub(crate) enum Body<'a> {
-    /// One after the other, in the item itself.
+    /// One after the other, inside the item.
     Inline(&'a [&'a [u8]]),
     /// Pieces that were written before.
     Chain {
@@ -142,23 +142,23 @@ impl Body<'_> {
     }
 }
 
-/// A record that was written and counted as live, but not published.
+/// A record that is written and counted as live, but not published.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Placed {
+pub(crate) struct Appended {
     pub(crate) at: Addr,
     pub(crate) bytes: usize,
     pub(crate) unique: u64,
     log: Log,
 }
 
-/// How to find a segment when the open one is full.
+/// How to get a segment when the open one is full.
 #[derive(Clone, Copy)]
 pub(crate) struct Refill {
     /// Segments that must stay spare.
     pub(crate) floor: usize,
     /// The base second of the new segment.
     pub(crate) base: Seconds,
-    /// The place in the queue that it inherits.
+    /// The position in the queue that it inherits.
     pub(crate) order: Option<u64>,
     pub(crate) now: Seconds,
 }
@@ -177,8 +177,8 @@ impl Appender {
         }
     }
 
-    /// Writes an item; `None` if a segment is needed and none is to be had.
-    pub(crate) fn place(&self, log: Log, draft: &Draft<'_>, refill: Refill) -> Option<Placed> {
+    /// Writes an item; `None` if a new segment is needed and none is available.
+    pub(crate) fn append(&self, log: Log, draft: &Draft<'_>, refill: Refill) -> Option<Appended> {
         let store = &*self.store;
         let stored = draft.body.stored_bytes();
         let bytes_max = item::padded(HEADER_MAX + draft.key.len() + stored);
@@ -190,7 +190,8 @@ impl Appender {
         let stored_unique = match draft.unique {
             Unique::Above(old) | Unique::Renewed(old) if implied > old => None,
             Unique::Above(old) => Some(store.segments.counted_unique(old)),
-            // INVARIANT: stored even where the address would give the same, for the next copy keeps what is stored.
+            // INVARIANT: stored even if the address would give the same, because the next copy keeps the stored
+            // one.
             Unique::Exactly(unique) | Unique::Renewed(unique) => Some(unique),
         };
         let header = Header {
@@ -213,9 +214,9 @@ impl Appender {
         arena.write(at.plus(header_bytes), draft.key);
         write_body(store, at.plus(header_bytes + draft.key.len()), &draft.body);
         self.advance(log, at, total, draft.expiry);
-        // The next record is probably about as long: until it comes its lines have the time of a request.
+        // The next record is probably about as long: its lines can be prefetched until it arrives.
         arena.prefetch_all(at.plus(total), total.min(AHEAD_BYTES_MAX));
-        Some(Placed {
+        Some(Appended {
             at,
             bytes: total,
             unique: stored_unique.unwrap_or(implied),
@@ -226,7 +227,7 @@ impl Appender {
     /// Writes the head of a piece and leaves its data to be filled; pinned until the value is committed.
     ///
     /// Takes at most `wanted` bytes of data, less when the open segment ends before.
-    pub(crate) fn place_piece(
+    pub(crate) fn append_piece(
         &self,
         log: Log,
         hash: KeyHash,
@@ -240,20 +241,21 @@ impl Appender {
         let data_bytes = wanted.min(rest - PIECE_HEADER);
         store.arena().write(at, &item::piece(data_bytes, hash.0));
         store.segments.pin(at);
-        // What a piece's life is worth its head says; the segment cannot expire whole by itself.
+        // The head of a piece decides how long the piece lives; the segment cannot expire whole by itself.
         self.advance(log, at, item::piece_bytes(data_bytes), Expiry::Never);
         Some((at, data_bytes))
     }
 
-    /// Takes back the record that was written last, if nothing was appended since; else it stays as dead bytes.
-    pub(crate) fn undo(&self, placed: &Placed) {
+    /// Removes the record that was written last, if nothing was appended since; otherwise its bytes stay as dead
+    /// ones.
+    pub(crate) fn undo(&self, appended: &Appended) {
         let store = &*self.store;
-        if let Some(Some(open)) = self.open.borrow_mut().get_mut(placed.log as usize)
-            && store.arena().start(open.id).plus(open.used) == placed.at.plus(placed.bytes)
+        if let Some(Some(open)) = self.open.borrow_mut().get_mut(appended.log as usize)
+            && store.arena().start(open.id).plus(open.used) == appended.at.plus(appended.bytes)
         {
-            open.used -= placed.bytes;
+            open.used -= appended.bytes;
         }
-        store.segments.unlive(placed.at, placed.bytes);
+        store.segments.unlive(appended.at, appended.bytes);
     }
 
     /// How many bytes the open segment of `log` has left.
@@ -263,7 +265,7 @@ impl Appender {
         open.map_or(0, |open| self.store.arena().segment_bytes() - open.used)
     }
 
-    /// Seals what is older than the bound or expired as a whole; without a time, everything.
+    /// Seals segments that are older than the bound or expired as a whole; without a time, all.
     pub(crate) fn seal(&self, now: Option<Seconds>) {
         for open in self.open.borrow_mut().iter_mut() {
             let is_due = |open: &Open| {
@@ -282,13 +284,13 @@ impl Appender {
     fn room(&self, log: Log, bytes: usize, refill: Refill) -> Option<(Addr, Seconds)> {
         let store = &*self.store;
         let mut all = self.open.borrow_mut();
-        let place = all.get_mut(log as usize)?;
+        let slot = all.get_mut(log as usize)?;
         let fits = |open: &Open| {
             open.used + bytes <= store.arena().segment_bytes()
                 && open.generation == store.segments.generation()
         };
-        if !place.as_ref().is_some_and(fits) {
-            if let Some(full) = place.take() {
+        if !slot.as_ref().is_some_and(fits) {
+            if let Some(full) = slot.take() {
                 store
                     .segments
                     .seal(full.id, full.used, full.expires, full.order);
@@ -296,7 +298,7 @@ impl Appender {
             let generation = store.segments.generation();
             let base = Seconds(refill.base.0.min(refill.now.0));
             let id = store.segments.open(refill.floor, log.queue(), base)?;
-            *place = Some(Open {
+            *slot = Some(Open {
                 id,
                 used: 0,
                 base,
@@ -306,7 +308,7 @@ impl Appender {
                 order: refill.order,
             });
         }
-        let open = place.as_ref()?;
+        let open = slot.as_ref()?;
         Some((store.arena().start(open.id).plus(open.used), open.base))
     }
 

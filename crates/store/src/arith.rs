@@ -1,4 +1,4 @@
-//! Arithmetic on decimal values: what `incr`, `decr` and meta `ma` decide.
+//! Arithmetic on decimal values: the decisions of `incr`, `decr` and meta `ma`.
 
 use crate::accounts::Accounts;
 use crate::chain::Part;
@@ -23,7 +23,7 @@ pub(crate) fn run(
     )
 }
 
-/// Ends an operation for which there is no room.
+/// Ends an operation for which there is no segment.
 #[cold]
 pub(crate) fn refuse(accounts: &Accounts) -> ArithOutcome {
     accounts.count(Count::Refused, 1);
@@ -37,7 +37,7 @@ fn change(
 ) -> Result<ArithOutcome, Obstacle> {
     let store = write.store();
     let text = store.inline_value(old);
-    // An empty or a chained value is no number whatever its unique, as memcached judges.
+    // An empty or a chained value is not a number for any unique, as in memcached.
     if text.is_empty() {
         return Ok(ArithOutcome::NotANumber);
     }
@@ -63,8 +63,8 @@ fn change(
         flags: old.header.flags,
         expiry,
         unique: write.unique(options.new_unique),
-        marks: bits::told(options.hides_unique),
-        // memcached changes a number in place when it fits, and with it the marks stay.
+        marks: bits::exposed(options.hides_unique),
+        // memcached changes a number in place when it fits, which keeps the marks.
         keeps: if is_longer { 0 } else { bits::MARKS },
         access: write.now(),
         parts: &[Part::Bytes(&digits)],
@@ -88,7 +88,7 @@ fn create(write: &Write<'_>, options: &ArithOptions) -> Result<ArithOutcome, Obs
         flags: 0,
         expiry,
         unique: write.unique(options.new_unique),
-        marks: bits::told(options.hides_unique),
+        marks: bits::exposed(options.hides_unique),
         keeps: 0,
         access: write.now(),
         parts: &[Part::Bytes(&itoa(value))],
@@ -126,7 +126,7 @@ mod tests {
     use super::parse;
 
     #[test]
-    fn a_number_may_have_spaces_around_it_and_nothing_else() {
+    fn a_number_may_have_only_spaces_around_it() {
         assert_eq!(parse(b"12"), Some(12));
         assert_eq!(parse(b" 7   "), Some(7));
         assert_eq!(parse(b"18446744073709551615"), Some(u64::MAX));

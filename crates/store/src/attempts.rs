@@ -1,35 +1,36 @@
-//! Attempts: how often one operation starts again because others were faster, so that none does for ever.
+//! Attempts: how often one operation restarts because others were faster, bounded so that it ends.
 //!
-//! Between the look at a key and the publication of what was decided, another worker may change the key. Then the
-//! operation looks again. Each such round means that another operation on the key succeeded, so a few are the
-//! rule and many are not; the bounds below are for what nobody foresaw.
+//! Between the lookup of a key and the publication of the decision, another worker may change the key. Then the
+//! operation looks it up again. Each such round means that another operation on the key succeeded, so a few are
+//! normal and many are not; the bounds below are for the unforeseen.
 
-/// Looks without a lock before the key is looked up under the bucket's lock, whose answer no reader's bound limits.
+/// Lookups without a lock before the key is looked up under the bucket's lock, whose result no reader's bound
+/// limits.
 const UNLOCKED_LOOKS: u32 = 8;
-/// An operation that was overtaken so often is refused as if there were no memory. At under a microsecond a round
+/// An operation that was overtaken this often is refused as if there were no memory. At under a microsecond a round
 /// other workers wait for this one's epoch for a millisecond at most.
 const LOOKS_MAX: u32 = 1024;
 
-/// Times an operation that found no segment passes by itself and starts again. What the first pass makes free other
-/// writers may take; then it is the caller who waits.
+/// Times an operation that found no segment passes by itself and restarts. Other writers may take the memory freed
+/// by the first pass; then the caller waits.
 const PASSES_MAX: u32 = 2;
 
-/// What an operation counts of its own rounds.
+/// The rounds of one operation.
 #[derive(Debug, Default)]
 pub(crate) struct Attempts {
     overtaken: u32,
-    /// Passes of the worker for want of a segment.
+    /// Passes of the worker for lack of a segment.
     passed: u32,
 }
 
 impl Attempts {
-    /// Whether the next look at the key takes the bucket's lock.
+    /// Whether the next lookup of the key takes the bucket's lock.
     #[inline]
     pub(crate) fn want_lock(&self) -> bool {
         self.overtaken >= UNLOCKED_LOOKS
     }
 
-    /// Counts a pass within the operation; false when there were enough.
+    /// Counts a pass within the operation; false when the maximum is reached.
     pub(crate) fn may_pass(&mut self) -> bool {
         self.passed += 1;
         self.passed <= PASSES_MAX

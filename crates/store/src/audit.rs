@@ -9,16 +9,16 @@ use crate::segments::State;
 use crate::store::Store;
 use crate::worker::Worker;
 
-/// Where the bytes are.
+/// The use of the bytes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Audit {
-    /// Records that a slot, or a chained item that a slot names, stands for.
+    /// Records that a slot, or a chained item named by a slot, refers to.
     pub live_bytes: usize,
-    /// Records that nothing names.
+    /// Records that nothing refers to.
     pub dead_bytes: usize,
     /// Not yet written in open segments, and unused ends of sealed ones.
     pub open_bytes: usize,
-    /// Free segments, those that wait for readers, and those never used.
+    /// Free segments, segments that wait for readers, and segments never used.
     pub free_bytes: usize,
     /// Index and ghost.
     pub line_bytes: usize,
@@ -35,7 +35,7 @@ impl Audit {
 
 #[allow(clippy::panic, reason = "a check for tests: it fails by a panic")]
 impl Store {
-    /// Counts everything. `workers` are all workers there are, and none of them does anything meanwhile.
+    /// Counts everything. `workers` are all workers, and none of them runs meanwhile.
     ///
     /// # Panics
     /// If a byte is counted twice or not at all, or an item is lost or found twice.

@@ -1,7 +1,7 @@
-//! Chains: a new value that does not lie in one stretch, as pieces that were there and pieces written for it.
+//! Chains: a new value in several pieces, some existing and some written for it.
 //!
-//! What is written here is seen by nobody until a head that names it is published. Pieces of its own are pinned
-//! meanwhile, and given back where the value is not published.
+//! What is written here is invisible until a head that names it is published. Its own pieces are pinned meanwhile,
+//! and removed if the value is not published.
 
 use crate::append::Log;
 use crate::item::{PIECE_HEADER, piece_bytes};
@@ -10,17 +10,17 @@ use crate::request::KeyHash;
 use crate::room::{Room, Shortage};
 use crate::store::Store;
 
-/// A stretch of a new value.
+/// A part of a new value.
 #[derive(Clone, Copy)]
 pub(crate) enum Part<'a> {
     /// Bytes to copy.
     Bytes(&'a [u8]),
-    /// Pieces to take over as they are.
+    /// Existing pieces to reuse.
     Pieces(&'a [Addr]),
 }
 
 impl Part<'_> {
-    /// Length of the stretch.
+    /// Length of the part.
     pub(crate) fn len(&self, store: &Store) -> usize {
         match self {
             Part::Bytes(bytes) => bytes.len(),
@@ -38,13 +38,13 @@ pub(crate) struct Chain<'w> {
     hash: KeyHash,
     log: Log,
     pieces: Vec<Addr>,
-    /// Those of `pieces` that were written for this value.
+    /// The `pieces` that were written for this value.
     own: Vec<Addr>,
     is_published: bool,
 }
 
 impl<'w> Chain<'w> {
-    /// A chain of nothing, whose own pieces go to `log`.
+    /// An empty chain, whose own pieces are written to `log`.
     #[inline]
     pub(crate) fn new(room: Room<'w>, hash: KeyHash, log: Log) -> Self {
         Chain {
@@ -62,7 +62,7 @@ impl<'w> Chain<'w> {
         &self.pieces
     }
 
-    /// Whether no piece was written for the value.
+    /// Whether all pieces existed before.
     pub(crate) fn has_no_own(&self) -> bool {
         self.own.is_empty()
     }
@@ -74,7 +74,7 @@ impl<'w> Chain<'w> {
         self.own.iter().map(bytes).sum()
     }
 
-    /// A published head names the pieces: they stay.
+    /// A published head names the pieces: they are kept.
     pub(crate) fn note_published(&mut self) {
         self.is_published = true;
     }
@@ -101,7 +101,7 @@ impl<'w> Chain<'w> {
         let mut slices = run.drain(..);
         let mut slice = slices.next().unwrap_or_default();
         while missing > 0 {
-            let (piece, piece_len) = self.room.place_piece(self.log, self.hash, missing)?;
+            let (piece, piece_len) = self.room.append_piece(self.log, self.hash, missing)?;
             self.own.push(piece);
             self.pieces.push(piece);
             let mut filled = 0;
@@ -126,14 +126,14 @@ impl Drop for Chain<'_> {
     #[inline]
     fn drop(&mut self) {
         if !self.own.is_empty() {
-            self.let_go();
+            self.release();
         }
     }
 }
 
 impl Chain<'_> {
-    /// Unpins the own pieces, and gives them back where nothing names them.
-    fn let_go(&self) {
+    /// Unpins the own pieces, and removes them if nothing names them.
+    fn release(&self) {
         let store = self.room.store();
         for &piece in &self.own {
             if !self.is_published {

@@ -1,11 +1,11 @@
-//! What the store counts: a block of plain numbers per worker, summed when somebody asks.
+//! Counters of the store: a block of plain numbers per worker, summed when they are read.
 //!
-//! A worker only ever adds to its own block (a load and a store, no locked instruction), so counting costs
-//! nothing that other workers could feel. Differences may be negative in one block: only sums mean something.
+//! A worker only adds to its own block (a load and a store, no locked instruction), so counting costs other workers
+//! nothing. Differences may be negative in one block: only sums have a meaning.
 
 use std::sync::atomic::{AtomicI64, Ordering};
 
-/// A snapshot of what the store holds and did.
+/// A snapshot of the contents and counters of the store.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Counters {
     /// Items resident now (expired ones count until they are found).
@@ -22,17 +22,17 @@ pub struct Counters {
     pub ghost_bytes: u64,
     /// Segments of items, in bytes.
     pub segment_bytes: u64,
-    /// What was charged for buffers.
+    /// Bytes charged for buffers.
     pub buffer_bytes: u64,
-    /// Items removed for room.
+    /// Items evicted.
     pub evictions: u64,
     /// Evicted without ever having been read.
     pub evicted_unfetched: u64,
-    /// Evicted although they had not expired yet and had a TTL.
+    /// Evicted unexpired items that had a TTL.
     pub evicted_with_ttl: u64,
     /// Expired items removed without ever having been read.
     pub expired_unfetched: u64,
-    /// Expired items whose memory came back.
+    /// Expired items whose memory was reclaimed.
     pub reclaimed: u64,
     /// Reads that missed because the item under the key had expired.
     pub misses_expired: u64,
@@ -44,22 +44,22 @@ pub struct Counters {
     pub moved_bytes: u64,
     /// Writes of keys that the ghost remembered.
     pub ghost_hits: u64,
-    /// Items given up because the index had no room for another line.
+    /// Items evicted because the index had no memory for another line.
     pub displaced: u64,
-    /// Writes refused for want of memory.
+    /// Writes refused for lack of memory.
     pub refused: u64,
-    /// Times a write found no segment that readers had let go of.
+    /// Times a write found no segment that all readers had passed.
     pub epoch_waits: u64,
     /// Segments held by reference beyond the epoch now.
     pub held_segments: u64,
-    /// Bytes that are backed ahead of need and not used yet.
+    /// Bytes that are backed ahead of need and not yet used.
     pub ready_bytes: u64,
-    /// Bytes of uploads that are not committed now.
+    /// Bytes of uncommitted uploads.
     pub upload_bytes: u64,
-    /// Items, and their requested bytes in memcached's measure, per slab class of the config (the first entry is
+    /// Items, and their requested bytes by memcached's measure, per slab class of the config (the first entry is
     /// the class of the smallest chunk).
     pub by_slab_class: Vec<(u64, u64)>,
-    /// Items removed for room, and those of them that had a TTL, per slab class of the config.
+    /// Evicted items, and those of them that had a TTL, per slab class of the config.
     pub evicted_by_slab_class: Vec<(u64, u64)>,
 }
 

@@ -1,4 +1,5 @@
-//! Deleting: what `delete` and meta `md` decide, whether an item goes, is marked stale, or stays without a value.
+//! Deleting: the decisions of `delete` and meta `md`, whether an item is removed, marked stale, or kept without a
+//! value.
 
 use crate::accounts::Accounts;
 use crate::append::Unique;
@@ -9,7 +10,7 @@ use crate::lookup::Located;
 use crate::request::{DeleteOptions, DeleteOutcome, Expiry, KeyHash, NoRoomYet};
 use crate::write::{Change, New, Obstacle, Stored, Write};
 
-/// Removes an item, or marks it as meta `md` asks.
+/// Removes an item, or marks it as meta `md` requests.
 pub(crate) fn run(
     write: &mut Write<'_>,
     options: &DeleteOptions,
@@ -17,14 +18,14 @@ pub(crate) fn run(
     write.run(
         |write| attempt(write, options),
         |write, obstacle| match obstacle {
-            // What changed a thousand times has another unique by now.
+            // After a thousand changes it has another unique.
             Obstacle::Changed if options.compare.is_some() => DeleteOutcome::Exists,
             _ => remove_instead(write.room.site.accounts, write.key, write.hash),
         },
     )
 }
 
-/// Removes an item that could not be marked: this says no less than the mark.
+/// Removes an item that could not be marked: that is at least as strong as the mark.
 #[cold]
 pub(crate) fn remove_instead(accounts: &Accounts, key: &[u8], hash: KeyHash) -> DeleteOutcome {
     accounts.count(Count::Refused, 1);
@@ -73,8 +74,8 @@ fn invalidate(
     write.rewrite(old, change)
 }
 
-/// `md x`, perhaps with `I`: an empty item with the same unique (a new one with `I`). Its expiry is the one
-/// given, or never, as in memcached.
+/// `md x`, perhaps with `I`: an empty item with the same unique (a new one with `I`). Its expiry is the given one,
+/// or never, as in memcached.
 fn clear(write: &Write<'_>, old: &Located, options: &DeleteOptions) -> Result<Stored, Obstacle> {
     let unique = if options.invalidate || options.new_unique.is_some() {
         write.unique(options.new_unique)

@@ -3,13 +3,13 @@
 /// Why a store cannot be made or changed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// Below what one worker and one item need.
+    /// Too small for one worker and one item.
     #[error("memory limit {0} bytes is too small: at least 1048576 are needed (-m)")]
     MemoryTooSmall(u64),
-    /// `cache_memlimit` beyond what was mapped at start.
+    /// `cache_memlimit` beyond the size mapped at start.
     #[error("memory limit {0} bytes is too large: this server was started for at most {1} (-m)")]
     MemoryTooLarge(u64, u64),
-    /// The store addresses 1 TiB, with what stands beside the limit.
+    /// The store addresses 1 TiB, including the memory outside the limit.
     #[error(
         "memory limit {0} bytes is too large: the index addresses 1 TiB, of which it needs a fiftieth itself (-m)"
     )]

@@ -1,4 +1,4 @@
-//! Reads that may write: what `gat`, `touch` and meta `mg` decide besides reading.
+//! Reads that may write: the decisions of `gat`, `touch` and meta `mg` besides reading.
 
 use std::sync::atomic::Ordering;
 
@@ -13,7 +13,7 @@ use crate::request::{Expiry, GetOptions, KeyHash, Lease, NoRoomYet, Seconds};
 use crate::store::Store;
 use crate::write::{Change, New, Obstacle, Write};
 
-/// What was found, touched or created.
+/// The item that was found, touched or created.
 pub(crate) struct Fetched {
     pub(crate) item: Located,
     /// Its mutable field as it was before.
@@ -23,7 +23,7 @@ pub(crate) struct Fetched {
     pub(crate) lease: Lease,
 }
 
-/// Reads an item, and touches it, creates it or lets the caller win it, as the options say; `None` is a miss.
+/// Reads an item, and touches it, creates it or lets the caller win it, depending on the options; `None` is a miss.
 pub(crate) fn run(
     write: &mut Write<'_>,
     options: &GetOptions,
@@ -40,7 +40,7 @@ pub(crate) fn run(
     )
 }
 
-/// Removes an item that could not be touched: its old expiry would be wrong.
+/// Removes an item that could not be touched, because its old expiry would be wrong.
 #[cold]
 pub(crate) fn miss_instead(accounts: &Accounts, key: &[u8], hash: KeyHash) {
     accounts.count(Count::Refused, 1);
@@ -61,17 +61,17 @@ fn read(write: &Write<'_>, old: &Located, options: &GetOptions) -> Result<Fetche
         };
         item = store.locate(write.rewrite(old, change)?.at);
     }
-    // Only now: what has to wait for room is tried again, and is one use all the same.
+    // Only now: an operation that waits for a segment is retried, and is one use all the same.
     if !options.no_bump {
         store.note_use(write.key, write.hash, &item, write.now());
         store.note_access(&item, bits::FETCHED, write.now());
     }
-    let judged = if options.recache_after_touch {
+    let decided = if options.recache_after_touch {
         &item
     } else {
         old
     };
-    let is_due = is_due(judged.header.expiry, options.recache_s, write.now());
+    let is_due = is_due(decided.header.expiry, options.recache_s, write.now());
     let lease = lease(write, item.at, is_due, options.may_win).ok_or(Obstacle::Changed)?;
     Ok(Fetched {
         item,
@@ -84,7 +84,7 @@ fn read(write: &Write<'_>, old: &Located, options: &GetOptions) -> Result<Fetche
     })
 }
 
-/// What the marks say, and the one win; `None` if the item was replaced meanwhile.
+/// The state of the marks, and the one win; `None` if the item was replaced meanwhile.
 fn lease(write: &Write<'_>, at: Addr, is_due: bool, may_win: bool) -> Option<Lease> {
     let store = write.store();
     let marks = store.mutable_of(at);
@@ -95,7 +95,7 @@ fn lease(write: &Write<'_>, at: Addr, is_due: bool, may_win: bool) -> Option<Lea
     if marks & bits::WIN != 0 {
         lease.win_sent = true;
     } else if may_win && (lease.is_stale || is_due) {
-        // Under the lock, so that a copy being made elsewhere takes the win along.
+        // Under the lock, so that a concurrent copy includes the win.
         let bucket = store.index.lock(write.hash);
         bucket.find(write.hash, |there| there == at)?;
         let before = store
@@ -108,7 +108,7 @@ fn lease(write: &Write<'_>, at: Addr, is_due: bool, may_win: bool) -> Option<Lea
     Some(lease)
 }
 
-/// On a miss: an empty item, won by the caller, where the options ask for one.
+/// On a miss: an empty item, won by the caller, if the options request one.
 fn create(write: &Write<'_>, options: &GetOptions) -> Result<Option<Fetched>, Obstacle> {
     let Some(expiry) = options.vivify else {
         write.reap();
@@ -137,7 +137,7 @@ fn create(write: &Write<'_>, options: &GetOptions) -> Result<Option<Fetched>, Ob
     }))
 }
 
-/// Whether less life than asked for is left (meta `R`).
+/// Whether the remaining TTL is below the requested one (meta `R`).
 fn is_due(expiry: Expiry, recache_s: Option<u32>, now: Seconds) -> bool {
     match (expiry, recache_s) {
         (Expiry::At(at), Some(recache_s)) => at.0.saturating_sub(now.0) < recache_s,

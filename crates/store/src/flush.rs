@@ -1,20 +1,20 @@
-//! Flushes: the count that decides which items are alive, and the flush that waits for its second.
+//! Flushes: the count that decides which items are alive, and the delayed flush that waits for its second.
 //!
-//! A segment notes the count at which it was opened, its generation; what lies in it is alive only while that is
-//! still the count. So a flush costs one addition. A copy is published only if its segment has the generation of
-//! the item that it replaces: then it dies with that item, whenever the flush comes (docs/decisions/0011).
+//! A segment records the count at which it was opened, its generation; its items are alive only while that is still
+//! the count. So a flush costs one addition. A copy is published only if its segment has the generation of the item
+//! that it replaces: then it dies with that item, whenever the flush comes (docs/decisions/0011).
 
 use std::sync::PoisonError;
 
 use crate::request::Seconds;
 use crate::sync::{AtomicU64, Mutex, Ordering};
 
-/// How many flushes there were, and when the next one is due.
+/// The number of flushes, and when the next one is due.
 pub(crate) struct Flushes {
     count: AtomicU64,
     /// Second at which a delayed flush takes effect, plus one; 0 if none is pending.
     due: AtomicU64,
-    /// Held by whoever sets a flush or lets one take effect.
+    /// Held while a flush is set or takes effect.
     changing: Mutex<()>,
 }
 
@@ -27,13 +27,13 @@ impl Flushes {
         }
     }
 
-    /// The generation of what is written and alive now.
+    /// The generation of items that are written and alive now.
     #[inline]
     pub(crate) fn generation(&self) -> u64 {
         self.count.load(Ordering::Acquire)
     }
 
-    /// Makes everything written before the clock shows `at` dead from then on. It replaces a flush that is pending.
+    /// Makes everything written before the clock reaches `at` dead from then on. It replaces a pending flush.
     pub(crate) fn flush(&self, at: Seconds, now: Seconds) {
         let _changing = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
         if at <= now {
@@ -43,18 +43,19 @@ impl Flushes {
         }
     }
 
-    /// Lets a pending flush take effect if its second has come; every operation asks first, so it is one load.
+    /// Lets a pending flush take effect if its second has come; every operation checks this first, so it is one
+    /// load.
     #[inline]
     pub(crate) fn note_time(&self, now: Seconds) {
-        // Acquire pairs with the Release in `take_effect`: who sees the flush done sees its count.
+        // Acquire pairs with the Release in `take_effect`: a thread that sees the flush done sees its count.
         let due = self.due.load(Ordering::Acquire);
         if due != 0 && due <= u64::from(now.0) + 1 {
             self.flush_due(now);
         }
     }
 
-    /// Whoever comes while another lets the flush take effect waits for it, so that no operation of that second
-    /// still sees what the flush makes dead.
+    /// A thread that comes while another lets the flush take effect waits for it, so that no operation of that
+    /// second still sees flushed items.
     #[cold]
     fn flush_due(&self, now: Seconds) {
         let _changing = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
@@ -70,8 +71,8 @@ impl Flushes {
     }
 }
 
-/// Whether a copy of this generation dies with the flush that ends `source`, the generation of the item that it was
-/// made of or decided upon. One of a later generation would outlive it.
+/// Whether a copy of this generation dies with the flush that ends `source`, the generation of the item from which
+/// it was made or decided. A copy of a later generation would outlive it.
 #[inline]
 pub(crate) fn dies_with(source: u64, copy: u64) -> bool {
     source == copy
@@ -137,7 +138,7 @@ mod interleaved {
         fn give(&self, _segment: SegmentId) {}
     }
 
-    /// A key with one item of generation 0, and room for a copy whose segment may be opened at any time.
+    /// A key with one item of generation 0, and memory for a copy whose segment may be opened at any time.
     struct World {
         index: Index,
         flushes: Flushes,
@@ -156,7 +157,7 @@ mod interleaved {
             Arc::new(world)
         }
 
-        /// What touch, append and a moving sweep do: judge, open a segment, publish.
+        /// What touch, append and a moving sweep do: decide, open a segment, publish.
         fn copy(&self) {
             if self.flushes.generation() != 0 {
                 return;
@@ -167,8 +168,8 @@ mod interleaved {
                 return;
             }
             let mut bucket = self.index.lock(KEY);
-            if let Some(place) = bucket.find(KEY, |at| at == ITEM) {
-                bucket.replace(place, Entry::new(KEY, 0, COPY));
+            if let Some(slot) = bucket.find(KEY, |at| at == ITEM) {
+                bucket.replace(slot, Entry::new(KEY, 0, COPY));
             }
         }
 

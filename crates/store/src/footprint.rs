@@ -1,12 +1,12 @@
-//! What an item costs, for whoever plans memory without a store: arithmetic over the layout in `item` and `index`.
+//! The cost of an item, for planning memory without a store: arithmetic over the layout in `item` and `index`.
 
 use crate::item::{HEADER_MAX, Header, padded};
 use crate::request::{Expiry, Seconds};
 
-/// Mean bytes of the index an item: 12.4 to 14.6 at every count (see `index`).
+/// Mean bytes of the index per item: 12.4 to 14.6 at every count (see `index`).
 pub const INDEX_BYTES_MEAN: f64 = 13.5;
 
-/// Bytes that an item's record takes in a segment, header and padding included, index not.
+/// Bytes of an item's record in a segment, including header and padding, without the index.
 ///
 /// For an item without client flags and expiry, whose unique is the one its address gives; flags add up to 4
 /// bytes, an expiry 2. Not for values larger than a segment, whose pieces add about one part in a thousand.

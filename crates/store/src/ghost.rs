@@ -1,8 +1,8 @@
-//! The ghost: 16-bit tags of what was evicted from the small queue, to recognise what comes back.
+//! The ghost: 16-bit tags of items evicted from the small queue, to recognise keys that return.
 //!
-//! Lines of 28 tags lie in segments of the arena, inside the budget; a line is a small ring in which a
-//! new tag overwrites the oldest. A tag is found by chance once in 2,300 looks: a newcomer then starts in
-//! the main queue, which costs a little room and nothing else. All accesses are single atomics.
+//! Lines of 28 tags are in segments of the arena, inside the budget; a line is a small ring in which a new tag
+//! overwrites the oldest. A false match happens once in 2,300 lookups: the new item then starts in the main queue,
+//! which costs a little memory and nothing else. All accesses are single atomics.
 // LOSSY: two threads that write one line at once may overwrite each other's tag.
 
 use crate::index::bucket_of;
@@ -30,8 +30,8 @@ pub(crate) struct Ghost {
     ahead: AtomicUsize,
 }
 
-/// Lines of the next segment that one call of [`Ghost::fit`] clears: all at once take milliseconds where the kernel must
-/// find the memory first.
+/// Lines of the next segment that one call of [`Ghost::fit`] clears: all at once take milliseconds if the kernel
+/// has to provide the memory first.
 const LINES_CLEARED: usize = 2048;
 
 /// A segment that will be added once its lines are clear.
@@ -68,7 +68,7 @@ impl Ghost {
         set_tag(line, hand, tag_of(hash));
     }
 
-    /// Whether the key was evicted lately; it is forgotten by that.
+    /// Whether the key was evicted recently; the call removes its tag.
     pub(crate) fn recall(&self, hash: KeyHash) -> bool {
         let Some(line) = self.line_of(hash) else {
             return false;
@@ -83,7 +83,7 @@ impl Ghost {
         false
     }
 
-    /// Grows or shrinks by one segment towards `tags` tags, if a segment is to be had; several calls may be needed.
+    /// Grows or shrinks by one segment towards `tags` tags, if a segment is available; several calls may be needed.
     pub(crate) fn fit(&self, tags: usize, segments: &Segments, floor: usize) {
         let Some(mut next) = if_free(self.resize.try_lock()) else {
             return;
@@ -93,7 +93,7 @@ impl Ghost {
         // Rounded up: a store of few large items has a ghost too.
         let wanted = tags.div_ceil(per_segment);
         if wanted > now {
-            let Some(place) = self.directory.get(now) else {
+            let Some(slot) = self.directory.get(now) else {
                 return;
             };
             let take = || {
@@ -113,16 +113,16 @@ impl Ghost {
                 return;
             }
             self.ahead.store(0, Ordering::Relaxed);
-            place.store(clearing.segment.0, Ordering::Release);
+            slot.store(clearing.segment.0, Ordering::Release);
             self.segments.store(now + 1, Ordering::Release);
         } else if let Some(clearing) = next.take() {
             self.ahead.store(0, Ordering::Relaxed);
             segments.give_lines(clearing.segment);
         } else if wanted + 1 < now
-            && let Some(place) = self.directory.get(now - 1)
+            && let Some(slot) = self.directory.get(now - 1)
         {
             self.segments.store(now - 1, Ordering::Release);
-            segments.give_lines(SegmentId(place.load(Ordering::Relaxed)));
+            segments.give_lines(SegmentId(slot.load(Ordering::Relaxed)));
         }
     }
 
@@ -145,7 +145,7 @@ impl Ghost {
         if segments == 0 {
             return None;
         }
-        // Other bits of the hash than the index uses, so that a bucket's keys spread.
+        // Other bits of the hash than those of the index, so that the keys of a bucket spread.
         let spread = KeyHash(hash.0.rotate_right(20));
         let number = bucket_of(spread, segments * self.lines.per_segment());
         let segment = self

@@ -1,4 +1,4 @@
-//! The layout of an item: the bytes that lie in a segment, and nothing about where.
+//! The layout of an item: the bytes in a segment, independent of their address.
 //!
 //! ```text
 //! 0  mutable   2  stale, win sent, fetched, told, and a coarse last access: the only bytes that ever change
@@ -18,9 +18,9 @@ use crate::request::{Expiry, Seconds};
 
 /// Bytes before the fields of variable width.
 pub(crate) const FIXED_BYTES: usize = 4;
-/// The most that the fields of variable width can take.
+/// Maximum length of the fields of variable width.
 const FIELDS_MAX: usize = 4 + 4 + 4 + 8;
-/// The most that precedes the key.
+/// Maximum length of everything before the key.
 pub(crate) const HEADER_MAX: usize = FIXED_BYTES + FIELDS_MAX;
 /// Bytes before a piece's data: marker, kind, length, hash of the key.
 pub(crate) const PIECE_HEADER: usize = 16;
@@ -32,21 +32,21 @@ pub(crate) const PIECE_ADDRESS: usize = 6;
 pub(crate) mod bits {
     /// Marked stale by `md I` or by a `ms I` with an older unique.
     pub(crate) const STALE: u16 = 1;
-    /// One client has been told to refill.
+    /// One client has won the refill.
     pub(crate) const WIN: u16 = 2;
     /// Read at least once.
     pub(crate) const FETCHED: u16 = 4;
-    /// A client was told the unique that the address gives: a copy must keep it.
+    /// The unique of the address was sent to a client: a copy must keep it.
     pub(crate) const UNIQUE_EXPOSED: u16 = 8;
     /// The last access starts here.
     pub(crate) const ACCESS_SHIFT: u32 = 4;
-    /// What a copy of the same item takes over; the unique it either stores or was never told.
+    /// What a copy of the same item takes over; its unique is either stored or was never exposed.
     pub(crate) const MARKS: u16 = STALE | WIN | FETCHED;
     /// Everything but the last access.
     pub(crate) const ALL: u16 = MARKS | UNIQUE_EXPOSED;
 
-    /// The mark of a write whose caller passes the unique on, if it does.
-    pub(crate) fn told(hides_unique: bool) -> u16 {
+    /// The mark of a write whose caller exposes the unique, if it does.
+    pub(crate) fn exposed(hides_unique: bool) -> u16 {
         if hides_unique { 0 } else { UNIQUE_EXPOSED }
     }
 }
@@ -62,7 +62,7 @@ pub(crate) const KIND_BARE: u8 = 0;
 /// Bytes before the key of such an item.
 pub(crate) const BARE_BYTES: usize = FIXED_BYTES + VALUE_WIDTHS[0];
 
-/// What stands for the kind in the record of a piece.
+/// The value of the kind byte in the record of a piece.
 const KIND_PIECE: u8 = 2;
 
 /// Bytes of the variable fields for each kind, so that a lookup finds the key with one load.
@@ -86,7 +86,7 @@ const fn field_bytes() -> [u8; 256] {
     table
 }
 
-/// What the header of an item says.
+/// The fields of the header of an item.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Header {
     pub(crate) key_bytes: usize,
@@ -94,7 +94,7 @@ pub(crate) struct Header {
     pub(crate) is_chained: bool,
     pub(crate) flags: u32,
     pub(crate) expiry: Expiry,
-    /// The unique, where it is stored.
+    /// The unique, if it is stored.
     pub(crate) unique: Option<u64>,
 }
 
@@ -112,8 +112,8 @@ pub(crate) enum Record {
     },
 }
 
-/// What a record is, from its first sixteen bytes less the two that others may change meanwhile; `None` for bytes that
-/// no record starts with.
+/// The kind of a record, from its first sixteen bytes without the two that others may change meanwhile; `None` for
+/// bytes that do not start a record.
 pub(crate) fn parse_record(behind_mutable: &[u8]) -> Option<Record> {
     match (*behind_mutable.first()?, *behind_mutable.get(1)?) {
         (0, KIND_PIECE) => Some(Record::Piece {
@@ -186,7 +186,7 @@ impl Header {
         }
     }
 
-    /// Writes the header, without the two mutable bytes, and returns how long it is with them.
+    /// Writes the header, without the two mutable bytes, and returns its length including them.
     pub(crate) fn write(&self, origin: Seconds, into: &mut [u8; HEADER_MAX]) -> usize {
         let value_code = match self.value_bytes {
             _ if self.is_chained => usize::from(CHAINED),
@@ -351,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn records_that_are_no_items_are_told_apart() {
+    fn pieces_and_dead_records_are_distinguished_from_items() {
         assert_eq!(
             parse_record(&piece(77, u64::MAX - 5)[ITEM_ALIGN..]),
             Some(Record::Piece {

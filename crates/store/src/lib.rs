@@ -50,8 +50,6 @@ mod arith;
 mod attempts;
 #[cfg(any(test, feature = "strict"))]
 mod audit;
-#[cfg(all(test, not(loom)))]
-mod between;
 mod chain;
 mod counters;
 mod delete;
@@ -70,6 +68,8 @@ mod memory;
 mod participant;
 mod policy;
 mod publish;
+#[cfg(all(test, not(loom)))]
+mod races;
 mod read;
 mod report;
 mod request;
@@ -97,7 +97,7 @@ pub use memory::release_start_pages;
 pub use policy::PolicyKind;
 pub use report::Evicted;
 pub use request::*;
-pub use store::{Config, Store, index_beside_bytes};
+pub use store::{Config, Store, index_outside_bytes};
 pub use upload::Reservation;
 pub use uploads::IdleUpload;
 pub use view::{Held, Item};

@@ -1,39 +1,39 @@
 //! Listing the items of a store in slices, each once, in an order that reveals nothing about the index.
 //!
-//! Whoever can read keys bucket by bucket learns which of them share a bucket, and can then choose keys that make
-//! one chain long. So a listing walks the buckets and keeps only hashes, each put at a random place among those
-//! kept, and reads the items in that order. Several passes, one for each class of tags, bound what is kept; the
-//! bits of a tag have no part in the choice of a bucket.
+//! A client that can read keys bucket by bucket learns which of them share a bucket, and can then choose keys that
+//! make one chain long. So a listing walks the buckets and keeps only hashes, each at a random index among those
+//! kept, and reads the items in that order. Several passes, one for each class of tags, bound the number kept; the
+//! bits of a tag are not used for the choice of a bucket.
 
 use crate::index::{Entry, Keys, TAG_BITS, next_cursor};
 use crate::request::{KeyHash, Seconds};
 use crate::view::Item;
 use crate::worker::Worker;
 
-/// Hashes that one pass keeps, at most, as long as there are no more than sixteen times as many items.
+/// Maximum number of hashes that one pass keeps while there are at most sixteen times as many items.
 const PASS_ITEMS: u64 = 16 << 10;
-/// Passes at most: half a byte is kept for each item, a hundredth of the smallest.
+/// Maximum number of passes: half a byte is kept for each item, a hundredth of the smallest.
 const PASSES_MAX: u64 = 16;
 
-/// How far a listing has come.
+/// The progress of a listing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Listing {
-    /// State of the random numbers; not to be guessed by clients.
+    /// State of the random numbers; clients must not be able to predict it.
     random: u64,
     /// A power of two.
     passes: u64,
     pass: u64,
-    /// Hashes that one pass is expected to keep, with some to spare: a vector that grew would be copied at once.
+    /// Expected number of hashes that one pass keeps, with a reserve: a vector that grew would be copied at once.
     pass_items: usize,
-    /// Where the walk over the buckets goes on; `None` when this pass has seen them all.
+    /// Where the walk over the buckets continues; `None` when this pass has visited all.
     cursor: Option<u64>,
-    /// What this pass has found and not handed out yet, in random order.
+    /// Hashes found in this pass and not listed yet, in random order.
     hashes: Vec<KeyHash>,
     entries: Vec<Entry>,
 }
 
 impl Listing {
-    /// A listing from the beginning. `seed` orders it and must be random where clients are not trusted.
+    /// A listing from the beginning. `seed` orders it and must be random if clients are not trusted.
     pub fn new(seed: u64, items: u64) -> Listing {
         let passes = items
             .div_ceil(PASS_ITEMS)
@@ -51,12 +51,12 @@ impl Listing {
         }
     }
 
-    /// Bytes that it keeps.
+    /// Bytes of memory that it holds.
     pub fn held_bytes(&self) -> usize {
         self.hashes.capacity() * size_of::<KeyHash>()
     }
 
-    /// Keeps a hash at a random place among those kept.
+    /// Keeps a hash at a random index among those kept.
     fn keep(&mut self, hash: KeyHash) {
         self.random ^= self.random << 13;
         self.random ^= self.random >> 7;
@@ -67,11 +67,11 @@ impl Listing {
         }
         self.hashes.push(hash);
         let count = self.hashes.len();
-        let place = ((u128::from(self.random) * count as u128) >> 64) as usize;
-        self.hashes.swap(place, count - 1);
+        let index = ((u128::from(self.random) * count as u128) >> 64) as usize;
+        self.hashes.swap(index, count - 1);
     }
 
-    /// Whether an item with this tag belongs to the present pass.
+    /// Whether an item with this tag belongs to the current pass.
     fn is_due(&self, entry: Entry) -> bool {
         entry.tag() & (self.passes - 1) == self.pass
     }
@@ -83,8 +83,8 @@ const _: () = assert!(
 );
 
 impl Worker {
-    /// Examines about `limit` entries of the index or items, and visits those items that it comes to hand out.
-    /// Returns how many it examined; `None` when the listing is complete.
+    /// Examines about `limit` entries of the index or items, and visits the items that it lists. Returns how many
+    /// it examined; `None` when the listing is complete.
     ///
     /// An item that is present throughout is visited once, whatever is split, merged or moved meanwhile.
     pub fn list(
@@ -125,7 +125,7 @@ impl Worker {
                     continue;
                 }
                 let hash = store.hash_of(entry.item());
-                // After a merge the bucket also holds what was seen before.
+                // After a merge the bucket also contains hashes seen before.
                 if hash.0.reverse_bits() >= at {
                     listing.keep(hash);
                 }

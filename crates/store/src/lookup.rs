@@ -1,7 +1,7 @@
-//! Reading items where they lie: from an address to key, header, value and pieces.
+//! Reading items in place: from an address to key, header, value and pieces.
 //!
-//! Every address comes from a slot (or from a piece's table) that was read in the present epoch, so the bytes
-//! behind it stand still (`memory`).
+//! Every address comes from a slot (or from a piece's table) that was read in the current epoch, so the bytes at it
+//! do not change (`memory`).
 
 use std::sync::atomic::Ordering;
 
@@ -43,7 +43,7 @@ impl Store {
         self.index.find(hash, |at| self.has_key(at, key))
     }
 
-    /// As [`Store::find`], under the bucket's lock.
+    /// Like [`Store::find`], under the bucket's lock.
     #[cold]
     pub(crate) fn find_locked(&self, key: &[u8], hash: KeyHash) -> Option<Hit<'_>> {
         self.index
@@ -60,8 +60,8 @@ impl Store {
         }
     }
 
-    /// What stands at `at`, a place in a segment where a record starts. Its two mutable bytes are not read: others may
-    /// change them at this moment.
+    /// The record at `at`, an offset in a segment where a record starts. Its two mutable bytes are not read: others
+    /// may change them concurrently.
     pub(crate) fn record_at(&self, at: Addr) -> Option<Record> {
         let rest = self.arena().segment_bytes() - self.arena().offset_of(at);
         let visible = PIECE_HEADER.min(rest) - ITEM_ALIGN.min(rest);
@@ -141,7 +141,7 @@ impl Store {
             .bytes(item.at.plus(item.head_bytes), item.header.key_bytes)
     }
 
-    /// The value of an item that is not chained; nothing for one that is.
+    /// The value of an item that is not chained; empty for one that is.
     #[inline]
     pub(crate) fn inline_value(&self, item: &Located) -> &[u8] {
         let bytes = if item.header.is_chained {
@@ -188,7 +188,7 @@ impl Store {
             .bytes(piece.plus(PIECE_HEADER), self.piece_data_bytes(piece))
     }
 
-    /// Bytes of the item's own record, pieces apart.
+    /// Bytes of the item's own record, without pieces.
     pub(crate) fn record_bytes(&self, item: &Located) -> usize {
         let stored = if item.header.is_chained {
             PIECE_COUNT + self.piece_count(item) * PIECE_ADDRESS
@@ -210,7 +210,7 @@ impl Store {
             .unwrap_or_else(|| self.segments.implied_unique(item.at))
     }
 
-    /// The CAS unique for a copy of the same item: the old one where a client may know it.
+    /// The CAS unique for a copy of the same item: the old one if a client may know it.
     pub(crate) fn carried_unique(&self, item: &Located) -> Unique {
         match item.header.unique {
             Some(unique) => Unique::Exactly(unique),
@@ -219,13 +219,13 @@ impl Store {
         }
     }
 
-    /// Whether the unique that the address gives was told to a client.
+    /// Whether the unique of the address was sent to a client.
     pub(crate) fn is_unique_exposed(&self, at: Addr) -> bool {
         self.mutable_of(at) & bits::UNIQUE_EXPOSED != 0
     }
 
-    /// Promises a client that the unique stays. Under the lock, so that no copy with another is published between;
-    /// an item that was replaced meanwhile is no longer the client's to compare with.
+    /// Guarantees that the unique stays, before it is sent to a client. Under the lock, so that no copy with
+    /// another unique is published meanwhile; a comparison with an item that was replaced meanwhile fails anyway.
     #[cold]
     pub(crate) fn expose_unique(&self, item: &Located) {
         let hash = self.hash(self.key_of(item));
@@ -236,7 +236,7 @@ impl Store {
         }
     }
 
-    /// Marks and last access as they are now.
+    /// The current marks and last access.
     #[inline]
     pub(crate) fn mutable_of(&self, at: Addr) -> u16 {
         self.arena().mutable(at).load(Ordering::Relaxed)
@@ -250,8 +250,8 @@ impl Store {
         self.note_access(item, 0, now);
     }
 
-    /// Notes the time of a use and a mark; returns what stood there before.
-    // LOSSY: a note that meets another change is not made again.
+    /// Records the time of a use and a mark; returns the previous content.
+    // LOSSY: an update concurrent with another change is dropped.
     #[inline]
     pub(crate) fn note_access(&self, item: &Located, mark: u16, now: Seconds) -> u16 {
         self.note_access_at(item.at, item.base, mark, now)
@@ -274,13 +274,13 @@ impl Store {
         Seconds(item.base.0.saturating_add(item::decode_access(mutable)))
     }
 
-    /// The queue that an item stands in.
+    /// The queue of an item.
     pub(crate) fn queue_of(&self, at: Addr) -> segments::Queue {
-        self.segments.standing(at).0
+        self.segments.queue_and_order(at).0
     }
 }
 
-/// Whether two keys are the same: those of most caches have 8 to 32 bytes, which two looks cover without a call.
+/// Whether two keys are equal: those of most caches have 8 to 32 bytes, which two comparisons cover without a call.
 #[inline]
 fn is_same(one: &[u8], other: &[u8]) -> bool {
     fn ends<const END: usize>(key: &[u8]) -> Option<([u8; END], [u8; END])> {

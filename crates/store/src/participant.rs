@@ -1,4 +1,4 @@
-//! A worker's part in the epochs: whether it reads, and whether something that it handed out is still borrowed.
+//! A worker's part in the epochs: whether it reads, and whether something that it returned is still borrowed.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -9,15 +9,15 @@ use crate::store::Store;
 /// One thread's registration among the epochs.
 pub(crate) struct Participant {
     store: Arc<Store>,
-    /// Its place among the epochs; `None` beyond `config.workers`.
+    /// Its entry among the epochs; `None` beyond `config.workers`.
     slot: Option<usize>,
     is_online: Cell<bool>,
-    /// No item was handed out since the last pass: then an operation may pass by itself in need.
+    /// No item was returned since the last pass: then an operation may pass by itself if needed.
     is_clean: Cell<bool>,
 }
 
 impl Participant {
-    /// Takes a place, offline at first.
+    /// Takes an entry, offline at first.
     pub(crate) fn register(store: Arc<Store>) -> Self {
         Participant {
             slot: store.segments.epochs().register(),
@@ -31,7 +31,7 @@ impl Participant {
         self.slot
     }
 
-    /// Every operation starts here; false for a worker that was never registered.
+    /// Every operation calls this first; false for a worker that was never registered.
     #[inline]
     pub(crate) fn begin(&self, now: Seconds) -> bool {
         self.store.note_time(now);
@@ -72,7 +72,7 @@ impl Participant {
         self.is_clean.set(true);
     }
 
-    /// Passes within an operation, where nothing is borrowed; false where something may be.
+    /// Passes within an operation, if nothing is borrowed; false if something may be.
     pub(crate) fn pass_if_clean(&self) -> bool {
         let is_clean = self.is_clean.get();
         if is_clean {
@@ -81,7 +81,7 @@ impl Participant {
         is_clean
     }
 
-    /// An item is about to be handed out.
+    /// An item is about to be returned.
     #[inline]
     pub(crate) fn lend(&self) -> &Arc<Store> {
         self.is_clean.set(false);

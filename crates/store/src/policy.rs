@@ -1,22 +1,22 @@
-//! Policies over segments: the one that is used, and the others it was measured against.
+//! Policies over segments: the one that is used, and the others that it was compared with.
 //!
-//! A policy never sees an item, only its queue, how often it was used lately (0 to 3) and how large it is, so
-//! each is a few lines. The measurements are in docs/decisions/0012-eviction-policy.md.
+//! A policy never sees an item, only its queue, how often it was used recently (0 to 3) and its size, so each is a
+//! few lines. The measurements are in docs/decisions/0012-eviction-policy.md.
 
 use crate::segments::Queue;
 
-/// What a policy may know of the whole.
+/// What a policy knows of the whole store.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Census {
     /// Live bytes in sealed segments of the small queue.
     pub(crate) small_bytes: usize,
     /// Live bytes in sealed segments of the main queue.
     pub(crate) main_bytes: usize,
-    /// Order of the segment that was swept last.
+    /// Order of the last swept segment.
     pub(crate) hand: u64,
 }
 
-/// Which segment is the next victim: the oldest of a queue that is younger than `after`.
+/// The choice of the next victim: the oldest segment of a queue with a position after `after`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Pick {
     pub(crate) queue: Queue,
@@ -24,36 +24,36 @@ pub(crate) struct Pick {
     pub(crate) after: u64,
 }
 
-/// What a policy may know of an item in a victim.
+/// What a policy knows of an item in a victim.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Standing {
+pub(crate) struct Candidate {
     pub(crate) queue: Queue,
-    /// How often it was used lately, 0 to 3.
+    /// How often it was used recently, 0 to 3.
     pub(crate) frequency: u8,
     /// Key and value bytes.
     pub(crate) bytes: usize,
-    /// Key and value bytes of a newcomer of late, on the mean.
+    /// Mean key and value bytes of recent new items.
     pub(crate) mean_bytes: usize,
 }
 
-impl Standing {
-    /// Whether it is larger than `times` newcomers.
+impl Candidate {
+    /// Whether it is larger than `times` new items.
     fn is_over(&self, times: usize) -> bool {
         self.bytes > self.mean_bytes.saturating_mul(times)
     }
 }
 
-/// What becomes of a live item in a victim.
+/// The decision about a live item in a victim.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Verdict {
-    /// It goes, and the ghost remembers it if `remember`.
+pub(crate) enum Decision {
+    /// It is evicted, and the ghost remembers it if `remember`.
     Evict {
         /// Whether its return should be recognised.
         remember: bool,
     },
     /// It is copied to the young end of the main queue.
     Promote {
-        /// The frequency that it starts with there.
+        /// Its frequency there.
         frequency: u8,
     },
     /// It is copied and keeps its place in the order.
@@ -63,15 +63,15 @@ pub(crate) enum Verdict {
     },
 }
 
-/// A way to choose, over segments.
+/// An eviction policy over segments.
 pub(crate) trait Policy: Send + Sync {
-    /// Where a newcomer goes; `is_remembered` if the ghost knew it.
+    /// The queue of a new item; `is_remembered` if the ghost knows it.
     fn enter(&self, is_remembered: bool) -> Queue;
-    /// Which queue gives the next victim.
+    /// The queue of the next victim.
     fn pick(&self, census: &Census) -> Pick;
-    /// What becomes of an item.
-    fn judge(&self, item: &Standing) -> Verdict;
-    /// How many tags the ghost should keep per hundred resident items.
+    /// The decision about an item.
+    fn decide(&self, item: &Candidate) -> Decision;
+    /// Number of tags that the ghost should keep per hundred resident items.
     fn ghost_percent(&self) -> usize {
         0
     }
@@ -80,10 +80,10 @@ pub(crate) trait Policy: Send + Sync {
 /// The policies that a store can be made with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum PolicyKind {
-    /// As S3-FIFO, but an item takes its uses along when it is promoted, and a large one needs more of them.
+    /// Like S3-FIFO, but an item keeps its uses when it is promoted, and a large one needs more of them.
     #[default]
     Weighed,
-    /// As S3-FIFO, but an item takes its uses along when it is promoted.
+    /// Like S3-FIFO, but an item keeps its uses when it is promoted.
     Carried,
     /// Small queue, main queue and ghost (Yang et al., SOSP 2023).
     S3Fifo,
@@ -95,7 +95,8 @@ pub enum PolicyKind {
     Sieve,
     /// One queue; used items are copied to its young end, whatever their frequency: LRU by segments.
     Lru,
-    /// As S3-FIFO with a quarter for newcomers, and promotion only for what the ghost knew (Johnson and Shasha, VLDB 1994).
+    /// Like S3-FIFO with a quarter for new items, and promotion only for keys that the ghost knew (Johnson and
+    /// Shasha, VLDB 1994).
     TwoQueue,
 }
 
@@ -132,37 +133,37 @@ impl PolicyKind {
                 ..Queues::S3_FIFO
             }),
             PolicyKind::Fifo => Box::new(One {
-                used: |_| Verdict::Evict { remember: false },
+                used: |_| Decision::Evict { remember: false },
                 has_hand: false,
             }),
             PolicyKind::Clock => Box::new(One {
-                used: |frequency| Verdict::Promote {
+                used: |frequency| Decision::Promote {
                     frequency: frequency - 1,
                 },
                 has_hand: false,
             }),
             PolicyKind::Lru => Box::new(One {
-                used: |_| Verdict::Promote { frequency: 0 },
+                used: |_| Decision::Promote { frequency: 0 },
                 has_hand: false,
             }),
             PolicyKind::Sieve => Box::new(One {
-                used: |_| Verdict::Stay { frequency: 0 },
+                used: |_| Decision::Stay { frequency: 0 },
                 has_hand: true,
             }),
         }
     }
 }
 
-/// Two queues and a ghost: a newcomer is tried in the small one, and stays if it is used there.
+/// Two queues and a ghost: a new item starts in the small one, and stays if it is used there.
 struct Queues {
-    /// Share of the live bytes that newcomers may take.
+    /// Share of the live bytes that new items may take.
     small_percent: usize,
     /// Uses in the small queue that make an item stay (above 3: never).
     promote_from: u8,
     ghost_percent: usize,
     /// A promoted item starts in the main queue with its uses less one, not with none.
     carries_uses: bool,
-    /// What takes the room of many items needs more uses; three are enough for any.
+    /// An item as large as many others needs more uses; three are enough for any.
     weighs: bool,
 }
 
@@ -175,9 +176,9 @@ impl Queues {
         weighs: false,
     };
 
-    /// Uses that make an item stay. One use is worth a factor of four in size: an item four times as large takes
-    /// the place of four, which together are used more often than it.
-    fn uses_wanted(&self, item: &Standing) -> u8 {
+    /// Uses that make an item stay. One use is worth a factor of four in size: an item four times as large
+    /// displaces four others, which together are used more often.
+    fn uses_wanted(&self, item: &Candidate) -> u8 {
         let (least, (twice, thrice)) = match item.queue {
             Queue::Small => (self.promote_from, (1, 4)),
             Queue::Main => (1, (4, 16)),
@@ -206,18 +207,18 @@ impl Policy for Queues {
         }
     }
 
-    fn judge(&self, item: &Standing) -> Verdict {
+    fn decide(&self, item: &Candidate) -> Decision {
         let stays = item.frequency >= self.uses_wanted(item);
         let less_one = item.frequency.saturating_sub(1);
         match item.queue {
-            Queue::Small if stays => Verdict::Promote {
+            Queue::Small if stays => Decision::Promote {
                 frequency: if self.carries_uses { less_one } else { 0 },
             },
-            Queue::Small => Verdict::Evict { remember: true },
-            Queue::Main if stays => Verdict::Promote {
+            Queue::Small => Decision::Evict { remember: true },
+            Queue::Main if stays => Decision::Promote {
                 frequency: less_one,
             },
-            Queue::Main => Verdict::Evict { remember: false },
+            Queue::Main => Decision::Evict { remember: false },
         }
     }
 
@@ -226,9 +227,9 @@ impl Policy for Queues {
     }
 }
 
-/// One queue: unused items go, used ones as `used` says.
+/// One queue: unused items are evicted, used ones handled as `used` decides.
 struct One {
-    used: fn(u8) -> Verdict,
+    used: fn(u8) -> Decision,
     has_hand: bool,
 }
 
@@ -244,9 +245,9 @@ impl Policy for One {
         }
     }
 
-    fn judge(&self, item: &Standing) -> Verdict {
+    fn decide(&self, item: &Candidate) -> Decision {
         if item.frequency == 0 {
-            Verdict::Evict { remember: false }
+            Decision::Evict { remember: false }
         } else {
             (self.used)(item.frequency)
         }

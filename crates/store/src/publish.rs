@@ -1,4 +1,4 @@
-//! Publication: the moment at which a new copy takes the old one's place.
+//! Publication: the moment at which a new copy replaces the old one.
 
 use std::sync::atomic::Ordering;
 
@@ -8,7 +8,7 @@ use crate::index::Entry;
 use crate::memory::Addr;
 use crate::request::{KeyHash, Seconds};
 
-/// Where a worker's new records go and are accounted for, at one second.
+/// The log for a worker's new records and its accounts, at one second.
 #[derive(Clone, Copy)]
 pub(crate) struct Site<'w> {
     pub(crate) accounts: &'w Accounts,
@@ -26,18 +26,19 @@ pub(crate) struct Publication<'a> {
     /// `None` inherits.
     pub(crate) frequency: Option<u8>,
     pub(crate) keeps: u16,
-    /// The copy was made of `expected`, or decided upon because that was alive: no flush may part the two.
+    /// The copy was made of `expected`, or decided because that was alive: a flush must remove both or none.
     pub(crate) is_of_expected: bool,
-    /// The copy has another unique than the old one, which must not have been told.
+    /// The copy has another unique than the old one, which must not have been exposed.
     pub(crate) is_renewed: bool,
 }
 
 impl Publication<'_> {
-    /// Puts the new copy into the key's slot, if that still names what was expected; else false.
+    /// Replaces the content of the key's slot by the new copy, if the slot still names the expected item; else
+    /// false.
     pub(crate) fn publish(&self, site: Site<'_>) -> bool {
         let (store, hash) = (site.accounts.store(), self.hash);
-        // Generations of segments in use stand still, so this needs no lock: either both die with the next flush, or
-        // there was one since the decision and the copy would outlive it.
+        // Generations of segments in use do not change, so this needs no lock: either both die with the next flush,
+        // or there was one since the decision and the copy would outlive it.
         if self.is_of_expected
             && self
                 .expected
@@ -63,22 +64,22 @@ impl Publication<'_> {
             }
             return true;
         };
-        let Some(place) = bucket.find(hash, |at| at == expected) else {
+        let Some(slot) = bucket.find(hash, |at| at == expected) else {
             return false;
         };
         if self.is_renewed && store.is_unique_exposed(expected) {
             return false;
         }
         if self.keeps != 0 {
-            // Under the lock nobody wins or marks, so nothing is lost between the copies.
+            // Under the lock no thread wins or marks, so nothing is lost between the copies.
             let kept = store.mutable_of(expected) & self.keeps;
             store
                 .arena()
                 .mutable(self.new)
                 .fetch_or(kept, Ordering::Relaxed);
         }
-        let frequency = self.frequency.unwrap_or(place.entry.frequency());
-        bucket.replace(place, Entry::new(hash, frequency, self.new));
+        let frequency = self.frequency.unwrap_or(slot.entry.frequency());
+        bucket.replace(slot, Entry::new(hash, frequency, self.new));
         true
     }
 }

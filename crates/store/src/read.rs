@@ -1,7 +1,7 @@
-//! Reading: a lookup and a note of the use.
+//! Reading: a lookup and a record of the use.
 //!
-//! A hit writes at most two things, both conditionally and both lossy: two bits in the slot that was just read,
-//! and the item's mutable bytes when the second has changed. Neither waits for anybody.
+//! A hit writes at most two things, both conditionally and both lossy: two bits in the slot that was just read, and
+//! the item's mutable bytes when the second has changed. Neither waits.
 
 use crate::index::Hit;
 use crate::item::bits;
@@ -18,7 +18,8 @@ impl Worker {
         self.get_hinted(key, hash, LookupHint::default(), now)
     }
 
-    /// As [`Worker::get`], with what [`Worker::prefetch_item`] saw: right or wrong, it changes no answer.
+    /// Like [`Worker::get`], with the hint of [`Worker::prefetch_item`]: right or wrong, it does not change the
+    /// result.
     #[inline]
     pub fn get_hinted<'w>(
         &'w self,
@@ -33,8 +34,8 @@ impl Worker {
         Some(Item::new(self.lend(), item, before))
     }
 
-    /// As [`Worker::get_hinted`] of the commonest items, for a third of the work: the value of one with neither
-    /// flags nor expiry nor marks and of less than 256 bytes, if the guess was right. `None` says nothing.
+    /// Like [`Worker::get_hinted`] for the most common items, at a third of the cost: the value of an item without
+    /// flags, expiry and marks and of less than 256 bytes, if the hint was right. `None` does not mean a miss.
     #[inline]
     pub fn get_bare<'w>(
         &'w self,
@@ -56,7 +57,7 @@ impl Worker {
         Some(value)
     }
 
-    /// Looks without recording anything.
+    /// Reads without recording anything.
     pub fn peek(&self, key: &[u8], hash: KeyHash, now: Seconds) -> Option<Item<'_>> {
         let (_, item) = self.find_alive(key, hash, LookupHint::default(), now)?;
         Some(Item::new(self.lend(), item, self.store.mutable_of(item.at)))

@@ -1,4 +1,4 @@
-//! What `watch evictions` is told: a bounded list of evicted items, filled only while somebody watches.
+//! Reports for `watch evictions`: a bounded list of evicted items, filled only while there are watchers.
 
 use std::collections::VecDeque;
 use std::sync::PoisonError;
@@ -7,14 +7,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use crate::request::Seconds;
 use crate::sync::plain::Mutex;
 
-/// What `watch evictions` tells of one evicted item.
+/// The report of one evicted item.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Evicted {
     /// Its key.
     pub key: Box<[u8]>,
     /// Whether it had ever been read.
     pub was_fetched: bool,
-    /// Seconds it had left to live; `None` if it never expires.
+    /// Remaining TTL in seconds; `None` if it never expires.
     pub ttl_s: Option<u32>,
     /// When it was last read or written.
     pub last_access: Seconds,
@@ -22,7 +22,7 @@ pub struct Evicted {
     pub value_bytes: u32,
 }
 
-/// Reports that wait to be taken, at most; the oldest falls out, as memcached's log buffer drops lines.
+/// Maximum number of pending reports; the oldest is dropped, as memcached's log buffer drops lines.
 const WAITING_MAX: usize = 4096;
 
 /// The list.
@@ -33,7 +33,7 @@ pub(crate) struct Reports {
 }
 
 impl Reports {
-    /// Starts or stops reporting; stopping forgets what waits.
+    /// Starts or stops reporting; stopping drops pending reports.
     pub(crate) fn set(&self, on: bool) {
         self.is_on.store(on, Ordering::Relaxed);
         if !on {
@@ -44,7 +44,7 @@ impl Reports {
         }
     }
 
-    /// Whether anybody watches.
+    /// Whether there are watchers.
     pub(crate) fn is_on(&self) -> bool {
         self.is_on.load(Ordering::Relaxed)
     }
@@ -57,7 +57,7 @@ impl Reports {
         waiting.push_back(evicted);
     }
 
-    /// Takes what waits.
+    /// Takes the pending reports.
     pub(crate) fn take(&self) -> VecDeque<Evicted> {
         std::mem::take(&mut *self.waiting.lock().unwrap_or_else(PoisonError::into_inner))
     }

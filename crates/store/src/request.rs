@@ -1,12 +1,12 @@
-//! What a caller asks of the store and what it answers: plain data, no wire words.
+//! Requests to the store and their outcomes: plain data, independent of the protocol.
 //!
-//! One request type per family of commands, so that every decision (compare, refuse, mark stale)
-//! is taken by the store at the moment of publication and not by the caller between two calls.
+//! One request type per family of commands, so that every decision (compare, refuse, mark stale) is made by the
+//! store at the moment of publication and not by the caller between two calls.
 
 /// Longest key in bytes, as the memcached protocol has it.
 pub const KEY_BYTES_MAX: usize = 250;
 
-/// Seconds on the store's own clock. The caller hands `now` in; 0 is the start of the clock.
+/// Seconds on the store's own clock. The caller passes `now`; 0 is the start of the clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Seconds(pub u32);
 
@@ -31,42 +31,42 @@ pub struct CasUnique(pub u64);
 /// How a write treats what is already under the key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum SetMode {
-    /// Store whatever is there.
+    /// Store unconditionally.
     #[default]
     Set,
-    /// Store only when nothing alive is there; a live item counts as used (memcached touches it).
+    /// Store only if there is no live item; a live item counts as used (memcached touches it).
     Add,
-    /// Store only when something alive is there.
+    /// Store only if there is a live item.
     Replace,
-    /// Put the value behind the present one; flags and expiry of the present item stay.
+    /// Append the value; flags and expiry of the item stay.
     Append,
-    /// Put the value before the present one; flags and expiry of the present item stay.
+    /// Prepend the value; flags and expiry of the item stay.
     Prepend,
 }
 
 /// A write of one whole item.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct SetOptions {
-    /// How the write treats what is there.
+    /// How the write treats an existing item.
     pub mode: SetMode,
     /// Bits that belong to the client.
     pub flags: u32,
     /// When the new item dies.
     pub expiry: Expiry,
-    /// Store only if the present item has this unique (`cas`, meta `C`).
+    /// Store only if the item has this unique (`cas`, meta `C`).
     pub compare: Option<CasUnique>,
-    /// The unique that the new item shall have (meta `E`); else the store chooses.
+    /// The unique of the new item (meta `E`); else the store chooses.
     pub new_unique: Option<CasUnique>,
-    /// Meta `I`: a `compare` lower than the present unique still stores, and marks the item stale.
+    /// Meta `I`: a `compare` lower than the item's unique still stores, and marks the item stale.
     pub invalidate: bool,
     /// Meta `N` on append or prepend: on a miss store the value as a new item with this expiry.
     pub vivify: Option<Expiry>,
-    /// The caller tells nobody the unique of the outcome, so that the item may be given a higher one when it
-    /// is moved, which spares six bytes.
+    /// The caller sends the unique of the outcome to no client, so that the item may get a higher one when it is
+    /// moved, which saves six bytes.
     pub hides_unique: bool,
 }
 
-/// What became of a write.
+/// The outcome of a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SetOutcome {
     /// Stored, visible to every reader, with this unique.
@@ -77,24 +77,24 @@ pub enum SetOutcome {
     Exists,
     /// `compare` was given and there is no item.
     NotFound,
-    /// The item is larger than the limit; whatever was under the key is gone.
+    /// The item is larger than the limit; the old item is removed.
     TooLarge,
     /// No memory although nothing more may be evicted (`-M`, or all memory is held by others).
     NoMemory,
 }
 
-/// What a meta `mg` does besides reading. The default is a plain `get`.
+/// The options of a meta `mg` besides reading. The default is a plain `get`.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct GetOptions {
     /// Give the item this expiry (`gat`, `touch`, meta `T`).
     pub touch: Option<Expiry>,
     /// On a miss, create an empty item with this expiry, won by this caller (meta `N`).
     pub vivify: Option<Expiry>,
-    /// If less than this many seconds of life are left, let one caller win the refill (meta `R`).
+    /// If the remaining TTL is below this many seconds, let one caller win the refill (meta `R`).
     pub recache_s: Option<u32>,
-    /// What is left of life counts after `touch`, not before it (meta `T` in front of `R`).
+    /// The remaining TTL is the one after `touch`, not before it (meta `T` before `R`).
     pub recache_after_touch: bool,
-    /// Hand the one win of a stale or nearly dead item to this caller. Only a caller that can be told may take it.
+    /// Give the one win of a stale or expiring item to this caller. Only a caller that can report it may take it.
     pub may_win: bool,
     /// Do not count the hit, neither for eviction nor for h, l and t (meta `q` with `k`: no bump).
     pub no_bump: bool,
@@ -102,14 +102,14 @@ pub struct GetOptions {
     pub new_unique: Option<CasUnique>,
 }
 
-/// What the lease machinery says of a hit (meta flags W, X, Z).
+/// The state of the lease of a hit (meta flags W, X, Z).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Lease {
     /// This caller won the right to refill (W).
     pub won: bool,
     /// The item is marked stale (X).
     pub is_stale: bool,
-    /// Another caller has won already (Z).
+    /// Another caller has already won (Z).
     pub win_sent: bool,
     /// The read itself created the item (meta `N`).
     pub created: bool,
@@ -117,38 +117,38 @@ pub struct Lease {
     pub expiry_before: Option<Expiry>,
 }
 
-/// A deletion, plain or as meta `md` words it.
+/// A deletion, plain or by meta `md`.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct DeleteOptions {
     /// Delete only if the item has this unique.
     pub compare: Option<CasUnique>,
-    /// Meta `I`: mark the item stale instead of removing it, with the expiry beside it if given.
+    /// Meta `I`: mark the item stale instead of removing it, with the given expiry.
     pub invalidate: bool,
-    /// Meta `T` beside `invalidate`.
+    /// Meta `T` with `invalidate`.
     pub expiry: Option<Expiry>,
     /// Meta `x`: keep the item, remove its value and client flags.
     pub clear_value: bool,
-    /// The unique for what stays (meta `E`).
+    /// The unique of the item that stays (meta `E`).
     pub new_unique: Option<CasUnique>,
 }
 
-/// What became of a deletion.
+/// The outcome of a deletion.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DeleteOutcome {
-    /// Gone, or marked as asked.
+    /// Removed, or marked as requested.
     Deleted,
-    /// Nothing alive under the key.
+    /// No live item under the key.
     NotFound,
     /// `compare` was given and the item has another unique.
     Exists,
 }
 
-/// An increment or decrement of a decimal value, plain or as meta `ma` words it.
+/// An increment or decrement of a decimal value, plain or by meta `ma`.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct ArithOptions {
     /// Subtract instead of add; a decrement stops at 0, an increment wraps at 2^64.
     pub decrement: bool,
-    /// How much.
+    /// The amount.
     pub delta: u64,
     /// Change only if the item has this unique.
     pub compare: Option<CasUnique>,
@@ -158,11 +158,11 @@ pub struct ArithOptions {
     pub touch: Option<Expiry>,
     /// The unique of the new item (meta `E`).
     pub new_unique: Option<CasUnique>,
-    /// As in [`SetOptions`]: the caller tells nobody the unique of the outcome.
+    /// As in [`SetOptions`]: the caller sends the unique of the outcome to no client.
     pub hides_unique: bool,
 }
 
-/// What became of an increment or decrement.
+/// The outcome of an increment or decrement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ArithOutcome {
     /// The new number, and the unique and expiry of the item that now holds it.
@@ -178,7 +178,7 @@ pub enum ArithOutcome {
         /// True when the item was created from `initial`.
         created: bool,
     },
-    /// Nothing alive under the key, and no `initial`.
+    /// No live item under the key, and no `initial`.
     NotFound,
     /// `compare` was given and the item has another unique.
     Exists,
@@ -190,14 +190,14 @@ pub enum ArithOutcome {
 
 /// A write found no free segment, but there will be one once other workers, or the caller itself, have passed.
 ///
-/// Nothing was changed. A caller that can wait ends what it borrowed, calls [`crate::Worker::pass`], lets the other
+/// Nothing was changed. A caller that can wait ends its borrows, calls [`crate::Worker::pass`], lets the other
 /// workers run and tries again, as [`crate::Worker::retry`] does; one that cannot wait any longer calls the method
 /// without `try_`, which is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("no segment is free yet")]
 pub struct NoRoomYet;
 
-/// Why a reservation was refused. The old item is gone in both cases, as memcached does.
+/// Why a reservation was refused. The old item is removed in both cases, as in memcached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Refusal {
     /// Larger than the item limit.

@@ -1,9 +1,9 @@
-//! Room for a write: the sweeping that goes with every one, and what is done when no segment is to be had.
+//! Memory for a write: the sweeping that accompanies every write, and what to do when no segment is available.
 //!
-//! Nothing here waits: where the next segments are free once readers have passed, the write ends with
-//! [`Shortage::Passing`] and is made again later.
+//! Nothing here waits: if the next segments become free once readers have passed, the write ends with
+//! [`Shortage::Passing`] and is retried later.
 
-use crate::append::{Draft, Log, Placed, Refill};
+use crate::append::{Appended, Draft, Log, Refill};
 use crate::attempts::Attempts;
 use crate::counters::Count;
 use crate::eviction::{Aim, Sweeper};
@@ -16,14 +16,14 @@ use crate::store::Store;
 
 /// Bytes swept per byte written when one segment is missing from the reserve; more when more are missing.
 const SWEEP_FACTOR: usize = 2;
-/// Bytes that every write counts for at least, for what a sweep costs per item.
+/// Minimum number of bytes that a write counts for, because a sweep has a cost per item.
 const WRITE_BYTES_MIN: usize = 64;
-/// The most that is swept after one write, in bytes, while the reserve lasts.
+/// Maximum number of bytes swept after one write while the reserve lasts.
 const SWEEP_BYTES_MAX: usize = 64 << 10;
-/// Sweeps tried at once by a writer that finds no segment at all.
+/// Sweeps tried at once by a writer that finds no segment.
 const SWEEPS_IN_NEED: usize = 48;
 
-/// Why no segment was to be had.
+/// Why no segment is available.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Shortage {
     /// The next segments are free when readers have passed.
@@ -32,7 +32,7 @@ pub(crate) enum Shortage {
     Lasting,
 }
 
-/// A worker's room for writes, at one second.
+/// A worker's memory for writes, at one second.
 #[derive(Clone, Copy)]
 pub(crate) struct Room<'w> {
     pub(crate) site: Site<'w>,
@@ -46,7 +46,7 @@ impl Room<'_> {
         self.site.accounts.store()
     }
 
-    /// The share of keeping segments free that goes with `bytes` written.
+    /// The share of keeping segments free that belongs to `bytes` written.
     #[inline]
     pub(crate) fn pace(&self, bytes: usize) {
         let store = self.store();
@@ -64,24 +64,24 @@ impl Room<'_> {
         self.sweeper.run(self.site, due.min(SWEEP_BYTES_MAX), aim);
     }
 
-    /// Writes an item, and wins a segment for it if need be.
+    /// Writes an item, and frees a segment for it if needed.
     #[inline]
-    pub(crate) fn place(&self, log: Log, draft: &Draft<'_>) -> Result<Placed, Shortage> {
-        self.with_room(|refill| self.site.appender.place(log, draft, refill))
+    pub(crate) fn append(&self, log: Log, draft: &Draft<'_>) -> Result<Appended, Shortage> {
+        self.with_room(|refill| self.site.appender.append(log, draft, refill))
     }
 
-    /// Writes the head of a piece of at most `wanted` bytes, and wins a segment for it if need be; see
-    /// [`crate::append::Appender::place_piece`].
-    pub(crate) fn place_piece(
+    /// Writes the head of a piece of at most `wanted` bytes, and frees a segment for it if needed; see
+    /// [`crate::append::Appender::append_piece`].
+    pub(crate) fn append_piece(
         &self,
         log: Log,
         hash: KeyHash,
         wanted: usize,
     ) -> Result<(Addr, usize), Shortage> {
-        self.with_room(|refill| self.site.appender.place_piece(log, hash, wanted, refill))
+        self.with_room(|refill| self.site.appender.append_piece(log, hash, wanted, refill))
     }
 
-    /// Tries `append`, and wins segments until it succeeds or nothing more can be won.
+    /// Tries `append`, and frees segments until it succeeds or no more can be freed.
     fn with_room<T>(&self, append: impl Fn(Refill) -> Option<T>) -> Result<T, Shortage> {
         let now = self.site.now;
         let refill = |floor| Refill {
@@ -112,9 +112,9 @@ impl Room<'_> {
         })
     }
 
-    /// Whether a write that found no segment should start again at once: it may where nothing is borrowed, for then the
-    /// worker passes by itself, so that writers that wait for each other do not wait for ever. All that the write knew
-    /// is void afterwards.
+    /// Whether a write that found no segment should restart at once: it may if nothing is borrowed, because then
+    /// the worker passes by itself, so that writers do not wait for each other forever. Everything that the write
+    /// read before is invalid afterwards.
     pub(crate) fn may_retry(&self, shortage: Shortage, attempts: &mut Attempts) -> bool {
         if shortage == Shortage::Lasting {
             return false;

@@ -1,4 +1,4 @@
-//! Storing values: what `set`, `add`, `replace`, `append`, `prepend` and their conditions decide.
+//! Storing values: the decisions of `set`, `add`, `replace`, `append`, `prepend` and their conditions.
 
 use crate::accounts::Accounts;
 use crate::chain::Part;
@@ -9,8 +9,8 @@ use crate::memory::Addr;
 use crate::request::{CasUnique, Expiry, KeyHash, NoRoomYet, SetMode, SetOptions, SetOutcome};
 use crate::write::{New, Obstacle, Stored, Write};
 
-/// Appending to a chain rewrites its last piece while that is shorter than this, so that a key appended to in
-/// a loop has few pieces and each append copies little.
+/// Appending to a chain rewrites its last piece while that is shorter than this, so that a key appended to in a
+/// loop has few pieces and each append copies little.
 const APPEND_PIECE_BYTES: usize = 8 << 10;
 
 /// A value to be stored.
@@ -19,7 +19,7 @@ pub(crate) struct Set<'a> {
     pub(crate) options: &'a SetOptions,
 }
 
-/// What a plain write decides about the copy beside its value.
+/// The properties of the copy that a plain write decides besides its value.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Overwrite {
     expiry: Expiry,
@@ -93,8 +93,8 @@ impl Set<'_> {
                 if !(self.options.invalidate && wanted < present) {
                     return Err(SetOutcome::Exists);
                 }
-                // An older unique with `I` stores, marks stale, and leaves expiry and a sent win as they are; the
-                // win as it is at the moment of publication, for it may be sent until then.
+                // An older unique with `I` stores, marks stale, and leaves expiry and a sent win unchanged; the win
+                // as it is at the moment of publication, because it may be sent until then.
                 Ok(Overwrite {
                     expiry: old.header.expiry,
                     marks: bits::STALE,
@@ -105,13 +105,13 @@ impl Set<'_> {
         }
     }
 
-    /// Puts the value in the place of what was found.
+    /// Replaces the item that was found by the value.
     pub(crate) fn overwrite(&self, write: &Write<'_>, copy: Overwrite) -> Result<Stored, Obstacle> {
         write.publish(&New {
             flags: self.options.flags,
             expiry: copy.expiry,
             unique: write.unique(self.options.new_unique),
-            marks: copy.marks | bits::told(self.options.hides_unique),
+            marks: copy.marks | bits::exposed(self.options.hides_unique),
             keeps: copy.keeps,
             access: write.now(),
             parts: self.value,
@@ -119,7 +119,7 @@ impl Set<'_> {
         })
     }
 
-    /// Puts the value before or behind what was found.
+    /// Prepends or appends the value to the item that was found.
     fn extend(&self, write: &Write<'_>, old: &Located) -> Result<SetOutcome, Obstacle> {
         let (options, store) = (self.options, write.store());
         if options
@@ -131,7 +131,7 @@ impl Set<'_> {
         let added: usize = self.value.iter().map(|part| part.len(store)).sum();
         let total = old.header.value_bytes as usize + added;
         if store.is_too_large(write.key, total, old.header.flags) {
-            // memcached's word for an append that finds no room; the old value stays.
+            // memcached's reply to an append without memory; the old value stays.
             return Ok(SetOutcome::NotStored);
         }
         let all: Vec<Addr> = store.pieces_of(old).collect();
@@ -163,7 +163,7 @@ impl Set<'_> {
             flags: old.header.flags,
             expiry: old.header.expiry,
             unique: write.unique(options.new_unique),
-            marks: bits::told(options.hides_unique),
+            marks: bits::exposed(options.hides_unique),
             keeps: 0,
             access: write.now(),
             parts: &parts,
@@ -177,7 +177,7 @@ fn stored(stored: Stored) -> SetOutcome {
     SetOutcome::Stored(stored.unique)
 }
 
-/// Ends a write for which there is no room.
+/// Ends a write for which there is no segment.
 #[cold]
 pub(crate) fn refuse(
     accounts: &Accounts,
@@ -190,8 +190,8 @@ pub(crate) fn refuse(
     SetOutcome::NoMemory
 }
 
-/// What memcached does when a write fails for want of room: a plain set removes the old value, which would be
-/// out of date; the others leave it.
+/// What memcached does when a write fails for lack of memory: a plain set removes the old value, which would be out
+/// of date; the others leave it.
 pub(crate) fn drop_for(accounts: &Accounts, key: &[u8], hash: KeyHash, options: &SetOptions) {
     if options.mode == SetMode::Set && options.compare.is_none() {
         accounts.drop_old(key, hash);

@@ -1,32 +1,32 @@
-//! The list of sparse segments: sealed ones of which little is alive, to be swept before untouched memory is used.
+//! The list of sparse segments: sealed ones with few live bytes, to be swept before unused memory is taken.
 //!
-//! A page that was never written costs a fault and the zeroing of 4 KiB or 2 MiB, far more than carrying the rest
-//! of a nearly dead segment on. Whoever brings a segment below the bound puts it here, so nobody searches. An
-//! entry is a hint: by the time it is taken the segment may have been swept, or opened again.
+//! A page that was never written costs a fault and the zeroing of 4 KiB or 2 MiB, far more than copying the rest of
+//! a nearly dead segment. The thread that brings a segment below the bound adds it here, so there is no search. An
+//! entry is a hint: when it is taken the segment may have been swept, or opened again.
 
 use std::sync::PoisonError;
 
 use crate::memory::SegmentId;
 use crate::sync::{AtomicBool, AtomicUsize, Mutex, Ordering};
 
-/// A segment is sparse when less than one in this many of its bytes is alive. A set of keys that is overwritten at
-/// random then takes 3.5 times its size, as far as `-m` goes, and a fifteenth of a byte is carried on per byte written.
-/// With 8 it is 2.9 times and a seventh, which costs 11 % more processor time per set of 100 KB; 32 is 4.1 times and
-/// gains a hundredth (`examples/overwrite.rs`, `bench --scenario set-100k`).
+/// A segment is sparse when less than one in this many of its bytes is live. A set of keys that is overwritten at
+/// random then takes 3.5 times its size, as far as `-m` allows, and a fifteenth of a byte is copied per byte
+/// written. With 8 it is 2.9 times and a seventh, which costs 11 % more processor time per set of 100 KB; 32 is 4.1
+/// times and gains a hundredth (`examples/overwrite.rs`, `bench --scenario set-100k`).
 const SPARSE_SHARE: usize = 16;
 
-/// Whether a segment with these bytes alive of those appended is worth emptying.
+/// Whether a segment with these live bytes of those appended is worth emptying.
 #[inline]
 pub(crate) fn is_sparse(live: usize, used: usize) -> bool {
     live * SPARSE_SHARE < used
 }
 
-/// Which segments became sparse.
+/// The segments that became sparse.
 pub(crate) struct SparseList {
     ids: Mutex<Vec<SegmentId>>,
     /// Length of the list, readable without the lock.
     count: AtomicUsize,
-    /// A segment stands in the list at most once, which bounds it.
+    /// A segment is in the list at most once, which bounds it.
     is_listed: Box<[AtomicBool]>,
 }
 
@@ -44,7 +44,7 @@ impl SparseList {
         self.count.load(Ordering::Relaxed) == 0
     }
 
-    /// Adds a segment, unless it stands there already.
+    /// Adds a segment, unless it is already listed.
     #[cold]
     pub(crate) fn add(&self, id: SegmentId) {
         let mut ids = self.ids.lock().unwrap_or_else(PoisonError::into_inner);
@@ -55,7 +55,7 @@ impl SparseList {
         }
     }
 
-    /// Takes the segment that was added last: its bytes are the likeliest to be in a processor's cache.
+    /// Takes the segment that was added last: its bytes are the most likely to be in a processor's cache.
     pub(crate) fn take(&self) -> Option<SegmentId> {
         let mut ids = self.ids.lock().unwrap_or_else(PoisonError::into_inner);
         let id = ids.pop()?;
@@ -72,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_segment_stands_in_the_list_once_until_it_is_taken() {
+    fn a_segment_is_listed_once_until_it_is_taken() {
         let list = SparseList::new(4);
         list.add(SegmentId(2));
         list.add(SegmentId(2));

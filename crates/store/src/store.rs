@@ -1,4 +1,4 @@
-//! The shared half of the store: its parts, its budget, and what concerns all workers at once.
+//! The shared part of the store: its components, its budget, and the operations that concern all workers.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
@@ -20,17 +20,17 @@ use crate::uploads::{IdleUpload, PIECE_BYTES_MAX, Uploads};
 /// Settings fixed at start.
 #[derive(Debug, Clone)]
 pub struct Config {
-    /// `-m` in bytes: items, buffers, and the index beyond its share beside it.
+    /// `-m` in bytes: items, buffers, and the index beyond its share outside of it.
     pub memory_bytes: u64,
     /// `-I`: largest item (memcached's measure: key + value + its header).
     pub item_bytes_max: u32,
     /// False under `-M`: refuse instead of evicting.
     pub evict: bool,
-    /// How many [`crate::Worker`]s will be registered at most.
+    /// Maximum number of [`crate::Worker`]s.
     pub workers: usize,
     /// Seed of the key hash; random in production, fixed in tests.
     pub hash_seed: u64,
-    /// memcached's chunk sizes at the given -f and -n; the store counts what its items would occupy.
+    /// memcached's chunk sizes at the given -f and -n; the store counts the chunks that its items would occupy.
     pub slab_chunk_bytes: Vec<u32>,
 }
 
@@ -47,28 +47,28 @@ impl Default for Config {
     }
 }
 
-/// The least that a store works in.
+/// The minimum memory of a store.
 const MEMORY_BYTES_MIN: u64 = 1 << 20;
-/// Segments that `-m` is cut into, at least: their size is rounded down to a power of two.
+/// Minimum number of segments in `-m`: their size is rounded down to a power of two.
 const SEGMENTS: u64 = 512;
 /// Smallest segment: a store of 2 MiB then has 256 of them, more than its workers hold open.
 const SEGMENT_SHIFT_MIN: u32 = 13;
-/// Largest segment, 1 MiB: above it a sweep would only become coarser.
+/// Largest segment, 1 MiB: larger ones would only make sweeps coarser.
 const SEGMENT_SHIFT_MAX: u32 = 20;
-/// Index and ghost stand outside of `-m` up to one part in this many of it, and ...
+/// Index and ghost are outside of `-m` up to this fraction of it, and ...
 const APART_SHARE: u64 = 50;
 /// ... these bytes, less the reserve. The program itself, its stacks and 4,000 connections take up to 8 MiB, so that
 /// the whole stays below 1.02 x `-m` + 16 MiB with 3 MiB to spare.
 const APART_BYTES: u64 = 5 << 20;
-/// A small store keeps the proportion: no more than an eighth stands outside of it.
+/// A small store keeps the proportion: at most an eighth is outside of it.
 const APART_SHARE_MAX: u64 = 8;
-/// How far `cache_memlimit` can raise the limit: the arena's addresses are mapped for it at start, if they can be had.
+/// How far `cache_memlimit` can raise the limit: the addresses of the arena are mapped at start, if available.
 const GROWTH: u64 = 4;
-/// Bytes that workers may write between two passes while nothing can be reclaimed from their own past.
+/// Bytes that workers may write between two passes while nothing of their own past can be reclaimed.
 const AHEAD_BYTES: usize = 128 << 10;
-/// Uncommitted uploads may take this much even where it is more than an eighth of the memory.
+/// Uncommitted uploads may take this much even if it is more than an eighth of the memory.
 const UPLOAD_BYTES_MIN: u64 = 8 << 20;
-/// memcached's bytes for an item beside key and value: header, CAS unique, key's end, line end.
+/// memcached's bytes for an item besides key and value: header, CAS unique, key's end, line end.
 const PEER_HEADER_BYTES: usize = 48 + 8 + 1 + 2;
 /// memcached's bytes for client flags other than 0.
 const PEER_FLAGS_BYTES: usize = 4;
@@ -84,9 +84,9 @@ pub struct Store {
     pub(crate) blocks: Box<[Block]>,
     pub(crate) uploads: Uploads,
     pub(crate) reports: Reports,
-    /// About how many items there are; workers add their part now and then.
+    /// Approximate number of items; workers add their part from time to time.
     pub(crate) items: AtomicI64,
-    /// Order of the segment that was swept last.
+    /// Order of the last swept segment.
     pub(crate) hand: AtomicU64,
     /// Spare segments that eviction keeps ahead of the writers.
     reserve: usize,
@@ -150,30 +150,30 @@ impl Store {
         }))
     }
 
-    /// The settings it was made with.
+    /// The settings of the store.
     pub fn config(&self) -> &Config {
         &self.config
     }
 
-    /// The seeded hash of a key, which every operation on the key is given.
+    /// The seeded hash of a key, which every operation on the key needs.
     #[inline]
     pub fn hash(&self, key: &[u8]) -> KeyHash {
         KeyHash(rapidhash_v3_micro_inline::<true, false>(key, &self.secrets))
     }
 
-    /// Makes everything written before the clock shows `at` dead from then on (`flush_all [delay]`).
+    /// Makes everything written before the clock reaches `at` dead from then on (`flush_all [delay]`).
     pub fn flush(&self, at: Seconds, now: Seconds) {
         self.segments.flushes.flush(at, now);
     }
 
-    /// Lets a pending flush take effect; every operation asks first.
+    /// Lets a pending flush take effect; every operation calls this first.
     #[inline]
     pub(crate) fn note_time(&self, now: Seconds) {
         self.segments.flushes.note_time(now);
     }
 
-    /// `cache_memlimit`: a new limit in bytes, at most four times the first; where so many addresses could not be had
-    /// at the start, hardly more than the first.
+    /// `cache_memlimit`: a new limit in bytes, at most four times the first; if the addresses were not available at
+    /// the start, hardly more than the first.
     pub fn set_memory(&self, bytes: u64) -> Result<(), Error> {
         let mapped = (self.arena().segments() * self.arena().segment_bytes()) as u64;
         if bytes < MEMORY_BYTES_MIN {
@@ -189,7 +189,7 @@ impl Store {
         Ok(())
     }
 
-    /// The limit in bytes as it is now.
+    /// The current limit in bytes.
     pub fn memory_bytes(&self) -> u64 {
         self.memory_bytes.load(Ordering::Relaxed)
     }
@@ -210,7 +210,7 @@ impl Store {
         self.segments.set_allowed(budget);
     }
 
-    /// A snapshot of what the store holds and did.
+    /// A snapshot of the contents and counters of the store.
     pub fn counters(&self) -> Counters {
         let segment = self.arena().segment_bytes() as u64;
         let (index, ghost) = (self.index.segments() as u64, self.ghost.segments() as u64);
@@ -226,18 +226,18 @@ impl Store {
         }
     }
 
-    /// The upload that made no progress for longest: the one to close when uploads are full. One that waits for
-    /// room is named only where all do.
+    /// The upload without progress for longest: the one to close when uploads are full. One that waits for memory
+    /// is named only if all do.
     pub fn idlest_upload(&self) -> Option<IdleUpload> {
         self.uploads.idlest()
     }
 
-    /// Whether uncommitted uploads hold all that they may: another gets no room until one ends.
+    /// Whether uncommitted uploads hold the maximum: another gets no memory until one ends.
     pub fn uploads_are_full(&self) -> bool {
         self.uploads.bytes() + PIECE_BYTES_MAX as u64 > self.upload_bytes_max()
     }
 
-    /// When an upload that holds anything had its last piece; `None` where there is none.
+    /// When an upload that holds anything had its last piece; `None` if there is none.
     pub fn uploads_progressed(&self) -> Option<Seconds> {
         self.uploads.last_progress()
     }
@@ -248,13 +248,15 @@ impl Store {
         self.segments.is_short_of_ready()
     }
 
-    /// Backs a little memory that the next writes will need, so that none of them waits until the kernel has found and
-    /// cleared a huge page; true while more should follow. For a thread that serves no requests: it takes milliseconds.
+    /// Backs a little memory that the next writes will need, so that none of them waits until the kernel has found
+    /// and cleared a huge page; true while more should follow. For a thread that serves no requests: it takes
+    /// milliseconds.
     pub fn back_ahead(&self) -> bool {
         self.segments.back_ahead()
     }
 
-    /// Whether [`crate::Item::hold`] will soon fail: time to ask before a large value is read.
+    /// Whether [`crate::Item::hold`] will soon fail: memory for a large value should be requested before it is
+    /// read.
     pub fn holds_are_scarce(&self) -> bool {
         self.segments.holds_are_scarce()
     }
@@ -278,7 +280,7 @@ impl Store {
         self.segments.spare() < self.reserve
     }
 
-    /// Whether a write into a full store evicts at once although enough is spare. Who watches evictions expects
+    /// Whether a write into a full store evicts at once although enough is spare. A watcher of evictions expects
     /// one with the write that caused it, not when the segment it went to is full; at most the reserve again is
     /// freed ahead of need.
     #[inline]
@@ -286,7 +288,7 @@ impl Store {
         self.reports.is_on() && self.segments.spare() < 2 * self.reserve
     }
 
-    /// Whether nearly dead segments should be emptied, so that no untouched one is opened.
+    /// Whether nearly dead segments should be emptied, so that no unused one is opened.
     #[inline]
     pub(crate) fn wants_sparse(&self) -> bool {
         self.segments.wants_sparse(self.reserve)
@@ -298,7 +300,7 @@ impl Store {
     }
 
     /// All uncommitted uploads together may take this many bytes: an eighth, in a small store up to a quarter, so
-    /// that a few clients can send large values at once; and room for the largest value there may be.
+    /// that a few clients can send large values at once; at least enough for the largest possible value.
     pub(crate) fn upload_bytes_max(&self) -> u64 {
         let memory_bytes = self.memory_bytes();
         let largest = u64::from(self.config.item_bytes_max).min(memory_bytes / 2);
@@ -328,7 +330,7 @@ impl Store {
     }
 }
 
-/// Bytes of a segment of a store of so much memory, as a power of two.
+/// Bytes of a segment for this much memory, as a power of two.
 fn segment_shift(memory_bytes: u64) -> u32 {
     (memory_bytes / SEGMENTS)
         .max(1)
@@ -341,9 +343,9 @@ fn segments_max(segment_shift: u32) -> usize {
     ((LINES_MAX * LINE_BYTES as u64) >> segment_shift) as usize
 }
 
-/// Maps [`GROWTH`] times `segments`, at most `most`, or only these where the system does not promise more addresses than
-/// it has memory for (`vm.overcommit_memory=2`) or the process may not have them (`ulimit -v`): then the limit cannot be
-/// raised.
+/// Maps [`GROWTH`] times `segments`, at most `most`, or only these if the system does not promise more addresses
+/// than it has memory for (`vm.overcommit_memory=2`) or the process may not have them (`ulimit -v`): then the limit
+/// cannot be raised.
 fn map_arena(segments: usize, most: usize, shift: u32) -> Result<Arena, Error> {
     if cfg!(miri) {
         return Arena::new(segments, shift);
@@ -352,28 +354,29 @@ fn map_arena(segments: usize, most: usize, shift: u32) -> Result<Arena, Error> {
         .or_else(|_| Arena::new(segments, shift))
 }
 
-/// Segments that are kept ahead of the writers.
+/// Segments that are kept free ahead of the writers.
 fn reserve_of(workers: usize, segment_shift: u32) -> usize {
     workers + 2 + AHEAD_BYTES.div_ceil(1 << segment_shift)
 }
 
-/// Bytes of the index that stand beside the memory of a store of `workers` workers, if the index is so large.
-pub fn index_beside_bytes(memory_bytes: u64, workers: usize) -> u64 {
+/// Bytes of the index that are outside the memory of a store of `workers` workers, if the index is that large.
+pub fn index_outside_bytes(memory_bytes: u64, workers: usize) -> u64 {
     let shift = segment_shift(memory_bytes);
     let budget = budget(memory_bytes, 0, reserve_of(workers, shift), shift);
     (budget.apart as u64) << shift
 }
 
-/// What `limit` allows beside `buffers`: half of it stays with the segments in any case. Outside of `-m` stand what is
-/// kept free ahead of need and, as memcached's hash table does, index and ghost up to the bounds above.
+/// The segments that `limit` allows with `buffers`: half of it stays with the segments in any case. Outside of `-m`
+/// are the segments kept free ahead of need and, as memcached's hash table is, index and ghost up to the bounds
+/// above.
 fn budget(limit: u64, buffers: u64, reserve: usize, segment_shift: u32) -> Budget {
     let left = limit - buffers.min(limit / 2);
-    let beside = (limit / APART_SHARE + APART_BYTES)
+    let outside = (limit / APART_SHARE + APART_BYTES)
         .saturating_sub((reserve as u64) << segment_shift)
         .min(limit / APART_SHARE_MAX);
     Budget {
         segments: (left >> segment_shift) as usize + reserve,
-        apart: (beside >> segment_shift) as usize,
+        apart: (outside >> segment_shift) as usize,
     }
 }
 

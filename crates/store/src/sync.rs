@@ -1,7 +1,7 @@
 //! The atomics and the spin hint of every hand-made protocol in this crate, swapped as one by `cfg(loom)`.
 //!
-//! The protocols (bucket word, epoch) import from here and nowhere else, so loom explores the shipped
-//! code and not a model beside it (docs/concurrency.md).
+//! The protocols (bucket word, epoch) import from here and nowhere else, so loom explores the shipped code and not
+//! a model of it (docs/concurrency.md).
 
 #[cfg(loom)]
 pub(crate) use loom::sync::atomic::{
@@ -18,8 +18,8 @@ pub(crate) use std::sync::atomic::{
 
 /// The guard of a lock that `try_lock` found free, also after a panic of its last holder; `None` while it is held.
 ///
-/// What these locks guard is whole between statements, and a lock that counted as held for ever would end
-/// all growing of the index.
+/// The data of these locks is consistent between statements, and a lock that counted as held forever would stop all
+/// growth of the index.
 #[cfg(not(tsan))]
 pub(crate) fn if_free<G>(tried: Result<G, std::sync::TryLockError<G>>) -> Option<G> {
     match tried {
@@ -35,11 +35,10 @@ pub(crate) fn if_free<G>(tried: Result<G, ()>) -> Option<G> {
     tried.ok()
 }
 
-/// The locks that are no part of a protocol that loom explores.
+/// The locks that are not part of a protocol that loom explores.
 ///
-/// The standard library is not compiled with `ThreadSanitizer`, which therefore cannot see what its
-/// contended lock orders. Under `cfg(tsan)` they are `parking_lot`'s, compiled with it, behind the
-/// same two words.
+/// The standard library is not compiled with `ThreadSanitizer`, which therefore cannot see the ordering of its
+/// contended locks. Under `cfg(tsan)` they are `parking_lot`'s, compiled with it, with the same two methods.
 pub(crate) mod plain {
     #[cfg(not(tsan))]
     pub(crate) use std::sync::{Mutex, MutexGuard};
@@ -79,12 +78,12 @@ pub(crate) fn sequential() {
     fence(Ordering::SeqCst);
 }
 
-/// How often a waiter spins before it gives its time slice away: a holder works for well under a
-/// microsecond, so whoever waits longer waits for a thread that was put to sleep by the kernel.
+/// How often a waiting thread spins before it yields: a holder works for well under a microsecond, so a longer wait
+/// is for a thread that the kernel has suspended.
 #[cfg(not(loom))]
 const SPINS_BEFORE_YIELD: u32 = 128;
 
-/// Waits a moment for a holder of a bucket; `round` counts the calls of one wait.
+/// Waits briefly for the holder of a bucket; `round` counts the calls of one wait.
 #[cfg(not(loom))]
 #[expect(
     clippy::disallowed_methods,
@@ -99,7 +98,7 @@ pub(crate) fn relax(round: &mut u32) {
     }
 }
 
-/// Under loom a waiter must hand over to the other threads at once.
+/// Under loom a waiting thread must yield to the others at once.
 #[cfg(loom)]
 pub(crate) fn relax(_round: &mut u32) {
     loom::thread::yield_now();

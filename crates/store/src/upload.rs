@@ -1,8 +1,8 @@
-//! Uploads: room for a value whose bytes are still arriving.
+//! Uploads: memory for a value whose bytes are still arriving.
 //!
-//! A small value is gathered beside the store and copied once. A larger one gets pieces in segments of the
-//! worker's upload log, each only when the bytes before it have come, so that a client who announces much and
-//! sends nothing takes nothing. All uncommitted pieces together are bounded, by an eighth of `-m` as a rule
+//! A small value is collected outside the store and copied once. A larger one gets pieces in segments of the
+//! worker's upload log, each only when the bytes before it have arrived, so that a client that announces much and
+//! sends nothing takes nothing. All uncommitted pieces together are bounded, usually by an eighth of `-m`
 //! (`uploads`).
 
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use crate::store::Store;
 use crate::uploads::PIECE_BYTES_MAX;
 use crate::worker::Worker;
 
-/// Room for one value, owned by a connection while its bytes arrive. A drop gives the room back.
+/// Memory for one value, owned by a connection while its bytes arrive. A drop returns the memory.
 pub struct Reservation {
     store: Arc<Store>,
     id: u64,
@@ -28,21 +28,21 @@ pub struct Reservation {
     options: SetOptions,
     value_bytes: usize,
     filled: usize,
-    /// A value small enough to lie in one stretch is gathered here.
+    /// A small value is collected here.
     staged: Option<Vec<u8>>,
     /// Pieces so far, the last being filled.
     pieces: Vec<Addr>,
-    /// Where the last piece's data goes on, and how much it still takes.
+    /// Where the last piece's data continues, and how much it still takes.
     rest: Option<(Addr, usize)>,
-    /// Other uploads stood in the way of the next piece.
+    /// Other uploads blocked the next piece.
     is_crowded_out: bool,
-    /// No segment was free for the next piece, but soon will be.
+    /// No segment was free for the next piece, but one soon will be.
     awaits_segment: bool,
     is_committed: bool,
 }
 
 impl Worker {
-    /// Room for a value that arrives in pieces. Nothing is visible until `commit`.
+    /// Reserves memory for a value that arrives in pieces. Nothing is visible until `commit`.
     pub fn reserve(
         &self,
         key: &[u8],
@@ -82,15 +82,15 @@ impl Worker {
         })
     }
 
-    /// Ends an upload for which there is no room. As with every refused plain set, the old value goes: it would be
-    /// out of date.
+    /// Ends an upload for which there is no memory. As with every refused plain set, the old value is removed: it
+    /// would be out of date.
     pub fn give_up(&self, reservation: &Reservation, now: Seconds) {
         if self.begin(now) {
             self.refuse(reservation);
         }
     }
 
-    /// As [`Worker::try_commit`], but refused where that would have to wait.
+    /// Like [`Worker::try_commit`], but refused if that would have to wait.
     pub fn commit(&self, mut reservation: Reservation, now: Seconds) -> SetOutcome {
         self.try_commit(&mut reservation, now)
             .unwrap_or_else(|NoRoomYet| self.refuse(&reservation))
@@ -103,8 +103,7 @@ impl Worker {
         set::refuse(&self.accounts, key, *hash, options)
     }
 
-    /// Makes a completely filled reservation visible at once; one that is not, or that was committed before, is not
-    /// stored.
+    /// Makes a completely filled reservation visible at once; an incomplete or already committed one is not stored.
     pub fn try_commit(
         &self,
         reservation: &mut Reservation,
@@ -139,11 +138,11 @@ impl Worker {
 }
 
 impl Reservation {
-    /// The next stretch to fill, at most 128 KiB and never longer than what is missing; empty when complete, or
-    /// when no memory can be had now: then `is_complete` is false, and the upload should be closed unless
+    /// The next range to fill, at most 128 KiB and never longer than what is missing; empty when complete, or when
+    /// no memory is available now: then `is_complete` is false, and the upload should be closed unless
     /// [`Reservation::is_crowded_out`] or [`Reservation::awaits_segment`].
     ///
-    /// The worker is needed because room for the next piece may have to be won by eviction.
+    /// The worker is needed because memory for the next piece may have to be freed by eviction.
     pub fn space(&mut self, worker: &Worker, now: Seconds) -> &mut [u8] {
         if self.staged.is_none() && self.rest.is_none() && !self.is_complete() {
             self.rest = self.next_piece(worker, now);
@@ -169,7 +168,7 @@ impl Reservation {
         }
         let (room, mut attempts) = (worker.room(now), Attempts::default());
         let (piece, bytes) = loop {
-            match room.place_piece(Log::Upload, self.hash, wanted) {
+            match room.append_piece(Log::Upload, self.hash, wanted) {
                 Ok(placed) => break placed,
                 Err(shortage) if room.may_retry(shortage, &mut attempts) => {}
                 Err(shortage) => {
@@ -186,13 +185,13 @@ impl Reservation {
         self.pieces.push(piece);
         room.pace(bytes);
         let data = piece.plus(PIECE_HEADER);
-        // The kernel copies into lines that are on their way a quarter faster than into those it has to ask for
-        // one after the other.
+        // The kernel copies into prefetched lines a quarter faster than into those it has to fetch one after the
+        // other.
         self.store.arena().prefetch_all(data, bytes);
         Some((data, bytes))
     }
 
-    /// Says that `bytes` of `space` were written.
+    /// Records that `bytes` of `space` were written.
     pub fn advance(&mut self, bytes: usize) {
         let bytes = bytes.min(self.value_bytes - self.filled);
         self.filled += bytes;
@@ -202,8 +201,7 @@ impl Reservation {
         };
     }
 
-    /// Whether it was other uploads that stood in the way of the last [`Reservation::space`]: it is worth waiting for
-    /// them.
+    /// Whether other uploads blocked the last [`Reservation::space`]: it is worth waiting for them.
     pub fn is_crowded_out(&self) -> bool {
         self.is_crowded_out
     }
@@ -214,17 +212,17 @@ impl Reservation {
         self.awaits_segment
     }
 
-    /// Whether every byte is there.
+    /// Whether every byte has been filled.
     pub fn is_complete(&self) -> bool {
         self.filled == self.value_bytes
     }
 
-    /// How many bytes are still to come.
+    /// The number of missing bytes.
     pub fn missing_bytes(&self) -> u32 {
         (self.value_bytes - self.filled) as u32
     }
 
-    /// Its name, as [`Store::idlest_upload`] gives it.
+    /// Its number, as in [`Store::idlest_upload`].
     pub fn id(&self) -> u64 {
         self.id
     }

@@ -1,4 +1,4 @@
-//! What a caller sees of an item, and a value that is held beyond the epoch.
+//! An item as a caller sees it, and a value that is held beyond the epoch.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ pub struct Item<'w> {
     located: Located,
     /// The mutable field as it was before this read.
     mutable: u16,
-    /// The last access, where the mutable field does not tell.
+    /// The last access, if it is not in the mutable field.
     access: Option<Seconds>,
 }
 
@@ -43,7 +43,7 @@ impl<'w> Item<'w> {
         }
     }
 
-    /// Whether both are the same copy of the same item; to be asked of items of one epoch.
+    /// Whether both are the same copy of the same item; for items of one epoch.
     pub fn is_same_copy(&self, other: &Item<'_>) -> bool {
         self.located.at == other.located.at
     }
@@ -81,10 +81,10 @@ impl<'w> Item<'w> {
             .chain(pieces.into_iter().map(|piece| store.piece_data(piece)))
     }
 
-    /// Its CAS unique, to be told to a client: from now on it stays, whatever moves the item.
+    /// Its CAS unique, to be sent to a client: from now on it stays, even if the item is moved.
     ///
-    /// Only who tells it should ask, for the promise costs six bytes once the item is moved. If the item was moved
-    /// in the very moment between the lookup and this call, a comparison with it will fail, as after a write.
+    /// Call it only to send the unique, because this guarantee costs six bytes once the item is moved. If the item
+    /// was moved at the very moment between the lookup and this call, a comparison with it fails, as after a write.
     pub fn unique(&self) -> CasUnique {
         if self.located.header.unique.is_none() && !self.store.is_unique_exposed(self.located.at) {
             self.store.expose_unique(&self.located);
@@ -92,7 +92,7 @@ impl<'w> Item<'w> {
         CasUnique(self.store.unique_of(&self.located))
     }
 
-    /// Whether this is its CAS unique; promises nothing.
+    /// Whether this is its CAS unique; guarantees nothing.
     pub fn has_unique(&self, unique: CasUnique) -> bool {
         self.store.unique_of(&self.located) == unique.0
     }
@@ -108,8 +108,8 @@ impl<'w> Item<'w> {
         self.mutable & bits::FETCHED != 0
     }
 
-    /// Whether it is marked stale or its refill was won: only [`crate::Worker::get_with`] tells which, and answers a
-    /// reader of such an item rightly.
+    /// Whether it is marked stale or its refill was won: only [`crate::Worker::get_with`] returns which, and gives
+    /// a correct reply for such an item.
     #[inline]
     pub fn is_marked(&self) -> bool {
         self.mutable & (bits::STALE | bits::WIN) != 0
@@ -123,7 +123,7 @@ impl<'w> Item<'w> {
     }
 
     /// Keeps the value's segments alive beyond the epoch, for a socket that does not take it all.
-    /// `None` when an eighth of all segments is held already: copy, or wait.
+    /// `None` when an eighth of all segments is already held: copy, or wait.
     pub fn hold(&self) -> Option<Held> {
         let store = Arc::clone(self.store);
         let mut held = Held {
@@ -152,7 +152,7 @@ impl<'w> Item<'w> {
 /// A value held by reference beyond the epoch; dropping it lets the segments go.
 pub struct Held {
     store: Arc<Store>,
-    /// The item, and where its value lies behind that.
+    /// The item, and the offset of its value.
     whole: Option<(Addr, usize, usize)>,
     pieces: Vec<Addr>,
 }

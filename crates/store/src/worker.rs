@@ -1,8 +1,8 @@
 //! A worker: one thread's handle on the store.
 //!
-//! It owns its part in the epochs, its accounts, its open segments, and at most one sweep in hand. After
-//! each write it does its share of what keeps the store going (splits, evictions), in proportion to what it
-//! wrote, so that no request pays for a whole segment. What an operation decides is in a module of its own.
+//! It owns its part in the epochs, its accounts, its open segments, and at most one sweep in progress. After each
+//! write it does its share of maintaining the store (splits, evictions), in proportion to the bytes written, so
+//! that no request pays for a whole segment. The decisions of each operation are in a module of its own.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -26,27 +26,27 @@ use crate::view::Item;
 use crate::write::Write;
 use crate::{arith, delete, fetch};
 
-/// Bytes swept in one call of `maintain`: some twenty small items, for whoever asks meanwhile waits for them.
+/// Bytes swept in one call of `maintain`: about twenty small items, because requests wait for them.
 const MAINTAIN_BYTES: usize = 1 << 10;
 
 /// One thread's handle on the store: its epoch, its open segments, its counters. Not `Sync`.
 ///
-/// Items borrow from `&self`; `pass` and `go_offline` take `&mut self`, so nothing can be borrowed when the
-/// worker tells the others that it has let go. Between two passes at most 128 KiB should be written: what a
-/// worker itself freed can be reused only after it passed.
+/// Items borrow from `&self`; `pass` and `go_offline` take `&mut self`, so nothing can be borrowed when the worker
+/// reports that it holds nothing. Between two passes at most 128 KiB should be written: what a worker itself freed
+/// can be reused only after it passed.
 pub struct Worker {
     pub(crate) store: Arc<Store>,
     pub(crate) accounts: Accounts,
     pub(crate) appender: Appender,
     pub(crate) sweeper: Sweeper,
     maintained: Cell<Seconds>,
-    /// The last to go: whoever takes its place takes its counters too.
+    /// Dropped last: the next owner of its entry takes over its counters too.
     pub(crate) participant: Participant,
 }
 
 impl Store {
-    /// Registers one worker; at most `config.workers` may live at once. A further one can do nothing: its
-    /// reads miss and its writes are refused.
+    /// Registers one worker; at most `config.workers` may exist at once. A further one can do nothing: its reads
+    /// miss and its writes are refused.
     pub fn worker(self: &Arc<Self>) -> Worker {
         let participant = Participant::register(Arc::clone(self));
         Worker {
@@ -71,18 +71,19 @@ impl Worker {
         self.participant.enter();
     }
 
-    /// Says that nothing is borrowed and the thread may sleep.
+    /// Reports that nothing is borrowed and the thread may sleep.
     pub fn go_offline(&mut self) {
         self.participant.leave();
     }
 
-    /// Says that nothing is borrowed at this moment; call once a loop turn and between long slices.
+    /// Reports that nothing is borrowed at this moment; called once per iteration of the event loop and between
+    /// long slices.
     pub fn pass(&mut self) {
         self.participant.pass();
     }
 
-    /// Carries out `write`, and while that finds no segment free lets `wait` pass the time and tries again; until `wait`,
-    /// which is given the number of tries so far, returns false.
+    /// Executes `write`, and while that finds no segment free lets `wait` pass the time and tries again; until
+    /// `wait`, which gets the number of tries so far, returns false.
     ///
     /// The worker is offline while `wait` runs, so that other workers do not wait for it.
     ///
@@ -120,7 +121,7 @@ impl Worker {
         }
     }
 
-    /// As [`Worker::try_set`], but refused where that would have to wait.
+    /// Like [`Worker::try_set`], but refused if that would have to wait.
     pub fn set(
         &self,
         key: &[u8],
@@ -133,7 +134,7 @@ impl Worker {
             .unwrap_or_else(|NoRoomYet| set::refuse(&self.accounts, key, hash, options))
     }
 
-    /// A write whose value is at hand; meant for values below 64 KiB, larger ones are uploaded in pieces.
+    /// A write whose value is complete; meant for values below 64 KiB, larger ones are uploaded in pieces.
     pub fn try_set(
         &self,
         key: &[u8],
@@ -153,7 +154,7 @@ impl Worker {
         Set { value, options }.run(&mut self.write(key, hash, now))
     }
 
-    /// As [`Worker::try_arith`], but refused where that would have to wait.
+    /// Like [`Worker::try_arith`], but refused if that would have to wait.
     pub fn arith(
         &self,
         key: &[u8],
@@ -180,8 +181,8 @@ impl Worker {
         arith::run(&mut self.write(key, hash, now), options)
     }
 
-    /// As [`Worker::try_delete`], but where that would have to wait the item is removed: this says no less than a mark
-    /// that could not be set.
+    /// Like [`Worker::try_delete`], but if that would have to wait the item is removed, which is at least as strong
+    /// as a mark.
     pub fn delete(
         &self,
         key: &[u8],
@@ -193,7 +194,7 @@ impl Worker {
             .unwrap_or_else(|NoRoomYet| delete::remove_instead(&self.accounts, key, hash))
     }
 
-    /// Removes an item, or marks it as meta `md` asks, for which a new copy needs room.
+    /// Removes an item, or marks it as meta `md` requests, for which a new copy needs memory.
     pub fn try_delete(
         &self,
         key: &[u8],
@@ -207,8 +208,8 @@ impl Worker {
         delete::run(&mut self.write(key, hash, now), options)
     }
 
-    /// As [`Worker::try_get_with`], but where that would have to wait it is a miss, and the item is removed: the expiry
-    /// that it has would be wrong.
+    /// Like [`Worker::try_get_with`], but if that would have to wait it is a miss, and the item is removed, because
+    /// its old expiry would be wrong.
     pub fn get_with(
         &self,
         key: &[u8],
@@ -223,8 +224,8 @@ impl Worker {
             })
     }
 
-    /// A read with the options of `gat` and meta `mg`. On a miss with `vivify`, the item that was created, won by
-    /// this caller; `None` is a miss. Where `touch` or `vivify` is given it needs room for a new copy.
+    /// A read with the options of `gat` and meta `mg`. On a miss with `vivify`, the created item, won by this
+    /// caller; otherwise `None` is a miss. With `touch` or `vivify` it needs memory for a new copy.
     pub fn try_get_with(
         &self,
         key: &[u8],
@@ -243,7 +244,7 @@ impl Worker {
         }))
     }
 
-    /// Bounded background work (compaction, expiry, splits); true while more is waiting.
+    /// Bounded background work (compaction, expiry, splits); true while there is more.
     pub fn maintain(&mut self, now: Seconds) -> bool {
         if !self.begin(now) {
             return false;
@@ -265,18 +266,18 @@ impl Worker {
         swept || resized || tidied
     }
 
-    /// Takes what `watch evictions` has not seen yet.
+    /// Takes the pending reports for `watch evictions`.
     pub fn take_evicted(&self, visit: &mut dyn FnMut(&Evicted)) {
         self.store.reports.take().iter().for_each(visit);
     }
 
-    /// Every operation starts here; false for a worker that was never registered.
+    /// Every operation calls this first; false for a worker that was never registered.
     #[inline]
     pub(crate) fn begin(&self, now: Seconds) -> bool {
         self.participant.begin(now)
     }
 
-    /// An item is about to be handed out.
+    /// An item is about to be returned.
     #[inline]
     pub(crate) fn lend(&self) -> &Arc<Store> {
         self.participant.lend()

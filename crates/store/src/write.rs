@@ -1,10 +1,10 @@
 //! Writing: every change of an item is a new copy, published in place of the one it was decided upon.
 //!
-//! An operation looks (without a lock), decides, writes the new copy into the worker's open segment, then
-//! locks the bucket and publishes it only if the key's slot still names the item it looked at; else it takes
-//! the copy back and starts again. So `add`, `cas`, `incr`, `append` and a moving sweep all obey one rule, and
-//! nothing is decided before the moment of publication. What each operation decides is in `set`, `arith`, `delete`
-//! and `fetch`.
+//! An operation looks the key up (without a lock), decides, writes the new copy into the worker's open segment,
+//! then locks the bucket and publishes it only if the key's slot still names the item that it found; otherwise it
+//! removes the copy and restarts. So `add`, `cas`, `incr`, `append` and a moving sweep all follow one rule, and
+//! nothing is decided before the moment of publication. The decisions of each operation are in `set`, `arith`,
+//! `delete` and `fetch`.
 
 use crate::append::{Body, Draft, Log, Unique};
 use crate::attempts::Attempts;
@@ -19,12 +19,12 @@ use crate::room::{Room, Shortage};
 use crate::segments::Queue;
 use crate::store::Store;
 
-/// What stands under a key at the moment of looking.
+/// The item under a key at the moment of the lookup.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Found {
     /// The item in the key's slot, dead or alive.
     pub(crate) present: Option<Located>,
-    /// Whether it counts.
+    /// Whether it is alive.
     pub(crate) is_alive: bool,
 }
 
@@ -40,13 +40,13 @@ pub(crate) struct New<'a> {
     pub(crate) flags: u32,
     pub(crate) expiry: Expiry,
     pub(crate) unique: Unique,
-    /// Marks that the new copy starts with.
+    /// Marks of the new copy.
     pub(crate) marks: u16,
     /// Marks that it takes over from the old copy, as they are at the moment of publication.
     pub(crate) keeps: u16,
     pub(crate) access: Seconds,
     pub(crate) parts: &'a [Part<'a>],
-    /// Prefer pieces to one stretch, since the value will grow.
+    /// Prefer pieces to one record, because the value will grow.
     pub(crate) is_growing: bool,
 }
 
@@ -65,16 +65,16 @@ pub(crate) struct Change {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Stored {
     pub(crate) unique: CasUnique,
-    /// Where it lies.
+    /// Its address.
     pub(crate) at: Addr,
 }
 
 /// Why a copy was not published.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Obstacle {
-    /// Somebody was faster: look again.
+    /// Another thread was faster: look again.
     Changed,
-    /// No segment for it.
+    /// There is no segment for it.
     NoRoom(Shortage),
 }
 
@@ -84,7 +84,7 @@ impl From<Shortage> for Obstacle {
     }
 }
 
-/// One operation on one key: what it found there, and how it puts a new copy in its place.
+/// One operation on one key: the item that it found, and how it publishes a new copy.
 pub(crate) struct Write<'w> {
     pub(crate) room: Room<'w>,
     pub(crate) key: &'w [u8],
@@ -114,8 +114,8 @@ impl<'w> Write<'w> {
         self.room.site.now
     }
 
-    /// Looks and lets `attempt` decide and publish, again and again while others are faster. Where no segment is to be
-    /// had in the end it is `refuse` that says what becomes of the operation, unless there will be one soon.
+    /// Looks the key up and lets `attempt` decide and publish, repeatedly while others are faster. If no segment is
+    /// available in the end `refuse` decides the outcome of the operation, unless there will be one soon.
     #[inline]
     pub(crate) fn run<T>(
         &mut self,
@@ -128,11 +128,11 @@ impl<'w> Write<'w> {
                 Ok(done) => return Ok(done),
                 Err(obstacle) => obstacle,
             };
-            let may_go_on = match obstacle {
+            let may_continue = match obstacle {
                 Obstacle::Changed => self.attempts.may_look_again(),
                 Obstacle::NoRoom(shortage) => self.room.may_retry(shortage, &mut self.attempts),
             };
-            if !may_go_on {
+            if !may_continue {
                 return match obstacle {
                     Obstacle::NoRoom(Shortage::Passing) => Err(NoRoomYet),
                     obstacle => Ok(refuse(self, obstacle)),
@@ -141,7 +141,7 @@ impl<'w> Write<'w> {
         }
     }
 
-    /// Looks at the key's slot without recording anything.
+    /// Finds the key's slot without recording anything.
     #[inline]
     pub(crate) fn look(&mut self) {
         let store = self.room.store();
@@ -157,7 +157,7 @@ impl<'w> Write<'w> {
         };
     }
 
-    /// The unique of a new write over what was found: the one that was `chosen`, or a larger one.
+    /// The unique of a new write over the found item: the `chosen` one, or a larger one.
     pub(crate) fn unique(&self, chosen: Option<CasUnique>) -> Unique {
         match chosen {
             Some(unique) => Unique::Exactly(unique.0),
@@ -169,14 +169,14 @@ impl<'w> Write<'w> {
         }
     }
 
-    /// Removes what was found dead, and counts the miss.
+    /// Removes an item that was found dead, and counts the miss.
     pub(crate) fn reap(&self) {
         if let Some(dead) = self.found.present.filter(|_| !self.found.is_alive) {
             self.room.site.accounts.reap(self.hash, &dead);
         }
     }
 
-    /// Writes a new copy and puts it in the place of what was found.
+    /// Writes a new copy and publishes it in place of the found item.
     pub(crate) fn publish(&self, new: &New<'_>) -> Result<Stored, Obstacle> {
         let site = self.room.site;
         let log = self.choose_log(new.expiry);
@@ -216,29 +216,29 @@ impl<'w> Write<'w> {
         };
         let is_uploaded = matches!(body, Body::Chain { .. }) && chain.has_no_own();
         let log = if is_uploaded { log.of_head() } else { log };
-        let placed = self.room.place(log, &draft)?;
+        let appended = self.room.append(log, &draft)?;
         let publication = Publication {
             key: self.key,
             hash: self.hash,
             expected: self.found.present.map(|old| old.at),
-            new: placed.at,
+            new: appended.at,
             frequency: None,
             keeps: new.keeps,
             is_of_expected: self.found.is_alive,
             is_renewed: false,
         };
         if !publication.publish(site) {
-            site.appender.undo(&placed);
+            site.appender.undo(&appended);
             return Err(Obstacle::Changed);
         }
         chain.note_published();
         let (old, was_alive) = (self.found.present.as_ref(), self.found.is_alive);
         site.accounts
-            .replaced(old, was_alive, placed.at, chain.pieces());
-        self.room.pace(placed.bytes + chain.own_bytes());
+            .replaced(old, was_alive, appended.at, chain.pieces());
+        self.room.pace(appended.bytes + chain.own_bytes());
         Ok(Stored {
-            unique: CasUnique(placed.unique),
-            at: placed.at,
+            unique: CasUnique(appended.unique),
+            at: appended.at,
         })
     }
 
@@ -264,7 +264,8 @@ impl<'w> Write<'w> {
         })
     }
 
-    /// Whether the value lies in the item itself: always when small, else if the open segment has room.
+    /// Whether the value is inside the item itself: always when small, else if the open segment has enough bytes
+    /// left.
     fn fits_inline(&self, total: usize, log: Log, new: &New<'_>) -> bool {
         let bytes = HEADER_MAX + self.key.len() + total;
         let has_pieces = new
@@ -276,7 +277,7 @@ impl<'w> Write<'w> {
                 || (!new.is_growing && bytes < self.room.site.appender.rest(log)))
     }
 
-    /// An overwrite stays in the queue of the old copy; a newcomer enters where the policy says.
+    /// An overwrite stays in the queue of the old copy; the policy chooses the queue of a new item.
     fn choose_log(&self, expiry: Expiry) -> Log {
         let store = self.store();
         let queue = if let Some(old) = self.found.present {

@@ -1,9 +1,9 @@
-//! The budget: what the segments take, whatever is stored, and that index memory returns to the items.
+//! The budget: the segments in use, whatever is stored, and that index memory returns to the items.
 
 use glasscache_store::{Config, Counters, Seconds, SetOptions, SetOutcome, Store, Worker};
 
 const NOW: Seconds = Seconds(2);
-/// Segments that are kept free ahead of need for one worker, at most: they stand beside the limit.
+/// Maximum number of segments kept free ahead of need for one worker: they are outside the limit.
 const RESERVE_SEGMENTS: u64 = 1 + 2 + 16;
 
 /// Fills the store with `times` its memory in values of one size, all under new keys; none may be refused.
@@ -27,13 +27,13 @@ fn taken_bytes(counters: &Counters) -> u64 {
     counters.segment_bytes + counters.index_bytes + counters.ghost_bytes
 }
 
-/// What may stand beside the limit: a fiftieth and 5 MiB, at most an eighth.
-fn beside_bytes(memory_bytes: u64) -> u64 {
+/// Memory that may be outside the limit: a fiftieth and 5 MiB, at most an eighth.
+fn outside_bytes(memory_bytes: u64) -> u64 {
     (memory_bytes / 50 + (5 << 20)).min(memory_bytes / 8)
 }
 
 #[test]
-fn all_segments_together_stay_within_the_limit_and_what_may_stand_beside_it() {
+fn all_segments_together_stay_within_the_limit_and_its_allowance() {
     for memory_bytes in [1, 3, 16].map(|mib: u64| mib << 20) {
         let config = Config {
             memory_bytes,
@@ -44,7 +44,7 @@ fn all_segments_together_stay_within_the_limit_and_what_may_stand_beside_it() {
         let mut worker = store.worker();
         worker.go_online();
         let reserve_bytes = RESERVE_SEGMENTS * (memory_bytes / 512).max(8 << 10);
-        let most = memory_bytes + beside_bytes(memory_bytes) + reserve_bytes;
+        let most = memory_bytes + outside_bytes(memory_bytes) + reserve_bytes;
         for (round, value_bytes) in (0..).zip([10, 1000, 10, 20_000]) {
             fill(&mut worker, value_bytes, 1.5, round << 40);
             let counters = store.counters();
@@ -62,7 +62,7 @@ fn all_segments_together_stay_within_the_limit_and_what_may_stand_beside_it() {
 }
 
 #[test]
-fn an_index_that_shrinks_gives_its_room_beside_the_limit_back() {
+fn an_index_that_shrinks_returns_its_memory() {
     let config = Config {
         memory_bytes: 8 << 20,
         ..Config::default()
@@ -78,6 +78,6 @@ fn an_index_that_shrinks_gives_its_room_beside_the_limit_back() {
         few.index_bytes * 4 < many.index_bytes,
         "{few:?} after {many:?}"
     );
-    let beside = taken_bytes(&few).saturating_sub(store.memory_bytes());
-    assert!(beside <= few.index_bytes + few.ghost_bytes, "{few:?}");
+    let outside = taken_bytes(&few).saturating_sub(store.memory_bytes());
+    assert!(outside <= few.index_bytes + few.ghost_bytes, "{few:?}");
 }

@@ -1,8 +1,8 @@
-//! Keys that somebody chose so that all belong to one bucket of the first table: every one is stored, what the chain
-//! holds is found, what it does not hold went by a counted eviction, and other keys notice nothing.
+//! Keys chosen so that all belong to one bucket of the first table: every one is stored, those that the chain holds
+//! are found, the others were counted as evicted, and other keys are unaffected.
 //!
-//! The test knows the seed of the hash, as an attacker does who found it out. `GLASSCACHE_TEST_COLLISIONS` is the
-//! number of keys (20,000 unless told otherwise; `make collisions` takes a million).
+//! The test knows the seed of the hash, like an attacker who discovered it. `GLASSCACHE_TEST_COLLISIONS` is the
+//! number of keys (default 20,000; `make collisions` uses a million).
 
 #![expect(
     clippy::disallowed_methods,
@@ -17,14 +17,14 @@ use glasscache_store::{Store, Worker};
 const NOW: Seconds = Seconds(2);
 /// Buckets of the first table of a store of 4 MiB: one segment of 8 KiB.
 const BUCKETS: u64 = 128;
-/// What a chain surely holds: a bucket and sixteen overflow lines of seven slots.
+/// Minimum number of items in a full chain: a bucket and sixteen overflow lines of seven slots.
 const CHAIN_ITEMS: usize = 7 * 17;
 /// Keys of others, spread over all buckets.
 const OTHERS: usize = 500;
-/// Each tenth operation is followed by one of somebody else's.
+/// Each tenth operation is followed by one on another key.
 const OTHERS_EVERY: usize = 10;
 
-/// What a correct store holds, given what it says it evicted.
+/// The contents of a correct store, given its reported evictions.
 struct Oracle<'w> {
     worker: &'w mut Worker,
     present: HashSet<Vec<u8>>,
@@ -36,7 +36,7 @@ impl Oracle<'_> {
         self.worker.store().hash(key)
     }
 
-    /// Takes note of evictions, after each operation so that no report is lost.
+    /// Records evictions, after each operation so that no report is lost.
     fn end_operation(&mut self) {
         let Oracle {
             worker,
@@ -57,7 +57,7 @@ impl Oracle<'_> {
         assert!(matches!(outcome, SetOutcome::Stored(_)), "{outcome:?}");
         self.end_operation();
         self.present.insert(key.to_vec());
-        // Nothing came between: what was stored last is there.
+        // No other operation came between: the item stored last is present.
         self.get(key, Some(value));
     }
 

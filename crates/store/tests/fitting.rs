@@ -1,4 +1,5 @@
-//! Keys that all fit are overwritten: nothing may be evicted, and nobody may miss one, whatever is moved meanwhile.
+//! Keys that all fit are overwritten: nothing may be evicted, and no reader may miss one, whatever is moved
+//! meanwhile.
 //!
 //! Some keys are much hotter than others, so that segments become nearly dead and are emptied while their rest is
 //! read. `STRESS_SECONDS` (default 2) is the length.
@@ -18,7 +19,7 @@ const THREADS: u64 = 3;
 const KEYS: u64 = 20_000;
 /// Eight times what the keys take: never full.
 const AMPLE_BYTES: u64 = 160 << 20;
-/// One and a half times: full of what was overwritten, soon and ever after.
+/// One and a half times: full of overwritten items, soon and from then on.
 const SCANT_BYTES: u64 = 32 << 20;
 const VALUE_BYTES: usize = 1000;
 
@@ -54,19 +55,20 @@ fn write(worker: &mut Worker, number: u64, now: Seconds) {
     );
 }
 
-/// Reads up to sixteen keys as the server does, all looked ahead for before the first is read.
+/// Reads up to sixteen keys as the server does, all prefetched before the first is read.
 fn read(worker: &Worker, numbers: &[u64], now: Seconds) {
     let keys: Vec<Vec<u8>> = numbers.iter().map(|&number| name(number)).collect();
     let store = worker.store();
-    let asked: Vec<_> = keys
+    let prefetches: Vec<_> = keys
         .iter()
         .map(|key| (store.hash(key), worker.prefetch_bucket(store.hash(key))))
         .collect();
-    let hints: Vec<_> = asked
+    let hints: Vec<_> = prefetches
         .iter()
-        .map(|&(hash, asked)| worker.prefetch_item(hash, asked))
+        .map(|&(hash, prefetches)| worker.prefetch_item(hash, prefetches))
         .collect();
-    for ((key, number), ((hash, _), hint)) in keys.iter().zip(numbers).zip(asked.iter().zip(hints))
+    for ((key, number), ((hash, _), hint)) in
+        keys.iter().zip(numbers).zip(prefetches.iter().zip(hints))
     {
         let hint = worker.prefetch_further(*hash, hint);
         let item = worker.get_hinted(key, *hash, hint, now);
@@ -122,7 +124,7 @@ fn filled(memory_bytes: u64) -> Arc<Store> {
 }
 
 #[test]
-fn what_fits_is_compacted_and_not_evicted() {
+fn items_that_fit_are_compacted_and_not_evicted() {
     let store = filled(SCANT_BYTES);
     let (mut worker, mut state) = (store.worker(), 7);
     worker.go_online();

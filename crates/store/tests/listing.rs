@@ -1,4 +1,5 @@
-//! A listing of all items: each once whatever happens meanwhile, in bounded steps, in an order that tells nothing.
+//! A listing of all items: each once whatever happens meanwhile, in bounded steps, in an order that reveals
+//! nothing.
 
 use std::collections::HashMap;
 
@@ -40,7 +41,7 @@ fn list(worker: &mut Worker, seed: u64, mut between: impl FnMut(&mut Worker)) ->
         // A chain is bounded, so a step is: 64 and one bucket more.
         assert!(examined < 64 + 512, "{examined} examined in one step");
         most_items = most_items.max(worker.store().counters().items);
-        // Twice what one pass keeps, for a vector doubles, plus one byte an item.
+        // Twice the bytes of one pass, because a vector doubles, plus one byte per item.
         assert!(listing.held_bytes() <= (512 << 10) + most_items as usize);
         worker.pass();
         between(worker);
@@ -82,7 +83,7 @@ fn every_item_that_stays_is_listed_once_while_the_index_grows_and_shrinks() {
 }
 
 #[test]
-fn neighbours_in_a_listing_share_a_bucket_no_more_often_than_by_chance() {
+fn neighbours_in_a_listing_share_a_bucket_only_by_chance() {
     let mut worker = worker(64 << 20);
     let count = 50_000;
     (0..count).for_each(|number| set(&mut worker, &format!("key{number}")));

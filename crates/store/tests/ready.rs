@@ -32,7 +32,7 @@ fn set(worker: &mut Worker, number: usize) {
     worker.pass();
 }
 
-/// Backs what is wanted and returns how many bytes stand ready.
+/// Backs memory as needed and returns the number of ready bytes.
 fn back(store: &Store) -> u64 {
     while store.back_ahead() {}
     assert!(!store.is_short_of_ready());
@@ -55,7 +55,7 @@ fn a_written_store_has_a_huge_page_ready_and_an_empty_one_nothing() {
 }
 
 #[test]
-fn writes_take_what_stands_ready_before_untouched_memory() {
+fn writes_take_ready_memory_before_unused_memory() {
     let (store, mut worker) = store(MEMORY_BYTES);
     set(&mut worker, 0);
     back(&store);
@@ -74,7 +74,7 @@ fn writes_take_what_stands_ready_before_untouched_memory() {
 }
 
 #[test]
-fn what_stands_ready_is_inside_the_limit_and_goes_first_when_it_falls() {
+fn ready_memory_is_inside_the_limit_and_returned_first_when_it_falls() {
     let (store, mut worker) = store(MEMORY_BYTES);
     set(&mut worker, 0);
     assert_eq!(back(&store), HUGE_PAGE_BYTES);

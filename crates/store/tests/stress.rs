@@ -42,12 +42,12 @@ impl Rng {
     }
 }
 
-/// What is known of a key beside the store.
+/// The state of a key outside the store.
 #[derive(Default)]
 struct Truth {
     begun: AtomicU64,
     acknowledged: AtomicU64,
-    /// The last version that a flush made dead.
+    /// The last version that a flush removed.
     flushed: AtomicU64,
 }
 
@@ -94,7 +94,7 @@ fn version_of(key: usize, value: &[u8]) -> u64 {
     version
 }
 
-/// A flush that a thread has called, with what was acknowledged for each key before.
+/// A flush that a thread has called, with the acknowledged versions of each key before it.
 struct Flush {
     at: Seconds,
     acknowledged: Vec<u64>,
@@ -110,15 +110,15 @@ impl Flush {
         Flush { at, acknowledged }
     }
 
-    /// From here on nobody may read what was acknowledged before.
-    fn tell(&self, shared: &Shared) {
+    /// From here on no reader may read what was acknowledged before.
+    fn print(&self, shared: &Shared) {
         for (truth, &version) in shared.truth.iter().zip(&self.acknowledged) {
             truth.flushed.fetch_max(version, Ordering::SeqCst);
         }
     }
 }
 
-/// The least version that a reader who starts now may see.
+/// The minimum version that a reader that starts now may see.
 fn least_version(shared: &Shared, key: usize) -> u64 {
     let truth = &shared.truth[key];
     let flushed = truth.flushed.load(Ordering::SeqCst);
@@ -155,7 +155,7 @@ fn bytes_for(rng: &mut Rng, phase: u64) -> usize {
     }) as usize
 }
 
-/// Lets the other threads run, since a write found no segment free; false once the test is over.
+/// Lets the other threads run, because a write found no segment free; false once the test is over.
 fn wait(shared: &Shared) -> bool {
     std::thread::yield_now();
     !shared.stop.load(Ordering::Relaxed)
@@ -285,7 +285,7 @@ fn count(shared: &Shared, worker: &mut Worker, rng: &mut Rng) {
             );
         }
         ArithOutcome::NotFound => {
-            // A race of two creators must not set a number back: only one of them may add.
+            // A race of two creators must not reset a number: only one of them may add.
             let text = (start + 1000).to_string();
             let options = SetOptions {
                 mode: SetMode::Add,
@@ -328,7 +328,7 @@ fn work(shared: &Shared, me: usize, seed: u64) -> u64 {
         // Every fourth phase has flushes in a row, the others enough time between them for evictions.
         let phase = shared.clock.elapsed().as_millis() as u64 / PHASE_MS;
         if rng.below(if phase % 4 == 3 { 300 } else { 20_000 }) == 0 {
-            Flush::call(shared, 0).tell(shared);
+            Flush::call(shared, 0).print(shared);
         }
         // Only one thread delays: another's delay would replace its own. A flush at once may, as it comes sooner.
         if me == 0 && delayed.is_none() && phase % 4 == 2 {
@@ -337,7 +337,7 @@ fn work(shared: &Shared, me: usize, seed: u64) -> u64 {
         delayed = delayed.filter(|flush| {
             let is_due = flush.at <= shared.now();
             if is_due {
-                flush.tell(shared);
+                flush.print(shared);
             }
             !is_due
         });

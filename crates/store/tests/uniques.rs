@@ -1,4 +1,4 @@
-//! Uniques while items are moved: what a client was told stays, what nobody knows may only grow.
+//! Uniques while items are moved: exposed ones stay, others may only grow.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -44,12 +44,12 @@ fn watched(kind: &str) -> impl Iterator<Item = String> + use<'_> {
 
 /// Sends other keys through the memory and reads the watched ones, so that they are moved and stay.
 fn churn(worker: &mut Worker, round: usize) {
-    let untold = SetOptions {
+    let hidden = SetOptions {
         hides_unique: true,
         ..SetOptions::default()
     };
     for number in 0..PASSING {
-        set(worker, &format!("passing:{round}:{number}"), &untold);
+        set(worker, &format!("passing:{round}:{number}"), &hidden);
         for kind in ["set", "got", "unseen"] {
             read(worker, &format!("{kind}:{}", number % WATCHED));
         }
@@ -58,39 +58,39 @@ fn churn(worker: &mut Worker, round: usize) {
 }
 
 #[test]
-fn a_unique_that_was_told_stays_and_one_that_was_not_only_grows() {
+fn an_exposed_unique_stays_and_a_hidden_one_only_grows() {
     let store = store();
     let mut worker = store.worker();
     worker.go_online();
-    let untold = SetOptions {
+    let hidden = SetOptions {
         hides_unique: true,
         ..SetOptions::default()
     };
-    let mut told: HashMap<String, CasUnique> = HashMap::new();
+    let mut exposed: HashMap<String, CasUnique> = HashMap::new();
     let mut unseen: HashMap<String, CasUnique> = HashMap::new();
     for key in watched("set") {
-        told.insert(key.clone(), set(&worker, &key, &SetOptions::default()));
+        exposed.insert(key.clone(), set(&worker, &key, &SetOptions::default()));
     }
     for key in watched("got") {
-        set(&worker, &key, &untold);
-        told.insert(key.clone(), unique_of(&worker, &key).unwrap());
+        set(&worker, &key, &hidden);
+        exposed.insert(key.clone(), unique_of(&worker, &key).unwrap());
     }
     for key in watched("unseen") {
-        unseen.insert(key.clone(), set(&worker, &key, &untold));
+        unseen.insert(key.clone(), set(&worker, &key, &hidden));
     }
     worker.pass();
     for round in 0..2 {
         churn(&mut worker, round);
-        told.retain(|key, unique| {
+        exposed.retain(|key, unique| {
             let now = unique_of(&worker, key);
             assert!(now.is_none_or(|now| now == *unique), "{key}: {now:?}");
             now.is_some()
         });
     }
     assert!(
-        told.len() > WATCHED,
+        exposed.len() > WATCHED,
         "{} of the told ones are left",
-        told.len()
+        exposed.len()
     );
     assert!(
         store.counters().moved_items > 2 * WATCHED as u64,

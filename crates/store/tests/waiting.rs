@@ -1,4 +1,4 @@
-//! Writes that find no segment free because another worker has not passed: they change nothing and can be tried again.
+//! Writes that find no segment free because another worker has not passed: they change nothing and can be retried.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ const TOUCHED: Expiry = Expiry::At(Seconds(500));
 /// Too long for a small item, so that it is uploaded in pieces.
 const UPLOAD_BYTES: u32 = 4096;
 
-/// A worker that cannot get a segment, as the other has not passed; the last item that it wrote holds 5.
+/// A worker that cannot get a segment, because the other has not passed; the last item that it wrote holds 5.
 struct Short {
     store: Arc<Store>,
     reader: Worker,
@@ -85,7 +85,7 @@ impl Short {
         self.writer.try_delete(KEY, self.hash, &invalidate(), NOW)
     }
 
-    /// What a reader sees of the item.
+    /// The item as a reader sees it.
     fn item(&self) -> Option<(Vec<u8>, CasUnique, Expiry, bool)> {
         let item = self.reader.peek(KEY, self.hash, NOW)?;
         let seen = (item.value()?.to_vec(), item.unique(), item.expiry());
@@ -142,7 +142,7 @@ fn a_write_without_a_segment_changes_nothing_until_the_reader_passes() {
 }
 
 #[test]
-fn an_upload_without_a_segment_goes_on_when_the_reader_passes() {
+fn an_upload_without_a_segment_continues_when_the_reader_passes() {
     let mut short = Short::new();
     let (key, options) = (b"upload", SetOptions::default());
     let hash = short.store.hash(key);
@@ -192,7 +192,7 @@ fn a_number_that_cannot_wait_is_refused_and_keeps_the_old_value() {
 }
 
 #[test]
-fn what_cannot_wait_to_be_touched_or_marked_is_gone() {
+fn an_item_that_cannot_wait_for_a_touch_or_mark_is_removed() {
     let short = Short::new();
     let touched = short.writer.get_with(KEY, short.hash, &touch(), NOW);
     assert!(touched.is_none() && short.item().is_none());

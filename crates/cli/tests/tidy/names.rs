@@ -16,6 +16,7 @@ const CHECKED: &[&str] = &[
     "crates/native/",
     "crates/protocol/",
     "crates/server/",
+    "crates/store/",
     "crates/sim/",
     "crates/strategy/",
     "crates/world/",

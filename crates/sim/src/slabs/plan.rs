@@ -139,7 +139,7 @@ const RESERVE_SHARE: f64 = 0.02;
 pub fn items_in_segments(demand: &Demand, memory_bytes: u64) -> u64 {
     let record_bytes = demand.segment_bytes() as f64 / demand.items().max(1) as f64;
     let index_bytes = glasscache_store::INDEX_BYTES_MEAN;
-    let outside_limit_bytes = glasscache_store::index_beside_bytes(memory_bytes, 4) as f64;
+    let outside_limit_bytes = glasscache_store::index_outside_bytes(memory_bytes, 4) as f64;
     let usable_bytes = memory_bytes as f64 * (1.0 - RESERVE_SHARE);
     let with_index = (usable_bytes + outside_limit_bytes) / (record_bytes + index_bytes);
     with_index.min(usable_bytes / record_bytes) as u64

@@ -1,7 +1,7 @@
-//! Carrying: how what a sweep keeps gets to its new place.
+//! Moving the records that a sweep keeps.
 //!
-//! A copy is published in the old one's place, if that still stands. A piece has no slot of its own: its head is
-//! written anew, with the copy's address in its table.
+//! A copy is published in place of the original, if that is still current. A piece has no slot of its own: its head
+//! is rewritten, with the copy's address in its table.
 
 use std::cell::Cell;
 
@@ -13,27 +13,27 @@ use crate::publish::{Publication, Site};
 use crate::request::KeyHash;
 use crate::store::Store;
 
-/// What became of a copy.
+/// The result of a copy.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Copied {
-    /// It stands in the old one's place.
+    /// It is published in place of the original.
     Done,
     /// The item was replaced or removed by others meanwhile.
     Overtaken,
-    /// No segment for it.
+    /// There is no segment for it.
     NoRoom,
 }
 
-/// An item that a sweep keeps, on its way to its new place.
+/// An item that a sweep keeps, while it is moved.
 pub(super) struct Carry<'a> {
     pub(super) site: Site<'a>,
-    /// Bytes that are written for it are added here.
+    /// Counts the bytes written for it.
     pub(super) written: &'a Cell<usize>,
-    /// The place in the queue of the segment that is swept.
+    /// The position in the queue of the segment that is swept.
     pub(super) order: u64,
     pub(super) hash: KeyHash,
     pub(super) item: &'a Located,
-    /// Where it goes, and the frequency that it has there.
+    /// Its target log, and its frequency there.
     pub(super) log: Log,
     pub(super) frequency: u8,
 }
@@ -63,8 +63,8 @@ impl Carry<'_> {
         let mut copied = 0;
         while let Some(rest) = data.get(copied..).filter(|rest| !rest.is_empty()) {
             let appender = self.site.appender;
-            let placed = appender.place_piece(self.log, self.hash, rest.len(), self.refill());
-            let Some((piece, len)) = placed else {
+            let appended = appender.append_piece(self.log, self.hash, rest.len(), self.refill());
+            let Some((piece, len)) = appended else {
                 break;
             };
             store.arena().write(
@@ -117,15 +117,15 @@ impl Carry<'_> {
         };
         let is_renewed = matches!(draft.unique, Unique::Renewed(_));
         let appender = self.site.appender;
-        let Some(placed) = appender.place(self.log, &draft, self.refill()) else {
+        let Some(appended) = appender.append(self.log, &draft, self.refill()) else {
             return Copied::NoRoom;
         };
-        self.note_written(placed.bytes);
+        self.note_written(appended.bytes);
         let publication = Publication {
             key: draft.key,
             hash: self.hash,
             expected: Some(item.at),
-            new: placed.at,
+            new: appended.at,
             frequency: Some(self.frequency),
             keeps: bits::MARKS,
             is_of_expected: true,
@@ -133,13 +133,13 @@ impl Carry<'_> {
         };
         if publication.publish(self.site) {
             let accounts = self.site.accounts;
-            accounts.enter(&store.locate(placed.at));
+            accounts.enter(&store.locate(appended.at));
             accounts.forget(item, pieces);
             Copied::Done
         } else {
-            appender.undo(&placed);
+            appender.undo(&appended);
             if is_renewed && store.is_unique_exposed(item.at) {
-                // Told while it was copied: once more, with the unique as it is.
+                // Exposed while it was copied: once more, with the same unique.
                 return self.publish(body, pieces);
             }
             Copied::Overtaken
@@ -150,7 +150,7 @@ impl Carry<'_> {
         self.written.set(self.written.get() + bytes);
     }
 
-    /// A mover may take the last segments, and what it opens starts where the victim did.
+    /// A sweep may take the last segments, and a segment that it opens has the position of the victim.
     fn refill(&self) -> Refill {
         let is_aged = matches!(self.log, Log::AgedSmall | Log::AgedMain);
         Refill {

@@ -1,9 +1,10 @@
-//! Which segment is swept next.
+//! The choice of the next segment to sweep.
 //!
-//! In this order: what is dead as a whole (expired, flushed), what is less than three quarters live (rewriting
-//! it frees more than a third of what it copies), and then the policy's victim. While less than three quarters
-//! of all are alive nothing alive is evicted. A choice looks at a dozen segments at most, the first in each order
-//! that the ranking keeps, however many there are; that there was nothing to gain is remembered until something changed.
+//! In this order: segments that are dead as a whole (expired, flushed), segments that are less than three quarters
+//! live (rewriting one frees more than a third of the copied bytes), and then the policy's victim. While less than
+//! three quarters of all bytes are live no live item is evicted. A choice examines at most a dozen segments, the
+//! first in each order that the ranking keeps, however many there are; if there was nothing to gain that is
+//! remembered until something changes.
 
 use std::cell::Cell;
 use std::sync::atomic::Ordering;
@@ -20,27 +21,27 @@ pub(super) enum Reason {
     Dead,
     /// Much of it is dead; the rest is kept.
     Compact,
-    /// The policy decides for each item.
+    /// The policy decides about each item.
     Evict,
 }
 
-/// A segment with less than this many quarters of live bytes is compacted before anything alive is evicted.
+/// A segment with less than this many quarters of live bytes is compacted before a live item is evicted.
 const COMPACT_QUARTERS: usize = 3;
-/// Other workers may take the chosen segment first; after so many tries the next call goes on.
+/// Other workers may take the chosen segment first; after this many tries the next call continues.
 const TRIES: usize = 8;
 
-/// What a sweep is wanted for.
+/// The purpose of a sweep.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Aim {
-    /// Segments are missing.
+    /// Segments are needed.
     Room,
-    /// What expired or was flushed as a whole goes early.
+    /// Segments that expired or were flushed as a whole are reclaimed early.
     Dead,
-    /// Nearly dead segments are emptied, so that no untouched one is opened.
+    /// Nearly dead segments are emptied, so that no unused one is opened.
     Sparse,
 }
 
-/// When a choice found nothing, and for what.
+/// When a choice found nothing, and for which aim.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Nothing {
     ranking_version: u64,
@@ -49,10 +50,10 @@ struct Nothing {
     aim: Aim,
 }
 
-/// What a worker remembers of its choices.
+/// The state of a worker's choices.
 #[derive(Default)]
 pub(super) struct Chooser {
-    /// What the last one found nothing for.
+    /// The last choice that found nothing.
     nothing: Cell<Option<Nothing>>,
 }
 
@@ -77,7 +78,7 @@ impl Chooser {
         None
     }
 
-    /// Whether the last choice for `aim` found nothing, and nothing changed since.
+    /// Whether the last choice for `aim` found nothing, and nothing has changed since.
     fn knows_of_nothing(&self, store: &Store, now: Seconds, aim: Aim) -> bool {
         let segments = &store.segments;
         self.nothing.get()
@@ -114,7 +115,7 @@ fn first_of(store: &Store, found: &Candidates, hand: u64, aim: Aim) -> Option<(V
     } else if aim == Aim::Dead {
         None
     } else if let Some(sparse) = found.emptiest.filter(is_sparse) {
-        // The next victim is not worth copying first, unless all that is alive fits and nothing has to go.
+        // The next victim is not worth copying first, unless all live bytes fit and nothing has to be evicted.
         let is_next = evict.is_some_and(|victim| victim.id == sparse.id);
         let reason = if is_next && !fits(store, found) {
             Reason::Evict
@@ -127,8 +128,7 @@ fn first_of(store: &Store, found: &Candidates, hand: u64, aim: Aim) -> Option<(V
     }
 }
 
-/// Whether less than three quarters of what there may be is alive: then there is always a segment worth
-/// compacting.
+/// Whether less than three quarters of the allowed bytes are live: then there is always a segment worth compacting.
 fn fits(store: &Store, found: &Candidates) -> bool {
     let segments = &store.segments;
     let live = (found.small_bytes + found.main_bytes).saturating_sub(found.surplus_bytes);

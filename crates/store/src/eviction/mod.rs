@@ -1,8 +1,8 @@
-//! Eviction: which segment is swept next, and what becomes of each item in it.
+//! Eviction: the choice of the next segment to sweep, and the decision about each item in it.
 //!
-//! One mechanism, the sweep of a segment, serves eviction, compaction and expiry. What differs between
-//! policies stands behind [`crate::policy::Policy`]: where newcomers go, which queue gives the next victim, and a
-//! verdict per item from its queue, its two bits of frequency and its size.
+//! One mechanism, the sweep of a segment, serves eviction, compaction and expiry. The differences between policies
+//! are in [`crate::policy::Policy`]: the queue of new items, the queue of the next victim, and a decision per item
+//! from its queue, its two bits of frequency and its size.
 
 mod carry;
 mod choose;

@@ -1,8 +1,9 @@
-//! The sweep: walking one segment to its end, keeping what shall live and letting go of the rest.
+//! The sweep: walking one segment to its end, copying the items to keep and releasing the others.
 //!
-//! It proceeds in slices, a few records at a time, so that the write that pays for it waits for no whole segment.
-//! A record is alive if a slot names it; what is kept is copied to the worker's own open segment and published
-//! in the old one's place, as any write is. Hashes are computed and buckets fetched eight records ahead.
+//! It proceeds in slices, a few records at a time, so that the write that pays for it never waits for a whole
+//! segment. A record is alive if a slot names it; a kept one is copied to the worker's own open segment and
+//! published in place of the original, as by any write. Hashes are computed and buckets prefetched eight records
+//! ahead.
 
 use std::cell::{Cell, RefCell};
 
@@ -14,22 +15,22 @@ use crate::index::Hit;
 use crate::item::{Record, piece_bytes};
 use crate::lookup::Located;
 use crate::memory::{Addr, SegmentId};
-use crate::policy::{Standing, Verdict};
+use crate::policy::{Candidate, Decision};
 use crate::publish::Site;
 use crate::request::KeyHash;
 use crate::segments::{Queue, View};
 use crate::store::Store;
 
-/// Records whose buckets are fetched before the first is looked up.
+/// Records whose buckets are prefetched before the first is looked up.
 const AHEAD: usize = 8;
-/// At most seven eighths of what is swept for room are kept, so that eight sweeps free one segment at worst.
+/// At most seven eighths of the bytes swept for room are kept, so that eight sweeps free at least one segment.
 const KEPT_EIGHTHS_MAX: usize = 7;
-/// What one victim could have kept and did not, the next ones may, up to this many segments: else the last pieces in
-/// a segment of a few large ones would go however often they are used.
+/// The bytes that one victim could have kept and did not are available to the next ones, up to this many segments:
+/// otherwise the last pieces in a segment of a few large ones would be evicted however often they are used.
 const KEPT_SEGMENTS_MAX: usize = 4;
-/// A living piece of at least this many eighths of a segment is not copied: the segment takes a new place.
+/// A live piece of at least this many eighths of a segment is not copied: the segment moves in the queue instead.
 const REQUEUE_EIGHTHS: usize = 6;
-/// A record that others change while it is copied is treated so often; then the segment is left to a later sweep.
+/// A record that others change while it is copied is retried this often; then the segment is left to a later sweep.
 const LOOKS_MAX: usize = 16;
 
 /// A segment being swept.
@@ -54,12 +55,12 @@ impl Sweep {
         }
     }
 
-    /// Reads the next records and asks for their buckets.
+    /// Reads the next records and prefetches their buckets.
     fn fetch(&mut self, store: &Store) -> ([Option<Waiting>; AHEAD], usize) {
         let mut waiting = [None; AHEAD];
         let mut count = 0;
         let start = store.arena().start(self.id);
-        while let Some(place) = waiting.get_mut(count)
+        while let Some(entry) = waiting.get_mut(count)
             && self.cursor < self.used
         {
             let at = start.plus(self.cursor);
@@ -83,7 +84,7 @@ impl Sweep {
             self.cursor += bytes;
             if let Some(hash) = hash {
                 store.index.prefetch(hash);
-                *place = Some(Waiting { at, hash, is_piece });
+                *entry = Some(Waiting { at, hash, is_piece });
                 count += 1;
             }
         }
@@ -98,7 +99,7 @@ impl Sweep {
     }
 }
 
-/// A record that was fetched and waits for its verdict.
+/// A record that was prefetched and waits for its decision.
 #[derive(Clone, Copy)]
 struct Waiting {
     at: Addr,
@@ -106,23 +107,23 @@ struct Waiting {
     is_piece: bool,
 }
 
-/// What handling a record came to.
+/// The result of handling a record.
 #[derive(PartialEq, Eq)]
 pub(super) enum Handled {
-    /// Go on.
+    /// Continue.
     On,
-    /// What must be kept cannot be moved now, for want of room as a rule: leave the segment as it is.
+    /// A record to keep cannot be moved now, usually for lack of a segment: leave the segment as it is.
     NoRoom,
-    /// One piece fills the segment and lives: the segment moved in the queue instead.
+    /// One live piece fills the segment: the segment moved in the queue instead.
     Requeued,
 }
 
-/// A worker's sweeps: the one in hand, and what they may still keep.
+/// A worker's sweeps: the current one, and the bytes that sweeps may still keep.
 #[derive(Default)]
 pub(crate) struct Sweeper {
     chooser: Chooser,
     current: RefCell<Option<Sweep>>,
-    /// Bytes written for what the records fetched last kept.
+    /// Bytes written for the records of the last slice that were kept.
     written: Cell<usize>,
     /// Bytes that its sweeps for room may still keep.
     keepable: Cell<usize>,
@@ -131,7 +132,7 @@ pub(crate) struct Sweeper {
 impl Sweeper {
     /// Sweeps about `bytes` bytes towards `aim`, while there is need; false if there was nothing to sweep.
     pub(crate) fn run(&self, site: Site<'_>, bytes: usize, aim: Aim) -> bool {
-        // Taken out while it runs: what it calls may not sweep again.
+        // Taken out while it runs: the functions it calls must not sweep again.
         let Ok(mut held) = self.current.try_borrow_mut() else {
             return false;
         };
@@ -171,30 +172,30 @@ impl Sweeper {
         is_progress
     }
 
-    /// Whether a segment is swept in part.
+    /// Whether a segment is partly swept.
     pub(crate) fn is_sweeping(&self) -> bool {
         self.current.borrow().is_some()
     }
 
-    /// Gives an unfinished sweep back to the others.
+    /// Returns an unfinished segment so that others can sweep it.
     pub(crate) fn put_back(&mut self, store: &Store) {
         if let Some(sweep) = self.current.get_mut().take() {
             store.segments.stop_sweep(sweep.id);
         }
     }
 
-    /// Handles records until `left` is used up or the segment ends. A record costs the bytes that it takes or those
-    /// that are written for it, whatever is more: for a piece that is kept its head is written anew, with an address
-    /// for each piece of the value.
+    /// Handles records until `left` is used up or the segment ends. A record costs its own bytes or those written
+    /// for it, whichever is more: for a kept piece its head is rewritten, with an address for each piece of the
+    /// value.
     pub(super) fn slice(&self, site: Site<'_>, sweep: &mut Sweep, left: &mut usize) -> Handled {
         let store = site.accounts.store();
         while *left > 0 && sweep.cursor < sweep.used {
             let start = sweep.cursor;
             let (waiting, count) = sweep.fetch(store);
             self.written.set(0);
-            for (place, record) in waiting.iter().take(count).flatten().enumerate() {
+            for (index, record) in waiting.iter().take(count).flatten().enumerate() {
                 let (sweeper, hash) = (self, record.hash);
-                let handled = Treating {
+                let handled = Handling {
                     sweeper,
                     site,
                     sweep,
@@ -204,9 +205,9 @@ impl Sweeper {
                 if handled != Handled::On {
                     return handled;
                 }
-                // Those behind it are fetched again when it is their turn.
+                // The records after it are prefetched again when they are next.
                 if self.written.get() >= *left
-                    && let Some(Some(next)) = waiting.get(place + 1)
+                    && let Some(Some(next)) = waiting.get(index + 1)
                 {
                     sweep.cursor = store.arena().offset_of(next.at);
                     break;
@@ -217,7 +218,7 @@ impl Sweeper {
         Handled::On
     }
 
-    /// What a new victim of `used` bytes allows to keep.
+    /// The bytes that a new victim of `used` bytes allows to keep.
     fn allow(&self, used: usize, store: &Store) {
         let most = store.arena().segment_bytes() * KEPT_SEGMENTS_MAX;
         let more = self.keepable.get() + used * KEPT_EIGHTHS_MAX / 8;
@@ -225,15 +226,15 @@ impl Sweeper {
     }
 }
 
-/// One record of a segment that is swept, as it is kept or let go of.
-struct Treating<'a> {
+/// Handles one record of a segment that is swept: keeps or releases it.
+struct Handling<'a> {
     sweeper: &'a Sweeper,
     site: Site<'a>,
     sweep: &'a Sweep,
     hash: KeyHash,
 }
 
-impl Treating<'_> {
+impl Handling<'_> {
     fn store(&self) -> &Store {
         self.site.accounts.store()
     }
@@ -246,13 +247,13 @@ impl Treating<'_> {
         }
     }
 
-    /// An item is done with only when no slot names it: one that a flush met while it was copied still stands.
+    /// An item is finished only when no slot names it: one that was flushed while it was copied is still named.
     fn item(&self, at: Addr) -> Handled {
         for _ in 0..LOOKS_MAX {
             let Some(hit) = self.store().index.find(self.hash, |there| there == at) else {
                 return Handled::On;
             };
-            let handled = self.treat_item(at, &hit);
+            let handled = self.handle_item(at, &hit);
             if handled != Handled::On {
                 return handled;
             }
@@ -260,7 +261,7 @@ impl Treating<'_> {
         Handled::NoRoom
     }
 
-    fn treat_item(&self, at: Addr, hit: &Hit<'_>) -> Handled {
+    fn handle_item(&self, at: Addr, hit: &Hit<'_>) -> Handled {
         let item = self.store().locate(at);
         if !self.store().is_alive(&item, self.site.now) {
             self.remove(&item, None);
@@ -268,27 +269,27 @@ impl Treating<'_> {
         }
         let bytes = self.store().record_bytes(&item);
         let frequency = hit.entry.frequency();
-        let (log, frequency) = match self.verdict(&item, frequency, bytes) {
-            Verdict::Evict { remember } => {
+        let (log, frequency) = match self.decision(&item, frequency, bytes) {
+            Decision::Evict { remember } => {
                 self.remove(&item, Some(remember));
                 return Handled::On;
             }
-            Verdict::Promote { frequency } => (Log::Main, frequency),
-            Verdict::Stay { frequency } => (self.sweep.aged_log(), frequency),
+            Decision::Promote { frequency } => (Log::Main, frequency),
+            Decision::Stay { frequency } => (self.sweep.aged_log(), frequency),
         };
         let copied = self.carry(&item, log, frequency).item();
         self.moved_or_gone(&item, copied, bytes)
     }
 
-    /// A piece is treated for its item: the first piece decides, the others follow it.
+    /// A piece is handled for its item: the first piece decides, the others follow it.
     fn piece(&self, at: Addr) -> Handled {
-        // INVARIANT: a piece is done with only when no head names it. A head that was replaced meanwhile (touched,
-        // say) has a successor with the same pieces, so it is looked for again.
+        // INVARIANT: a piece is finished only when no head names it. A head that was replaced meanwhile (by a
+        // touch, for example) has a successor with the same pieces, so it is looked up again.
         for _ in 0..LOOKS_MAX {
             let Some((hit, head)) = self.head_of(at) else {
                 return Handled::On;
             };
-            let handled = self.treat_piece(at, &hit, &head);
+            let handled = self.handle_piece(at, &hit, &head);
             if handled != Handled::On {
                 return handled;
             }
@@ -296,7 +297,7 @@ impl Treating<'_> {
         Handled::NoRoom
     }
 
-    fn treat_piece(&self, at: Addr, hit: &Hit<'_>, head: &Located) -> Handled {
+    fn handle_piece(&self, at: Addr, hit: &Hit<'_>, head: &Located) -> Handled {
         let (store, sweep) = (self.store(), self.sweep);
         if !store.is_alive(head, self.site.now) {
             self.remove(head, None);
@@ -304,23 +305,23 @@ impl Treating<'_> {
         }
         let bytes = piece_bytes(store.piece_data_bytes(at));
         let first = store.pieces_of(head).next().unwrap_or(at);
-        let is_judged = first != at && store.segments.standing(first).1 > sweep.order;
+        let is_decided = first != at && store.segments.queue_and_order(first).1 > sweep.order;
         let frequency = hit.entry.frequency();
-        let verdict = if is_judged && self.may_keep(bytes) {
+        let decision = if is_decided && self.may_keep(bytes) {
             match sweep.reason {
-                Reason::Evict => Verdict::Promote { frequency },
-                _ => Verdict::Stay { frequency },
+                Reason::Evict => Decision::Promote { frequency },
+                _ => Decision::Stay { frequency },
             }
         } else {
-            self.verdict(head, frequency, bytes)
+            self.decision(head, frequency, bytes)
         };
-        let (log, next_frequency) = match verdict {
-            Verdict::Evict { remember } => {
+        let (log, next_frequency) = match decision {
+            Decision::Evict { remember } => {
                 self.remove(head, Some(remember));
                 return Handled::On;
             }
-            Verdict::Promote { frequency } => (Log::Main, frequency),
-            Verdict::Stay { frequency } => (sweep.aged_log(), frequency),
+            Decision::Promote { frequency } => (Log::Main, frequency),
+            Decision::Stay { frequency } => (sweep.aged_log(), frequency),
         };
         let next_frequency = if first == at {
             next_frequency
@@ -367,20 +368,20 @@ impl Treating<'_> {
         Some((hit, store.locate(hit.entry.item())))
     }
 
-    fn verdict(&self, item: &Located, frequency: u8, bytes: usize) -> Verdict {
+    fn decision(&self, item: &Located, frequency: u8, bytes: usize) -> Decision {
         if self.sweep.reason != Reason::Evict {
-            return Verdict::Stay { frequency };
+            return Decision::Stay { frequency };
         }
-        let standing = Standing {
+        let candidate = Candidate {
             queue: self.sweep.queue,
             frequency,
             bytes: Store::user_bytes(item),
             mean_bytes: self.site.accounts.newcomer_bytes(),
         };
-        match self.store().policy.judge(&standing) {
-            evict @ Verdict::Evict { .. } => evict,
+        match self.store().policy.decide(&candidate) {
+            evict @ Decision::Evict { .. } => evict,
             keep if self.may_keep(bytes) => keep,
-            _ => Verdict::Evict { remember: true },
+            _ => Decision::Evict { remember: true },
         }
     }
 
@@ -410,7 +411,7 @@ impl Treating<'_> {
         Handled::On
     }
 
-    /// Takes an item out for good: evicted (`Some`, to be remembered or not) or found dead.
+    /// Removes an item for good: evicted (`Some`, whether to remember it) or found dead.
     fn remove(&self, item: &Located, evicted: Option<bool>) {
         let accounts = self.site.accounts;
         if !accounts.unlink(self.hash, item.at) {

@@ -1,4 +1,4 @@
-//! What choosing a victim costs where there are very many segments, counted in segments looked at.
+//! The cost of choosing a victim among very many segments, counted in segments examined.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::{
 /// 65,536 segments, as a store of 64 GiB has, of 1 KiB each.
 const MEMORY_BYTES: u64 = 64 << 20;
 const SEGMENT_SHIFT: u32 = 10;
-/// A choice looks at the first in each of five orders, in one of them at eight.
+/// A choice examines the first in each of five orders, in one of them eight.
 const LOOKS_MAX: u64 = 13;
 const NOW: Seconds = Seconds(2);
 
@@ -60,7 +60,7 @@ fn choosing_among_65536_segments_looks_at_a_few_when_all_are_full() {
 }
 
 #[test]
-fn a_full_store_that_does_not_evict_looks_for_a_victim_once_and_not_at_every_write() {
+fn a_full_store_without_eviction_searches_a_victim_once_and_not_at_every_write() {
     let store = store(false);
     let mut worker = store.worker();
     let mut number = 0;
@@ -71,7 +71,7 @@ fn a_full_store_that_does_not_evict_looks_for_a_victim_once_and_not_at_every_wri
     assert!(store.segments.in_use() >= 65_000);
     let before = store.segments.examined();
     let writes = 2_000;
-    // Keys that were never there: a refused set of one that was would drop its value.
+    // Keys that were never stored: a refused set of an existing one would remove its value.
     for number in number + 1..=number + writes {
         assert_eq!(set(&mut worker, number), SetOutcome::NoMemory);
     }
@@ -81,7 +81,7 @@ fn a_full_store_that_does_not_evict_looks_for_a_victim_once_and_not_at_every_wri
 }
 
 #[test]
-fn what_becomes_free_is_found_again_after_nothing_was() {
+fn a_segment_that_becomes_free_is_found_after_an_empty_choice() {
     let store = store(false);
     let mut worker = store.worker();
     let mut number = 0;
@@ -89,7 +89,7 @@ fn what_becomes_free_is_found_again_after_nothing_was() {
         number += 1;
     }
     let stored = number;
-    // The first eighth goes, and with it whole segments; then every second item, so that the others are worth
+    // The first eighth is removed, and with it whole segments; then every second item, so that the others are worth
     // compacting.
     for number in (0..stored / 8).chain((stored / 8..stored).step_by(2)) {
         let key = format!("key{number}");
@@ -124,7 +124,8 @@ fn a_slice_of_a_sweep_moves_no_more_pieces_of_a_large_value_than_it_may_write() 
         mode: SetMode::Append,
         ..SetOptions::default()
     };
-    // Two values that grow by turns share their segments; when one goes, half of each is worth moving.
+    // Two values that grow alternately share their segments; when one is removed, half of each segment is worth
+    // moving.
     for round in 0..400 {
         for key in [b"one", b"two"] {
             let options = if round == 0 {
@@ -158,7 +159,7 @@ fn a_slice_of_a_sweep_moves_no_more_pieces_of_a_large_value_than_it_may_write() 
         moved() - all
     );
     assert!(moved() - all > 10);
-    // Each is larger than what the slice may write.
+    // Each is larger than the slice may write.
     assert!(most <= 1, "{most} pieces in one slice");
     store.segments.stop_sweep(view.id);
     let hash = store.hash(b"one");

@@ -1,8 +1,8 @@
-//! One locked chain: what a writer may do to it while readers look on.
+//! One locked chain: the changes that a writer may make while readers read it.
 //!
-//! The word of a bucket: bit 0 the lock, bits 1 to 29 the version, bits 30 to 63 the first overflow line
-//! (0: none). Each change bumps the version when the lock falls, which sends readers that missed back to
-//! look again. An overflow line has its successor in the same place and its bucket's number in the low bits.
+//! The word of a bucket: bit 0 the lock, bits 1 to 29 the version, bits 30 to 63 the first overflow line (0: none).
+//! Each change bumps the version when the lock is released, which makes readers that missed look again. An overflow
+//! line has its successor in the same bits and its bucket's number in the low bits.
 
 use super::{CHAIN_LINES_MAX, Entry, Hit, Index, Supply};
 use crate::memory::{Addr, Line, LineId};
@@ -14,10 +14,10 @@ const VERSION_ONE: u64 = 2;
 const LINK_SHIFT: u32 = 30;
 const LOW_MASK: u64 = (1 << LINK_SHIFT) - 1;
 
-/// An odd number with its bits well mixed (2^64 over the golden ratio).
+/// An odd number with well mixed bits (2^64 over the golden ratio).
 const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// More buckets than an overflow line can name its owner among are never made.
+/// Maximum number of buckets whose number fits into the word of an overflow line.
 pub(super) const BUCKETS_MAX: usize = 1 << LINK_SHIFT;
 
 #[inline]
@@ -35,23 +35,23 @@ pub(super) fn with_link(word: u64, link: Option<LineId>) -> u64 {
     word & LOW_MASK | link.map_or(0, |line| line.0) << LINK_SHIFT
 }
 
-/// The bucket whose chain an overflow line belongs to.
+/// The bucket to whose chain an overflow line belongs.
 pub(super) fn owner_of(word: u64) -> usize {
     (word & LOW_MASK) as usize
 }
 
-/// Lines that links can name: 2^34, which is 1 TiB. Links beyond would be cut, so no larger arena is made.
+/// Lines that links can name: 2^34, which is 1 TiB. Larger links would be truncated, so no larger arena is made.
 pub(crate) const LINES_MAX: u64 = 1 << (u64::BITS - LINK_SHIFT);
 
-/// No room in the chain, which is as long as chains get or finds no further line.
+/// No free slot in the chain, which has its maximum length or gets no further line.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Full;
 
 /// A slot of a locked chain.
 #[derive(Clone, Copy)]
-pub(crate) struct Place<'i> {
+pub(crate) struct LockedSlot<'i> {
     slot: &'i AtomicU64,
-    /// What it held under the lock (the frequency may still grow).
+    /// Its content under the lock (the frequency may still grow).
     pub(crate) entry: Entry,
 }
 
@@ -62,8 +62,8 @@ pub(crate) struct Bucket<'i> {
     number: usize,
 }
 
-impl<'i> Place<'i> {
-    /// The slot as a reader finds it.
+impl<'i> LockedSlot<'i> {
+    /// The slot as a reader sees it.
     pub(super) fn hit(self) -> Hit<'i> {
         Hit {
             entry: self.entry,
@@ -108,32 +108,32 @@ impl<'i> Bucket<'i> {
         &self,
         hash: KeyHash,
         mut matches: impl FnMut(Addr) -> bool,
-    ) -> Option<Place<'i>> {
-        self.places()
-            .find(|place| place.entry.may_be(hash) && matches(place.entry.item()))
+    ) -> Option<LockedSlot<'i>> {
+        self.slots()
+            .find(|found| found.entry.may_be(hash) && matches(found.entry.item()))
     }
 
-    /// The entry to give up when there is no room for `newcomer`: one of the least used. Which of them depends on where
-    /// the newcomer lies, so that one newcomer does not take the place of the last.
-    pub(crate) fn least_used(&self, newcomer: Entry) -> Option<Place<'i>> {
-        let used = || self.places().filter(|place| place.entry.0 != 0);
-        let least = used().map(|place| place.entry.frequency()).min()?;
-        let candidates = || used().filter(|place| place.entry.frequency() == least);
+    /// The entry to evict when there is no slot for `newcomer`: one of the least used. Which of them depends on the
+    /// address of the newcomer, so that one newcomer does not replace the last.
+    pub(crate) fn least_used(&self, newcomer: Entry) -> Option<LockedSlot<'i>> {
+        let used = || self.slots().filter(|found| found.entry.0 != 0);
+        let least = used().map(|found| found.entry.frequency()).min()?;
+        let candidates = || used().filter(|found| found.entry.frequency() == least);
         let spread = newcomer.item().0.wrapping_mul(SPREAD) >> u32::BITS;
         let count = candidates().count();
         candidates().nth(spread as usize % count.max(1))
     }
 
-    /// Puts another entry into a slot that was found under this lock.
+    /// Replaces the entry of a slot that was found under this lock.
     #[expect(clippy::unused_self, reason = "the lock is what makes it right")]
-    pub(crate) fn replace(&mut self, place: Place<'i>, entry: Entry) {
-        // Release: the new item's bytes come with it.
-        put(place.slot, entry.0);
+    pub(crate) fn replace(&mut self, found: LockedSlot<'i>, entry: Entry) {
+        // Release: the new item's bytes are visible with it.
+        put(found.slot, entry.0);
     }
 
-    /// Adds an entry, in a new overflow line if need be and if the chain may have one more.
+    /// Adds an entry, in a new overflow line if needed and if the chain may have one more.
     pub(crate) fn insert(&mut self, entry: Entry, supply: &dyn Supply) -> Result<(), Full> {
-        if let Some(empty) = self.places().find(|place| place.entry.0 == 0) {
+        if let Some(empty) = self.slots().find(|found| found.entry.0 == 0) {
             empty.slot.store(entry.0, Ordering::Release);
             return Ok(());
         }
@@ -161,21 +161,21 @@ impl<'i> Bucket<'i> {
         Ok(())
     }
 
-    /// Empties a slot; the chain's last entry moves into the gap and an empty last line is given back.
-    pub(crate) fn remove(&mut self, place: Place<'i>) {
-        let last = self.places().filter(|p| p.entry.0 != 0).last();
+    /// Empties a slot; the chain's last entry moves into the gap and an empty last line is returned.
+    pub(crate) fn remove(&mut self, found: LockedSlot<'i>) {
+        let last = self.slots().filter(|p| p.entry.0 != 0).last();
         if let Some(last) = last
-            && !std::ptr::eq(last.slot, place.slot)
+            && !std::ptr::eq(last.slot, found.slot)
         {
-            put(place.slot, last.slot.load(Ordering::Relaxed));
+            put(found.slot, last.slot.load(Ordering::Relaxed));
             put(last.slot, 0);
         } else {
-            put(place.slot, 0);
+            put(found.slot, 0);
         }
         self.trim();
     }
 
-    /// Gives back overflow lines at the end of the chain that hold nothing.
+    /// Returns empty overflow lines at the end of the chain.
     pub(super) fn trim(&mut self) {
         let mut keeper = self.primary;
         let mut line = self.primary;
@@ -200,26 +200,26 @@ impl<'i> Bucket<'i> {
         }
     }
 
-    /// Writes exactly `entries` into the chain, which has room for them, in this order.
+    /// Writes exactly `entries` into the chain, which has enough slots, in this order.
     ///
-    /// No entry is missing at any moment if each stood at the same place or further back before.
+    /// No entry is missing at any moment if each was in the same or a later slot before.
     pub(super) fn rewrite(&mut self, entries: &[Entry]) {
         let mut rest = entries.iter();
-        for place in self.places() {
+        for found in self.slots() {
             let entry = rest.next().map_or(0, |entry| entry.0);
-            place.slot.store(entry, Ordering::Release);
+            found.slot.store(entry, Ordering::Release);
         }
         self.trim();
     }
 
     /// Everything in the chain, in order.
     pub(super) fn entries(&self) -> impl Iterator<Item = Entry> + use<'_, 'i> {
-        self.places()
-            .map(|place| place.entry)
+        self.slots()
+            .map(|found| found.entry)
             .filter(|entry| entry.0 != 0)
     }
 
-    /// Puts another line in the place of an overflow line, for a segment that shall be emptied.
+    /// Replaces an overflow line by another line, to empty its segment.
     pub(super) fn relocate(&mut self, old: LineId, new: LineId) -> bool {
         let link = |line: &Line| link_of(line.word.load(Ordering::Relaxed));
         let before = std::iter::once(self.primary)
@@ -248,17 +248,17 @@ impl<'i> Bucket<'i> {
         std::iter::successors(next(self.primary), move |line| next(line))
     }
 
-    fn places(&self) -> impl Iterator<Item = Place<'i>> + use<'i> {
+    fn slots(&self) -> impl Iterator<Item = LockedSlot<'i>> + use<'i> {
         let all = std::iter::once(self.primary).chain(self.lines());
-        all.flat_map(|line| &line.slots).map(|slot| Place {
+        all.flat_map(|line| &line.slots).map(|slot| LockedSlot {
             slot,
             entry: Entry(slot.load(Ordering::Relaxed)),
         })
     }
 }
 
-/// Changes a slot that readers may be counting a use in. An exchange and not a store: of two read-modify-writes
-/// one comes second and sees the first, which is easier to prove (and loom can) than a store among them.
+/// Changes a slot in which readers may be counting a use. An exchange and not a store: of two read-modify-writes
+/// one comes second and sees the first, which is easier to prove (and for loom to check) than a store among them.
 fn put(slot: &AtomicU64, entry: u64) {
     slot.swap(entry, Ordering::AcqRel);
 }

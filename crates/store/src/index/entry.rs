@@ -1,10 +1,10 @@
-//! A slot's content, and a slot that a reader found: which item it names, and how often that was used.
+//! The content of a slot, and a slot that a reader found: the item that it names, and how often that was used.
 
 use crate::memory::Addr;
 use crate::request::KeyHash;
 use crate::sync::{AtomicU64, Ordering};
 
-/// Frequency counts to three and stays there, as S3-FIFO has it: a hot item is then read without a write.
+/// The frequency counts to three and stays there, as in S3-FIFO: a hot item is then read without a write.
 const FREQUENCY_MAX: u8 = 3;
 
 /// A slot's content: tag 14 bits, frequency 2, address 48. Zero is an empty slot.
@@ -38,7 +38,7 @@ impl Entry {
         self.0 >> TAG_SHIFT
     }
 
-    /// How often it was used lately, 0 to 3.
+    /// How often it was used recently, 0 to 3.
     #[inline]
     pub(crate) fn frequency(self) -> u8 {
         (self.0 >> ADDRESS_BITS) as u8 & FREQUENCY_MAX
@@ -65,7 +65,7 @@ impl Entry {
 /// A slot that was found by a reader.
 #[derive(Clone, Copy)]
 pub(crate) struct Hit<'i> {
-    /// What the slot held when it was read.
+    /// The content of the slot when it was read.
     pub(crate) entry: Entry,
     pub(super) slot: &'i AtomicU64,
 }
@@ -81,13 +81,13 @@ impl Hit<'_> {
     }
 
     /// Counts a use.
-    // LOSSY: a use that meets another change of the slot is not counted.
+    // LOSSY: a use concurrent with another change of the slot is not counted.
     #[inline]
     pub(crate) fn note_use(&self) {
         let frequency = self.entry.frequency();
         if frequency < FREQUENCY_MAX {
             let more = self.entry.with_frequency(frequency + 1).0;
-            // Relaxed: publishes nothing; Release all the same so that the slot keeps carrying the item.
+            // Relaxed: publishes nothing; Release all the same so that the slot continues to publish the item.
             let _ = self.slot.compare_exchange(
                 self.entry.0,
                 more,
@@ -98,7 +98,7 @@ impl Hit<'_> {
     }
 
     /// Gives the entry another frequency.
-    // LOSSY: as with uses, a change that meets another is not made.
+    // LOSSY: like a use, a change concurrent with another is dropped.
     pub(crate) fn set_frequency(&self, frequency: u8) {
         let next = self.entry.with_frequency(frequency).0;
         let _ =

@@ -1,11 +1,11 @@
 //! The index: linear hashing over 64-byte buckets that lie in segments of the arena.
 //!
 //! A key belongs to one chain: a bucket of seven slots and, when it is full, overflow lines. Linear hashing
-//! (Litwin, VLDB 1980) grows and shrinks it by one bucket at a time, so no request ever waits for a big
-//! copy, and whole segments go back to the items when the index needs fewer. Readers take no lock: a hit is
-//! believed as it stands, a miss only if the bucket's word and the number of buckets stood still meanwhile.
-//! Writers take the bucket's lock bit (docs/concurrency.md). Knows addresses and hashes, never item bytes:
-//! callers hand in `matches` and [`Keys`].
+//! (Litwin, VLDB 1980) grows and shrinks it by one bucket at a time, so no request ever waits for a big copy, and
+//! whole segments are returned to the items when the index needs fewer. Readers take no lock: a hit is valid as
+//! read, a miss only if the bucket's word and the number of buckets did not change meanwhile. Writers take the
+//! bucket's lock bit (docs/concurrency.md). Knows addresses and hashes, never item bytes: callers pass `matches`
+//! and [`Keys`].
 
 mod bucket;
 mod entry;
@@ -15,7 +15,7 @@ mod resize;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use bucket::{Bucket, LINES_MAX, Place};
+pub(crate) use bucket::{Bucket, LINES_MAX, LockedSlot};
 pub(crate) use entry::{Entry, Hit, TAG_BITS};
 pub(crate) use number::{bucket_of, next_cursor};
 pub(crate) use resize::Step;
@@ -31,26 +31,27 @@ const SPLIT_ITEMS_PER_16_BUCKETS: usize = 116;
 /// Below this the index merges. Far from the split, so that a steady count never does both.
 const MERGE_ITEMS_PER_16_BUCKETS: usize = 72;
 
-/// Overflow lines of one chain, at most. Seven slots each and the bucket's own make 119 items, which no table at its
-/// load has in one chain (below one in 10^60 for fourteen on average, a bucket just before its split); more are keys
-/// that somebody chose, and then the least used goes. A walk that is longer has strayed into lines that were given
-/// to other chains. Lines are fetched one after the other, so this bounds what a lookup can cost.
+/// Maximum number of overflow lines of one chain. With seven slots each and the bucket's own they hold 119 items,
+/// which no chain reaches at the normal load of a table (below one in 10^60 for fourteen on average, a bucket just
+/// before its split); more are chosen keys, and then the least used are evicted. A longer walk has strayed into
+/// lines that were given to other chains. Lines are fetched one after the other, so this bounds the cost of a
+/// lookup.
 const CHAIN_LINES_MAX: usize = 16;
 
-/// Lookups that a writer spoils, one after the other, before the reader takes the bucket's lock.
+/// Consecutive lookups that writers may invalidate before the reader takes the bucket's lock.
 const UNLOCKED_ROUNDS: u32 = 64;
 
-/// What the index must ask of whoever knows the items: the hash, when a bucket is split.
+/// What the index needs from the owner of the items: the hash, when a bucket is split.
 pub(crate) trait Keys {
     /// The hash of the key of a published item.
     fn hash_of(&self, item: Addr) -> KeyHash;
-    /// Asks for the item's bytes ahead of `hash_of`.
+    /// Prefetches the item's bytes for `hash_of`.
     fn prefetch(&self, _item: Addr) {}
 }
 
-/// Where the index gets its segments from and gives them back to.
+/// The source of the index's segments.
 pub(crate) trait Supply {
-    /// A segment for lines; `None` when items need the memory more.
+    /// A segment for lines; `None` if items need the memory more.
     fn take(&self) -> Option<SegmentId>;
     /// A segment that nothing in the index names any more.
     fn give(&self, segment: SegmentId);
@@ -104,10 +105,11 @@ impl Index {
                 Scan::Missed => true,
                 Scan::Strayed => false,
             };
-            // INVARIANT: where the key belongs is read again between the slots and the word. Whoever empties a slot, or
-            // moves the key to another bucket and back, locks this bucket first; Acquire of the slots, of `before` and of
-            // the number of buckets makes that lock, or the version after it, visible here. The line is compared and not
-            // the bucket's number: after a merge and a split the same bucket may lie in another segment.
+            // INVARIANT: the key's line is determined again between the slots and the word. A thread that empties a
+            // slot, or moves the key to another bucket and back, locks this bucket first; Acquire of the slots, of
+            // `before` and of the number of buckets makes that lock, or the version after it, visible here. The
+            // line is compared and not the bucket's number: after a merge and a split the same bucket may be in
+            // another segment.
             let is_same = self.line_for(hash) == line;
             fence(Ordering::Acquire);
             let after = primary.word.load(Ordering::Relaxed);
@@ -119,14 +121,14 @@ impl Index {
         self.find_locked(hash, &mut matches)
     }
 
-    /// As [`Index::find`], under the bucket's lock: no writer can spoil it.
+    /// Like [`Index::find`], under the bucket's lock: no writer can invalidate it.
     #[cold]
     pub(crate) fn find_locked(
         &self,
         hash: KeyHash,
         matches: &mut dyn FnMut(Addr) -> bool,
     ) -> Option<Hit<'_>> {
-        self.lock(hash).find(hash, matches).map(Place::hit)
+        self.lock(hash).find(hash, matches).map(LockedSlot::hit)
     }
 
     #[inline]
@@ -155,8 +157,8 @@ impl Index {
         }
     }
 
-    /// Collects every entry of the bucket that holds `hash`, from one unchanged state; returns the number of
-    /// buckets that was true of.
+    /// Collects every entry of the bucket of `hash`, from one unchanged state; returns the number of buckets at
+    /// that state.
     pub(crate) fn entries_of(&self, hash: KeyHash, into: &mut Vec<Entry>) -> usize {
         let mut round = 0;
         while round < UNLOCKED_ROUNDS {
@@ -179,8 +181,8 @@ impl Index {
         into.clear();
         let bucket = self.lock(hash);
         into.extend(bucket.entries());
-        // While the bucket is locked it is neither split nor merged, so it covers the same hashes at every number of
-        // buckets that there may be meanwhile.
+        // While the bucket is locked it is neither split nor merged, so it covers the same hashes at every number
+        // of buckets that is possible meanwhile.
         self.buckets()
     }
 
@@ -201,21 +203,21 @@ impl Index {
         false
     }
 
-    /// Locks the chain that `hash` belongs to.
+    /// Locks the chain of `hash`.
     pub(crate) fn lock(&self, hash: KeyHash) -> Bucket<'_> {
-        // Each further round needs a split or merge of the key's own bucket while this thread waits for it. There is one
-        // for each doubling or halving of the table, so the rounds end.
+        // Each further round needs a split or merge of the key's own bucket while this thread waits for it. There
+        // is one for each doubling or halving of the table, so the rounds end.
         loop {
             let number = self.number_of(hash);
             let bucket = Bucket::lock(self, number);
-            // A split or merge may have moved the key while we waited, or the bucket to another segment.
+            // A split or merge may have moved the key during the wait, or the bucket to another segment.
             if self.number_of(hash) == number && bucket.is(self.bucket(number)) {
                 return bucket;
             }
         }
     }
 
-    /// Asks for the bucket's line ahead of a lookup, and says which it is now.
+    /// Prefetches the bucket's line for a lookup, and returns it.
     #[inline]
     pub(crate) fn prefetch(&self, hash: KeyHash) -> &Line {
         let line = self.line_for(hash);
@@ -223,8 +225,8 @@ impl Index {
         self.lines.line(line)
     }
 
-    /// The first slot that a lookup would compare, from the bucket's first line alone; its key is not looked at.
-    /// Else the line that a lookup would go on with, which is asked for.
+    /// The first slot that a lookup would compare, from the bucket's first line alone; the key is not compared.
+    /// Otherwise the line with which a lookup would continue, which is prefetched.
     #[inline]
     pub(crate) fn hint<'i>(
         &'i self,
@@ -237,13 +239,13 @@ impl Index {
         })
     }
 
-    /// As [`Index::hint`], from the line that it asked for.
+    /// Like [`Index::hint`], from the line that it prefetched.
     #[inline]
     pub(crate) fn hint_further(&self, hash: KeyHash, line: LineId) -> Option<Hit<'_>> {
         scan_line(self.lines.line(line), hash, &mut |_| true)
     }
 
-    /// How many primary buckets there are.
+    /// The number of primary buckets.
     pub(crate) fn buckets(&self) -> usize {
         self.buckets.load(Ordering::Acquire)
     }
@@ -254,12 +256,12 @@ impl Index {
         buckets + self.resize.ahead() + self.overflow.segments()
     }
 
-    /// Whether `items` items want another bucket.
+    /// Whether `items` items need another bucket.
     pub(crate) fn wants_split(&self, items: usize) -> bool {
         items * 16 > self.buckets.load(Ordering::Relaxed) * SPLIT_ITEMS_PER_16_BUCKETS
     }
 
-    /// Whether `items` items would do with a bucket less.
+    /// Whether one bucket less is enough for `items` items.
     pub(crate) fn wants_merge(&self, items: usize) -> bool {
         let buckets = self.buckets.load(Ordering::Relaxed);
         buckets > 1 << self.per_segment_shift && items * 16 < buckets * MERGE_ITEMS_PER_16_BUCKETS
@@ -270,7 +272,7 @@ impl Index {
         bucket_of(hash, self.buckets.load(Ordering::Acquire))
     }
 
-    /// The first line of the bucket that a hash belongs to now.
+    /// The first line of the bucket to which a hash belongs now.
     #[inline]
     fn line_for(&self, hash: KeyHash) -> LineId {
         self.line_of(self.number_of(hash))
@@ -290,12 +292,12 @@ impl Index {
     }
 }
 
-/// What a walk along a chain came to.
+/// The result of a walk along a chain.
 enum Scan<'i> {
     Hit(Hit<'i>),
     /// The chain ended.
     Missed,
-    /// It was longer than any chain is: the walk went on in lines of others.
+    /// It was longer than any chain: the walk continued in lines of others.
     Strayed,
 }
 
@@ -305,18 +307,18 @@ fn scan_line<'i>(
     hash: KeyHash,
     matches: &mut impl FnMut(Addr) -> bool,
 ) -> Option<Hit<'i>> {
-    // All tags first, without a branch between them, for which slot it will be nobody can foretell.
+    // All tags first, without a branch between them, because the matching slot is unpredictable.
     let mut candidates = 0u32;
-    for (place, slot) in line.slots.iter().enumerate() {
-        // Acquire: whoever misses for a slot that was cleared sees that the bucket was locked.
+    for (index, slot) in line.slots.iter().enumerate() {
+        // Acquire: a reader that misses because of a cleared slot sees that the bucket was locked.
         let entry = Entry(slot.load(Ordering::Acquire));
-        candidates |= u32::from(entry.has_tag(hash)) << place;
+        candidates |= u32::from(entry.has_tag(hash)) << index;
     }
     while candidates != 0 {
         let slot = line.slots.get(candidates.trailing_zeros() as usize)?;
         candidates &= candidates - 1;
-        // Acquire pairs with the Release that published the item: its bytes are visible. A slot that was
-        // changed since the first look was changed under the lock, so a miss is looked at again.
+        // Acquire pairs with the Release that published the item: its bytes are visible. A slot that was changed
+        // since the first read was changed under the lock, so a miss is checked again.
         let entry = Entry(slot.load(Ordering::Acquire));
         if entry.may_be(hash) && matches(entry.item()) {
             return Some(Hit { entry, slot });

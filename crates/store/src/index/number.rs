@@ -1,4 +1,4 @@
-//! Which bucket a hash belongs to in a linear hash table, and the order in which a walk visits the buckets.
+//! The bucket of a hash in a linear hash table, and the order in which a walk visits the buckets.
 
 use crate::request::KeyHash;
 
@@ -14,10 +14,10 @@ pub(crate) fn bucket_of(hash: KeyHash, buckets: usize) -> usize {
     }
 }
 
-/// Where a walk goes on that has visited the bucket of `cursor` among `buckets`; `None` at the end.
+/// Where a walk continues after the bucket of `cursor` among `buckets`; `None` at the end.
 ///
-/// The walk is in the order of the reversed hash, in which a bucket and what it splits into are neighbours:
-/// whatever splits or merges meanwhile, no item is passed over (as in Redis's SCAN, for linear hashing).
+/// The walk is in the order of the reversed hash, in which a bucket and the one split from it are neighbours:
+/// whatever splits or merges meanwhile, no item is skipped (as in Redis's SCAN, for linear hashing).
 pub(crate) fn next_cursor(cursor: u64, buckets: usize) -> Option<u64> {
     let level = usize::BITS - 1 - buckets.leading_zeros();
     let number = bucket_of(KeyHash(cursor.reverse_bits()), buckets);

@@ -1,8 +1,8 @@
-//! Overflow lines: an eighth to a quarter of the index, handed out from segments of their own.
+//! Overflow lines: an eighth to a quarter of the index, allocated from segments of their own.
 //!
-//! A line goes back at once and may serve another bucket while a reader still looks at it: it holds
-//! atomics only, and the reader's own bucket has changed its version by then. Only a whole segment waits
-//! for the epoch. Lines are taken from the fullest segment, so that the emptiest can be cleared and returned.
+//! A line is returned at once and may serve another bucket while a reader still reads it: it consists of atomics
+//! only, and the reader's own bucket has changed its version by then. Only a whole segment waits for the epoch.
+//! Lines are taken from the fullest segment, so that the emptiest can be cleared and returned.
 
 use std::sync::PoisonError;
 use std::sync::atomic::AtomicUsize;
@@ -16,15 +16,15 @@ use crate::sync::{Mutex, MutexGuard, Ordering};
 struct Pool {
     segment: SegmentId,
     used: usize,
-    /// Lines from here on were never handed out.
+    /// Lines from here on were never allocated.
     fresh: usize,
-    /// Lines that came back, linked through their words.
+    /// Returned lines, linked through their words.
     free: Option<LineId>,
-    /// Its lines are being moved away; nothing is taken from it.
+    /// Its lines are being moved away; none is allocated from it.
     draining: bool,
 }
 
-/// All segments of overflow lines. The lock is held for a few stores and never while a bucket is waited for.
+/// All segments of overflow lines. The lock is held for a few stores and never while waiting for a bucket.
 pub(super) struct Overflow {
     pools: Mutex<Vec<Pool>>,
     segments: AtomicUsize,
@@ -78,12 +78,12 @@ impl Overflow {
         Some((id, lines.line(id)))
     }
 
-    /// Takes a line back.
+    /// Returns a line.
     pub(super) fn give(&self, lines: &Lines, id: LineId) {
         let mut pools = self.lock();
         let segment = self.segment_of(id);
         if let Some(pool) = pools.iter_mut().find(|pool| pool.segment == segment) {
-            // A reader that strays here walks the list of free lines: bounded, and its miss is not believed.
+            // A reader that strays here walks the list of free lines: bounded, and its miss is not accepted.
             lines
                 .line(id)
                 .word
@@ -93,7 +93,7 @@ impl Overflow {
         }
     }
 
-    /// Gives back a segment whose lines are all free, if the others have room to spare.
+    /// Returns a segment whose lines are all free, if the others have free lines to spare.
     fn release_empty(&self, supply: &dyn Supply) -> bool {
         let mut pools = self.lock();
         let Some(at) = pools.iter().position(|pool| pool.used == 0) else {
@@ -111,8 +111,8 @@ impl Overflow {
         true
     }
 
-    /// Marks the emptiest segment for draining when the others could take all its lines one and a half
-    /// times over; returns the lines handed out from it so far.
+    /// Marks the emptiest segment for draining if the others could take all its lines one and a half times; returns
+    /// the lines allocated from it so far.
     fn draining(&self) -> Option<std::ops::Range<u64>> {
         let mut pools = self.lock();
         if !pools.iter().any(|pool| pool.draining) {
@@ -141,10 +141,10 @@ impl Overflow {
 }
 
 impl Index {
-    /// Moves overflow lines together and gives emptied segments back; true if something was done.
+    /// Moves overflow lines together and returns emptied segments; true if something was done.
     ///
-    /// Looks at `lines` lines of the segment being drained, so that a call is bounded. Only one worker does
-    /// this at a time: the caller holds the resize lock.
+    /// Examines `lines` lines of the segment being drained, so that a call is bounded. Only one worker does this at
+    /// a time: the caller holds the resize lock.
     pub(super) fn drain_overflow(&self, from: &mut u64, lines: u64, supply: &dyn Supply) -> bool {
         if self.overflow.release_empty(supply) {
             *from = 0;
@@ -165,7 +165,7 @@ impl Index {
 
     fn move_line(&self, old: LineId, supply: &dyn Supply) {
         let owner = super::bucket::owner_of(self.lines.line(old).word.load(Ordering::Acquire));
-        // A free line has no owner in its word and reads as one of bucket 0: not found in that chain.
+        // A free line has no owner in its word and looks like one of bucket 0: not found in that chain.
         if owner >= self.buckets() {
             return;
         }

@@ -1,36 +1,36 @@
 //! Growing and shrinking by one bucket: split, merge, and clearing segments of overflow lines.
 //!
-//! The order makes readers safe. A split copies to the new bucket, publishes the count, and clears the old
-//! bucket last; a merge copies to the lower bucket, publishes, and clears the upper last. So an item is
-//! always in the bucket that the count, as the reader knows it, points to; and a reader with an old count
-//! that comes after the clearing finds the version or the count changed. Both hold two locks, lower first.
+//! The order makes readers safe. A split copies to the new bucket, publishes the count, and clears the old bucket
+//! last; a merge copies to the lower bucket, publishes, and clears the upper last. So an item is always in the
+//! bucket to which the count, as the reader knows it, points; and a reader with an old count that comes after the
+//! clearing finds the version or the count changed. Both hold two locks, lower first.
 
 use super::bucket::BUCKETS_MAX;
 use super::{Bucket, Entry, Index, Keys, Supply, bucket_of};
 use crate::memory::{LineId, SegmentId};
 use crate::sync::{AtomicUsize, Mutex, Ordering, if_free};
 
-/// What a call achieved.
+/// The result of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Step {
     /// One bucket more or less, or overflow lines moved.
     Done,
     /// Nothing to do.
     Idle,
-    /// Another worker is at it.
+    /// Another worker is resizing.
     Busy,
-    /// A line or segment was needed and refused.
+    /// A line or segment was needed and not available.
     NoRoom,
 }
 
-/// Lines of the next segment that each split clears: all at once take milliseconds where the kernel must find the memory
-/// first. So the last eighth of a segment is filled while the next one is cleared.
+/// Lines of the next segment that each split clears: all at once take milliseconds if the kernel has to provide the
+/// memory first. So the last eighth of a segment is filled while the next one is cleared.
 const LINES_CLEARED: u64 = 8;
 
-/// Overflow lines looked at in one step of draining.
+/// Overflow lines examined in one step of draining.
 const DRAIN_LINES: u64 = 32;
 
-/// What only the one who resizes touches.
+/// State that only the resizing worker touches.
 pub(super) struct Resize {
     state: Mutex<State>,
     /// Segments taken and not yet in use: 0 or 1.
@@ -42,13 +42,13 @@ struct State {
     segments: usize,
     /// The segment that will be added next.
     next: Option<Clearing>,
-    /// Where the draining of an overflow segment goes on.
+    /// Where the draining of an overflow segment continues.
     drain_from: u64,
     stay: Vec<Entry>,
     go: Vec<Entry>,
 }
 
-/// A segment whose lines are being cleared. It held items before; nobody reaches it as lines yet.
+/// A segment whose lines are being cleared. It held items before; nothing refers to it as lines yet.
 struct Clearing {
     segment: SegmentId,
     /// Lines that are clear.
@@ -77,7 +77,7 @@ impl Resize {
 }
 
 impl Index {
-    /// Splits the next bucket in turn.
+    /// Splits the next bucket in order.
     pub(crate) fn split(&self, keys: &dyn Keys, supply: &dyn Supply) -> Step {
         let Some(mut state) = if_free(self.resize.state.try_lock()) else {
             return Step::Busy;
@@ -110,7 +110,7 @@ impl Index {
                 return Step::NoRoom;
             }
         }
-        // Release: whoever sees the count sees the new bucket filled.
+        // Release: a thread that sees the count sees the new bucket filled.
         self.buckets.store(new + 1, Ordering::Release);
         lower.rewrite(&state.stay);
         Step::Done
@@ -160,14 +160,14 @@ impl Index {
         }
     }
 
-    /// Makes sure that the segment of bucket `new` is there, and gets the next one ready before it is needed.
+    /// Makes sure that the segment of bucket `new` exists, and prepares the next one before it is needed.
     fn prepare(&self, new: usize, state: &mut State, supply: &dyn Supply) -> bool {
         let lines = 1 << self.per_segment_shift;
         let unused = ((state.segments << self.per_segment_shift) - new) as u64;
         if unused > lines / LINES_CLEARED {
             return true;
         }
-        let Some(place) = self.directory.get(state.segments) else {
+        let Some(entry) = self.directory.get(state.segments) else {
             return unused > 0;
         };
         let take = || {
@@ -189,7 +189,7 @@ impl Index {
         self.clear(&mut next, lines);
         self.resize.ahead.store(0, Ordering::Relaxed);
         // Release: a reader that still has a larger count from before a merge finds empty lines here.
-        place.store(next.segment.0, Ordering::Release);
+        entry.store(next.segment.0, Ordering::Release);
         state.segments += 1;
         true
     }
@@ -208,14 +208,14 @@ impl Index {
         }
     }
 
-    /// After a merge that emptied the first bucket of a segment: the segment goes back.
+    /// After a merge that emptied the first bucket of a segment: the segment is returned.
     fn retire_segments(&self, last: usize, state: &mut State, supply: &dyn Supply) {
         while state.segments << self.per_segment_shift >= last + (1 << self.per_segment_shift) {
-            let Some(place) = self.directory.get(state.segments - 1) else {
+            let Some(entry) = self.directory.get(state.segments - 1) else {
                 return;
             };
             // The entry stays readable for readers with the old count; the epoch keeps the segment for them.
-            supply.give(SegmentId(place.load(Ordering::Relaxed)));
+            supply.give(SegmentId(entry.load(Ordering::Relaxed)));
             state.segments -= 1;
         }
     }

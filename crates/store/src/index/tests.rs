@@ -5,13 +5,13 @@ use std::sync::Arc;
 use super::entry::TAG_SHIFT;
 use super::*;
 
-/// An item's address is its hash's low part plus an offset, so its hash can be had back.
+/// An item's address is its hash's low part plus an offset, so the hash can be computed from it.
 struct Numbers;
 
 const FAR: u64 = 1 << 40;
 
 fn hash_of(number: u64) -> KeyHash {
-    // Tags differ little on purpose: few tags make false matches common.
+    // Tags differ little on purpose: few tags cause frequent false matches.
     KeyHash(((number % 3) << TAG_SHIFT) | number)
 }
 
@@ -25,11 +25,11 @@ impl Keys for Numbers {
     }
 }
 
-/// Segments one after the other; what is given back is only counted.
+/// Segments one after the other; returned ones are only counted.
 struct Counting {
     next: std::sync::atomic::AtomicU32,
     limit: u32,
-    /// Whether what is given back is handed out again at once; the store waits for all readers first.
+    /// Whether returned segments are allocated again at once; the store waits for all readers first.
     reuses: bool,
     given: std::sync::Mutex<Vec<SegmentId>>,
 }
@@ -73,8 +73,8 @@ fn insert(index: &Index, number: u64, supply: &dyn Supply) {
 
 fn remove(index: &Index, number: u64) -> bool {
     let mut bucket = index.lock(hash_of(number));
-    let place = bucket.find(hash_of(number), |item| item == item_of(number));
-    place.map(|place| bucket.remove(place)).is_some()
+    let slot = bucket.find(hash_of(number), |item| item == item_of(number));
+    slot.map(|slot| bucket.remove(slot)).is_some()
 }
 
 #[cfg(not(loom))]
@@ -206,7 +206,7 @@ mod alone {
         }
     }
 
-    /// Items of which nobody can tell the hash.
+    /// Items whose hash is unavailable.
     struct Panicking;
 
     impl Keys for Panicking {
@@ -339,7 +339,7 @@ mod interleaved {
         });
     }
 
-    /// As above, where the bucket keeps its place in a segment that others use too.
+    /// As above, with a bucket that stays in a segment that others use too.
     #[test]
     fn a_reader_never_misses_while_a_bucket_of_a_kept_segment_merges_and_splits_again() {
         explore_two_steps(|| {
@@ -358,7 +358,7 @@ mod interleaved {
         });
     }
 
-    /// A writer that waited for a bucket's lock must not get one that is the key's no more.
+    /// A writer that waited for a bucket's lock must not get one that is no longer the key's.
     #[test]
     fn a_writer_loses_nothing_while_buckets_merge_and_one_splits_again() {
         explore_two_steps(|| {
@@ -420,9 +420,8 @@ mod interleaved {
             insert(&index, 3, &*supply);
             let replace = |index: &Index, copy: u64| {
                 let mut bucket = index.lock(hash_of(3));
-                let place = bucket.find(hash_of(3), |item| item == item_of(3));
-                place
-                    .map(|place| bucket.replace(place, Entry::new(hash_of(3), 0, item_of(copy))))
+                let slot = bucket.find(hash_of(3), |item| item == item_of(3));
+                slot.map(|slot| bucket.replace(slot, Entry::new(hash_of(3), 0, item_of(copy))))
                     .is_some()
             };
             let mover = {
@@ -442,7 +441,7 @@ mod interleaved {
     }
 
     #[test]
-    fn a_noted_use_never_brings_a_removed_item_back() {
+    fn a_recorded_use_never_restores_a_removed_item() {
         explore(|| {
             let (index, supply) = index();
             insert(&index, 3, &*supply);

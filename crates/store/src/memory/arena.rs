@@ -1,8 +1,8 @@
-//! The arena: one lazily backed stretch of memory, cut into segments of equal size.
+//! The arena: one lazily backed mapping, divided into segments of equal size.
 //!
-//! It is mapped once, larger than `-m` so that `cache_memlimit` can grow it; a page costs memory only
-//! when it is first written, and `discard` gives a segment's pages back. Addresses are byte offsets from
-//! its start. Knows neither items nor who owns a segment: the rules of the parent module do.
+//! It is mapped once, larger than `-m` so that `cache_memlimit` can grow it; a page costs memory only when it is
+//! first written, and `discard` returns a segment's pages to the system. Addresses are byte offsets from its start.
+//! Knows neither items nor the owners of segments: the rules of the parent module do.
 
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU16, AtomicUsize, Ordering};
@@ -35,7 +35,7 @@ pub(crate) struct Arena {
     base: NonNull<u8>,
     bytes: usize,
     segment_shift: u32,
-    /// Below this offset huge pages were asked for.
+    /// Below this offset huge pages were requested.
     huge_bytes: AtomicUsize,
 }
 
@@ -57,10 +57,10 @@ impl Arena {
         })
     }
 
-    /// Asks for huge pages under the first `segments` segments, those that the limit allows.
+    /// Requests huge pages for the first `segments` segments, those that the limit allows.
     ///
-    /// Not under the others, of which as many are written as index and ghost need: the last huge page would stand
-    /// there for up to 2 MiB that nobody asked for.
+    /// Not for the others, of which only as many are written as index and ghost need: the last huge page would take
+    /// up to 2 MiB without need.
     pub(crate) fn want_huge_pages(&self, segments: usize) {
         if self.bytes < HUGE_PAGES_FROM_BYTES {
             return;
@@ -72,7 +72,7 @@ impl Arena {
         self.advise_huge(before, wanted.saturating_sub(before), true);
     }
 
-    /// How many segments one huge page backs; none where no huge pages were asked for.
+    /// How many segments one huge page backs; none if no huge pages were requested.
     pub(crate) fn huge_page_segments(&self) -> usize {
         if self.huge_bytes.load(Ordering::Relaxed) == 0 {
             return 0;
@@ -80,13 +80,13 @@ impl Arena {
         HUGE_PAGE_BYTES >> self.segment_shift
     }
 
-    /// Whether huge pages were asked for under a segment.
+    /// Whether huge pages were requested for a segment.
     pub(crate) fn has_huge_pages(&self, segment: SegmentId) -> bool {
         let start = self.start(segment).0 as usize;
         start < self.huge_bytes.load(Ordering::Relaxed)
     }
 
-    /// Advice about a stretch of the mapping; where it is refused, small pages serve.
+    /// Advice about a range of the mapping; if it is refused, small pages are used.
     fn advise_huge(&self, offset: usize, len: usize, is_wanted: bool) {
         #[cfg(not(any(miri, loom)))]
         {
@@ -137,7 +137,7 @@ impl Arena {
         unsafe { std::slice::from_raw_parts(from, len) }
     }
 
-    /// Copies bytes to a place that the caller owns and has not published (rule 1).
+    /// Copies bytes to an address that the caller owns and has not published (rule 1).
     #[inline]
     pub(crate) fn write(&self, at: Addr, from: &[u8]) {
         let to = self.pointer(at, from.len());
@@ -146,7 +146,7 @@ impl Arena {
         unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), to, from.len()) }
     }
 
-    /// An unpublished stretch that its one owner fills (an upload's piece).
+    /// An unpublished range that its one owner fills (an upload's piece).
     #[allow(
         clippy::mut_from_ref,
         reason = "rule 1: the owner asks for its own unpublished bytes"
@@ -173,7 +173,7 @@ impl Arena {
         }
     }
 
-    /// Asks the processor to fetch the line of `at`; a wrong address costs nothing but the fetch.
+    /// Prefetches the line of `at`; a wrong address costs only the fetch.
     #[inline]
     pub(crate) fn prefetch(&self, at: Addr) {
         #[cfg(all(target_arch = "x86_64", not(miri)))]
@@ -188,7 +188,7 @@ impl Arena {
         let _ = at;
     }
 
-    /// Asks for all lines of a stretch that is about to be written or read, as far as it lies in the arena.
+    /// Prefetches all lines of a range that is about to be written or read, as far as it is in the arena.
     #[inline]
     pub(crate) fn prefetch_all(&self, at: Addr, bytes: usize) {
         for line in 0..bytes.div_ceil(LINE_BYTES) {
@@ -196,12 +196,12 @@ impl Arena {
         }
     }
 
-    /// Gives a free segment's pages back to the system; it reads as zeros afterwards. Until [`Arena::restore`] it may
-    /// have no huge page either: the kernel would fill the gap again when it puts huge pages together.
+    /// Returns a free segment's pages to the system; it reads as zeros afterwards. Until [`Arena::restore`] it must
+    /// not have huge pages either: the kernel would fill the gap again when it assembles huge pages.
     pub(crate) fn discard(&self, segment: SegmentId) {
         let len = self.segment_bytes();
         let from = self.pointer(self.start(segment), len);
-        // The kernel takes whole pages: where they are larger than a segment, those of its neighbours too.
+        // The kernel takes whole pages: if they are larger than a segment, those of its neighbours too.
         #[cfg(not(any(miri, loom)))]
         if len.is_multiple_of(rustix::param::page_size()) {
             give_back(from, len);
@@ -255,8 +255,8 @@ impl Drop for Arena {
     }
 }
 
-/// Huge pages spare the index and the items most misses of the address translation; below this size
-/// they would only round up what a small cache keeps resident.
+/// Huge pages avoid most TLB misses of index and items; below this size they would only round up the resident
+/// memory of a small cache.
 const HUGE_PAGES_FROM_BYTES: usize = 64 << 20;
 /// The size of one, on nearly every machine that has them.
 const HUGE_PAGE_BYTES: usize = 2 << 20;
@@ -276,17 +276,17 @@ fn map(bytes: usize) -> Result<NonNull<u8>, Error> {
     }
     .map_err(|error| Error::NoMemory(bytes as u64, error.to_string()))?;
     if bytes >= HUGE_PAGES_FROM_BYTES {
-        // Where they are asked for they come, elsewhere not even if the system gives them to all.
-        // SAFETY: advice about our own mapping; where it is refused, the system's habit serves.
+        // If they are requested they are used, elsewhere not even if the system gives them to all.
+        // SAFETY: advice about our own mapping; if it is refused, the system's default applies.
         let _ = unsafe { madvise(base, bytes, Advice::LinuxNoHugepage) };
     }
     NonNull::new(base.cast()).ok_or_else(|| Error::NoMemory(bytes as u64, "mapped at null".into()))
 }
 
-/// Gives the pages of a stretch back that nobody can reach. A refusal leaves them as they are, which is allowed.
+/// Returns the pages of an unreachable range to the system. After a refusal they stay, which is allowed.
 ///
 /// Plain `MADV_DONTNEED` is refused for locked memory (`-k`); `MADV_DONTNEED_LOCKED` came with Linux 5.18, before
-/// that the stretch is unlocked for the moment.
+/// that the range is briefly unlocked.
 #[cfg(not(any(miri, loom)))]
 fn give_back(from: *mut u8, len: usize) {
     use rustix::mm::{Advice, MlockFlags, madvise, mlock_with, munlock};

@@ -1,29 +1,28 @@
 //! Epochs: how a worker that reuses a segment knows that no other worker still reads it.
 //!
-//! Quiescent-state reclamation (Hart, `McKenney` and Brown, IPDPS 2006). The clock ticks
-//! whenever something is retired; each worker notes the tick it saw when it last held nothing. What was
-//! retired at tick t may be reused once every online worker has noted t or later. A worker that sleeps is
-//! offline and holds nobody up.
+//! Quiescent-state reclamation (Hart, `McKenney` and Brown, IPDPS 2006). The clock ticks whenever something is
+//! retired; each worker records the tick it saw when it last held nothing. Memory retired at tick t may be reused
+//! once every online worker has recorded t or later. A worker that sleeps is offline and delays none.
 
 use crate::sync::{AtomicU64, Ordering, fence};
 
-/// What an offline worker notes.
+/// The record of an offline worker.
 const OFFLINE: u64 = 0;
-/// What marks a place that no worker has taken.
+/// Marks an entry that no worker has taken.
 const UNREGISTERED: u64 = u64::MAX;
 
-/// One worker's note, on a line of its own: it is written once a loop turn.
+/// The record of one worker, on a line of its own: it is written once per iteration of the event loop.
 #[repr(align(64))]
 struct Note(AtomicU64);
 
-/// The clock and the notes.
+/// The clock and the records.
 pub(crate) struct Epochs {
     clock: AtomicU64,
     notes: Box<[Note]>,
 }
 
 impl Epochs {
-    /// Room for `workers` workers.
+    /// Entries for `workers` workers.
     pub(crate) fn new(workers: usize) -> Self {
         let note = || Note(AtomicU64::new(UNREGISTERED));
         Epochs {
@@ -32,17 +31,17 @@ impl Epochs {
         }
     }
 
-    /// Takes a place for a worker, offline at first; `None` when all are taken.
+    /// Takes an entry for a worker, offline at first; `None` if all are taken.
     pub(crate) fn register(&self) -> Option<usize> {
         self.notes.iter().position(|note| {
-            // AcqRel: the next owner of a place starts after its last owner ended.
+            // AcqRel: the next owner of an entry starts after its last owner ended.
             note.0
                 .compare_exchange(UNREGISTERED, OFFLINE, Ordering::AcqRel, Ordering::Relaxed)
                 .is_ok()
         })
     }
 
-    /// Gives a place back.
+    /// Releases an entry.
     pub(crate) fn unregister(&self, worker: usize) {
         self.note(worker, UNREGISTERED);
     }
@@ -55,8 +54,8 @@ impl Epochs {
         fence(Ordering::SeqCst);
     }
 
-    /// The worker holds nothing at this moment and reads on. Acquire pairs with `retire`: a worker that
-    /// notes tick t sees everything unlinked before t.
+    /// The worker holds nothing at this moment and continues to read. Acquire pairs with `retire`: a worker that
+    /// records tick t sees everything unlinked before t.
     pub(crate) fn pass(&self, worker: usize) {
         self.note(worker, self.clock.load(Ordering::Acquire));
     }
@@ -71,10 +70,10 @@ impl Epochs {
         self.clock.fetch_add(1, Ordering::AcqRel) + 1
     }
 
-    /// What was retired at this tick or before may be reused now.
+    /// Whether memory retired at this tick or before may be reused now.
     pub(crate) fn safe(&self) -> u64 {
         fence(Ordering::SeqCst);
-        // Acquire pairs with the Release in `note`: what the worker read before it passed, it has read.
+        // Acquire pairs with the Release in `note`: the reads of the worker before it passed are complete.
         let ticks = self.notes.iter().map(|note| note.0.load(Ordering::Acquire));
         ticks
             .filter(|&tick| tick != OFFLINE)
@@ -146,7 +145,7 @@ mod interleaved {
 
     /// The same for a reader that passes instead of sleeping.
     #[test]
-    fn a_pass_lets_go_and_no_earlier() {
+    fn memory_is_safe_after_a_pass_and_not_before() {
         loom::model(|| {
             let epochs = Arc::new(Epochs::new(1));
             let slot = Arc::new(AtomicU64::new(1));

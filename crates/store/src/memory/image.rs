@@ -1,4 +1,4 @@
-//! The program's own file in memory: what only the start needed of code and constants is let go.
+//! The program's own file in memory: releases pages of code and constants that only the start needed.
 //!
 //! Reading flags and building tables touches megabytes of code that a server never runs again, and the
 //! kernel maps sixteen pages around each that is touched. They count in the resident size from which the
@@ -15,7 +15,7 @@ use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::ptr;
 
-/// Lets go of the resident pages of the program's code and constants; what is used again is mapped again.
+/// Releases the resident pages of the program's code and constants; pages that are used again are mapped again.
 ///
 /// Returns the bytes of address space covered, 0 where the system has no map of the process.
 pub fn release_start_pages() -> usize {
@@ -30,8 +30,8 @@ pub fn release_start_pages() -> usize {
     covered
 }
 
-/// The ranges of a map that belong to a file, cannot be written, and have no page of their own: what was
-/// relocated at the start has some.
+/// The ranges of a map that belong to a file, cannot be written, and have no page of their own: relocated ranges
+/// have some.
 fn clean_parts_of_files(map: impl BufRead) -> Vec<(usize, usize)> {
     let mut found = Vec::new();
     let mut part = None;
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn the_program_runs_on_after_its_code_was_let_go() {
+    fn the_program_continues_after_its_code_was_released() {
         assert!(release_start_pages() > 0);
         let doubled: Vec<u32> = (0..1000).map(|n| n * 2).collect();
         assert_eq!(doubled.iter().sum::<u32>(), 999_000);

@@ -1,15 +1,15 @@
 //! Lines: the 64-byte rows of atomics in which the index (and the ghost) live, one cache line each.
 //!
-//! They lie in segments of the arena, so that index and items share one budget. A line is made of
-//! atomics only, so a reader that still looks at a line which went to another bucket reads old or new
-//! numbers and no torn ones; the version in the word tells it to look again.
+//! They are in segments of the arena, so that index and items share one budget. A line consists of atomics only, so
+//! a reader that still reads a line which was given to another bucket sees old or new numbers and no torn ones; the
+//! version in the word makes it look again.
 
 use std::sync::Arc;
 
 use super::arena::{Arena, LINE_BYTES};
 use crate::sync::AtomicU64;
 
-/// Slots of a line beside its word.
+/// Slots of a line in addition to its word.
 pub(crate) const SLOTS: usize = 7;
 
 /// One cache line: a word for the owner's use and seven slots.
@@ -49,7 +49,7 @@ impl Lines {
         unsafe { &*line }
     }
 
-    /// Asks for a line ahead of its use.
+    /// Prefetches a line.
     #[inline]
     pub(crate) fn prefetch(&self, id: LineId) {
         self.arena
@@ -62,7 +62,7 @@ impl Lines {
     }
 }
 
-/// Under loom an atomic is a tracked object and cannot lie in raw memory: a table stands in.
+/// Under loom an atomic is a tracked object and cannot be in raw memory: a table replaces it.
 #[cfg(loom)]
 pub(crate) struct Lines {
     table: Vec<Line>,

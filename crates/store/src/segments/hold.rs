@@ -1,12 +1,12 @@
-//! What keeps a segment where it is: pins of uploads against sweeps, holds of slow readers against reuse.
+//! What keeps a segment in place: pins of uploads against sweeps, holds of slow readers against reuse.
 
 use super::Segments;
 use crate::memory::Addr;
 use crate::sync::Ordering;
 
-/// At most one in this many segments may be held beyond the epoch, for the rest must stay evictable; ...
+/// At most one in this many segments may be held beyond the epoch, because the rest must stay evictable; ...
 const HELD_SHARE: usize = 8;
-/// ... but the largest item may be, as long as it takes no more than one in this many.
+/// ... but the largest item may be held if it takes at most one in this many.
 const LARGEST_SHARE: usize = 2;
 
 impl Segments {
@@ -40,7 +40,7 @@ impl Segments {
 
     /// Ends a [`Segments::hold`].
     pub(crate) fn unhold(&self, at: Addr) {
-        // Release pairs with the Acquire in `settle`: the holder has read what it wanted.
+        // Release pairs with the Acquire in `settle`: the holder has finished reading.
         if self
             .meta(self.arena.segment_of(at))
             .holds
@@ -51,7 +51,7 @@ impl Segments {
         }
     }
 
-    /// Whether more than three quarters of what may be held is.
+    /// Whether more than three quarters of the allowed holds are used.
     pub(crate) fn holds_are_scarce(&self) -> bool {
         self.held() * 4 > self.held_max() * 3
     }

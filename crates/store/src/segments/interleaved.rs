@@ -36,12 +36,12 @@ fn in_thread(
     thread::spawn(move || act(&segments))
 }
 
-/// The oldest segment that a choice would be offered.
+/// The oldest segment that a choice would see.
 fn candidate(segments: &Segments) -> Option<SegmentId> {
     segments.candidates(2, 0).oldest_small.map(|view| view.id)
 }
 
-/// How many segments are free or wait for readers.
+/// The number of segments that are free or wait for readers.
 fn given_back(segments: &Segments) -> usize {
     let plan = segments.lock();
     plan.free.len() + plan.limbo.len()

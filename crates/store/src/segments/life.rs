@@ -1,6 +1,6 @@
-//! From open to limbo: sealing, sweeping, and the count of live bytes that ends a segment.
+//! The life of a segment from open to limbo: sealing, sweeping, and the count of live bytes that ends it.
 //!
-//! Whoever brings a sealed segment to zero retires it; a sweep retires its own.
+//! The thread that brings a sealed segment to zero retires it; a sweep retires its own.
 
 use super::{Queue, Segments, State};
 use crate::memory::{Addr, SegmentId};
@@ -8,7 +8,7 @@ use crate::sparse::is_sparse;
 use crate::sync::{Ordering, sequential};
 
 impl Segments {
-    /// Closes an open segment of which `used` bytes were written. `order` places it in its queue; `None` at
+    /// Closes an open segment of which `used` bytes were written. `order` is its position in its queue; `None` is
     /// the young end.
     pub(crate) fn seal(&self, id: SegmentId, used: usize, expires: u32, order: Option<u64>) {
         let meta = self.meta(id);
@@ -21,7 +21,7 @@ impl Segments {
         self.note_decline(id);
     }
 
-    /// Starts a sweep; false if somebody else has it, or if an upload still writes into it.
+    /// Starts a sweep; false if another thread has started one, or if an upload still writes into it.
     pub(crate) fn start_sweep(&self, id: SegmentId) -> bool {
         // Acquire pairs with the seal: the walk sees the bytes.
         let mut is_ours = self.change(id, State::Sealed, State::Sweeping);
@@ -29,12 +29,12 @@ impl Segments {
             self.stop_sweep(id);
             is_ours = false;
         }
-        // Also where somebody else was faster: the next choice must not meet the same segment.
+        // Also if another thread was faster: the next choice must not get the same segment.
         self.rank(id);
         is_ours
     }
 
-    /// Puts a segment back that could not be swept to its end.
+    /// Restores a segment that could not be swept to its end.
     pub(crate) fn stop_sweep(&self, id: SegmentId) {
         self.meta(id)
             .state
@@ -42,13 +42,14 @@ impl Segments {
         self.note_decline(id);
     }
 
-    /// Every record was treated. Whoever unlinked one meanwhile may still have to count it: the last one retires the
-    /// segment. So none is reused while a slot names something in it, whatever the sweep believes.
+    /// Every record was handled. A thread that unlinked one meanwhile may still have to count it: the last one
+    /// retires the segment. So none is reused while a slot names something in it, regardless of what the sweep
+    /// assumes.
     pub(crate) fn finish_sweep(&self, id: SegmentId) {
         self.stop_sweep(id);
     }
 
-    /// Lets a fully live segment stand at the young end of a queue instead of being copied there.
+    /// Moves a fully live segment to the young end of a queue instead of copying it there.
     pub(crate) fn requeue(&self, id: SegmentId, queue: Queue) {
         let meta = self.meta(id);
         meta.is_main
@@ -114,7 +115,7 @@ impl Segments {
         strict_assert!(before as usize >= bytes, "live bytes below zero");
         sequential();
         let (before, after) = (before as usize, before as usize - bytes);
-        // While the segment is open `used` is 0, so nothing is noted before the seal, which looks for itself.
+        // While the segment is open `used` is 0, so nothing is recorded before the seal, which checks for itself.
         let used = self.meta(id).used.load(Ordering::SeqCst) as usize;
         let is_noted = after == 0
             || self.changes_level(before, after)

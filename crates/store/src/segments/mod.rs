@@ -1,9 +1,9 @@
-//! The table of segments: which are free, open, sealed or waiting for readers, and what lives in each.
+//! The table of segments: which are free, open, sealed or waiting for readers, and their live bytes.
 //!
-//! A segment goes free -> open -> sealed -> (sweeping) -> limbo -> free; index and ghost take whole segments
-//! from the same table. Live bytes are counted down by whoever unlinks an item; the one who brings a sealed
-//! segment to zero retires it, whoever that is. Taking and returning a segment takes one short lock, once in
-//! 64 KiB to 1 MiB written; everything else here is atomics.
+//! A segment goes free -> open -> sealed -> (sweeping) -> limbo -> free; index and ghost take whole segments from
+//! the same table. The thread that unlinks an item subtracts its live bytes; the one that brings a sealed segment
+//! to zero retires it. Taking and returning a segment takes one short lock, once in 64 KiB to 1 MiB written;
+//! everything else here is atomics.
 
 mod hold;
 mod life;
@@ -26,14 +26,14 @@ use crate::request::Seconds;
 use crate::sparse::{SparseList, is_sparse};
 use crate::sync::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Mutex, Ordering};
 
-/// Segments that only movers, and writers in need, may take.
+/// Segments that only sweeps, and writers that found none, may take.
 pub(crate) const MOVER_FLOOR: usize = 2;
 
-/// Where a segment is in its life.
+/// The state of a segment in its life.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
 pub(crate) enum State {
-    /// Nobody's; its bytes mean nothing.
+    /// Unused; its bytes have no meaning.
     Free,
     /// A worker appends to it.
     Open,
@@ -47,21 +47,21 @@ pub(crate) enum State {
     Lines,
 }
 
-/// Which of the policy's queues a segment stands in.
+/// The policy's queue of a segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Queue {
-    /// Where newcomers are tried.
+    /// New items.
     Small,
-    /// Where proven items stay.
+    /// Promoted items.
     Main,
 }
 
-/// What changes while a segment lives; on lines of its own, for many threads count it down.
+/// The changing state of a segment; on lines of its own, because many threads count it down.
 #[repr(align(64))]
 pub(crate) struct Meta {
     state: AtomicU32,
     is_main: AtomicU32,
-    /// Bytes of records that something still names.
+    /// Bytes of records that are still named.
     live: AtomicU32,
     /// Bytes appended; written when sealed.
     used: AtomicU32,
@@ -71,27 +71,28 @@ pub(crate) struct Meta {
     holds: AtomicU32,
     /// The last second at which anything in it is alive; `u32::MAX` if something never expires.
     expires: AtomicU32,
-    /// Age in the queue: smaller is older.
+    /// Position in the queue: smaller is older.
     order: AtomicU64,
 }
 
-/// What readers ask of a segment; written when it is opened, so that reading it is cheap. One never crosses a line.
+/// What readers need of a segment; written when it is opened, so that reading it is cheap. One never crosses a
+/// line.
 #[repr(align(32))]
 struct Origin {
     /// Number of the opening, from 1: with the offset it makes the CAS unique.
     sequence: AtomicU64,
-    /// The flushes before it was opened.
+    /// The number of flushes before it was opened.
     generation: AtomicU64,
     /// The second from which expiry and accesses are counted.
     base: AtomicU32,
 }
 
-/// How many segments there may be.
+/// The maximum number of segments.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Budget {
     /// Of all kinds.
     pub(crate) segments: usize,
-    /// Of lines, beside those.
+    /// Of lines, in addition to those.
     pub(crate) apart: usize,
 }
 
@@ -103,14 +104,14 @@ pub(crate) struct Segments {
     origins: Box<[Origin]>,
     plan: Mutex<Plan>,
     sequence: AtomicU64,
-    /// The last unique that was counted and not given by an address, halved.
+    /// The last unique that was counted and not derived from an address, halved.
     counted_unique: AtomicU64,
     order: AtomicU64,
     /// Items of an older generation than its count are dead.
     pub(crate) flushes: Flushes,
-    /// How many segments the budget allows now, those apart not counted.
+    /// Segments that the budget allows now, without the separate ones.
     allowed: AtomicUsize,
-    /// So many segments of lines are allowed beside.
+    /// Segments of lines allowed in addition.
     apart: AtomicUsize,
     /// Segments of lines.
     lines: AtomicUsize,
@@ -118,26 +119,26 @@ pub(crate) struct Segments {
     in_use: AtomicUsize,
     /// Segments with at least one hold.
     held: AtomicUsize,
-    /// Segments that the largest item may lie in, beside the pieces of others.
+    /// Segments that the largest item may occupy, shared with pieces of others.
     largest: usize,
-    /// Segments in limbo that are held, as counted last.
+    /// Segments in limbo that are held, as last counted.
     stuck: AtomicUsize,
-    /// Free segments and those in limbo, which were written before and cost no fault.
+    /// Free segments and those in limbo, which were written before and cost no page fault.
     idle: AtomicUsize,
-    /// Fewer are backed ahead of need than should be.
+    /// Fewer are backed ahead of need than there should be.
     is_short_of_ready: AtomicBool,
     sparse: SparseList,
     /// Sealed segments in the orders in which victims are chosen.
     ranking: Mutex<Ranking>,
     /// Changes of it so far.
     ranking_version: AtomicU64,
-    /// Segments that choices looked at.
+    /// Segments examined by choices.
     #[cfg(test)]
     examined: AtomicU64,
 }
 
 impl Segments {
-    /// Where the largest item may have so many bytes.
+    /// The number of segments that the largest item may occupy.
     pub(crate) fn new(
         arena: Arc<Arena>,
         workers: usize,
@@ -203,8 +204,8 @@ impl Segments {
         &self.epochs
     }
 
-    /// What may still be taken before the budget is used up. Limbo is included, for it drains by itself, but not
-    /// what somebody holds there.
+    /// What may still be taken before the budget is used up. Includes limbo, which drains by itself, but not held
+    /// segments.
     pub(crate) fn spare(&self) -> usize {
         let gone = self.in_use.load(Ordering::Relaxed) + self.stuck.load(Ordering::Relaxed);
         self.allowed().saturating_sub(gone)
@@ -215,7 +216,7 @@ impl Segments {
         self.in_use.load(Ordering::Relaxed)
     }
 
-    /// How many segments there may be now: those of lines that stand apart included.
+    /// The maximum number of segments now: including separate ones of lines.
     pub(crate) fn allowed(&self) -> usize {
         let apart = self.apart.load(Ordering::Relaxed);
         let apart = self.lines.load(Ordering::Relaxed).min(apart);
@@ -247,14 +248,14 @@ impl Segments {
     }
 
     /// Whether the next segments opened would be memory that was never written, while sparse ones could be emptied
-    /// instead. `ahead` is how many written ones should stand ready.
+    /// instead. `ahead` is how many written ones should be ready.
     #[inline]
     pub(crate) fn wants_sparse(&self, ahead: usize) -> bool {
         let idle = self.idle.load(Ordering::Relaxed);
         !self.sparse.is_empty() && idle < ahead && self.in_use() + idle < self.allowed()
     }
 
-    /// Takes a segment from the list of sparse ones; `None` when there is none that still is.
+    /// Takes a segment from the list of sparse ones; `None` if none is still sparse.
     pub(crate) fn take_sparse(&self) -> Option<View> {
         while let Some(id) = self.sparse.take() {
             let view = self.view(id);
@@ -265,13 +266,13 @@ impl Segments {
         None
     }
 
-    /// Gives back a segment of lines that nothing reaches any more.
+    /// Returns a segment of lines that nothing refers to any more.
     pub(crate) fn give_lines(&self, id: SegmentId) {
         self.lines.fetch_sub(1, Ordering::Relaxed);
         self.retire(id);
     }
 
-    /// The generation of what is written and alive now.
+    /// The generation of items that are written and alive now.
     #[inline]
     pub(crate) fn generation(&self) -> u64 {
         self.flushes.generation()
@@ -285,8 +286,8 @@ impl Segments {
         (origin.generation.load(Ordering::Relaxed), Seconds(base))
     }
 
-    /// The CAS unique that an address gives: larger for what was appended later to the same segment, and for
-    /// segments opened later. These are the even numbers.
+    /// The CAS unique of an address: larger for records appended later to the same segment, and for segments opened
+    /// later. These are the even numbers.
     pub(crate) fn implied_unique(&self, at: Addr) -> u64 {
         let sequence = self
             .origin(self.arena.segment_of(at))
@@ -296,10 +297,11 @@ impl Segments {
         2 * (sequence * self.steps() + step)
     }
 
-    /// A CAS unique above `old` for an item whose address gives a smaller one: an odd number, which no address gives
-    /// and which was never given before, so that what a client was told never comes back for another value.
+    /// A CAS unique above `old` for an item whose address gives a smaller one: an odd number, which no address
+    /// gives and which was never used before, so that a unique sent to a client never returns for another value.
     ///
-    /// Above a unique that a client chose beyond all of ours it is the next number, as the client answers for those.
+    /// Above a unique that a client chose beyond all of ours it is the next number, because the client is
+    /// responsible for those.
     pub(crate) fn counted_unique(&self, old: u64) -> u64 {
         let opened = self.sequence.load(Ordering::Relaxed) * self.steps();
         if old / 2 > opened.max(self.counted_unique.load(Ordering::Relaxed)) {

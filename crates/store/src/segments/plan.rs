@@ -1,4 +1,4 @@
-//! The plan: which segments are free, wait for readers, or went back to the system; behind one short lock.
+//! The plan: which segments are free, wait for readers, or were returned to the system; behind one short lock.
 
 use std::collections::VecDeque;
 use std::sync::PoisonError;
@@ -11,9 +11,9 @@ use crate::sync::{MutexGuard, Ordering};
 pub(super) struct Plan {
     pub(super) free: Vec<SegmentId>,
     pub(super) limbo: VecDeque<(SegmentId, u64)>,
-    /// Given back to the system because the limit fell.
+    /// Returned to the system because the limit was lowered.
     pub(super) parked: Vec<SegmentId>,
-    /// Backed ahead of need and not used yet, in the order of use.
+    /// Backed ahead of need and not yet used, in the order of use.
     pub(super) ready: VecDeque<SegmentId>,
     /// Segments from here on were never used.
     pub(super) fresh: u32,
@@ -22,7 +22,7 @@ pub(super) struct Plan {
 }
 
 impl Segments {
-    /// Sets what the budget allows; what is free beyond it goes back to the system.
+    /// Sets the number that the budget allows; free segments beyond it are returned to the system.
     pub(crate) fn set_allowed(&self, budget: Budget) {
         self.allowed.store(budget.segments, Ordering::Relaxed);
         self.apart.store(budget.apart, Ordering::Relaxed);
@@ -32,7 +32,7 @@ impl Segments {
 
     pub(super) fn take(&self, floor: usize, state: State) -> Option<SegmentId> {
         let mut plan = self.lock();
-        // Counted first, for a segment of lines that stands apart brings its own room.
+        // Counted first, because a separate segment of lines raises the allowed number.
         let is_lines = state == State::Lines;
         self.lines
             .fetch_add(usize::from(is_lines), Ordering::Relaxed);
@@ -84,7 +84,7 @@ impl Segments {
         Some(id)
     }
 
-    /// Moves what no reader can see any more from limbo to the free ones, or back to the system.
+    /// Moves segments that no reader can see any more from limbo to the free ones, or returns them to the system.
     pub(super) fn settle(&self, plan: &mut Plan) {
         let safe = self.epochs.safe();
         let allowed = self.allowed();
@@ -123,7 +123,8 @@ impl Segments {
             .store(self.lacks_ready(plan), Ordering::Relaxed);
     }
 
-    /// Whether a segment should be backed ahead of need. Not before one was written: an empty store takes nothing.
+    /// Whether a segment should be backed ahead of need. Not before one was written: an empty store takes no
+    /// memory.
     fn lacks_ready(&self, plan: &Plan) -> bool {
         let wanted = self.arena.huge_page_segments();
         let is_written = plan.backed > 1;
@@ -139,13 +140,13 @@ impl Segments {
 
     /// Backs one segment ahead of need, if that is wanted; true while more should follow.
     ///
-    /// The first byte written to a huge page makes the kernel find and clear all of it, and in a virtual machine the host
-    /// too: that takes milliseconds, and is best done by whoever serves nobody.
+    /// The first byte written to a huge page makes the kernel find and clear all of it, and in a virtual machine
+    /// the host too: that takes milliseconds, and is best done by a thread that serves no requests.
     pub(crate) fn back_ahead(&self) -> bool {
         let Some(id) = self.take_unbacked() else {
             return false;
         };
-        // Neither free nor in use: nobody else can reach it.
+        // Neither free nor in use: no other thread can reach it.
         self.arena.write(self.arena.start(id), &[0]);
         let mut plan = self.lock();
         plan.ready.push_back(id);
@@ -161,12 +162,12 @@ impl Segments {
         id
     }
 
-    /// Segments that are backed and were not used yet.
+    /// Segments that are backed and not yet used.
     pub(crate) fn ready(&self) -> usize {
         self.lock().ready.len()
     }
 
-    /// Tries to bring segments from limbo back.
+    /// Tries to reclaim segments from limbo.
     pub(crate) fn settle_now(&self) {
         self.settle(&mut self.lock());
     }

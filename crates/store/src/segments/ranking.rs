@@ -1,10 +1,10 @@
-//! The ranking: sealed segments in the orders in which a victim is chosen, kept as they come and go.
+//! The ranking: sealed segments in the orders in which a victim is chosen, updated with each change.
 //!
-//! A choice must not cost more where there are more segments: a store of 64 GiB has 65,536. So each sealed segment
-//! stands in three orders: by age within its queue, by when it is dead as a whole, and by how much of it is alive. The
-//! last is a list for each 64th of a segment, so a segment moves in it at most 64 times however many items it has,
-//! and the sum of live bytes is right to within a 64th of what is sealed. A segment whose state changes is ranked
-//! anew by whoever changed it, after the change: the last to come here sees the last state.
+//! A choice must not cost more with more segments: a store of 64 GiB has 65,536. So each sealed segment is in three
+//! orders: by age within its queue, by when it is dead as a whole, and by its live bytes. The last is a list for
+//! each 64th of a segment, so a segment moves in it at most 64 times however many items it has, and the sum of live
+//! bytes is exact to within a 64th of the sealed bytes. A segment whose state changes is ranked again by the thread
+//! that changed it, after the change: the last to come here sees the last state.
 
 use std::collections::BTreeSet;
 use std::sync::PoisonError;
@@ -18,7 +18,7 @@ const LEVELS: usize = 64;
 /// How many segments of the emptiest list are compared.
 const COMPARED: usize = 8;
 
-/// Where one segment stands.
+/// The position of one segment.
 #[derive(Clone, Copy)]
 struct Rank {
     queue: Queue,
@@ -28,8 +28,8 @@ struct Rank {
     /// Live bytes when it was ranked last.
     live: usize,
     level: usize,
-    /// Its place in the list of its level.
-    place: usize,
+    /// Its index in the list of its level.
+    index: usize,
 }
 
 /// Sealed segments that no upload writes into, in order.
@@ -40,33 +40,33 @@ pub(super) struct Ranking {
     /// Order and number, oldest first.
     small: BTreeSet<(u64, u32)>,
     main: BTreeSet<(u64, u32)>,
-    /// Generation, last second of life, number: what is dead first comes first.
+    /// Generation, last second of life, number: dead segments come first.
     dying: BTreeSet<(u64, u32, u32)>,
     levels: Vec<Vec<u32>>,
     small_bytes: usize,
     main_bytes: usize,
-    /// How many segments are ranked.
+    /// The number of ranked segments.
     count: usize,
 }
 
 /// What a choice sees of all sealed segments: the first in each order.
 #[derive(Clone, Copy)]
 pub(crate) struct Candidates {
-    /// State of the ranking; as long as it is the same, so is this.
+    /// State of the ranking; while it is the same, so is this.
     pub(crate) version: u64,
     /// Live bytes of the small queue, too high by at most its share of `surplus_bytes`.
     pub(crate) small_bytes: usize,
     /// Live bytes of the main queue, likewise.
     pub(crate) main_bytes: usize,
-    /// By how much the sum of the two may be too high.
+    /// Maximum error of the sum of the two.
     pub(crate) surplus_bytes: usize,
     /// Dead as a whole.
     pub(crate) dead: Option<View>,
-    /// One of those that have the least alive.
+    /// One of those with the fewest live bytes.
     pub(crate) emptiest: Option<View>,
     pub(crate) oldest_small: Option<View>,
     pub(crate) oldest_main: Option<View>,
-    /// The oldest behind the hand.
+    /// The oldest after the hand.
     pub(crate) next_after_hand: Option<View>,
 }
 
@@ -87,7 +87,7 @@ impl Ranking {
         let (queue, bytes) = self.queue(rank.queue);
         queue.remove(&(rank.order, id));
         *bytes -= rank.live;
-        self.leave_level(rank.level, rank.place);
+        self.leave_level(rank.level, rank.index);
     }
 
     fn put(&mut self, view: &View, level: usize) {
@@ -103,7 +103,7 @@ impl Ranking {
             expires: view.expires,
             live: view.live,
             level,
-            place: self.enter_level(level, id),
+            index: self.enter_level(level, id),
         };
         self.count += 1;
         self.dying.insert((rank.generation, rank.expires, id));
@@ -115,7 +115,7 @@ impl Ranking {
         }
     }
 
-    /// Notes that less of a segment is alive; false if something else changed too.
+    /// Records fewer live bytes of a segment; false if something else changed too.
     fn lower(&mut self, view: &View, level: usize) -> bool {
         let id = view.id.0;
         let Some(Some(rank)) = self.ranks.get(id as usize).copied() else {
@@ -128,16 +128,16 @@ impl Ranking {
         }
         let (_, bytes) = self.queue(rank.queue);
         *bytes = *bytes + view.live - rank.live;
-        let mut place = rank.place;
+        let mut index = rank.index;
         if level != rank.level {
-            self.leave_level(rank.level, rank.place);
-            place = self.enter_level(level, id);
+            self.leave_level(rank.level, rank.index);
+            index = self.enter_level(level, id);
         }
         if let Some(own) = self.ranks.get_mut(id as usize) {
             *own = Some(Rank {
                 live: view.live,
                 level,
-                place,
+                index,
                 ..rank
             });
         }
@@ -155,20 +155,20 @@ impl Ranking {
         list.len() - 1
     }
 
-    fn leave_level(&mut self, level: usize, place: usize) {
-        let Some(list) = self.levels.get_mut(level).filter(|list| place < list.len()) else {
+    fn leave_level(&mut self, level: usize, index: usize) {
+        let Some(list) = self.levels.get_mut(level).filter(|list| index < list.len()) else {
             return;
         };
-        list.swap_remove(place);
-        // The last of the list took the place.
-        if let Some(&moved) = list.get(place)
+        list.swap_remove(index);
+        // The last of the list moved to its index.
+        if let Some(&moved) = list.get(index)
             && let Some(Some(rank)) = self.ranks.get_mut(moved as usize)
         {
-            rank.place = place;
+            rank.index = index;
         }
     }
 
-    /// Some of the segments that have the least alive.
+    /// Some of the segments with the fewest live bytes.
     fn emptiest(&self) -> impl Iterator<Item = u32> + '_ {
         let list = self.levels.iter().find(|list| !list.is_empty());
         list.into_iter().flatten().rev().take(COMPARED).copied()
@@ -176,7 +176,7 @@ impl Ranking {
 }
 
 impl Segments {
-    /// Ranks a segment as it is now, or takes it out of the ranking if it is no candidate.
+    /// Ranks a segment by its current state, or removes it from the ranking if it is not a candidate.
     pub(super) fn rank(&self, id: SegmentId) {
         let mut ranking = self.lock_ranking();
         let view = self.view(id);
@@ -192,7 +192,7 @@ impl Segments {
         self.ranking_version.fetch_add(1, Ordering::Release);
     }
 
-    /// A number that is another after each change of the ranking.
+    /// A number that changes with the ranking.
     pub(crate) fn ranking_version(&self) -> u64 {
         self.ranking_version.load(Ordering::Acquire)
     }
@@ -208,7 +208,7 @@ impl Segments {
         };
         let behind_hand = [after(&ranking.small), after(&ranking.main)];
         let dead = ranking.dying.first().filter(|&&(birth, expires, _)| {
-            // Those of older generations stand before all others.
+            // Those of older generations come before all others.
             birth != generation || expires <= now
         });
         Candidates {
@@ -234,13 +234,13 @@ impl Segments {
         self.view(id)
     }
 
-    /// How many segments choices have looked at so far, for tests.
+    /// The number of segments that choices have examined so far, for tests.
     #[cfg(all(test, not(loom)))]
     pub(crate) fn examined(&self) -> u64 {
         self.examined.load(Ordering::Relaxed)
     }
 
-    /// Whether a segment that had `before` live bytes stands in another list with `after`.
+    /// Whether a segment that had `before` live bytes is in another list with `after`.
     #[inline]
     pub(super) fn changes_level(&self, before: usize, after: usize) -> bool {
         before >> self.level_shift() != after >> self.level_shift()

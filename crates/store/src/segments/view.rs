@@ -1,4 +1,4 @@
-//! What a choice sees of the segments: a copy of each one's numbers, which may be a moment old.
+//! A copy of the numbers of each segment, which may be slightly out of date.
 
 use super::{Meta, Queue, Segments, State};
 use crate::memory::{Addr, SegmentId};
@@ -48,7 +48,7 @@ impl Segments {
     }
 
     /// Queue and age of the segment of an address.
-    pub(crate) fn standing(&self, at: Addr) -> (Queue, u64) {
+    pub(crate) fn queue_and_order(&self, at: Addr) -> (Queue, u64) {
         let meta = self.meta(self.arena.segment_of(at));
         let order = match meta.state.load(Ordering::Relaxed) {
             open if open == State::Open as u32 => u64::MAX,

@@ -1,16 +1,16 @@
-//! Uploads in the order of their arrival, with the sums and bounds that giving room asks for.
+//! Uploads in the order of their arrival, with the sums and bounds needed to grant memory.
 //!
-//! Whether an upload may have more depends on all that came before it and all that came after. A tree over the order
-//! of arrival keeps for each stretch of uploads what has to be known of it, so that a question and a change cost the
-//! logarithm of how many there are: nine hundred that wait would otherwise make every question of theirs a walk
-//! past nine hundred. A few uploads have no tree: to walk past them costs less than to keep one.
+//! Whether an upload may have more depends on all older and all younger ones. A tree over the order of arrival
+//! keeps a summary of each span of uploads, so that a query and a change cost the logarithm of their number: with
+//! nine hundred waiting uploads each query would otherwise walk all nine hundred. A few uploads have no tree:
+//! walking them costs less than maintaining one.
 
 use std::ops::Range;
 
 use crate::request::Seconds;
 
-/// Uploads that have no tree. One upload changes four times and asks once: at this number the walk costs as much as
-/// the tree.
+/// Maximum number of uploads without a tree. One upload changes four times and queries once: at this number the
+/// walk costs as much as the tree.
 const WALKED_MAX: usize = 32;
 
 /// One upload as the others see it.
@@ -22,24 +22,24 @@ pub(super) struct Open {
     pub(super) waits: bool,
 }
 
-/// What is known of a stretch of uploads.
+/// The summary of a span of uploads.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Stretch {
-    /// What they hold.
+pub(super) struct Span {
+    /// The bytes that they hold.
     pub(super) held_bytes: u64,
-    /// Free bytes with which each could be completed after those of the stretch that came before it.
+    /// Free bytes with which each could be completed after those of the span that are older.
     pub(super) needed_bytes: u64,
-    /// When the one that waits for longest had its last piece; `u32::MAX` where none waits.
+    /// When the longest waiting one had its last piece; `u32::MAX` if none waits.
     pub(super) waits_since: u32,
-    /// Whether it waits, its last progress, and its place: smallest for the idlest. The place is `usize::MAX` where
+    /// Whether it waits, its last progress, and its index: smallest for the idlest. The index is `usize::MAX` if
     /// there is none.
     idlest: (bool, u32, usize),
     /// When one that holds anything had its last piece.
     pub(super) progressed: Option<u32>,
 }
 
-impl Stretch {
-    const EMPTY: Stretch = Stretch {
+impl Span {
+    const EMPTY: Span = Span {
         held_bytes: 0,
         needed_bytes: 0,
         waits_since: u32::MAX,
@@ -47,20 +47,20 @@ impl Stretch {
         progressed: None,
     };
 
-    fn of(open: &Open, place: usize) -> Stretch {
-        Stretch {
+    fn of(open: &Open, index: usize) -> Span {
+        Span {
             held_bytes: open.held_bytes,
             needed_bytes: open.missing_bytes,
             waits_since: if open.waits { open.last.0 } else { u32::MAX },
-            idlest: (open.waits, open.last.0, place),
+            idlest: (open.waits, open.last.0, index),
             progressed: (open.held_bytes > 0).then_some(open.last.0),
         }
     }
 
-    /// Both, `self` having come first.
-    fn then(&self, later: &Stretch) -> Stretch {
+    /// Both, `self` being the older one.
+    fn then(&self, later: &Span) -> Span {
         let needed_later = later.needed_bytes.saturating_sub(self.held_bytes);
-        Stretch {
+        Span {
             held_bytes: self.held_bytes + later.held_bytes,
             needed_bytes: self.needed_bytes.max(needed_later),
             waits_since: self.waits_since.min(later.waits_since),
@@ -74,20 +74,20 @@ impl Stretch {
 #[derive(Default)]
 pub(super) struct Arrivals {
     next: u64,
-    /// Numbers by place, rising; those of places that were never taken are missing.
+    /// Numbers by index, rising; those of indexes that were never taken are missing.
     ids: Vec<u64>,
-    /// By place; `None` where the upload ended, which stands only where there is a tree.
+    /// By index; `None` if the upload ended, which occurs only with a tree.
     open: Vec<Option<Open>>,
-    /// The tree: the whole at 1, the halves of `n` at `2 n` and `2 n + 1`, places in the second half. Empty while there
-    /// are at most [`WALKED_MAX`] places.
-    tree: Vec<Stretch>,
-    /// Stretches looked at and changed, for tests.
+    /// The tree: the whole at 1, the halves of `n` at `2 n` and `2 n + 1`, indexes in the second half. Empty while
+    /// there are at most [`WALKED_MAX`] indexes.
+    tree: Vec<Span>,
+    /// Spans examined and changed, for tests.
     #[cfg(test)]
     pub(super) steps: std::cell::Cell<u64>,
 }
 
 impl Arrivals {
-    /// Enters the next upload and returns its number.
+    /// Adds the next upload and returns its number.
     pub(super) fn enter(&mut self, open: Open) -> u64 {
         if self.ids.len() >= WALKED_MAX.max(self.tree.len() / 2) {
             self.rebuild();
@@ -100,54 +100,54 @@ impl Arrivals {
         id
     }
 
-    /// Takes an upload out.
+    /// Removes an upload.
     pub(super) fn leave(&mut self, id: u64) -> Option<Open> {
-        let place = self.place_of(id)?;
+        let index = self.index_of(id)?;
         if self.tree.is_empty() {
-            self.ids.remove(place);
-            return self.open.remove(place);
+            self.ids.remove(index);
+            return self.open.remove(index);
         }
-        let open = self.open.get_mut(place)?.take()?;
-        self.note(place);
+        let open = self.open.get_mut(index)?.take()?;
+        self.note(index);
         Some(open)
     }
 
     pub(super) fn get(&self, id: u64) -> Option<Open> {
-        *self.open.get(self.place_of(id)?)?
+        *self.open.get(self.index_of(id)?)?
     }
 
     /// Changes an upload that is open.
     pub(super) fn change(&mut self, id: u64, change: impl FnOnce(&mut Open)) {
-        if let Some(place) = self.place_of(id)
-            && let Some(Some(open)) = self.open.get_mut(place)
+        if let Some(index) = self.index_of(id)
+            && let Some(Some(open)) = self.open.get_mut(index)
         {
             change(open);
-            self.note(place);
+            self.note(index);
         }
     }
 
     /// All of them.
-    pub(super) fn all(&self) -> Stretch {
+    pub(super) fn all(&self) -> Span {
         if self.tree.is_empty() {
             return self.walk(0..self.ids.len());
         }
-        self.stretch(1)
+        self.span(1)
     }
 
-    /// Those that came before `id`, and those that came after.
-    pub(super) fn around(&self, id: u64) -> Option<(Stretch, Stretch)> {
-        let place = self.place_of(id)?;
+    /// The older ones and the younger ones than `id`.
+    pub(super) fn around(&self, id: u64) -> Option<(Span, Span)> {
+        let index = self.index_of(id)?;
         if self.tree.is_empty() {
-            return Some((self.walk(0..place), self.walk(place + 1..self.ids.len())));
+            return Some((self.walk(0..index), self.walk(index + 1..self.ids.len())));
         }
-        let (mut before, mut after) = (Stretch::EMPTY, Stretch::EMPTY);
-        let mut node = self.tree.len() / 2 + place;
+        let (mut before, mut after) = (Span::EMPTY, Span::EMPTY);
+        let mut node = self.tree.len() / 2 + index;
         while node > 1 {
-            let sister = self.stretch(node ^ 1);
+            let sibling = self.span(node ^ 1);
             if node % 2 == 1 {
-                before = sister.then(&before);
+                before = sibling.then(&before);
             } else {
-                after = after.then(&sister);
+                after = after.then(&sibling);
             }
             node /= 2;
         }
@@ -156,50 +156,50 @@ impl Arrivals {
 
     /// The idlest, as [`crate::Store::idlest_upload`] defines it.
     pub(super) fn idlest(&self) -> Option<(u64, Open)> {
-        let (_, _, place) = self.all().idlest;
-        Some((*self.ids.get(place)?, (*self.open.get(place)?)?))
+        let (_, _, index) = self.all().idlest;
+        Some((*self.ids.get(index)?, (*self.open.get(index)?)?))
     }
 
-    fn place_of(&self, id: u64) -> Option<usize> {
+    fn index_of(&self, id: u64) -> Option<usize> {
         self.ids.binary_search(&id).ok()
     }
 
-    /// What the tree would say of the uploads at `places`.
-    fn walk(&self, places: Range<usize>) -> Stretch {
-        let open = self.open.get(places.clone()).unwrap_or_default();
-        let each = places.zip(open).filter_map(|(place, open)| {
+    /// The summary that the tree would have of the uploads at `indexes`.
+    fn walk(&self, indexes: Range<usize>) -> Span {
+        let open = self.open.get(indexes.clone()).unwrap_or_default();
+        let each = indexes.zip(open).filter_map(|(index, open)| {
             self.step();
-            Some(Stretch::of(open.as_ref()?, place))
+            Some(Span::of(open.as_ref()?, index))
         });
-        each.fold(Stretch::EMPTY, |all, one| all.then(&one))
+        each.fold(Span::EMPTY, |all, one| all.then(&one))
     }
 
-    fn stretch(&self, node: usize) -> Stretch {
+    fn span(&self, node: usize) -> Span {
         self.step();
-        self.tree.get(node).copied().unwrap_or(Stretch::EMPTY)
+        self.tree.get(node).copied().unwrap_or(Span::EMPTY)
     }
 
-    /// Brings the tree up to what stands at `place`.
-    fn note(&mut self, place: usize) {
+    /// Updates the tree for the upload at `index`.
+    fn note(&mut self, index: usize) {
         if self.tree.is_empty() {
             return;
         }
-        let mut node = self.tree.len() / 2 + place;
-        let open = self.open.get(place).copied().flatten();
-        let mut stretch = open.map_or(Stretch::EMPTY, |open| Stretch::of(&open, place));
+        let mut node = self.tree.len() / 2 + index;
+        let open = self.open.get(index).copied().flatten();
+        let mut span = open.map_or(Span::EMPTY, |open| Span::of(&open, index));
         loop {
             if let Some(own) = self.tree.get_mut(node) {
-                *own = stretch;
+                *own = span;
             }
             node /= 2;
             if node == 0 {
                 return;
             }
-            stretch = self.stretch(2 * node).then(&self.stretch(2 * node + 1));
+            span = self.span(2 * node).then(&self.span(2 * node + 1));
         }
     }
 
-    /// Closes the gaps of those that ended; half of the places are free afterwards. Few that are left need no tree.
+    /// Closes the gaps of ended uploads; half of the indexes are free afterwards. A few that are left need no tree.
     fn rebuild(&mut self) {
         let live = |(&id, open): (&u64, &Option<Open>)| open.map(|open| (id, open));
         let left: Vec<(u64, Open)> = self.ids.iter().zip(&self.open).filter_map(live).collect();
@@ -209,15 +209,15 @@ impl Arrivals {
         if left.len() < WALKED_MAX / 2 {
             return;
         }
-        let places = (2 * left.len()).next_power_of_two();
-        self.tree = vec![Stretch::EMPTY; 2 * places];
-        for (place, (_, open)) in left.iter().enumerate() {
-            if let Some(own) = self.tree.get_mut(places + place) {
-                *own = Stretch::of(open, place);
+        let indexes = (2 * left.len()).next_power_of_two();
+        self.tree = vec![Span::EMPTY; 2 * indexes];
+        for (index, (_, open)) in left.iter().enumerate() {
+            if let Some(own) = self.tree.get_mut(indexes + index) {
+                *own = Span::of(open, index);
             }
         }
-        for node in (1..places).rev() {
-            let both = self.stretch(2 * node).then(&self.stretch(2 * node + 1));
+        for node in (1..indexes).rev() {
+            let both = self.span(2 * node).then(&self.span(2 * node + 1));
             if let Some(own) = self.tree.get_mut(node) {
                 *own = both;
             }

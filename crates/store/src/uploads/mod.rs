@@ -1,9 +1,9 @@
-//! The register of uploads: what each holds and lacks, and whether it may have more.
+//! The registry of uploads: what each holds and needs, and whether it may have more.
 //!
-//! An upload keeps what it holds until it is whole or given up. If all took their next piece as they came, sixteen
-//! of 1 MB could hold half of theirs each, and none could go on. So a piece is given only where all could still be
-//! completed one after the other, the oldest first (Dijkstra's banker, in the order of arrival): the oldest always
-//! can go on, unless its sender stands still, for which it is closed.
+//! An upload keeps its memory until it is complete or closed. If all took their next piece as they came, sixteen of
+//! 1 MB could hold half of theirs each, and none could continue. So a piece is granted only if all could still be
+//! completed one after the other, the oldest first (Dijkstra's banker, in the order of arrival): the oldest can
+//! always continue, unless its sender stalls, for which it is closed.
 
 mod arrivals;
 
@@ -14,12 +14,13 @@ use self::arrivals::{Arrivals, Open};
 use crate::request::Seconds;
 use crate::sync::plain::{Mutex, MutexGuard};
 
-/// Data of a piece, at most: large enough that a value of 100 KB is received in one call, small enough that a
+/// Maximum length of a piece: large enough that a value of 100 KB is received in one call, small enough that a
 /// stalled client ties up little.
 pub(crate) const PIECE_BYTES_MAX: usize = 128 << 10;
 
-/// Who waits for so many seconds of the coarse clock, so for more than one, is served before whoever came later. Not
-/// sooner: those that wait ask now and then only, and room that is kept for one that does not ask lies idle.
+/// An upload that waits for this many seconds of the coarse clock, so for more than one, is served before younger
+/// ones. Not sooner: waiting uploads query only from time to time, and memory that is kept for one that does not
+/// query is unused.
 const LONG_S: u32 = 2;
 
 /// Which uploads there are, how much they hold and lack.
@@ -89,7 +90,7 @@ impl Uploads {
         may
     }
 
-    /// Takes back what of the bytes given last was not used.
+    /// Returns the unused part of the bytes granted last.
     pub(crate) fn give_back(&self, id: u64, bytes: u64) {
         self.lock().change(id, |own| {
             own.held_bytes = own.held_bytes.saturating_sub(bytes);
@@ -137,7 +138,7 @@ mod tests {
     const NOW: Seconds = Seconds(5);
 
     #[test]
-    fn uploads_that_all_want_more_than_there_is_are_completed_one_after_the_other() {
+    fn uploads_that_exceed_the_memory_together_are_completed_one_after_the_other() {
         let uploads = Uploads::default();
         let sizes = [8, 8, 3, 1, 8, 5, 8, 8, 2, 8];
         let mut open: Vec<(u64, u64)> = sizes
@@ -166,14 +167,14 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_used_is_there_for_others() {
+    fn unused_bytes_are_available_to_others() {
         let uploads = Uploads::default();
         let (one, two) = (uploads.begin(8, NOW), uploads.begin(8, NOW));
         assert!(uploads.take(one, 8, 10, NOW));
         assert!(!uploads.take(two, 3, 10, NOW));
         uploads.give_back(one, 4);
         assert_eq!(uploads.bytes(), 4);
-        // The one lacks four again, which have to stay free.
+        // The first one needs four again, which have to stay free.
         assert!(!uploads.take(two, 3, 10, NOW));
         assert!(uploads.take(two, 2, 10, NOW));
         uploads.end(one);
@@ -182,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn who_came_later_does_not_take_what_another_waited_for() {
+    fn a_younger_upload_does_not_take_what_an_older_one_waits_for() {
         let uploads = Uploads::default();
         let (one, two, three) = (
             uploads.begin(8, NOW),
@@ -201,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_is_the_idlest_only_among_those_that_wait() {
+    fn a_waiting_upload_is_the_idlest_only_if_all_wait() {
         let uploads = Uploads::default();
         let (one, two) = (uploads.begin(8, Seconds(1)), uploads.begin(8, Seconds(3)));
         assert_eq!(uploads.last_progress(), None);
@@ -220,8 +221,13 @@ mod tests {
         assert_eq!(uploads.last_progress(), Some(NOW));
     }
 
-    /// The rule as a walk past all uploads, in the order of their arrival.
-    fn leaves_a_way(all: &[(u64, Open)], taker: (u64, u64), mut free: u64, now: Seconds) -> bool {
+    /// The rule as a walk over all uploads, in the order of their arrival.
+    fn keeps_completable(
+        all: &[(u64, Open)],
+        taker: (u64, u64),
+        mut free: u64,
+        now: Seconds,
+    ) -> bool {
         let waits_long = |open: &Open| open.waits && now.0.saturating_sub(open.last.0) >= LONG_S;
         let is_behind = all
             .iter()
@@ -229,14 +235,14 @@ mod tests {
         !is_behind
             && all.iter().all(|(id, open)| {
                 let bytes = if *id == taker.0 { taker.1 } else { 0 };
-                let has_way = open.missing_bytes.saturating_sub(bytes) <= free;
+                let can_complete = open.missing_bytes.saturating_sub(bytes) <= free;
                 free += open.held_bytes + bytes;
-                has_way
+                can_complete
             })
     }
 
     #[test]
-    fn the_tree_gives_room_exactly_where_a_walk_past_all_would() {
+    fn the_tree_grants_exactly_what_a_walk_over_all_would() {
         let uploads = Uploads::default();
         let mut all: Vec<(u64, Open)> = Vec::new();
         let mut state = 11_u64;
@@ -265,7 +271,8 @@ mod tests {
                 _ if !all.is_empty() => {
                     let (id, bytes, bytes_max) = (all[at].0, 1 + draw(6), 60);
                     let free = u64::checked_sub(bytes_max, uploads.bytes() + bytes);
-                    let may = free.is_some_and(|free| leaves_a_way(&all, (id, bytes), free, now));
+                    let may =
+                        free.is_some_and(|free| keeps_completable(&all, (id, bytes), free, now));
                     assert_eq!(uploads.take(id, bytes, bytes_max, now), may);
                     let own = &mut all[at].1;
                     own.waits = !may;
@@ -303,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn what_one_of_ten_thousand_uploads_asks_costs_a_few_looks() {
+    fn a_query_of_one_of_ten_thousand_uploads_examines_a_few_spans() {
         let uploads = Uploads::default();
         let ids: Vec<u64> = (0..10_000).map(|_| uploads.begin(8, NOW)).collect();
         assert!(uploads.take(ids[0], 4, 10, NOW));
@@ -315,12 +322,12 @@ mod tests {
         }
         let looks = uploads.lock().steps.get() - before;
         eprintln!("{} looks for each of {} uploads", looks / 9_999, ids.len());
-        // Sixteen levels: one look on the way up for each, two where something changed.
+        // Sixteen levels: one visit on the way up for each, two if something changed.
         assert!(looks <= 9_999 * 60, "{looks} looks");
     }
 
     #[test]
-    fn one_of_sixteen_uploads_costs_a_look_at_each_of_the_others() {
+    fn a_query_of_one_of_sixteen_uploads_examines_each_of_the_others() {
         let uploads = Uploads::default();
         for _ in 0..15 {
             uploads.begin(8, NOW);

@@ -1,8 +1,8 @@
-//! The store beside a plain map: random operations and time steps, equal answers.
+//! The store compared with a plain map: random operations and time steps, equal results.
 //!
-//! While nothing is evicted, answers are equal to the byte. Under eviction a hit is always the last write, and
-//! what the map does not know is never found. After each run the audit counts every byte and every item. The
-//! seed of a failure is printed; `MODEL_SEED` repeats it, `MODEL_RUNS` lengthens the search.
+//! While nothing is evicted, results are equal to the byte. Under eviction a hit is always the last write, and keys
+//! that the map does not have are never found. After each run the audit counts every byte and every item. The seed
+//! of a failure is printed; `MODEL_SEED` repeats it, `MODEL_RUNS` lengthens the search.
 
 #![expect(
     clippy::disallowed_methods,
@@ -53,7 +53,7 @@ fn run(seed: u64, shape: &Shape) {
     };
     for step in 0..shape.steps {
         let which = rng.below(2) as usize;
-        // The other must not lag: what it might still read cannot be reused.
+        // The other worker must not lag: memory that it might still read cannot be reused.
         workers[1 - which].go_offline();
         let (worker, bounds) = (&mut workers[which], (shape.keys, shape.large));
         operate(&mut rng, worker, &mut model, bounds);

@@ -1,4 +1,4 @@
-//! The map that the store is held against, and what both are fed with.
+//! The map with which the store is compared, and the input of both.
 
 use std::collections::HashMap;
 
@@ -12,7 +12,7 @@ pub(crate) struct Rng {
 
 #[allow(dead_code, reason = "the fuzz target runs programs, the test seeds")]
 impl Rng {
-    /// A run that is told by its seed.
+    /// A run determined by its seed.
     pub(crate) fn seeded(seed: u64) -> Rng {
         Rng {
             state: seed,
@@ -20,7 +20,7 @@ impl Rng {
         }
     }
 
-    /// A run that is told by a program's bytes.
+    /// A run determined by a program's bytes.
     pub(crate) fn of_program(bytes: &[u8]) -> Rng {
         Rng {
             state: 1,
@@ -66,7 +66,7 @@ pub(crate) struct Entry {
     pub(crate) value: Vec<u8>,
     pub(crate) flags: u32,
     pub(crate) expiry: Expiry,
-    /// As it was last seen; an item whose unique was never told may have a higher one by now.
+    /// As it was last seen; an item whose unique was never exposed may have a higher one by now.
     pub(crate) unique: CasUnique,
     pub(crate) is_unique_exposed: bool,
 }
@@ -97,7 +97,7 @@ impl Model {
         self.entries.get_mut(key)
     }
 
-    /// Asks for the unique of a key, which from then on must stay.
+    /// Reads the unique of a key, which from then on must stay.
     pub(crate) fn learn(&mut self, worker: &Worker, key: &[u8]) {
         let found = bytes_of(worker, key, self.now);
         if let (Some(entry), Some((_, _, unique, _))) = (self.alive(key), found) {
@@ -106,7 +106,7 @@ impl Model {
         }
     }
 
-    /// Under eviction the store may have forgotten: then the model forgets too.
+    /// Under eviction the store may have evicted it: then the model removes it too.
     pub(crate) fn settle(&mut self, worker: &Worker, key: &[u8]) {
         let hash = worker.store().hash(key);
         let now = self.now;

@@ -1,4 +1,4 @@
-//! One random operation on both, and what its outcome must be.
+//! One random operation on both, and the check of its outcome.
 
 use glasscache_store::{
     ArithOptions, ArithOutcome, CasUnique, DeleteOptions, DeleteOutcome, Expiry, GetOptions, Item,
@@ -7,7 +7,7 @@ use glasscache_store::{
 
 use crate::map::{Entry, Model, Rng, bytes_of, expiry_of, value_of};
 
-/// Reads as the server does a batch of keys, also by the guess for another key.
+/// Reads as the server does a batch of keys, also with the hint for another key.
 fn read_hinted(rng: &mut Rng, worker: &Worker, key: &[u8], now: Seconds, old: Option<&Entry>) {
     let hash = worker.store().hash(key);
     let other = worker
@@ -125,7 +125,7 @@ pub(crate) fn operate(
     }
 }
 
-/// A unique to compare with: the item's own or another, which only an item can have whose unique was told.
+/// A unique to compare with: the item's own or another one, which an item can have only if its unique was exposed.
 fn compared(rng: &mut Rng, old: Option<&Entry>) -> Option<CasUnique> {
     match old {
         None => Some(CasUnique(7)),
@@ -173,10 +173,10 @@ fn write(
         ..SetOptions::default()
     };
     let outcome = worker.set(key, worker.store().hash(key), &value, &options, now);
-    judge_write(model, worker, key, old, value, &options, outcome);
+    check_write(model, worker, key, old, value, &options, outcome);
 }
 
-fn judge_write(
+fn check_write(
     model: &mut Model,
     worker: &Worker,
     key: &[u8],
@@ -255,7 +255,7 @@ fn count(rng: &mut Rng, worker: &mut Worker, model: &mut Model, key: &[u8], old:
             );
             let (text, _, found_unique, _) = bytes_of(worker, key, now).expect("just written");
             assert_eq!(found_unique, unique);
-            // Which told it.
+            // This exposed it.
             assert_eq!(
                 String::from_utf8(text.clone()).unwrap().trim_end(),
                 value.to_string()
@@ -341,5 +341,5 @@ fn upload(
     model.settle(worker, key);
     let old = model.alive(key).cloned().or(old.filter(|_| false));
     let outcome = worker.commit(reservation, now);
-    judge_write(model, worker, key, old, value, &options, outcome);
+    check_write(model, worker, key, old, value, &options, outcome);
 }

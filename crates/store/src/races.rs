@@ -1,4 +1,4 @@
-//! What others do between an operation's look at a key and its publication, one case after the other.
+//! Races: what other workers do between the lookup of an operation and its publication, one case per test.
 
 use std::sync::Arc;
 
@@ -40,7 +40,7 @@ fn set(worker: &Worker) -> CasUnique {
     }
 }
 
-/// An operation on the key that has looked.
+/// An operation on the key after its lookup.
 fn look(worker: &Worker) -> Write<'_> {
     let mut write = worker.write(KEY, hash(worker), NOW);
     write.look();
@@ -91,7 +91,7 @@ fn a_copy_of_an_item_that_was_flushed_meanwhile_is_not_published() {
 }
 
 #[test]
-fn what_replaces_an_item_that_was_dead_is_published_whatever_its_generation() {
+fn a_replacement_of_a_dead_item_is_published_for_any_generation() {
     let store = store();
     let worker = worker(&store);
     set(&worker);
@@ -137,17 +137,17 @@ fn a_win_that_is_sent_before_a_stale_write_is_published_stays_sent() {
 }
 
 #[test]
-fn a_unique_that_was_told_does_not_come_back_after_a_delete_and_a_set_by_another_worker() {
+fn an_exposed_unique_does_not_return_after_a_delete_and_a_set_by_another_worker() {
     let store = store();
     let (older, newer) = (worker(&store), worker(&store));
     // Each opens a segment with its first write: those of `newer` give the larger uniques.
     older.set(b"a", store.hash(b"a"), b"1", &SetOptions::default(), NOW);
     newer.set(b"b", store.hash(b"b"), b"1", &SetOptions::default(), NOW);
-    let mut told = std::collections::HashSet::new();
+    let mut exposed = std::collections::HashSet::new();
     for _ in 0..20 {
-        assert!(told.insert(set(&newer)));
+        assert!(exposed.insert(set(&newer)));
         for _ in 0..20 {
-            assert!(told.insert(set(&older)));
+            assert!(exposed.insert(set(&older)));
         }
         newer.delete(KEY, hash(&newer), &DeleteOptions::default(), NOW);
     }
