@@ -106,7 +106,7 @@ oracle: ## Send the conformance cases to a real memcached (MEMCACHED=path).
 	GLASSCACHE_TEST_ORACLE="$(MEMCACHED)" $(CARGO) test -p glasscache-cli --test it -- --nocapture conformance
 
 .PHONY: differential
-differential: release ## Random conversations with us and a memcached 1.6.45 or newer, each reply compared (MEMCACHED=path, ARGS="--rounds 5000").
+differential: release ## Random conversations with us and a memcached 1.6.45 or newer, each reply compared (MEMCACHED=path, ARGS="--rounds 5000 --protocol binary").
 	@test -n "$(MEMCACHED)" || { echo "no memcached found: make differential MEMCACHED=path"; exit 2; }
 	python3 tests/live/differential.py --server "$(GLASSCACHE) serve" --memcached "$(MEMCACHED)" $(ARGS)
 
@@ -261,7 +261,7 @@ docs: ## Build the documentation as a site in build/site, with the Python and Ru
 picture: release ## Draw the picture of README.md, a page of the lab, with a Chromium.
 	@scripts/picture
 
-FUZZ_TARGETS ?= text meta session sessions store replies value trace send
+FUZZ_TARGETS ?= text meta binary session sessions store replies value trace send
 SECONDS_EACH ?= 60
 # Room for an upload, which begins at 64 KiB, and something around it.
 FUZZ_LEN ?= 200000

@@ -1,5 +1,5 @@
 <?php
-// Every operation of php-memcached over the text protocol: phpmemcached.php PORT
+// Every operation of php-memcached over the text or the binary protocol: phpmemcached.php PORT [binary]
 $count = 0;
 $failed = [];
 
@@ -15,7 +15,7 @@ function check(string $what, $condition): void
 }
 
 $client = new Memcached();
-$client->setOption(Memcached::OPT_BINARY_PROTOCOL, false);
+$client->setOption(Memcached::OPT_BINARY_PROTOCOL, ($argv[2] ?? 'text') === 'binary');
 $client->addServer('127.0.0.1', (int)$argv[1]);
 check('flush', $client->flush());
 check('set and get', $client->set('a', 'text') && $client->get('a') === 'text');

@@ -69,9 +69,9 @@ def python(name: str) -> Callable[[int], tuple[bool, str]]:
     return test
 
 
-def dalli(port: int) -> tuple[bool, str]:
-    """Dalli over the meta protocol."""
-    ruby = need("ruby", "ruby")
+def dalli(port: int, protocol: str = "meta") -> tuple[bool, str]:
+    """Dalli over the meta or the binary protocol."""
+    ruby = need("ruby", "ruby ruby-dalli")
     folder = os.environ.get("DALLI")
     path = ["-I", str(pathlib.Path(folder) / "lib")] if folder else []
     found = subprocess.run(
@@ -81,19 +81,21 @@ def dalli(port: int) -> tuple[bool, str]:
         check=False,
     )
     version = found.stdout.strip() or "none"
-    if version == "none" or tuple(int(part) for part in version.split(".")[:2]) < (3, 2):
-        raise Missing(
-            f"Dalli 3.2 or newer (here: {version}); gem install dalli, or DALLI=a checkout"
-        )
-    return run([ruby, *path, str(HERE / "dalli.rb"), str(port)])
+    # 3.2 brought the meta protocol, 4 took the binary one away.
+    oldest, newest = ((3, 2), (9, 0)) if protocol == "meta" else ((3, 0), (4, 0))
+    numbers = (0,) if version == "none" else tuple(int(part) for part in version.split(".")[:2])
+    if not oldest <= numbers < newest:
+        wanted = f"from {oldest[0]}.{oldest[1]}, below {newest[0]}"
+        raise Missing(f"Dalli {wanted} (here: {version}); gem install dalli, or DALLI=a checkout")
+    return run([ruby, *path, str(HERE / "dalli.rb"), str(port), protocol])
 
 
-def php(port: int) -> tuple[bool, str]:
+def php(port: int, protocol: str = "text") -> tuple[bool, str]:
     """php-memcached."""
     program = need("php", "php-cli php-memcached")
     if "memcached" not in run([program, "-m"])[1].split():
         raise Missing("no php-memcached (apt install php-memcached)")
-    return run([program, str(HERE / "phpmemcached.php"), str(port)])
+    return run([program, str(HERE / "phpmemcached.php"), str(port), protocol])
 
 
 def gomemcache(port: int) -> tuple[bool, str]:
@@ -129,10 +131,10 @@ def spymemcached(port: int) -> tuple[bool, str]:
     return run([need("java", "default-jdk"), "-cp", f"{build}:{jar}", "Spy", str(port)])
 
 
-def memccapable(port: int) -> tuple[bool, str]:
-    """libmemcached's memccapable, its text cases."""
+def memccapable(port: int, flag: str = "-a") -> tuple[bool, str]:
+    """libmemcached's memccapable, its text or its binary cases."""
     program = need("memccapable", "libmemcached-tools")
-    _, text = run([program, "-h", "127.0.0.1", "-p", str(port), "-a"])
+    _, text = run([program, "-h", "127.0.0.1", "-p", str(port), flag])
     bad, good = [], 0
     for line in text.splitlines():
         if "[pass]" in line:
@@ -154,6 +156,8 @@ CLIENTS: dict[str, Callable[[int], tuple[bool, str]]] = {
         for name in (
             "pymemcache",
             "pylibmc",
+            "pylibmc-binary",
+            "python-binary-memcached",
             "python-memcached",
             "emcache",
             "aiomcache",
@@ -161,10 +165,13 @@ CLIENTS: dict[str, Callable[[int], tuple[bool, str]]] = {
         )
     },
     "dalli": dalli,
+    "dalli-binary": lambda port: dalli(port, "binary"),
     "php-memcached": php,
+    "php-memcached-binary": lambda port: php(port, "binary"),
     "gomemcache": gomemcache,
     "spymemcached": spymemcached,
     "memccapable": memccapable,
+    "memccapable-binary": lambda port: memccapable(port, "-b"),
 }
 
 

@@ -8,19 +8,22 @@ and printed. What differs on purpose (docs/decisions/0022) is not sent: times an
 beyond 31 and 32 bits, an overlong key in a get, one item by its plain and by its base64 name,
 arithmetic on blank lines or with a unique of its own.
 
-`python3 tests/live/differential.py --memcached memcached --rounds 2000`
+`python3 tests/live/differential.py --memcached memcached --rounds 2000`, with `--protocol binary` in packets.
 """
 
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import random
 import re
 import socket
 import subprocess
 import sys
+from collections.abc import Callable
 
-from conversations import LENGTH, conversation
+import conversations
+import packets
 from harness import Server
 
 # The first memcached whose replies are the measure.
@@ -59,6 +62,38 @@ class Talk:
         return reply.removesuffix(FENCE_REPLY)
 
 
+class PacketTalk(Talk):
+    """The same in the binary protocol."""
+
+    def ask(self, command: bytes) -> bytes | None:
+        """All that is answered to one command, uniques made common; `None` once the connection is closed."""
+        try:
+            self.socket.sendall(command + packets.request(packets.NOOP, opaque=packets.FENCE))
+            received, lines = b"", []
+            while True:
+                while (found := packets.first(received)) is not None:
+                    packet, length = found
+                    received = received[length:]
+                    if packet.opaque == packets.FENCE:
+                        return b"\n".join(lines)
+                    cas = self.uniques.setdefault(packet.cas, len(self.uniques))
+                    # A number that shrinks is padded, by memcached only if no response refers to it.
+                    value = packet.value.rstrip(b" ")
+                    lines.append(repr(dataclasses.replace(packet, cas=cas, value=value)).encode())
+                piece = self.socket.recv(1 << 16)
+                if not piece:
+                    return b"\n".join([*lines, b"(closed)"])
+                received += piece
+        except TimeoutError:
+            return received + b"(no more)"
+        except OSError:
+            return b"(closed)"
+
+    def __init__(self, server: Server) -> None:
+        super().__init__(server)
+        self.uniques: dict[int, int] = {0: 0}
+
+
 class Plain:
     """Replaces numbers that servers count for themselves by the order in which they appear."""
 
@@ -94,6 +129,24 @@ def are_errors_of_one_line(command: bytes, ours: bytes | None, theirs: bytes | N
     )
 
 
+def run_packets(commands: list[bytes], servers: tuple[Server, Server]) -> Difference | None:
+    """As `run`, in the binary protocol."""
+    talks = [PacketTalk(server) for server in servers]
+    try:
+        for talk in talks:
+            talk.ask(packets.request(packets.FLUSH) + packets.request(packets.STAT, b"detail off"))
+        for number, command in enumerate(commands):
+            ours, theirs = (talk.ask(command) for talk in talks)
+            if ours != theirs:
+                return number, ours, theirs
+            if ours is not None and ours.endswith(b"(closed)"):
+                return None
+        return None
+    finally:
+        for talk in talks:
+            talk.socket.close()
+
+
 def run(commands: list[bytes], servers: tuple[Server, Server]) -> Difference | None:
     """The first command that is answered differently, with both replies; `None` when none is."""
     talks = [Talk(server) for server in servers]
@@ -118,7 +171,15 @@ def run(commands: list[bytes], servers: tuple[Server, Server]) -> Difference | N
             talk.socket.close()
 
 
-def shorten(commands: list[bytes], servers: tuple[Server, Server]) -> list[bytes]:
+# The two protocols: what makes a conversation, what runs it, how many commands it has.
+PROTOCOLS = {
+    "text": (conversations.conversation, run, conversations.LENGTH),
+    "binary": (packets.conversation, run_packets, packets.LENGTH),
+}
+Run = Callable[[list[bytes], tuple[Server, Server]], Difference | None]
+
+
+def shorten(commands: list[bytes], servers: tuple[Server, Server], run: Run) -> list[bytes]:
     """Leaves out one command after another as long as the servers still differ."""
     position = 0
     while position < len(commands):
@@ -146,6 +207,7 @@ def main() -> int:
     parser.add_argument("--memcached", default="memcached", help="the peer, 1.6.45 or newer")
     parser.add_argument("--rounds", type=int, default=2000, help="conversations")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--protocol", choices=PROTOCOLS, default="text")
     parser.add_argument("--differences", type=int, default=10, help="stop after so many")
     args = parser.parse_args()
     if is_old(args.memcached):
@@ -156,6 +218,7 @@ def main() -> int:
         Server(args.server.split(), ("-m", "64")),
         Server(args.memcached.split(), ("-m", "64")),
     )
+    conversation, run, length = PROTOCOLS[args.protocol]
     found = 0
     for number in range(args.rounds):
         rng = random.Random(args.seed * 1_000_003 + number)
@@ -163,7 +226,7 @@ def main() -> int:
         if run(commands, servers) is None:
             continue
         found += 1
-        short = shorten(commands, servers)
+        short = shorten(commands, servers, run)
         differs = run(short, servers)
         print(f"conversation {number}:")
         for command in short:
@@ -172,7 +235,7 @@ def main() -> int:
             print(f"   ours   {differs[1]!r}\n   theirs {differs[2]!r}")
         if found >= args.differences:
             break
-    print(f"{number + 1} conversations of {LENGTH} commands, {found} differ")
+    print(f"{number + 1} conversations of {length} commands, {found} differ")
     for server in servers:
         server.kill()
     return 1 if found else 0

@@ -14,6 +14,7 @@ import sys
 import time
 import traceback
 
+import binary_cases  # noqa: F401  (registers its cases)
 import connection_cases  # noqa: F401  (registers its cases)
 import foreign_cases  # noqa: F401  (registers its cases)
 import line_cases  # noqa: F401  (registers its cases)

@@ -1,0 +1,118 @@
+"""Hostile packets of the binary protocol: false lengths, unknown opcodes, readers that never read."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import struct
+
+import packets
+from harness import Server, Wire, case, demand
+
+SEED = 21
+
+
+def responses(wire: Wire) -> list[packets.Packet]:
+    """All that comes until the server closes."""
+    received, found = wire.rest(2.0), []
+    while (packet := packets.first(received)) is not None:
+        found.append(packet[0])
+        received = received[packet[1] :]
+    demand(not received, f"a response is cut: {received[:40]!r}")
+    return found
+
+
+def refused(server: Server, data: bytes, status: int) -> None:
+    """One response with this status, then the close, without more input."""
+    with server.connect() as wire:
+        wire.send(data)
+        found = responses(wire)
+        demand([packet.status for packet in found] == [status], f"{data[:30]!r}: {found}")
+        demand(wire.is_closed(), f"{data[:30]!r}: still open")
+
+
+@case()
+def binary_lengths_that_contradict_each_other(server: Server) -> None:
+    """Status 129 and close, by the header alone."""
+    for opcode in range(0x25):
+        for lengths in ((9, 0, 8), (0, 9, 8), (0xFFFF, 0xFF, 0xFF), (1, 0xFF, 0xFF)):
+            refused(server, packets.request(opcode, lengths=lengths), 0x81)
+
+
+@case()
+def binary_keys_and_bodies_beyond_their_limits(server: Server) -> None:
+    """Status 4 and close, by the header alone: a negative length, a 4 GB set, a key of 64 KB."""
+    for opcode in (packets.GET, packets.SET, packets.APPEND, packets.STAT):
+        for lengths in (
+            (251, 0, 251),
+            (0xFFFF, 0, 0xFFFF),
+            (1, 8, 0xFFFFFFFF),
+            (1, 8, 0x80000000),
+            (1, 8, 0x7FFFFFFF),
+        ):
+            refused(server, packets.request(opcode, lengths=lengths), 4)
+
+
+@case()
+def binary_extras_that_no_opcode_has(server: Server) -> None:
+    """Status 4 and close, whether the extras came or not."""
+    for opcode in (packets.GET, packets.SET, packets.INCR, packets.TOUCH, packets.FLUSH):
+        for extras in (1, 5, 9, 21, 255):
+            refused(server, packets.request(opcode, b"a", b"", bytes(extras)), 4)
+
+
+@case()
+def binary_unknown_opcodes(server: Server) -> None:
+    """Each is refused, its body passed by, and the next request served."""
+    with server.connect(10) as wire:
+        unknown = [opcode for opcode in range(256) if opcode > packets.GATKQ]
+        body = packets.request(packets.FLUSH)
+        stream = b"".join(packets.request(opcode, value=body) for opcode in unknown)
+        wire.send(stream + packets.request(packets.QUIT))
+        found = responses(wire)
+    demand([packet.opcode for packet in found] == [*unknown, packets.QUIT], "not one each")
+    demand(all(packet.status == 0x81 for packet in found[:-1]), "another status")
+
+
+@case()
+def binary_value_that_is_not_a_request(server: Server) -> None:
+    """The value of a refused set is never executed."""
+    with server.connect(10) as wire:
+        wire.send(packets.request(packets.SET, b"kept", b"v", bytes(8)))
+        flushes = packets.request(packets.FLUSH) * 50_000
+        wire.send(packets.request(packets.SET, b"large", flushes, bytes(8)))
+        wire.send(packets.request(packets.GET, b"kept") + packets.request(packets.QUIT))
+        found = responses(wire)
+    demand([packet.status for packet in found] == [0, 3, 0, 0], f"{found}")
+
+
+@case()
+def binary_reader_that_never_reads(server: Server) -> None:
+    """70,000 quiet gets of a 10 KB value: the server waits, and its memory stays."""
+    before = server.resident_mb()
+    with server.connect(5) as wire:
+        wire.send(packets.request(packets.SETQ, b"b" * 200, b"v" * 10_000, bytes(8)))
+        with contextlib.suppress(TimeoutError):
+            wire.send(packets.request(packets.GETKQ, b"b" * 200) * 70_000)
+        demand(server.is_alive(), "the server is gone")
+        demand(server.resident_mb() - before < 32, "memory grew")
+
+
+@case()
+def binary_random_packets(server: Server) -> None:
+    """3000 packets with a few bytes changed, and random bodies behind a right magic: the server lives."""
+    source = random.Random(SEED)
+    before = server.resident_mb()
+    for _ in range(150):
+        stream = bytearray(b"".join(packets.packet(source) for _ in range(20)))
+        for _ in range(source.randint(0, 6)):
+            stream[source.randrange(len(stream))] = source.randrange(256)
+        header = struct.pack(">BB", packets.REQUEST, source.randrange(256))
+        with server.connect(0.2) as wire:
+            try:
+                wire.send(bytes(stream) + header + source.randbytes(200))
+                wire.rest(0.02)
+            except (ConnectionError, TimeoutError):
+                pass
+    demand(server.is_alive(), "the server is gone")
+    demand(server.resident_mb() - before < 32, "memory grew")

@@ -1,0 +1,168 @@
+"""Packets of the binary protocol, made and read by hand, and random conversations in it."""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import random
+
+HEADER = struct.Struct(">BBHBBHIIQ")
+REQUEST, RESPONSE = 0x80, 0x81
+GET, SET, ADD, REPLACE, DELETE, INCR, DECR, QUIT, FLUSH, GETQ, NOOP, VERSION = range(12)
+GETK, GETKQ, APPEND, PREPEND, STAT = range(0x0C, 0x11)
+SETQ, ADDQ, REPLACEQ, DELETEQ, INCRQ, DECRQ, QUITQ, FLUSHQ, APPENDQ, PREPENDQ = range(0x11, 0x1B)
+TOUCH, GAT, GATQ = range(0x1C, 0x1F)
+SASL_LIST, SASL_AUTH, SASL_STEP, GATK, GATKQ = range(0x20, 0x25)
+# The opaque of the noop that ends each command; no conversation uses it.
+FENCE = 0xFEEDFACE
+
+
+@dataclass
+class Packet:
+    """A packet that was received."""
+
+    opcode: int
+    status: int
+    opaque: int
+    cas: int
+    extras: bytes
+    key: bytes
+    value: bytes
+
+
+def request(
+    opcode: int,
+    key: bytes = b"",
+    value: bytes = b"",
+    extras: bytes = b"",
+    opaque: int = 0,
+    cas: int = 0,
+    lengths: tuple[int, int, int] | None = None,
+) -> bytes:
+    """A request; `lengths` of key, extras and body replace the true ones."""
+    key_bytes, extras_bytes, body_bytes = lengths or (
+        len(key),
+        len(extras),
+        len(key) + len(extras) + len(value),
+    )
+    header = HEADER.pack(REQUEST, opcode, key_bytes, extras_bytes, 0, 0, body_bytes, opaque, cas)
+    return header + extras + key + value
+
+
+def first(received: bytes) -> tuple[Packet, int] | None:
+    """The first packet of what was received and its length, or None while it is not complete."""
+    if len(received) < HEADER.size:
+        return None
+    magic, opcode, key_bytes, extras_bytes, _, status, body, opaque, cas = HEADER.unpack(
+        received[: HEADER.size]
+    )
+    if magic != RESPONSE:
+        raise ValueError(f"not a response: {received[:40]!r}")
+    end = HEADER.size + body
+    if len(received) < end:
+        return None
+    key_from = HEADER.size + extras_bytes
+    value_from = key_from + key_bytes
+    extras, key = received[HEADER.size : key_from], received[key_from:value_from]
+    return Packet(opcode, status, opaque, cas, extras, key, received[value_from:end]), end
+
+
+KEYS = [b"a", b"b", b"key", b"k" * 250, b"n1", b"n2", b"a b", b"\r\n", b"\xc3\xa9\x00"]
+VALUES = [b"", b"5", b"10", b"99", b"18446744073709551615", b"abc", b"x" * 300, b"12  ", b"-3"]
+TIMES = [0, 0, 0, 1000, 2592000, 1000000000, 4000000000, 0xFFFFFFFF]
+NUMBERS = [0, 1, 7, 10, 2**33, 2**64 - 1]
+FLAGS = [0, 1, 65535, 0xFFFFFFFF]
+# Commands of one conversation.
+LENGTH = 12
+
+
+def conversation(rng: random.Random) -> list[bytes]:
+    """One conversation: each command is one to five packets, the last perhaps malformed."""
+    return [b"".join(packet(rng) for _ in range(rng.choice((1, 1, 2, 5)))) for _ in range(LENGTH)]
+
+
+def packet(rng: random.Random) -> bytes:
+    """One request."""
+    makers = [read, read, read, store, store, store, other, other, rare]
+    return rng.choice(makers)(rng) if rng.random() > 0.01 else malformed(rng)
+
+
+def pick_key(rng: random.Random) -> bytes:
+    return rng.choice(KEYS[: rng.choice((3, len(KEYS)))])
+
+
+def read(rng: random.Random) -> bytes:
+    """get, gat and touch, all forms."""
+    opcode = rng.choice([GET, GETQ, GETK, GETKQ, GAT, GATQ, GATK, GATKQ, TOUCH])
+    is_touch = opcode in (GAT, GATQ, GATK, GATKQ, TOUCH)
+    extras = struct.pack(">I", rng.choice(TIMES)) if is_touch else b""
+    return request(opcode, pick_key(rng), b"", extras, rng.randrange(1000))
+
+
+def store(rng: random.Random) -> bytes:
+    """set, add, replace, append, prepend, all forms, sometimes with a unique that no item has."""
+    opcode = rng.choice(
+        [SET, SET, SET, ADD, REPLACE, SETQ, ADDQ, REPLACEQ, APPEND, PREPEND, APPENDQ, PREPENDQ]
+    )
+    is_joining = opcode in (APPEND, PREPEND, APPENDQ, PREPENDQ)
+    extras = b"" if is_joining else struct.pack(">II", rng.choice(FLAGS), rng.choice(TIMES))
+    cas = 2**60 if rng.random() < 0.1 else 0
+    return request(opcode, pick_key(rng), rng.choice(VALUES), extras, rng.randrange(1000), cas)
+
+
+def other(rng: random.Random) -> bytes:
+    """delete, increment and decrement, all forms."""
+    opcode = rng.choice([DELETE, DELETEQ, INCR, INCRQ, DECR, DECRQ])
+    is_delete = opcode in (DELETE, DELETEQ)
+    numbers = (rng.choice(NUMBERS), rng.choice(NUMBERS), rng.choice(TIMES))
+    extras = b"" if is_delete else struct.pack(">QQI", *numbers)
+    cas = 2**60 if rng.random() < 0.1 else 0
+    return request(opcode, pick_key(rng), b"", extras, rng.randrange(1000), cas)
+
+
+def rare(rng: random.Random) -> bytes:
+    """What concerns no item, and opcodes that are not known."""
+    return rng.choice(
+        [
+            request(NOOP, opaque=7),
+            request(FLUSH),
+            request(FLUSHQ),
+            request(FLUSH, extras=struct.pack(">I", 0)),
+            request(FLUSHQ, extras=struct.pack(">I", 3000)),
+            request(STAT, b"bogus"),
+            request(STAT, b"detail on"),
+            request(STAT, b"detail off"),
+            request(STAT, b"detail sideways"),
+            request(STAT, b"sizes"),
+            request(SASL_LIST),
+            request(SASL_AUTH, b"PLAIN", b"\0user\0password"),
+            request(SASL_STEP, b"PLAIN", b"\0user\0password"),
+            request(0x1B),
+            request(0x30, value=b"abc"),
+            request(0xFF),
+        ]
+    )
+
+
+def malformed(rng: random.Random) -> bytes:
+    """A request whose lengths its opcode does not allow; whole, so that memcached does not wait for more."""
+    return rng.choice(
+        [
+            request(GET),
+            request(GETKQ, b"k" * 251),
+            request(SET, b"a", b"value"),
+            request(SET, b"", b"value", bytes(8)),
+            request(INCR, b"a", b"", bytes(16)),
+            request(NOOP, b"a"),
+            request(VERSION, value=b"x"),
+            request(DELETE, b"a", b"x"),
+            request(QUIT, b"a"),
+            request(GET, b"abc", lengths=(3, 0, 2)),
+            request(SET, b"a", b"", bytes(8), lengths=(1, 8, 0xFFFFFFFF)),
+            request(TOUCH, b"a"),
+            request(FLUSH, extras=bytes(8)),
+        ]
+    )
