@@ -5,8 +5,9 @@ mod naive;
 use glasscache_sim::strategy::cost::CostModel;
 use glasscache_sim::strategy::figures::figures;
 use glasscache_sim::strategy::fixed::{FixedSet, choose};
+use glasscache_sim::strategy::learn::LearnedItems;
 use glasscache_sim::strategy::prepare::Prepared;
-use glasscache_sim::strategy::run::{Pricing, RequestStats, run};
+use glasscache_sim::strategy::run::{Choices, Pricing, RequestStats, run};
 use glasscache_sim::trace::log::{Items, NONE, RequestLog, Requests};
 use glasscache_strategy::file::Strategy;
 use naive::Table;
@@ -68,7 +69,10 @@ fn request_stats_of(
         &prepared,
         &cost,
         &strategy,
-        &set,
+        Choices {
+            fixed: &set,
+            learned: &LearnedItems::default(),
+        },
         Pricing::Median,
         prepared.len(),
     )

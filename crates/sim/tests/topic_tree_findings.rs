@@ -4,12 +4,13 @@
 
 #![expect(clippy::disallowed_methods, reason = "CPU time comes from the kernel")]
 
-use glasscache_sim::search::{BestSoFar, Evaluation, added_ns, candidates};
+use glasscache_sim::search::{BestSoFar, Evaluation, Lessons, added_ns, candidates};
 use glasscache_sim::strategy::cost::CostModel;
 use glasscache_sim::strategy::figures::{Figures, figures};
 use glasscache_sim::strategy::fixed::choose;
+use glasscache_sim::strategy::learn::LearnedItems;
 use glasscache_sim::strategy::prepare::Prepared;
-use glasscache_sim::strategy::run::{Pricing, RequestStats, run};
+use glasscache_sim::strategy::run::{Choices, Pricing, RequestStats, run};
 use glasscache_sim::trace::generate::topic_tree::{LATENCY_JSON, TopicTree, topic_tree};
 use glasscache_strategy::file::Strategy;
 
@@ -20,7 +21,10 @@ fn replay(prepared: &Prepared<'_>, cost: &CostModel, notation: &str) -> Vec<Requ
         prepared,
         cost,
         &strategy,
-        &fixed,
+        Choices {
+            fixed: &fixed,
+            learned: &LearnedItems::default(),
+        },
         Pricing::Median,
         prepared.len(),
     )
@@ -94,17 +98,19 @@ fn speed_of_a_search() {
     let cost = CostModel::parse(LATENCY_JSON).unwrap();
     let prepared = Prepared::new(&log, |_| true);
     let begin = computed_ns();
-    let candidates = candidates(&prepared, 16 << 20);
+    let lessons = Lessons::learn(&prepared, Evaluation::Past);
+    let candidates = candidates(&prepared, 16 << 20, &lessons);
     let mut sums = [0; 2];
     for (sum, evaluation) in sums
         .iter_mut()
         .zip([Evaluation::Past, Evaluation::Hindsight])
     {
         let mut best_so_far = BestSoFar::default();
+        let lessons = Lessons::learn(&prepared, evaluation);
         for candidate in &candidates {
             let memory = candidate.memory_bytes;
             let limit = best_so_far.within(memory);
-            let ns = added_ns(&prepared, &cost, candidate, evaluation, limit);
+            let ns = added_ns(&prepared, &cost, candidate, evaluation, &lessons, limit);
             best_so_far.note(memory, ns);
         }
         *sum = best_so_far.within(16 << 20).unwrap();

@@ -9,12 +9,16 @@
 //! key c:0:0
 //! key c:3:9f
 //! ```
+//!
+//! Rules that were learned have lines of their own, `together <key pattern> <key pattern> ...` and
+//! `together-page <key pattern> <key pattern> ...`; [`crate::together`] describes the patterns.
 
 use std::fmt;
 use std::str::FromStr;
 
 use crate::policy::{AnyPolicy, Lru, LruBytes, S3Fifo};
 use crate::rules::{Prefetch, Rules};
+use crate::together::{Rule, Together};
 
 /// The first line of a strategy file of this version.
 const FILE_HEAD: &str = "glasscache-strategy 1";
@@ -69,6 +73,9 @@ pub struct Strategy {
     pub prefetch: Prefetch,
     /// The depth of the subtree fetched at the start of a request.
     pub subtree_depth: Option<u32>,
+    /// Rules learned from the log ([`crate::together`]): the least share, in percent, of a trigger's uses that a
+    /// companion must have.
+    pub together: Option<u8>,
 }
 
 impl Strategy {
@@ -77,6 +84,7 @@ impl Strategy {
         Rules {
             prefetch: self.prefetch,
             subtree_depth: self.subtree_depth,
+            together: self.together.is_some(),
         }
     }
 }
@@ -87,12 +95,17 @@ pub enum StrategyError {
     /// An unknown term.
     #[error(
         "unknown strategy `{0}`: remote, lru:N, s3fifo:N, lru-bytes:B, fixed:N, fixed-time:N, fixed-bytes:B, \
-         fixed-hindsight:N, children, children-always, subtree:D, or several joined by +"
+         fixed-hindsight:N, children, children-always, subtree:D, together:P, or several joined by +"
     )]
     Unknown(String),
     /// A term whose number is missing or invalid.
     #[error("strategy `{0}` needs a whole number after the colon, as in `{1}`")]
     Number(String, &'static str),
+    /// A share that is not a percentage.
+    #[error(
+        "strategy `{0}` needs a share from 1 to 100 percent after the colon, as in `together:60`"
+    )]
+    Share(String),
     /// Two terms that exclude each other.
     #[error("strategy `{0}` has two {1}; one at most")]
     Twice(String, &'static str),
@@ -132,6 +145,10 @@ impl Strategy {
                 (old != Prefetch::Nothing).then_some("rules for children")
             }
             Term::Subtree(depth) => self.subtree_depth.replace(depth).map(|_| "subtrees"),
+            Term::Together(share) => self
+                .together
+                .replace(share)
+                .map(|_| "shares of learned rules"),
         };
         is_second.map_or(Ok(()), |what| {
             Err(StrategyError::Twice(notation.into(), what))
@@ -146,6 +163,7 @@ enum Term {
     Local(LocalRule),
     Prefetch(Prefetch),
     Subtree(u32),
+    Together(u8),
 }
 
 impl Term {
@@ -167,6 +185,7 @@ impl Term {
             ("s3fifo", _) => Self::Local(LocalRule::S3Fifo(items()?)),
             ("lru-bytes", _) => Self::Local(LocalRule::LruBytes(bytes()?)),
             ("subtree", _) => Self::Subtree(items()? as u32),
+            ("together", _) => Self::Together(share(number, term)?),
             _ => return Err(StrategyError::Unknown(term.into())),
         })
     }
@@ -182,6 +201,13 @@ fn items(number: Option<&str>, term: &str) -> Result<usize, StrategyError> {
 fn bytes(number: Option<&str>, term: &str) -> Result<u64, StrategyError> {
     let parsed = number.and_then(parse_bytes);
     parsed.ok_or_else(|| StrategyError::Number(term.into(), "fixed-bytes:8M"))
+}
+
+fn share(number: Option<&str>, term: &str) -> Result<u8, StrategyError> {
+    let parsed = number.and_then(|n| n.parse().ok());
+    parsed
+        .filter(|share| (1..=100).contains(share))
+        .ok_or_else(|| StrategyError::Share(term.into()))
 }
 
 /// Reads a number of bytes, with `k`, `m` or `g` of either case for powers of 1024.
@@ -221,6 +247,7 @@ impl fmt::Display for Strategy {
             Prefetch::ChildrenAlways => terms.push("children-always".into()),
         }
         terms.extend(self.subtree_depth.map(|depth| format!("subtree:{depth}")));
+        terms.extend(self.together.map(|share| format!("together:{share}")));
         if terms.is_empty() {
             f.write_str("remote")
         } else {
@@ -236,6 +263,17 @@ pub struct StrategyFile {
     pub strategy: Strategy,
     /// The keys of the fixed set.
     pub fixed_keys: Vec<String>,
+    /// The learned rules.
+    pub learned: Learned,
+}
+
+/// Rules that were learned from a log.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Learned {
+    /// What is fetched with an item that has to be fetched.
+    pub with_items: Together,
+    /// What is fetched at the start of a request about a page.
+    pub with_pages: Together,
 }
 
 impl FromStr for StrategyFile {
@@ -245,6 +283,7 @@ impl FromStr for StrategyFile {
         let problem = |line: usize, problem: String| StrategyError::File { line, problem };
         let mut strategy = None;
         let mut fixed_keys = Vec::new();
+        let (mut with_items, mut with_pages) = (Vec::new(), Vec::new());
         if text.lines().next() != Some(FILE_HEAD) {
             return Err(problem(1, format!("must be `{FILE_HEAD}`")));
         }
@@ -258,20 +297,36 @@ impl FromStr for StrategyFile {
                     );
                 }
                 Some(("key", key)) => fixed_keys.push(key.to_owned()),
+                Some((name @ ("together" | "together-page"), rule)) => {
+                    let rule = Rule::parse(rule)
+                        .map_err(|e| problem(index + 1, format!("`{name}` {e}")))?;
+                    let rules = if name == "together" {
+                        &mut with_items
+                    } else {
+                        &mut with_pages
+                    };
+                    rules.push(rule);
+                }
                 _ if line.is_empty() || line.starts_with('#') => {}
                 _ => {
                     return Err(problem(
                         index + 1,
-                        "must begin with `strategy`, `key` or `#`".into(),
+                        "must begin with `strategy`, `key`, `together`, `together-page` or `#`"
+                            .into(),
                     ));
                 }
             }
         }
         let strategy =
             strategy.ok_or_else(|| problem(2, "no line begins with `strategy`".into()))?;
+        let learned = Learned {
+            with_items: Together::new(with_items),
+            with_pages: Together::new(with_pages),
+        };
         Ok(Self {
             strategy,
             fixed_keys,
+            learned,
         })
     }
 }
@@ -281,6 +336,16 @@ impl fmt::Display for StrategyFile {
         writeln!(f, "{FILE_HEAD}\nstrategy {}", self.strategy)?;
         self.fixed_keys
             .iter()
-            .try_for_each(|key| writeln!(f, "key {key}"))
+            .try_for_each(|key| writeln!(f, "key {key}"))?;
+        let Learned {
+            with_items,
+            with_pages,
+        } = &self.learned;
+        let lines = |rules: &Together, name: &str| {
+            let lines = rules.rules().iter().map(|rule| format!("{name} {rule}\n"));
+            lines.collect::<String>()
+        };
+        f.write_str(&lines(with_items, "together"))?;
+        f.write_str(&lines(with_pages, "together-page"))
     }
 }

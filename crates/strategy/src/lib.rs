@@ -10,3 +10,4 @@ pub mod near;
 pub mod policy;
 pub mod rules;
 pub mod scope;
+pub mod together;

@@ -24,6 +24,8 @@ pub struct Rules {
     pub prefetch: Prefetch,
     /// At the start of a request, fetch the page and its descendants down to this depth.
     pub subtree_depth: Option<u32>,
+    /// Fetch what learned rules name: with the page at the start of a request, and with an item that has to be fetched.
+    pub together: bool,
 }
 
 /// Where an item was found.
@@ -69,6 +71,10 @@ pub trait RequestContext {
     fn local_insert(&mut self, key: &Self::Key);
     /// Appends the item's children in ascending order.
     fn children(&self, key: &Self::Key, list: &mut Vec<Self::Key>);
+    /// Appends what learned rules fetch with the item, each once.
+    fn companions(&self, key: &Self::Key, list: &mut Vec<Self::Key>);
+    /// Appends what learned rules fetch at the start of a request about the page, each once.
+    fn page_companions(&self, page: &Self::Key, list: &mut Vec<Self::Key>);
 }
 
 impl Rules {
@@ -80,16 +86,19 @@ impl Rules {
         list: &mut Vec<C::Key>,
     ) {
         list.clear();
-        let Some(depth) = self.subtree_depth else {
-            return;
-        };
-        list.push(page.clone());
-        context.children(page, list);
-        if list.len() == 1 {
-            return list.clear();
+        if let Some(depth) = self.subtree_depth {
+            list.push(page.clone());
+            context.children(page, list);
+            if list.len() == 1 {
+                list.clear();
+            } else {
+                list.truncate(1);
+                descend(context, depth, list);
+            }
         }
-        list.truncate(1);
-        descend(context, depth, list);
+        if self.together {
+            append_new(list, |list| context.page_companions(page, list));
+        }
         drop_available(context, list);
     }
 
@@ -117,6 +126,13 @@ impl Rules {
             drop_available(context, list);
         } else if is_missing {
             list.push(key.clone());
+        }
+        if self.together && is_missing {
+            let needed = list.len();
+            append_new(list, |list| context.companions(key, list));
+            if list.len() > needed {
+                drop_available(context, list);
+            }
         }
         found
     }
@@ -161,6 +177,20 @@ fn descend<C: RequestContext>(context: &C, depth: u32, list: &mut Vec<C::Key>) {
         list[next..].sort_unstable();
         level = next;
     }
+}
+
+/// Appends what `append` does, without what is on the list already.
+fn append_new<K: Ord>(list: &mut Vec<K>, append: impl FnOnce(&mut Vec<K>)) {
+    let before = list.len();
+    append(list);
+    let mut kept = before;
+    for index in before..list.len() {
+        if !list[..before].contains(&list[index]) {
+            list.swap(kept, index);
+            kept += 1;
+        }
+    }
+    list.truncate(kept);
 }
 
 fn drop_available<C: RequestContext>(context: &C, list: &mut Vec<C::Key>) {

@@ -32,10 +32,14 @@ impl<K: Hash + Eq, V> Scope<K, V> {
     }
 }
 
-/// A tree of items, as the application knows it.
+/// How items belong together: the tree that the application knows, and the rules that were learned.
 pub trait Tree<K> {
     /// Appends the children of `key` in ascending order.
     fn children(&self, key: &K, list: &mut Vec<K>);
+    /// Appends what learned rules fetch with the item.
+    fn companions(&self, key: &K, list: &mut Vec<K>);
+    /// Appends what learned rules fetch at the start of a request about the page.
+    fn page_companions(&self, page: &K, list: &mut Vec<K>);
 }
 
 /// The context of a request in a client: fixed set, local cache and request scope.
@@ -99,5 +103,13 @@ where
 
     fn children(&self, key: &K, list: &mut Vec<K>) {
         self.tree.children(key, list);
+    }
+
+    fn companions(&self, key: &K, list: &mut Vec<K>) {
+        self.tree.companions(key, list);
+    }
+
+    fn page_companions(&self, page: &K, list: &mut Vec<K>) {
+        self.tree.page_companions(page, list);
     }
 }

@@ -2,11 +2,14 @@
 
 use std::collections::{HashMap, VecDeque};
 
-use glasscache_strategy::file::{FixedRule, LocalRule, Strategy, StrategyFile, parse_bytes};
+use glasscache_strategy::file::{
+    FixedRule, Learned, LocalRule, Strategy, StrategyFile, parse_bytes,
+};
 use glasscache_strategy::near::NearCache;
 use glasscache_strategy::policy::{Lru, LruBytes, Policy, Released, S3Fifo};
 use glasscache_strategy::rules::Prefetch;
 use glasscache_strategy::scope::{ClientContext, Scope, Tree};
+use glasscache_strategy::together::{Rule, Together};
 use proptest::prelude::*;
 
 #[test]
@@ -49,12 +52,28 @@ fn strategy_file_round_trips() {
     let file = StrategyFile {
         strategy: "fixed:2+children".parse().unwrap(),
         fixed_keys: vec!["c:0:0".into(), "c:3:9f".into()],
+        learned: Learned {
+            with_items: Together::new(vec![
+                Rule::parse("user:{1} profile:{1} config").unwrap(),
+                Rule::parse("c:0:0 c:0:1").unwrap(),
+            ]),
+            with_pages: Together::new(vec![Rule::parse("p:{1} p:{1} q:{1}").unwrap()]),
+        },
     };
     assert_eq!(file.to_string().parse::<StrategyFile>().unwrap(), file);
     let wrong = "glasscache-strategy 1\nstrategy lru:x\n"
         .parse::<StrategyFile>()
         .unwrap_err();
     assert!(wrong.to_string().starts_with("strategy file line 2: "));
+    let wrong = "glasscache-strategy 1\nstrategy together:50\ntogether user:{1}\n"
+        .parse::<StrategyFile>()
+        .unwrap_err();
+    assert!(
+        wrong
+            .to_string()
+            .starts_with("strategy file line 3: `together` needs"),
+        "{wrong}"
+    );
 }
 
 /// LRU as a list, newest at the back; capacity in bytes, `bytes` of 1 each make it a capacity in items.
@@ -212,6 +231,38 @@ impl Tree<u32> for Pairs {
             list.extend([key * 2 + 1, key * 2 + 2]);
         }
     }
+
+    fn companions(&self, key: &u32, list: &mut Vec<u32>) {
+        list.extend([key + 100, key + 101]);
+    }
+
+    fn page_companions(&self, page: &u32, list: &mut Vec<u32>) {
+        list.extend([*page, page + 200]);
+    }
+}
+
+#[test]
+fn client_fetches_companions_with_what_is_missing() {
+    let rules = "children+together:50".parse::<Strategy>().unwrap().rules();
+    let mut near = NearCache::new(LocalRule::Nothing.policy());
+    let (fixed, mut scope) = (HashMap::from([(101, 0)]), Scope::default());
+    let arrived: HashMap<u32, (u32, u32)> = (0..400).map(|k| (k, (k, 1))).collect();
+    let mut list = Vec::new();
+    let mut context = ClientContext {
+        fixed: &fixed,
+        near: &mut near,
+        scope: &mut scope,
+        arrived: &arrived,
+        tree: &Pairs,
+    };
+    rules.begin_request(&context, &7, &mut list);
+    assert_eq!(list, [7, 207]);
+    glasscache_strategy::rules::store_fetched(&mut context, &list);
+    rules.look_up(&mut context, &0, &mut list);
+    assert_eq!(list, [0, 1, 2, 100]);
+    glasscache_strategy::rules::store_fetched(&mut context, &list);
+    rules.look_up(&mut context, &7, &mut list);
+    assert!(list.is_empty());
 }
 
 #[test]

@@ -7,16 +7,21 @@
 //! the same requests that evaluate them.
 
 use std::collections::BTreeMap;
-use std::ops::ControlFlow;
+use std::ops::{ControlFlow, Range};
 
 use crate::strategy::cost::CostModel;
 use crate::strategy::fixed::choose_on;
+use crate::strategy::learn::{LearnedItems, learn};
 use crate::strategy::prepare::Prepared;
-use crate::strategy::run::{Pricing, run_each};
+use crate::strategy::run::{Choices, Pricing, run_each};
 use crate::strategy::{FixedRule, LocalRule, Prefetch, Strategy};
 
 /// Budgets tried, as shares of the largest: each doubles the one before.
 const SHARES: [u64; 5] = [16, 8, 4, 2, 1];
+/// Shares of learned rules tried, in percent, with each of [`LEARNED_WITH`].
+const TOGETHER: [u8; 2] = [60, 80];
+/// Prefetch rules that learned ones are tried with.
+const LEARNED_WITH: [Prefetch; 2] = [Prefetch::Nothing, Prefetch::Children];
 /// Prefetch rules and depths tried.
 const PREFETCHES: [(Prefetch, Option<u32>); 7] = [
     (Prefetch::Nothing, None),
@@ -70,21 +75,68 @@ impl BestSoFar {
     }
 }
 
-/// All combinations of a search: an empty cache and six ways to divide each budget, each with seven prefetch rules.
-pub fn candidates(prepared: &Prepared<'_>, memory_bytes: u64) -> Vec<Candidate> {
+/// What was learned for each share that a search tries.
+#[derive(Debug, Default)]
+pub struct Lessons(Vec<(u8, LearnedItems)>);
+
+impl Lessons {
+    /// Learns on the requests that an evaluation may use. Shares that no rule reaches are left out.
+    pub fn learn(prepared: &Prepared<'_>, evaluation: Evaluation) -> Self {
+        let lesson = |share| {
+            let lesson = learn(Some(share), prepared, evaluation.chosen_on(prepared));
+            let rules = &lesson.rules;
+            let is_empty = rules.with_items.is_empty() && rules.with_pages.is_empty();
+            (!is_empty).then_some((share, lesson.items))
+        };
+        Self(TOGETHER.into_iter().filter_map(lesson).collect())
+    }
+
+    fn of(&self, share: Option<u8>) -> Option<&LearnedItems> {
+        let lesson = self.0.iter().find(|(own, _)| Some(*own) == share);
+        lesson.map(|(_, items)| items)
+    }
+}
+
+impl Evaluation {
+    /// The requests on which a choice is made.
+    fn chosen_on(self, prepared: &Prepared<'_>) -> Range<usize> {
+        match self {
+            Self::Past => 0..prepared.half() / 2,
+            Self::Hindsight => prepared.half()..prepared.len(),
+        }
+    }
+
+    /// The requests on which it is evaluated.
+    fn evaluated_on(self, prepared: &Prepared<'_>) -> Range<usize> {
+        match self {
+            Self::Past => prepared.half() / 2..prepared.half(),
+            Self::Hindsight => prepared.half()..prepared.len(),
+        }
+    }
+}
+
+/// All combinations of a search: an empty cache and six ways to divide each budget, each with seven prefetch rules and
+/// with those that were learned.
+pub fn candidates(prepared: &Prepared<'_>, memory_bytes: u64, lessons: &Lessons) -> Vec<Candidate> {
     let sizes = &prepared.items.sizes;
     let total: u64 = sizes.iter().map(|&size| u64::from(size)).sum();
     // More memory than all items take is never needed.
     let memory_bytes = memory_bytes.min(total);
     let item_bytes = (total / sizes.len().max(1) as u64).max(1);
     let mut found = Vec::new();
-    for (prefetch, subtree_depth) in PREFETCHES {
+    let tree = PREFETCHES.map(|(prefetch, subtree_depth)| (prefetch, subtree_depth, None));
+    let learned = lessons
+        .0
+        .iter()
+        .flat_map(|&(share, _)| LEARNED_WITH.map(|prefetch| (prefetch, None, Some(share))));
+    for (prefetch, subtree_depth, together) in tree.into_iter().chain(learned) {
         let mut add = |fixed, local, memory_bytes| {
             let strategy = Strategy {
                 fixed,
                 local,
                 prefetch,
                 subtree_depth,
+                together,
             };
             found.push(Candidate {
                 strategy,
@@ -112,24 +164,30 @@ pub fn added_ns(
     cost: &CostModel,
     candidate: &Candidate,
     evaluation: Evaluation,
+    lessons: &Lessons,
     limit_ns: Option<u64>,
 ) -> u64 {
-    let (half, count) = (prepared.half(), prepared.len());
-    let (chosen_on, evaluated_on) = match evaluation {
-        Evaluation::Past => (0..half / 2, half / 2..half),
-        Evaluation::Hindsight => (half..count, half..count),
-    };
     let strategy = &candidate.strategy;
-    let fixed = choose_on(strategy.fixed, prepared, cost, chosen_on);
+    let fixed = choose_on(
+        strategy.fixed,
+        prepared,
+        cost,
+        evaluation.chosen_on(prepared),
+    );
+    let nothing = LearnedItems::default();
+    let choices = Choices {
+        fixed: &fixed,
+        learned: lessons.of(strategy.together).unwrap_or(&nothing),
+    };
     let limit_ns = limit_ns.unwrap_or(u64::MAX);
     let mut sum = 0;
     run_each(
         prepared,
         cost,
         strategy,
-        &fixed,
+        choices,
         Pricing::Median,
-        evaluated_on,
+        evaluation.evaluated_on(prepared),
         |_, stats| {
             sum += stats.added_ns;
             if sum > limit_ns {
@@ -180,15 +238,16 @@ mod tests {
     ) -> (Vec<(Candidate, u64)>, BestSoFar) {
         let prepared = Prepared::new(log, |_| true);
         let cost = CostModel::parse(LATENCY_JSON).unwrap();
+        let lessons = Lessons::learn(&prepared, evaluation);
         let mut best_so_far = BestSoFar::default();
         let mut one = |candidate: Candidate| {
             let memory = candidate.memory_bytes;
             let limit = best_so_far.within(memory).filter(|_| is_limited);
-            let ns = added_ns(&prepared, &cost, &candidate, evaluation, limit);
+            let ns = added_ns(&prepared, &cost, &candidate, evaluation, &lessons, limit);
             best_so_far.note(memory, ns);
             (candidate, ns)
         };
-        let tried = candidates(&prepared, 500_000)
+        let tried = candidates(&prepared, 500_000, &lessons)
             .into_iter()
             .map(&mut one)
             .collect();
@@ -246,7 +305,7 @@ mod tests {
             items: 600,
             ..TopicTree::default()
         });
-        let found = candidates(&Prepared::new(&log, |_| true), 300_000);
+        let found = candidates(&Prepared::new(&log, |_| true), 300_000, &Lessons::default());
         assert_eq!(found.len(), 217);
         assert!(
             found

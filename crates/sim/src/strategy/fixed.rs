@@ -36,7 +36,7 @@ impl FixedSet {
 
     /// Whether an item is in the set.
     pub fn contains(&self, item: u32) -> bool {
-        self.is_in[item as usize]
+        self.is_in.get(item as usize) == Some(&true)
     }
 }
 

@@ -2,7 +2,8 @@
 //!
 //! The definitions are those of docs/reference/formats.md, sections 3 to 5, and results are equal to
 //! them number by number. [`prepare`] does once what all strategies share, [`run`] replays one
-//! strategy, [`figures`] makes its table, [`report`] puts them together; [`cost`] prices a call, [`fixed`] chooses fixed sets.
+//! strategy, [`figures`] makes its table, [`report`] puts them together; [`cost`] prices a call,
+//! [`fixed`] chooses fixed sets, [`learn`] finds what requests read together.
 
 pub mod cost;
 mod document;
@@ -10,6 +11,7 @@ pub mod draw;
 mod error;
 pub mod figures;
 pub mod fixed;
+pub mod learn;
 pub mod prepare;
 pub mod report;
 pub mod run;

@@ -4,8 +4,9 @@ use super::cost::CostModel;
 use super::draw::Dependence;
 use super::figures::{Figures, figures};
 use super::fixed::choose;
+use super::learn::learn;
 use super::prepare::Prepared;
-use super::run::{Pricing, RequestStats, run};
+use super::run::{Choices, Pricing, RequestStats, run};
 use super::{LocalRule, Strategy};
 
 /// The figures of a strategy.
@@ -64,8 +65,13 @@ pub fn report(
     options: ReportOptions<'_>,
 ) -> Report {
     let fixed = choose(strategy.fixed, prepared, cost);
+    let learned = learn(strategy.together, prepared, 0..prepared.half());
+    let choices = Choices {
+        fixed: &fixed,
+        learned: &learned.items,
+    };
     let (count, half) = (prepared.len(), prepared.half());
-    let replay = |pricing| run(prepared, cost, strategy, &fixed, pricing, count);
+    let replay = |pricing| run(prepared, cost, strategy, choices, pricing, count);
     let request_stats = replay(Pricing::Median);
     let drawn = |dependence| {
         let seed = options.draw_seed.filter(|_| cost.quantiles().is_some())?;

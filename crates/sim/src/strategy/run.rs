@@ -9,6 +9,7 @@ use glasscache_strategy::rules::{RequestContext, Rules, store_fetched};
 use super::cost::{CostModel, round_half_up};
 use super::draw::{Dependence, Quantiles, uniform_draw};
 use super::fixed::FixedSet;
+use super::learn::LearnedItems;
 use super::prepare::Prepared;
 use super::tree::Tree;
 use crate::trace::log::NONE;
@@ -42,12 +43,21 @@ pub enum Pricing {
     },
 }
 
+/// What a strategy keeps and fetches together, as chosen on the past.
+#[derive(Debug, Clone, Copy)]
+pub struct Choices<'a> {
+    /// The fixed set.
+    pub fixed: &'a FixedSet,
+    /// What learned rules fetch, for strategies with `together`.
+    pub learned: &'a LearnedItems,
+}
+
 /// Replays the requests before `end` (file order) and returns the stats of each.
 pub fn run(
     prepared: &Prepared<'_>,
     cost: &CostModel,
     strategy: &Strategy,
-    fixed: &FixedSet,
+    choices: Choices<'_>,
     pricing: Pricing,
     end: usize,
 ) -> Vec<RequestStats> {
@@ -56,7 +66,7 @@ pub fn run(
         prepared,
         cost,
         strategy,
-        fixed,
+        choices,
         pricing,
         0..end,
         |request, stats| {
@@ -75,7 +85,7 @@ pub fn run_each(
     prepared: &Prepared<'_>,
     cost: &CostModel,
     strategy: &Strategy,
-    fixed: &FixedSet,
+    choices: Choices<'_>,
     pricing: Pricing,
     measured: Range<usize>,
     visit: impl FnMut(usize, RequestStats) -> ControlFlow<()>,
@@ -85,7 +95,7 @@ pub fn run_each(
         prepared,
         prices: &prices,
         rules: strategy.rules(),
-        fixed,
+        choices,
         measured,
     };
     // Ends early only if `visit` returned `Break`.
@@ -101,7 +111,7 @@ struct Replay<'a> {
     prepared: &'a Prepared<'a>,
     prices: &'a Prices<'a>,
     rules: Rules,
-    fixed: &'a FixedSet,
+    choices: Choices<'a>,
     measured: Range<usize>,
 }
 
@@ -113,11 +123,11 @@ impl Replay<'_> {
         mut visit: impl FnMut(usize, RequestStats) -> ControlFlow<()>,
     ) -> ControlFlow<()> {
         let mut process = SimulatedProcess {
-            fixed: self.fixed,
+            choices: self.choices,
             local,
             tree: &self.prepared.tree,
             sizes: &self.prepared.items.sizes,
-            held_by: vec![NONE; self.prepared.items.len()],
+            held_by: vec![NONE; self.prepared.items.len() + self.choices.learned.absent()],
             request: 0,
         };
         let mut list = Vec::new();
@@ -174,10 +184,7 @@ impl Replay<'_> {
         if list.is_empty() {
             return;
         }
-        let bytes = list
-            .iter()
-            .map(|&item| u64::from(process.sizes[item as usize]))
-            .sum();
+        let bytes = list.iter().map(|&item| u64::from(process.size(item))).sum();
         stats.calls += 1;
         stats.keys += list.len() as u32;
         stats.bytes += bytes;
@@ -188,13 +195,24 @@ impl Replay<'_> {
 
 /// The replayed process: arrays by item number where a client has maps by key.
 struct SimulatedProcess<'a, P> {
-    fixed: &'a FixedSet,
+    choices: Choices<'a>,
     local: &'a mut P,
     tree: &'a Tree,
     sizes: &'a [u32],
     /// The last request that held each item.
     held_by: Vec<u32>,
     request: u32,
+}
+
+impl<P> SimulatedProcess<'_, P> {
+    /// The bytes of an item; 0 of one that a rule names and the log does not have.
+    fn size(&self, item: u32) -> u32 {
+        self.sizes.get(item as usize).copied().unwrap_or(0)
+    }
+
+    fn is_absent(&self, item: u32) -> bool {
+        item as usize >= self.sizes.len()
+    }
 }
 
 impl<P: Policy> RequestContext for SimulatedProcess<'_, P> {
@@ -206,7 +224,7 @@ impl<P: Policy> RequestContext for SimulatedProcess<'_, P> {
     }
 
     fn is_fixed(&self, item: &u32) -> bool {
-        self.fixed.contains(*item)
+        self.choices.fixed.contains(*item)
     }
 
     fn is_held(&self, item: &u32) -> bool {
@@ -222,16 +240,26 @@ impl<P: Policy> RequestContext for SimulatedProcess<'_, P> {
     }
 
     fn local_contains(&self, item: &u32) -> bool {
-        self.local.contains(*item)
+        !self.is_absent(*item) && self.local.contains(*item)
     }
 
+    /// The remote cache has no value for an absent item, so there is nothing to keep.
     fn local_insert(&mut self, item: &u32) {
-        self.local
-            .insert(*item, self.sizes[*item as usize], &mut |_, _| {});
+        if !self.is_absent(*item) {
+            self.local.insert(*item, self.size(*item), &mut |_, _| {});
+        }
     }
 
     fn children(&self, item: &u32, list: &mut Vec<u32>) {
         list.extend_from_slice(self.tree.children(*item));
+    }
+
+    fn companions(&self, item: &u32, list: &mut Vec<u32>) {
+        list.extend_from_slice(self.choices.learned.with_item(*item));
+    }
+
+    fn page_companions(&self, page: &u32, list: &mut Vec<u32>) {
+        list.extend_from_slice(self.choices.learned.with_page(*page));
     }
 }
 
@@ -277,7 +305,7 @@ impl<'a> Prices<'a> {
             );
         }
         match list {
-            [item] => self.single_ns[*item as usize],
+            [item] if (*item as usize) < self.single_ns.len() => self.single_ns[*item as usize],
             _ => self.cost.call_ns(list.len() as u64, bytes),
         }
     }

@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 
 use glasscache_sim::strategy::fixed::choose;
+use glasscache_sim::strategy::learn::learn;
 use glasscache_sim::strategy::prepare::Prepared;
 use glasscache_sim::strategy::report::Report;
 use glasscache_sim::strategy::{FixedRule, StrategyFile};
@@ -34,6 +35,7 @@ pub(super) fn default_strategies(items: usize) -> Vec<NamedStrategy> {
         "subtree:1",
         "subtree:2",
         "subtree:3",
+        "together:80",
     ]
     .map(String::from)
     .to_vec();
@@ -76,9 +78,11 @@ pub(super) fn strategy_file(
     let fixed = choose(named.strategy.fixed, prepared, &loaded.cost);
     let key = |&item: &u32| loaded.log.items.keys[item as usize].clone();
     let fixed_keys = fixed.items.iter().map(key).collect();
+    let lesson = learn(named.strategy.together, prepared, 0..prepared.half());
     StrategyFile {
         strategy: named.strategy,
         fixed_keys,
+        learned: lesson.rules,
     }
     .to_string()
 }

@@ -25,7 +25,8 @@ use load::LoadedLog;
 
 const EXAMPLES: &str = "\
 Strategies, joined by + : remote, lru:N, s3fifo:N, lru-bytes:B, fixed:N, fixed-time:N,
-fixed-bytes:B, fixed-hindsight:N, children, children-always, subtree:D. B takes k, m or g.
+fixed-bytes:B, fixed-hindsight:N, children, children-always, subtree:D, together:P.
+B takes k, m or g; P is a percentage.
 What each does to the last nanosecond: docs/reference/formats.md.
 
 Examples:

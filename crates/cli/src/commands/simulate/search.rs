@@ -5,7 +5,7 @@ use std::sync::{Mutex, PoisonError};
 
 use glasscache_sim::page::{Chart, Page, Series, Table, short_bytes};
 use glasscache_sim::search::{
-    BestSoFar, Candidate, Evaluation, added_ns, candidates, pareto_front,
+    BestSoFar, Candidate, Evaluation, Lessons, added_ns, candidates, pareto_front,
 };
 use glasscache_sim::strategy::parse_bytes;
 use glasscache_sim::strategy::prepare::Prepared;
@@ -48,7 +48,8 @@ pub(super) fn run(
             "a search needs at least 4 requests: it splits the first half again",
         ));
     }
-    let candidates = candidates(prepared, memory);
+    let lessons = Lessons::learn(prepared, Evaluation::Past);
+    let candidates = candidates(prepared, memory, &lessons);
     let past = evaluate_all(args, loaded, prepared, candidates, Evaluation::Past)?;
     if past.found.is_empty() {
         return Err(Failure::new(
@@ -114,6 +115,7 @@ fn evaluate_all(
     evaluation: Evaluation,
 ) -> Result<Evaluated, Failure> {
     let best_so_far = Mutex::new(BestSoFar::default());
+    let lessons = Lessons::learn(prepared, evaluation);
     let lock = || best_so_far.lock().unwrap_or_else(PoisonError::into_inner);
     let what = match evaluation {
         Evaluation::Past => "searching",
@@ -122,7 +124,14 @@ fn evaluate_all(
     let done = parallel::in_parallel(candidates.len(), args.threads, what, |index| {
         let candidate = &candidates[index];
         let limit_ns = lock().within(candidate.memory_bytes);
-        let ns = added_ns(prepared, &loaded.cost, candidate, evaluation, limit_ns);
+        let ns = added_ns(
+            prepared,
+            &loaded.cost,
+            candidate,
+            evaluation,
+            &lessons,
+            limit_ns,
+        );
         lock().note(candidate.memory_bytes, ns);
         ns
     })?;

@@ -1,0 +1,121 @@
+//! Learns what requests read together: rules by which one call fetches what would have taken several.
+//!
+//! Two kinds of rules are counted on the requests that a choice may use. Rules between families of keys (`user:{1}`
+//! with `profile:{1}`) hold for keys that the past has never seen; rules between single keys cover the rest. A companion
+//! must be read in the wanted share of its trigger's uses, and so often that chance does not explain it: an item that
+//! every request reads belongs into a fixed set.
+
+mod count;
+
+use std::collections::HashMap;
+use std::ops::Range;
+
+use glasscache_strategy::file::Learned;
+use glasscache_strategy::together::Together;
+
+use self::count::{Counted, Trigger};
+use super::prepare::Prepared;
+
+/// What a log teaches: the rules, and what they fetch in terms of the log's items.
+#[derive(Debug, Clone, Default)]
+pub struct Lesson {
+    /// For the strategy file.
+    pub rules: Learned,
+    /// For the replay.
+    pub items: LearnedItems,
+}
+
+/// What the rules fetch with each item and for each page. An item from [`super::super::trace::log::Items::len`] on is a
+/// key that a rule names and the log does not have.
+#[derive(Debug, Clone, Default)]
+pub struct LearnedItems {
+    with_item: Lists,
+    with_page: Lists,
+    absent: usize,
+}
+
+impl LearnedItems {
+    /// What is fetched with an item that has to be fetched.
+    pub fn with_item(&self, item: u32) -> &[u32] {
+        self.with_item.of(item)
+    }
+
+    /// What is fetched at the start of a request about a page.
+    pub fn with_page(&self, page: u32) -> &[u32] {
+        self.with_page.of(page)
+    }
+
+    /// How many keys the rules name that the log does not have.
+    pub fn absent(&self) -> usize {
+        self.absent
+    }
+}
+
+/// A list for each item, in one flat column; without any list it takes no memory.
+#[derive(Debug, Clone, Default)]
+struct Lists {
+    starts: Vec<usize>,
+    members: Vec<u32>,
+}
+
+impl Lists {
+    fn of(&self, item: u32) -> &[u32] {
+        let item = item as usize;
+        match self.starts.get(item..item + 2) {
+            Some(&[start, end]) => &self.members[start..end],
+            _ => &[],
+        }
+    }
+}
+
+/// Learns from the given requests; without a share there is nothing to learn.
+pub fn learn(share: Option<u8>, prepared: &Prepared<'_>, requests: Range<usize>) -> Lesson {
+    let Some(share) = share else {
+        return Lesson::default();
+    };
+    let counted = Counted::new(prepared, requests, f64::from(share) / 100.0);
+    let rules = Learned {
+        with_items: counted.rules(Trigger::Item),
+        with_pages: counted.rules(Trigger::Page),
+    };
+    let items = translate(&rules, prepared);
+    Lesson { rules, items }
+}
+
+/// The rules in terms of the log's items.
+fn translate(rules: &Learned, prepared: &Prepared<'_>) -> LearnedItems {
+    let keys = &prepared.items.keys;
+    if rules.with_items.is_empty() && rules.with_pages.is_empty() {
+        return LearnedItems::default();
+    }
+    let mut number_of: HashMap<String, u32> = HashMap::with_capacity(keys.len());
+    for (item, key) in keys.iter().enumerate() {
+        number_of.insert(key.clone(), item as u32);
+    }
+    let mut lists = |rules: &Together| {
+        let mut lists = Lists::default();
+        if rules.is_empty() {
+            return lists;
+        }
+        let mut companions = Vec::new();
+        for key in keys {
+            lists.starts.push(lists.members.len());
+            companions.clear();
+            rules.companions(key, &mut companions);
+            for companion in companions.drain(..) {
+                let next = number_of.len() as u32;
+                lists
+                    .members
+                    .push(*number_of.entry(companion).or_insert(next));
+            }
+        }
+        lists.starts.push(lists.members.len());
+        lists
+    };
+    let (with_item, with_page) = (lists(&rules.with_items), lists(&rules.with_pages));
+    LearnedItems {
+        with_item,
+        with_page,
+        absent: number_of.len() - keys.len(),
+    }
+}

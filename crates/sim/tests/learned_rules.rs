@@ -1,0 +1,250 @@
+//! Rules learned from a log: found where requests read items together, none where they do not, and worth their bytes.
+
+use glasscache_sim::strategy::cost::CostModel;
+use glasscache_sim::strategy::figures::{Figures, figures};
+use glasscache_sim::strategy::fixed::choose;
+use glasscache_sim::strategy::learn::{Lesson, learn};
+use glasscache_sim::strategy::prepare::Prepared;
+use glasscache_sim::strategy::run::{Choices, Pricing, run};
+use glasscache_sim::strategy::{Strategy, StrategyFile};
+use glasscache_sim::trace::generate::topic_tree::{LATENCY_JSON, TopicTree, topic_tree};
+use glasscache_sim::trace::log::{Items, NONE, RequestLog, Requests};
+
+/// A small generator of numbers: the tests need no good one, only a repeatable one.
+struct Numbers(u64);
+
+impl Numbers {
+    fn below(&mut self, bound: usize) -> usize {
+        self.0 = self
+            .0
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) as usize % bound
+    }
+
+    /// A rank below `bound` that falls roughly as a power law.
+    fn rank(&mut self, bound: usize) -> usize {
+        let share = self.below(1 << 20) as f64 / f64::from(1 << 20);
+        ((bound as f64).powf(share) - 1.0) as usize
+    }
+}
+
+/// A log of requests that read these keys, each item of 100 bytes.
+fn log_of(requests: impl IntoIterator<Item = (Option<String>, Vec<String>)>) -> RequestLog {
+    let mut items = Items::default();
+    let mut rows = Requests {
+        starts: vec![0],
+        ..Requests::default()
+    };
+    let mut item = |key: String| {
+        if let Some(at) = items.keys.iter().position(|own| *own == key) {
+            return at as u32;
+        }
+        items.keys.push(key);
+        items.parents.push(NONE);
+        items.sizes.push(100);
+        items.keys.len() as u32 - 1
+    };
+    for (page, keys) in requests {
+        let number = rows.request.len() as u64;
+        rows.request.push(number);
+        rows.time_us.push(number);
+        rows.instance.push(0);
+        rows.base_us.push(10_000);
+        rows.page.push(page.map_or(NONE, &mut item));
+        rows.route.push(NONE);
+        rows.items.extend(keys.into_iter().map(&mut item));
+        rows.starts.push(rows.items.len());
+    }
+    RequestLog {
+        items,
+        requests: rows,
+        truncated_after: None,
+    }
+}
+
+fn lesson(log: &RequestLog, share: u8) -> Lesson {
+    let prepared = Prepared::new(log, |_| true);
+    learn(Some(share), &prepared, 0..prepared.half())
+}
+
+/// The figures of a strategy on the second half.
+fn second_half(log: &RequestLog, notation: &str) -> Figures {
+    let prepared = Prepared::new(log, |_| true);
+    let cost = CostModel::parse(LATENCY_JSON).unwrap();
+    let strategy: Strategy = notation.parse().unwrap();
+    let fixed = choose(strategy.fixed, &prepared, &cost);
+    let lesson = learn(strategy.together, &prepared, 0..prepared.half());
+    let choices = Choices {
+        fixed: &fixed,
+        learned: &lesson.items,
+    };
+    let stats = run(
+        &prepared,
+        &cost,
+        &strategy,
+        choices,
+        Pricing::Median,
+        prepared.len(),
+    );
+    figures(&prepared, &stats, prepared.half()..prepared.len())
+}
+
+fn rules_of(lesson: &Lesson) -> Vec<String> {
+    let (items, pages) = (
+        lesson.rules.with_items.rules(),
+        lesson.rules.with_pages.rules(),
+    );
+    items.iter().chain(pages).map(ToString::to_string).collect()
+}
+
+#[test]
+fn families_of_keys_are_fetched_together_for_users_never_seen() {
+    // Each user comes once, so a rule about single keys could not help.
+    let log = log_of((0..200).map(|user| {
+        let keys = ["user", "profile", "rights"].map(|kind| format!("{kind}:{user}"));
+        (None, keys.to_vec())
+    }));
+    let rules = rules_of(&lesson(&log, 80));
+    assert!(
+        rules.contains(&"user:{1} profile:{1} rights:{1}".to_owned()),
+        "{rules:?}"
+    );
+    let (alone, together) = (
+        second_half(&log, "remote"),
+        second_half(&log, "together:80"),
+    );
+    assert_eq!((alone.calls, together.calls), (300, 100));
+    assert_eq!(
+        (alone.keys, together.keys, together.used_keys),
+        (300, 300, 300)
+    );
+}
+
+#[test]
+fn a_companion_that_is_missing_counts_as_a_key() {
+    // Every fourth user has no rights; the rule fetches them all the same.
+    let log = log_of((0..400).map(|user| {
+        let mut keys = vec![format!("user:{user}"), format!("profile:{user}")];
+        keys.extend((user % 4 > 0).then(|| format!("rights:{user}")));
+        (None, keys)
+    }));
+    let together = second_half(&log, "together:60");
+    assert_eq!(
+        (together.calls, together.keys, together.used_keys),
+        (200, 600, 550)
+    );
+    assert_eq!(together.bytes, 550 * 100);
+}
+
+#[test]
+fn single_keys_are_fetched_together_and_pages_in_advance() {
+    let mut numbers = Numbers(1);
+    let groups = [["nav", "foot", "banner"], ["prices", "stock", "taxes"]];
+    let log = log_of((0..400).map(|_| {
+        let group = numbers.below(2);
+        let noise = format!("noise-{}", (b'a' + numbers.below(26) as u8) as char);
+        let mut keys = vec![noise];
+        keys.extend(groups[group].map(String::from));
+        (Some(format!("page-{}", ["x", "y"][group])), keys)
+    }));
+    let lesson = lesson(&log, 90);
+    let pages: Vec<String> = lesson
+        .rules
+        .with_pages
+        .rules()
+        .iter()
+        .map(ToString::to_string)
+        .collect();
+    assert!(
+        pages.contains(&"page-x banner foot nav".to_owned())
+            || pages.contains(&"page-x nav foot banner".to_owned()),
+        "{pages:?}"
+    );
+    let together = second_half(&log, "together:90");
+    assert_eq!(
+        together.calls, 400,
+        "a call for the page's three and one for the rest"
+    );
+}
+
+#[test]
+fn nothing_is_learned_from_random_requests() {
+    for seed in 0..20 {
+        let mut numbers = Numbers(seed);
+        let log = log_of((0..1000).map(|_| {
+            let keys = (0..8).map(|_| format!("item:{}", numbers.rank(300)));
+            let keys = keys.collect();
+            (Some(format!("item:{}", numbers.rank(300))), keys)
+        }));
+        for share in [10, 50, 80] {
+            let rules = rules_of(&lesson(&log, share));
+            assert!(rules.is_empty(), "seed {seed}, share {share}: {rules:?}");
+        }
+    }
+}
+
+#[test]
+fn rules_replace_the_tree_when_parents_are_unknown() {
+    let mut log = topic_tree(&TopicTree::default());
+    let parents = log.items.parents.clone();
+    log.items.parents.fill(NONE);
+    let mut calls_of_rules = 0;
+    for local in [
+        "",
+        "+s3fifo:206",
+        "+fixed-bytes:1m",
+        "+fixed-bytes:512k+s3fifo:200",
+    ] {
+        let without = second_half(&log, &format!("remote{local}"));
+        let together = second_half(&log, &format!("together:80{local}"));
+        let calls = together.calls as f64 / without.calls as f64;
+        let bytes = together.bytes as f64 / without.bytes as f64;
+        eprintln!("remote{local}: with rules {calls:.2} of the calls, {bytes:.2} of the bytes");
+        assert!(
+            calls <= 0.6 && bytes <= 1.3,
+            "remote{local}: {calls} {bytes}"
+        );
+        calls_of_rules = calls_of_rules.max(together.calls);
+    }
+    log.items.parents = parents;
+    let tree = ["children", "subtree:1", "subtree:2", "children+subtree:1"];
+    let calls_of_tree = tree.map(|notation| second_half(&log, notation).calls);
+    eprintln!("calls: rules {calls_of_rules}, the tree's own {calls_of_tree:?}");
+    assert!(calls_of_tree.iter().all(|&calls| calls_of_rules <= calls));
+}
+
+#[test]
+fn a_file_gives_the_companions_that_were_replayed() {
+    let mut log = topic_tree(&TopicTree {
+        requests: 5000,
+        items: 600,
+        ..TopicTree::default()
+    });
+    log.items.parents.fill(NONE);
+    let lesson = lesson(&log, 50);
+    let file = StrategyFile {
+        strategy: "together:50".parse().unwrap(),
+        fixed_keys: Vec::new(),
+        learned: lesson.rules.clone(),
+    };
+    let read: StrategyFile = file.to_string().parse().unwrap();
+    assert_eq!(read, file);
+    let mut any = 0;
+    for (item, key) in log.items.keys.iter().enumerate() {
+        let mut companions = Vec::new();
+        read.learned.with_items.companions(key, &mut companions);
+        let replayed = lesson.items.with_item(item as u32);
+        assert_eq!(companions.len(), replayed.len());
+        for (companion, &number) in companions.iter().zip(replayed) {
+            assert!(
+                log.items
+                    .keys
+                    .get(number as usize)
+                    .is_none_or(|key| key == companion)
+            );
+        }
+        any += companions.len();
+    }
+    assert!(any > 0);
+}

@@ -1,0 +1,334 @@
+//! Keys that requests read together: rules that a search learned from a log and a client runs.
+//!
+//! A rule has a trigger and companions, each a pattern: literal text, in which `{1}` to `{9}` stand for variable parts of
+//! the trigger. `together user:{1} profile:{1} rights:{1}` fetches `profile:17` and `rights:17` in the call that fetches
+//! `user:17`. A variable part is a run of letters and digits that has a digit, between characters of other kinds; so a
+//! key has one template, and matching is one look-up however many rules there are.
+
+use std::collections::HashMap;
+use std::fmt::{self, Write};
+
+/// The most variable parts of a key; a key with more has no template.
+pub const PARTS_MAX: usize = 9;
+
+/// A piece of a pattern.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Piece {
+    /// Text as it is.
+    Text(String),
+    /// The variable part of the trigger with this index, from 0.
+    Part(u8),
+}
+
+/// A key, or a family of keys, in terms of the trigger's variable parts.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Pattern(Vec<Piece>);
+
+/// A key cut into its template and its variable parts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Cut<'k> {
+    /// The key with `{1}`, `{2}`, ... for its variable parts, in order.
+    pub template: String,
+    /// The variable parts.
+    pub parts: Vec<&'k str>,
+}
+
+/// Why a rule cannot be read.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum TogetherError {
+    /// A rule without companions.
+    #[error("needs a trigger and at least one other key pattern")]
+    TooShort,
+    /// A brace that does not enclose a number from 1 to 9.
+    #[error("`{0}`: a brace must enclose a number from 1 to 9, as in user:{{1}}")]
+    Brace(String),
+    /// The trigger's numbers are not 1, 2, 3 in order, or do not stand where variable parts of a key stand.
+    #[error(
+        "`{0}`: the first pattern must number its variable parts {{1}}, {{2}}, ... from left to right, each between characters that are no letters or digits"
+    )]
+    Trigger(String),
+    /// A companion refers to a part that the trigger does not have.
+    #[error("`{0}`: the first pattern has no part {{{1}}}")]
+    Part(String, u8),
+}
+
+impl Cut<'_> {
+    /// Cuts a key; `None` if it has braces or blanks, or more than [`PARTS_MAX`] variable parts.
+    pub fn new(key: &str) -> Option<Cut<'_>> {
+        let (mut template, mut parts) = (String::with_capacity(key.len()), Vec::new());
+        let mut rest = key;
+        while let Some(first) = rest.chars().next() {
+            let is_word = first.is_alphanumeric();
+            let end = rest
+                .find(|next: char| next.is_alphanumeric() != is_word)
+                .unwrap_or(rest.len());
+            let (run, tail) = rest.split_at(end);
+            if run.contains(['{', '}', ' ']) {
+                return None;
+            }
+            if is_word && run.contains(|digit: char| digit.is_ascii_digit()) {
+                parts.push(run);
+                let _ = write!(template, "{{{}}}", parts.len());
+            } else {
+                template.push_str(run);
+            }
+            rest = tail;
+        }
+        (parts.len() <= PARTS_MAX).then_some(Cut { template, parts })
+    }
+}
+
+impl Pattern {
+    /// A pattern of the given pieces.
+    pub fn new(pieces: Vec<Piece>) -> Self {
+        Self(pieces)
+    }
+
+    /// Reads text with `{1}` to `{9}`.
+    pub fn parse(text: &str) -> Result<Self, TogetherError> {
+        let brace = || TogetherError::Brace(text.to_owned());
+        let mut pieces = Vec::new();
+        let mut rest = text;
+        while let Some(open) = rest.find(['{', '}']) {
+            if open > 0 {
+                pieces.push(Piece::Text(rest[..open].to_owned()));
+            }
+            let mut inside = rest[open..].strip_prefix('{').ok_or_else(brace)?.chars();
+            let number = inside.next().and_then(|digit| digit.to_digit(10));
+            let number = number.filter(|&number| number > 0).ok_or_else(brace)?;
+            rest = inside.as_str().strip_prefix('}').ok_or_else(brace)?;
+            pieces.push(Piece::Part(number as u8 - 1));
+        }
+        if !rest.is_empty() {
+            pieces.push(Piece::Text(rest.to_owned()));
+        }
+        Ok(Self(pieces))
+    }
+
+    /// The key that the trigger's parts give.
+    pub fn fill(&self, parts: &[&str]) -> String {
+        let mut key = String::new();
+        for piece in &self.0 {
+            match piece {
+                Piece::Text(text) => key.push_str(text),
+                Piece::Part(index) => key.push_str(parts.get(usize::from(*index)).unwrap_or(&"")),
+            }
+        }
+        key
+    }
+
+    fn parts(&self) -> impl Iterator<Item = u8> {
+        self.0.iter().filter_map(|piece| match piece {
+            Piece::Part(index) => Some(*index),
+            Piece::Text(_) => None,
+        })
+    }
+}
+
+impl fmt::Display for Pattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|piece| match piece {
+            Piece::Text(text) => f.write_str(text),
+            Piece::Part(index) => write!(f, "{{{}}}", index + 1),
+        })
+    }
+}
+
+/// One rule.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Rule {
+    /// A whole key, or the template of keys ([`Cut::template`]).
+    pub trigger: String,
+    /// What is fetched with it, in this order.
+    pub companions: Vec<Pattern>,
+}
+
+impl Rule {
+    /// Reads `<trigger> <pattern> <pattern> ...`.
+    pub fn parse(text: &str) -> Result<Self, TogetherError> {
+        let mut words = text.split(' ').filter(|word| !word.is_empty());
+        let trigger = words.next().ok_or(TogetherError::TooShort)?;
+        let parts: Vec<u8> = Pattern::parse(trigger)?.parts().collect();
+        // With numbers in place of the braces the trigger must cut into the same template again.
+        let is_template = !parts.is_empty();
+        let sample: String = trigger
+            .chars()
+            .filter(|c| !matches!(c, '{' | '}'))
+            .collect();
+        let is_in_order = parts
+            .iter()
+            .enumerate()
+            .all(|(at, &part)| at == usize::from(part));
+        let is_consistent = Cut::new(&sample).is_some_and(|cut| cut.template == trigger);
+        if is_template && !(is_in_order && is_consistent) {
+            return Err(TogetherError::Trigger(trigger.to_owned()));
+        }
+        let companions = words
+            .map(|word| {
+                let pattern = Pattern::parse(word)?;
+                let unknown = pattern.parts().find(|part| !parts.contains(part));
+                unknown.map_or(Ok(pattern), |part| {
+                    Err(TogetherError::Part(word.to_owned(), part + 1))
+                })
+            })
+            .collect::<Result<Vec<_>, _>>()?;
+        if companions.is_empty() {
+            return Err(TogetherError::TooShort);
+        }
+        let trigger = trigger.to_owned();
+        Ok(Self {
+            trigger,
+            companions,
+        })
+    }
+}
+
+impl fmt::Display for Rule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.trigger)?;
+        self.companions
+            .iter()
+            .try_for_each(|pattern| write!(f, " {pattern}"))
+    }
+}
+
+/// The rules of a strategy, ready to be looked up.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Together {
+    rules: Vec<Rule>,
+    by_trigger: HashMap<String, Vec<usize>>,
+    has_templates: bool,
+}
+
+impl Together {
+    /// Prepares rules; those of the same trigger apply in the given order.
+    pub fn new(rules: Vec<Rule>) -> Self {
+        let mut by_trigger: HashMap<String, Vec<usize>> = HashMap::new();
+        for (index, rule) in rules.iter().enumerate() {
+            by_trigger
+                .entry(rule.trigger.clone())
+                .or_default()
+                .push(index);
+        }
+        let has_templates = rules.iter().any(|rule| rule.trigger.contains('{'));
+        Self {
+            rules,
+            by_trigger,
+            has_templates,
+        }
+    }
+
+    /// The rules, in the given order.
+    pub fn rules(&self) -> &[Rule] {
+        &self.rules
+    }
+
+    /// Whether there are no rules.
+    pub fn is_empty(&self) -> bool {
+        self.rules.is_empty()
+    }
+
+    /// Appends the keys that are fetched with `key`: those of rules for the key itself, then those of rules for its
+    /// template, each once.
+    pub fn companions(&self, key: &str, list: &mut Vec<String>) {
+        let begin = list.len();
+        let mut add = |rules: Option<&Vec<usize>>, parts: &[&str]| {
+            for pattern in rules
+                .into_iter()
+                .flatten()
+                .flat_map(|&rule| &self.rules[rule].companions)
+            {
+                let companion = pattern.fill(parts);
+                if !list[begin..].contains(&companion) {
+                    list.push(companion);
+                }
+            }
+        };
+        add(self.by_trigger.get(key), &[]);
+        if self.has_templates
+            && let Some(cut) = Cut::new(key).filter(|cut| !cut.parts.is_empty())
+        {
+            add(self.by_trigger.get(&cut.template), &cut.parts);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn companions(rules: &[&str], key: &str) -> Vec<String> {
+        let rules = rules
+            .iter()
+            .map(|rule| Rule::parse(rule).unwrap())
+            .collect();
+        let mut list = Vec::new();
+        Together::new(rules).companions(key, &mut list);
+        list
+    }
+
+    #[test]
+    fn a_key_is_cut_at_its_runs_with_digits() {
+        for (key, template, parts) in [
+            ("user:17", "user:{1}", &["17"][..]),
+            ("v2/user:17:name", "{1}/user:{2}:name", &["v2", "17"]),
+            ("c:3:9f", "c:{1}:{2}", &["3", "9f"]),
+            ("plain", "plain", &[]),
+            ("ä:ö7", "ä:{1}", &["ö7"]),
+            ("", "", &[]),
+        ] {
+            let cut = Cut::new(key).unwrap();
+            assert_eq!((cut.template.as_str(), &cut.parts[..]), (template, parts));
+        }
+        assert_eq!(Cut::new("a{1}"), None);
+        assert_eq!(Cut::new("1:2:3:4:5:6:7:8:9:10"), None);
+    }
+
+    #[test]
+    fn companions_take_the_parts_of_the_trigger() {
+        let rules = [
+            "user:{1} profile:{1} rights:{1} config",
+            "user:17 extra profile:17",
+            "a:{1}:{2} b:{2}:{1}",
+        ];
+        assert_eq!(
+            companions(&rules, "user:5"),
+            ["profile:5", "rights:5", "config"]
+        );
+        assert_eq!(
+            companions(&rules, "user:17"),
+            ["extra", "profile:17", "rights:17", "config"]
+        );
+        assert_eq!(companions(&rules, "a:1:x2"), ["b:x2:1"]);
+        assert!(companions(&rules, "user:x").is_empty());
+        assert_eq!(companions(&["k:{1} k:{1} k:{1}"], "k:1"), ["k:1"]);
+    }
+
+    #[test]
+    fn rules_are_printed_as_they_are_read() {
+        for text in ["user:{1} profile:{1} config", "c:0:0 c:0:1", "{1}/a {1}/b"] {
+            assert_eq!(Rule::parse(text).unwrap().to_string(), text);
+        }
+    }
+
+    #[test]
+    fn a_rule_that_cannot_apply_is_an_error() {
+        for (text, error) in [
+            ("", "trigger"),
+            ("user:{1}", "trigger"),
+            ("user:{2} a", "from left to right"),
+            ("user:{1}:{1} a", "from left to right"),
+            ("user{1} a", "from left to right"),
+            ("{1}{2} a", "from left to right"),
+            ("user:{1}:7 a", "from left to right"),
+            ("user:{1} a:{2}", "no part {2}"),
+            ("user:{x} a", "number from 1 to 9"),
+            ("user:{1 a", "number from 1 to 9"),
+            ("user:1} a", "number from 1 to 9"),
+            ("user:1 a:{1}", "no part {1}"),
+        ] {
+            let found = Rule::parse(text).unwrap_err().to_string();
+            assert!(found.contains(error), "{text}: {found}");
+        }
+    }
+}
