@@ -172,6 +172,29 @@ fn data_of_other_programs_gives_the_curve_of_its_keys() {
 }
 
 #[test]
+fn ttls_are_honoured_in_the_unit_of_the_times() {
+    let folder = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
+    write(
+        "t.csv",
+        "time,key,op,ttl\n0,1,set,2\n1000,1,get,\n1500,1,get,\n1999,1,get,\n2000,1,get,\n",
+    );
+    // Seconds: the item ends at 2, and the miss at 1999 stores it until 2001. Milliseconds: it ends at 2000.
+    for (unit, ratio) in [("s", "0.75"), ("ms", "0.25")] {
+        let arguments = ["t.csv", "--time-unit", unit];
+        assert_eq!(
+            lru_ratios(folder.path(), &arguments),
+            [ratio, ratio],
+            "{unit}"
+        );
+    }
+    write("t.csv", "key,ttl\n1,2\n1,2\n");
+    let output = glasscache(folder.path(), &["curve", "t.csv", "--policies", "lru"]);
+    let note = "t.csv has no times, so the TTLs of 2 rows are not honoured";
+    assert!(String::from_utf8_lossy(&output.stderr).contains(note));
+}
+
+#[test]
 fn flags_that_do_not_fit_together_are_refused() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("t.csv"), "key\n1\n").unwrap();

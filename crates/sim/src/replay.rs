@@ -5,10 +5,14 @@
 //! may run on any thread and cancel between blocks.
 
 use crate::policy::{
-    Arc, Belady, BeladySize, ByteWeights, Clock, Fifo, Gdsf, LeCar, Lfu, Lhd, Links, Lirs, Lru,
-    Policy, PolicyKind, S3Fifo, Sieve, Slru, TinyLfu, TwoQ, UnitWeights, Weights,
+    Arc, Belady, BeladySize, ByteWeights, Clock, Fifo, Gdsf, LeCar, Lfu, Lhd, Links, Lirs, Listed,
+    Lru, Policy, PolicyKind, Removable, S3Fifo, Sieve, Slru, TinyLfu, TwoQ, UnitWeights, Weights,
 };
+use crate::trace::Effect;
 use crate::trace::intern::{Interned, Mode};
+use crate::trace::timeline::{NO_END, NONE, Timeline, UNKNOWN_TTL};
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
 
 /// Requests per block: the cache lines that are prefetched for a block stay in the first-level cache until they are
 /// used.
@@ -29,32 +33,55 @@ pub struct Prepared {
     sizes: Vec<u32>,
     links: Links,
     bytes: u64,
+    requests: usize,
+    timeline: Option<Timeline>,
 }
 
 impl Prepared {
     /// Links the requests of an interned trace; objects count their bytes if it was interned by bytes.
     pub fn new(trace: Interned) -> Self {
         let Interned {
-            ids, keys, sizes, ..
+            ids,
+            keys,
+            sizes,
+            timeline,
+            ..
         } = trace;
         let links = Links::of(&ids, keys.len());
         let bytes = if sizes.is_empty() {
             0
         } else {
-            ids.iter().map(|&id| u64::from(sizes[id as usize])).sum()
+            let is_request = |row: usize| {
+                timeline
+                    .as_ref()
+                    .is_none_or(|timeline| timeline.effects[row] == Effect::Request)
+            };
+            let requests = ids.iter().enumerate().filter(|(row, _)| is_request(*row));
+            requests.map(|(_, &id)| u64::from(sizes[id as usize])).sum()
         };
+        let requests = timeline.as_ref().map_or(ids.len(), |timeline| {
+            let is_request = |effect: &&Effect| **effect == Effect::Request;
+            timeline.effects.iter().filter(is_request).count()
+        });
         Self {
             ids,
             keys,
             sizes,
             links,
             bytes,
+            requests,
+            timeline,
         }
     }
 
-    /// Number of requests.
+    /// Number of requests: rows that hit or miss.
     pub fn requests(&self) -> usize {
-        self.ids.len()
+        self.requests
+    }
+
+    /// Times, TTLs, writes and deletes, if the trace has any.
+    pub fn timeline(&self) -> Option<&Timeline> {
+        self.timeline.as_ref()
     }
 
     /// Number of distinct objects.
@@ -79,7 +106,7 @@ impl Prepared {
         }
     }
 
-    /// The object of each request.
+    /// The object of each row.
     pub fn ids(&self) -> &[u32] {
         &self.ids
     }
@@ -148,14 +175,85 @@ impl Task {
         should_continue: &dyn Fn() -> bool,
     ) -> Option<ReplayResult> {
         match trace.mode() {
-            Mode::Objects => self.run_with(trace, UnitWeights, should_continue),
+            Mode::Objects => self.run_either(trace, UnitWeights, should_continue),
             Mode::Bytes => {
-                let result = self.run_with(trace, ByteWeights(&trace.sizes), should_continue)?;
+                let weights = ByteWeights(&trace.sizes);
+                let result = self.run_either(trace, weights, should_continue)?;
                 Some(ReplayResult {
                     bytes: trace.bytes,
                     ..result
                 })
             }
+        }
+    }
+
+    fn run_either<W: Weights>(
+        &self,
+        trace: &Prepared,
+        weights: W,
+        should_continue: &dyn Fn() -> bool,
+    ) -> Option<ReplayResult> {
+        match &trace.timeline {
+            None => self.run_with(trace, weights, should_continue),
+            Some(timeline) => self.run_timed(trace, timeline, weights, should_continue),
+        }
+    }
+
+    /// Replays a trace in which objects expire, are written or deleted.
+    fn run_timed<W: Weights>(
+        &self,
+        trace: &Prepared,
+        timeline: &Timeline,
+        weights: W,
+        should_continue: &dyn Fn() -> bool,
+    ) -> Option<ReplayResult> {
+        let Self { capacity, seed, .. } = *self;
+        let (ids, links) = (trace.ids.as_slice(), &trace.links);
+        let (distinct, rows) = (trace.distinct(), trace.ids.len());
+        let timed = TimedLoop {
+            ids,
+            distinct,
+            capacity,
+            timeline,
+            should_continue,
+        };
+        let belady =
+            |may_bypass| Belady::new(ids, links, weights, capacity, may_bypass).removable(distinct);
+        match self.policy {
+            PolicyKind::Lru => {
+                timed.run(weights, Listed::<W, true>::new(distinct, weights, capacity))
+            }
+            PolicyKind::Fifo => timed.run(
+                weights,
+                Listed::<W, false>::new(distinct, weights, capacity),
+            ),
+            PolicyKind::Clock => timed.run(weights, Clock::new(distinct, weights, capacity)),
+            PolicyKind::Lfu => timed.run(weights, Lfu::new(distinct, rows, weights, capacity)),
+            PolicyKind::Sieve => timed.run(weights, Sieve::removable(distinct, weights, capacity)),
+            PolicyKind::S3Fifo => timed.run(weights, S3Fifo::new(distinct, weights, capacity)),
+            PolicyKind::Arc => timed.run(weights, Arc::new(distinct, weights, capacity)),
+            PolicyKind::TwoQ => timed.run(weights, TwoQ::new(distinct, weights, capacity)),
+            PolicyKind::Slru => timed.run(weights, Slru::new(distinct, weights, capacity)),
+            PolicyKind::Lirs => timed.run(weights, Lirs::new(distinct, weights, capacity)),
+            PolicyKind::WTinyLfu => timed.run(weights, TinyLfu::new(distinct, weights, capacity)),
+            PolicyKind::Lhd => {
+                timed.run(weights, Lhd::new(distinct, rows, weights, capacity, seed))
+            }
+            PolicyKind::LeCar => {
+                timed.run(weights, LeCar::new(distinct, rows, weights, capacity, seed))
+            }
+            PolicyKind::Gdsf => timed.run(weights, Gdsf::new(distinct, weights, capacity)),
+            PolicyKind::Belady => timed.run(weights, belady(false)),
+            PolicyKind::BeladyBypass => timed.run(weights, belady(true)),
+            PolicyKind::BeladySize => timed.run(
+                weights,
+                BeladySize::new(distinct, links, weights, capacity, seed),
+            ),
+            #[cfg(feature = "own-policy")]
+            PolicyKind::ServerStore => timed.run(
+                weights,
+                crate::policy::ServerStore::new(distinct, weights, capacity),
+            ),
         }
     }
 
@@ -249,6 +347,122 @@ impl ReplayLoop<'_> {
                 result.misses += u64::from(!is_hit);
                 result.missed_bytes += if is_hit { 0 } else { weight };
                 at += 1;
+            }
+        }
+        Some(result)
+    }
+}
+
+/// The loop over a trace in which objects expire, are written or deleted.
+struct TimedLoop<'a> {
+    ids: &'a [u32],
+    distinct: usize,
+    capacity: u64,
+    timeline: &'a Timeline,
+    should_continue: &'a dyn Fn() -> bool,
+}
+
+/// When the objects of a cache expire.
+struct Deadlines {
+    /// The moment at which each object expires.
+    of: Vec<u64>,
+    /// Moments with their objects; those that `of` no longer names are stale.
+    queue: BinaryHeap<Reverse<(u64, u32)>>,
+    /// The TTL with which each object was last written.
+    written_ttls: Vec<u64>,
+}
+
+impl Deadlines {
+    fn new(distinct: usize) -> Self {
+        Self {
+            of: vec![NO_END; distinct],
+            queue: BinaryHeap::new(),
+            written_ttls: vec![NO_END; distinct],
+        }
+    }
+
+    /// Notes that an object was stored now.
+    fn store(&mut self, id: u32, now: u64, ttl: u64) {
+        let end = now.saturating_add(ttl);
+        self.of[id as usize] = end;
+        if end != NO_END {
+            self.queue.push(Reverse((end, id)));
+        }
+    }
+
+    /// An object that has expired by now.
+    fn pop(&mut self, now: u64) -> Option<u32> {
+        while let Some(&Reverse((end, id))) = self.queue.peek()
+            && end <= now
+        {
+            self.queue.pop();
+            if self.of[id as usize] == end {
+                self.of[id as usize] = NO_END;
+                return Some(id);
+            }
+        }
+        None
+    }
+}
+
+impl TimedLoop<'_> {
+    #[inline(never)]
+    fn run<W: Weights, P: Removable>(&self, weights: W, mut policy: P) -> Option<ReplayResult> {
+        let mut result = ReplayResult::default();
+        let mut deadlines = Deadlines::new(self.distinct);
+        let Timeline {
+            times,
+            ttls,
+            effects,
+            replaced,
+        } = self.timeline;
+        for (row, &id) in self.ids.iter().enumerate() {
+            let at = row as u32;
+            if at.is_multiple_of(STRIDE) && !(self.should_continue)() {
+                return None;
+            }
+            let now = times[row];
+            while let Some(expired) = deadlines.pop(now) {
+                policy.remove(expired);
+            }
+            if let Some(&earlier) = replaced.get(row)
+                && earlier != NONE
+            {
+                policy.remove(earlier);
+                deadlines.of[earlier as usize] = NO_END;
+            }
+            let weight = weights.of(id);
+            let fits = weight <= self.capacity;
+            match effects[row] {
+                Effect::Request => {
+                    let is_hit = fits && policy.request(at, id);
+                    result.requests += 1;
+                    result.misses += u64::from(!is_hit);
+                    result.missed_bytes += if is_hit { 0 } else { weight };
+                    if !is_hit {
+                        let ttl = match ttls[row] {
+                            UNKNOWN_TTL => deadlines.written_ttls[id as usize],
+                            ttl => ttl,
+                        };
+                        deadlines.store(id, now, ttl);
+                    }
+                }
+                Effect::Set => {
+                    if fits {
+                        policy.request(at, id);
+                    }
+                    let ttl = match ttls[row] {
+                        UNKNOWN_TTL => NO_END,
+                        ttl => ttl,
+                    };
+                    deadlines.written_ttls[id as usize] = ttl;
+                    deadlines.store(id, now, ttl);
+                }
+                Effect::Delete => {
+                    policy.remove(id);
+                    deadlines.of[id as usize] = NO_END;
+                }
+                Effect::None => {}
             }
         }
         Some(result)

@@ -15,7 +15,7 @@ fn prepare(requests: &[(u64, u32)], mode: Mode) -> Prepared {
     };
     let mut collector = Collector::new(mode);
     collector.take("test", &batch).unwrap();
-    Prepared::new(collector.finish())
+    Prepared::new(collector.finish(true))
 }
 
 /// Keys by the square of a uniform number: low keys are most frequent.

@@ -6,7 +6,7 @@ use glasscache_sim::curve::{self, Shards, mattson, shards, spread};
 use glasscache_sim::policy::PolicyKind;
 use glasscache_sim::replay::{Prepared, Task};
 use glasscache_sim::trace::intern::{Collector, Interned, Mode};
-use glasscache_sim::trace::{Batch, Columns, open};
+use glasscache_sim::trace::{Batch, Columns, Layout, TimeUnit, open_with};
 use pyo3::prelude::*;
 
 use super::arrays::{key, numbers};
@@ -38,10 +38,14 @@ impl Trace {
         let name = path.to_string_lossy();
         let columns = Columns {
             size: mode == Mode::Bytes,
-            ..Columns::KEY
+            ..Columns::ALL
         };
         let read = py.detach(|| {
-            let mut stream = open(&name, file, columns)?;
+            let layout = Layout {
+                time_unit: Some(TimeUnit::Seconds),
+                ..Layout::default()
+            };
+            let mut stream = open_with(&name, file, columns, &layout)?;
             let requests = Interned::read(&name, &mut *stream, mode)?;
             Ok((requests, stream.is_truncated()))
         });
@@ -80,7 +84,7 @@ impl Trace {
         };
         let taken = py.detach(|| collector.take("keys", &batch));
         taken.map_err(|fault| error::of_trace(py, &fault))?;
-        Ok(Self::new(py, collector.finish(), false))
+        Ok(Self::new(py, collector.finish(true), false))
     }
 
     #[getter]
@@ -154,6 +158,10 @@ impl Trace {
         seeds: Vec<u64>,
         threads: usize,
     ) -> PyResult<Curve> {
+        if sample.is_some() && self.prepared.timeline().is_some() {
+            let fault = "a sample cannot honour TTLs, writes and deletes".to_owned();
+            return Err(error::bad_setting(py, fault));
+        }
         let count = if sample.is_some() { seeds.len() } else { 1 };
         let curves = in_parallel(py, count, threads, |at, should_continue| match sample {
             None => mattson(&self.prepared, should_continue),

@@ -65,6 +65,23 @@ impl Histogram {
 }
 
 impl Curve {
+    /// The curve through points (size, misses) whose sizes rise from 0 in multiples of `step`, linear between.
+    fn through(points: &[(u64, f64)], step: u64, requests: f64) -> Self {
+        let mut misses = Vec::new();
+        for pair in points.windows(2) {
+            let ((from, first), (to, last)) = (pair[0], pair[1]);
+            let steps = (to - from) / step;
+            let between = |at: u64| first + (last - first) * at as f64 / steps as f64;
+            misses.extend((0..steps).map(between));
+        }
+        misses.extend(points.last().map(|point| point.1));
+        Self {
+            requests,
+            step,
+            misses,
+        }
+    }
+
     /// The miss ratio at a size in objects or bytes; sizes between two steps count as the lower one.
     pub fn miss_ratio(&self, size: u64) -> f64 {
         let index = ((size / self.step) as usize).min(self.misses.len() - 1);
@@ -77,10 +94,12 @@ impl Curve {
 
     /// The smallest size with at most this miss ratio, `None` if no size has it.
     pub fn size_for(&self, miss_ratio: f64) -> Option<u64> {
+        // Not a binary search: with TTLs a larger cache may miss a little more.
         let index = self
             .misses
-            .partition_point(|&misses| misses > miss_ratio * self.requests);
-        (index < self.misses.len()).then_some(index as u64 * self.step)
+            .iter()
+            .position(|&misses| misses <= miss_ratio * self.requests)?;
+        Some(index as u64 * self.step)
     }
 
     /// The largest size of the curve: the footprint of the trace.

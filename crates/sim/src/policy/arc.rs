@@ -4,7 +4,7 @@
 //! `target` is the target weight of T1. An object is in at most one of the four.
 
 use super::queue::{Locations, Queue, queue_of};
-use super::{Policy, Weights};
+use super::{Policy, Removable, Weights};
 
 const T1: u32 = 1;
 const T2: u32 = 2;
@@ -129,5 +129,17 @@ impl<W: Weights> Policy for Arc<W> {
     fn prefetch(&self, ids: &[u32]) -> u32 {
         ids.iter()
             .fold(0, |sum, &id| sum ^ self.locations[id as usize])
+    }
+}
+
+impl<W: Weights> Removable for Arc<W> {
+    fn remove(&mut self, id: u32) {
+        let weight = self.weights.of(id);
+        match queue_of(self.locations[id as usize]) {
+            T1 => self.t1.detach(weight),
+            T2 => self.t2.detach(weight),
+            _ => return,
+        }
+        self.locations[id as usize] = 0;
     }
 }

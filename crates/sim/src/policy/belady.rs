@@ -8,7 +8,7 @@
 
 use super::bitmap_tree::BitmapTree;
 use super::links::{Links, NEVER};
-use super::{Policy, Weights};
+use super::{Policy, Removable, Weights};
 
 /// An optimal cache.
 pub(crate) struct Belady<'a, W> {
@@ -21,7 +21,12 @@ pub(crate) struct Belady<'a, W> {
     /// Objects in the cache that are never used again.
     never_used_again: Vec<u32>,
     may_bypass: bool,
+    /// The next use of each object in the cache, if objects may be removed; else empty.
+    next_of: Vec<u32>,
 }
+
+/// Marks an object that is not in the cache; a trace has fewer requests.
+const ABSENT: u32 = u32::MAX - 1;
 
 impl<'a, W: Weights> Belady<'a, W> {
     pub(crate) fn new(
@@ -41,12 +46,39 @@ impl<'a, W: Weights> Belady<'a, W> {
             next_uses,
             never_used_again: Vec::new(),
             may_bypass,
+            next_of: Vec::new(),
+        }
+    }
+
+    /// A cache of up to `distinct` objects, from which they can be removed.
+    pub(crate) fn removable(self, distinct: usize) -> Self {
+        Self {
+            next_of: vec![ABSENT; distinct],
+            ..self
+        }
+    }
+
+    /// The last object in the cache that is never used again.
+    #[inline]
+    fn pop_never_used_again(&mut self) -> Option<u32> {
+        loop {
+            let id = self.never_used_again.pop()?;
+            if self.next_of.get(id as usize) != Some(&ABSENT) {
+                return Some(id);
+            }
+        }
+    }
+
+    #[inline]
+    fn note_next(&mut self, id: u32, next: u32) {
+        if let Some(known) = self.next_of.get_mut(id as usize) {
+            *known = next;
         }
     }
 
     #[inline]
     fn evict(&mut self) {
-        let victim = if let Some(id) = self.never_used_again.pop() {
+        let victim = if let Some(id) = self.pop_never_used_again() {
             id
         } else {
             let Some(position) = self.next_uses.highest() else {
@@ -55,11 +87,13 @@ impl<'a, W: Weights> Belady<'a, W> {
             self.next_uses.remove(position);
             self.ids[position as usize]
         };
+        self.note_next(victim, ABSENT);
         self.used -= self.weights.of(victim);
     }
 
     #[inline]
     fn store(&mut self, at: u32, id: u32) {
+        self.note_next(id, self.links.next[at as usize]);
         match self.links.next[at as usize] {
             NEVER => self.never_used_again.push(id),
             next => self.next_uses.insert(next),
@@ -91,5 +125,18 @@ impl<W: Weights> Policy for Belady<'_, W> {
             self.store(at, id);
         }
         false
+    }
+}
+
+impl<W: Weights> Removable for Belady<'_, W> {
+    fn remove(&mut self, id: u32) {
+        let next = std::mem::replace(&mut self.next_of[id as usize], ABSENT);
+        if next == ABSENT {
+            return;
+        }
+        self.used -= self.weights.of(id);
+        if next != NEVER {
+            self.next_uses.remove(next);
+        }
     }
 }

@@ -3,7 +3,7 @@
 //! No cheap exact optimum is known for objects of different sizes; this greedy form is the usual approximation.
 
 use super::links::{Links, NEVER};
-use super::{Policy, Weights};
+use super::{Policy, Removable, Weights};
 use crate::random::Random;
 
 /// Number of objects sampled for one eviction.
@@ -48,10 +48,10 @@ impl<'a, W: Weights> BeladySize<'a, W> {
     }
 
     fn evict(&mut self, at: u32) {
-        let victim = self
-            .never_used_again
-            .pop()
-            .unwrap_or_else(|| self.choose(at));
+        let indices = &self.indices;
+        let is_resident = |&id: &u32| indices[id as usize] == NEVER_USED_AGAIN;
+        let unused = std::iter::from_fn(|| self.never_used_again.pop()).find(is_resident);
+        let victim = unused.unwrap_or_else(|| self.choose(at));
         self.used -= self.weights.of(victim);
         self.drop_resident(victim);
     }
@@ -113,5 +113,14 @@ impl<W: Weights> Policy for BeladySize<'_, W> {
             self.residents.push((id, next));
         }
         is_hit
+    }
+}
+
+impl<W: Weights> Removable for BeladySize<'_, W> {
+    fn remove(&mut self, id: u32) {
+        if self.indices[id as usize] != ABSENT {
+            self.drop_resident(id);
+            self.used -= self.weights.of(id);
+        }
     }
 }

@@ -1,7 +1,7 @@
 //! Clock with one bit: FIFO in which an object that was used since its last inspection gets a second chance.
 
-use super::ring::Ring;
-use super::{Policy, Weights};
+use super::queue::{Locations, Queue};
+use super::{Policy, Removable, Weights};
 
 const ABSENT: u8 = 0;
 const PRESENT: u8 = 1;
@@ -10,8 +10,8 @@ const USED: u8 = 2;
 /// A Clock cache.
 pub(crate) struct Clock<W> {
     states: Vec<u8>,
-    ring: Ring,
-    used: u64,
+    locations: Locations,
+    queue: Queue,
     capacity: u64,
     weights: W,
 }
@@ -20,8 +20,8 @@ impl<W: Weights> Clock<W> {
     pub(crate) fn new(distinct: usize, weights: W, capacity: u64) -> Self {
         Self {
             states: vec![ABSENT; distinct],
-            ring: Ring::new(),
-            used: 0,
+            locations: vec![0; distinct],
+            queue: Queue::new(1),
             capacity,
             weights,
         }
@@ -29,15 +29,15 @@ impl<W: Weights> Clock<W> {
 
     #[inline]
     fn evict(&mut self) {
-        while let Some(id) = self.ring.pop() {
+        let weights = self.weights;
+        while let Some(id) = self.queue.pop(&mut self.locations, |id| weights.of(id)) {
             let state = &mut self.states[id as usize];
             if *state == PRESENT {
                 *state = ABSENT;
-                self.used -= self.weights.of(id);
                 return;
             }
             *state = PRESENT;
-            self.ring.push(id);
+            self.queue.push(&mut self.locations, id, weights.of(id));
         }
     }
 }
@@ -52,16 +52,25 @@ impl<W: Weights> Policy for Clock<W> {
         }
         *state = PRESENT;
         let weight = self.weights.of(id);
-        while self.used + weight > self.capacity {
+        while self.queue.weight() + weight > self.capacity {
             self.evict();
         }
-        self.used += weight;
-        self.ring.push(id);
+        self.queue.push(&mut self.locations, id, weight);
         false
     }
 
     fn prefetch(&self, ids: &[u32]) -> u32 {
         ids.iter()
             .fold(0, |sum, &id| sum ^ u32::from(self.states[id as usize]))
+    }
+}
+
+impl<W: Weights> Removable for Clock<W> {
+    fn remove(&mut self, id: u32) {
+        if self.states[id as usize] != ABSENT {
+            self.states[id as usize] = ABSENT;
+            self.queue.detach(self.weights.of(id));
+            self.locations[id as usize] = 0;
+        }
     }
 }

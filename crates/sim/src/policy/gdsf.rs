@@ -3,7 +3,7 @@
 //! A binary heap whose entries may be stale: a hit only raises the object's priority in its array, and a stale entry
 //! at the top of the heap is reinserted with the current priority (Cherkasova, 1998).
 
-use super::{Policy, Weights};
+use super::{Policy, Removable, Weights};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
@@ -47,6 +47,11 @@ impl<W: Weights> Gdsf<W> {
                 self.used -= self.weights.of(id);
                 return;
             }
+            if present == 0 {
+                // Removed since; if it is stored again, it has another entry.
+                std::collections::binary_heap::PeekMut::pop(top);
+                continue;
+            }
             // Writing through the guard sifts the entry down once instead of a pop and a push.
             *top = Reverse((present, id));
         }
@@ -82,5 +87,14 @@ impl<W: Weights> Policy for Gdsf<W> {
     fn prefetch(&self, ids: &[u32]) -> u32 {
         ids.iter()
             .fold(0, |sum, &id| sum ^ self.priorities[id as usize] as u32)
+    }
+}
+
+impl<W: Weights> Removable for Gdsf<W> {
+    fn remove(&mut self, id: u32) {
+        if self.priorities[id as usize] != 0 {
+            self.priorities[id as usize] = 0;
+            self.used -= self.weights.of(id);
+        }
     }
 }

@@ -6,7 +6,7 @@
 use super::frequency::Frequencies;
 use super::ghost::Ghost;
 use super::queue::{Locations, Queue};
-use super::{Policy, Weights, fitting_objects, share};
+use super::{Policy, Removable, Weights, fitting_objects, share};
 use crate::random::Random;
 
 const LEARNING_RATE: f64 = 0.45;
@@ -117,5 +117,17 @@ impl<W: Weights> Policy for LeCar<W> {
     fn prefetch(&self, ids: &[u32]) -> u32 {
         ids.iter()
             .fold(0, |sum, &id| sum ^ self.locations[id as usize])
+    }
+}
+
+impl<W: Weights> Removable for LeCar<W> {
+    fn remove(&mut self, id: u32) {
+        if self.locations[id as usize] != 0 {
+            let weight = self.weights.of(id);
+            self.recent.detach(weight);
+            self.locations[id as usize] = 0;
+            self.objects.remove(id);
+            self.used -= weight;
+        }
     }
 }

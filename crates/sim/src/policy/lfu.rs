@@ -1,7 +1,7 @@
 //! LFU: evicts the object used least often since it was stored; among equals, the first to reach that number.
 
 use super::frequency::Frequencies;
-use super::{Policy, Weights};
+use super::{Policy, Removable, Weights};
 
 /// An LFU cache.
 pub(crate) struct Lfu<W> {
@@ -44,5 +44,14 @@ impl<W: Weights> Policy for Lfu<W> {
 
     fn prefetch(&self, ids: &[u32]) -> u32 {
         ids.iter().fold(0, |sum, &id| sum ^ self.objects.uses(id))
+    }
+}
+
+impl<W: Weights> Removable for Lfu<W> {
+    fn remove(&mut self, id: u32) {
+        if self.objects.uses(id) > 0 {
+            self.objects.remove(id);
+            self.used -= self.weights.of(id);
+        }
     }
 }

@@ -4,7 +4,7 @@
 //! evictions are counted by age, which give the hit density of an age: the expected remaining hits, divided by the
 //! expected remaining time (Beckmann, Chen and Cidon, NSDI 2018). Counts fade by a tenth at each new estimate.
 
-use super::{Policy, Weights, fitting_objects};
+use super::{Policy, Removable, Weights, fitting_objects};
 use crate::random::Random;
 
 /// Classes by the last hits' ages: powers of two.
@@ -132,14 +132,21 @@ impl<W: Weights> Lhd<W> {
                 (victim, least) = (index, density);
             }
         }
-        let evicted = self.residents.swap_remove(victim);
+        let evicted = self.take_out(victim);
         let age = self.age(&evicted, at);
         self.classes[evicted.class as usize].evictions[age] += 1.0;
-        self.indices[evicted.id as usize] = ABSENT;
-        if let Some(moved) = self.residents.get(victim) {
-            self.indices[moved.id as usize] = victim as u32;
-        }
         self.used -= self.weights.of(evicted.id);
+    }
+
+    /// Removes the resident at an index; the last one takes the index.
+    #[inline]
+    fn take_out(&mut self, index: usize) -> Resident {
+        let resident = self.residents.swap_remove(index);
+        self.indices[resident.id as usize] = ABSENT;
+        if let Some(moved) = self.residents.get(index) {
+            self.indices[moved.id as usize] = index as u32;
+        }
+        resident
     }
 
     /// Computes new densities from the counts, which then decay.
@@ -202,5 +209,15 @@ impl<W: Weights> Policy for Lhd<W> {
     fn prefetch(&self, ids: &[u32]) -> u32 {
         ids.iter()
             .fold(0, |sum, &id| sum ^ self.indices[id as usize])
+    }
+}
+
+impl<W: Weights> Removable for Lhd<W> {
+    fn remove(&mut self, id: u32) {
+        let index = self.indices[id as usize];
+        if index != ABSENT {
+            self.take_out(index as usize);
+            self.used -= self.weights.of(id);
+        }
     }
 }

@@ -6,7 +6,7 @@
 //! Objects that left the cache but not the stack are bounded to twice the capacity.
 
 use super::queue::{Locations, Queue};
-use super::{Policy, Weights, share};
+use super::{Policy, Removable, Weights, share};
 
 /// In the cache, protected.
 const LIR: u8 = 1;
@@ -191,5 +191,25 @@ impl<W: Weights> Policy for Lirs<W> {
     fn prefetch(&self, ids: &[u32]) -> u32 {
         ids.iter()
             .fold(0, |sum, &id| sum ^ self.stack_locations[id as usize])
+    }
+}
+
+impl<W: Weights> Removable for Lirs<W> {
+    fn remove(&mut self, id: u32) {
+        let weight = self.weights.of(id);
+        match self.states[id as usize] {
+            LIR => self.lir_used -= weight,
+            TRIAL => {
+                self.trial.detach(weight);
+                self.locations[id as usize] = 0;
+            }
+            _ => return,
+        }
+        self.states[id as usize] = 0;
+        if self.stack_locations[id as usize] != 0 {
+            self.stack.detach(1);
+            self.stack_locations[id as usize] = 0;
+            self.prune_stack();
+        }
     }
 }

@@ -21,9 +21,9 @@ mod lfu;
 mod lhd;
 mod links;
 mod lirs;
+mod listed;
 mod lru;
 mod queue;
-mod ring;
 mod s3fifo;
 #[cfg(feature = "own-policy")]
 mod server_store;
@@ -45,6 +45,7 @@ pub(crate) use lfu::Lfu;
 pub(crate) use lhd::Lhd;
 pub(crate) use links::Links;
 pub(crate) use lirs::Lirs;
+pub(crate) use listed::Listed;
 pub(crate) use lru::Lru;
 pub(crate) use s3fifo::S3Fifo;
 #[cfg(feature = "own-policy")]
@@ -64,6 +65,12 @@ pub(crate) trait Policy {
         let _ = ids;
         0
     }
+}
+
+/// A cache from which objects can leave without being evicted: past their TTL, or deleted.
+pub(crate) trait Removable: Policy {
+    /// Takes an object out and frees its space; nothing happens if it is not in the cache.
+    fn remove(&mut self, id: u32);
 }
 
 /// The weight of an object against the capacity.

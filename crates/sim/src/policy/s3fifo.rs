@@ -4,13 +4,17 @@
 //! 3 (Yang et al., SOSP 2023). No object moves on a hit: one byte an object holds where it is and its uses.
 
 use super::ghost::Ghost;
-use super::ring::Ring;
-use super::{Policy, Weights, share};
+use super::queue::{Locations, Queue, queue_of};
+use super::{Policy, Removable, Weights, share};
 
 /// Uses are the low bits of a state, counted up to 3.
 const USES: u8 = 3;
 const SMALL: u8 = 4;
 const MAIN: u8 = 8;
+
+/// Numbers of the queues in an object's location.
+const SMALL_QUEUE: u32 = 1;
+const MAIN_QUEUE: u32 = 2;
 
 /// Uses in the small queue that move an object to the main queue.
 const USES_TO_STAY: u8 = 2;
@@ -18,10 +22,9 @@ const USES_TO_STAY: u8 = 2;
 /// An S3-FIFO cache.
 pub(crate) struct S3Fifo<W> {
     states: Vec<u8>,
-    small: Ring,
-    main: Ring,
-    small_used: u64,
-    main_used: u64,
+    locations: Locations,
+    small: Queue,
+    main: Queue,
     small_capacity: u64,
     capacity: u64,
     ghost: Ghost,
@@ -33,10 +36,9 @@ impl<W: Weights> S3Fifo<W> {
     pub(crate) fn new(distinct: usize, weights: W, capacity: u64) -> Self {
         Self {
             states: vec![0; distinct],
-            small: Ring::new(),
-            main: Ring::new(),
-            small_used: 0,
-            main_used: 0,
+            locations: vec![0; distinct],
+            small: Queue::new(SMALL_QUEUE),
+            main: Queue::new(MAIN_QUEUE),
             small_capacity: share(capacity, 0.1),
             capacity,
             ghost: Ghost::new(distinct, share(capacity, 0.9)),
@@ -48,7 +50,7 @@ impl<W: Weights> S3Fifo<W> {
     fn evict(&mut self) {
         self.has_evicted = true;
         let main_capacity = self.capacity - self.small_capacity;
-        if self.main_used > main_capacity || self.small.is_empty() {
+        if self.main.weight() > main_capacity || self.small.count() == 0 {
             self.evict_from_main();
         } else {
             self.evict_from_small();
@@ -58,50 +60,46 @@ impl<W: Weights> S3Fifo<W> {
     /// Moves used objects to the main queue until one is evicted; if all were used, the caller calls again and evicts
     /// from the main queue.
     fn evict_from_small(&mut self) {
-        while let Some(id) = self.small.pop() {
-            let weight = self.weights.of(id);
-            self.small_used -= weight;
+        let weights = self.weights;
+        while let Some(id) = self.small.pop(&mut self.locations, |id| weights.of(id)) {
             let state = &mut self.states[id as usize];
             if *state & USES < USES_TO_STAY {
                 *state = 0;
-                self.ghost.remember(id, self.weights);
+                self.ghost.remember(id, weights);
                 return;
             }
             *state = MAIN;
-            self.main_used += weight;
-            self.main.push(id);
+            self.main.push(&mut self.locations, id, weights.of(id));
         }
     }
 
     fn evict_from_main(&mut self) {
-        while let Some(id) = self.main.pop() {
+        let weights = self.weights;
+        while let Some(id) = self.main.pop(&mut self.locations, |id| weights.of(id)) {
             let state = &mut self.states[id as usize];
             if *state & USES == 0 {
                 *state = 0;
-                self.main_used -= self.weights.of(id);
                 return;
             }
             *state -= 1;
-            self.main.push(id);
+            self.main.push(&mut self.locations, id, weights.of(id));
         }
     }
 
     fn store(&mut self, id: u32, weight: u64) {
         let is_remembered = self.ghost.recall(id, weight);
-        while self.small_used + self.main_used + weight > self.capacity {
+        while self.small.weight() + self.main.weight() + weight > self.capacity {
             self.evict();
         }
         // Before the first eviction a full small queue has no information about its objects, so new ones go to the
         // main queue.
-        let is_filling = !self.has_evicted && self.small_used >= self.small_capacity;
+        let is_filling = !self.has_evicted && self.small.weight() >= self.small_capacity;
         if is_remembered || is_filling {
             self.states[id as usize] = MAIN;
-            self.main_used += weight;
-            self.main.push(id);
+            self.main.push(&mut self.locations, id, weight);
         } else {
             self.states[id as usize] = SMALL;
-            self.small_used += weight;
-            self.small.push(id);
+            self.small.push(&mut self.locations, id, weight);
         }
     }
 }
@@ -121,5 +119,18 @@ impl<W: Weights> Policy for S3Fifo<W> {
     fn prefetch(&self, ids: &[u32]) -> u32 {
         ids.iter()
             .fold(0, |sum, &id| sum ^ u32::from(self.states[id as usize]))
+    }
+}
+
+impl<W: Weights> Removable for S3Fifo<W> {
+    fn remove(&mut self, id: u32) {
+        let weight = self.weights.of(id);
+        match queue_of(self.locations[id as usize]) {
+            SMALL_QUEUE => self.small.detach(weight),
+            MAIN_QUEUE => self.main.detach(weight),
+            _ => return,
+        }
+        self.locations[id as usize] = 0;
+        self.states[id as usize] = 0;
     }
 }

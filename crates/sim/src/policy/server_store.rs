@@ -3,9 +3,9 @@
 //! The capacity is the whole of `-m`, where the other policies count values alone. A key is sixteen bytes, as a hash
 //! written in hex; a miss stores a value of the object's size at once. One worker, no expiry.
 
-use glasscache_store::{Config, Seconds, SetOptions, Store, Worker};
+use glasscache_store::{Config, DeleteOptions, Seconds, SetOptions, Store, Worker};
 
-use super::{Policy, Weights};
+use super::{Policy, Removable, Weights};
 
 /// The constant time of the replay: nothing expires.
 const NOW: Seconds = Seconds(2);
@@ -63,6 +63,16 @@ impl<W: Weights> Policy for ServerStore<W> {
         // A refused value is a miss next time, which is all that matters here.
         let _ = worker.set(&key, hash, value, &SetOptions::default(), NOW);
         false
+    }
+}
+
+impl<W: Weights> Removable for ServerStore<W> {
+    fn remove(&mut self, id: u32) {
+        if let Some(worker) = &mut self.worker {
+            let key = hex(id);
+            let hash = worker.store().hash(&key);
+            worker.delete(&key, hash, &DeleteOptions::default(), NOW);
+        }
     }
 }
 

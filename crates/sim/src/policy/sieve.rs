@@ -3,7 +3,7 @@
 //! The queue is an array with holes: an evicted object leaves one, and the array is packed when it is full, so the
 //! hand reads forward through memory where a list would jump (Zhang et al., NSDI 2024).
 
-use super::{Policy, Weights};
+use super::{Policy, Removable, Weights};
 
 const ABSENT: u8 = 0;
 const PRESENT: u8 = 1;
@@ -17,6 +17,8 @@ pub(crate) struct Sieve<W> {
     states: Vec<u8>,
     /// Objects from old to new, with holes.
     queue: Vec<u32>,
+    /// The slot of each object, if objects may be removed; else empty.
+    slots: Vec<u32>,
     hand: usize,
     used: u64,
     capacity: u64,
@@ -28,10 +30,19 @@ impl<W: Weights> Sieve<W> {
         Self {
             states: vec![ABSENT; distinct],
             queue: Vec::with_capacity(1024),
+            slots: Vec::new(),
             hand: 0,
             used: 0,
             capacity,
             weights,
+        }
+    }
+
+    /// A cache from which objects can be removed.
+    pub(crate) fn removable(distinct: usize, weights: W, capacity: u64) -> Self {
+        Self {
+            slots: vec![0; distinct],
+            ..Self::new(distinct, weights, capacity)
         }
     }
 
@@ -75,6 +86,9 @@ impl<W: Weights> Sieve<W> {
         if self.queue.len() == self.queue.capacity() {
             self.pack();
         }
+        if let Some(slot) = self.slots.get_mut(id as usize) {
+            *slot = self.queue.len() as u32;
+        }
         self.queue.push(id);
     }
 
@@ -88,6 +102,11 @@ impl<W: Weights> Sieve<W> {
             .count();
         self.hand -= holes;
         self.queue.retain(|&id| id != HOLE);
+        if !self.slots.is_empty() {
+            for (slot, &id) in self.queue.iter().enumerate() {
+                self.slots[id as usize] = slot as u32;
+            }
+        }
         if self.queue.len() * 2 > size {
             self.queue.reserve_exact(size * 2 - self.queue.len());
         }
@@ -115,5 +134,16 @@ impl<W: Weights> Policy for Sieve<W> {
     fn prefetch(&self, ids: &[u32]) -> u32 {
         ids.iter()
             .fold(0, |sum, &id| sum ^ u32::from(self.states[id as usize]))
+    }
+}
+
+impl<W: Weights> Removable for Sieve<W> {
+    fn remove(&mut self, id: u32) {
+        if self.states[id as usize] != ABSENT {
+            self.states[id as usize] = ABSENT;
+            self.used -= self.weights.of(id);
+            self.queue[self.slots[id as usize] as usize] = HOLE;
+            self.step_over_holes();
+        }
     }
 }

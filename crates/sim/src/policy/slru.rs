@@ -7,7 +7,7 @@
 //! below four objects. Entering the lowest segment only costs up to 0.7 of the requests of a loop that just fits.
 
 use super::queue::{Locations, Queue, queue_of};
-use super::{Policy, Weights};
+use super::{Policy, Removable, Weights};
 
 /// Number of segments, from the one for new objects to the one for the most used.
 const SEGMENTS: usize = 4;
@@ -107,5 +107,17 @@ impl<W: Weights> Policy for Slru<W> {
     fn prefetch(&self, ids: &[u32]) -> u32 {
         ids.iter()
             .fold(0, |sum, &id| sum ^ self.locations[id as usize])
+    }
+}
+
+impl<W: Weights> Removable for Slru<W> {
+    fn remove(&mut self, id: u32) {
+        let segment = queue_of(self.locations[id as usize]) as usize;
+        if segment != 0 {
+            let weight = self.weights.of(id);
+            self.segments[segment - 1].detach(weight);
+            self.locations[id as usize] = 0;
+            self.used -= weight;
+        }
     }
 }

@@ -6,7 +6,7 @@
 //! has a sketch: the sketch's collisions are what this model leaves out.
 
 use super::queue::{Locations, Queue, queue_of};
-use super::{Policy, Weights, share};
+use super::{Policy, Removable, Weights, share};
 
 const WINDOW: u32 = 1;
 const PROBATION: u32 = 2;
@@ -138,5 +138,18 @@ impl<W: Weights> Policy for TinyLfu<W> {
     fn prefetch(&self, ids: &[u32]) -> u32 {
         ids.iter()
             .fold(0, |sum, &id| sum ^ self.locations[id as usize])
+    }
+}
+
+impl<W: Weights> Removable for TinyLfu<W> {
+    fn remove(&mut self, id: u32) {
+        let weight = self.weights.of(id);
+        match queue_of(self.locations[id as usize]) {
+            WINDOW => self.window.detach(weight),
+            PROBATION => self.probation.detach(weight),
+            PROTECTED => self.protected.detach(weight),
+            _ => return,
+        }
+        self.locations[id as usize] = 0;
     }
 }

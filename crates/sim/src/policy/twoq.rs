@@ -4,7 +4,7 @@
 
 use super::ghost::Ghost;
 use super::queue::{Locations, Queue, queue_of};
-use super::{Policy, Weights, share};
+use super::{Policy, Removable, Weights, share};
 
 const FRESH: u32 = 1;
 const MAIN: u32 = 2;
@@ -74,5 +74,17 @@ impl<W: Weights> Policy for TwoQ<W> {
     fn prefetch(&self, ids: &[u32]) -> u32 {
         ids.iter()
             .fold(0, |sum, &id| sum ^ self.locations[id as usize])
+    }
+}
+
+impl<W: Weights> Removable for TwoQ<W> {
+    fn remove(&mut self, id: u32) {
+        let weight = self.weights.of(id);
+        match queue_of(self.locations[id as usize]) {
+            FRESH => self.fresh.detach(weight),
+            MAIN => self.main.detach(weight),
+            _ => return,
+        }
+        self.locations[id as usize] = 0;
     }
 }

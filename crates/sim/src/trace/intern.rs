@@ -4,7 +4,8 @@
 //! Numbers are given in the order of first use: 0, 1, 2 and so on, without a gap. The table is open addressing over
 //! the multiplied key, at most half full; a key costs one probe of 16 bytes, about as fast as memory allows.
 
-use super::{Batch, KeyStream};
+use super::timeline::{NONE, Timeline};
+use super::{Batch, Effect, KeyStream};
 use crate::TraceError;
 
 /// 2^64 divided by the golden ratio: spreads the bits of neighbouring keys (Knuth, volume 3, 6.4).
@@ -123,6 +124,12 @@ pub struct Interned {
     pub sizes: Vec<u32>,
     /// Requests left out because their size is unknown (only if objects count their bytes).
     pub without_size: u64,
+    /// Rows left out because their operation neither requests, stores nor deletes an object.
+    pub without_effect: u64,
+    /// Rows whose TTL is not honoured because the trace has no clock.
+    pub without_clock: u64,
+    /// Times, TTLs and effects of the rows; `None` where every row is a request and nothing expires.
+    pub timeline: Option<Timeline>,
 }
 
 /// How requests become objects.
@@ -140,7 +147,13 @@ pub struct Collector {
     mode: Mode,
     interner: Interner,
     requests: Interned,
+    timeline: Timeline,
+    /// The size of each row, or the mark of an unknown one, in mode `Bytes`.
+    row_sizes: Vec<u32>,
 }
+
+/// A row of unknown size; a value is never as large.
+const UNKNOWN_SIZE: u32 = u32::MAX;
 
 impl Collector {
     /// Nothing collected yet.
@@ -149,6 +162,8 @@ impl Collector {
             mode,
             interner: Interner::new(),
             requests: Interned::default(),
+            timeline: Timeline::default(),
+            row_sizes: Vec::new(),
         }
     }
 
@@ -163,41 +178,114 @@ impl Collector {
                 format!("has more than {FREE} requests"),
             ));
         }
-        match self.mode {
-            Mode::Objects => self.take_keys(&batch.key),
-            Mode::Bytes => self.take_pairs(batch),
-        }
-        Ok(())
-    }
-
-    fn take_keys(&mut self, keys: &[u64]) {
-        for &key in keys {
+        let has_events = self.start_timeline(batch);
+        for (row, &key) in batch.key.iter().enumerate() {
+            let op = batch.op.get(row).copied().flatten();
+            let effect = op.map_or(Effect::Request, super::Op::effect);
+            if effect == Effect::None {
+                self.requests.without_effect += 1;
+                continue;
+            }
+            if has_events {
+                let time_us = batch.time.get(row).copied().unwrap_or(0);
+                let ttl_s = batch.ttl.get(row).copied().flatten();
+                self.timeline.push(time_us, ttl_s, effect);
+            }
             let id = self.interner.id(key, 0);
             if id as usize == self.requests.keys.len() {
                 self.requests.keys.push(key);
             }
             self.requests.ids.push(id);
+            if self.mode == Mode::Bytes {
+                let size = batch.size.get(row).copied().flatten();
+                self.row_sizes.push(size.unwrap_or(UNKNOWN_SIZE));
+            }
         }
+        Ok(())
     }
 
-    fn take_pairs(&mut self, batch: &Batch) {
-        for (&key, size) in batch.key.iter().zip(&batch.size) {
-            let Some(size) = *size else {
+    /// Whether rows have entries in the timeline: from the first batch on that has a TTL, a write or a delete.
+    ///
+    /// Times of the rows before it do not matter, for nothing that they store expires.
+    fn start_timeline(&mut self, batch: &Batch) -> bool {
+        let is_request = |op: &Option<super::Op>| {
+            op.is_none_or(|op| matches!(op.effect(), Effect::Request | Effect::None))
+        };
+        let has_ttl = batch.ttl.iter().any(|ttl| ttl.is_some_and(|ttl| ttl > 0));
+        let is_eventful = has_ttl || !batch.op.iter().all(is_request);
+        if self.timeline.is_empty() && is_eventful {
+            for _ in 0..self.requests.ids.len() {
+                self.timeline.push(0, None, Effect::Request);
+            }
+        }
+        is_eventful || !self.timeline.is_empty()
+    }
+
+    /// The requests; TTLs are honoured only if the rows have times of a clock.
+    pub fn finish(mut self, has_clock: bool) -> Interned {
+        if !has_clock {
+            self.requests.without_clock = self.timeline.rows_with_ttl();
+            self.timeline.forget_ttls();
+        }
+        let is_plain = self.timeline.is_plain();
+        if self.mode == Mode::Bytes {
+            if !is_plain {
+                self.fill_sizes();
+            }
+            self.pair_sizes(is_plain);
+        }
+        self.requests.timeline = (!is_plain).then_some(self.timeline);
+        self.requests
+    }
+
+    /// Gives rows of unknown size the last known size of their key, or else the next: a lookup that missed has no
+    /// size, the write that follows has one.
+    fn fill_sizes(&mut self) {
+        let ids = &self.requests.ids;
+        let mut known = vec![UNKNOWN_SIZE; self.requests.keys.len()];
+        let mut fill = |row: usize, sizes: &mut Vec<u32>| {
+            let last = &mut known[ids[row] as usize];
+            if sizes[row] == UNKNOWN_SIZE {
+                sizes[row] = *last;
+            } else {
+                *last = sizes[row];
+            }
+        };
+        (0..ids.len()).for_each(|row| fill(row, &mut self.row_sizes));
+        (0..ids.len())
+            .rev()
+            .for_each(|row| fill(row, &mut self.row_sizes));
+    }
+
+    /// Makes an object of each pair of key and size, and leaves out rows without a size.
+    fn pair_sizes(&mut self, is_plain: bool) {
+        let keys = std::mem::take(&mut self.requests.keys);
+        let ids = std::mem::take(&mut self.requests.ids);
+        let timeline = std::mem::take(&mut self.timeline);
+        let mut pairs = Interner::new();
+        let mut current = vec![NONE; if is_plain { 0 } else { keys.len() }];
+        for (row, (&key_id, &size)) in ids.iter().zip(&self.row_sizes).enumerate() {
+            if size == UNKNOWN_SIZE {
                 self.requests.without_size += 1;
                 continue;
-            };
-            let id = self.interner.id(key, size);
+            }
+            let id = pairs.id(u64::from(key_id), size);
             if id as usize == self.requests.keys.len() {
-                self.requests.keys.push(key);
+                self.requests.keys.push(keys[key_id as usize]);
                 self.requests.sizes.push(size.max(1));
             }
             self.requests.ids.push(id);
+            if !is_plain {
+                let earlier = std::mem::replace(&mut current[key_id as usize], id);
+                self.timeline.times.push(timeline.times[row]);
+                self.timeline.ttls.push(timeline.ttls[row]);
+                self.timeline.effects.push(timeline.effects[row]);
+                let is_other = earlier != id;
+                self.timeline
+                    .replaced
+                    .push(if is_other { earlier } else { NONE });
+            }
         }
-    }
-
-    /// The requests.
-    pub fn finish(self) -> Interned {
-        self.requests
     }
 }
 
@@ -209,7 +297,7 @@ impl Interned {
         while stream.read(&mut batch)? > 0 {
             collector.take(file, &batch)?;
         }
-        Ok(collector.finish())
+        Ok(collector.finish(stream.facts().has_time))
     }
 
     /// Number of distinct objects.
@@ -249,7 +337,7 @@ mod tests {
         };
         let mut collector = Collector::new(Mode::Bytes);
         collector.take("t", &batch).unwrap();
-        let requests = collector.finish();
+        let requests = collector.finish(true);
         assert_eq!((requests.ids, requests.sizes), (vec![0, 1, 0], vec![1, 9]));
         assert_eq!(requests.without_size, 1);
     }

@@ -24,6 +24,7 @@ mod table;
 #[cfg(feature = "parquet")]
 mod table_write;
 mod text;
+pub(crate) mod timeline;
 pub mod watch;
 pub mod writer;
 
@@ -33,6 +34,7 @@ use std::io::{BufReader, Read};
 pub use layout::{ColumnNames, Layout, Pattern, TimeUnit};
 pub use memory::Memory;
 pub use op::{Effect, Op};
+pub use timeline::Timeline;
 
 /// Maximum number of rows in a batch: small enough for the second-level cache, large enough to hide the cost of a
 /// call.

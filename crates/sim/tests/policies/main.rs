@@ -1,5 +1,6 @@
 //! Policies compared with naive implementations on small random traces, and properties of all policies.
 
+mod expiry;
 mod naive;
 mod slru;
 
@@ -20,7 +21,7 @@ fn prepare(requests: &Requests, mode: Mode) -> Prepared {
     }
     let mut collector = Collector::new(mode);
     collector.take("test", &batch).unwrap();
-    Prepared::new(collector.finish())
+    Prepared::new(collector.finish(true))
 }
 
 fn replay(policy: PolicyKind, capacity: u64, trace: &Prepared) -> ReplayResult {

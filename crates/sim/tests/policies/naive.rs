@@ -1,5 +1,10 @@
 //! Naive implementations of the policies: lists that are searched from end to end.
 
+use std::collections::HashSet;
+
+use super::expiry::Cache;
+use glasscache_sim::policy::PolicyKind;
+
 /// Misses of LRU.
 pub(crate) fn lru(keys: &[u64], capacity: usize) -> u64 {
     let (mut cache, mut misses) = (Vec::new(), 0);
@@ -143,4 +148,109 @@ pub(crate) fn by_bytes(requests: &[(u64, u32)], capacity: u64, is_lru: bool) -> 
         cache.push(object);
     }
     (misses, bytes)
+}
+
+/// A cache without bound.
+#[derive(Default)]
+pub(crate) struct Everything(HashSet<u64>);
+
+impl Cache for Everything {
+    fn request(&mut self, key: u64) -> bool {
+        !self.0.insert(key)
+    }
+
+    fn remove(&mut self, key: u64) {
+        self.0.remove(&key);
+    }
+}
+
+/// A list of keys with a number of uses, oldest first, and a rule.
+struct List {
+    rule: PolicyKind,
+    capacity: usize,
+    keys: Vec<(u64, u32)>,
+    /// Index of the key that SIEVE inspects next.
+    hand: usize,
+}
+
+impl Cache for List {
+    fn request(&mut self, key: u64) -> bool {
+        if let Some(at) = self.keys.iter().position(|cached| cached.0 == key) {
+            self.keys[at].1 += 1;
+            if matches!(self.rule, PolicyKind::Lru | PolicyKind::Lfu) {
+                let entry = self.keys.remove(at);
+                self.keys.push(entry);
+            }
+            return true;
+        }
+        while self.keys.len() == self.capacity {
+            self.evict();
+        }
+        self.keys.push((key, 0));
+        false
+    }
+
+    fn remove(&mut self, key: u64) {
+        if let Some(at) = self.keys.iter().position(|cached| cached.0 == key) {
+            self.take_out(at);
+        }
+    }
+}
+
+impl List {
+    /// Removes a key; SIEVE's hand stays at its key, or moves to the next one.
+    fn take_out(&mut self, at: usize) {
+        self.keys.remove(at);
+        if at < self.hand {
+            self.hand -= 1;
+        }
+        if self.hand == self.keys.len() {
+            self.hand = 0;
+        }
+    }
+
+    fn evict(&mut self) {
+        match self.rule {
+            PolicyKind::Clock if self.keys[0].1 > 0 => {
+                let (key, _) = self.keys.remove(0);
+                self.keys.push((key, 0));
+            }
+            PolicyKind::Sieve if self.keys[self.hand].1 > 0 => {
+                self.keys[self.hand].1 = 0;
+                self.hand = (self.hand + 1) % self.keys.len();
+            }
+            PolicyKind::Sieve => self.take_out(self.hand),
+            PolicyKind::Lfu => {
+                // The list is in the order in which keys reached their number of uses.
+                let uses = self.keys.iter().map(|entry| entry.1);
+                let least = uses.min().unwrap_or(0);
+                let at = self.keys.iter().position(|entry| entry.1 == least);
+                self.keys.remove(at.unwrap_or(0));
+            }
+            _ => {
+                self.keys.remove(0);
+            }
+        }
+    }
+}
+
+/// Caches of lists, from which keys can be removed.
+pub(crate) fn caches(capacity: usize) -> Vec<(PolicyKind, Box<dyn Cache>)> {
+    let rules = [
+        PolicyKind::Lru,
+        PolicyKind::Fifo,
+        PolicyKind::Clock,
+        PolicyKind::Sieve,
+        PolicyKind::Lfu,
+    ];
+    let cache = |rule| {
+        let list = List {
+            rule,
+            capacity,
+            keys: Vec::new(),
+            hand: 0,
+        };
+        (rule, Box::new(list) as Box<dyn Cache>)
+    };
+    rules.into_iter().map(cache).collect()
 }

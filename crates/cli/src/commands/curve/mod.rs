@@ -20,6 +20,7 @@ use serde_json::{Value, json};
 
 use crate::files::write_whole;
 use crate::output::{Exit, Failure, Output};
+use crate::table::count;
 use crate::traces::{InputArgs, note_left_out};
 use jobs::{Results, Row};
 use summary::Summary;
@@ -157,7 +158,7 @@ impl Args {
         let name = self.trace.to_string_lossy();
         let columns = Columns {
             size: mode == Mode::Bytes,
-            ..Columns::KEY
+            ..Columns::ALL
         };
         let mut stream = self.input.open(&self.trace, columns)?;
         let requests = Interned::read(&name, &mut *stream, mode)?;
@@ -169,18 +170,33 @@ impl Args {
                 requests.without_size
             );
         }
-        if requests.ids.is_empty() {
-            let what = if requests.without_size > 0 {
-                "request of known size"
-            } else {
+        if requests.without_effect > 0 {
+            let rows = count(requests.without_effect);
+            eprintln!("note: {rows} rows that neither get, set nor delete are left out");
+        }
+        if requests.without_clock > 0 {
+            let rows = count(requests.without_clock);
+            eprintln!("note: {name} has no times, so the TTLs of {rows} rows are not honoured");
+        }
+        let has_size = requests.without_size == 0;
+        let trace = Prepared::new(requests);
+        if trace.requests() == 0 {
+            let what = if has_size {
                 "request"
+            } else {
+                "request of known size"
             };
             return Err(Failure::new(
                 Exit::BadData,
                 format!("{name}: has no {what}"),
             ));
         }
-        Ok(Prepared::new(requests))
+        if self.sample.is_some() && trace.timeline().is_some() {
+            return Err(Failure::usage(
+                "a sample cannot honour TTLs, writes and deletes: leave out --sample",
+            ));
+        }
+        Ok(trace)
     }
 
     fn document(&self, results: &Results, summary: &Summary) -> Value {

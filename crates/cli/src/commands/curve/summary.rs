@@ -38,7 +38,7 @@ impl Summary {
     pub(super) fn new(results: &Results, trace: &Prepared, wanted: f64, at: Option<u64>) -> Self {
         let curve = results.curves.first();
         let knee = curve.and_then(Curve::knee);
-        let least = trace.distinct() as f64 / trace.requests() as f64;
+        let least = curve.map_or(1.0, |curve| curve.miss_ratio(u64::MAX));
         let compare = at.or_else(|| nearest(results, knee?.size));
         let sizes = curve.map(|curve| curve.points(POINTS)).unwrap_or_default();
         let band = |size: u64| Some((size, spread(&results.curves, size)?));
@@ -89,7 +89,7 @@ impl Summary {
                 )
             }
             None => format!(
-                "no size has {} misses, for {} of the requests are first uses",
+                "no size has {} misses, for {} of the requests miss in a cache of any size",
                 percent(self.wanted),
                 percent(self.least)
             ),

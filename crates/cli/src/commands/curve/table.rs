@@ -124,6 +124,10 @@ pub(super) fn describe_trace(args: &Args, trace: &Prepared) -> String {
             amount(Mode::Bytes, trace.footprint())
         );
     }
+    if let Some(timeline) = trace.timeline() {
+        let rows = count(timeline.rows_with_ttl());
+        let _ = write!(text, ", {rows} rows with a TTL");
+    }
     text
 }
 

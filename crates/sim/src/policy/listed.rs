@@ -1,0 +1,54 @@
+//! LRU and FIFO with a queue of their objects, for traces in which objects leave by other ways than eviction.
+//!
+//! The forms without a queue (`lru`, `fifo`) are several times as fast, but derive what a cache holds from the requests
+//! alone.
+
+use super::queue::{Locations, Queue};
+use super::{Policy, Removable, Weights};
+
+/// An LRU cache if a hit moves an object to the end, else a FIFO cache.
+pub(crate) struct Listed<W, const HIT_MOVES: bool> {
+    locations: Locations,
+    queue: Queue,
+    capacity: u64,
+    weights: W,
+}
+
+impl<W: Weights, const HIT_MOVES: bool> Listed<W, HIT_MOVES> {
+    pub(crate) fn new(distinct: usize, weights: W, capacity: u64) -> Self {
+        Self {
+            locations: vec![0; distinct],
+            queue: Queue::new(1),
+            capacity,
+            weights,
+        }
+    }
+}
+
+impl<W: Weights, const HIT_MOVES: bool> Policy for Listed<W, HIT_MOVES> {
+    #[inline]
+    fn request(&mut self, _: u32, id: u32) -> bool {
+        if self.locations[id as usize] != 0 {
+            if HIT_MOVES {
+                self.queue.move_to_end(&mut self.locations, id);
+            }
+            return true;
+        }
+        let weights = self.weights;
+        let weight = weights.of(id);
+        while self.queue.weight() + weight > self.capacity {
+            self.queue.pop(&mut self.locations, |id| weights.of(id));
+        }
+        self.queue.push(&mut self.locations, id, weight);
+        false
+    }
+}
+
+impl<W: Weights, const HIT_MOVES: bool> Removable for Listed<W, HIT_MOVES> {
+    fn remove(&mut self, id: u32) {
+        if self.locations[id as usize] != 0 {
+            self.queue.detach(self.weights.of(id));
+            self.locations[id as usize] = 0;
+        }
+    }
+}
