@@ -167,6 +167,14 @@ http-tests: ## Run http-tests/cache-tests through both middlewares (npm; SUITE=c
 	@scripts/http-tests $(if $(SUITE),--suite "$(SUITE)") --least $(if $(SUITE),142/74,140/74) $(ARGS)
 	@scripts/http-tests $(if $(SUITE),--suite "$(SUITE)") --least $(if $(SUITE),142/74,140/74) --wsgi $(ARGS)
 
+.PHONY: dogpile-tests
+dogpile-tests: ## Run dogpile.cache's own suites (generic, serializer, mutex) on our backend.
+	@scripts/web-suites dogpile
+
+.PHONY: cachelib-tests
+cachelib-tests: ## Run cachelib's own mixins on our backend, with both kinds of values and with a prefix.
+	@scripts/web-suites cachelib
+
 .PHONY: leases
 leases: ## Have 64 processes ask for one cold key at once: one of them makes the value (PROCESSES=n).
 	@GLASSCACHE_TEST_PROCESSES=$(or $(PROCESSES),64) scripts/python-tests -v -k of_many_processes python/tests/test_leases.py

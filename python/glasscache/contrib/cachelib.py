@@ -1,0 +1,188 @@
+"""A cachelib backend, which Flask-Caching and Flask-Session take as well.
+
+    cache = GlassCache("127.0.0.1:11211", default_timeout=300)
+
+    app.config["CACHE_TYPE"] = "glasscache.contrib.cachelib.flask_cache"
+    app.config["CACHE_GLASSCACHE_SERVERS"] = "127.0.0.1:11211"
+
+Values are those of the client's codec: no pickle unless it is chosen by `codec="pickle"`. `clear` removes
+every item of the servers unless `key_prefix` is given: then it starts a new generation of the prefix.
+"""
+
+from __future__ import annotations
+
+import secrets
+from typing import TYPE_CHECKING, Any, Final
+
+try:
+    from cachelib.base import BaseCache
+except ImportError as error:  # pragma: no cover
+    raise ImportError("glasscache.contrib.cachelib needs the package cachelib") from error
+
+from glasscache.client import Client
+from glasscache.errors import BadKey
+
+if TYPE_CHECKING:
+    import datetime as dt
+
+__all__ = ["GlassCache", "flask_cache"]
+
+_MISSING: Final = object()
+_TRIES: Final = 100
+"""Writers of one key at the same moment that one waits out in `inc`."""
+
+
+class GlassCache(BaseCache):
+    """A cachelib cache.
+
+    Args:
+        servers: as of `Client`; or a `Client`.
+        default_timeout: seconds, or a timedelta; 0 never expires.
+        key_prefix: stands before each key.
+        ignore_delete_many_errors: as of cachelib.
+        options: keywords of `Client`.
+
+    """
+
+    def __init__(
+        self,
+        servers: Any = "127.0.0.1:11211",
+        default_timeout: int | dt.timedelta = 300,
+        key_prefix: str = "",
+        *,
+        ignore_delete_many_errors: bool = True,
+        **options: Any,
+    ) -> None:
+        """Make the cache; no connection is opened yet."""
+        super().__init__(default_timeout, ignore_delete_many_errors)
+        self.client: Client = servers if isinstance(servers, Client) else Client(servers, **options)
+        self.key_prefix = key_prefix
+
+    def _key(self, key: str) -> str:
+        """Return the key of the store; with a prefix it holds the prefix's generation."""
+        return f"{self.key_prefix}{self._generation()}{key}"
+
+    def _generation(self) -> str:
+        if not self.key_prefix:
+            return ""
+        name = f"~generation:{self.key_prefix}"
+        found: Any = self.client.get(name)
+        while found is None:
+            self.client.add(name, secrets.token_hex(4))
+            found = self.client.get(name, "0")
+        return f"{found}:"
+
+    def _ttl(self, timeout: int | dt.timedelta | None) -> int | None:
+        seconds = self._normalize_timeout(timeout)
+        # For cachelib 0 is for ever, and below 0 over at once.
+        return seconds or None
+
+    def get(self, key: str) -> Any:
+        """Return the value under key, or None; a key that no server takes is a miss."""
+        try:
+            return self.client.get(self._key(key))
+        except BadKey:
+            return None
+
+    def get_many(self, *keys: str) -> list[Any]:
+        """Return the values under keys, or None for those that missed, by one request a server."""
+        found = self._found(keys)
+        return [found.get(key) for key in keys]
+
+    def get_dict(self, *keys: str) -> dict[str, Any]:
+        """Return the values under keys, with None for those that missed."""
+        found = self._found(keys)
+        return {key: found.get(key) for key in keys}
+
+    def _found(self, keys: tuple[str, ...]) -> dict[str, Any]:
+        stem = f"{self.key_prefix}{self._generation()}"
+        found = self.client.get_many([stem + key for key in keys])
+        return {key[len(stem) :]: value for key, value in found.items()}
+
+    def set(self, key: str, value: Any, timeout: int | dt.timedelta | None = None) -> bool:
+        """Store value under key; whether it was stored."""
+        return self.client.set(self._key(key), value, ttl=self._ttl(timeout))
+
+    def add(self, key: str, value: Any, timeout: int | dt.timedelta | None = None) -> bool:
+        """Store value if there is none under key; whether it was stored."""
+        return self.client.add(self._key(key), value, ttl=self._ttl(timeout))
+
+    def set_many(
+        self, mapping: dict[str, Any], timeout: int | dt.timedelta | None = None
+    ) -> list[Any]:
+        """Store a mapping's values, by one request a server; return the keys that were stored."""
+        stem = f"{self.key_prefix}{self._generation()}"
+        failed = self.client.set_many(
+            {stem + key: value for key, value in mapping.items()}, ttl=self._ttl(timeout)
+        )
+        return [key for key in mapping if stem + key not in failed]
+
+    def delete(self, key: str) -> bool:
+        """Remove key; whether it was there."""
+        try:
+            return self.client.delete(self._key(key))
+        except BadKey:
+            return False
+
+    def delete_many(self, *keys: str) -> list[Any]:
+        """Remove keys, by one request a server; return those that are gone."""
+        stem = f"{self.key_prefix}{self._generation()}"
+        failed = self.client.delete_many([stem + key for key in keys])
+        if failed and not self.ignore_delete_many_errors:
+            raise RuntimeError(f"delete_many failed: {', '.join(map(str, failed))}")
+        return [key for key in keys if stem + key not in failed]
+
+    def has(self, key: str) -> bool:
+        """Whether there is a value under key."""
+        try:
+            return self.client.get(self._key(key), _MISSING) is not _MISSING
+        except BadKey:
+            return False
+
+    def clear(self) -> bool:
+        """Remove everything, or with a `key_prefix` everything of it."""
+        if self.key_prefix:
+            return self.client.set(f"~generation:{self.key_prefix}", secrets.token_hex(4))
+        return not any(isinstance(reply, Exception) for reply in self.client.flush().values())
+
+    def inc(self, key: str, delta: int = 1) -> int | None:
+        """Add to the number under key, which begins at 0; return the sum, or None if it failed."""
+        name, ttl = self._key(key), self._ttl(None)
+        for _ in range(_TRIES):
+            held = self.client.gets(name)
+            if held is None:
+                if self.client.add(name, delta, ttl=ttl):
+                    return delta
+                continue
+            total = int(held[0] or 0) + delta
+            if self.client.cas(name, total, held[1], ttl=ttl):
+                return total
+        return None
+
+    def dec(self, key: str, delta: int = 1) -> int | None:
+        """Subtract from the number under key; return what is left, or None if it failed."""
+        return self.inc(key, -delta)
+
+
+def flask_cache(
+    app: Any, config: dict[str, Any], args: list[Any], kwargs: dict[str, Any]
+) -> GlassCache:
+    """Return the cache of a Flask application: what Flask-Caching calls for `CACHE_TYPE`.
+
+    It reads `CACHE_GLASSCACHE_SERVERS` (or `CACHE_MEMCACHED_SERVERS`), `CACHE_GLASSCACHE_OPTIONS`,
+    `CACHE_KEY_PREFIX`, `CACHE_DEFAULT_TIMEOUT` and `CACHE_OPTIONS`.
+    """
+    del app, args
+    servers = (
+        config.get("CACHE_GLASSCACHE_SERVERS")
+        or config.get("CACHE_MEMCACHED_SERVERS")
+        or "127.0.0.1:11211"
+    )
+    options: dict[str, Any] = {
+        "default_timeout": config.get("CACHE_DEFAULT_TIMEOUT", 300),
+        "key_prefix": config.get("CACHE_KEY_PREFIX") or "",
+        **(config.get("CACHE_GLASSCACHE_OPTIONS") or {}),
+        **kwargs,
+    }
+    options.pop("threshold", None)
+    return GlassCache(servers, **options)

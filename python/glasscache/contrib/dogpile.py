@@ -1,0 +1,345 @@
+"""dogpile.cache over this package: a backend for regions, a mutex by lease, and a region for asyncio.
+
+    region = make_region().configure("glasscache", arguments={"servers": "127.0.0.1:11211"})
+    region = AsyncRegion().configure("glasscache.async", expiration_time=300)
+
+Values are serialised by the region (pickle unless it is given others) and stored as bytes. The mutex is an
+item that is added, and removed only by the one that added it, so it holds among all processes of the cache.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+import time
+from typing import TYPE_CHECKING, Any, Final, cast
+
+try:
+    from dogpile.cache.api import NO_VALUE, BytesBackend, CachedValue
+    from dogpile.cache.region import CacheRegion
+except ImportError as error:  # pragma: no cover
+    raise ImportError("glasscache.contrib.dogpile needs the package dogpile.cache") from error
+
+from glasscache.client import Client
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+    from typing import Self
+
+    from glasscache.aio import AsyncClient
+
+__all__ = ["AsyncGlassCacheBackend", "AsyncRegion", "GlassCacheBackend"]
+
+_CLIENT_OPTIONS: Final = frozenset({
+    "servers", "timeout", "placement", "namespace", "codec", "dialect", "on_error", "keys", "value_bytes_max",
+    "connections_max", "costs", "gutter", "gutter_ttl",
+})  # fmt: skip
+_KEY_CHARS_MAX: Final = 200
+"""A lock has a longer name than its key, and a namespace may stand before both."""
+_POLL_FIRST_S: Final = 0.002
+_POLL_LAST_S: Final = 0.05
+
+
+def _mangled(key: str) -> str:
+    """Return a key that servers take: dogpile's own have spaces, and any length."""
+    is_fine = len(key) <= _KEY_CHARS_MAX and key.isascii() and key.isprintable() and " " not in key
+    return key if is_fine else hashlib.sha256(key.encode()).hexdigest()
+
+
+class GlassCacheBackend(BytesBackend):
+    """The backend `glasscache`.
+
+    Arguments of the region's `arguments`: `servers` and every keyword of `Client`, or `client`; `ttl`,
+    seconds after which the store forgets values (dogpile's own expiration time belongs below it);
+    `distributed_lock` (True), whether the region's mutex holds among processes; `lock_timeout` (60),
+    seconds after which a lock that was not released ends.
+    """
+
+    def __init__(self, arguments: Mapping[str, Any]) -> None:
+        """Make the backend; no connection is opened yet."""
+        self.ttl: float | None = arguments.get("ttl")
+        self.distributed_lock: bool = arguments.get("distributed_lock", True)
+        self.lock_timeout: float = arguments.get("lock_timeout", 60)
+        client = arguments.get("client")
+        self.client: Client = Client(**_options(arguments)) if client is None else client
+
+    def has_lock_timeout(self) -> bool:
+        """Whether locks end by themselves."""
+        return self.distributed_lock and bool(self.lock_timeout)
+
+    def get_mutex(self, key: str) -> Any:
+        """Return a lock of all processes, or None for dogpile's own among threads."""
+        return (
+            _Mutex(self.client, _mangled(key), self.lock_timeout) if self.distributed_lock else None
+        )
+
+    def get_serialized(self, key: str) -> Any:
+        """Return the bytes under key, or NO_VALUE."""
+        return self.client.get(_mangled(key), NO_VALUE)
+
+    def get_serialized_multi(self, keys: Iterable[str]) -> Sequence[Any]:
+        """Return the bytes under each of the keys, or NO_VALUE, by one request a server."""
+        listed = [_mangled(key) for key in keys]
+        found = self.client.get_many(listed) if listed else {}
+        return [found.get(key, NO_VALUE) for key in listed]
+
+    def set_serialized(self, key: str, value: bytes) -> None:
+        """Store bytes under key."""
+        self.client.set(_mangled(key), value, ttl=self.ttl)
+
+    def set_serialized_multi(self, mapping: Mapping[str, bytes]) -> None:
+        """Store bytes under keys, by one request a server."""
+        if mapping:
+            made = {_mangled(key): value for key, value in mapping.items()}
+            _raise_first(self.client.set_many(made, ttl=self.ttl))
+
+    def delete(self, key: str) -> None:
+        """Remove key."""
+        self.client.delete(_mangled(key))
+
+    def delete_multi(self, keys: Iterable[str]) -> None:
+        """Remove keys, by one request a server."""
+        _raise_first(self.client.delete_many([_mangled(key) for key in keys]))
+
+
+def _options(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments that are a client's; dogpile passes all that a configuration has."""
+    return {name: value for name, value in arguments.items() if name in _CLIENT_OPTIONS}
+
+
+def _raise_first(errors: Mapping[Any, Exception]) -> None:
+    for error in errors.values():
+        raise error
+
+
+class _Mutex:
+    """A lock under a key of its own; it belongs to whoever added its token."""
+
+    def __init__(self, client: Client, key: str, timeout: float) -> None:
+        self._client, self._key, self._ttl = client, _lock_key(key), timeout or None
+        self._token = b""
+
+    def acquire(self, wait: bool = True) -> bool:
+        """Take the lock; without `wait`, whether it was free."""
+        token, pause = secrets.token_bytes(12), _POLL_FIRST_S
+        while not self._client.add(self._key, token, ttl=self._ttl):
+            if not wait:
+                return False
+            time.sleep(pause * (0.5 + secrets.randbelow(1000) / 1000))
+            pause = min(2 * pause, _POLL_LAST_S)
+        self._token = token
+        return True
+
+    def release(self) -> None:
+        """Give the lock back, unless it ended and is another's by now."""
+        held = self._client.gets(self._key)
+        if held is not None and held[0] == self._token:
+            self._client.cas(self._key, b"", held[1], ttl=-1)
+
+    def locked(self) -> bool:
+        """Whether anybody holds the lock."""
+        return self._client.get(self._key) is not None
+
+
+def _lock_key(key: str) -> str:
+    return f"~lock:{key}"
+
+
+class AsyncGlassCacheBackend(BytesBackend):
+    """The backend `glasscache.async` of an `AsyncRegion`; the arguments are those of `GlassCacheBackend`."""
+
+    def __init__(self, arguments: Mapping[str, Any]) -> None:
+        """Make the backend; no connection is opened yet."""
+        from glasscache.aio import AsyncClient  # noqa: PLC0415 - only asyncio programs pay for it
+
+        self.ttl: float | None = arguments.get("ttl")
+        self.lock_timeout: float = arguments.get("lock_timeout", 60)
+        client = arguments.get("client")
+        self.client: AsyncClient = AsyncClient(**_options(arguments)) if client is None else client
+
+
+class AsyncRegion:
+    """A region for asyncio, with the methods of dogpile's `CacheRegion`.
+
+    It takes `configure`'s arguments and a region's (`function_key_generator`, `key_mangler`, `serializer`,
+    ...). Of many tasks and processes that miss one key, one runs the creator and the others wait for its
+    value; when a value has expired, the others get the old one meanwhile.
+    """
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        """Make a region, with the arguments of `CacheRegion`."""
+        self._region: Any = CacheRegion(*arguments, **options)
+
+    def configure(self, backend: str = "glasscache.async", **options: Any) -> Self:
+        """Configure the region, as `CacheRegion.configure`; the backend is `glasscache.async`."""
+        self._region.configure(backend, **options)
+        if not isinstance(self._region.backend, AsyncGlassCacheBackend):
+            raise TypeError(f"an AsyncRegion needs the backend glasscache.async, not {backend!r}")
+        return self
+
+    @property
+    def _backend(self) -> AsyncGlassCacheBackend:
+        backend: AsyncGlassCacheBackend = self._region.actual_backend
+        return backend
+
+    def _key(self, key: str) -> str:
+        mangler = self._region.key_mangler
+        return _mangled(mangler(key) if mangler else key)
+
+    def _usable(self, raw: Any, expiration_time: float | None) -> tuple[Any, bool]:
+        """Return a cached value (or NO_VALUE) and whether it has expired."""
+        value: Any = (
+            NO_VALUE if raw is NO_VALUE else self._region._parse_serialized_from_backend(raw)
+        )
+        if value is NO_VALUE:
+            return NO_VALUE, True
+        limit = self._region.expiration_time if expiration_time is None else expiration_time
+        invalid: Any = self._region.region_invalidator
+        made: float = value.metadata["ct"]
+        if invalid.is_hard_invalidated(made):
+            return NO_VALUE, True
+        is_old = limit is not None and limit >= 0 and time.time() - made > limit
+        return value, is_old or bool(invalid.is_soft_invalidated(made))
+
+    async def get(
+        self, key: str, expiration_time: float | None = None, *, ignore_expiration: bool = False
+    ) -> Any:
+        """Return the value under key, or NO_VALUE."""
+        raw = await self._backend.client.get(self._key(key), NO_VALUE)
+        value, is_old = self._usable(raw, expiration_time)
+        return (
+            NO_VALUE if value is NO_VALUE or (is_old and not ignore_expiration) else value.payload
+        )
+
+    async def get_multi(
+        self,
+        keys: Iterable[str],
+        expiration_time: float | None = None,
+        *,
+        ignore_expiration: bool = False,
+    ) -> list[Any]:
+        """Return the values under keys, or NO_VALUE, by one request a server."""
+        mangled = [self._key(key) for key in keys]
+        found = await self._backend.client.get_many(mangled) if mangled else {}
+        values: list[Any] = []
+        for key in mangled:
+            value, is_old = self._usable(found.get(key, NO_VALUE), expiration_time)
+            is_missing = value is NO_VALUE or (is_old and not ignore_expiration)
+            values.append(NO_VALUE if is_missing else value.payload)
+        return values
+
+    def _serialized(self, value: Any) -> bytes:
+        cached: Any = CachedValue(value, {"ct": time.time(), "v": 2})
+        made: bytes = self._region._serialize_cached_value_elements(value, cached.metadata)
+        return made
+
+    async def set(self, key: str, value: Any) -> None:
+        """Store a value under key."""
+        await self._backend.client.set(
+            self._key(key), self._serialized(value), ttl=self._backend.ttl
+        )
+
+    async def set_multi(self, mapping: Mapping[str, Any]) -> None:
+        """Store values under keys, by one request a server."""
+        if mapping:
+            made = {self._key(key): self._serialized(value) for key, value in mapping.items()}
+            _raise_first(await self._backend.client.set_many(made, ttl=self._backend.ttl))
+
+    async def delete(self, key: str) -> None:
+        """Remove key."""
+        await self._backend.client.delete(self._key(key))
+
+    async def delete_multi(self, keys: Iterable[str]) -> None:
+        """Remove keys, by one request a server."""
+        _raise_first(await self._backend.client.delete_many([self._key(key) for key in keys]))
+
+    def invalidate(self, hard: bool = True) -> None:
+        """Stop using all values made up to now, in this process, as `CacheRegion.invalidate`."""
+        self._region.invalidate(hard)
+
+    async def get_or_create(
+        self,
+        key: str,
+        creator: Callable[..., Awaitable[Any]],
+        expiration_time: float | None = None,
+        should_cache_fn: Callable[[Any], bool] | None = None,
+        creator_args: tuple[Sequence[Any], Mapping[str, Any]] | None = None,
+    ) -> Any:
+        """Return the value under key, or create it, store it and return it."""
+        import asyncio  # noqa: PLC0415 - as above
+
+        client, mangled = self._backend.client, self._key(key)
+        lock, token, pause = _lock_key(mangled), secrets.token_bytes(12), _POLL_FIRST_S
+        while True:
+            value, is_old = self._usable(await client.get(mangled, NO_VALUE), expiration_time)
+            if value is not NO_VALUE and not is_old:
+                return value.payload
+            if await client.add(lock, token, ttl=self._backend.lock_timeout or None):
+                break
+            if value is not NO_VALUE:
+                return value.payload  # old, while another creates the new one
+            await asyncio.sleep(pause * (0.5 + secrets.randbelow(1000) / 1000))
+            pause = min(2 * pause, _POLL_LAST_S)
+        try:
+            # Between the look and the lock another may have stored it.
+            value, is_old = self._usable(await client.get(mangled, NO_VALUE), expiration_time)
+            if value is not NO_VALUE and not is_old:
+                return value.payload
+            args, kwargs = creator_args or ((), {})
+            created = await creator(*args, **kwargs)
+            if should_cache_fn is None or should_cache_fn(created):
+                await self.set(key, created)
+            return created
+        finally:
+            held = await client.gets(lock)
+            if held is not None and held[0] == token:
+                await client.cas(lock, b"", held[1], ttl=-1)
+
+    def cache_on_arguments(
+        self,
+        namespace: str | None = None,
+        expiration_time: float | None = None,
+        should_cache_fn: Callable[[Any], bool] | None = None,
+        function_key_generator: Callable[..., Any] | None = None,
+    ) -> Callable[[Callable[..., Awaitable[Any]]], Any]:
+        """Return a decorator that keeps a coroutine function's results by its arguments.
+
+        The decorated function has `invalidate`, `refresh`, `set` and `get`, to be awaited, and `original`.
+        """
+        import functools  # noqa: PLC0415 - as above
+
+        generator = function_key_generator or self._region.function_key_generator
+
+        def decorate(function: Callable[..., Awaitable[Any]]) -> Any:
+            key_of: Callable[..., str] = generator(namespace, function)
+
+            @functools.wraps(function)
+            async def cached(*args: Any, **kwargs: Any) -> Any:
+                return await self.get_or_create(
+                    key_of(*args, **kwargs),
+                    function,
+                    expiration_time,
+                    should_cache_fn,
+                    (args, kwargs),
+                )
+
+            async def invalidate(*args: Any, **kwargs: Any) -> None:
+                await self.delete(key_of(*args, **kwargs))
+
+            async def refresh(*args: Any, **kwargs: Any) -> Any:
+                value = await function(*args, **kwargs)
+                await self.set(key_of(*args, **kwargs), value)
+                return value
+
+            async def put(value: Any, *args: Any, **kwargs: Any) -> None:
+                await self.set(key_of(*args, **kwargs), value)
+
+            async def look(*args: Any, **kwargs: Any) -> Any:
+                return await self.get(key_of(*args, **kwargs), expiration_time)
+
+            made = cast("Any", cached)
+            made.invalidate, made.refresh, made.set, made.get = invalidate, refresh, put, look
+            made.original, made.key_generator = function, key_of
+            return made
+
+        return decorate
