@@ -2,10 +2,11 @@
 
     client = hishel.httpx.CacheClient(storage=Storage(Client("127.0.0.1:11211")))
 
-An entry is a head, an index of the heads of its key, and pieces of its body. The head is marked as complete by
-compare-and-swap once the last piece is stored, so an entry that is removed while it is being written stays
-removed, and one that is not complete is never returned. The body of a returned entry is read some pieces at a
-time; if one was evicted the stream raises. A failing store means a miss, never a failed request.
+An entry is a head, an index of the heads of its key, and pieces of its body. The head is marked as complete
+by compare-and-swap once the last piece is stored, so an entry that is removed while it is being written
+stays removed, and one that is not complete is never returned. The body of a returned entry is read some
+pieces at a time; if one was evicted the stream raises. A failing store means a miss, never a failed
+request.
 """
 
 from __future__ import annotations
