@@ -175,6 +175,11 @@ dogpile-tests: ## Run dogpile.cache's own suites (generic, serializer, mutex) on
 cachelib-tests: ## Run cachelib's own mixins on our backend, with both kinds of values and with a prefix.
 	@scripts/web-suites cachelib
 
+.PHONY: http-cache
+http-cache: release ## Measure the HTTP cache under uvicorn: 200 misses at once over 4 processes, a GiB, a hit's CPU (ARGS=misses).
+	@scripts/python-venv --release
+	@GLASSCACHE=$(GLASSCACHE) .venv/bin/python tests/web/measure.py $(ARGS)
+
 .PHONY: leases
 leases: ## Have 64 processes ask for one cold key at once: one of them makes the value (PROCESSES=n).
 	@GLASSCACHE_TEST_PROCESSES=$(or $(PROCESSES),64) scripts/python-tests -v -k of_many_processes python/tests/test_leases.py

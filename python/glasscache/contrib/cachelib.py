@@ -1,9 +1,6 @@
-"""A cachelib backend, which Flask-Caching and Flask-Session take as well.
+"""A cachelib backend; `glasscache.contrib.flask` has the type for Flask-Caching.
 
     cache = GlassCache("127.0.0.1:11211", default_timeout=300)
-
-    app.config["CACHE_TYPE"] = "glasscache.contrib.cachelib.flask_cache"
-    app.config["CACHE_GLASSCACHE_SERVERS"] = "127.0.0.1:11211"
 
 Values are those of the client's codec: no pickle unless it is chosen by `codec="pickle"`. `clear` removes
 every item of the servers unless `key_prefix` is given: then it starts a new generation of the prefix.
@@ -25,7 +22,7 @@ from glasscache.errors import BadKey
 if TYPE_CHECKING:
     import datetime as dt
 
-__all__ = ["GlassCache", "flask_cache"]
+__all__ = ["GlassCache"]
 
 _MISSING: Final = object()
 _TRIES: Final = 100
@@ -162,27 +159,3 @@ class GlassCache(BaseCache):
     def dec(self, key: str, delta: int = 1) -> int | None:
         """Subtract from the number under key; return what is left, or None if it failed."""
         return self.inc(key, -delta)
-
-
-def flask_cache(
-    app: Any, config: dict[str, Any], args: list[Any], kwargs: dict[str, Any]
-) -> GlassCache:
-    """Return the cache of a Flask application: what Flask-Caching calls for `CACHE_TYPE`.
-
-    It reads `CACHE_GLASSCACHE_SERVERS` (or `CACHE_MEMCACHED_SERVERS`), `CACHE_GLASSCACHE_OPTIONS`,
-    `CACHE_KEY_PREFIX`, `CACHE_DEFAULT_TIMEOUT` and `CACHE_OPTIONS`.
-    """
-    del app, args
-    servers = (
-        config.get("CACHE_GLASSCACHE_SERVERS")
-        or config.get("CACHE_MEMCACHED_SERVERS")
-        or "127.0.0.1:11211"
-    )
-    options: dict[str, Any] = {
-        "default_timeout": config.get("CACHE_DEFAULT_TIMEOUT", 300),
-        "key_prefix": config.get("CACHE_KEY_PREFIX") or "",
-        **(config.get("CACHE_GLASSCACHE_OPTIONS") or {}),
-        **kwargs,
-    }
-    options.pop("threshold", None)
-    return GlassCache(servers, **options)

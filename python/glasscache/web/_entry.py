@@ -28,6 +28,8 @@ NO_CACHE: Final = 2
 """Validated before each use."""
 HAS_GRACE: Final = 4
 """`swr` was set by a rule."""
+HEURISTIC: Final = 8
+"""The response states no lifetime: it is not sent to requests with cookies or credentials."""
 
 
 class Unreadable(Exception):

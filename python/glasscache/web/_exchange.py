@@ -209,6 +209,10 @@ class Exchange:
             return Found(gateway_timeout())
         if isinstance(look.record, Uncacheable):
             return self._past(b"uri-miss; detail=uncacheable", may_store=True)
+        if use is not None and use.kind == "pass":
+            fetch = self._past(b"bypass; detail=heuristic")
+            fetch.entry = None  # not even instead of an error
+            return fetch
         if use is not None and (use.why.startswith("request") or use.why == "no-cache"):
             why = b"request" if use.why.startswith("request") else b"stale; detail=no-cache"
             return (yield from self._validate_alone(why))

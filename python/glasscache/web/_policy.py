@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from glasscache.web._entry import HAS_GRACE, MUST_REVALIDATE, NO_CACHE, Entry
+from glasscache.web._entry import HAS_GRACE, HEURISTIC, MUST_REVALIDATE, NO_CACHE, Entry
 from glasscache.web._fields import (
     Directives,
     Fields,
@@ -57,6 +57,7 @@ HOP_BY_HOP: Final = frozenset({
 _NOT_UPDATED: Final = HOP_BY_HOP | {
     b"content-encoding", b"content-length", b"content-md5", b"content-range", b"etag", b"age",
 }  # fmt: skip
+CREDENTIALS: Final = frozenset({b"cookie", b"authorization"})
 STALE_FOR_ERROR: Final = frozenset({500, 502, 503, 504})
 
 
@@ -79,7 +80,7 @@ class Lifetime(NamedTuple):
 
 
 class Use(NamedTuple):
-    """What may be done with a stored response: "fresh", "stale" (send and refresh), "validate" or "wait"."""
+    """What may be done with a stored response: "fresh", "stale" (send and refresh), "validate" or "pass"."""
 
     kind: str
     why: str
@@ -129,6 +130,8 @@ def lifetime_of(
         settings.grace is None or "must-revalidate" in directives
     ):
         flags |= MUST_REVALIDATE
+    if explicit is None and settings.ttl is None and "public" not in directives:
+        flags |= HEURISTIC
     swr = parse_seconds(directives.get("stale-while-revalidate")) or 0
     if settings.grace is not None:
         swr, flags = int(settings.grace), flags | HAS_GRACE
@@ -235,6 +238,8 @@ def decide_reuse(  # noqa: C901, PLR0911 - the order of the conditions is the ru
     if is_purged_soft:
         left = min(left, 0.0)
     wanted = {} if settings.ignore_request_directives else request.directives
+    if entry.flags & HEURISTIC and not CREDENTIALS.isdisjoint(request.named):
+        return Use("pass", "heuristic")
     if entry.flags & NO_CACHE:
         return Use("validate", "no-cache")
     if wanted:

@@ -107,6 +107,7 @@ def _entry(look: Look, entry: Entry, now: float) -> list[tuple[str, str]]:
     kinds = {
         "fresh": "a hit",
         "stale": "stale, sent while it is refreshed",
+        "pass": "not for requests with cookies or credentials",
         "validate": f"validated first: {use.why if use else ''}",
     }
     state = "purged: a miss" if use is None else kinds[use.kind]

@@ -1,0 +1,150 @@
+"""A requests-cache backend: responses of `requests` kept in the cache with the TTLs of their servers.
+
+    session = CachedSession(backend=GlassCacheBackend("127.0.0.1:11211"), cache_control=True)
+
+A memcached server cannot list keys, so what needs a list does nothing or is refused: `keys`, `values`,
+`filter`, `len`. `clear` starts a new generation of the namespace.
+"""
+
+from __future__ import annotations
+
+import secrets
+from typing import TYPE_CHECKING, Any, Final, cast
+
+try:
+    from requests_cache.backends.base import BaseCache, BaseStorage
+    from requests_cache.serializers import pickle_serializer
+except ImportError as error:  # pragma: no cover
+    raise ImportError(
+        "glasscache.contrib.requests_cache needs the package requests-cache"
+    ) from error
+
+from glasscache.client import Client
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+__all__ = ["GlassCacheBackend", "GlassCacheDict"]
+
+_MISSING: Final = object()
+_NO_LIST: Final = "a memcached server cannot list keys"
+
+
+class GlassCacheDict(BaseStorage[str, Any]):
+    """A mapping whose values are in the cache; it has no list of its keys."""
+
+    def __init__(
+        self,
+        namespace: str,
+        client: Client,
+        *,
+        serializer: Any = None,
+        ttl: float | None = None,
+        **options: Any,
+    ) -> None:
+        """Bind to a client.
+
+        Args:
+            namespace: stands before each key.
+            client: a `Client`.
+            serializer: of requests-cache; None stores values as they are.
+            ttl: seconds for values that do not say when they expire.
+            options: of `BaseStorage`.
+
+        """
+        cast("Any", super()).__init__(serializer=serializer, **options)
+        self._namespace, self._client, self._ttl = namespace, client, ttl
+
+    def _key(self, key: str) -> str:
+        name = f"{self._namespace}:~generation"
+        while (generation := self._client.get(name)) is None:
+            self._client.add(name, secrets.token_hex(4))
+        return f"{self._namespace}:{generation}:{key}"
+
+    def __getitem__(self, key: str) -> Any:
+        """Return the value under key."""
+        found = self._client.get(self._key(key), _MISSING)
+        if found is _MISSING:
+            raise KeyError(key)
+        return cast("Any", self).deserialize(key, found)
+
+    def __setitem__(self, key: str, value: Any) -> None:
+        """Store a value, a response for as long as it may be used."""
+        left: Any = getattr(value, "expires_delta", None)
+        ttl = left + 1 if isinstance(left, int | float) and left > 0 else self._ttl
+        self._client.set(self._key(key), self.serialize(value), ttl=ttl)
+
+    def __delitem__(self, key: str) -> None:
+        """Remove key."""
+        if not self._client.delete(self._key(key)):
+            raise KeyError(key)
+
+    def __contains__(self, key: object) -> bool:
+        """Whether there is a value under key."""
+        return isinstance(key, str) and self._client.get(self._key(key), _MISSING) is not _MISSING
+
+    def get_many(self, keys: Iterable[str]) -> dict[str, Any]:
+        """Return the values under keys, without those that missed, by one request a server."""
+        names = {self._key(key): key for key in keys}
+        found = self._client.get_many(list(names))
+        read: Any = cast("Any", self).deserialize
+        return {names[name]: read(names[name], value) for name, value in found.items()}
+
+    def bulk_delete(self, keys: Iterable[str]) -> None:
+        """Remove keys, by one request a server."""
+        self._client.delete_many([self._key(key) for key in keys])
+
+    def clear(self) -> None:
+        """Forget every value."""
+        self._client.set(f"{self._namespace}:~generation", secrets.token_hex(4))
+
+    def __iter__(self) -> Iterator[str]:
+        """Raise: there is no list of keys."""
+        raise NotImplementedError(_NO_LIST)
+
+    def __len__(self) -> int:
+        """Raise: there is no list of keys."""
+        raise NotImplementedError(_NO_LIST)
+
+    def __bool__(self) -> bool:
+        """Return True: whether there are values is not known."""
+        return True
+
+    def __str__(self) -> str:
+        """Return where the values are."""
+        return f"GlassCacheDict({self._namespace!r})"
+
+
+class GlassCacheBackend(BaseCache):
+    """The backend of a `CachedSession`.
+
+    Args:
+        servers: as of `Client`; or a `Client`.
+        namespace: stands before each key.
+        ttl: seconds for responses that never expire otherwise; None keeps them until they are evicted.
+        options: `serializer` and others of requests-cache.
+
+    """
+
+    def __init__(
+        self,
+        servers: Any = "127.0.0.1:11211",
+        namespace: str = "http_cache",
+        *,
+        ttl: float | None = None,
+        **options: Any,
+    ) -> None:
+        """Make the backend; no connection is opened yet."""
+        cast("Any", super()).__init__(cache_name=namespace, **options)
+        client = servers if isinstance(servers, Client) else Client(servers)
+        serializer = options.pop("serializer", None) or pickle_serializer
+        self.client = client
+        self.responses: Any = GlassCacheDict(
+            f"{namespace}:r", client, serializer=serializer, ttl=ttl
+        )
+        self.redirects: Any = GlassCacheDict(f"{namespace}:d", client, ttl=ttl)
+
+    def get_responses(self, keys: Iterable[str]) -> dict[str, Any]:
+        """Return the stored responses of many keys, by one request a server."""
+        found: dict[str, Any] = self.responses.get_many(keys)
+        return found

@@ -1,0 +1,200 @@
+"""Endpoints, fragments and requests: FastAPI, Jinja2, Django, Flask-Caching, requests-cache."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+import textwrap
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from glasscache import AsyncClient, Client
+
+if TYPE_CHECKING:
+    from glasscache import Server
+
+
+class Counting:
+    """A client that counts its calls."""
+
+    def __init__(self, client: Client) -> None:
+        self._client, self.calls = client, []
+
+    def __getattr__(self, name: str) -> Any:
+        def call(*arguments: Any, **options: Any) -> Any:
+            self.calls.append(name)
+            return getattr(self._client, name)(*arguments, **options)
+
+        return call
+
+
+def test_a_page_of_jinja_fragments_is_read_by_one_request(glasscache_client: Client) -> None:
+    jinja2 = pytest.importorskip("jinja2", reason="jinja2 is not installed")
+    from glasscache.contrib.jinja import FragmentExtension, prefetch
+
+    environment = jinja2.Environment(extensions=[FragmentExtension], autoescape=True)
+    client: Any = Counting(glasscache_client)
+    environment.glasscache = client
+    rendered: list[int] = []
+    template = environment.from_string(
+        "{% for n in range(40) %}{% cache 'row', 300, n %}<b>{{ draw(n) }}</b>{% endcache %}{% endfor %}"
+    )
+
+    def draw(number: int) -> str:
+        rendered.append(number)
+        return f"<{number}>"
+
+    def page() -> str:
+        with prefetch(client, "rows"):
+            return str(template.render(draw=draw))
+
+    first = page()
+    assert first.startswith("<b>&lt;0&gt;</b>")
+    client.calls.clear()
+    assert page() == first
+    assert (client.calls, len(rendered)) == (["get_many"], 40)
+    environment.glasscache = None
+    assert page() == first
+
+
+DJANGO = """
+    import sys
+    import django
+    from django.conf import settings
+    settings.configure(
+        CACHES={"default": {"BACKEND": "glasscache.contrib.django.GlassCache", "LOCATION": sys.argv[1]}},
+        TEMPLATES=[{"BACKEND": "django.template.backends.django.DjangoTemplates",
+                    "OPTIONS": {"libraries": {"fragments": "glasscache.contrib.django_fragments"}}}],
+    )
+    django.setup()
+    from django.core.cache import cache
+    from django.template import engines
+    from glasscache.contrib.django_fragments import prefetch_fragments
+    calls = []
+    for name in ("get_many", "get_or_set"):
+        def counted(*arguments, name=name, own=getattr(cache, name), **options):
+            calls.append(name)
+            return own(*arguments, **options)
+        setattr(cache, name, counted)
+    row = "{% glasscache 300 'row' n %}<i>{{ n }}</i>{% endglasscache %}"
+    text = "{% load fragments %}{% for n in rows %}" + row + "{% endfor %}"
+    template = engines["django"].from_string(text)
+    def page():
+        with prefetch_fragments("rows"):
+            return template.render({"rows": range(40)})
+    first = page()
+    calls.clear()
+    assert page() == first and first.startswith("<i>0</i><i>1</i>"), first
+    print(",".join(calls))
+"""
+
+
+def test_a_page_of_django_fragments_is_read_by_one_request(glasscache_server: Server) -> None:
+    pytest.importorskip("django", reason="django is not installed")
+    command = [sys.executable, "-c", textwrap.dedent(DJANGO), glasscache_server.address]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == "get_many"
+
+
+def test_an_endpoint_runs_once_for_requests_at_the_same_time(glasscache_server: Server) -> None:
+    pytest.importorskip("fastapi", reason="fastapi is not installed")
+    httpx = pytest.importorskip("httpx", reason="httpx is not installed")
+    from fastapi import FastAPI, Request, Response
+    from glasscache.contrib.fastapi import cached_response
+
+    async def main() -> None:
+        async with AsyncClient(glasscache_server.address, timeout=5) as client:
+            app, calls = FastAPI(), []
+
+            async def lamp(number: int, request: Request) -> dict[str, Any]:
+                calls.append(request.url.path)
+                await asyncio.sleep(0.05)
+                return {"number": number}
+
+            async def whole() -> Response:
+                return Response("x")
+
+            # Annotations of a function in a function are texts that FastAPI cannot resolve.
+            lamp.__annotations__ = {"number": int, "request": Request}
+            whole.__annotations__ = {}
+            kept = cached_response(client, ttl=60, tags=["lamps"])(lamp)
+            app.get("/lamps/{number}")(kept)
+            app.get("/whole")(cached_response(client, ttl=60)(whole))
+            transport = httpx.ASGITransport(app=app)
+            async with httpx.AsyncClient(transport=transport, base_url="http://shop") as browser:
+                replies = await asyncio.gather(*(browser.get("/lamps/7") for _ in range(20)))
+                assert {reply.text for reply in replies} == {'{"number":7}'}
+                assert len(calls) == 1
+                await client.invalidate_tag("lamps")
+                await browser.get("/lamps/7")
+                assert len(calls) == 2
+                with pytest.raises(TypeError, match="CacheASGI"):
+                    await browser.get("/whole")
+
+    asyncio.run(main())
+
+
+def test_flask_caching_takes_the_backend(glasscache_server: Server) -> None:
+    flask = pytest.importorskip("flask", reason="flask is not installed")
+    flask_caching = pytest.importorskip("flask_caching", reason="flask_caching is not installed")
+    app = flask.Flask("shop")
+    app.config["CACHE_TYPE"] = "glasscache.contrib.flask.flask_cache"
+    app.config["CACHE_GLASSCACHE_SERVERS"] = glasscache_server.address
+    app.config["CACHE_KEY_PREFIX"] = "flask:"
+    cache = flask_caching.Cache(app)
+    calls = []
+
+    @app.route("/lamp")
+    @cache.cached(timeout=60)
+    def lamp() -> str:
+        calls.append(1)
+        return "lamp"
+
+    @cache.memoize(60)
+    def double(number: int) -> int:
+        calls.append(number)
+        return 2 * number
+
+    with app.test_client() as browser:
+        assert [browser.get("/lamp").data for _ in range(3)] == [b"lamp"] * 3
+    with app.app_context():
+        assert [double(4), double(4)] == [8, 8]
+        cache.delete_memoized(double, 4)
+        assert double(4) == 8
+        assert calls == [1, 4, 4]
+        cache.clear()
+        assert double(4) == 8
+
+
+def test_requests_cache_keeps_responses_without_listing_keys(glasscache_server: Server) -> None:
+    module = pytest.importorskip("requests_cache", reason="requests-cache is not installed")
+    from glasscache.contrib.requests_cache import GlassCacheBackend
+
+    with Client(glasscache_server.address, timeout=5) as client:
+        backend = GlassCacheBackend(client, "test")
+        responses = backend.responses
+        responses["a"] = module.CachedResponse(status_code=200, content=b"hello")
+        responses["b"] = module.CachedResponse(status_code=404)
+        backend.redirects["r"] = "a"
+        assert responses["a"].content == b"hello"
+        assert "a" in responses
+        assert "c" not in responses
+        assert backend.redirects["r"] == "a"
+        assert {key: one.status_code for key, one in backend.get_responses("abc").items()} == {
+            "a": 200,
+            "b": 404,
+        }
+        del responses["a"]
+        with pytest.raises(KeyError):
+            responses["a"]
+        with pytest.raises(KeyError):
+            del responses["a"]
+        responses.bulk_delete(["b", "c"])
+        responses["d"] = module.CachedResponse()
+        responses.clear()
+        assert responses.get("d") is None
+        for listed in (iter, len):
+            with pytest.raises(NotImplementedError, match="cannot list"):
+                listed(responses)
