@@ -16,7 +16,6 @@ import socket
 import subprocess
 import sys
 import time
-import urllib.request
 from pathlib import Path
 
 from glasscache import Server
@@ -93,8 +92,6 @@ def main() -> None:
             ["node", "--no-warnings", str(engine / "cli.mjs")], env=environment, cwd=suite,
             stdout=None if options.id else subprocess.PIPE, text=True, check=True,
         )  # fmt: skip
-        with contextlib.suppress(OSError):
-            urllib.request.urlopen(f"http://127.0.0.1:{front}/counters", timeout=2)
     finally:
         for process in processes:
             process.terminate()

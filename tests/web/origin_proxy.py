@@ -66,6 +66,13 @@ def cached_asgi():
 
 def proxy_wsgi(environ, start_response):
     """The same for WSGI, one connection a request."""
+    try:
+        return forward(environ, start_response)
+    except OSError as error:  # gunicorn would take it for the client's
+        raise RuntimeError(f"the origin failed: {error}") from error
+
+
+def forward(environ, start_response):
     host, _, port = ORIGIN.partition(":")
     connection = http.client.HTTPConnection(host, int(port), timeout=30)
     path = environ.get("RAW_URI") or environ["PATH_INFO"]
@@ -84,7 +91,9 @@ def proxy_wsgi(environ, start_response):
             connection.putheader("Content-Type", environ["CONTENT_TYPE"])
     connection.endheaders(body or None)
     response = connection.getresponse()
-    fields = [(k, v) for k, v in response.getheaders() if k.lower().encode() not in HOP_BY_HOP]
+    listed = {name.strip().lower() for name in response.getheader("Connection", "").split(",")}
+    dropped = listed | {name.decode() for name in HOP_BY_HOP}
+    fields = [(k, v) for k, v in response.getheaders() if k.lower() not in dropped]
     start_response(f"{response.status} {response.reason or 'Unknown'}", fields)
 
     def chunks():

@@ -1,0 +1,165 @@
+"""The pure parts of the HTTP cache: fields, lifetimes and records, on random input too."""
+
+from __future__ import annotations
+
+import contextlib
+
+import pytest
+from glasscache.web._entry import (
+    Entry,
+    Pending,
+    Uncacheable,
+    Unreadable,
+    VaryMark,
+    decode,
+    encode_mark,
+)
+from glasscache.web._fields import (
+    comma_list,
+    http_date,
+    parse_cache_control,
+    parse_date,
+    parse_seconds,
+    parse_targeted,
+)
+from glasscache.web._message import NO_SETTINGS, Request
+from glasscache.web._policy import Lifetime, Refusal, decide_reuse, lifetime_of, merged_fields
+from glasscache.web._purged import Site, new_site
+from hypothesis import given
+from hypothesis import strategies as st
+
+NOW = 1_800_000_000.0
+GET = Request("GET", "http", b"/", b"", [(b"host", b"a.example")])
+
+
+def lifetime(
+    *fields: tuple[bytes, bytes], status: int = 200, request: Request = GET
+) -> Lifetime | Refusal:
+    return lifetime_of(request, NO_SETTINGS, status, list(fields), NOW, NOW)
+
+
+@pytest.mark.parametrize(
+    ("fields", "fresh"),
+    [
+        ([(b"cache-control", b"max-age=60")], 60),
+        ([(b"cache-control", b"max-age=60, s-maxage=5")], 5),
+        ([(b"cache-control", b"max-age=60, max-age=5")], 5),
+        ([(b"cache-control", b'max-age="60"')], 60),
+        ([(b"cache-control", b'x="max-age=60", max-age=1')], 1),
+        ([(b"cache-control", b"max-age=60a")], 0),
+        ([(b"cache-control", b"max-age=99999999999999999999999")], 2**31),
+        ([(b"cache-control", b"max-age=1"), (b"cdn-cache-control", b"max-age=60")], 60),
+        ([(b"cache-control", b"max-age=1"), (b"cdn-cache-control", b"max-age=60, &&")], 1),
+        ([(b"cache-control", b"no-store"), (b"cdn-cache-control", b"max-age=60")], 60),
+        ([(b"date", http_date(int(NOW))), (b"expires", http_date(int(NOW) + 30))], 30),
+        ([(b"expires", b"0")], 0),
+        ([(b"last-modified", http_date(int(NOW) - 1000))], 100),
+        ([(b"etag", b'"a"')], 0),
+    ],
+)
+def test_lifetimes(fields: list[tuple[bytes, bytes]], fresh: int) -> None:
+    found = lifetime(*fields)
+    assert isinstance(found, Lifetime)
+    assert found.fresh == fresh
+
+
+@pytest.mark.parametrize(
+    ("fields", "why"),
+    [
+        ([(b"cache-control", b"no-store")], "no-store"),
+        ([(b"cache-control", b"private")], "private"),
+        ([(b"cache-control", b"max-age=60"), (b"vary", b"a, *")], "vary-star"),
+        ([(b"cache-control", b"max-age=60"), (b"x", b"a\r\nb: c")], "malformed-field"),
+        ([(b"cdn-cache-control", b"private"), (b"cache-control", b"max-age=60")], "private"),
+        ([], "no-lifetime"),
+    ],
+)
+def test_refusals(fields: list[tuple[bytes, bytes]], why: str) -> None:
+    assert lifetime(*fields) == Refusal(why)
+
+
+def entry(**changes: int) -> Entry:
+    values = {"fresh": 60, "swr": 0, "sie": 0, "flags": 0, **changes}
+    return Entry(
+        b"d" * 16, NOW, values["fresh"], values["swr"], values["sie"], 200, values["flags"], 7, 4, 0, 3,
+        [(b"a", b"1"), (b"b", b"")], (b"t", b"u"), b"body", b"a.example/",
+    )  # fmt: skip
+
+
+@given(st.integers(0, 200), st.integers(0, 100), st.integers(0, 100), st.integers(0, 7))
+def test_a_stale_response_is_never_called_fresh(
+    later: int, fresh: int, swr: int, flags: int
+) -> None:
+    use = decide_reuse(
+        entry(fresh=fresh, swr=swr, flags=flags), GET, NO_SETTINGS, NOW + later, False
+    )
+    assert (use.kind == "fresh") <= (later < fresh)
+    assert (use.kind == "stale") <= (fresh <= later < fresh + swr)
+
+
+@given(st.binary(max_size=60))
+def test_parsers_take_any_bytes(data: bytes) -> None:
+    parse_cache_control(data)
+    parse_targeted(data)
+    parse_date(data)
+    parse_seconds(data.decode("latin-1"))
+    assert all(part == part.strip() for part in comma_list(data))
+
+
+@given(st.integers(0, 2**33))
+def test_dates_come_back(unix: int) -> None:
+    assert parse_date(http_date(unix)) == unix
+
+
+def test_records_come_back_and_damage_is_noticed() -> None:
+    digest = b"d" * 16
+    marks = (
+        Pending(digest, "t", 1.5),
+        VaryMark(digest, (b"a",), "i", 3),
+        Uncacheable(digest, "why", "t"),
+    )
+    for data, record in [
+        (entry().encode(), entry()),
+        *((encode_mark(mark), mark) for mark in marks),
+    ]:
+        assert decode(data, digest) == record
+        with pytest.raises(Unreadable):
+            decode(data, b"e" * 16)
+        for at in range(len(data)):
+            damaged = data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :]
+            with pytest.raises(Unreadable):
+                decode(damaged, digest)
+            with pytest.raises(Unreadable):
+                decode(data[:at], digest)
+
+
+@given(st.binary(max_size=200))
+def test_random_bytes_are_no_record(data: bytes) -> None:
+    with contextlib.suppress(Unreadable):
+        decode(data, data[8:24])
+    assert Site.decode(data) is None or data[:1] == b"{"
+
+
+def test_a_304_updates_fields_but_not_those_of_the_body() -> None:
+    stored = [(b"etag", b'"a"'), (b"content-length", b"5"), (b"x", b"1"), (b"y", b"1")]
+    fresh = [
+        (b"etag", b'"b"'),
+        (b"content-length", b"0"),
+        (b"x", b"2"),
+        (b"connection", b"z"),
+        (b"z", b"1"),
+    ]
+    assert sorted(merged_fields(stored, fresh)) == sorted(
+        [(b"etag", b'"a"'), (b"content-length", b"5"), (b"x", b"2"), (b"y", b"1")]
+    )
+
+
+def test_too_many_prefixes_purge_too_much_rather_than_too_little() -> None:
+    site = new_site()
+    for number in range(200):
+        site = site.with_purge(b"a.example/%d/" % number, is_soft=number % 2 == 0)
+    for number in range(200):
+        is_gone, is_soft = site.state_of(b"a.example/%d/x" % number, site.born)
+        assert is_gone or (is_soft and number % 2 == 0)
+    assert Site.decode(site.encode()) == site
+    assert len(site.purges) <= 64
