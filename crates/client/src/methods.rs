@@ -9,7 +9,7 @@ use glasscache_protocol::text::request::StoreWord;
 use crate::asynchronous::AsyncClient;
 use crate::bulk::{Failures, Indexed, Partitioned, Reads, Removals, Stored, Stores};
 use crate::client::{Budget, Client, Value};
-use crate::engine::operation::{self, Store};
+use crate::engine::operation::{Calculate, Delete, Get, GetAndTouch, Inspect, Store, Touch};
 use crate::engine::{Steps, TooLarge};
 use crate::error::Error;
 use crate::outcome::Outcome;
@@ -36,7 +36,7 @@ macro_rules! methods {
                 cas: bool,
                 budget: &Budget<'_>,
             ) -> Result<Option<Value>, Error> {
-                self.run(&operation::get(key, cas), budget)$($await)*
+                self.run(&Get { key, cas }, budget)$($await)*
             }
 
             /// The value under a key, which then expires at `exptime`.
@@ -46,7 +46,7 @@ macro_rules! methods {
                 exptime: i64,
                 budget: &Budget<'_>,
             ) -> Result<Option<Value>, Error> {
-                self.run(&operation::get_and_touch(key, exptime), budget)$($await)*
+                self.run(&GetAndTouch { key, exptime }, budget)$($await)*
             }
 
             /// The value under a key and what the server knows of it.
@@ -55,7 +55,7 @@ macro_rules! methods {
                 key: WireKey<'_>,
                 budget: &Budget<'_>,
             ) -> Result<Option<(Value, MetaReply)>, Error> {
-                self.run(&operation::inspect(key), budget)$($await)*
+                self.run(&Inspect { key }, budget)$($await)*
             }
 
             /// Stores a value; without waiting for the outcome if `noreply` and it has less than [`QUIET_BYTES_MAX`](crate::QUIET_BYTES_MAX).
@@ -87,7 +87,7 @@ macro_rules! methods {
                 noreply: bool,
                 budget: &Budget<'_>,
             ) -> Result<bool, Error> {
-                self.run(&operation::delete(key, noreply), budget)$($await)*
+                self.run(&Delete { key, noreply }, budget)$($await)*
             }
 
             /// Gives a key a new expiry; whether it was there.
@@ -98,7 +98,8 @@ macro_rules! methods {
                 noreply: bool,
                 budget: &Budget<'_>,
             ) -> Result<bool, Error> {
-                self.run(&operation::touch(key, exptime, noreply), budget)$($await)*
+                let touch = Touch { key, exptime, noreply };
+                self.run(&touch, budget)$($await)*
             }
 
             /// Adds to or subtracts from a number; `None` if there is none, or if it is quiet.
@@ -111,7 +112,7 @@ macro_rules! methods {
                 noreply: bool,
                 budget: &Budget<'_>,
             ) -> Result<Option<u64>, Error> {
-                self.run(&operation::calculate(key, by, noreply), budget)$($await)*
+                self.run(&Calculate { key, by, noreply }, budget)$($await)*
             }
 
             /// Reads many plain keys, without their namespace: index of the key, client flags, bytes.

@@ -4,7 +4,9 @@
 
 use std::collections::HashMap;
 
-use glasscache_client::engine::operation::{self, Operation, Value, stored};
+use glasscache_client::engine::operation::{
+    Calculate, Delete, Get, GetAndTouch, Operation, Touch, Value, stored,
+};
 use glasscache_client::engine::{Counter, Done, Steps, interpret};
 use glasscache_client::outcome::{Outcome, of_code};
 use glasscache_client::pipeline::{Pipeline, Reply};
@@ -106,30 +108,43 @@ fn one(
     let (pipeline, server) = (reading.pipeline, reading.server);
     Ok(Taken::Ended(match action {
         Action::Get(cas) => {
-            let value = operation::get(name, *cas).read(reply, pipeline, server)?;
+            let value = Get {
+                key: name,
+                cas: *cas,
+            }
+            .read(reply, pipeline, server)?;
             took_value(key, value, *cas, reading)
         }
         Action::GetAndTouch(exptime) => {
-            let read = operation::get_and_touch(name, *exptime);
-            let value = read.read(reply, pipeline, server)?;
+            let exptime = *exptime;
+            let value = GetAndTouch { key: name, exptime }.read(reply, pipeline, server)?;
             took_value(key, value, false, reading)
         }
         Action::Store(store) => return store_ended(key, name, store, reply, reading),
         Action::Delete(noreply) => {
-            if operation::delete(name, *noreply).read(reply, pipeline, server)? {
+            let noreply = *noreply;
+            if (Delete { key: name, noreply }).read(reply, pipeline, server)? {
                 reading.existed(key);
             }
             "delete"
         }
         Action::Touch(exptime, noreply) => {
-            let touch = operation::touch(name, *exptime, *noreply);
+            let touch = Touch {
+                key: name,
+                exptime: *exptime,
+                noreply: *noreply,
+            };
             if touch.read(reply, pipeline, server)? {
                 reading.existed(key);
             }
             "touch"
         }
         Action::Add(bit, noreply) => {
-            let calculate = operation::calculate(name, adding(*bit), *noreply);
+            let calculate = Calculate {
+                key: name,
+                by: adding(*bit),
+                noreply: *noreply,
+            };
             let number = calculate.read(reply, pipeline, server)?;
             took_number(key, *bit, number, reading);
             "add to a number"

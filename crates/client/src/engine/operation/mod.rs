@@ -3,8 +3,8 @@
 //! A client adds the waiting and nothing else: the blocking client, the tokio client and any other
 //! driver of a pipeline agree on requests and outcomes by these descriptions.
 
-mod single;
-mod store;
+mod reads;
+mod writes;
 
 use glasscache_protocol::meta::request::WireKey;
 
@@ -13,8 +13,8 @@ use crate::error::Error;
 use crate::pipeline::{Pipeline, Reply};
 use crate::request::Request;
 
-pub use single::{Single, calculate, delete, get, get_and_touch, inspect, touch};
-pub use store::{Store, stored};
+pub use reads::{Get, GetAndTouch, Inspect};
+pub use writes::{Calculate, Delete, Store, Touch, stored};
 
 /// A value read.
 #[derive(Debug, Clone, PartialEq, Eq)]

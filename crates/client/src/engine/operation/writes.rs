@@ -1,0 +1,195 @@
+//! Calls that change what is under one key.
+
+use glasscache_protocol::meta::request::{Arithmetic, WireKey};
+use glasscache_protocol::text::request::StoreWord;
+
+use super::Operation;
+use crate::engine::interpret::{number, outcome};
+use crate::error::Error;
+use crate::options::QUIET_BYTES_MAX;
+use crate::outcome::Outcome;
+use crate::pipeline::{Pipeline, Reply};
+use crate::request::{Item, Request};
+
+/// Stores a value.
+#[derive(Debug, Clone, Copy)]
+pub struct Store<'a> {
+    /// On which condition.
+    pub word: StoreWord,
+    /// Key, flags and bytes.
+    pub item: Item<'a>,
+    /// As on the wire.
+    pub exptime: i64,
+    /// Whether it is quiet: no reply is requested.
+    pub noreply: bool,
+}
+
+/// Removes a key; whether it was there.
+#[derive(Debug, Clone, Copy)]
+pub struct Delete<'a> {
+    /// This one.
+    pub key: WireKey<'a>,
+    /// Whether it is quiet: no reply is requested.
+    pub noreply: bool,
+}
+
+/// Gives a key a new expiry; whether it was there.
+#[derive(Debug, Clone, Copy)]
+pub struct Touch<'a> {
+    /// This one.
+    pub key: WireKey<'a>,
+    /// As on the wire.
+    pub exptime: i64,
+    /// Whether it is quiet: no reply is requested.
+    pub noreply: bool,
+}
+
+/// Adds to or subtracts from a number; `None` if there is none, or if it is quiet.
+#[derive(Debug, Clone, Copy)]
+pub struct Calculate<'a> {
+    /// Under this key.
+    pub key: WireKey<'a>,
+    /// How much, in which direction, and what a missing number becomes.
+    pub by: Arithmetic,
+    /// Whether it is quiet: no reply is requested.
+    pub noreply: bool,
+}
+
+impl Operation for Store<'_> {
+    type Output = Outcome;
+
+    fn key(&self) -> WireKey<'_> {
+        self.item.key
+    }
+
+    fn request(&self) -> Request<'_> {
+        Request::Store {
+            word: self.word,
+            item: self.item,
+            exptime: self.exptime,
+            noreply: self.noreply,
+        }
+    }
+
+    fn read(&self, reply: Reply, _: &Pipeline, server: &str) -> Result<Outcome, Error> {
+        stored(reply, self.item.key, self.item.body.len(), server)
+    }
+
+    fn without_reply(&self) -> Outcome {
+        Outcome::Done
+    }
+}
+
+impl Operation for Delete<'_> {
+    type Output = bool;
+
+    fn key(&self) -> WireKey<'_> {
+        self.key
+    }
+
+    fn request(&self) -> Request<'_> {
+        Request::Delete {
+            key: self.key,
+            noreply: self.noreply,
+        }
+    }
+
+    fn read(&self, reply: Reply, _: &Pipeline, server: &str) -> Result<bool, Error> {
+        Ok(outcome(reply, server)? == Outcome::Done)
+    }
+
+    fn without_reply(&self) -> bool {
+        true
+    }
+}
+
+impl Operation for Touch<'_> {
+    type Output = bool;
+
+    fn key(&self) -> WireKey<'_> {
+        self.key
+    }
+
+    fn request(&self) -> Request<'_> {
+        Request::Touch {
+            key: self.key,
+            exptime: self.exptime,
+            noreply: self.noreply,
+        }
+    }
+
+    fn read(&self, reply: Reply, _: &Pipeline, server: &str) -> Result<bool, Error> {
+        Ok(outcome(reply, server)? == Outcome::Done)
+    }
+
+    fn without_reply(&self) -> bool {
+        true
+    }
+}
+
+impl Operation for Calculate<'_> {
+    type Output = Option<u64>;
+
+    fn key(&self) -> WireKey<'_> {
+        self.key
+    }
+
+    fn request(&self) -> Request<'_> {
+        Request::Arithmetic {
+            key: self.key,
+            by: self.by,
+            noreply: self.noreply,
+        }
+    }
+
+    fn read(&self, reply: Reply, pipeline: &Pipeline, server: &str) -> Result<Option<u64>, Error> {
+        number(reply, pipeline, server)
+    }
+
+    fn without_reply(&self) -> Option<u64> {
+        None
+    }
+}
+
+impl<'a> Store<'a> {
+    /// A write; from [`QUIET_BYTES_MAX`] on it is never quiet, so that a value that is too large is never dropped silently.
+    pub fn new(word: StoreWord, item: Item<'a>, exptime: i64, noreply: bool) -> Self {
+        Self {
+            word,
+            item,
+            exptime,
+            noreply: noreply && item.body.len() < QUIET_BYTES_MAX,
+        }
+    }
+
+    /// Why the value is not sent at all, if it is longer than this client sends.
+    pub fn refusal(&self, value_bytes_max: u64) -> Option<Error> {
+        let bytes = self.item.body.len();
+        (bytes as u64 > value_bytes_max).then(|| Error::TooLarge {
+            key: display_key(self.item.key),
+            bytes,
+            limit: value_bytes_max,
+        })
+    }
+}
+
+/// Interprets the reply to a store of this many bytes; a refusal for their length does not name the server's limit.
+pub fn stored(
+    reply: Reply,
+    key: WireKey<'_>,
+    bytes: usize,
+    server: &str,
+) -> Result<Outcome, Error> {
+    match reply {
+        Reply::Refused(refusal) if refusal.is_too_large() => Err(Error::TooLarge {
+            key: display_key(key),
+            bytes,
+            limit: 0,
+        }),
+        reply => outcome(reply, server),
+    }
+}
+
+fn display_key(key: WireKey<'_>) -> String {
+    String::from_utf8_lossy(key.bytes).into_owned()
+}
