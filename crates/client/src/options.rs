@@ -1,6 +1,9 @@
 //! The settings of a client, with the defaults that a careful user would choose.
 
+use std::sync::Arc;
 use std::time::Duration;
+
+use crate::observe::Observer;
 
 use crate::error::Error;
 pub use crate::key::KeyRule;
@@ -26,6 +29,8 @@ pub struct Options {
     pub keys: KeyRule,
     /// Whether the cost of each call is counted.
     pub costs: bool,
+    /// Receives each finished call, in addition to the costs.
+    pub observer: Option<Arc<dyn Observer>>,
 }
 
 impl Options {
@@ -56,6 +61,7 @@ impl Default for Options {
             namespace: Vec::new(),
             keys: KeyRule::default(),
             costs: true,
+            observer: None,
         }
     }
 }

@@ -4,6 +4,7 @@
 //! every kind of exit: `Lease` closes it when dropped, and only `Lease::give_back` returns it.
 
 use std::ops::Deref;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -232,20 +233,27 @@ impl Lease {
         self.link = link;
     }
 
-    /// Returns the connection to the pool if every reply was read to its end, else closes it.
-    pub(crate) fn give_back(mut self, now: Instant) -> bool {
+    /// Returns the connection to the pool if every reply was read to its end; else closes it and counts a fault.
+    pub(crate) fn give_back(mut self, now: Instant) {
         let Some(mut link) = self
             .link
             .take_if(|link| link.engine.is_at_rest() && link.process.is_current())
         else {
-            return false;
+            // A fault on a connection that was closed before this was counted by the engine.
+            if self
+                .link
+                .as_ref()
+                .is_some_and(|link| link.engine.takes_requests())
+            {
+                self.server.faults.fetch_add(1, Ordering::Relaxed);
+            }
+            return;
         };
         link.engine.reuse();
         link.idle_since = now;
         link.thread = this_thread();
         self.is_counted = false;
         self.server.give_back(link);
-        true
     }
 }
 

@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use crate::call::{Call, receive_all};
 use crate::client::{Budget, Client, drive};
-use crate::costs::Part as CostPart;
+use crate::costs::{Class, Part as CostPart};
 use crate::error::Error;
+use crate::observe::Observed;
 use crate::pipeline::{Pipeline, Reply};
 use crate::pool::Server;
 use crate::request::Request;
@@ -139,14 +140,20 @@ impl Client {
     /// Counts a bulk call; its calls overlap, so its wire time is that of the whole, less what was
     /// spent on making its values before and on `reading` those that came.
     pub fn count_bulk(&self, keys: usize, bytes: u64, budget: &Budget<'_>, reading: Duration) {
-        if self.options().costs {
+        if self.is_observed() {
             let mut spent = budget.spent;
             let made = spent.of(CostPart::Serialise) + spent.of(CostPart::Compress);
             let own = reading + Duration::from_nanos(made);
             let wire = budget.started.elapsed().saturating_sub(own);
             spent.add_time(CostPart::Deserialise, reading);
             spent.add_time(CostPart::Wire, wire);
-            self.costs().count_bulk(keys, bytes, &spent);
+            self.observe(&Observed {
+                key: None,
+                class: Class::Bulk(keys, 0),
+                found_bytes: bytes as usize,
+                has_value: false,
+                spent,
+            });
         }
     }
 }

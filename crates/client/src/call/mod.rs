@@ -16,7 +16,6 @@ mod tests;
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags};
@@ -305,13 +304,7 @@ impl<'a> Call<'a> {
         self.stage = Stage::Done;
         if let Some(lease) = self.lease.take() {
             self.finished = Instant::now();
-            // A fault on a connection that was closed before this was counted by the engine.
-            let was_usable = lease
-                .link_ref()
-                .is_some_and(|link| link.engine.takes_requests());
-            if !lease.give_back(self.finished) && was_usable {
-                self.server.faults.fetch_add(1, Ordering::Relaxed);
-            }
+            lease.give_back(self.finished);
         }
         self.load = None;
     }

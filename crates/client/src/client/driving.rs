@@ -5,10 +5,11 @@ use std::time::Duration;
 
 use super::{Budget, Client};
 use crate::call::{Call, State};
-use crate::costs::{Class, Part, Spent};
+use crate::costs::{Part, Spent};
 use crate::engine::interpret::refused;
 use crate::engine::operation::Operation;
 use crate::error::Error;
+use crate::observe::Observed;
 use crate::pipeline::{Pipeline, Reply};
 use crate::pool::Server;
 use crate::quiet::Gathered;
@@ -58,9 +59,13 @@ impl Client {
                 spent.add_time(Part::Wire, budget.started.elapsed());
             }
         }
-        if self.options().costs {
-            self.costs().count_as(operation.class(), 0, &spent);
-        }
+        self.observe(&Observed {
+            key: Some(operation.key()),
+            class: operation.class(),
+            found_bytes: 0,
+            has_value: false,
+            spent,
+        });
         Ok(true)
     }
 
@@ -85,16 +90,18 @@ impl Client {
         self.servers().into_iter().map(request_from).collect()
     }
 
-    /// Counts a finished call that brought so many bytes of values, with what else was `spent` on it.
-    pub fn count(&self, class: Class, found_bytes: usize, call: &Call<'_>, mut spent: Spent) {
-        if self.options().costs {
+    /// Passes a finished call to the observers; the times of `call` are added to what else was spent on it.
+    #[inline]
+    pub fn finished(&self, mut observed: Observed<'_>, call: &Call<'_>) {
+        if self.is_observed() {
             // The time of a write began before its value was made, which is neither waiting nor wire.
+            let spent = &mut observed.spent;
             let made = Duration::from_nanos(spent.of(Part::Serialise) + spent.of(Part::Compress));
             let (waited, wire) = (call.waited(), call.wire_time());
             let made_after = made.saturating_sub(waited);
             spent.add_time(Part::Wait, waited.saturating_sub(made));
             spent.add_time(Part::Wire, wire.saturating_sub(made_after));
-            self.costs().count_as(class, found_bytes, &spent);
+            self.observe(&observed);
         }
     }
 }
@@ -117,6 +124,7 @@ pub(crate) struct Reading<'o, O: Operation> {
     operation: &'o O,
     result: Option<Result<O::Output, Error>>,
     found_bytes: usize,
+    has_value: bool,
 }
 
 impl<'o, O: Operation> Reading<'o, O> {
@@ -125,11 +133,13 @@ impl<'o, O: Operation> Reading<'o, O> {
             operation,
             result: None,
             found_bytes: 0,
+            has_value: false,
         }
     }
 
     /// Takes the reply.
     pub(crate) fn take(&mut self, reply: Reply, pipeline: &Pipeline, server: &str) {
+        self.has_value |= !pipeline.found().is_empty();
         let found = pipeline.found().iter().map(|found| found.value_bytes);
         self.found_bytes += found.sum::<usize>();
         self.result = Some(self.operation.read(reply, pipeline, server));
@@ -142,7 +152,14 @@ impl<'o, O: Operation> Reading<'o, O> {
         call: &Call<'_>,
         spent: Spent,
     ) -> Result<O::Output, Error> {
-        client.count(self.operation.class(), self.found_bytes, call, spent);
+        let observed = Observed {
+            key: Some(self.operation.key()),
+            class: self.operation.class(),
+            found_bytes: self.found_bytes,
+            has_value: self.has_value,
+            spent,
+        };
+        client.finished(observed, call);
         self.result
             .unwrap_or_else(|| Ok(self.operation.without_reply()))
     }

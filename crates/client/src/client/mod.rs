@@ -15,6 +15,7 @@ pub use crate::engine::operation::Value;
 use crate::error::Error;
 use crate::key::KeyMaker;
 use crate::members::{self, Members};
+use crate::observe::{Observed, Observer};
 use crate::options::Options;
 use crate::pool::Server;
 use crate::request::Request;
@@ -104,6 +105,22 @@ impl Client {
     /// Which server a key belongs to.
     pub fn placement(&self) -> Placement {
         self.placement
+    }
+
+    /// Whether finished calls are observed: else their times need not be taken.
+    pub fn is_observed(&self) -> bool {
+        self.options.costs || self.options.observer.is_some()
+    }
+
+    /// Passes a finished call to the costs and to the observer.
+    #[inline]
+    pub fn observe(&self, call: &Observed<'_>) {
+        if self.options.costs {
+            self.costs.observe(call);
+        }
+        if let Some(observer) = &self.options.observer {
+            observer.observe(call);
+        }
     }
 
     /// What its calls have cost.

@@ -59,6 +59,15 @@ impl WrittenKeys {
         }
     }
 
+    /// The first key.
+    pub fn first(&self) -> Option<WireKey<'_>> {
+        let &(bytes, is_base64) = self.spans.first()?;
+        Some(WireKey {
+            bytes: self.bytes.get(..bytes.into())?,
+            is_base64,
+        })
+    }
+
     /// The keys.
     pub fn iter(&self) -> impl Iterator<Item = OwnedKey> {
         let mut rest = self.bytes.as_slice();

@@ -295,7 +295,7 @@ impl Connection {
             || found
                 .first()
                 .is_some_and(|found| !codec.is_quick(found.flags));
-        let is_counting = self.core.options().costs;
+        let is_counting = self.core.is_observed();
         let is_timed = is_counting && is_long;
         let begin = is_timed.then(Instant::now);
         let resolution = self.interpret(py, &mut op, reply);
@@ -306,7 +306,9 @@ impl Connection {
             op.times.spent.add(Part::Deserialise, rest);
         }
         if is_counting {
-            op.count(self.core.costs(), found_bytes, arrived);
+            let found = self.engine.pipeline().found();
+            let observed = op.observed(self.engine.replied_key(), found, arrived);
+            self.core.observe(&observed);
         }
         match resolution {
             Ok(Resolution::Step) => self.continue_call(py, op, arrived),

@@ -2,9 +2,12 @@
 
 use std::time::Instant;
 
-use glasscache_client::costs::{Class, Costs, Part, Spent};
+use glasscache_client::WireKey;
+use glasscache_client::costs::{Class, Part, Spent};
 use glasscache_client::engine::connection::{Attempt, Ticket};
 use glasscache_client::engine::{Counter, Step, Steps, TooLarge};
+use glasscache_client::observe::Observed;
+use glasscache_client::pipeline::Found;
 use pyo3::prelude::*;
 
 use crate::reply::Form;
@@ -86,16 +89,27 @@ impl Times {
 }
 
 impl Op {
-    /// Counts the call, whose reply with this many bytes of values arrived at `arrived`.
+    /// The finished call, whose reply with this many bytes of values arrived at `arrived`.
     ///
     /// Network and server are the time since the call: the loop iteration in which its request
     /// left, and the one in which its reply was found, are part of it.
-    pub(super) fn count(&self, costs: &Costs, found_bytes: usize, arrived: Instant) {
+    pub(super) fn observed<'k>(
+        &self,
+        key: Option<WireKey<'k>>,
+        found: &[Found],
+        arrived: Instant,
+    ) -> Observed<'k> {
         let mut spent = self.times.spent;
         spent.add_time(
             Part::Wire,
             arrived.saturating_duration_since(self.times.started),
         );
-        costs.count_as(self.class, found_bytes, &spent);
+        Observed {
+            key,
+            class: self.class,
+            found_bytes: found.iter().map(|found| found.value_bytes).sum(),
+            has_value: !found.is_empty(),
+            spent,
+        }
     }
 }

@@ -263,6 +263,7 @@ impl Client {
             namespace,
             keys: settings::key_rule(base64_keys),
             costs,
+            observer: None,
         };
         let core = settings::core(py, &servers, placement, options)?;
         Ok(Self {

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use glasscache_client::WireKey;
 use glasscache_client::call::{Call, State};
 use glasscache_client::costs::{Class, Operation, Part, Spent};
+use glasscache_client::observe::Observed;
 use glasscache_client::pipeline::Found;
 use glasscache_client::request::Request;
 use pyo3::prelude::*;
@@ -140,7 +141,7 @@ impl Client {
                     let found = call.pipeline().and_then(|p| p.found().first().copied());
                     value_bytes = found.map_or(value_bytes, |found| found.value_bytes);
                     let is_timed = |found: Found| self.is_timed(found.flags, value_bytes);
-                    if self.core.options().costs && found.is_some_and(is_timed) {
+                    if self.core.is_observed() && found.is_some_and(is_timed) {
                         call.note_arrival();
                     }
                     let pipeline = call.pipeline().map(|pipeline| {
@@ -162,12 +163,18 @@ impl Client {
                 State::Waiting => {}
             }
         }
-        if self.core.options().costs {
+        if self.core.is_observed() {
             let unpacking = Duration::from_nanos(spent.of(Part::Decompress));
             let reading = call.reading_time().saturating_sub(unpacking);
             spent.add_time(Part::Deserialise, reading);
-            let class = Class::Single(Operation::Read, 0);
-            self.core.count(class, value_bytes, &call, spent);
+            let observed = Observed {
+                key: Some(key),
+                class: Class::Single(Operation::Read, 0),
+                found_bytes: value_bytes,
+                has_value: result.is_some(),
+                spent,
+            };
+            self.core.finished(observed, &call);
         }
         Ok(result)
     }

@@ -1,4 +1,4 @@
-//! Rows of writes that nobody waits for: gathered by the blocking face, in order, and never lost in silence.
+//! Bursts of quiet writes: gathered by the blocking client, in order, and never lost silently.
 
 use std::sync::atomic::Ordering;
 use std::thread;
@@ -35,7 +35,7 @@ fn wait_for(reader: &Face, key: &str, value: &[u8]) {
 }
 
 #[test]
-fn the_last_of_a_row_arrives_without_another_call() {
+fn the_last_write_of_a_burst_arrives_without_another_call() {
     let server = Server::start();
     let reader = Face::blocking(&server.address, patient());
     let client = blocking(&server.address, patient());
@@ -48,7 +48,7 @@ fn the_last_of_a_row_arrives_without_another_call() {
 }
 
 #[test]
-fn a_row_arrives_when_its_client_is_dropped_or_closed() {
+fn a_burst_arrives_when_its_client_is_dropped_or_closed() {
     let server = Server::start();
     let reader = Face::blocking(&server.address, patient());
     for row in 1..=20u32 {
@@ -95,7 +95,7 @@ fn threads_of_one_connection_read_what_they_wrote_before() {
 }
 
 #[test]
-fn bulk_calls_to_several_servers_take_rows_along_and_end() {
+fn bulk_calls_to_several_servers_send_bursts_along_and_end() {
     let servers = [Server::start(), Server::start()];
     let both = servers.each_ref().map(|server| server.address.as_str());
     let one = Options {
@@ -157,7 +157,7 @@ fn writes_that_were_lost_are_counted_and_leave_no_older_value() {
 }
 
 #[test]
-fn a_row_to_a_server_that_is_gone_is_counted_and_soon_refused() {
+fn a_burst_to_a_server_that_is_gone_is_counted_and_soon_refused() {
     let server = Faulty::start();
     let options = Options {
         timeout: Duration::from_millis(300),
@@ -170,7 +170,10 @@ fn a_row_to_a_server_that_is_gone_is_counted_and_soon_refused() {
     let mut taken = 0;
     while face.set_noreply("k", b"new").is_ok() {
         taken += 1;
-        assert!(Instant::now() < end, "writes to nobody are taken for ever");
+        assert!(
+            Instant::now() < end,
+            "writes to a server that is gone are accepted for ever"
+        );
     }
     let (_, server) = face.core().servers().remove(0);
     let counted = || server.noreply_failures.load(Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! Both faces of the client behind one set of words, so that a test is written once.
+//! Both clients behind one set of methods, so that a test is written once.
 
 use std::future::Future;
 use std::time::Duration;
@@ -20,7 +20,7 @@ pub(crate) enum Face {
     Tokio(AsyncClient, Runtime),
 }
 
-/// Runs a story with a client of each face.
+/// Runs a test with each client.
 pub(crate) fn with_both(servers: &str, options: &Options, story: impl Fn(&Face)) {
     story(&Face::blocking(servers, options.clone()));
     story(&Face::tokio(servers, options.clone()));
@@ -168,10 +168,10 @@ impl Face {
         both!(self, close());
     }
 
-    /// Waits for a future on the face's runtime; the blocking face has none.
+    /// Waits for a future on the client's runtime; the blocking client has none.
     pub(crate) fn block_on<F: Future>(&self, future: F) -> F::Output {
         match self {
-            Self::Blocking(_) => unreachable!("the blocking face has no futures"),
+            Self::Blocking(_) => unreachable!("the blocking client has no futures"),
             Self::Tokio(_, runtime) => runtime.block_on(future),
         }
     }

@@ -1,4 +1,4 @@
-//! Through every fault of a server: no wrong value, no late return, and good again afterwards.
+//! Through every fault of a server: no wrong value, no return after the deadline, and recovery afterwards.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -32,7 +32,7 @@ fn assert_right(key: &str, value: Option<&Value>) {
     }
 }
 
-/// Calls of every shape; each value is looked at, and how long each call took.
+/// Calls of every shape; each value is checked, and how long each call took.
 fn try_all(face: &Face, keys: &[String], mode: Mode) {
     let timed = |what: &str, call: &dyn Fn()| {
         let begin = Instant::now();
@@ -71,7 +71,7 @@ fn wait_until_good(face: &Face) {
 }
 
 #[test]
-fn no_fault_gives_a_wrong_value_or_a_late_return() {
+fn no_fault_causes_a_wrong_value_or_a_return_after_the_deadline() {
     thread::scope(|scope| {
         for mode in MODES {
             scope.spawn(move || {
@@ -126,7 +126,7 @@ fn a_stale_connection_is_replaced_without_an_error() {
 }
 
 #[test]
-fn a_connection_that_was_late_is_closed_and_never_used_again() {
+fn a_connection_past_a_deadline_is_closed_and_never_used_again() {
     let keys = keys();
     let server = Faulty::with_keys(&keys);
     with_both(&server.address, &hasty(), |face| {
@@ -135,7 +135,7 @@ fn a_connection_that_was_late_is_closed_and_never_used_again() {
         server.set_mode(Mode::Late);
         assert!(matches!(face.get("k3"), Err(Error::Deadline(_))));
         server.set_mode(Mode::Fine);
-        // On a crowded machine a good server may be late too, which is another fault.
+        // On a busy machine a good server may exceed the deadline too, which is another fault.
         let begin = Instant::now();
         let value = loop {
             match face.get("k4") {

@@ -1,4 +1,4 @@
-//! A scripted server that lies, hangs and breaks off; its values say to which key they belong.
+//! A scripted server that lies, hangs and breaks off; its values name their key.
 
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -76,7 +76,7 @@ struct Shared {
     streams: Mutex<Vec<TcpStream>>,
 }
 
-/// A listener on a free port; what it answers depends on its mode.
+/// A listener on a free port; its replies depend on its mode.
 pub(crate) struct Faulty {
     pub(crate) address: String,
     shared: Arc<Shared>,

@@ -1,10 +1,11 @@
-//! The client over real sockets: the blocking and the tokio face, against a real server and a faulty one.
+//! The client over real sockets: blocking and on tokio, against a real server and a faulty one.
 //!
-//! Each story is told once, to both faces: a [`Face`] has the words of the client and waits as it can.
+//! Each test is written once for both clients: a [`Face`] has their methods and waits in its own way.
 
 mod bursts;
 mod face;
 mod faults;
 mod faulty;
+mod observer;
 mod real;
 mod together;

@@ -1,4 +1,4 @@
-//! Against the real server, started in this process: every word, one server and three.
+//! Against the real server, started in this process: every method, one server and three.
 
 use glasscache_client::outcome::Outcome;
 use glasscache_client::{Error, Options, StoreWord};
@@ -86,7 +86,7 @@ fn every_method_does_what_it_documents() {
 }
 
 #[test]
-fn what_was_sent_without_waiting_is_there_before_the_next_read() {
+fn quiet_writes_arrive_before_the_next_read() {
     let server = Server::start();
     with_both(&server.address, &patient(), |face| {
         for number in 0..3000u32 {

@@ -1,4 +1,4 @@
-//! Calls beside each other: cancelled tasks, many tasks on few connections, all servers at once.
+//! Concurrent calls: cancelled tasks, many tasks on few connections, all servers at once.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -13,7 +13,7 @@ fn keys() -> Vec<String> {
     (0..20).map(|number| format!("k{number}")).collect()
 }
 
-/// Waits until the server has so many connections open.
+/// Waits until the server has this many connections open.
 fn wait_for_open(server: &Faulty, open: usize) {
     let begin = Instant::now();
     while server.open() != open {

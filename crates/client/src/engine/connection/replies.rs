@@ -3,13 +3,15 @@
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
+use glasscache_protocol::meta::request::WireKey;
+
 use super::in_flight::{InFlight, Owner};
 use super::{Attempt, Connection, End, Failure, Progress, Stage, Ticket};
 use crate::engine::health::Mark;
 use crate::engine::loss::{self, Cause, Next, Unanswered};
 use crate::engine::uncertain::OwnedKey;
 use crate::error::{Context, Error, Phase};
-use crate::pipeline::{self, Reply};
+use crate::pipeline::{self, Expect, Reply};
 use crate::request::{CommandSet, Request};
 
 impl Connection {
@@ -93,7 +95,20 @@ impl Connection {
     /// The first key written by the call whose reply was returned.
     pub fn written_key(&self) -> Option<OwnedKey> {
         let entry = self.in_flight.front().filter(|_| self.is_handed_out)?;
-        entry.uncertain.as_ref()?.keys.iter().next()
+        entry.uncertain.as_ref()?.keys.first().map(OwnedKey::from)
+    }
+
+    /// The key of the reply that was returned, where the request in flight keeps it: a plain read or a write.
+    pub fn replied_key(&self) -> Option<WireKey<'_>> {
+        let entry = self.in_flight.front().filter(|_| self.is_handed_out)?;
+        match (&entry.uncertain, self.pipeline.oldest()) {
+            (Some(uncertain), _) => uncertain.keys.first(),
+            (None, Some(Expect::Values(keys))) => Some(WireKey {
+                bytes: keys.get(0)?,
+                is_base64: false,
+            }),
+            _ => None,
+        }
     }
 
     /// Whether the reply that was returned is the last of its call.

@@ -1,0 +1,66 @@
+//! The hook after each call: an observer receives what both clients did, with keys, hits, bytes and durations.
+
+use std::sync::{Arc, Mutex};
+
+use glasscache_client::costs::{Class, Operation, Part};
+use glasscache_client::observe::{Observed, Observer};
+use glasscache_client::{Options, StoreWord};
+
+use crate::face::{item, patient, with_both};
+use crate::real::Server;
+
+/// One call as it was observed: key, class, bytes of its reply, whether a read was a hit.
+type Seen = (Option<String>, Class, usize, Option<bool>);
+
+#[derive(Debug, Default)]
+struct Recorder(Mutex<Vec<Seen>>);
+
+impl Observer for Recorder {
+    fn observe(&self, call: &Observed<'_>) {
+        assert!(call.spent.of(Part::Wire) > 0, "{call:?}");
+        let key = call.key.map(|key| String::from_utf8(key.bytes.to_vec()));
+        let key = key.transpose().unwrap();
+        let seen = (key, call.class, call.found_bytes, call.is_hit());
+        self.0.lock().unwrap().push(seen);
+    }
+}
+
+#[test]
+fn an_observer_receives_each_call_with_its_key_bytes_and_hit() {
+    let server = Server::start();
+    for costs in [true, false] {
+        let recorder = Arc::new(Recorder::default());
+        let options = Options {
+            namespace: b"n:".to_vec(),
+            costs,
+            observer: Some(recorder.clone()),
+            ..patient()
+        };
+        with_both(&server.address, &options, |client| {
+            client.delete("n:k").unwrap();
+            recorder.0.lock().unwrap().clear();
+            client.get("n:k").unwrap();
+            client.store(StoreWord::Set, "n:k", b"value").unwrap();
+            client.get("n:k").unwrap();
+            client.delete("n:k").unwrap();
+            client
+                .store_many(&[item("n:a", b"12"), item("n:b", b"345")])
+                .unwrap();
+            let (values, _) = client.get_many(&["a", "b"]).unwrap();
+            assert_eq!(values.len(), 2);
+            let key = || Some("n:k".to_owned());
+            let read = Class::Single(Operation::Read, 0);
+            let write = Class::Single(Operation::Write, 5);
+            let other = Class::Single(Operation::Other, 0);
+            let expected = [
+                (key(), read, 0, Some(false)),
+                (key(), write, 0, None),
+                (key(), read, 5, Some(true)),
+                (key(), other, 0, None),
+                (None, Class::Bulk(2, 0), 5, None),
+                (None, Class::Bulk(2, 0), 5, None),
+            ];
+            assert_eq!(*recorder.0.lock().unwrap(), expected);
+        });
+    }
+}
