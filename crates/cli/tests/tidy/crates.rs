@@ -15,7 +15,7 @@ const ARROWS: [(&str, &[&str]); 11] = [
     ("server", &["store", "protocol", "sim"]),
     ("client", &["protocol"]),
     ("record", &["sim"]),
-    ("lab", &["sim"]),
+    ("lab", &["sim", "protocol"]),
     ("cli", &["lab", "record", "server", "client", "sim"]),
     ("native", &["client", "record", "sim"]),
     ("world", &["server", "client"]),

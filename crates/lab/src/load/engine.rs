@@ -93,7 +93,12 @@ impl<'p, W: Workload> Engine<'p, W> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let mut connections = Vec::with_capacity(count);
         for index in 0..count {
-            let connection = Connection::open(plan.target, index, plan.check)?;
+            let connection = Connection::open(
+                &plan.target,
+                index,
+                (plan.dialect, plan.check),
+                plan.measures_delay,
+            )?;
             let data = epoll::EventData::new_u64(index as u64);
             epoll::add(&epoll, connection.socket(), data, epoll::EventFlags::IN)?;
             connections.push(connection);
@@ -108,6 +113,7 @@ impl<'p, W: Workload> Engine<'p, W> {
             from_ns: offset(thread.from, 0),
             until_ns: offset(thread.until, u64::MAX),
             by_intended: plan.pace != Pace::Closed,
+            delay_ns: None,
         };
         Ok(Self {
             plan,
@@ -207,7 +213,7 @@ impl<'p, W: Workload> Engine<'p, W> {
             connection.receive(
                 &mut self.workload,
                 &mut self.buffer,
-                &self.clock,
+                &mut self.clock,
                 &mut self.tally,
             )?;
         }

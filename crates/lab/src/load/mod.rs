@@ -6,6 +6,7 @@
 //! are due by a schedule that is independent of the replies.
 
 mod connection;
+mod endpoint;
 mod engine;
 mod keys;
 mod mixed;
@@ -13,23 +14,25 @@ mod pace;
 mod random;
 mod sweep;
 mod tally;
+mod thinned;
 mod values;
 mod workload;
 
 use std::io;
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::thread::{CpuSet, sched_setaffinity};
 
+pub use endpoint::Endpoint;
 pub use keys::{KEY_BYTES, Picker, Zipf, key_text};
 pub use mixed::Mixed;
 pub use pace::Arrivals;
 pub use random::{Rng, mix};
 pub use sweep::{Fill, ReadBack, Values};
-pub use tally::Tally;
+pub use tally::{Sample, Tally};
+pub use thinned::Thinned;
 pub use values::{Pool, Size};
 pub use workload::{Batch, Dialect, KeyResult, Step, Workload};
 
@@ -97,7 +100,7 @@ pub enum Window {
 #[derive(Debug, Clone)]
 pub struct Plan {
     /// Where the server listens.
-    pub target: SocketAddr,
+    pub target: Endpoint,
     /// Connections over all threads; at least one a thread.
     pub connections: usize,
     /// Requests that a connection sends before it waits for their replies.
@@ -114,15 +117,17 @@ pub struct Plan {
     pub cpus: Vec<usize>,
     /// Decides the schedule of an open loop.
     pub seed: u64,
+    /// Measures in one read of eight how long data waited for the generator; see [`Tally::generator_share`].
+    pub measures_delay: bool,
     /// Stops the run when set.
     pub stop: Arc<AtomicBool>,
 }
 
 impl Plan {
     /// One connection, one request at a time, until the work is done.
-    pub fn new(target: SocketAddr) -> Self {
+    pub fn new(target: impl Into<Endpoint>) -> Self {
         Self {
-            target,
+            target: target.into(),
             connections: 1,
             depth: 1,
             dialect: Dialect::Text,
@@ -131,6 +136,7 @@ impl Plan {
             check: Check::Edges,
             cpus: Vec::new(),
             seed: 1,
+            measures_delay: false,
             stop: Arc::default(),
         }
     }

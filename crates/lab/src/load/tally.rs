@@ -5,6 +5,7 @@
 
 use hdrhistogram::Histogram;
 
+use super::thinned::Thinned;
 use super::workload::KeyResult;
 
 /// Resolution of latencies at the low end, in nanoseconds.
@@ -12,6 +13,18 @@ const LATENCY_NS_MIN: u64 = 64;
 
 /// The longest recorded latency, in nanoseconds.
 const LATENCY_NS_MAX: u64 = 60_000_000_000;
+
+/// Latencies kept in order; enough for a p99 of each of 100 intervals.
+const SAMPLES_MAX: usize = 1 << 16;
+
+/// One request of the ordered record of a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Sample {
+    /// When its reply was read, in nanoseconds since the start of the run.
+    pub at_ns: u64,
+    /// Its latency from the intended time, in nanoseconds.
+    pub latency_ns: u64,
+}
 
 /// Counts and latencies of one thread or of a whole run.
 #[derive(Debug, Clone)]
@@ -40,6 +53,11 @@ pub struct Tally {
     pub from_intended: Option<Histogram<u64>>,
     /// Latency from the time before the write.
     pub from_send: Histogram<u64>,
+    /// Requests in the order of their replies, thinned.
+    pub samples: Thinned<Sample>,
+    /// Latency from the send time and, of it, how long the reply had been readable before it was read, in
+    /// nanoseconds; empty unless the plan measures delays.
+    pub delays: Thinned<(u64, u64)>,
 }
 
 impl Tally {
@@ -62,16 +80,32 @@ impl Tally {
             sent_bytes: 0,
             from_intended: open.then(empty),
             from_send: empty(),
+            samples: Thinned::new(SAMPLES_MAX),
+            delays: Thinned::new(SAMPLES_MAX),
         }
     }
 
-    /// Records a request with its intended time, send time and reply time.
-    pub(crate) fn record_reply(&mut self, intended_ns: u64, sent_ns: u64, now_ns: u64) {
+    /// Records a request with its intended time, send time and reply time, and how long its reply was readable
+    /// before it was read, where that was measured.
+    pub(crate) fn record_reply(
+        &mut self,
+        (intended_ns, sent_ns, now_ns): (u64, u64, u64),
+        delay_ns: Option<u64>,
+    ) {
         self.requests += 1;
-        self.from_send
-            .saturating_record(now_ns.saturating_sub(sent_ns).min(LATENCY_NS_MAX));
+        let from_send_ns = now_ns.saturating_sub(sent_ns).min(LATENCY_NS_MAX);
+        self.from_send.saturating_record(from_send_ns);
+        let mut latency_ns = from_send_ns;
         if let Some(histogram) = &mut self.from_intended {
-            histogram.saturating_record(now_ns.saturating_sub(intended_ns).min(LATENCY_NS_MAX));
+            latency_ns = now_ns.saturating_sub(intended_ns).min(LATENCY_NS_MAX);
+            histogram.saturating_record(latency_ns);
+        }
+        self.samples.push(Sample {
+            at_ns: now_ns,
+            latency_ns,
+        });
+        if let Some(delay_ns) = delay_ns {
+            self.delays.push((from_send_ns, delay_ns.min(from_send_ns)));
         }
     }
 
@@ -106,9 +140,28 @@ impl Tally {
             mine.add(theirs)
                 .unwrap_or_else(|_| unreachable!("all have the same bounds"));
         }
+        self.samples.merge(&other.samples, |sample| sample.at_ns);
+        self.delays.merge(&other.delays, |delay| delay.0);
         self.from_send
             .add(&other.from_send)
             .unwrap_or_else(|_| unreachable!("all have the same bounds"));
+    }
+
+    /// The generator's share of the latency from the send time at `percentile` (0 to 100): which part of it the
+    /// reply was readable but not yet read. The mean over the 2 % of requests around the percentile, or over the
+    /// slowest requests; `None` if no delay was measured.
+    pub fn generator_share(&self, percentile: f64) -> Option<f64> {
+        let mut delays = self.delays.kept().to_vec();
+        delays.sort_unstable();
+        let count = delays.len() as f64;
+        let (rank, width) = (count * percentile / 100.0, (count * 0.01).max(1.0));
+        let width = width.min((count - rank).max(1.0));
+        let around = ((rank - width).max(0.0) as usize)..((rank + width).min(count) as usize);
+        let around = delays.get(around).filter(|around| !around.is_empty())?;
+        let sum = around
+            .iter()
+            .fold((0, 0), |sum, pair| (sum.0 + pair.0, sum.1 + pair.1));
+        Some(sum.1 as f64 / (sum.0 as f64).max(1.0))
     }
 
     /// Latency at `percentile` (0 to 100) in microseconds, from the intended time where there is one.
@@ -130,7 +183,7 @@ mod tests {
     #[test]
     fn a_request_sent_late_is_late_from_its_intended_time() {
         let mut tally = Tally::new(true);
-        tally.record_reply(0, 900_000, 1_000_000);
+        tally.record_reply((0, 900_000, 1_000_000), None);
         assert!((tally.latency_us(50.0) - 1_000.0).abs() < 2.0);
         assert!((tally.latency_from_send_us(50.0) - 100.0).abs() < 1.0);
     }
@@ -139,13 +192,27 @@ mod tests {
     fn tallies_of_threads_add_up() {
         let (mut a, mut b) = (Tally::new(false), Tally::new(false));
         for n in 1..=100 {
-            a.record_reply(0, 0, n * 1_000);
-            b.record_reply(0, 0, n * 1_000_000);
+            a.record_reply((0, 0, n * 1_000), None);
+            b.record_reply((0, 0, n * 1_000_000), None);
             b.count(KeyResult::Hit);
         }
         a.add(&b);
         assert_eq!((a.requests, a.hits), (200, 100));
         assert!((a.latency_us(50.0) - 100.0).abs() < 1.0);
         assert!((a.latency_us(100.0) - 100_000.0).abs() < 100.0);
+    }
+
+    #[test]
+    fn the_share_of_the_generator_is_known_by_percentile() {
+        let mut tally = Tally::new(false);
+        assert_eq!(tally.generator_share(50.0), None);
+        for n in 1..=10_000_u64 {
+            // Half of the fast latencies, a tenth of the slow ones.
+            let delay_ns = if n <= 8_000 { n * 500 } else { n * 100 };
+            tally.record_reply((0, 0, n * 1_000), Some(delay_ns));
+        }
+        let share = |percentile| tally.generator_share(percentile).unwrap();
+        assert!((share(50.0) - 0.5).abs() < 0.01, "{}", share(50.0));
+        assert!((share(99.9) - 0.1).abs() < 0.01, "{}", share(99.9));
     }
 }

@@ -5,6 +5,9 @@
 
 use std::collections::VecDeque;
 
+use glasscache_protocol::meta::request as meta;
+use glasscache_protocol::text::request::{self as text, StoreHead, StoreWord};
+
 /// One thread's workload.
 pub trait Workload: Send {
     /// Appends one request of `connection` to `batch`, or returns that this connection has nothing more to send.
@@ -87,6 +90,33 @@ pub struct Batch<'a> {
     /// A set whose value follows `out` by reference; it closes the batch.
     pub(crate) large: &'a mut Option<u64>,
     pub(crate) dialect: Dialect,
+    /// Texts of the keys of the request that is being written, one after the other, and where each one ends.
+    pub(crate) scratch: &'a mut KeyTexts,
+}
+
+/// Reused buffers for key texts.
+#[derive(Debug, Default)]
+pub(crate) struct KeyTexts {
+    bytes: Vec<u8>,
+    ends: Vec<usize>,
+}
+
+impl KeyTexts {
+    fn fill(&mut self, workload: &impl Workload, ids: &[u64]) {
+        self.bytes.clear();
+        self.ends.clear();
+        for &id in ids {
+            workload.write_key(id, &mut self.bytes);
+            self.ends.push(self.bytes.len());
+        }
+    }
+
+    fn iter(&self) -> impl Iterator<Item = &[u8]> {
+        let starts = std::iter::once(0).chain(self.ends.iter().copied());
+        starts
+            .zip(&self.ends)
+            .map(|(from, &to)| self.bytes.get(from..to).unwrap_or_default())
+    }
 }
 
 impl Batch<'_> {
@@ -96,53 +126,29 @@ impl Batch<'_> {
             Dialect::Text => ids,
             Dialect::Meta => ids.get(..1).unwrap_or_default(),
         };
-        self.out
-            .extend_from_slice(if self.dialect == Dialect::Meta {
-                b"mg"
-            } else {
-                b"get"
-            });
-        for &id in ids {
-            self.out.push(b' ');
-            workload.write_key(id, self.out);
-            self.keys.push_back(id);
+        self.scratch.fill(workload, ids);
+        match self.dialect {
+            Dialect::Text => text::get(self.out, self.scratch.iter(), false),
+            Dialect::Meta => meta::get_value_only(self.out, &self.scratch.bytes),
         }
-        self.out
-            .extend_from_slice(if self.dialect == Dialect::Meta {
-                b" v\r\n"
-            } else {
-                b"\r\n"
-            });
+        self.keys.extend(ids);
         self.push(RequestKind::Get, ids.len() as u32);
     }
 
     /// Stores the value of `id` for `ttl_s` seconds (0: without a TTL).
     pub fn set(&mut self, workload: &impl Workload, id: u64, ttl_s: u32) {
         let value = workload.value(id);
-        let mut number = itoa::Buffer::new();
-        self.out
-            .extend_from_slice(if self.dialect == Dialect::Meta {
-                b"ms "
-            } else {
-                b"set "
-            });
-        workload.write_key(id, self.out);
-        if self.dialect == Dialect::Meta {
-            self.out.push(b' ');
-            self.out
-                .extend_from_slice(number.format(value.len()).as_bytes());
-            if ttl_s > 0 {
-                self.out.extend_from_slice(b" T");
-                self.out.extend_from_slice(number.format(ttl_s).as_bytes());
-            }
-        } else {
-            self.out.extend_from_slice(b" 0 ");
-            self.out.extend_from_slice(number.format(ttl_s).as_bytes());
-            self.out.push(b' ');
-            self.out
-                .extend_from_slice(number.format(value.len()).as_bytes());
+        self.scratch.fill(workload, &[id]);
+        let head = StoreHead {
+            flags: 0,
+            exptime: i64::from(ttl_s),
+            value_bytes: value.len(),
+            noreply: false,
+        };
+        match self.dialect {
+            Dialect::Text => text::store(self.out, StoreWord::Set, &self.scratch.bytes, &head),
+            Dialect::Meta => meta::set_without_opaque(self.out, &self.scratch.bytes, &head),
         }
-        self.out.extend_from_slice(b"\r\n");
         if value.len() < LARGE_BYTES {
             self.out.extend_from_slice(value);
             self.out.extend_from_slice(b"\r\n");
@@ -153,10 +159,20 @@ impl Batch<'_> {
         self.push(RequestKind::Write, 1);
     }
 
-    /// Sends `line` (without its end) about key `id`, and expects one line back.
-    pub fn raw_line(&mut self, id: u64, line: &[u8]) {
-        self.out.extend_from_slice(line);
-        self.out.extend_from_slice(b"\r\n");
+    /// Removes `id`.
+    pub fn delete(&mut self, workload: &impl Workload, id: u64) {
+        self.scratch.fill(workload, &[id]);
+        match self.dialect {
+            Dialect::Text => text::delete(self.out, &self.scratch.bytes, false),
+            Dialect::Meta => meta::delete_without_opaque(self.out, &self.scratch.bytes),
+        }
+        self.keys.push_back(id);
+        self.push(RequestKind::Write, 1);
+    }
+
+    /// Sends a whole `request` about key `id` to which one line is the reply.
+    pub fn write_request(&mut self, id: u64, request: &[u8]) {
+        self.out.extend_from_slice(request);
         self.keys.push_back(id);
         self.push(RequestKind::Write, 1);
     }

@@ -104,6 +104,41 @@ pub fn get(out: &mut Vec<u8>, key: WireKey<'_>, fields: GetFields, common: Commo
     tail(out, key, common);
 }
 
+/// Appends `mg key v`: the value alone, for replies that are matched by their order.
+pub fn get_value_only(out: &mut Vec<u8>, key: &[u8]) {
+    out.extend_from_slice(b"mg ");
+    out.extend_from_slice(key);
+    out.extend_from_slice(b" v\r\n");
+}
+
+/// Appends the head of `ms` without an opaque, for replies that are matched by their order.
+pub fn set_without_opaque(out: &mut Vec<u8>, key: &[u8], item: &StoreHead) {
+    head(
+        out,
+        b"ms ",
+        WireKey {
+            bytes: key,
+            is_base64: false,
+        },
+    );
+    out.push(b' ');
+    number(out, item.value_bytes);
+    if item.flags != 0 {
+        flag(out, b'F', item.flags);
+    }
+    if item.exptime != 0 {
+        flag(out, b'T', item.exptime);
+    }
+    out.extend_from_slice(b"\r\n");
+}
+
+/// Appends `md` without an opaque, for replies that are matched by their order.
+pub fn delete_without_opaque(out: &mut Vec<u8>, key: &[u8]) {
+    out.extend_from_slice(b"md ");
+    out.extend_from_slice(key);
+    out.extend_from_slice(b"\r\n");
+}
+
 /// Appends `md`.
 pub fn delete(out: &mut Vec<u8>, key: WireKey<'_>, common: Common) {
     head(out, b"md ", key);

@@ -1,5 +1,7 @@
 //! Appends, increments and touches of one key: bounds on the cost of many writes to one item.
 
+use glasscache_protocol::text::request::{self as text, StoreHead, StoreWord};
+
 use super::super::{Error, Sides};
 use super::{Finding, MEMORY_MIB, budget_mib, mib};
 use crate::load::{self, Batch, KeyResult, Plan, Step, Tally, Workload};
@@ -9,7 +11,7 @@ use crate::target::Server;
 pub(super) fn one_key(sides: &Sides) -> Result<Vec<Finding>, Error> {
     let server = sides.ours(MEMORY_MIB).start().map_err(Error::Start)?;
     let mut findings = Vec::new();
-    let set = |bytes: usize| set_request("set", "one", bytes);
+    let set = |bytes: usize| store_request(StoreWord::Set, bytes);
     let short_sets = repeat(sides, &server, &set(32), 300_000)?;
     let long_sets = repeat(sides, &server, &set(50_000), 10_000)?;
     let note = |tally: &Tally, base: &Tally, of: &str| {
@@ -24,19 +26,19 @@ pub(super) fn one_key(sides: &Sides) -> Result<Vec<Finding>, Error> {
         (
             "10,000 appends of 10 B to one key",
             set(1),
-            set_request("append", "one", 10),
+            store_request(StoreWord::Append, 10),
             10_000,
         ),
         (
             "1 M increments of one key",
-            b"set one 0 0 1\r\n1".to_vec(),
-            b"incr one 1".to_vec(),
+            set_number(),
+            request(|out| text::arithmetic(out, KEY, 1, false, false)),
             1_000_000,
         ),
         (
             "1 M touches of one key",
             set(32),
-            b"touch one 100".to_vec(),
+            request(|out| text::touch(out, KEY, 100, false)),
             1_000_000,
         ),
     ] {
@@ -71,14 +73,39 @@ pub(super) fn one_key(sides: &Sides) -> Result<Vec<Finding>, Error> {
     Ok(findings)
 }
 
-/// `<verb> <key> 0 0 <bytes>` with its value, without the last line end.
-fn set_request(verb: &str, key: &str, bytes: usize) -> Vec<u8> {
-    let mut request = format!("{verb} {key} 0 0 {bytes}\r\n").into_bytes();
-    request.resize(request.len() + bytes, b'x');
+/// The key that all requests are about.
+const KEY: &[u8] = b"one";
+
+fn request(write: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
+    let mut request = Vec::new();
+    write(&mut request);
     request
 }
 
-/// Sends one line over and over on 8 connections.
+/// A storage request with a value of `bytes` bytes.
+fn store_request(mode: StoreWord, bytes: usize) -> Vec<u8> {
+    store_value(mode, &vec![b'x'; bytes])
+}
+
+/// Stores a number, which can be incremented.
+fn set_number() -> Vec<u8> {
+    store_value(StoreWord::Set, b"1")
+}
+
+fn store_value(mode: StoreWord, value: &[u8]) -> Vec<u8> {
+    let head = StoreHead {
+        flags: 0,
+        exptime: 0,
+        value_bytes: value.len(),
+        noreply: false,
+    };
+    let mut request = request(|out| text::store(out, mode, KEY, &head));
+    request.extend_from_slice(value);
+    request.extend_from_slice(b"\r\n");
+    request
+}
+
+/// Sends one request over and over on 8 connections.
 fn repeat(sides: &Sides, server: &Server, request: &[u8], count: u64) -> Result<Tally, Error> {
     let plan = Plan {
         connections: 8,
@@ -106,7 +133,7 @@ impl Workload for Repeat {
             return Step::Finished;
         }
         self.left -= 1;
-        batch.raw_line(0, &self.request);
+        batch.write_request(0, &self.request);
         Step::Sent
     }
 

@@ -1,9 +1,12 @@
-//! The replies of a connection: parsed in place, each value compared while it is received.
+//! The replies of a connection: parsed in place by `protocol`, each value compared while it is received.
 
 use std::collections::VecDeque;
 
+use glasscache_protocol::meta::reply as meta;
+use glasscache_protocol::text::reply::{self as text, REPLY_LINE_BYTES_MAX, Status};
+
 use crate::load::tally::Tally;
-use crate::load::workload::{KeyResult, Request, RequestKind, Workload};
+use crate::load::workload::{Dialect, KeyResult, Request, RequestKind, Workload};
 use crate::load::{Check, Error};
 
 /// How many bytes of each end of a value are compared by [`Check::Edges`].
@@ -30,6 +33,8 @@ pub(crate) struct Clock {
     pub(crate) until_ns: u64,
     /// Whether a request counts by its intended time instead of by the time of its reply.
     pub(crate) by_intended: bool,
+    /// How long the replies being parsed were readable before they were read, where that was measured.
+    pub(crate) delay_ns: Option<u64>,
 }
 
 impl Clock {
@@ -47,6 +52,7 @@ impl Clock {
 pub(super) struct Replies {
     /// Index of the connection, for the workload.
     pub(super) index: usize,
+    dialect: Dialect,
     check: Check,
     /// Requests in flight, oldest first.
     pub(super) requests: VecDeque<Request>,
@@ -59,9 +65,10 @@ pub(super) struct Replies {
 }
 
 impl Replies {
-    pub(super) fn new(index: usize, check: Check) -> Self {
+    pub(super) fn new(index: usize, dialect: Dialect, check: Check) -> Self {
         Self {
             index,
+            dialect,
             check,
             requests: VecDeque::new(),
             keys: VecDeque::new(),
@@ -86,26 +93,45 @@ impl Replies {
     ) -> Result<(), Error> {
         while !data.is_empty() {
             if let ParserState::Value { .. } = self.state {
-                data = self.value(data, workload, tally);
-                continue;
-            }
-            let Some(end) = memchr::memchr(b'\n', data) else {
-                self.partial.extend_from_slice(data);
-                break;
-            };
-            let (line, rest) = data.split_at(end + 1);
-            data = rest;
-            if self.partial.is_empty() {
+                data = self.value(data, workload, clock, tally)?;
+            } else if self.partial.is_empty() {
+                let Some((line, used)) = text::line(data).map_err(|_| unexpected(data))? else {
+                    self.partial.extend_from_slice(data);
+                    break;
+                };
+                data = data.get(used..).unwrap_or_default();
                 self.line(line, workload, clock, tally)?;
             } else {
-                let mut whole = std::mem::take(&mut self.partial);
-                whole.extend_from_slice(line);
-                self.line(&whole, workload, clock, tally)?;
-                whole.clear();
-                self.partial = whole;
+                data = self.rest_of_line(data, workload, clock, tally)?;
             }
         }
         Ok(())
+    }
+
+    /// Completes a line whose beginning was received earlier; returns the data after it.
+    fn rest_of_line<'d, W: Workload>(
+        &mut self,
+        data: &'d [u8],
+        workload: &mut W,
+        clock: &Clock,
+        tally: &mut Tally,
+    ) -> Result<&'d [u8], Error> {
+        let mut whole = std::mem::take(&mut self.partial);
+        let before = whole.len();
+        let longest = data.len().min(REPLY_LINE_BYTES_MAX);
+        whole.extend_from_slice(data.get(..longest).unwrap_or_default());
+        match text::line(&whole).map_err(|_| unexpected(&whole))? {
+            None => {
+                self.partial = whole;
+                Ok(&[])
+            }
+            Some((line, used)) => {
+                self.line(line, workload, clock, tally)?;
+                whole.clear();
+                self.partial = whole;
+                Ok(data.get(used - before..).unwrap_or_default())
+            }
+        }
     }
 
     /// Consumes bytes of the current value and returns those after it.
@@ -113,8 +139,9 @@ impl Replies {
         &mut self,
         data: &'d [u8],
         workload: &mut W,
+        clock: &Clock,
         tally: &mut Tally,
-    ) -> &'d [u8] {
+    ) -> Result<&'d [u8], Error> {
         let ParserState::Value {
             id,
             bytes,
@@ -122,12 +149,19 @@ impl Replies {
             good,
         } = self.state
         else {
-            return data;
+            return Ok(data);
         };
         let (now, rest) = data.split_at(data.len().min(bytes + 2 - seen));
         let body = now
             .get(..now.len().min(bytes.saturating_sub(seen)))
             .unwrap_or_default();
+        let end = now.get(body.len()..).unwrap_or_default();
+        if b"\r\n"
+            .get(seen.saturating_sub(bytes)..)
+            .is_some_and(|expected| !expected.starts_with(end))
+        {
+            return Err(unexpected(end));
+        }
         // The body is empty if only the line end of the value is outstanding.
         let matches = body.is_empty() || self.check.matches(workload.value(id), seen, body);
         if !(good && matches) && tally.difference.is_none() {
@@ -142,7 +176,7 @@ impl Replies {
                 seen,
                 good,
             };
-            return rest;
+            return Ok(rest);
         }
         self.state = ParserState::Line;
         let result = if good {
@@ -151,7 +185,11 @@ impl Replies {
             KeyResult::Wrong
         };
         self.report(id, result, workload, tally);
-        rest
+        if self.dialect == Dialect::Meta {
+            // A text request ends with its `END`, a meta request with its only value.
+            self.end(KeyResult::Miss, workload, clock, tally);
+        }
+        Ok(rest)
     }
 
     fn report<W: Workload>(&self, id: u64, result: KeyResult, workload: &mut W, tally: &mut Tally) {
@@ -166,92 +204,57 @@ impl Replies {
         clock: &Clock,
         tally: &mut Tally,
     ) -> Result<(), Error> {
-        let line = line.strip_suffix(b"\r\n").unwrap_or(line);
         let Some(request) = self.requests.front().copied() else {
-            return Err(Error::Unexpected(text_of(line)));
+            return Err(unexpected(line));
         };
-        if request.kind == RequestKind::Write {
-            let result = if is_success(line) {
-                KeyResult::Stored
-            } else {
-                KeyResult::Refused
-            };
-            if result == KeyResult::Refused && tally.refusal.is_none() {
-                tally.refusal = Some(text_of(line));
+        let reply = match self.dialect {
+            Dialect::Text => text_reply(line),
+            Dialect::Meta => meta_reply(line),
+        };
+        match (reply.ok_or_else(|| unexpected(line))?, request.kind) {
+            (Reply::Done, RequestKind::Write) => {
+                self.end(KeyResult::Stored, workload, clock, tally);
             }
-            self.end(result, workload, clock, tally);
-            return Ok(());
+            (Reply::NotDone, RequestKind::Write) => {
+                if tally.refusal.is_none() {
+                    tally.refusal = Some(text_of(line));
+                }
+                self.end(KeyResult::Refused, workload, clock, tally);
+            }
+            (Reply::Value { key, bytes }, RequestKind::Get) => {
+                return self.value_head(key, bytes, workload, tally);
+            }
+            (Reply::End, RequestKind::Get) => self.end(KeyResult::Miss, workload, clock, tally),
+            _ => return Err(unexpected(line)),
         }
-        if let Some(header) = line.strip_prefix(b"VALUE ") {
-            self.text_value(header, workload, tally)
-        } else if let Some(header) = line.strip_prefix(b"VA ") {
-            let bytes = number(header.split(|&b| b == b' ').next());
-            self.meta_value(
-                bytes.ok_or_else(|| Error::Unexpected(text_of(line)))?,
-                workload,
-                clock,
-                tally,
-            )
-        } else if line == b"END" || line == b"EN" {
-            self.end(KeyResult::Miss, workload, clock, tally);
-            Ok(())
-        } else {
-            Err(Error::Unexpected(text_of(line)))
-        }
+        Ok(())
     }
 
-    /// `VALUE <key> <flags> <bytes>`: keys of this request before it are misses.
-    fn text_value<W: Workload>(
+    /// The head of a value: keys of a text request before it are misses, a meta request has one key.
+    fn value_head<W: Workload>(
         &mut self,
-        header: &[u8],
+        key: Option<&[u8]>,
+        bytes: usize,
         workload: &mut W,
         tally: &mut Tally,
     ) -> Result<(), Error> {
-        let mut words = header.split(|&b| b == b' ');
-        let key = words.next().unwrap_or_default();
-        let bytes = number(words.nth(1)).ok_or_else(|| Error::Unexpected(text_of(header)))?;
         while let Some(request) = self.requests.front_mut().filter(|request| request.keys > 0) {
             request.keys -= 1;
             let id = self.keys.pop_front().unwrap_or_default();
             self.key.clear();
             workload.write_key(id, &mut self.key);
-            if self.key == key {
-                let good = workload.value(id).len() == bytes;
+            if key.is_none_or(|key| self.key == key) {
                 self.state = ParserState::Value {
                     id,
                     bytes,
                     seen: 0,
-                    good,
+                    good: workload.value(id).len() == bytes,
                 };
                 return Ok(());
             }
             self.report(id, KeyResult::Miss, workload, tally);
         }
-        Err(Error::Unexpected(text_of(header)))
-    }
-
-    /// `VA <bytes>`: the header of a meta get's reply; the value follows.
-    fn meta_value<W: Workload>(
-        &mut self,
-        bytes: usize,
-        workload: &mut W,
-        clock: &Clock,
-        tally: &mut Tally,
-    ) -> Result<(), Error> {
-        let Some(id) = self.keys.pop_front() else {
-            return Err(Error::Unexpected("VA".into()));
-        };
-        if let Some(request) = self.requests.front_mut() {
-            request.keys = 0;
-        }
-        self.state = ParserState::Value {
-            id,
-            bytes,
-            seen: 0,
-            good: workload.value(id).len() == bytes,
-        };
-        self.end(KeyResult::Miss, workload, clock, tally);
-        Ok(())
+        Err(unexpected(key.unwrap_or_default()))
     }
 
     /// Completes the oldest request; keys without a result get `result`.
@@ -271,7 +274,10 @@ impl Replies {
             }
         }
         if clock.counts(request.intended_ns) {
-            tally.record_reply(request.intended_ns, request.sent_ns, clock.now_ns);
+            tally.record_reply(
+                (request.intended_ns, request.sent_ns, clock.now_ns),
+                clock.delay_ns,
+            );
         }
     }
 }
@@ -309,16 +315,52 @@ fn difference<W: Workload>(
     format!("{key:?}: received {bytes} bytes, stored {stored}; they differ from byte {at}")
 }
 
-fn is_success(line: &[u8]) -> bool {
-    matches!(line, b"STORED" | b"HD" | b"DELETED" | b"TOUCHED" | b"OK")
-        || (!line.is_empty() && line.iter().all(u8::is_ascii_digit))
+/// What a reply line means for the oldest request.
+enum Reply<'a> {
+    /// The write took effect.
+    Done,
+    /// It did not.
+    NotDone,
+    /// A value of this many bytes follows; meta replies have no key.
+    Value { key: Option<&'a [u8]>, bytes: usize },
+    /// No (further) value.
+    End,
 }
 
-fn number(word: Option<&[u8]>) -> Option<usize> {
-    let word = word.filter(|word| (1..=10).contains(&word.len()))?;
-    word.iter().try_fold(0, |sum, &b| {
-        b.is_ascii_digit().then(|| sum * 10 + usize::from(b - b'0'))
+fn text_reply(line: &[u8]) -> Option<Reply<'_>> {
+    Some(match text::parse(line).ok()? {
+        text::Line::Value {
+            key, value_bytes, ..
+        } => Reply::Value {
+            key: Some(key),
+            bytes: usize::try_from(value_bytes).ok()?,
+        },
+        text::Line::End => Reply::End,
+        text::Line::Status(Status::Done) | text::Line::Number(_) => Reply::Done,
+        text::Line::Status(_) | text::Line::Refused(_) => Reply::NotDone,
+        text::Line::Version(_) | text::Line::Stat(..) => return None,
     })
+}
+
+fn meta_reply(line: &[u8]) -> Option<Reply<'_>> {
+    Some(match meta::parse(line).ok()? {
+        meta::Line::Reply {
+            code, value_bytes, ..
+        } => match code {
+            meta::Code::Value => Reply::Value {
+                key: None,
+                bytes: usize::try_from(value_bytes).ok()?,
+            },
+            meta::Code::Miss => Reply::End,
+            meta::Code::Done => Reply::Done,
+            _ => Reply::NotDone,
+        },
+        meta::Line::Refused(_) => Reply::NotDone,
+    })
+}
+
+fn unexpected(line: &[u8]) -> Error {
+    Error::Unexpected(text_of(line))
 }
 
 fn text_of(line: &[u8]) -> String {

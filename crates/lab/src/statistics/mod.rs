@@ -1,0 +1,14 @@
+//! Statistics of latencies: percentiles with intervals, and whether a run was steady. Pure: no clock, no randomness.
+//!
+//! Nothing is assumed about the shape of a distribution, because latencies have none that holds: intervals are order
+//! statistics, changes are found among medians. Medians over paired rounds are in [`crate::bench::Interval`].
+
+mod percentile;
+mod segments;
+mod verdict;
+
+pub use percentile::{Estimate, Percentiles};
+pub use verdict::{Kind, Verdict};
+
+#[cfg(test)]
+mod synthetic;

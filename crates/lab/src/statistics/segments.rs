@@ -1,0 +1,101 @@
+//! Change points: a series is cut into segments of different level.
+//!
+//! PELT (Killick, Fearnhead, Eckley, JASA 107, 2012) with the squared error of a constant level as the cost. The
+//! noise is estimated from differences of neighbours, which a change of level hardly affects.
+
+/// Price of a further segment, in units of the noise's variance times the logarithm of the length. 2 is the Bayesian
+/// information criterion for independent noise; medians of latencies are slightly correlated, so 8.
+const PENALTY: f64 = 8.0;
+
+/// Shortest segment.
+const LENGTH_MIN: usize = 2;
+
+/// Where the segments of `series` end; the last is its length.
+pub(super) fn ends(series: &[f64]) -> Vec<usize> {
+    let count = series.len();
+    let (sums, squares) = (
+        running_sums(series, |value| value),
+        running_sums(series, |value| value * value),
+    );
+    let cost = |from: usize, until: usize| {
+        let sum = sums[until] - sums[from];
+        squares[until] - squares[from] - sum * sum / (until - from) as f64
+    };
+    let penalty = PENALTY * (count.max(2) as f64).ln() * noise_variance(series);
+    let mut best = vec![0.0; count + 1];
+    best[0] = -penalty;
+    let mut previous = vec![0; count + 1];
+    let mut starts = vec![0];
+    for until in LENGTH_MIN..=count {
+        let total = |from: usize| best[from] + cost(from, until);
+        let candidates = starts
+            .iter()
+            .copied()
+            .filter(|from| until - from >= LENGTH_MIN);
+        let Some(from) = candidates.min_by(|&a, &b| total(a).total_cmp(&total(b))) else {
+            continue;
+        };
+        let found = total(from) + penalty;
+        let prune = |start: &usize| until - start < LENGTH_MIN || total(*start) <= found;
+        let mut kept: Vec<usize> = starts.iter().copied().filter(prune).collect();
+        kept.push(until);
+        starts = kept;
+        best[until] = found;
+        previous[until] = from;
+    }
+    let mut ends = vec![count];
+    while let Some(&end) = ends.last().filter(|&&end| previous[end] > 0) {
+        ends.push(previous[end]);
+    }
+    ends.reverse();
+    ends
+}
+
+fn running_sums(series: &[f64], figure: impl Fn(f64) -> f64) -> Vec<f64> {
+    let mut sum = 0.0;
+    let rest = series.iter().map(|&value| {
+        sum += figure(value);
+        sum
+    });
+    std::iter::once(0.0).chain(rest).collect()
+}
+
+/// Variance of the noise: from the median of the differences of neighbours, as if they were normal.
+fn noise_variance(series: &[f64]) -> f64 {
+    let mut steps: Vec<f64> = series
+        .windows(2)
+        .map(|pair| (pair[1] - pair[0]).abs())
+        .collect();
+    steps.sort_by(f64::total_cmp);
+    let median = steps.get(steps.len() / 2).copied().unwrap_or_default();
+    // 0.6745 is the median of the absolute value of a standard normal; a difference has twice the variance.
+    (median / 0.6745).powi(2).max(1e-12) / 2.0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::synthetic::independent;
+    use super::*;
+
+    #[test]
+    fn a_level_that_changes_is_cut_where_it_changes() {
+        let noise: Vec<f64> = independent(200, 3)
+            .iter()
+            .map(|sample| sample.ln() * 0.1)
+            .collect();
+        assert_eq!(ends(&noise), [200]);
+        let with_steps: Vec<f64> = noise
+            .iter()
+            .enumerate()
+            .map(|(at, noise)| noise + if (50..120).contains(&at) { 1.0 } else { 0.0 })
+            .collect();
+        assert_eq!(ends(&with_steps), [50, 120, 200]);
+    }
+
+    #[test]
+    fn short_and_constant_series_are_one_segment() {
+        assert_eq!(ends(&[1.0; 50]), [50]);
+        assert_eq!(ends(&[1.0]), [1]);
+        assert_eq!(ends(&[]), [0]);
+    }
+}

@@ -1,0 +1,225 @@
+//! Whether a run was steady: flat, after a warm-up, slowing down, or never.
+//!
+//! Medians of about 200 parts of the run are cut at change points (`segments`). Levels that differ by less than 5 %
+//! count as one, and one short disturbance between two equal levels is ignored. If the levels only fall and the last
+//! one lasts for half of the run, the earlier ones were a warm-up; MSER-5 (White, Cobb, Spratt, WSC 2000), which
+//! finds the cut that minimises the error of the mean of the rest, may move its end to a later operation. A run that
+//! never stays at a level must be reported as such (Barrett et al., OOPSLA 2017): its mean is no property of the
+//! server.
+
+use serde::Serialize;
+
+use super::segments;
+
+/// Parts into which a run is cut; each needs at least [`PART_SAMPLES_MIN`] samples.
+const PARTS: usize = 200;
+
+/// The batch size of MSER-5.
+const PART_SAMPLES_MIN: usize = 5;
+
+/// Levels that differ by less than this are the same, as a share.
+const TOLERANCE: f64 = 0.05;
+
+/// The longest disturbance that is ignored, as a share of the run.
+const DISTURBANCE_MAX: f64 = 0.06;
+
+/// How the latency developed over a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Kind {
+    /// The same level all the time.
+    Flat,
+    /// Slower at first, then at one level.
+    WarmUp,
+    /// Slower from some point on.
+    SlowDown,
+    /// No steady level.
+    None,
+}
+
+/// A [`Kind`], and from which operation on it shows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct Verdict {
+    /// How the latency developed.
+    pub kind: Kind,
+    /// The first operation after the warm-up, or of the slow-down.
+    pub after_operations: Option<u64>,
+}
+
+/// A part of the run at one level.
+#[derive(Debug, Clone, Copy)]
+struct Segment {
+    from: usize,
+    until: usize,
+    level: f64,
+}
+
+impl Verdict {
+    /// Interprets latencies in the order of a run, of which each stands for `stride` operations.
+    pub fn of(ordered: &[f64], stride: u64) -> Self {
+        let medians = medians_of_parts(ordered);
+        let segments = levels(&medians);
+        let operation = |part: usize| {
+            (part as f64 / medians.len().max(1) as f64 * ordered.len() as f64) as u64 * stride
+        };
+        let (kind, part) = interpret(&segments, &medians);
+        Self {
+            kind,
+            after_operations: part.map(operation),
+        }
+    }
+}
+
+fn interpret(segments: &[Segment], medians: &[f64]) -> (Kind, Option<usize>) {
+    let [first, .., last] = segments else {
+        return (Kind::Flat, None);
+    };
+    let lowest = segments
+        .iter()
+        .enumerate()
+        .min_by(|a, b| a.1.level.total_cmp(&b.1.level))
+        .map_or(0, |(at, _)| at);
+    let (falling, rising) = segments.split_at(lowest + 1);
+    let falls = falling.windows(2).all(|pair| pair[1].level < pair[0].level);
+    let tail = segments.get(lowest..).unwrap_or_default();
+    let rises = tail.windows(2).all(|pair| pair[1].level > pair[0].level);
+    if !falls || !rises || first.level.is_nan() {
+        return (Kind::None, None);
+    }
+    if let Some(slower) = rising.first() {
+        return (Kind::SlowDown, Some(slower.from));
+    }
+    let half = medians.len() / 2;
+    if last.until - last.from < half {
+        return (Kind::None, None);
+    }
+    let cut = mser(medians);
+    let cut = if cut <= half { cut } else { 0 };
+    (Kind::WarmUp, Some(last.from.max(cut)))
+}
+
+/// Logarithms of the medians of equal parts of the run: a change counts by its ratio.
+fn medians_of_parts(ordered: &[f64]) -> Vec<f64> {
+    let parts = (ordered.len() / PART_SAMPLES_MIN).clamp(1, PARTS);
+    let bound = |part: usize| part * ordered.len() / parts;
+    (0..parts)
+        .filter_map(|part| ordered.get(bound(part)..bound(part + 1)))
+        .map(|part| median(part).max(1e-9).ln())
+        .collect()
+}
+
+fn median(values: &[f64]) -> f64 {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let at = |index: usize| sorted.get(index).copied().unwrap_or_default();
+    f64::midpoint(at(sorted.len().saturating_sub(1) / 2), at(sorted.len() / 2))
+}
+
+/// The segments of different level, without one short disturbance.
+fn levels(medians: &[f64]) -> Vec<Segment> {
+    let segment = |from: usize, until: usize| Segment {
+        from,
+        until,
+        level: median(medians.get(from..until).unwrap_or_default()),
+    };
+    let mut from = 0;
+    let mut segments = Vec::new();
+    for until in segments::ends(medians) {
+        segments.push(segment(from, until));
+        from = until;
+    }
+    let tolerance = (1.0 + TOLERANCE).ln();
+    let merge_equal = |segments: &mut Vec<Segment>| {
+        while let Some((at, difference)) = segments
+            .windows(2)
+            .map(|pair| (pair[1].level - pair[0].level).abs())
+            .enumerate()
+            .min_by(|a, b| a.1.total_cmp(&b.1))
+            && difference <= tolerance
+        {
+            let merged = segment(segments[at].from, segments[at + 1].until);
+            segments.splice(at..=at + 1, [merged]);
+        }
+    };
+    merge_equal(&mut segments);
+    let is_short =
+        |s: &Segment| (s.until - s.from) as f64 <= DISTURBANCE_MAX * medians.len() as f64;
+    if let [before, disturbance, after] = segments[..]
+        && is_short(&disturbance)
+        && (before.level - after.level).abs() <= tolerance
+    {
+        return vec![segment(before.from, after.until)];
+    }
+    segments
+}
+
+/// MSER-5: the cut after which the mean of the rest has the smallest standard error.
+fn mser(medians: &[f64]) -> usize {
+    let error_after = |cut: usize| {
+        let rest = medians.get(cut..).unwrap_or_default();
+        let mean = rest.iter().sum::<f64>() / rest.len() as f64;
+        rest.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / (rest.len() as f64).powi(2)
+    };
+    (0..medians.len().saturating_sub(PART_SAMPLES_MIN))
+        .min_by(|&a, &b| error_after(a).total_cmp(&error_after(b)))
+        .unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::synthetic::{Development, independent, latencies};
+    use super::*;
+
+    #[test]
+    fn known_developments_are_recognised_in_95_percent_of_runs() {
+        for (development, expected) in [
+            (Development::Flat, Kind::Flat),
+            (Development::WarmUp, Kind::WarmUp),
+            (Development::SlowDown, Kind::SlowDown),
+            (Development::Unsteady, Kind::None),
+        ] {
+            let is_correct =
+                |seed: &u64| Verdict::of(&latencies(development, *seed), 1).kind == expected;
+            let correct = (0..1000).filter(is_correct).count();
+            assert!(correct >= 950, "{expected:?}: {correct} of 1000");
+        }
+    }
+
+    #[test]
+    fn the_end_of_a_sudden_warm_up_is_found_within_a_twentieth_of_the_run() {
+        let is_near = |seed: &u64| {
+            let noise = independent(10_000, *seed).into_iter().enumerate();
+            let series: Vec<f64> = noise
+                .map(|(at, noise)| if at < 2_000 { 2.0 * noise } else { noise })
+                .collect();
+            let found = Verdict::of(&series, 1).after_operations.unwrap_or(0);
+            found.abs_diff(2_000) <= 500
+        };
+        let near = (0..200).filter(is_near).count();
+        assert!(near >= 190, "{near} of 200");
+    }
+
+    #[test]
+    fn operations_are_scaled_by_the_stride() {
+        let series: Vec<f64> = (0..10_000)
+            .map(|at| if at < 2_000 { 300.0 } else { 100.0 })
+            .collect();
+        let after = |stride| Verdict::of(&series, stride).after_operations;
+        assert_eq!((after(1), after(16)), (Some(2_000), Some(32_000)));
+    }
+
+    #[test]
+    fn one_short_pause_leaves_a_run_flat() {
+        let series: Vec<f64> = (0..10_000)
+            .map(|at| {
+                if (5_000..5_300).contains(&at) {
+                    9_000.0
+                } else {
+                    100.0 + f64::from(at % 7)
+                }
+            })
+            .collect();
+        assert_eq!(Verdict::of(&series, 1).kind, Kind::Flat);
+        assert_eq!(Verdict::of(&[], 1).kind, Kind::Flat);
+    }
+}
