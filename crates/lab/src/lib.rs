@@ -8,6 +8,7 @@ pub mod bench;
 pub mod counters;
 pub mod load;
 pub mod proc;
+pub mod profile;
 pub mod statistics;
 pub mod target;
 pub mod tour;

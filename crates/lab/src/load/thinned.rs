@@ -50,6 +50,11 @@ impl<T: Copy> Thinned<T> {
         &self.kept
     }
 
+    /// Elements of the stream so far.
+    pub const fn seen(&self) -> u64 {
+        self.seen
+    }
+
     /// One element in this many is kept.
     pub const fn stride(&self) -> u64 {
         self.stride

@@ -5,10 +5,10 @@
 
 mod percentile;
 mod segments;
-mod verdict;
+mod steadiness;
 
 pub use percentile::{Estimate, Percentiles};
-pub use verdict::{Kind, Verdict};
+pub use steadiness::{Kind, Steadiness};
 
 #[cfg(test)]
 mod synthetic;

@@ -39,7 +39,7 @@ pub enum Kind {
 
 /// A [`Kind`], and from which operation on it shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-pub struct Verdict {
+pub struct Steadiness {
     /// How the latency developed.
     pub kind: Kind,
     /// The first operation after the warm-up, or of the slow-down.
@@ -54,7 +54,7 @@ struct Segment {
     level: f64,
 }
 
-impl Verdict {
+impl Steadiness {
     /// Interprets latencies in the order of a run, of which each stands for `stride` operations.
     pub fn of(ordered: &[f64], stride: u64) -> Self {
         let medians = medians_of_parts(ordered);
@@ -179,7 +179,7 @@ mod tests {
             (Development::Unsteady, Kind::None),
         ] {
             let is_correct =
-                |seed: &u64| Verdict::of(&latencies(development, *seed), 1).kind == expected;
+                |seed: &u64| Steadiness::of(&latencies(development, *seed), 1).kind == expected;
             let correct = (0..1000).filter(is_correct).count();
             assert!(correct >= 950, "{expected:?}: {correct} of 1000");
         }
@@ -192,7 +192,7 @@ mod tests {
             let series: Vec<f64> = noise
                 .map(|(at, noise)| if at < 2_000 { 2.0 * noise } else { noise })
                 .collect();
-            let found = Verdict::of(&series, 1).after_operations.unwrap_or(0);
+            let found = Steadiness::of(&series, 1).after_operations.unwrap_or(0);
             found.abs_diff(2_000) <= 500
         };
         let near = (0..200).filter(is_near).count();
@@ -204,7 +204,7 @@ mod tests {
         let series: Vec<f64> = (0..10_000)
             .map(|at| if at < 2_000 { 300.0 } else { 100.0 })
             .collect();
-        let after = |stride| Verdict::of(&series, stride).after_operations;
+        let after = |stride| Steadiness::of(&series, stride).after_operations;
         assert_eq!((after(1), after(16)), (Some(2_000), Some(32_000)));
     }
 
@@ -219,7 +219,7 @@ mod tests {
                 }
             })
             .collect();
-        assert_eq!(Verdict::of(&series, 1).kind, Kind::Flat);
-        assert_eq!(Verdict::of(&[], 1).kind, Kind::Flat);
+        assert_eq!(Steadiness::of(&series, 1).kind, Kind::Flat);
+        assert_eq!(Steadiness::of(&[], 1).kind, Kind::Flat);
     }
 }

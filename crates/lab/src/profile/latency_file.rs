@@ -1,0 +1,108 @@
+//! The latency table that `simulate` reads (docs/reference/formats.md, section 3), from a profile.
+
+use serde_json::{Map, Value, json};
+
+use super::measured::{ByCell, Measured};
+
+/// The table of a profile as JSON; `None` without both sizes and widths.
+///
+/// Microseconds are rounded to three decimals. A percentile with too few samples is left out of `single_pct`.
+pub fn latency_file(measured: &Measured) -> Option<Value> {
+    if measured.by_size.is_empty() || measured.by_width.is_empty() {
+        return None;
+    }
+    let round = |us: f64| (us * 1e3).round() / 1e3;
+    let row = |at: Option<usize>, cell: &ByCell| {
+        let median = cell
+            .percentiles
+            .iter()
+            .find(|one| (one.percent - 50.0).abs() < 1e-9)?;
+        Some(json!([
+            at?,
+            round(median.us.value.unwrap_or(median.us.low))
+        ]))
+    };
+    let by_percent = |cell: &ByCell| -> Map<String, Value> {
+        let known = cell
+            .percentiles
+            .iter()
+            .filter_map(|one| Some((one.percent.to_string(), json!(round(one.us.value?)))));
+        known.collect()
+    };
+    let mut sizes: Vec<&ByCell> = measured.by_size.iter().collect();
+    sizes.sort_by_key(|cell| cell.bytes);
+    let mut widths: Vec<&ByCell> = measured.by_width.iter().collect();
+    widths.sort_by_key(|cell| cell.keys);
+    let single: Vec<Value> = sizes
+        .iter()
+        .filter_map(|cell| row(cell.bytes, cell))
+        .collect();
+    let batch: Vec<Value> = widths
+        .iter()
+        .filter_map(|cell| row(cell.keys, cell))
+        .collect();
+    let percentiles: Map<String, Value> = sizes
+        .iter()
+        .filter_map(|cell| Some((cell.bytes?.to_string(), Value::Object(by_percent(cell)))))
+        .collect();
+    Some(json!({ "unit": "us", "single_us": single, "batch_us": batch, "single_pct": percentiles }))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use super::super::{Block, Cell, Measured, Settings};
+    use super::*;
+
+    fn measured() -> Measured {
+        let settings = Settings {
+            calls: 1000,
+            sizes: vec![1, 1000],
+            widths: vec![1, 100],
+            run_for: None,
+            stop: Arc::default(),
+        };
+        let mut measured = Measured::new(&settings);
+        for (cell, us) in [
+            (Cell::Bytes(1), 20),
+            (Cell::Bytes(1000), 30),
+            (Cell::Keys(1), 20),
+            (Cell::Keys(100), 90),
+        ] {
+            let latencies_ns = (0..1000).map(|at| us * 1000 + at).collect();
+            measured.add(
+                cell,
+                &Block {
+                    latencies_ns,
+                    wrong: 0,
+                },
+                Duration::ZERO,
+            );
+        }
+        measured.finish()
+    }
+
+    #[test]
+    fn simulate_reads_the_table_of_a_profile() {
+        let table = latency_file(&measured()).unwrap();
+        assert_eq!(table["batch_us"][1][0], 100);
+        assert!(table["single_pct"]["1000"]["50"].as_f64().unwrap() > 30.0);
+        assert!(
+            table["single_pct"]["1"].get("99.9").is_none(),
+            "too few samples for it"
+        );
+        glasscache_sim::strategy::cost::CostModel::parse(&table.to_string()).unwrap();
+    }
+
+    #[test]
+    fn percentiles_have_intervals_or_a_lower_bound() {
+        let document = serde_json::to_value(measured()).unwrap();
+        let percentiles = &document["by_size"][0]["percentiles"];
+        assert!(percentiles["50"]["low"].as_f64() <= percentiles["50"]["us"].as_f64());
+        assert!(percentiles["99.9"]["us"].is_null() && percentiles["99.9"]["at_least"].is_number());
+        assert_eq!(document["by_width"][1]["keys"], 100);
+        assert_eq!(document["verdict"]["kind"], "flat");
+    }
+}

@@ -1,0 +1,225 @@
+//! What a profile measured of one target.
+
+use std::time::Duration;
+
+use serde::Serialize;
+use serde::ser::{SerializeMap, Serializer};
+
+use super::{Block, Cell, Settings, Split, steadiness};
+use crate::load::Thinned;
+use crate::statistics::{Estimate, Percentiles, Steadiness};
+
+/// The percentiles of a profile.
+pub const PERCENTS: [f64; 8] = [5.0, 25.0, 50.0, 75.0, 90.0, 95.0, 99.0, 99.9];
+
+/// Latencies kept for each cell: all of a usual profile.
+const SAMPLES_MAX: usize = 1 << 18;
+
+/// Numbers of first operations whose percentiles are reported as a shorter run would have had them.
+const FIRST_OPERATIONS: [usize; 5] = [1_000, 10_000, 100_000, 1_000_000, 10_000_000];
+
+/// Percentiles of one size or width.
+#[derive(Debug, Clone, Serialize)]
+pub struct ByCell {
+    /// Size of the value.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bytes: Option<usize>,
+    /// Number of keys.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub keys: Option<usize>,
+    /// Calls measured.
+    pub samples: u64,
+    /// By percentile.
+    #[serde(serialize_with = "by_percent")]
+    pub percentiles: Vec<Percentile>,
+}
+
+/// One percentile in microseconds, with its interval.
+#[derive(Debug, Clone, Copy)]
+pub struct Percentile {
+    /// 0 to 100.
+    pub percent: f64,
+    /// The estimate, in microseconds.
+    pub us: Estimate,
+}
+
+/// `{"50": {"us", "low", "high"}}`, or `{"us": null, "at_least"}` with too few samples.
+fn by_percent<S: Serializer>(percentiles: &[Percentile], serializer: S) -> Result<S::Ok, S::Error> {
+    let mut map = serializer.serialize_map(Some(percentiles.len()))?;
+    for Percentile { percent, us } in percentiles {
+        let value = match (us.value, us.high) {
+            (Some(value), Some(high)) => {
+                serde_json::json!({ "us": value, "low": us.low, "high": high })
+            }
+            _ => serde_json::json!({ "us": null, "at_least": us.low }),
+        };
+        map.serialize_entry(&percent.to_string(), &value)?;
+    }
+    map.end()
+}
+
+/// The calls of one second.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub struct Second {
+    /// Second of the run, from 0.
+    pub at_s: u64,
+    /// Calls, of all sizes and widths.
+    pub calls: u64,
+    /// Median of their latencies, each relative to the median of its size or width over the run.
+    pub relative_p50: f64,
+    /// The 99th percentile of the same.
+    pub relative_p99: f64,
+}
+
+/// What a run of this many operations would have reported.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub struct Reported {
+    /// The first operations that it would have measured.
+    pub operations: usize,
+    /// Their median, relative to that of the whole run.
+    pub relative_p50: f64,
+    /// Their 99th percentile, relative to the median of the whole run.
+    pub relative_p99: f64,
+}
+
+/// What was measured of one target.
+#[derive(Debug, Clone, Serialize)]
+pub struct Measured {
+    /// Single gets.
+    pub by_size: Vec<ByCell>,
+    /// Multi-gets.
+    pub by_width: Vec<ByCell>,
+    /// Where the time of a get of a typical size goes.
+    pub split: Option<Split>,
+    /// Whether the run was steady.
+    #[serde(rename = "verdict")]
+    pub steadiness: Steadiness,
+    /// What shorter runs would have reported.
+    pub reported: Vec<Reported>,
+    /// By second of the run.
+    pub series: Vec<Second>,
+    /// Values that were absent or wrong.
+    pub wrong_values: u64,
+    /// Sizes and widths that the server refused to store.
+    pub refused: Vec<Cell>,
+    #[serde(skip)]
+    cells: Vec<(Cell, Thinned<Timed>)>,
+}
+
+/// One call: when it was made, by its block, its position among all calls, and its latency.
+#[derive(Debug, Clone, Copy)]
+struct Timed {
+    at_s: u64,
+    position: u64,
+    us: f64,
+}
+
+impl Measured {
+    pub(super) fn new(settings: &Settings) -> Self {
+        let cells = settings
+            .cells()
+            .into_iter()
+            .map(|cell| (cell, Thinned::new(SAMPLES_MAX)));
+        Self {
+            by_size: Vec::new(),
+            by_width: Vec::new(),
+            split: None,
+            steadiness: steadiness(&[]),
+            reported: Vec::new(),
+            series: Vec::new(),
+            wrong_values: 0,
+            refused: Vec::new(),
+            cells: cells.collect(),
+        }
+    }
+
+    pub(super) fn add(&mut self, cell: Cell, block: &Block, at: Duration) {
+        self.wrong_values += block.wrong;
+        let first: u64 = self.cells.iter().map(|(_, calls)| calls.seen()).sum();
+        let Some((_, calls)) = self.cells.iter_mut().find(|(known, _)| *known == cell) else {
+            return;
+        };
+        for (position, &ns) in (first..).zip(&block.latencies_ns) {
+            calls.push(Timed {
+                at_s: at.as_secs(),
+                position,
+                us: ns as f64 / 1e3,
+            });
+        }
+    }
+
+    /// Computes percentiles, steadiness and series from the calls.
+    pub(super) fn finish(mut self) -> Self {
+        let mut relative = Vec::new();
+        for (cell, calls) in &self.cells {
+            if calls.kept().is_empty() {
+                continue;
+            }
+            let percentiles = Percentiles::new(calls.kept().iter().map(|call| call.us).collect());
+            let median = percentiles.value(50.0).max(1e-3);
+            relative.extend(calls.kept().iter().map(|call| Timed {
+                us: call.us / median,
+                ..*call
+            }));
+            let estimate = |percent| Percentile {
+                percent,
+                us: percentiles.estimate(percent),
+            };
+            let (bytes, keys) = match *cell {
+                Cell::Bytes(bytes) => (Some(bytes), None),
+                Cell::Keys(keys) => (None, Some(keys)),
+            };
+            let rows = if bytes.is_some() {
+                &mut self.by_size
+            } else {
+                &mut self.by_width
+            };
+            rows.push(ByCell {
+                bytes,
+                keys,
+                samples: calls.seen(),
+                percentiles: PERCENTS.map(estimate).to_vec(),
+            });
+        }
+        relative.sort_by_key(|call| call.position);
+        let ordered: Vec<f64> = relative.iter().map(|call| call.us).collect();
+        self.steadiness = steadiness(&ordered);
+        self.reported = reported(&ordered);
+        self.series = series(&relative);
+        self.cells = Vec::new();
+        self
+    }
+}
+
+fn reported(ordered: &[f64]) -> Vec<Reported> {
+    let shorter = FIRST_OPERATIONS
+        .into_iter()
+        .filter(|&count| count < ordered.len());
+    shorter
+        .chain([ordered.len()])
+        .map(|operations| {
+            let first = ordered.get(..operations).unwrap_or_default();
+            let percentiles = Percentiles::new(first.to_vec());
+            Reported {
+                operations,
+                relative_p50: percentiles.value(50.0),
+                relative_p99: percentiles.value(99.0),
+            }
+        })
+        .collect()
+}
+
+fn series(calls: &[Timed]) -> Vec<Second> {
+    calls
+        .chunk_by(|a, b| a.at_s == b.at_s)
+        .map(|second| {
+            let percentiles = Percentiles::new(second.iter().map(|call| call.us).collect());
+            Second {
+                at_s: second.first().map_or(0, |call| call.at_s),
+                calls: second.len() as u64,
+                relative_p50: percentiles.value(50.0),
+                relative_p99: percentiles.value(99.0),
+            }
+        })
+        .collect()
+}

@@ -1,0 +1,299 @@
+//! A profile: the latency of single gets by value size and of multi-gets by number of keys, of one or two servers.
+//!
+//! Random bytes are stored, read back with a clock around each call, compared and deleted. The run is cut into rounds
+//! that visit every size and width; with two servers each round measures both, in the order A B, B A, so that a
+//! change of the machine meets both alike. This module calls no server: a [`Caller`] does, through any client.
+
+mod latency_file;
+mod measured;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
+
+use crate::bench::Interval;
+use crate::statistics::{Percentiles, Steadiness};
+pub use latency_file::latency_file;
+pub use measured::{ByCell, Measured, PERCENTS, Percentile, Reported, Second};
+
+/// Rounds of a profile: enough for the interval of a median ratio.
+const ROUNDS: usize = 40;
+
+/// What is read: one value of some size, or several small ones.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Cell {
+    /// One get of a value of this many bytes.
+    Bytes(usize),
+    /// One multi-get of this many keys with values of [`WIDTH_VALUE_BYTES`] bytes.
+    Keys(usize),
+}
+
+/// Bytes of a value in a multi-get: tiny, so that a latency table does not count bytes twice.
+pub const WIDTH_VALUE_BYTES: usize = 10;
+
+/// The calls of one block.
+#[derive(Debug, Clone, Default)]
+pub struct Block {
+    /// Time of each call, in nanoseconds, in order.
+    pub latencies_ns: Vec<u64>,
+    /// Values that were absent or differed from those stored.
+    pub wrong: u64,
+}
+
+/// A client of one server, which does what is measured.
+pub trait Caller {
+    /// Stores the values of `cell`; false if the server refuses them, for example as too large.
+    fn fill(&mut self, cell: Cell) -> Result<bool, CallError>;
+
+    /// Reads the values of `cell` so many times, each time with a clock around the call.
+    fn read(&mut self, cell: Cell, calls: usize) -> Result<Block, CallError>;
+
+    /// Deletes the values of `cell`.
+    fn clear(&mut self, cell: Cell) -> Result<(), CallError>;
+
+    /// Splits the time of a get of `bytes` bytes into parts, over so many calls.
+    fn split(&mut self, bytes: usize, calls: usize) -> Result<Split, CallError>;
+}
+
+/// Why a call failed.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum CallError {
+    /// The server cannot be reached, or disconnected.
+    #[error("{0}")]
+    Unreachable(String),
+    /// The server or the client program sent something that cannot be understood.
+    #[error("{0}")]
+    BadData(String),
+}
+
+/// The mean time of a get by part, in microseconds.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
+pub struct Split {
+    /// Size of the value.
+    pub bytes: usize,
+    /// The whole call.
+    pub total_us: f64,
+    /// The client's own code: all that is in no other part.
+    pub client_us: f64,
+    /// From bytes to the value.
+    pub serialise_us: f64,
+    /// Decompression.
+    pub compress_us: f64,
+    /// Between client and server: both kernels, the network, waiting for a CPU.
+    pub network_us: f64,
+    /// CPU time of the server, its share of the kernel included; `None` where its process cannot be seen, which leaves
+    /// it in `network_us`.
+    pub server_us: Option<f64>,
+}
+
+/// What to measure.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// Calls for each size and width.
+    pub calls: usize,
+    /// Sizes of values, in bytes.
+    pub sizes: Vec<usize>,
+    /// Numbers of keys.
+    pub widths: Vec<usize>,
+    /// Repeat rounds for this long instead of until the calls are done.
+    pub run_for: Option<Duration>,
+    /// Ends the run when set; what was measured is returned.
+    pub stop: Arc<AtomicBool>,
+}
+
+impl Settings {
+    fn cells(&self) -> Vec<Cell> {
+        let sizes = self.sizes.iter().map(|&bytes| Cell::Bytes(bytes));
+        sizes
+            .chain(self.widths.iter().map(|&keys| Cell::Keys(keys)))
+            .collect()
+    }
+
+    /// The size at which a get is split and the development of the run is shown: the one nearest to 1,000 bytes.
+    fn typical_bytes(&self) -> Option<usize> {
+        let distance = |bytes: &usize| ((*bytes).max(1) as f64 / 1000.0).ln().abs();
+        let nearest = |a: &usize, b: &usize| distance(a).total_cmp(&distance(b));
+        self.sizes.iter().copied().min_by(nearest)
+    }
+}
+
+/// What a profile found, complete or up to its stop.
+#[derive(Debug, Clone, Serialize)]
+pub struct Profile {
+    /// The first target.
+    #[serde(flatten)]
+    pub measured: Measured,
+    /// The second target, where there is one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub vs: Option<Measured>,
+    /// The first target's percentiles over the second's: the median over the rounds, with its interval.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ratio: Option<Ratio>,
+    /// Length of the run.
+    pub seconds: f64,
+    /// Whether it was stopped before its end.
+    pub stopped: bool,
+}
+
+/// Ratios at two percentiles.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub struct Ratio {
+    /// Of the median.
+    #[serde(rename = "50")]
+    pub p50: RatioInterval,
+    /// Of the 99th percentile.
+    #[serde(rename = "99")]
+    pub p99: RatioInterval,
+}
+
+/// A ratio with the interval that contains the true one with a probability of 95 %.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct RatioInterval {
+    /// The median over the rounds.
+    pub value: f64,
+    /// Lower bound.
+    pub low: f64,
+    /// Upper bound.
+    pub high: f64,
+}
+
+impl RatioInterval {
+    /// The median of ratios of paired rounds, with its interval.
+    pub fn of(ratios: impl IntoIterator<Item = f64>) -> Self {
+        let Interval { median, low, high } = Interval::of(ratios);
+        Self {
+            value: median,
+            low,
+            high,
+        }
+    }
+}
+
+/// Logarithms of the ratios of one round at the two percentiles.
+type RoundRatios = (f64, f64);
+
+/// Runs a profile of one or two targets; an error comes with what was measured before it.
+pub fn run(
+    settings: &Settings,
+    callers: &mut [Box<dyn Caller + '_>],
+    mut progress: impl FnMut(f64),
+) -> Result<Profile, (Box<Profile>, CallError)> {
+    let started = Instant::now();
+    let mut results: Vec<Measured> = callers.iter().map(|_| Measured::new(settings)).collect();
+    let mut ratios = Vec::new();
+    let ended = measure(settings, callers, &mut results, &mut ratios, &mut progress);
+    let profile = Profile {
+        ratio: (callers.len() == 2 && !ratios.is_empty()).then(|| Ratio {
+            p50: RatioInterval::of(ratios.iter().map(|ratio: &RoundRatios| ratio.0.exp())),
+            p99: RatioInterval::of(ratios.iter().map(|ratio| ratio.1.exp())),
+        }),
+        seconds: started.elapsed().as_secs_f64(),
+        stopped: settings.stop.load(Ordering::Relaxed),
+        vs: (results.len() == 2).then(|| results.remove(1)),
+        measured: results.swap_remove(0),
+    };
+    let finished = Profile {
+        measured: profile.measured.finish(),
+        vs: profile.vs.map(Measured::finish),
+        ..profile
+    };
+    match ended {
+        Ok(()) => Ok(finished),
+        Err(error) => Err((Box::new(finished), error)),
+    }
+}
+
+fn measure(
+    settings: &Settings,
+    callers: &mut [Box<dyn Caller + '_>],
+    results: &mut [Measured],
+    ratios: &mut Vec<RoundRatios>,
+    progress: &mut impl FnMut(f64),
+) -> Result<(), CallError> {
+    let mut cells = Vec::new();
+    for cell in settings.cells() {
+        let mut fits = true;
+        for caller in &mut *callers {
+            fits &= caller.fill(cell)?;
+        }
+        if fits {
+            cells.push(cell);
+        } else {
+            for result in &mut *results {
+                result.refused.push(cell);
+            }
+        }
+    }
+    let started = Instant::now();
+    let calls = settings.calls.div_ceil(ROUNDS).max(1);
+    for round in 0.. {
+        let done = match settings.run_for {
+            None => round as f64 * calls as f64 / settings.calls as f64,
+            Some(length) => started.elapsed().as_secs_f64() / length.as_secs_f64(),
+        };
+        progress(done.min(1.0));
+        if done >= 1.0 || settings.stop.load(Ordering::Relaxed) {
+            break;
+        }
+        ratios.extend(one_round(
+            (round, calls),
+            &cells,
+            callers,
+            (results, &started),
+        )?);
+    }
+    if let Some(bytes) = settings
+        .typical_bytes()
+        .filter(|&bytes| cells.contains(&Cell::Bytes(bytes)))
+    {
+        for (caller, result) in callers.iter_mut().zip(results) {
+            result.split = Some(caller.split(bytes, settings.calls.min(2000))?);
+        }
+    }
+    for caller in callers {
+        cells.iter().try_for_each(|&cell| caller.clear(cell))?;
+    }
+    Ok(())
+}
+
+/// One block of each cell and target; returns the mean ratios over the cells, with two targets.
+fn one_round(
+    (round, calls): (usize, usize),
+    cells: &[Cell],
+    callers: &mut [Box<dyn Caller + '_>],
+    (results, started): (&mut [Measured], &Instant),
+) -> Result<Option<RoundRatios>, CallError> {
+    let mut sums = (0.0, 0.0);
+    for &cell in cells {
+        let mut order: Vec<usize> = (0..callers.len()).collect();
+        if round % 2 == 1 {
+            order.reverse();
+        }
+        let mut percentiles = [(1.0, 1.0); 2];
+        for target in order {
+            let (Some(caller), Some(result)) = (callers.get_mut(target), results.get_mut(target))
+            else {
+                continue;
+            };
+            let block = caller.read(cell, calls)?;
+            let sorted = Percentiles::new(block.latencies_ns.iter().map(|&ns| ns as f64).collect());
+            if let Some(pair) = percentiles.get_mut(target) {
+                *pair = (sorted.value(50.0), sorted.value(99.0));
+            }
+            result.add(cell, &block, started.elapsed());
+        }
+        let [first, second] = percentiles;
+        sums.0 += (first.0 / second.0).ln();
+        sums.1 += (first.1 / second.1).ln();
+    }
+    let count = cells.len().max(1) as f64;
+    Ok((callers.len() == 2).then_some((sums.0 / count, sums.1 / count)))
+}
+
+/// The development of calls in the order in which they were made.
+fn steadiness(ordered: &[f64]) -> Steadiness {
+    Steadiness::of(ordered, 1)
+}
