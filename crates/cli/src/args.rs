@@ -77,6 +77,8 @@ commands! {
     Why => why,
     /// List the keys of a server
     Keys => keys,
+    /// Measure what a get costs, by size and number of keys, and where its time goes
+    Profile => profile,
     /// Compare this server with a memcached
     Bench => bench,
     /// Store a folder in a temporary server, read it back and measure the cost

@@ -8,12 +8,14 @@ mod args;
 mod commands;
 mod daemon;
 mod files;
+mod live;
 mod output;
 mod parallel;
 mod settings;
 mod table;
 mod text_table;
 mod traces;
+mod wrap;
 
 use std::process::ExitCode;
 

@@ -11,6 +11,7 @@ pub(crate) mod inspect;
 pub(crate) mod keys;
 pub(crate) mod man;
 pub(crate) mod ping;
+pub(crate) mod profile;
 pub(crate) mod serve;
 pub(crate) mod set;
 pub(crate) mod simulate;

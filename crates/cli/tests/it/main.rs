@@ -7,6 +7,7 @@ mod help;
 mod liveness;
 mod logs;
 mod memory;
+mod profile;
 mod serve;
 mod server;
 mod small_commands;

@@ -6,7 +6,8 @@ use super::measured::{ByCell, Measured};
 
 /// The table of a profile as JSON; `None` without both sizes and widths.
 ///
-/// Microseconds are rounded to three decimals. A percentile with too few samples is left out of `single_pct`.
+/// Microseconds are rounded to three decimals. All percentiles are those of the samples, even where there are too few
+/// for an interval: a model must have them.
 pub fn latency_file(measured: &Measured) -> Option<Value> {
     if measured.by_size.is_empty() || measured.by_width.is_empty() {
         return None;
@@ -17,16 +18,13 @@ pub fn latency_file(measured: &Measured) -> Option<Value> {
             .percentiles
             .iter()
             .find(|one| (one.percent - 50.0).abs() < 1e-9)?;
-        Some(json!([
-            at?,
-            round(median.us.value.unwrap_or(median.us.low))
-        ]))
+        Some(json!([at?, round(median.sample_us)]))
     };
     let by_percent = |cell: &ByCell| -> Map<String, Value> {
         let known = cell
             .percentiles
             .iter()
-            .filter_map(|one| Some((one.percent.to_string(), json!(round(one.us.value?)))));
+            .filter_map(|one| Some((one.percent.to_string(), json!(round(one.sample_us)))));
         known.collect()
     };
     let mut sizes: Vec<&ByCell> = measured.by_size.iter().collect();
@@ -89,10 +87,7 @@ mod tests {
         let table = latency_file(&measured()).unwrap();
         assert_eq!(table["batch_us"][1][0], 100);
         assert!(table["single_pct"]["1000"]["50"].as_f64().unwrap() > 30.0);
-        assert!(
-            table["single_pct"]["1"].get("99.9").is_none(),
-            "too few samples for it"
-        );
+        assert_eq!(table["single_pct"]["1"]["99.9"], 20.998);
         glasscache_sim::strategy::cost::CostModel::parse(&table.to_string()).unwrap();
     }
 

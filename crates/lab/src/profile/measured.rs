@@ -39,6 +39,8 @@ pub struct ByCell {
 pub struct Percentile {
     /// 0 to 100.
     pub percent: f64,
+    /// The percentile of the samples, in microseconds.
+    pub sample_us: f64,
     /// The estimate, in microseconds.
     pub us: Estimate,
 }
@@ -46,7 +48,7 @@ pub struct Percentile {
 /// `{"50": {"us", "low", "high"}}`, or `{"us": null, "at_least"}` with too few samples.
 fn by_percent<S: Serializer>(percentiles: &[Percentile], serializer: S) -> Result<S::Ok, S::Error> {
     let mut map = serializer.serialize_map(Some(percentiles.len()))?;
-    for Percentile { percent, us } in percentiles {
+    for Percentile { percent, us, .. } in percentiles {
         let value = match (us.value, us.high) {
             (Some(value), Some(high)) => {
                 serde_json::json!({ "us": value, "low": us.low, "high": high })
@@ -163,6 +165,7 @@ impl Measured {
             }));
             let estimate = |percent| Percentile {
                 percent,
+                sample_us: percentiles.value(percent),
                 us: percentiles.estimate(percent),
             };
             let (bytes, keys) = match *cell {

@@ -1,0 +1,236 @@
+//! `glasscache profile`: what a get costs, by size of the value and by number of keys, and where its time goes.
+
+mod direct;
+mod page;
+mod table;
+mod via;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use glasscache_lab::profile::{self, CallError, Caller, Profile, Settings, latency_file};
+use serde_json::{Value, json};
+
+use crate::files::write_whole;
+use crate::live::{LiveTarget, parse_duration, progress_bar, stop_flag};
+use crate::output::{Exit, Failure, Output};
+use direct::Direct;
+use via::Via;
+
+const EXAMPLES: &str = "\
+Examples:
+  glasscache profile                                   a server started for it
+  glasscache profile 10.0.0.5:11211                    any memcached
+  glasscache profile cache1:11211 --vs cache2:11211    two servers, interleaved
+  glasscache profile cache1:11211 --via pylibmc        another client than ours
+  glasscache profile cache1:11211 --for 1h --html day.html";
+
+/// Measure what a get costs, and write the latency table that `simulate` reads.
+#[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Args {
+    /// The server: host:port or unix:PATH [default: one started here]
+    target: Option<String>,
+    /// Compare with this server, in interleaved rounds
+    #[arg(long, value_name = "TARGET")]
+    vs: Option<String>,
+    /// Measure this Python client instead of ours
+    #[arg(long, value_name = "CLIENT", value_parser = ["pylibmc", "pymemcache", "glasscache"])]
+    via: Option<String>,
+    /// Calls for each size and width
+    #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
+    calls: u64,
+    /// Sizes of the values, in bytes
+    #[arg(
+        long,
+        value_name = "BYTES",
+        value_delimiter = ',',
+        default_value = "1,10,100,1000,10000,100000,1000000"
+    )]
+    sizes: Vec<usize>,
+    /// Numbers of keys in a multi-get
+    #[arg(
+        long,
+        value_name = "KEYS",
+        value_delimiter = ',',
+        default_value = "1,3,5,10,100"
+    )]
+    widths: Vec<usize>,
+    /// Threads that call at the same time
+    #[arg(long, value_name = "N", default_value_t = 1, conflicts_with = "via", value_parser = clap::value_parser!(u64).range(1..=256))]
+    threads: u64,
+    /// Calls a second in an open loop, instead of one after the other
+    #[arg(long, value_name = "N", conflicts_with = "via", value_parser = parse_rate)]
+    rate: Option<f64>,
+    /// Repeat for this long, such as 30s or 1h, instead of until the calls are done
+    #[arg(long = "for", value_name = "TIME", value_parser = parse_duration, conflicts_with = "calls")]
+    run_for: Option<Duration>,
+    /// Where to write the latency table
+    #[arg(long, value_name = "FILE", default_value = "latency.json")]
+    latency_out: PathBuf,
+    /// Write a page with charts
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+    /// Seed of the values
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+    /// Print every percentile
+    #[arg(long)]
+    wide: bool,
+}
+
+fn parse_rate(text: &str) -> Result<f64, String> {
+    let rate = text.parse::<f64>().ok();
+    rate.filter(|rate| rate.is_finite() && *rate > 0.0)
+        .ok_or_else(|| format!("{text:?}: expected a number above 0"))
+}
+
+impl Args {
+    /// Measures, prints and writes the table.
+    pub(crate) fn run(self, out: &Output) -> Result<Exit, Failure> {
+        self.check()?;
+        let targets = self.targets()?;
+        let settings = Settings {
+            calls: self.calls as usize,
+            sizes: self.sizes.clone(),
+            widths: self.widths.clone(),
+            run_for: self.run_for,
+            stop: stop_flag()?,
+        };
+        let mut callers = Vec::new();
+        for target in &targets {
+            callers.push(self.caller(target)?);
+        }
+        let bar = progress_bar();
+        let ended = profile::run(&settings, &mut callers, |done| {
+            bar.set_position((done * 1000.0) as u64);
+        });
+        bar.finish_and_clear();
+        drop(callers);
+        let (profile, error) = match ended {
+            Ok(profile) => (profile, None),
+            Err((profile, error)) => (*profile, Some(error)),
+        };
+        let is_empty = profile.measured.by_size.is_empty() && profile.measured.by_width.is_empty();
+        if let Some(error) = error.as_ref().filter(|_| is_empty) {
+            return Err(failure(error));
+        }
+        self.print(out, &targets, &profile)?;
+        if let Some(error) = error {
+            return Err(
+                failure(&error).hint("what was measured before is printed; no file was written")
+            );
+        }
+        if profile.stopped {
+            return Err(Failure::new(
+                Exit::Interrupted,
+                "stopped: these are the results so far; no file was written",
+            ));
+        }
+        self.write_files(&targets, &profile)?;
+        let wrong =
+            profile.measured.wrong_values + profile.vs.as_ref().map_or(0, |vs| vs.wrong_values);
+        Ok(if wrong > 0 {
+            Exit::Finding
+        } else {
+            Exit::Success
+        })
+    }
+
+    fn check(&self) -> Result<(), Failure> {
+        if self.sizes.iter().any(|&bytes| bytes > 1 << 30) {
+            return Err(Failure::usage(
+                "--sizes: a value has at most 1 GiB (1073741824 bytes)",
+            ));
+        }
+        if self.widths.iter().any(|&keys| keys == 0 || keys > 10_000) {
+            return Err(Failure::usage("--widths: a multi-get has 1 to 10000 keys"));
+        }
+        if self.vs.is_some() && self.target.is_none() {
+            return Err(Failure::usage(
+                "--vs compares with a target: name that one, too",
+            ));
+        }
+        Ok(())
+    }
+
+    fn targets(&self) -> Result<Vec<LiveTarget>, Failure> {
+        let mut targets = vec![LiveTarget::open(self.target.as_deref())?];
+        if let Some(vs) = &self.vs {
+            targets.push(LiveTarget::open(Some(vs))?);
+        }
+        Ok(targets)
+    }
+
+    fn caller<'t>(&self, target: &'t LiveTarget) -> Result<Box<dyn Caller + 't>, Failure> {
+        let bytes_max = self.sizes.iter().copied().max().unwrap_or(0);
+        let direct = Direct::new(
+            target,
+            bytes_max,
+            self.seed,
+            (self.threads as usize, self.rate),
+        )?;
+        match &self.via {
+            None => Ok(Box::new(direct)),
+            Some(client) => {
+                let via = Via::start(client, &target.address(), self.seed, direct);
+                Ok(Box::new(via.map_err(|error| failure(&error))?))
+            }
+        }
+    }
+
+    fn document(&self, targets: &[LiveTarget], profile: &Profile) -> Value {
+        let mut document = json!(profile);
+        let name =
+            |target: &LiveTarget| json!({ "address": target.name, "version": target.version });
+        document["target"] = targets.first().map_or(Value::Null, name);
+        if let (Some(vs), Some(target)) = (document.get_mut("vs"), targets.get(1)) {
+            vs["target"] = name(target);
+        }
+        document["via"] = json!(self.via);
+        document["loop"] = json!(if self.rate.is_some() {
+            "open"
+        } else {
+            "closed"
+        });
+        document["threads"] = json!(self.threads);
+        document["rate"] = json!(self.rate);
+        document["seed"] = json!(self.seed);
+        document
+    }
+
+    fn print(
+        &self,
+        out: &Output,
+        targets: &[LiveTarget],
+        profile: &Profile,
+    ) -> Result<(), Failure> {
+        if out.is_json() {
+            out.document(&self.document(targets, profile));
+            return Ok(());
+        }
+        out.line(table::text(targets, profile, self.wide).trim_end())
+    }
+
+    fn write_files(&self, targets: &[LiveTarget], profile: &Profile) -> Result<(), Failure> {
+        if let Some(table) = latency_file(&profile.measured) {
+            let text = format!("{table:#}\n");
+            write_whole(&self.latency_out, text.as_bytes())?;
+            eprintln!("latency table written to {}", self.latency_out.display());
+        }
+        if let Some(path) = &self.html {
+            let page = page::page(targets, profile, self.via.as_deref());
+            write_whole(path, page.as_bytes())?;
+            eprintln!("page written to {}", path.display());
+        }
+        Ok(())
+    }
+}
+
+fn failure(error: &CallError) -> Failure {
+    let exit = match error {
+        CallError::Unreachable(_) => Exit::Unreachable,
+        CallError::BadData(_) => Exit::BadData,
+    };
+    Failure::new(exit, error.to_string())
+}

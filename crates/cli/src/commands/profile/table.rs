@@ -1,0 +1,215 @@
+//! The text of a profile: the conclusion first, then percentiles by size and width, then the parts of a get.
+
+use std::fmt::Write;
+
+use glasscache_lab::profile::{ByCell, Measured, Percentile, Profile, Split};
+use glasscache_lab::statistics::Kind;
+
+use crate::live::LiveTarget;
+use crate::table::{Table, bytes, count, decimal};
+use crate::wrap::wrap;
+
+/// The percentiles of the narrow table.
+const NARROW: [f64; 4] = [5.0, 50.0, 99.0, 99.9];
+
+/// Everything that the command prints.
+pub(super) fn text(targets: &[LiveTarget], profile: &Profile, is_wide: bool) -> String {
+    let mut text = wrap(&sentence(targets, profile)) + "\n";
+    tables(&mut text, targets.first(), &profile.measured, is_wide);
+    if let Some(vs) = &profile.vs {
+        tables(&mut text, targets.get(1), vs, is_wide);
+    }
+    let measured = &profile.measured;
+    if let Some(split) = measured.split {
+        let _ = write!(
+            text,
+            "\nMean time of a get of {}, in us:\n{}",
+            bytes(split.bytes as u64),
+            parts(&split)
+        );
+    }
+    let mut notes = Vec::new();
+    if !measured.refused.is_empty() {
+        notes.push(format!(
+            "The server refused to store {} of the sizes; they are left out.",
+            measured.refused.len()
+        ));
+    }
+    if measured.wrong_values > 0 {
+        notes.push(format!(
+            "{} values were absent or WRONG.",
+            count(measured.wrong_values)
+        ));
+    }
+    notes.push(
+        "us is the time of a call in the client. After the median: its interval (95 %). \
+         >= marks percentiles with too few samples for an upper bound."
+            .to_owned(),
+    );
+    let _ = write!(text, "\n{}", wrap(&notes.join(" ")));
+    text
+}
+
+/// The conclusion in one or two sentences.
+pub(super) fn sentence(targets: &[LiveTarget], profile: &Profile) -> String {
+    let measured = &profile.measured;
+    let name = targets.first().map_or("", |target| target.name.as_str());
+    let typical = measured
+        .split
+        .and_then(|split| {
+            measured
+                .by_size
+                .iter()
+                .find(|cell| cell.bytes == Some(split.bytes))
+        })
+        .or(measured.by_size.first())
+        .or(measured.by_width.first());
+    let Some(typical) = typical else {
+        return format!("Nothing was measured on {name}.");
+    };
+    let at = |percent: f64| {
+        let found = typical
+            .percentiles
+            .iter()
+            .find(|one| (one.percent - percent).abs() < 1e-9);
+        found.map_or_else(|| "-".to_owned(), value)
+    };
+    let what = match (typical.bytes, typical.keys) {
+        (Some(size), _) => format!("A get of {}", bytes(size as u64)),
+        (_, Some(1)) => "A multi-get of 1 key".to_owned(),
+        (_, keys) => format!("A multi-get of {} keys", keys.unwrap_or(0)),
+    };
+    let mut sentence = format!(
+        "{what} from {name} takes {} us, the slowest 1 % over {} us",
+        at(50.0),
+        at(99.0)
+    );
+    if let Some((name, share)) = measured.split.as_ref().and_then(largest_part) {
+        let _ = write!(
+            sentence,
+            "; {:.0} % of the time is spent in the {name}",
+            share * 100.0
+        );
+    }
+    sentence.push('.');
+    if let (Some(ratio), Some(vs)) = (&profile.ratio, targets.get(1)) {
+        let _ = write!(
+            sentence,
+            " Beside {}: {:.2} times its median ({:.2} to {:.2}), {:.2} times its p99 ({:.2} to {:.2}).",
+            vs.name,
+            ratio.p50.value,
+            ratio.p50.low,
+            ratio.p50.high,
+            ratio.p99.value,
+            ratio.p99.low,
+            ratio.p99.high
+        );
+    }
+    let after = count(measured.steadiness.after_operations.unwrap_or(0));
+    let steadiness = match measured.steadiness.kind {
+        Kind::Flat => "The run was steady.".to_owned(),
+        Kind::WarmUp => format!("The first {after} calls were a warm-up."),
+        Kind::SlowDown => format!("It became slower after {after} calls."),
+        Kind::None => "It never reached a steady state: repeat it on a quieter machine.".to_owned(),
+    };
+    format!("{sentence} {steadiness}")
+}
+
+fn largest_part(split: &Split) -> Option<(&'static str, f64)> {
+    let largest = named_parts(split)
+        .into_iter()
+        .max_by(|a, b| a.1.total_cmp(&b.1))?;
+    (split.total_us > 0.0).then_some((largest.0, largest.1 / split.total_us))
+}
+
+/// The parts of a get, in the order of its way.
+pub(super) fn named_parts(split: &Split) -> Vec<(&'static str, f64)> {
+    let mut parts = vec![("client", split.client_us)];
+    match split.server_us {
+        Some(server_us) => parts.extend([("network", split.network_us), ("server", server_us)]),
+        None => parts.push(("network and server", split.network_us)),
+    }
+    parts.extend([
+        ("decompress", split.compress_us),
+        ("deserialise", split.serialise_us),
+    ]);
+    parts
+}
+
+fn parts(split: &Split) -> String {
+    let mut table = Table::new(&["", "us", "share"]);
+    for (name, us) in named_parts(split) {
+        table.row([
+            name.to_owned(),
+            decimal(us),
+            format!("{:.0} %", 100.0 * us / split.total_us.max(1e-9)),
+        ]);
+    }
+    table.row(["total".to_owned(), decimal(split.total_us), String::new()]);
+    table.to_string()
+}
+
+fn tables(text: &mut String, target: Option<&LiveTarget>, measured: &Measured, is_wide: bool) {
+    let name = target.map_or_else(String::new, LiveTarget::describe);
+    for (title, cells) in [
+        ("Gets", &measured.by_size),
+        ("Multi-gets", &measured.by_width),
+    ] {
+        if !cells.is_empty() {
+            let _ = write!(
+                text,
+                "\n{}\n{}",
+                wrap(&format!("{title} of {name}, us:")),
+                table(cells, is_wide)
+            );
+        }
+    }
+}
+
+fn table(cells: &[ByCell], is_wide: bool) -> Table {
+    let shown = |one: &&Percentile| {
+        is_wide
+            || NARROW
+                .iter()
+                .any(|percent| (one.percent - percent).abs() < 1e-9)
+    };
+    let is_median = |one: &Percentile| (one.percent - 50.0).abs() < 1e-9;
+    let mut head = vec![String::new()];
+    for one in cells
+        .first()
+        .into_iter()
+        .flat_map(|cell| &cell.percentiles)
+        .filter(shown)
+    {
+        head.push(format!("p{}", one.percent));
+        if is_median(one) {
+            head.push("(95 %)".to_owned());
+        }
+    }
+    head.push("calls".to_owned());
+    let mut table = Table::new(&head.iter().map(String::as_str).collect::<Vec<_>>());
+    for cell in cells {
+        let mut row = vec![match (cell.bytes, cell.keys) {
+            (Some(size), _) => bytes(size as u64),
+            (_, Some(1)) => "1 key".to_owned(),
+            (_, keys) => format!("{} keys", keys.unwrap_or(0)),
+        }];
+        for one in cell.percentiles.iter().filter(shown) {
+            row.push(value(one));
+            if is_median(one) {
+                let high = one.us.high.map_or_else(|| "?".to_owned(), decimal);
+                row.push(format!("{}-{high}", decimal(one.us.low)));
+            }
+        }
+        row.push(count(cell.samples));
+        table.row(row);
+    }
+    table
+}
+
+fn value(one: &Percentile) -> String {
+    match one.us.value {
+        Some(us) => decimal(us),
+        None => format!(">= {}", decimal(one.us.low)),
+    }
+}

@@ -1,0 +1,116 @@
+#!/usr/bin/env python3
+"""Time the calls of a Python client of memcached, for `glasscache profile --via`.
+
+Reads one JSON request from each line of stdin and writes one JSON reply: fill, read, clear, split. Run as
+`python3 via.py CLIENT HOST:PORT SEED`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import json
+import sys
+import time
+from typing import Any
+
+
+def connect(name: str, address: str) -> Any:
+    """Return a client of this kind with get, set, delete and get_many."""
+    host, _, port = address.rpartition(":")
+    is_unix = "/" in address
+    if name == "pylibmc":
+        client = importlib.import_module("pylibmc").Client([f"/{address.lstrip('/')}" if is_unix else address])
+        client.get_many = client.get_multi
+        return client
+    if name == "pymemcache":
+        return importlib.import_module("pymemcache.client.base").Client(address if is_unix else (host, int(port)))
+    if name == "glasscache":
+        return importlib.import_module("glasscache").Client(address)
+    msg = f"{name} is not a known client: there are glasscache, pylibmc and pymemcache"
+    raise ImportError(msg)
+
+
+def items(cell: dict[str, int], seed: str) -> dict[str, bytes]:
+    """Return the keys and random bytes of a cell."""
+    (kind, number), *_ = cell.items()
+    count, length = (1, number) if kind == "bytes" else (number, 10)
+    keys = [f"glasscache-profile:{seed}:{kind}:{number}:{index}" for index in range(count)]
+    return {key: hashlib.shake_128(key.encode()).digest(length) for key in keys}
+
+
+def read(client: Any, cell: dict[str, int], seed: str, calls: int) -> dict[str, Any]:
+    """Return the time of each call in nanoseconds, and how many values were absent or wrong."""
+    wanted = items(cell, seed)
+    keys, times, wrong = list(wanted), [], 0
+    clock = time.perf_counter_ns
+    if "bytes" in cell:
+        (key, value), *_ = wanted.items()
+        for _ in range(calls):
+            begin = clock()
+            found = client.get(key)
+            times.append(clock() - begin)
+            wrong += found != value
+    else:
+        for _ in range(calls):
+            begin = clock()
+            found = client.get_many(keys)
+            times.append(clock() - begin)
+            wrong += sum(found.get(key) != wanted[key] for key in keys)
+    return {"latencies_ns": times, "wrong": wrong}
+
+
+def answer(client: Any, request: dict[str, Any], seed: str) -> Any:
+    """Return the reply to one request."""
+    cell = request["cell"]
+    if request["do"] == "fill":
+        for key, value in items(cell, seed).items():
+            try:
+                stored = client.set(key, value)
+            except Exception as error:  # each client has errors of its own
+                if "large" in str(error).lower() or "too big" in str(error).lower():
+                    return False
+                raise
+            if stored is False:
+                return False
+        return True
+    if request["do"] == "clear":
+        for key in items(cell, seed):
+            client.delete(key)
+        return True
+    return read(client, cell, seed, request["calls"])
+
+
+def parts(client: Any) -> dict[str, float]:
+    """Return the seconds that our client counted for each part of its reads."""
+    sums: dict[str, float] = {}
+    for row in client.stats()["by_size"] if type(client).__module__.startswith("glasscache") else []:
+        for name, seconds in row["seconds"].items():
+            sums[name] = sums.get(name, 0.0) + seconds
+    return sums
+
+
+def main() -> int:
+    """Serve requests until stdin ends."""
+    name, address, seed = sys.argv[1:4]
+    try:
+        client = connect(name, address)
+    except ImportError as error:
+        sys.stdout.write(json.dumps({"error": f"{sys.executable} cannot import {name}: {error}"}) + "\n")
+        return 1
+    for line in sys.stdin:
+        request = json.loads(line)
+        try:
+            before = parts(client)
+            reply: dict[str, Any] = {"result": answer(client, request, seed)}
+            after = parts(client).items()
+            reply["parts"] = {part: seconds - before.get(part, 0.0) for part, seconds in after}
+        except Exception as error:  # each client has errors of its own
+            reply = {"error": f"{name}: {type(error).__name__}: {error}"}
+        sys.stdout.write(json.dumps(reply) + "\n")
+        sys.stdout.flush()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

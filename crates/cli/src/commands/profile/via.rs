@@ -1,0 +1,143 @@
+//! The calls of a profile through a Python client, in a child process that measures with its own clock.
+//!
+//! `via.py` does the calls. What lies on the wire is measured by our own client, so that a split of another client's
+//! time is: its total, less what the same get takes between the kernels of client and server.
+
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+
+use glasscache_lab::profile::{Block, CallError, Caller, Cell, Split};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::direct::Direct;
+
+/// The program that the child process runs.
+const PROGRAM: &str = include_str!("via.py");
+
+/// Environment variable with the Python to use.
+const PYTHON: &str = "GLASSCACHE_PYTHON";
+
+/// A Python client against one server.
+pub(super) struct Via<'t> {
+    child: Child,
+    requests: ChildStdin,
+    replies: BufReader<ChildStdout>,
+    direct: Direct<'t>,
+}
+
+#[derive(Deserialize)]
+struct Reply {
+    #[serde(default)]
+    result: Value,
+    #[serde(default)]
+    parts: std::collections::BTreeMap<String, f64>,
+    #[serde(default)]
+    error: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct Times {
+    latencies_ns: Vec<u64>,
+    wrong: u64,
+}
+
+impl<'t> Via<'t> {
+    /// Starts the child with `client` (such as `pylibmc`) for the server at `address`.
+    pub(super) fn start(
+        client: &str,
+        address: &str,
+        seed: u64,
+        direct: Direct<'t>,
+    ) -> Result<Via<'t>, CallError> {
+        let python = std::env::var_os(PYTHON).filter(|name| !name.is_empty());
+        let mut child = Command::new(python.unwrap_or_else(|| "python3".into()))
+            .args(["-c", PROGRAM, client, address, &format!("{seed:x}")])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .map_err(|error| {
+                CallError::Unreachable(format!("python3 could not be started: {error}"))
+            })?;
+        let (Some(requests), Some(replies)) = (child.stdin.take(), child.stdout.take()) else {
+            return Err(CallError::Unreachable("python3 has no pipes".to_owned()));
+        };
+        Ok(Via {
+            child,
+            requests,
+            replies: BufReader::new(replies),
+            direct,
+        })
+    }
+
+    fn request(&mut self, task: &str, cell: Cell, calls: usize) -> Result<Reply, CallError> {
+        let line = json!({ "do": task, "cell": cell, "calls": calls });
+        let mut text = String::new();
+        // A child that has ended may have written its reason before.
+        let _ = writeln!(self.requests, "{line}");
+        self.replies
+            .read_line(&mut text)
+            .map_err(|error| CallError::BadData(format!("python3: {error}")))?;
+        let reply: Reply = serde_json::from_str(&text)
+            .map_err(|_| CallError::BadData("the Python client ended early".to_owned()))?;
+        match reply.error {
+            Some(error) => Err(CallError::Unreachable(error)),
+            None => Ok(reply),
+        }
+    }
+
+    fn times(reply: Reply) -> Result<Block, CallError> {
+        let times: Times = serde_json::from_value(reply.result)
+            .map_err(|error| CallError::BadData(format!("the Python client: {error}")))?;
+        Ok(Block {
+            latencies_ns: times.latencies_ns,
+            wrong: times.wrong,
+        })
+    }
+}
+
+impl Caller for Via<'_> {
+    fn fill(&mut self, cell: Cell) -> Result<bool, CallError> {
+        Ok(self.request("fill", cell, 0)?.result == Value::Bool(true))
+    }
+
+    fn read(&mut self, cell: Cell, calls: usize) -> Result<Block, CallError> {
+        let reply = self.request("read", cell, calls)?;
+        Via::times(reply)
+    }
+
+    fn clear(&mut self, cell: Cell) -> Result<(), CallError> {
+        self.request("clear", cell, 0).map(|_| ())
+    }
+
+    fn split(&mut self, bytes: usize, calls: usize) -> Result<Split, CallError> {
+        let reply = self.request("read", Cell::Bytes(bytes), calls)?;
+        let us =
+            |name: &str| reply.parts.get(name).copied().unwrap_or(0.0) * 1e6 / calls.max(1) as f64;
+        let (serialise_us, compress_us) = (us("deserialise"), us("decompress"));
+        let block = Via::times(reply)?;
+        let total_us = block.latencies_ns.iter().sum::<u64>() as f64 / 1e3 / calls.max(1) as f64;
+        self.direct.fill(Cell::Bytes(bytes))?;
+        let direct = self.direct.split(bytes, calls)?;
+        self.direct.clear(Cell::Bytes(bytes))?;
+        Ok(Split {
+            total_us,
+            serialise_us,
+            compress_us,
+            client_us: (total_us
+                - serialise_us
+                - compress_us
+                - direct.network_us
+                - direct.server_us.unwrap_or(0.0))
+            .max(0.0),
+            ..direct
+        })
+    }
+}
+
+impl Drop for Via<'_> {
+    fn drop(&mut self) {
+        let _ = self.child.kill(); // it may have ended already
+        let _ = self.child.wait();
+    }
+}

@@ -1,0 +1,245 @@
+//! The targets of commands that measure a running server: any that speaks memcached, or one started here.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use glasscache_lab::load::Endpoint;
+use glasscache_lab::proc::Meter;
+use glasscache_server::{Address, Config, Listen, Running};
+use indicatif::{ProgressBar, ProgressStyle};
+
+use crate::output::{Exit, Failure};
+
+/// How long a server may take to reply to `version` and `stats`.
+const REPLY_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// Memory of an embedded server: more than any of these commands stores by default.
+const EMBEDDED_BYTES: u64 = 1 << 30;
+
+/// Longest reply that is read from a target before it is known to speak memcached.
+const REPLY_BYTES_MAX: u64 = 1 << 16;
+
+/// A server under measurement.
+pub(crate) struct LiveTarget {
+    /// Its address as given, or `embedded`.
+    pub name: String,
+    /// Where it listens.
+    pub endpoint: Endpoint,
+    /// Its reply to `version`.
+    pub version: String,
+    /// Its CPU time, if its process is on this machine and can be seen.
+    pub meter: Meter,
+    embedded: Option<Running>,
+}
+
+impl LiveTarget {
+    /// The server at `address`, or an embedded one; refuses what does not speak memcached.
+    pub(crate) fn open(address: Option<&str>) -> Result<LiveTarget, Failure> {
+        let Some(address) = address else {
+            return LiveTarget::embedded();
+        };
+        let endpoint: Endpoint = address.parse().map_err(|error| {
+            Failure::usage(format!("{address}: not an address: {error}"))
+                .hint("addresses are host:port or unix:PATH")
+        })?;
+        let version = version_of(address, &endpoint)?;
+        let meter = meter_of(&endpoint);
+        Ok(LiveTarget {
+            name: address.to_owned(),
+            endpoint,
+            version,
+            meter,
+            embedded: None,
+        })
+    }
+
+    fn embedded() -> Result<LiveTarget, Failure> {
+        let config = Config {
+            listeners: vec![Listen::Tcp(SocketAddr::from(([127, 0, 0, 1], 0)))],
+            memory_bytes: EMBEDDED_BYTES,
+            workers: 1,
+            ..Config::default()
+        };
+        let running = glasscache_server::start(config)
+            .map_err(|error| Failure::new(Exit::Unreachable, error.to_string()))?;
+        let address = running
+            .addresses()
+            .iter()
+            .find_map(|address| match address {
+                Address::Tcp(address) => Some(*address),
+                Address::Unix(_) => None,
+            });
+        let address = address.ok_or_else(|| {
+            Failure::new(Exit::Unreachable, "the embedded server does not listen")
+        })?;
+        let threads = running.thread_ids();
+        let endpoint = Endpoint::Tcp(address);
+        Ok(LiveTarget {
+            name: "embedded".to_owned(),
+            version: version_of("embedded", &endpoint)?,
+            endpoint,
+            meter: Meter::Threads(threads.iter().map(|tid| tid.unsigned_abs()).collect()),
+            embedded: Some(running),
+        })
+    }
+
+    /// The address for a client.
+    pub(crate) fn address(&self) -> String {
+        self.endpoint.to_string()
+    }
+
+    /// Name and version for a table.
+    pub(crate) fn describe(&self) -> String {
+        format!("{} ({})", self.name, self.version)
+    }
+}
+
+impl Drop for LiveTarget {
+    fn drop(&mut self) {
+        if let Some(running) = self.embedded.take() {
+            running.stop();
+            running.join();
+        }
+    }
+}
+
+/// Sends a line and returns the reply up to a line that starts with `until`.
+fn reply_to(endpoint: &Endpoint, line: &str, until: &str) -> std::io::Result<Vec<String>> {
+    fn converse(
+        mut socket: impl Read + Write,
+        line: &str,
+        until: &str,
+    ) -> std::io::Result<Vec<String>> {
+        socket.write_all(format!("{line}\r\n").as_bytes())?;
+        let mut lines = Vec::new();
+        for line in BufReader::new(socket.take(REPLY_BYTES_MAX)).split(b'\n') {
+            let line = String::from_utf8_lossy(&line?).trim_end().to_owned();
+            let is_last = line.starts_with(until) || !line.starts_with("STAT ");
+            lines.push(line);
+            if is_last {
+                break;
+            }
+        }
+        Ok(lines)
+    }
+    match endpoint {
+        Endpoint::Tcp(address) => {
+            let socket = TcpStream::connect_timeout(address, REPLY_TIMEOUT)?;
+            socket.set_read_timeout(Some(REPLY_TIMEOUT))?;
+            converse(socket, line, until)
+        }
+        Endpoint::Unix(path) => {
+            let socket = UnixStream::connect(path)?;
+            socket.set_read_timeout(Some(REPLY_TIMEOUT))?;
+            converse(socket, line, until)
+        }
+    }
+}
+
+fn version_of(name: &str, endpoint: &Endpoint) -> Result<String, Failure> {
+    let reply = reply_to(endpoint, "version", "VERSION ").map_err(|error| {
+        Failure::new(
+            Exit::Unreachable,
+            format!("{name} does not respond: {error}"),
+        )
+        .hint("without a target a server is started for the measurement")
+    })?;
+    let first = reply.first().map_or("", String::as_str);
+    match first.strip_prefix("VERSION ") {
+        Some(version) => Ok(version.to_owned()),
+        None if first.is_empty() => Err(Failure::new(
+            Exit::BadData,
+            format!("{name} is not a memcached server: it closed the connection after `version`"),
+        )),
+        None => Err(Failure::new(
+            Exit::BadData,
+            format!(
+                "{name} is not a memcached server: its reply to `version` was \"{}\"",
+                first.chars().take(60).collect::<String>()
+            ),
+        )),
+    }
+}
+
+/// The process of a server on this machine, found by the `pid` that it reports.
+fn meter_of(endpoint: &Endpoint) -> Meter {
+    let is_local = match endpoint {
+        Endpoint::Tcp(address) => address.ip().is_loopback(),
+        Endpoint::Unix(_) => true,
+    };
+    let rows = reply_to(endpoint, "stats", "END").unwrap_or_default();
+    let number = |name: &str| -> Option<u32> {
+        let prefix = format!("STAT {name} ");
+        rows.iter()
+            .find_map(|row| row.strip_prefix(&prefix)?.parse().ok())
+    };
+    let Some(pid) = number("pid").filter(|_| is_local) else {
+        return Meter::None;
+    };
+    // In another container the same number may belong to another process.
+    let name = glasscache_lab::proc::thread_name(pid, pid);
+    if ["memcached", "glasscache"]
+        .iter()
+        .any(|known| name.contains(known))
+    {
+        Meter::Process {
+            pid,
+            workers: number("threads").unwrap_or(1) as usize,
+        }
+    } else {
+        Meter::None
+    }
+}
+
+/// A flag that Ctrl-C sets.
+pub(crate) fn stop_flag() -> Result<Arc<AtomicBool>, Failure> {
+    let stop = Arc::new(AtomicBool::new(false));
+    signal_hook::flag::register(signal_hook::consts::SIGINT, Arc::clone(&stop))?;
+    Ok(stop)
+}
+
+/// A progress bar on a terminal, nothing elsewhere.
+pub(crate) fn progress_bar() -> ProgressBar {
+    let bar = ProgressBar::new(1000);
+    let style = ProgressStyle::with_template("{bar:30} {percent} %  {eta}");
+    if let Ok(style) = style {
+        bar.set_style(style);
+    }
+    bar
+}
+
+/// Reads a time such as `30s`, `5m` or `1h`; seconds without a unit.
+pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
+    let (number, factor) = match text.char_indices().last() {
+        Some((at, 's')) => (&text[..at], 1.0),
+        Some((at, 'm')) => (&text[..at], 60.0),
+        Some((at, 'h')) => (&text[..at], 3600.0),
+        _ => (text, 1.0),
+    };
+    let seconds = number.parse::<f64>().ok().map(|number| number * factor);
+    seconds
+        .filter(|seconds| seconds.is_finite() && *seconds > 0.0 && *seconds <= 604_800.0)
+        .map(Duration::from_secs_f64)
+        .ok_or_else(|| format!("{text:?}: expected a time such as 30s, 5m or 1h"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_times_with_and_without_a_unit() {
+        let seconds = |text| parse_duration(text).map(|time| time.as_secs_f64());
+        assert_eq!(seconds("30s"), Ok(30.0));
+        assert_eq!(seconds("1.5m"), Ok(90.0));
+        assert_eq!(seconds("1h"), Ok(3600.0));
+        assert_eq!(seconds("7"), Ok(7.0));
+        for wrong in ["", "s", "-1s", "0", "1d", "inf"] {
+            assert!(parse_duration(wrong).is_err(), "{wrong}");
+        }
+    }
+}
