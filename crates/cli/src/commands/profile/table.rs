@@ -80,7 +80,7 @@ pub(super) fn sentence(targets: &[LiveTarget], profile: &Profile) -> String {
         (_, keys) => format!("A multi-get of {} keys", keys.unwrap_or(0)),
     };
     let mut sentence = format!(
-        "{what} from {name} takes {} us, the slowest 1 % over {} us",
+        "{what} from {name} takes {} us, at p99 {} us",
         at(50.0),
         at(99.0)
     );

@@ -20,11 +20,15 @@ def connect(name: str, address: str) -> Any:
     host, _, port = address.rpartition(":")
     is_unix = "/" in address
     if name == "pylibmc":
-        client = importlib.import_module("pylibmc").Client([f"/{address.lstrip('/')}" if is_unix else address])
+        client = importlib.import_module("pylibmc").Client(
+            [f"/{address.lstrip('/')}" if is_unix else address]
+        )
         client.get_many = client.get_multi
         return client
     if name == "pymemcache":
-        return importlib.import_module("pymemcache.client.base").Client(address if is_unix else (host, int(port)))
+        return importlib.import_module("pymemcache.client.base").Client(
+            address if is_unix else (host, int(port))
+        )
     if name == "glasscache":
         return importlib.import_module("glasscache").Client(address)
     msg = f"{name} is not a known client: there are glasscache, pylibmc and pymemcache"
@@ -84,7 +88,9 @@ def answer(client: Any, request: dict[str, Any], seed: str) -> Any:
 def parts(client: Any) -> dict[str, float]:
     """Return the seconds that our client counted for each part of its reads."""
     sums: dict[str, float] = {}
-    for row in client.stats()["by_size"] if type(client).__module__.startswith("glasscache") else []:
+    for row in (
+        client.stats()["by_size"] if type(client).__module__.startswith("glasscache") else []
+    ):
         for name, seconds in row["seconds"].items():
             sums[name] = sums.get(name, 0.0) + seconds
     return sums
@@ -96,7 +102,9 @@ def main() -> int:
     try:
         client = connect(name, address)
     except ImportError as error:
-        sys.stdout.write(json.dumps({"error": f"{sys.executable} cannot import {name}: {error}"}) + "\n")
+        sys.stdout.write(
+            json.dumps({"error": f"{sys.executable} cannot import {name}: {error}"}) + "\n"
+        )
         return 1
     for line in sys.stdin:
         request = json.loads(line)
@@ -105,7 +113,7 @@ def main() -> int:
             reply: dict[str, Any] = {"result": answer(client, request, seed)}
             after = parts(client).items()
             reply["parts"] = {part: seconds - before.get(part, 0.0) for part, seconds in after}
-        except Exception as error:  # each client has errors of its own
+        except Exception as error:  # noqa: BLE001 each client has errors of its own
             reply = {"error": f"{name}: {type(error).__name__}: {error}"}
         sys.stdout.write(json.dumps(reply) + "\n")
         sys.stdout.flush()
