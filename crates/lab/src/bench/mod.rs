@@ -8,6 +8,7 @@ pub mod bounds;
 pub mod builds;
 pub mod interference;
 pub mod layout;
+pub mod live;
 pub mod memory;
 pub mod misses;
 pub mod paired;

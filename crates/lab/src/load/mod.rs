@@ -119,6 +119,8 @@ pub struct Plan {
     pub seed: u64,
     /// Measures in one read of eight how long data waited for the generator; see [`Tally::generator_share`].
     pub measures_delay: bool,
+    /// A stopped run returns what it counted instead of [`Error::Stopped`].
+    pub keeps_partial: bool,
     /// Stops the run when set.
     pub stop: Arc<AtomicBool>,
 }
@@ -137,6 +139,7 @@ impl Plan {
             cpus: Vec::new(),
             seed: 1,
             measures_delay: false,
+            keeps_partial: false,
             stop: Arc::default(),
         }
     }
@@ -203,8 +206,12 @@ pub fn run<W: Workload>(
             })
             .collect();
         let sleep_until = |at: Option<Instant>| {
-            if let Some(at) = at {
-                std::thread::sleep(at.saturating_duration_since(Instant::now()));
+            // In short sleeps: Ctrl-C ends the threads at once, and their time must not be counted on.
+            while let Some(left) = at.and_then(|at| at.checked_duration_since(Instant::now()))
+                && !left.is_zero()
+                && !plan.stop.load(Ordering::Relaxed)
+            {
+                std::thread::sleep(left.min(Duration::from_millis(20)));
             }
         };
         sleep_until(from);
@@ -216,7 +223,7 @@ pub fn run<W: Workload>(
             results.push(handle.join().map_err(|_| Error::Closed)??);
         }
         let (length, after) = after.unwrap_or_else(|| (started.elapsed(), meter.read()));
-        if plan.stop.load(Ordering::Relaxed) {
+        if plan.stop.load(Ordering::Relaxed) && !plan.keeps_partial {
             return Err(Error::Stopped);
         }
         Ok(sum_up(

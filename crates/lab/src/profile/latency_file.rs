@@ -24,7 +24,7 @@ pub fn latency_file(measured: &Measured) -> Option<Value> {
         let known = cell
             .percentiles
             .iter()
-            .filter_map(|one| Some((one.percent.to_string(), json!(round(one.sample_us)))));
+            .map(|one| (one.percent.to_string(), json!(round(one.sample_us))));
         known.collect()
     };
     let mut sizes: Vec<&ByCell> = measured.by_size.iter().collect();

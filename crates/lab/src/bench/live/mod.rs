@@ -1,0 +1,231 @@
+//! Load on any server: a closed loop, an open loop at a rate, or a search for the highest rate that holds an objective.
+//!
+//! Keys are stored first, then requests of a mix are sent and every value is compared. With two targets the run is
+//! cut into short rounds that measure both, in the order A B, B A.
+
+mod result;
+mod search;
+mod workload;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use crate::load::{self, Dialect, Endpoint, Pace, Picker, Plan, Report, Values, Window};
+use crate::proc::Meter;
+use crate::profile::RatioInterval;
+pub use result::{Bound, Ends, Latencies, Measured};
+pub use search::{Objective, Tried, search};
+pub use workload::Mix;
+use workload::{Remove, Requests};
+
+/// Rounds of a comparison: enough for the interval of a median ratio.
+const ROUNDS: usize = 20;
+
+/// Pipeline while keys are stored and removed.
+const FILL_DEPTH: usize = 64;
+
+/// A server under load.
+#[derive(Debug, Clone)]
+pub struct Target {
+    /// Where it listens.
+    pub endpoint: Endpoint,
+    /// Its CPU time, where it can be seen.
+    pub meter: Meter,
+}
+
+/// What is sent.
+#[derive(Debug, Clone)]
+pub struct Traffic {
+    /// How the next key is drawn, and of how many.
+    pub picker: Picker,
+    /// Number of keys.
+    pub keys: u64,
+    /// Values by key.
+    pub values: Values,
+    /// Kinds of requests.
+    pub mix: Mix,
+    /// TTL of all values in seconds; 0 is none.
+    pub ttl_s: u32,
+    /// Stores a key that was missed, as a look-aside application does.
+    pub fills_misses: bool,
+    /// Classic text or meta.
+    pub dialect: Dialect,
+}
+
+/// How it is sent.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// Connections to each target.
+    pub connections: usize,
+    /// Requests in flight on each connection.
+    pub depth: usize,
+    /// Threads of the generator.
+    pub threads: usize,
+    /// Closed or open loop.
+    pub pace: Pace,
+    /// Length of the measurement of each target.
+    pub run_for: Duration,
+    /// Sent before it, not counted.
+    pub warm_up: Duration,
+    /// CPUs of the generator's threads; no pinning if empty.
+    pub cpus: Vec<usize>,
+    /// Decides keys, values and schedule.
+    pub seed: u64,
+    /// Ends the run when set; what was counted is returned.
+    pub stop: Arc<AtomicBool>,
+}
+
+impl Settings {
+    fn is_stopped(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
+    }
+
+    fn plan(&self, target: &Target, traffic: &Traffic) -> Plan {
+        Plan {
+            connections: self.connections,
+            dialect: traffic.dialect,
+            cpus: self.cpus.clone(),
+            seed: self.seed,
+            measures_delay: true,
+            keeps_partial: true,
+            stop: self.stop.clone(),
+            ..Plan::new(target.endpoint.clone())
+        }
+    }
+
+    /// The first key: another seed has other keys, so that runs do not read values of each other.
+    fn first_id(&self) -> u64 {
+        load::mix(self.seed) << 32
+    }
+}
+
+/// Medians over the rounds of the first target's figures over the second's.
+#[derive(Debug, Clone, Copy, serde::Serialize)]
+pub struct Ratio {
+    /// Of the median latency.
+    #[serde(rename = "50")]
+    pub p50: RatioInterval,
+    /// Of the 99th percentile.
+    #[serde(rename = "99")]
+    pub p99: RatioInterval,
+    /// Of the completed requests per second.
+    pub requests_per_second: RatioInterval,
+}
+
+/// Stores all keys.
+pub fn fill(settings: &Settings, target: &Target, traffic: &Traffic) -> Result<(), load::Error> {
+    let plan = Plan {
+        depth: FILL_DEPTH,
+        measures_delay: false,
+        ..settings.plan(target, traffic)
+    };
+    let first = settings.first_id();
+    let range = first..first + traffic.keys;
+    let workloads = load::Fill::over(&range, &traffic.values, settings.threads);
+    load::run(&plan, workloads, &Meter::None).map(|_| ())
+}
+
+/// Removes all keys that [`fill`] stored; a stopped run is cleaned as well.
+pub fn clear(settings: &Settings, target: &Target, traffic: &Traffic) -> Result<(), load::Error> {
+    let plan = Plan {
+        depth: FILL_DEPTH,
+        measures_delay: false,
+        stop: Arc::default(),
+        ..settings.plan(target, traffic)
+    };
+    let first = settings.first_id();
+    let workload = Remove(first..first + traffic.keys);
+    load::run(&plan, vec![workload], &Meter::None).map(|_| ())
+}
+
+/// Sends the traffic for `run_for` and returns what was measured.
+fn run_once(
+    settings: &Settings,
+    target: &Target,
+    traffic: &Traffic,
+    (pace, run_for, warm_up): (Pace, Duration, Duration),
+    round: u64,
+) -> Result<Report, load::Error> {
+    let plan = Plan {
+        depth: settings.depth,
+        pace,
+        window: Window::Timed {
+            warm_up,
+            measure: run_for,
+        },
+        ..settings.plan(target, traffic)
+    };
+    let workload = |thread: usize| {
+        let seed = load::mix(settings.seed ^ round << 16 ^ thread as u64);
+        Requests::new(
+            traffic.clone(),
+            settings.first_id(),
+            settings.connections,
+            seed,
+        )
+    };
+    let workloads = (0..settings.threads).map(workload).collect();
+    load::run(&plan, workloads, &target.meter).map(|(report, _)| report)
+}
+
+/// Measures one target.
+pub fn run(
+    settings: &Settings,
+    target: &Target,
+    traffic: &Traffic,
+) -> Result<Measured, load::Error> {
+    let times = (settings.pace, settings.run_for, settings.warm_up);
+    let report = run_once(settings, target, traffic, times, 0)?;
+    Ok(Measured::of(&[report], settings, &target.meter))
+}
+
+/// Measures two targets in interleaved rounds.
+pub fn compare(
+    settings: &Settings,
+    targets: [&Target; 2],
+    traffic: &Traffic,
+    mut progress: impl FnMut(f64),
+) -> Result<([Measured; 2], Ratio), load::Error> {
+    let mut reports: [Vec<Report>; 2] = Default::default();
+    let run_for = settings.run_for / ROUNDS as u32;
+    for round in 0..ROUNDS {
+        progress(round as f64 / ROUNDS as f64);
+        let order = if round % 2 == 0 { [0, 1] } else { [1, 0] };
+        for side in order {
+            let warm_up = if round == 0 {
+                settings.warm_up
+            } else {
+                run_for / 10
+            };
+            let times = (settings.pace, run_for, warm_up);
+            reports[side].push(run_once(
+                settings,
+                targets[side],
+                traffic,
+                times,
+                round as u64,
+            )?);
+        }
+        if settings.is_stopped() {
+            break;
+        }
+    }
+    let ratio = |figure: &dyn Fn(&Report) -> f64| {
+        let pairs = reports[0].iter().zip(&reports[1]);
+        RatioInterval::of(pairs.map(|(first, second)| figure(first) / figure(second)))
+    };
+    let ratio = Ratio {
+        p50: ratio(&|report| report.tally.latency_us(50.0)),
+        p99: ratio(&|report| report.tally.latency_us(99.0)),
+        requests_per_second: ratio(&Report::rate),
+    };
+    let [first, second] = reports;
+    Ok((
+        [
+            Measured::of(&first, settings, &targets[0].meter),
+            Measured::of(&second, settings, &targets[1].meter),
+        ],
+        ratio,
+    ))
+}

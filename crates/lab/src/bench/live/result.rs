@@ -1,0 +1,248 @@
+//! What a load test measured of one target.
+
+use serde::Serialize;
+
+use super::Settings;
+use crate::load::{Pace, Report, Tally};
+use crate::proc::Meter;
+use crate::statistics::{Estimate, Percentiles, Steadiness};
+
+/// From this share of a core on a thread counts as busy all the time.
+const SATURATED: f64 = 0.93;
+
+/// From this share of the median latency on the generator is what limits the figures.
+const SHARE_MAX: f64 = 0.5;
+
+/// What limits the throughput.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Bound {
+    /// The server's workers are busy all the time.
+    Server,
+    /// The generator's threads are, or replies wait for them longer than for the server.
+    Generator,
+    /// Neither: the rate, the network or the number of connections.
+    None,
+}
+
+/// Percentiles in microseconds.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub struct Latencies {
+    /// The median.
+    pub p50: f64,
+    /// 90th percentile.
+    pub p90: f64,
+    /// 99th.
+    pub p99: f64,
+    /// 99.9th.
+    pub p99_9: f64,
+    /// 99.99th.
+    pub p99_99: f64,
+    /// The longest.
+    pub max: f64,
+}
+
+/// Latencies from both ends of the time that a request waits in the generator.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub struct Ends {
+    /// From the time at which a request was due; in a closed loop that is when it was sent.
+    pub intended: Latencies,
+    /// From the time at which it was sent.
+    pub sent: Latencies,
+}
+
+/// The generator's share of a latency by percentile, 0 to 1; `None` where it is not known.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub struct Shares {
+    /// Of the median.
+    pub p50: Option<f64>,
+    /// Of the 99th percentile.
+    pub p99: Option<f64>,
+    /// Of the 99.9th.
+    pub p99_9: Option<f64>,
+}
+
+/// Intervals of the latency from the intended time, in microseconds.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub struct Intervals {
+    /// Of the median.
+    pub p50: Estimate,
+    /// Of the 99th percentile.
+    pub p99: Estimate,
+    /// Of the 99.9th.
+    pub p99_9: Estimate,
+}
+
+/// The requests of one second, estimated from a sample.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub struct Second {
+    /// Second of the run.
+    pub at_s: u64,
+    /// Completed requests.
+    pub requests: u64,
+    /// Median of the latency from the intended time, in microseconds.
+    pub p50_us: f64,
+    /// Its 99th percentile.
+    pub p99_us: f64,
+}
+
+/// What was measured.
+#[derive(Debug, Clone, Serialize)]
+pub struct Measured {
+    /// Completed requests per second.
+    pub requests_per_second: f64,
+    /// Requests per second that were asked for; `None` in a closed loop.
+    pub offered_per_second: Option<f64>,
+    /// Latencies in microseconds.
+    pub latency_us: Ends,
+    /// Intervals (95 %) of the latency from the intended time.
+    pub interval_us: Intervals,
+    /// The generator's share of the latency from the send time.
+    pub generator_share: Shares,
+    /// CPU of the generator per request; in an open loop it spins while it waits.
+    pub generator_cpu_us: f64,
+    /// CPU of the server per request; `None` where its process cannot be seen.
+    pub server_cpu_us: Option<f64>,
+    /// Gets per CPU second of the generator.
+    pub gets_per_generator_cpu_s: f64,
+    /// What limits the throughput.
+    pub bound: Bound,
+    /// Whether the run was steady.
+    #[serde(rename = "verdict")]
+    pub steadiness: Steadiness,
+    /// Completed requests.
+    pub requests: u64,
+    /// Keys found with the right value.
+    pub hits: u64,
+    /// Keys not found.
+    pub misses: u64,
+    /// Writes that took effect.
+    pub stored: u64,
+    /// Writes that did not.
+    pub refused: u64,
+    /// Values that differ from those stored.
+    pub wrong_values: u64,
+    /// The first wrong value, described.
+    pub first_wrong: Option<String>,
+    /// Length of the measurement.
+    pub seconds: f64,
+    /// Cores used by other processes meanwhile.
+    pub other_cores: f64,
+    /// By second.
+    pub series: Vec<Second>,
+    /// All counts and histograms.
+    #[serde(skip)]
+    pub tally: Tally,
+}
+
+impl Measured {
+    /// Sums up the rounds of one target.
+    pub(super) fn of(reports: &[Report], settings: &Settings, meter: &Meter) -> Self {
+        let mut tally = Tally::new(settings.pace != Pace::Closed);
+        let (mut seconds, mut server_s, mut generator_s, mut other_s) = (0.0, 0.0, 0.0, 0.0);
+        let mut is_generator_bound = false;
+        for report in reports {
+            tally.add(&report.tally);
+            seconds += report.seconds;
+            server_s += report.server.cpu_s();
+            generator_s += report.generator_cores * report.seconds;
+            other_s += report.other_cores * report.seconds;
+            is_generator_bound |= report.is_generator_bound;
+        }
+        let per_request = 1e6 / tally.requests.max(1) as f64;
+        let share = |percent| tally.generator_share(percent);
+        let is_closed = settings.pace == Pace::Closed;
+        // An open loop spins, so only its share of the latency shows that it is late.
+        let is_busy = is_closed && generator_s > SATURATED * settings.threads as f64 * seconds;
+        let is_server_busy =
+            meter.workers() > 0 && server_s > SATURATED * meter.workers() as f64 * seconds;
+        let bound = if is_server_busy {
+            Bound::Server
+        } else if is_generator_bound
+            || is_busy
+            || share(50.0).is_some_and(|share| share > SHARE_MAX)
+        {
+            Bound::Generator
+        } else {
+            Bound::None
+        };
+        let ordered: Vec<f64> = tally
+            .samples
+            .kept()
+            .iter()
+            .map(|s| s.latency_ns as f64 / 1e3)
+            .collect();
+        let steadiness = Steadiness::of(&ordered, tally.samples.stride());
+        let series = series(&tally);
+        let percentiles = Percentiles::new(ordered);
+        Self {
+            requests_per_second: tally.requests as f64 / seconds.max(1e-9),
+            offered_per_second: match settings.pace {
+                Pace::Open(rate) => Some(rate),
+                Pace::Closed => None,
+            },
+            latency_us: Ends {
+                intended: latencies(&|percent| tally.latency_us(percent)),
+                sent: latencies(&|percent| tally.latency_from_send_us(percent)),
+            },
+            interval_us: Intervals {
+                p50: percentiles.estimate(50.0),
+                p99: percentiles.estimate(99.0),
+                p99_9: percentiles.estimate(99.9),
+            },
+            generator_share: Shares {
+                p50: share(50.0),
+                p99: share(99.0),
+                p99_9: share(99.9),
+            },
+            generator_cpu_us: generator_s * per_request,
+            server_cpu_us: (meter.workers() > 0).then_some(server_s * per_request),
+            gets_per_generator_cpu_s: (tally.hits + tally.misses) as f64 / generator_s.max(1e-9),
+            bound,
+            steadiness,
+            requests: tally.requests,
+            hits: tally.hits,
+            misses: tally.misses,
+            stored: tally.stored,
+            refused: tally.refused,
+            wrong_values: tally.wrong,
+            first_wrong: tally.difference.clone(),
+            seconds,
+            other_cores: other_s / seconds.max(1e-9),
+            series,
+            tally,
+        }
+    }
+}
+
+fn latencies(at: &dyn Fn(f64) -> f64) -> Latencies {
+    Latencies {
+        p50: at(50.0),
+        p90: at(90.0),
+        p99: at(99.0),
+        p99_9: at(99.9),
+        p99_99: at(99.99),
+        max: at(100.0),
+    }
+}
+
+fn series(tally: &Tally) -> Vec<Second> {
+    let second_of = |at_ns: u64| at_ns / 1_000_000_000;
+    let seconds = tally
+        .samples
+        .kept()
+        .chunk_by(|a, b| second_of(a.at_ns) == second_of(b.at_ns));
+    let stride = tally.samples.stride();
+    seconds
+        .map(|second| {
+            let percentiles =
+                Percentiles::new(second.iter().map(|s| s.latency_ns as f64 / 1e3).collect());
+            Second {
+                at_s: second.first().map_or(0, |sample| second_of(sample.at_ns)),
+                requests: second.len() as u64 * stride,
+                p50_us: percentiles.value(50.0),
+                p99_us: percentiles.value(99.0),
+            }
+        })
+        .collect()
+}

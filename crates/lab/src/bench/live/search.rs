@@ -1,0 +1,134 @@
+//! The highest rate that holds an objective such as `p99.9<1ms`, by bisection.
+//!
+//! The rate of a closed loop bounds the search from above. Each step offers a rate for a part of the time and looks at
+//! the latency from the intended time, which grows without bound above what the server can do.
+
+use std::str::FromStr;
+use std::time::Duration;
+
+use serde::Serialize;
+
+use super::{Measured, Settings, Target, Traffic, run_once};
+use crate::load::{self, Pace};
+
+/// Steps of the bisection: the rate is known to 1 % of the closed loop's.
+const STEPS: u32 = 7;
+
+/// A latency that must not be exceeded at a percentile.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Objective {
+    /// 0 to 100.
+    pub percent: f64,
+    /// In microseconds.
+    pub latency_us: f64,
+}
+
+impl FromStr for Objective {
+    type Err = String;
+
+    /// `p99.9<1ms`; units are us, ms and s.
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong = || format!("{text:?}: expected an objective such as p99.9<1ms");
+        let compact: String = text.split_whitespace().collect();
+        let (percent, limit) = compact
+            .strip_prefix('p')
+            .and_then(|rest| rest.split_once('<'))
+            .ok_or_else(wrong)?;
+        let units = [("us", 1.0), ("ms", 1e3), ("s", 1e6)];
+        let (number, factor) = units
+            .iter()
+            .find_map(|(unit, factor)| Some((limit.strip_suffix(unit)?, factor)))
+            .ok_or_else(wrong)?;
+        let percent: f64 = percent.parse().map_err(|_| wrong())?;
+        let latency_us = number.parse::<f64>().map_err(|_| wrong())? * factor;
+        let is_valid =
+            percent > 0.0 && percent < 100.0 && latency_us > 0.0 && latency_us.is_finite();
+        is_valid
+            .then_some(Self {
+                percent,
+                latency_us,
+            })
+            .ok_or_else(wrong)
+    }
+}
+
+/// One rate that was offered.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub struct Tried {
+    /// Requests per second.
+    pub rate: f64,
+    /// Latency from the intended time at the objective's percentile, in microseconds.
+    pub latency_us: f64,
+    /// Whether it holds the objective.
+    pub holds: bool,
+}
+
+/// Finds the highest rate; returns what was tried, and the measurement of the best, if any rate holds.
+pub fn search(
+    settings: &Settings,
+    target: &Target,
+    traffic: &Traffic,
+    objective: Objective,
+    mut progress: impl FnMut(f64),
+) -> Result<(Vec<Tried>, Option<Measured>), load::Error> {
+    let length = (settings.run_for / (STEPS + 1)).max(Duration::from_millis(200));
+    let warm_up = settings.warm_up.min(length / 2);
+    let closed = run_once(
+        settings,
+        target,
+        traffic,
+        (Pace::Closed, length, warm_up),
+        0,
+    )?;
+    let (mut low, mut high) = (0.0, closed.rate());
+    let (mut tried, mut best) = (Vec::new(), None);
+    for step in 1..=STEPS {
+        progress(f64::from(step) / f64::from(STEPS + 1));
+        if settings.is_stopped() {
+            break;
+        }
+        let rate = f64::midpoint(low, high).max(1.0);
+        let times = (Pace::Open(rate), length, warm_up);
+        let report = run_once(settings, target, traffic, times, u64::from(step))?;
+        let latency_us = report.tally.latency_us(objective.percent);
+        // A schedule that cannot be kept leaves requests unsent.
+        let holds = latency_us < objective.latency_us && report.rate() > 0.98 * rate;
+        tried.push(Tried {
+            rate,
+            latency_us,
+            holds,
+        });
+        if holds {
+            low = rate;
+            let open = Settings {
+                pace: Pace::Open(rate),
+                ..settings.clone()
+            };
+            best = Some(Measured::of(&[report], &open, &target.meter));
+        } else {
+            high = rate;
+        }
+    }
+    Ok((tried, best))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_objectives() {
+        let objective = "p99.9 < 1ms".parse::<Objective>().unwrap();
+        assert_eq!(
+            objective,
+            Objective {
+                percent: 99.9,
+                latency_us: 1000.0
+            }
+        );
+        assert!("p50<200us".parse::<Objective>().is_ok());
+        for wrong in ["", "99<1ms", "p100<1ms", "p99<1", "p99>1ms", "p99<0ms"] {
+            assert!(wrong.parse::<Objective>().is_err(), "{wrong}");
+        }
+    }
+}
