@@ -81,6 +81,13 @@ def test_profile_prints_its_figures(address: str, tmp_path: Path) -> None:
     assert "single_us" in json.loads(table.read_text())
 
 
+def test_bench_prints_its_figures(address: str) -> None:
+    few = ["--for", "300ms", "--warm-up", "100ms", "--keys", "100", "--connections", "2"]
+    result = envelope("bench", address, "--vs", address, *few)["result"]
+    assert result["wrong_values"] == 0
+    assert result["ratio"]["50"]["low"] <= result["ratio"]["50"]["high"]
+
+
 def test_commands_on_files_print_their_figures(tmp_path: Path) -> None:
     trace, site = str(tmp_path / "t.csv"), str(tmp_path / "site")
     made = envelope("generate", "zipf", trace, "--requests", "5000", "--keys", "300")

@@ -79,7 +79,7 @@ commands! {
     Keys => keys,
     /// Measure what a get costs, by size and number of keys, and where its time goes
     Profile => profile,
-    /// Compare this server with a memcached
+    /// Put load on a server, or compare this one with a memcached
     Bench => bench,
     /// Store a folder in a temporary server, read it back and measure the cost
     Tour => tour,

@@ -214,12 +214,14 @@ pub(crate) fn progress_bar() -> ProgressBar {
 
 /// Reads a time such as `30s`, `5m` or `1h`; seconds without a unit.
 pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
-    let (number, factor) = match text.char_indices().last() {
+    let milliseconds = text.strip_suffix("ms").map(|number| (number, 0.001));
+    let with_unit = match text.char_indices().last() {
         Some((at, 's')) => (&text[..at], 1.0),
         Some((at, 'm')) => (&text[..at], 60.0),
         Some((at, 'h')) => (&text[..at], 3600.0),
         _ => (text, 1.0),
     };
+    let (number, factor) = milliseconds.unwrap_or(with_unit);
     let seconds = number.parse::<f64>().ok().map(|number| number * factor);
     seconds
         .filter(|seconds| seconds.is_finite() && *seconds > 0.0 && *seconds <= 604_800.0)
@@ -238,6 +240,7 @@ mod tests {
         assert_eq!(seconds("1.5m"), Ok(90.0));
         assert_eq!(seconds("1h"), Ok(3600.0));
         assert_eq!(seconds("7"), Ok(7.0));
+        assert_eq!(seconds("250ms"), Ok(0.25));
         for wrong in ["", "s", "-1s", "0", "1d", "inf"] {
             assert!(parse_duration(wrong).is_err(), "{wrong}");
         }

@@ -13,8 +13,7 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
-use crate::bench::Interval;
-use crate::statistics::{Percentiles, Steadiness};
+use crate::statistics::{Percentiles, RatioInterval, Steadiness};
 pub use latency_file::latency_file;
 pub use measured::{ByCell, Measured, PERCENTS, Percentile, Reported, Second};
 
@@ -147,29 +146,6 @@ pub struct Ratio {
     /// Of the 99th percentile.
     #[serde(rename = "99")]
     pub p99: RatioInterval,
-}
-
-/// A ratio with the interval that contains the true one with a probability of 95 %.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub struct RatioInterval {
-    /// The median over the rounds.
-    pub value: f64,
-    /// Lower bound.
-    pub low: f64,
-    /// Upper bound.
-    pub high: f64,
-}
-
-impl RatioInterval {
-    /// The median of ratios of paired rounds, with its interval.
-    pub fn of(ratios: impl IntoIterator<Item = f64>) -> Self {
-        let Interval { median, low, high } = Interval::of(ratios);
-        Self {
-            value: median,
-            low,
-            high,
-        }
-    }
 }
 
 /// Logarithms of the ratios of one round at the two percentiles.

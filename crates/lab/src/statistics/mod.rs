@@ -1,13 +1,15 @@
 //! Statistics of latencies: percentiles with intervals, and whether a run was steady. Pure: no clock, no randomness.
 //!
 //! Nothing is assumed about the shape of a distribution, because latencies have none that holds: intervals are order
-//! statistics, changes are found among medians. Medians over paired rounds are in [`crate::bench::Interval`].
+//! statistics, changes are found among medians.
 
 mod percentile;
+mod ratio;
 mod segments;
 mod steadiness;
 
 pub use percentile::{Estimate, Percentiles};
+pub use ratio::RatioInterval;
 pub use steadiness::{Kind, Steadiness};
 
 #[cfg(test)]

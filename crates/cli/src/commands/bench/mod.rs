@@ -1,9 +1,14 @@
-//! `glasscache bench`: compares this binary's server with memcached, or with another build of itself.
+//! `glasscache bench`: load on any server, and comparisons of this binary's server with memcached or with another
+//! build of itself.
 //!
 //! Finds both programs, runs the lab's benchmark, prints the results and stores them with `--keep`. Progress goes to
-//! stderr. Without a subcommand it measures speed.
+//! stderr. Without a subcommand and a target
+//! it runs the scenarios that compare with memcached.
 
 mod builds;
+mod load;
+mod load_page;
+mod load_table;
 mod memory;
 mod misses;
 mod speed;
@@ -21,6 +26,9 @@ use crate::output::{Exit, Failure, Output};
 
 const EXAMPLES: &str = "\
 Examples:
+  glasscache bench cache1:11211 --rate 20000 --for 30s     open loop on any server
+  glasscache bench cache1:11211 --vs cache2:11211          two servers, interleaved
+  glasscache bench cache1:11211 --search 'p99.9<1ms'        the highest rate that holds it
   glasscache bench --list                                  the scenarios
   glasscache bench --scenario get-50 --scenario set-1k     two of them, some minutes
   glasscache bench --memcached ./memcached --json --keep results
@@ -28,12 +36,14 @@ Examples:
   glasscache bench misses traces/ --fraction 0.2
   glasscache bench builds --old ./glasscache-before        this binary beside an older one, a quarter of an hour";
 
-/// Compare this server with a memcached: speed, unless a subcommand follows.
+/// Put load on a server, or compare this one with a memcached.
 #[derive(clap::Args)]
 #[command(args_conflicts_with_subcommands = true, after_help = EXAMPLES)]
 pub(crate) struct Args {
     #[command(subcommand)]
     what: Option<What>,
+    #[command(flatten)]
+    load: Box<load::Args>,
     #[command(flatten)]
     speed: speed::Args,
 }
@@ -52,6 +62,7 @@ impl Args {
     /// Runs the chosen benchmark.
     pub(crate) fn run(self, out: &Output) -> Result<Exit, Failure> {
         match self.what {
+            None if self.load.is_requested() => self.load.run(out),
             None => self.speed.run(out),
             Some(What::Memory(args)) => args.run(out),
             Some(What::Misses(args)) => args.run(out),

@@ -167,7 +167,7 @@ fn tables(text: &mut String, target: Option<&LiveTarget>, measured: &Measured, i
 }
 
 fn table(cells: &[ByCell], is_wide: bool) -> Table {
-    let shown = |one: &&Percentile| {
+    let is_displayed = |one: &&Percentile| {
         is_wide
             || NARROW
                 .iter()
@@ -179,7 +179,7 @@ fn table(cells: &[ByCell], is_wide: bool) -> Table {
         .first()
         .into_iter()
         .flat_map(|cell| &cell.percentiles)
-        .filter(shown)
+        .filter(is_displayed)
     {
         head.push(format!("p{}", one.percent));
         if is_median(one) {
@@ -194,7 +194,7 @@ fn table(cells: &[ByCell], is_wide: bool) -> Table {
             (_, Some(1)) => "1 key".to_owned(),
             (_, keys) => format!("{} keys", keys.unwrap_or(0)),
         }];
-        for one in cell.percentiles.iter().filter(shown) {
+        for one in cell.percentiles.iter().filter(is_displayed) {
             row.push(value(one));
             if is_median(one) {
                 let high = one.us.high.map_or_else(|| "?".to_owned(), decimal);

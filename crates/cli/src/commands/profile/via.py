@@ -64,7 +64,7 @@ def read(client: Any, cell: dict[str, int], seed: str, calls: int) -> dict[str, 
     return {"latencies_ns": times, "wrong": wrong}
 
 
-def answer(client: Any, request: dict[str, Any], seed: str) -> Any:
+def perform(client: Any, request: dict[str, Any], seed: str) -> Any:
     """Return the reply to one request."""
     cell = request["cell"]
     if request["do"] == "fill":
@@ -110,7 +110,7 @@ def main() -> int:
         request = json.loads(line)
         try:
             before = parts(client)
-            reply: dict[str, Any] = {"result": answer(client, request, seed)}
+            reply: dict[str, Any] = {"result": perform(client, request, seed)}
             after = parts(client).items()
             reply["parts"] = {part: seconds - before.get(part, 0.0) for part, seconds in after}
         except Exception as error:  # noqa: BLE001 each client has errors of its own

@@ -13,8 +13,8 @@ use std::time::Duration;
 
 use crate::load::{self, Dialect, Endpoint, Pace, Picker, Plan, Report, Values, Window};
 use crate::proc::Meter;
-use crate::profile::RatioInterval;
-pub use result::{Bound, Ends, Latencies, Measured};
+use crate::statistics::RatioInterval;
+pub use result::{Bound, Ends, Latencies, Measured, Second};
 pub use search::{Objective, Tried, search};
 pub use workload::Mix;
 use workload::{Remove, Requests};

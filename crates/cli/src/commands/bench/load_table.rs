@@ -1,0 +1,158 @@
+//! The text of a load test: the conclusion first, then latencies, costs and, with two targets, the ratio.
+
+use std::fmt::Write;
+
+use glasscache_lab::bench::live::{Bound, Latencies, Measured, Objective, Ratio, Tried};
+use glasscache_lab::statistics::Kind;
+
+use crate::table::{Table, count, decimal};
+use crate::wrap::wrap;
+
+/// What the command found.
+pub(super) struct Found {
+    pub(super) measured: Measured,
+    pub(super) vs: Option<(Measured, Ratio)>,
+    pub(super) objective: Option<(Objective, Vec<Tried>)>,
+    pub(super) is_stopped: bool,
+}
+
+/// Everything that the command prints.
+pub(super) fn text(names: &[String], found: &Found) -> String {
+    let mut text = wrap(&sentence(names, found)) + "\n";
+    let sides = std::iter::once(&found.measured).chain(found.vs.as_ref().map(|(vs, _)| vs));
+    for (name, measured) in names.iter().zip(sides) {
+        let _ = write!(
+            text,
+            "\n{}\n{}\n{}",
+            wrap(name),
+            latencies(measured),
+            costs(measured)
+        );
+    }
+    if let Some((_, tried)) = &found.objective {
+        let mut table = Table::new(&["", "requests/s", "us", ""]);
+        for one in tried {
+            let holds = if one.holds { "holds" } else { "does not hold" };
+            table.row([
+                String::new(),
+                count(one.rate as u64),
+                decimal(one.latency_us),
+                holds.to_owned(),
+            ]);
+        }
+        let _ = write!(text, "\nRates that were tried:\n{table}");
+    }
+    let _ = write!(text, "\n{}", wrap(&notes(found)));
+    text
+}
+
+/// The conclusion in some sentences.
+pub(super) fn sentence(names: &[String], found: &Found) -> String {
+    let measured = &found.measured;
+    let name = names.first().map_or("", String::as_str);
+    let rate = count(measured.requests_per_second.round() as u64);
+    let (p50, p99) = (
+        measured.latency_us.intended.p50,
+        measured.latency_us.intended.p99,
+    );
+    let (p50, p99) = (decimal(p50), decimal(p99));
+    let mut sentence = match &found.objective {
+        Some((objective, _)) => format!(
+            "{name} serves {rate} requests/s with p{} below {} us (p50 {p50} us, p99 {p99} us).",
+            objective.percent,
+            decimal(objective.latency_us)
+        ),
+        None => format!("{name} served {rate} requests/s: p50 {p50} us, p99 {p99} us."),
+    };
+    if let (Some((_, ratio)), Some(other)) = (&found.vs, names.get(1)) {
+        let _ = write!(
+            sentence,
+            " Beside {other}: {:.2} times its p50 ({:.2} to {:.2}), {:.2} times its p99 ({:.2} to {:.2}), {:.2} times \
+             its rate.",
+            ratio.p50.value,
+            ratio.p50.low,
+            ratio.p50.high,
+            ratio.p99.value,
+            ratio.p99.low,
+            ratio.p99.high,
+            ratio.requests_per_second.value
+        );
+    }
+    sentence.push_str(match measured.bound {
+        Bound::Server => " The server was the limit.",
+        Bound::Generator => {
+            " Generator-bound: the generator was the limit, so these figures say little about the server."
+        }
+        Bound::None => "",
+    });
+    let after = count(measured.steadiness.after_operations.unwrap_or(0));
+    let steadiness = match measured.steadiness.kind {
+        Kind::Flat => String::new(),
+        Kind::WarmUp => format!(" The first {after} requests were a warm-up."),
+        Kind::SlowDown => format!(" It became slower after {after} requests."),
+        Kind::None => " It never reached a steady state.".to_owned(),
+    };
+    sentence + &steadiness
+}
+
+fn latencies(measured: &Measured) -> Table {
+    let mut table = Table::new(&["latency, us", "p50", "p90", "p99", "p99.9", "p99.99", "max"]);
+    let mut row = |name: &str, l: &Latencies| {
+        let cells = [l.p50, l.p90, l.p99, l.p99_9, l.p99_99, l.max].map(decimal);
+        table.row(std::iter::once(name.to_owned()).chain(cells));
+    };
+    row("from the intended time", &measured.latency_us.intended);
+    row("from the send time", &measured.latency_us.sent);
+    let share = |share: Option<f64>| {
+        share.map_or_else(|| "-".to_owned(), |share| format!("{:.0} %", share * 100.0))
+    };
+    let shares = measured.generator_share;
+    table.row([
+        "generator's share".to_owned(),
+        share(shares.p50),
+        String::new(),
+        share(shares.p99),
+        share(shares.p99_9),
+    ]);
+    table
+}
+
+fn costs(measured: &Measured) -> Table {
+    let mut table = Table::new(&["us of CPU per request", "server", "generator"]);
+    let server = measured
+        .server_cpu_us
+        .map_or_else(|| "-".to_owned(), decimal);
+    table.row([String::new(), server, decimal(measured.generator_cpu_us)]);
+    table
+}
+
+fn notes(found: &Found) -> String {
+    let mut notes = Vec::new();
+    let measured = &found.measured;
+    if measured.wrong_values > 0 {
+        let what = measured.first_wrong.as_deref().unwrap_or("no description");
+        notes.push(format!(
+            "{} values were WRONG; the first: {what}.",
+            count(measured.wrong_values)
+        ));
+    }
+    if measured.misses > 0 {
+        let share = measured.misses as f64 / (measured.hits + measured.misses) as f64;
+        notes.push(format!("{:.1} % of the keys were missed.", share * 100.0));
+    }
+    if measured.refused > 0 {
+        notes.push(format!("{} writes had no effect.", count(measured.refused)));
+    }
+    if measured.other_cores > 0.2 {
+        notes.push(format!(
+            "Other processes used {:.1} cores meanwhile.",
+            measured.other_cores
+        ));
+    }
+    notes.push(
+        "The generator's share is the time in which a reply was readable but not yet read. The intended time is when \
+         a request was due by the schedule, whether or not earlier replies had arrived."
+            .to_owned(),
+    );
+    notes.join(" ")
+}

@@ -1,0 +1,187 @@
+//! `bench TARGET` against real servers, and against a peer that lies.
+
+use std::io::{BufRead, BufReader, Write};
+use std::net::TcpListener;
+use std::process::Output;
+
+use serde_json::Value;
+
+use crate::server::{Server, glasscache};
+
+fn bench(arguments: &[&str]) -> Output {
+    glasscache()
+        .arg("bench")
+        .args(arguments)
+        .args([
+            "--for",
+            "300ms",
+            "--warm-up",
+            "100ms",
+            "--keys",
+            "500",
+            "--connections",
+            "4",
+        ])
+        .output()
+        .unwrap()
+}
+
+fn result(output: &Output) -> Value {
+    let document: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert!(document["error"].is_null(), "{document}");
+    document["result"].clone()
+}
+
+#[test]
+fn a_closed_loop_over_tcp_and_a_unix_socket_finds_every_value() {
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("s.sock");
+    let server = Server::start(&[]);
+    let address = format!("127.0.0.1:{}", server.port());
+    let mut by_socket = glasscache();
+    by_socket.args(["serve", "-u", "root", "-s"]).arg(&socket);
+    let mut unix = by_socket
+        .stderr(std::process::Stdio::null())
+        .spawn()
+        .unwrap();
+    while !socket.exists() {
+        std::thread::yield_now();
+    }
+    let unix_address = format!("unix:{}", socket.display());
+    for (target, more) in [
+        (&address, "--depth=16"),
+        (&address, "--meta"),
+        (&unix_address, "--depth=4"),
+    ] {
+        let output = bench(&[
+            target,
+            "--mix",
+            "get=6,multi-get=1,set=2,delete=1",
+            "--fill",
+            more,
+            "--json",
+        ]);
+        assert_eq!(
+            output.status.code(),
+            Some(0),
+            "{}",
+            String::from_utf8_lossy(&output.stderr)
+        );
+        let result = result(&output);
+        assert_eq!(result["wrong_values"], 0, "{target} {more}");
+        assert!(result["requests_per_second"].as_f64() > Some(0.0));
+        assert!(result["hits"].as_u64() > result["misses"].as_u64());
+        assert!(result["latency_us"]["intended"]["p99_9"].is_number());
+        assert!(result["generator_cpu_us"].as_f64() > Some(0.0));
+    }
+    unix.kill().unwrap();
+    unix.wait().unwrap();
+    // The keys of the test are gone.
+    let keys = glasscache()
+        .args(["keys", "-s", &address])
+        .output()
+        .unwrap();
+    assert_eq!(String::from_utf8_lossy(&keys.stdout), "");
+}
+
+#[test]
+fn two_targets_have_a_ratio_with_its_interval() {
+    let server = Server::start(&[]);
+    let address = format!("127.0.0.1:{}", server.port());
+    let result = result(&bench(&[
+        &address, "--vs", &address, "--rate", "2000", "--json",
+    ]));
+    for percentile in ["50", "99"] {
+        let ratio = &result["ratio"][percentile];
+        assert!(ratio["low"].as_f64() <= ratio["value"].as_f64(), "{ratio}");
+        assert!(ratio["value"].as_f64() <= ratio["high"].as_f64(), "{ratio}");
+    }
+    assert_eq!(result["offered_per_second"], 2000.0);
+    assert!(result["vs"]["requests"].as_u64() > Some(0));
+}
+
+#[test]
+fn a_search_reports_what_it_tried_on_an_embedded_server() {
+    let output = bench(&["--search", "p50<1s", "--json"]);
+    let result = result(&output);
+    assert!(
+        result["tried"]
+            .as_array()
+            .is_some_and(|tried| !tried.is_empty())
+    );
+    assert_eq!(result["objective"]["latency_us"], 1e6);
+}
+
+#[test]
+fn wrong_values_are_a_finding() {
+    // Stores anything, and replies to each get with a value that nobody stored.
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    std::thread::spawn(move || {
+        for socket in listener.incoming().flatten() {
+            std::thread::spawn(move || {
+                let mut lines = BufReader::new(socket.try_clone().unwrap());
+                let mut socket = socket;
+                let mut line = Vec::new();
+                while lines
+                    .read_until(b'\n', &mut line)
+                    .is_ok_and(|bytes| bytes > 0)
+                {
+                    let words: Vec<String> = String::from_utf8_lossy(&line)
+                        .split_whitespace()
+                        .map(str::to_owned)
+                        .collect();
+                    let reply = match words.first().map(String::as_str) {
+                        Some("version") => "VERSION 1\r\n".to_owned(),
+                        Some("stats") => "END\r\n".to_owned(),
+                        Some("delete") => "DELETED\r\n".to_owned(),
+                        Some("set") => {
+                            let mut value = vec![0; words[4].parse::<usize>().unwrap() + 2];
+                            std::io::Read::read_exact(&mut lines, &mut value).unwrap();
+                            "STORED\r\n".to_owned()
+                        }
+                        Some("get") => {
+                            format!("VALUE {} 0 100\r\n{}\r\nEND\r\n", words[1], "x".repeat(100))
+                        }
+                        _ => return,
+                    };
+                    line.clear();
+                    if socket.write_all(reply.as_bytes()).is_err() {
+                        return;
+                    }
+                }
+            });
+        }
+    });
+    let output = bench(&[&address, "--json"]);
+    assert_eq!(
+        output.status.code(),
+        Some(1),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    let result = result(&output);
+    assert!(result["wrong_values"].as_u64() > Some(0));
+    assert!(result["server_cpu_us"].is_null());
+}
+
+#[test]
+fn settings_without_effect_are_refused() {
+    let run = |arguments: &[&str]| {
+        glasscache()
+            .arg("bench")
+            .args(arguments)
+            .output()
+            .unwrap()
+            .status
+            .code()
+    };
+    assert_eq!(run(&["--depth", "4"]), Some(2), "no load test is asked for");
+    assert_eq!(run(&["127.0.0.1:1", "--rate", "5", "--closed"]), Some(2));
+    assert_eq!(run(&["127.0.0.1:1", "--scenario", "get-50"]), Some(2));
+    assert_eq!(
+        run(&["127.0.0.1:1", "--threads", "4", "--connections", "2"]),
+        Some(2)
+    );
+    assert_eq!(run(&["127.0.0.1:1"]), Some(3));
+}
