@@ -1,11 +1,15 @@
 import java.net.InetSocketAddress;
 import java.util.Arrays;
+import java.util.List;
 import java.util.Map;
+import net.spy.memcached.BinaryConnectionFactory;
 import net.spy.memcached.CASResponse;
 import net.spy.memcached.CASValue;
+import net.spy.memcached.ConnectionFactory;
+import net.spy.memcached.DefaultConnectionFactory;
 import net.spy.memcached.MemcachedClient;
 
-/** Every operation of spymemcached over the text protocol: Spy PORT. */
+/** Every operation of spymemcached over the text or the binary protocol: Spy PORT [binary]. */
 public class Spy {
     static int count = 0;
     static int failed = 0;
@@ -21,7 +25,10 @@ public class Spy {
     public static void main(String[] arguments) throws Exception {
         System.setProperty("net.spy.log.LoggerImpl", "net.spy.memcached.compat.log.SunLogger");
         java.util.logging.Logger.getLogger("net.spy.memcached").setLevel(java.util.logging.Level.OFF);
-        MemcachedClient client = new MemcachedClient(new InetSocketAddress("127.0.0.1", Integer.parseInt(arguments[0])));
+        boolean isBinary = arguments.length > 1 && arguments[1].equals("binary");
+        ConnectionFactory factory = isBinary ? new BinaryConnectionFactory() : new DefaultConnectionFactory();
+        InetSocketAddress address = new InetSocketAddress("127.0.0.1", Integer.parseInt(arguments[0]));
+        MemcachedClient client = new MemcachedClient(factory, List.of(address));
         check("flush", client.flush().get());
         check("set", client.set("a", 100, "text").get() && client.get("a").equals("text"));
         check("miss", client.get("none") == null);

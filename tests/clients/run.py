@@ -108,8 +108,8 @@ def gomemcache(port: int) -> tuple[bool, str]:
     return run([str(program), str(port)])
 
 
-def spymemcached(port: int) -> tuple[bool, str]:
-    """spymemcached over the text protocol."""
+def spymemcached(port: int, protocol: str = "text") -> tuple[bool, str]:
+    """spymemcached over the text or the binary protocol."""
     build = HERE / "build"
     jar = build / "spymemcached-2.12.3.jar"
     if not jar.exists():
@@ -128,7 +128,7 @@ def spymemcached(port: int) -> tuple[bool, str]:
     )
     if not good:
         return False, text
-    return run([need("java", "default-jdk"), "-cp", f"{build}:{jar}", "Spy", str(port)])
+    return run([need("java", "default-jdk"), "-cp", f"{build}:{jar}", "Spy", str(port), protocol])
 
 
 def memccapable(port: int, flag: str = "-a") -> tuple[bool, str]:
@@ -170,6 +170,7 @@ CLIENTS: dict[str, Callable[[int], tuple[bool, str]]] = {
     "php-memcached-binary": lambda port: php(port, "binary"),
     "gomemcache": gomemcache,
     "spymemcached": spymemcached,
+    "spymemcached-binary": lambda port: spymemcached(port, "binary"),
     "memccapable": memccapable,
     "memccapable-binary": lambda port: memccapable(port, "-b"),
 }

@@ -22,7 +22,7 @@ pub enum Command<'b> {
     Delete {
         /// The item's key.
         key: &'b [u8],
-        /// No reply is fields.
+        /// The client expects no reply.
         noreply: bool,
     },
     /// incr and decr.
@@ -33,7 +33,7 @@ pub enum Command<'b> {
         delta: u64,
         /// True for decr.
         decrement: bool,
-        /// No reply is fields.
+        /// The client expects no reply.
         noreply: bool,
     },
     /// Give an item a new exptime.
@@ -42,7 +42,7 @@ pub enum Command<'b> {
         key: &'b [u8],
         /// As on the wire.
         exptime: i64,
-        /// No reply is fields.
+        /// The client expects no reply.
         noreply: bool,
     },
     /// mg: read with options.
@@ -72,7 +72,7 @@ pub enum Command<'b> {
         verb: AdminVerb,
         /// The rest of the line, for [`crate::ascii::tokens`].
         arguments: &'b [u8],
-        /// No reply is fields.
+        /// The client expects no reply.
         noreply: bool,
     },
 }
@@ -130,7 +130,7 @@ pub struct StoreHead<'b> {
     pub value_bytes: u32,
     /// The unique of a `cas`.
     pub compare: Option<u64>,
-    /// No reply is fields.
+    /// The client expects no reply.
     pub noreply: bool,
 }
 
