@@ -77,9 +77,7 @@ class PacketTalk(Talk):
                     if packet.opaque == packets.FENCE:
                         return b"\n".join(lines)
                     cas = self.uniques.setdefault(packet.cas, len(self.uniques))
-                    # A number that shrinks is padded, by memcached only if no response refers to it.
-                    value = packet.value.rstrip(b" ")
-                    lines.append(repr(dataclasses.replace(packet, cas=cas, value=value)).encode())
+                    lines.append(repr(dataclasses.replace(packet, cas=cas)).encode())
                 piece = self.socket.recv(1 << 16)
                 if not piece:
                     return b"\n".join([*lines, b"(closed)"])
@@ -176,6 +174,8 @@ PROTOCOLS = {
     "text": (conversations.conversation, run, conversations.LENGTH),
     "binary": (packets.conversation, run_packets, packets.LENGTH),
 }
+# memcached pads a number that shrinks only if nothing refers to the item; its LRU thread does, for a while.
+PEER_OPTIONS = {"text": (), "binary": ("-o", "no_lru_maintainer")}
 Run = Callable[[list[bytes], tuple[Server, Server]], Difference | None]
 
 
@@ -216,7 +216,7 @@ def main() -> int:
         )
     servers = (
         Server(args.server.split(), ("-m", "64")),
-        Server(args.memcached.split(), ("-m", "64")),
+        Server(args.memcached.split(), ("-m", "64", *PEER_OPTIONS[args.protocol])),
     )
     conversation, run, length = PROTOCOLS[args.protocol]
     found = 0
