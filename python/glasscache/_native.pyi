@@ -1,6 +1,7 @@
 """The types of the native module; `mypy.stubtest` holds them against it."""
 
 import asyncio
+import os
 from collections.abc import Callable, Mapping
 from typing import Any, Self, TypeAlias, TypeVar, final, overload
 
@@ -23,6 +24,8 @@ __all__ = [
     "Connection",
     "Curve",
     "DelayedCall",
+    "RecordedRequest",
+    "Recorder",
     "Trace",
     "__version__",
     "server_of",
@@ -399,3 +402,33 @@ class BulkCall:
     def left(self) -> float: ...
     def wait(self) -> asyncio.Future[dict[Any, Any] | None]: ...
     def slots(self) -> set[int]: ...
+
+@final
+class Recorder:
+    def __new__(
+        cls,
+        folder: str | os.PathLike[str],
+        *,
+        sample: float,
+        format: str,
+        salt: bytes | None,
+        parents: list[str],
+        rotate_seconds: float,
+        rotate_bytes: int,
+        memory_bytes: int,
+    ) -> Self: ...
+    def request(self) -> RecordedRequest | None: ...
+    def stats(self) -> dict[str, int]: ...
+    def take_warning(self) -> str | None: ...
+    def close(self) -> bool: ...
+
+@final
+class RecordedRequest:
+    @property
+    def number(self) -> int: ...
+    def set_page(self, key: _Key) -> None: ...
+    def set_route(self, route: str) -> None: ...
+    def begin(self, keys: list[Any], parents: list[_Key | None]) -> None: ...
+    def begin_write(self) -> None: ...
+    def end(self) -> None: ...
+    def finish(self) -> None: ...

@@ -27,13 +27,16 @@ from glasscache.client import (
 from glasscache.errors import StaleConnection
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Mapping
     from types import TracebackType
-    from typing import Never, Self
+    from typing import Never, Self, Unpack
 
     from glasscache._report import Explanation, Report
     from glasscache._types import K, Key, Keys, KeysOf, OnError, Servers, Ttl
     from glasscache.errors import GlasscacheError
+    from glasscache.recording import Recorder
+    from glasscache.recording import Settings as RecorderSettings
 
 __all__ = ["AsyncClient", "AsyncPipeline"]
 
@@ -469,6 +472,19 @@ class AsyncClient(AsyncCaching, Calls):
                 await close_when_idle(connection, ends)
         await asyncio.gather(*self._leaving, return_exceptions=True)
         self._mark_closed()
+
+    def recorder(
+        self, folder: str | os.PathLike[str], **settings: Unpack[RecorderSettings]
+    ) -> Recorder:
+        """Return a recorder of what each request reads, and record this client's calls with it.
+
+        See `glasscache.recording` for the settings and for HTTP middleware.
+        """
+        from glasscache.recording import Recorder  # noqa: PLC0415 - few programs need it
+
+        recorder = Recorder(folder, **settings)
+        recorder.attach(self)
+        return recorder
 
     if not TYPE_CHECKING:
 

@@ -13,14 +13,17 @@ from glasscache._types import Item, Key
 from glasscache.errors import BadSetting, is_missable
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Callable, Generator
     from types import TracebackType
-    from typing import Self
+    from typing import Self, Unpack
 
     from glasscache._pipeline import Pipeline
     from glasscache._report import Explanation, Report
     from glasscache._types import OnError, Servers
     from glasscache.errors import GlasscacheError
+    from glasscache.recording import Recorder
+    from glasscache.recording import Settings as RecorderSettings
 
 __all__ = ["Client", "Item"]
 
@@ -266,6 +269,22 @@ class Client(SyncCaching, _native.Client):
         from glasscache._report import explain_value  # noqa: PLC0415 - likewise
 
         return explain_value(self, value)
+
+    def recorder(
+        self, folder: str | os.PathLike[str], **settings: Unpack[RecorderSettings]
+    ) -> Recorder:
+        """Return a recorder of what each request reads, and record this client's calls with it.
+
+        See `glasscache.recording` for the settings and for HTTP middleware.
+
+        >>> with client.recorder("log/", sample=0.5) as recorder, recorder.request(route="front"):  # doctest: +SKIP
+        ...     _ = client.get("headlines")
+        """
+        from glasscache.recording import Recorder  # noqa: PLC0415 - few programs need it
+
+        recorder = Recorder(folder, **settings)
+        recorder.attach(self)
+        return recorder
 
     if not TYPE_CHECKING:
 

@@ -18,6 +18,7 @@ use pyo3::types::{PyByteArray, PyBytes, PyDict, PyList, PyMapping, PyMemoryView,
 
 use crate::client::{Client, Ttl, exptime, key_bytes};
 use crate::misses::Misses;
+use crate::recording::RecordedRead;
 use crate::settings::Codec;
 use crate::{error, interpreter_lock, value as conversion};
 
@@ -117,6 +118,7 @@ pub(crate) struct FoundValues {
     unreadable: Vec<(usize, PyErr)>,
     /// Flags under which values are bytes as they came. Values of one call have one form, as a rule.
     bytes_flags: Option<u32>,
+    recorded: Option<RecordedRead>,
 }
 
 impl FoundValues {
@@ -126,6 +128,7 @@ impl FoundValues {
             with_cas,
             unreadable: Vec::new(),
             bytes_flags: None,
+            recorded: RecordedRead::take(),
         }
     }
 
@@ -138,6 +141,9 @@ impl FoundValues {
         body: &[u8],
     ) -> PyResult<()> {
         let (py, flags) = (key.py(), found.flags);
+        if let Some(recorded) = &self.recorded {
+            recorded.set_size(index, body.len());
+        }
         let is_bytes =
             self.bytes_flags == Some(flags) || conversion::arrives_as_bytes(codec, flags);
         let value = if is_bytes {

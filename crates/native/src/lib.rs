@@ -23,6 +23,7 @@ mod error;
 mod interpreter_lock;
 mod misses;
 mod pipeline;
+mod recording;
 mod reply;
 mod settings;
 mod sim;
@@ -47,6 +48,8 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<aio::Connection>()?;
     module.add_class::<aio::DelayedCall>()?;
     module.add_class::<aio::BulkCall>()?;
+    module.add_class::<recording::Recorder>()?;
+    module.add_class::<recording::RecordedRequest>()?;
     expect_large_blocks();
     interpreter_lock::begin();
     module.add_function(wrap_pyfunction!(settings::server_of, module)?)?;

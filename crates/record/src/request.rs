@@ -20,7 +20,6 @@ struct Inner {
 
 /// A call that [`Request::begin`] began.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[must_use = "a call that does not end counts as pending until the request finishes"]
 pub struct Call {
     first: usize,
     items: usize,
@@ -72,7 +71,8 @@ impl Request {
         self.change(|state| state.finished.route = Some(route.into()));
     }
 
-    /// Notes that a call begins which reads these keys, each with its parent if the caller knows it.
+    /// Notes that a call begins which reads these keys, each with its parent if the caller knows it. Until [`Request::end`]
+    /// it counts as pending.
     pub fn begin<'k>(&self, keys: impl IntoIterator<Item = (&'k [u8], Option<&'k [u8]>)>) -> Call {
         let mut call = Call { first: 0, items: 0 };
         self.change(|state| {
@@ -87,14 +87,11 @@ impl Request {
     }
 
     /// Notes that a call begins which writes.
-    pub fn begin_write(&self) -> Call {
-        let mut call = Call { first: 0, items: 0 };
+    pub fn begin_write(&self) {
         self.change(|state| {
             state.begin(Instant::now());
             state.finished.writes = state.finished.writes.saturating_add(1);
-            call.first = state.finished.items.len();
         });
-        call
     }
 
     /// Notes the bytes of the value under the call's key at `index`, as stored remotely.
@@ -108,8 +105,8 @@ impl Request {
         }
     }
 
-    /// Notes that the caller of a call has resumed.
-    pub fn end(&self, _call: Call) {
+    /// Notes that the caller of a call has resumed. Each call that began ends once.
+    pub fn end(&self) {
         self.change(|state| state.end(Instant::now()));
     }
 

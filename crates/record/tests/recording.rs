@@ -31,7 +31,7 @@ fn record(recorder: &Recorder, keys: &[&str]) {
     for key in keys {
         let call = request.begin([(key.as_bytes(), None)]);
         request.set_size(call, 0, key.len());
-        request.end(call);
+        request.end();
     }
     request.finish();
 }
@@ -50,11 +50,11 @@ fn a_log_holds_each_request_with_its_items_in_order_and_with_repeats() {
         let call = request.begin([(b"a".as_slice(), None), (b"b", Some(b"a".as_slice()))]);
         request.set_size(call, 1, 77);
         request.set_size(call, 2, 78);
-        request.end(call);
-        let call = request.begin_write();
-        request.end(call);
-        let call = request.begin([(b"a".as_slice(), None)]);
-        request.end(call);
+        request.end();
+        request.begin_write();
+        request.end();
+        request.begin([(b"a".as_slice(), None)]);
+        request.end();
         drop(request);
         record(&recorder, &[]);
         close(&recorder);
@@ -84,13 +84,13 @@ fn base_time_leaves_out_the_union_of_pending_calls() {
     let pause = || std::thread::sleep(Duration::from_millis(20));
     let began = Instant::now();
     pause();
-    let first = request.begin([(b"a".as_slice(), None)]);
+    request.begin([(b"a".as_slice(), None)]);
     pause();
-    let second = request.begin([(b"b".as_slice(), None)]);
+    request.begin([(b"b".as_slice(), None)]);
     pause();
-    request.end(first);
+    request.end();
     pause();
-    request.end(second);
+    request.end();
     let in_calls_at_least = Duration::from_millis(60);
     request.finish();
     let all = began.elapsed();
@@ -208,8 +208,8 @@ fn requests_beyond_the_memory_are_dropped_and_counted() {
     }
     let huge = recorder.request().unwrap();
     for _ in 0..100_000 {
-        let call = huge.begin([(key.as_bytes(), None)]);
-        huge.end(call);
+        huge.begin([(key.as_bytes(), None)]);
+        huge.end();
     }
     huge.finish();
     close(&recorder);

@@ -14,6 +14,7 @@ use super::client::AsyncClient;
 use super::delayed_call::Limit;
 use super::op::{Kind, Started, Written};
 use crate::client::{Ttl, amount, amount_if_any, exptime, joined_bytes, reserving};
+use crate::recording::RecordedRead;
 use crate::reply::Form;
 use crate::value as conversion;
 
@@ -30,7 +31,11 @@ impl AsyncClient {
         let mut scratch = Vec::new();
         let key = self.wire(key, &mut scratch)?;
         let request = request(key);
-        let kind = Kind::Single(Form::of(&request), default);
+        let form = Form::of(&request);
+        let kind = match RecordedRead::take() {
+            None => Kind::Single(form, default),
+            Some(recorded) => Kind::Recorded(Box::new((form, default, recorded))),
+        };
         self.submit(py, key, &request, kind, limit)
     }
 

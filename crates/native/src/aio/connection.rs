@@ -220,6 +220,7 @@ impl Connection {
             let call = op.future.bind(py).cast::<BulkCall>()?;
             return call.borrow_mut().failed(py, index, failure);
         }
+        op.take_recorded();
         let error = if is_stale {
             exception(failure.error)
         } else {
@@ -290,6 +291,9 @@ impl Connection {
         }
         let found = self.engine.pipeline().found();
         let found_bytes: usize = found.iter().map(|found| found.value_bytes).sum();
+        if let Some(recorded) = op.take_recorded() {
+            recorded.set_size(0, found_bytes);
+        }
         let codec = &self.codec.get().rust;
         let is_long = found_bytes >= TIMED_BYTES_MIN
             || found

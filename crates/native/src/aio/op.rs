@@ -10,6 +10,7 @@ use glasscache_client::observe::Observed;
 use glasscache_client::pipeline::Found;
 use pyo3::prelude::*;
 
+use crate::recording::RecordedRead;
 use crate::reply::Form;
 
 /// A future, or `None` where a connection must be made first.
@@ -19,6 +20,8 @@ pub(super) type Started<'py> = PyResult<Option<Bound<'py, PyAny>>>;
 pub(super) enum Kind {
     /// One reply in this form, or this value on a miss.
     Single(Form, Option<Py<PyAny>>),
+    /// As `Single`, of a request that is recorded.
+    Recorded(Box<(Form, Option<Py<PyAny>>, RecordedRead)>),
     /// A reservation is read.
     Reservation,
     /// A write of a value.
@@ -89,6 +92,21 @@ impl Times {
 }
 
 impl Op {
+    /// Makes a recorded call an ordinary one, and returns where its size is recorded.
+    pub(super) fn take_recorded(&mut self) -> Option<RecordedRead> {
+        if !matches!(self.kind, Kind::Recorded(_)) {
+            return None;
+        }
+        match std::mem::replace(&mut self.kind, Kind::Reservation) {
+            Kind::Recorded(read) => {
+                let (form, default, recorded) = *read;
+                self.kind = Kind::Single(form, default);
+                Some(recorded)
+            }
+            _ => None,
+        }
+    }
+
     /// The finished call, whose reply with this many bytes of values arrived at `arrived`.
     ///
     /// Network and server are the time since the call: the loop iteration in which its request

@@ -11,6 +11,7 @@ use glasscache_client::request::Request;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 
+use crate::recording::RecordedRead;
 use crate::reply::Form;
 use crate::{error, interpreter_lock, value as conversion};
 
@@ -162,6 +163,9 @@ impl Client {
                 State::Interrupted => py.check_signals()?,
                 State::Waiting => {}
             }
+        }
+        if let Some(recorded) = RecordedRead::take().filter(|_| value_bytes > 0) {
+            recorded.set_size(0, value_bytes);
         }
         if self.core.is_observed() {
             let unpacking = Duration::from_nanos(spent.of(Part::Decompress));

@@ -1,0 +1,358 @@
+"""A record of what each request of an application reads from the cache, for `glasscache simulate`.
+
+`client.recorder("log/")` records the calls of a client that are made within a request:
+
+    recorder = client.recorder("log/", sample=0.01, parent_of="course:{id}/lesson:{n}")
+    with recorder.request(page="course:7/lesson:3", route="lesson"):
+        client.get("course:7/lesson:3")
+
+`RecordASGI` and `RecordWSGI` make each HTTP request such a block. Recording never makes a request fail:
+beyond its bounds requests are dropped and counted in `stats()`. The files are described in
+docs/reference/formats.md.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import contextvars
+import functools
+import inspect
+import logging
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from glasscache import _native
+from glasscache.errors import BadSetting
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Awaitable, Callable, Generator, Iterable, MutableMapping
+    from types import TracebackType
+    from typing import Self, TypedDict
+
+    from glasscache._types import Key
+
+    ParentOf = str | Iterable[str] | Callable[[Any], Key | None] | None
+
+    class Settings(TypedDict, total=False):
+        """The settings of a `Recorder` besides its folder."""
+
+        sample: float
+        parent_of: ParentOf
+        format: str
+        salt: str | bytes | None
+        rotate_seconds: float
+        rotate_bytes: int
+        memory_bytes: int
+
+
+__all__ = ["RecordASGI", "RecordWSGI", "Recorder"]
+
+_log = logging.getLogger("glasscache")
+
+_request: contextvars.ContextVar[_native.RecordedRequest | None] = contextvars.ContextVar(
+    "glasscache_recorded_request", default=None
+)
+
+_READS: Final = ("get", "gets", "gat", "get_with_meta")
+_BULK_READS: Final = ("get_many", "gets_many")
+_WRITES: Final = (
+    "set", "add", "replace", "append", "prepend", "cas", "set_many", "delete", "delete_many", "touch",
+    "incr", "decr",
+)  # fmt: skip
+
+
+class Recorder:
+    """Records the requests of one or more clients into a folder; made by `Client.recorder`.
+
+    Args:
+        folder: is created; several processes may record into one folder.
+        sample: the share, 0 to 1, of requests that are recorded.
+        parent_of: a pattern such as "course:{id}/lesson:{n}" or a list of them, whose keys have the part
+            before their last "/" as parent; or a function that returns the parent of a key, or None.
+        format: "parquet" or "jsonl".
+        salt: if given, keys are recorded as hashes of salt and key.
+        rotate_seconds: a part of the log is written when it is this old ...
+        rotate_bytes: ... or when its requests take this much memory.
+        memory_bytes: most memory for requests that are not written; further ones are dropped and counted.
+
+    Raises:
+        BadSetting: a setting has no meaning. A folder that cannot be written is not an error: one warning
+            goes to the logger `glasscache`, and requests go on without being recorded.
+
+    """
+
+    def __init__(  # noqa: D107 - the class has it
+        self,
+        folder: str | os.PathLike[str],
+        *,
+        sample: float = 1.0,
+        parent_of: ParentOf = None,
+        format: str = "parquet",
+        salt: str | bytes | None = None,
+        rotate_seconds: float = 600.0,
+        rotate_bytes: int = 16 << 20,
+        memory_bytes: int = 64 << 20,
+    ) -> None:
+        self._parent_of = parent_of if callable(parent_of) else None
+        patterns = [parent_of] if isinstance(parent_of, str) else parent_of
+        self._native = _native.Recorder(
+            folder,
+            sample=sample,
+            format=format,
+            salt=salt.encode() if isinstance(salt, str) else salt,
+            parents=[] if patterns is None or callable(patterns) else list(patterns),
+            rotate_seconds=rotate_seconds,
+            rotate_bytes=rotate_bytes,
+            memory_bytes=memory_bytes,
+        )
+
+    @contextlib.contextmanager
+    def request(self, page: Key | None = None, route: str | None = None) -> Generator[None]:
+        """Record the calls inside the block as one request.
+
+        Args:
+            page: the key of the item that the page is about.
+            route: the kind of request.
+
+        """
+        request = self._native.request()
+        if request is None:
+            # An outer block of this task, of a request that is recorded, is not this one.
+            token = _request.set(None)
+            try:
+                yield
+            finally:
+                _request.reset(token)
+                self._warn()
+            return
+        if page is not None:
+            request.set_page(page)
+        if route is not None:
+            request.set_route(route)
+        token = _request.set(request)
+        try:
+            yield
+        finally:
+            _request.reset(token)
+            request.finish()
+
+    def set_page(self, key: Key) -> None:
+        """Name the item that the current request's page is about, where that is known only later."""
+        if (request := _request.get()) is not None:
+            request.set_page(key)
+
+    def set_route(self, route: str) -> None:
+        """Name the kind of the current request, where that is known only later."""
+        if (request := _request.get()) is not None:
+            request.set_route(route)
+
+    def attach(self, client: Any) -> None:
+        """Record the calls of a client too; `Client.recorder` has done so for its own."""
+        if "recorder" in vars(client):
+            raise BadSetting("this client has a recorder already")
+        client.recorder = self._refuse
+        for names, around in ((_READS, self._read), (_BULK_READS, self._bulk_read)):
+            for name in names:
+                _replace(client, name, around)
+        for name in _WRITES:
+            _replace(client, name, _write)
+
+        _replace_close(client, self)
+
+    def _refuse(self, *_args: Any, **_kwargs: Any) -> Self:
+        raise BadSetting("this client has a recorder already")
+
+    def stats(self) -> dict[str, int]:
+        """Return the counts so far: requests, recorded, dropped, parts (files) and bytes of these."""
+        return self._native.stats()
+
+    def close(self) -> bool:
+        """Write what is not written yet, within a second; return whether the log is complete."""
+        is_complete = self._native.close()
+        self._warn()
+        return is_complete
+
+    def __enter__(self) -> Self:
+        """Return the recorder, which is closed at the end of the block."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Close the recorder."""
+        self.close()
+
+    def _read(self, request: _native.RecordedRequest, arguments: inspect.BoundArguments) -> None:
+        key = next(iter(arguments.arguments.values()))
+        request.begin([key], self._parents([key]))
+
+    def _bulk_read(
+        self, request: _native.RecordedRequest, arguments: inspect.BoundArguments
+    ) -> None:
+        # An iterator can be read once only, so the call gets what was read here.
+        name = next(iter(arguments.arguments))
+        keys = arguments.arguments[name]
+        if isinstance(keys, str | bytes):
+            request.begin([], [])
+            return
+        arguments.arguments[name] = keys = list(keys)
+        request.begin(keys, self._parents(keys))
+
+    def _parents(self, keys: list[Any]) -> list[Key | None]:
+        if self._parent_of is None:
+            return []
+        try:
+            return [self._parent_of(key) for key in keys]
+        except Exception:  # noqa: BLE001 - a function of the user's must not make a request fail
+            _log.exception("parent_of failed; the keys are recorded without parents")
+            self._parent_of = None
+            return []
+
+    def _warn(self) -> None:
+        if warning := self._native.take_warning():
+            _log.warning("%s", warning)
+
+
+def _write(request: _native.RecordedRequest, _arguments: inspect.BoundArguments) -> None:
+    request.begin_write()
+
+
+def _replace_close(client: Any, recorder: Recorder) -> None:
+    """Make the client's `close` complete the log."""
+    close = client.close
+
+    def closed() -> Any:
+        recorder.close()
+        return close()
+
+    client.close = functools.wraps(close)(closed)
+
+
+def _replace(
+    client: Any,
+    name: str,
+    begin: Callable[[_native.RecordedRequest, inspect.BoundArguments], None],
+) -> None:
+    """Replace a method, on this one object, by one that records its calls within a request."""
+    call = getattr(client, name, None)
+    if call is None:
+        return
+    signature = inspect.signature(call)
+
+    def begun(
+        request: _native.RecordedRequest, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
+        """Begin the call's record; None if the call itself will refuse its arguments."""
+        try:
+            arguments = signature.bind(*args, **kwargs)
+            begin(request, arguments)
+        except (TypeError, StopIteration):
+            return None
+        return arguments.args, arguments.kwargs
+
+    def called(*args: Any, **kwargs: Any) -> Any:
+        if (request := _request.get()) is None:
+            return call(*args, **kwargs)
+        if (recorded := begun(request, args, kwargs)) is None:
+            return call(*args, **kwargs)
+        try:
+            return call(*recorded[0], **recorded[1])
+        finally:
+            request.end()
+
+    async def awaited(*args: Any, **kwargs: Any) -> Any:
+        if (request := _request.get()) is None:
+            return await call(*args, **kwargs)
+        if (recorded := begun(request, args, kwargs)) is None:
+            return await call(*args, **kwargs)
+        try:
+            return await call(*recorded[0], **recorded[1])
+        finally:
+            request.end()
+
+    around = awaited if inspect.iscoroutinefunction(call) else called
+    setattr(client, name, functools.wraps(call)(around))
+
+
+class RecordASGI:
+    """ASGI middleware that records each HTTP request.
+
+    Args:
+        app: the application.
+        recorder: see `Client.recorder`.
+        page: returns the key of the item that the request is about, or None, given the scope.
+        route: returns the kind of request, given the scope; the default is the path of the route that
+            Starlette or FastAPI found, or None.
+
+    """
+
+    def __init__(  # noqa: D107 - the class has it
+        self,
+        app: Callable[..., Awaitable[None]],
+        recorder: Recorder,
+        *,
+        page: Callable[[MutableMapping[str, Any]], Key | None] | None = None,
+        route: Callable[[MutableMapping[str, Any]], str | None] | None = None,
+    ) -> None:
+        self._app = app
+        self._recorder = recorder
+        self._page = page
+        self._route = route or _asgi_route
+
+    async def __call__(self, scope: MutableMapping[str, Any], receive: Any, send: Any) -> None:
+        """Run the application, within a recorded request if it is an HTTP request."""
+        if scope.get("type") != "http":
+            return await self._app(scope, receive, send)
+        page = self._page(scope) if self._page else None
+        with self._recorder.request(page=page):
+            try:
+                await self._app(scope, receive, send)
+            finally:
+                # The router has found the route only now.
+                if route := self._route(scope):
+                    self._recorder.set_route(route)
+
+
+def _asgi_route(scope: MutableMapping[str, Any]) -> str | None:
+    return cast("str | None", getattr(scope.get("route"), "path", None))
+
+
+class RecordWSGI:
+    """WSGI middleware that records each request until its response's body has been read.
+
+    Args:
+        app: the application.
+        recorder: see `Client.recorder`.
+        page: returns the key of the item that the request is about, or None, given the environment.
+        route: returns the kind of request, given the environment; None by default.
+
+    """
+
+    def __init__(  # noqa: D107 - the class has it
+        self,
+        app: Callable[..., Iterable[bytes]],
+        recorder: Recorder,
+        *,
+        page: Callable[[dict[str, Any]], Key | None] | None = None,
+        route: Callable[[dict[str, Any]], str | None] | None = None,
+    ) -> None:
+        self._app = app
+        self._recorder = recorder
+        self._page = page
+        self._route = route
+
+    def __call__(self, environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
+        """Run the application within a recorded request."""
+        page = self._page(environ) if self._page else None
+        with self._recorder.request(page=page):
+            body = self._app(environ, start_response)
+            try:
+                yield from body
+            finally:
+                if close := getattr(body, "close", None):
+                    close()
+                if self._route and (route := self._route(environ)):
+                    self._recorder.set_route(route)

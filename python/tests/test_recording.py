@@ -1,0 +1,188 @@
+"""Recorded requests: each item as issued, with sizes and parents, from threads, tasks and HTTP servers."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import threading
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from glasscache import AsyncClient, Client
+from glasscache.errors import BadSetting
+from glasscache.recording import RecordASGI, Recorder, RecordWSGI
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def read_log(folder: Path) -> tuple[list[dict[str, Any]], dict[str, dict[str, Any]]]:
+    """Return the requests in order, and the items by key, of a log of JSON lines."""
+    rows: list[dict[str, Any]] = []
+    items: dict[str, dict[str, Any]] = {}
+    for part in sorted(folder.glob("requests-*.jsonl")):
+        rows += [json.loads(line) for line in part.read_text().splitlines()]
+        for line in (folder / part.name.replace("requests", "items")).read_text().splitlines():
+            item = json.loads(line)
+            known = items.setdefault(item["key"], item)
+            known["size"] = item["size"] or known["size"]
+    return sorted(rows, key=lambda row: row["request"]), items
+
+
+def test_a_log_has_each_read_in_order_with_sizes_and_parents(server: Any, tmp_path: Path) -> None:
+    client = Client(server.address)
+    recorder = client.recorder(tmp_path, parent_of="course:{id}/lesson:{n}", format="jsonl")
+    client.set("a", b"x" * 700)
+    client.set_many({"b": b"12", "course:1/lesson:2": b"123"})
+    with recorder.request(page="course:1/lesson:2", route="lesson"):
+        client.get("a")
+        client.get_many(iter(["b", "course:1/lesson:2", "absent"]))
+        client.gets("a")
+        client.set("a", b"new")
+        assert client.get(b"a", default="d") == b"new"
+    with recorder.request():
+        client.get_or_set("made", lambda: b"1234", ttl=60)
+    client.get("a")
+    client.close()
+    rows, items = read_log(tmp_path)
+    assert rows[0]["items"][:6] == [
+        "a",
+        "b",
+        "course:1/lesson:2",
+        "absent",
+        "a",
+        "a",
+    ]
+    assert set(rows[1]["items"]) == {"made"}
+    assert rows[0]["page"] == "course:1/lesson:2"
+    assert rows[0]["route"] == "lesson"
+    assert len(rows) == 2
+    assert items["a"]["size"] in {3, 700}
+    assert items["b"]["size"] == 2
+    assert items["absent"]["size"] is None
+    assert items["course:1/lesson:2"]["parent"] == "course:1"
+    assert json.loads((tmp_path / "meta.json").read_text())["instances"]["0"]["writes"] >= 1
+    stats = recorder.stats()
+    assert (stats["requests"], stats["recorded"], stats["dropped"]) == (2, 2, 0)
+
+
+def test_threads_and_tasks_record_their_own_requests(server: Any, tmp_path: Path) -> None:
+    with Client(server.address) as client:
+        recorder = client.recorder(tmp_path / "threads", format="jsonl")
+
+        def work(thread: int) -> None:
+            for number in range(50):
+                with recorder.request(route=f"{thread}"):
+                    for step in range(number % 4):
+                        client.get(f"{thread}:{number}:{step}")
+
+        threads = [threading.Thread(target=work, args=(thread,)) for thread in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+    async def tasks() -> None:
+        async with AsyncClient(server.address) as client:
+            recorder = client.recorder(tmp_path / "tasks", format="jsonl")
+
+            async def task(number: int) -> None:
+                with recorder.request(route=f"{number}"):
+                    await client.get(f"{number}:0")
+                    await client.get_many([f"{number}:1", f"{number}:2"])
+                    await asyncio.sleep(0)
+                    await client.get(f"{number}:3")
+
+            await client.set("7:3", b"x" * 30)
+            await asyncio.gather(*(task(number) for number in range(100)))
+
+    asyncio.run(tasks())
+    rows, _ = read_log(tmp_path / "threads")
+    assert len(rows) == 200
+    for row in rows:
+        numbers = {key.rsplit(":", 1)[0] for key in row["items"]}
+        assert len(numbers) <= 1
+        assert [key.rsplit(":", 1)[1] for key in row["items"]] == [
+            str(step) for step in range(len(row["items"]))
+        ]
+        assert all(key.split(":")[0] == row["route"] for key in row["items"])
+    rows, items = read_log(tmp_path / "tasks")
+    assert len(rows) == 100
+    for row in rows:
+        assert row["items"] == [f"{row['route']}:{step}" for step in range(4)]
+    assert items["7:3"]["size"] == 30
+
+
+def test_http_requests_are_recorded(server: Any, tmp_path: Path) -> None:
+    with Client(server.address) as client:
+        recorder = client.recorder(tmp_path, format="jsonl")
+
+        def application(environ: dict[str, Any], start_response: Any) -> Any:
+            client.get("wsgi")
+            start_response("200 OK", [])
+            yield b"one"
+            client.get("while-streaming")
+
+        wsgi = RecordWSGI(application, recorder, route=lambda environ: environ["PATH_INFO"])
+        assert list(wsgi({"PATH_INFO": "/w"}, lambda *_: None)) == [b"one"]
+
+        async def app(scope: Any, _receive: Any, _send: Any) -> None:
+            client.get(scope["type"])
+
+        asgi = RecordASGI(app, recorder, page=lambda _: "p", route=lambda _: "/a")
+        asyncio.run(asgi({"type": "http"}, None, None))
+        asyncio.run(asgi({"type": "lifespan"}, None, None))
+    rows, _ = read_log(tmp_path)
+    assert [(row["route"], row["items"]) for row in rows] == [
+        ("/w", ["wsgi", "while-streaming"]),
+        ("/a", ["http"]),
+    ]
+    assert rows[1]["page"] == "p"
+
+
+def test_a_folder_that_cannot_be_written_warns_once_and_fails_no_request(
+    server: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "file").write_text("")
+    with Client(server.address) as client, caplog.at_level(logging.WARNING, "glasscache"):
+        recorder = client.recorder(tmp_path / "file")
+        for _ in range(20):
+            with recorder.request():
+                assert client.get("absent") is None
+    warnings = [record for record in caplog.records if "recording into" in record.getMessage()]
+    assert len(warnings) == 1
+    stats = recorder.stats()
+    assert stats["dropped"] + stats["recorded"] == 20
+    assert stats["recorded"] == 0
+
+
+def test_settings_without_meaning_are_refused(server: Any, tmp_path: Path) -> None:
+    for wrong in (
+        {"sample": 2},
+        {"format": "csv"},
+        {"parent_of": "no-slash"},
+        {"rotate_seconds": 0},
+        {"rotate_seconds": -1},
+    ):
+        with pytest.raises(BadSetting):
+            Recorder(tmp_path / "log", **wrong)  # type: ignore[arg-type]
+    with Client(server.address) as client:
+        client.recorder(tmp_path / "log")
+        with pytest.raises(BadSetting):
+            client.recorder(tmp_path / "log")
+    assert not (tmp_path / "log").exists()
+
+
+def test_a_parent_function_that_fails_is_left_out(server: Any, tmp_path: Path) -> None:
+    with Client(server.address) as client:
+        recorder = client.recorder(
+            tmp_path, format="jsonl", parent_of=lambda key: key[:-1] if len(key) > 1 else None
+        )
+        with recorder.request():
+            client.get("ab")
+            client.get(b"raw")
+    rows, items = read_log(tmp_path)
+    assert rows[0]["items"] == ["ab", "raw"]
+    assert items["ab"]["parent"] == "a"
+    assert items["raw"]["parent"] == "ra"
