@@ -83,6 +83,8 @@ commands! {
     Bench => bench,
     /// Store a folder in a temporary server, read it back and measure the cost
     Tour => tour,
+    /// Record what a server is asked for
+    Record => record,
     /// How much memory a trace needs, under which policy
     Curve => curve,
     /// Generate a workload

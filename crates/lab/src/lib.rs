@@ -9,6 +9,7 @@ pub mod counters;
 pub mod load;
 pub mod proc;
 pub mod profile;
+pub mod record;
 pub mod statistics;
 pub mod target;
 pub mod tour;

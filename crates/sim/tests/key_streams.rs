@@ -200,6 +200,30 @@ fn an_access_log_is_read_by_a_pattern() {
 }
 
 #[test]
+fn times_of_a_clock_are_read_back_whatever_the_unit_of_the_layout() {
+    let batch = Batch {
+        time: vec![1_795_411_822_000_123, 1_795_411_823_500_000],
+        key: vec![1, 2],
+        size: vec![None, Some(3)],
+        op: vec![Some(Op::Get), Some(Op::Set)],
+        ttl: vec![None, Some(9)],
+    };
+    for name in NAMES {
+        let mut writer = Writer::with_clock(Format::of(name).unwrap(), Vec::new()).unwrap();
+        writer.write(&batch).unwrap();
+        let source = Memory::new(writer.finish().unwrap());
+        let layout = Layout {
+            time_unit: Some(TimeUnit::Seconds),
+            ..Layout::default()
+        };
+        let mut stream = trace::open_with(name, source, Columns::ALL, &layout).unwrap();
+        let mut read = Batch::default();
+        stream.read(&mut read).unwrap();
+        assert_eq!(read, batch, "{name}");
+    }
+}
+
+#[test]
 fn lines_of_watch_are_read_as_gets_and_writes() {
     let layout = Layout {
         format: Some(Format::Watch),

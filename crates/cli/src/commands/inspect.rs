@@ -159,8 +159,6 @@ fn key_facts(path: &Path, input: &InputArgs) -> Result<Vec<Fact>, Failure> {
         Fact::new("kind", "key stream"),
         Fact::new("requests", counts.requests),
         Fact::new("distinct_keys", distinct),
-        Fact::new("hashed_text_keys", stream.facts().hashed_keys),
-        Fact::new("key_collisions", stream.facts().key_collisions),
         Fact::new("seen_once", once),
         Fact::new(
             "most_used_key_requests",
@@ -182,6 +180,8 @@ fn key_facts(path: &Path, input: &InputArgs) -> Result<Vec<Fact>, Failure> {
         Fact::new("operations", counts.ops()),
         Fact::new("first_time", counts.first_time),
         Fact::new("last_time", counts.last_time),
+        Fact::new("hashed_text_keys", stream.facts().hashed_keys),
+        Fact::new("key_collisions", stream.facts().key_collisions),
         Fact::new("skipped_rows", stream.facts().skipped_rows),
         Fact::new("cut_within_a_row", stream.is_truncated()),
     ])

@@ -12,6 +12,7 @@ pub(crate) mod keys;
 pub(crate) mod man;
 pub(crate) mod ping;
 pub(crate) mod profile;
+pub(crate) mod record;
 pub(crate) mod serve;
 pub(crate) mod set;
 pub(crate) mod simulate;

@@ -9,6 +9,7 @@ mod liveness;
 mod logs;
 mod memory;
 mod profile;
+mod record;
 mod serve;
 mod server;
 mod small_commands;

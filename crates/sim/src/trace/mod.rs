@@ -34,6 +34,7 @@ use std::io::{BufReader, Read};
 pub use layout::{ColumnNames, Layout, Pattern, TimeUnit};
 pub use memory::Memory;
 pub use op::{Effect, Op};
+pub use text::key_number;
 pub use timeline::Timeline;
 
 /// Maximum number of rows in a batch: small enough for the second-level cache, large enough to hide the cost of a

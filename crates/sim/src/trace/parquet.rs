@@ -1,7 +1,7 @@
 //! Key streams as Parquet files: the requested columns, batch by batch.
 
 use super::column::ColumnDecoder;
-use super::layout::{ColumnNames, Layout, TimeUnit};
+use super::layout::{ColumnNames, Layout};
 use super::table::{ColumnRef, RowRanges, Table};
 use super::text::TextKeys;
 use super::{BATCH_ROWS, Batch, Columns, KeyStream, Op, StreamFacts};
@@ -17,8 +17,8 @@ pub(super) struct Reader<S: ChunkReader + 'static> {
     row_ranges: RowRanges,
     scratch: Vec<Option<u64>>,
     names: ColumnNames,
-    /// Microseconds of one unit of time; 1 if times stay as they are.
-    time_us: u64,
+    /// Nanoseconds of one unit of time; `None` if times stay as they are.
+    time_ns: Option<u64>,
     has_text_keys: bool,
     keys: TextKeys,
 }
@@ -62,6 +62,10 @@ impl<S: ChunkReader + 'static> Reader<S> {
             )?,
             ttl: numbers("ttl")?,
         };
+        let stated = column_refs.time.and_then(|time| table.time_unit_ns(time));
+        let time_ns = layout
+            .time_unit
+            .map(|unit| stated.unwrap_or(unit.us() * 1000));
         let row_ranges = RowRanges::of(&table);
         Ok(Self {
             table,
@@ -71,7 +75,7 @@ impl<S: ChunkReader + 'static> Reader<S> {
             row_ranges,
             scratch: Vec::new(),
             names: names.clone(),
-            time_us: layout.time_unit.map_or(1, TimeUnit::us),
+            time_ns,
             has_text_keys,
             keys: TextKeys::default(),
         })
@@ -115,9 +119,9 @@ impl<S: ChunkReader + 'static> Reader<S> {
                 None => self.scratch.clear(),
             }
             let time_at = |at: usize| self.scratch.get(at).copied().flatten();
-            let unit = self.time_us;
+            let unit = self.time_ns;
             let converted = |at: usize| match time_at(at) {
-                Some(time) => time.saturating_mul(unit),
+                Some(time) => unit.map_or(time, |unit| in_us(time, unit)),
                 None => first + at as u64,
             };
             batch.time.extend((0..rows).map(converted));
@@ -146,6 +150,12 @@ impl<S: ChunkReader + 'static> Reader<S> {
         }
         Ok(())
     }
+}
+
+/// Microseconds of a time in units of so many nanoseconds.
+fn in_us(time: u64, unit_ns: u64) -> u64 {
+    let us = u128::from(time) * u128::from(unit_ns) / 1000;
+    u64::try_from(us).unwrap_or(u64::MAX)
 }
 
 /// A column that was found, or an error if the caller named one that the file does not have.

@@ -4,7 +4,7 @@
 
 use super::column::{ColumnDecoder, catch_panics};
 use crate::TraceError;
-use parquet::basic::Type;
+use parquet::basic::{LogicalType, TimeUnit, Type};
 use parquet::file::reader::{ChunkReader, FileReader, SerializedFileReader};
 use std::ops::Range;
 
@@ -101,6 +101,20 @@ impl<S: ChunkReader + 'static> Table<S> {
         in_file: &str,
     ) -> Result<Option<ColumnRef>, TraceError> {
         self.find(name, in_file, &[Type::INT32, Type::INT64], false)
+    }
+
+    /// Nanoseconds of one unit of a column, if its type states a unit of time.
+    pub(super) fn time_unit_ns(&self, column_ref: ColumnRef) -> Option<u64> {
+        let schema = self.reader.metadata().file_metadata().schema_descr();
+        let column = schema.column(column_ref.index);
+        match column.logical_type_ref() {
+            Some(LogicalType::Timestamp(timestamp)) => Some(match timestamp.unit {
+                TimeUnit::MILLIS => 1_000_000,
+                TimeUnit::MICROS => 1000,
+                TimeUnit::NANOS => 1,
+            }),
+            _ => None,
+        }
     }
 
     /// The column of keys, and whether they are strings.

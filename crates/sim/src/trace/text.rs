@@ -22,7 +22,7 @@ impl TextKeys {
         if let Some(number) = printed_number(text) {
             return number;
         }
-        let (key, check) = (xxh3_64(text), xxh3_64_with_seed(text, CHECK_SEED));
+        let (key, check) = (key_number(text), xxh3_64_with_seed(text, CHECK_SEED));
         if *self.seen.entry(key).or_insert(check) != check {
             self.collisions += 1;
         }
@@ -38,6 +38,11 @@ impl TextKeys {
     pub(super) fn hashed(&self) -> u64 {
         self.seen.len() as u64
     }
+}
+
+/// The key of a text: its value if it is a whole number of 64 bits as it would be printed, else its hash (XXH3).
+pub fn key_number(text: &[u8]) -> u64 {
+    printed_number(text).unwrap_or_else(|| xxh3_64(text))
 }
 
 /// The number that is printed as this text: "007" and "+7" are texts of their own.

@@ -18,6 +18,8 @@ const SCHEMA: &str = "message keys {
 pub struct Writer<W: Write + Send> {
     form: Form<W>,
     rows: u64,
+    /// Whether times are microseconds of a clock.
+    has_clock: bool,
 }
 
 enum Form<W: Write + Send> {
@@ -55,7 +57,20 @@ impl<W: Write + Send> Writer<W> {
     ///
     /// # Errors
     /// Writing failed, or the format is Parquet in a build without it.
-    pub fn new(format: Format, mut out: W) -> Result<Self> {
+    pub fn new(format: Format, out: W) -> Result<Self> {
+        Self::begin(format, out, false)
+    }
+
+    /// Begins a stream whose times are microseconds since 1970: text has them as seconds with decimals, Parquet as
+    /// time stamps, so that a reader needs no unit.
+    ///
+    /// # Errors
+    /// As those of [`Writer::new`].
+    pub fn with_clock(format: Format, out: W) -> Result<Self> {
+        Self::begin(format, out, true)
+    }
+
+    fn begin(format: Format, mut out: W, has_clock: bool) -> Result<Self> {
         let form = match format {
             Format::Csv => {
                 writeln!(out, "time,key,size,op,ttl")?;
@@ -64,7 +79,15 @@ impl<W: Write + Send> Writer<W> {
             Format::JsonLines => Form::JsonLines(out),
             #[cfg(feature = "parquet")]
             Format::Parquet => {
-                Form::Parquet(Box::new(TableWriter::new(out, SCHEMA)?), Batch::default())
+                let schema = if has_clock {
+                    SCHEMA.replace(
+                        "time (INTEGER(64, false))",
+                        "time (TIMESTAMP(MICROS, true))",
+                    )
+                } else {
+                    SCHEMA.to_owned()
+                };
+                Form::Parquet(Box::new(TableWriter::new(out, &schema)?), Batch::default())
             }
             Format::Watch => {
                 return Err(std::io::Error::other("lines of watch are only read"));
@@ -74,17 +97,26 @@ impl<W: Write + Send> Writer<W> {
                 return Err(std::io::Error::other("this build writes no Parquet"));
             }
         };
-        Ok(Self { form, rows: 0 })
+        Ok(Self {
+            form,
+            rows: 0,
+            has_clock,
+        })
     }
 
     /// Appends the rows of a batch; a column that the batch leaves empty is null, `time` the row number.
     pub fn write(&mut self, batch: &Batch) -> Result<()> {
         let before = self.rows;
         self.rows += batch.len() as u64;
+        let has_clock = self.has_clock;
         let rows = (0..batch.len()).map(|at| Row::of(batch, at, before));
         match &mut self.form {
-            Form::Csv(out) => rows.into_iter().try_for_each(|row| csv(out, row)),
-            Form::JsonLines(out) => rows.into_iter().try_for_each(|row| json(out, row)),
+            Form::Csv(out) => rows
+                .into_iter()
+                .try_for_each(|row| csv(out, row, has_clock)),
+            Form::JsonLines(out) => rows
+                .into_iter()
+                .try_for_each(|row| json(out, row, has_clock)),
             #[cfg(feature = "parquet")]
             Form::Parquet(table, held) => {
                 for row in rows {
@@ -122,8 +154,18 @@ impl<W: Write + Send> Writer<W> {
     }
 }
 
-fn csv(out: &mut impl Write, row: Row<'_>) -> Result<()> {
-    write!(out, "{},{},", row.time, row.key)?;
+/// Writes a time as it is, or microseconds as seconds with six decimals.
+fn time(out: &mut impl Write, time: u64, has_clock: bool) -> Result<()> {
+    if has_clock {
+        write!(out, "{}.{:06}", time / 1_000_000, time % 1_000_000)
+    } else {
+        write!(out, "{time}")
+    }
+}
+
+fn csv(out: &mut impl Write, row: Row<'_>, has_clock: bool) -> Result<()> {
+    time(out, row.time, has_clock)?;
+    write!(out, ",{},", row.key)?;
     if let Some(size) = row.size {
         write!(out, "{size}")?;
     }
@@ -134,8 +176,10 @@ fn csv(out: &mut impl Write, row: Row<'_>) -> Result<()> {
     }
 }
 
-fn json(out: &mut impl Write, row: Row<'_>) -> Result<()> {
-    write!(out, "{{\"time\":{},\"key\":{}", row.time, row.key)?;
+fn json(out: &mut impl Write, row: Row<'_>, has_clock: bool) -> Result<()> {
+    write!(out, "{{\"time\":")?;
+    time(out, row.time, has_clock)?;
+    write!(out, ",\"key\":{}", row.key)?;
     if let Some(size) = row.size {
         write!(out, ",\"size\":{size}")?;
     }

@@ -146,7 +146,7 @@ impl Args {
             return Ok(Exit::Success);
         }
         eprintln!("stopped: this is what was known by then");
-        Ok(Exit::Finding)
+        Ok(Exit::Interrupted)
     }
 
     /// Reads and prepares the trace; reports requests that are left out.

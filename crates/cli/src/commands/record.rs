@@ -1,0 +1,225 @@
+//! `glasscache record`: writes what a server is asked for as a key stream, for `curve`, `inspect` and `slabs`.
+//!
+//! Works against memcached 1.6 and glasscache: both print what they look up and store to a connection that watches.
+
+use std::io::{self, BufReader, BufWriter};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use glasscache_client::Address;
+use glasscache_lab::record::{Options, RecordError, Recorded, Recorder, record};
+use glasscache_sim::trace::Format;
+use glasscache_sim::trace::writer::Writer;
+use serde_json::json;
+
+use super::target::{Stream, Target, failure, start_one};
+use crate::files::{WholeFile, cannot_write};
+use crate::output::{Exit, Failure, Output};
+use crate::table::{count, duration};
+
+const EXAMPLES: &str = "\
+Examples:
+  glasscache record 127.0.0.1:11211 --for 10m --out trace.parquet
+  glasscache record cache1:11211 --for 1h --out trace.parquet --salt \"$SALT\" --sample 0.1
+  glasscache curve trace.parquet
+
+Watching costs the server some CPU for each get while it lasts. Keys are written as 64-bit hashes; with
+--salt nobody without the salt can tell which. A lookup for delete, touch, incr or decr counts as a get,
+for the server reports it as one.";
+
+/// Maximum wait of one read, so that Ctrl-C and the end are noticed.
+const READ_TIMEOUT: Duration = Duration::from_millis(100);
+
+/// Bytes read at once: some milliseconds of lines of a busy server.
+const BUFFER_BYTES: usize = 256 << 10;
+
+/// Record what a server is asked for.
+#[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Args {
+    /// Server as host:port or path of a unix socket
+    #[arg(value_name = "SERVER")]
+    server: String,
+    /// How long: 30s, 10m, 1h
+    #[arg(long = "for", value_name = "TIME", default_value = "10m", value_parser = span)]
+    duration: Duration,
+    /// File to write: .parquet, .csv or .jsonl
+    #[arg(long, value_name = "FILE")]
+    out: PathBuf,
+    /// Hash keys together with this text
+    #[arg(long, value_name = "TEXT")]
+    salt: Option<String>,
+    /// Keep this share of the keys, 0 to 1
+    #[arg(long, value_name = "SHARE", value_parser = share)]
+    sample: Option<f64>,
+}
+
+/// A time such as 30s, 10m, 1h, 500ms.
+fn span(text: &str) -> Result<Duration, String> {
+    let invalid = || format!("\"{text}\" is not a time such as 30s, 10m or 1h");
+    let at = text
+        .find(|letter: char| letter.is_ascii_alphabetic())
+        .ok_or_else(invalid)?;
+    let number: f64 = text[..at].parse().map_err(|_| invalid())?;
+    let unit = match &text[at..] {
+        "ms" => 0.001,
+        "s" => 1.0,
+        "m" => 60.0,
+        "h" => 3600.0,
+        "d" => 86400.0,
+        _ => return Err(invalid()),
+    };
+    Duration::try_from_secs_f64(number * unit)
+        .ok()
+        .filter(|span| !span.is_zero())
+        .ok_or_else(invalid)
+}
+
+fn share(text: &str) -> Result<f64, String> {
+    let share = text.parse().ok();
+    share
+        .filter(|share: &f64| *share > 0.0 && *share <= 1.0)
+        .ok_or_else(|| format!("\"{text}\" is not a share above 0 and up to 1"))
+}
+
+impl Args {
+    /// Watches the server and writes the file.
+    pub(crate) fn run(self, out: &Output) -> Result<Exit, Failure> {
+        let format = Format::of(&self.out.to_string_lossy())
+            .map_err(|error| Failure::usage(error.to_string()))?;
+        let fault = |error| cannot_write(&self.out, &error);
+        let file = WholeFile::create(&self.out).map_err(fault)?;
+        let writer = Writer::with_clock(format, BufWriter::new(file)).map_err(fault)?;
+        let options = Options {
+            salt: self.salt.clone(),
+            sample: self.sample,
+        };
+        let mut recorder = Recorder::new(writer, options);
+        let stop = Arc::new(AtomicBool::new(false));
+        signal_hook::flag::register(signal_hook::consts::SIGINT, Arc::clone(&stop))?;
+        let lines = BufReader::with_capacity(BUFFER_BYTES, self.watch()?);
+        if !out.is_json() {
+            eprintln!(
+                "recording {} for {} ...",
+                self.server,
+                duration(self.duration)
+            );
+        }
+        let ended = record(lines, &mut recorder, self.duration, || {
+            stop.load(Ordering::Relaxed)
+        });
+        if let Err(RecordError::Write(error)) = ended {
+            return Err(fault(error));
+        }
+        let (file, recorded) = recorder.finish().map_err(fault)?;
+        if let Err(RecordError::Watch(error)) = &ended
+            && (self.out.exists() || recorded == Recorded::default())
+        {
+            return Err(self.lost(error, recorded, "the file is left as it was"));
+        }
+        let file = file
+            .into_inner()
+            .map_err(|error| fault(error.into_error()))?;
+        file.finish().map_err(fault)?;
+        self.report(out, recorded)?;
+        match ended {
+            Err(RecordError::Watch(error)) => {
+                Err(self.lost(&error, recorded, "they are in the file"))
+            }
+            _ if stop.load(Ordering::Relaxed) => Ok(Exit::Interrupted),
+            _ => Ok(Exit::Success),
+        }
+    }
+
+    fn report(&self, out: &Output, recorded: Recorded) -> Result<(), Failure> {
+        let Recorded {
+            gets,
+            writes,
+            skipped_lines,
+        } = recorded;
+        if out.is_json() {
+            out.document(&json!(recorded));
+            return Ok(());
+        }
+        let file = self.out.display();
+        out.line(format!(
+            "{file}: {} gets and {} writes",
+            count(gets),
+            count(writes)
+        ))?;
+        if skipped_lines > 0 {
+            let skipped = count(skipped_lines);
+            out.line(format!(
+                "{skipped} lines were skipped by the server, which was too busy to print them"
+            ))?;
+        }
+        out.line(format!("next: glasscache curve {file}"))
+    }
+
+    /// The failure of a watch that ended before its time.
+    fn lost(&self, error: &io::Error, recorded: Recorded, file: &str) -> Failure {
+        let message = format!(
+            "the watch of {} ended early: {error}; {} gets and {} writes had been read, {file}",
+            self.server,
+            count(recorded.gets),
+            count(recorded.writes)
+        );
+        Failure::new(Exit::Unreachable, message)
+    }
+
+    /// A connection with a running watch.
+    fn watch(&self) -> Result<Box<dyn Stream>, Failure> {
+        let addresses = Address::parse_list(&self.server).map_err(|error| failure(&error))?;
+        let [address] = &addresses[..] else {
+            return Err(Failure::usage(
+                "record watches one server at a time; name one",
+            ));
+        };
+        let target = Target {
+            server: self.server.clone(),
+            timeout_ms: 5000,
+        };
+        let connect = || -> io::Result<Box<dyn Stream>> {
+            let mut stream = target.connect(&address.endpoint)?;
+            stream.write_all(b"watch fetchers mutations\r\n")?;
+            let mut reply = [0; 2];
+            stream.read_exact(&mut reply)?;
+            if &reply != b"OK" {
+                return Err(io::Error::other(
+                    "the server refuses to be watched (no `watch` command, too many watchers, or started with -W)",
+                ));
+            }
+            stream.set_read_timeout(READ_TIMEOUT)?;
+            Ok(stream)
+        };
+        connect().map_err(|error| {
+            Failure::new(Exit::Unreachable, format!("{}: {error}", self.server))
+                .hint(start_one(&self.server))
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_have_units() {
+        assert_eq!(span("10m"), Ok(Duration::from_mins(10)));
+        assert_eq!(span("1.5s"), Ok(Duration::from_millis(1500)));
+        assert_eq!(span("500ms"), Ok(Duration::from_millis(500)));
+        for wrong in ["10", "", "m", "-1s", "0s", "10 years", "1e300d"] {
+            assert!(span(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_share_is_above_0_and_up_to_1() {
+        assert_eq!(share("0.1"), Ok(0.1));
+        for wrong in ["0", "1.1", "-1", "x", "nan"] {
+            assert!(share(wrong).is_err(), "{wrong}");
+        }
+    }
+}

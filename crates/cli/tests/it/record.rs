@@ -1,0 +1,84 @@
+//! `record` over real sockets, against a server that prints known lines and then closes the connection.
+
+use std::io::{Read, Write};
+use std::net::TcpListener;
+use std::path::Path;
+use std::process::Output;
+
+use super::server::glasscache;
+
+/// A watch of memcached 1.6.18: a miss, the fill with its own lookup, a hit, and lines that were not printed in time.
+const LINES: &str = "OK\r
+ts=5.10 gid=1 type=item_get key=user:1 status=not_found clsid=0 cfd=25 size=0
+ts=5.20 gid=2 type=item_get key=user:1 status=not_found clsid=0 cfd=25 size=0
+ts=5.21 gid=3 type=item_store key=user:1 status=stored cmd=set ttl=60 clsid=1 cfd=25 size=5
+skipped=2
+ts=5.30 gid=4 type=item_get key=user:1 status=found clsid=1 cfd=25 size=5
+";
+
+/// Records into `file` from a server whose whole reply is `reply`.
+fn record(file: &Path, reply: &'static str, arguments: &[&str]) -> Output {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let server = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        let mut command = [0; 26];
+        stream.read_exact(&mut command).unwrap();
+        stream.write_all(reply.as_bytes()).unwrap();
+        command
+    });
+    let mut command = glasscache();
+    command.args(["record", &address, "--for", "10m", "--out"]);
+    let output = command.arg(file).args(arguments).output().unwrap();
+    assert_eq!(&server.join().unwrap(), b"watch fetchers mutations\r\n");
+    output
+}
+
+#[test]
+fn what_was_read_before_the_server_went_away_is_in_a_new_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("trace.csv");
+    let output = record(&file, LINES, &["--json"]);
+    assert_eq!(output.status.code(), Some(3));
+    let document: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let expected = serde_json::json!({ "gets": 2, "writes": 1, "skipped_lines": 2 });
+    assert_eq!(document["result"], expected);
+    assert_eq!(document["error"]["exit"], 3);
+    let text = std::fs::read_to_string(&file).unwrap();
+    let cells = |line: &str| -> String {
+        let cells: Vec<&str> = line.split(',').collect();
+        [&cells[..1], &cells[2..]].concat().join(",")
+    };
+    let rows: Vec<String> = text.lines().skip(1).map(cells).collect();
+    assert_eq!(
+        rows,
+        ["5.000010,,get,", "5.000021,5,set,60", "5.000030,5,get,"]
+    );
+}
+
+#[test]
+fn an_old_file_is_not_replaced_by_a_partial_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("trace.csv");
+    std::fs::write(&file, "key\n1\n").unwrap();
+    let output = record(&file, LINES, &[]);
+    assert_eq!(output.status.code(), Some(3));
+    let message = String::from_utf8(output.stderr).unwrap();
+    assert!(
+        message.contains("2 gets and 1 writes had been read, the file is left as it was"),
+        "{message}"
+    );
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), "key\n1\n");
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
+}
+
+#[test]
+fn a_web_server_is_refused_in_one_sentence() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("trace.parquet");
+    let output = record(&file, "HTTP/1.1 400 Bad Request\r\n\r\n", &[]);
+    assert_eq!(output.status.code(), Some(3));
+    let message = String::from_utf8(output.stderr).unwrap();
+    assert!(message.contains("refuses to be watched"), "{message}");
+    assert!(!file.exists());
+}

@@ -1,0 +1,266 @@
+//! Recording of what a server is asked for: the lines of its `watch fetchers mutations`, written as a key stream.
+//!
+//! Keys leave as 64-bit numbers only: the hash that every trace uses, or with a salt a hash that nobody can compute
+//! without it. A sample is one of keys, so that the requests of a key stay together.
+
+use std::io::{self, BufRead, Write};
+use std::time::{Duration, Instant};
+
+use glasscache_sim::trace::watch::{Access, Accesses};
+use glasscache_sim::trace::writer::Writer;
+use glasscache_sim::trace::{BATCH_ROWS, Batch, Op, key_number};
+use serde::Serialize;
+use sha2::{Digest, Sha256};
+
+/// Maximum length of a line of watch: a key of 250 bytes, percent-encoded, and the other fields.
+const LINE_BYTES_MAX: usize = 4096;
+
+/// What is kept of a key stream.
+#[derive(Debug, Clone, Default)]
+pub struct Options {
+    /// Hashes keys together with this text.
+    pub salt: Option<String>,
+    /// The share of the keys that is kept, above 0 and up to 1; `None` keeps all.
+    pub sample: Option<f64>,
+}
+
+/// What was recorded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+pub struct Recorded {
+    /// Gets written.
+    pub gets: u64,
+    /// Writes written.
+    pub writes: u64,
+    /// Lines that the server dropped because they were not read in time.
+    pub skipped_lines: u64,
+}
+
+/// A recording that is running.
+pub struct Recorder<W: Write + Send> {
+    options: Options,
+    accesses: Accesses,
+    batch: Batch,
+    writer: Writer<W>,
+    recorded: Recorded,
+}
+
+impl<W: Write + Send> Recorder<W> {
+    /// Writes to `writer`, whose times are those of a clock.
+    pub fn new(writer: Writer<W>, options: Options) -> Self {
+        Self {
+            options,
+            accesses: Accesses::default(),
+            batch: Batch::default(),
+            writer,
+            recorded: Recorded::default(),
+        }
+    }
+
+    /// What was recorded so far.
+    ///
+    /// The last lines are still held back; [`Recorder::finish`] counts them.
+    pub fn recorded(&self) -> Recorded {
+        Recorded {
+            skipped_lines: self.accesses.skipped_lines,
+            ..self.recorded
+        }
+    }
+
+    /// Takes one line of the watch.
+    ///
+    /// # Errors
+    /// Writing failed.
+    pub fn push(&mut self, line: &[u8]) -> io::Result<()> {
+        self.accesses.push(line);
+        while let Some(access) = self.accesses.next_complete() {
+            self.keep(&access)?;
+        }
+        Ok(())
+    }
+
+    /// Writes what is held back, ends the file, and returns it with what was recorded.
+    ///
+    /// # Errors
+    /// Writing failed.
+    pub fn finish(mut self) -> io::Result<(W, Recorded)> {
+        while let Some(access) = self.accesses.next_at_end() {
+            self.keep(&access)?;
+        }
+        self.writer.write(&self.batch)?;
+        let recorded = self.recorded();
+        Ok((self.writer.finish()?, recorded))
+    }
+
+    fn keep(&mut self, access: &Access) -> io::Result<()> {
+        let key = match &self.options.salt {
+            Some(salt) => salted(salt, &access.key),
+            None => key_number(&access.key),
+        };
+        if self.options.sample.is_some_and(|share| !is_in(key, share)) {
+            return Ok(());
+        }
+        if access.op == Op::Get {
+            self.recorded.gets += 1;
+        } else {
+            self.recorded.writes += 1;
+        }
+        self.batch.time.push(access.time_us);
+        self.batch.key.push(key);
+        self.batch.size.push(access.size);
+        self.batch.op.push(Some(access.op));
+        self.batch.ttl.push(access.ttl);
+        if self.batch.len() >= BATCH_ROWS {
+            self.writer.write(&self.batch)?;
+            self.batch.clear();
+        }
+        Ok(())
+    }
+}
+
+/// The first 64 bits of SHA-256 over the salt, its length, and the key.
+fn salted(salt: &str, key: &[u8]) -> u64 {
+    let mut hash = Sha256::new();
+    hash.update((salt.len() as u64).to_le_bytes());
+    hash.update(salt.as_bytes());
+    hash.update(key);
+    let digest = hash.finalize();
+    let mut first = [0; 8];
+    first.copy_from_slice(&digest[..8]);
+    u64::from_le_bytes(first)
+}
+
+/// Whether a key is in a sample of this share of all keys.
+fn is_in(key: u64, share: f64) -> bool {
+    // Keys that are numbers are spread first (the multiplier is 2^64 over the golden ratio).
+    let spread = (key ^ (key >> 32)).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    ((spread >> 11) as f64) < share * (1_u64 << 53) as f64
+}
+
+/// Why a recording ended before its time.
+#[derive(Debug, thiserror::Error)]
+pub enum RecordError {
+    /// The server ended the watch, or its lines cannot be read.
+    #[error("the watch ended: {0}")]
+    Watch(io::Error),
+    /// The file cannot be written.
+    #[error("{0}")]
+    Write(io::Error),
+}
+
+/// Reads lines of a running watch into `recorder` until `duration` has passed or `is_stopped` returns true.
+///
+/// The stream should time out reads now and then, so that a silent server does not block the caller. The end of the
+/// stream is an error: a server does not end a watch by itself.
+///
+/// # Errors
+/// The stream ended or failed, a line is too long, or the file cannot be written.
+pub fn record<W: Write + Send>(
+    mut lines: impl BufRead,
+    recorder: &mut Recorder<W>,
+    duration: Duration,
+    is_stopped: impl Fn() -> bool,
+) -> Result<(), RecordError> {
+    let started = Instant::now();
+    let mut line = Vec::with_capacity(LINE_BYTES_MAX);
+    while started.elapsed() < duration && !is_stopped() {
+        let available = match lines.fill_buf() {
+            Ok([]) => return Err(RecordError::Watch(io::ErrorKind::UnexpectedEof.into())),
+            Ok(available) => available,
+            Err(error) if is_timeout(&error) => continue,
+            Err(error) => return Err(RecordError::Watch(error)),
+        };
+        // All complete lines of the buffer are taken at once: the clock is read once for each buffer.
+        let mut rest = available;
+        while let Some(end) = memchr::memchr(b'\n', rest) {
+            line.extend_from_slice(&rest[..end]);
+            let text = line.strip_suffix(b"\r").unwrap_or(&line);
+            recorder.push(text).map_err(RecordError::Write)?;
+            line.clear();
+            rest = &rest[end + 1..];
+        }
+        line.extend_from_slice(rest);
+        let taken = available.len();
+        lines.consume(taken);
+        if line.len() > LINE_BYTES_MAX {
+            let message = "a line is longer than 4,096 bytes";
+            let error = io::Error::new(io::ErrorKind::InvalidData, message);
+            return Err(RecordError::Watch(error));
+        }
+    }
+    Ok(())
+}
+
+fn is_timeout(error: &io::Error) -> bool {
+    use io::ErrorKind::{Interrupted, TimedOut, WouldBlock};
+    matches!(error.kind(), WouldBlock | TimedOut | Interrupted)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use glasscache_sim::trace::Format;
+
+    const LINES: &str = "\
+ts=5.10 gid=1 type=item_get key=a status=not_found clsid=0 cfd=25 size=0
+ts=5.20 gid=2 type=item_get key=a status=not_found clsid=0 cfd=25 size=0
+ts=5.21 gid=3 type=item_store key=a status=stored cmd=set ttl=7 clsid=1 cfd=25 size=5
+skipped=4
+ts=5.30 gid=4 type=item_get key=17 status=found clsid=1 cfd=25 size=5
+";
+
+    fn recorded(options: Options) -> (String, Recorded) {
+        let writer = Writer::with_clock(Format::Csv, Vec::new()).unwrap();
+        let mut recorder = Recorder::new(writer, options);
+        let ended = record(
+            LINES.as_bytes(),
+            &mut recorder,
+            Duration::from_mins(1),
+            || false,
+        );
+        assert!(matches!(ended, Err(RecordError::Watch(_))));
+        let (bytes, recorded) = recorder.finish().unwrap();
+        (String::from_utf8(bytes).unwrap(), recorded)
+    }
+
+    #[test]
+    fn gets_and_writes_are_written_and_skipped_lines_counted() {
+        let (text, counts) = recorded(Options::default());
+        let a = key_number(b"a");
+        assert_eq!(
+            text,
+            format!(
+                "time,key,size,op,ttl\n5.000010,{a},,get,\n5.000021,{a},5,set,7\n5.000030,17,5,get,\n"
+            )
+        );
+        let expected = Recorded {
+            gets: 2,
+            writes: 1,
+            skipped_lines: 4,
+        };
+        assert_eq!(counts, expected);
+    }
+
+    #[test]
+    fn salted_keys_differ_by_salt_and_stay_together() {
+        let keys = |salt: &str| -> Vec<String> {
+            let (text, _) = recorded(Options {
+                salt: Some(salt.to_owned()),
+                sample: None,
+            });
+            let cells = text.lines().skip(1).map(|line| line.split(',').nth(1));
+            cells.map(|cell| cell.unwrap().to_owned()).collect()
+        };
+        let (one, other) = (keys("pepper"), keys("sugar"));
+        assert_eq!(one[0], one[1]);
+        assert!(one.iter().zip(&other).all(|(one, other)| one != other));
+        assert!(!one.contains(&"17".to_owned()));
+    }
+
+    #[test]
+    fn a_sample_has_its_share_of_the_keys() {
+        for share in [0.1, 0.5, 1.0] {
+            let kept = (0..100_000_u64).filter(|&key| is_in(key, share)).count();
+            assert!((kept as f64 / 100_000.0 - share).abs() < 0.01, "{kept}");
+        }
+    }
+}
