@@ -19,6 +19,8 @@
 
 mod failure;
 mod net;
+#[cfg(test)]
+mod reference;
 mod replay;
 mod running;
 mod session;

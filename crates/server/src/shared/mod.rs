@@ -76,7 +76,7 @@ pub(crate) struct Shared {
     /// The server is stopping.
     stopping: AtomicBool,
     /// What `stats reset` subtracts.
-    baseline: Mutex<(Totals, Desynchronised)>,
+    baseline: Mutex<(Totals, RemovedItems)>,
     /// The thread that waits for the server to stop.
     pub(crate) listener: Waker,
 }
@@ -192,9 +192,9 @@ impl Shared {
     }
 
     /// Items that the store removed since the start or the last `stats reset`.
-    pub(crate) fn lost(&self) -> Desynchronised {
+    pub(crate) fn lost(&self) -> RemovedItems {
         let (now, before) = (self.lost_ever(), lock(&self.baseline).1);
-        Desynchronised {
+        RemovedItems {
             evictions: now.evictions.wrapping_sub(before.evictions),
             reclaimed: now.reclaimed.wrapping_sub(before.reclaimed),
             expired: now.expired.wrapping_sub(before.expired),
@@ -202,9 +202,9 @@ impl Shared {
         }
     }
 
-    fn lost_ever(&self) -> Desynchronised {
+    fn lost_ever(&self) -> RemovedItems {
         let counters = self.store.counters();
-        Desynchronised {
+        RemovedItems {
             evictions: counters.evictions,
             reclaimed: counters.reclaimed,
             expired: counters.misses_expired,
@@ -231,7 +231,7 @@ impl Shared {
 
 /// Items that the store removed.
 #[derive(Debug, Default, Clone, Copy)]
-pub(crate) struct Desynchronised {
+pub(crate) struct RemovedItems {
     pub(crate) evictions: u64,
     pub(crate) reclaimed: u64,
     /// Reads that found an expired item.

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
-use super::process;
+use super::table::{Row, Snapshot, Value};
 use crate::session::context::Context;
 use crate::session::rows::Rows;
 use crate::shared::sizes::INPUT_BYTES;
@@ -11,183 +11,126 @@ use crate::shared::version::VERSION;
 /// Appends all rows and END.
 pub(super) fn write(context: &Context<'_>, out: &mut Vec<u8>) {
     let mut rows = Rows::new(out);
-    server(context, &mut rows);
-    commands(context, &mut rows);
-    limits(context, &mut rows);
-    slabs(context, &mut rows);
-    items(context, &mut rows);
+    Snapshot::new(context).write(GENERAL, &mut rows);
     rows.end();
 }
 
-fn server(context: &Context<'_>, rows: &mut Rows<'_>) {
-    let shared = context.shared;
-    let (user, system) = process::cpu_time();
-    let buffers = context.store.store().counters().buffer_bytes;
-    rows.row("pid", std::process::id());
-    rows.row("uptime", context.now.0.saturating_sub(2));
-    rows.row("time", shared.clock.unix(context.now));
-    rows.row("version", VERSION);
+/// Whether connections beyond `-c` are refused or have not been reached.
+fn accepts_connections(snapshot: &Snapshot<'_>) -> bool {
+    let shared = snapshot.context.shared;
+    let current = shared.connections.current.load(Ordering::Relaxed);
+    shared.config.maxconns_fast || current < i64::from(shared.config.connections_max)
+}
+
+fn current_connections(snapshot: &Snapshot<'_>) -> Value {
+    let current = &snapshot.context.shared.connections.current;
+    Value::from(current.load(Ordering::Relaxed).max(0) as u64)
+}
+
+/// The rows, in memcached's order.
+#[rustfmt::skip]
+pub(crate) static GENERAL: &[Row] = &[
+    Row::new("pid", "", "process id", |_| std::process::id().into()),
+    Row::new("uptime", "s", "time since the start", |s| s.context.now.0.saturating_sub(2).into()),
+    Row::new("time", "s", "Unix time", |s| s.context.shared.clock.unix(s.context.now).to_string().into()),
+    Row::new("version", "", "memcached's version whose commands are supported, then our own", |_| VERSION.into()),
     // Not linked: exporters that print it need a value that looks like a version.
-    rows.row("libevent", "none");
-    rows.row("pointer_size", usize::BITS);
-    rows.row("rusage_user", user);
-    rows.row("rusage_system", system);
-    rows.row("max_connections", shared.config.connections_max);
-    rows.row(
-        "curr_connections",
-        shared.connections.current.load(Ordering::Relaxed),
-    );
-    rows.row(
-        "total_connections",
-        shared.connections.total.load(Ordering::Relaxed),
-    );
-    rows.row(
-        "rejected_connections",
-        shared.connections.rejected.load(Ordering::Relaxed),
-    );
-    rows.row(
-        "connection_structures",
-        shared.connections.current.load(Ordering::Relaxed),
-    );
-    rows.zeros(&[
-        "response_obj_oom",
-        "response_obj_count",
-        "response_obj_bytes",
-    ]);
-    rows.row("read_buf_count", shared.config.workers);
-    rows.row("read_buf_bytes", INPUT_BYTES * shared.config.workers);
-    rows.row("read_buf_bytes_free", buffers);
-    rows.row("read_buf_oom", 0);
-    rows.row("reserved_fds", 5 * shared.config.workers);
-}
+    Row::new("libevent", "", "always \"none\"; libevent is not used", |_| "none".into()),
+    Row::new("pointer_size", "bits", "size of a pointer", |_| usize::BITS.into()),
+    Row::new("rusage_user", "s", "CPU time in user mode", |s| s.cpu_s.0.clone().into()),
+    Row::new("rusage_system", "s", "CPU time in kernel mode", |s| s.cpu_s.1.clone().into()),
+    Row::new("max_connections", "", "limit of open connections (`-c`)", |s| s.context.shared.config.connections_max.into()),
+    Row::new("curr_connections", "", "open connections", current_connections),
+    Row::new("total_connections", "", "connections accepted since the start", |s| s.context.shared.connections.total.load(Ordering::Relaxed).into()),
+    Row::new("rejected_connections", "", "connections refused because of `-c`", |s| s.context.shared.connections.rejected.load(Ordering::Relaxed).into()),
+    Row::new("connection_structures", "", "the same as `curr_connections`", current_connections),
+    Row::zero("response_obj_oom"),
+    Row::zero("response_obj_count"),
+    Row::zero("response_obj_bytes"),
+    Row::new("read_buf_count", "", "input buffers, one for each worker", |s| s.context.shared.config.workers.into()),
+    Row::new("read_buf_bytes", "bytes", "memory of the input buffers", |s| (INPUT_BYTES * s.context.shared.config.workers).into()),
+    Row::new("read_buf_bytes_free", "bytes", "memory charged for buffers of connections", |s| s.store.buffer_bytes.into()),
+    Row::zero("read_buf_oom"),
+    Row::new("reserved_fds", "", "file descriptors that the server itself uses", |s| (5 * s.context.shared.config.workers).into()),
+    Row::new("cmd_get", "", "keys requested by get, gets and mg", |s| s.totals.get_cmds.into()),
+    Row::new("cmd_set", "", "storage commands", |s| s.totals.set_cmds.into()),
+    Row::new("cmd_flush", "", "`flush_all` commands", |s| s.totals.flush_cmds.into()),
+    Row::new("cmd_touch", "", "touch, gat and gats commands", |s| s.totals.touch_cmds.into()),
+    Row::new("cmd_meta", "", "me commands", |s| s.totals.meta_cmds.into()),
+    Row::new("get_hits", "", "requested keys that were found", |s| s.totals.get_hits.into()),
+    Row::new("get_misses", "", "requested keys that were not found", |s| s.totals.get_cmds.saturating_sub(s.totals.get_hits).into()),
+    Row::new("get_expired", "", "misses because the item had expired", |s| s.removed.expired.into()),
+    Row::new("get_flushed", "", "misses because the item had been flushed", |s| s.removed.flushed.into()),
+    Row::new("delete_misses", "", "deletions of a missing item", |s| s.totals.delete_misses.into()),
+    Row::new("delete_hits", "", "deletions of an item", |s| s.totals.delete_hits.into()),
+    Row::new("incr_misses", "", "increments of a missing item", |s| s.totals.incr_misses.into()),
+    Row::new("incr_hits", "", "increments of an item", |s| s.totals.incr_hits.into()),
+    Row::new("decr_misses", "", "decrements of a missing item", |s| s.totals.decr_misses.into()),
+    Row::new("decr_hits", "", "decrements of an item", |s| s.totals.decr_hits.into()),
+    Row::new("cas_misses", "", "cas on a missing item", |s| s.totals.cas_misses.into()),
+    Row::new("cas_hits", "", "cas that stored", |s| s.totals.cas_hits.into()),
+    Row::new("cas_badval", "", "cas whose unique had changed", |s| s.totals.cas_badval.into()),
+    Row::new("touch_hits", "", "touches of an item", |s| s.totals.touch_hits.into()),
+    Row::new("touch_misses", "", "touches of a missing item", |s| s.totals.touch_cmds.saturating_sub(s.totals.touch_hits).into()),
+    Row::new("store_too_large", "", "values refused because of `-I`", |s| s.totals.store_too_large.into()),
+    Row::new("store_no_memory", "", "values refused because there was no memory", |s| s.totals.store_no_memory.into()),
+    Row::zero("auth_cmds"),
+    Row::zero("auth_errors"),
+    Row::new("idle_kicks", "", "connections closed by `-o idle_timeout`; only with that option", |s| Value::only_if(s.context.shared.config.idle_timeout_s > 0, s.totals.idle_kicks)),
+    Row::new("bytes_read", "bytes", "received from clients", |s| s.totals.bytes_read.into()),
+    Row::new("bytes_written", "bytes", "sent to clients", |s| s.totals.bytes_written.into()),
+    Row::new("limit_maxbytes", "bytes", "memory limit (`-m`, `cache_memlimit`)", |s| s.context.shared.tuning.get().memory_bytes.into()),
+    Row::new("accepting_conns", "", "1 while new connections are accepted", |s| u32::from(accepts_connections(s)).into()),
+    Row::new("listen_disabled_num", "", "times that accepting paused because of `-c`", |s| s.context.shared.connections.listen_disabled.load(Ordering::Relaxed).into()),
+    Row::new("time_in_listen_disabled_us", "us", "total time of these pauses", |s| s.context.shared.connections.listen_disabled_us.load(Ordering::Relaxed).into()),
+    Row::new("threads", "", "worker threads (`-t`)", |s| s.context.shared.config.workers.into()),
+    Row::new("conn_yields", "", "times that a connection yielded to others (`-R`, large transfers)", |s| s.totals.conn_yields.into()),
+    Row::new("hash_power_level", "", "logarithm to base 2 of an eighth of `hash_bytes`", |s| (s.store.index_bytes.max(8).ilog2() - 3).into()),
+    Row::new("hash_bytes", "bytes", "memory of the index", |s| s.store.index_bytes.into()),
+    Row::zero("hash_is_expanding"),
+    Row::zero("slab_reassign_rescues"),
+    Row::zero("slab_reassign_chunk_rescues"),
+    Row::zero("slab_reassign_inline_reclaim"),
+    Row::zero("slab_reassign_busy_items"),
+    Row::zero("slab_reassign_busy_deletes"),
+    Row::zero("slab_reassign_busy_nomem"),
+    Row::new("slab_reassign_last_busy_status", "", "always \"none\"; only memcached has this", |_| "none".into()),
+    Row::zero("slab_reassign_running"),
+    Row::zero("slabs_moved"),
+    Row::new("lru_crawler_running", "", CRAWLER, |s| Value::only_if(s.context.shared.config.lru_crawler, 0)),
+    Row::new("lru_crawler_starts", "", CRAWLER, |s| Value::only_if(s.context.shared.config.lru_crawler, 0)),
+    Row::new("lru_maintainer_juggles", "", MAINTAINER, maintainer),
+    Row::zero("malloc_fails"),
+    Row::zero("log_worker_dropped"),
+    Row::zero("log_worker_written"),
+    Row::zero("log_watcher_skipped"),
+    Row::zero("log_watcher_sent"),
+    Row::new("log_watchers", "", "connections with `watch`", |s| s.context.shared.watchers.count().into()),
+    Row::zero("unexpected_napi_ids"),
+    Row::zero("round_robin_fallback"),
+    Row::new("bytes", "bytes", "memory that the items would take in memcached", |s| s.store.by_slab_class.iter().map(|(_, bytes)| bytes).sum::<u64>().into()),
+    Row::new("curr_items", "", "items; expired ones count until they are found", |s| s.store.items.into()),
+    Row::new("total_items", "", "items ever stored", |s| s.store.items_total.into()),
+    Row::zero("slab_global_page_pool"),
+    Row::new("expired_unfetched", "", "expired items that were never read", |s| s.store.expired_unfetched.into()),
+    Row::new("evicted_unfetched", "", "evicted items that were never read", |s| s.store.evicted_unfetched.into()),
+    Row::new("evicted_active", "", MAINTAINER, maintainer),
+    Row::new("evictions", "", "items removed for room", |s| s.removed.evictions.into()),
+    Row::new("reclaimed", "", "expired items whose memory was reclaimed", |s| s.removed.reclaimed.into()),
+    Row::zero("crawler_reclaimed"),
+    Row::zero("crawler_items_checked"),
+    Row::zero("lrutail_reflocked"),
+    Row::new("moves_to_cold", "", MAINTAINER, maintainer),
+    Row::new("moves_to_warm", "", MAINTAINER, maintainer),
+    Row::new("moves_within_lru", "", MAINTAINER, maintainer),
+    Row::new("direct_reclaims", "", MAINTAINER, maintainer),
+    Row::new("lru_bumps_dropped", "", MAINTAINER, maintainer),
+];
 
-fn commands(context: &Context<'_>, rows: &mut Rows<'_>) {
-    let totals = context.shared.totals();
-    let lost = context.shared.lost();
-    let list = [
-        ("cmd_get", totals.get_cmds),
-        ("cmd_set", totals.set_cmds),
-        ("cmd_flush", totals.flush_cmds),
-        ("cmd_touch", totals.touch_cmds),
-        ("cmd_meta", totals.meta_cmds),
-        ("get_hits", totals.get_hits),
-        (
-            "get_misses",
-            totals.get_cmds.saturating_sub(totals.get_hits),
-        ),
-        ("get_expired", lost.expired),
-        ("get_flushed", lost.flushed),
-        ("delete_misses", totals.delete_misses),
-        ("delete_hits", totals.delete_hits),
-        ("incr_misses", totals.incr_misses),
-        ("incr_hits", totals.incr_hits),
-        ("decr_misses", totals.decr_misses),
-        ("decr_hits", totals.decr_hits),
-        ("cas_misses", totals.cas_misses),
-        ("cas_hits", totals.cas_hits),
-        ("cas_badval", totals.cas_badval),
-        ("touch_hits", totals.touch_hits),
-        (
-            "touch_misses",
-            totals.touch_cmds.saturating_sub(totals.touch_hits),
-        ),
-        ("store_too_large", totals.store_too_large),
-        ("store_no_memory", totals.store_no_memory),
-        ("auth_cmds", 0),
-        ("auth_errors", 0),
-    ];
-    for (name, value) in list {
-        rows.row(name, value);
-    }
-    if context.shared.config.idle_timeout_s > 0 {
-        rows.row("idle_kicks", totals.idle_kicks);
-    }
-    rows.row("bytes_read", totals.bytes_read);
-    rows.row("bytes_written", totals.bytes_written);
-}
+const CRAWLER: &str = "always 0; absent with `-o no_lru_crawler`";
+const MAINTAINER: &str = "always 0; absent with `-o no_lru_maintainer`";
 
-fn limits(context: &Context<'_>, rows: &mut Rows<'_>) {
-    let shared = context.shared;
-    let connections = &shared.connections;
-    let is_full =
-        connections.current.load(Ordering::Relaxed) >= i64::from(shared.config.connections_max);
-    rows.row("limit_maxbytes", shared.tuning.get().memory_bytes);
-    rows.row(
-        "accepting_conns",
-        u8::from(shared.config.maxconns_fast || !is_full),
-    );
-    rows.row(
-        "listen_disabled_num",
-        connections.listen_disabled.load(Ordering::Relaxed),
-    );
-    rows.row(
-        "time_in_listen_disabled_us",
-        connections.listen_disabled_us.load(Ordering::Relaxed),
-    );
-    rows.row("threads", shared.config.workers);
-    rows.row("conn_yields", shared.totals().conn_yields);
-}
-
-fn slabs(context: &Context<'_>, rows: &mut Rows<'_>) {
-    let index_bytes = context.store.store().counters().index_bytes;
-    rows.row("hash_power_level", index_bytes.max(8).ilog2() - 3);
-    rows.row("hash_bytes", index_bytes);
-    rows.row("hash_is_expanding", 0);
-    rows.zeros(&[
-        "slab_reassign_rescues",
-        "slab_reassign_chunk_rescues",
-        "slab_reassign_inline_reclaim",
-        "slab_reassign_busy_items",
-        "slab_reassign_busy_deletes",
-        "slab_reassign_busy_nomem",
-    ]);
-    rows.row("slab_reassign_last_busy_status", "none");
-    rows.zeros(&["slab_reassign_running", "slabs_moved"]);
-    if context.shared.config.lru_crawler {
-        rows.zeros(&["lru_crawler_running", "lru_crawler_starts"]);
-    }
-    if context.shared.config.lru_maintainer {
-        rows.zeros(&["lru_maintainer_juggles"]);
-    }
-    rows.zeros(&["malloc_fails", "log_worker_dropped", "log_worker_written"]);
-    rows.zeros(&["log_watcher_skipped", "log_watcher_sent"]);
-    rows.row("log_watchers", context.shared.watchers.count());
-    rows.zeros(&["unexpected_napi_ids", "round_robin_fallback"]);
-}
-
-fn items(context: &Context<'_>, rows: &mut Rows<'_>) {
-    let store = context.store.store().counters();
-    let lost = context.shared.lost();
-    rows.row(
-        "bytes",
-        store
-            .by_slab_class
-            .iter()
-            .map(|(_, bytes)| bytes)
-            .sum::<u64>(),
-    );
-    rows.row("curr_items", store.items);
-    rows.row("total_items", store.items_total);
-    rows.row("slab_global_page_pool", 0);
-    rows.row("expired_unfetched", store.expired_unfetched);
-    rows.row("evicted_unfetched", store.evicted_unfetched);
-    if context.shared.config.lru_maintainer {
-        rows.row("evicted_active", 0);
-    }
-    rows.row("evictions", lost.evictions);
-    rows.row("reclaimed", lost.reclaimed);
-    rows.zeros(&[
-        "crawler_reclaimed",
-        "crawler_items_checked",
-        "lrutail_reflocked",
-    ]);
-    if context.shared.config.lru_maintainer {
-        rows.zeros(&[
-            "moves_to_cold",
-            "moves_to_warm",
-            "moves_within_lru",
-            "direct_reclaims",
-        ]);
-        rows.zeros(&["lru_bumps_dropped"]);
-    }
+/// A row of memcached's LRU maintainer.
+fn maintainer(snapshot: &Snapshot<'_>) -> Value {
+    Value::only_if(snapshot.context.shared.config.lru_maintainer, 0)
 }

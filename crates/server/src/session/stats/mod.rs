@@ -3,11 +3,12 @@
 //! Exporters read these rows by name and tests count them, so a row that has no meaning here stays, as 0.
 //! Statistics that only this server has are in `stats glasscache`.
 
-mod general;
-mod own;
+pub(crate) mod general;
+pub(crate) mod own;
 mod process;
 mod settings;
 mod slabs;
+mod table;
 
 use glasscache_protocol::{ascii, replies};
 

@@ -5,81 +5,67 @@ use std::sync::atomic::Ordering;
 use glasscache_store::Seconds;
 
 use super::process;
+use super::table::{Row, Snapshot, Value};
 use crate::session::context::Context;
 use crate::session::rows::Rows;
 use crate::shared::counters::{Counter, Counters};
 
 /// Appends all rows and END.
 pub(super) fn write(context: &Context<'_>, out: &mut Vec<u8>) {
-    let store = context.store.store().counters();
-    let totals = context.shared.totals();
-    let memory = &context.shared.memory;
     let mut rows = Rows::new(out);
-    rows.row("version", env!("CARGO_PKG_VERSION"));
-    rows.row("commit", context.shared.config.commit.unwrap_or("unknown"));
-    rows.row("started_unix", context.shared.clock.unix(Seconds(2)));
-    for (name, value) in [
-        ("resident_bytes", process::resident_bytes()),
-        ("user_bytes", store.user_bytes),
-        ("item_bytes", store.item_bytes),
-        ("segment_bytes", store.segment_bytes),
-        ("index_bytes", store.index_bytes),
-        ("buffer_bytes", store.buffer_bytes),
-        ("ready_bytes", store.ready_bytes),
-        ("items", store.items),
-        ("items_total", store.items_total),
-        ("evictions", store.evictions),
-        ("evicted_unfetched", store.evicted_unfetched),
-        ("expired_unfetched", store.expired_unfetched),
-        ("reclaimed", store.reclaimed),
-        ("loop_iterations", totals.iterations),
-        ("recv_calls", totals.recv_calls),
-        ("send_calls", totals.send_calls),
-        ("full_batches", totals.batches),
-        ("peer_bytes", memory.charged()),
-        ("peer_bytes_limit", memory.limit()),
-        ("peer_waits", totals.memory_waits),
-        ("peers_waiting", memory.waiting() as u64),
-        ("prefix_table_bytes", context.shared.detail.bytes()),
-        ("prefix_table_left_out", context.shared.detail.left_out()),
-        ("stalled_connections_closed", totals.stalled_closed),
-        ("idle_connections_closed", totals.idle_kicks),
-        ("binary_connections_closed", totals.binary_refused),
-        ("upload_tries", totals.upload_tries),
-        ("invariants_broken", totals.invariant_broken),
-        (
-            "connections_total",
-            context.shared.connections.total.load(Ordering::Relaxed),
-        ),
-    ] {
-        rows.row(name, value);
+    Snapshot::new(context).write(OWN, &mut rows);
+    for (bound_us, count) in context.shared.iteration_times() {
+        rows.row(format_args!("{ITERATIONS_BELOW}{bound_us}"), count);
     }
-    let longest = |of: fn(&Counters) -> &Counter| {
-        let workers = context.shared.workers.iter();
-        workers
-            .map(|(counters, _)| of(counters).get())
-            .max()
-            .unwrap_or(0)
-    };
-    rows.row(
-        "iteration_us_max",
-        longest(|counters| &counters.iteration_us_max),
-    );
-    rows.row(
-        "iteration_examined_max",
-        longest(|counters| &counters.iteration_examined_max),
-    );
-    if context.shared.config.debug {
-        let cpu_us = longest(|counters| &counters.iteration_cpu_us_max);
-        rows.row("iteration_cpu_us_max", cpu_us);
-    }
-    iteration_times(context, &mut rows);
     rows.end();
 }
 
-/// How long iterations of the event loop took: the time that a request can wait for other requests.
-fn iteration_times(context: &Context<'_>, rows: &mut Rows<'_>) {
-    for (bound_us, count) in context.shared.iteration_times() {
-        rows.row(format_args!("turn_us_below_{bound_us}"), count);
-    }
+/// Before the bound in microseconds: iterations of the event loop that took less, and at least the previous bound.
+pub(crate) const ITERATIONS_BELOW: &str = "iteration_us_below_";
+
+/// The largest value of a counter among the workers.
+fn largest(snapshot: &Snapshot<'_>, counter: fn(&Counters) -> &Counter) -> u64 {
+    let workers = snapshot.context.shared.workers.iter();
+    let values = workers.map(|(counters, _)| counter(counters).get());
+    values.max().unwrap_or(0)
 }
+
+/// The rows, in order.
+#[rustfmt::skip]
+pub(crate) static OWN: &[Row] = &[
+    Row::new("version", "", "version of this server", |_| env!("CARGO_PKG_VERSION").into()),
+    Row::new("commit", "", "commit that the program was built from", |s| s.context.shared.config.commit.unwrap_or("unknown").into()),
+    Row::new("started_unix", "s", "Unix time of the start", |s| s.context.shared.clock.unix(Seconds(2)).to_string().into()),
+    Row::new("resident_bytes", "bytes", "resident memory of the process", |_| process::resident_bytes().into()),
+    Row::new("user_bytes", "bytes", "keys and values of the items", |s| s.store.user_bytes.into()),
+    Row::new("item_bytes", "bytes", "items in segments, headers included", |s| s.store.item_bytes.into()),
+    Row::new("segment_bytes", "bytes", "segments of items", |s| s.store.segment_bytes.into()),
+    Row::new("index_bytes", "bytes", "segments of the index", |s| s.store.index_bytes.into()),
+    Row::new("buffer_bytes", "bytes", "charged for buffers of connections", |s| s.store.buffer_bytes.into()),
+    Row::new("ready_bytes", "bytes", "memory backed ahead of need and not yet used", |s| s.store.ready_bytes.into()),
+    Row::new("items", "", "items; expired ones count until they are found", |s| s.store.items.into()),
+    Row::new("items_total", "", "items ever stored", |s| s.store.items_total.into()),
+    Row::new("evictions", "", "items removed for room", |s| s.store.evictions.into()),
+    Row::new("evicted_unfetched", "", "evicted items that were never read", |s| s.store.evicted_unfetched.into()),
+    Row::new("expired_unfetched", "", "expired items that were never read", |s| s.store.expired_unfetched.into()),
+    Row::new("reclaimed", "", "expired items whose memory was reclaimed", |s| s.store.reclaimed.into()),
+    Row::new("loop_iterations", "", "iterations of the event loops", |s| s.totals.iterations.into()),
+    Row::new("recv_calls", "", "receive calls", |s| s.totals.recv_calls.into()),
+    Row::new("send_calls", "", "send calls", |s| s.totals.send_calls.into()),
+    Row::new("full_batches", "", "times that a full batch of lookups was prefetched", |s| s.totals.batches.into()),
+    Row::new("peer_bytes", "bytes", "memory outside the store that connections hold", |s| s.context.shared.memory.charged().into()),
+    Row::new("peer_bytes_limit", "bytes", "limit of `peer_bytes`", |s| s.context.shared.memory.limit().into()),
+    Row::new("peer_waits", "", "times that a connection waited for this memory", |s| s.totals.memory_waits.into()),
+    Row::new("peers_waiting", "", "connections that wait for it now", |s| (s.context.shared.memory.waiting() as u64).into()),
+    Row::new("prefix_table_bytes", "bytes", "memory of the table of `stats detail`", |s| s.context.shared.detail.bytes().into()),
+    Row::new("prefix_table_left_out", "", "commands not counted because that table was full", |s| s.context.shared.detail.left_out().into()),
+    Row::new("stalled_connections_closed", "", "connections closed because they held memory that others needed", |s| s.totals.stalled_closed.into()),
+    Row::new("idle_connections_closed", "", "connections closed by `-o idle_timeout`", |s| s.totals.idle_kicks.into()),
+    Row::new("binary_connections_closed", "", "connections closed because they used the binary protocol where it is off", |s| s.totals.binary_refused.into()),
+    Row::new("upload_tries", "", "times that an upload that waits for memory tried again", |s| s.totals.upload_tries.into()),
+    Row::new("invariants_broken", "", "broken invariants, each of which closed a connection", |s| s.totals.invariant_broken.into()),
+    Row::new("connections_total", "", "connections accepted since the start", |s| s.context.shared.connections.total.load(Ordering::Relaxed).into()),
+    Row::new("iteration_us_max", "us", "longest iteration of an event loop", |s| largest(s, |counters| &counters.iteration_us_max).into()),
+    Row::new("iteration_examined_max", "", "most items, connections and prefixes examined in one iteration", |s| largest(s, |counters| &counters.iteration_examined_max).into()),
+    Row::new("iteration_cpu_us_max", "us", "CPU time of the longest iteration; only with `MEMCACHED_DEBUG=1`", |s| Value::only_if(s.context.shared.config.debug, largest(s, |counters| &counters.iteration_cpu_us_max))),
+];

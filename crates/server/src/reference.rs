@@ -1,0 +1,39 @@
+//! The reference pages that are generated from this crate's tables: a test compares them, and rewrites them with
+//! `GLASSCACHE_WRITE_REFERENCE=1` (`make reference`).
+
+use std::fmt::Write as _;
+
+use crate::session::stats::general::GENERAL;
+use crate::session::stats::own::{ITERATIONS_BELOW, OWN};
+
+#[test]
+fn the_page_of_statistics_matches_the_tables() {
+    let mut page = String::from(
+        "# Statistics\n\nGenerated from the tables of the server by `make reference`.\n\n\
+         Every value is a row `STAT <name> <value>`. `stats items` and `stats slabs` have memcached's rows, computed \
+         for the slab classes that the items would have there; `stats settings` lists the settings, \
+         `stats conns` the connections.\n\n## stats\n\nThe names and the order are memcached's.\n\n",
+    );
+    for (title, rows) in [("", GENERAL), ("## stats glasscache\n\n", OWN)] {
+        page += title;
+        page += "| name | meaning | unit |\n|---|---|---|\n";
+        for row in rows {
+            let _ = writeln!(page, "| `{}` | {} | {} |", row.name, row.meaning, row.unit);
+        }
+        page += "\n";
+    }
+    let _ = writeln!(
+        page,
+        "Then `{ITERATIONS_BELOW}<n>` for powers of two: iterations of the event loops that took less than `n` \
+         microseconds, and at least as long as the bound before."
+    );
+    let path = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../../docs/reference/statistics.md"
+    );
+    if std::env::var_os("GLASSCACHE_WRITE_REFERENCE").is_some() {
+        std::fs::write(path, &page).unwrap();
+    }
+    let written = std::fs::read_to_string(path).unwrap_or_default();
+    assert!(written == page, "{path} is out of date: make reference");
+}

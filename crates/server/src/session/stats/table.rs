@@ -1,0 +1,121 @@
+//! Tables of statistics: one row for each name prints it and documents it.
+//!
+//! The same tables are printed by `stats` and written to `docs/reference/statistics.md` (`reference` compares them).
+
+use crate::session::context::Context;
+use crate::session::rows::Rows;
+use crate::shared::RemovedItems;
+use crate::shared::counters::Totals;
+
+/// One statistic.
+pub(crate) struct Row {
+    pub(crate) name: &'static str,
+    /// The unit of the value; empty for a plain count or text.
+    pub(crate) unit: &'static str,
+    pub(crate) meaning: &'static str,
+    value: fn(&Snapshot<'_>) -> Value,
+}
+
+impl Row {
+    pub(super) const fn new(
+        name: &'static str,
+        unit: &'static str,
+        meaning: &'static str,
+        value: fn(&Snapshot<'_>) -> Value,
+    ) -> Row {
+        Row {
+            name,
+            unit,
+            meaning,
+            value,
+        }
+    }
+
+    /// A row of memcached for a feature that this server does not have.
+    pub(super) const fn zero(name: &'static str) -> Row {
+        const ALWAYS_0: &str = "always 0; only memcached has this";
+        Row::new(name, "", ALWAYS_0, |_| Value::Number(0))
+    }
+}
+
+/// The value of a statistic.
+pub(super) enum Value {
+    Number(u64),
+    Text(String),
+    /// The row is not printed with the current settings.
+    Absent,
+}
+
+impl Value {
+    /// `value` if the setting that adds the row is on.
+    pub(super) fn only_if(condition: bool, value: u64) -> Value {
+        if condition {
+            Value::Number(value)
+        } else {
+            Value::Absent
+        }
+    }
+}
+
+impl From<u64> for Value {
+    fn from(number: u64) -> Value {
+        Value::Number(number)
+    }
+}
+
+impl From<u32> for Value {
+    fn from(number: u32) -> Value {
+        Value::Number(number.into())
+    }
+}
+
+impl From<usize> for Value {
+    fn from(number: usize) -> Value {
+        Value::Number(number as u64)
+    }
+}
+
+impl From<String> for Value {
+    fn from(text: String) -> Value {
+        Value::Text(text)
+    }
+}
+
+impl From<&str> for Value {
+    fn from(text: &str) -> Value {
+        Value::Text(text.to_owned())
+    }
+}
+
+/// Everything that the rows of one reply are computed from.
+pub(super) struct Snapshot<'c> {
+    pub(super) context: &'c Context<'c>,
+    pub(super) store: glasscache_store::Counters,
+    pub(super) totals: Totals,
+    pub(super) removed: RemovedItems,
+    /// CPU seconds in user and in kernel mode.
+    pub(super) cpu_s: (String, String),
+}
+
+impl<'c> Snapshot<'c> {
+    pub(super) fn new(context: &'c Context<'c>) -> Snapshot<'c> {
+        Snapshot {
+            context,
+            store: context.store.store().counters(),
+            totals: context.shared.totals(),
+            removed: context.shared.lost(),
+            cpu_s: super::process::cpu_time(),
+        }
+    }
+
+    /// Appends the rows of a table.
+    pub(super) fn write(&self, table: &[Row], rows: &mut Rows<'_>) {
+        for row in table {
+            match (row.value)(self) {
+                Value::Number(number) => rows.row(row.name, number),
+                Value::Text(text) => rows.row(row.name, text),
+                Value::Absent => {}
+            }
+        }
+    }
+}
