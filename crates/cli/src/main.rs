@@ -11,6 +11,8 @@ mod files;
 mod live;
 mod output;
 mod parallel;
+#[cfg(test)]
+mod reference;
 mod settings;
 mod table;
 mod text_table;

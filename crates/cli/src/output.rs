@@ -32,8 +32,19 @@ pub(crate) enum Exit {
 }
 
 impl Exit {
+    /// Every exit code, for the reference.
+    #[cfg(test)]
+    pub(crate) const ALL: [Exit; 6] = [
+        Exit::Success,
+        Exit::Finding,
+        Exit::Usage,
+        Exit::Unreachable,
+        Exit::BadData,
+        Exit::Interrupted,
+    ];
+
     /// The name of the failure in JSON.
-    const fn kind(self) -> &'static str {
+    pub(crate) const fn kind(self) -> &'static str {
         match self {
             Exit::Success => "none",
             Exit::Finding => "finding",

@@ -1,5 +1,5 @@
 //! The reference pages that are generated from this crate's tables: a test compares them, and rewrites them with
-//! `GLASSCACHE_WRITE_REFERENCE=1` (`make reference`).
+//! `GLASSCACHE_WRITE_REFERENCE=1` (`make reference-pages`).
 
 use std::fmt::Write as _;
 
@@ -9,7 +9,7 @@ use crate::session::stats::own::{ITERATIONS_BELOW, OWN};
 #[test]
 fn the_page_of_statistics_matches_the_tables() {
     let mut page = String::from(
-        "# Statistics\n\nGenerated from the tables of the server by `make reference`.\n\n\
+        "# Statistics\n\nGenerated from the tables of the server by `make reference-pages`.\n\n\
          Every value is a row `STAT <name> <value>`. `stats items` and `stats slabs` have memcached's rows, computed \
          for the slab classes that the items would have there; `stats settings` lists the settings, \
          `stats conns` the connections.\n\n## stats\n\nThe names and the order are memcached's.\n\n",
@@ -35,5 +35,8 @@ fn the_page_of_statistics_matches_the_tables() {
         std::fs::write(path, &page).unwrap();
     }
     let written = std::fs::read_to_string(path).unwrap_or_default();
-    assert!(written == page, "{path} is out of date: make reference");
+    assert!(
+        written == page,
+        "{path} is out of date: make reference-pages"
+    );
 }

@@ -19,13 +19,6 @@ impl<'o> Rows<'o> {
         let _ = write!(self.out, "STAT {name} {value}\r\n");
     }
 
-    /// Several rows with one value: features that this server does not have and never counts.
-    pub(super) fn zeros(&mut self, names: &[&str]) {
-        for name in names {
-            self.row(name, 0);
-        }
-    }
-
     /// Ends the table.
     pub(super) fn end(self) {
         self.out.extend_from_slice(b"END\r\n");

@@ -28,7 +28,7 @@ impl Connection {
         let reply: &[u8] = if is_added {
             replies::OK
         } else {
-            b"WATCHER_TOO_MANY log watcher limit reached\r\n"
+            replies::TOO_MANY_WATCHERS
         };
         self.mode = if is_added { Mode::Watch } else { Mode::Serve };
         self.send_plain(reply.to_vec(), context)

@@ -48,7 +48,7 @@ pub(crate) fn command(line: &[&[u8]], context: &Context<'_>, out: &mut Output<'_
 
 fn detail(line: &[&[u8]], context: &Context<'_>, out: &mut Vec<u8>) {
     if !context.shared.config.dump_enabled {
-        return out.extend_from_slice(b"CLIENT_ERROR stats detail not allowed\r\n");
+        return out.extend_from_slice(replies::DETAIL_DISABLED);
     }
     match line {
         [switch @ (b"on" | b"off"), ..] => {
@@ -56,7 +56,7 @@ fn detail(line: &[&[u8]], context: &Context<'_>, out: &mut Vec<u8>) {
             context.shared.observe();
             out.extend_from_slice(replies::OK);
         }
-        _ => out.extend_from_slice(b"CLIENT_ERROR usage: stats detail on|off|dump\r\n"),
+        _ => out.extend_from_slice(replies::DETAIL_USAGE),
     }
 }
 
@@ -66,7 +66,7 @@ const CLASSES: u32 = 64;
 /// `stats cachedump <class> <limit>`: some keys of one slab class, as old tools list them.
 fn cachedump(line: &[&[u8]], context: &Context<'_>) -> Result<Dump, &'static [u8]> {
     if !context.shared.config.dump_enabled {
-        return Err(b"CLIENT_ERROR stats cachedump not allowed\r\n");
+        return Err(replies::CACHEDUMP_DISABLED);
     }
     let [class, limit, ..] = line else {
         return Err(replies::BAD_LINE);
@@ -75,7 +75,7 @@ fn cachedump(line: &[&[u8]], context: &Context<'_>) -> Result<Dump, &'static [u8
         return Err(replies::BAD_FORMAT);
     };
     if class >= CLASSES {
-        return Err(b"CLIENT_ERROR Illegal slab id\r\n");
+        return Err(replies::BAD_SLAB);
     }
     let lines = if limit == 0 { u32::MAX } else { limit };
     let form = Form::Cached(Cached::lines(lines));

@@ -11,7 +11,15 @@ use crate::shared::counters::Totals;
 pub(crate) struct Row {
     pub(crate) name: &'static str,
     /// The unit of the value; empty for a plain count or text.
+    #[cfg_attr(
+        not(test),
+        expect(dead_code, reason = "written to the reference by a test")
+    )]
     pub(crate) unit: &'static str,
+    #[cfg_attr(
+        not(test),
+        expect(dead_code, reason = "written to the reference by a test")
+    )]
     pub(crate) meaning: &'static str,
     value: fn(&Snapshot<'_>) -> Value,
 }

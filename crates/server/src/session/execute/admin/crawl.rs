@@ -18,11 +18,11 @@ pub(super) fn crawl(line: &[&[u8]], context: &Context<'_>, out: &mut Output<'_>)
             Ok(dump) => return Outcome::Dump(dump),
             Err(reply) => reply,
         },
-        [b"crawl", _] if !context.shared.tuning.get().lru_crawler => CRAWLER_OFF,
+        [b"crawl", _] if !context.shared.tuning.get().lru_crawler => replies::CRAWLER_OFF,
         // Expired items are removed with their segments; a crawl has nothing to do.
         [b"crawl", classes] => match parse_classes(classes) {
             Some(_) => replies::OK,
-            None => BAD_CLASS,
+            None => replies::BAD_CLASS,
         },
         [b"tocrawl", number] => match ascii::unsigned32(number) {
             Some(number) => {
@@ -42,7 +42,7 @@ pub(super) fn crawl(line: &[&[u8]], context: &Context<'_>, out: &mut Output<'_>)
                     .change(|values| values.lru_crawler_sleep_us = sleep);
                 replies::OK
             }
-            Some(_) => b"CLIENT_ERROR sleep must be one second or less\r\n",
+            Some(_) => replies::CRAWLER_SLEEP,
             None => replies::BAD_FORMAT,
         },
         [switch @ (b"enable" | b"disable")] => {
@@ -58,8 +58,6 @@ pub(super) fn crawl(line: &[&[u8]], context: &Context<'_>, out: &mut Output<'_>)
     Outcome::Done
 }
 
-const CRAWLER_OFF: &[u8] = b"CLIENT_ERROR lru crawler disabled\r\n";
-const BAD_CLASS: &[u8] = b"BADCLASS invalid class id\r\n";
 /// memcached's bound on class numbers, for any settings.
 const CLASSES: usize = 64;
 
@@ -70,21 +68,21 @@ fn start_dump(
     out: &Output<'_>,
 ) -> Result<Dump, &'static [u8]> {
     if !context.shared.tuning.get().lru_crawler {
-        return Err(CRAWLER_OFF);
+        return Err(replies::CRAWLER_OFF);
     }
     if !context.shared.config.dump_enabled {
         return Err(match form {
-            Form::Mg => b"ERROR key dump not allowed\r\n",
-            _ => b"ERROR metadump not allowed\r\n",
+            Form::Mg => replies::MGDUMP_DISABLED,
+            _ => replies::METADUMP_DISABLED,
         });
     }
     if !out.is_delivered() {
         return Err(match form {
-            Form::Mg => b"ERROR cannot pipeline other commands before mgdump\r\n",
-            _ => b"ERROR cannot pipeline other commands before metadump\r\n",
+            Form::Mg => replies::MGDUMP_IN_PIPELINE,
+            _ => replies::METADUMP_IN_PIPELINE,
         });
     }
-    let classes = parse_classes(classes).ok_or(BAD_CLASS)?;
+    let classes = parse_classes(classes).ok_or(replies::BAD_CLASS)?;
     Ok(Dump::Items(Items::new(form, classes, context)))
 }
 

@@ -56,7 +56,7 @@ pub(super) fn command(
 fn flush_all(line: &[&[u8]], context: &Context<'_>) -> &'static [u8] {
     context.counters.flush_cmds.bump();
     if !context.shared.config.flush_enabled {
-        return b"CLIENT_ERROR flush_all not allowed\r\n";
+        return replies::FLUSH_DISABLED;
     }
     let delay = match line.first() {
         None | Some(&b"noreply") => 0,
@@ -101,12 +101,12 @@ fn memory_limit(line: &[&[u8]], context: &Context<'_>) -> &'static [u8] {
         return replies::ERROR;
     };
     match megabytes {
-        ..8 => b"MEMLIMIT_TOO_SMALL cannot set maxbytes to less than 8m\r\n",
-        1_000_000_001.. => b"MEMLIMIT_ADJUST_FAILED input value is megabytes not bytes\r\n",
+        ..8 => replies::MEMORY_LIMIT_TOO_SMALL,
+        1_000_000_001.. => replies::MEMORY_LIMIT_IN_BYTES,
         _ => {
             let bytes = u64::from(megabytes) << 20;
             if context.store.store().set_memory(bytes).is_err() {
-                return b"MEMLIMIT_ADJUST_FAILED out of bounds or unable to adjust\r\n";
+                return replies::MEMORY_LIMIT_FAILED;
             }
             context
                 .shared
@@ -148,9 +148,9 @@ fn misbehave(line: &[&[u8]], context: &Context<'_>) -> &'static [u8] {
 
 fn watch(arguments: &[u8], context: &Context<'_>, out: &mut Output<'_>) -> Outcome {
     let reply: &[u8] = if !context.shared.config.watch_enabled {
-        b"CLIENT_ERROR watch commands not allowed\r\n"
+        replies::WATCH_DISABLED
     } else if !out.is_delivered() {
-        b"ERROR cannot pipeline other commands before watch\r\n"
+        replies::WATCH_IN_PIPELINE
     } else {
         match WatchedKinds::parse(arguments) {
             Some(watching) => return Outcome::Watch(watching),
@@ -168,10 +168,10 @@ fn shutdown(line: &[&[u8]], context: &Context<'_>, out: &mut Output<'_>) -> Outc
                 context.shared.stop();
                 return Outcome::Close(Reason::Shutdown);
             }
-            _ => b"CLIENT_ERROR invalid shutdown mode\r\n",
+            _ => replies::BAD_SHUTDOWN_MODE,
         }
     } else {
-        b"SERVER_ERROR: shutdown not enabled\r\n"
+        replies::SHUTDOWN_DISABLED
     };
     out.bytes.extend_from_slice(reply);
     Outcome::Done

@@ -44,10 +44,10 @@ fn lru_tune(context: &Context<'_>, percents: [&[u8]; 2], factors: [&[u8]; 2]) ->
         return replies::ERROR;
     };
     if hot.saturating_add(warm) > 80 {
-        return b"ERROR hot and warm pcts must not exceed 80\r\n";
+        return replies::LRU_PERCENTS;
     }
     if hot_factor <= 0.0 || warm_factor <= 0.0 {
-        return b"ERROR hot/warm age factors must be greater than 0\r\n";
+        return replies::LRU_FACTORS;
     }
     context.shared.tuning.change(|values| {
         values.hot_lru_pct = hot;
@@ -70,8 +70,8 @@ pub(super) fn slabs(line: &[&[u8]], context: &Context<'_>) -> &'static [u8] {
     match line {
         // There are no pages to move: the source never has a spare one.
         [b"reassign", from, to] => match (ascii::signed(from), ascii::signed(to)) {
-            (Some(from), Some(to)) if from == to => b"SAME src and dst class are identical\r\n",
-            (Some(_), Some(_)) => b"NOSPARE source class has no spare pages\r\n",
+            (Some(from), Some(to)) if from == to => replies::SAME_CLASS,
+            (Some(_), Some(_)) => replies::NO_SPARE_PAGES,
             _ => replies::BAD_FORMAT,
         },
         [b"automove", b"ratio", value, ..] => tune_real(context, value, |values, ratio| {
@@ -89,7 +89,7 @@ pub(super) fn slabs(line: &[&[u8]], context: &Context<'_>) -> &'static [u8] {
                     .change(|values| values.slab_automove_window = window);
                 replies::OK
             }
-            Some(_) => b"CLIENT_ERROR automove window too low or too high\r\n",
+            Some(_) => replies::AUTOMOVE_WINDOW,
         },
         [b"automove", b"window"] => replies::BAD_FORMAT,
         [b"automove", level, ..] => match ascii::unsigned32(level) {
