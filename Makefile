@@ -42,6 +42,7 @@ lint: ## Formatting, clippy, the Python linters, and that each missed figure is 
 	@scripts/need-toolchain
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets --features glasscache-client/tokio -- -D warnings
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --quiet --workspace --exclude glasscache-native --no-deps --features glasscache-client/tokio
 	@scripts/python-lint
 	@scripts/figures --kept >/dev/null
 	@scripts/figures --check
@@ -50,6 +51,12 @@ lint: ## Formatting, clippy, the Python linters, and that each missed figure is 
 check: lint test wheel ## What continuous integration runs: lint, the tests, the wheel in a fresh environment.
 	@if [ -d "$(TRACES)" ]; then $(MAKE) --no-print-directory check-traces TRACES="$(TRACES)"; \
 	else echo "no folder $(TRACES): the checks against recorded traces are left out"; fi
+
+.PHONY: nightly
+nightly: loom sanitize ## What a scheduler runs each night: loom, sanitizers, fuzzing (10 minutes a target), simulated worlds, an hour of soak.
+	$(MAKE) --no-print-directory fuzz SECONDS_EACH=600
+	$(MAKE) --no-print-directory world FIRST=$$(date +%s) SEEDS=100000
+	$(MAKE) --no-print-directory soak
 
 .PHONY: check-traces
 check-traces: reference ## What is checked against a folder of recorded traces (TRACES=dir).
@@ -259,6 +266,10 @@ bench-simulate: release ## Time the request simulator (one core; the command on 
 .PHONY: figures
 figures: release ## Print each promised figure with its command, its target and what was found (ARGS="speed --kept").
 	@scripts/figures $(ARGS)
+
+.PHONY: reference-pages
+reference-pages: ## Write docs/reference/{settings,statistics,errors}.md from the tables of the program.
+	GLASSCACHE_WRITE_REFERENCE=1 $(CARGO) test -p glasscache-server -p glasscache-cli --lib --bins reference
 
 .PHONY: figures-page
 figures-page: ## Write docs/reference/figures.md and the table of README.md from the kept results.

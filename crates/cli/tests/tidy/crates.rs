@@ -20,10 +20,34 @@ const ARROWS: [(&str, &[&str]); 11] = [
     ("native", &["client", "record", "sim"]),
     ("world", &["server", "client"]),
 ];
-/// Additional crates that the tests of a crate may use: the crate itself with its checks on.
-const ARROWS_OF_TESTS: [(&str, &[&str]); 1] = [("store", &["store"])];
+/// Additional crates that the tests of a crate may use: the crate itself with its checks on, and for the page of
+/// errors the table of replies.
+const ARROWS_OF_TESTS: [(&str, &[&str]); 2] = [("cli", &["protocol"]), ("store", &["store"])];
 /// Crates without socket, file, clock or thread: their `clippy.toml` forbids these, the same in each.
 const PURE: [&str; 4] = ["protocol", "store", "strategy", "sim"];
+
+/// What the rules of a pure crate must forbid at least.
+const REQUIRED: &[&str] = &[
+    "std::net::TcpStream",
+    "std::os::unix::net::UnixStream",
+    "std::fs::File",
+    "std::fs::read",
+    "std::fs::write",
+    "std::thread::Builder",
+    "std::thread::spawn",
+    "std::thread::scope",
+    "std::thread::sleep",
+    "std::thread::yield_now",
+    "std::env::var",
+    "std::env::args",
+    "std::time::Instant::now",
+    "std::time::SystemTime::now",
+    "rustix::net::socket",
+    "rustix::net::connect",
+    "rustix::fs::open",
+    "rustix::time::clock_gettime",
+    "rustix::thread::nanosleep",
+];
 
 #[test]
 fn crates_use_only_crates_below_them() {
@@ -142,6 +166,28 @@ fn pure_crates_forbid_sockets_files_clocks_and_threads() {
     assert_none(&without_rules(&rules), "pure crates have the same rules");
 }
 
+#[test]
+fn the_rules_of_pure_crates_name_every_way_out() {
+    let rules = read("crates/protocol/clippy.toml").unwrap();
+    let missing = REQUIRED.iter().filter(|name| !forbids(&rules, name));
+    let missing: Vec<String> = missing.map(|name| (*name).to_owned()).collect();
+    assert_none(&missing, "the rules of pure crates forbid these");
+}
+
+/// Whether the rules of a crate forbid a type or function.
+fn forbids(rules: &str, name: &str) -> bool {
+    let rules: Table = rules.parse().unwrap();
+    let lists = ["disallowed-types", "disallowed-methods"].map(|key| rules.get(key));
+    let entries = lists
+        .into_iter()
+        .flatten()
+        .filter_map(|list| list.as_array());
+    let mut paths = entries
+        .flatten()
+        .filter_map(|entry| entry.get("path")?.as_str());
+    paths.any(|path| path == name)
+}
+
 /// The crates whose rules are missing or differ from those of the first.
 fn without_rules(rules: &[(&str, Option<String>)]) -> Vec<String> {
     let (_, first) = &rules[0];
@@ -196,6 +242,13 @@ mod tests {
         let uses = |name: &str| found[name].iter().map(String::as_str).collect::<Vec<_>>();
         assert_eq!((uses("a"), uses("d")), (vec!["b", "c"], vec!["c"]));
         assert_eq!((uses("b"), uses("c")), (Vec::new(), Vec::new()));
+    }
+
+    #[test]
+    fn finds_what_rules_do_not_forbid() {
+        let rules = r#"disallowed-methods = [{ path = "std::env::var", reason = "pure" }]"#;
+        assert!(forbids(rules, "std::env::var"));
+        assert!(!forbids(rules, "std::thread::sleep"));
     }
 
     #[test]

@@ -2,12 +2,14 @@
 //!
 //! Checked over the files that git knows or would add: which crates use which (`crates`), no cycles among modules
 //! (`modules`), no retired words in names (`names`), the opening sentence of each source file, `unsafe` in its folder,
+//! licences and versions of other packages (`packages`),
 //! no path of a private machine, no undeclared source file, no unfinished work.
 
 mod crates;
 mod graph;
 mod modules;
 mod names;
+mod packages;
 mod planted;
 mod python_imports;
 mod rust_imports;

@@ -1,0 +1,193 @@
+//! Packages of others: their licences, versions that occur twice, and dependencies that nothing uses.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::process::Command;
+
+use serde_json::Value;
+use toml::Table;
+
+use super::tokens::tokens;
+use super::tree::{assert_none, files, has_ending, read};
+
+/// Licences that may be combined with ours.
+const LICENCES: &[&str] = &[
+    "0BSD",
+    "Apache-2.0",
+    "Apache-2.0 WITH LLVM-exception",
+    "BSD-2-Clause",
+    "BSD-3-Clause",
+    "BSL-1.0",
+    "CC0-1.0",
+    "ISC",
+    "MIT",
+    "Unicode-3.0",
+    "Unlicense",
+    "Zlib",
+];
+
+/// Packages that occur in several versions because packages of others need different ones.
+const DUPLICATES: &[&str] = &["getrandom", "r-efi", "syn", "thiserror", "thiserror-impl"];
+
+/// Packages whose library has another name.
+const RENAMED: &[(&str, &str)] = &[("md-5", "md5")];
+
+#[test]
+fn licences_of_packages_are_allowed() {
+    let output = Command::new(env!("CARGO"))
+        .args(["metadata", "--format-version", "1", "--locked", "--offline"])
+        .current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "cargo metadata failed");
+    let metadata: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let packages = metadata["packages"].as_array().unwrap();
+    let refused = packages.iter().filter_map(|package| {
+        let licence = package["license"].as_str().unwrap_or("none");
+        (!is_allowed(licence)).then(|| format!("{}: {licence}", package["name"]))
+    });
+    assert_none(&refused.collect::<Vec<_>>(), "licences are allowed");
+}
+
+/// Whether one choice of a licence expression is allowed as a whole.
+fn is_allowed(expression: &str) -> bool {
+    let expression = expression.replace('/', " OR ");
+    let parts = expression
+        .split(" AND ")
+        .map(|part| part.trim_matches(['(', ')']));
+    parts.into_iter().all(|part| {
+        part.split(" OR ")
+            .any(|licence| LICENCES.contains(&licence.trim()))
+    })
+}
+
+#[test]
+fn packages_occur_in_one_version() {
+    let lock = read("Cargo.lock").unwrap();
+    assert_none(&duplicates(&lock), "packages occur in one version");
+}
+
+/// Packages with several versions, without those for Windows only and the known ones.
+fn duplicates(lock: &str) -> Vec<String> {
+    let lock: Table = lock.parse().unwrap();
+    let mut versions: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+    for package in lock["package"].as_array().unwrap() {
+        let text = |key| package.get(key).and_then(|value| value.as_str());
+        if let (Some(name), Some(version)) = (text("name"), text("version")) {
+            versions.entry(name).or_default().insert(version);
+        }
+    }
+    let is_known = |name: &str| name.starts_with("windows-") || DUPLICATES.contains(&name);
+    versions.retain(|name, versions| versions.len() > 1 && !is_known(name));
+    let list = versions.into_iter();
+    list.map(|(name, versions)| format!("{name}: {versions:?}"))
+        .collect()
+}
+
+#[test]
+fn every_dependency_is_used() {
+    let files = files();
+    let mut findings = Vec::new();
+    for file in &files {
+        let Some(folder) = file
+            .strip_suffix("Cargo.toml")
+            .filter(|folder| folder.starts_with("crates/"))
+        else {
+            continue;
+        };
+        let sources = files
+            .iter()
+            .filter(|file| file.starts_with(folder) && has_ending(file, &["rs"]));
+        let sources: String = sources.filter_map(|file| read(file)).collect();
+        let unused = unused(&read(file).unwrap(), &sources);
+        findings.extend(unused.into_iter().map(|name| format!("{folder}: {name}")));
+    }
+    assert_none(&findings, "every dependency is used");
+}
+
+/// Dependencies of a manifest that the sources of the crate do not name.
+fn unused(manifest: &str, sources: &str) -> Vec<String> {
+    let manifest: Table = manifest.parse().unwrap();
+    let names: BTreeSet<&str> = tokens(sources).into_iter().collect();
+    let kinds = ["dependencies", "build-dependencies", "dev-dependencies"];
+    let tables = kinds
+        .iter()
+        .filter_map(|kind| manifest.get(*kind)?.as_table());
+    let is_unused = |name: &&String| {
+        let renamed = RENAMED.iter().find(|(package, _)| package == name);
+        let library = renamed.map_or_else(
+            || name.replace('-', "_"),
+            |(_, library)| (*library).to_owned(),
+        );
+        !names.contains(library.as_str())
+    };
+    tables
+        .flat_map(Table::keys)
+        .filter(is_unused)
+        .cloned()
+        .collect()
+}
+
+#[test]
+fn every_crate_has_the_minimum_version_of_the_workspace() {
+    let manifests = files()
+        .into_iter()
+        .filter(|file| file.starts_with("crates/") && file.ends_with("/Cargo.toml"));
+    let lacking = manifests.filter(|file| !inherits_rust_version(&read(file).unwrap()));
+    assert_none(
+        &lacking.collect::<Vec<_>>(),
+        "crates inherit rust-version, below which cargo refuses to build",
+    );
+}
+
+fn inherits_rust_version(manifest: &str) -> bool {
+    let manifest: Table = manifest.parse().unwrap();
+    let version = manifest["package"].get("rust-version");
+    version
+        .and_then(|version| version.get("workspace"))
+        .is_some()
+}
+
+mod tests {
+    use super::*;
+
+    #[test]
+    fn finds_licences_that_are_not_allowed() {
+        for (expression, allowed) in [
+            ("MIT OR Apache-2.0", true),
+            ("MIT/Apache-2.0", true),
+            ("(MIT OR Apache-2.0) AND Unicode-3.0", true),
+            ("MIT OR LGPL-2.1-or-later", true),
+            ("GPL-3.0-only", false),
+            ("MIT AND GPL-3.0-only", false),
+            ("none", false),
+        ] {
+            assert_eq!(is_allowed(expression), allowed, "{expression}");
+        }
+    }
+
+    #[test]
+    fn finds_packages_in_two_versions() {
+        let package = |name: &str, version: &str| {
+            format!("[[package]]\nname = \"{name}\"\nversion = \"{version}\"\n")
+        };
+        let once = package("a", "1.0.0") + &package("syn", "1.0.0") + &package("syn", "2.0.0");
+        assert_eq!(duplicates(&once), Vec::<String>::new());
+        assert_eq!(duplicates(&(once + &package("a", "2.0.0"))).len(), 1);
+    }
+
+    #[test]
+    fn finds_unused_dependencies() {
+        let manifest = "[dependencies]\na-b = \"1\"\n[dev-dependencies]\nc = \"1\"";
+        let found = unused(manifest, "use a_b::X; // c\n");
+        assert_eq!(found, ["c"]);
+    }
+
+    #[test]
+    fn finds_a_crate_with_its_own_minimum_version() {
+        assert!(inherits_rust_version(
+            "[package]\nrust-version.workspace = true"
+        ));
+        assert!(!inherits_rust_version("[package]\nrust-version = \"1.80\""));
+        assert!(!inherits_rust_version("[package]\nname = \"a\""));
+    }
+}
