@@ -43,7 +43,7 @@ fn a_worker_panic_ends_the_process_with_its_message() {
         wires[worker].send(b"misbehave panic\r\n");
         assert_eq!(server.wait(), Some(70), "worker {worker}");
         let text = rest_of_stderr(&mut server);
-        assert!(text.contains("misbehave panic was asked for"), "{text}");
+        assert!(text.contains("requested by misbehave panic"), "{text}");
         assert!(
             text.contains("the process ends with exit code 70"),
             "{text}"
