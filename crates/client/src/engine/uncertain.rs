@@ -94,7 +94,7 @@ impl WrittenKeys {
             .truncate(self.bytes.len().saturating_sub(removed_bytes));
     }
 
-    /// Removes all keys, and keeps up to [`KEPT_BYTES_MAX`] of memory for the next ones.
+    /// Removes all keys, and keeps up to 64 KiB of memory for the next ones.
     pub fn clear(&mut self) {
         if self.reserved_bytes() > KEPT_BYTES_MAX {
             *self = Self::default();

@@ -34,7 +34,7 @@ pub(crate) struct Args {
     /// Open loop: so many requests a second, whatever the replies take
     #[arg(long, value_name = "N", conflicts_with_all = ["closed", "search"], value_parser = parse_rate)]
     rate: Option<f64>,
-    /// Closed loop: as fast as replies come [default]
+    /// Closed loop: as fast as replies come (the default)
     #[arg(long, conflicts_with = "search")]
     closed: bool,
     /// Find the highest rate that holds an objective, such as 'p99.9<1ms'

@@ -103,7 +103,7 @@ impl Connection {
     }
 
     /// Notes that the transport is connected. A server with an unknown command set is probed, unless the
-    /// connection before was closed on the probe ([`Next::RetryClassic`]): then it `presumes_classic`.
+    /// connection before was closed on the probe ([`Next::RetryClassic`](crate::engine::loss::Next)): then it `presumes_classic`.
     ///
     /// Whatever else precedes the first request, such as authentication, belongs here.
     pub fn opened(&mut self, presumes_classic: bool, attempt: Attempt) {
