@@ -277,7 +277,8 @@ class Client(SyncCaching, _native.Client):
 
         See `glasscache.recording` for the settings and for HTTP middleware.
 
-        >>> with client.recorder("log/", sample=0.5) as recorder, recorder.request(route="front"):  # doctest: +SKIP
+        >>> recorder = client.recorder("log/", sample=0.5)  # doctest: +SKIP
+        >>> with recorder.request(route="front page"):  # doctest: +SKIP
         ...     _ = client.get("headlines")
         """
         from glasscache.recording import Recorder  # noqa: PLC0415 - few programs need it

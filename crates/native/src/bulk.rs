@@ -18,7 +18,7 @@ use pyo3::types::{PyByteArray, PyBytes, PyDict, PyList, PyMapping, PyMemoryView,
 
 use crate::client::{Client, Ttl, exptime, key_bytes};
 use crate::misses::Misses;
-use crate::recording::RecordedRead;
+use crate::recorded_read::RecordedRead;
 use crate::settings::Codec;
 use crate::{error, interpreter_lock, value as conversion};
 

@@ -23,6 +23,7 @@ mod error;
 mod interpreter_lock;
 mod misses;
 mod pipeline;
+mod recorded_read;
 mod recording;
 mod reply;
 mod settings;

@@ -1,6 +1,5 @@
 //! Recording of requests: the recorder as Python holds it, and the sizes that calls report to it.
 
-use std::cell::Cell;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -11,31 +10,7 @@ use pyo3::types::PyDict;
 
 use crate::client::key_bytes;
 use crate::error;
-
-thread_local! {
-    /// The recorded call that the next read of this thread belongs to. A read begins right after it was recorded,
-    /// without a switch to another task, so nothing comes between them.
-    static NEXT: Cell<Option<RecordedRead>> = const { Cell::new(None) };
-}
-
-/// A read whose sizes are recorded.
-#[derive(Debug)]
-pub(crate) struct RecordedRead {
-    request: record::Request,
-    call: record::Call,
-}
-
-impl RecordedRead {
-    /// The read that a recorded request has begun on this thread, if there is one.
-    pub(crate) fn take() -> Option<Self> {
-        NEXT.take()
-    }
-
-    /// Notes the bytes of the value under the key at `index`, as stored remotely.
-    pub(crate) fn set_size(&self, index: usize, bytes: usize) {
-        self.request.set_size(self.call, index, bytes);
-    }
-}
+use crate::recorded_read::RecordedRead;
 
 /// Writes a request log into a folder.
 #[pyclass(frozen, module = "glasscache._native")]
@@ -150,7 +125,7 @@ impl RecordedRequest {
         }
         let request = self.0.clone();
         let call = request.begin(bytes);
-        NEXT.set(Some(RecordedRead { request, call }));
+        RecordedRead::new(request, call).leave();
         Ok(())
     }
 
@@ -161,7 +136,7 @@ impl RecordedRequest {
 
     /// Note that the caller of a call has resumed.
     fn end(&self) {
-        NEXT.take();
+        RecordedRead::take();
         self.0.end();
     }
 

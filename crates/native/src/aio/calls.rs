@@ -14,7 +14,7 @@ use super::client::AsyncClient;
 use super::delayed_call::Limit;
 use super::op::{Kind, Started, Written};
 use crate::client::{Ttl, amount, amount_if_any, exptime, joined_bytes, reserving};
-use crate::recording::RecordedRead;
+use crate::recorded_read::RecordedRead;
 use crate::reply::Form;
 use crate::value as conversion;
 

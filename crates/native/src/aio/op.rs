@@ -10,7 +10,7 @@ use glasscache_client::observe::Observed;
 use glasscache_client::pipeline::Found;
 use pyo3::prelude::*;
 
-use crate::recording::RecordedRead;
+use crate::recorded_read::RecordedRead;
 use crate::reply::Form;
 
 /// A future, or `None` where a connection must be made first.

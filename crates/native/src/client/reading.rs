@@ -11,7 +11,7 @@ use glasscache_client::request::Request;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 
-use crate::recording::RecordedRead;
+use crate::recorded_read::RecordedRead;
 use crate::reply::Form;
 use crate::{error, interpreter_lock, value as conversion};
 

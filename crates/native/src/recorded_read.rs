@@ -1,0 +1,39 @@
+//! How a read that a recorded request has begun finds its record, to note the bytes of what it reads.
+
+use std::cell::Cell;
+
+use glasscache_record as record;
+
+thread_local! {
+    /// The recorded call that the next read of this thread belongs to. A read begins right after it was recorded,
+    /// without a switch to another task, so nothing comes between them.
+    static NEXT: Cell<Option<RecordedRead>> = const { Cell::new(None) };
+}
+
+/// A read whose sizes are recorded.
+#[derive(Debug)]
+pub(crate) struct RecordedRead {
+    request: record::Request,
+    call: record::Call,
+}
+
+impl RecordedRead {
+    pub(crate) fn new(request: record::Request, call: record::Call) -> Self {
+        Self { request, call }
+    }
+
+    /// Leaves it for the next read of this thread.
+    pub(crate) fn leave(self) {
+        NEXT.set(Some(self));
+    }
+
+    /// The read that a recorded request has begun on this thread, if there is one.
+    pub(crate) fn take() -> Option<Self> {
+        NEXT.take()
+    }
+
+    /// Notes the bytes of the value under the key at `index`, as stored remotely.
+    pub(crate) fn set_size(&self, index: usize, bytes: usize) {
+        self.request.set_size(self.call, index, bytes);
+    }
+}
