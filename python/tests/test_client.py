@@ -334,6 +334,8 @@ def test_the_native_module_is_never_the_face() -> None:
         "Connection",
         "DelayedCall",
         "BulkCall",
+        "Recorder",
+        "RecordedRequest",
         "PARTS",
         "server_of",
     }

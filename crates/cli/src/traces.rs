@@ -190,7 +190,9 @@ pub(crate) fn open_file(path: &Path) -> Result<File, Failure> {
 pub(crate) fn read_log(folder: &Path) -> Result<RequestLog, Failure> {
     read_folder(folder).map_err(|error| match error {
         ReadError::Trace(error) => error.into(),
-        ReadError::Open { .. } => Failure::new(Exit::Unreachable, error.to_string()),
+        ReadError::Open { .. } | ReadError::NoFolder(_) => {
+            Failure::new(Exit::Unreachable, error.to_string())
+        }
         ReadError::NotAFolder(_) => Failure::new(Exit::BadData, error.to_string())
             .hint("a key stream in one file is what glasscache curve and inspect read"),
         ReadError::Missing(_) => Failure::new(Exit::BadData, error.to_string())

@@ -24,6 +24,9 @@ pub enum ReadError {
     /// A file was named.
     #[error("{}: is a file; a request log is a folder", .0.display())]
     NotAFolder(PathBuf),
+    /// There is nothing of that name.
+    #[error("there is no folder {}; a request log is a folder with items and requests", .0.display())]
+    NoFolder(PathBuf),
     /// The folder holds no log.
     #[error(
         "{}: has no requests.parquet, no requests.jsonl and no parts such as requests-0-000000.parquet with their items",
@@ -40,6 +43,9 @@ pub enum ReadError {
 pub fn read_folder(folder: &Path) -> Result<RequestLog, ReadError> {
     if folder.is_file() {
         return Err(ReadError::NotAFolder(folder.to_owned()));
+    }
+    if !folder.exists() {
+        return Err(ReadError::NoFolder(folder.to_owned()));
     }
     if let Some(pair) = whole(folder) {
         return read_pair(&pair);

@@ -238,6 +238,11 @@ fn a_part_is_written_when_it_is_old() {
 #[test]
 fn an_incomplete_part_is_left_out_and_an_empty_folder_is_an_error() {
     let folder = tempfile::tempdir().unwrap();
+    let absent = read_folder(&folder.path().join("absent")).unwrap_err();
+    assert!(
+        absent.to_string().contains("there is no folder"),
+        "{absent}"
+    );
     let empty = read_folder(folder.path()).unwrap_err().to_string();
     assert!(empty.contains("has no requests.parquet"), "{empty}");
     let recorder = recorder(folder.path(), |options| {

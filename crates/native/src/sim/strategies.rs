@@ -73,9 +73,10 @@ fn read(py: Python<'_>, folder: &Path) -> PyResult<RequestLog> {
     py.detach(|| read_folder(folder))
         .map_err(|fault| match fault {
             ReadError::Trace(fault) => error::of_trace(py, &fault),
-            ReadError::Open { .. } | ReadError::Missing(_) | ReadError::NotAFolder(_) => {
-                PyFileNotFoundError::new_err(fault.to_string())
-            }
+            ReadError::Open { .. }
+            | ReadError::Missing(_)
+            | ReadError::NotAFolder(_)
+            | ReadError::NoFolder(_) => PyFileNotFoundError::new_err(fault.to_string()),
         })
 }
 
