@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
 import socket
 import subprocess
@@ -14,12 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 import jsonschema
 import pytest
+from glasscache.server import find_command
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 SCHEMA = Path(__file__).parents[2] / "docs/reference/json.schema.json"
-COMMAND = os.environ.get("GLASSCACHE") or shutil.which("glasscache") or "glasscache"
+COMMAND = find_command()
 
 
 def envelope(*arguments: str, code: int = 0) -> dict[str, Any]:
