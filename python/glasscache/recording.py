@@ -13,7 +13,6 @@ docs/reference/formats.md.
 
 from __future__ import annotations
 
-import contextlib
 import contextvars
 import functools
 import inspect
@@ -25,7 +24,8 @@ from glasscache.errors import BadSetting
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Awaitable, Callable, Generator, Iterable, MutableMapping
+    from collections.abc import Awaitable, Callable, Iterable, MutableMapping
+    from contextlib import AbstractContextManager
     from types import TracebackType
     from typing import Self, TypedDict
 
@@ -53,7 +53,8 @@ _request: contextvars.ContextVar[_native.RecordedRequest | None] = contextvars.C
     "glasscache_recorded_request", default=None
 )
 
-_READS: Final = ("get", "gets", "gat", "get_with_meta")
+_NO_PARENTS: Final[list[Key | None]] = []
+_READS: Final = ("gets", "gat", "get_with_meta")
 _BULK_READS: Final = ("get_many", "gets_many")
 _WRITES: Final = (
     "set", "add", "replace", "append", "prepend", "cas", "set_many", "delete", "delete_many", "touch",
@@ -106,8 +107,9 @@ class Recorder:
             memory_bytes=memory_bytes,
         )
 
-    @contextlib.contextmanager
-    def request(self, page: Key | None = None, route: str | None = None) -> Generator[None]:
+    def request(
+        self, page: Key | None = None, route: str | None = None
+    ) -> AbstractContextManager[None]:
         """Record the calls inside the block as one request.
 
         Args:
@@ -115,26 +117,7 @@ class Recorder:
             route: the kind of request.
 
         """
-        request = self._native.request()
-        if request is None:
-            # An outer block of this task, of a request that is recorded, is not this one.
-            token = _request.set(None)
-            try:
-                yield
-            finally:
-                _request.reset(token)
-                self._warn()
-            return
-        if page is not None:
-            request.set_page(page)
-        if route is not None:
-            request.set_route(route)
-        token = _request.set(request)
-        try:
-            yield
-        finally:
-            _request.reset(token)
-            request.finish()
+        return _Block(self, page, route)
 
     def set_page(self, key: Key) -> None:
         """Name the item that the current request's page is about, where that is known only later."""
@@ -151,6 +134,7 @@ class Recorder:
         if "recorder" in vars(client):
             raise BadSetting("this client has a recorder already")
         client.recorder = self._refuse
+        client.get = functools.wraps(client.get)(_recorded_get(client.get, self._begin_get))
         for names, around in ((_READS, self._read), (_BULK_READS, self._bulk_read)):
             for name in names:
                 _replace(client, name, around)
@@ -185,6 +169,16 @@ class Recorder:
         """Close the recorder."""
         self.close()
 
+    def begin_request(self) -> _native.RecordedRequest | None:
+        """Begin a request; None if it is not to be recorded. `request` does so."""
+        request = self._native.request()
+        if request is None:
+            self._warn()
+        return request
+
+    def _begin_get(self, request: _native.RecordedRequest, key: Any) -> None:
+        request.begin([key], _NO_PARENTS if self._parent_of is None else self._parents([key]))
+
     def _read(self, request: _native.RecordedRequest, arguments: inspect.BoundArguments) -> None:
         key = next(iter(arguments.arguments.values()))
         request.begin([key], self._parents([key]))
@@ -214,6 +208,70 @@ class Recorder:
     def _warn(self) -> None:
         if warning := self._native.take_warning():
             _log.warning("%s", warning)
+
+
+class _Block:
+    """One request: what is called inside belongs to it, and not to a block around it."""
+
+    __slots__ = ("_page", "_recorded", "_recorder", "_route", "_token")
+
+    def __init__(self, recorder: Recorder, page: Key | None, route: str | None) -> None:
+        self._recorder = recorder
+        self._page = page
+        self._route = route
+        self._recorded: _native.RecordedRequest | None = None
+
+    def __enter__(self) -> None:
+        request = self._recorded = self._recorder.begin_request()
+        if request is not None:
+            if self._page is not None:
+                request.set_page(self._page)
+            if self._route is not None:
+                request.set_route(self._route)
+        self._token = _request.set(request)
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        _request.reset(self._token)
+        if self._recorded is not None:
+            self._recorded.finish()
+
+
+def _recorded_get(call: Callable[..., Any], begin: Callable[..., None]) -> Callable[..., Any]:
+    """As `_replace`, of the call that a cache is for: named parameters cost a third of a bound signature."""
+    current = _request.get
+
+    def get(key: Any, default: Any = None, *, deadline: float | None = None) -> Any:
+        request = current()
+        if request is None:
+            return call(key, default) if deadline is None else call(key, default, deadline=deadline)
+        try:
+            begin(request, key)
+        except TypeError:
+            return call(key, default, deadline=deadline)
+        try:
+            return call(key, default) if deadline is None else call(key, default, deadline=deadline)
+        finally:
+            request.end()
+
+    async def get_awaited(key: Any, default: Any = None, *, deadline: float | None = None) -> Any:
+        request = current()
+        if request is None:
+            return await call(key, default, deadline=deadline)
+        try:
+            begin(request, key)
+        except TypeError:
+            return await call(key, default, deadline=deadline)
+        try:
+            return await call(key, default, deadline=deadline)
+        finally:
+            request.end()
+
+    return get_awaited if inspect.iscoroutinefunction(call) else get
 
 
 def _write(request: _native.RecordedRequest, _arguments: inspect.BoundArguments) -> None:
