@@ -14,7 +14,7 @@ use glasscache_sim::trace::Format;
 use glasscache_sim::trace::writer::Writer;
 use serde_json::json;
 
-use super::target::{Stream, Target, failure, start_one};
+use super::target::{Stream, Target, failure};
 use crate::files::{WholeFile, cannot_write};
 use crate::output::{Exit, Failure, Output};
 use crate::table::{count, duration};
@@ -196,7 +196,7 @@ impl Args {
         };
         connect().map_err(|error| {
             Failure::new(Exit::Unreachable, format!("{}: {error}", self.server))
-                .hint(start_one(&self.server))
+                .hint("give the address of a running server: glasscache record HOST:PORT")
         })
     }
 }

@@ -82,3 +82,17 @@ fn a_web_server_is_refused_in_one_sentence() {
     assert!(message.contains("refuses to be watched"), "{message}");
     assert!(!file.exists());
 }
+
+#[test]
+fn an_unreachable_server_gets_a_hint_about_the_argument() {
+    let folder = tempfile::tempdir().unwrap();
+    let output = glasscache()
+        .args(["record", "127.0.0.1:1", "--for", "1s", "--out"])
+        .arg(folder.path().join("trace.csv"))
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(3));
+    let message = String::from_utf8(output.stderr).unwrap();
+    assert!(message.contains("glasscache record HOST:PORT"), "{message}");
+    assert!(!message.contains("--server"), "{message}");
+}
