@@ -17,6 +17,7 @@ from glasscache._aio_connections import close_when_idle
 from glasscache._aio_pipeline import AsyncPipeline
 from glasscache._caching import AsyncCaching
 from glasscache._foreign import keys_of, unknown_keywords, unknown_name
+from glasscache._native import Manifest
 from glasscache._types import Item
 from glasscache.client import (
     check_settings,
@@ -24,7 +25,7 @@ from glasscache.client import (
     normal_namespace,
     normal_servers,
 )
-from glasscache.errors import StaleConnection
+from glasscache.errors import GlasscacheError, StaleConnection
 
 if TYPE_CHECKING:
     import os
@@ -32,9 +33,9 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Never, Self, Unpack
 
+    from glasscache import _native
     from glasscache._report import Explanation, Report
     from glasscache._types import K, Key, Keys, KeysOf, OnError, Servers, Ttl
-    from glasscache.errors import GlasscacheError
     from glasscache.recording import Recorder
     from glasscache.recording import Settings as RecorderSettings
 
@@ -117,19 +118,52 @@ class AsyncClient(AsyncCaching, Calls):
         """Return the value under key, or default on a miss."""
         if self._has_blocks:
             deadline = self._within(deadline)
+        ends = None if deadline is None else time.monotonic() + deadline
         future = self._start_get(key, default, deadline)
         if future is not None:
             try:
-                return await future
+                value = await future
             except StaleConnection:
-                pass
-        return await self._connect_and_start(
-            self._start_get, deadline, default, future, key, default
-        )
+                value = await self._connect_and_get(key, default, deadline, future)
+        else:
+            value = await self._connect_and_get(key, default, deadline, None)
+        return await self._whole(key, value, ends, default) if type(value) is Manifest else value
+
+    async def _connect_and_get(
+        self, key: Key, default: Any, deadline: float | None, stale: asyncio.Future[Any] | None
+    ) -> Any:
+        start = self._start_get
+        return await self._connect_and_start(start, deadline, default, stale, key, default)
+
+    async def _whole(self, key: Key, found: Any, ends: float | None, miss: Any) -> Any:
+        """Return what a read found with its value in place of the manifest; `miss` if a piece is lost."""
+        from glasscache._split import read_async  # noqa: PLC0415 - few values are in pieces
+
+        try:
+            joined = await read_async(self, key, found, ends and ends - time.monotonic())
+        except GlasscacheError as error:
+            return self._miss_or_raise(error, miss)
+        return miss if joined is None else joined[0]
+
+    async def _read_bulk(self, bulk: _native.BulkCall, is_limited: bool) -> dict[Any, Any]:
+        """Return what a bulk read found, values in pieces included."""
+        found = await self._run_bulk(bulk)
+        if not bulk.has_manifests:
+            return found
+        from glasscache._split import read_many_async  # noqa: PLC0415 - likewise
+
+        try:
+            return await read_many_async(self, found, bulk.left if is_limited else None)
+        except GlasscacheError as error:
+            missed: dict[Any, Any] = self._miss_or_raise(error, {})
+            return missed
 
     async def gets(self, key: Key, *, deadline: float | None = None) -> tuple[Any, int] | None:
         """Return (value, CAS unique) under key, or None on a miss; `cas` takes the unique."""
+        ends = None if deadline is None else time.monotonic() + deadline
         found: tuple[Any, int] | None = await self._call(self._start_gets, deadline, None, key)
+        if found is not None and type(found[0]) is Manifest:
+            found = await self._whole(key, found, ends, None)
         return found
 
     async def _reserve(
@@ -171,11 +205,16 @@ class AsyncClient(AsyncCaching, Calls):
         """Return the value under key and give it a new ttl in seconds."""
         if keywords:
             raise unknown_keywords("gat", keywords)
-        return await self._call(self._start_gat, deadline, default, key, ttl, default)
+        ends = None if deadline is None else time.monotonic() + deadline
+        value = await self._call(self._start_gat, deadline, default, key, ttl, default)
+        return await self._whole(key, value, ends, default) if type(value) is Manifest else value
 
     async def get_with_meta(self, key: Key, *, deadline: float | None = None) -> Item | None:
         """Return the value under key with its TTL, last access and CAS unique, or None on a miss."""
+        ends = None if deadline is None else time.monotonic() + deadline
         found = await self._call(self._start_inspect, deadline, None, key)
+        if found is not None and type(found[0]) is Manifest:
+            found = await self._whole(key, found, ends, None)
         if found is None:
             return None
         value, cas, ttl, last_access, was_hit, is_stale, value_bytes = found
@@ -187,7 +226,8 @@ class AsyncClient(AsyncCaching, Calls):
 
         All servers are queried at once. If one fails, the error has `unanswered` and `arrived`.
         """
-        return await self._run_bulk(self._start_get_many(keys, False, self._within(deadline)))
+        bulk = self._start_get_many(keys, False, self._within(deadline))
+        return await self._read_bulk(bulk, deadline is not None)
 
     async def gets_many(
         self, keys: KeysOf[K], *, deadline: float | None = None
@@ -196,7 +236,8 @@ class AsyncClient(AsyncCaching, Calls):
 
         All leave in one write a server. If one fails, the error has `unanswered` and `arrived`.
         """
-        return await self._run_bulk(self._start_get_many(keys, True, self._within(deadline)))
+        bulk = self._start_get_many(keys, True, self._within(deadline))
+        return await self._read_bulk(bulk, deadline is not None)
 
     async def set(
         self,
@@ -205,12 +246,20 @@ class AsyncClient(AsyncCaching, Calls):
         ttl: Ttl | None = None,
         *,
         noreply: bool = False,
+        split: bool = False,
         deadline: float | None = None,
         **keywords: Never,
     ) -> bool:
-        """Store value under key for ttl seconds (0: no expiry); True when the server has it."""
+        """Store value under key for ttl seconds (0: no expiry); True when the server has it.
+
+        With split a value above 512 KiB is stored in pieces, as `Client.set` does.
+        """
         if keywords:
             raise unknown_keywords("set", keywords)
+        if split:
+            from glasscache._split import write_async  # noqa: PLC0415 - likewise
+
+            return await write_async(self, key, value, ttl, deadline)
         if self._has_blocks:
             deadline = self._within(deadline)
         future = self._start_store(key, "set", value, ttl, noreply, None, deadline)

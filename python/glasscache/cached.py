@@ -136,6 +136,7 @@ class Options(TypedDict, total=False):
     early: float
     none_ttl: Ttl | None
     stale_if_error: bool
+    split: bool
     key: Callable[..., str] | None
     ignore: Iterable[str]
     tags: Iterable[str]
@@ -176,6 +177,7 @@ def cached(
     early: float = 0,
     none_ttl: Ttl | None = None,
     stale_if_error: bool = False,
+    split: bool = False,
     key: Callable[..., str] | None = None,
     ignore: Iterable[str] = (),
     tags: Iterable[str] = (),
@@ -194,6 +196,7 @@ def cached(
         early: seconds that making usually takes, to refill now and then before the time.
         none_ttl: ttl of a None; None takes `ttl`, 0 does not store it.
         stale_if_error: return the old value when making a new one fails.
+        split: store a long result in pieces, as `set` with split.
         key: makes the key from the arguments; without it the function's name and its arguments are the key.
         ignore: names of parameters that do not belong to the key; `self` and `cls` never do.
         tags: `client.invalidate_tag` of any of them throws the results away.
@@ -203,7 +206,7 @@ def cached(
             stable name.
 
     """
-    settings = Lease(ttl, stale, lease, wait, early, none_ttl, stale_if_error)
+    settings = Lease(ttl, stale, lease, wait, early, none_ttl, stale_if_error, split)
 
     def decorate(function: Callable[..., Any]) -> Any:
         naming = _Naming(function, key, frozenset(ignore) | {"self", "cls"})
@@ -249,7 +252,8 @@ class _Function(NamedTuple):
         """Compute the result again and store it."""
         value = yield Make(lambda: self.function(*args, **kwargs))
         key = yield from self.key(args, kwargs)
-        yield call(self.client, "set", key, value, ttl=self.lease.ttl_of(value))
+        options = {"split": True} if self.lease.split else {}
+        yield call(self.client, "set", key, value, ttl=self.lease.ttl_of(value), **options)
         return value
 
     def invalidate(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Plan[bool]:

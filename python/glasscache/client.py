@@ -234,7 +234,7 @@ class Client(SyncCaching, _native.Client):
         servers' own.
 
         >>> sorted(client.stats())
-        ['by_size', 'by_width', 'fills_not_stored', 'misses_by_error', 'servers']
+        ['by_size', 'by_width', 'fills_not_stored', 'incomplete_values', 'misses_by_error', 'servers']
         """
         return self._counters()
 

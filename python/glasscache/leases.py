@@ -54,6 +54,7 @@ class Lease(NamedTuple):
             Cache Stampede Prevention", 2015).
         none_ttl: ttl of a None; None takes `ttl`, 0 does not store it.
         stale_if_error: return the old value when making a new one fails.
+        split: store a long value in pieces, as `set` with split.
 
     """
 
@@ -64,6 +65,7 @@ class Lease(NamedTuple):
     early: float = 0
     none_ttl: Ttl | None = None
     stale_if_error: bool = False
+    split: bool = False
 
     def is_worn(self, left: float | None, chance: float) -> bool:
         """Return whether a value with `left` seconds of life should be refilled; `chance`: (0, 1]."""
@@ -136,7 +138,7 @@ def _plan_worn(
         value = yield Make(make)
         ttl = lease.ttl_of(value)
         if ttl != 0 and unique is not None:
-            yield from _replace(client, key, value, unique, ttl)
+            yield from _put(client, "cas", key, value, unique, ttl, lease)
     except Exception:
         if lease.stale_if_error:
             return old
@@ -201,8 +203,8 @@ def _plan_unguarded(client: Any, key: Key, lease: Lease, make: Callable[[], Any]
         if value is _MISSING:
             value = yield Make(make)
             ttl = lease.ttl_of(value)
-            if ttl != 0 and not (yield call(client, "add", key, value, ttl=ttl)):
-                client._count_unstored()
+            if ttl != 0:
+                yield from _put(client, "add", key, value, None, ttl, lease)
         return value
     finally:
         if is_ours and time.monotonic() - begin < lease.lease:
@@ -242,7 +244,7 @@ def _fill(client: Any, key: Key, lease: Lease, make: Callable[[], Any], unique: 
         value = yield Make(make)
         ttl = lease.ttl_of(value)
         if ttl != 0:
-            yield from _replace(client, key, value, unique, ttl)
+            yield from _put(client, "cas", key, value, unique, ttl, lease)
             is_held = False
         return value
     finally:
@@ -252,10 +254,23 @@ def _fill(client: Any, key: Key, lease: Lease, make: Callable[[], Any], unique: 
                 yield call(client, "cas", key, b"", unique, ttl=-1)
 
 
-def _replace(client: Any, key: Key, value: Any, unique: int, ttl: float | None) -> Plan[None]:
-    """Store a value unless its key was deleted, written or flushed since the unique was read."""
-    if (yield call(client, "cas", key, value, unique, ttl=ttl)) is not True:
+def _put(
+    client: Any,
+    name: str,
+    key: Key,
+    value: Any,
+    unique: int | None,
+    ttl: float | None,
+    lease: Lease,
+) -> Plan[None]:
+    """Store a value by `add`, or by `cas` unless its key was changed since the unique was read."""
+    from glasscache import _split  # noqa: PLC0415 - only programs that make values pay for it
+
+    stored = (yield from _split.encode(client, value, ttl)) if lease.split else value
+    arguments = (key, stored) if unique is None else (key, stored, unique)
+    if (yield call(client, name, *arguments, ttl=ttl)) is not True:
         client._count_unstored()
+        yield from _split.discard(client, stored)
 
 
 class SyncLeases:
@@ -273,6 +288,7 @@ class SyncLeases:
         early: float = 0,
         none_ttl: Ttl | None = None,
         stale_if_error: bool = False,
+        split: bool = False,
     ) -> T:
         """Return the value under key, or make it, store it and return it.
 
@@ -293,13 +309,14 @@ class SyncLeases:
             early: seconds that making usually takes, to refill now and then before the time.
             none_ttl: ttl of a None; None takes `ttl`, 0 does not store it.
             stale_if_error: return the old value when making a new one fails.
+            split: store a long value in pieces, as `set` with split.
 
         Raises:
             What `make` raises, and what `get` and `set` raise.
 
         """
         return self.get_or_set_by(
-            key, make, Lease(ttl, stale, lease, wait, early, none_ttl, stale_if_error)
+            key, make, Lease(ttl, stale, lease, wait, early, none_ttl, stale_if_error, split)
         )
 
     def get_or_set_by(self, key: Key, make: Callable[[], T], lease: Lease) -> T:
@@ -323,6 +340,7 @@ class AsyncLeases:
         early: float = 0,
         none_ttl: Ttl | None = None,
         stale_if_error: bool = False,
+        split: bool = False,
     ) -> T: ...
 
     @overload
@@ -338,6 +356,7 @@ class AsyncLeases:
         early: float = 0,
         none_ttl: Ttl | None = None,
         stale_if_error: bool = False,
+        split: bool = False,
     ) -> T: ...
 
     async def get_or_set(
@@ -352,13 +371,14 @@ class AsyncLeases:
         early: float = 0,
         none_ttl: Ttl | None = None,
         stale_if_error: bool = False,
+        split: bool = False,
     ) -> T:
         """Return the value under key, or make it, store it and return it, as `SyncLeases.get_or_set`.
 
         `make` may be a function or a coroutine function.
         """
         return await self.get_or_set_by(
-            key, make, Lease(ttl, stale, lease, wait, early, none_ttl, stale_if_error)
+            key, make, Lease(ttl, stale, lease, wait, early, none_ttl, stale_if_error, split)
         )
 
     async def get_or_set_by(

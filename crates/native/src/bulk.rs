@@ -20,7 +20,7 @@ use crate::client::{Client, Ttl, exptime, key_bytes};
 use crate::misses::Misses;
 use crate::recorded_read::RecordedRead;
 use crate::settings::Codec;
-use crate::{error, interpreter_lock, value as conversion};
+use crate::{error, interpreter_lock, split, value as conversion};
 
 /// Wire keys of many Python keys, one after the other in one buffer.
 #[derive(Debug, Default)]
@@ -116,6 +116,8 @@ pub(crate) struct FoundValues {
     values: Py<PyDict>,
     with_cas: bool,
     unreadable: Vec<(usize, PyErr)>,
+    /// Keys under which there is the manifest of a value in pieces.
+    manifests: Vec<usize>,
     /// Flags under which values are bytes as they came. Values of one call have one form, as a rule.
     bytes_flags: Option<u32>,
     recorded: Option<RecordedRead>,
@@ -127,6 +129,7 @@ impl FoundValues {
             values: PyDict::new(py).unbind(),
             with_cas,
             unreadable: Vec::new(),
+            manifests: Vec::new(),
             bytes_flags: None,
             recorded: RecordedRead::take(),
         }
@@ -154,6 +157,9 @@ impl FoundValues {
         };
         let values = self.values.bind(py);
         let kept = value.and_then(|value| {
+            if split::is_manifest(&value) {
+                self.manifests.push(index);
+            }
             if self.with_cas {
                 values.set_item(key, (value, found.cas))
             } else {
@@ -167,6 +173,11 @@ impl FoundValues {
         Ok(())
     }
 
+    /// Whether values in pieces are among the found: their manifests are to be replaced by `_split`.
+    pub(crate) fn has_manifests(&self) -> bool {
+        !self.manifests.is_empty()
+    }
+
     /// What the call returns: the values, unless some keys have no reply or one that cannot be read.
     pub(crate) fn finish<'py>(
         self,
@@ -178,7 +189,7 @@ impl FoundValues {
         let values = self.values.into_bound(py);
         let indices = failures.iter().map(|(index, _)| *index);
         let indices = indices.chain(self.unreadable.iter().map(|(index, _)| *index));
-        let missing: Vec<_> = indices.filter_map(key).collect();
+        let mut missing: Vec<_> = indices.filter_map(&key).collect();
         let first = failures
             .first()
             .map(|(_, error)| error::of_client(py, error));
@@ -186,6 +197,13 @@ impl FoundValues {
         let Some(first) = first.or_else(|| unreadable.map(|(_, error)| error)) else {
             return Ok(values);
         };
+        // The pieces of values are not read by a call that has failed.
+        for manifest in self.manifests.iter().filter_map(|&index| key(index)) {
+            if values.contains(&manifest)? {
+                values.del_item(&manifest)?;
+                missing.push(manifest);
+            }
+        }
         let (exception, count) = (first.value(py), missing.len() as u64);
         exception.setattr("unanswered", PyList::new(py, missing)?)?;
         exception.setattr("arrived", &values)?;
@@ -196,13 +214,13 @@ impl FoundValues {
 impl Client {
     /// Reads many keys, each value alone or with its CAS unique.
     fn read_all<'py>(
-        &self,
-        py: Python<'py>,
+        slf: &Bound<'py, Self>,
         keys: &Bound<'py, PyAny>,
         with_cas: bool,
         deadline: Option<f64>,
     ) -> PyResult<Bound<'py, PyDict>> {
-        let times = self.times(deadline)?;
+        let (this, py) = (slf.get(), slf.py());
+        let times = this.times(deadline)?;
         let objects = all_of(keys)?;
         let keys: Vec<_> = objects.iter().map(key_bytes).collect::<PyResult<_>>()?;
         if keys.is_empty() {
@@ -217,7 +235,7 @@ impl Client {
             should_continue: &|| true,
             spent: Spent::default(),
         };
-        let done = self.core.read_many(
+        let done = this.core.read_many(
             &keys,
             with_cas,
             &budget,
@@ -234,7 +252,7 @@ impl Client {
                 // Once one was raised the replies are still read: the connections stay good.
                 let is_over = raised.borrow().is_some();
                 if let Some(key) = objects.get(index).filter(|_| !is_over) {
-                    let taken = values.take(self.codec(), (index, key), found, body);
+                    let taken = values.take(this.codec(), (index, key), found, body);
                     raised.replace(taken.err());
                 }
             },
@@ -244,7 +262,13 @@ impl Client {
         }
         let failures = done.map_err(|error| error::of_client(py, &error))?;
         let key = |index: usize| objects.get(index).cloned();
-        values.finish(py, failures, &self.misses, key)
+        let has_manifests = values.has_manifests();
+        let found = values.finish(py, failures, &this.misses, key)?;
+        if !has_manifests {
+            return Ok(found);
+        }
+        let joined = split::all_joined(slf.as_any(), found, (deadline, times.1));
+        this.missed(py, joined, PyDict::new(py))
     }
 }
 
@@ -261,12 +285,11 @@ impl Client {
     /// [('a', 1), ('b', 'two')]
     #[pyo3(signature = (keys, *, deadline=None))]
     fn get_many<'py>(
-        &self,
-        py: Python<'py>,
+        slf: &Bound<'py, Self>,
         keys: &Bound<'py, PyAny>,
         deadline: Option<f64>,
     ) -> PyResult<Bound<'py, PyDict>> {
-        self.read_all(py, keys, false, deadline)
+        Self::read_all(slf, keys, false, deadline)
     }
 
     /// Return (value, CAS unique) under keys, as a dict without those that missed; see `get_many`.
@@ -277,12 +300,11 @@ impl Client {
     /// True
     #[pyo3(signature = (keys, *, deadline=None))]
     fn gets_many<'py>(
-        &self,
-        py: Python<'py>,
+        slf: &Bound<'py, Self>,
         keys: &Bound<'py, PyAny>,
         deadline: Option<f64>,
     ) -> PyResult<Bound<'py, PyDict>> {
-        self.read_all(py, keys, true, deadline)
+        Self::read_all(slf, keys, true, deadline)
     }
 
     /// Store a mapping's values for ttl seconds; return the exception of each key that failed.

@@ -28,6 +28,7 @@ mod recording;
 mod reply;
 mod settings;
 mod sim;
+mod split;
 mod tables;
 mod typed;
 mod value;
@@ -49,6 +50,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<aio::Connection>()?;
     module.add_class::<aio::DelayedCall>()?;
     module.add_class::<aio::BulkCall>()?;
+    module.add_class::<split::Manifest>()?;
     module.add_class::<recording::Recorder>()?;
     module.add_class::<recording::RecordedRequest>()?;
     expect_large_blocks();

@@ -14,6 +14,7 @@ pub(crate) struct Misses {
     missable: Option<Py<PyAny>>,
     by_error: AtomicU64,
     fills_not_stored: AtomicU64,
+    incomplete_values: AtomicU64,
 }
 
 impl Misses {
@@ -22,6 +23,7 @@ impl Misses {
             missable,
             by_error: AtomicU64::new(0),
             fills_not_stored: AtomicU64::new(0),
+            incomplete_values: AtomicU64::new(0),
         }
     }
 
@@ -39,11 +41,17 @@ impl Misses {
         self.fills_not_stored.fetch_add(1, Ordering::Relaxed);
     }
 
+    /// Counts a read of a value in pieces that was a miss, for a piece of it was lost or altered.
+    pub(crate) fn count_incomplete(&self) {
+        self.incomplete_values.fetch_add(1, Ordering::Relaxed);
+    }
+
     /// A table of counters that begins with these.
     pub(crate) fn table<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let all = PyDict::new(py);
         let counters = [
             ("fills_not_stored", &self.fills_not_stored),
+            ("incomplete_values", &self.incomplete_values),
             ("misses_by_error", &self.by_error),
         ];
         for (name, counter) in counters {

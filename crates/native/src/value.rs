@@ -15,6 +15,7 @@ use pyo3::types::{PyBool, PyByteArray, PyBytes, PyFloat, PyInt, PyMemoryView, Py
 
 use crate::error;
 use crate::settings::Codec;
+use crate::split::Manifest;
 use crate::typed;
 use crate::whole;
 
@@ -31,6 +32,9 @@ pub(crate) fn with_bytes<R>(
         && let Ok(digits) = value.str()
     {
         return encode(codec, value, &ValueRef::BigInt(digits.to_str()?), then);
+    }
+    if let Ok(manifest) = value.cast_exact::<Manifest>() {
+        return encode(codec, value, &ValueRef::Split(manifest.get().bytes()), then);
     }
     let is_own = codec.rust.options().dialect == Dialect::Own;
     if let Some(numbers) = whole::numbers_of(value).filter(|_| is_own) {
@@ -264,6 +268,7 @@ pub(crate) fn from_bytes<'py>(
             typed::read(py, codec, &bytes).map_err(|e| unreadable(py, flags, &e))?
         }
         Decoded::Pickle(bytes) => load_pickle(py, &bytes).map_err(|e| unreadable(py, flags, &e))?,
+        Decoded::Split(body) => Bound::new(py, Manifest::new(body.into_owned()))?.into_any(),
         Decoded::Flagged(flags, bytes) => {
             let parts = (flags, PyBytes::new(py, &bytes));
             codec.load.bind(py).call1(("flagged", parts))?

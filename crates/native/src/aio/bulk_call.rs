@@ -90,6 +90,7 @@ pub(crate) struct BulkCall {
     bytes: u64,
     reading: Duration,
     future: Option<Py<PyAny>>,
+    has_manifests: bool,
     /// The result of the whole call.
     outcome: Option<PyResult<Py<PyAny>>>,
 }
@@ -114,6 +115,7 @@ impl BulkCall {
             bytes: 0,
             reading: Duration::ZERO,
             future: None,
+            has_manifests: false,
             outcome: None,
         };
         many.set_requests(slots);
@@ -369,6 +371,7 @@ impl BulkCall {
             self.core
                 .count_bulk(self.keys.len(), self.bytes, &budget, self.reading);
         }
+        self.has_manifests = matches!(&kind, BulkKind::Read(_, found) if found.has_manifests());
         self.outcome = Some(self.conclude(py, kind).map(|dict| dict.into_any().unbind()));
     }
 
@@ -418,6 +421,12 @@ impl BulkCall {
     /// Return the slots of the servers that requests are to be sent to.
     fn slots(&self) -> BTreeSet<usize> {
         self.unsent().into_iter().map(|(_, slot)| slot).collect()
+    }
+
+    /// Whether the outcome has manifests of values in pieces.
+    #[getter]
+    fn has_manifests(&self) -> bool {
+        self.has_manifests
     }
 
     /// The seconds that are left.

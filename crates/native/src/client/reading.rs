@@ -13,7 +13,7 @@ use pyo3::types::{PyBytes, PyDict};
 
 use crate::recorded_read::RecordedRead;
 use crate::reply::Form;
-use crate::{error, interpreter_lock, value as conversion};
+use crate::{error, interpreter_lock, split, value as conversion};
 
 use super::{Client, TIMED_BYTES_MIN, Ttl, exptime};
 
@@ -37,16 +37,15 @@ impl Client {
     /// '?'
     #[pyo3(signature = (key, default=None, *, deadline=None))]
     fn get<'py>(
-        &self,
-        py: Python<'py>,
+        slf: &Bound<'py, Self>,
         key: &Bound<'py, PyAny>,
         default: Option<Bound<'py, PyAny>>,
         deadline: Option<f64>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let value = self.read(py, key, deadline, |key| Request::Get { key, cas: false })?;
+        let value = Self::read(slf, key, deadline, |key| Request::Get { key, cas: false })?;
         Ok(value
             .or(default)
-            .unwrap_or_else(|| py.None().into_bound(py)))
+            .unwrap_or_else(|| slf.py().None().into_bound(slf.py())))
     }
 
     /// Return (value, CAS unique) under key, or None on a miss; `cas` takes the unique.
@@ -58,19 +57,17 @@ impl Client {
     /// True
     #[pyo3(signature = (key, *, deadline=None))]
     fn gets<'py>(
-        &self,
-        py: Python<'py>,
+        slf: &Bound<'py, Self>,
         key: &Bound<'py, PyAny>,
         deadline: Option<f64>,
     ) -> PyResult<Option<Bound<'py, PyAny>>> {
-        self.read(py, key, deadline, |key| Request::Get { key, cas: true })
+        Self::read(slf, key, deadline, |key| Request::Get { key, cas: true })
     }
 
     /// Return the value under key and give it a new ttl in seconds.
     #[pyo3(signature = (key, ttl, default=None, *, deadline=None, **keywords), text_signature = "($self, key, ttl, default=None, *, deadline=None)")]
     fn gat<'py>(
-        &self,
-        py: Python<'py>,
+        slf: &Bound<'py, Self>,
         key: &Bound<'py, PyAny>,
         ttl: Ttl,
         default: Option<Bound<'py, PyAny>>,
@@ -79,42 +76,45 @@ impl Client {
     ) -> PyResult<Bound<'py, PyAny>> {
         error::refuse_keywords("gat", keywords)?;
         let exptime = exptime(Some(ttl))?;
-        let value = self.read(py, key, deadline, |key| Request::GetAndTouch {
+        let value = Self::read(slf, key, deadline, |key| Request::GetAndTouch {
             key,
             exptime,
         })?;
         Ok(value
             .or(default)
-            .unwrap_or_else(|| py.None().into_bound(py)))
+            .unwrap_or_else(|| slf.py().None().into_bound(slf.py())))
     }
 
     /// Return (value, CAS unique, seconds left or -1, seconds since access, fetched before, stale).
     #[pyo3(signature = (key, *, deadline=None))]
     #[pyo3(name = "_inspect")]
     fn inspect<'py>(
-        &self,
-        py: Python<'py>,
+        slf: &Bound<'py, Self>,
         key: &Bound<'py, PyAny>,
         deadline: Option<f64>,
     ) -> PyResult<Option<Bound<'py, PyAny>>> {
-        self.read(py, key, deadline, |key| Request::Inspect { key })
+        Self::read(slf, key, deadline, |key| Request::Inspect { key })
     }
 }
 
 impl Client {
     /// Reads one value; `None`: a miss, or an error that is counted as one.
     fn read<'py>(
-        &self,
-        py: Python<'py>,
+        slf: &Bound<'py, Self>,
         key: &Bound<'py, PyAny>,
         deadline: Option<f64>,
         request: impl for<'k> FnOnce(WireKey<'k>) -> Request<'k>,
     ) -> PyResult<Option<Bound<'py, PyAny>>> {
-        let times = self.times(deadline)?;
+        let (this, py) = (slf.get(), slf.py());
+        let times = this.times(deadline)?;
         let mut scratch = Vec::new();
-        let key = self.wire(py, key, &mut scratch)?;
-        let read = self.receive(py, key, request(key), times);
-        self.missed(py, read, None)
+        let wire = this.wire(py, key, &mut scratch)?;
+        let read = this.receive(py, wire, request(wire), times);
+        let Some(found) = this.missed(py, read, None)? else {
+            return Ok(None);
+        };
+        let joined = split::joined(slf.as_any(), key, found, (deadline, times.1));
+        this.missed(py, joined, None)
     }
 
     /// Makes a request for one value: it is decoded from the receive buffer, or received into its own `bytes`.

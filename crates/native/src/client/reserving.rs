@@ -82,4 +82,16 @@ impl Client {
     fn count_unstored(&self) {
         self.misses.count_unstored();
     }
+
+    /// The longest value that is sent or received, in pieces too.
+    #[getter(_value_bytes_max)]
+    fn value_bytes_max(&self) -> u64 {
+        self.core.options().value_bytes_max
+    }
+
+    /// Count a read of a value in pieces that was a miss, for a piece of it was lost or altered.
+    #[pyo3(name = "_count_incomplete")]
+    fn count_incomplete(&self) {
+        self.misses.count_incomplete();
+    }
 }

@@ -9,7 +9,7 @@ use glasscache_client::request::Item;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
-use crate::{error, value as conversion};
+use crate::{error, split, value as conversion};
 
 use super::{Client, Ttl, amount, amount_if_any, exptime, joined_bytes};
 
@@ -25,26 +25,37 @@ impl Client {
     /// lost with its connection leaves no older value: the next call removes the key. Values of
     /// 64 KiB and more are always acknowledged, so that one that is too large is never dropped silently.
     ///
+    /// With split a value above 512 KiB is stored in pieces of that length under keys of their own, the last
+    /// write under `key` being the one that makes it visible. A read returns the whole value of one write, or a
+    /// miss; each 64 pieces take one request. Such a call always waits. Only the client's own dialect has it.
+    ///
     /// Raises:
     ///     ValueTooLarge: the server does not take a value of this size; an older value is removed.
     ///     UnwritableValue: the codec has no form for this type.
     ///
     /// >>> client.set("greeting", "hello", ttl=60)
     /// True
-    #[pyo3(signature = (key, value, ttl=None, *, noreply=false, deadline=None, **keywords), text_signature = "($self, key, value, ttl=None, *, noreply=False, deadline=None)")]
+    #[pyo3(signature = (key, value, ttl=None, *, noreply=false, split=false, deadline=None, **keywords), text_signature = "($self, key, value, ttl=None, *, noreply=False, split=False, deadline=None)")]
     #[expect(clippy::too_many_arguments, reason = "the arguments of one call")]
-    fn set(
-        &self,
-        py: Python<'_>,
-        key: &Bound<'_, PyAny>,
-        value: &Bound<'_, PyAny>,
-        ttl: Option<Ttl>,
+    fn set<'py>(
+        slf: &Bound<'py, Self>,
+        key: &Bound<'py, PyAny>,
+        value: &Bound<'py, PyAny>,
+        ttl: Option<Bound<'py, PyAny>>,
         noreply: bool,
+        split: bool,
         deadline: Option<f64>,
         keywords: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<bool> {
         error::refuse_keywords("set", keywords)?;
-        Ok(self.write(py, StoreWord::Set, key, value, ttl, noreply, deadline)? == Outcome::Done)
+        if split {
+            return split::set(slf.as_any(), key, value, ttl, deadline);
+        }
+        let ttl = ttl.map(|ttl| ttl.extract()).transpose()?;
+        let stored =
+            slf.get()
+                .write(slf.py(), StoreWord::Set, key, value, ttl, noreply, deadline)?;
+        Ok(stored == Outcome::Done)
     }
 
     /// Store value only if there is none under key; whether it was stored.

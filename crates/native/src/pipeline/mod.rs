@@ -16,7 +16,7 @@ use pyo3::types::PyList;
 
 use crate::client::Client;
 use crate::reply::{Failed, Form};
-use crate::{error, interpreter_lock};
+use crate::{error, interpreter_lock, split};
 
 use written::{Prepared, Written};
 
@@ -41,19 +41,19 @@ impl Client {
     #[pyo3(signature = (calls, *, deadline=None))]
     #[pyo3(name = "_run_pipeline")]
     fn run_pipeline<'py>(
-        &self,
-        py: Python<'py>,
+        slf: &Bound<'py, Self>,
         calls: Vec<Written<'py>>,
         deadline: Option<f64>,
     ) -> PyResult<Bound<'py, PyList>> {
-        let times = self.times(deadline)?;
+        let (this, py) = (slf.get(), slf.py());
+        let times = this.times(deadline)?;
         let prepared: Vec<Prepared> = calls
             .iter()
-            .map(|call| Prepared::new(self, call))
+            .map(|call| Prepared::new(this, call))
             .collect::<PyResult<_>>()?;
         let mut outcomes: Vec<Option<Outcome<'py>>> = (0..prepared.len()).map(|_| None).collect();
         let mut read = Read::default();
-        for slot in 0..self.core.slots_count() {
+        for slot in 0..this.core.slots_count() {
             let mine: Vec<usize> = (0..prepared.len())
                 .filter(|&index| prepared.get(index).is_some_and(|call| call.slot == slot))
                 .collect();
@@ -65,16 +65,23 @@ impl Client {
                 .filter_map(|&index| prepared.get(index))
                 .map(Prepared::request)
                 .collect();
-            let outcome = self.request_server(py, slot, &requests, times, &mut read)?;
+            let outcome = this.request_server(py, slot, &requests, times, &mut read)?;
             for (&index, outcome) in mine.iter().zip(outcome) {
                 if let Some(entry) = outcomes.get_mut(index) {
                     *entry = Some(outcome);
                 }
             }
         }
-        self.count_pipeline(&prepared, &read, times);
-        let results = outcomes.into_iter().map(|outcome| match outcome {
-            Some(Ok(value)) => Ok(value),
+        this.count_pipeline(&prepared, &read, times);
+        let with_calls = outcomes.into_iter().zip(&calls);
+        let results = with_calls.map(|(outcome, (_, key, ..))| match outcome {
+            Some(Ok(value)) => match split::joined(slf.as_any(), key, value, (deadline, times.1)) {
+                Ok(joined) => Ok(joined.unwrap_or_else(|| py.None().into_bound(py))),
+                Err(error) if error::is_own(py, &error) => {
+                    Ok(error.into_value(py).into_bound(py).into_any())
+                }
+                Err(error) => Err(error),
+            },
             Some(Err(Failed::Client(error))) => error::outcome_of(py, &error),
             Some(Err(Failed::Unreadable(error))) => {
                 Ok(error.into_value(py).into_bound(py).into_any())

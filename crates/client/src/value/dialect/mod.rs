@@ -265,6 +265,7 @@ fn kind(value: &ValueRef<'_>) -> Refusal {
         ValueRef::Msgpack(_) => "a container in MessagePack",
         ValueRef::Typed(_) => "a value of types that JSON does not have",
         ValueRef::Pickle(_) => "a pickle",
+        ValueRef::Split(_) => "a value in pieces (split=True)",
         ValueRef::Flagged(..) => "bytes under flags of the caller's",
     })
 }

@@ -44,6 +44,7 @@ const MSGPACK: u32 = 10;
 const PICKLE: u32 = 11;
 const PACKED_ARRAY: u32 = 12;
 const TYPED: u32 = 13;
+const SPLIT: u32 = 14;
 
 /// Set in the parameter of an array that is `NumPy`'s; the rest is its letter.
 const NUMPY: u32 = 0x80;
@@ -103,6 +104,7 @@ impl Form for Own {
             ValueRef::Msgpack(bytes) => Written::same(MARK | MSGPACK, bytes),
             ValueRef::Typed(bytes) => Written::same(MARK | TYPED, bytes),
             ValueRef::Pickle(bytes) => Written::same(MARK | PICKLE, bytes),
+            ValueRef::Split(manifest) => Written::same(MARK | SPLIT, manifest),
             ValueRef::Flagged(..) => return Err(kind(value)),
         })
     }
@@ -183,6 +185,7 @@ impl Form for Own {
             MSGPACK => Ok(Decoded::Msgpack(body)),
             TYPED if typed::is_whole(&body, limits.bytes_max) => Ok(Decoded::Typed(body)),
             TYPED => refuse("a typed value that is cut, malformed or too large"),
+            SPLIT => Ok(Decoded::Split(body)),
             // A reader stops at the pickle's end and does not see what was appended to it.
             PICKLE if limits.pickle && !body.ends_with(b".") => {
                 refuse("a pickle with bytes after its end")

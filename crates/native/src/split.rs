@@ -1,0 +1,93 @@
+//! Values that are stored in pieces: the manifest under their key, which reads replace by the value.
+//!
+//! What a manifest holds, and how the pieces are stored and read, is in `glasscache._split`.
+
+use std::time::Instant;
+
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict, PyTuple};
+
+/// What is stored under the key of a value in pieces.
+#[pyclass(frozen, module = "glasscache._native")]
+pub(crate) struct Manifest(Vec<u8>);
+
+impl Manifest {
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+#[pymethods]
+impl Manifest {
+    #[new]
+    pub(crate) fn new(body: Vec<u8>) -> Self {
+        Self(body)
+    }
+
+    /// The bytes that are stored.
+    #[getter]
+    fn body<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
+        PyBytes::new(py, &self.0)
+    }
+}
+
+/// Whether a value is a manifest.
+pub(crate) fn is_manifest(value: &Bound<'_, PyAny>) -> bool {
+    value.is_exact_instance_of::<Manifest>()
+}
+
+/// Whether what a read returns is a manifest, or begins with one: then it has metadata.
+fn has_manifest(found: &Bound<'_, PyAny>) -> bool {
+    is_manifest(found)
+        || found
+            .cast_exact::<PyTuple>()
+            .is_ok_and(|parts| parts.get_item(0).is_ok_and(|value| is_manifest(&value)))
+}
+
+/// The seconds that a call with a deadline of its own has left.
+fn left(own: Option<f64>, deadline: Instant) -> Option<f64> {
+    own.map(|_| {
+        let left = deadline.saturating_duration_since(Instant::now());
+        left.as_secs_f64().max(1e-6)
+    })
+}
+
+/// What a read of one key returns, with the value in place of its manifest; `None`: a piece is lost.
+pub(crate) fn joined<'py>(
+    client: &Bound<'py, PyAny>,
+    key: &Bound<'py, PyAny>,
+    found: Bound<'py, PyAny>,
+    (own, deadline): (Option<f64>, Instant),
+) -> PyResult<Option<Bound<'py, PyAny>>> {
+    if !has_manifest(&found) {
+        return Ok(Some(found));
+    }
+    let split = client.py().import("glasscache._split")?;
+    let joined = split.call_method1("read", (client, key, found, left(own, deadline)))?;
+    (!joined.is_none()).then(|| joined.get_item(0)).transpose()
+}
+
+/// What a read of many keys returns, with values in place of manifests and without those that lost a piece.
+pub(crate) fn all_joined<'py>(
+    client: &Bound<'py, PyAny>,
+    found: Bound<'py, PyDict>,
+    (own, deadline): (Option<f64>, Instant),
+) -> PyResult<Bound<'py, PyDict>> {
+    let split = client.py().import("glasscache._split")?;
+    let joined = split.call_method1("read_many", (client, found, left(own, deadline)))?;
+    Ok(joined.cast_into()?)
+}
+
+/// Stores a value, in pieces if it is long; whether it was stored.
+pub(crate) fn set<'py>(
+    client: &Bound<'py, PyAny>,
+    key: &Bound<'py, PyAny>,
+    value: &Bound<'py, PyAny>,
+    ttl: Option<Bound<'py, PyAny>>,
+    deadline: Option<f64>,
+) -> PyResult<bool> {
+    let split = client.py().import("glasscache._split")?;
+    split
+        .call_method1("write", (client, key, value, ttl, deadline))?
+        .extract()
+}

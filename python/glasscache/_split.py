@@ -1,0 +1,258 @@
+"""Values in pieces: how `set(..., split=True)` stores a value above the servers' limit, and how it is read.
+
+A value whose bytes fit one piece is stored as it is. A longer one is stored as pieces under keys that contain
+a random number of the write, and a manifest under the key itself, last. So a mixture of two writes is never
+read, and a piece that is lost or altered makes the value a miss, which is counted. Reads find a `Manifest` in
+place of the value and come here (docs/decisions/0091-values-in-pieces.md).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import struct
+import zlib
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from glasscache._native import Manifest
+from glasscache._plans import call, carry_out, carry_out_async
+from glasscache.errors import GlasscacheError, ValueTooLarge
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from glasscache._plans import Plan
+    from glasscache._types import Key, Ttl
+
+__all__ = [
+    "Manifest",
+    "encode",
+    "read",
+    "read_async",
+    "read_many",
+    "read_many_async",
+    "write",
+    "write_async",
+]
+
+PIECE_BYTES: Final = 512 << 10
+"""Longest piece, which fits a server with the usual limit of 1 MiB."""
+WINDOW_PIECES: Final = 64
+"""Pieces of one request: 32 MiB."""
+_VERSION: Final = 1
+_FIELDS: Final = struct.Struct("<BQQIII")
+
+
+class _Pieces(NamedTuple):
+    """What a manifest says."""
+
+    version: int
+    write: int
+    """The random number in the keys of the pieces."""
+    length: int
+    piece_bytes: int
+    flags: int
+    """Client flags of the value."""
+    checksum: int
+
+    @property
+    def keys(self) -> list[str]:
+        return [f"~piece:{self.write:016x}.{index}" for index in range(self.number)]
+
+    @property
+    def number(self) -> int:
+        return -(-self.length // self.piece_bytes)
+
+
+def _parse(manifest: Manifest, bytes_max: int) -> _Pieces | None:
+    """Return what a manifest says; None if it is damaged, or speaks of more bytes than are read."""
+    try:
+        pieces = _Pieces(*_FIELDS.unpack(manifest.body))
+    except struct.error:
+        return None
+    is_sound = pieces.version == _VERSION and 0 < pieces.length <= bytes_max and pieces.piece_bytes
+    # More pieces than bytes of 4 KiB are no manifest of this module: their keys would fill the memory.
+    return pieces if is_sound and pieces.number <= 1 + bytes_max // 4096 else None
+
+
+def encode(client: Any, value: Any, ttl: Ttl | None) -> Plan[Any]:
+    """Return what is to be stored under the key: the value, or a manifest after its pieces were stored.
+
+    Raises:
+        GlasscacheError: what storing a piece failed with.
+
+    """
+    flags, body = client.codec.encode(value)
+    piece_bytes = PIECE_BYTES
+    if len(body) <= piece_bytes:
+        return value
+    if len(body) > client._value_bytes_max:
+        raise ValueTooLarge(
+            f"storing in pieces failed: {len(body)} bytes are above value_bytes_max; raise it",
+            value_bytes=len(body), limit=client._value_bytes_max,
+        )  # fmt: skip
+    client.codec.encode(
+        Manifest(b"")
+    )  # a dialect without a form for it is refused before anything is stored
+    write = int.from_bytes(os.urandom(8), "little")
+    pieces = _Pieces(_VERSION, write, len(body), piece_bytes, flags, zlib.crc32(body))
+    view, keys = memoryview(body), pieces.keys
+    for first in range(0, len(keys), WINDOW_PIECES):
+        window = {
+            key: bytes(view[index * piece_bytes : (index + 1) * piece_bytes])
+            for index, key in enumerate(keys[first : first + WINDOW_PIECES], first)
+        }
+        failures = yield call(client, "set_many", window, ttl=ttl)
+        if failures:
+            yield from _remove(client, keys)
+            raise next(iter(failures.values()))
+    return Manifest(_FIELDS.pack(*pieces))
+
+
+def discard(client: Any, stored: Any) -> Plan[None]:
+    """Remove the pieces of a value whose manifest was not stored."""
+    if type(stored) is Manifest:
+        pieces = _FIELDS.unpack(stored.body)
+        yield from _remove(client, _Pieces(*pieces).keys)
+
+
+def _remove(client: Any, keys: list[str]) -> Plan[None]:
+    with contextlib.suppress(GlasscacheError):  # they are never read, and fall out by age
+        yield call(client, "delete_many", keys)
+
+
+def _write(client: Any, key: Key, value: Any, ttl: Ttl | None) -> Plan[bool]:
+    stored = yield from encode(client, value, ttl)
+    is_stored = bool((yield call(client, "set", key, stored, ttl)))
+    if not is_stored:
+        yield from discard(client, stored)
+    return is_stored
+
+
+def _read(client: Any, key: Key, manifest: Manifest) -> Plan[tuple[Any] | None]:
+    """Return the value of a manifest in a tuple, or None: then the manifest is removed."""
+    found = yield from _read_all(client, {key: manifest})
+    return (found[key],) if key in found else None
+
+
+def _read_all(client: Any, manifests: Mapping[Key, Manifest]) -> Plan[dict[Key, Any]]:
+    """Return the values of manifests by key, without those that are incomplete."""
+    bytes_max = client._value_bytes_max
+    sound = {key: _parse(manifest, bytes_max) for key, manifest in manifests.items()}
+    bodies: dict[Key, list[bytes]] = {key: [] for key in sound}
+    wanted = [
+        (key, pieces, index, name)
+        for key, pieces in sound.items()
+        if pieces is not None
+        for index, name in enumerate(pieces.keys)
+    ]
+    lost = {key for key, pieces in sound.items() if pieces is None}
+    while wanted:
+        window, wanted = wanted[:WINDOW_PIECES], wanted[WINDOW_PIECES:]
+        found = yield call(client, "get_many", [name for *_, name in window])
+        for key, pieces, index, name in window:
+            piece: Any = found.get(name)
+            length = min(pieces.piece_bytes, pieces.length - index * pieces.piece_bytes)
+            if type(piece) is bytes and len(piece) == length:
+                bodies[key].append(piece)
+            else:
+                lost.add(key)
+        wanted = [one for one in wanted if one[0] not in lost]
+    values: dict[Key, Any] = {}
+    for key, parsed in sound.items():
+        body = b"".join(bodies.pop(key))
+        if key in lost or parsed is None or zlib.crc32(body) != parsed.checksum:
+            client._count_incomplete()
+            with contextlib.suppress(GlasscacheError):  # so that `add` of the key works again
+                yield call(client, "delete", key)
+            continue
+        values[key] = client.codec.decode(parsed.flags, body)
+    return values
+
+
+def _manifest_of(found: Any) -> Manifest | None:
+    """Return the manifest that a read found, alone or first of a tuple with metadata."""
+    if type(found) is Manifest:
+        return found
+    match found:
+        case (Manifest() as manifest, *_):
+            return manifest
+        case _:
+            return None
+
+
+def _joined(client: Any, key: Key, found: Any) -> Plan[tuple[Any] | None]:
+    """Return what a read found, with the value in place of the manifest, in a tuple, or None."""
+    if type(found) is Manifest:
+        return (yield from _read(client, key, found))
+    joined = yield from _read(client, key, found[0])
+    return None if joined is None else ((joined[0], *found[1:]),)
+
+
+def _all_joined(client: Any, found: dict[Any, Any]) -> Plan[dict[Any, Any]]:
+    """Replace the manifests among what a bulk read found; those of incomplete values go."""
+    manifests: dict[Any, Manifest] = {}
+    for key, one in found.items():
+        manifest = _manifest_of(one)
+        if manifest is not None:
+            manifests[key] = manifest
+    values = yield from _read_all(client, manifests)
+    for key in manifests:
+        if key not in values:
+            del found[key]
+        elif type(found[key]) is Manifest:
+            found[key] = values[key]
+        else:
+            found[key] = (values[key], *found[key][1:])
+    return found
+
+
+@contextlib.contextmanager
+def _within(client: Any, deadline: float | None) -> Any:
+    if deadline is None:
+        yield
+        return
+    with client.deadline(max(deadline, 1e-6)):
+        yield
+
+
+def write(client: Any, key: Key, value: Any, ttl: Ttl | None, deadline: float | None) -> bool:
+    """Store a value, in pieces if it is long; whether it was stored."""
+    with _within(client, deadline):
+        return carry_out(_write(client, key, value, ttl))
+
+
+async def write_async(
+    client: Any, key: Key, value: Any, ttl: Ttl | None, deadline: float | None
+) -> bool:
+    """Store a value as `write`."""
+    with _within(client, deadline):
+        return await carry_out_async(_write(client, key, value, ttl))
+
+
+def read(client: Any, key: Key, found: Any, deadline: float | None) -> tuple[Any] | None:
+    """Return what a read of one key found, with its value whole, in a tuple; None if a piece is lost."""
+    with _within(client, deadline):
+        return carry_out(_joined(client, key, found))
+
+
+async def read_async(
+    client: Any, key: Key, found: Any, deadline: float | None
+) -> tuple[Any] | None:
+    """Return what a read of one key found, as `read`."""
+    with _within(client, deadline):
+        return await carry_out_async(_joined(client, key, found))
+
+
+def read_many(client: Any, found: dict[Any, Any], deadline: float | None) -> dict[Any, Any]:
+    """Return what a read of many keys found, with its values whole."""
+    with _within(client, deadline):
+        return carry_out(_all_joined(client, found))
+
+
+async def read_many_async(
+    client: Any, found: dict[Any, Any], deadline: float | None
+) -> dict[Any, Any]:
+    """Return what a read of many keys found, as `read_many`."""
+    with _within(client, deadline):
+        return await carry_out_async(_all_joined(client, found))

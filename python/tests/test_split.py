@@ -1,0 +1,257 @@
+"""Values in pieces (`split=True`): whole values of one write, or a miss."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import threading
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from glasscache import AsyncClient, Client, Codec, Server, _split
+from glasscache._native import Manifest
+from glasscache.errors import UnwritableValue, ValueTooLarge
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+ROUNDS = int(os.environ.get("GLASSCACHE_TEST_ROUNDS", "20"))
+LONG = b"y" * 10_000
+
+
+@pytest.fixture
+def client(glasscache_server: Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[Client]:
+    """Return a client whose pieces have 1,000 bytes."""
+    monkeypatch.setattr(_split, "PIECE_BYTES", 1000)
+    with Client(glasscache_server.address, codec=Codec(compress=None), timeout=5) as one:
+        one.flush()
+        yield one
+
+
+def piece_keys(client: Client, key: str) -> list[str]:
+    """Return the keys of the pieces of what is stored under key."""
+    with Client(client.server_of(key), dialect="raw", timeout=5) as raw:
+        pieces = _split._parse(Manifest(raw.get(key)), 64 << 20)
+    assert pieces is not None
+    return pieces.keys
+
+
+@pytest.mark.parametrize(
+    "value", ["text" * 4000, b"\x01" * 30_000, [1.5] * 3000, {"a": ["b"] * 9000}, "short", None]
+)
+def test_values_of_any_size_come_back_equal(client: Client, value: Any) -> None:
+    assert client.set("k", value, ttl=60, split=True)
+    assert client.get("k", "none") == value
+    assert client.delete("k")
+    assert client.get("k", "none") == "none"
+
+
+def test_every_read_returns_the_whole_value(client: Client) -> None:
+    client.set("k", LONG, split=True)
+    assert client.gat("k", 60) == LONG
+    value, unique = client.gets("k") or (None, 0)
+    assert value == LONG
+    item = client.get_with_meta("k")
+    assert item is not None
+    assert item.value == LONG
+    client.set("short", 7)
+    assert client.get_many(["k", "short", "none"]) == {"k": LONG, "short": 7}
+    assert client.gets_many(["k"]) == {"k": (LONG, unique)}
+    with client.pipeline() as calls:
+        calls.get("k")
+        calls.gets("k")
+        calls.get("short")
+        calls.get_many(["k"])
+    assert calls.results == [LONG, (LONG, unique), 7, {"k": LONG}]
+    assert client.cas("k", "short", unique)
+    assert client.get("k") == "short"
+
+
+def test_a_lost_or_altered_piece_is_a_counted_miss(client: Client) -> None:
+    alterations = [
+        client.delete,
+        lambda key: client.set(key, b"x" * 1000),
+        lambda key: client.set(key, b"short"),
+        lambda key: client.set(key, "y" * 1000),
+    ]
+    for alter in alterations:
+        client.set("k", LONG, split=True)
+        alter(piece_keys(client, "k")[7])
+        assert client.get("k", "none") == "none"
+        assert client.add("k", "free again")
+        client.set_many({"other": 1})
+        client.set("k", LONG, split=True)
+        alter(piece_keys(client, "k")[7])
+        assert client.get_many(["k", "other"]) == {"other": 1}
+    assert client.stats()["incomplete_values"] == 2 * len(alterations)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"short",
+        _split._FIELDS.pack(2, 1, 10_000, 1000, 0, 0),
+        _split._FIELDS.pack(1, 1, 10_000, 0, 0, 0),
+        _split._FIELDS.pack(1, 1, 1 << 63, 1000, 0, 0),
+        _split._FIELDS.pack(1, 1, 64 << 20, 1, 0, 0),
+    ],
+)
+def test_a_damaged_manifest_is_a_miss(client: Client, body: bytes) -> None:
+    client.set("k", Manifest(body))
+    assert client.get("k", "none") == "none"
+    assert client.get_many(["k"]) == {}
+
+
+def test_a_manifest_whose_write_failed_leaves_the_old_value(client: Client) -> None:
+    client.set("k", "old")
+    with pytest.raises(ValueTooLarge, match="value_bytes_max"):
+        client.set("k", b"z" * (65 << 20), split=True)
+    assert client.get("k") == "old"
+
+
+def test_another_dialect_refuses_long_values(client: Client) -> None:
+    with Client(client.server_of("k"), dialect="pymemcache") as other:
+        assert other.set("k", b"short", split=True)
+        with pytest.raises(UnwritableValue, match="in pieces"):
+            other.set("k", LONG, split=True)
+        assert other.get("k") == b"short"
+
+
+def test_64_pieces_take_one_request(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    client.set("k", b"y" * 130_000, split=True)
+    calls: list[int] = []
+    own = client.get_many
+
+    def counted(keys: list[str], **options: Any) -> dict[str, Any]:
+        calls.append(len(keys))
+        return own(keys, **options)
+
+    monkeypatch.setattr(client, "get_many", counted)
+    assert client.get("k") == b"y" * 130_000
+    assert calls == [64, 64, 2]
+
+
+def test_values_of_one_bulk_read_share_requests(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    values = {f"k{number}": bytes([number]) * 10_000 for number in range(8)}
+    for key, value in values.items():
+        client.set(key, value, split=True)
+    calls: list[int] = []
+    own = client.get_many
+    monkeypatch.setattr(
+        client, "get_many", lambda keys, **options: calls.append(len(keys)) or own(keys, **options)
+    )
+    found = Client.get_many(client, list(values))
+    assert found == values
+    assert calls == [64, 16]
+
+
+def test_get_or_set_keeps_long_values(client: Client) -> None:
+    made: list[int] = []
+
+    def make() -> bytes:
+        made.append(1)
+        return LONG
+
+    for _ in range(3):
+        assert client.get_or_set("k", make, 60, split=True) == LONG
+    assert made == [1]
+    client.delete(piece_keys(client, "k")[0])
+    assert client.get_or_set("k", make, 60, split=True, stale=10) == LONG
+    assert client.get_or_set("k", make, 60, split=True, stale=10) == LONG
+    assert made == [1, 1]
+
+    @client.cached(ttl=60, split=True)
+    def report(day: int) -> bytes:
+        return bytes([day]) * 5000
+
+    assert report(3) == report(3) == bytes([3]) * 5000
+    assert report.refresh(3) == report(3)
+    assert report.cache_info().fills == 1
+
+
+def test_a_fill_that_is_not_stored_leaves_no_pieces(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stored: list[str] = []
+    own = client.set_many
+
+    def noted(items: dict[str, bytes], **options: Any) -> dict[Any, Any]:
+        stored.extend(items)
+        return own(items, **options)
+
+    monkeypatch.setattr(client, "set_many", noted)
+
+    def make() -> bytes:
+        client.delete("k")
+        return LONG
+
+    assert client.get_or_set("k", make, 60, split=True) == LONG
+    assert client.stats()["fills_not_stored"] == 1
+    assert len(stored) == 10
+    assert client.get_many(stored) == {}
+
+
+def test_two_writers_and_eviction_never_mix() -> None:
+    seed = random.randrange(2**32)
+    codec = Codec(compress=None)
+    with Server(memory="64M") as server:
+
+        def write(number: int) -> None:
+            draw = random.Random(seed + number)
+            with Client(server.address, timeout=10, codec=codec) as client:
+                for _ in range(ROUNDS // 2):
+                    length = draw.randrange(19_000_000, 21_000_000)
+                    client.set("k", bytes([draw.randrange(256)]) * length, split=True)
+
+        writers = [threading.Thread(target=write, args=(number,)) for number in range(2)]
+        for writer in writers:
+            writer.start()
+        whole = lost = 0
+        with Client(server.address, timeout=10, codec=codec) as client:
+            while any(writer.is_alive() for writer in writers):
+                value = client.get("k")
+                if value is None:
+                    lost += 1
+                else:
+                    assert value.count(value[:1]) == len(value) >= 19_000_000, seed
+                    whole += 1
+            counted = client.stats()["incomplete_values"]
+            (stats,) = client.server_stats().values()
+    print(  # noqa: T201 - the figures of `make split-values`
+        f"{ROUNDS} writes: {whole} whole values, {lost} misses ({counted} of a lost piece), "
+        f"{stats['evictions']} evictions"
+    )
+    assert whole
+    assert counted <= lost
+
+
+def test_asyncio_has_the_same(glasscache_server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_split, "PIECE_BYTES", 1000)
+
+    async def main() -> None:
+        async with AsyncClient(glasscache_server.address, timeout=5) as client:
+            value = [1.5] * 5000
+            assert await client.set("async", value, ttl=60, split=True)
+            assert await client.get("async", deadline=5) == value
+            assert await client.gat("async", 60) == value
+            found = await client.gets("async")
+            assert found is not None
+            assert found[0] == value
+            item = await client.get_with_meta("async")
+            assert item is not None
+            assert item.value == value
+            assert await client.get_many(["async", "none"], deadline=5) == {"async": value}
+            assert await client.gets_many(["async"]) == {"async": found}
+            async with client.pipeline() as calls:
+                calls.get("async")
+            assert calls.results == [value]
+            assert await client.get_or_set("made", lambda: value, 60, split=True) == value
+            assert await client.get("made") == value
+            assert await client.delete("async")
+            assert await client.get("async", 7) == 7
+
+    asyncio.run(main())
