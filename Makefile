@@ -191,6 +191,11 @@ http-cache: release ## Measure the HTTP cache under uvicorn: 200 misses at once 
 leases: ## Have 64 processes ask for one cold key at once: one of them makes the value (PROCESSES=n).
 	@GLASSCACHE_TEST_PROCESSES=$(or $(PROCESSES),64) scripts/python-tests -v -k of_many_processes python/tests/test_leases.py
 
+.PHONY: early-refresh
+early-refresh: release ## 500 requests a second for a value that takes 50 ms and lives for 2 s, a minute: nobody waits (ARGS="--off --seconds 20").
+	@scripts/python-venv --release
+	@GLASSCACHE=$(GLASSCACHE) .venv/bin/python tests/web/early_refresh.py $(ARGS)
+
 .PHONY: split-values
 split-values: ## Two writers and a reader of 20 MB values in a full server, 10,000 rounds: whole values of one write or misses (ROUNDS=n).
 	@GLASSCACHE_TEST_ROUNDS=$(or $(ROUNDS),10000) scripts/python-tests -v -s -k never_mix python/tests/test_split.py

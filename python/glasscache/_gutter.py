@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from glasscache._foreign import keys_of
 from glasscache._plans import Make, call, carry_out, carry_out_async
+from glasscache._refresh import seconds_of
 from glasscache.errors import GlasscacheError, ServerUnavailable
-from glasscache.leases import seconds_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Mapping

@@ -13,7 +13,9 @@ from glasscache.errors import GlasscacheError
 _Key: TypeAlias = str | bytes
 _K = TypeVar("_K", bound=_Key)
 _T = TypeVar("_T")
-_Inspected: TypeAlias = tuple[Any, int | None, int | None, int | None, bool | None, bool, int]
+_Inspected: TypeAlias = tuple[
+    Any, int | None, int | None, int | None, bool | None, bool, int, tuple[float, float] | None
+]
 
 __all__ = [
     "PARTS",
@@ -24,6 +26,7 @@ __all__ = [
     "Connection",
     "Curve",
     "DelayedCall",
+    "Made",
     "Manifest",
     "RecordedRequest",
     "Recorder",
@@ -275,6 +278,12 @@ class Client:
     def _close_deadline(self) -> None: ...
     def send_gathered(self, *, deadline: float | None = None) -> None: ...
     def close(self) -> None: ...
+
+@final
+class Made:
+    def __new__(cls, value: Any, made_at: float, cost: float) -> Self: ...
+    @property
+    def value(self) -> Any: ...
 
 @final
 class Manifest:

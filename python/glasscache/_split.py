@@ -14,7 +14,7 @@ import struct
 import zlib
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from glasscache._native import Manifest
+from glasscache._native import Made, Manifest
 from glasscache._plans import call, carry_out, carry_out_async
 from glasscache.errors import GlasscacheError, ValueTooLarge
 
@@ -111,6 +111,8 @@ def encode(client: Any, value: Any, ttl: Ttl | None) -> Plan[Any]:
 
 def discard(client: Any, stored: Any) -> Plan[None]:
     """Remove the pieces of a value whose manifest was not stored."""
+    if type(stored) is Made:
+        stored = stored.value
     if type(stored) is Manifest:
         pieces = _FIELDS.unpack(stored.body)
         yield from _remove(client, _Pieces(*pieces).keys)

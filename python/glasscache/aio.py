@@ -217,9 +217,8 @@ class AsyncClient(AsyncCaching, Calls):
             found = await self._whole(key, found, ends, None)
         if found is None:
             return None
-        value, cas, ttl, last_access, was_hit, is_stale, value_bytes = found
-        ttl = None if ttl == -1 else ttl
-        return Item(value, cas, ttl, last_access, was_hit, is_stale, value_bytes)
+        item = Item(*found)
+        return item._replace(ttl=None) if item.ttl == -1 else item
 
     async def get_many(self, keys: KeysOf[K], *, deadline: float | None = None) -> dict[K, Any]:
         """Return the values under keys, as a dict without those that missed.

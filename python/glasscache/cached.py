@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import inspect
+import time
 from dataclasses import dataclass
 from threading import Lock
 from typing import (
@@ -26,7 +27,8 @@ from typing import (
 )
 
 from glasscache._plans import Make, call, carry_out, carry_out_async
-from glasscache.leases import AsyncLeases, Lease, SyncLeases
+from glasscache._refresh import Lease
+from glasscache.leases import AsyncLeases, SyncLeases, to_store
 from glasscache.tags import tagged_key
 
 if TYPE_CHECKING:
@@ -133,7 +135,7 @@ class Options(TypedDict, total=False):
     stale: float
     lease: float
     wait: float | None
-    early: float
+    early: float | bool
     none_ttl: Ttl | None
     stale_if_error: bool
     split: bool
@@ -174,7 +176,7 @@ def cached(
     stale: float = 0,
     lease: float = 5,
     wait: float | None = None,
-    early: float = 0,
+    early: float | bool = 0,
     none_ttl: Ttl | None = None,
     stale_if_error: bool = False,
     split: bool = False,
@@ -193,7 +195,7 @@ def cached(
         stale: seconds after `ttl` in which one caller refills and the others take the old value.
         lease: seconds that the filler has before another may try.
         wait: seconds to wait for another's value before making it oneself; None takes `lease`.
-        early: seconds that making usually takes, to refill now and then before the time.
+        early: refill now and then before the end: True by what making took, or a number of seconds.
         none_ttl: ttl of a None; None takes `ttl`, 0 does not store it.
         stale_if_error: return the old value when making a new one fails.
         split: store a long result in pieces, as `set` with split.
@@ -250,10 +252,12 @@ class _Function(NamedTuple):
 
     def refresh(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Plan[Any]:
         """Compute the result again and store it."""
+        begin = time.monotonic()
         value = yield Make(lambda: self.function(*args, **kwargs))
+        cost = time.monotonic() - begin
         key = yield from self.key(args, kwargs)
-        options = {"split": True} if self.lease.split else {}
-        yield call(self.client, "set", key, value, ttl=self.lease.ttl_of(value), **options)
+        stored, ttl = yield from to_store(self.client, value, self.lease, cost)
+        yield call(self.client, "set", key, stored, ttl=ttl)
         return value
 
     def invalidate(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Plan[bool]:

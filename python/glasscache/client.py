@@ -200,9 +200,8 @@ class Client(SyncCaching, _native.Client):
         found = self._inspect(key, deadline=deadline)
         if found is None:
             return None
-        value, cas, ttl, last_access, was_hit, is_stale, value_bytes = found
-        ttl = None if ttl == -1 else ttl
-        return Item(value, cas, ttl, last_access, was_hit, is_stale, value_bytes)
+        item = Item(*found)
+        return item._replace(ttl=None) if item.ttl == -1 else item
 
     def pipeline(self) -> Pipeline:
         """Return a block whose calls are sent together when it ends.

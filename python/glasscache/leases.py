@@ -14,9 +14,12 @@ import contextlib
 import math
 import os
 import time
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast, overload
 
+from glasscache._native import Made
 from glasscache._plans import Make, Sleep, call, carry_out, carry_out_async
+from glasscache._refresh import Lease
+from glasscache._types import Item
 from glasscache.errors import GlasscacheError
 
 if TYPE_CHECKING:
@@ -41,54 +44,6 @@ _POLL_FIRST_S: Final = 0.002
 _POLL_LAST_S: Final = 0.05
 
 
-class Lease(NamedTuple):
-    """How a cold or stale key is refilled.
-
-    Attributes:
-        ttl: seconds for which a value is fresh; None for ever.
-        stale: seconds beyond, in which one caller refills and the others take the old value.
-        lease: seconds that the filler has before another may take over; then the value of that one is stored.
-        wait: seconds to wait for another's value before making it oneself; None takes `lease`.
-        early: seconds that making usually takes; with it a fresh value is now and then refilled
-            shortly before its time, the likelier the closer (Vattani et al., "Optimal Probabilistic
-            Cache Stampede Prevention", 2015).
-        none_ttl: ttl of a None; None takes `ttl`, 0 does not store it.
-        stale_if_error: return the old value when making a new one fails.
-        split: store a long value in pieces, as `set` with split.
-
-    """
-
-    ttl: Ttl | None
-    stale: float = 0
-    lease: float = 5
-    wait: float | None = None
-    early: float = 0
-    none_ttl: Ttl | None = None
-    stale_if_error: bool = False
-    split: bool = False
-
-    def is_worn(self, left: float | None, chance: float) -> bool:
-        """Return whether a value with `left` seconds of life should be refilled; `chance`: (0, 1]."""
-        if left is None or left < 0:
-            return False
-        return left - self.stale <= (-self.early * math.log(chance) if self.early else 0)
-
-    def ttl_of(self, value: object) -> float | None:
-        """Return the life of `value`, its stale time included; 0 for one that is not stored."""
-        own = self.none_ttl if value is None and self.none_ttl is not None else self.ttl
-        fresh = seconds_of(own)
-        if fresh is None or fresh == 0:
-            return fresh
-        return fresh + self.stale
-
-
-def seconds_of(ttl: Ttl | None) -> float | None:
-    """Return the seconds of a ttl that may be a timedelta."""
-    given: Any = ttl
-    seconds: float | None = given.total_seconds() if hasattr(given, "total_seconds") else given
-    return seconds
-
-
 def lease_key(key: Key) -> str:
     """Return the name of the lease of `key`."""
     raw = key.encode() if isinstance(key, str) else key
@@ -110,44 +65,66 @@ def _plan(client: Any, key: Key, lease: Lease, make: Callable[[], Any]) -> Plan[
         )
     import random  # noqa: PLC0415 - likewise
 
-    value, left, unique = yield from _look(client, key, lease)
-    if value is _MISSING:
+    item = yield from _look(client, key, lease)
+    if item is None:
         cold = _plan_cold if client._has_reservations else _plan_unguarded
         return (yield from cold(client, key, lease, make))
-    if not lease.is_worn(left, 1 - random.random()):  # noqa: S311 - spreads refills
-        return value
-    return (yield from _plan_worn(client, key, lease, make, value, unique))
+    cost = 0.0 if item.making is None else item.making[1]
+    chance = 1 - random.random()  # noqa: S311 - spreads refills
+    if not lease.is_worn(lease.left_of(item, time.time()), chance, cost):
+        return item.value
+    return (yield from _plan_worn(client, key, lease, make, item))
 
 
-def _look(client: Any, key: Key, lease: Lease) -> Plan[tuple[Any, float | None, int | None]]:
-    """Return the value, its seconds left and its unique; those are requested only where they matter."""
-    if not lease.stale and not lease.early:
-        return (yield call(client, "get", key, default=_MISSING)), None, None
-    found = yield call(client, "get_with_meta", key)
-    return (_MISSING, None, None) if found is None else (found.value, found.ttl, found.cas)
+def _look(client: Any, key: Key, lease: Lease) -> Plan[Item | None]:
+    """Return what is stored; how much of its life is left is requested only where that matters."""
+    if lease.stale or lease.early:
+        item: Item | None = yield call(client, "get_with_meta", key)
+        return item
+    value = yield call(client, "get", key, default=_MISSING)
+    return None if value is _MISSING else Item(value, None, None, None, None, False, 0)
 
 
 def _plan_worn(
-    client: Any, key: Key, lease: Lease, make: Callable[[], Any], old: Any, unique: int | None
+    client: Any, key: Key, lease: Lease, make: Callable[[], Any], item: Item
 ) -> Plan[Any]:
-    """Refill a value that is worn, unless another does."""
+    """Refill a value that is worn, unless another does; then take the old value while that is allowed."""
     begin = time.monotonic()
-    if not (yield call(client, "add", lease_key(key), b"1", ttl=max(1, math.ceil(lease.lease)))):
-        return old
+    pause = _POLL_FIRST_S
+    while not (yield call(client, "add", lease_key(key), b"1", ttl=max(1, math.ceil(lease.lease)))):
+        left = lease.left_of(item, time.time())
+        if left is None or left > -lease.stale or item.making is None:
+            return item.value
+        waited = time.monotonic() - begin
+        if waited >= (lease.lease if lease.wait is None else lease.wait):
+            return (yield Make(make))
+        yield Sleep(pause)
+        pause = min(2 * pause, _POLL_LAST_S)
+        found = yield from _look(client, key, lease)
+        if found is None or found.cas != item.cas:
+            return (yield from _plan(client, key, lease, make))
+    begin = time.monotonic()
     try:
-        value = yield Make(make)
+        value, cost = yield from _make(make)
         ttl = lease.ttl_of(value)
-        if ttl != 0 and unique is not None:
-            yield from _put(client, "cas", key, value, unique, ttl, lease)
+        if ttl != 0 and item.cas is not None:
+            yield from _put(client, "cas", key, value, item.cas, lease, cost)
     except Exception:
         if lease.stale_if_error:
-            return old
+            return item.value
         raise
     finally:
         # A lease that ran out may be another's by now.
         if time.monotonic() - begin < lease.lease:
             yield call(client, "delete", lease_key(key))
     return value
+
+
+def _make(make: Callable[[], Any]) -> Plan[tuple[Any, float]]:
+    """Return the value and the seconds that making it took."""
+    begin = time.monotonic()
+    value = yield Make(make)
+    return value, time.monotonic() - begin
 
 
 def _plan_cold(client: Any, key: Key, lease: Lease, make: Callable[[], Any]) -> Plan[Any]:
@@ -201,10 +178,9 @@ def _plan_unguarded(client: Any, key: Key, lease: Lease, make: Callable[[], Any]
         # Between our look and our lease another may have filled and left.
         value = yield call(client, "get", key, default=_MISSING)
         if value is _MISSING:
-            value = yield Make(make)
-            ttl = lease.ttl_of(value)
-            if ttl != 0:
-                yield from _put(client, "add", key, value, None, ttl, lease)
+            value, cost = yield from _make(make)
+            if lease.ttl_of(value) != 0:
+                yield from _put(client, "add", key, value, None, lease, cost)
         return value
     finally:
         if is_ours and time.monotonic() - begin < lease.lease:
@@ -241,10 +217,9 @@ def _fill(client: Any, key: Key, lease: Lease, make: Callable[[], Any], unique: 
     """Make the value while holding the reservation, which goes whatever happens."""
     is_held = True
     try:
-        value = yield Make(make)
-        ttl = lease.ttl_of(value)
-        if ttl != 0:
-            yield from _put(client, "cas", key, value, unique, ttl, lease)
+        value, cost = yield from _make(make)
+        if lease.ttl_of(value) != 0:
+            yield from _put(client, "cas", key, value, unique, lease, cost)
             is_held = False
         return value
     finally:
@@ -254,23 +229,30 @@ def _fill(client: Any, key: Key, lease: Lease, make: Callable[[], Any], unique: 
                 yield call(client, "cas", key, b"", unique, ttl=-1)
 
 
-def _put(
-    client: Any,
-    name: str,
-    key: Key,
-    value: Any,
-    unique: int | None,
-    ttl: float | None,
-    lease: Lease,
-) -> Plan[None]:
-    """Store a value by `add`, or by `cas` unless its key was changed since the unique was read."""
+def to_store(client: Any, value: Any, lease: Lease, cost: float) -> Plan[tuple[Any, float | None]]:
+    """Return what is stored for a value that took `cost` seconds to make, and its life on the server."""
     from glasscache import _split  # noqa: PLC0415 - only programs that make values pay for it
 
+    ttl = lease.ttl_of(value)
+    has_making = lease.early is True and ttl is not None and client.codec.dialect == "own"
+    if has_making and ttl is not None:
+        ttl = math.ceil(ttl) + lease.margin
     stored = (yield from _split.encode(client, value, ttl)) if lease.split else value
+    return (Made(stored, time.time(), cost) if has_making else stored), ttl
+
+
+def _put(
+    client: Any, name: str, key: Key, value: Any, unique: int | None, lease: Lease, cost: float
+) -> Plan[None]:
+    """Store a value by `add`, or by `cas` unless its key was changed since the unique was read."""
+    stored, ttl = yield from to_store(client, value, lease, cost)
     arguments = (key, stored) if unique is None else (key, stored, unique)
     if (yield call(client, name, *arguments, ttl=ttl)) is not True:
         client._count_unstored()
-        yield from _split.discard(client, stored)
+        if lease.split:
+            from glasscache import _split  # noqa: PLC0415 - likewise
+
+            yield from _split.discard(client, stored)
 
 
 class SyncLeases:
@@ -285,7 +267,7 @@ class SyncLeases:
         stale: float = 0,
         lease: float = 5,
         wait: float | None = None,
-        early: float = 0,
+        early: float | bool = 0,
         none_ttl: Ttl | None = None,
         stale_if_error: bool = False,
         split: bool = False,
@@ -306,7 +288,7 @@ class SyncLeases:
             stale: seconds after `ttl` in which one caller refills and the others take the old value.
             lease: seconds that the filler has before another may take over.
             wait: seconds to wait for another's value before making it oneself; None takes `lease`.
-            early: seconds that making usually takes, to refill now and then before the time.
+            early: refill now and then before the end: True by what making took, or a number of seconds.
             none_ttl: ttl of a None; None takes `ttl`, 0 does not store it.
             stale_if_error: return the old value when making a new one fails.
             split: store a long value in pieces, as `set` with split.
@@ -337,7 +319,7 @@ class AsyncLeases:
         stale: float = 0,
         lease: float = 5,
         wait: float | None = None,
-        early: float = 0,
+        early: float | bool = 0,
         none_ttl: Ttl | None = None,
         stale_if_error: bool = False,
         split: bool = False,
@@ -353,7 +335,7 @@ class AsyncLeases:
         stale: float = 0,
         lease: float = 5,
         wait: float | None = None,
-        early: float = 0,
+        early: float | bool = 0,
         none_ttl: Ttl | None = None,
         stale_if_error: bool = False,
         split: bool = False,
@@ -368,7 +350,7 @@ class AsyncLeases:
         stale: float = 0,
         lease: float = 5,
         wait: float | None = None,
-        early: float = 0,
+        early: float | bool = 0,
         none_ttl: Ttl | None = None,
         stale_if_error: bool = False,
         split: bool = False,

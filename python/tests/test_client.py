@@ -334,6 +334,7 @@ def test_the_native_module_is_never_the_face() -> None:
         "Connection",
         "DelayedCall",
         "BulkCall",
+        "Made",
         "Manifest",
         "Recorder",
         "RecordedRequest",

@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING
 import pytest
 from glasscache import AsyncClient, Client, Server
 from glasscache._plans import Make, Sleep, carry_out_async
+from glasscache._refresh import Lease
+from glasscache._types import Item
 from glasscache.cached import cached
-from glasscache.leases import Lease, lease_key
+from glasscache.leases import lease_key
 from glasscache.tags import Tagged, invalidate_tag
 
 if TYPE_CHECKING:
@@ -116,9 +118,10 @@ def test_a_filler_that_has_had_its_time_is_relieved(glasscache_client: Client) -
 
 def test_a_value_wears_out_where_its_stale_time_begins() -> None:
     lease = Lease(ttl=60, stale=20)
-    assert not lease.is_worn(21, chance=1)
-    assert lease.is_worn(20, chance=1)
-    assert not lease.is_worn(None, chance=1)
+    item = Item("v", 1, 21, 0, True, False, 1)
+    assert not lease.is_worn(lease.left_of(item, 0), chance=1)
+    assert lease.is_worn(lease.left_of(item._replace(ttl=20), 0), chance=1)
+    assert not lease.is_worn(lease.left_of(item._replace(ttl=None), 0), chance=1)
     early = Lease(ttl=60, early=2)
     assert early.is_worn(3, chance=0.1)
     assert not early.is_worn(3, chance=0.9)

@@ -21,6 +21,7 @@ mod client;
 mod deadline;
 mod error;
 mod interpreter_lock;
+mod made;
 mod misses;
 mod pipeline;
 mod recorded_read;
@@ -51,6 +52,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<aio::DelayedCall>()?;
     module.add_class::<aio::BulkCall>()?;
     module.add_class::<split::Manifest>()?;
+    module.add_class::<made::Made>()?;
     module.add_class::<recording::Recorder>()?;
     module.add_class::<recording::RecordedRequest>()?;
     expect_large_blocks();

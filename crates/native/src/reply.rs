@@ -7,12 +7,13 @@ use glasscache_client::engine::interpret::{number, outcome, value};
 use glasscache_client::outcome::Outcome;
 use glasscache_client::pipeline::{Found, MetaReply, Pipeline, Reply};
 use glasscache_client::request::Request;
+use glasscache_client::value::Making;
 use glasscache_client::{Error, StoreWord};
 use pyo3::prelude::*;
 use pyo3::types::PyBool;
 
 use crate::settings::Codec;
-use crate::{error, value as conversion};
+use crate::{error, made, value as conversion};
 
 /// Why a call has no value.
 pub(crate) enum Failed {
@@ -57,7 +58,7 @@ pub(crate) enum Form {
     Value,
     /// (value, CAS unique).
     WithCas,
-    /// (value, CAS unique, seconds left or -1, seconds since access, fetched before, stale, bytes).
+    /// (value, CAS unique, seconds left or -1, seconds since access, fetched before, stale, bytes, making).
     Inspected,
     /// A new number.
     Number,
@@ -102,7 +103,9 @@ impl Form {
                 let (object, costs) =
                     conversion::from_bytes(py, codec, found.flags, received.bytes)?;
                 spent.add_time(Part::Decompress, costs.compress);
-                Ok(self.of_value(object, found, meta)?)
+                let making = codec.rust.making(found.flags, received.bytes);
+                let making = making.map(|(making, ..)| making);
+                Ok(self.of_value(object, found, meta.map(|meta| (meta, making)))?)
             }
             Self::Number => {
                 let number = number(reply, pipeline, server)?;
@@ -122,13 +125,13 @@ impl Form {
         self,
         value: Bound<'py, PyAny>,
         found: &Found,
-        meta: Option<MetaReply>,
+        meta: Option<(MetaReply, Option<Making>)>,
     ) -> PyResult<Option<Bound<'py, PyAny>>> {
         let py = value.py();
         Ok(match (self, meta) {
             (Self::WithCas, _) => Some((value, found.cas).into_pyobject(py)?.into_any()),
             (Self::Inspected, None) => None,
-            (Self::Inspected, Some(meta)) => {
+            (Self::Inspected, Some((meta, making))) => {
                 let bytes = found.value_bytes;
                 let (ttl_s, last_access_s) = (meta.ttl_s, meta.last_access_s);
                 let all = (
@@ -139,6 +142,7 @@ impl Form {
                     meta.was_hit,
                     meta.stale,
                     bytes,
+                    making.map(made::seconds),
                 );
                 Some(all.into_pyobject(py)?.into_any())
             }

@@ -14,6 +14,7 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBool, PyByteArray, PyBytes, PyFloat, PyInt, PyMemoryView, PyString, PyTuple};
 
 use crate::error;
+use crate::made::Made;
 use crate::settings::Codec;
 use crate::split::Manifest;
 use crate::typed;
@@ -28,6 +29,29 @@ pub(crate) fn with_bytes<R>(
     if let Some(borrowed) = borrowed(value) {
         return encode(codec, value, &borrowed, then);
     }
+    let Ok(made) = value.cast_exact::<Made>() else {
+        return with_converted(codec, value, then);
+    };
+    let (inner, making) = made.get().parts(value.py());
+    let with_making = |flags: u32, bytes: &[u8], costs: &Costs| match codec
+        .rust
+        .with_making(making, flags, bytes)
+    {
+        Some((flags, body)) => then(flags, &body, costs),
+        None => then(flags, bytes, costs),
+    };
+    match borrowed(inner) {
+        Some(borrowed) => encode(codec, inner, &borrowed, with_making),
+        None => with_converted(codec, inner, with_making),
+    }
+}
+
+/// As [`with_bytes`], of a value that must be converted.
+fn with_converted<R>(
+    codec: &Codec,
+    value: &Bound<'_, PyAny>,
+    then: impl FnOnce(u32, &[u8], &Costs) -> PyResult<R>,
+) -> PyResult<R> {
     if value.is_exact_instance_of::<PyInt>()
         && let Ok(digits) = value.str()
     {

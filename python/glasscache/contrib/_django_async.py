@@ -9,8 +9,8 @@ from django.core.cache.backends.base import DEFAULT_TIMEOUT
 from django.core.cache.backends.memcached import BaseMemcachedCache
 
 from glasscache import RequestRefused
+from glasscache._refresh import Lease
 from glasscache.contrib._django_client import DjangoClient, astored, not_a_number, settings_of
-from glasscache.leases import Lease
 
 if TYPE_CHECKING:
     import weakref

@@ -65,7 +65,7 @@ class Core:
         max_bytes: int = 64 << 20,
         lease: float = 10.0,
         wait: float | None = None,
-        early: bool = True,
+        early: bool | float = True,
         clock: Callable[[], float] = time.time,
     ) -> None:
         """Set the middleware up; `CacheASGI` says what the arguments mean."""
@@ -237,10 +237,11 @@ class Look:
         Vattani et al., "Optimal Probabilistic Cache Stampede Prevention", 2015, with the measured cost.
         """
         entry = self.entry
-        if entry is None or not self._core.early or not entry.cost_ms:
+        if entry is None or not self._core.early:
             return False
         left = entry.fresh - entry.age(now)
-        cost = entry.cost_ms / 1000
+        early = self._core.early
+        cost = entry.cost_ms / 1000 if early is True else float(early)
         if left > EARLY_COSTS_MAX * cost:
             return False
         if self._is_early is None:  # decided once a request: two decisions would make it rarer

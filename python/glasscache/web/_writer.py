@@ -8,6 +8,7 @@ as was stated.
 from __future__ import annotations
 
 import gzip
+import math
 from typing import TYPE_CHECKING, Any, Final
 
 from glasscache._plans import call
@@ -166,7 +167,8 @@ class Writer:
     def _ttl(self) -> int:
         life = self._life
         left = life.fresh + life.keep - max(0.0, self._lease.core.clock() - life.born)
-        return int(min(max(1, left), _TTL_MAX_S))
+        # Servers count whole seconds: an item of two may be gone after one.
+        return min(max(1, math.ceil(left)) + 1, _TTL_MAX_S)
 
     def put(self) -> Generator[Any, Any, None]:
         """Store the record in place of what its fetch replaces: a plan."""

@@ -51,7 +51,8 @@ class CacheASGI:
         max_bytes: longest body that is stored.
         lease: seconds that the application has to reply before another request may fetch the same.
         wait: seconds that a request waits for another's fetch; None takes `lease`.
-        early: refresh dear responses shortly before their end, by chance and by what they cost.
+        early: refresh responses shortly before their end, by chance and by what they cost the last time; a
+        number of seconds takes the place of the measured cost, False never does it.
         purge_token: allows `PURGE` requests that carry it as a bearer token; None refuses all.
 
     `counters` has what happened, by name.
@@ -69,7 +70,7 @@ class CacheASGI:
         max_bytes: int = 64 << 20,
         lease: float = 10.0,
         wait: float | None = None,
-        early: bool = True,
+        early: bool | float = True,
         purge_token: str | None = None,
     ) -> None:
         """Wrap an application; the class says what the arguments mean."""

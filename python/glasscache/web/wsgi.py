@@ -59,7 +59,7 @@ class CacheWSGI:
         max_bytes: int = 64 << 20,
         lease: float = 10.0,
         wait: float | None = None,
-        early: bool = True,
+        early: bool | float = True,
         purge_token: str | None = None,
     ) -> None:
         """Wrap an application; `CacheASGI` says what the arguments mean."""

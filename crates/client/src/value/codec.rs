@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use super::compress::{self, Compression};
 use super::dialect::{Body, Dialect, Form, Frame, Limits, Packing, Refusal, Written};
 use super::fault::Fault;
-use super::{Array, Costs, Decoded, Method, ValueError, ValueRef, typed};
+use super::{Array, Costs, Decoded, Making, Method, ValueError, ValueRef, typed};
 
 /// Settings of a codec; [`Default`] is what a new cache should use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -284,8 +284,41 @@ impl Codec {
         Some((mark, framed(packing.frame, plain.len(), packed)?))
     }
 
+    /// Flags and bytes of an encoded value with its making; `None` in a dialect that has no form for it.
+    pub fn with_making(&self, making: Making, flags: u32, bytes: &[u8]) -> Option<(u32, Vec<u8>)> {
+        let is_own = self.options.dialect == Dialect::Own;
+        is_own.then(|| (Dialect::MADE_FLAGS, making.body(flags, bytes)))
+    }
+
+    /// The making that an item was stored with, the flags of its value and its bytes.
+    pub fn making<'b>(&self, flags: u32, bytes: &'b [u8]) -> Option<(Making, u32, &'b [u8])> {
+        let is_made = flags == Dialect::MADE_FLAGS && self.dialect_of(flags) == Dialect::Own;
+        is_made.then(|| Making::parse(bytes)).flatten()
+    }
+
     /// The value of an item; borrows from `bytes` where nothing had to be converted.
     pub fn decode<'b>(
+        &self,
+        flags: u32,
+        bytes: &'b [u8],
+    ) -> Result<(Decoded<'b>, Costs), ValueError> {
+        let whole_bytes = bytes.len();
+        let (flags, bytes) = match self.making(flags, bytes) {
+            Some((_, flags, bytes)) => (flags, bytes),
+            None => (flags, bytes),
+        };
+        let (decoded, costs) = self.decode_value(flags, bytes)?;
+        Ok((
+            decoded,
+            Costs {
+                wire_bytes: whole_bytes,
+                ..costs
+            },
+        ))
+    }
+
+    /// The value of flags and bytes without a making.
+    fn decode_value<'b>(
         &self,
         flags: u32,
         bytes: &'b [u8],

@@ -11,6 +11,7 @@ mod dialect;
 mod fastlz;
 mod fault;
 mod ints;
+mod making;
 mod marshal;
 mod narrow;
 mod pickle;
@@ -24,6 +25,7 @@ use std::time::Duration;
 pub use codec::{Codec, CodecOptions, Encoded};
 pub use compress::{Compression, Method};
 pub use dialect::{DIALECTS, Dialect};
+pub use making::Making;
 
 /// A value to be stored, borrowed from its owner.
 #[derive(Clone, Copy, Debug, PartialEq)]

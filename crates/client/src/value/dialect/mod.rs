@@ -116,6 +116,9 @@ impl Dialect {
         own::is_quick(flags)
     }
 
+    /// The flags of a value that is stored with its making, in the own dialect.
+    pub(super) const MADE_FLAGS: u32 = own::MADE_FLAGS;
+
     /// True when `flags` were written by this client's own dialect, whatever the codec's.
     pub(super) fn is_own(flags: u32) -> bool {
         own::is_own(flags)

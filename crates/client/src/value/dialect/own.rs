@@ -45,6 +45,7 @@ const PICKLE: u32 = 11;
 const PACKED_ARRAY: u32 = 12;
 const TYPED: u32 = 13;
 const SPLIT: u32 = 14;
+const MADE: u32 = 15;
 
 /// Set in the parameter of an array that is `NumPy`'s; the rest is its letter.
 const NUMPY: u32 = 0x80;
@@ -60,6 +61,9 @@ const PACKINGS: [(u32, Method); 4] = [
 pub(super) fn is_own(flags: u32) -> bool {
     flags & MARK_MASK == MARK
 }
+
+/// The flags of a value that is stored with its making.
+pub(super) const MADE_FLAGS: u32 = MARK | MADE;
 
 /// Whether a value is read without unpacking it or calling another reader: text, numbers and the like.
 pub(super) fn is_quick(flags: u32) -> bool {
@@ -186,6 +190,7 @@ impl Form for Own {
             TYPED if typed::is_whole(&body, limits.bytes_max) => Ok(Decoded::Typed(body)),
             TYPED => refuse("a typed value that is cut, malformed or too large"),
             SPLIT => Ok(Decoded::Split(body)),
+            MADE => refuse("a value with its making that is cut or nested"),
             // A reader stops at the pickle's end and does not see what was appended to it.
             PICKLE if limits.pickle && !body.ends_with(b".") => {
                 refuse("a pickle with bytes after its end")

@@ -199,3 +199,45 @@ fn a_manifest_has_flags_of_its_own_and_no_other_dialect_writes_one() {
         }
     }
 }
+
+#[test]
+fn a_value_with_its_making_reads_as_the_value() {
+    let codec = codec(Dialect::Own);
+    let making = Making {
+        made_at_ms: 1_700_000_000_123,
+        cost_us: 50_000,
+    };
+    for value in [
+        ValueRef::Str("text"),
+        ValueRef::Bytes(b"b"),
+        ValueRef::Int(7),
+        ValueRef::None,
+    ] {
+        let inner = codec.encode(&value).unwrap();
+        let (flags, body) = codec
+            .with_making(making, inner.flags, &inner.bytes)
+            .unwrap();
+        assert_eq!(
+            codec.decode(flags, &body).unwrap().0,
+            codec.decode(inner.flags, &inner.bytes).unwrap().0
+        );
+        assert_eq!(
+            codec.making(flags, &body),
+            Some((making, inner.flags, &inner.bytes[..]))
+        );
+        let cut = codec.decode(flags, &body[..15]);
+        assert!(matches!(cut, Err(ValueError::Unreadable { .. })));
+        let nested = codec.with_making(making, flags, &body).unwrap();
+        assert!(codec.decode(nested.0, &nested.1).is_err());
+    }
+    assert!(
+        super::codec(Dialect::Pymemcache)
+            .with_making(making, 0, b"x")
+            .is_none()
+    );
+    assert!(
+        super::codec(Dialect::Pymemcache)
+            .making(0x9c00_000f, &[0; 20])
+            .is_none()
+    );
+}

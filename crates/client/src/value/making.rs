@@ -1,0 +1,40 @@
+//! When a value was made and how long that took, stored with it: what a refresh before its end is decided by.
+//!
+//! The body begins with 16 bytes, little-endian: milliseconds since 1970 (8), microseconds that making took (4), and the
+//! flags of the value (4), whose own bytes follow. Only the own dialect has the form.
+
+/// Bytes before the value's own.
+const HEADER_BYTES: usize = 16;
+
+/// When a value was made, and how long that took.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Making {
+    /// Milliseconds since 1970.
+    pub made_at_ms: u64,
+    /// Microseconds that making took; an hour and more is [`u32::MAX`].
+    pub cost_us: u32,
+}
+
+impl Making {
+    /// The body of a value with its making.
+    pub(super) fn body(self, flags: u32, bytes: &[u8]) -> Vec<u8> {
+        let mut body = Vec::with_capacity(HEADER_BYTES + bytes.len());
+        body.extend(self.made_at_ms.to_le_bytes());
+        body.extend(self.cost_us.to_le_bytes());
+        body.extend(flags.to_le_bytes());
+        body.extend_from_slice(bytes);
+        body
+    }
+
+    /// The making, the flags of the value and its bytes; `None` if the body is cut.
+    pub(super) fn parse(body: &[u8]) -> Option<(Self, u32, &[u8])> {
+        let (made_at_ms, rest) = body.split_first_chunk()?;
+        let (cost_us, rest) = rest.split_first_chunk()?;
+        let (flags, bytes) = rest.split_first_chunk()?;
+        let making = Self {
+            made_at_ms: u64::from_le_bytes(*made_at_ms),
+            cost_us: u32::from_le_bytes(*cost_us),
+        };
+        Some((making, u32::from_le_bytes(*flags), bytes))
+    }
+}

@@ -1,0 +1,97 @@
+"""When `get_or_set` refills a value: the settings of a refill, and the rule for one before the end.
+
+With `early=True` a value is stored with the moment and the cost of its making, so that every process knows
+both (docs/decisions/0092-early-refresh-by-stored-cost.md).
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+if TYPE_CHECKING:
+    from glasscache._types import Item, Ttl
+
+__all__ = ["Lease", "seconds_of"]
+
+_CLOCKS_S: Final = 2
+"""The clocks of two machines may differ by so much before the server's whole seconds count instead."""
+
+
+class Lease(NamedTuple):
+    """How a cold or stale key is refilled.
+
+    Attributes:
+        ttl: seconds for which a value is fresh; None for ever.
+        stale: seconds beyond, in which one caller refills and the others take the old value.
+        lease: seconds that the filler has before another may take over; then the value of that one is stored.
+        wait: seconds to wait for another's value before making it oneself; None takes `lease`.
+        early: refill a fresh value now and then shortly before its end, the likelier the closer and the
+            longer making takes: True for as long as it took the last time, or a number of seconds.
+        none_ttl: ttl of a None; None takes `ttl`, 0 does not store it.
+        stale_if_error: return the old value when making a new one fails.
+        split: store a long value in pieces, as `set` with split.
+
+    """
+
+    ttl: Ttl | None
+    stale: float = 0
+    lease: float = 5
+    wait: float | None = None
+    early: float | bool = 0
+    none_ttl: Ttl | None = None
+    stale_if_error: bool = False
+    split: bool = False
+
+    @property
+    def margin(self) -> int:
+        """Seconds that a value with its making is stored beyond its life, to be refilled and not served.
+
+        Servers count whole seconds, and a value of two seconds may be gone after one.
+        """
+        return 1 + math.ceil(self.lease)
+
+    def left_of(self, item: Item, now: float) -> float | None:
+        """Return the seconds for which an item is still fresh, below 0 if it is not; None: it never ends."""
+        if item.ttl is None or item.ttl < 0:
+            return None
+        left, fresh = item.ttl - self.stale, self._fresh_of(item.value)
+        if item.making is None or fresh is None:
+            return left
+        # Clocks of two machines differ; the whole seconds that the server has left bound by how much.
+        left, exact = left - self.margin, item.making[0] + fresh - now
+        return min(max(exact, left - _CLOCKS_S), left + _CLOCKS_S)
+
+    def is_worn(self, left: float | None, chance: float, cost: float = 0) -> bool:
+        """Return whether a value should be refilled that is fresh for `left` seconds.
+
+        Vattani et al., "Optimal Probabilistic Cache Stampede Prevention", 2015.
+
+        Args:
+            left: what `left_of` returned.
+            chance: a random number in (0, 1].
+            cost: seconds that making it took, as it was stored.
+
+        """
+        if left is None:
+            return False
+        seconds = cost if self.early is True else self.early
+        return left <= (-seconds * math.log(chance) if seconds else 0)
+
+    def _fresh_of(self, value: object) -> float | None:
+        own = self.none_ttl if value is None and self.none_ttl is not None else self.ttl
+        return seconds_of(own)
+
+    def ttl_of(self, value: object) -> float | None:
+        """Return the life of `value`, its stale time included; 0 for one that is not stored."""
+        fresh = self._fresh_of(value)
+        if fresh is None or fresh == 0:
+            return fresh
+        return fresh + self.stale
+
+
+def seconds_of(ttl: Ttl | None) -> float | None:
+    """Return the seconds of a ttl that may be a timedelta."""
+    given: Any = ttl
+    seconds: float | None = given.total_seconds() if hasattr(given, "total_seconds") else given
+    return seconds

@@ -1,0 +1,282 @@
+"""Early refresh by stored cost: no request waits for a popular value that is about to end."""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import itertools
+import math
+import random
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from glasscache import AsyncClient, Client, Codec, Server, leases
+from glasscache._native import Made
+from glasscache._plans import Call, Make, Sleep
+from glasscache._refresh import Lease
+from glasscache._types import Item
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+
+@pytest.mark.parametrize(
+    "value", ["text", b"bytes", 7, None, 1.5, [1, 2, 3], {"a": {"b"}}, b"x" * 200_000, "y" * 5000]
+)
+def test_a_value_with_its_making_comes_back_equal(glasscache_client: Client, value: Any) -> None:
+    begin = time.time()
+    for _ in range(2):
+        assert glasscache_client.get_or_set("k", lambda: value, 60, early=True) == value
+    assert glasscache_client.get("k", "none") == value
+    assert glasscache_client.get_many(["k"]) == {"k": value}
+    item = glasscache_client.get_with_meta("k")
+    assert item is not None
+    assert item.making is not None
+    made_at, cost = item.making
+    assert begin - 0.01 <= made_at <= time.time()
+    assert 0 <= cost < 10
+    glasscache_client.set("k", value)
+    item = glasscache_client.get_with_meta("k")
+    assert item is not None
+    assert item.making is None
+
+
+def test_a_value_in_pieces_keeps_its_making(glasscache_client: Client) -> None:
+    with Client(glasscache_client.server_of("k"), codec=Codec(compress=None), timeout=5) as client:
+        value = b"z" * 3_000_000
+        made: list[int] = []
+
+        def make() -> bytes:
+            made.append(1)
+            return value
+
+        for _ in range(3):
+            assert client.get_or_set("k", make, 60, early=True, split=True) == value
+        item = client.get_with_meta("k")
+        assert item is not None
+        assert item.value == value
+        assert item.making is not None
+        assert made == [1]
+
+
+def test_another_dialect_stores_the_value_alone(glasscache_client: Client) -> None:
+    with Client(glasscache_client.server_of("k"), dialect="pymemcache") as client:
+        for _ in range(2):
+            assert client.get_or_set("k", lambda: "text", 60, early=True) == "text"
+        item = client.get_with_meta("k")
+        assert item is not None
+        assert (item.value, item.making) == ("text", None)
+
+
+def test_every_process_refreshes_by_the_cost_that_was_stored(glasscache_server: Server) -> None:
+    async def main() -> None:
+        async with AsyncClient(glasscache_server.address, timeout=5) as client:
+            now = time.time()
+            await client.set("k", Made("old", now - 50, 1e-6), ttl=16)
+            assert await client.get_or_set("k", lambda: "new", 60, early=True) == "old"
+            await client.set("k", Made("old", now - 50, 1e5), ttl=16)  # it would take a day
+            assert await client.get_or_set("k", lambda: "new", 60, early=True) == "new"
+            assert await client.get("k") == "new"
+
+            @client.cached(ttl=60, early=True)
+            async def double(number: int) -> int:
+                return 2 * number
+
+            assert await double(4) == await double(4) == await double.refresh(4) == 8
+            item = await client.get_with_meta(double.cache_key(4))
+            assert item is not None
+            assert item.making is not None
+
+    asyncio.run(main())
+
+
+def test_the_servers_seconds_bound_a_clock_that_is_wrong() -> None:
+    lease = Lease(ttl=60, early=True)
+    item = Item("v", 1, 36, 0, False, False, 1, (1000.0, 0.5))
+    assert lease.left_of(item, 1030.0) == 30
+    assert lease.left_of(item, 5000.0) == 28
+    assert lease.left_of(item, 10.0) == 32
+    assert lease.left_of(item._replace(making=None), 10.0) == 36
+    assert lease.left_of(item._replace(ttl=None), 10.0) is None
+
+
+def test_a_constant_needs_no_stored_cost() -> None:
+    lease = Lease(ttl=60, early=2)
+    assert lease.is_worn(3, chance=0.1, cost=1e9)
+    assert not lease.is_worn(3, chance=0.9, cost=1e9)
+    measured = Lease(ttl=60, early=True)
+    assert measured.is_worn(3, chance=0.1, cost=2)
+    assert not measured.is_worn(3, chance=0.9, cost=2)
+    assert not measured.is_worn(3, chance=1e-9, cost=0)
+
+
+class World:
+    """Time that only the simulation moves, and a server that counts whole seconds."""
+
+    has_reservations = True
+
+    def __init__(self) -> None:
+        self.now = 1000.25
+        self.codec = Codec()
+        self.items: dict[str, tuple[Any, int, int]] = {}
+        self.uniques = itertools.count(1)
+        self.unstored = 0
+
+    def time(self) -> float:
+        return self.now
+
+    monotonic = time
+
+    @property
+    def _has_reservations(self) -> bool:
+        return True
+
+    def _count_unstored(self) -> None:
+        self.unstored += 1
+
+    def find(self, key: str) -> tuple[Any, int, int] | None:
+        found = self.items.get(key)
+        return None if found is None or found[2] <= int(self.now) else found
+
+    def put(self, key: str, value: Any, ttl: float) -> bool:
+        self.items[key] = (value, next(self.uniques), int(self.now) + math.ceil(ttl))
+        return True
+
+    def get(self, key: str, default: Any = None) -> Any:
+        item = self.get_with_meta(key)
+        return default if item is None else item.value
+
+    def get_with_meta(self, key: str) -> Item | None:
+        found = self.find(key)
+        if found is None or isinstance(found[0], tuple):
+            return None
+        value, unique, ends = found
+        making = None
+        if type(value) is Made:
+            making = self.makings[unique]
+            value = value.value
+        return Item(value, unique, ends - int(self.now), 0, True, False, 1, making)
+
+    makings: dict[int, tuple[float, float]]
+
+    def add(self, key: str, value: Any, ttl: float) -> bool:
+        return self.find(key) is None and self.put(key, value, ttl)
+
+    def cas(self, key: str, value: Any, unique: int, ttl: float) -> bool | None:
+        found = self.find(key)
+        if found is None or found[1] != unique:
+            return None if found is None else False
+        return self.put(key, value, ttl)
+
+    def delete(self, key: str) -> bool:
+        return self.items.pop(key, None) is not None
+
+    def _reserve(self, key: str, token: bytes, life: float, instead_of: int | None) -> bool:
+        return instead_of is None and self.add(key, (token,), life)
+
+    def _reservation(self, key: str) -> tuple[bytes, int, int] | None:
+        found = self.find(key)
+        if found is None or not isinstance(found[0], tuple):
+            return None
+        return found[0][0], found[1], 50
+
+
+class Requests:
+    """Requests at a rate, each a plan of `get_or_set`, on the time of a world."""
+
+    def __init__(self, world: World, cost: float) -> None:
+        self.world, self.cost = world, cost
+        self.events: list[tuple[float, int, Generator[Any, Any, Any], Any]] = []
+        self.number = itertools.count()
+        self.made: list[float] = []
+        self.running = self.most_running = self.waits = 0
+        self.ages: list[float] = []
+
+    def at(self, when: float, plan: Generator[Any, Any, Any], outcome: Any = None) -> None:
+        heapq.heappush(self.events, (when, next(self.number), plan, outcome))
+
+    def run(self) -> None:
+        world = self.world
+        while self.events:
+            world.now, _, plan, outcome = heapq.heappop(self.events)
+            if outcome == "made":
+                self.running -= 1
+                outcome = world.now
+            self.advance(plan, outcome)
+
+    def advance(self, plan: Generator[Any, Any, Any], outcome: Any) -> None:
+        world = self.world
+        try:
+            step = plan.send(outcome)
+            while type(step) is Call:
+                done = step.begin()
+                if step.name in {"cas", "add"} and done is True and type(step.arguments[1]) is Made:
+                    unique = world.items[step.arguments[0]][1]
+                    world.makings[unique] = (world.now, self.cost)
+                step = plan.send(done)
+        except StopIteration as end:
+            self.ages.append(world.now - end.value)
+            return
+        if type(step) is Make:
+            self.made.append(world.now)
+            self.running += 1
+            self.most_running = max(self.most_running, self.running)
+            self.at(world.now + self.cost, plan, "made")
+        else:
+            assert type(step) is Sleep
+            self.waits += 1
+            self.at(world.now + step.seconds, plan)
+
+
+@pytest.mark.parametrize("ttl", [2, 2.5, 10])
+def test_of_500_requests_a_second_none_waits_after_the_first(
+    monkeypatch: pytest.MonkeyPatch, ttl: float
+) -> None:
+    seed = random.randrange(2**32)
+    monkeypatch.setattr(random, "random", random.Random(seed).random)
+    world = World()
+    world.makings = {}
+    monkeypatch.setattr(leases, "time", world)
+    requests, seconds, rate = Requests(world, 0.05), 60, 500
+    lease = Lease(ttl=ttl, early=True)
+    for number in range(seconds * rate):
+        plan = leases._plan(world, "k", lease, lambda: None)
+        requests.at(1000.25 + 1 + number / rate, plan)
+    first = leases._plan(world, "k", lease, lambda: None)
+    requests.at(1000.25, first)
+    requests.run()
+    assert requests.waits == 0, seed
+    assert requests.most_running == 1, seed
+    assert len(requests.made) <= 1.15 * (seconds + 1) / ttl + 1, (seed, len(requests.made))
+    assert max(requests.ages) <= ttl, seed
+    assert world.unstored == 0
+
+
+def test_without_early_refresh_the_same_requests_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World()
+    world.makings = {}
+    monkeypatch.setattr(leases, "time", world)
+    requests = Requests(world, 0.05)
+    for number in range(10 * 500):
+        requests.at(1001 + number / 500, leases._plan(world, "k", Lease(ttl=2), lambda: None))
+    requests.run()
+    assert requests.waits > 100
+
+
+def test_past_its_end_a_value_is_waited_for_and_not_served(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The others wait for a refresh that outlives the value, unless `stale` lets them go on."""
+    monkeypatch.setattr(random, "random", lambda: 0.0)  # no refresh before the end
+    for stale in (0, 30):
+        world = World()
+        world.makings = {}
+        monkeypatch.setattr(leases, "time", world)
+        requests = Requests(world, 0.5)
+        lease = Lease(ttl=2, early=True, stale=stale)
+        requests.at(1000.25, leases._plan(world, "k", lease, lambda: None))
+        for number in range(100):  # the first request after the end makes it, for half a second
+            requests.at(1002.8 + number / 1000, leases._plan(world, "k", lease, lambda: None))
+        requests.run()
+        assert len(requests.made) == 2
+        assert (requests.waits == 0) == (stale > 0)
+        assert (max(requests.ages) <= 2) == (stale == 0)
