@@ -191,6 +191,11 @@ http-cache: release ## Measure the HTTP cache under uvicorn: 200 misses at once 
 leases: ## Have 64 processes ask for one cold key at once: one of them makes the value (PROCESSES=n).
 	@GLASSCACHE_TEST_PROCESSES=$(or $(PROCESSES),64) scripts/python-tests -v -k of_many_processes python/tests/test_leases.py
 
+.PHONY: site
+site: release ## Serve the shop of examples/site with each layer of its cache, drive it, print a table and write build/shop.html (ARGS="--serve http,page").
+	@scripts/python-venv --release
+	@GLASSCACHE=$(GLASSCACHE) .venv/bin/python examples/site/drive.py --page build/shop.html $(ARGS)
+
 .PHONY: early-refresh
 early-refresh: release ## 500 requests a second for a value that takes 50 ms and lives for 2 s, a minute: nobody waits (ARGS="--off --seconds 20").
 	@scripts/python-venv --release

@@ -1,0 +1,187 @@
+"""Serves the shop with each layer of its cache, drives it with visitors, and prints what each layer brings.
+
+Usage: python examples/site/drive.py [--seconds 5] [--visitors 16] [--page build/shop.html]
+       python examples/site/drive.py --serve http,page    (serves until Ctrl-C; needs uvicorn)
+
+A visitor reads pages without pause, popular ones more often; one request in fifty changes a price. How old a
+page is shows in the versions of the products on it: the seconds since a newer version was committed, of the
+oldest product.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import json
+import os
+import random
+import re
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from glasscache import Server
+from layers import LAYERS
+from report import page, table
+from shop import CATEGORIES, PRODUCTS
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+FOLDER = Path(__file__).parent
+SETUPS = {"no cache": (), **{layer: (layer,) for layer in reversed(LAYERS)}, "all layers": LAYERS}
+WRITES = 0.02
+SHOWN = re.compile(rb'data-product="(\d+)" data-version="(\d+)"')
+
+
+class Result(NamedTuple):
+    """What the visitors of one setup saw."""
+
+    setup: str
+    requests: int
+    seconds: float
+    latencies: list[float]
+    ages: list[float]
+    counters: dict[str, int]
+
+
+@contextlib.contextmanager
+def served(layers: tuple[str, ...], cache: str, query_ms: float) -> Generator[int]:
+    """Serve the shop with uvicorn; the value is its port."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    command = [sys.executable, "-m", "uvicorn", "app:site", "--factory", "--port", str(port)]
+    settings = {
+        "SHOP_LAYERS": ",".join(layers),
+        "SHOP_CACHE": cache,
+        "SHOP_QUERY_MS": str(query_ms),
+    }
+    process = subprocess.Popen(  # noqa: S603 - our own application
+        [*command, "--log-level", "error", "--no-access-log"],
+        env={**os.environ, **settings},
+        cwd=FOLDER,
+    )
+    try:
+        _wait_for(port, process)
+        yield port
+    finally:
+        process.terminate()
+        process.wait(10)
+
+
+def _wait_for(port: int, process: subprocess.Popen[bytes]) -> None:
+    ends = time.monotonic() + 30
+    while time.monotonic() < ends and process.poll() is None:
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
+            return
+        time.sleep(0.02)
+    raise SystemExit("serving the shop failed: uvicorn did not start; pip install uvicorn")
+
+
+class Visitors:
+    """Readers in a closed loop over connections of their own."""
+
+    def __init__(self, port: int, seed: int) -> None:
+        """Drive the shop at a port."""
+        self._port, self._draw = port, random.Random(seed)  # noqa: S311 - a load to repeat
+        self._superseded: dict[tuple[int, int], float] = {}
+        self.latencies: list[float] = []
+        self.ages: list[float] = []
+
+    def _popular(self, count: int) -> int:
+        return min(int(self._draw.paretovariate(0.8)) - 1, count * 10) % count
+
+    async def _request(self, streams: Any, method: str, path: str) -> bytes:
+        reader, writer = streams
+        head = f"{method} {path} HTTP/1.1\r\nhost: shop.example\r\ncontent-length: 0\r\n\r\n"
+        writer.write(head.encode())
+        fields = await reader.readuntil(b"\r\n\r\n")
+        length = re.search(rb"content-length: (\d+)", fields, re.IGNORECASE)
+        assert length is not None, fields  # noqa: S101 - the shop states it
+        assert fields.startswith(b"HTTP/1.1 200"), fields  # noqa: S101 - no request may fail
+        return bytes(await reader.readexactly(int(length[1])))
+
+    async def visit(self, ends: float) -> None:
+        """Read pages and change prices until the time is over."""
+        streams = await asyncio.open_connection("127.0.0.1", self._port)
+        while time.monotonic() < ends:
+            number = self._popular(PRODUCTS)
+            if self._draw.random() < WRITES:
+                version = int(await self._request(streams, "POST", f"/product/{number}"))
+                self._superseded[number, version - 1] = time.monotonic()
+                continue
+            is_listing = self._draw.random() < 0.3  # noqa: PLR2004 - a share of the visits
+            path = f"/category/{self._popular(CATEGORIES)}" if is_listing else f"/product/{number}"
+            begin = time.monotonic()
+            body = await self._request(streams, "GET", path)
+            self.latencies.append(time.monotonic() - begin)
+            shown = [(int(one), int(version)) for one, version in SHOWN.findall(body)]
+            self.ages.append(max(begin - self._superseded.get(one, begin) for one in shown))
+        streams[1].close()
+
+    async def counters(self) -> dict[str, int]:
+        """Return the shop's counters."""
+        streams = await asyncio.open_connection("127.0.0.1", self._port)
+        found = json.loads(await self._request(streams, "GET", "/counters"))
+        streams[1].close()
+        return dict(found)
+
+
+async def drive(setup: str, port: int, options: argparse.Namespace) -> Result:
+    """Return what visitors saw after a short warm-up."""
+    visitors = Visitors(port, seed=1)
+
+    async def run(seconds: float) -> None:
+        ends = time.monotonic() + seconds
+        await asyncio.gather(*(visitors.visit(ends) for _ in range(options.visitors)))
+
+    await run(options.seconds / 4)
+    before = await visitors.counters()
+    visitors.latencies.clear()
+    visitors.ages.clear()
+    begin = time.monotonic()
+    await run(options.seconds)
+    seconds = time.monotonic() - begin
+    after = await visitors.counters()
+    counters = {name: count - before.get(name, 0) for name, count in after.items()}
+    return Result(
+        setup, len(visitors.latencies), seconds, visitors.latencies, visitors.ages, counters
+    )
+
+
+def main() -> None:
+    """Drive each setup, print the table, write the page."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("--seconds", type=float, default=5, help="of each setup")
+    parser.add_argument("--visitors", type=int, default=16)
+    parser.add_argument("--query-ms", type=float, default=1, help="that each query takes")
+    parser.add_argument("--setups", help="names with commas between, such as 'no cache,page'")
+    parser.add_argument("--page", type=Path, help="file of the page to write")
+    parser.add_argument("--serve", metavar="LAYERS", help="serve with these layers until Ctrl-C")
+    options = parser.parse_args()
+    with Server() as server:
+        if options.serve is not None:
+            layers = tuple(filter(None, options.serve.split(",")))
+            with served(layers, server.address, options.query_ms) as port:
+                print(f"http://127.0.0.1:{port}/product/1 and /category/1; Ctrl-C ends")
+                with contextlib.suppress(KeyboardInterrupt):
+                    time.sleep(10**8)
+            return
+        results: list[Result] = []
+        for setup in options.setups.split(",") if options.setups else SETUPS:
+            with served(SETUPS[setup], server.address, options.query_ms) as port:
+                results.append(asyncio.run(drive(setup, port, options)))
+    print(table(results))
+    if options.page:
+        options.page.parent.mkdir(parents=True, exist_ok=True)
+        options.page.write_text(page(results, options.query_ms), encoding="utf-8")
+        print(f"written: {options.page}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,78 @@
+"""The shop of `examples/site`: every layer gives the same pages, and a driver reports what each brings."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from glasscache import AsyncClient
+
+from .harness import send_request
+
+if TYPE_CHECKING:
+    from glasscache import Server
+
+FOLDER = Path(__file__).parents[3] / "examples" / "site"
+LAYERS = ("http", "page", "action", "fragment", "object")
+
+
+@pytest.fixture
+def modules(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Import the shop as its folder does."""
+    monkeypatch.syspath_prepend(str(FOLDER))
+    import app
+
+    return app
+
+
+async def pages(app: Any, server: Server, layers: frozenset[str]) -> tuple[list[bytes], Any]:
+    """Return pages before and after a price changes, each read twice, and the shop."""
+    async with AsyncClient(server.address, timeout=5) as client:
+        await client.flush()
+        site = app.Site(app.Pages(app.Shop(0), client, layers))
+        front: Any = site
+        if "http" in layers:
+            site.cache = front = app.CacheASGI(site, client, app.Rules.from_toml(app.RULES))
+        paths = ["/product/1", "/category/1"]
+        read = [(await send_request(front, path)).body for path in paths for _ in range(2)]
+        changed = await send_request(front, "/product/1", "POST")
+        assert changed.body == b"2"
+        read.append((await send_request(front, "/product/1")).body)
+        assert (await send_request(front, "/product/100000")).status == 404
+        if "http" in layers:
+            await front.settle()
+        return read, site
+
+
+@pytest.mark.parametrize("layers", [(), *[(one,) for one in LAYERS], LAYERS])
+def test_layers_give_the_pages_of_the_database(
+    modules: Any, glasscache_server: Server, layers: tuple[str, ...]
+) -> None:
+    plain, shop = asyncio.run(pages(modules, glasscache_server, frozenset()))
+    read, site = asyncio.run(pages(modules, glasscache_server, frozenset(layers)))
+    assert read == plain  # a changed product's own page is new at once
+    counters = site.counters()
+    for layer in layers:
+        if len(layers) == 1:
+            assert counters[f"{layer} hits"] > 0, counters
+    if layers:
+        is_rendering = layers == ("fragment",)
+        assert (counters["queries"] < shop.counters()["queries"]) != is_rendering
+
+
+def test_the_driver_prints_a_table_and_writes_a_page(tmp_path: Path) -> None:
+    pytest.importorskip("uvicorn", reason="uvicorn is not installed")
+    page = tmp_path / "shop.html"
+    options = ["--seconds", "0.4", "--setups", "no cache,all layers", "--page", str(page)]
+    command = [sys.executable, str(FOLDER / "drive.py"), *options]
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert ran.returncode == 0, ran.stderr
+    header, first, second, *_ = ran.stdout.splitlines()
+    assert header.split()[:2] == ["cached", "requests/s"]
+    assert first.startswith("no cache")
+    assert second.startswith("all layers")
+    assert "<svg" in page.read_text(encoding="utf-8")
